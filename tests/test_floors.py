@@ -1,0 +1,121 @@
+"""The floors of `docs/architecture.md`: a file imports only from its own folder or lower floors.
+
+The whole rule is the table below; a new folder is a new row. Every `import` statement of every file
+under `meta/` is read from its syntax tree, those inside functions and under `TYPE_CHECKING`
+included, and so is every `import_module("meta...")`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "meta"
+
+FLOORS = [
+    {"base"},
+    {"ir", "runtime"},
+    {"op"},
+    {"grad", "amp", "dialect"},
+    {"passes"},
+    {"vm"},
+    {"model", "optim", "train", "distributed"},
+    {"frontend"},
+]
+# Optimizers and training loops are written for models, on the same floor.
+SAME_FLOOR = {("optim", "model"), ("train", "model")}
+# The package itself, its command line and the public test helpers.
+SEES_ALL = {"__init__", "__main__", "cli", "testing"}
+
+FLOOR = {folder: number for number, folders in enumerate(FLOORS) for folder in folders}
+
+
+def allowed(importer: str, imported: str) -> bool:
+    """Tell whether a file in ``meta/<importer>`` may import ``meta.<imported>``."""
+    if importer in SEES_ALL or importer == imported or (importer, imported) in SAME_FLOOR:
+        return True
+    return imported in FLOOR and FLOOR[imported] < FLOOR[importer]
+
+
+def part(name: str) -> str:
+    """Return which folder or file right under `meta` a dotted name lies in.
+
+    `meta` itself, and whatever `meta/__init__.py` exports, is the part ``__init__``.
+    """
+    first = name.split(".")[1] if "." in name else "__init__"
+    path = PACKAGE / first
+    return first if path.is_dir() or path.with_suffix(".py").exists() else "__init__"
+
+
+def imported_names(tree: ast.Module, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
+    """Yield the line and the absolute dotted name of whatever of `meta` a file imports."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        match node:
+            case ast.Import():
+                names = [alias.name for alias in node.names]
+            case ast.ImportFrom():
+                origin = [node.module] if node.module else []
+                if node.level:
+                    up = node.level - is_package
+                    origin = module.split(".")[: -up or None] + origin
+                names = [".".join([*origin, alias.name]) for alias in node.names]
+            case ast.Call(
+                func=ast.Name(id="import_module" | "__import__")
+                | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                names = [name]
+        yield from ((node.lineno, n) for n in names if n == "meta" or n.startswith("meta."))
+
+
+def violations(source: str, path: Path) -> list[str]:
+    """Return one line per forbidden import of the file at ``path`` (relative to the root)."""
+    module = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+    importer = path.parts[1] if len(path.parts) > 2 else path.stem
+    if importer not in FLOOR and importer not in SEES_ALL:
+        return [f"{path}:1 lies in meta/{importer}, which has no row in the table of floors"]
+    found = imported_names(ast.parse(source), module, path.stem == "__init__")
+    return [
+        f"{path}:{line} imports {name}: {importer} (floor {FLOOR[importer]})"
+        f" -> {part(name)} (floor {FLOOR.get(part(name), 'top')})"
+        for line, name in sorted(found)
+        if not allowed(importer, part(name))
+    ]
+
+
+def test_every_import_goes_down() -> None:
+    found = [
+        problem
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for problem in violations(path.read_text("utf-8"), path.relative_to(PACKAGE.parent))
+    ]
+    assert not found, "imports that run upward or sideways:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "ok"),
+    [
+        ("meta/ir/expr.py", "from meta.base.errors import IRError", True),
+        ("meta/ir/expr.py", "import meta.ir.types", True),
+        ("meta/ir/expr.py", "from meta.runtime import ndarray", False),
+        ("meta/base/errors.py", "def f():\n    from meta.ir import Var", False),
+        ("meta/base/errors.py", "import meta", False),
+        ("meta/base/errors.py", "from meta import ndarray", False),
+        ("meta/grad/nn.py", "from meta import op", True),
+        ("meta/grad/nn.py", "from ..dialect import core", False),
+        ("meta/op/__init__.py", "from . import core", True),
+        ("meta/op/__init__.py", "from .. import vm", False),
+        ("meta/dialect/tvm/__init__.py", "import_module('meta.vm.compiler')", False),
+        ("meta/optim/sgd.py", "import meta.model.trace", True),
+        ("meta/model/model.py", "import meta.optim", False),
+        ("meta/testing/cases.py", "import meta", True),
+        ("meta/__main__.py", "import meta.frontend.relay", True),
+        ("meta/helpers.py", "", False),
+    ],
+)
+def test_the_rule(path: str, source: str, ok: bool) -> None:
+    assert (violations(source, Path(path)) == []) is ok
