@@ -1,0 +1,84 @@
+"""The README keeps its word: its commands are the ones that CI runs, its code runs as it stands."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+DEMO = "pip install . && python -m meta demo"
+TEST = "pip install '.[test]' && pytest"
+
+
+def blocks(language: str) -> Iterator[tuple[str, str]]:
+    """Yield (nearest heading above, code) of each fenced block in ``language``."""
+    pattern = re.compile(rf"^```{language}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    for block in pattern.finditer(README):
+        heading = re.findall(r"^#+ (.+)$", README[: block.start()], re.MULTILINE)[-1]
+        yield heading, block[1]
+
+
+def commands() -> list[str]:
+    """Return the shell commands, without comments."""
+    lines = [line for _, code in blocks("bash") for line in code.splitlines()]
+    return [re.sub(r"\s+# .*", "", line) for line in lines if line and not line.startswith("#")]
+
+
+def run(*arguments: str, folder: Path) -> str:
+    """Run Python as a user would, outside the source tree, and return what it prints."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_first_screen_shows_the_two_commands() -> None:
+    screen = README.splitlines()[:40]
+    assert DEMO in commands() and any(line.startswith(DEMO) for line in screen)
+    assert TEST in commands() and any(line.startswith(TEST) for line in screen)
+
+
+def test_ci_runs_the_test_command() -> None:
+    steps = (ROOT / ".ci" / "run").read_text("utf-8").splitlines()
+    for command in TEST.split(" && "):
+        assert any(re.search(rf"(^|\s){re.escape(command)}(\s|$)", step) for step in steps), command
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=pytest.mark.slow if command.endswith("demo") else ())
+        for line in commands()
+        for command in line.split(" && ")
+        if command.startswith("python -m meta")
+    ],
+)
+def test_command_runs(command: str, tmp_path: Path) -> None:
+    assert run(*shlex.split(command)[1:], folder=tmp_path).strip()
+
+
+@pytest.mark.parametrize("code", [pytest.param(c, id=heading) for heading, c in blocks("python")])
+def test_python_block_runs(code: str, tmp_path: Path) -> None:
+    # In a process of its own: a block may register operators and backends.
+    program = tmp_path / "block.py"
+    program.write_text(code, "utf-8")
+    run(str(program), folder=tmp_path)
+
+
+def test_linked_files_exist() -> None:
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", README)
+    missing = [link for link in links if not (ROOT / link).exists()]
+    assert links and not missing, f"README links to nothing: {missing}"
