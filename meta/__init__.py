@@ -1,0 +1,30 @@
+"""`meta`: every tensor operator on the best backend at hand.
+
+``meta.<name>`` is the base operator of that name (see `meta.op`). Importing is light: backends load when first used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta import amp, dialect, grad, model, op, optim, passes, vm  # noqa: F401  (floors, lowest first)
+from meta.base import errors
+from meta.base.errors import MetaError
+from meta.base.registry import OPERATORS
+from meta.grad.core import no_grad
+from meta.model import Model
+from meta.runtime import random
+from meta.runtime.ndarray import array, from_dlpack, ndarray
+from meta.vm.explain import explain
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return OPERATORS[name]
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *OPERATORS]

@@ -1,0 +1,1 @@
+"""What a cast rule is."""

@@ -1,0 +1,96 @@
+"""The one table of knobs: every `META_*` environment variable, its type, its default and what it does.
+
+``python -m meta env`` prints it. Nothing else in the package reads the environment. To add a knob, add a row to
+`KNOBS`; read it with ``config.get("META_...")``; override it for a block with ``with config.override(META_...=...)``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from meta.base.errors import ArgumentError, UnknownName
+from meta.base.registry import nearest
+
+
+def _flag(text: str) -> bool:
+    if text.lower() in ("1", "true", "on", "yes"):
+        return True
+    if text.lower() in ("0", "false", "off", "no", ""):
+        return False
+    raise ValueError(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One environment variable."""
+
+    name: str
+    parse: Callable[[str], Any]
+    default: Any
+    help: str
+
+
+KNOBS: dict[str, Knob] = {
+    knob.name: knob
+    for knob in (
+        Knob("META_VERIFY", _flag, False, "run the IR verifier after every pass and check every kernel's result"),
+        Knob("META_DEBUG", _flag, False, "print the module after every pass"),
+        Knob("META_FUEL", int, -1, "stop after this many passes, to bisect a bad one (-1: no limit)"),
+        Knob("META_CACHE_DIR", str, "", "where compiled kernels are kept (empty: the user's cache folder)"),
+        Knob("META_CACHE", _flag, True, "keep compiled kernels on disk"),
+        Knob("META_CPU_TARGET", str, "", "TVM target of the CPU kernels (empty: this machine)"),
+        Knob("META_PROGRESS", str, "auto", "progress bars: auto (on a terminal), on, off"),
+    )
+}
+
+_overrides: ContextVar[dict[str, Any] | None] = ContextVar("meta_config_overrides", default=None)
+
+
+def _knob(name: str) -> Knob:
+    if name not in KNOBS:
+        raise UnknownName(f"there is no knob named {name!r}", hint=nearest(name, KNOBS))
+    return KNOBS[name]
+
+
+def get(name: str) -> Any:
+    """Return a knob's value: innermost override, else environment, else default.
+
+    Raises UnknownName for a knob that is not in the table and ArgumentError for a text that does not parse.
+    """
+    knob = _knob(name)
+    overrides = _overrides.get()
+    if overrides is not None and name in overrides:
+        return overrides[name]
+    text = os.environ.get(name)
+    if text is None:
+        return knob.default
+    try:
+        return knob.parse(text)
+    except ValueError:
+        raise ArgumentError(
+            f"the environment variable {name} cannot be read",
+            expected=f"{knob.parse.__name__.strip('_')}, for example {knob.default!r}",
+            found=repr(text),
+        ) from None
+
+
+@contextmanager
+def override(**values: Any) -> Iterator[None]:
+    """Set knobs for a block, in this thread (or task) only."""
+    for name in values:
+        _knob(name)
+    token = _overrides.set({**(_overrides.get() or {}), **values})
+    try:
+        yield
+    finally:
+        _overrides.reset(token)
+
+
+def table() -> list[dict[str, Any]]:
+    """Return one record per knob: name, value, default, help."""
+    return [{"name": k.name, "value": get(k.name), "default": k.default, "help": k.help} for k in KNOBS.values()]

@@ -1,0 +1,89 @@
+"""Element types. A dtype is its canonical name, a plain ``str``: "float32", "int64", "bool".
+
+To add one, add a row to `_TABLE`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from meta.base.errors import ArgumentError
+from meta.base.registry import nearest
+
+_TABLE: dict[str, tuple[torch.dtype, Any]] = {
+    "bool": (torch.bool, np.bool_),
+    "uint8": (torch.uint8, np.uint8),
+    "int8": (torch.int8, np.int8),
+    "int16": (torch.int16, np.int16),
+    "int32": (torch.int32, np.int32),
+    "int64": (torch.int64, np.int64),
+    "float16": (torch.float16, np.float16),
+    "bfloat16": (torch.bfloat16, ml_dtypes.bfloat16),
+    "float32": (torch.float32, np.float32),
+    "float64": (torch.float64, np.float64),
+}
+DTYPES: tuple[str, ...] = tuple(_TABLE)
+TO_TORCH: dict[str, torch.dtype] = {name: row[0] for name, row in _TABLE.items()}
+FROM_TORCH: dict[torch.dtype, str] = {row[0]: name for name, row in _TABLE.items()}
+TO_NUMPY: dict[str, np.dtype[Any]] = {name: np.dtype(row[1]) for name, row in _TABLE.items()}
+_FROM_NUMPY: dict[Any, str] = {dtype: name for name, dtype in TO_NUMPY.items()}
+_FROM_PYTHON: dict[Any, str] = {float: "float32", int: "int64", bool: "bool"}
+FLOATS: frozenset[str] = frozenset({"float16", "bfloat16", "float32", "float64"})
+
+
+def canonical(dtype: object) -> str:
+    """Return the canonical name of a dtype given as a name, a torch or numpy dtype, or a Python scalar type.
+
+    Raises ArgumentError for anything else.
+    """
+    if isinstance(dtype, str) and dtype in _TABLE:
+        return str(dtype)
+    if isinstance(dtype, torch.dtype) and dtype in FROM_TORCH:
+        return FROM_TORCH[dtype]
+    if isinstance(dtype, type) and dtype in _FROM_PYTHON:
+        return _FROM_PYTHON[dtype]
+    try:
+        return _FROM_NUMPY[np.dtype(dtype)]  # type: ignore[call-overload]
+    except (TypeError, KeyError):
+        raise ArgumentError(
+            "unknown dtype", expected=", ".join(_TABLE), found=repr(dtype), hint=nearest(str(dtype), _TABLE)
+        ) from None
+
+
+def is_float(dtype: str) -> bool:
+    """Whether values of the dtype have a gradient."""
+    return dtype in FLOATS
+
+
+def bits(dtype: str) -> int:
+    """Return the storage width of one element in bits."""
+    return TO_TORCH[dtype].itemsize * 8
+
+
+def promote(a: str, b: str) -> str:
+    """Return the dtype in which two arrays are combined (torch's promotion table)."""
+    return a if a == b else FROM_TORCH[torch.promote_types(TO_TORCH[a], TO_TORCH[b])]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Smallest and largest finite value of a dtype, as Python numbers."""
+
+    min: float | int
+    max: float | int
+
+
+def limits(dtype: str) -> Limits:
+    """Return the finite range of a dtype."""
+    if dtype == "bool":
+        return Limits(0, 1)
+    if is_float(dtype):
+        f = torch.finfo(TO_TORCH[dtype])
+        return Limits(f.min, f.max)
+    i = torch.iinfo(TO_TORCH[dtype])
+    return Limits(i.min, i.max)

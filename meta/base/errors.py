@@ -1,0 +1,88 @@
+"""The error tree. Every error that a user can cause is a `MetaError`.
+
+An error says what failed, on which operator with which types, what was expected and what was found, where in the
+user's code, and what to try. Add a class only when a caller would want to catch it apart from the others.
+"""
+
+from __future__ import annotations
+
+from meta.base.source import Span, user_span
+
+
+class MetaError(Exception):
+    """Base class of every error that `meta` raises on purpose.
+
+    Parameters
+    ----------
+    what: what failed, one sentence without a full stop.
+    op: the operator's name, if one is concerned.
+    found / expected: printable descriptions of the offending and the accepted value.
+    hint: what to try.
+    span: the user's line; by default the first frame outside `meta/` of the current stack.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        op: str | None = None,
+        found: object = None,
+        expected: object = None,
+        hint: str | None = None,
+        span: Span | None = None,
+    ) -> None:
+        self.what, self.op, self.found, self.expected, self.hint = what, op, found, expected, hint
+        self.span = span if span is not None else user_span()
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        lines = [f"{self.op}: {self.what}" if self.op else self.what]
+        if self.expected is not None:
+            lines.append(f"  expected: {self.expected}")
+        if self.found is not None:
+            lines.append(f"  found:    {self.found}")
+        if self.span is not None:
+            lines.append(f"  at:       {self.span}")
+        if self.hint is not None:
+            lines.append(f"  try:      {self.hint}")
+        return "\n".join(lines)
+
+
+class UnknownName(MetaError, LookupError, AttributeError):
+    """A name that no registry entry has: operator, dialect, knob, state key."""
+
+
+class RegistrationError(MetaError):
+    """A registration that contradicts an earlier one or the schema it belongs to."""
+
+
+class ArgumentError(MetaError, TypeError):
+    """An argument that is missing, superfluous or of the wrong kind."""
+
+
+class TypeInferError(MetaError, ValueError):
+    """Argument types, shapes or attribute values that the operator's type function refuses."""
+
+
+class DeviceError(MetaError, RuntimeError):
+    """An unknown or absent device, or arrays on several devices where one is needed."""
+
+
+class DispatchError(MetaError, RuntimeError):
+    """No dialect accepted a call; the message has one line per candidate."""
+
+
+class GradientError(MetaError, RuntimeError):
+    """A gradient asked of something that has none."""
+
+
+class TraceError(MetaError, RuntimeError):
+    """Python code that cannot be traced, or a traced model that is called in a way it was not traced for."""
+
+
+class IRError(MetaError, ValueError):
+    """A program that breaks a rule of the IR: found by the verifier, a pass or the parser."""
+
+
+class FormatError(MetaError, ValueError):
+    """A file that is damaged, foreign or does not fit the object it is loaded into."""

@@ -1,0 +1,67 @@
+"""Python operators on tensor-like values: `x + y`, `x @ y`, `x[1:]`, ... become operator calls.
+
+Arrays (floor 1) and traced symbols (floor 2) share these methods. They name the operator, and the registry supplies it,
+so that no lower floor imports a higher one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from meta.base.registry import OPERATORS
+
+
+def _binary(name: str) -> Any:
+    def method(self: Any, other: Any) -> Any:
+        return OPERATORS[name](self, other)
+
+    return method
+
+
+def _reflected(name: str) -> Any:
+    def method(self: Any, other: Any) -> Any:
+        return OPERATORS[name](other, self)
+
+    return method
+
+
+def _unary(name: str) -> Any:
+    def method(self: Any) -> Any:
+        return OPERATORS[name](self)
+
+    return method
+
+
+class Overloads:
+    """Mixin that turns Python's operators into calls of base operators of the given names."""
+
+    __slots__ = ()
+    # Composed operations, set once by `meta.op.core.composed`; they are no operators of their own.
+    getitem: ClassVar[Callable[[Any, Any], Any]]
+    matmul: ClassVar[Callable[[Any, Any], Any]]
+
+    __add__, __radd__ = _binary("add"), _reflected("add")
+    __sub__, __rsub__ = _binary("subtract"), _reflected("subtract")
+    __mul__, __rmul__ = _binary("multiply"), _reflected("multiply")
+    __truediv__, __rtruediv__ = _binary("divide"), _reflected("divide")
+    __floordiv__, __rfloordiv__ = _binary("floor_divide"), _reflected("floor_divide")
+    __mod__, __rmod__ = _binary("mod"), _reflected("mod")
+    __pow__, __rpow__ = _binary("power"), _reflected("power")
+    __and__, __rand__ = _binary("logical_and"), _reflected("logical_and")
+    __or__, __ror__ = _binary("logical_or"), _reflected("logical_or")
+    __xor__, __rxor__ = _binary("logical_xor"), _reflected("logical_xor")
+    __lt__, __le__ = _binary("less"), _binary("less_equal")
+    __gt__, __ge__ = _binary("greater"), _binary("greater_equal")
+    __eq__, __ne__ = _binary("equal"), _binary("not_equal")
+    __hash__ = object.__hash__
+    __neg__, __abs__, __invert__ = _unary("negative"), _unary("abs"), _unary("logical_not")
+
+    def __matmul__(self, other: Any) -> Any:
+        return Overloads.matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return Overloads.matmul(other, self)
+
+    def __getitem__(self, index: Any) -> Any:
+        return Overloads.getitem(self, index)

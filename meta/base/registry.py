@@ -1,0 +1,87 @@
+"""One registry class for everything that is looked up by name.
+
+A clash names both places of definition; an unknown name offers the nearest ones.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+from meta.base.errors import RegistrationError, UnknownName
+from meta.base.source import Span
+
+T = TypeVar("T")
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return a hint that lists the names closest to ``name``."""
+    close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(repr(n) for n in close)}?" if close else "see the list of known names"
+
+
+class Registry(Generic[T]):
+    """A mapping from name to object that remembers where each object was defined.
+
+    Parameters
+    ----------
+    kind: what the entries are, in error messages: "operator", "dialect".
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, T] = {}
+        self._sites: dict[str, Span] = {}
+
+    def register(self, name: str, entry: T, site: Span) -> T:
+        """Add ``entry``; RegistrationError if the name is taken, naming both sites."""
+        if name in self._entries:
+            raise RegistrationError(
+                f"the {self.kind} {name!r} is defined twice",
+                found=f"{site} and {self._sites[name]}",
+                hint="rename one of them, or remove the other definition first",
+                span=site,
+            )
+        self._entries[name] = entry
+        self._sites[name] = site
+        return entry
+
+    def remove(self, name: str) -> None:
+        """Take an entry out again (for tests and for reloading in a notebook)."""
+        self[name]
+        del self._entries[name], self._sites[name]
+
+    def __getitem__(self, name: str) -> T:
+        try:
+            return self._entries[name]
+        except KeyError:
+            raise UnknownName(
+                f"there is no {self.kind} named {name!r}", hint=nearest(name, self._entries)
+            ) from None
+
+    def get(self, name: str) -> T | None:
+        """Return the entry or None."""
+        return self._entries.get(name)
+
+    def site(self, name: str) -> Span:
+        """Return where the entry was defined."""
+        self[name]
+        return self._sites[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._entries))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def values(self) -> list[T]:
+        """Return the entries in order of registration."""
+        return list(self._entries.values())
+
+
+OPERATORS: Registry[Any] = Registry("operator")
+"""Every base operator by name. It lives here because arrays, the parser and the operators all look names up."""

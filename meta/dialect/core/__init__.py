@@ -1,0 +1,14 @@
+"""What a backend is made of: the dialect, its operators, priority levels, preference and the dispatcher."""
+
+from meta.dialect.core.catalog import DIALECTS, dialects
+from meta.dialect.core.dialect import Dialect, DialectOp, bind_kernel, check_parameters
+from meta.dialect.core.dispatch import Candidate, answers, candidates, dispatch
+from meta.dialect.core.openv import OpEnv, Unsupported
+from meta.dialect.core.plevel import COMPILER, FUSED_ONLY, HANDWRITTEN, LIBRARY, REFERENCE, PLevel
+from meta.dialect.core.preference import exclude, only, prefer
+
+__all__ = [
+    "COMPILER", "DIALECTS", "FUSED_ONLY", "HANDWRITTEN", "LIBRARY", "REFERENCE",
+    "Candidate", "Dialect", "DialectOp", "OpEnv", "PLevel", "Unsupported",
+    "answers", "bind_kernel", "candidates", "check_parameters", "dialects", "dispatch", "exclude", "only", "prefer",
+]

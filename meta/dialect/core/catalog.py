@@ -1,0 +1,58 @@
+"""Which dialects there are: those shipped in `meta/dialect/`, and those that other packages announce."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from meta.base.registry import Registry
+from meta.ir.operators import OP_RESOLVERS
+
+DIALECTS: Registry[Any] = Registry("dialect")
+GROUP = "meta.dialects"
+
+
+
+def declare_all() -> None:
+    """Import the packages that declare our dialects (that is light), and note the names of others' packages.
+
+    A stranger's package is imported by the first dispatch, or when its namespace ``meta.op.<name>`` is used.
+    """
+    builtin = importlib.import_module("meta.dialect")
+    for module in pkgutil.iter_modules(builtin.__path__):
+        if module.name != "core":
+            importlib.import_module(f"{builtin.__name__}.{module.name}")
+    for point in entry_points(group=GROUP):
+        OP_RESOLVERS.setdefault(point.name, _resolver(point))
+
+
+def _resolver(point: EntryPoint) -> Any:
+    def resolve(name: str) -> Any:
+        discover()
+        return DIALECTS[point.name].resolve(name)
+
+    return resolve
+
+
+@cache
+def discover() -> None:
+    """Import the packages that announce a dialect."""
+    for point in entry_points(group=GROUP):
+        point.load()
+
+
+def dialects() -> list[Any]:
+    """Return all dialects in order of registration."""
+    discover()
+    return DIALECTS.values()
+
+
+def known(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return ``names`` if each is a dialect; UnknownName with the nearest ones otherwise."""
+    discover()
+    for name in names:
+        DIALECTS[name]
+    return names

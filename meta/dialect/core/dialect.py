@@ -1,0 +1,205 @@
+"""Dialects: backends, and the implementations of base operators that they offer.
+
+A backend is one `Dialect` object; see `meta/dialect/tvm` and `meta/dialect/torch` for two, and docs/howto/backend.md. A
+package of one's own announces its object through the entry-point group ``meta.dialects``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+from meta.base.device import Device
+from meta.base.errors import RegistrationError, UnknownName
+from meta.base.registry import nearest
+from meta.base.source import Span, definition_span
+from meta.dialect.core.catalog import DIALECTS
+from meta.dialect.core.openv import OpEnv, Unsupported
+from meta.dialect.core.plevel import COMPILER
+from meta.dialect.core.preference import forget, only
+from meta.ir.expr import Op as OpNode
+from meta.ir.operators import OP_RESOLVERS
+from meta.ir.types import TensorType
+from meta.op.core.call import CallValues
+from meta.op.core.handler import Default, current
+from meta.op.core.op import Op
+
+Maker = Callable[[CallValues], OpEnv]
+Probe = Callable[[], str | None]
+
+
+class DialectOp(OpNode):
+    """One backend's implementation of a base operator; calling it runs the operator on that backend only."""
+
+    def __init__(self, base: Op, dialect: Dialect, plevel: int, make: Maker, site: Span) -> None:
+        super().__init__(f"{dialect.name}.{base.name}")
+        self.base, self.dialect, self.plevel, self.make, self.site = base, dialect, plevel, make, site
+        self.schema = base.schema
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with only(self.dialect.name):
+            return (current.get() or Default.handler)(self.base, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<dialect operator {self.name}, plevel {self.plevel}>"
+
+
+@dataclass(eq=False)
+class Dialect:
+    """A backend.
+
+    Parameters
+    ----------
+    name: by which users prefer or exclude it.
+    devices: device kinds on which it can run.
+    plevel: level of its operators unless they state their own.
+    probe: returns None if the backend is usable on this machine, else the reason why not.
+    package: a package whose modules register the operators; imported when they are first asked for.
+    """
+
+    name: str
+    devices: tuple[str, ...]
+    plevel: int = COMPILER
+    probe: Probe | None = None
+    package: str = ""
+
+    def __post_init__(self) -> None:
+        caller = inspect.currentframe().f_back.f_back  # type: ignore[union-attr]
+        self.site = Span(caller.f_code.co_filename, caller.f_lineno) if caller else Span("?", 0)
+        self.ops: dict[str, DialectOp] = {}
+        DIALECTS.register(self.name, self, self.site)
+        OP_RESOLVERS[self.name] = self.resolve
+
+    @cached_property
+    def unavailable(self) -> str | None:
+        """Why the backend cannot be used on this machine, or None."""
+        return None if self.probe is None else self.probe()
+
+    def load(self) -> None:
+        """Import the modules that register the operators. Does nothing the second time, or if unavailable."""
+        if self.package and self.unavailable is None:
+            package = importlib.import_module(self.package)
+            name, self.package = self.package, ""
+            for module in pkgutil.iter_modules(package.__path__):
+                importlib.import_module(f"{name}.{module.name}")
+
+    def resolve(self, name: str) -> DialectOp:
+        """Return this dialect's implementation of the operator ``name``; UnknownName with the nearest ones."""
+        self.load()
+        if name not in self.ops:
+            why = f" ({self.unavailable})" if self.unavailable else ""
+            raise UnknownName(
+                f"dialect {self.name!r} has no operator {name!r}{why}", hint=nearest(name, self.ops)
+            )
+        return self.ops[name]
+
+    def op(self, base: Op, *, plevel: int | None = None) -> Callable[[Maker], DialectOp]:
+        """Register a maker: it gets the call without data and returns an `OpEnv`, or raises `Unsupported`."""
+
+        def register(make: Maker) -> DialectOp:
+            return self.register(base, make, definition_span(make), plevel)
+
+        return register
+
+    def kernel(
+        self,
+        base: Op,
+        *,
+        plevel: int | None = None,
+        when: Callable[[CallValues], str | None] | None = None,
+        strided: bool = True,
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Register a plain function on torch tensors as the implementation of an operator.
+
+        It names the arguments it wants; attributes are bound beforehand. It returns the operator's results, or, with a
+        parameter ``out``, fills the tensor (or tuple of tensors) given there. A parameter ``call`` receives the
+        `CallValues`.
+
+        Parameters
+        ----------
+        when: returns a reason to decline the call, or None to accept it.
+        strided: whether tensor arguments may be non-contiguous.
+        """
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            check_parameters(base, function, ("out", "call"))
+
+            def make(call: CallValues) -> OpEnv:
+                reason = when(call) if when is not None else None
+                if reason is not None:
+                    raise Unsupported(reason)
+                wants_out = "out" in inspect.signature(function).parameters
+                return OpEnv(bind_kernel(function, call), allocates=not wants_out, strided=strided)
+
+            self.register(base, make, definition_span(function), plevel)
+            return function
+
+        return register
+
+    def register(self, base: Op, make: Maker, site: Span, plevel: int | None = None) -> DialectOp:
+        """Attach a maker to an operator; RegistrationError if this dialect has one already."""
+        if base.name in self.ops:
+            raise RegistrationError(
+                f"dialect {self.name!r} implements {base.name!r} twice",
+                found=f"{site} and {self.ops[base.name].site}",
+                span=site,
+            )
+        made = DialectOp(base, self, self.plevel if plevel is None else plevel, make, site)
+        self.ops[base.name] = made
+        base.aspects.dialect_ops.append(made)
+        forget()
+        return made
+
+    def refusal(self, device: Device) -> str | None:
+        """Return why this dialect cannot run on a device at all, or None."""
+        if device.kind not in self.devices:
+            return f"does not run on {device.kind}, only on {' and '.join(self.devices)}"
+        return self.unavailable
+
+
+def check_parameters(base: Op, function: Callable[..., Any], extra: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a kernel's parameter names; RegistrationError for one that the operator does not have."""
+    names = tuple(inspect.signature(function).parameters)
+    unknown = [n for n in names if n not in base.schema.names and n not in extra]
+    if unknown:
+        raise RegistrationError(
+            f"a kernel of {base.name!r} asks for {unknown}",
+            expected=f"some of {(*base.schema.names, *extra)}",
+            span=definition_span(function),
+        )
+    return names
+
+
+def bind_kernel(function: Callable[..., Any], call: CallValues) -> Callable[..., Any]:
+    """Return ``function`` as a callable of the run-time values only (see `OpEnv.run`)."""
+    wanted = tuple(inspect.signature(function).parameters)
+    constants: dict[str, Any] = {"call": call} if "call" in wanted else {}
+    places: dict[str, int | slice] = {}
+    count = 0
+    for slot, value in zip(call.op.schema.slots, call.args, strict=True):
+        if slot.kind == "attribute" or value is None:
+            constants[slot.name] = value
+        elif slot.kind == "tensors":
+            places[slot.name] = slice(count, count + len(value))
+            count += len(value)
+        else:
+            places[slot.name] = count
+            count += 1
+    constants = {n: v for n, v in constants.items() if n in wanted}
+    if "out" in wanted:
+        several = not isinstance(call.out, TensorType)
+        places["out"] = slice(count, count + len(call.outputs)) if several else count
+    order = [n for n in wanted if n in places]
+    if [places[n] for n in order] == list(range(count + ("out" in wanted))) and tuple(order) == wanted[: len(order)]:
+        return partial(function, **constants) if constants else function
+    picks = tuple((n, places[n]) for n in order)
+
+    def launch(*values: Any) -> Any:
+        return function(**{n: values[p] for n, p in picks}, **constants)
+
+    return launch

@@ -1,0 +1,95 @@
+"""The dispatcher: from a call to the OpEnv that runs it.
+
+The decision, in order:
+
+1. dialects that the user prefers, in the order given; then by plevel, larger first; then by order of registration;
+2. skip a dialect that the user excluded, that does not run on the device, or that its probe finds unusable;
+3. ask the maker; `Unsupported` is a refusal with a reason, any other error is a bug and is raised;
+4. the first OpEnv wins; if nobody accepts, DispatchError has one line per candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from meta.base.errors import DispatchError
+from meta.dialect.core.catalog import dialects
+from meta.dialect.core.dialect import DialectOp
+from meta.dialect.core.openv import OpEnv, Unsupported
+from meta.dialect.core.preference import Preference, current
+from meta.ir.types import TensorType
+from meta.op.core.call import CallValues
+from meta.op.core.op import Op
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One dialect operator's answer to a call: an OpEnv, or the reason for its refusal."""
+
+    dialect_op: DialectOp
+    env: OpEnv | None
+    reason: str
+
+    def __str__(self) -> str:
+        op = self.dialect_op
+        verdict = "accepts" if self.env is not None else f"refuses: {self.reason}"
+        return f"{op.dialect.name:8s} plevel {op.plevel:<3d} {op.site}  {verdict}"
+
+
+def candidates(op: Op, preference: Preference) -> list[DialectOp]:
+    """Return the operator's implementations in the order in which they are asked."""
+    for dialect in dialects():
+        if preference.refusal(dialect.name) is None:
+            dialect.load()
+    rank = {name: i for i, name in enumerate(preference.first)}
+    return sorted(op.aspects.dialect_ops, key=lambda d: (rank.get(d.dialect.name, len(rank)), -d.plevel))
+
+
+def answers(call: CallValues, preference: Preference) -> Iterator[Candidate]:
+    """Ask the candidates one after the other, lazily."""
+    for dialect_op in candidates(call.op, preference):
+        dialect = dialect_op.dialect
+        reason = preference.refusal(dialect.name) or dialect.refusal(call.device)
+        env = None
+        if reason is None:
+            try:
+                env = dialect_op.make(call)
+                env.dialect_op = dialect_op
+            except Unsupported as refusal:
+                reason = str(refusal)
+        yield Candidate(dialect_op, env, reason or "")
+
+
+def dispatch(call: CallValues, preference: Preference | None = None) -> OpEnv:
+    """Return the OpEnv of the first candidate that accepts; cached by operator, argument types and device."""
+    preference = current.get() if preference is None else preference
+    key = (call.op, call.device, *map(cache_key, call.args))
+    found = preference.envs.get(key)
+    if found is not None:
+        return found  # type: ignore[no-any-return]
+    refusals = []
+    for answer in answers(call, preference):
+        if answer.env is not None:
+            preference.envs[key] = answer.env
+            return answer.env
+        refusals.append(str(answer))
+    raise DispatchError(
+        "no dialect accepts this call",
+        op=call.op.name,
+        found=call,
+        expected="one of\n    " + "\n    ".join(refusals) if refusals else "a dialect operator; none is registered",
+        hint="meta.explain(op, *args) shows the candidates; relax only()/exclude(), or change device or dtype",
+    )
+
+
+def cache_key(argument: Any) -> Any:
+    """Return what distinguishes an argument for dispatch: 1, 1.0 and True differ, and -0.0 and 0.0 do."""
+    if isinstance(argument, TensorType) or argument is None:
+        return argument
+    if isinstance(argument, tuple):
+        return tuple(cache_key(a) for a in argument)
+    if isinstance(argument, float):
+        return argument.hex()
+    return (argument.__class__, argument)

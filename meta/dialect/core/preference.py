@@ -1,0 +1,66 @@
+"""What the user prefers: `prefer`, `only` and `exclude`, nestable and per thread (or task)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from meta.dialect.core.catalog import known
+
+
+@dataclass(frozen=True)
+class Preference:
+    """A choice of dialects. ``plans`` and ``envs`` cache what was decided under it, so entering one is free."""
+
+    first: tuple[str, ...] = ()
+    only: tuple[str, ...] | None = None
+    excluded: frozenset[str] = frozenset()
+    plans: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    envs: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def refusal(self, dialect: str) -> str | None:
+        """Return why this choice rules a dialect out, or None."""
+        if self.only is not None and dialect not in self.only:
+            return f"not among only({', '.join(map(repr, self.only))})"
+        return "excluded by exclude()" if dialect in self.excluded else None
+
+
+_interned: dict[Preference, Preference] = {}
+DEFAULT = Preference()
+_interned[DEFAULT] = DEFAULT
+current: ContextVar[Preference] = ContextVar("meta_dialect_preference", default=DEFAULT)
+
+
+def forget() -> None:
+    """Drop every cached decision, because a dialect operator was registered after the first dispatch."""
+    for preference in list(_interned.values()):
+        preference.plans.clear()
+        preference.envs.clear()
+
+
+@contextmanager
+def _changed(**changes: Any) -> Iterator[None]:
+    wanted = replace(current.get(), **changes, plans={}, envs={})
+    token = current.set(_interned.setdefault(wanted, wanted))
+    try:
+        yield
+    finally:
+        current.reset(token)
+
+
+def prefer(*names: str) -> Any:
+    """Try these dialects first, in this order, whatever their plevel; then the others. A context manager."""
+    return _changed(first=known(names))
+
+
+def only(*names: str) -> Any:
+    """Use no dialect but these, by plevel. A context manager."""
+    return _changed(only=known(names))
+
+
+def exclude(*names: str) -> Any:
+    """Do not use these dialects, in addition to those excluded already. A context manager."""
+    return _changed(excluded=current.get().excluded | set(known(names)))

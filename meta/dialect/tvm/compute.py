@@ -1,0 +1,127 @@
+"""`@compute`: registers a TE compute function as the TVM implementation of a base operator.
+
+The function names the arguments it wants: a tensor is a `te.Tensor`, several are a tuple of them, a run-time number is a
+scalar variable (float64, int64 or bool), an attribute its value; ``out`` is the result type (a `TensorType`, or a tuple
+of them). It returns the operator's own results, then, for in-out slots, their new values in slot order.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import te
+
+from meta.base.source import definition_span
+from meta.dialect.core import OpEnv, Unsupported, check_parameters
+from meta.dialect.tvm import tvm as dialect
+from meta.dialect.tvm.build import kernel
+from meta.dialect.tvm.lower import prim_func
+from meta.dialect.tvm.target import for_device
+from meta.ir.types import TensorType, TupleType
+from meta.op.core.call import CallValues
+from meta.op.core.op import Op
+
+# How a kernel may be fused with its neighbours (TVM's pattern kinds).
+ELEMWISE, BROADCAST, INJECTIVE, COMM_REDUCE, OUT_ELEMWISE_FUSABLE, OPAQUE = (
+    "elemwise", "broadcast", "injective", "comm_reduce", "out_elemwise_fusable", "opaque",
+)
+_SCALAR_DTYPE = {bool: "bool", int: "int64", float: "float64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """The TVM aspect of an operator: the function and its fusion kind."""
+
+    op: Op
+    function: Callable[..., Any]
+    parameters: tuple[str, ...]
+    kind: str
+
+    def build(self, call: CallValues) -> tuple[list[Any], list[te.Tensor]]:
+        """Return the PrimFunc's inputs (placeholders and scalars, in `OpEnv.run` order) and its outputs."""
+        values: dict[str, Any] = {}
+        inputs: list[Any] = []
+        for slot, value in zip(self.op.schema.slots, call.args, strict=True):
+            if slot.kind == "attribute" or value is None:
+                values[slot.name] = value
+            elif slot.kind == "tensors":
+                values[slot.name] = tuple(_placeholder(v, f"{slot.name}{i}") for i, v in enumerate(value))
+                inputs.extend(values[slot.name])
+            elif isinstance(value, TensorType):
+                values[slot.name] = _placeholder(value, slot.name)
+                inputs.append(values[slot.name])
+            else:
+                values[slot.name] = te.var(slot.name, dtype=_SCALAR_DTYPE[type(value)])
+                inputs.append(values[slot.name])
+        values["out"] = call.out.fields if isinstance(call.out, TupleType) else call.outputs[0]
+        result = self.function(**{p: values[p] for p in self.parameters})
+        outputs = list(result) if isinstance(result, list | tuple) or hasattr(result, "__len__") else [result]
+        return inputs, outputs
+
+
+def compute(
+    op: Op,
+    kind: str,
+    *,
+    plevel: int | None = None,
+    when: Callable[[CallValues], str | None] | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a TE compute function for ``op``; a decorator.
+
+    Parameters
+    ----------
+    kind: the fusion kind, one of the constants of this module.
+    plevel: another level than the dialect's.
+    when: returns a reason to decline a call, or None.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        names = check_parameters(op, function, ("out",))
+        aspect = Compute(op, function, names, kind)
+
+        def make(call: CallValues) -> OpEnv:
+            reason = when(call) if when is not None else None
+            if reason is not None:
+                raise Unsupported(reason)
+            if any(not t.is_static for t in call.tensors()):
+                raise Unsupported("symbolic shapes are compiled by the VM only")
+            inputs, outputs = aspect.build(call)
+            written = _written_positions(call)
+            function = prim_func(inputs, outputs, in_place=bool(written))
+            return OpEnv(_in_place(kernel(function, for_device(call.device)), written), allocates=False)
+
+        made = dialect.register(op, make, definition_span(function), plevel)
+        made.compute = aspect
+        return function
+
+    return register
+
+
+def _placeholder(type_: TensorType, name: str) -> te.Tensor:
+    return te.placeholder(type_.static_shape, dtype=type_.dtype, name=name)
+
+
+def _written_positions(call: CallValues) -> tuple[int, ...]:
+    """Return the positions, among the run-time arguments, of those that are written."""
+    positions, count = [], 0
+    for i, (slot, value) in enumerate(zip(call.op.schema.slots, call.args, strict=True)):
+        if slot.kind == "attribute" or value is None:
+            continue
+        if i in call.op.schema.written:
+            positions.append(count)
+        count += len(value) if slot.kind == "tensors" else 1
+    return tuple(positions)
+
+
+def _in_place(run: Callable[..., Any], written: tuple[int, ...]) -> Callable[..., Any]:
+    """Pass the written arguments once more, as outputs."""
+    if not written:
+        return run
+
+    def launch(*values: Any) -> None:
+        run(*values, *[values[i] for i in written])
+
+    return launch

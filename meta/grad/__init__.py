@@ -1,0 +1,10 @@
+"""Floor 3: gradients. One registry serves the eager tape and the autodiff pass.
+
+``<family>.py`` holds the rules of the operators of ``meta/op/<family>.py``, in the same order.
+"""
+
+import importlib
+import pkgutil
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

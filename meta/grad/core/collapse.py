@@ -1,0 +1,24 @@
+"""The gradient of broadcasting: summing a result's gradient back to an operand's shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta.base.registry import OPERATORS
+from meta.ir.types import TensorType
+
+
+def collapse(dy: Any, like: TensorType | float | None) -> Any:
+    """Return ``dy`` summed over the axes along which ``like`` was broadcast, in ``like``'s dtype.
+
+    None for an operand that is a Python number or absent.
+    """
+    if not isinstance(like, TensorType):
+        return None
+    if dy.shape != like.shape:
+        lead = dy.ndim - like.ndim
+        wide = tuple(i for i in range(dy.ndim) if i < lead or (like.shape[i - lead] == 1 and dy.shape[i] != 1))
+        dy = OPERATORS["sum"](dy, wide, 1)
+        if dy.shape != like.shape:
+            dy = OPERATORS["reshape"](dy, like.shape)
+    return dy if dy.dtype == like.dtype else OPERATORS["cast"](dy, like.dtype)

@@ -1,0 +1,108 @@
+"""Gradient rules: what turns the gradient of an operator's result into gradients of its arguments.
+
+A rule asks by parameter name for what it needs: any forward argument, ``y`` (the result) and ``dy`` (its gradient; both
+are tuples for an operator with several results). What it does not ask for is not kept alive. A parameter annotated
+``TensorType`` receives the type of that argument (or of ``y``) only, which keeps no memory.
+
+The rule returns one gradient per tensor slot, a bare value if there is one slot; None says that there is none.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from meta.base.errors import GradientError, RegistrationError
+from meta.base.source import Span, definition_span
+from meta.ir.types import TensorType
+from meta.op.core.op import Op
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The gradient aspect of one operator. ``function`` is None if it has none, and ``reason`` says why."""
+
+    op: Op
+    function: Callable[..., Any] | None
+    parameters: tuple[str, ...]
+    types_only: frozenset[str]
+    reason: str
+    site: Span
+
+    def __call__(self, values: dict[str, Any]) -> tuple[Any, ...]:
+        """Apply the rule to kept values by name; return one gradient (or None) per tensor slot of the schema."""
+        if self.function is None:
+            raise GradientError(
+                "this operator is not differentiable", op=self.op.name, found=self.reason
+            )
+        result = self.function(*[values[p] for p in self.parameters])
+        slots = self.op.schema.tensor_slots
+        grads = (result,) if len(slots) == 1 else result
+        if not isinstance(grads, tuple) or len(grads) != len(slots):
+            raise GradientError(
+                "the gradient rule returns the wrong number of results",
+                op=self.op.name,
+                expected=f"one per tensor slot: {[self.op.schema.names[i] for i in slots]}",
+                found=f"{type(result).__name__} from the rule at {self.site}",
+            )
+        return grads
+
+
+def _attach(op: Op, rule: Rule) -> None:
+    if op.aspects.gradient is not None:
+        raise RegistrationError(
+            f"operator {op.name!r} has two gradients",
+            found=f"{rule.site} and {op.aspects.gradient.site}",
+            span=rule.site,
+        )
+    op.aspects.gradient = rule
+
+
+def gradient(*ops: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a gradient rule for one or more operators; a decorator.
+
+    Raises RegistrationError if a parameter is neither an argument of the operator nor ``y`` nor ``dy``.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        site = definition_span(function)
+        parameters = tuple(inspect.signature(function).parameters)
+        hints = typing.get_type_hints(function)
+        types_only = frozenset(p for p in parameters if hints.get(p) is TensorType)
+        for op in ops:
+            unknown = [p for p in parameters if p not in (*op.schema.names, "y", "dy")]
+            if unknown or "dy" not in parameters:
+                raise RegistrationError(
+                    f"the gradient of {op.name!r} asks for {unknown or 'no dy'}",
+                    expected=f"some of {(*op.schema.names, 'y')}, and 'dy'",
+                    span=site,
+                )
+            _attach(op, Rule(op, function, parameters, types_only, "", site))
+        return function
+
+    return register
+
+
+def not_differentiable(*ops: Op, why: str) -> None:
+    """State that operators have no gradient, and why. Results do not require a gradient; nothing is recorded."""
+    frame = inspect.currentframe()
+    caller = frame.f_back if frame is not None else None
+    site = Span(caller.f_code.co_filename, caller.f_lineno) if caller is not None else Span("?", 0)
+    for op in ops:
+        _attach(op, Rule(op, None, (), frozenset(), why, site))
+
+
+def rule_of(op: Op) -> Rule:
+    """Return the gradient aspect; GradientError if none was ever stated."""
+    rule = op.aspects.gradient
+    if rule is None:
+        raise GradientError(
+            "nothing is said about this operator's gradient",
+            op=op.name,
+            hint="register one with @gradient, or state not_differentiable(op, why=...)",
+        )
+    found: Rule = rule
+    return found

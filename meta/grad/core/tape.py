@@ -1,0 +1,175 @@
+"""The eager tape: one node per recorded call, linked from results to arguments.
+
+A node keeps what the operator's rule asks for and nothing else. `backward` visits nodes in reverse order of creation, so
+the depth of the program does not matter, and adds to the ``grad`` of every leaf. Nodes live as long as a result that
+leads to them, so `backward` may be called again; the gradients then accumulate.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+
+from meta.base.dtype import TO_TORCH, is_float
+from meta.base.errors import GradientError, MetaError
+from meta.base.registry import OPERATORS
+from meta.base.source import Span, user_span
+from meta.grad.core.rule import Rule, rule_of
+from meta.op.core.array_type import array_type
+from meta.op.core.op import Op
+from meta.runtime.ndarray import ArrayKey, ndarray
+
+recording: ContextVar[bool] = ContextVar("meta_recording", default=True)
+_order = itertools.count()
+
+
+@contextmanager
+def no_grad() -> Iterator[None]:
+    """Record nothing for `backward` in this block."""
+    token = recording.set(False)
+    try:
+        yield
+    finally:
+        recording.reset(token)
+
+
+class Node:
+    """One recorded call.
+
+    ``sources`` has an entry per tensor slot: where the gradient of that argument goes, an `Edge` to an earlier node, a
+    leaf array, None, or a tuple of these. ``saved`` are the rule's values by name, without ``dy``.
+    """
+
+    __slots__ = ("op", "order", "outputs", "rule", "saved", "sources", "span")
+
+    def __init__(
+        self,
+        op: Op,
+        rule: Rule,
+        sources: tuple[Any, ...],
+        saved: dict[str, Any],
+        outputs: tuple[ArrayKey, ...],
+    ) -> None:
+        self.op, self.rule, self.sources, self.saved, self.outputs = op, rule, sources, saved, outputs
+        self.span: Span | None = user_span()
+        self.order = next(_order)
+
+    def gradients(self, dys: list[ndarray | None]) -> Iterator[tuple[Any, ndarray]]:
+        """Yield (source, gradient) for every argument that leads to a leaf."""
+        filled = tuple(_zeros(k) if d is None else d for d, k in zip(dys, self.outputs, strict=True))
+        try:
+            results = self.rule({**self.saved, "dy": filled[0] if len(filled) == 1 else filled})
+        except MetaError as error:
+            error.add_note(f"in the gradient of {self.op.name}, called at {self.span}")
+            raise
+        for source, gradient in zip(self.sources, results, strict=True):
+            if isinstance(source, tuple):
+                if gradient is not None:
+                    yield from ((s, g) for s, g in zip(source, gradient, strict=True) if s is not None)
+            elif source is not None:
+                if gradient is None:
+                    raise GradientError(
+                        f"{self.op.name} has no gradient for this argument", op=self.op.name, span=self.span
+                    )
+                yield source, gradient
+
+
+class Edge:
+    """Result ``index`` of a node; an array that was computed holds one as its ``node``."""
+
+    __slots__ = ("index", "node")
+
+    def __init__(self, node: Node, index: int) -> None:
+        self.node, self.index = node, index
+
+    def backward(self, _array: ndarray, seed: ndarray) -> None:
+        """Propagate ``seed`` from this result to all leaves."""
+        with no_grad():
+            _propagate(self, seed)
+
+
+def _propagate(start: Edge, seed: ndarray) -> None:
+    add = OPERATORS["add"]
+    pending: dict[Node, list[ndarray | None]] = {}
+    queue: list[tuple[int, Node]] = []
+
+    def reach(edge: Edge, gradient: ndarray) -> None:
+        if edge.node not in pending:
+            pending[edge.node] = [None] * len(edge.node.outputs)
+            heapq.heappush(queue, (-edge.node.order, edge.node))
+        slots = pending[edge.node]
+        old = slots[edge.index]
+        slots[edge.index] = gradient if old is None else add(old, gradient)
+
+    reach(start, seed)
+    while queue:
+        _, node = heapq.heappop(queue)
+        for source, gradient in node.gradients(pending.pop(node)):
+            if isinstance(source, Edge):
+                reach(source, gradient)
+            else:
+                source.grad = gradient if source.grad is None else add(source.grad, gradient)
+
+
+def _zeros(key: ArrayKey) -> ndarray:
+    return ndarray(torch.zeros(key.shape, dtype=TO_TORCH[key.dtype], device=str(key.device)))
+
+
+def _source(array: ndarray) -> Any:
+    if not array._requires_grad or not is_float(array.dtype):
+        return None
+    return array.node if array.node is not None else array
+
+
+def _detached(value: Any) -> Any:
+    """Alias of a result that does not hold the node which is about to hold it (no reference cycle)."""
+    if isinstance(value, tuple):
+        return tuple(_detached(v) for v in value)
+    return ndarray(value.torch(), value.key)
+
+
+def record(op: Op, args: tuple[Any, ...], result: Any) -> None:
+    """Link ``result`` (an ndarray or a tuple of them) to the arrays in ``args`` (canonical, in slot order).
+
+    Does nothing for an operator stated `not_differentiable`; the result then requires no gradient.
+    """
+    rule = rule_of(op)
+    if rule.function is None:
+        return
+    results = result if isinstance(result, tuple) else (result,)
+    sources = tuple(
+        tuple(_source(a) for a in args[i])
+        if isinstance(args[i], tuple)
+        else _source(args[i])
+        if isinstance(args[i], ndarray)
+        else None
+        for i in op.schema.tensor_slots
+    )
+    saved: dict[str, Any] = {}
+    for name in rule.parameters:
+        if name == "dy":
+            continue
+        if name == "y":
+            saved[name] = _detached(result)
+        else:
+            value = args[op.schema.index[name]]
+            saved[name] = value
+        if name in rule.types_only:
+            saved[name] = _type_of(saved[name])
+    node = Node(op, rule, sources, saved, tuple(r.key for r in results))
+    for i, r in enumerate(results):
+        if is_float(r.dtype):
+            r._requires_grad = True
+            r.node = Edge(node, i)
+
+
+def _type_of(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_type_of(v) for v in value)
+    return array_type(value.key) if isinstance(value, ndarray) else value

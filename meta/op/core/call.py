@@ -1,0 +1,96 @@
+"""`CallValues`: one call of an operator as its declare and the dialects see it, without data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from meta.base.device import Device
+from meta.ir.types import TensorType, TupleType, Type
+
+if TYPE_CHECKING:
+    from meta.op.core.op import Op
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A result that is the buffer of the argument in ``slot``, seen with the shape of ``type``."""
+
+    slot: int
+    type: TensorType
+
+
+class CallValues:
+    """What a call is before it runs.
+
+    Attributes
+    ----------
+    op: the base operator.
+    args: its canonical arguments by slot name; a tensor is a `TensorType`, several are a tuple of them.
+    device: where it is to run.
+    out: what `declare` decided: a `TensorType` or `TupleType` to allocate, a `View`, or a plain value known now.
+    callee: the operator that is still to be executed, None if ``out`` is final.
+    """
+
+    __slots__ = ("args", "callee", "device", "op", "out")
+
+    def __init__(self, op: Op, args: tuple[Any, ...], device: Device) -> None:
+        self.op = op
+        self.args = op.schema.Args(*args)
+        self.device = device
+        self.callee: Op | None = op
+        self.out: Any = None
+
+    @property
+    def outputs(self) -> tuple[TensorType, ...]:
+        """Types of the tensors that a kernel of this call produces."""
+        if isinstance(self.out, TupleType):
+            return tuple(f for f in self.out.fields if isinstance(f, TensorType))
+        return (self.out.type if isinstance(self.out, View) else self.out,)
+
+    def tensors(self) -> Iterator[TensorType]:
+        """Iterate over the tensor arguments, tuples flattened, None left out."""
+        yield from (a for a in runtime_args(self.op, self.args) if isinstance(a, TensorType))
+
+    def __str__(self) -> str:
+        parts = []
+        for name, value in zip(self.op.schema.names, self.args, strict=True):
+            shown = TupleType(value) if _is_tensor_tuple(value) else value
+            parts.append(f"{name}={shown}")
+        return f"{self.op.name}({', '.join(parts)}) on {self.device}"
+
+
+def _is_tensor_tuple(value: Any) -> bool:
+    return isinstance(value, tuple) and bool(value) and all(isinstance(v, TensorType) for v in value)
+
+
+def runtime_args(op: Op, args: tuple[Any, ...]) -> list[Any]:
+    """Return what a kernel receives: tensors and run-time numbers in slot order, tuples flattened, None left out."""
+    values: list[Any] = []
+    for slot, value in zip(op.schema.slots, args, strict=True):
+        if slot.kind == "attribute" or value is None:
+            continue
+        if slot.kind == "tensors":
+            values.extend(value)
+        else:
+            values.append(value)
+    return values
+
+
+def map_tensors(op: Op, args: tuple[Any, ...], function: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """Apply ``function`` to every tensor argument, keeping numbers, None and attributes."""
+    result = []
+    for slot, value in zip(op.schema.slots, args, strict=True):
+        if slot.kind == "attribute" or value is None or isinstance(value, bool | int | float):
+            result.append(value)
+        elif slot.kind == "tensors":
+            result.append(tuple(function(v) for v in value))
+        else:
+            result.append(function(value))
+    return tuple(result)
+
+
+def fields(type_: Type) -> tuple[Type, ...]:
+    """Return the result types as a tuple, whether there is one or several."""
+    return type_.fields if isinstance(type_, TupleType) else (type_,)

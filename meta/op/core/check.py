@@ -1,0 +1,102 @@
+"""Checks and shape arithmetic for type functions. Each raises TypeInferError with what was expected and found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from meta.base import dtype as dtypes
+from meta.base.errors import TypeInferError
+from meta.ir.types import Dim, TensorType
+
+
+def require(condition: bool, what: str, *, expected: object = None, found: object = None) -> None:
+    """Raise TypeInferError(what) unless ``condition`` holds."""
+    if not condition:
+        raise TypeInferError(what, expected=expected, found=found)
+
+
+def normalize_axis(axis: int, ndim: int) -> int:
+    """Return ``axis`` in [0, ndim); a negative one counts from the end."""
+    if not -ndim <= axis < ndim:
+        expected = f"-{ndim} <= axis < {ndim}" if ndim else "a tensor with at least one axis"
+        raise TypeInferError(f"axis {axis} is out of range for ndim {ndim}", expected=expected)
+    return axis % ndim
+
+
+def normalize_axes(axis: int | Sequence[int] | None, ndim: int, exclude: bool = False) -> tuple[int, ...]:
+    """Return sorted distinct axes; none given means all of them, ``exclude`` means all but those given."""
+    if axis is None or axis == () or axis == []:
+        return tuple(range(ndim))
+    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    axes = [normalize_axis(a, ndim) for a in given]
+    if len(set(axes)) != len(axes):
+        raise TypeInferError("an axis is named twice", found=given)
+    chosen = set(range(ndim)) - set(axes) if exclude else set(axes)
+    return tuple(sorted(chosen))
+
+
+def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """Return the common shape under numpy's rules."""
+    ndim = max((len(s) for s in shapes), default=0)
+    result: list[Dim] = []
+    for i in range(ndim):
+        dims = [s[i - ndim + len(s)] for s in shapes if i >= ndim - len(s)]
+        wide = [d for d in dims if d != 1]
+        if any(d != wide[0] for d in wide[1:]):
+            raise TypeInferError(
+                "shapes cannot be broadcast together",
+                expected="equal extents, or 1, counted from the last axis",
+                found=" and ".join(str(list(s)) for s in shapes),
+            )
+        result.append(wide[0] if wide else 1)
+    return tuple(result)
+
+
+def common_dtype(*operands: Any) -> str:
+    """Return the dtype in which operands meet: torch's promotion for tensors, Python numbers being weak.
+
+    A number only raises the category (bool < integer < float) of the tensors' dtype, to int64 or float32.
+    """
+    tensors = [o.dtype for o in operands if isinstance(o, TensorType)]
+    numbers = [o for o in operands if not isinstance(o, TensorType) and o is not None]
+    if not tensors:
+        kinds = {type(n) for n in numbers}
+        return "float32" if float in kinds else "int64" if int in kinds else "bool"
+    result = tensors[0]
+    for other in tensors[1:]:
+        result = dtypes.promote(result, other)
+    for number in numbers:
+        if isinstance(number, float) and not dtypes.is_float(result):
+            result = "float32"
+        elif isinstance(number, int) and not isinstance(number, bool) and result == "bool":
+            result = "int64"
+    return result
+
+
+def shape_of(operand: Any) -> tuple[Dim, ...]:
+    """Return a tensor's shape, () for a Python number."""
+    return operand.shape if isinstance(operand, TensorType) else ()
+
+
+def require_float(x: TensorType, name: str) -> None:
+    """Raise TypeInferError unless the tensor holds floating point numbers."""
+    if not dtypes.is_float(x.dtype):
+        raise TypeInferError(f"{name} must be floating point", found=str(x), expected="float16 to float64")
+
+
+def require_ndim(x: TensorType, ndim: int, name: str) -> None:
+    """Raise TypeInferError unless the tensor has this many axes."""
+    if x.ndim != ndim:
+        raise TypeInferError(f"{name} must have {ndim} axes", found=str(x), expected=f"ndim {ndim}")
+
+
+def pair(value: int | tuple[int, ...], name: str, count: int = 2) -> tuple[int, ...]:
+    """Return one value per spatial axis from an int or a tuple of 1 or ``count`` ints."""
+    if isinstance(value, int):
+        return (value,) * count
+    if len(value) == 1:
+        return value * count
+    if len(value) != count:
+        raise TypeInferError(f"{name} must be an int or {count} ints", found=value)
+    return value

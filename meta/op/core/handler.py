@@ -1,0 +1,40 @@
+"""The call protocol: what calling an operator means is asked of one context variable.
+
+Eager execution, tracing and pattern building are handlers. A gradient rule or a model body is written once, as plain
+calls, and works under each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from meta.op.core.op import Op
+
+
+class CallHandler(Protocol):
+    """Gives a call its meaning; ``args`` and ``kwargs`` are as the caller wrote them."""
+
+    def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+
+class Default:
+    """Holds the handler of a thread that has set none: eager execution, installed by the VM floor."""
+
+    handler: CallHandler
+
+
+current: ContextVar[CallHandler | None] = ContextVar("meta_call_handler", default=None)
+
+
+@contextmanager
+def use(handler: CallHandler | None) -> Iterator[None]:
+    """Let ``handler`` (None: the default) give calls their meaning in this block."""
+    token = current.set(handler)
+    try:
+        yield
+    finally:
+        current.reset(token)

@@ -1,0 +1,172 @@
+"""`Op`: a base operator, the object to which every aspect attaches, and `@op`, which makes one from a type function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+from meta.base.device import Device
+from meta.base.errors import ArgumentError, RegistrationError, TypeInferError
+from meta.base.registry import OPERATORS
+from meta.base.source import Span, definition_span
+from meta.ir.expr import Op as OpNode
+from meta.ir.types import TensorType, TupleType, Type
+from meta.op.core.call import CallValues
+from meta.op.core.handler import Default, current
+from meta.op.core.schema import Schema, Slot
+
+Declare = Callable[[CallValues], None]
+
+
+@dataclass(slots=True)
+class Aspects:
+    """What other floors attach to an operator. Each entry remembers its own file:line."""
+
+    gradient: Any = None
+    cast_rule: Any = None
+    dialect_ops: list[Any] = field(default_factory=list)
+    converters: dict[str, Any] = field(default_factory=dict)
+
+
+class Op(OpNode):
+    """A backend-independent operator.
+
+    Calling it asks the current call handler what the call means (see `handler.py`). The result of an operator with
+    in-out slots is its own outputs followed by the written arguments in slot order.
+
+    Attributes
+    ----------
+    schema: the slots. type_function: argument types to result type. site: where it was defined.
+    random: whether two calls with the same arguments may differ, so that no pass may merge, fold or repeat them.
+    aspects: gradient, cast rule, dialect operators, converters.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, name: str, schema: Schema, random: bool) -> None:
+        super().__init__(name)
+        self.schema = schema
+        self.type_function = function
+        self.random = random
+        self.site: Span = definition_span(function)
+        self.aspects = Aspects()
+        self._declare: Declare | None = None
+        self.declare_site: Span | None = None
+        self.__name__ = self.__qualname__ = name
+        self.__doc__ = function.__doc__
+        self.__signature__ = schema.signature
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return (current.get() or Default.handler)(self, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<operator {self.name}>"
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The arguments: name, kind, access, default."""
+        return self.schema.slots
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether the operator writes an argument, so that a call may be neither removed nor moved."""
+        return bool(self.schema.written)
+
+    def infer(self, args: tuple[Any, ...]) -> Any:
+        """Apply the type function to canonical arguments whose tensors are `TensorType`s.
+
+        Returns a Type, or a plain value where the result is known now. Raises TypeInferError for the user's errors.
+        """
+        try:
+            result = self.type_function(*args)
+        except (TypeInferError, ArgumentError) as error:
+            if error.op is None:
+                error.op = self.name
+                if error.found is None:
+                    error.found = self._describe(args)
+            raise
+        if isinstance(result, tuple) and all(isinstance(r, Type) for r in result):
+            # A tuple of types is the type of a tuple; () is also what an operator returns that only writes.
+            return TupleType(result) if result or self.schema.written else result
+        return result
+
+    def _describe(self, args: tuple[Any, ...]) -> str:
+        shown = [
+            f"{n}={TupleType(a) if isinstance(a, tuple) and a and isinstance(a[0], TensorType) else a}"
+            for n, a in zip(self.schema.names, args, strict=True)
+        ]
+        return f"{self.name}({', '.join(shown)})"
+
+    def call_values(self, args: tuple[Any, ...], device: Device) -> CallValues:
+        """Infer and declare a call with canonical arguments; see `CallValues`."""
+        call = CallValues(self, args, device)
+        call.out = self.infer(args)
+        if not isinstance(call.out, Type):
+            call.callee = None
+        elif self._declare is not None:
+            self._declare(call)
+        return call
+
+    def declare(self, function: Declare) -> Declare:
+        """Register how a call is prepared where the default (infer, then allocate) is not enough; a decorator."""
+        if self._declare is not None:
+            raise RegistrationError(
+                f"operator {self.name!r} has two declares",
+                found=f"{definition_span(function)} and {self.declare_site}",
+                span=definition_span(function),
+            )
+        self._declare, self.declare_site = function, definition_span(function)
+        return function
+
+    def signature(self, phase: str) -> tuple[tuple[str, str], ...]:
+        """Return (slot, access) pairs of one phase of the task view: "init", "forward" or "backward".
+
+        Derived from the schema and the gradient: ``init`` takes the attributes, ``forward`` the tensors and writes
+        "out", ``backward`` reads what the gradient keeps and writes "d<slot>" of every differentiable slot.
+        """
+        if phase == "init":
+            return tuple((s.name, "RO") for s in self.slots if s.kind == "attribute")
+        if phase == "forward":
+            return (*((s.name, s.access) for s in self.slots if s.kind != "attribute"), ("out", "WO"))
+        if phase == "backward":
+            rule = self.aspects.gradient
+            if rule is None or rule.function is None:
+                return ()
+            return (
+                *((name, "RO") for name in rule.parameters),
+                *((f"d{self.schema.names[i]}", "WO") for i in self.schema.tensor_slots),
+            )
+        raise ArgumentError("unknown phase", expected="init, forward or backward", found=repr(phase))
+
+
+@overload
+def op(function: Callable[..., Any]) -> Op: ...
+@overload
+def op(*, name: str = ..., schema: Op | None = ..., random: bool = ...) -> Callable[[Callable[..., Any]], Op]: ...
+def op(
+    function: Callable[..., Any] | None = None,
+    *,
+    name: str = "",
+    schema: Op | None = None,
+    random: bool = False,
+) -> Any:
+    """Make a base operator of a type function and register it under the function's name.
+
+    Parameters
+    ----------
+    name: another name than the function's.
+    schema: an operator whose schema is shared; the function then takes the same parameters.
+    random: the result is not determined by the arguments.
+
+    Raises RegistrationError for a name that is taken (naming both sites) or an annotation that is no slot kind.
+    """
+
+    def make(f: Callable[..., Any]) -> Op:
+        op_name = name or f.__name__
+        own = schema.schema if schema is not None else Schema(op_name, f)
+        made = Op(f, name=op_name, schema=own, random=random)
+        OPERATORS.register(op_name, made, made.site)
+        return made
+
+    return make if function is None else make(function)
+
+

@@ -1,0 +1,294 @@
+"""Schemas: a Python signature read as the list of an operator's slots.
+
+Annotations give the kind of a slot:
+
+==========================  ==========================================================================
+``Tensor``                  a tensor that is read
+``Tensor | None``           an optional tensor
+``tuple[Tensor, ...]``      a variable number of tensors
+``InOut``                   a tensor that is read and written in place (``InOut | None``: optional)
+``Scalar``                  a Python number passed to the kernel at run time: no kernel is built per value
+``Scalar | Tensor``         either of the two
+anything else               an attribute: bool, int, float, str, None, ``tuple[int, ...]``, ``DType``,
+                            ``DeviceName`` and unions of these; kernels are built for its value
+==========================  ==========================================================================
+
+To add a kind of attribute, add a reader to `_READERS`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections import namedtuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Union
+
+import numpy as np
+
+from meta.base import dtype as dtypes
+from meta.base.device import Device
+from meta.base.errors import ArgumentError, MetaError, RegistrationError
+from meta.base.registry import nearest
+from meta.base.source import definition_span
+from meta.ir.types import TensorType
+
+Tensor = TensorType
+"""A tensor argument; a type function sees its `TensorType`."""
+InOut = Annotated[TensorType, "in-out"]
+"""A tensor argument that the operator also writes."""
+
+
+class _Scalar:
+    """Marks a run-time number in an annotation."""
+
+
+Scalar = Annotated[float | int | bool, _Scalar]
+"""A Python number whose value is given to the kernel at run time."""
+DType = Annotated[str, "dtype"]
+"""A dtype attribute; any spelling is accepted and kept as the canonical name."""
+DeviceName = Annotated[str, "device"]
+"""A device attribute, kept as "cpu" or "cuda:N"."""
+Ints = int | tuple[int, ...]
+"""An int or several."""
+
+NUMBERS = (bool, int, float)
+REQUIRED = inspect.Parameter.empty
+
+
+class _Refused(Exception):
+    """A reader does not take this value."""
+
+
+def _read_none(value: object) -> None:
+    if value is not None:
+        raise _Refused
+
+
+def _read_bool(value: object) -> bool:
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise _Refused
+
+
+def _read_int(value: object) -> int:
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return int(value)
+    raise _Refused
+
+
+def _read_float(value: object) -> float:
+    if isinstance(value, float | int | np.floating | np.integer) and not isinstance(value, bool):
+        return float(value)
+    raise _Refused
+
+
+def _read_str(value: object) -> str:
+    if isinstance(value, str):
+        return str(value)
+    raise _Refused
+
+
+def _read_ints(value: object) -> tuple[int, ...]:
+    if isinstance(value, tuple | list):
+        return tuple(_read_int(v) for v in value)
+    raise _Refused
+
+
+def _read_dtype(value: object) -> str:
+    return dtypes.canonical(value)
+
+
+def _read_device(value: object) -> str:
+    return str(Device(value))
+
+
+_READERS: dict[Any, tuple[str, Callable[[object], Any]]] = {
+    types.NoneType: ("None", _read_none),
+    bool: ("bool", _read_bool),
+    int: ("int", _read_int),
+    float: ("float", _read_float),
+    str: ("str", _read_str),
+    tuple[int, ...]: ("tuple of ints", _read_ints),
+    DType: ("dtype", _read_dtype),
+    DeviceName: ("device", _read_device),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One argument of an operator.
+
+    ``kind`` is "tensor", "tensors", "scalar", "scalar or tensor" or "attribute". ``access`` is "RO" or "RW".
+    """
+
+    name: str
+    kind: str
+    access: str
+    optional: bool
+    default: Any
+    accepts: str
+    readers: tuple[Callable[[object], Any], ...]
+
+    @property
+    def has_default(self) -> bool:
+        """Whether the argument may be left out."""
+        return self.default is not REQUIRED
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether a tensor (or several) may stand here."""
+        return self.kind in ("tensor", "tensors", "scalar or tensor")
+
+    def read(self, value: Any, lift: Callable[[Any], Any]) -> Any:
+        """Return the canonical form of an argument; raise _Refused or a MetaError if it does not fit."""
+        if self.kind == "attribute":
+            for reader in self.readers:
+                try:
+                    return reader(value)
+                except _Refused:
+                    continue
+            raise _Refused
+        if value is None:
+            if self.optional:
+                return None
+            raise _Refused
+        if self.kind == "tensors":
+            if not isinstance(value, tuple | list):
+                raise _Refused
+            return tuple(lift(v) for v in value)
+        if self.kind != "tensor":
+            if isinstance(value, NUMBERS):
+                return value
+            if isinstance(value, np.generic):
+                return value.item()
+            if self.kind == "scalar":
+                raise _Refused
+        return lift(value)
+
+
+def _members(annotation: Any) -> list[Any]:
+    if typing.get_origin(annotation) in (Union, types.UnionType):
+        return [m for a in typing.get_args(annotation) for m in _members(a)]
+    return [annotation]
+
+
+def _slot(parameter: inspect.Parameter, annotation: Any) -> Slot:
+    members = _members(annotation)
+    optional = types.NoneType in members
+    rest = [m for m in members if m is not types.NoneType]
+    access, readers, accepts = "RO", (), ""
+    if rest == [Tensor]:
+        kind, accepts = "tensor", "tensor"
+    elif rest == [InOut]:
+        kind, accepts, access = "tensor", "tensor written in place", "RW"
+    elif rest == [tuple[Tensor, ...]]:
+        kind, accepts = "tensors", "tuple of tensors"
+    elif rest == [Scalar]:
+        kind, accepts = "scalar", "number"
+    elif set(rest) == {Scalar, Tensor}:
+        kind, accepts = "scalar or tensor", "number or tensor"
+    else:
+        kind = "attribute"
+        unknown = [m for m in members if m not in _READERS]
+        if unknown:
+            raise TypeError(f"parameter {parameter.name!r}: no slot kind for {unknown[0]!r}")
+        readers = tuple(_READERS[m][1] for m in members)
+        accepts = " or ".join(_READERS[m][0] for m in members)
+    if optional and kind != "attribute":
+        accepts += " or None"
+    return Slot(parameter.name, kind, access, optional, parameter.default, accepts, readers)
+
+
+class Schema:
+    """The slots of one or more operators, read from a signature."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.name = name
+        self.signature = inspect.signature(function)
+        annotations = typing.get_type_hints(function, include_extras=True)
+        slots = []
+        for parameter in self.signature.parameters.values():
+            if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.name not in annotations:
+                raise RegistrationError(
+                    f"parameter {parameter.name!r} of operator {name!r} cannot be a slot",
+                    expected="an annotated, plain positional parameter",
+                    span=definition_span(function),
+                )
+            try:
+                slots.append(_slot(parameter, annotations[parameter.name]))
+            except TypeError as error:
+                raise RegistrationError(
+                    f"operator {name!r}: {error}",
+                    expected="one of the annotations listed in meta.op.core.schema",
+                    span=definition_span(function),
+                ) from None
+        self.slots: tuple[Slot, ...] = tuple(slots)
+        self.names: tuple[str, ...] = tuple(s.name for s in slots)
+        self.index: dict[str, int] = {n: i for i, n in enumerate(self.names)}
+        self.defaults: tuple[Any, ...] = tuple(s.default for s in slots)
+        self.required = sum(not s.has_default for s in slots)
+        self.written: tuple[int, ...] = tuple(i for i, s in enumerate(slots) if s.access == "RW")
+        self.tensor_slots: tuple[int, ...] = tuple(i for i, s in enumerate(slots) if s.is_tensor)
+        # One tuple class per operator gives named access and costs nothing over a tuple.
+        self.Args: Any = namedtuple(f"{name.strip('_')}_args", self.names)  # type: ignore[misc]
+
+    def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Return the arguments in slot order with defaults filled in; ArgumentError for a wrong count or name."""
+        if not kwargs and self.required <= len(args) <= len(self.slots):
+            return args + self.defaults[len(args) :]
+        if len(args) > len(self.slots):
+            raise ArgumentError(
+                f"takes {len(self.slots)} arguments, {len(args)} were given",
+                op=self.name,
+                expected=str(self),
+            )
+        values = list(args) + list(self.defaults[len(args) :])
+        for name, value in kwargs.items():
+            i = self.index.get(name)
+            if i is None:
+                raise ArgumentError(
+                    f"there is no argument {name!r}",
+                    op=self.name,
+                    expected=str(self),
+                    hint=nearest(name, self.names),
+                )
+            if i < len(args):
+                raise ArgumentError(f"argument {name!r} is given twice", op=self.name, expected=str(self))
+            values[i] = value
+        missing = [n for n, v in zip(self.names, values, strict=True) if v is REQUIRED]
+        if missing:
+            raise ArgumentError(
+                f"argument {missing[0]!r} is missing", op=self.name, expected=str(self), found=f"missing {missing}"
+            )
+        return tuple(values)
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], lift: Callable[[Any], Any]) -> tuple[Any, ...]:
+        """Return canonical arguments in slot order. ``lift`` turns a tensor-like object into the caller's value."""
+        values = self.arrange(args, kwargs)
+        bound = []
+        for slot, value in zip(self.slots, values, strict=True):
+            try:
+                bound.append(slot.read(value, lift))
+            except _Refused:
+                found = repr(value) if len(repr(value)) < 80 else type(value).__name__
+                raise ArgumentError(
+                    f"argument {slot.name!r} does not fit",
+                    op=self.name,
+                    expected=slot.accepts,
+                    found=f"{found} ({type(value).__name__})",
+                ) from None
+            except MetaError as error:
+                if error.op is None:
+                    error.op = f"{self.name}, argument {slot.name!r}"
+                raise
+        return tuple(bound)
+
+    def __str__(self) -> str:
+        parts = []
+        for s in self.slots:
+            text = f"{s.name}: {s.accepts}"
+            parts.append(f"{text} = {s.default!r}" if s.has_default else text)
+        return f"{self.name}({', '.join(parts)})"

@@ -1,0 +1,174 @@
+"""Tracing: running Python code on symbols, so that every operator call becomes a binding of a program.
+
+Used by passes that write code by running rules (autodiff) and by models. A `Symbol` looks like an array that has a type
+but no values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta.base.device import CPU
+from meta.base.errors import ArgumentError, TraceError
+from meta.base.overloads import Overloads
+from meta.base.source import user_span
+from meta.ir.builder import BlockBuilder
+from meta.ir.expr import Block, Call, Constant, Expr, Tuple, TupleGetItem, Var
+from meta.ir.types import FuncType, TensorType, TupleType, Type
+from meta.op.core.call import map_tensors
+from meta.op.core.handler import use
+from meta.op.core.op import Op
+from meta.runtime.ndarray import as_array, ndarray
+
+
+class Symbol(Overloads):
+    """A value of a program under construction: an atom and its type."""
+
+    __slots__ = ("atom", "trace", "type")
+    __array_priority__ = 2000
+
+    def __init__(self, trace: Trace, atom: Expr, type_: TensorType) -> None:
+        self.trace, self.atom, self.type = trace, atom, type_
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Extents, outermost axis first."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> str:
+        """Canonical name of the element type."""
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self.type.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.type.size
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ArgumentError("len() of a 0-d array")
+        return self.type.static_shape[0]
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<symbol {self.type}>"
+
+    def _no_value(self, *_: Any, **__: Any) -> Any:
+        raise TraceError(
+            "a traced value has no number: Python code asked for one while the model was being traced",
+            found=f"a symbol of type {self.type}",
+            hint="keep the choice in operators (meta.where), or make it depend on shapes and Python values only",
+        )
+
+    __bool__ = __float__ = __int__ = __index__ = __array__ = item = numpy = torch = _no_value
+
+
+class Trace:
+    """A function body under construction, and the call handler that appends to it.
+
+    Arrays met on the way become constants, unless they were `bind`-ed to a variable before.
+    """
+
+    def __init__(self) -> None:
+        self.builder = BlockBuilder()
+        # id -> (array, symbol): the array is kept so that its id is not given to another one.
+        self._arrays: dict[int, tuple[ndarray, Symbol]] = {}
+
+    def parameter(self, type_: TensorType, name: str) -> tuple[Var, Symbol]:
+        """Return a new function parameter and the symbol that stands for it."""
+        var = Var(name, type_)
+        return var, Symbol(self, var, type_)
+
+    def bind(self, array: ndarray, symbol: Symbol) -> None:
+        """Let ``symbol`` stand for ``array`` wherever the traced code uses it."""
+        self._arrays[id(array)] = (array, symbol)
+
+    def lift(self, value: Any) -> Symbol:
+        """Return the symbol of a tensor-like object; TraceError for a symbol of another trace."""
+        if isinstance(value, Symbol):
+            if value.trace is not self:
+                raise TraceError(
+                    "a traced value is used outside the function that it was traced in",
+                    found=repr(value),
+                    hint="pass it as an argument, and return what is needed outside",
+                )
+            return value
+        array = as_array(value)
+        if id(array) not in self._arrays:
+            constant = Constant(array.torch().clone() if array is value else array.torch())
+            self._arrays[id(array)] = (array, Symbol(self, constant, constant.type))
+        return self._arrays[id(array)][1]
+
+    def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        bound = op.schema.bind(args, kwargs, self.lift)
+        written = [bound[i] for i in op.schema.written if bound[i] is not None]
+        for symbol in written:
+            if isinstance(symbol.atom, Constant):
+                raise TraceError(
+                    f"{op.name} writes to an array that the traced code only closes over",
+                    hint="make it an attribute of the model, or an argument",
+                )
+        call = op.call_values(map_tensors(op, bound, lambda s: s.type), CPU)
+        if call.callee is None:
+            return call.out
+        type_ = op.infer(tuple(call.args))
+        atoms = tuple(_atom_argument(a) for a in map_tensors(op, bound, lambda s: s.atom))
+        result = self.emit(Call(op, atoms), type_)
+        own = () if isinstance(type_, TupleType) and not type_.fields else result
+        if not written:
+            return result
+        return (*(own if isinstance(own, tuple) else (own,)), *written)
+
+    def emit(self, value: Expr, type_: Type) -> Any:
+        """Append a binding; return its symbol, or a tuple of symbols for a tuple type."""
+        var = self.builder.emit(value, type=type_, span=user_span())
+        return self.unpack(var, type_)
+
+    def unpack(self, atom: Expr, type_: Type) -> Any:
+        """Return the symbol of an atom, emitting the projections of a tuple-typed one."""
+        if isinstance(type_, TupleType):
+            return tuple(self.emit(TupleGetItem(atom, i), f) for i, f in enumerate(type_.fields))
+        if isinstance(type_, TensorType):
+            return Symbol(self, atom, type_)
+        raise TraceError("a function is no traced value", found=str(type_) if isinstance(type_, FuncType) else type_)
+
+    def run(self, function: Any, *args: Any) -> Any:
+        """Run Python code under this handler."""
+        with use(self):
+            return function(*args)
+
+    def finish(self, result: Any) -> Block:
+        """Close the body. ``result`` is a symbol or a (nested) tuple of symbols and arrays."""
+        return self.builder.finish(self.atom(result))
+
+    def atom(self, value: Any) -> Expr:
+        """Return the atom of a symbol, an array or a nested tuple of them."""
+        if isinstance(value, tuple | list):
+            return Tuple(tuple(self.atom(v) for v in value))
+        return self.lift(value).atom
+
+
+def _atom_argument(value: Any) -> Any:
+    """Write a tuple of tensors as the IR's tuple of atoms."""
+    if isinstance(value, tuple) and value and all(isinstance(v, Expr) for v in value):
+        return Tuple(value)
+    return value
+
+
+def atom_type(atom: Expr) -> Type:
+    """Return the type of an atom."""
+    if isinstance(atom, Tuple):
+        return TupleType(tuple(atom_type(f) for f in atom.fields))
+    type_ = atom.type if isinstance(atom, Var | Constant) else None
+    if type_ is None:
+        raise TraceError("an atom without a type", found=type(atom).__name__)
+    return type_
+

@@ -1,0 +1,288 @@
+"""`ndarray`: a tensor in memory, owning a `torch.Tensor` buffer.
+
+torch supplies the allocator, streams, pinned memory and DLPack; all computation goes through operators. What defines
+an array for dispatch (shape, dtype, device, compactness) is one interned `ArrayKey`, so the hot path of an eager call
+compares identities only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from meta.base import dtype as dtypes
+from meta.base.device import CPU, Device, require
+from meta.base.errors import ArgumentError, GradientError
+from meta.base.overloads import Overloads
+
+
+class ArrayKey:
+    """What dispatch needs to know of an array. Interned: equal keys are the same object."""
+
+    __slots__ = ("compact", "device", "dtype", "shape", "type")
+
+    def __init__(self, shape: tuple[int, ...], dtype: str, device: Device, compact: bool) -> None:
+        self.shape, self.dtype, self.device, self.compact = shape, dtype, device, compact
+        self.type: Any = None  # the IR type, filled in by the first floor that knows types
+
+
+_KEYS: dict[tuple[Any, ...], ArrayKey] = {}
+_DEVICES: dict[torch.device, Device] = {torch.device("cpu"): CPU}
+
+
+def array_key(shape: tuple[int, ...], dtype: str, device: Device, compact: bool = True) -> ArrayKey:
+    """Return the one key of this description."""
+    description = (shape, dtype, device, compact)
+    key = _KEYS.get(description)
+    if key is None:
+        key = _KEYS.setdefault(description, ArrayKey(*description))
+    return key
+
+
+def key_of(tensor: torch.Tensor) -> ArrayKey:
+    """Return the key of a torch tensor; ArgumentError for a dtype or device that `meta` does not have."""
+    device = _DEVICES.get(tensor.device)
+    if device is None:
+        device = _DEVICES.setdefault(tensor.device, Device(tensor.device))
+    dtype = dtypes.FROM_TORCH.get(tensor.dtype)
+    if dtype is None:
+        raise ArgumentError(
+            "a tensor of this dtype is not supported",
+            expected=", ".join(dtypes.DTYPES),
+            found=str(tensor.dtype),
+            hint="convert it first, for example with .to(torch.float32)",
+        )
+    return array_key(tuple(tensor.shape), dtype, device, tensor.is_contiguous())
+
+
+class ndarray(Overloads):  # noqa: N801  (numpy's spelling)
+    """An n-dimensional array. Create one with `array`, or as the result of an operator.
+
+    Attributes
+    ----------
+    shape: tuple of ints. dtype: canonical name. ndim: number of axes. device: `Device`. strides: in elements.
+    requires_grad: whether operators on this array are recorded for `backward`.
+    grad: the accumulated gradient, an ndarray of the same type, or None.
+    name: a label for messages and traces.
+    """
+
+    __slots__ = ("__weakref__", "_requires_grad", "_tensor", "grad", "key", "name", "node")
+    # Makes numpy defer to our reflected operators: np_array + x calls x.__radd__.
+    __array_priority__ = 1000
+
+    def __init__(self, tensor: torch.Tensor, key: ArrayKey | None = None, name: str = "") -> None:
+        self._tensor = tensor
+        self.key = key_of(tensor) if key is None else key
+        self._requires_grad = False
+        self.grad: ndarray | None = None
+        # How this value was computed, if that was recorded: a tape node and the index of its result (see meta.grad).
+        self.node: Any = None
+        self.name = name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents, outermost axis first."""
+        return self.key.shape
+
+    @property
+    def dtype(self) -> str:
+        """Canonical name of the element type."""
+        return self.key.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.key.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._tensor.numel()
+
+    @property
+    def device(self) -> Device:
+        """Where the buffer lives."""
+        return self.key.device
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Distance between neighbours along each axis, in elements."""
+        return tuple(self._tensor.stride())
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether operators on this array are recorded."""
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if value and not dtypes.is_float(self.dtype):
+            raise GradientError(
+                "only floating point arrays have gradients", found=repr(self.dtype), hint="cast it first"
+            )
+        self._requires_grad = bool(value)
+
+    def torch(self) -> torch.Tensor:
+        """Return the buffer as a torch tensor that shares memory."""
+        return self._tensor
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Return a numpy copy of the values (bfloat16 as `ml_dtypes.bfloat16`)."""
+        host = self._tensor.detach().cpu()
+        if self.dtype == "bfloat16":
+            return host.contiguous().view(torch.int16).numpy().copy().view(ml_dtypes.bfloat16)
+        return host.numpy().copy()
+
+    def item(self) -> float | int | bool:
+        """Return the value of an array with one element as a Python number."""
+        if self.size != 1:
+            raise ArgumentError("item() needs an array with one element", found=f"shape {self.shape}")
+        return self._tensor.item()
+
+    def to(self, *, device: object = None, dtype: object = None) -> ndarray:
+        """Return the array on another device or in another dtype; the array itself if nothing changes.
+
+        The result is a new leaf: a gradient does not flow through `to` (use `meta.cast` for that).
+        """
+        where = self.device if device is None else require(device)
+        kind = self.dtype if dtype is None else dtypes.canonical(dtype)
+        if where == self.device and kind == self.dtype:
+            return self
+        result = ndarray(self._tensor.to(device=str(where), dtype=dtypes.TO_TORCH[kind]), name=self.name)
+        result._requires_grad = self._requires_grad and dtypes.is_float(kind)
+        return result
+
+    def update(self, value: object) -> None:
+        """Overwrite the values in place, keeping buffer, dtype, device and every alias of it.
+
+        ``value`` is array-like of the same shape; it is cast to this dtype. What is recorded for `backward` is dropped.
+        """
+        source = array(value, device=self.device) if not isinstance(value, ndarray) else value
+        if source.shape != self.shape:
+            raise ArgumentError("update() needs the same shape", expected=self.shape, found=source.shape)
+        with torch.no_grad():
+            self._tensor.copy_(source._tensor)
+        self.node = None
+
+    def backward(self, gradient: object = None) -> None:
+        """Propagate a gradient back to every array with ``requires_grad`` this one was computed from.
+
+        ``gradient`` has this array's shape; it may be omitted for an array with one element (then it is 1). Results are
+        added to each leaf's ``grad``. Raises GradientError if nothing was recorded.
+        """
+        if gradient is None:
+            if self.size != 1:
+                raise GradientError(
+                    "backward() without a gradient needs an array with one element",
+                    found=f"shape {self.shape}",
+                    hint="pass gradient=, an array of the same shape",
+                )
+            seed = ndarray(torch.ones_like(self._tensor))
+        else:
+            seed = array(gradient, dtype=self.dtype, device=self.device)
+            if seed.shape != self.shape:
+                raise GradientError("the gradient has another shape", expected=self.shape, found=seed.shape)
+        if self.node is None:
+            if not self._requires_grad:
+                raise GradientError(
+                    "this array was not computed from one that requires a gradient",
+                    hint="set requires_grad = True on the inputs before the computation",
+                )
+            self.grad = seed if self.grad is None else ndarray(self.grad._tensor + seed._tensor)
+            return
+        self.node.backward(self, seed)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._tensor.detach().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[Any, int]:
+        return self._tensor.__dlpack_device__()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False and self.device != CPU:
+            raise ArgumentError("an array on this device cannot be seen by numpy without a copy", found=self.device)
+        if copy is False and self.dtype != "bfloat16" and dtype in (None, dtypes.TO_NUMPY[self.dtype]):
+            return self._tensor.detach().numpy()
+        values = self.numpy()
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ArgumentError("len() of a 0-d array")
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self)))
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        if dtypes.is_float(self.dtype):
+            raise ArgumentError("only an integer array can be an index", found=self.dtype)
+        return int(self.item())
+
+    def __repr__(self) -> str:
+        extents = " x ".join(str(d) for d in self.shape)
+        return f"{self.numpy()}\n<NDArray [{extents}] @ {self.device}, dtype={self.dtype}>"
+
+
+def array(obj: object, dtype: object = None, *, device: object = "cpu", name: str = "") -> ndarray:
+    """Create an array from numbers, nested lists, a numpy array, a torch tensor, an ndarray or a DLPack exporter.
+
+    ``dtype`` defaults to the object's own; Python floats give float32, ints int64. The data are copied (use
+    `from_dlpack` to share memory). Raises ArgumentError for what is no array and DeviceError for an absent device.
+    """
+    where = require(device)
+    if isinstance(obj, ndarray):
+        tensor = obj._tensor
+    elif isinstance(obj, torch.Tensor):
+        tensor = obj.detach()
+    else:
+        tensor = _from_host(obj)
+    kind = dtypes.canonical(dtype) if dtype is not None else key_of(tensor).dtype
+    result = tensor.to(device=str(where), dtype=dtypes.TO_TORCH[kind], copy=True)
+    return ndarray(result.contiguous(), name=name)
+
+
+def _from_host(obj: object) -> torch.Tensor:
+    """Convert nested Python numbers or anything numpy understands."""
+    if not isinstance(obj, np.ndarray) and hasattr(obj, "__dlpack__"):
+        return torch.from_dlpack(obj)
+    try:
+        values = np.asarray(obj)
+        kind = dtypes.canonical(values.dtype)
+    except (ValueError, TypeError, ArgumentError) as error:
+        raise ArgumentError(
+            "this object cannot become an array", found=f"{type(obj).__name__}: {error}"
+        ) from error
+    if kind == "float64" and not isinstance(obj, np.ndarray | np.generic):
+        values = values.astype(np.float32)  # Python floats carry no precision of their own
+    if kind == "bfloat16":
+        return torch.from_numpy(values.view(np.int16).copy()).view(torch.bfloat16)
+    if not values.flags.writeable or any(s < 0 for s in values.strides):
+        values = values.copy()
+    return torch.from_numpy(values)
+
+
+def as_array(obj: object) -> ndarray:
+    """Return an ndarray for any tensor-like argument, sharing memory with torch tensors and ndarrays."""
+    if isinstance(obj, ndarray):
+        return obj
+    if isinstance(obj, torch.Tensor):
+        return ndarray(obj.detach())
+    return ndarray(_from_host(obj))
+
+
+def from_dlpack(obj: Any) -> ndarray:
+    """Return an array that shares memory with any DLPack exporter (torch, numpy, cupy, jax, tvm, ...)."""
+    return ndarray(torch.from_dlpack(obj))

@@ -1,0 +1,98 @@
+"""Reproducible random numbers: one seed, one counter, the same numbers on every device and dialect.
+
+A draw is identified by (seed, counter); kernels expand it with a counter-based generator (Philox 4x32-10, Salmon et al.,
+"Parallel random numbers: as easy as 1, 2, 3", SC 2011), so a result depends on the seed and the order of calls only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import torch
+
+from meta.base.device import require
+from meta.base.dtype import TO_TORCH, canonical
+from meta.base.errors import ArgumentError
+from meta.runtime.ndarray import ndarray
+
+
+class Generator:
+    """A stream of keys. Thread-safe.
+
+    Parameters
+    ----------
+    seed: any int; its low 63 bits are used.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._lock = threading.Lock()
+        self.seed(seed)
+
+    def seed(self, seed: int) -> None:
+        """Start the stream anew."""
+        if not isinstance(seed, int) or isinstance(seed, bool):
+            raise ArgumentError("a seed must be an int", found=repr(seed))
+        with self._lock:
+            self._seed, self._counter = seed & (2**63 - 1), 0
+
+    def key(self) -> int:
+        """Return the next 63-bit key: a mix of seed and counter (SplitMix64's finaliser)."""
+        with self._lock:
+            self._counter += 1
+            z = (self._seed + self._counter * 0x9E3779B97F4A7C15) & (2**64 - 1)
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
+        return (z ^ (z >> 31)) >> 1
+
+    def state(self) -> tuple[int, int]:
+        """Return (seed, counter), for checkpoints."""
+        return self._seed, self._counter
+
+    def load_state(self, state: tuple[int, int]) -> None:
+        """Continue from a saved state."""
+        with self._lock:
+            self._seed, self._counter = int(state[0]), int(state[1])
+
+
+default = Generator()
+
+
+def seed(value: int) -> None:
+    """Seed the default generator."""
+    default.seed(value)
+
+
+def _generator() -> torch.Generator:
+    # On the CPU whatever the device, so that initial weights do not depend on where the model lives.
+    return torch.Generator().manual_seed(default.key())
+
+
+def _finish(values: torch.Tensor, dtype: object, device: object) -> ndarray:
+    return ndarray(values.to(device=str(require(device)), dtype=TO_TORCH[canonical(dtype)]))
+
+
+def normal(
+    shape: Sequence[int], mean: float = 0.0, std: float = 1.0, *, dtype: object = "float32", device: object = "cpu"
+) -> ndarray:
+    """Return independent samples of a normal distribution."""
+    return _finish(torch.empty(tuple(shape)).normal_(mean, std, generator=_generator()), dtype, device)
+
+
+def uniform(
+    shape: Sequence[int], low: float = 0.0, high: float = 1.0, *, dtype: object = "float32", device: object = "cpu"
+) -> ndarray:
+    """Return independent samples of the uniform distribution on [low, high)."""
+    return _finish(torch.empty(tuple(shape)).uniform_(low, high, generator=_generator()), dtype, device)
+
+
+def randint(
+    shape: Sequence[int], low: int, high: int, *, dtype: object = "int64", device: object = "cpu"
+) -> ndarray:
+    """Return independent integers, uniform on [low, high)."""
+    return _finish(torch.randint(low, high, tuple(shape), generator=_generator()), dtype, device)
+
+
+def permutation(count: int) -> ndarray:
+    """Return the ints 0 to count - 1 in random order (int64, on the CPU)."""
+    return ndarray(torch.randperm(count, generator=_generator()))
