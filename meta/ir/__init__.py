@@ -1,0 +1,93 @@
+"""Floor 1: programs as data: types, expressions, modules, text. It knows no op's meaning.
+
+Add a node kind in `expr.py`, whose docstring lists the files that need a case for it.
+"""
+
+from meta.ir.builder import BlockBuilder
+from meta.ir.expr import (
+    Binding,
+    Block,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Literal,
+    Module,
+    Node,
+    Op,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from meta.ir.operators import OP_RESOLVERS
+from meta.ir.parser import parse, parse_function, parse_type
+from meta.ir.printer import text
+from meta.ir.structural import first_difference, structural_equal, structural_hash
+from meta.ir.typeof import compatible, type_of
+from meta.ir.types import (
+    UNKNOWN,
+    Dim,
+    FuncType,
+    SymbolicDim,
+    TensorType,
+    TupleType,
+    Type,
+    UnknownDim,
+)
+from meta.ir.verify import verify
+from meta.ir.visit import (
+    binders,
+    bindings,
+    free_vars,
+    map_atoms,
+    operands,
+    substitute,
+    with_fresh_vars,
+)
+
+__all__ = [
+    "OP_RESOLVERS",
+    "UNKNOWN",
+    "Binding",
+    "Block",
+    "BlockBuilder",
+    "Call",
+    "Constant",
+    "Dim",
+    "Expr",
+    "FuncType",
+    "Function",
+    "GlobalVar",
+    "If",
+    "Literal",
+    "Module",
+    "Node",
+    "Op",
+    "SymbolicDim",
+    "TensorType",
+    "Tuple",
+    "TupleGetItem",
+    "TupleType",
+    "Type",
+    "UnknownDim",
+    "Var",
+    "binders",
+    "bindings",
+    "compatible",
+    "first_difference",
+    "free_vars",
+    "map_atoms",
+    "operands",
+    "parse",
+    "parse_function",
+    "parse_type",
+    "structural_equal",
+    "structural_hash",
+    "substitute",
+    "text",
+    "type_of",
+    "verify",
+    "with_fresh_vars",
+]

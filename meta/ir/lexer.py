@@ -1,0 +1,173 @@
+"""Cuts program text into tokens, and says where in the text an error is.
+
+Every kind of token is a row of `_TOKEN`; what the tokens mean is in `parser.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from typing import NoReturn
+
+from meta.base.errors import IRError
+from meta.base.source import Span
+from meta.ir.literals import unquote
+
+# A plain character class is repeated, not a choice: the engine keeps no state per character then,
+# and the base64 of a constant may be long.
+_STRING = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"'
+_TOKEN = re.compile(
+    rf"""[ \t\r\n]*(?:
+      (?P<comment>\#[^\n]*)
+    | (?P<var>%[A-Za-z0-9_]+)
+    | (?P<data>@data\.[0-9]+)
+    | (?P<global>@(?:[A-Za-z_][A-Za-z0-9_]*|{_STRING}))
+    | (?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)
+    | (?P<punctuation>->|[(){{}}\[\],:=.?])
+    | (?P<number>-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|-inf\b)
+    | (?P<string>{_STRING})
+    | (?P<end>\Z)
+    )""",
+    re.VERBOSE,
+)
+_SPAN = re.compile(rf"#[ \t]+(?:({_STRING})|(.+)):([0-9]{{1,9}})[ \t\r]*")
+_NAMES = {
+    "var": "a variable",
+    "global": "a global name",
+    "number": "a number",
+    "string": "a string",
+    "end": "the end of the text",
+}
+_SHOWN = 100
+"""Columns of the offending line that an error shows."""
+
+
+class Cursor:
+    """The tokens of a text and a position among them.
+
+    ``kind`` and ``text`` are those of the current token; the kind of punctuation is its text.
+    """
+
+    def __init__(self, source: str, file: str) -> None:
+        self.source, self.file = source, file
+        self._newlines = [m.start() for m in re.finditer("\n", source)]
+        self._kinds: list[str] = []
+        self._texts: list[str] = []
+        self._starts: list[int] = []
+        self._spans: dict[int, Span] = {}
+        self._scan()
+        self._index = 0
+        self.kind, self.text = self._kinds[0], self._texts[0]
+
+    def _scan(self) -> None:
+        position = 0
+        while True:
+            match = _TOKEN.match(self.source, position)
+            if match is None:
+                self._refuse(position)
+            kind = match.lastgroup
+            assert kind is not None, "every alternative of _TOKEN is a named group"
+            text, position = match[kind], match.end()
+            if kind == "comment":
+                self._comment(text, match.start(kind))
+                continue
+            self._kinds.append(text if kind == "punctuation" else kind)
+            self._texts.append(text)
+            self._starts.append(match.start(kind))
+            if kind == "end":
+                return
+
+    def _refuse(self, at: int) -> NoReturn:
+        while self.source[at] in " \t\r\n":
+            at += 1
+        if self.source[at] == '"':
+            self.fail("a string that ends on its line", "an open string", at=at)
+        self.fail("program text", repr(self.source[at]), at=at)
+
+    def _comment(self, text: str, at: int) -> None:
+        match = _SPAN.fullmatch(text)
+        if match is not None:
+            file = match[2] if match[1] is None else self.unquoted(match[1], at)
+            self._spans[self._line(at)] = Span(file, int(match[3]))
+
+    def _line(self, at: int) -> int:
+        return bisect_left(self._newlines, at)
+
+    @property
+    def start(self) -> int:
+        """The current token's offset in the text."""
+        return self._starts[self._index]
+
+    @property
+    def next_kind(self) -> str:
+        """The kind of the token after the current one."""
+        return self._kinds[min(self._index + 1, len(self._kinds) - 1)]
+
+    def advance(self) -> str:
+        """Step over the current token and return its text."""
+        text = self.text
+        if self.kind != "end":
+            self._index += 1
+            self.kind, self.text = self._kinds[self._index], self._texts[self._index]
+        return text
+
+    def accept(self, kind: str) -> bool:
+        """Step over the current token if it is of that kind."""
+        if self.kind != kind:
+            return False
+        self.advance()
+        return True
+
+    def accept_name(self, name: str) -> bool:
+        """Step over the current token if it is that word."""
+        if self.kind != "name" or self.text != name:
+            return False
+        self.advance()
+        return True
+
+    def expect(self, kind: str, what: str = "") -> str:
+        """Step over a token of that kind and return its text, or fail."""
+        if self.kind != kind:
+            self.fail(what or _NAMES.get(kind, repr(kind)))
+        return self.advance()
+
+    def expect_name(self, name: str) -> None:
+        """Step over that word, or fail."""
+        if not self.accept_name(name):
+            self.fail(repr(name))
+
+    def span_at(self, start: int) -> Span | None:
+        """Return the span comment of the line of an offset."""
+        return self._spans.get(self._line(start)) if self._spans else None
+
+    def unquoted(self, text: str, at: int) -> str:
+        """Return the content of a string token at an offset."""
+        try:
+            return unquote(text)
+        except ValueError as error:
+            self.fail("a string", str(error), at=at)
+
+    def fail(
+        self, expected: object, found: str = "", *, hint: str | None = None, at: int | None = None
+    ) -> NoReturn:
+        """Raise IRError at an offset, by default that of the current token."""
+        if at is None:
+            at = self.start
+            if not found:
+                shown = self.text if len(self.text) <= 40 else self.text[:40] + "..."
+                found = repr(shown) if self.kind != "end" else _NAMES["end"]
+        line = self._line(at)
+        begin = self._newlines[line - 1] + 1 if line else 0
+        end = self._newlines[line] if line < len(self._newlines) else len(self.source)
+        column = at - begin
+        clip = max(0, column - _SHOWN * 3 // 4)
+        shown_line = self.source[begin + clip : min(end, begin + clip + _SHOWN)]
+        shown_line = "".join(c if c.isprintable() else " " for c in shown_line)
+        raise IRError(
+            f"line {line + 1}, column {column + 1}: this program text cannot be read\n"
+            f"    {shown_line}\n    {' ' * (column - clip)}^",
+            expected=expected,
+            found=found or None,
+            hint=hint,
+            span=Span(self.file, line + 1),
+        ) from None

@@ -1,0 +1,58 @@
+"""What the text form needs to know of operators, without importing them: their names and slots.
+
+A plain name, ``softmax``, is looked up among the base operators. A dotted name, ``tvm.softmax``, is
+left to whoever owns the first part: a floor above adds ``OP_RESOLVERS["tvm"] = resolve``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from meta.base.errors import UnknownName
+from meta.base.registry import OPERATORS, nearest
+from meta.ir.expr import Expr, Op
+
+OP_RESOLVERS: dict[str, Callable[[str], Op]] = {}
+"""By the part before the first dot: a function from the rest to the operator, or UnknownName."""
+
+
+class Slot(Protocol):
+    """One parameter of an operator's schema."""
+
+    @property
+    def name(self) -> str:
+        """The parameter's name."""
+
+    @property
+    def default(self) -> Any:
+        """The default value; meaningful if ``has_default``."""
+
+    @property
+    def has_default(self) -> bool:
+        """Whether the argument may be left out."""
+
+
+def resolve_op(name: str) -> Op:
+    """Return the operator of that name; UnknownName, with the nearest names, if there is none."""
+    if name in OPERATORS:
+        found: Op = OPERATORS[name]
+        return found
+    prefix, dot, rest = name.partition(".")
+    if dot and prefix in OP_RESOLVERS:
+        return OP_RESOLVERS[prefix](rest)
+    if dot:
+        known = [f"{p}.{rest}" for p in OP_RESOLVERS]
+        raise UnknownName(
+            f"nobody resolves operators named {prefix + '.'!r}", hint=nearest(name, known)
+        )
+    raise UnknownName(f"there is no operator named {name!r}", hint=nearest(name, OPERATORS))
+
+
+def slots_of(callee: Expr) -> Sequence[Slot] | None:
+    """Return the slots of an operator in schema order; None for any other callee."""
+    schema = getattr(callee, "schema", None)
+    if schema is None:
+        return None
+    slots: Sequence[Slot] = schema.slots
+    return slots

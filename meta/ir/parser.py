@@ -1,0 +1,390 @@
+"""Reads program text, as `printer.py` describes it, into a `Module`.
+
+A hand-written parser, one method per construct. It loops over bindings and recurses over nesting
+only, which it limits. Every error is an IRError with line, column and a caret under the place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from meta.base.dtype import is_float
+from meta.base.errors import UnknownName
+from meta.base.registry import nearest
+from meta.ir.constants import from_base64, from_values
+from meta.ir.expr import (
+    Binding,
+    Block,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Literal,
+    Module,
+    Op,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from meta.ir.lexer import Cursor
+from meta.ir.literals import MAX_NESTING, is_identifier
+from meta.ir.operators import resolve_op, slots_of
+from meta.ir.type_parser import read_int, read_tensor_type, read_type
+from meta.ir.types import TensorType, Type
+
+T = TypeVar("T")
+
+_WORDS: dict[str, Literal] = {
+    "None": None,
+    "True": True,
+    "False": False,
+    "nan": float("nan"),
+    "inf": float("inf"),
+}
+
+
+def parse(text: str, file: str = "<text>") -> Module:
+    """Return the module that a program text describes.
+
+    ``file`` names the text in errors. Raises IRError for a text that breaks the grammar, uses an
+    unknown name or nests too deep. What the grammar cannot see is left to `verify`.
+    """
+    parser = _Parser(text, file)
+    functions: dict[str, Function] = {}
+    while parser.cursor.kind != "end":
+        if parser.cursor.accept_name("func"):
+            at = parser.cursor.start
+            name = parser.global_name()
+            if name in functions:
+                parser.cursor.fail("one function of each name", f"a second @{name}", at=at)
+            functions[name] = parser.function("return", 0)
+            parser.scope.clear()
+        elif not parser.data():
+            parser.cursor.fail("'func' or 'data'")
+    parser.finish()
+    for name, (var, at) in parser.globals.items():
+        if name not in functions:
+            parser.cursor.fail(
+                "a function of this module", f"@{name}", hint=nearest(name, functions), at=at
+            )
+        var.type = functions[name].type
+    return Module(functions)
+
+
+def parse_function(text: str, file: str = "<text>") -> Function:
+    """Return one function, ``fn(...) {...}`` or ``func @name(...) {...}``, as in `parse`.
+
+    Functions of a module may be referred to and are not looked up.
+    """
+    parser = _Parser(text, file)
+    if parser.cursor.accept_name("func"):
+        parser.global_name()
+    else:
+        parser.cursor.expect_name("fn")
+    function = parser.function("return", 0)
+    while parser.data():
+        pass
+    parser.cursor.expect("end")
+    parser.finish()
+    return function
+
+
+def parse_type(text: str, file: str = "<text>") -> Type:
+    """Return the type that a text such as ``float32[3, n]`` describes; IRError as in `parse`."""
+    cursor = Cursor(text, file)
+    found = read_type(cursor)
+    cursor.expect("end")
+    return found
+
+
+class _Parser:
+    def __init__(self, text: str, file: str) -> None:
+        self.cursor = Cursor(text, file)
+        self.scope: dict[str, Var] = {}
+        self.globals: dict[str, tuple[GlobalVar, int]] = {}
+        self.ops: dict[str, Op] = {}
+        # A constant is made where it is first used and gets its data, from further down, later.
+        self.constants: dict[str, Constant] = {}
+        self.without_data: dict[str, int] = {}
+
+    def function(self, keyword: str, depth: int) -> Function:
+        """Read a function from its parameter list on."""
+        cursor, outer = self.cursor, len(self.scope)
+        params = self.items(self.binder)
+        result_type = read_type(cursor) if cursor.accept("->") else None
+        attrs: dict[str, Literal] = {}
+        if cursor.accept_name("attrs"):
+            self.items(lambda: self.attr(attrs))
+        body = self.block(keyword, depth)
+        self.leave(outer)
+        return Function(params, body, result_type, attrs)
+
+    def items(self, read: Callable[[], T]) -> tuple[T, ...]:
+        """Read ``(item, item)``, with or without a last comma."""
+        items: list[T] = []
+        self.cursor.expect("(")
+        while not self.cursor.accept(")"):
+            items.append(read())
+            if not self.cursor.accept(","):
+                self.cursor.expect(")", "',' or ')'")
+                break
+        return tuple(items)
+
+    def binder(self) -> Var:
+        """Read ``%name: type``, whose type may be missing, and put the variable in scope."""
+        name, type_ = self.typed_name()
+        var = self.scope[name] = Var(name[1:], type_)
+        return var
+
+    def typed_name(self) -> tuple[str, Type | None]:
+        cursor, at = self.cursor, self.cursor.start
+        name = cursor.expect("var")
+        if name in self.scope:
+            cursor.fail("a new name", f"{name}, which is bound already", at=at)
+        return name, read_type(cursor) if cursor.accept(":") else None
+
+    def attr(self, attrs: dict[str, Literal]) -> None:
+        cursor, at = self.cursor, self.cursor.start
+        if cursor.kind == "string":
+            key = cursor.unquoted(cursor.advance(), at)
+        elif is_identifier(cursor.text):
+            key = cursor.advance()
+        else:
+            cursor.fail("an attribute's name")
+        if key in attrs:
+            cursor.fail("attributes with different names", repr(key), at=at)
+        cursor.expect("=")
+        at = cursor.start
+        value = self.argument()
+        if isinstance(value, Expr):
+            cursor.fail("a literal", at=at, found="a value of the program")
+        attrs[key] = value
+
+    def block(self, keyword: str, depth: int) -> Block:
+        """Read ``{ bindings keyword result }``."""
+        cursor, outer = self.cursor, len(self.scope)
+        if depth > MAX_NESTING:
+            cursor.fail(f"blocks nested at most {MAX_NESTING} deep")
+        cursor.expect("{")
+        bindings: list[Binding] = []
+        while cursor.kind == "var":
+            bindings.append(self.binding(depth))
+        if not cursor.accept_name(keyword):
+            cursor.fail(f"a binding, '%name = value', or '{keyword}'")
+        result = self.atom()
+        cursor.expect("}")
+        self.leave(outer)
+        return Block(tuple(bindings), result)
+
+    def leave(self, size: int) -> None:
+        """Shrink the scope to the names that it had."""
+        while len(self.scope) > size:
+            self.scope.popitem()
+
+    def binding(self, depth: int) -> Binding:
+        cursor = self.cursor
+        span = cursor.span_at(cursor.start)
+        name, type_ = self.typed_name()
+        cursor.expect("=", "':' or '='" if type_ is None else "'='")
+        value = self.value(depth)
+        # Only now: a value cannot refer to its own name.
+        var = self.scope[name] = Var(name[1:], type_)
+        return Binding(var, value, span)
+
+    def value(self, depth: int) -> Expr:
+        """Read what can be bound: an atom, a field, a call, a conditional or a closure."""
+        cursor = self.cursor
+        if cursor.accept_name("if"):
+            condition = self.atom()
+            then_block = self.block("yield", depth + 1)
+            cursor.expect_name("else")
+            return If(condition, then_block, self.block("yield", depth + 1))
+        if cursor.accept_name("fn"):
+            return self.function("return", depth + 1)
+        atom = self.atom()
+        if cursor.kind == "(":
+            return Call(atom, self.call_arguments(atom))
+        if cursor.accept("."):
+            return TupleGetItem(atom, read_int(cursor))
+        return atom
+
+    def call_arguments(self, callee: Expr) -> tuple[Expr | Literal, ...]:
+        """Read arguments by position, then by slot name, and fill in the slots' defaults."""
+        cursor, at = self.cursor, self.cursor.start
+        named: dict[str, Expr | Literal] = {}
+        positional: list[Expr | Literal] = []
+        slots = slots_of(callee)
+        names = [slot.name for slot in slots or ()]
+
+        def read() -> None:
+            if cursor.kind == "name" and cursor.next_kind == "=":
+                name = cursor.text
+                if name not in names[len(positional) :] or name in named:
+                    free = [n for n in names[len(positional) :] if n not in named]
+                    cursor.fail("the name of a slot without argument", hint=nearest(name, free))
+                cursor.advance()
+                cursor.advance()
+                named[name] = self.argument()
+            elif named:
+                cursor.fail("'name=value' after an argument by name")
+            elif slots is not None and len(positional) == len(slots):
+                cursor.fail(f"at most {len(slots)} arguments")
+            else:
+                positional.append(self.argument())
+
+        self.items(read)
+        for slot in (slots or ())[len(positional) :]:
+            if slot.name not in named and not slot.has_default:
+                cursor.fail(f"an argument for the slot {slot.name!r}", "none", at=at)
+            positional.append(named.get(slot.name, slot.default))
+        return tuple(positional)
+
+    def atom(self) -> Expr:
+        """Read a variable, a constant, a global name, an operator or a tuple of these."""
+        cursor, at = self.cursor, self.cursor.start
+        found = self.argument()
+        if isinstance(found, Expr):
+            return found
+        if found == ():
+            return Tuple(())
+        cursor.fail(
+            "an atom: a variable, a constant, a global name, an operator or a tuple of these",
+            "a plain literal",
+            hint="const int64[] 1 for a tensor that holds 1",
+            at=at,
+        )
+
+    def argument(self, depth: int = 0) -> Expr | Literal:
+        """Read an atom or a literal."""
+        cursor = self.cursor
+        match cursor.kind:
+            case "var":
+                if cursor.text not in self.scope:
+                    cursor.fail("a variable in scope", hint=nearest(cursor.text, self.scope))
+                return self.scope[cursor.advance()]
+            case "number":
+                text = cursor.text
+                return read_int(cursor) if text.lstrip("-").isdigit() else float(cursor.advance())
+            case "name":
+                return self.word()
+            case "string":
+                at = cursor.start
+                return cursor.unquoted(cursor.advance(), at)
+            case "(":
+                return self.tuple(depth)
+            case "global":
+                at, name = cursor.start, self.global_name()
+                return self.globals.setdefault(name, (GlobalVar(name), at))[0]
+            case "data":
+                return self.data_reference()
+            case _:
+                cursor.fail("an atom or a literal")
+
+    def word(self) -> Expr | Literal:
+        """Read a literal that is a word, ``const``, or an operator's name."""
+        cursor = self.cursor
+        name = cursor.text
+        if name in _WORDS:
+            return _WORDS[cursor.advance()]
+        if cursor.accept_name("const"):
+            return self.inline_constant()
+        if name not in self.ops:
+            try:
+                self.ops[name] = resolve_op(name)
+            except UnknownName as error:
+                cursor.fail("an operator", f"{name!r}: {error.what}", hint=error.hint)
+        cursor.advance()
+        return self.ops[name]
+
+    def tuple(self, depth: int) -> Expr | Literal:
+        """Read ``(,)`` or ``(atom, ...)``, a `Tuple`, or ``(literal, ...)``, a Python tuple."""
+        cursor, at = self.cursor, self.cursor.start
+        if depth >= MAX_NESTING:
+            cursor.fail(f"tuples nested at most {MAX_NESTING} deep")
+        if cursor.next_kind == ",":
+            cursor.advance()
+            cursor.advance()
+            cursor.expect(")")
+            return Tuple(())
+        fields = self.items(lambda: self.argument(depth + 1))
+        atoms = [isinstance(f, Expr) for f in fields]
+        if any(atoms) and not all(atoms):
+            cursor.fail("a tuple of atoms or a tuple of literals", "a tuple of both", at=at)
+        return Tuple(fields) if any(atoms) else fields
+
+    def global_name(self) -> str:
+        at, text = self.cursor.start, self.cursor.expect("global")[1:]
+        return self.cursor.unquoted(text, at) if text[0] == '"' else text
+
+    def data_reference(self) -> Constant:
+        at, name = self.cursor.start, self.cursor.advance()
+        if name not in self.constants:
+            self.constants[name] = Constant(torch.empty(0))
+            self.without_data[name] = at
+        return self.constants[name]
+
+    def static_type(self) -> TensorType:
+        at, found = self.cursor.start, read_tensor_type(self.cursor)
+        if not found.is_static:
+            self.cursor.fail("a type without unknown dimensions", str(found), at=at)
+        return found
+
+    def inline_constant(self) -> Constant:
+        """Read ``float32[2] [1.0, 2.5]`` or ``float32[] 1.0``."""
+        cursor, at = self.cursor, self.cursor.start
+        found = self.static_type()
+        values: list[float | int | bool] = []
+        if not found.shape:
+            values.append(self.element(found.dtype))
+        else:
+            cursor.expect("[")
+            while not cursor.accept("]"):
+                values.append(self.element(found.dtype))
+                if not cursor.accept(","):
+                    cursor.expect("]", "',' or ']'")
+                    break
+        try:
+            return Constant(from_values(values, found.static_shape, found.dtype))
+        except ValueError as error:
+            cursor.fail(f"a constant of type {found}", str(error), at=at)
+
+    def element(self, dtype: str) -> float | int | bool:
+        cursor = self.cursor
+        if dtype == "bool":
+            if cursor.text not in ("True", "False"):
+                cursor.fail("True or False")
+            return cursor.advance() == "True"
+        if not is_float(dtype):
+            return read_int(cursor)
+        if cursor.kind != "number" and cursor.text not in ("nan", "inf"):
+            cursor.fail("a number")
+        return float(cursor.advance())
+
+    def data(self) -> bool:
+        """Read ``data @data.0 = type "base64"`` if there is one."""
+        cursor = self.cursor
+        if not cursor.accept_name("data"):
+            return False
+        at, name = cursor.start, cursor.expect("data", "a name such as @data.0")
+        if name in self.constants and name not in self.without_data:
+            cursor.fail("data of each name once", f"a second {name}", at=at)
+        cursor.expect("=")
+        found, at = self.static_type(), cursor.start
+        payload = cursor.expect("string", "the bytes, a string in base64")[1:-1]
+        try:
+            data = from_base64(payload, found.static_shape, found.dtype)
+        except ValueError as error:
+            cursor.fail(f"the bytes of a {found}", str(error), at=at)
+        self.constants.setdefault(name, Constant(data)).data = data
+        self.without_data.pop(name, None)
+        return True
+
+    def finish(self) -> None:
+        """Check that every constant got its data."""
+        for name, at in self.without_data.items():
+            self.cursor.fail("a constant with a data line", f"{name}, which has none", at=at)

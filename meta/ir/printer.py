@@ -1,0 +1,253 @@
+"""Programs as text that `parser.py` reads back, to the last bit::
+
+    func @main(%x: float32[3, 2], %w: float32[4, 2]) -> float32[3, 4] {
+      %0: float32[3, 4] = dense(%x, %w)  # /home/me/lenet.py:12
+      %1: float32[3, 4] = softmax(%0, axis=1)  # /home/me/lenet.py:13
+      return %1
+    }
+
+- ``%x`` a variable, ``@f`` a function of the module, a bare name an operator.
+- Literals are written ``slot=value``; those that equal the slot's default are left out.
+- ``(%a, %b)``, ``(%a,)`` and ``(,)`` are tuples of atoms, ``%t.0`` is a field of one;
+  ``(1, 2)`` and ``()`` are literals.
+- ``if %c { ... yield %x } else { ... yield %y }`` and ``fn(%a: T) -> R { ... return %r }`` nest.
+- ``const float32[2] [1.0, 2.5]`` is a small constant; a large one is ``@data.0``, with its bytes at
+  the end: ``data @data.0 = float32[64, 3] "base64"``.
+- ``# file:line`` is the user's line of the binding that begins on that line.
+
+A broken program prints too, for the sake of error messages, though it may not parse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from meta.base.dtype import FROM_TORCH
+from meta.base.source import Span
+from meta.ir.constants import inline_text, to_base64
+from meta.ir.expr import (
+    Binding,
+    Block,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Module,
+    Node,
+    Op,
+    Tuple,
+    TupleGetItem,
+    Var,
+    print_with,
+)
+from meta.ir.literals import MAX_NESTING, is_identifier, literal_text, quote
+from meta.ir.names import Names
+from meta.ir.operators import slots_of
+from meta.ir.types import Type
+from meta.ir.visit import binders
+
+_INDENT = "  "
+
+
+def text(node: Node | Type) -> str:
+    """Return the program text of a module, a function or any part of one.
+
+    Variable names are hints: the text has them legal and unique within their function.
+    """
+    if isinstance(node, Type):
+        return str(node)
+    printer = _Printer()
+    match node:
+        case Module():
+            for i, (name, function) in enumerate(node.functions.items()):
+                printer.lines += [""] * (i > 0)
+                printer.top_level(name, function)
+        case Function():
+            printer.name_all(node)
+            printer.begin(printer.signature("fn", node) + " {")
+            printer.block(node.body, "return")
+            printer.lines.append("}")
+        case Block():
+            printer.name_all(node)
+            printer.begin("{")
+            printer.block(node, "yield")
+            printer.lines.append("}")
+        case Binding():
+            printer.binding(node)
+        case Expr():
+            printer.statement("", node, None)
+        case _:
+            raise TypeError(f"{node!r} has no program text")
+    return "\n".join([*printer.lines, *printer.data_section()])
+
+
+def first_line(root: Function | Block, binding: Binding) -> str:
+    """Return the first line of one binding, with the names that it has in the text of ``root``."""
+    printer = _Printer()
+    printer.name_all(root)
+    return printer.opening(printer.head(binding), binding.value, binding.span)
+
+
+def atom_text(root: Function | Block, atom: Expr) -> str:
+    """Return the text of one atom, with the names that it has in the text of ``root``."""
+    printer = _Printer()
+    printer.name_all(root)
+    return printer.expr(atom)
+
+
+def global_text(name: str) -> str:
+    """Return the text of a global name. "data" is quoted because ``@data.0`` is a constant."""
+    return f"@{name if is_identifier(name) and name != 'data' else quote(name)}"
+
+
+def span_text(span: Span) -> str:
+    """Return a span as a comment; an odd file name is quoted, to keep it on one line."""
+    file = span.file
+    plain = file and file.isprintable() and file.strip() == file and file[0] != '"'
+    return f"# {file if plain else quote(file)}:{span.line}"
+
+
+class _Printer:
+    """Collects lines. Names are given in a first walk, so that a part prints as the whole does."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.depth = 0
+        self.names = Names()
+        self.var_names: dict[Var, str] = {}
+        self.data: dict[Constant, int] = {}
+        self.inline: dict[Constant, str | None] = {}
+
+    def name_all(self, root: Function | Block) -> None:
+        self.names, self.var_names = Names(), {}
+        for var in binders(root):
+            self.name(var)
+
+    def name(self, var: Var) -> str:
+        if var not in self.var_names:
+            self.var_names[var] = "%" + self.names.unique(var.name)
+        return self.var_names[var]
+
+    def top_level(self, name: str, function: Function) -> None:
+        self.name_all(function)
+        self.begin(self.signature(f"func {global_text(name)}", function) + " {")
+        self.block(function.body, "return")
+        self.lines.append("}")
+
+    def begin(self, line: str) -> None:
+        self.lines.append(_INDENT * self.depth + line)
+
+    def signature(self, head: str, function: Function) -> str:
+        params = ", ".join(self.typed(p) for p in function.params)
+        result = f" -> {function.result_type}" if function.result_type is not None else ""
+        attrs = [
+            f"{key if is_identifier(key) else quote(key)}={literal_text(value)}"
+            for key, value in function.attrs.items()
+        ]
+        return f"{head}({params}){result}" + (f" attrs({', '.join(attrs)})" if attrs else "")
+
+    def typed(self, var: Var) -> str:
+        return self.name(var) + (f": {var.type}" if var.type is not None else "")
+
+    def block(self, block: Block, keyword: str) -> None:
+        self.depth += 1
+        for binding in block.bindings:
+            self.binding(binding)
+        self.begin(f"{keyword} {self.expr(block.result)}")
+        self.depth -= 1
+
+    def binding(self, binding: Binding) -> None:
+        self.statement(self.head(binding), binding.value, binding.span)
+
+    def head(self, binding: Binding) -> str:
+        return f"{self.typed(binding.var)} = "
+
+    def statement(self, head: str, value: Expr, span: Span | None) -> None:
+        """Print a value, nested blocks included."""
+        self.begin(self.opening(head, value, span))
+        match value:
+            case If():
+                self.block(value.then_block, "yield")
+                self.begin("} else {")
+                self.block(value.else_block, "yield")
+                self.begin("}")
+            case Function():
+                self.block(value.body, "return")
+                self.begin("}")
+
+    def opening(self, head: str, value: Expr, span: Span | None) -> str:
+        """Return a statement's first line, which carries the span."""
+        match value:
+            case If():
+                line = f"{head}if {self.expr(value.condition)} {{"
+            case Function():
+                line = f"{head}{self.signature('fn', value)} {{"
+            case _:
+                line = head + self.expr(value)
+        return line if span is None else f"{line}  {span_text(span)}"
+
+    def expr(self, expr: Any, depth: int = 0) -> str:
+        """Return a one-line expression or literal."""
+        if depth > MAX_NESTING:
+            return "..."
+        match expr:
+            case Var():
+                return self.name(expr)
+            case GlobalVar():
+                return global_text(expr.name)
+            case Op():
+                return expr.name
+            case Constant():
+                return self.constant(expr)
+            case Tuple():
+                inner = ", ".join(self.expr(f, depth + 1) for f in expr.fields)
+                return f"({inner})" if len(expr.fields) > 1 else f"({inner},)"
+            case TupleGetItem():
+                return f"{self.expr(expr.value, depth + 1)}.{expr.index}"
+            case Call():
+                callee = self.expr(expr.callee, depth + 1)
+                return f"{callee}({', '.join(self.arguments(expr, depth + 1))})"
+            case Expr():
+                return f"<{type(expr).__name__}>"
+            case _:
+                return literal_text(expr)
+
+    def arguments(self, call: Call, depth: int) -> Iterable[str]:
+        """Yield the arguments: atoms by position, literals and whatever follows them by name."""
+        slots = slots_of(call.callee)
+        if slots is None or len(slots) != len(call.args):
+            yield from (self.expr(a, depth) for a in call.args)
+            return
+        named = False
+        for slot, arg in zip(slots, call.args, strict=True):
+            if isinstance(arg, Expr):
+                atom = self.expr(arg, depth)
+                yield f"{slot.name}={atom}" if named else atom
+                continue
+            named = True
+            value = literal_text(arg)
+            # Texts, not values: 1 == 1.0 == True, and a nan is not itself.
+            if not slot.has_default or value != literal_text(slot.default):
+                yield f"{slot.name}={value}"
+
+    def constant(self, constant: Constant) -> str:
+        if constant.data.dtype not in FROM_TORCH:
+            return f"<constant of {constant.data.dtype}>"
+        if constant not in self.inline:
+            self.inline[constant] = inline_text(constant.data)
+        short = self.inline[constant]
+        if short is not None:
+            return f"const {constant.type} {short}"
+        return f"@data.{self.data.setdefault(constant, len(self.data))}"
+
+    def data_section(self) -> list[str]:
+        return [""] * bool(self.data) + [
+            f'data @data.{number} = {constant.type} "{to_base64(constant.data)}"'
+            for constant, number in self.data.items()
+        ]
+
+
+print_with(text)

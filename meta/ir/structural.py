@@ -1,0 +1,172 @@
+"""Equality and hash by content: what two programs mean, not which objects they are.
+
+Bound variables may have any names, spans are ignored, constants compare by their bytes and literals
+with their type (1 is not 1.0 is not True, nan is nan, 0.0 is not -0.0). Free variables are equal if
+they are the same object.
+
+Both walk a program once into a flat list of words, in which variables are numbered in the order of
+their binding; programs are equal exactly if their words are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from itertools import zip_longest
+from typing import Any
+
+import torch
+
+from meta.ir.constants import tensor_bytes
+from meta.ir.expr import (
+    Binding,
+    Block,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Module,
+    Node,
+    Op,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from meta.ir.literals import literal_text, quote
+from meta.ir.printer import first_line, global_text
+
+
+def structural_equal(a: Node, b: Node) -> bool:
+    """Tell whether two modules, functions, blocks or expressions are the same but for names."""
+    digests: dict[int, str] = {}
+    return a is b or _Words(a, digests).words == _Words(b, digests).words
+
+
+def structural_hash(node: Node) -> int:
+    """Return a 64-bit hash that equal nodes share.
+
+    It is the same in every process, unless the node has free variables, which hash by identity.
+    """
+    joined = "\n".join(_Words(node, {}).words).encode()
+    return int.from_bytes(hashlib.blake2b(joined, digest_size=8).digest(), "little")
+
+
+def first_difference(a: Node, b: Node) -> str | None:
+    """Return where two nodes differ first, as a message for a test; None if they are equal."""
+    digests: dict[int, str] = {}
+    one, two = _Words(a, digests), _Words(b, digests)
+    for i, (x, y) in enumerate(zip_longest(one.words, two.words, fillvalue="nothing more")):
+        if x != y:
+            return f"{one.place(i)}\n{two.place(i)}\n  {x}  is not  {y}"
+    return None
+
+
+class _Words:
+    """The words of one node, and at which word each binding begins."""
+
+    def __init__(self, node: Node, digests: dict[int, str]) -> None:
+        self.words: list[str] = []
+        self._digests = digests
+        self._numbers: dict[Var, str] = {}
+        self._starts: list[int] = []
+        self._places: list[tuple[str, Function | Block, Binding | None]] = []
+        self._owner: tuple[str, Function | Block] | None = None
+        match node:
+            case Module():
+                for name, function in sorted(node.functions.items()):
+                    self._owner = (global_text(name), function)
+                    self._mark(None)
+                    self.words.append(f"func {quote(name)}")
+                    self._function(function)
+            case Block():
+                self._owner = ("the block", node)
+                self._block(node)
+            case Binding():
+                self._owner = ("the binding", Block((node,), node.var))
+                self._block(self._owner[1])
+            case Function():
+                self._owner = ("the function", node)
+                self._function(node)
+            case _:
+                self._value(node)
+
+    def place(self, index: int) -> str:
+        """Return the function and the printed binding to which a word belongs."""
+        at = bisect_right(self._starts, index) - 1
+        if at < 0:
+            return "  the signature" if self._owner is not None else "  the expression"
+        owner, root, binding = self._places[at]
+        shown = "its signature" if binding is None else first_line(root, binding)
+        return f"  in {owner}: {shown}"
+
+    def _mark(self, binding: Binding | None) -> None:
+        if self._owner is not None:
+            self._starts.append(len(self.words))
+            self._places.append((*self._owner, binding))
+
+    def _bind(self, var: Var) -> None:
+        self._numbers[var] = f"%{len(self._numbers)}"
+        self.words.append(str(var.type))
+
+    def _function(self, function: Function) -> None:
+        self.words.append(f"fn {len(function.params)}")
+        for param in function.params:
+            self._bind(param)
+        self.words.append(str(function.result_type))
+        for key in sorted(function.attrs):
+            self.words.append(f"{quote(key)}={literal_text(function.attrs[key])}")
+        self._block(function.body)
+
+    def _block(self, block: Block) -> None:
+        self.words.append("{")
+        for binding in block.bindings:
+            self._mark(binding)
+            self._value(binding.value)
+            self._bind(binding.var)
+        self.words.append("result")
+        self.words.append(self._atom(block.result))
+        self.words.append("}")
+
+    def _value(self, value: Any) -> None:
+        match value:
+            case Call():
+                self.words.append(f"call {len(value.args)}")
+                self.words.append(self._atom(value.callee))
+                self.words.extend(self._atom(arg) for arg in value.args)
+            case TupleGetItem():
+                self.words.append(f"{self._atom(value.value)}.{value.index}")
+            case If():
+                self.words.append(f"if {self._atom(value.condition)}")
+                self._block(value.then_block)
+                self._block(value.else_block)
+            case Function():
+                self._function(value)
+            case _:
+                self.words.append(self._atom(value))
+
+    def _atom(self, atom: Any) -> str:
+        match atom:
+            case Var():
+                return self._numbers.get(atom) or f"free variable {id(atom)}"
+            case Constant():
+                return f"const {atom.type} {self._digest(atom.data)}"
+            case GlobalVar():
+                return f"@{quote(atom.name)}"
+            case Op():
+                return f"operator {quote(atom.name)}"
+            case Tuple():
+                return f"tuple({', '.join(map(self._atom, atom.fields))})"
+            case Expr():
+                raise TypeError(f"an atom is needed here, not a {type(atom).__name__}")
+            case _:
+                return literal_text(atom)
+
+    def _digest(self, data: torch.Tensor) -> str:
+        """Return a tensor's content in 256 bits, computed once per tensor and comparison."""
+        if id(data) not in self._digests:
+            self._digests[id(data)] = hashlib.blake2b(
+                tensor_bytes(data), digest_size=32
+            ).hexdigest()
+        return self._digests[id(data)]

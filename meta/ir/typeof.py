@@ -1,0 +1,119 @@
+"""The types that follow from the shape of a program alone; those of operator calls do not.
+
+`verify.py` compares them with the declared ones; `BlockBuilder` fills them in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meta.ir.expr import Call, Constant, Expr, Function, GlobalVar, If, Tuple, TupleGetItem, Var
+from meta.ir.types import (
+    UNKNOWN,
+    Dim,
+    FuncType,
+    SymbolicDim,
+    TensorType,
+    TupleType,
+    Type,
+    UnknownDim,
+)
+
+
+def type_of(expr: Expr) -> Type | None:
+    """Return an expression's type, or None where an operator or an untyped variable decides it."""
+    match expr:
+        case Var() | GlobalVar() | Constant() | Function():
+            return expr.type
+        case Tuple():
+            fields = [type_of(f) for f in expr.fields]
+            known = tuple(f for f in fields if f is not None)
+            return TupleType(known) if len(known) == len(fields) else None
+        case TupleGetItem():
+            owner = type_of(expr.value)
+            if not isinstance(owner, TupleType) or not 0 <= expr.index < len(owner.fields):
+                return None
+            return owner.fields[expr.index]
+        case If():
+            return type_of(expr.then_block.result)
+        case Call():
+            callee = type_of(expr.callee)
+            if not isinstance(callee, FuncType):
+                return None
+            args = [type_of(a) if isinstance(a, Expr) else None for a in expr.args]
+            return call_type(callee, args)
+        case _:
+            return None
+
+
+def compatible(a: Type | None, b: Type | None) -> bool:
+    """Tell whether one value may have both types; unknown types and dimensions fit anything."""
+    match a, b:
+        case (None, _) | (_, None):
+            return True
+        case TensorType(), TensorType():
+            dims = zip(a.shape, b.shape, strict=False)
+            return a.dtype == b.dtype and a.ndim == b.ndim and all(_same_dim(*d) for d in dims)
+        case TupleType(), TupleType():
+            return _all_compatible(a.fields, b.fields)
+        case FuncType(), FuncType():
+            return _all_compatible(a.params, b.params) and compatible(a.result, b.result)
+        case _:
+            return a == b
+
+
+def _all_compatible(a: Sequence[Type], b: Sequence[Type]) -> bool:
+    return len(a) == len(b) and all(compatible(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _same_dim(a: Dim, b: Dim) -> bool:
+    return isinstance(a, UnknownDim) or isinstance(b, UnknownDim) or a == b
+
+
+def bind_dims(param: Type, arg: Type | None, symbols: dict[str, Dim]) -> bool:
+    """Tell whether an argument fits a parameter, whose symbolic dimensions it binds.
+
+    ``float32[n, n]`` accepts ``float32[3, 3]`` and not ``float32[3, 4]``.
+    """
+    match param, arg:
+        case TensorType(), TensorType():
+            if param.ndim != arg.ndim:
+                return False
+            for p, a in zip(param.shape, arg.shape, strict=True):
+                if isinstance(p, SymbolicDim) and not _same_dim(symbols.setdefault(p.name, a), a):
+                    return False
+            return compatible(_replace_dims(param, symbols), arg)
+        case TupleType(), TupleType():
+            return len(param.fields) == len(arg.fields) and all(
+                bind_dims(p, a, symbols) for p, a in zip(param.fields, arg.fields, strict=True)
+            )
+        case FuncType(), FuncType():
+            # The inner function's own symbols are not this call's to bind.
+            return compatible(_replace_dims(param, symbols), _replace_dims(arg, {}))
+        case _:
+            return compatible(param, arg)
+
+
+def call_type(function: FuncType, args: Sequence[Type | None]) -> Type:
+    """Return the type of a call: symbolic dimensions that no argument binds become unknown."""
+    symbols: dict[str, Dim] = {}
+    for param, arg in zip(function.params, args, strict=False):
+        bind_dims(param, arg, symbols)
+    return _replace_dims(function.result, symbols)
+
+
+def _replace_dims(type_: Type, symbols: dict[str, Dim]) -> Type:
+    match type_:
+        case TensorType():
+            dims = (
+                symbols.get(d.name, UNKNOWN) if isinstance(d, SymbolicDim) else d
+                for d in type_.shape
+            )
+            return type_.with_shape(tuple(dims))
+        case TupleType():
+            return TupleType(tuple(_replace_dims(f, symbols) for f in type_.fields))
+        case FuncType():
+            params = tuple(_replace_dims(p, symbols) for p in type_.params)
+            return FuncType(params, _replace_dims(type_.result, symbols))
+        case _:
+            return type_

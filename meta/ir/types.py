@@ -1,0 +1,107 @@
+"""Types of values in the IR: tensors with static, symbolic or unknown dims, tuples, functions.
+
+``str(type)`` is the text form, which `type_parser.py` reads back: ``float32[3, n, ?]``,
+``(float32[3], int64[])``, ``fn(float32[3]) -> float32[]``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from meta.base.errors import TypeInferError
+from meta.ir.literals import is_identifier, quote
+
+
+class Type:
+    """Base class of all types. Types compare and hash by value."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolicDim:
+    """A dimension known by name only; equal names are equal extents within one function."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name if is_identifier(self.name) else quote(self.name)
+
+
+class UnknownDim:
+    """A dimension of which nothing is known; it equals only itself."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "?"
+
+
+UNKNOWN = UnknownDim()
+Dim = int | SymbolicDim | UnknownDim
+
+
+@dataclass(frozen=True)
+class TensorType(Type):
+    """A dense tensor: its shape (dimensions, outermost first) and canonical dtype name."""
+
+    shape: tuple[Dim, ...]
+    dtype: str
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions; 0 for a scalar tensor."""
+        return len(self.shape)
+
+    @cached_property
+    def is_static(self) -> bool:
+        """Whether every dimension is a number."""
+        return all(isinstance(d, int) for d in self.shape)
+
+    @cached_property
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape as ints; TypeInferError if a dimension is symbolic or unknown."""
+        dims = tuple(d for d in self.shape if isinstance(d, int))
+        if len(dims) != len(self.shape):
+            raise TypeInferError("a static shape is needed here", found=str(self))
+        return dims
+
+    @cached_property
+    def size(self) -> int:
+        """Number of elements of a static type."""
+        return prod(self.static_shape)
+
+    def with_dtype(self, dtype: str) -> TensorType:
+        """Return the same shape with another dtype."""
+        return TensorType(self.shape, dtype)
+
+    def with_shape(self, shape: tuple[Dim, ...]) -> TensorType:
+        """Return the same dtype with another shape."""
+        return TensorType(tuple(shape), self.dtype)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(str(d) for d in self.shape)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class TupleType(Type):
+    """A fixed number of values of given types."""
+
+    fields: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        inner = ", ".join(str(f) for f in self.fields)
+        return f"({inner},)" if len(self.fields) == 1 else f"({inner})"
+
+
+@dataclass(frozen=True, slots=True)
+class FuncType(Type):
+    """A function from parameters to one result."""
+
+    params: tuple[Type, ...]
+    result: Type
+
+    def __str__(self) -> str:
+        return f"fn({', '.join(str(p) for p in self.params)}) -> {self.result}"

@@ -1,0 +1,283 @@
+"""Checks the rules that every pass relies on. One method per rule's subject.
+
+- A variable is bound once in the whole module, before its uses, in a block around them.
+- Arguments, results, conditions and fields are atoms or literals; other values are bound.
+- A global name is that of a function of the module; a function gets as many arguments as it has
+  parameters, an operator as it has slots.
+- Declared types fit what follows from tuples, fields, conditionals, calls and results.
+- Nothing nests deeper than `MAX_NESTING`, so that every program prints and parses.
+
+Whether an operator accepts its arguments is the business of the pass that infers types.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from meta.base.dtype import DTYPES, FROM_TORCH
+from meta.base.errors import IRError
+from meta.base.registry import nearest
+from meta.ir.expr import (
+    Binding,
+    Block,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Module,
+    Op,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from meta.ir.literals import MAX_NESTING, is_literal
+from meta.ir.operators import slots_of
+from meta.ir.printer import atom_text, first_line, global_text
+from meta.ir.typeof import bind_dims, call_type, compatible, type_of
+from meta.ir.types import Dim, FuncType, TensorType, TupleType, Type
+
+_BOOL = TensorType((), "bool")
+
+
+def verify(module: Module, *, typed: bool = False) -> None:
+    """Raise IRError, naming function, binding and the user's line, if a rule is broken.
+
+    ``typed`` also asks that every variable and every result has a type.
+    """
+    verifier = _Verifier(module, typed)
+    for name, function in module.functions.items():
+        verifier.top_level(name, function)
+
+
+class _Verifier:
+    def __init__(self, module: Module, typed: bool) -> None:
+        self.module = module
+        self.typed = typed
+        self.bound: set[Var] = set()
+        self.scope: set[Var] = set()
+        self.good_types: set[Type] = set()
+        self.name = ""
+        self.root = Function((), Block((), Tuple(())))
+        self.binding: Binding | None = None
+
+    def fail(self, what: str, **details: Any) -> NoReturn:
+        """Raise IRError at the current binding."""
+        span = None
+        if self.binding is not None:
+            span = self.binding.span
+            details["found"] = first_line(self.root, self.binding)
+        raise IRError(f"in {global_text(self.name)}: {what}", span=span, **details)
+
+    def show(self, atom: Expr) -> str:
+        return atom_text(self.root, atom)
+
+    def top_level(self, name: str, function: Function) -> None:
+        self.name, self.root, self.binding = name, function, None
+        self.function(function, 0)
+        self.scope.clear()
+
+    def function(self, function: Function, depth: int) -> None:
+        owner = self.binding
+        for param in function.params:
+            self.bind(param)
+        if self.typed and function.result_type is None:
+            self.fail("a function has no result type")
+        self.check_type(function.result_type)
+        for key, value in function.attrs.items():
+            if not isinstance(key, str) or not is_literal(value):
+                self.fail(f"the attribute {key!r} is not a literal", expected="name=literal")
+        self.block(function.body, depth)
+        self.binding = owner
+        result = self.type_of(function.body.result)
+        if not compatible(function.result_type, result):
+            self.fail(
+                f"the result {self.show(function.body.result)} has type {result}",
+                expected=function.result_type,
+            )
+        self.scope.difference_update(function.params)
+
+    def block(self, block: Block, depth: int) -> None:
+        owner = self.binding
+        if depth > MAX_NESTING:
+            self.fail(f"blocks are nested more than {MAX_NESTING} deep")
+        for binding in block.bindings:
+            self.binding = binding
+            self.value(binding.value, depth)
+            # The value of an `If` or a closure has moved on to its inner bindings.
+            self.binding = binding
+            self.bind(binding.var)
+            self.check_value_type(binding)
+        self.binding = owner
+        self.atom(block.result, "the result")
+        self.scope.difference_update(b.var for b in block.bindings)
+
+    def bind(self, var: Var) -> None:
+        if var in self.bound:
+            self.fail(f"{self.show(var)} is bound twice", hint="copy with with_fresh_vars")
+        if self.typed and var.type is None:
+            self.fail(f"{self.show(var)} has no type")
+        self.check_type(var.type)
+        self.bound.add(var)
+        self.scope.add(var)
+
+    def check_type(self, type_: Type | None, depth: int = 0) -> None:
+        """Check that a type can be written down: known dtypes, no negative dimension."""
+        if type_ is None or type_ in self.good_types:
+            return
+        if depth > MAX_NESTING:
+            self.fail(f"types are nested more than {MAX_NESTING} deep")
+        match type_:
+            case TensorType():
+                if type_.dtype not in DTYPES:
+                    self.fail(f"{type_.dtype!r} is no dtype", hint=nearest(type_.dtype, DTYPES))
+                if any(isinstance(d, int) and d < 0 for d in type_.shape):
+                    self.fail(f"the type {type_} has a negative dimension")
+            case TupleType():
+                for field in type_.fields:
+                    self.check_type(field, depth + 1)
+            case FuncType():
+                for part in (*type_.params, type_.result):
+                    self.check_type(part, depth + 1)
+        self.good_types.add(type_)
+
+    def value(self, value: Expr, depth: int) -> None:
+        """Check what a binding binds."""
+        match value:
+            case Call():
+                self.call(value)
+            case TupleGetItem():
+                self.field(value)
+            case If():
+                self.conditional(value, depth)
+            case Function():
+                self.function(value, depth + 1)
+            case _:
+                self.atom(value, "the value")
+
+    def atom(self, atom: Any, role: str, depth: int = 0) -> None:
+        """Check one atom: in scope, in the module, made of atoms."""
+        match atom:
+            case Var():
+                if atom not in self.scope:
+                    self.fail(
+                        f"{role}, {self.show(atom)}, is used before it is bound or outside of "
+                        "the block that binds it"
+                    )
+            case GlobalVar():
+                if atom.name not in self.module.functions:
+                    self.fail(
+                        f"there is no function {global_text(atom.name)}",
+                        hint=nearest(atom.name, self.module.functions),
+                    )
+            case Constant():
+                if atom.data.dtype not in FROM_TORCH:
+                    self.fail(f"a constant has the element type {atom.data.dtype}")
+            case Op():
+                pass
+            case Tuple():
+                if depth >= MAX_NESTING:
+                    self.fail(f"tuples are nested more than {MAX_NESTING} deep")
+                for field in atom.fields:
+                    self.atom(field, "a field of a tuple", depth + 1)
+            case _:
+                self.fail(
+                    f"{role} is a {type(atom).__name__}",
+                    expected="an atom: a variable, a constant, a global name, an operator or a "
+                    "tuple of these",
+                    hint="bind it to a variable first",
+                )
+
+    def type_of(self, atom: Expr) -> Type | None:
+        """Return an atom's type; that of a global name is the function's, which is never stale."""
+        if isinstance(atom, GlobalVar):
+            return self.module.functions[atom.name].type
+        return type_of(atom)
+
+    def call(self, call: Call) -> None:
+        self.atom(call.callee, "the callee")
+        if isinstance(call.callee, (Constant, Tuple)):
+            self.fail("the callee is not a function", expected="an operator or a function")
+        for i, arg in enumerate(call.args):
+            if isinstance(arg, Expr):
+                self.atom(arg, f"argument {i}")
+            elif not is_literal(arg):
+                self.fail(
+                    f"argument {i} is a {type(arg).__name__}",
+                    expected="an atom or a literal: None, bool, int, float, str, a tuple of these",
+                )
+        slots = slots_of(call.callee)
+        if slots is not None and len(slots) != len(call.args):
+            self.fail(
+                f"{self.show(call.callee)} has {len(slots)} slots and is given "
+                f"{len(call.args)} arguments",
+                expected=", ".join(s.name for s in slots),
+            )
+        self.function_arguments(call)
+
+    def function_arguments(self, call: Call) -> None:
+        """Check the arguments of a call of a closure or a global function."""
+        if isinstance(call.callee, Op):
+            return
+        type_ = self.type_of(call.callee)
+        if type_ is None:
+            return
+        if not isinstance(type_, FuncType):
+            self.fail(f"{self.show(call.callee)} is called and is no function: {type_}")
+        if len(type_.params) != len(call.args):
+            self.fail(
+                f"{self.show(call.callee)} has {len(type_.params)} parameters and is given "
+                f"{len(call.args)} arguments",
+                expected=type_,
+            )
+        symbols: dict[str, Dim] = {}
+        for i, (param, arg) in enumerate(zip(type_.params, call.args, strict=True)):
+            found = self.type_of(arg) if isinstance(arg, Expr) else None
+            if not bind_dims(param, found, symbols):
+                self.fail(f"argument {i} has type {found}", expected=param)
+
+    def field(self, value: TupleGetItem) -> None:
+        self.atom(value.value, "the tuple")
+        owner = self.type_of(value.value)
+        if owner is None:
+            return
+        if not isinstance(owner, TupleType):
+            self.fail(f"a field is taken of {self.show(value.value)}, which is {owner}")
+        if not 0 <= value.index < len(owner.fields):
+            self.fail(
+                f"there is no field {value.index}",
+                expected=f"0 <= index < {len(owner.fields)}",
+            )
+
+    def conditional(self, value: If, depth: int) -> None:
+        self.atom(value.condition, "the condition")
+        type_ = self.type_of(value.condition)
+        if not compatible(type_, _BOOL):
+            self.fail(f"the condition has type {type_}", expected=_BOOL)
+        owner = self.binding
+        for block in (value.then_block, value.else_block):
+            self.binding = owner
+            self.block(block, depth + 1)
+        self.binding = owner
+        then, other = (self.type_of(b.result) for b in (value.then_block, value.else_block))
+        if not compatible(then, other):
+            self.fail(f"the blocks yield {then} and {other}", expected="one type")
+
+    def check_value_type(self, binding: Binding) -> None:
+        """Check that the declared type is the one that follows from the value."""
+        value = binding.value
+        found: list[Type | None]
+        match value:
+            case If():
+                found = [self.type_of(b.result) for b in (value.then_block, value.else_block)]
+            case Call(callee=GlobalVar() as callee):
+                function = self.type_of(callee)
+                args = [self.type_of(a) if isinstance(a, Expr) else None for a in value.args]
+                known = isinstance(function, FuncType)
+                found = [call_type(function, args)] if known else []  # type: ignore[arg-type]
+            case _:
+                found = [self.type_of(value)]
+        for type_ in found:
+            if not compatible(binding.var.type, type_):
+                self.fail(f"the value has type {type_}", expected=binding.var.type)
