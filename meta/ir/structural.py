@@ -35,7 +35,7 @@ from meta.ir.expr import (
     Var,
 )
 from meta.ir.literals import literal_text, quote
-from meta.ir.printer import first_line, global_text
+from meta.ir.printer import atom_text, first_line, global_text
 
 
 def structural_equal(a: Node, b: Node) -> bool:
@@ -64,14 +64,14 @@ def first_difference(a: Node, b: Node) -> str | None:
 
 
 class _Words:
-    """The words of one node, and at which word each binding begins."""
+    """The words of one node, and at which word each binding and result begins."""
 
     def __init__(self, node: Node, digests: dict[int, str]) -> None:
         self.words: list[str] = []
         self._digests = digests
         self._numbers: dict[Var, str] = {}
         self._starts: list[int] = []
-        self._places: list[tuple[str, Function | Block, Binding | None]] = []
+        self._places: list[tuple[str, Function | Block, Binding | Expr | None]] = []
         self._owner: tuple[str, Function | Block] | None = None
         match node:
             case Module():
@@ -97,14 +97,20 @@ class _Words:
         at = bisect_right(self._starts, index) - 1
         if at < 0:
             return "  the signature" if self._owner is not None else "  the expression"
-        owner, root, binding = self._places[at]
-        shown = "its signature" if binding is None else first_line(root, binding)
+        owner, root, part = self._places[at]
+        match part:
+            case None:
+                shown = "its signature"
+            case Binding():
+                shown = first_line(root, part)
+            case _:
+                shown = f"the result {atom_text(root, part)}"
         return f"  in {owner}: {shown}"
 
-    def _mark(self, binding: Binding | None) -> None:
+    def _mark(self, part: Binding | Expr | None) -> None:
         if self._owner is not None:
             self._starts.append(len(self.words))
-            self._places.append((*self._owner, binding))
+            self._places.append((*self._owner, part))
 
     def _bind(self, var: Var) -> None:
         self._numbers[var] = f"%{len(self._numbers)}"
@@ -125,6 +131,7 @@ class _Words:
             self._mark(binding)
             self._value(binding.value)
             self._bind(binding.var)
+        self._mark(block.result)
         self.words.append("result")
         self.words.append(self._atom(block.result))
         self.words.append("}")

@@ -119,6 +119,13 @@ def test_first_difference_shows_both_bindings() -> None:
     )
 
 
+def test_first_difference_shows_results() -> None:
+    a, b = (parse_function(f"fn(%x, %y) {{ return {name} }}") for name in ("%x", "%y"))
+    assert first_difference(a, b) == (
+        "  in the function: the result %x\n  in the function: the result %y\n  %0  is not  %1"
+    )
+
+
 def test_the_hash_is_the_same_in_every_process() -> None:
     script = (
         "from meta.ir import Block, Call, Function, Op, Var, structural_hash\n"

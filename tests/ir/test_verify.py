@@ -131,13 +131,13 @@ CALLEE = (
         ("%0: float32[4, 2] = @f(%x, %x)", "the value has type float32[3, 2]"),
         ("%0: float32[4, 2] = %g(%x)", "the value has type float32[3, 2]"),
         ("%0: float32[3, 2] = %g((%x,))", "argument 0 has type (float32[3],)"),
-        ("%0: fn(float32[3]) -> float32[3, 2] = %g", None),
+        ("%0: fn(float32[m]) -> float32[m, 2] = %g", None),
     ],
 )
 def test_calls_of_functions(line: str, what: str | None) -> None:
     module = parse(
         f"{CALLEE}\nfunc @main(%x: float32[3], %y: float32[4], "
-        f"%g: fn(float32[m]) -> float32[m, 2]) {{\n{line.replace('fn(float32[3])', 'fn(float32[m])').replace('-> float32[3, 2] = %g', '-> float32[m, 2] = %g')}\nreturn %0 }}"
+        f"%g: fn(float32[m]) -> float32[m, 2]) {{ {line} return %0 }}"
     )
     if what is None:
         verify(module)
