@@ -169,7 +169,10 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return _canonical(op, args)
     if plan is None:
         bound = schema.bind(args, {}, _lift)
-        plan = plans[tuple(key)] = _plan(op, bound)
+        plan = _plan(op, bound)
+        # A result known now may depend on the value of a number, of which the key has the type only.
+        if plan.value is None or not any(isinstance(v, bool | int | float) for v in values):
+            plans[tuple(key)] = plan
     if plan.run is None and plan.view is None:
         return plan.value
     result = plan(values)

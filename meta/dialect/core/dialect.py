@@ -118,7 +118,7 @@ class Dialect:
 
         It names the arguments it wants; attributes are bound beforehand. It returns the operator's results, or, with a
         parameter ``out``, fills the tensor (or tuple of tensors) given there. A parameter ``call`` receives the
-        `CallValues`.
+        `CallValues`. (For an operator that has an argument of that name they are ``out_`` and ``call_``.)
 
         Parameters
         ----------
@@ -127,13 +127,14 @@ class Dialect:
         """
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
-            check_parameters(base, function, ("out", "call"))
+            out = base.schema.reserved("out")
+            check_parameters(base, function, (out, base.schema.reserved("call")))
 
             def make(call: CallValues) -> OpEnv:
                 reason = when(call) if when is not None else None
                 if reason is not None:
                     raise Unsupported(reason)
-                wants_out = "out" in inspect.signature(function).parameters
+                wants_out = out in inspect.signature(function).parameters
                 return OpEnv(bind_kernel(function, call), allocates=not wants_out, strided=strided)
 
             self.register(base, make, definition_span(function), plevel)
@@ -178,7 +179,8 @@ def check_parameters(base: Op, function: Callable[..., Any], extra: tuple[str, .
 def bind_kernel(function: Callable[..., Any], call: CallValues) -> Callable[..., Any]:
     """Return ``function`` as a callable of the run-time values only (see `OpEnv.run`)."""
     wanted = tuple(inspect.signature(function).parameters)
-    constants: dict[str, Any] = {"call": call} if "call" in wanted else {}
+    out, whole = call.op.schema.reserved("out"), call.op.schema.reserved("call")
+    constants: dict[str, Any] = {whole: call} if whole in wanted else {}
     places: dict[str, int | slice] = {}
     count = 0
     for slot, value in zip(call.op.schema.slots, call.args, strict=True):
@@ -191,11 +193,11 @@ def bind_kernel(function: Callable[..., Any], call: CallValues) -> Callable[...,
             places[slot.name] = count
             count += 1
     constants = {n: v for n, v in constants.items() if n in wanted}
-    if "out" in wanted:
+    if out in wanted:
         several = not isinstance(call.out, TensorType)
-        places["out"] = slice(count, count + len(call.outputs)) if several else count
+        places[out] = slice(count, count + len(call.outputs)) if several else count
     order = [n for n in wanted if n in places]
-    if [places[n] for n in order] == list(range(count + ("out" in wanted))) and tuple(order) == wanted[: len(order)]:
+    if [places[n] for n in order] == list(range(count + (out in wanted))) and tuple(order) == wanted[: len(order)]:
         return partial(function, **constants) if constants else function
     picks = tuple((n, places[n]) for n in order)
 

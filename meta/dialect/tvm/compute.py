@@ -2,7 +2,7 @@
 
 The function names the arguments it wants: a tensor is a `te.Tensor`, several are a tuple of them, a run-time number is a
 scalar variable (float64, int64 or bool), an attribute its value; ``out`` is the result type (a `TensorType`, or a tuple
-of them). It returns the operator's own results, then, for in-out slots, their new values in slot order.
+of them; ``out_`` for an operator that has an argument ``out``). It returns the operator's own results, then, for in-out slots, their new values in slot order.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Compute:
             else:
                 values[slot.name] = te.var(slot.name, dtype=_SCALAR_DTYPE[type(value)])
                 inputs.append(values[slot.name])
-        values["out"] = call.out.fields if isinstance(call.out, TupleType) else call.outputs[0]
+        result_name = self.op.schema.reserved("out")
+        values[result_name] = call.out.fields if isinstance(call.out, TupleType) else call.outputs[0]
         result = self.function(**{p: values[p] for p in self.parameters})
         outputs = list(result) if isinstance(result, list | tuple) or hasattr(result, "__len__") else [result]
         return inputs, outputs
@@ -79,7 +80,7 @@ def compute(
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        names = check_parameters(op, function, ("out",))
+        names = check_parameters(op, function, (op.schema.reserved("out"),))
         aspect = Compute(op, function, names, kind)
 
         def make(call: CallValues) -> OpEnv:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from meta.base.registry import OPERATORS
-from meta.ir.types import TensorType
 
 
-def collapse(dy: Any, like: TensorType | float | None) -> Any:
+def collapse(dy: Any, like: Any) -> Any:
     """Return ``dy`` summed over the axes along which ``like`` was broadcast, in ``like``'s dtype.
 
-    None for an operand that is a Python number or absent.
+    ``like`` is an array, a traced symbol or a `TensorType`; None comes back for an operand that is a Python number or
+    absent.
     """
-    if not isinstance(like, TensorType):
+    if like is None or isinstance(like, bool | int | float):
         return None
     if dy.shape != like.shape:
         lead = dy.ndim - like.ndim

@@ -1,7 +1,8 @@
 """Gradient rules: what turns the gradient of an operator's result into gradients of its arguments.
 
 A rule asks by parameter name for what it needs: any forward argument, ``y`` (the result) and ``dy`` (its gradient; both
-are tuples for an operator with several results). What it does not ask for is not kept alive. A parameter annotated
+are tuples for an operator with several results). Where an argument is itself called ``y`` or ``dy``, these two are asked
+for as ``y_`` and ``dy_``. What a rule does not ask for is not kept alive. A parameter annotated
 ``TensorType`` receives the type of that argument (or of ``y``) only, which keeps no memory.
 
 The rule returns one gradient per tensor slot, a bare value if there is one slot; None says that there is none.
@@ -73,11 +74,12 @@ def gradient(*ops: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         hints = typing.get_type_hints(function)
         types_only = frozenset(p for p in parameters if hints.get(p) is TensorType)
         for op in ops:
-            unknown = [p for p in parameters if p not in (*op.schema.names, "y", "dy")]
-            if unknown or "dy" not in parameters:
+            y, dy = op.schema.reserved("y"), op.schema.reserved("dy")
+            unknown = [p for p in parameters if p not in (*op.schema.names, y, dy)]
+            if unknown or dy not in parameters:
                 raise RegistrationError(
-                    f"the gradient of {op.name!r} asks for {unknown or 'no dy'}",
-                    expected=f"some of {(*op.schema.names, 'y')}, and 'dy'",
+                    f"the gradient of {op.name!r} asks for {unknown or f'no {dy}'}",
+                    expected=f"some of {(*op.schema.names, y)}, and {dy!r}",
                     span=site,
                 )
             _attach(op, Rule(op, function, parameters, types_only, "", site))

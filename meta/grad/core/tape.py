@@ -64,7 +64,8 @@ class Node:
         """Yield (source, gradient) for every argument that leads to a leaf."""
         filled = tuple(_zeros(k) if d is None else d for d, k in zip(dys, self.outputs, strict=True))
         try:
-            results = self.rule({**self.saved, "dy": filled[0] if len(filled) == 1 else filled})
+            dy = filled[0] if len(filled) == 1 else filled
+            results = self.rule({**self.saved, self.op.schema.reserved("dy"): dy})
         except MetaError as error:
             error.add_note(f"in the gradient of {self.op.name}, called at {self.span}")
             raise
@@ -153,9 +154,9 @@ def record(op: Op, args: tuple[Any, ...], result: Any) -> None:
     )
     saved: dict[str, Any] = {}
     for name in rule.parameters:
-        if name == "dy":
+        if name == op.schema.reserved("dy"):
             continue
-        if name == "y":
+        if name == op.schema.reserved("y"):
             saved[name] = _detached(result)
         else:
             value = args[op.schema.index[name]]

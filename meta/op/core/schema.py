@@ -235,6 +235,14 @@ class Schema:
         # One tuple class per operator gives named access and costs nothing over a tuple.
         self.Args: Any = namedtuple(f"{name.strip('_')}_args", self.names)  # type: ignore[misc]
 
+    def reserved(self, name: str) -> str:
+        """Return the name by which gradient rules and kernels ask for what is no argument.
+
+        That is ``y``, ``dy``, ``out`` or ``call``, with an underscore behind it for an operator that
+        has an argument of this name.
+        """
+        return f"{name}_" if name in self.index else name
+
     def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Return the arguments in slot order with defaults filled in; ArgumentError for a wrong count or name."""
         if not kwargs and self.required <= len(args) <= len(self.slots):
