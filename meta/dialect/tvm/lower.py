@@ -1,0 +1,110 @@
+"""From tensor expressions to the PrimFunc that the schedules start from.
+
+A kernel family calls `prim_func` with the tensors and scalars of one call; nothing here knows
+operators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, te, tirx
+from tvm.tirx.buffer import is_buffer_var
+
+NO_ALIAS = "tirx.noalias"
+_INT32_ELEMENTS = 2**31
+
+
+def prim_func(
+    inputs: Sequence[te.Tensor | tirx.Var], outputs: Sequence[te.Tensor], *, in_place: bool
+) -> tirx.PrimFunc:
+    """Return the unscheduled function ``(*inputs, *outputs) -> None``.
+
+    Parameters
+    ----------
+    inputs: placeholders, and scalar variables (``te.var(name, dtype)``) for values that are
+        passed at each call as a Python int or float; in the order of the call.
+    outputs: the tensors to compute, destination passing. A placeholder, or a tensor given twice,
+        is copied.
+    in_place: an output may share memory with an input. The function then makes no promise to
+        LLVM that its buffers are apart; the element at an index must not be read after it
+        was written, which holds for elementwise updates.
+
+    The kernels accept any buffer that torch calls contiguous. TVM by default promises LLVM an
+    alignment of 64 bytes, and the aligned vector loads that follow from it crash on ``x[1:]``;
+    and it refuses the strides that torch gives to an empty tensor. (Of a tensor that is empty
+    only at run time, in a dynamic dimension, the strides are refused still.)
+
+    Reductions over nothing give their identity: 0 for a sum.
+    """
+    seen: list[te.Tensor] = [tensor for tensor in inputs if isinstance(tensor, te.Tensor)]
+    distinct = []
+    for tensor in outputs:
+        if any(tensor.same_as(other) for other in seen):
+            tensor = _copy(tensor)
+        seen.append(tensor)
+        distinct.append(tensor)
+    large = any(_elements(tensor) >= _INT32_ELEMENTS for tensor in seen)
+    function = te.create_prim_func([*inputs, *distinct], "int64" if large else None)
+    if in_place:
+        function = function.without_attr(NO_ALIAS)
+    if not all(_positive(extent) for tensor in seen for extent in tensor.shape):
+        function = _initialise_first(function)
+    return _accept_torch(function)
+
+
+def _copy(tensor: te.Tensor) -> te.Tensor:
+    return te.compute(tensor.shape, lambda *index: tensor(*index), name="copy")
+
+
+def _positive(extent: tvm.ir.Expr) -> bool:
+    return isinstance(extent, tirx.IntImm) and extent.value > 0
+
+
+def _elements(tensor: te.Tensor) -> int:
+    """The number of elements, dynamic dimensions counted as one."""
+    return math.prod(e.value for e in tensor.shape if isinstance(e, tirx.IntImm))
+
+
+def _initialise_first(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Initialise before the loops every reduction that may have no step.
+
+    The initial value is otherwise stored by the first step, and never where there is none.
+    """
+    schedule = s_tir.Schedule(function)
+    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+        statement = schedule.get(block)
+        reduced = [axis.iter_type == tirx.IterVar.CommReduce for axis in statement.iter_vars]
+        if statement.init is None or all(
+            _positive(axis.dom.extent) for axis in statement.iter_vars if axis.iter_type == tirx.IterVar.CommReduce
+        ):
+            continue
+        loops = schedule.get_loops(block)
+        schedule.decompose_reduction(block, loops[reduced.index(True)])
+    return schedule.mod["main"]
+
+
+def _accept_torch(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Declare every parameter aligned to its element only, and an empty one with any strides."""
+    replaced = {}
+    for parameter in function.params:
+        if not is_buffer_var(parameter):
+            continue
+        kind = parameter.ty
+        empty = any(isinstance(extent, tirx.IntImm) and extent.value == 0 for extent in kind.shape)
+        strides = [te.var(f"stride{i}", "int32") for i in range(len(kind.shape))] if empty else ()
+        replaced[parameter] = tirx.decl_buffer(
+            kind.shape,
+            kind.dtype,
+            parameter.name,
+            strides=strides,
+            elem_offset=kind.elem_offset,
+            scope=kind.storage_scope,
+            data_alignment=max(1, kind.dtype.dtype.bits // 8),
+            offset_factor=kind.offset_factor,
+            layout=None if empty else kind.layout,
+        )
+    return tvm_ffi.structural_map(function, (tvm.ir.Var, lambda var: replaced.get(var, var)))

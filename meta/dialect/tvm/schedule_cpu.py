@@ -1,0 +1,378 @@
+"""Our default schedule of a PrimFunc on the CPU.
+
+In order: inline cheap producers; let float reductions over the contiguous axis keep a vector of
+partial results (LLVM may not reorder float additions itself); bring stages that share their
+outer axes (softmax, layer norm) under one loop over rows; run big loops on the thread pool.
+Innermost loops stay plain contiguous loops, which LLVM vectorises, tails included.
+
+Every step is a checked schedule primitive, so a step that does not apply is refused by TVM and
+leaves the function as it was: correct, only slower. To add a rule, add a function of the
+schedule and call it in `schedule`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import ScheduleError
+
+from meta.dialect.tvm.lower import NO_ALIAS
+from meta.dialect.tvm.stages import REDUCE, SPATIAL, Stage, stage_of, uses
+
+PARALLEL_WORK = 1 << 16
+"""Arithmetic operations from which a loop is worth the 5 to 10 µs of waking the thread pool."""
+CHUNKS = 64
+"""Pieces into which a big flat loop is cut: a multiple of most core counts."""
+LANE_BYTES = 256
+"""Size of the vector of partial results: four 512-bit registers hide the latency of an add."""
+INLINE_COST = 10
+"""A producer that is read several times is recomputed for each if it costs no more than this."""
+FEW = 4
+"""Rows from which a loop over rows is worth more than parallel loops inside of each."""
+COLUMNS = 64
+"""Least columns of one chunk of a reduction over rows: whole cache lines, and neighbours."""
+TILE = 16
+"""Side of the square tile in which a transposing copy is done: one cache line of float32."""
+
+_realize = tvm.get_global_func("s_tir.schedule.GetSBlockRealize")
+
+
+@dataclass(slots=True)
+class Piece:
+    """A block on its way through the schedule.
+
+    ``rows`` are the extents of the outer loops, in which it may run under a loop shared with
+    other pieces; ``work`` is its cost in arithmetic operations. ``inner`` is the position among
+    its axes of the spatial one to keep innermost, where a reduction is not. ``stage`` is None
+    for a part of a reduction and for a block of another form.
+    """
+
+    block: Any
+    rows: list[int | None]
+    work: int = 0
+    stage: Stage | None = None
+    inner: int | None = None
+
+
+def schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return ``function`` scheduled for a CPU; what it computes is unchanged."""
+    sch = s_tir.Schedule(function, error_render_level="none")
+    no_alias = function.attrs is not None and NO_ALIAS in function.attrs
+    _inline(sch, function, no_alias)
+    pieces: list[Piece] = []
+    for block in _blocks(sch):
+        stage = stage_of(sch, block)
+        if stage is None:
+            pieces.append(Piece(block, []))
+        else:
+            pieces.extend(_partial_results(sch, stage))
+    if no_alias and len(pieces) > 1:
+        grouped = _share_rows(sch, pieces)
+        if grouped is not None:
+            return grouped.mod["main"]
+    for piece in pieces:
+        _alone(sch, piece)
+    return sch.mod["main"]
+
+
+def _blocks(sch: s_tir.Schedule) -> list[Any]:
+    return list(sch.get_child_blocks(sch.get_sblock("root")))
+
+
+# Inlining -----------------------------------------------------------------------------------
+
+
+def _inline(sch: s_tir.Schedule, function: tirx.PrimFunc, no_alias: bool) -> None:
+    """Inline every elementwise stage whose recomputation is free or cheap."""
+    blocks = _blocks(sch)
+    if len(blocks) == 1:
+        return
+    stages = [stage_of(sch, block) for block in blocks]
+    parameters = set(function.params)
+    outputs = [i for i, s in enumerate(stages) if s is None or s.buffer in parameters]
+    for i, stage in enumerate(stages):
+        if stage is None or stage.reduce or stage.buffer in parameters:
+            continue
+        readers = {j: s for j, s in enumerate(stages) if s and stage.buffer in s.loads}
+        if not readers or not _worth_inlining(stage, list(readers.values())):
+            continue
+        if not no_alias and any(i < o < j for o in outputs for j in readers):
+            continue  # an input that it reads may be overwritten by then
+        try:
+            sch.compute_inline(stage.block)
+        except ScheduleError:
+            continue
+        for reader in readers.values():
+            times = len(reader.loads.pop(stage.buffer))
+            reader.cost += times * stage.cost
+            reader.branches |= stage.branches
+            for buffer, indices in stage.loads.items():
+                reader.loads.setdefault(buffer, []).extend(indices * times)
+
+
+def _worth_inlining(stage: Stage, readers: list[Stage]) -> bool:
+    evaluations = sum(len(r.loads[stage.buffer]) * r.volume for r in readers)
+    if evaluations <= stage.volume:
+        return True
+    if stage.branches and any(r.reduce and r.volume > 2 * stage.volume for r in readers):
+        return False  # padding: a branch in the inner loop of a convolution
+    return stage.cost <= INLINE_COST
+
+
+# Reductions ---------------------------------------------------------------------------------
+
+
+def _partial_results(sch: s_tir.Schedule, stage: Stage) -> list[Piece]:
+    """Cut a float reduction over the contiguous axis into lanes, each reduced on its own.
+
+    A big reduction to few elements is first cut into chunks, for the thread pool.
+    """
+    n = len(stage.spatial)
+    whole = Piece(stage.block, stage.spatial, stage.work, stage)
+    if not stage.reduce:
+        return [whole]
+    if n and _contiguous(stage, stage.axes[n - 1]):
+        whole.inner = n - 1
+        return [whole]
+    if not stage.static or not _contiguous(stage, stage.axes[-1]):
+        return [whole]
+    pieces = [whole]
+    loop = sch.fuse(*sch.get_loops(stage.block)[n:])
+    extent = math.prod(e for e in stage.reduce if e is not None)
+    few = math.prod(e for e in stage.spatial if e is not None) < FEW
+    if few and stage.work >= PARALLEL_WORK and extent % CHUNKS == 0:
+        extent //= CHUNKS
+        chunk, _ = sch.split(loop, [CHUNKS, extent])
+        try:
+            part = sch.rfactor(chunk, n)
+        except ScheduleError:
+            return pieces
+        pieces.insert(0, Piece(part, [*stage.spatial, CHUNKS], stage.work))
+        loop = sch.get_loops(part)[-1]
+    if not _is_float(stage.buffer):
+        return pieces  # LLVM vectorises sums of integers itself
+    lanes = _lanes(extent, LANE_BYTES // max(4, stage.buffer.dtype.bits // 8))
+    if lanes is None:
+        return pieces
+    rows = pieces[0].rows
+    _, lane = sch.split(loop, [None, lanes])
+    try:
+        part = sch.rfactor(lane, len(rows))
+    except ScheduleError:
+        return pieces
+    pieces[0].work //= lanes
+    return [Piece(part, rows, stage.work, inner=0), *pieces]
+
+
+def _lanes(extent: int, wish: int) -> int | None:
+    """The divisor of ``extent`` that makes the best vector of about ``wish`` partial results.
+
+    Only divisors will do: `compute_at` in TVM 0.27 forgets the guard of a loop that is split
+    unevenly and then reads out of bounds.
+    """
+    divisors = [d for d in range(wish // 4, 2 * wish + 1) if extent % d == 0 and extent >= 4 * d]
+    return max(divisors, key=lambda d: (min(d, wish) + wish * (d % 16 == 0), -d), default=None)
+
+
+def _is_float(buffer: tirx.Var) -> bool:
+    return str(buffer.dtype).startswith(("float", "bfloat"))
+
+
+def _contiguous(stage: Stage, axis: tirx.Var) -> bool:
+    """Whether ``axis`` walks along the last dimension of something that is being reduced."""
+    reduced = stage.axes[len(stage.spatial) :]
+    return any(
+        bool(indices)
+        and uses(indices[-1], axis)
+        and any(uses(index, r) for index in indices for r in reduced)
+        for accesses in stage.loads.values()
+        for indices in accesses
+    )
+
+
+def _reduction_order(
+    sch: s_tir.Schedule, piece: Piece, shared: int = 0
+) -> tuple[list[Any], list[Any]]:
+    """Reorder a block's own loops to spatial, reduce, inner; return the first two groups.
+
+    ``shared`` outer loops are not its own.
+    """
+    statement = sch.get(piece.block)
+    values = _realize(sch, piece.block).iter_values
+    groups: dict[str, list[Any]] = {"spatial": [], "reduce": [], "inner": []}
+    for loop in sch.get_loops(piece.block)[shared:]:
+        variable = sch.get(loop).loop_var
+        bound = [i for i, value in enumerate(values) if uses(value, variable)]
+        kinds = {statement.iter_vars[i].iter_type for i in bound}
+        if kinds == {REDUCE}:
+            groups["reduce"].append(loop)
+        elif kinds <= {SPATIAL}:
+            groups["inner" if bound == [piece.inner] else "spatial"].append(loop)
+        else:
+            return [], []
+    if groups["reduce"]:
+        if not shared and not groups["spatial"] and piece.work >= PARALLEL_WORK:
+            for cut in [_cut(sch, loop, least=COLUMNS) for loop in groups["inner"]]:
+                if cut is not None:
+                    groups["spatial"], groups["inner"] = [cut[0]], [cut[1]]
+        sch.reorder(*groups["spatial"], *groups["reduce"], *groups["inner"])
+    return groups["spatial"], groups["reduce"]
+
+
+def _initialise_before(sch: s_tir.Schedule, piece: Piece, loops: list[Any]) -> None:
+    """Take the initial store out of the reduction ``loops``.
+
+    It comes last: the two blocks that it makes are no longer one reduction to the other checks.
+    """
+    if loops and sch.get(piece.block).init is not None:
+        sch.decompose_reduction(piece.block, loops[0])
+
+
+# Stages that share rows -----------------------------------------------------------------------
+
+
+def _share_rows(sch: s_tir.Schedule, pieces: list[Piece]) -> s_tir.Schedule | None:
+    """Return a schedule with all pieces under one loop over their common rows, if there is one."""
+    common = _common_rows(pieces)
+    if common == 0 or math.prod(e or 0 for e in pieces[-1].rows[:common]) < FEW:
+        return None
+    for bring_together in (_under_last, _under_first):
+        trial = sch.copy()
+        try:
+            row = bring_together(trial, pieces, common)
+            reductions = [_reduction_order(trial, piece, shared=1)[1] for piece in pieces]
+            if sum(piece.work for piece in pieces) >= PARALLEL_WORK:
+                trial.parallel(row)
+            for piece, loops in zip(pieces, reductions, strict=True):
+                _initialise_before(trial, piece, loops)
+        except ScheduleError:
+            continue
+        return trial
+    return None
+
+
+def _under_last(sch: s_tir.Schedule, pieces: list[Piece], common: int) -> Any:
+    row = sch.fuse(*sch.get_loops(pieces[-1].block)[:common])
+    for piece in reversed(pieces[:-1]):
+        sch.compute_at(piece.block, row)
+    return row
+
+
+def _under_first(sch: s_tir.Schedule, pieces: list[Piece], common: int) -> Any:
+    """As `_under_last`, for functions in which earlier pieces are outputs, too."""
+    row = sch.fuse(*sch.get_loops(pieces[0].block)[:common])
+    for piece in pieces[1:]:
+        sch.reverse_compute_at(piece.block, row)
+    return row
+
+
+def _common_rows(pieces: list[Piece]) -> int:
+    """How many outer axes all pieces have in common, such that rows do not depend on others."""
+    common = min(len(piece.rows) for piece in pieces)
+    written = {piece.stage.buffer for piece in pieces if piece.stage is not None}
+    for piece in pieces:
+        limit = 0
+        while limit < common and piece.rows[limit] is not None:
+            if piece.rows[limit] != pieces[0].rows[limit]:
+                break
+            limit += 1
+        common = limit
+        if piece.stage is None:
+            continue
+        for buffer in written & piece.stage.loads.keys():
+            for indices in piece.stage.loads[buffer]:
+                same = 0
+                for index, axis in zip(indices, piece.stage.axes, strict=False):
+                    if not index.same_as(axis):
+                        break
+                    same += 1
+                common = min(common, same)
+    if all(len(p.rows) == common and p.stage and not p.stage.reduce for p in pieces):
+        common -= 1  # elementwise throughout: leave the innermost loop to be vectorised
+    return max(common, 0)
+
+
+# Stages on their own --------------------------------------------------------------------------
+
+
+def _alone(sch: s_tir.Schedule, piece: Piece) -> None:
+    kinds = {axis.iter_type for axis in sch.get(piece.block).iter_vars}
+    if not kinds <= {SPATIAL, REDUCE}:
+        return
+    try:
+        reduction: list[Any] = []
+        if REDUCE in kinds:
+            outer, reduction = _reduction_order(sch, piece)
+        elif piece.stage is not None and piece.stage.static:
+            outer = _injective(sch, piece.stage)
+        else:
+            return
+        if piece.work >= PARALLEL_WORK and outer:
+            _parallel(sch, outer)
+        _initialise_before(sch, piece, reduction)
+    except ScheduleError:
+        return  # TVM refuses a step before it changes anything, so what was done stands
+
+
+def _injective(sch: s_tir.Schedule, stage: Stage) -> list[Any]:
+    """Arrange the loops of an elementwise stage; return those that may run in parallel."""
+    loops = sch.get_loops(stage.block)
+    if len(loops) < 2:
+        return loops
+    if all(_same_place(i, stage.axes) for accesses in stage.loads.values() for i in accesses):
+        return [sch.fuse(*loops)]
+    across = _transposed(stage)
+    if across is not None:
+        others = [loop for i, loop in enumerate(loops[:-1]) if i != across]
+        row, row_in = sch.split(loops[across], [None, TILE])
+        column, column_in = sch.split(loops[-1], [None, TILE])
+        sch.reorder(*others, row, column, row_in, column_in)
+        return [*others, row]
+    return loops[:-1]
+
+
+def _same_place(indices: list[Any], axes: list[tirx.Var]) -> bool:
+    """Whether an access is at the element that is written, or at a constant place."""
+    if all(isinstance(index, tirx.IntImm) for index in indices):
+        return True
+    return len(indices) == len(axes) and all(
+        i.same_as(a) for i, a in zip(indices, axes, strict=True)
+    )
+
+
+def _transposed(stage: Stage) -> int | None:
+    """Which axis walks along the last dimension of an input, when the innermost one does not."""
+    for accesses in stage.loads.values():
+        for indices in accesses:
+            if not indices or uses(indices[-1], stage.axes[-1]):
+                continue
+            if not any(uses(index, stage.axes[-1]) for index in indices[:-1]):
+                continue
+            for position, axis in enumerate(stage.axes[:-1]):
+                extents = (stage.spatial[position], stage.spatial[-1])
+                if uses(indices[-1], axis) and all((e or 0) % TILE == 0 for e in extents):
+                    return position
+    return None
+
+
+def _parallel(sch: s_tir.Schedule, loops: list[Any]) -> None:
+    """Run the fused loops on the thread pool, in equal chunks where there are many iterations."""
+    loop = sch.fuse(*loops) if len(loops) > 1 else loops[0]
+    extent = sch.get(loop).extent
+    many = isinstance(extent, tirx.IntImm) and extent.value > CHUNKS
+    cut = _cut(sch, loop) if many else None
+    sch.parallel(loop if cut is None else cut[0])
+
+
+def _cut(sch: s_tir.Schedule, loop: Any, least: int = 1) -> tuple[Any, Any] | None:
+    """Split a loop into at most CHUNKS equal chunks of ``least`` or more iterations."""
+    extent = sch.get(loop).extent
+    if not isinstance(extent, tirx.IntImm):
+        return None
+    n = extent.value
+    chunks = next((c for c in range(CHUNKS, 1, -1) if n % c == 0 and n // c >= least), None)
+    return None if chunks is None else tuple(sch.split(loop, [chunks, n // chunks]))

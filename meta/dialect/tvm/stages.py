@@ -1,0 +1,114 @@
+"""What a schedule needs to know of the blocks of a PrimFunc: extents, accesses, cost.
+
+A `Stage` is a block that has one store, to the element that its spatial axes name: what
+`te.compute` makes, reductions included. Other blocks (extern, sort, tuple reductions) have no
+`Stage`, and rules that want one leave them alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+SPATIAL, REDUCE = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
+# Calls that cost about as much as one arithmetic operation, or nothing.
+_CHEAP_CALLS = frozenset(
+    "tirx." + name
+    for name in (
+        "if_then_else fabs floor ceil round nearbyint trunc sqrt likely reinterpret "
+        "bitwise_and bitwise_or bitwise_xor bitwise_not shift_left shift_right isnan "
+        "pow_2 max_value min_value infinity"
+    ).split()
+)
+_HEAVY = 16
+
+
+@dataclass(slots=True)
+class Stage:
+    """One block: its axes in loop order, where it reads, what an element costs.
+
+    ``spatial`` and ``reduce`` hold extents, None for a dynamic one. ``loads`` maps a buffer to
+    the index tuples it is read at. ``cost`` is in units of one arithmetic operation.
+    """
+
+    block: Any
+    buffer: tirx.Var
+    axes: list[tirx.Var]
+    spatial: list[int | None]
+    reduce: list[int | None]
+    loads: dict[tirx.Var, list[list[Any]]] = field(default_factory=dict)
+    cost: int = 1
+    branches: bool = False
+
+    @property
+    def static(self) -> bool:
+        """Whether all extents are known."""
+        return None not in self.spatial and None not in self.reduce
+
+    @property
+    def volume(self) -> int:
+        """How many times the body runs (dynamic extents counted as one)."""
+        return math.prod(e for e in (*self.spatial, *self.reduce) if e is not None)
+
+    @property
+    def work(self) -> int:
+        """The cost of the whole block."""
+        return self.volume * self.cost
+
+
+def stage_of(schedule: s_tir.Schedule, block: Any) -> Stage | None:
+    """Return the block's `Stage`, or None if it is not of that form."""
+    statement = schedule.get(block)
+    store = statement.body
+    if not isinstance(store, tirx.BufferStore) or len(statement.writes) != 1:
+        return None
+    kinds = [axis.iter_type for axis in statement.iter_vars]
+    variables = [axis.var for axis in statement.iter_vars]
+    n = kinds.count(SPATIAL)
+    if kinds != [SPATIAL] * n + [REDUCE] * (len(kinds) - n):
+        return None
+    if len(schedule.get_loops(block)) != len(kinds):
+        return None
+    indices = list(store.indices)
+    if n == 0 and all(isinstance(i, tirx.IntImm) for i in indices):
+        pass  # a 0-d result: stored at a constant index
+    elif len(indices) != n or not all(
+        i.same_as(v) for i, v in zip(indices, variables, strict=False)
+    ):
+        return None
+    extents = [_static(axis.dom.extent) for axis in statement.iter_vars]
+    stage = Stage(block, store.buffer, variables, extents[:n], extents[n:])
+    _inspect(store.value, stage)
+    stage.loads.pop(stage.buffer, None)
+    return stage
+
+
+def _static(extent: Any) -> int | None:
+    return extent.value if isinstance(extent, tirx.IntImm) else None
+
+
+def _inspect(value: Any, stage: Stage) -> None:
+    def load(node: Any) -> None:
+        stage.loads.setdefault(node.source, []).append(list(node.indices))
+        stage.cost += 1
+
+    def call(node: Any) -> None:
+        if node.op.name in ("tirx.if_then_else", "tirx.likely"):
+            stage.branches = True
+        stage.cost += 1 if node.op.name in _CHEAP_CALLS else _HEAVY
+
+    tvm_ffi.structural_walk(value, [(tvm.ir.TensorLoad, load), (tvm.ir.Call, call)])
+
+
+def uses(expression: Any, variable: tirx.Var) -> bool:
+    """Whether ``variable`` occurs in ``expression``."""
+
+    def found(node: Any) -> Any:
+        return tvm_ffi.VisitInterrupt() if node.same_as(variable) else None
+
+    return tvm_ffi.structural_walk(expression, (tvm.ir.Var, found)) is not None
