@@ -2,5 +2,10 @@
 
 from meta.op.core.handler import Default
 from meta.vm.eager import eager
+from meta.vm.executable import Executable, compile
+from meta.vm.interpreter import interpret
+from meta.vm.program import Program
 
 Default.handler = eager
+
+__all__ = ["Executable", "Program", "compile", "interpret"]

@@ -1,0 +1,53 @@
+"""`value_and_grad`: a model that returns its result and the gradients of its parameters, as one traced function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta.base.errors import GradientError
+from meta.model import tree
+from meta.model.model import Model
+from meta.model.trace import trace
+from meta.op.core.handler import current
+from meta.op.core.tracing import Trace
+from meta.passes import autodiff, dead_code, infer_type, simplify
+
+
+class ValueAndGrad(Model):
+    """A model called as ``(dy, *inputs)``; see `value_and_grad`."""
+
+    def build(self, model: Model) -> None:
+        """Wrap a model whose forward is traced."""
+        self.model = model
+
+    @trace
+    def forward(self, dy: Any, *inputs: Any) -> Any:
+        """Return (result of the model, gradients by parameter name)."""
+        outer = current.get()
+        assert isinstance(outer, Trace)
+        program = self.model.entry().program_on_types(*inputs)
+        names = {id(a): n for n, a in self.model.parameters().items()}
+        first = len(program.module.main.params) - len(program.arrays)
+        wanted = [i for i, a in enumerate(program.arrays) if id(a) in names]
+        module = infer_type(simplify(dead_code(autodiff(program.module, wrt=[first + i for i in wanted]))))
+        dys = tree.flatten(dy)[0]
+        if len(dys) != len(module.main.params) - len(program.module.main.params):
+            raise GradientError(
+                "dy does not fit the model's result",
+                expected=f"{len(module.main.params) - len(program.module.main.params)} arrays",
+                found=f"{len(dys)} arrays",
+            )
+        leaves = [*dys, *tree.flatten(inputs)[0], *program.arrays]
+        y, gradients = outer.inline(module.main, [outer.lift(v).atom for v in leaves])
+        by_name = {names[id(program.arrays[i])]: g for i, g in zip(wanted, gradients, strict=True)}
+        return program.unflatten(y), by_name
+
+
+def value_and_grad(model: Model) -> ValueAndGrad:
+    """Return a model called as ``(dy, *inputs)`` that returns ``(y, gradients)``.
+
+    ``dy`` is the gradient of the model's result ``y`` (one array per floating point array in it, in the same structure);
+    ``gradients`` maps the name of every parameter that requires a gradient to an array of its shape and dtype. Forward and
+    backward are one traced function.
+    """
+    return ValueAndGrad(model)

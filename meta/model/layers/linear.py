@@ -1,0 +1,31 @@
+"""Linear layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta import op
+from meta.model.layers.parameter import fan_in_uniform
+from meta.model.model import Model
+from meta.model.trace import trace
+
+
+class Linear(Model):
+    """y = x w^T + b on the last axis.
+
+    ``w``: (out_features, in_features); ``b``: (out_features,) or None. ``x``: (..., in_features).
+    """
+
+    def build(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        """Make w and b, both uniform on +-1/sqrt(in_features)."""
+        self.w = fan_in_uniform((out_features, in_features), in_features)
+        self.b = fan_in_uniform((out_features,), in_features) if bias else None
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Apply the layer to an array with any number of leading axes."""
+        rows = x if x.ndim == 2 else op.reshape(x, (-1, x.shape[-1]))
+        y = op.dense(rows, self.w)
+        if self.b is not None:
+            y = op.add(y, self.b)
+        return y if x.ndim == 2 else op.reshape(y, (*x.shape[:-1], self.w.shape[0]))

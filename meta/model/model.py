@@ -1,0 +1,175 @@
+"""`Model`: Python code with parameters.
+
+A model is written as a class with ``build`` (make the attributes), ``forward`` and, where inference differs,
+``forward_infer``. Its arrays and those of models in its attributes, lists, tuples and dicts are its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from meta.base.errors import ArgumentError, FormatError
+from meta.base.registry import nearest
+from meta.runtime.ndarray import as_array, ndarray
+from meta.vm.program import Program
+
+
+class Model:
+    """Base class of models and layers.
+
+    Calling a model runs ``forward``, or in infer mode ``forward_infer`` if there is one.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._training = True
+        self.build(*args, **kwargs)
+
+    def build(self, *args: Any, **kwargs: Any) -> None:
+        """Make the attributes; takes what the constructor takes."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the result. Decorate it with `meta.model.trace`."""
+        raise ArgumentError(f"{type(self).__name__} has no forward", hint="define forward(self, x, ...)")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.entry()(*args, **kwargs)
+
+    def program(self, *args: Any, **kwargs: Any) -> Program:
+        """Return the traced program for arguments of these types (see `meta.vm.compile`)."""
+        entry = self.entry()
+        make: Callable[..., Program] | None = getattr(entry, "program", None)
+        if make is None:
+            raise ArgumentError(
+                f"{type(self).__name__}.{entry.__name__} is not traced",
+                hint="decorate it with @meta.model.trace",
+            )
+        return make(*args, **kwargs)
+
+    def entry(self) -> Any:
+        """Return the bound method that a call runs in the current mode."""
+        infer = getattr(self, "forward_infer", None)
+        return infer if infer is not None and not self._training else self.forward
+
+    @property
+    def training(self) -> bool:
+        """Whether the model is in train mode (the initial one)."""
+        return self._training
+
+    def train_mode(self) -> Model:
+        """Switch this model and all models inside to training; returns the model."""
+        return self._set_mode(True)
+
+    def infer_mode(self) -> Model:
+        """Switch this model and all models inside to inference; returns the model."""
+        return self._set_mode(False)
+
+    def _set_mode(self, training: bool) -> Model:
+        for model in self.models():
+            model._training = training
+        return self
+
+    def attributes(self) -> Iterator[tuple[str, Any]]:
+        """Iterate over (dotted path, value) of everything in this model and the models and containers inside."""
+        seen: set[int] = set()
+        stack: list[tuple[str, Any]] = [(k, v) for k, v in reversed(vars(self).items()) if not k.startswith("_")]
+        while stack:
+            path, value = stack.pop()
+            yield path, value
+            if isinstance(value, Model | dict | list | tuple):
+                if id(value) in seen:
+                    continue
+                seen.add(id(value))
+            if isinstance(value, Model):
+                inner = [(k, v) for k, v in vars(value).items() if not k.startswith("_")]
+            elif isinstance(value, dict):
+                inner = [(str(k), v) for k, v in value.items()]
+            elif isinstance(value, list | tuple):
+                inner = [(str(i), v) for i, v in enumerate(value)]
+            else:
+                continue
+            stack.extend((f"{path}.{k}", v) for k, v in reversed(inner))
+
+    def models(self) -> list[Model]:
+        """Return this model and all models inside, each once."""
+        inner = [v for _, v in self.attributes() if isinstance(v, Model)]
+        return list({id(m): m for m in (self, *inner)}.values())
+
+    def state(self) -> dict[str, ndarray]:
+        """Return parameters and other arrays by dotted name ("conv1.w"), each array once."""
+        found: dict[int, tuple[str, ndarray]] = {}
+        for path, value in self.attributes():
+            if isinstance(value, ndarray):
+                found.setdefault(id(value), (path, value))
+        return dict(found.values())
+
+    def parameters(self) -> dict[str, ndarray]:
+        """Return the arrays of the state that require a gradient, by dotted name."""
+        return {n: a for n, a in self.state().items() if a.requires_grad}
+
+    def load_state(self, state: Mapping[str, object], *, strict: bool = True) -> None:
+        """Overwrite arrays of the state, in place, by name.
+
+        With ``strict``, the names must be exactly those of `state`. Raises FormatError for a missing or unknown name or
+        another shape, before anything is written.
+        """
+        own = self.state()
+        unknown = [n for n in state if n not in own]
+        missing = [n for n in own if n not in state]
+        if strict and (unknown or missing):
+            raise FormatError(
+                "the state does not fit this model",
+                expected=f"exactly its {len(own)} names; missing: {missing or 'none'}",
+                found=f"unknown: {unknown or 'none'}",
+                hint=nearest(unknown[0], own) if unknown else "pass strict=False to load what is there",
+            )
+        arrays = {n: as_array(v) for n, v in state.items() if n in own}
+        for name, array in arrays.items():
+            if array.shape != own[name].shape:
+                raise FormatError(f"{name!r} has another shape", expected=own[name].shape, found=array.shape)
+        for name, array in arrays.items():
+            own[name].update(array)
+
+    def to(self, *, device: object = None, dtype: object = None) -> Model:
+        """Move all arrays to a device, and floating point ones to a dtype, in place; returns the model.
+
+        Arrays that were shared stay shared. What was compiled before still refers to the old arrays.
+        """
+        moved: dict[int, ndarray] = {}
+        for name, array in self.state().items():
+            floating = array.dtype.startswith(("float", "bfloat"))
+            new = array.to(device=device, dtype=dtype if floating else None)
+            new.name = array.name or name
+            moved[id(array)] = new
+        for model in self.models():
+            for key, value in vars(model).items():
+                if not key.startswith("_"):
+                    setattr(model, key, _replaced(value, moved))
+        return self
+
+    def signature(self) -> tuple[Any, ...]:
+        """Return what a trace of this model depends on besides its arguments."""
+        plain = [
+            (path, type(value), value)
+            for path, value in self.attributes()
+            if value is None or isinstance(value, bool | int | float | str)
+        ]
+        arrays = [(path, id(value)) for path, value in self.attributes() if isinstance(value, ndarray)]
+        return (tuple(plain), tuple(arrays), tuple(m._training for m in self.models()))
+
+    def __repr__(self) -> str:
+        inner = [f"  {k}: {v!r}".replace("\n", "\n  ") for k, v in vars(self).items() if isinstance(v, Model)]
+        body = "\n" + "\n".join(inner) + "\n" if inner else ""
+        return f"{type(self).__name__}({body})"
+
+
+def _replaced(value: Any, moved: dict[int, ndarray]) -> Any:
+    if isinstance(value, ndarray):
+        return moved.get(id(value), value)
+    if isinstance(value, dict):
+        return {k: _replaced(v, moved) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_replaced(v, moved) for v in value]
+    if type(value) is tuple:
+        return tuple(_replaced(v, moved) for v in value)
+    return value

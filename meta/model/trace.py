@@ -1,0 +1,209 @@
+"""`trace`: turns a Python function on arrays into a program, once per input signature.
+
+A traced function, called as usual, runs its program under the interpreter; `meta.vm.compile` compiles the same program.
+Called while another function is being traced it is simply part of that one.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from meta.base.errors import ArgumentError, TraceError
+from meta.base.source import definition_span
+from meta.ir import Block, Function, Module, TensorType, Var, free_vars, type_of
+from meta.model import tree
+from meta.op.core.array_type import array_type
+from meta.op.core.handler import current
+from meta.op.core.tracing import Symbol, Trace
+from meta.runtime.ndarray import as_array, ndarray
+from meta.vm.interpreter import interpret
+from meta.vm.program import Program
+
+
+class Traced:
+    """A function that is traced; what `trace` returns. As a method it binds to its model like any function.
+
+    Attributes
+    ----------
+    function: the Python function. programs: one `Program` per input signature seen.
+    """
+
+    def __init__(self, function: Callable[..., Any], owner: Any = None) -> None:
+        self.function = function
+        self.owner = owner
+        self.programs: dict[Any, Program] = {}
+        self.signature = inspect.signature(function)
+        functools.update_wrapper(self, function)
+
+    def __get__(self, instance: Any, _: type | None = None) -> Traced:
+        if instance is None:
+            return self
+        name = f"_traced_{self.function.__name__}"
+        bound: Traced | None = instance.__dict__.get(name)
+        if bound is None or bound.function is not self.function:
+            bound = instance.__dict__[name] = Traced(self.function, instance)
+        return bound
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        handler = current.get()
+        if isinstance(handler, Trace):
+            return self.function(*self._with_owner(args), **kwargs)
+        return interpret(self.program(*args, **kwargs), *args, **kwargs)
+
+    def program(self, *args: Any, **kwargs: Any) -> Program:
+        """Return the program for arguments of this signature, tracing it if it is new.
+
+        The signature is: structure of the arguments, shape, dtype and device of each array, Python values, and for a model
+        its parameters, its plain Python attributes and whether it is in train mode.
+        """
+        arguments = self._bind(args, kwargs)
+        leaves, structure = tree.flatten(arguments)
+        arrays = [as_array(a) for a in leaves]
+        key = (
+            tuple(a.key for a in arrays),
+            tree.fingerprint(structure),
+            None if self.owner is None else self.owner.signature(),
+        )
+        found = self.programs.get(key)
+        if found is None:
+            found = self.programs[key] = self._trace([array_type(a.key) for a in arrays], structure)
+        return found
+
+    def program_on_types(self, *args: Any, **kwargs: Any) -> Program:
+        """Trace anew, for arguments whose arrays may be symbols of another trace; only their types are used."""
+        leaves, structure = tree.flatten(self._bind(args, kwargs))
+        return self._trace([v.type if isinstance(v, Symbol) else array_type(as_array(v).key) for v in leaves], structure)
+
+    def _with_owner(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return args if self.owner is None else (self.owner, *args)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments by parameter name, defaults filled in; ArgumentError for a wrong arity."""
+        try:
+            bound = self.signature.bind(*self._with_owner(args), **kwargs)
+        except TypeError as error:
+            raise ArgumentError(
+                f"{self.function.__qualname__} cannot be called like this: {error}",
+                expected=f"{self.function.__name__}{self.signature}",
+                hint=f"it is defined at {definition_span(self.function)}",
+            ) from None
+        bound.apply_defaults()
+        named = dict(bound.arguments)
+        if self.owner is not None:
+            del named[next(iter(self.signature.parameters))]
+        return named
+
+    def _trace(self, types: list[TensorType], structure: Any) -> Program:
+        trace = Trace()
+        inputs, symbols = [], []
+        for name, type_ in zip(_leaf_names(structure), types, strict=True):
+            var, symbol = trace.parameter(type_, name)
+            inputs.append(var)
+            symbols.append(symbol)
+        state: dict[str, ndarray] = {} if self.owner is None else self.owner.state()
+        params = []
+        for name, array in state.items():
+            var, symbol = trace.parameter(array_type(array.key), name)
+            trace.bind(array, symbol)
+            params.append((var, array))
+        result = trace.run(self._call, tree.unflatten(structure, symbols))
+        self._check_no_leak()
+        leaves, out_structure = tree.flatten(result)
+        body = trace.finish(tuple(leaves) if out_structure is not tree.LEAF else leaves[0])
+        main, used = _without_unused(inputs, params, body)
+        module = Module({"main": main})
+        return Program(module, used, self._flattener(structure), _unflattener(out_structure))
+
+    def _call(self, arguments: dict[str, Any]) -> Any:
+        bound = inspect.BoundArguments(
+            self.signature, {**({} if self.owner is None else self._owner_argument()), **arguments}
+        )
+        return self.function(*bound.args, **bound.kwargs)
+
+    def _owner_argument(self) -> dict[str, Any]:
+        return {next(iter(self.signature.parameters)): self.owner}
+
+    def _check_no_leak(self) -> None:
+        """A symbol kept in an attribute would be met again outside this trace."""
+        for path, value in () if self.owner is None else self.owner.attributes():
+            if isinstance(value, Symbol):
+                raise TraceError(
+                    f"the traced code stores a traced value in the attribute {path!r}",
+                    hint="return it, or write it into an array attribute with an in-place operator",
+                    span=definition_span(self.function),
+                )
+
+    def _flattener(self, structure: Any) -> Callable[..., list[ndarray]]:
+        expected = tree.fingerprint(structure)
+        simple = list(structure) if all(s is tree.LEAF for s in structure.values()) else None
+
+        def flatten(*args: Any, **kwargs: Any) -> list[ndarray]:
+            if simple is not None and not kwargs and len(args) == len(simple):
+                # The usual call: arrays only, positionally.
+                return [a if a.__class__ is ndarray else as_array(a) for a in args]
+            leaves, found = tree.flatten(self._bind(args, kwargs))
+            if tree.fingerprint(found) != expected:
+                raise TraceError(
+                    f"{self.function.__qualname__} is called with another structure than it was traced for",
+                    expected=_described(structure),
+                    found=_described(found),
+                )
+            return [as_array(a) for a in leaves]
+
+        return flatten
+
+    def __repr__(self) -> str:
+        return f"<traced {self.function.__qualname__}, {len(self.programs)} programs>"
+
+
+def trace(function: Callable[..., Any]) -> Traced:
+    """Trace a function or a model's method: a decorator.
+
+    The function takes and returns arrays, and tuples, lists and dicts of them; Python values among the arguments are part
+    of the signature. Arrays that it closes over become constants. It may call other traced functions and models. What
+    depends on the values of arrays cannot be decided in Python: such code raises TraceError.
+    """
+    return Traced(function)
+
+
+def _leaf_names(structure: Any, prefix: str = "") -> list[str]:
+    """Return a readable name per leaf: the parameter's, with the path inside it."""
+    if structure is tree.LEAF:
+        return [prefix]
+    if isinstance(structure, dict):
+        items = structure.items()
+    elif isinstance(structure, tuple | list):
+        items = enumerate(structure)  # type: ignore[assignment]
+    else:
+        return []
+    return [n for k, v in items for n in _leaf_names(v, f"{prefix}.{k}" if prefix else str(k))]
+
+
+def _without_unused(
+    inputs: list[Var], params: list[tuple[Var, ndarray]], body: Block
+) -> tuple[Function, tuple[ndarray, ...]]:
+    """Return main with the model's parameters that it uses, and those."""
+    free = set(free_vars(body))
+    used = [(v, a) for v, a in params if v in free]
+    main = Function((*inputs, *(v for v, _ in used)), body, type_of(body.result))
+    return main, tuple(a for _, a in used)
+
+
+def _unflattener(structure: Any) -> Callable[[Any], Any]:
+    if structure is tree.LEAF:
+        return lambda result: result
+    return lambda result: tree.unflatten(structure, list(result))
+
+
+def _described(structure: Any) -> Any:
+    if structure is tree.LEAF:
+        return "array"
+    if isinstance(structure, dict):
+        return {k: _described(v) for k, v in structure.items()}
+    if isinstance(structure, tuple | list):
+        return type(structure)(_described(v) for v in structure)
+    return structure
+

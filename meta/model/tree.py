@@ -1,0 +1,76 @@
+"""Nested Python containers of arrays: what a model takes and returns, taken apart and put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from meta.op.core.tracing import Symbol
+from meta.runtime.ndarray import ndarray
+
+LEAF = object()
+"""Stands for an array in a structure."""
+
+
+def is_array(value: object) -> bool:
+    """Whether a value is tensor-like, as opposed to a container or a Python constant."""
+    return isinstance(value, ndarray | Symbol | torch.Tensor | np.ndarray)
+
+
+def flatten(tree: Any, is_leaf: Callable[[object], bool] = is_array) -> tuple[list[Any], Any]:
+    """Return the leaves in order and the structure: the same containers with `LEAF` in place of each leaf.
+
+    Tuples (named ones too), lists and dicts are containers; everything else that is no leaf is part of the structure.
+    """
+    if is_leaf(tree):
+        return [tree], LEAF
+    if isinstance(tree, dict):
+        parts = [flatten(v, is_leaf) for v in tree.values()]
+        return _leaves(parts), dict(zip(tree, (s for _, s in parts), strict=True))
+    if isinstance(tree, tuple | list):
+        parts = [flatten(v, is_leaf) for v in tree]
+        return _leaves(parts), _like(tree, [s for _, s in parts])
+    return [], tree
+
+
+def unflatten(structure: Any, leaves: list[Any]) -> Any:
+    """Put leaves back in place of `LEAF`."""
+    return _fill(structure, iter(leaves))
+
+
+def _fill(structure: Any, leaves: Any) -> Any:
+    if structure is LEAF:
+        return next(leaves)
+    if isinstance(structure, dict):
+        return {k: _fill(v, leaves) for k, v in structure.items()}
+    if isinstance(structure, tuple | list):
+        return _like(structure, [_fill(v, leaves) for v in structure])
+    return structure
+
+
+def _leaves(parts: list[tuple[list[Any], Any]]) -> list[Any]:
+    return [leaf for leaves, _ in parts for leaf in leaves]
+
+
+def _like(container: Any, items: list[Any]) -> Any:
+    if isinstance(container, list):
+        return items
+    return type(container)(*items) if hasattr(container, "_fields") else tuple(items)
+
+
+def fingerprint(structure: Any) -> Any:
+    """Return a hashable key of a structure; Python values count by type and value, others by identity."""
+    if structure is LEAF:
+        return "*"
+    if isinstance(structure, dict):
+        return ("dict", *((k, fingerprint(v)) for k, v in structure.items()))
+    if isinstance(structure, tuple | list):
+        return (type(structure).__name__, *map(fingerprint, structure))
+    if isinstance(structure, float):
+        return structure.hex()
+    if structure is None or isinstance(structure, bool | int | str):
+        return (type(structure).__name__, structure)
+    return id(structure)

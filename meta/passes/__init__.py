@@ -1,0 +1,17 @@
+"""Floor 4: passes, functions from a Module to a Module, one per file.
+
+To add one, write ``passes/<name>.py`` with a function of that name whose first docstring line is an imperative sentence and
+whose docstring shows a program before and after, and put it into a pipeline.
+"""
+
+from meta.passes.autodiff import autodiff
+from meta.passes.dead_code import dead_code
+from meta.passes.dispatch import dispatch
+from meta.passes.fold_constant import fold_constant
+from meta.passes.infer_type import infer_type
+from meta.passes.manager import PassRecord, Pipeline
+from meta.passes.simplify import simplify
+
+__all__ = [
+    "PassRecord", "Pipeline", "autodiff", "dead_code", "dispatch", "fold_constant", "infer_type", "simplify",
+]

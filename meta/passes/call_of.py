@@ -1,0 +1,54 @@
+"""Reading operator calls in the IR: which base operator, with which argument types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta.base.errors import IRError
+from meta.dialect.core import DialectOp
+from meta.ir import Binding, Call, Expr, Tuple, TupleType, type_of
+from meta.op.core import Op
+
+
+def base_op(callee: Expr) -> Op | None:
+    """Return the base operator of a callee, looking through a dialect operator; None for functions."""
+    if isinstance(callee, DialectOp):
+        return callee.base
+    return callee if isinstance(callee, Op) else None
+
+
+def typed_args(op: Op, call: Call) -> tuple[Any, ...]:
+    """Return a call's arguments with every atom replaced by its type, as type functions take them."""
+    return tuple(_argument(op, a) for a in call.args)
+
+
+def _argument(op: Op, argument: Any) -> Any:
+    if not isinstance(argument, Expr):
+        return argument
+    type_ = type_of(argument)
+    if type_ is None:
+        raise IRError("an argument has no type; run infer_type first", op=op.name, found=argument)
+    return type_.fields if isinstance(type_, TupleType) else type_
+
+
+def flat_atoms(argument: Any) -> tuple[Any, ...]:
+    """Return the atoms of one argument: the fields of a tuple, the atom itself, or nothing for a literal."""
+    if isinstance(argument, Tuple):
+        return argument.fields
+    return (argument,) if isinstance(argument, Expr) else ()
+
+
+def has_effect(binding: Binding) -> bool:
+    """Whether evaluating a binding does more than compute its value, so that it must stay where it is."""
+    if not isinstance(binding.value, Call):
+        return False
+    op = base_op(binding.value.callee)
+    return op is None or op.has_effect
+
+
+def is_pure(binding: Binding) -> bool:
+    """Whether a binding may be computed any number of times, at any time, with the same result."""
+    if has_effect(binding):
+        return False
+    op = base_op(binding.value.callee) if isinstance(binding.value, Call) else None
+    return op is None or not op.random

@@ -1,0 +1,48 @@
+"""Dead code elimination."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from meta.ir import Binding, Block, Expr, Function, If, Module, Var, operands
+from meta.passes.call_of import has_effect
+
+
+def dead_code(module: Module) -> Module:
+    """Remove bindings whose variable is not used and whose value has no effect.
+
+    Calls that write an argument stay, and so do calls of functions, which may.
+
+    >>> from meta.ir import parse
+    >>> print(dead_code(parse('''
+    ... func @main(%x: float32[2]) -> float32[2] {
+    ...   %y: float32[2] = exp(%x)
+    ...   %z: float32[2] = relu(%x)
+    ...   return %z
+    ... }''')))
+    func @main(%x: float32[2]) -> float32[2] {
+      %z: float32[2] = relu(%x)
+      return %z
+    }
+    """
+    return Module({n: replace(f, body=_block(f.body, set())) for n, f in module.functions.items()})
+
+
+def _block(block: Block, used: set[Expr]) -> Block:
+    """Return the live part; adds what it uses to ``used``."""
+    used.update(operands(block.result))
+    kept: list[Binding] = []
+    for binding in reversed(block.bindings):
+        value = binding.value
+        nested = isinstance(value, If) and any(
+            has_effect(b) for branch in (value.then_block, value.else_block) for b in branch.bindings
+        )
+        if binding.var not in used and not nested and not has_effect(binding):
+            continue
+        if isinstance(value, If):
+            value = If(value.condition, _block(value.then_block, used), _block(value.else_block, used))
+        elif isinstance(value, Function):
+            value = replace(value, body=_block(value.body, used))
+        used.update(a for a in operands(value) if isinstance(a, Var))
+        kept.append(binding if value is binding.value else Binding(binding.var, value, binding.span))
+    return Block(tuple(reversed(kept)), block.result)

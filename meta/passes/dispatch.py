@@ -1,0 +1,54 @@
+"""Dispatch as a pass: the program then says which backend runs each operator."""
+
+from __future__ import annotations
+
+from meta.base.device import Device
+from meta.base.errors import MetaError
+from meta.dialect.core import dispatch as find
+from meta.ir import Binding, Call, Module, Type
+from meta.op.core import CallValues, Op, View
+from meta.passes.call_of import typed_args
+from meta.passes.rewrite import rewrite
+
+
+def dispatch(module: Module, *, device: Device) -> Module:
+    """Replace every base operator by the dialect operator that is to run it on ``device``.
+
+    Views and values known now have no kernel and stay. Raises DispatchError, at the user's line, if nobody accepts a call.
+
+    >>> from meta.base.device import CPU
+    >>> from meta.ir import parse
+    >>> from meta.dialect import only
+    >>> with only("torch"):
+    ...     print(dispatch(parse('''
+    ... func @main(%x: float32[2]) -> float32[2] {
+    ...   %y: float32[2] = relu(%x)
+    ...   return %y
+    ... }'''), device=CPU))
+    func @main(%x: float32[2]) -> float32[2] {
+      %y: float32[2] = torch.relu(%x)
+      return %y
+    }
+    """
+
+    def rule(binding: Binding) -> Binding:
+        value = binding.value
+        if not isinstance(value, Call) or not isinstance(value.callee, Op):
+            return binding
+        call = prepared(value.callee, value, device)
+        if call.callee is None or isinstance(call.out, View) or not isinstance(call.out, Type):
+            return binding
+        try:
+            env = find(call)
+        except MetaError as error:
+            error.span = binding.span or error.span
+            raise
+        assert env.dialect_op is not None
+        return Binding(binding.var, Call(env.dialect_op, value.args), binding.span)
+
+    return rewrite(module, rule)
+
+
+def prepared(op: Op, call: Call, device: Device) -> CallValues:
+    """Return the declared `CallValues` of an operator call in the IR."""
+    return op.call_values(typed_args(op, call), device)

@@ -1,0 +1,59 @@
+"""Constant folding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta.dialect.core import only
+from meta.ir import Binding, Call, Constant, Expr, Module, TensorType, Tuple
+from meta.op.core import Op
+from meta.op.core.handler import Default, use
+from meta.passes.call_of import flat_atoms, is_pure
+from meta.passes.rewrite import rewrite
+from meta.runtime.ndarray import ndarray
+
+# A constant may take at most this much memory more than what it is computed from.
+MAX_GROWTH_BYTES = 1 << 16
+
+
+def fold_constant(module: Module) -> Module:
+    """Compute calls whose arguments are all constants, now.
+
+    Random operators and those that write stay, and so does a call whose result would be much larger than its arguments.
+    What is folded is computed by the reference dialect, `torch`, so that folding compiles no kernel.
+
+    >>> from meta.ir import parse
+    >>> print(fold_constant(parse('''
+    ... func @main(%x: float32[]) -> float32[] {
+    ...   %a: float32[] = negative(const float32[] 2.0)
+    ...   %b: float32[] = add(%x, %a)
+    ...   return %b
+    ... }''')))
+    func @main(%x: float32[]) -> float32[] {
+      %b: float32[] = add(%x, const float32[] -2.0)
+      return %b
+    }
+    """
+    return rewrite(module, _fold)
+
+
+def _fold(binding: Binding) -> Binding | Expr:
+    call, type_ = binding.value, binding.var.type
+    if not isinstance(call, Call) or not isinstance(call.callee, Op) or not isinstance(type_, TensorType):
+        return binding
+    atoms = [a for argument in call.args for a in flat_atoms(argument)]
+    if not is_pure(binding) or not all(isinstance(a, Constant) for a in atoms) or not type_.is_static:
+        return binding
+    sources = sum(a.data.numel() * a.data.element_size() for a in atoms)
+    # A created constant (zeros, full, arange) is cheaper to compute than to keep, unless it is small.
+    if type_.size * 8 > sources + MAX_GROWTH_BYTES:
+        return binding
+    with use(Default.handler), only("torch"):
+        result = call.callee(*[_value(a) for a in call.args])
+    return Constant(result.torch())
+
+
+def _value(argument: Any) -> Any:
+    if isinstance(argument, Tuple):
+        return tuple(_value(f) for f in argument.fields)
+    return ndarray(argument.data) if isinstance(argument, Constant) else argument

@@ -1,0 +1,114 @@
+"""`OpCase`: what an operator has to do, as data.
+
+A sample gives arguments; `F`, `I`, `B` and `C` stand for tensors made when a check runs: random floats of the dtype under
+test, random ints, random bools, and given numbers in the dtype under test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from meta.base.dtype import TO_TORCH
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A tensor argument to be made: ``make(dtype, generator)``."""
+
+    make: Callable[[str, torch.Generator], torch.Tensor]
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def F(*shape: int, low: float = -2.0, high: float = 2.0) -> Spec:  # noqa: N802
+    """Floats of the dtype under test, uniform on [low, high)."""
+
+    def make(dtype: str, generator: torch.Generator) -> torch.Tensor:
+        values = torch.empty(shape, dtype=torch.float64).uniform_(low, high, generator=generator)
+        return values.to(TO_TORCH[dtype])
+
+    return Spec(make, f"F{list(shape)}")
+
+
+def I(*shape: int, low: int, high: int, dtype: str = "int64") -> Spec:  # noqa: E743, N802
+    """Integers, uniform on [low, high)."""
+
+    def make(_: str, generator: torch.Generator) -> torch.Tensor:
+        return torch.randint(low, high, shape, generator=generator).to(TO_TORCH[dtype])
+
+    return Spec(make, f"I{list(shape)}")
+
+
+def B(*shape: int) -> Spec:  # noqa: N802
+    """Bools, either with probability one half."""
+    return Spec(lambda _, generator: torch.randint(0, 2, shape, generator=generator).bool(), f"B{list(shape)}")
+
+
+def C(values: Any, dtype: str | None = None) -> Spec:  # noqa: N802
+    """The given (nested) numbers, in the dtype under test or in ``dtype``."""
+    return Spec(lambda under_test, _: torch.tensor(values, dtype=TO_TORCH[dtype or under_test]), f"C{values}")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Arguments of one call; a `Spec` (also inside a tuple) stands for a tensor."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def make(self, dtype: str, seed: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with torch tensors in place of the specs; the same for the same seed."""
+        generator = torch.Generator().manual_seed(seed)
+        return (
+            tuple(_made(a, dtype, generator) for a in self.args),
+            {k: _made(v, dtype, generator) for k, v in self.kwargs.items()},
+        )
+
+    def __str__(self) -> str:
+        parts = [*map(repr, self.args), *(f"{k}={v!r}" for k, v in self.kwargs.items())]
+        return ", ".join(parts)
+
+
+def _made(value: Any, dtype: str, generator: torch.Generator) -> Any:
+    if isinstance(value, Spec):
+        return value.make(dtype, generator)
+    if isinstance(value, tuple | list) and any(isinstance(v, Spec) for v in value):
+        return tuple(_made(v, dtype, generator) for v in value)
+    return value
+
+
+def sample(*args: Any, **kwargs: Any) -> Sample:
+    """Return the arguments of one call."""
+    return Sample(args, kwargs)
+
+
+@dataclass(frozen=True)
+class OpCase:
+    """The expected behaviour of one operator.
+
+    Attributes
+    ----------
+    op: the operator's name.
+    samples: arguments to try.
+    oracle: an independent implementation on torch tensors: floating point tensors come as float64, others as they are. For
+        an operator with in-out slots it returns the operator's own results, then the new values of the written arguments.
+    dtypes: what `F` and `C` make.
+    grad: whether the gradient is checked, against torch's gradient of the oracle and numerically.
+    rtol, atol: tolerances by dtype where the usual ones (see `compare.TOLERANCE`) do not do; say why beside it.
+    """
+
+    op: str
+    samples: list[Sample]
+    oracle: Callable[..., Any]
+    dtypes: tuple[str, ...] = FLOATS
+    grad: bool = True
+    rtol: dict[str, float] = field(default_factory=dict)
+    atol: dict[str, float] = field(default_factory=dict)

@@ -1,0 +1,62 @@
+"""Comparing results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from meta.base.dtype import FROM_TORCH, TO_TORCH
+from meta.ir.types import TensorType, TupleType
+from meta.runtime.ndarray import ndarray
+
+# (rtol, atol) by dtype: a few units in the last place of results of moderate size.
+TOLERANCE = {
+    "float16": (4e-3, 2e-3),
+    "bfloat16": (3e-2, 2e-2),
+    "float32": (2e-5, 2e-5),
+    "float64": (1e-9, 1e-10),
+}
+
+
+def to_torch(value: Any) -> torch.Tensor:
+    """Return any array as a torch tensor on the CPU."""
+    if isinstance(value, ndarray):
+        return value.torch().detach().cpu()
+    return value.detach().cpu() if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))
+
+
+def check(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-5, what: str = "") -> None:
+    """Raise AssertionError unless ``a`` (found) equals ``b`` (expected): same shape, |a - b| <= atol + rtol * |b|.
+
+    Tuples and lists are compared item by item. NaN equals NaN. Dtypes may differ.
+    """
+    if isinstance(b, tuple | list):
+        assert isinstance(a, tuple | list), f"{what}: {len(b)} results expected, found {type(a).__name__}"
+        assert len(a) == len(b), f"{what}: {len(b)} results expected, found {len(a)}"
+        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            check(x, y, rtol, atol, f"{what}[{i}]")
+        return
+    found, expected = to_torch(a), to_torch(b)
+    assert found.shape == expected.shape, f"{what}: shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
+    if not found.dtype.is_floating_point and not expected.dtype.is_floating_point:
+        assert torch.equal(found.to(torch.int64), expected.to(torch.int64)), f"{what}: {found} expected {expected}"
+        return
+    torch.testing.assert_close(
+        found.double(), expected.double(), rtol=rtol, atol=atol, equal_nan=True, msg=lambda m: f"{what}: {m}"
+    )
+
+
+def check_type(value: Any, type_: Any) -> None:
+    """Raise AssertionError unless an array (or nested tuple) has exactly the IR type."""
+    if isinstance(type_, TupleType):
+        assert len(value) == len(type_.fields), f"{len(value)} results, expected {type_}"
+        for v, t in zip(value, type_.fields, strict=True):
+            check_type(v, t)
+        return
+    found = to_torch(value)
+    assert isinstance(type_, TensorType)
+    assert (tuple(found.shape), found.dtype) == (type_.shape, TO_TORCH[type_.dtype]), (
+        f"found {FROM_TORCH[found.dtype]}{list(found.shape)}, the type function says {type_}"
+    )

@@ -1,0 +1,181 @@
+"""The checks that follow from an `OpCase`. `check_case` runs them all; a test suite may call them one by one.
+
+Each takes a case, a sample and a dtype, and raises AssertionError with the difference found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from meta.base import config
+from meta.base.registry import OPERATORS
+from meta.dialect import only
+from meta.dialect.core import candidates
+from meta.dialect.core.preference import current
+from meta.ir import TupleType, parse, structural_equal, text
+from meta.model import trace, tree
+from meta.op.core import Op, map_tensors
+from meta.op.core.array_type import array_type
+from meta.runtime.ndarray import as_array, ndarray
+from meta.testing.case import OpCase, Sample
+from meta.testing.compare import TOLERANCE, check, check_type
+from meta.testing.numeric import numeric_gradient
+from meta.vm import compile
+
+# Numeric gradients cost two runs per element; larger samples are left to the comparison with torch.
+MAX_NUMERIC_ELEMENTS = 64
+
+
+def check_case(case: OpCase, device: str = "cpu") -> None:
+    """Run every check on every sample and dtype."""
+    for one in case.samples:
+        for dtype in case.dtypes or ("float32",):
+            check_type_function(case, one, dtype, device)
+            for name in dialects_of(OPERATORS[case.op]):
+                check_dialect(case, one, dtype, name, device)
+        check_executors(case, one, device)
+        if case.grad:
+            check_gradient(case, one, device)
+
+
+def dialects_of(op: Op) -> list[str]:
+    """Return the names of the dialects that implement an operator."""
+    return [d.dialect.name for d in candidates(op, current.get())]
+
+
+def tolerance(case: OpCase, dtype: str) -> tuple[float, float]:
+    """Return (rtol, atol) for a case in a dtype."""
+    rtol, atol = TOLERANCE[dtype]
+    return case.rtol.get(dtype, rtol), case.atol.get(dtype, atol)
+
+
+def check_dialect(case: OpCase, one: Sample, dtype: str, dialect: str, device: str = "cpu") -> None:
+    """One dialect, alone, agrees with the oracle in float64, and keeps its promise of shape, dtype and memory."""
+    args, kwargs = one.make(dtype)
+    expected = _oracle(case, args, kwargs)
+    op = OPERATORS[case.op]
+    with only(dialect), config.override(META_VERIFY=True):
+        current.get().plans.clear()  # plans made without META_VERIFY do not check
+        found = op(*_arrays(args, device), **_arrays(kwargs, device))
+        current.get().plans.clear()
+    check(found, expected, *tolerance(case, dtype), what=f"{dialect}.{case.op}({one}) in {dtype}")
+
+
+def check_type_function(case: OpCase, one: Sample, dtype: str, device: str = "cpu") -> None:
+    """The type function says what the operator returns."""
+    args, kwargs = one.make(dtype)
+    op = OPERATORS[case.op]
+    bound = op.schema.bind(tuple(_arrays(args, device)), _arrays(kwargs, device), as_array)
+    type_ = op.infer(map_tensors(op, bound, lambda a: array_type(a.key)))
+    found = op(*bound)
+    if op.schema.written:
+        own = len(type_.fields) if isinstance(type_, TupleType) else 1
+        found = found[:own] if isinstance(type_, TupleType) else found[0]
+    if isinstance(found, ndarray) or (isinstance(found, tuple) and any(isinstance(f, ndarray) for f in found)):
+        check_type(found, type_)
+    else:
+        assert found == type_ or isinstance(type_, TupleType), f"{found!r}, the type function says {type_!r}"
+
+
+def check_executors(case: OpCase, one: Sample, device: str = "cpu") -> None:
+    """Eager call, interpreter and VM agree with the oracle; the traced program reads back from its text."""
+    dtype = "float32" if "float32" in case.dtypes or not case.dtypes else case.dtypes[0]
+    args, kwargs = one.make(dtype)
+    expected = _oracle(case, args, kwargs)
+    op = OPERATORS[case.op]
+    bounds = tolerance(case, dtype)
+    leaves, structure = tree.flatten((args, kwargs))
+
+    def call(*tensors: Any) -> Any:
+        own_args, own_kwargs = tree.unflatten(structure, list(tensors))
+        return op(*own_args, **own_kwargs)
+
+    check(call(*_arrays(leaves, device)), expected, *bounds, what=f"eager {case.op}({one})")
+    traced = trace(call)
+    program = traced.program(*_arrays(leaves, device))
+    again = parse(text(program.module))
+    assert structural_equal(program.module, again), f"the text of {case.op}({one}) reads back as\n{text(again)}"
+    check(traced(*_arrays(leaves, device)), expected, *bounds, what=f"interpreted {case.op}({one})")
+    inputs = _arrays(leaves, device)
+    check(compile(traced, *inputs, device=device)(*inputs), expected, *bounds, what=f"compiled {case.op}({one})")
+
+
+def check_gradient(case: OpCase, one: Sample, device: str = "cpu") -> None:
+    """The gradient agrees with torch's gradient of the oracle, and with central differences, in float64."""
+    args, kwargs = one.make("float64")
+    op = OPERATORS[case.op]
+    leaves, structure = tree.flatten((args, kwargs))
+    floats = [i for i, t in enumerate(leaves) if t.dtype.is_floating_point]
+    ours = _arrays(leaves, device)
+    theirs = [t.clone().requires_grad_(i in floats) for i, t in enumerate(leaves)]
+    for i in floats:
+        ours[i].requires_grad = True
+    own_args, own_kwargs = tree.unflatten(structure, ours)
+    y = _first(op(*own_args, **own_kwargs))
+    their_args, their_kwargs = tree.unflatten(structure, theirs)
+    expected_y = _first(case.oracle(*their_args, **their_kwargs))
+    assert expected_y.requires_grad, "the oracle is not differentiable by torch; set grad=False or write it so that it is"
+    dy = torch.empty(expected_y.shape, dtype=torch.float64).uniform_(
+        -1, 1, generator=torch.Generator().manual_seed(1)
+    )
+    expected = torch.autograd.grad(expected_y, [theirs[i] for i in floats], dy, allow_unused=True)
+    y.backward(ndarray(dy.to(device)))
+    for i, theirs_gradient in zip(floats, expected, strict=True):
+        gradient = ours[i].grad
+        if theirs_gradient is None or gradient is None:
+            nothing = theirs_gradient if theirs_gradient is not None else None if gradient is None else gradient.torch()
+            assert nothing is None or not nothing.any(), f"gradient of argument {i} of {case.op}({one}) is missing"
+            continue
+        assert gradient.dtype == "float64"
+        check(gradient, theirs_gradient, 1e-7, 1e-8, what=f"gradient {i} of {case.op}({one})")
+    if sum(leaves[i].numel() for i in floats) <= MAX_NUMERIC_ELEMENTS:
+        _check_numeric(op, one, leaves, structure, floats, expected, dy, device)
+
+
+def _check_numeric(
+    op: Op, one: Sample, leaves: list[torch.Tensor], structure: Any, floats: list[int],
+    expected: Any, dy: torch.Tensor, device: str,
+) -> None:
+    def run(*values: torch.Tensor) -> torch.Tensor:
+        tensors = list(leaves)
+        for i, v in zip(floats, values, strict=True):
+            tensors[i] = v.clone()
+        args, kwargs = tree.unflatten(structure, _arrays(tensors, device))
+        return _first(op(*args, **kwargs)).torch().cpu()
+
+    numeric = numeric_gradient(run, [leaves[i].clone() for i in floats], dy)
+    for i, (found, wanted) in enumerate(zip(numeric, expected, strict=True)):
+        if wanted is not None:
+            check(found, wanted, 1e-4, 1e-5, what=f"numeric gradient {i} of {op.name}({one})")
+
+
+def _first(result: Any) -> Any:
+    """Gradients are checked of the first floating point result."""
+    if isinstance(result, tuple | list):
+        return next(r for r in result if "float" in str(r.dtype))
+    return result
+
+
+def _arrays(values: Any, device: str) -> Any:
+    """Replace torch tensors by ndarrays with memory of their own."""
+    convert: Callable[[Any], Any] = lambda v: _arrays(v, device)  # noqa: E731
+    if isinstance(values, torch.Tensor):
+        return ndarray(values.detach().clone().contiguous().to(device))
+    if isinstance(values, dict):
+        return {k: convert(v) for k, v in values.items()}
+    if isinstance(values, list | tuple):
+        return type(values)(convert(v) for v in values)
+    return values
+
+
+def _oracle(case: OpCase, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Apply the oracle to float64 copies."""
+    leaves, structure = tree.flatten((args, kwargs))
+    copies = [t.double() if t.dtype.is_floating_point else t.clone() for t in leaves]
+    copies = [c.clone() for c in copies]
+    own_args, own_kwargs = tree.unflatten(structure, copies)
+    return case.oracle(*own_args, **own_kwargs)
+

@@ -1,0 +1,304 @@
+"""From a dispatched straight-line program to a flat list of bound callables.
+
+Every tensor is a register. Tuples, fields and written arguments are resolved here and cost nothing at run time. What a
+kernel writes lives at a fixed place of one arena, unless it leaves the program: that is allocated per call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+
+from meta.base.device import Device
+from meta.base.dtype import TO_TORCH, bits
+from meta.base.errors import IRError
+from meta.dialect.core import DialectOp, OpEnv, dispatch, only
+from meta.ir import Binding, Call, Constant, Expr, Function, TensorType, Tuple, TupleGetItem, Var
+from meta.op.core import CallValues, View, runtime_args
+from meta.passes.call_of import base_op
+from meta.passes.dispatch import prepared
+from meta.runtime.ndarray import array_key
+from meta.vm.eager import allocator
+from meta.vm.memory import Lifetime, plan
+
+Registers = list[Any]
+Step = Callable[[Registers], None]
+
+
+@dataclass(slots=True)
+class Register:
+    """One tensor (or run-time number) of the program.
+
+    ``kind``: "input"; "constant" with its ``value``; "written" by a kernel; "returned" by a kernel; "view" of ``base``.
+    ``first`` and ``last`` are the instructions between which it is in use.
+    """
+
+    kind: str
+    type: TensorType | None
+    first: int
+    last: int
+    base: int = -1
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One kernel (or, with ``env`` None, one view) from registers to registers."""
+
+    env: OpEnv | None
+    sources: tuple[int, ...]
+    outs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A program ready to run.
+
+    ``registers`` as they are before a run, with gaps for inputs and temporaries; ``result`` a register index or a nested
+    tuple of them; ``kernels`` the dialect operators in order of execution.
+    """
+
+    registers: Registers
+    steps: tuple[Step, ...]
+    result: Any
+    kernels: tuple[str, ...]
+    arena_bytes: int
+
+
+def emit(main: Function, device: Device) -> Code:
+    """Return the code of a function on one device. IRError for control flow, which this machine does not run."""
+    return _Emitter(main, device).code()
+
+
+class _Emitter:
+    def __init__(self, main: Function, device: Device) -> None:
+        self.main, self.device = main, device
+        self.registers: list[Register] = []
+        self.instructions: list[Instruction] = []
+        # What an atom stands for: a register index, or a nested tuple of them.
+        self.env: dict[Expr, Any] = {}
+
+    def code(self) -> Code:
+        for param in self.main.params:
+            if not isinstance(param.type, TensorType):
+                raise IRError("a parameter of main must be a tensor", found=f"%{param.name}: {param.type}")
+            self.env[param] = self.new("input", param.type)
+        for binding in self.main.body.bindings:
+            self.env[binding.var] = self.value(binding)
+        result = self.atom(self.main.body.result)
+        leaving = self.bases(_flat(result))
+        for index in leaving:
+            self.use(index)
+        arena_bytes = self.place(leaving)
+        steps = [s for at, i in enumerate(self.instructions) for s in self.steps_of(i, at, leaving)]
+        kernels = tuple(i.env.dialect_op.name for i in self.instructions if i.env and i.env.dialect_op)
+        return Code([r.value for r in self.registers], tuple(steps), result, kernels, arena_bytes)
+
+    # From bindings to instructions.
+
+    def new(self, kind: str, type_: TensorType | None, base: int = -1, value: Any = None) -> int:
+        now = len(self.instructions)
+        self.registers.append(Register(kind, type_, now, now, base, value))
+        return len(self.registers) - 1
+
+    def use(self, index: int) -> None:
+        """Note that a register, and the buffer that it is a view of, is read by the next instruction."""
+        while index >= 0:
+            self.registers[index].last = len(self.instructions)
+            index = self.registers[index].base
+
+    def bases(self, indices: list[int]) -> set[int]:
+        """Return the registers and the buffers that they are views of."""
+        found = set()
+        for index in indices:
+            while index >= 0:
+                found.add(index)
+                index = self.registers[index].base
+        return found
+
+    def atom(self, atom: Any) -> Any:
+        if isinstance(atom, Tuple):
+            return tuple(self.atom(f) for f in atom.fields)
+        if isinstance(atom, Constant) and atom not in self.env:
+            value = atom.data.to(str(self.device)).contiguous()
+            self.env[atom] = self.new("constant", atom.type, value=value)
+        if not isinstance(atom, Expr):  # a run-time number
+            return self.new("constant", None, value=atom)
+        return self.env[atom]
+
+    def value(self, binding: Binding) -> Any:
+        value = binding.value
+        if isinstance(value, TupleGetItem):
+            return self.atom(value.value)[value.index]
+        if isinstance(value, Var | Constant | Tuple):
+            return self.atom(value)
+        if isinstance(value, Call) and base_op(value.callee) is not None:
+            return self.call(value)
+        raise IRError(
+            "this machine runs straight-line programs",
+            found=type(value).__name__,
+            hint="run it under the interpreter: call the model",
+            span=binding.span,
+        )
+
+    def call(self, call: Call) -> Any:
+        op = base_op(call.callee)
+        assert op is not None
+        values = prepared(op, call, self.device)
+        if values.callee is None:
+            raise IRError("a value that is known while tracing is no operator call", op=op.name)
+        arguments = runtime_args(op, tuple(a.fields if isinstance(a, Tuple) else a for a in call.args))
+        sources = tuple(_flat(tuple(self.atom(a) for a in arguments)))
+        for index in sources:
+            self.use(index)
+        if isinstance(values.out, View):
+            out = self.new("view", values.out.type, base=sources[0])
+            self.instructions.append(Instruction(None, sources[:1], (out,)))
+            return out
+        env = _env(call.callee, values)
+        outs = tuple(self.new("returned" if env.allocates else "written", t) for t in values.outputs)
+        self.instructions.append(Instruction(env, sources, outs))
+        return outs[0] if isinstance(values.out, TensorType) else outs
+
+    # From lifetimes to places.
+
+    def place(self, leaving: set[int]) -> int:
+        """Give every buffer that a kernel writes and that stays inside a place in one arena; return its size."""
+        inside = [i for i, r in enumerate(self.registers) if r.kind == "written" and i not in leaving]
+        lives = [Lifetime(_bytes(self.registers[i]), self.registers[i].first, self.registers[i].last) for i in inside]
+        offsets, size = plan(lives)
+        arena = torch.empty(size, dtype=torch.uint8, device=str(self.device))
+        for index, offset in zip(inside, offsets, strict=True):
+            register = self.registers[index]
+            register.value = _carve(arena, offset, register)
+        for register in self.registers:
+            if register.kind == "view" and (source := self.registers[register.base].value) is not None:
+                register.value = source.view(_shape(register))
+        return size
+
+    # From instructions to steps.
+
+    def steps_of(self, instruction: Instruction, at: int, leaving: set[int]) -> list[Step]:
+        steps = []
+        if instruction.env is None:
+            out = instruction.outs[0]
+            if self.registers[out].value is None:
+                steps.append(_view_step(instruction.sources[0], out, _shape(self.registers[out])))
+        else:
+            steps.append(self.kernel_step(instruction))
+        dead = [
+            i
+            for i, r in enumerate(self.registers)
+            if r.last == at and r.value is None and r.kind in ("returned", "view") and i not in leaving
+        ]
+        return [*steps, _release_step(tuple(dead))] if dead else steps
+
+    def kernel_step(self, instruction: Instruction) -> Step:
+        env, sources, outs = instruction.env, instruction.sources, instruction.outs
+        assert env is not None
+        run = env.run
+        if env.allocates:
+            return _returning_step(run, sources, outs)
+        fixed = [self.registers[i].value for i in (*sources, *outs)]
+        if all(v is not None for v in fixed):
+            return _fixed_step(run, tuple(fixed))
+        missing = tuple(o for o in outs if self.registers[o].value is None)
+        makers = tuple(allocator(self.key(o)) for o in missing)
+        return _writing_step(run, (*sources, *outs), tuple(zip(missing, makers, strict=True)))
+
+    def key(self, index: int) -> Any:
+        type_ = self.registers[index].type
+        assert type_ is not None
+        return array_key(type_.static_shape, type_.dtype, self.device)
+
+
+def _env(callee: Expr, values: CallValues) -> OpEnv:
+    if isinstance(callee, DialectOp):
+        with only(callee.dialect.name):
+            return dispatch(values)
+    return dispatch(values)
+
+
+def _flat(tree: Any) -> list[int]:
+    return [i for t in tree for i in _flat(t)] if isinstance(tree, tuple) else [tree]
+
+
+def _shape(register: Register) -> tuple[int, ...]:
+    assert register.type is not None
+    return register.type.static_shape
+
+
+def _bytes(register: Register) -> int:
+    assert register.type is not None
+    return prod(_shape(register)) * bits(register.type.dtype) // 8
+
+
+def _carve(arena: torch.Tensor, offset: int, register: Register) -> torch.Tensor:
+    assert register.type is not None
+    part = arena[offset : offset + _bytes(register)]
+    return part.view(TO_TORCH[register.type.dtype]).view(_shape(register))
+
+
+# Steps. Small arities are written out: a star call costs as much as a small kernel's launch.
+
+
+def _fixed_step(run: Callable[..., Any], values: tuple[Any, ...]) -> Step:
+    def step(_: Registers) -> None:
+        run(*values)
+
+    return step
+
+
+def _writing_step(run: Callable[..., Any], places: tuple[int, ...], fresh: tuple[tuple[int, Any], ...]) -> Step:
+    if fresh:
+
+        def allocating(regs: Registers) -> None:
+            for out, make in fresh:
+                regs[out] = make()
+            run(*[regs[i] for i in places])
+
+        return allocating
+    if len(places) == 2:
+        a, b = places
+        return lambda regs: run(regs[a], regs[b])
+    if len(places) == 3:
+        a, b, c = places
+        return lambda regs: run(regs[a], regs[b], regs[c])
+    return lambda regs: run(*[regs[i] for i in places])
+
+
+def _returning_step(run: Callable[..., Any], sources: tuple[int, ...], outs: tuple[int, ...]) -> Step:
+    if len(outs) == 1:
+        out = outs[0]
+
+        def one(regs: Registers) -> None:
+            result = run(*[regs[i] for i in sources])
+            regs[out] = result[0] if result.__class__ is tuple else result
+
+        return one
+
+    def several(regs: Registers) -> None:
+        result = run(*[regs[i] for i in sources]) or ()
+        for out, value in zip(outs, result, strict=True):
+            regs[out] = value
+
+    return several
+
+
+def _view_step(source: int, out: int, shape: tuple[int, ...]) -> Step:
+    def step(regs: Registers) -> None:
+        regs[out] = regs[source].view(shape)
+
+    return step
+
+
+def _release_step(indices: tuple[int, ...]) -> Step:
+    def step(regs: Registers) -> None:
+        for i in indices:
+            regs[i] = None
+
+    return step

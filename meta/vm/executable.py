@@ -1,0 +1,168 @@
+"""`compile` and `Executable`: a program compiled for one device, called like the model it came from."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from meta.base.device import Device, require
+from meta.base.errors import ArgumentError, DeviceError
+from meta.ir import Module, TensorType
+from meta.passes import PassRecord, Pipeline, dead_code, dispatch, fold_constant, infer_type, simplify
+from meta.runtime.ndarray import ArrayKey, array_key, as_array, ndarray
+from meta.vm.emit import emit
+from meta.vm.program import Program
+
+
+class Executable:
+    """A compiled program.
+
+    Calling it takes what the model takes (arrays of the same shapes, dtypes and device) and returns what the model
+    returns, without a tape. Parameters and running statistics are those of the model: what the program writes in place,
+    the model sees. Calls from several threads run one after the other.
+
+    Attributes
+    ----------
+    module: the program as it is run; its calls name the dialect operators. history: what the passes did.
+    device: where it runs. arena_bytes: memory kept for intermediates.
+    """
+
+    def __init__(self, program: Program, module: Module, device: Device, history: list[PassRecord]) -> None:
+        self.module, self.device, self.history = module, device, history
+        self._program = program
+        self._code = emit(module.main, device)
+        self.arena_bytes = self._code.arena_bytes
+        self._keys: list[ArrayKey] = [
+            array_key(p.type.static_shape, p.type.dtype, device)
+            for p in module.main.params
+            if isinstance(p.type, TensorType)
+        ]
+        self._names = [p.name for p in module.main.params]
+        self._lock = threading.Lock()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        inputs = self._program.flatten(*args, **kwargs)
+        arrays = [*inputs, *self._program.arrays]
+        tensors = [
+            a._tensor if a.key is k else self._fit(i, a, k)
+            for i, (a, k) in enumerate(zip(arrays, self._keys, strict=True))
+        ]
+        return self._program.unflatten(self._run(tensors))
+
+    def _run(self, tensors: list[Any]) -> Any:
+        code = self._code
+        with self._lock:
+            registers = [*tensors, *code.registers[len(tensors) :]]
+            for step in code.steps:
+                step(registers)
+        return _collect(code.result, registers, self.device)
+
+    def _fit(self, position: int, array: ndarray, key: ArrayKey) -> Any:
+        """Return the tensor of an array that is not exactly what the program was compiled for, or raise."""
+        if array.device != self.device:
+            raise DeviceError(
+                f"argument %{self._names[position]} is on another device",
+                expected=self.device,
+                found=array.device,
+                hint="move it with .to(device=...), or compile for that device",
+            )
+        if (array.shape, array.dtype) != (key.shape, key.dtype):
+            raise ArgumentError(
+                f"argument %{self._names[position]} has another type than the program was compiled for",
+                expected=TensorType(key.shape, key.dtype),
+                found=TensorType(array.shape, array.dtype),
+                hint="compile once more for this type",
+            )
+        if position >= len(self._keys) - len(self._program.arrays):
+            raise ArgumentError(
+                f"the parameter %{self._names[position]} is not contiguous; it could not be updated in place",
+                hint="store it with meta.array(...)",
+            )
+        return array.torch().contiguous()
+
+    def kernels(self) -> dict[str, int]:
+        """Return how often each dialect operator is launched in one call."""
+        return dict(Counter(self._code.kernels))
+
+    def __repr__(self) -> str:
+        return f"<executable on {self.device}: {len(self._code.kernels)} kernels, arena {self.arena_bytes} bytes>"
+
+
+def _collect(result: Any, registers: list[Any], device: Device) -> Any:
+    if isinstance(result, tuple):
+        return tuple(_collect(r, registers, device) for r in result)
+    return ndarray(registers[result])
+
+
+def pipeline(device: Device) -> Pipeline:
+    """Return the passes between a traced program and its code."""
+    return Pipeline(
+        infer_type,  # every variable has a type
+        simplify,  # identities, chains of views
+        fold_constant,  # what does not depend on the inputs
+        dead_code,  # what nobody uses
+        partial(dispatch, device=device),  # who runs what
+    )
+
+
+def compile(model: Any, *args: Any, device: object = None, **kwargs: Any) -> Executable:
+    """Compile a model for arguments of these types.
+
+    Parameters
+    ----------
+    model: a `meta.Model` (its forward, or forward_infer in infer mode), a function decorated with `meta.model.trace`, a
+        `Program`, or an `ir.Module` whose main takes tensors.
+    args, kwargs: example arguments; their shapes, dtypes and Python values are what it is compiled for.
+    device: where to run; by default where the arguments and parameters are.
+
+    Raises TraceError, TypeInferError or DispatchError, at the user's line, for what cannot be traced, typed or run.
+    """
+    program = to_program(model, args, kwargs)
+    arrays = [*program.flatten(*args, **kwargs), *program.arrays]
+    where = require(device) if device is not None else arrays[0].device if arrays else require("cpu")
+    for array in arrays:
+        if array.device != where:
+            raise DeviceError(
+                "an argument or parameter is on another device",
+                expected=where,
+                found=f"{array.name or 'an array'} of shape {array.shape} on {array.device}",
+                hint="move the model and its inputs with .to(device=...)",
+            )
+    passes = pipeline(where)
+    module = passes(program.module)
+    return Executable(program, module, where, passes.history)
+
+
+def to_program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
+    """Return the program that a model is for these arguments."""
+    if isinstance(model, Program):
+        return model
+    if isinstance(model, Module):
+        return module_program(model)
+    make: Callable[..., Program] | None = getattr(model, "program", None)
+    if make is None:
+        raise ArgumentError(
+            "this cannot be compiled",
+            expected="a meta.Model, a function decorated with meta.model.trace, or an ir.Module",
+            found=type(model).__name__,
+        )
+    return make(*args, **kwargs)
+
+
+def module_program(module: Module) -> Program:
+    """Wrap a module whose main takes and returns tensors, positionally."""
+
+    def flatten(*args: Any) -> list[ndarray]:
+        if len(args) != len(module.main.params):
+            raise ArgumentError(
+                "main is called with the wrong number of arguments",
+                expected=f"{len(module.main.params)}: {', '.join(p.name for p in module.main.params)}",
+                found=len(args),
+            )
+        return [as_array(a) for a in args]
+
+    return Program(module, (), flatten, lambda result: result)
+

@@ -1,0 +1,73 @@
+"""The generated checks of every operator: one test per case, sample and property. Cases are the records beside this file."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+import meta
+from meta.base.registry import OPERATORS
+from meta.op.core import Op
+from meta.testing import opcheck
+from meta.testing.case import OpCase, Sample
+
+
+def _cases() -> list[OpCase]:
+    cases = []
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        if not path.name.startswith("test_"):
+            spec = importlib.util.spec_from_file_location(f"op_cases_{path.stem}", path)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            cases += module.CASES
+    return cases
+
+
+CASES = _cases()
+SAMPLES = [
+    pytest.param(case, one, id=f"{case.op}({one})"[:80]) for case in CASES for one in case.samples
+]
+DIFFERENTIABLE = [p for p in SAMPLES if p.values[0].grad]
+
+
+@pytest.mark.parametrize(("case", "one"), SAMPLES)
+def test_each_dialect_agrees_with_the_oracle(case: OpCase, one: Sample) -> None:
+    for dialect in opcheck.dialects_of(OPERATORS[case.op]):
+        for dtype in case.dtypes or ("float32",):
+            opcheck.check_dialect(case, one, dtype, dialect)
+
+
+@pytest.mark.parametrize(("case", "one"), SAMPLES)
+def test_the_type_function_tells_the_truth(case: OpCase, one: Sample) -> None:
+    for dtype in case.dtypes or ("float32",):
+        opcheck.check_type_function(case, one, dtype)
+
+
+@pytest.mark.parametrize(("case", "one"), SAMPLES)
+def test_eager_interpreter_and_vm_agree(case: OpCase, one: Sample) -> None:
+    opcheck.check_executors(case, one)
+
+
+@pytest.mark.parametrize(("case", "one"), DIFFERENTIABLE)
+def test_the_gradient_is_right(case: OpCase, one: Sample) -> None:
+    opcheck.check_gradient(case, one)
+
+
+def test_every_operator_is_complete() -> None:
+    """Each has a case, says something about its gradient, and if it computes, runs on both tvm and torch."""
+    tested = {case.op for case in CASES}
+    missing = []
+    for name in OPERATORS:
+        op: Op = OPERATORS[name]
+        if not op.site.file.startswith(str(Path(meta.__file__).parent)):
+            continue  # defined by another test
+        if name not in tested:
+            missing.append(f"{name}: no OpCase")
+        if op.aspects.gradient is None:
+            missing.append(f"{name}: neither a gradient nor a reason for none")
+        if not op.__doc__:
+            missing.append(f"{name}: no docstring")
+        dialects = opcheck.dialects_of(op)
+        if dialects and not {"tvm", "torch"} <= set(dialects):
+            missing.append(f"{name}: only on {dialects}")
+    assert not missing, "\n".join(missing)
