@@ -1,0 +1,71 @@
+"""Matrix products on ATen, which calls oneDNN or MKL on the CPU and cuBLAS on CUDA."""
+
+import torch
+
+from meta import op
+from meta.base.dtype import is_float
+from meta.dialect.core import LIBRARY
+from meta.dialect.torch import torch as dialect
+
+
+def no_integers_on_cuda(call):
+    """Decline what ATen has no kernel for."""
+    if call.device.kind == "cuda" and not is_float(call.args.x1.dtype):
+        return f"ATen has no matrix product of {call.args.x1.dtype} on CUDA"
+    return None
+
+
+def kernel(base):
+    """Register a kernel at LIBRARY level; a decorator."""
+    return dialect.kernel(base, plevel=LIBRARY, when=no_integers_on_cuda)
+
+
+@kernel(op.matmul)
+def matmul(x1, x2, out):
+    torch.mm(x1, x2, out=out)
+
+
+@kernel(op.matmul_nt)
+def matmul_nt(x1, x2, out):
+    torch.mm(x1, x2.t(), out=out)
+
+
+@kernel(op.matmul_tn)
+def matmul_tn(x1, x2, out):
+    torch.mm(x1.t(), x2, out=out)
+
+
+@kernel(op.matmul_tt)
+def matmul_tt(x1, x2, out):
+    torch.mm(x1.t(), x2.t(), out=out)
+
+
+@kernel(op.dense)
+def dense(x1, x2, out):
+    torch.mm(x1, x2.t(), out=out)
+
+
+def products(x1, x2, out):
+    """Fill ``out`` with the products; a batch of 1 is expanded, not copied."""
+    batch = out.shape[0]
+    torch.bmm(x1.expand(batch, -1, -1), x2.expand(batch, -1, -1), out=out)
+
+
+@kernel(op.batch_matmul)
+def batch_matmul(x1, x2, out):
+    products(x1, x2, out)
+
+
+@kernel(op.batch_matmul_nt)
+def batch_matmul_nt(x1, x2, out):
+    products(x1, x2.mT, out)
+
+
+@kernel(op.batch_matmul_tn)
+def batch_matmul_tn(x1, x2, out):
+    products(x1.mT, x2, out)
+
+
+@kernel(op.batch_matmul_tt)
+def batch_matmul_tt(x1, x2, out):
+    products(x1.mT, x2.mT, out)

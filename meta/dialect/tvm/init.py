@@ -1,0 +1,76 @@
+"""Operators that make tensors out of numbers, as TE computes."""
+
+from tvm import te, tirx
+
+from meta import op
+from meta.dialect.tvm.compute import ELEMWISE, INJECTIVE, OPAQUE, compute
+
+
+def constant(out, value):
+    """Return a tensor of the type ``out`` filled with a Python number."""
+    return te.compute(out.static_shape, lambda *_: tirx.const(value, out.dtype), name="constant")
+
+
+def filled(out, value):
+    """Return a tensor of the type ``out`` filled with a run-time number."""
+    return te.compute(out.static_shape, lambda *_: value.astype(out.dtype), name="full")
+
+
+@compute(op.zeros, ELEMWISE)
+def zeros(out):
+    return constant(out, 0)
+
+
+@compute(op.ones, ELEMWISE)
+def ones(out):
+    return constant(out, 1)
+
+
+@compute(op.full, INJECTIVE)
+def full(fill_value, out):
+    return filled(out, fill_value)
+
+
+@compute(op.arange, OPAQUE)
+def arange(start, stop, step, out):
+    dtype = "int64" if all(isinstance(v, int) for v in (start, stop, step)) else "float64"
+    first, distance = tirx.const(start, dtype), tirx.const(step, dtype)
+
+    def element(i):
+        return (i.astype(dtype) * distance + first).astype(out.dtype)
+
+    return te.compute(out.static_shape, element, name="arange")
+
+
+@compute(op.one_hot, INJECTIVE)
+def one_hot(indices, on_value, off_value, axis, out):
+    axis %= out.ndim
+    on, off = single(on_value, out.dtype), single(off_value, out.dtype)
+
+    def element(*i):
+        index = indices(*i[:axis], *i[axis + 1 :]).astype("int64")
+        return tirx.Select(index == i[axis].astype("int64"), on, off)
+
+    return te.compute(out.static_shape, element, name="one_hot")
+
+
+def single(value, dtype):
+    """Return a run-time number, or the only element of a tensor, in a dtype."""
+    if isinstance(value, te.Tensor):
+        value = value(*[0] * len(value.shape))
+    return value.astype(dtype)
+
+
+@compute(op.zeros_like, ELEMWISE)
+def zeros_like(out):
+    return constant(out, 0)
+
+
+@compute(op.ones_like, ELEMWISE)
+def ones_like(out):
+    return constant(out, 1)
+
+
+@compute(op.full_like, INJECTIVE)
+def full_like(fill_value, out):
+    return filled(out, fill_value)

@@ -1,0 +1,200 @@
+"""Losses as TE reductions. Half precision is computed in float32, whose result is rounded once.
+
+A label is clamped before it is an index, so no label reads outside the row; whether it counts is
+decided apart.
+"""
+
+import math
+
+from tvm import te, tirx
+
+from meta import op
+from meta.dialect.tvm.compute import COMM_REDUCE, ELEMWISE, OPAQUE, compute
+
+
+def wide_dtype(x):
+    """Return the dtype to compute in: at least float32."""
+    return "float64" if str(x.dtype) == "float64" else "float32"
+
+
+def mean_of(element, shape, dtype):
+    """Return the 0-d mean of ``element(*index)`` over a shape; ``dtype`` is the result's."""
+    axes = [te.reduce_axis((0, extent)) for extent in shape]
+    size = math.prod(int(extent) for extent in shape)
+    total = te.compute((), lambda: te.sum(element(*axes), axis=axes), name="total")
+    wide = total.dtype
+    divide = (lambda x: x / tirx.const(float(size), wide)) if size else (lambda x: nan(wide))
+    return te.compute((), lambda: divide(total()).astype(dtype), name="mean")
+
+
+def nan(dtype):
+    """Return the mean of nothing."""
+    return tirx.const(math.nan, dtype)
+
+
+def difference(y_true, y_pred):
+    """Return the function from an index to y_pred - y_true there, in `wide_dtype`."""
+    wide = wide_dtype(y_pred)
+    return lambda *i: y_pred(*i).astype(wide) - y_true(*i).astype(wide)
+
+
+@compute(op.smooth_l1_loss, COMM_REDUCE)
+def smooth_l1_loss(y_true, y_pred):
+    wide = wide_dtype(y_pred)
+    half, one = tirx.const(0.5, wide), tirx.const(1.0, wide)
+    d = difference(y_true, y_pred)
+
+    def element(*i):
+        size = te.abs(d(*i))
+        return tirx.Select(size < one, half * size * size, size - half)
+
+    if not y_pred.shape:
+        return te.compute((), lambda: element().astype(y_pred.dtype), name="loss")
+    return mean_of(element, y_pred.shape, y_pred.dtype)
+
+
+def clipped(y_true, y_pred):
+    """Return y_pred - y_true within [-1, 1], divided by the number of elements."""
+    wide = wide_dtype(y_pred)
+    low, high = tirx.const(-1.0, wide), tirx.const(1.0, wide)
+    size = tirx.const(float(max(math.prod(int(e) for e in y_pred.shape), 1)), wide)
+    d = difference(y_true, y_pred)
+
+    def element(*i):
+        x = d(*i)
+        inside = tirx.Select(x > high, high, tirx.Select(x < low, low, x))  # NaN stays NaN
+        return (inside / size).astype(y_pred.dtype)
+
+    return te.compute(y_pred.shape, element, name="clipped")
+
+
+@compute(op.smooth_l1_loss_dpred, ELEMWISE)
+def smooth_l1_loss_dpred(y_true, y_pred):
+    return clipped(y_true, y_pred)
+
+
+@compute(op.smooth_l1_loss_dtrue, ELEMWISE)
+def smooth_l1_loss_dtrue(y_true, y_pred):
+    return clipped(y_pred, y_true)
+
+
+class Labels:
+    """The labels of the rows of ``y_pred``."""
+
+    def __init__(self, y_true, y_pred):
+        self.y_true, self.wide = y_true, wide_dtype(y_pred)
+        self.rows, self.classes = y_pred.shape
+        row = te.reduce_axis((0, self.rows), name="row")
+        one, zero = tirx.const(1.0, self.wide), tirx.const(0.0, self.wide)
+        counted = te.compute(
+            (), lambda: te.sum(tirx.Select(self.valid(row), one, zero), axis=row), name="count"
+        )
+        self.count = counted
+
+    def at(self, row):
+        """Return the label as an int64."""
+        return self.y_true(row).astype("int64")
+
+    def valid(self, row):
+        """Return whether the label is a class."""
+        label = self.at(row)
+        return tirx.all(label >= 0, label < tirx.Cast("int64", self.classes))
+
+    def index(self, row):
+        """Return the label, or the class nearest to it."""
+        last = tirx.Cast("int64", self.classes) - 1
+        return tirx.max(tirx.min(self.at(row), last), tirx.const(0, "int64"))
+
+    def mean(self, element, dtype):
+        """Return the mean of ``element(row)`` over the rows that count."""
+        row = te.reduce_axis((0, self.rows), name="row")
+        zero = tirx.const(0.0, self.wide)
+        total = te.compute(
+            (),
+            lambda: te.sum(tirx.Select(self.valid(row), element(row), zero), axis=row),
+            name="total",
+        )
+        return te.compute((), lambda: (total() / self.count()).astype(dtype), name="mean")
+
+    def share(self, dy, row):
+        """Return dy / count for a row that counts, else 0."""
+        zero = tirx.const(0.0, self.wide)
+        return tirx.Select(self.valid(row), dy().astype(self.wide) / self.count(), zero)
+
+    def hot(self, row, column):
+        """Return 1 at the label of a row, else 0."""
+        one, zero = tirx.const(1.0, self.wide), tirx.const(0.0, self.wide)
+        return tirx.Select(self.at(row) == tirx.Cast("int64", column), one, zero)
+
+
+@compute(op.nll_loss, COMM_REDUCE)
+def nll_loss(y_true, y_pred):
+    labels = Labels(y_true, y_pred)
+    return labels.mean(lambda i: -y_pred(i, labels.index(i)).astype(labels.wide), y_pred.dtype)
+
+
+@compute(op.nll_loss_dpred, OPAQUE)
+def nll_loss_dpred(dy, y_true, y_pred):
+    labels = Labels(y_true, y_pred)
+
+    def element(i, j):
+        return (-labels.share(dy, i) * labels.hot(i, j)).astype(y_pred.dtype)
+
+    return te.compute(y_pred.shape, element, name="dpred")
+
+
+def zeros(out):
+    """Return zeros of a type."""
+    return te.compute(out.static_shape, lambda *_: tirx.const(0, out.dtype), name="zeros")
+
+
+@compute(op.nll_loss_dtrue, ELEMWISE)
+def nll_loss_dtrue(out):
+    return zeros(out)
+
+
+class Softmax:
+    """What the softmax over the rows of ``x`` is made of: the largest logit, the sum of exps."""
+
+    def __init__(self, x):
+        rows, columns = x.shape
+        self.x, self.wide = x, wide_dtype(x)
+        j, k = (te.reduce_axis((0, columns), name=name) for name in "jk")
+        self.top = te.compute(
+            (rows,), lambda i: te.max(x(i, j).astype(self.wide), axis=j), name="top"
+        )
+        self.sum = te.compute((rows,), lambda i: te.sum(self.exp(i, k), axis=k), name="sum")
+
+    def logit(self, i, j):
+        """Return a logit, counted from the row's largest."""
+        return self.x(i, j).astype(self.wide) - self.top(i)
+
+    def exp(self, i, j):
+        """Return the unnormalised probability."""
+        return te.exp(self.logit(i, j))
+
+
+@compute(op.cross_entropy, OPAQUE)
+def cross_entropy(y_true, y_pred):
+    labels, softmax = Labels(y_true, y_pred), Softmax(y_pred)
+
+    def element(i):
+        return te.log(softmax.sum(i)) - softmax.logit(i, labels.index(i))
+
+    return labels.mean(element, y_pred.dtype)
+
+
+@compute(op.cross_entropy_dpred, OPAQUE)
+def cross_entropy_dpred(dy, y_true, y_pred):
+    labels, softmax = Labels(y_true, y_pred), Softmax(y_pred)
+
+    def element(i, j):
+        by_logit = softmax.exp(i, j) / softmax.sum(i) - labels.hot(i, j)
+        return (by_logit * labels.share(dy, i)).astype(y_pred.dtype)
+
+    return te.compute(y_pred.shape, element, name="dpred")
+
+
+@compute(op.cross_entropy_dtrue, ELEMWISE)
+def cross_entropy_dtrue(out):
+    return zeros(out)

@@ -1,0 +1,100 @@
+"""Matrix products. Add one here; its file in `grad` and in each dialect has the same name.
+
+The suffix says which operands are stored transposed: ``n`` as it is, ``t`` transposed. All of
+them sum products in at least float32: a half precision result is rounded once, at the end.
+Nothing is promoted: both operands have one dtype, which is the result's.
+"""
+
+from meta.base.errors import TypeInferError
+from meta.ir.types import Dim
+from meta.op.core import Tensor, TensorType, op
+from meta.op.core.check import broadcast_shapes, require, require_ndim
+
+
+def _product(x1: TensorType, x2: TensorType, ndim: int, t1: bool, t2: bool) -> TensorType:
+    """Return the type of x1 @ x2, each transposed in its last two axes if the flag says so."""
+    require_ndim(x1, ndim, "x1")
+    require_ndim(x2, ndim, "x2")
+    found = f"x1={x1}, x2={x2}"
+    if x1.dtype != x2.dtype or x1.dtype == "bool":
+        raise TypeInferError(
+            "the operands have no product", expected="numbers of one dtype", found=found
+        )
+    m, k1 = x1.shape[-2:][::-1] if t1 else x1.shape[-2:]
+    k2, n = x2.shape[-2:][::-1] if t2 else x2.shape[-2:]
+    axes = f"axis {-2 if t1 else -1} of x1 as long as axis {-1 if t2 else -2} of x2"
+    # An extent that is not a number yet is compared when it is one.
+    differ = isinstance(k1, int) and isinstance(k2, int) and k1 != k2
+    require(not differ, f"the inner extents {k1} and {k2} differ", expected=axes, found=found)
+    return x1.with_shape((*_batch(x1, x2), m, n))
+
+
+def _batch(x1: TensorType, x2: TensorType) -> tuple[Dim, ...]:
+    return broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+
+
+@op
+def matmul(x1: Tensor, x2: Tensor) -> Tensor:
+    """Matrix product ``x1 @ x2``.
+
+    x1: (m, k). x2: (k, n), same dtype: any but bool. Result: (m, n), zeros if k is 0.
+    Raises TypeInferError for other ndims, different dtypes or different inner extents.
+    """
+    return _product(x1, x2, 2, False, False)
+
+
+@op(schema=matmul)
+def matmul_nt(x1: Tensor, x2: Tensor) -> Tensor:
+    """Matrix product ``x1 @ x2.T``: x1 (m, k), x2 (n, k), result (m, n). See `matmul`."""
+    return _product(x1, x2, 2, False, True)
+
+
+@op(schema=matmul)
+def matmul_tn(x1: Tensor, x2: Tensor) -> Tensor:
+    """Matrix product ``x1.T @ x2``: x1 (k, m), x2 (k, n), result (m, n). See `matmul`."""
+    return _product(x1, x2, 2, True, False)
+
+
+@op(schema=matmul)
+def matmul_tt(x1: Tensor, x2: Tensor) -> Tensor:
+    """Matrix product ``x1.T @ x2.T``: x1 (k, m), x2 (n, k), result (m, n). See `matmul`."""
+    return _product(x1, x2, 2, True, True)
+
+
+@op(schema=matmul)
+def dense(x1: Tensor, x2: Tensor) -> Tensor:
+    """A fully connected layer without bias, ``x1 @ x2.T``.
+
+    x1: rows (m, k). x2: weights (n, k), one row per unit. Result (m, n). The same product as
+    `matmul_nt`, with the name by which layers and importers know it. See `matmul`.
+    """
+    return _product(x1, x2, 2, False, True)
+
+
+@op(schema=matmul)
+def batch_matmul(x1: Tensor, x2: Tensor) -> Tensor:
+    """Matrix products ``x1[i] @ x2[i]`` for every i.
+
+    x1: (b, m, k). x2: (b, k, n), same dtype: any but bool. A batch of 1 is used with every matrix
+    of the other operand. Result: (b, m, n), zeros if k is 0.
+    Raises TypeInferError for other ndims, different dtypes, different inner extents or batches.
+    """
+    return _product(x1, x2, 3, False, False)
+
+
+@op(schema=matmul)
+def batch_matmul_nt(x1: Tensor, x2: Tensor) -> Tensor:
+    """Matrix products ``x1[i] @ x2[i].T``: x1 (b, m, k), x2 (b, n, k). See `batch_matmul`."""
+    return _product(x1, x2, 3, False, True)
+
+
+@op(schema=matmul)
+def batch_matmul_tn(x1: Tensor, x2: Tensor) -> Tensor:
+    """Matrix products ``x1[i].T @ x2[i]``: x1 (b, k, m), x2 (b, k, n). See `batch_matmul`."""
+    return _product(x1, x2, 3, True, False)
+
+
+@op(schema=matmul)
+def batch_matmul_tt(x1: Tensor, x2: Tensor) -> Tensor:
+    """Matrix products ``x1[i].T @ x2[i].T``: x1 (b, k, m), x2 (b, n, k). See `batch_matmul`."""
+    return _product(x1, x2, 3, True, True)
