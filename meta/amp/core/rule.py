@@ -1,9 +1,10 @@
 """Cast rules: what mixed precision does with the arguments of an operator.
 
-ALWAYS: cast floating point arguments to the half dtype. NEVER: cast them to float32. INFER (what an operator without a row
-in `meta/amp/rules.py` has): follow the arguments, the half dtype if all of them have it already. An operator that needs
-more has a function ``(args, dtype) -> dtypes``: argument types and the half dtype in, one dtype (or None: leave it) per
-tensor slot out.
+ALWAYS: cast floating point arguments to the half dtype. NEVER: cast them to float32. INFER (what
+an operator without a row in `meta/amp/rules.py` has): follow the arguments, the half dtype if all
+of them have it already. An operator that needs more has a function ``(args, dtype) -> dtypes``:
+argument types (by slot name) and the half dtype in, one dtype (or None: leave it) per tensor slot
+out. `resolve.py` applies a rule to a call.
 """
 
 from __future__ import annotations

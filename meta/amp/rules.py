@@ -1,0 +1,121 @@
+"""The table of cast rules: one line for every operator that does not simply follow its arguments.
+
+* ``always``: computed in half precision, where matrix units make it several times faster.
+* ``never``: computed in float32, because half precision would overflow or lose the small terms.
+* ``infer``: in the precision in which the arguments come. It is what an operator without a line
+  has: shapes and data movement, elementwise operators, pooling, comparisons, random numbers.
+* below them, rules of their own, where arguments differ in what they need.
+
+A kernel computes half precision in float32 registers, accumulators included (see the dialects), so
+a line here is about what is lost when results are STORED in 16 bits.
+"""
+
+from collections import Counter
+
+from meta import op
+from meta.amp.core import always, custom, float_dtypes, never
+from meta.base.dtype import bits
+
+# Products of matrices.
+always(op.dense)
+always(op.matmul, op.matmul_nt, op.matmul_tn, op.matmul_tt)
+always(op.batch_matmul, op.batch_matmul_nt, op.batch_matmul_tn, op.batch_matmul_tt)
+always(op.conv2d, op.conv2d_dx, op.conv2d_dw)
+
+# They leave the range of float16 from moderate arguments: exp(12), 1 / 0.00001.
+never(op.exp, op.power, op.rsqrt)
+# Sums of many terms: the range again, and with them the gradients of broadcast parameters.
+never(op.sum)
+# Probabilities and losses: the small ones carry the gradient.
+never(op.softmax, op.softmax_dx, op.log_softmax, op.log_softmax_dx)
+never(op.nll_loss, op.nll_loss_dpred, op.nll_loss_dtrue)
+never(op.cross_entropy, op.cross_entropy_dpred, op.cross_entropy_dtrue)
+never(op.smooth_l1_loss, op.smooth_l1_loss_dpred, op.smooth_l1_loss_dtrue)
+# A row that occurs often adds up many gradients.
+never(op.embedding_dx)
+
+# Not above, though float32 in other systems: multiply, tanh, gelu, erf and the gradients of these
+# three. Their results are no larger than what they come from, and one compiler's failure to build
+# them in half precision is not ours.
+
+
+@custom(op.add, op.subtract)
+def sum_into(args, half):
+    """A sum written into an array takes its dtype; else, operands meet in the wider dtype."""
+    target = float_dtypes(args.out) or [widest(args.x1, args.x2)]
+    return target[0], target[0], None, None
+
+
+@custom(op.concatenate)
+def majority(args, half):
+    """Parts take the dtype that most of them have, in a tie the wider: few are rewritten."""
+    counts = Counter(float_dtypes(args.x))
+    if not counts or "float64" in counts:
+        return (widest(args.x),)
+    return (max(counts, key=lambda dtype: (counts[dtype], bits(dtype))),)
+
+
+@custom(op.bias_add)
+def like_x(args, half):
+    """The bias, a float32 parameter, follows what it is added to; else each layer would widen."""
+    return None, widest(args.x)
+
+
+# Gradients that take dy in any precision, and of whose x, often only the type counts.
+@custom(op.relu_dx, op.gelu_dx, op.tanh_dx, op.sigmoid_dx, op.erf_dx, op.sqrt_dx)
+def elementwise_dx(args, half):
+    return None, None, None
+
+
+@custom(op.sum_dx, op.repeat_dx)
+def of_type_of_x(args, half):
+    return None, None
+
+
+@custom(op.take_dx)
+def take_dx(args, half):
+    """In float32, as `embedding_dx`: the result has the dtype of x, which is only its type."""
+    return wide(args.x), wide(args.dy), None
+
+
+# Normalisations keep statistics, scale and shift in float32 beside activations in half precision:
+# running averages move by less than a half precision number can resolve.
+@custom(op.batch_norm_train, op.batch_norm_infer)
+def batch_norm(args, half):
+    return None, wide(args.running_mean), wide(args.running_var), wide(args.w), wide(args.b)
+
+
+@custom(op.batch_norm_train_dxwb)
+def batch_norm_train_dxwb(args, half):
+    return widest(args.x), None, wide(args.w), wide(args.b)
+
+
+@custom(op.layer_norm, op.layer_norm_train)
+def layer_norm(args, half):
+    return None, wide(args.scale), wide(args.bias)
+
+
+@custom(op.layer_norm_dx)
+def layer_norm_dx(args, half):
+    return None, wide(args.scale), widest(args.x)
+
+
+@custom(op.layer_norm_train_dx)
+def layer_norm_train_dx(args, half):
+    return None, wide(args.scale), widest(args.x), wide(args.mean), wide(args.invvar)
+
+
+def wide(argument):
+    """Return the dtype of at least float32 in which to keep an argument."""
+    return "float64" if "float64" in float_dtypes(argument) else "float32"
+
+
+def widest(*arguments):
+    """Return the widest dtype among the arguments, None if they hold no floating point tensor.
+
+    float16 and bfloat16 meet in float32.
+    """
+    dtypes = {d for a in arguments for d in float_dtypes(a)}
+    if dtypes == {"float16", "bfloat16"}:
+        return "float32"
+    return max(dtypes, key=bits, default=None)
