@@ -14,12 +14,17 @@ import tvm_ffi
 from tvm import s_tir, te, tirx
 from tvm.tirx.buffer import is_buffer_var
 
+from meta.dialect.tvm.stages import blocks_of
+
 NO_ALIAS = "tirx.noalias"
 _INT32_ELEMENTS = 2**31
 
 
 def prim_func(
-    inputs: Sequence[te.Tensor | tirx.Var], outputs: Sequence[te.Tensor], *, in_place: bool
+    inputs: Sequence[te.Tensor | tirx.Var],
+    outputs: Sequence[te.Tensor],
+    *,
+    in_place: bool | Sequence[int],
 ) -> tirx.PrimFunc:
     """Return the unscheduled function ``(*inputs, *outputs) -> None``.
 
@@ -29,9 +34,10 @@ def prim_func(
         passed at each call as a Python int or float; in the order of the call.
     outputs: the tensors to compute, destination passing. A placeholder, or a tensor given twice,
         is copied.
-    in_place: an output may share memory with an input. The function then makes no promise to
-        LLVM that its buffers are apart; the element at an index must not be read after it
-        was written, which holds for elementwise updates.
+    in_place: the positions of the inputs whose memory the last outputs share, in their order;
+        True if any output may share memory with any input of its shape and dtype. An element
+        may be overwritten by the output's own computation of that element only, so an update must
+        be elementwise; other outputs see the old values.
 
     The kernels accept any buffer that torch calls contiguous. TVM by default promises LLVM an
     alignment of 64 bytes, and the aligned vector loads that follow from it crash on ``x[1:]``;
@@ -41,19 +47,79 @@ def prim_func(
     Reductions over nothing give their identity: 0 for a sum.
     """
     seen: list[te.Tensor] = [tensor for tensor in inputs if isinstance(tensor, te.Tensor)]
-    distinct = []
+    distinct: list[te.Tensor] = []
     for tensor in outputs:
         if any(tensor.same_as(other) for other in seen):
             tensor = _copy(tensor)
         seen.append(tensor)
         distinct.append(tensor)
+    early, late = _write_order(inputs, distinct, in_place)
     large = any(_elements(tensor) >= _INT32_ELEMENTS for tensor in seen)
-    function = te.create_prim_func([*inputs, *distinct], "int64" if large else None)
+    function = te.create_prim_func(
+        [*inputs, *(distinct[i] for i in early), *(_copy(distinct[i]) for i in late)],
+        "int64" if large else None,
+    )
+    if late:
+        function = _permuted(function, len(inputs), [*early, *late])
     if in_place:
         function = function.without_attr(NO_ALIAS)
     if not all(_positive(extent) for tensor in seen for extent in tensor.shape):
         function = _initialise_first(function)
     return _accept_torch(function)
+
+
+def _write_order(
+    inputs: Sequence[te.Tensor | tirx.Var],
+    outputs: Sequence[te.Tensor],
+    in_place: bool | Sequence[int],
+) -> tuple[list[int], list[int]]:
+    """Split the outputs into those to store at once and those to store when all is computed.
+
+    Late are those that overwrite an input that something reads which need not come before them.
+    """
+    if not in_place:
+        return list(range(len(outputs))), []
+    overwritten: dict[int, list[te.Tensor]] = {i: [] for i in range(len(outputs))}
+    if in_place is True:
+        for i, output in enumerate(outputs):
+            overwritten[i] = [x for x in inputs if isinstance(x, te.Tensor) and _alike(x, output)]
+    else:
+        first = len(outputs) - len(in_place)
+        for i, position in enumerate(in_place):
+            overwritten[first + i] = [inputs[position]]
+    readers = _operations(outputs)
+    early, late = [], []
+    for i, output in enumerate(outputs):
+        before = _operations([output])
+        others = [operation for operation in readers if operation not in before]
+        targets = [tensor.op for tensor in overwritten[i]]
+        read = any(t.op in targets for operation in others for t in operation.input_tensors)
+        (late if read else early).append(i)
+    return early, late
+
+
+def _operations(tensors: Sequence[te.Tensor]) -> set[te.tensor.Operation]:
+    """All operations that the tensors depend on, their own included."""
+    found: set[te.tensor.Operation] = set()
+    stack = [tensor.op for tensor in tensors]
+    while stack:
+        operation = stack.pop()
+        if operation not in found:
+            found.add(operation)
+            stack.extend(tensor.op for tensor in operation.input_tensors)
+    return found
+
+
+def _alike(a: te.Tensor, b: te.Tensor) -> bool:
+    return a.dtype == b.dtype and tvm_ffi.structural_equal(a.shape, b.shape)
+
+
+def _permuted(function: tirx.PrimFunc, inputs: int, order: list[int]) -> tirx.PrimFunc:
+    """Bring the output parameters, now in ``order``, into their own order."""
+    parameters = list(function.params)
+    outputs = dict(zip(order, parameters[inputs:], strict=True))
+    parameters[inputs:] = [outputs[i] for i in range(len(order))]
+    return tirx.PrimFunc(parameters, function.body, function.ret_type, function.attrs)
 
 
 def _copy(tensor: te.Tensor) -> te.Tensor:
@@ -75,11 +141,13 @@ def _initialise_first(function: tirx.PrimFunc) -> tirx.PrimFunc:
     The initial value is otherwise stored by the first step, and never where there is none.
     """
     schedule = s_tir.Schedule(function)
-    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+    for block in blocks_of(schedule):
         statement = schedule.get(block)
         reduced = [axis.iter_type == tirx.IterVar.CommReduce for axis in statement.iter_vars]
         if statement.init is None or all(
-            _positive(axis.dom.extent) for axis in statement.iter_vars if axis.iter_type == tirx.IterVar.CommReduce
+            _positive(axis.dom.extent)
+            for axis in statement.iter_vars
+            if axis.iter_type == tirx.IterVar.CommReduce
         ):
             continue
         loops = schedule.get_loops(block)

@@ -19,9 +19,10 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import ScheduleError
+from tvm.target import Target
 
 from meta.dialect.tvm.lower import NO_ALIAS
-from meta.dialect.tvm.stages import REDUCE, SPATIAL, Stage, stage_of, uses
+from meta.dialect.tvm.stages import REDUCE, SPATIAL, Stage, blocks_of, stage_of, uses
 
 PARALLEL_WORK = 1 << 16
 """Arithmetic operations from which a loop is worth the 5 to 10 µs of waking the thread pool."""
@@ -58,13 +59,13 @@ class Piece:
     inner: int | None = None
 
 
-def schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
+def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     """Return ``function`` scheduled for a CPU; what it computes is unchanged."""
     sch = s_tir.Schedule(function, error_render_level="none")
     no_alias = function.attrs is not None and NO_ALIAS in function.attrs
-    _inline(sch, function, no_alias)
+    inline(sch, function, no_alias)
     pieces: list[Piece] = []
-    for block in _blocks(sch):
+    for block in blocks_of(sch):
         stage = stage_of(sch, block)
         if stage is None:
             pieces.append(Piece(block, []))
@@ -79,16 +80,12 @@ def schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return sch.mod["main"]
 
 
-def _blocks(sch: s_tir.Schedule) -> list[Any]:
-    return list(sch.get_child_blocks(sch.get_sblock("root")))
-
-
 # Inlining -----------------------------------------------------------------------------------
 
 
-def _inline(sch: s_tir.Schedule, function: tirx.PrimFunc, no_alias: bool) -> None:
+def inline(sch: s_tir.Schedule, function: tirx.PrimFunc, no_alias: bool) -> None:
     """Inline every elementwise stage whose recomputation is free or cheap."""
-    blocks = _blocks(sch)
+    blocks = blocks_of(sch)
     if len(blocks) == 1:
         return
     stages = [stage_of(sch, block) for block in blocks]

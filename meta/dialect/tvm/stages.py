@@ -61,6 +61,16 @@ class Stage:
         return self.volume * self.cost
 
 
+def root_of(schedule: s_tir.Schedule) -> Any:
+    """Return the outermost block: a frame around the others, or the only one of a te.extern."""
+    return schedule.get_sblock(schedule.mod["main"].body.block.name_hint)
+
+
+def blocks_of(schedule: s_tir.Schedule) -> list[Any]:
+    """Return the blocks to schedule, in order of execution; none if the root is opaque itself."""
+    return list(schedule.get_child_blocks(root_of(schedule)))
+
+
 def stage_of(schedule: s_tir.Schedule, block: Any) -> Stage | None:
     """Return the block's `Stage`, or None if it is not of that form."""
     statement = schedule.get(block)

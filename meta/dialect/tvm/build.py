@@ -1,0 +1,139 @@
+"""Compile PrimFuncs: schedule, one module build for all of them, memory and disk cache.
+
+The functions that come out take torch tensors and Python numbers in the order of the PrimFunc's
+parameters. On CUDA they run on torch's current stream: when it converts the first CUDA tensor of
+a call, tvm_ffi asks torch for the current stream of that device (``current_work_stream`` of the
+DLPack exchange API, tvm_ffi/cython/function.pxi) and sets it as the stream of the call, which the
+launcher reads back (``TVMFFIEnvGetStream``). So ``with torch.cuda.stream(s)`` and CUDA graph
+capture work as for torch's own kernels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.target import Target
+
+from meta.base.errors import MetaError
+from meta.dialect.tvm import cache, nvrtc, schedule_cpu, schedule_cuda, stages, vector_math
+
+Kernel = Callable[..., Any]
+
+_lock = threading.RLock()
+_kernels: dict[tuple[tvm_ffi.StructuralKey, str], Kernel] = {}
+
+
+def _version(*modules: ModuleType) -> str:
+    """A hash of the files that decide what becomes of a PrimFunc, beside TVM."""
+    content = b"".join(Path(str(module.__file__)).read_bytes() for module in modules)
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+RULES = _version(schedule_cpu, schedule_cuda, stages, vector_math, nvrtc)
+
+
+def kernel(function: tirx.PrimFunc, target: Target) -> Kernel:
+    """Return ``function`` compiled for ``target``; see `build`."""
+    return build({"kernel": function}, target)["kernel"]
+
+
+def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, Kernel]:
+    """Return the functions compiled for ``target``, under the same names.
+
+    What was built before, in this process or (see `cache`) in another, is not built again; the
+    rest is compiled together. Any thread may call this; compilations run one after the other.
+    Raises MetaError if TVM refuses a function, naming it.
+    """
+    where = str(target)
+    result: dict[str, Kernel] = {}
+    missing: dict[tuple[tvm_ffi.StructuralKey, str], list[str]] = {}
+    for name, function in functions.items():
+        key = (tvm_ffi.StructuralKey(function), where)
+        found = _kernels.get(key)
+        if found is not None:
+            result[name] = found
+        else:
+            missing.setdefault(key, []).append(name)
+    if missing:
+        with _lock:
+            built = _build_missing(
+                {key: names[0] for key, names in missing.items()}, functions, target
+            )
+        for key, names in missing.items():
+            result.update(dict.fromkeys(names, built[key]))
+    return result
+
+
+def _build_missing(
+    missing: Mapping[tuple[tvm_ffi.StructuralKey, str], str],
+    functions: Mapping[str, tirx.PrimFunc],
+    target: Target,
+) -> dict[tuple[tvm_ffi.StructuralKey, str], Kernel]:
+    keys: dict[str, tuple[tvm_ffi.StructuralKey, str]] = {}
+    names: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    for key, name in missing.items():
+        if key in _kernels:  # built by another thread meanwhile
+            continue
+        text = _key_text(functions[name], target)
+        found = cache.load(text)
+        if found is not None:
+            _kernels[key] = found
+            continue
+        symbol = f"meta_{cache.digest(text)[:24]}"
+        keys[symbol], names[symbol], texts[symbol] = key, name, text
+    if keys:
+        try:
+            module = _compile({s: functions[name] for s, name in names.items()}, target)
+        except Exception as error:
+            raise _blame(names, functions, target, error) from error
+        for symbol, key in keys.items():
+            _kernels[key] = module.get_function(symbol, query_imports=True)
+        cache.store(module, texts)
+    return {key: _kernels[key] for key in missing}
+
+
+def _key_text(function: tirx.PrimFunc, target: Target) -> str:
+    """Everything that decides the machine code, as text."""
+    versions = f"tvm {tvm.__version__}, tvm_ffi {tvm_ffi.__version__}, rules {RULES}"
+    return f"{versions}\n{target}\n{function.script(show_meta=True)}"
+
+
+def _compile(functions: Mapping[str, tirx.PrimFunc], target: Target) -> tvm.runtime.Module:
+    rules = schedule_cuda if target.kind.name == "cuda" else schedule_cpu
+    scheduled = {
+        symbol: rules.schedule(function, target).with_attr("global_symbol", symbol)
+        for symbol, function in functions.items()
+    }
+    return tvm.compile(tvm.IRModule(scheduled), target).jit()
+
+
+def _blame(
+    names: Mapping[str, str],
+    functions: Mapping[str, tirx.PrimFunc],
+    target: Target,
+    error: Exception,
+) -> MetaError:
+    """Find out which function of a batch cannot be compiled."""
+    for symbol, name in names.items():
+        if len(names) == 1:
+            break
+        try:
+            _compile({symbol: functions[name]}, target)
+        except Exception as alone:
+            error = alone
+            break
+    return MetaError(
+        f"TVM cannot compile the kernel {name!r} for {target.kind.name}",
+        found=str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__,
+        hint="this is a fault of the kernel or its schedule, not of the call; "
+        "another dialect may have the operator (meta.dialect.prefer)",
+    )

@@ -1,0 +1,249 @@
+"""The kernel cache on disk: compiled functions of earlier runs, found by their content.
+
+Under the folder there is one small file per function, ``keys/ab/abcd....json``, named after the
+hash of the function's key (its TIR, target, versions). It holds the key itself, which is compared
+in full, and names a library and a symbol. Libraries, ``libraries/<sha256>.so``, are named after
+their content, which is verified before the first load: the loader would crash on a truncated one.
+Several processes may share the folder: files appear under their final name complete, and are
+never changed.
+
+Kernels are written in groups, because linking takes as long as compiling: call `flush` to write
+now; it is called when many are waiting and when the process ends. Nothing here fails a run: a
+damaged or foreign file is as good as none, and `status` says why there is no cache.
+
+Loading a library runs its code. One is loaded only out of a folder that belongs to this user and
+that others cannot write to.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import tvm
+
+from meta.base import config
+
+GROUP = 32
+"""Modules that are linked into one library."""
+MAX_ENTRY_BYTES = 16 << 20
+"""Larger key files are not ours."""
+
+_LIBRARY_NAME = re.compile(r"[0-9a-f]{64}\.so")
+_SYMBOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
+_COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
+_LINKERS = ("ld.lld", "ld")
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where the cache is, whether it is read and written, and what is in the way if not."""
+
+    folder: Path
+    readable: bool
+    writable: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A compiled module that is not yet on disk, and the keys of its symbols."""
+
+    module: Any
+    symbols: dict[str, str]
+
+
+_lock = threading.RLock()
+_waiting: list[_Waiting] = []
+_libraries: dict[Path, Any] = {}
+_trouble: str = ""
+
+
+def folder() -> Path:
+    """Return the folder of the cache; it need not exist."""
+    named = config.get("META_CACHE_DIR")
+    base = Path(named) if named else Path(platformdirs.user_cache_dir("meta", appauthor=False))
+    return base.expanduser() / "kernels"
+
+
+def status() -> Status:
+    """Return the state of the cache, creating its folder if it can."""
+    where = folder()
+    if not config.get("META_CACHE"):
+        return Status(where, False, False, "switched off by META_CACHE")
+    problem = _open(where)
+    if problem:
+        return Status(where, False, False, problem)
+    if not os.access(where, os.W_OK):
+        return Status(where, True, False, "the folder is read-only")
+    if _linker() is None:
+        wanted = ", ".join((*_COMPILERS, *_LINKERS))
+        return Status(where, True, False, f"no compiler or linker was found ({wanted})")
+    return Status(where, True, not _trouble, _trouble)
+
+
+def digest(key: str) -> str:
+    """Return the hash under which a key is filed."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def load(key: str) -> Callable[..., Any] | None:
+    """Return the function of ``key``, or None if it is not in the cache in good order."""
+    where = folder()
+    if not config.get("META_CACHE") or _open(where):
+        return None
+    entry = _read_entry(_entry_path(where, digest(key)))
+    if entry is None or entry["key"] != key:
+        return None
+    library = _load_library(where / "libraries" / entry["library"])
+    if library is None or not library.implements_function(entry["symbol"]):
+        return None
+    return library.get_function(entry["symbol"])
+
+
+def store(module: Any, symbols: dict[str, str]) -> None:
+    """Queue a compiled module; ``symbols`` maps the name of each function to its key."""
+    if not config.get("META_CACHE"):
+        return
+    with _lock:
+        if not _waiting:
+            atexit.unregister(flush)
+            atexit.register(flush)
+        _waiting.append(_Waiting(module, symbols))
+        if len(_waiting) >= GROUP:
+            flush()
+
+
+def flush() -> None:
+    """Write all queued kernels into one library."""
+    global _trouble
+    with _lock:
+        group, _waiting[:] = list(_waiting), []
+        if not group or not status().writable:
+            return
+        try:
+            _write(folder(), group)
+        except (OSError, subprocess.CalledProcessError) as error:
+            _trouble = f"writing failed: {error}"  # full disk, broken linker: run without
+
+
+def clear() -> None:
+    """Remove all cached kernels of this user."""
+    with _lock:
+        where = folder()
+        _waiting.clear()
+        if where.is_dir() and not _open(where):
+            shutil.rmtree(where)
+
+
+def _open(where: Path) -> str:
+    """Create the folder if need be; return why it cannot be trusted or used, or nothing."""
+    try:
+        where.mkdir(mode=0o700, parents=True, exist_ok=True)
+        information = where.stat()
+    except OSError as error:
+        return f"the folder cannot be made: {error}"
+    return _distrust(information)
+
+
+def _distrust(information: os.stat_result) -> str:
+    if not hasattr(os, "geteuid"):
+        return ""  # Windows: the user's folders are private by inheritance
+    if information.st_uid != os.geteuid():
+        return "it belongs to another user"
+    if information.st_mode & 0o022:
+        return "others may write to it"
+    return ""
+
+
+def _entry_path(where: Path, name: str) -> Path:
+    return where / "keys" / name[:2] / f"{name}.json"
+
+
+def _read_entry(path: Path) -> dict[str, str] | None:
+    try:
+        if path.stat().st_size > MAX_ENTRY_BYTES:
+            return None
+        entry = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):  # absent, unreadable or garbage: rebuilt
+        return None
+    if not isinstance(entry, dict):
+        return None
+    if not all(isinstance(entry.get(name), str) for name in ("key", "library", "symbol")):
+        return None
+    if not _LIBRARY_NAME.fullmatch(entry["library"]) or not _SYMBOL_NAME.fullmatch(entry["symbol"]):
+        return None
+    return entry
+
+
+def _load_library(path: Path) -> Any | None:
+    with _lock:
+        if path not in _libraries:
+            try:
+                with path.open("rb") as file:
+                    if _distrust(os.fstat(file.fileno())):
+                        return None
+                    content = file.read()
+            except OSError:
+                return None
+            if hashlib.sha256(content).hexdigest() != path.stem:
+                return None
+            _libraries[path] = tvm.runtime.load_module(str(path))
+        return _libraries[path]
+
+
+def _write(where: Path, group: list[_Waiting]) -> None:
+    libraries = where / "libraries"
+    libraries.mkdir(mode=0o700, exist_ok=True)
+    root = group[0].module
+    for other in group[1:]:
+        root.import_module(other.module)
+    with tempfile.TemporaryDirectory(dir=where, prefix="link-") as workspace:
+        linked = os.path.join(workspace, "kernels.so")
+        root.export_library(linked, fcompile=_link, workspace_dir=workspace)
+        os.chmod(linked, 0o600)
+        with open(linked, "rb") as file:
+            name = hashlib.sha256(file.read()).hexdigest() + ".so"
+        os.replace(linked, libraries / name)
+    for item in group:
+        for symbol, key in item.symbols.items():
+            path = _entry_path(where, digest(key))
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _write_whole(path, {"symbol": symbol, "library": name, "key": key})
+
+
+def _write_whole(path: Path, entry: dict[str, str]) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(entry, file)
+    os.replace(temporary, path)
+
+
+def _linker() -> list[str] | None:
+    """The command that links a shared library; a bare linker will do, there is nothing to compile."""
+    for name in (*_COMPILERS, *_LINKERS):
+        found = shutil.which(name)
+        if found:
+            return [found, "-shared"]
+    return None
+
+
+def _link(output: str, objects: list[str], **_: Any) -> None:
+    command = _linker()
+    assert command is not None
+    subprocess.run([*command, "-o", output, *objects], check=True, capture_output=True)
+
+
+_link.object_format = "o"  # type: ignore[attr-defined]  # asked for by export_library

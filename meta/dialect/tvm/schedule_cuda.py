@@ -1,0 +1,157 @@
+"""Our default schedule of a PrimFunc on NVIDIA GPUs.
+
+TVM's `dlight` rules are tried from the most special to the most general; a function that none of
+them can take has each of its blocks bound to threads on its own. To add a rule, put an object
+with dlight's ``apply(function, target, tunable)`` in `RULES`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.s_tir import dlight
+from tvm.target import Target
+
+from meta.dialect.tvm.lower import NO_ALIAS
+from meta.dialect.tvm.schedule_cpu import inline
+from meta.dialect.tvm.stages import REDUCE, SPATIAL, Stage, blocks_of, root_of, stage_of
+
+THREADS = 256
+"""Threads of a block for independent results: they fill any GPU and leave many registers each."""
+SHARING_THREADS = 1024
+"""Threads that share one reduction."""
+FEW_RESULTS = 256
+"""A reduction to fewer results gets a whole thread block for each."""
+
+RULES = (
+    dlight.gpu.Matmul(),
+    dlight.gpu.GEMV(),
+    dlight.gpu.Reduction(),
+    dlight.gpu.GeneralReduction(),
+    dlight.gpu.Transpose(),
+)
+
+
+def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
+    """Return ``function`` with every block bound to threads; what it computes is unchanged."""
+    no_alias = function.attrs is not None and NO_ALIAS in function.attrs
+    if no_alias:  # dlight inlines freely, past the store that overwrites an input
+        with target:
+            for rule in RULES:
+                scheduled = _try(rule, function, target)
+                if scheduled is not None:
+                    return scheduled
+    return _bind_each(function, no_alias)
+
+
+def _try(rule: Any, function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc | None:
+    try:
+        sch = rule.apply(function, target, False)
+    except Exception:  # noqa: BLE001  dlight gives up on forms it does not know by any exception
+        return None
+    if sch is None or not all(_bound(sch, block) for block in blocks_of(sch)):
+        return None
+    return sch.mod["main"]
+
+
+def _bound(sch: s_tir.Schedule, block: Any) -> bool:
+    """Whether a block runs under a thread axis, around or inside of it."""
+    if any(sch.get(loop).thread_binding is not None for loop in sch.get_loops(block)):
+        return True
+    return "blockIdx" in str(sch.get(block)) or "threadIdx" in str(sch.get(block))
+
+
+def _bind_each(function: tirx.PrimFunc, no_alias: bool) -> tirx.PrimFunc:
+    """Inline as on the CPU, then one kernel for each block."""
+    sch = s_tir.Schedule(_launch_opaque(function), error_render_level="none")
+    inline(sch, function, no_alias)
+    for block in blocks_of(sch):
+        if _bound(sch, block):
+            continue
+        stage = stage_of(sch, block)
+        if stage is not None and stage.volume == 0:
+            continue  # its loops have no iteration, and lowering removes them
+        if stage is not None and stage.static and stage.reduce and _results(stage) < FEW_RESULTS:
+            _reduce_with_threads(sch, block, len(stage.spatial))
+        else:
+            _bind(sch, block)
+    return sch.mod["main"]
+
+
+def _results(stage: Stage) -> int:
+    return math.prod(extent for extent in stage.spatial if extent is not None)
+
+
+def _bind(sch: s_tir.Schedule, block: Any) -> None:
+    """One thread for each spatial iteration."""
+    axes = sch.get(block).iter_vars
+    loops = sch.get_loops(block)
+    spatial, reduce, other = [], [], []
+    if len(loops) == len(axes):
+        for loop, axis in zip(loops, axes, strict=True):
+            kind = axis.iter_type
+            (spatial if kind == SPATIAL else reduce if kind == REDUCE else other).append(loop)
+    if not spatial:
+        spatial = [sch.add_unit_loop(loops[0] if loops else block)]
+    sch.reorder(*spatial, *reduce, *other)
+    x, thread = sch.split(sch.fuse(*spatial), [None, THREADS])
+    sch.bind(x, "blockIdx.x")
+    sch.bind(thread, "threadIdx.x")
+    if reduce and sch.get(block).init is not None:
+        sch.decompose_reduction(block, reduce[0])
+
+
+def _reduce_with_threads(sch: s_tir.Schedule, block: Any, spatial: int) -> None:
+    """A thread block for each of few results: its threads share the reduction."""
+    loops = sch.get_loops(block)
+    rows = sch.fuse(*loops[:spatial]) if spatial else sch.add_unit_loop(loops[0])
+    reduced = sch.fuse(*sch.get_loops(block)[1:])
+    _, thread = sch.split(reduced, [None, SHARING_THREADS])
+    sch.bind(rows, "blockIdx.x")
+    sch.bind(thread, "threadIdx.x")
+
+
+def _launch_opaque(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Launch blocks of hand-built loops, which schedule primitives do not take.
+
+    An outermost parallel loop becomes the grid; a serial block runs in one thread.
+    """
+    sch = s_tir.Schedule(function, error_render_level="none")
+    opaque = [
+        sch.get(block)
+        for block in blocks_of(sch) or [root_of(sch)]
+        if not sch.get(block).iter_vars and not isinstance(sch.get(block).body, tirx.BufferStore)
+        if not _bound(sch, block)
+    ]
+    if not opaque:
+        return function
+
+    def launch(block: s_tir.SBlock) -> s_tir.SBlock:
+        if not any(block.same_as(other) for other in opaque):
+            return block
+        body = tvm_ffi.structural_map(block.body, (tirx.For, _serial))
+        if isinstance(block.body, tirx.For) and block.body.kind == tirx.ForKind.PARALLEL:
+            body = _grid(body.loop_var, body.extent, body.body)
+        else:
+            body = _grid(tirx.Var("only", "int32"), tirx.const(1, "int32"), body)
+        return s_tir.SBlock(
+            [], block.reads, block.writes, block.name_hint, body, block.init,
+            block.alloc_buffers, block.match_buffers, block.annotations,
+        )  # fmt: skip
+
+    return tvm_ffi.structural_map(function, (s_tir.SBlock, launch), order="pre")
+
+
+def _serial(loop: tirx.For) -> tirx.For:
+    if loop.kind != tirx.ForKind.PARALLEL:
+        return loop
+    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+
+
+def _grid(variable: tirx.Var, extent: Any, body: tirx.Stmt) -> tirx.For:
+    axis = tirx.IterVar(None, tirx.Var("blockIdx.x", variable.ty), 1, "blockIdx.x")
+    zero = tirx.const(0, variable.ty.dtype)
+    return tirx.For(variable, zero, extent, tirx.ForKind.THREAD_BINDING, body, axis)
