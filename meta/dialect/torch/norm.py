@@ -1,0 +1,96 @@
+"""Batch and layer normalisation on ATen. Half precision is normalised in float32."""
+
+import torch
+
+from meta import op
+from meta.base.dtype import TO_TORCH
+from meta.dialect import LIBRARY
+from meta.dialect.torch import torch as dialect
+from meta.op.norm import statistics_dtype
+
+
+def _wide(*tensors):
+    """Cast what is half precision to float32; None stays."""
+    halves = (torch.float16, torch.bfloat16)
+    return tuple(t.float() if t is not None and t.dtype in halves else t for t in tensors)
+
+
+def _promised(call, results):
+    """Return the results, compact and of the promised dtypes."""
+    return tuple(
+        r.to(TO_TORCH[t.dtype]).contiguous() for r, t in zip(results, call.outputs, strict=True)
+    )
+
+
+@dialect.kernel(op.batch_norm_train, plevel=LIBRARY)
+def batch_norm_train(x, running_mean, running_var, w, b, momentum, eps):
+    wide = _wide(x, w, b, running_mean, running_var)
+    y, _, _ = torch.native_batch_norm(*wide, True, momentum, eps)
+    for running, updated in ((running_mean, wide[3]), (running_var, wide[4])):
+        if updated is not running:
+            running.copy_(updated)
+    return y.to(x.dtype).contiguous()
+
+
+@dialect.kernel(op.batch_norm_infer, plevel=LIBRARY)
+def batch_norm_infer(x, running_mean, running_var, w, b, eps):
+    wide = _wide(x, w, b, running_mean, running_var)
+    return torch.native_batch_norm(*wide, False, 0.0, eps)[0].to(x.dtype).contiguous()
+
+
+@dialect.kernel(op.batch_norm_train_dxwb, plevel=LIBRARY)
+def batch_norm_train_dxwb(dy, x, w, eps, call):
+    dy, x, w = _wide(dy, x, w)
+    axes = [i for i in range(x.ndim) if i != 1]
+    var, mean = torch.var_mean(x, axes, correction=0)
+    w = torch.ones_like(mean) if w is None else w
+    results = torch.ops.aten.native_batch_norm_backward(
+        dy, x, w, None, None, mean, torch.rsqrt(var + eps), True, eps, [True, True, True]
+    )
+    return _promised(call, results)
+
+
+def _last(x, axis):
+    """Return x with ``axis`` moved to the end, compact."""
+    return x.movedim(axis, -1).contiguous()
+
+
+def _layer_norm(x, scale, bias, axis, eps):
+    """Return y with ``axis`` at the end, mean and invvar (both without it)."""
+    x, scale, bias = _wide(_last(x, axis), scale, bias)
+    y, mean, invvar = torch.native_layer_norm(x, x.shape[-1:], scale, bias, eps)
+    return y, mean.squeeze(-1), invvar.squeeze(-1)
+
+
+@dialect.kernel(op.layer_norm)
+def layer_norm(x, scale, bias, axis, eps):
+    y, _, _ = _layer_norm(x, scale, bias, axis, eps)
+    return y.to(x.dtype).movedim(-1, axis).contiguous()
+
+
+@dialect.kernel(op.layer_norm_train)
+def layer_norm_train(x, scale, bias, axis, eps, call):
+    y, mean, invvar = _layer_norm(x, scale, bias, axis, eps)
+    return _promised(call, (y.movedim(-1, axis), mean, invvar))
+
+
+def _gradients(x, scale, dy, mean, invvar, axis, call):
+    x, dy, scale = _wide(_last(x, axis), _last(dy, axis), scale)
+    mask = [True, scale is not None, scale is not None]
+    results = torch.ops.aten.native_layer_norm_backward(
+        dy, x, x.shape[-1:], mean.unsqueeze(-1), invvar.unsqueeze(-1), scale, scale, mask
+    )
+    results = (results[0].movedim(-1, axis), *results[1:])
+    return _promised(call, results) if scale is not None else _promised(call, results[:1])[0]
+
+
+@dialect.kernel(op.layer_norm_dx)
+def layer_norm_dx(x, scale, dy, axis, eps, call):
+    wide = x.to(TO_TORCH[statistics_dtype(call.args.x.dtype)])
+    var, mean = torch.var_mean(wide, axis, correction=0)
+    return _gradients(x, scale, dy, mean, torch.rsqrt(var + eps), axis, call)
+
+
+@dialect.kernel(op.layer_norm_train_dx)
+def layer_norm_train_dx(x, scale, dy, mean, invvar, axis, call):
+    return _gradients(x, scale, dy, mean, invvar, axis, call)

@@ -1,0 +1,30 @@
+"""Operators that draw random numbers, on ATen. The bits come from Philox, as on every dialect."""
+
+import torch
+
+from meta import op
+from meta.dialect.torch import torch as dialect
+from meta.runtime import random
+from meta.runtime.philox import keep_threshold, philox4x32, split
+
+
+def _words(count, key, device):
+    """Return ``count`` random 32-bit words, as int64: word i of key is lane i % 4 of block i // 4."""
+    block = torch.arange((count + 3) // 4, device=device)
+    zero = torch.zeros_like(block)
+    counter = (*split(block), zero, zero)
+    words = philox4x32(counter, split(key), lambda *lanes: torch.stack(lanes, 1))
+    return words.flatten()[:count]
+
+
+@dialect.kernel(op._contrib_dropout)
+def _contrib_dropout(x, p, in_states):
+    key = random.default.key() if in_states is None else in_states.reshape(())
+    mask = (_words(x.numel(), key, x.device) >= keep_threshold(p)).reshape(x.shape)
+    y = torch.where(mask, x * (1 / (1 - p)), 0.0)
+    return y, mask, x.new_empty(0, dtype=torch.uint8)
+
+
+@dialect.kernel(op._contrib_dropout_dx)
+def _contrib_dropout_dx(dy, mask, p):
+    return torch.where(mask, dy * (1 / (1 - p)), 0.0).contiguous()

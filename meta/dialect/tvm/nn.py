@@ -1,0 +1,78 @@
+"""Softmax and bias in tensor expressions. Half precision is computed in float32. Add one here."""
+
+from tvm import te
+
+from meta import op
+from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, compute
+from meta.dialect.tvm.elementwise import cast, computing
+from meta.dialect.tvm.reduce import reduced, result_index
+from meta.op.core.reduction import reduction
+
+
+def _rows(x, axis):
+    """Return the reduction along ``axis`` and the shape of its result."""
+    r = reduction(len(x.shape), axis)
+    return r, r.shape(x.shape)
+
+
+def _shifted(x, axis):
+    """Return the function from an index to x - max(x) along ``axis``, in the computing dtype."""
+    r, shape = _rows(x, axis)
+    wide = computing(x.dtype)
+    largest = reduced(x, r, shape, te.max, lambda i: cast(x(*i), wide), "largest")
+    return lambda *i: cast(x(*i), wide) - largest(*result_index(r, i))
+
+
+def _summed(x, axis, element):
+    """Return the function from an index of x to the sum of ``element(*index)`` along ``axis``."""
+    r, shape = _rows(x, axis)
+    total = reduced(x, r, shape, te.sum, lambda i: element(*i), "total")
+    return lambda *i: total(*result_index(r, i))
+
+
+@compute(op.softmax, COMM_REDUCE)
+def softmax(x, axis):
+    shifted = _shifted(x, axis)
+    power = te.compute(x.shape, lambda *i: te.exp(shifted(*i)), name="power")
+    total = _summed(x, axis, power)
+    return te.compute(x.shape, lambda *i: cast(power(*i) / total(*i), x.dtype), name="softmax")
+
+
+@compute(op.log_softmax, COMM_REDUCE)
+def log_softmax(x, axis):
+    shifted = _shifted(x, axis)
+    total = _summed(x, axis, lambda *i: te.exp(shifted(*i)))
+    return te.compute(
+        x.shape, lambda *i: cast(shifted(*i) - te.log(total(*i)), x.dtype), name="log_softmax"
+    )
+
+
+@compute(op.softmax_dx, COMM_REDUCE)
+def softmax_dx(y, dy, axis):
+    wide = computing(y.dtype)
+    total = _summed(y, axis, lambda *i: cast(y(*i), wide) * cast(dy(*i), wide))
+
+    def gradient(*i):
+        return cast(cast(y(*i), wide) * (cast(dy(*i), wide) - total(*i)), y.dtype)
+
+    return te.compute(y.shape, gradient, name="softmax_dx")
+
+
+@compute(op.log_softmax_dx, COMM_REDUCE)
+def log_softmax_dx(y, dy, axis):
+    wide = computing(y.dtype)
+    total = _summed(y, axis, lambda *i: cast(dy(*i), wide))
+
+    def gradient(*i):
+        return cast(cast(dy(*i), wide) - te.exp(cast(y(*i), wide)) * total(*i), y.dtype)
+
+    return te.compute(y.shape, gradient, name="log_softmax_dx")
+
+
+@compute(op.bias_add, BROADCAST)
+def bias_add(x, bias, axis):
+    wide = computing(x.dtype)
+    axis %= len(x.shape)
+    return te.compute(
+        x.shape, lambda *i: cast(cast(x(*i), wide) + cast(bias(i[axis]), wide), x.dtype), name="bias_add"
+    )

@@ -1,0 +1,267 @@
+"""Pooling in tensor expressions. Gradients gather: each input sums over the windows that cover it.
+
+One spatial axis is a `_Sliding` window or an adaptive `_Region`; both answer the same questions,
+so every operator is written once. Maxima are found on keys (see `ordered.py`) to keep NaNs. Half
+precision accumulates in float32.
+"""
+
+from dataclasses import dataclass
+
+from tvm import te, tirx
+
+from meta import op
+from meta.dialect.tvm import ordered
+from meta.dialect.tvm.compute import OPAQUE, OUT_ELEMWISE_FUSABLE, compute
+from meta.dialect.tvm.elementwise import cast, computing
+from meta.op.core.check import pair
+from meta.op.core.window import Taps, permutation, window
+
+
+@dataclass(frozen=True)
+class _Sliding:
+    """A window of fixed size; ``include_pad`` says whether padding counts."""
+
+    taps: Taps
+    include_pad: bool
+
+    @property
+    def length(self):
+        """The number of taps of a window."""
+        return self.taps.kernel
+
+    covers = length
+    """An upper bound of the number of windows that cover an input."""
+
+    def tap(self, o, k):
+        """Return where tap k of window o lies, and whether that is inside the input."""
+        place = o * self.taps.stride - self.taps.before + k * self.taps.dilation
+        return place, te.all(place >= 0, place < self.taps.size)
+
+    def cover(self, h, j):
+        """Return the j-th window that may cover input h, which tap that is, and whether it does."""
+        start = h + self.taps.before - j * self.taps.dilation
+        o = tirx.floordiv(start, self.taps.stride)
+        exact = tirx.floormod(start, self.taps.stride) == 0
+        return o, j, te.all(exact, o >= 0, o < self.taps.out)
+
+    def count(self, o):
+        """Return how many elements window o averages."""
+        low, high = 0, self.taps.size
+        if self.include_pad:
+            low, high = -self.taps.before, high + self.taps.after
+        start, step = o * self.taps.stride - self.taps.before, self.taps.dilation
+        first = te.max(tirx.floordiv(low - start + step - 1, step), 0)
+        end = te.min(tirx.floordiv(high - start + step - 1, step), self.taps.kernel)
+        return end - first
+
+
+@dataclass(frozen=True)
+class _Region:
+    """Region o of ``out`` is [floor(o * size / out), ceil((o + 1) * size / out))."""
+
+    size: int
+    out: int
+
+    @staticmethod
+    def _ratio(i, to, of):
+        """Return (floor(i * to / of), ceil((i + 1) * to / of))."""
+        return tirx.floordiv(i * to, of), tirx.floordiv((i + 1) * to + of - 1, of)
+
+    @staticmethod
+    def _longest(to, of):
+        """Return the largest extent of [floor(i * to / of), ceil((i + 1) * to / of)), i < of."""
+        return max(-(-(i + 1) * to // of) - i * to // of for i in range(of))
+
+    @property
+    def length(self):
+        """The number of taps of the largest region."""
+        return self._longest(self.size, self.out)
+
+    @property
+    def covers(self):
+        """The largest number of regions that cover an input."""
+        return self._longest(self.out, self.size)
+
+    def tap(self, o, k):
+        """As for `_Sliding`."""
+        start, end = self._ratio(o, self.size, self.out)
+        return start + k, start + k < end
+
+    def cover(self, h, j):
+        """As for `_Sliding`. Which regions cover an input follows the same rule, turned around."""
+        first, end = self._ratio(h, self.out, self.size)
+        o = first + j
+        return o, h - self._ratio(o, self.size, self.out)[0], o < end
+
+    def count(self, o):
+        """As for `_Sliding`."""
+        start, end = self._ratio(o, self.size, self.out)
+        return end - start
+
+
+def _axes(extents, kernel, stride, padding, dilation, ceil_mode, include_pad):
+    sizes = tuple(int(extent) for extent in extents)
+    taps = window(sizes, kernel, stride, padding, dilation, ceil_mode)
+    return tuple(_Sliding(axis, include_pad) for axis in taps)
+
+
+def _regions(extents, shape):
+    return tuple(_Region(int(e), o) for e, o in zip(extents, pair(shape, "shape"), strict=True))
+
+
+class _Ordered:
+    """An image seen in NCHW order, and the result's index with it."""
+
+    def __init__(self, x, layout):
+        self.x, self.to = x, permutation(layout, "NCHW", "layout")
+        self.back = permutation("NCHW", layout, "layout")
+        self.shape = [x.shape[a] for a in self.to]
+
+    def __call__(self, *i):
+        return self.x(*[i[a] for a in self.back])
+
+    def result(self, shape, element, name):
+        """Return the array of ``element(n, c, i, j)`` in the image's own layout."""
+        return te.compute(shape, lambda *i: element(*[i[a] for a in self.to]), name=name)
+
+
+def _over(axes, at, combine, value, outside):
+    """Combine ``value(places, taps)`` over the taps of the window ``at``; ``outside`` elsewhere."""
+    taps = [te.reduce_axis((0, axis.length)) for axis in axes]
+    places, inside = zip(*[a.tap(o, k) for a, o, k in zip(axes, at, taps, strict=True)], strict=True)
+    return combine(te.if_then_else(te.all(*inside), value(places, taps), outside), axis=taps)
+
+
+def _maximum(x, axes, layout, out):
+    image, dtype = _Ordered(x, layout), str(x.dtype)
+    least = tirx.min_value(ordered.key_dtype(dtype))
+
+    def element(n, c, *at):
+        def key(places, _):
+            return ordered.key(image(n, c, *places), dtype, True)
+
+        return _over(axes, at, te.max, key, least)
+
+    best = image.result(out.shape, element, "best")
+    return te.compute(out.shape, lambda *i: ordered.value(best(*i), dtype), name="max_pool")
+
+
+def _mean(x, axes, layout, out):
+    image, wide = _Ordered(x, layout), computing(x.dtype)
+
+    def element(n, c, *at):
+        def value(places, _):
+            return cast(image(n, c, *places), wide)
+
+        return _over(axes, at, te.sum, value, tirx.const(0, wide))
+
+    total = image.result(out.shape, element, "total")
+
+    def divided(*i):
+        count = axes[0].count(i[image.back.index(2)]) * axes[1].count(i[image.back.index(3)])
+        return cast(total(*i) / count.astype(wide), x.dtype)
+
+    return te.compute(out.shape, divided, name="avg_pool")
+
+
+def _gathered(shape, axes, dtype, value):
+    """Return the array of sums of ``value(n, c, window, taps)`` over the windows that cover (h, w)."""
+    wide = computing(dtype)
+
+    def element(n, c, *at):
+        js = [te.reduce_axis((0, axis.covers)) for axis in axes]
+        found = [a.cover(h, j) for a, h, j in zip(axes, at, js, strict=True)]
+        windows, taps, covered = zip(*found, strict=True)
+        term = te.if_then_else(te.all(*covered), value(n, c, windows, taps), tirx.const(0, wide))
+        return te.sum(term, axis=js)
+
+    total = te.compute(shape, element, name="dx_sum")
+    return te.compute(shape, lambda *i: cast(total(*i), dtype), name="dx")
+
+
+def _maximum_gradient(x, y, dy, axes):
+    """Find the first tap of every window that is the maximum; only there dy arrives."""
+    dtype, wide = str(x.dtype), computing(x.dtype)
+    none = tirx.max_value("int32")
+
+    def first(n, c, *at):
+        best = ordered.key(y(n, c, *at), dtype, True)
+
+        def number(places, taps):
+            found = ordered.key(x(n, c, *places), dtype, True) == best
+            return tirx.Select(found, _number(taps, axes), none)
+
+        return _over(axes, at, te.min, number, none)
+
+    winner = te.compute(y.shape, first, name="winner")
+
+    def value(n, c, windows, taps):
+        won = winner(n, c, *windows) == _number(taps, axes)
+        return tirx.Select(won, cast(dy(n, c, *windows), wide), tirx.const(0, wide))
+
+    return _gathered(x.shape, axes, dtype, value)
+
+
+def _number(taps, axes):
+    """Number the taps of a window in row order."""
+    return (taps[0] * axes[1].length + taps[1]).astype("int32")
+
+
+def _mean_gradient(dy, axes, out):
+    wide = computing(out.dtype)
+
+    def value(n, c, windows, _):
+        count = axes[0].count(windows[0]) * axes[1].count(windows[1])
+        return cast(dy(n, c, *windows), wide) / count.astype(wide)
+
+    return _gathered(out.shape, axes, out.dtype, value)
+
+
+def _spatial(x, layout):
+    return _Ordered(x, layout).shape[2:]
+
+
+@compute(op.max_pool2d, OUT_ELEMWISE_FUSABLE)
+def max_pool2d(x, kernel, stride, padding, dilation, ceil_mode, layout, out):
+    extents = _spatial(x, layout)
+    axes = _axes(extents, kernel, stride, padding, dilation, ceil_mode, False)
+    return _maximum(x, axes, layout, out)
+
+
+@compute(op.avg_pool2d, OUT_ELEMWISE_FUSABLE)
+def avg_pool2d(x, kernel, stride, padding, dilation, ceil_mode, include_pad, layout, out):
+    extents = _spatial(x, layout)
+    axes = _axes(extents, kernel, stride, padding, dilation, ceil_mode, include_pad)
+    return _mean(x, axes, layout, out)
+
+
+@compute(op.adaptive_max_pool2d, OUT_ELEMWISE_FUSABLE)
+def adaptive_max_pool2d(x, shape, layout, out):
+    return _maximum(x, _regions(_spatial(x, layout), shape), layout, out)
+
+
+@compute(op.adaptive_avg_pool2d, OUT_ELEMWISE_FUSABLE)
+def adaptive_avg_pool2d(x, shape, layout, out):
+    return _mean(x, _regions(_spatial(x, layout), shape), layout, out)
+
+
+@compute(op.max_pool2d_dx, OPAQUE)
+def max_pool2d_dx(x, y, dy, kernel, stride, padding, dilation, ceil_mode):
+    axes = _axes(x.shape[2:], kernel, stride, padding, dilation, ceil_mode, False)
+    return _maximum_gradient(x, y, dy, axes)
+
+
+@compute(op.avg_pool2d_dx, OPAQUE)
+def avg_pool2d_dx(dy, kernel, stride, padding, dilation, ceil_mode, include_pad, out):
+    axes = _axes(out.shape[2:], kernel, stride, padding, dilation, ceil_mode, include_pad)
+    return _mean_gradient(dy, axes, out)
+
+
+@compute(op.adaptive_max_pool2d_dx, OPAQUE)
+def adaptive_max_pool2d_dx(x, y, dy, shape):
+    return _maximum_gradient(x, y, dy, _regions(x.shape[2:], shape))
+
+
+@compute(op.adaptive_avg_pool2d_dx, OPAQUE)
+def adaptive_avg_pool2d_dx(dy, shape, out):
+    return _mean_gradient(dy, _regions(out.shape[2:], shape), out)

@@ -1,0 +1,15 @@
+"""Gradients of operators that draw random numbers: the drawn numbers are constants."""
+
+from meta import op
+from meta.grad.core import gradient
+
+
+@gradient(op._contrib_dropout)
+def _contrib_dropout(y, dy, p):
+    _, mask, reserve_space = y
+    return op._contrib_dropout_dx(dy[0], mask, reserve_space, p), None
+
+
+@gradient(op._contrib_dropout_dx)
+def _contrib_dropout_dx(mask, reserve_space, dy_, p):
+    return op._contrib_dropout_dx(dy_, mask, reserve_space, p), None, None

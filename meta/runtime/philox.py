@@ -1,0 +1,72 @@
+"""Philox4x32-10, the counter-based generator behind every random kernel.
+
+Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. Written in
+``* >> & ^ +`` alone, so the same text runs on Python ints, on torch int64 tensors and on TVM
+expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_ROUNDS = 10
+_WORD = 0xFFFFFFFF
+
+
+def _number(value: int) -> Any:
+    return value
+
+
+def _use(value: Any, body: Callable[[Any], Any]) -> Any:
+    return body(value)
+
+
+def split(value: Any, constant: Callable[[int], Any] = _number) -> tuple[Any, Any]:
+    """Return the low and the high word of a 64-bit key or counter; ``constant`` as below."""
+    word = constant(_WORD)
+    return value & word, (value >> 32) & word
+
+
+def philox4x32(
+    counter: tuple[Any, Any, Any, Any],
+    key: tuple[Any, Any],
+    finish: Callable[..., Any],
+    constant: Callable[[int], Any] = _number,
+    let: Callable[[Any, Callable[[Any], Any]], Any] = _use,
+) -> Any:
+    """Return ``finish`` of the four random words that belong to a counter and a key.
+
+    Parameters
+    ----------
+    counter, key: four and two 32-bit words, each held in a 64-bit integer (or an array of them) whose
+        product wraps around.
+    constant: makes a constant of their type.
+    let: ``let(value, body)`` is ``body(value)``; expression trees name the value there, for they
+        would otherwise double with every round.
+    """
+    word = constant(_WORD)
+    multipliers, weyl = [tuple(map(constant, pair)) for pair in (_MULTIPLIERS, _WEYL)]
+
+    def rounds(c: tuple[Any, ...], k: tuple[Any, Any], left: int) -> Any:
+        if left == 0:
+            return finish(*c)
+
+        def mixed(p0: Any, p1: Any) -> Any:
+            high0, high1 = ((p >> 32) & word for p in (p0, p1))
+            state = (high1 ^ c[1] ^ k[0], p1 & word, high0 ^ c[3] ^ k[1], p0 & word)
+            return rounds(state, ((k[0] + weyl[0]) & word, (k[1] + weyl[1]) & word), left - 1)
+
+        def second(p0: Any) -> Any:
+            return let(c[2] * multipliers[1], lambda p1: mixed(p0, p1))
+
+        return let(c[0] * multipliers[0], second)
+
+    return rounds(counter, key, _ROUNDS)
+
+
+def keep_threshold(p: float) -> int:
+    """Return t such that a random word is below t with probability ``p``."""
+    return round(p * 2**32)
