@@ -29,66 +29,61 @@ from meta.runtime.ndarray import ArrayKey, array_key, as_array, ndarray
 
 
 class Plan:
-    """A decided call: run-time values in, arrays out."""
+    """A decided call: torch tensors and numbers in, arrays out.
 
-    __slots__ = ("allocates", "allocators", "keys", "run", "single", "strided", "value", "view", "written")
+    Attributes
+    ----------
+    value: the result, where it is known now (`kernel` and `view` are then None).
+    kernel: the OpEnv's `run`. view: whether the result is the first tensor seen with another shape.
+    make: allocates the result, for the usual case of a kernel that fills exactly one compact tensor; else None.
+    """
+
+    __slots__ = ("allocators", "compacts", "kernel", "key", "keys", "make", "single", "value", "view", "written")
 
     def __init__(self, call: CallValues, strided: bool) -> None:
         self.value: Any = None
-        self.view: Any = None
-        self.run: Callable[..., Any] | None = None
+        self.kernel: Callable[..., Any] | None = None
+        self.view = isinstance(call.out, View)
+        self.single = isinstance(call.out, TensorType | View)
+        self.make: Callable[[], torch.Tensor] | None = None
         self.written = call.op.schema.written
-        self.strided = strided
-        if call.callee is None and not isinstance(call.out, View):
+        self.compacts = False
+        if call.callee is None:
             self.value = call.out
             return
         self.keys: tuple[ArrayKey, ...] = tuple(
             array_key(t.static_shape, t.dtype, call.device) for t in call.outputs
         )
-        self.single = isinstance(call.out, TensorType)
-        if isinstance(call.out, View):
-            self.view = call.out
+        self.key = self.keys[0] if self.keys else None
+        if self.view:
             return
-        env: OpEnv = dispatch(call)
-        self.run, self.allocates = env.run, env.allocates
-        self.strided = strided and not env.strided
-        self.allocators = tuple(allocator(k) for k in self.keys)
-        if config.get("META_VERIFY"):
-            self.run = _checked(env, call)
+        env = dispatch(call)
+        self.kernel = _checked(env, call) if config.get("META_VERIFY") else env.run
+        self.compacts = strided and not env.strided
+        self.allocators = None if env.allocates else tuple(allocator(k) for k in self.keys)
+        if self.allocators is not None and isinstance(call.out, TensorType) and not self.compacts:
+            self.make = self.allocators[0]
 
-    def __call__(self, values: list[Any]) -> Any:
-        """Run; ``values`` are torch tensors and numbers in `OpEnv.run` order."""
-        if self.strided:
-            return self._run_compact(values)
-        if self.single:
-            if self.allocates:
-                return ndarray(self.run(*values), self.keys[0])  # type: ignore[misc]
-            out = self.allocators[0]()
-            self.run(*values, out)  # type: ignore[misc]
-            return ndarray(out, self.keys[0])
-        if self.view is not None:
-            return ndarray(values[0].reshape(self.keys[0].shape), self.keys[0])
-        if self.allocates:
-            outs = self.run(*values) or ()  # type: ignore[misc]
+    def run(self, values: list[Any]) -> Any:
+        """Run in the general case; ``values`` are in `OpEnv.run` order."""
+        if self.view:
+            return ndarray(values[0].reshape(self.keys[0].shape), self.key)
+        if self.compacts:
+            given, values = values, [v.contiguous() if isinstance(v, torch.Tensor) else v for v in values]
+        assert self.kernel is not None
+        if self.allocators is None:
+            outs = self.kernel(*values)
         else:
-            outs = [make() for make in self.allocators]
-            self.run(*values, *outs)  # type: ignore[misc]
-        return tuple(map(ndarray, outs, self.keys))
-
-    def _run_compact(self, values: list[Any]) -> Any:
-        """Run a kernel that needs compact inputs on strided ones; what it writes in place is copied back."""
-        compact = [v.contiguous() if isinstance(v, torch.Tensor) else v for v in values]
-        plan = object.__new__(Plan)
-        for name in Plan.__slots__:
-            if hasattr(self, name):
-                setattr(plan, name, getattr(self, name))
-        plan.strided = False
-        result = plan(compact)
-        if self.written:
-            for old, new in zip(values, compact, strict=True):
+            outs = tuple(make() for make in self.allocators)
+            self.kernel(*values, *outs)
+        if self.compacts and self.written:
+            for old, new in zip(given, values, strict=True):
                 if old is not new:
                     old.copy_(new)
-        return result
+        if isinstance(outs, torch.Tensor):
+            return ndarray(outs, self.key)
+        results = tuple(map(ndarray, outs or (), self.keys))
+        return results[0] if self.single else results
 
 
 def allocator(key: ArrayKey) -> Callable[[], torch.Tensor]:
@@ -131,56 +126,69 @@ def _checked(env: OpEnv, call: CallValues) -> Callable[..., Any]:
 
 def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a call now. Accepts ndarrays, torch tensors and numpy arrays as tensors."""
-    schema = op.schema
-    if kwargs or len(args) != len(schema.slots):
-        args = schema.arrange(args, kwargs)
+    if kwargs:
+        args = op.schema.arrange(args, kwargs)
+    # The key: trailing defaults are left out, so a call's length is part of it.
     key: list[Any] = [op]
     values: list[Any] = []
     tracked = False
-    for slot, a in zip(schema.slots, args, strict=True):
-        cls = a.__class__
-        if cls is ndarray:
+    for a in args:
+        if a.__class__ is ndarray:
             key.append(a.key)
             values.append(a._tensor)
             if a._requires_grad:
                 tracked = True
-        elif slot.kind == "attribute":
-            key.append(a.hex() if cls is float else (cls, a))
-        elif a is None:
-            key.append(None)
-        elif cls is float or cls is int or cls is bool:
-            key.append(cls)
-            values.append(a)
-        elif cls is tuple:
-            key.append(len(a))
-            for item in a:
-                if item.__class__ is not ndarray:
-                    return _canonical(op, args)
-                key.append(item.key)
-                values.append(item._tensor)
-                if item._requires_grad:
-                    tracked = True
-        else:
+        elif not _add_other(op, a, key, values):
             return _canonical(op, args)
+        elif a.__class__ is tuple and not tracked:
+            tracked = any(i.__class__ is ndarray and i._requires_grad for i in a)
     plans = current_preference.get().plans
     try:
-        plan = plans.get(tuple(key))
+        plan: Plan | None = plans.get(tuple(key))
     except TypeError:  # an unhashable attribute: a list where a tuple is meant
         return _canonical(op, args)
     if plan is None:
-        bound = schema.bind(args, {}, _lift)
-        plan = _plan(op, bound)
-        # A result known now may depend on the value of a number, of which the key has the type only.
-        if plan.value is None or not any(isinstance(v, bool | int | float) for v in values):
-            plans[tuple(key)] = plan
-    if plan.run is None and plan.view is None:
+        plan = plans[tuple(key)] = _plan(op, op.schema.bind(args, {}, _lift))
+    if plan.make is not None:
+        out = plan.make()
+        plan.kernel(*values, out)  # type: ignore[misc]
+        result: Any = ndarray(out, plan.key)
+    elif plan.kernel is None and not plan.view:
         return plan.value
-    result = plan(values)
+    else:
+        result = plan.run(values)
     if tracked and recording.get():
-        record(op, args, result)
+        record(op, op.schema.arrange(args, {}), result)
     if plan.written:
-        return _with_written(args, plan.written, result)
+        return _with_written(op.schema.arrange(args, {}), plan.written, result)
     return result
+
+
+def _add_other(op: Op, a: Any, key: list[Any], values: list[Any]) -> bool:
+    """Add an argument that is no ndarray to the key, and to the values if the kernel receives it.
+
+    Returns whether it could be done without reading it as the schema says.
+    """
+    # Position in the schema: each argument adds one entry to the key, after the operator itself.
+    slots = op.schema.slots
+    position = len(key) - 1
+    if position >= len(slots):
+        return False
+    kind = slots[position].kind
+    cls = a.__class__
+    if kind == "attribute":
+        key.append(a.hex() if cls is float else (cls, a))
+    elif a is None:
+        key.append(None)
+    elif cls is float or cls is int or cls is bool:
+        key.append(cls)
+        values.append(a)
+    elif cls is tuple and all(i.__class__ is ndarray for i in a):
+        key.append(tuple([i.key for i in a]))
+        values.extend([i._tensor for i in a])
+    else:
+        return False
+    return True
 
 
 def _with_written(args: tuple[Any, ...], written: tuple[int, ...], result: Any) -> tuple[Any, ...]:

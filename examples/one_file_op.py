@@ -1,0 +1,86 @@
+"""A whole operator in one file: schema, gradient, cast rule, TVM, torch and CUDA kernels, and a test case.
+
+squareplus (Barron, 2021, arXiv:2112.11687) is a smooth relu: y = (x + sqrt(x^2 + b)) / 2. Run this file to test it.
+"""
+
+from importlib.util import find_spec
+
+import torch
+from tvm import te, tirx
+
+import meta
+from meta.amp.core import never
+from meta.dialect import HANDWRITTEN, Dialect
+from meta.dialect.torch import torch as on_torch
+from meta.dialect.tvm.compute import ELEMWISE, compute
+from meta.grad.core import gradient
+from meta.op.core import Tensor, op
+from meta.testing import F, OpCase, check_case, get_testable_devices, sample
+
+
+@op
+def squareplus(x: Tensor, b: float = 4.0) -> Tensor:
+    """(x + sqrt(x^2 + b)) / 2, elementwise. ``x``: floating point; ``b`` > 0 sets the curvature at 0."""
+    return x
+
+
+@gradient(squareplus)
+def squareplus_gradient(x, dy, b):
+    """dx = dy * (1 + x / sqrt(x^2 + b)) / 2"""
+    return dy * (1 + x / meta.sqrt(x * x + b)) * 0.5
+
+
+never(squareplus)  # its left tail, b / (4 |x|), is lost in 16 bits
+
+
+@compute(squareplus, ELEMWISE)
+def squareplus_tvm(x, b):
+    wide = lambda *i: x(*i).astype("float32" if x.dtype != "float64" else x.dtype)
+    value = lambda *i: (wide(*i) + tirx.sqrt(wide(*i) * wide(*i) + b)) * 0.5
+    return te.compute(x.shape, lambda *i: value(*i).astype(x.dtype), name="squareplus")
+
+
+@on_torch.kernel(squareplus)
+def squareplus_torch(x, b):
+    wide = x.double() if x.dtype == torch.float64 else x.float()
+    return ((wide + (wide * wide + b).sqrt()) / 2).to(x.dtype).contiguous()
+
+
+def probe():
+    """Return why the CUDA kernel cannot be used here, or None."""
+    return None if find_spec("cupy") else "cupy is not installed"
+
+
+handwritten = Dialect("example", devices=("cuda",), plevel=HANDWRITTEN, probe=probe)
+SOURCE = """extern "C" __global__ void squareplus(const float* x, float* y, float b, long long n) {
+  for (long long i = blockIdx.x * 256LL + threadIdx.x; i < n; i += gridDim.x * 256LL)
+    y[i] = 0.5f * (x[i] + sqrtf(x[i] * x[i] + b));
+}"""
+
+
+@handwritten.kernel(
+    squareplus,
+    when=lambda call: None if call.args.x.dtype == "float32" else "written for float32",
+    strided=False,
+)
+def squareplus_cuda(x, b, out):
+    import cupy  # loaded by the first launch, not by defining the operator
+
+    kernel = cupy.RawKernel(SOURCE, "squareplus")  # compiled once, then found by its source
+    n = x.numel()
+    with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+        blocks = (min(-(-n // 256), 4096) or 1,)
+        args = (x.data_ptr(), out.data_ptr(), cupy.float32(b), cupy.int64(n))
+        kernel(blocks, (256,), args)
+
+
+CASE = OpCase(
+    "squareplus",
+    samples=[sample(F(3, 5)), sample(F(), b=1.0), sample(F(0, 2)), sample(F(2, 1, 70), b=0.5)],
+    oracle=lambda x, b=4.0: (x + torch.sqrt(x * x + b)) / 2,
+)
+
+if __name__ == "__main__":
+    for device in get_testable_devices():
+        check_case(CASE, device)
+        print(meta.explain(meta.squareplus, meta.array([1.0, 2.0], device=device)))
