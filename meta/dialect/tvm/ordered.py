@@ -1,0 +1,53 @@
+"""Floats as integers of the same order, so that a maximum can be an integer maximum.
+
+TVM's float maximum forgets a NaN that another element follows; as an integer, a NaN is the
+largest (or smallest) key, and the reduction stays one that schedules know and LLVM vectorises.
+Keys follow from the IEEE format: sign and magnitude become two's complement; both zeros are 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+
+# By dtype: the integer of the same width, and the bits of infinity and of the usual NaN.
+_FORMAT = {
+    "float32": ("int32", 0x7F800000, 0x7FC00000),
+    "float64": ("int64", 0x7FF0000000000000, 0x7FF8000000000000),
+}
+
+
+def key_dtype(dtype: str) -> str:
+    """Return the integer dtype in which values of a dtype are compared."""
+    if dtype == "bool":
+        return "uint8"
+    return _FORMAT[_wide(dtype)][0] if _wide(dtype) in _FORMAT else dtype
+
+
+def key(value: Any, dtype: str, nan_is_largest: bool) -> Any:
+    """Return the key of a value: an integer that is greater exactly if the value is."""
+    integer = key_dtype(dtype)
+    if _wide(dtype) not in _FORMAT:
+        return value.astype(integer)
+    _, infinity, nan = _FORMAT[_wide(dtype)]
+    bits = tirx.reinterpret(integer, value.astype(_wide(dtype)))
+    magnitude = tirx.bitwise_and(bits, tirx.max_value(integer))
+    ordered = tirx.Select(bits < 0, -magnitude, bits)
+    extreme = tirx.const(nan if nan_is_largest else -nan, integer)
+    return tirx.Select(magnitude > tirx.const(infinity, integer), extreme, ordered)
+
+
+def value(key: Any, dtype: str) -> Any:
+    """Return the value of which this is the key (0.0 for either zero)."""
+    if dtype == "bool":
+        return key != 0
+    if _wide(dtype) not in _FORMAT:
+        return key
+    sign = tirx.min_value(key_dtype(dtype))
+    bits = tirx.Select(key < 0, tirx.bitwise_or(-key, sign), key)
+    return tirx.reinterpret(_wide(dtype), bits).astype(dtype)
+
+
+def _wide(dtype: str) -> str:
+    return "float32" if dtype in ("float16", "bfloat16") else dtype

@@ -1,0 +1,206 @@
+"""Reductions in tensor expressions. Half precision is accumulated in float32."""
+
+from tvm import te, tirx
+
+from meta import op
+from meta.base.dtype import is_float
+from meta.dialect.tvm import ordered
+from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, OPAQUE, compute
+from meta.op.core.reduction import reduction
+
+product = te.comm_reducer(lambda a, b: a * b, lambda dtype: tirx.const(1, dtype), name="product")
+
+
+def accumulator(dtype):
+    """Return the dtype in which values of a dtype are added up."""
+    if dtype in ("float16", "bfloat16"):
+        return "float32"
+    return dtype if is_float(dtype) else "int64"
+
+
+def reduced(x, r, shape, combine, element, name):
+    """Return ``combine`` over the axes of `Reduction` ``r`` of ``element(index)``.
+
+    ``element`` gets an index of ``x``. Where no axis is reduced, the element is the result.
+    """
+    over = [te.reduce_axis((0, x.shape[a]), name=f"r{a}") for a in r.axes]
+
+    def body(*i):
+        value = element(source_index(r, len(x.shape), i, [axis.var for axis in over]))
+        return combine(value, axis=over) if over else value
+
+    return te.compute(shape, body, name=name)
+
+
+def source_index(r, ndim, i, over):
+    """Return the argument's index for index ``i`` of the result and ``over`` the reduced axes."""
+    stays, steps, result = iter(i), iter(over), []
+    for a in range(ndim):
+        if a in r.kept:
+            next(stays)
+        result.append(next(steps) if a in r.axes else next(stays))
+    return result
+
+
+def result_index(r, i):
+    """Return the index of a reduction's result for index ``i`` of its argument."""
+    return [0 if a in r.axes else v for a, v in enumerate(i) if a not in r.axes or a in r.kept]
+
+
+@compute(op.sum, COMM_REDUCE)
+def sum(x, axis, keepdims, exclude, out):
+    r = reduction(len(x.shape), axis, keepdims, exclude)
+    dtype = accumulator(str(x.dtype))
+    total = reduced(x, r, out.shape, te.sum, lambda i: x(*i).astype(dtype), "sum")
+    return _as(total, out.dtype)
+
+
+def _as(x, dtype):
+    """Return ``x`` in a dtype."""
+    if str(x.dtype) == dtype:
+        return x
+    return te.compute(x.shape, lambda *i: x(*i).astype(dtype), name="cast")
+
+
+@compute(op.sum_dx, BROADCAST)
+def sum_dx(dy, axis, keepdims, exclude, out):
+    r = reduction(out.ndim, axis, keepdims, exclude)
+    return te.compute(
+        out.shape, lambda *i: dy(*result_index(r, i)).astype(out.dtype), name="sum_dx"
+    )
+
+
+@compute(op.mean, COMM_REDUCE)
+def mean(x, axis, keepdims, exclude, out):
+    r = reduction(len(x.shape), axis, keepdims, exclude)
+    dtype = accumulator(str(x.dtype))
+    count = r.count([int(d) for d in x.shape])
+    if count == 0:
+        return te.compute(out.shape, lambda *i: tirx.const(float("nan"), out.dtype), name="mean")
+    total = reduced(x, r, out.shape, te.sum, lambda i: x(*i).astype(dtype), "sum")
+    n = tirx.const(float(count), dtype)
+    return te.compute(out.shape, lambda *i: (total(*i) / n).astype(out.dtype), name="mean")
+
+
+@compute(op.mean_dx, BROADCAST)
+def mean_dx(dy, axis, keepdims, exclude, out):
+    r = reduction(out.ndim, axis, keepdims, exclude)
+    dtype = accumulator(out.dtype)
+    n = tirx.const(float(max(r.count(out.static_shape), 1)), dtype)
+    return te.compute(
+        out.shape,
+        lambda *i: (dy(*result_index(r, i)).astype(dtype) / n).astype(out.dtype),
+        name="mean_dx",
+    )
+
+
+def _best_key(x, r, shape, largest):
+    combine = te.max if largest else te.min
+    return reduced(
+        x, r, shape, combine, lambda i: ordered.key(x(*i), str(x.dtype), largest), "best"
+    )
+
+
+def _extremum(x, axis, keepdims, exclude, out, largest):
+    r = reduction(len(x.shape), axis, keepdims, exclude)
+    if not r.axes:
+        return te.compute(out.shape, lambda *i: x(*i), name="copy")
+    best = _best_key(x, r, out.shape, largest)
+    if str(best.dtype) == out.dtype:
+        return best
+    return te.compute(out.shape, lambda *i: ordered.value(best(*i), out.dtype), name="value")
+
+
+@compute(op.max, COMM_REDUCE)
+def max_(x, axis, keepdims, exclude, out):
+    return _extremum(x, axis, keepdims, exclude, out, True)
+
+
+@compute(op.min, COMM_REDUCE)
+def min_(x, axis, keepdims, exclude, out):
+    return _extremum(x, axis, keepdims, exclude, out, False)
+
+
+def _first_index(x, axis, keepdims, exclude, out, largest):
+    """Return the least index at which the key is the best one: two plain reductions, no pairs."""
+    ndim = len(x.shape)
+    r = reduction(ndim, axis, keepdims, exclude)
+    if not r.axes:
+        return te.compute(out.shape, lambda *i: tirx.const(0, "int64"), name="index")
+    best = _best_key(x, r, out.shape, largest)
+    none = tirx.max_value("int64")
+
+    def position(i):
+        flat = tirx.const(0, "int64")
+        for a in r.axes:
+            flat = flat * x.shape[a] + i[a].astype("int64")
+        found = ordered.key(x(*i), str(x.dtype), largest) == best(*result_index(r, i))
+        return tirx.Select(found, flat, none)
+
+    return reduced(x, r, out.shape, te.min, position, "index")
+
+
+@compute(op.argmax, COMM_REDUCE)
+def argmax(x, axis, keepdims, exclude, out):
+    return _first_index(x, axis, keepdims, exclude, out, True)
+
+
+@compute(op.argmin, COMM_REDUCE)
+def argmin(x, axis, keepdims, exclude, out):
+    return _first_index(x, axis, keepdims, exclude, out, False)
+
+
+@compute(op.prod, COMM_REDUCE)
+def prod(x, axis, keepdims, exclude, out):
+    r = reduction(len(x.shape), axis, keepdims, exclude)
+    dtype = accumulator(str(x.dtype))
+    total = reduced(x, r, out.shape, product, lambda i: x(*i).astype(dtype), "prod")
+    return _as(total, out.dtype)
+
+
+@compute(op.prod_dx, OPAQUE)
+def prod_dx(x, dy, axis, keepdims, exclude, out):
+    """Count zeros: with none, divide; with one, only its own gradient is not zero."""
+    r = reduction(len(x.shape), axis, keepdims, exclude)
+    dtype = accumulator(str(x.dtype))
+    zero, one = tirx.const(0, dtype), tirx.const(1, dtype)
+
+    def nonzero(i):
+        return tirx.Select(x(*i) == 0, one, x(*i).astype(dtype))
+
+    rest = reduced(x, r, dy.shape, product, nonzero, "rest")
+    zeros = reduced(x, r, dy.shape, te.sum, lambda i: (x(*i) == 0).astype("int64"), "zeros")
+
+    def gradient(*i):
+        j = result_index(r, i)
+        alone = tirx.Select(x(*i) == 0, rest(*j), zero)
+        others = tirx.Select(
+            zeros(*j) == 0, rest(*j) / nonzero(i), tirx.Select(zeros(*j) == 1, alone, zero)
+        )
+        return (dy(*j).astype(dtype) * others).astype(out.dtype)
+
+    return te.compute(out.shape, gradient, name="prod_dx")
+
+
+def truth(value, dtype):
+    """Return whether a value is not 0, as 0 or 1 in uint8. TVM's own != is false for NaN."""
+    if dtype == "bool":
+        return value.astype("uint8")
+    zero, one = tirx.const(0, "uint8"), tirx.const(1, "uint8")
+    return tirx.Select(value == tirx.const(0, dtype), zero, one)
+
+
+def _test(x, axis, keepdims, exclude, out, combine):
+    r = reduction(len(x.shape), axis, keepdims, exclude)
+    flag = reduced(x, r, out.shape, combine, lambda i: truth(x(*i), str(x.dtype)), "flag")
+    return te.compute(out.shape, lambda *i: flag(*i) != 0, name="bool")
+
+
+@compute(op.all, COMM_REDUCE)
+def all(x, axis, keepdims, exclude, out):
+    return _test(x, axis, keepdims, exclude, out, te.min)
+
+
+@compute(op.any, COMM_REDUCE)
+def any(x, axis, keepdims, exclude, out):
+    return _test(x, axis, keepdims, exclude, out, te.max)

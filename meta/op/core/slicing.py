@@ -1,0 +1,101 @@
+"""Slices and reshapes as arithmetic on shapes; type functions, kernels and indexing share it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from meta.base.errors import TypeInferError
+from meta.ir.types import UNKNOWN, Dim, TensorType
+from meta.op.core.check import require
+
+
+def slice_ranges(
+    shape: Sequence[Dim],
+    begin: int | tuple[int, ...],
+    end: int | tuple[int, ...],
+    strides: int | tuple[int, ...] | None,
+    mode: str,
+) -> tuple[range | None, ...]:
+    """Return the indices that a strided slice picks on each of the leading axes it names.
+
+    ``len``, ``start`` and ``step`` of a range say everything. Bounds count from the end if
+    negative and are clipped as Python's slices are. An axis of symbolic extent gives None: all of
+    it is kept if the slice says so, otherwise its new extent is unknown.
+    """
+    begins, ends = _ints(begin), _ints(end)
+    steps = (1,) * len(begins) if strides is None else _ints(strides)
+    if isinstance(strides, int) or len(steps) == 1:
+        steps = steps * len(begins)
+    require(
+        mode in ("end", "size"), "slice_mode is unknown", expected="'end' or 'size'", found=mode
+    )
+    require(
+        len(begins) == len(ends) == len(steps) <= len(shape),
+        "begin, end and strides must have one entry for each of the leading axes",
+        expected=f"equally many entries, at most {len(shape)}",
+        found=f"begin={begin}, end={end}, strides={strides}",
+    )
+    require(0 not in steps, "a stride is 0", expected="nonzero strides", found=strides)
+    if mode == "size":
+        require(set(steps) <= {1}, "slice_mode 'size' takes no strides", found=strides)
+    ranges = []
+    for n, b, e, s in zip(shape, begins, ends, steps, strict=False):
+        if not isinstance(n, int):
+            ranges.append(None)
+            continue
+        stop: int | None = e
+        if mode == "size":
+            first = slice(b, None).indices(n)[0]
+            stop = None if e < 0 else first + e
+        ranges.append(range(*slice(b, stop, s).indices(n)))
+    return tuple(ranges)
+
+
+def keeps_all(begin: int, end: int, stride: int, mode: str) -> bool:
+    """Whether a slice keeps an axis whole, whatever its extent."""
+    return begin == 0 and stride == 1 and (end == -1 if mode == "size" else end >= 2**31 - 1)
+
+
+def _ints(value: int | tuple[int, ...]) -> tuple[int, ...]:
+    return (value,) if isinstance(value, int) else value
+
+
+def reshaped(x: TensorType, shape: int | tuple[int, ...], reverse: bool) -> tuple[Dim, ...]:
+    """Return the shape that `reshape` gives; see there for -1, 0 and ``reverse``."""
+    wanted = _ints(shape)
+    require(min(wanted, default=0) >= -1, "a negative extent", expected="-1 or more", found=shape)
+    require(
+        wanted.count(-1) <= 1, "-1 is given twice: only one extent can be inferred", found=shape
+    )
+    source: tuple[Dim, ...] = x.shape
+    if reverse:
+        wanted, source = wanted[::-1], source[::-1]
+    if 0 in source and -1 not in wanted:
+        result: list[Dim] = list(wanted)
+        source_left, result_left = list(source), list(wanted)
+    else:
+        # What is copied cancels out, so that -1 is defined next to an empty or symbolic extent.
+        copied = [i for i, w in enumerate(wanted) if w == 0]
+        if copied and copied[-1] >= len(source):
+            raise TypeInferError(
+                "0 copies the extent of an axis that x does not have", found=f"{shape} for {x}"
+            )
+        result = [source[i] if w == 0 else w for i, w in enumerate(wanted)]
+        source_left = [d for i, d in enumerate(source) if i not in copied]
+        result_left = [w for w in wanted if w != 0]
+    if all(isinstance(d, int) for d in source_left):
+        elements, given = prod(source_left), prod(d for d in result_left if d != -1)  # type: ignore[misc]
+        fits = given != 0 and elements % given == 0 if -1 in wanted else elements == given
+        require(
+            fits,
+            "the number of elements does not fit the shape",
+            expected=f"a shape of {x.size} elements" if x.is_static else f"a reshape of {x}",
+            found=f"shape={shape} of {x}",
+        )
+        inferred: Dim = elements // given if -1 in wanted else 0
+    else:
+        inferred = UNKNOWN
+    if -1 in wanted:
+        result[wanted.index(-1)] = inferred
+    return tuple(reversed(result)) if reverse else tuple(result)

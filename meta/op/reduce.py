@@ -1,0 +1,149 @@
+"""Operators that reduce axes to one element. Add one here.
+
+``axis`` is an int or several; () means all axes. ``exclude`` reduces all axes but those named.
+``keepdims`` leaves the reduced axes in place with extent 1.
+"""
+
+from meta.base.dtype import is_float
+from meta.op.core import Ints, Tensor, op
+from meta.op.core.check import require, require_float
+from meta.op.core.reduction import reduction
+
+
+def _reduced(x: Tensor, axis: Ints, keepdims: bool | Ints, exclude: bool, dtype: str) -> Tensor:
+    return Tensor(reduction(x.ndim, axis, keepdims, exclude).shape(x.shape), dtype)
+
+
+def _wide(dtype: str) -> str:
+    """Return the dtype of a sum: integers and bool are summed as int64."""
+    return dtype if is_float(dtype) else "int64"
+
+
+def _back(x: Tensor, dy: Tensor, axis: Ints, keepdims: bool | Ints, exclude: bool) -> Tensor:
+    reduced = _reduced(x, axis, keepdims, exclude, x.dtype)
+    require(
+        dy.shape == reduced.shape,
+        "dy has another shape than the reduction",
+        expected=reduced,
+        found=dy,
+    )
+    return x
+
+
+@op
+def sum(x: Tensor, axis: Ints = (), keepdims: bool | Ints = 0, exclude: bool = False) -> Tensor:
+    """The sum of elements; 0 if there are none. Integers and bool give int64.
+
+    ``keepdims`` may also be a tuple, one flag per entry of ``axis`` (as from `get_kept_dims`); an
+    empty one with an empty ``axis`` sums nothing.
+    """
+    return _reduced(x, axis, keepdims, exclude, _wide(x.dtype))
+
+
+@op
+def sum_dx(
+    x: Tensor, dy: Tensor, axis: Ints = (), keepdims: bool | Ints = 0, exclude: bool = False
+) -> Tensor:
+    """The gradient of `sum` at ``x``: ``dy`` repeated along the summed axes.
+
+    Of ``x`` only the type counts.
+    """
+    return _back(x, dy, axis, keepdims, exclude)
+
+
+@op
+def mean(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """The arithmetic mean; NaN if there are no elements.
+
+    TypeInferError unless ``x`` is floating point.
+    """
+    require_float(x, "x")
+    return _reduced(x, axis, keepdims, exclude, x.dtype)
+
+
+@op
+def mean_dx(
+    dy: Tensor, shape: Ints, axis: Ints = (), keepdims: bool = False, exclude: bool = False
+) -> Tensor:
+    """The gradient of `mean` at an argument of ``shape``: dy / n, repeated along reduced axes."""
+    require_float(dy, "dy")
+    full = dy.with_shape((shape,) if isinstance(shape, int) else shape)
+    return _back(full, dy, axis, keepdims, exclude)
+
+
+def _require_elements(x: Tensor, axis: Ints, exclude: bool) -> None:
+    axes = reduction(x.ndim, axis, False, exclude).axes
+    require(
+        0 not in [x.shape[a] for a in axes],
+        "there are no elements to choose from",
+        expected="reduced axes of extent 1 or more",
+        found=f"axis {axes} of {x}",
+    )
+
+
+@op
+def max(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """The largest element. NaN if one is NaN. Any dtype. TypeInferError if there are no elements.
+
+    The gradient is shared evenly among equal largest elements.
+    """
+    _require_elements(x, axis, exclude)
+    return _reduced(x, axis, keepdims, exclude, x.dtype)
+
+
+@op(schema=max)
+def min(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """The smallest element. NaN if one is NaN. Any dtype. TypeInferError if there are no elements.
+
+    The gradient is shared evenly among equal smallest elements.
+    """
+    _require_elements(x, axis, exclude)
+    return _reduced(x, axis, keepdims, exclude, x.dtype)
+
+
+@op(schema=max)
+def argmax(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """The index (int64) of the first largest element; a NaN counts as largest.
+
+    Over several axes it is the index into these axes flattened in row-major order. TypeInferError
+    if there are no elements.
+    """
+    _require_elements(x, axis, exclude)
+    return _reduced(x, axis, keepdims, exclude, "int64")
+
+
+@op(schema=max)
+def argmin(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """The index (int64) of the first smallest element; a NaN counts as smallest. See `argmax`."""
+    _require_elements(x, axis, exclude)
+    return _reduced(x, axis, keepdims, exclude, "int64")
+
+
+@op(schema=max)
+def prod(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """The product of elements; 1 if there are none. Integers and bool give int64."""
+    return _reduced(x, axis, keepdims, exclude, _wide(x.dtype))
+
+
+@op
+def prod_dx(
+    x: Tensor, dy: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False
+) -> Tensor:
+    """The gradient of `prod` at ``x``: dy times the product of all other elements.
+
+    It is right also where elements are 0.
+    """
+    require_float(x, "x")
+    return _back(x, dy, axis, keepdims, exclude)
+
+
+@op(schema=max)
+def all(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """Whether no element is 0 (bool); true if there are none."""
+    return _reduced(x, axis, keepdims, exclude, "bool")
+
+
+@op(schema=max)
+def any(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """Whether an element is not 0 (bool); false if there are none."""
+    return _reduced(x, axis, keepdims, exclude, "bool")

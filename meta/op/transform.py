@@ -1,0 +1,381 @@
+"""Operators that rearrange, select, repeat or convert elements. Add one here.
+
+Of the views (`reshape`, `batch_flatten`, `expand_dims`, `squeeze`) the result shares the buffer of
+the argument where that is compact.
+"""
+
+from itertools import accumulate, pairwise
+
+from meta.base.errors import TypeInferError
+from meta.ir.types import UNKNOWN
+from meta.op.core import CallValues, DType, Ints, Scalar, Tensor, View, op
+from meta.op.core.axes import inverse_permutation, permutation, swapped
+from meta.op.core.check import broadcast_shapes, normalize_axes, normalize_axis, require, shape_of
+from meta.op.core.slicing import keeps_all, reshaped, slice_ranges
+
+
+def view_of_first(call: CallValues) -> None:
+    """Declare the result as the buffer of the first argument in another shape."""
+    call.out = View(0, call.out)
+
+
+@op
+def reshape(x: Tensor, shape: Ints, reverse: bool = False) -> Tensor:
+    """The elements of ``x`` in row-major order, in another shape. A view.
+
+    ``shape`` may contain one -1, an extent to be inferred, and 0, which copies the extent of the
+    axis at the same place of ``x``. ``reverse`` counts these places from the last axis. Of an
+    empty ``x`` a 0 without a -1 is just 0. TypeInferError if the number of elements differs.
+    """
+    return x.with_shape(reshaped(x, shape, reverse))
+
+
+reshape.declare(view_of_first)
+
+
+@op
+def transpose(x: Tensor, axes: Ints | None = None) -> Tensor:
+    """Permute axes: axis i of the result is axis ``axes[i]`` of ``x``. None reverses them."""
+    return x.with_shape(tuple(x.shape[a] for a in permutation(axes, x.ndim)))
+
+
+@op(schema=transpose)
+def transpose_dx(x: Tensor, axes: Ints | None = None) -> Tensor:
+    """Undo `transpose`: axis ``axes[i]`` of the result is axis i of ``x``."""
+    return x.with_shape(tuple(x.shape[a] for a in inverse_permutation(axes, x.ndim)))
+
+
+@op
+def batch_flatten(x: Tensor) -> Tensor:
+    """Merge all axes but the first: ``[n, ...]`` to ``[n, k]``. A view."""
+    require(x.ndim >= 1, "x must have a batch axis", found=str(x))
+    rest = x.with_shape(x.shape[1:])
+    return x.with_shape((x.shape[0], rest.size if rest.is_static else UNKNOWN))
+
+
+batch_flatten.declare(view_of_first)
+
+
+@op
+def expand_dims(x: Tensor, axis: int, num_newaxis: int = 1) -> Tensor:
+    """Insert ``num_newaxis`` axes of extent 1 before ``axis``. A view.
+
+    A negative ``axis`` counts from behind the last axis: -1 appends.
+    """
+    require(num_newaxis >= 0, "num_newaxis is negative", found=num_newaxis)
+    at = normalize_axis(axis, x.ndim + 1)
+    return x.with_shape((*x.shape[:at], *(1,) * num_newaxis, *x.shape[at:]))
+
+
+expand_dims.declare(view_of_first)
+
+
+def squeezed_axes(x: Tensor, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
+    """Return the axes that `squeeze` removes."""
+    if axis is None:
+        return tuple(i for i, d in enumerate(x.shape) if d == 1)
+    return () if axis == () else normalize_axes(axis, x.ndim)
+
+
+@op
+def squeeze(x: Tensor, axis: Ints | None = None) -> Tensor:
+    """Remove axes of extent 1: those named, or all of them. A view.
+
+    TypeInferError for a named axis of another extent.
+    """
+    gone = squeezed_axes(x, axis)
+    require(
+        all(x.shape[a] == 1 for a in gone),
+        "the axis does not have extent 1",
+        found=f"{axis} of {x}",
+    )
+    return x.with_shape(tuple(d for i, d in enumerate(x.shape) if i not in gone))
+
+
+squeeze.declare(view_of_first)
+
+
+def split_points(x: tuple[Tensor, ...], axis: int) -> tuple[int, ...]:
+    """Return where, along ``axis`` of the concatenation, one part ends and the next begins."""
+    at = normalize_axis(axis, x[0].ndim)
+    return tuple(accumulate(t.static_shape[at] for t in x))[:-1]
+
+
+def _alike(x: tuple[Tensor, ...]) -> None:
+    require(len(x) > 0, "x is empty", expected="at least one tensor")
+    require(
+        len({t.dtype for t in x}) == 1,
+        "the tensors differ in dtype; cast them first",
+        expected=f"all {x[0].dtype}",
+        found=", ".join(map(str, x)),
+    )
+
+
+@op
+def concatenate(x: tuple[Tensor, ...], axis: int = 0) -> Tensor:
+    """Join tensors along an axis. They agree in dtype and in all other extents."""
+    _alike(x)
+    at = normalize_axis(axis, x[0].ndim)
+    others = {(*t.shape[:at], *t.shape[at + 1 :]) for t in x}
+    require(
+        len(others) == 1 and all(t.ndim == x[0].ndim for t in x),
+        f"the tensors differ in an axis other than {at}",
+        found=", ".join(map(str, x)),
+    )
+    extents = [t.shape[at] for t in x]
+    total = sum(d for d in extents if isinstance(d, int))
+    joined = total if all(isinstance(d, int) for d in extents) else UNKNOWN
+    return x[0].with_shape((*x[0].shape[:at], joined, *x[0].shape[at + 1 :]))
+
+
+@op(schema=concatenate)
+def concatenate_dx(x: tuple[Tensor, ...], axis: int = 0) -> tuple[int, ...]:
+    """Where to `split` the gradient of `concatenate`: a tuple of indices, known now."""
+    concatenate.type_function(x, axis)
+    return split_points(x, axis)
+
+
+def split_bounds(
+    extent: int, indices_or_sections: int | tuple[int, ...] | None
+) -> tuple[tuple[int, int], ...]:
+    """Return begin and end of every part that `split` makes of an axis."""
+    if isinstance(indices_or_sections, tuple):
+        bounds = (0, *indices_or_sections, extent)
+        require(
+            all(a <= b for a, b in pairwise(bounds)),
+            "the indices must ascend and lie within the axis",
+            expected=f"0 <= index <= {extent}",
+            found=indices_or_sections,
+        )
+        return tuple(pairwise(bounds))
+    sections = extent if indices_or_sections is None else indices_or_sections
+    require(
+        sections > 0 and extent % sections == 0,
+        "the axis cannot be split into equal parts",
+        expected=f"a divisor of {extent}, or a tuple of indices",
+        found=indices_or_sections,
+    )
+    step = extent // sections
+    return tuple((i * step, i * step + step) for i in range(sections))
+
+
+@op
+def split(x: Tensor, indices_or_sections: Ints | None = None, axis: int = 0) -> tuple[Tensor, ...]:
+    """Cut ``x`` along an axis into several tensors.
+
+    ``indices_or_sections`` is the number of equal parts (None: parts of extent 1), or the indices
+    before which to cut: (2, 5) gives [0:2], [2:5] and [5:].
+    """
+    at = normalize_axis(axis, x.ndim)
+    extent = x.shape[at]
+    if not isinstance(extent, int):
+        raise TypeInferError("an axis of unknown extent cannot be split", found=str(x))
+    return tuple(
+        x.with_shape((*x.shape[:at], end - begin, *x.shape[at + 1 :]))
+        for begin, end in split_bounds(extent, indices_or_sections)
+    )
+
+
+@op
+def stack(x: tuple[Tensor, ...], axis: int = 0) -> Tensor:
+    """Join tensors of equal shape and dtype along a new axis (-1: behind the last)."""
+    _alike(x)
+    require(
+        len({t.shape for t in x}) == 1, "the tensors differ in shape", found=", ".join(map(str, x))
+    )
+    at = normalize_axis(axis, x[0].ndim + 1)
+    return x[0].with_shape((*x[0].shape[:at], len(x), *x[0].shape[at:]))
+
+
+@op
+def strided_slice(
+    x: Tensor, begin: Ints, end: Ints, strides: Ints | None = None, slice_mode: str = "end"
+) -> Tensor:
+    """``x[begin:end:strides]`` on the leading axes, one entry per axis (an int: the first axis).
+
+    Bounds count from the end if negative and are clipped as in numpy; so, with a negative stride,
+    an end of ``-extent - 1`` reaches the first element. A single stride holds for all axes. With
+    ``slice_mode`` "size", ``end`` is the number of elements instead (-1: the rest).
+    """
+    begins, ends = ((v,) if isinstance(v, int) else v for v in (begin, end))
+    steps = (strides,) if isinstance(strides, int) else strides or (1,)
+    shape = list(x.shape)
+    for i, picked in enumerate(slice_ranges(x.shape, begin, end, strides, slice_mode)):
+        if picked is not None:
+            shape[i] = len(picked)
+        elif not keeps_all(begins[i], ends[i], steps[i % len(steps)], slice_mode):
+            shape[i] = UNKNOWN
+    return x.with_shape(tuple(shape))
+
+
+@op
+def strided_slice_dx(
+    dy: Tensor,
+    shape: Ints,
+    begin: Ints,
+    end: Ints,
+    strides: Ints | None = None,
+    slice_mode: str = "end",
+) -> Tensor:
+    """Zeros of the given shape, with ``dy`` where `strided_slice` of these arguments reads."""
+    full = dy.with_shape((shape,) if isinstance(shape, int) else shape)
+    part: Tensor = strided_slice.type_function(full, begin, end, strides, slice_mode)
+    require(dy.shape == part.shape, "dy has another shape than the slice", expected=part, found=dy)
+    return full
+
+
+def _taken(x: Tensor, indices: Tensor, axis: int | None, mode: str) -> Tensor:
+    require(
+        mode in ("clip", "wrap", "fast"), "unknown mode", expected="clip, wrap, fast", found=mode
+    )
+    require_index(indices)
+    extents: tuple[object, ...] = (
+        x.shape if axis is None else (x.shape[normalize_axis(axis, x.ndim)],)
+    )
+    require(
+        0 not in extents or 0 in indices.shape,
+        "nothing can be taken of an empty axis",
+        found=str(x),
+    )
+    if axis is None:
+        return x.with_shape(indices.shape)
+    at = normalize_axis(axis, x.ndim)
+    return x.with_shape((*x.shape[:at], *indices.shape, *x.shape[at + 1 :]))
+
+
+def require_index(indices: Tensor) -> None:
+    """Raise TypeInferError unless the tensor holds integers."""
+    require(
+        "int" in indices.dtype,
+        "indices must be integers",
+        expected="an integer dtype",
+        found=indices,
+    )
+
+
+@op
+def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip") -> Tensor:
+    """The slices of ``x`` along ``axis`` (None: of flattened ``x``) that ``indices`` name.
+
+    The result has the shape of ``indices`` in place of the axis. An index out of range is moved to
+    the nearest end ("clip"), counted modulo the extent ("wrap"; -1 is the last), or a promise is
+    given that there is none ("fast": what is read then is unspecified).
+    """
+    return _taken(x, indices, axis, mode)
+
+
+@op
+def take_dx(
+    x: Tensor, dy: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip"
+) -> Tensor:
+    """The gradient of `take` at ``x``: zeros of its type, plus ``dy`` at every index taken.
+
+    Duplicates add up. Of ``x`` only the type counts.
+    """
+    taken = _taken(x, indices, axis, mode)
+    require(
+        dy.shape == taken.shape,
+        "dy has another shape than the result of take",
+        expected=taken,
+        found=dy,
+    )
+    return x
+
+
+@op
+def embedding(x: Tensor, indices: Tensor) -> Tensor:
+    """Rows of a table: ``x[indices]`` of shape ``indices.shape + x.shape[1:]``.
+
+    An index out of range is moved to the nearest end.
+    """
+    require(x.ndim >= 1, "x must have an axis of rows", found=str(x))
+    return _taken(x, indices, 0, "clip")
+
+
+@op
+def embedding_dx(dy: Tensor, indices: Tensor, num_weight: Ints) -> Tensor:
+    """The gradient of `embedding` at the table: rows of ``dy`` added up by index.
+
+    ``num_weight`` is the number of rows or the whole shape of the table.
+    """
+    require_index(indices)
+    row = dy.shape[indices.ndim :]
+    shape = (num_weight, *row) if isinstance(num_weight, int) else num_weight
+    require(
+        len(shape) > 0 and dy.shape == (*indices.shape, *shape[1:]),
+        "dy does not fit indices and num_weight",
+        expected=f"shape {[*indices.shape, *shape[1:]]}",
+        found=dy,
+    )
+    return dy.with_shape(shape)
+
+
+@op
+def cast(data: Tensor, dtype: DType) -> Tensor:
+    """``data`` in another dtype. Floats are truncated to integers; a bool says whether not 0."""
+    return data.with_dtype(dtype)
+
+
+@op
+def broadcast_to(x: Tensor, shape: Ints) -> Tensor:
+    """``x`` repeated along axes of extent 1, and along new leading axes, to have ``shape``."""
+    wanted = (shape,) if isinstance(shape, int) else shape
+    require(
+        broadcast_shapes(x.shape, wanted) == wanted,
+        "x does not broadcast to the shape",
+        found=shape,
+    )
+    return x.with_shape(wanted)
+
+
+@op
+def repeat(x: Tensor, repeats: int, axis: int | None = None) -> Tensor:
+    """Every element ``repeats`` times in a row along ``axis``; None flattens ``x`` first."""
+    require(repeats >= 0, "repeats is negative", found=repeats)
+    if axis is None:
+        return x.with_shape((x.size * repeats,))
+    at = normalize_axis(axis, x.ndim)
+    extent = x.shape[at]
+    longer = extent * repeats if isinstance(extent, int) else UNKNOWN
+    return x.with_shape((*x.shape[:at], longer, *x.shape[at + 1 :]))
+
+
+@op
+def repeat_dx(x: Tensor, dy: Tensor, repeats: int, axis: int | None = None) -> Tensor:
+    """The gradient of `repeat` at ``x``, of which only the type counts: sums of repetitions."""
+    repeated: Tensor = repeat.type_function(x, repeats, axis)
+    require(dy.shape == repeated.shape, "dy has another shape than the result of repeat", found=dy)
+    return x
+
+
+@op
+def swap_axis(x: Tensor, axis1: int, axis2: int) -> Tensor:
+    """``x`` with two axes exchanged."""
+    return x.with_shape(tuple(x.shape[i] for i in swapped(axis1, axis2, x.ndim)))
+
+
+@op
+def shape(x: Tensor) -> tuple[int, ...]:
+    """The shape as a tuple of ints. Known now; TypeInferError where it is not static."""
+    return x.static_shape
+
+
+@op
+def get_reduce_axis(x1: Scalar | Tensor, x2: Scalar | Tensor) -> tuple[int, ...]:
+    """The axes over which to sum ``x1`` to get the shape of ``x2``, a tuple known now.
+
+    With `get_kept_dims`, ``sum(x1, get_reduce_axis(x1, x2), get_kept_dims(x1, x2))`` has the shape
+    of ``x2``; nothing is summed if the shapes are equal.
+    """
+    wide, narrow = shape_of(x1), shape_of(x2)
+    require(broadcast_shapes(wide, narrow) == wide, "x2 does not broadcast to the shape of x1")
+    lead = len(wide) - len(narrow)
+    return tuple(i for i, d in enumerate(wide) if i < lead or (narrow[i - lead] == 1 and d != 1))
+
+
+@op(schema=get_reduce_axis)
+def get_kept_dims(x1: Scalar | Tensor, x2: Scalar | Tensor) -> tuple[int, ...]:
+    """Whether each axis of `get_reduce_axis` stays with extent 1: the ``keepdims`` of `sum`."""
+    lead = len(shape_of(x1)) - len(shape_of(x2))
+    axes: tuple[int, ...] = get_reduce_axis.type_function(x1, x2)
+    return tuple(int(a >= lead) for a in axes)
