@@ -95,9 +95,9 @@ def _build_missing(
             module = _compile({s: functions[name] for s, name in names.items()}, target)
         except Exception as error:
             raise _blame(names, functions, target, error) from error
+        library = cache.store(module, texts) or module
         for symbol, key in keys.items():
-            _kernels[key] = module.get_function(symbol, query_imports=True)
-        cache.store(module, texts)
+            _kernels[key] = library.get_function(symbol)
     return {key: _kernels[key] for key in missing}
 
 
@@ -113,7 +113,8 @@ def _compile(functions: Mapping[str, tirx.PrimFunc], target: Target) -> tvm.runt
         symbol: rules.schedule(function, target).with_attr("global_symbol", symbol)
         for symbol, function in functions.items()
     }
-    return tvm.compile(tvm.IRModule(scheduled), target).jit()
+    with target:
+        return tvm.compile(tvm.IRModule(scheduled), target).mod
 
 
 def _blame(

@@ -7,9 +7,8 @@ their content, which is verified before the first load: the loader would crash o
 Several processes may share the folder: files appear under their final name complete, and are
 never changed.
 
-Kernels are written in groups, because linking takes as long as compiling: call `flush` to write
-now; it is called when many are waiting and when the process ends. Nothing here fails a run: a
-damaged or foreign file is as good as none, and `status` says why there is no cache.
+Nothing here fails a run: a damaged or foreign file is as good as none, and `status` says why there
+is no cache.
 
 Loading a library runs its code. One is loaded only out of a folder that belongs to this user and
 that others cannot write to.
@@ -17,7 +16,6 @@ that others cannot write to.
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import json
 import os
@@ -28,6 +26,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +35,6 @@ import tvm
 
 from meta.base import config
 
-GROUP = 32
-"""Modules that are linked into one library."""
 MAX_ENTRY_BYTES = 16 << 20
 """Larger key files are not ours."""
 
@@ -57,16 +54,7 @@ class Status:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A compiled module that is not yet on disk, and the keys of its symbols."""
-
-    module: Any
-    symbols: dict[str, str]
-
-
 _lock = threading.RLock()
-_waiting: list[_Waiting] = []
 _libraries: dict[Path, Any] = {}
 _trouble: str = ""
 
@@ -89,8 +77,8 @@ def status() -> Status:
     if not os.access(where, os.W_OK):
         return Status(where, True, False, "the folder is read-only")
     if _linker() is None:
-        wanted = ", ".join((*_COMPILERS, *_LINKERS))
-        return Status(where, True, False, f"no compiler or linker was found ({wanted})")
+        wanted = ", ".join((*_LINKERS, *_COMPILERS))
+        return Status(where, True, False, f"no linker was found ({wanted})")
     return Status(where, True, not _trouble, _trouble)
 
 
@@ -113,37 +101,27 @@ def load(key: str) -> Callable[..., Any] | None:
     return library.get_function(entry["symbol"])
 
 
-def store(module: Any, symbols: dict[str, str]) -> None:
-    """Queue a compiled module; ``symbols`` maps the name of each function to its key."""
-    if not config.get("META_CACHE"):
-        return
-    with _lock:
-        if not _waiting:
-            atexit.unregister(flush)
-            atexit.register(flush)
-        _waiting.append(_Waiting(module, symbols))
-        if len(_waiting) >= GROUP:
-            flush()
+def store(module: Any, symbols: dict[str, str]) -> Any | None:
+    """Write a compiled module and return it as loaded back, or None if that cannot be done.
 
-
-def flush() -> None:
-    """Write all queued kernels into one library."""
+    ``symbols`` maps the name of each function to its key. Machine code is generated when a module
+    is written or when it is first run, so running the written one does it once.
+    """
     global _trouble
-    with _lock:
-        group, _waiting[:] = list(_waiting), []
-        if not group or not status().writable:
-            return
-        try:
-            _write(folder(), group)
-        except (OSError, subprocess.CalledProcessError) as error:
-            _trouble = f"writing failed: {error}"  # full disk, broken linker: run without
+    if not status().writable:
+        return None
+    try:
+        library = _write(folder(), module, symbols)
+    except (OSError, subprocess.CalledProcessError) as error:
+        _trouble = f"writing failed: {error}"  # full disk, broken linker: run without
+        return None
+    return _load_library(library)
 
 
 def clear() -> None:
     """Remove all cached kernels of this user."""
     with _lock:
         where = folder()
-        _waiting.clear()
         if where.is_dir() and not _open(where):
             shutil.rmtree(where)
 
@@ -204,24 +182,21 @@ def _load_library(path: Path) -> Any | None:
         return _libraries[path]
 
 
-def _write(where: Path, group: list[_Waiting]) -> None:
+def _write(where: Path, module: Any, symbols: dict[str, str]) -> Path:
     libraries = where / "libraries"
     libraries.mkdir(mode=0o700, exist_ok=True)
-    root = group[0].module
-    for other in group[1:]:
-        root.import_module(other.module)
     with tempfile.TemporaryDirectory(dir=where, prefix="link-") as workspace:
         linked = os.path.join(workspace, "kernels.so")
-        root.export_library(linked, fcompile=_link, workspace_dir=workspace)
+        module.export_library(linked, fcompile=_link, workspace_dir=workspace)
         os.chmod(linked, 0o600)
         with open(linked, "rb") as file:
-            name = hashlib.sha256(file.read()).hexdigest() + ".so"
-        os.replace(linked, libraries / name)
-    for item in group:
-        for symbol, key in item.symbols.items():
-            path = _entry_path(where, digest(key))
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write_whole(path, {"symbol": symbol, "library": name, "key": key})
+            path = libraries / f"{hashlib.sha256(file.read()).hexdigest()}.so"
+        os.replace(linked, path)
+    for symbol, key in symbols.items():
+        entry = _entry_path(where, digest(key))
+        entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write_whole(entry, {"symbol": symbol, "library": path.name, "key": key})
+    return path
 
 
 def _write_whole(path: Path, entry: dict[str, str]) -> None:
@@ -231,12 +206,17 @@ def _write_whole(path: Path, entry: dict[str, str]) -> None:
     os.replace(temporary, path)
 
 
-def _linker() -> list[str] | None:
-    """The command that links a shared library; a bare linker will do, there is nothing to compile."""
-    for name in (*_COMPILERS, *_LINKERS):
+@lru_cache(maxsize=1)
+def _linker() -> tuple[str, ...] | None:
+    """The command that links a shared library.
+
+    The linker itself will do, and is faster: objects are complete, and what they need of the C
+    library is in the process already.
+    """
+    for name in (*_LINKERS, *_COMPILERS):
         found = shutil.which(name)
         if found:
-            return [found, "-shared"]
+            return (found, "-shared") if name in _LINKERS else (found, "-shared", "-nostdlib")
     return None
 
 

@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import s_tir, te, tirx
 from tvm.tirx.buffer import is_buffer_var
 
-from meta.dialect.tvm.stages import blocks_of
+from meta.dialect.tvm.stages import REDUCE, blocks_of
 
 NO_ALIAS = "tirx.noalias"
 _INT32_ELEMENTS = 2**31
@@ -143,12 +143,11 @@ def _initialise_first(function: tirx.PrimFunc) -> tirx.PrimFunc:
     schedule = s_tir.Schedule(function)
     for block in blocks_of(schedule):
         statement = schedule.get(block)
-        reduced = [axis.iter_type == tirx.IterVar.CommReduce for axis in statement.iter_vars]
-        if statement.init is None or all(
-            _positive(axis.dom.extent)
-            for axis in statement.iter_vars
-            if axis.iter_type == tirx.IterVar.CommReduce
-        ):
+        reduced = [axis.iter_type == REDUCE for axis in statement.iter_vars]
+        extents = [
+            axis.dom.extent for axis, r in zip(statement.iter_vars, reduced, strict=True) if r
+        ]
+        if statement.init is None or all(_positive(extent) for extent in extents):
             continue
         loops = schedule.get_loops(block)
         schedule.decompose_reduction(block, loops[reduced.index(True)])

@@ -16,7 +16,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from functools import lru_cache
+from functools import cache
 
 import torch
 import tvm_ffi
@@ -120,7 +120,7 @@ def _nvcc(compiler: str, source: str, arch: str) -> bytes:
             return file.read()
 
 
-@lru_cache(maxsize=None)
+@cache
 def _library() -> ctypes.CDLL | None:
     """The NVRTC of torch's CUDA version, from torch's packages or the system."""
     if torch.version.cuda is None:
@@ -136,7 +136,7 @@ def _library() -> ctypes.CDLL | None:
     return None
 
 
-@lru_cache(maxsize=None)
+@cache
 def _include_folders() -> tuple[str, ...]:
     """Folders that together have the half precision headers and what they include."""
     roots = _in_packages("*/include")

@@ -50,7 +50,7 @@ def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
 def _try(rule: Any, function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc | None:
     try:
         sch = rule.apply(function, target, False)
-    except Exception:  # noqa: BLE001  dlight gives up on forms it does not know by any exception
+    except Exception:  # dlight gives up on forms that it does not know by any exception
         return None
     if sch is None or not all(_bound(sch, block) for block in blocks_of(sch)):
         return None

@@ -18,12 +18,12 @@ from tvm import s_tir, tirx
 SPATIAL, REDUCE = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 # Calls that cost about as much as one arithmetic operation, or nothing.
 _CHEAP_CALLS = frozenset(
-    "tirx." + name
+    f"tirx.{name}"
     for name in (
-        "if_then_else fabs floor ceil round nearbyint trunc sqrt likely reinterpret "
-        "bitwise_and bitwise_or bitwise_xor bitwise_not shift_left shift_right isnan "
-        "pow_2 max_value min_value infinity"
-    ).split()
+        *("bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "fabs", "floor"),
+        *("if_then_else", "isnan", "likely", "nearbyint", "reinterpret", "round", "shift_left"),
+        *("shift_right", "sqrt", "trunc"),
+    )
 )
 _HEAVY = 16
 

@@ -5,7 +5,7 @@ To support another kind of device, add a branch to `for_device`.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import torch
 import tvm
@@ -49,14 +49,14 @@ def cuda(arch: str, *, l2_cache_bytes: int = 0, host: str = "") -> Target:
     return Target(fields, host=_cpu(host))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _cuda_device(device: Device, host: str) -> Target:
     properties = torch.cuda.get_device_properties(device.index)
     arch = f"sm_{properties.major}{properties.minor}"
     return cuda(arch, l2_cache_bytes=properties.L2_cache_size, host=host)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _cpu(text: str) -> Target:
     if not text:
         return _host()

@@ -4,9 +4,9 @@ TVM lowers these calls to the C library, one call for each lane: a softmax is th
 slower than torch's. The rules below replace TVM's own for the ``llvm`` target when this module is
 imported; other element types keep TVM's (float16 and bfloat16 are computed in float32).
 
-Largest errors seen over all of the range, in units of the last place: exp 1, log 1, tanh 5,
-erf 6, sigmoid 2 (0 where the result is below 1e-38). Infinities, NaNs and denormal numbers come out as IEEE 754 and C ask. To add a function, write it
-below in terms of `_Lanes` and add it to `_RULES`.
+Largest errors seen over all of the range, in units of the last place: exp 1, log 1, tanh 5, erf 6,
+sigmoid 2 (0 where the result is below 1e-38). Infinities, NaNs and denormal numbers come out as
+IEEE 754 and C ask. To add a function, write it below in terms of `_Lanes` and add it to `_RULES`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tvm
 from tvm import tirx
 
 _LEVEL = 100  # above the level of TVM's own rules
