@@ -1,0 +1,232 @@
+"""Elementwise operators of two operands in TE. Half precision is computed in float32."""
+
+import operator
+
+from tvm import te, tirx
+
+from meta import op
+from meta.base.dtype import is_float
+from meta.dialect.tvm.compute import BROADCAST, compute
+from meta.dialect.tvm.elementwise import (
+    broadcast,
+    cast,
+    common_dtype,
+    computing,
+    constant,
+    elementwise,
+    is_nan,
+)
+from meta.dialect.tvm.elementwise import not_equal as not_equal_elements
+
+_INT_POWER_BITS = 6  # exponents from 64 on overflow, unless the base is 0, 1 or -1
+
+
+def _written_into(function, x1, x2, out, where, out_):
+    common = common_dtype(x1, x2)
+    if out is None:
+        return elementwise(function, x1, x2, dtype=common)
+    inner = computing(common)
+
+    def choose(a, b, old, condition):
+        value = cast(function(cast(a, inner), cast(b, inner)), common)
+        return tirx.Select(cast(condition, "bool"), cast(value, out_.dtype), old)
+
+    condition = tirx.const(True, "bool") if where is None else where
+    return broadcast(choose, x1, x2, out, condition, dtype=out_.dtype)
+
+
+@compute(op.add, BROADCAST)
+def add(x1, x2, out, where, out_):
+    return _written_into(operator.add, x1, x2, out, where, out_)
+
+
+@compute(op.subtract, BROADCAST)
+def subtract(x1, x2, out, where, out_):
+    return _written_into(operator.sub, x1, x2, out, where, out_)
+
+
+@compute(op.multiply, BROADCAST)
+def multiply(x1, x2, out):
+    return elementwise(operator.mul, x1, x2, dtype=out.dtype)
+
+
+@compute(op.divide, BROADCAST)
+def divide(x1, x2, out):
+    return elementwise(tirx.div, x1, x2, dtype=out.dtype)
+
+
+@compute(op.power, BROADCAST)
+def power(x1, x2, out):
+    if not is_float(out.dtype):
+        return elementwise(_int_power, x1, x2, dtype=out.dtype)
+
+    def power(a, b):
+        if isinstance(x2, te.Tensor):
+            return tirx.power(a, b)
+        # The condition does not change in the loop, and the square needs no call for each element.
+        return tirx.if_then_else(tirx.EQ(b, constant(2, b)), a * a, tirx.power(a, b))
+
+    return elementwise(power, x1, x2, dtype=out.dtype)
+
+
+def _int_power(a, b):
+    """Square and multiply; a negative exponent gives 0, unless the base is 1 or -1."""
+    zero, one = constant(0, a), constant(1, a)
+    result, square = one, a
+    for i in range(_INT_POWER_BITS):
+        bit = tirx.bitwise_and(tirx.shift_right(b, constant(i, b)), one)
+        result = tirx.Select(tirx.EQ(bit, zero), result, result * square)
+        square = square * square
+    vanishes = tirx.And(tirx.EQ(a, zero), b > zero)
+    if not str(a.ty.dtype).startswith("uint"):
+        unit = tirx.Or(tirx.EQ(a, one), tirx.EQ(a, constant(-1, a)))
+        vanishes = tirx.Or(tirx.And(b < zero, tirx.Not(unit)), vanishes)
+    return tirx.Select(vanishes, zero, result)
+
+
+@compute(op.maximum, BROADCAST)
+def maximum(x1, x2, out):
+    def larger(a, b):
+        return tirx.Select(tirx.Or(a >= b, is_nan(a)), a, b)
+
+    return elementwise(larger, x1, x2, dtype=out.dtype)
+
+
+@compute(op.minimum, BROADCAST)
+def minimum(x1, x2, out):
+    def smaller(a, b):
+        return tirx.Select(tirx.Or(a <= b, is_nan(a)), a, b)
+
+    return elementwise(smaller, x1, x2, dtype=out.dtype)
+
+
+def _fmod(a, b):
+    """C's fmod, which TVM's LLVM backend lacks; the name is the same in CUDA."""
+    dtype = str(a.ty.dtype)
+    return tirx.call_pure_extern(dtype, "fmod" if dtype == "float64" else "fmodf", a, b)
+
+
+def _signs_differ(remainder, b):
+    zero = constant(0, b)
+    return tirx.And(
+        tirx.NE(remainder, zero),
+        tirx.NE((remainder < zero).astype("int8"), (b < zero).astype("int8")),
+    )
+
+
+def _int_division(a, b):
+    """Return (divisor, trapped): a divisor that no processor traps on, and the quotient if b does.
+
+    Division by 0, and of the smallest integer by -1, would end the process.
+    """
+    zero, one = constant(0, b), constant(1, b)
+    by_zero = tirx.EQ(b, zero)
+    if str(b.ty.dtype).startswith("uint"):
+        return tirx.Select(by_zero, one, b), by_zero, zero
+    minus = tirx.EQ(b, constant(-1, b))
+    trapped = tirx.Or(by_zero, minus)
+    return tirx.Select(trapped, one, b), trapped, tirx.Select(by_zero, zero, zero - a)
+
+
+@compute(op.floor_divide, BROADCAST)
+def floor_divide(x1, x2, out):
+    def of_ints(a, b):
+        divisor, trapped, instead = _int_division(a, b)
+        return tirx.Select(trapped, instead, tirx.floordiv(a, divisor))
+
+    def of_floats(a, b):
+        # Python's algorithm: floor(a / b) is one too large where the quotient was rounded up.
+        zero, one = constant(0, a), constant(1, a)
+        remainder = _fmod(a, b)
+        quotient = (a - remainder) / b
+        quotient = tirx.Select(_signs_differ(remainder, b), quotient - one, quotient)
+        floor = tirx.floor(quotient)
+        floor = tirx.Select(quotient - floor > constant(0.5, a), floor + one, floor)
+        return tirx.Select(tirx.EQ(b, zero), a / b, floor)
+
+    function = of_floats if is_float(out.dtype) else of_ints
+    return elementwise(function, x1, x2, dtype=out.dtype)
+
+
+@compute(op.mod, BROADCAST)
+def mod(x1, x2, out):
+    def of_ints(a, b):
+        divisor, trapped, _ = _int_division(a, b)
+        return tirx.Select(trapped, constant(0, a), tirx.floormod(a, divisor))
+
+    def of_floats(a, b):
+        remainder = _fmod(a, b)
+        return tirx.Select(_signs_differ(remainder, b), remainder + b, remainder)
+
+    function = of_floats if is_float(out.dtype) else of_ints
+    return elementwise(function, x1, x2, dtype=out.dtype)
+
+
+def _compare(function, x1, x2):
+    """Compare in the common dtype; a Python int is not squeezed into a narrower tensor's."""
+    common = common_dtype(x1, x2)
+    numbers = [x for x in (x1, x2) if not isinstance(x, te.Tensor)]
+    if numbers and not is_float(common) and common != "bool":
+        common = "int64"
+    inner = computing(common)
+
+    def compared(a, b):
+        return function(cast(cast(a, common), inner), cast(cast(b, common), inner))
+
+    return broadcast(compared, x1, x2, dtype="bool")
+
+
+@compute(op.less, BROADCAST)
+def less(x1, x2):
+    return _compare(tirx.LT, x1, x2)
+
+
+@compute(op.less_equal, BROADCAST)
+def less_equal(x1, x2):
+    return _compare(tirx.LE, x1, x2)
+
+
+@compute(op.greater, BROADCAST)
+def greater(x1, x2):
+    return _compare(tirx.GT, x1, x2)
+
+
+@compute(op.greater_equal, BROADCAST)
+def greater_equal(x1, x2):
+    return _compare(tirx.GE, x1, x2)
+
+
+@compute(op.equal, BROADCAST)
+def equal(x1, x2):
+    return _compare(tirx.EQ, x1, x2)
+
+
+@compute(op.not_equal, BROADCAST)
+def not_equal(x1, x2):
+    return _compare(not_equal_elements, x1, x2)
+
+
+@compute(op.logical_and, BROADCAST)
+def logical_and(x1, x2):
+    return elementwise(tirx.And, x1, x2, dtype="bool", within="bool")
+
+
+@compute(op.logical_or, BROADCAST)
+def logical_or(x1, x2):
+    return elementwise(tirx.Or, x1, x2, dtype="bool", within="bool")
+
+
+@compute(op.logical_xor, BROADCAST)
+def logical_xor(x1, x2):
+    def differ(a, b):
+        return tirx.And(tirx.Or(a, b), tirx.Not(tirx.And(a, b)))
+
+    return elementwise(differ, x1, x2, dtype="bool", within="bool")
+
+
+@compute(op.where, BROADCAST)
+def where(condition, x, y, out):
+    def choose(c, a, b):
+        return tirx.Select(cast(c, "bool"), cast(a, out.dtype), cast(b, out.dtype))
+
+    return broadcast(choose, condition, x, y, dtype=out.dtype)

@@ -1,0 +1,109 @@
+"""TE helpers of the elementwise families: broadcasting, and the dtype in which to compute.
+
+An operand is a `te.Tensor` or a scalar variable of a run-time number. Nothing here knows operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import te, tirx
+
+from meta.base.dtype import is_float
+from meta.ir.types import TensorType
+from meta.op.core import check
+
+_NUMBERS: dict[str, float | int | bool] = {"float64": 0.0, "int64": 0, "bool": False}
+
+
+def computing(dtype: str) -> str:
+    """Return the dtype in which values of ``dtype`` are computed, to be rounded once at the end."""
+    if dtype == "bool":
+        return "uint8"
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
+def elementwise(
+    function: Callable[..., Any], *operands: Any, dtype: str, within: str | None = None
+) -> te.Tensor:
+    """Return function(*elements) over the broadcast operands, computed in ``within``, as ``dtype``.
+
+    ``within`` is ``computing(dtype)`` unless given.
+    """
+    inner = within or computing(dtype)
+
+    def computed(*elements: Any) -> Any:
+        return function(*[cast(e, inner) for e in elements])
+
+    return broadcast(computed, *operands, dtype=dtype)
+
+
+def broadcast(function: Callable[..., Any], *operands: Any, dtype: str) -> te.Tensor:
+    """Return function(*elements) cast to ``dtype`` over the broadcast operands."""
+    shape = broadcast_shape(*[o.shape for o in operands if isinstance(o, te.Tensor)])
+
+    def element(*index: tirx.Var) -> Any:
+        return cast(function(*[_at(o, index) for o in operands]), dtype)
+
+    return te.compute(shape, element, name="elementwise")
+
+
+def common_dtype(*operands: Any) -> str:
+    """Return the dtype in which operands meet; a scalar variable is a weak Python number."""
+    types = [
+        TensorType((), str(o.dtype)) if isinstance(o, te.Tensor) else _NUMBERS[str(o.ty.dtype)]
+        for o in operands
+    ]
+    return check.common_dtype(*types)
+
+
+def broadcast_shape(*shapes: Any) -> list[Any]:
+    """Return the common shape; extents may be symbolic, as the type function has checked them."""
+    ndim = max((len(s) for s in shapes), default=0)
+    result = []
+    for i in range(-ndim, 0):
+        extents = [s[i] for s in shapes if len(s) >= -i]
+        result.append(next((e for e in extents if not _is_one(e)), extents[0]))
+    return result
+
+
+def cast(value: Any, dtype: str) -> Any:
+    """Cast an element. To bool means nonzero, which holds for the numbers below 1 too."""
+    found = str(value.ty.dtype)
+    if found == dtype:
+        return value
+    if dtype == "bool":
+        return not_equal(value, tirx.const(0, found))
+    return value.astype(dtype)
+
+
+def constant(value: float | int, like: Any) -> Any:
+    """Return a number as a constant of the dtype of ``like``."""
+    return tirx.const(value, str(like.ty.dtype))
+
+
+def not_equal(a: Any, b: Any) -> Any:
+    """a != b; unlike `tirx.NE` it is true for a NaN."""
+    different = tirx.NE(a, b)
+    if not is_float(str(a.ty.dtype)):
+        return different
+    return tirx.Or(different, tirx.Or(is_nan(a), is_nan(b)))
+
+
+def is_nan(x: Any) -> Any:
+    """Whether x is NaN; False for an integer."""
+    dtype = str(x.ty.dtype)
+    # TVM has no isnan of bfloat16.
+    return tirx.isnan(cast(x, computing(dtype))) if is_float(dtype) else tirx.const(False, "bool")
+
+
+def _is_one(extent: Any) -> bool:
+    return isinstance(extent, tirx.IntImm) and extent.value == 1
+
+
+def _at(operand: Any, index: tuple[tirx.Var, ...]) -> Any:
+    if not isinstance(operand, te.Tensor):
+        return operand
+    own = index[len(index) - len(operand.shape) :]
+    return operand(*[0 if _is_one(e) else i for e, i in zip(operand.shape, own, strict=True)])

@@ -1,0 +1,231 @@
+"""Elementwise operators of two tensors or numbers, with numpy's broadcasting; and `where`.
+
+Operands of different dtypes meet in the dtype that torch promotes them to. A Python number is
+weak: it changes a tensor's dtype only if its kind (bool < integer < float) is higher, to int64 or
+float32. Two Python numbers give a Python number at once.
+
+Add one here; `arithmetic`, `comparison` and `logical` are the three kinds of type function.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from meta.base.dtype import is_float
+from meta.base.errors import TypeInferError
+from meta.op.core import Scalar, Tensor, TensorType, numbers, op
+from meta.op.core.check import broadcast_shapes, common_dtype, require, shape_of
+
+Function = Callable[[Any, Any], Any]
+
+
+def arithmetic(on_numbers: Function, x1: Any, x2: Any, *, of_bools: bool = True) -> TensorType:
+    """Return the type of a result in the operands' common dtype."""
+    if not isinstance(x1, TensorType) and not isinstance(x2, TensorType):
+        return on_numbers(x1, x2)  # type: ignore[no-any-return]
+    dtype = common_dtype(x1, x2)
+    require(
+        of_bools or dtype != "bool",
+        "not defined for two bool operands",
+        expected="numbers; cast one operand, or use a logical operator",
+    )
+    return TensorType(broadcast_shapes(shape_of(x1), shape_of(x2)), dtype)
+
+
+def comparison(on_numbers: Function, x1: Any, x2: Any) -> TensorType:
+    """Return the type of a bool result."""
+    if not isinstance(x1, TensorType) and not isinstance(x2, TensorType):
+        return on_numbers(x1, x2)  # type: ignore[no-any-return]
+    return TensorType(broadcast_shapes(shape_of(x1), shape_of(x2)), "bool")
+
+
+def _written_into(
+    function: Function,
+    x1: Any,
+    x2: Any,
+    out: TensorType | None,
+    where: TensorType | None,
+    bools: bool,
+) -> TensorType:
+    """Return the type of a sum or difference with numpy's ``out=`` and ``where=``."""
+    if out is None:
+        if where is not None:
+            raise TypeInferError(
+                "where is given without out",
+                expected="out, which supplies the elements where `where` is false",
+            )
+        return arithmetic(function, x1, x2, of_bools=bools)
+    dtype = common_dtype(x1, x2)
+    require(bools or dtype != "bool", "not defined for two bool operands", expected="numbers")
+    shape = broadcast_shapes(shape_of(x1), shape_of(x2), shape_of(where))
+    require(out.shape == shape, "out has another shape", expected=list(shape), found=str(out))
+    require(
+        is_float(out.dtype) or not is_float(dtype),
+        "out cannot hold the result",
+        expected="a floating point dtype",
+        found=str(out),
+    )
+    return out
+
+
+@op
+def add(
+    x1: Scalar | Tensor,
+    x2: Scalar | Tensor,
+    out: Tensor | None = None,
+    where: Tensor | None = None,
+) -> Tensor:
+    """x1 + x2; for two bool operands the logical or.
+
+    ``x1``, ``x2``: broadcast against one another; the result has the common dtype; integers wrap.
+    ``out``: a tensor of the broadcast shape whose dtype the result takes. It is read, never
+    written: its elements are the result's where ``where`` is false.
+    ``where``: any dtype, nonzero is true, broadcast with x1 and x2; needs ``out``.
+    Raises TypeInferError for shapes that do not broadcast, ``where`` without ``out``, an ``out`` of
+    another shape or of an integer dtype for a floating sum.
+    """
+    return _written_into(operator.add, x1, x2, out, where, True)
+
+
+@op
+def subtract(
+    x1: Scalar | Tensor,
+    x2: Scalar | Tensor,
+    out: Tensor | None = None,
+    where: Tensor | None = None,
+) -> Tensor:
+    """x1 - x2, with ``out`` and ``where`` as in `add`. Not for two bool operands; integers wrap.
+
+    Raises TypeInferError as `add` does, and for two bool operands.
+    """
+    return _written_into(operator.sub, x1, x2, out, where, False)
+
+
+@op
+def multiply(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """x1 * x2 in the common dtype; for two bool operands the logical and. Integers wrap."""
+    return arithmetic(operator.mul, x1, x2)
+
+
+@op
+def divide(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """x1 / x2, true division: of integers and bools it is float32.
+
+    A division by zero gives inf, -inf or NaN, for Python numbers too.
+    """
+    result = arithmetic(numbers.divide, x1, x2)
+    if isinstance(result, TensorType) and not is_float(result.dtype):
+        return result.with_dtype("float32")
+    return result
+
+
+@op
+def power(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """x1 ** x2 in the common dtype.
+
+    Floating: 0 ** 0 is 1, a negative base with a broken exponent gives NaN. Integers: a negative
+    exponent gives the fraction truncated to 0, or 1 or -1 for these bases; a result that does not
+    fit wraps for exponents below 64 and is unspecified above.
+    Raises TypeInferError for two bool operands.
+    """
+    return arithmetic(numbers.power, x1, x2, of_bools=False)
+
+
+@op
+def maximum(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """The larger of x1 and x2 in the common dtype; NaN if either is NaN."""
+    return arithmetic(lambda a, b: a if a != a or a >= b else b, x1, x2)
+
+
+@op
+def minimum(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """The smaller of x1 and x2 in the common dtype; NaN if either is NaN."""
+    return arithmetic(lambda a, b: a if a != a or a <= b else b, x1, x2)
+
+
+@op
+def floor_divide(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """floor(x1 / x2) in the common dtype, rounded towards -inf as in Python.
+
+    It satisfies x1 = x2 * floor_divide(x1, x2) + mod(x1, x2). Division by zero: 0 for integers (as
+    numpy), inf, -inf or NaN for floating point. Raises TypeInferError for two bool operands.
+    """
+    return arithmetic(numbers.floor_divide, x1, x2, of_bools=False)
+
+
+@op
+def mod(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """The remainder x1 - x2 * floor(x1 / x2) in the common dtype; it has the sign of x2.
+
+    By zero: 0 for integers (as numpy), NaN for floating point. Raises TypeInferError for two bool
+    operands.
+    """
+    return arithmetic(numbers.mod, x1, x2, of_bools=False)
+
+
+@op
+def less(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """x1 < x2, compared in the common dtype; the result is bool, False for a NaN."""
+    return comparison(operator.lt, x1, x2)
+
+
+@op
+def less_equal(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """x1 <= x2, compared in the common dtype; the result is bool, False for a NaN."""
+    return comparison(operator.le, x1, x2)
+
+
+@op
+def greater(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """x1 > x2, compared in the common dtype; the result is bool, False for a NaN."""
+    return comparison(operator.gt, x1, x2)
+
+
+@op
+def greater_equal(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """x1 >= x2, compared in the common dtype; the result is bool, False for a NaN."""
+    return comparison(operator.ge, x1, x2)
+
+
+@op
+def equal(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """x1 == x2, compared in the common dtype; the result is bool, False for a NaN."""
+    return comparison(operator.eq, x1, x2)
+
+
+@op
+def not_equal(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """x1 != x2, compared in the common dtype; the result is bool, True for a NaN."""
+    return comparison(operator.ne, x1, x2)
+
+
+@op
+def logical_and(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """Whether both are nonzero (a NaN is). Any dtypes; the result is bool."""
+    return comparison(lambda a, b: bool(a) and bool(b), x1, x2)
+
+
+@op
+def logical_or(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """Whether one or both are nonzero (a NaN is). Any dtypes; the result is bool."""
+    return comparison(lambda a, b: bool(a) or bool(b), x1, x2)
+
+
+@op
+def logical_xor(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """Whether exactly one is nonzero (a NaN is). Any dtypes; the result is bool."""
+    return comparison(lambda a, b: bool(a) != bool(b), x1, x2)
+
+
+@op
+def where(condition: Tensor, x: Scalar | Tensor, y: Scalar | Tensor) -> Tensor:
+    """``x`` where ``condition`` is nonzero, else ``y``.
+
+    All three are broadcast against one another. ``condition``: any dtype. The result has the common
+    dtype of x and y; the branch not taken has no influence, be it NaN.
+    Raises TypeInferError for shapes that do not broadcast.
+    """
+    shape = broadcast_shapes(condition.shape, shape_of(x), shape_of(y))
+    return TensorType(shape, common_dtype(x, y))

@@ -1,0 +1,63 @@
+"""Arithmetic on Python numbers for calls without a tensor, whose result is known at once.
+
+It gives what the same call on 0-d tensors gives where Python raises or leaves the real numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from meta.base.errors import TypeInferError
+
+Number = bool | int | float
+_LARGEST_BITS = 63
+
+
+def of_float(function: Callable[[Any], Any], x: Number) -> float:
+    """Apply a numpy function to a number as float64; poles and domain errors give inf and NaN."""
+    with np.errstate(all="ignore"):
+        return float(function(np.float64(x)))
+
+
+def divide(x1: Number, x2: Number) -> float:
+    """x1 / x2 as a float; a division by zero gives inf or NaN."""
+    with np.errstate(all="ignore"):
+        return x1 / x2 if x2 else float(np.float64(x1) / np.float64(x2))
+
+
+def floor_divide(x1: Number, x2: Number) -> Number:
+    """floor(x1 / x2); by zero 0 for ints, inf or NaN for floats."""
+    if x2:
+        return x1 // x2
+    return divide(x1, x2) if isinstance(x1, float) or isinstance(x2, float) else 0
+
+
+def mod(x1: Number, x2: Number) -> Number:
+    """x1 - x2 * floor(x1 / x2); by zero 0 for ints, NaN for floats."""
+    if x2:
+        return x1 % x2
+    return math.nan if isinstance(x1, float) or isinstance(x2, float) else 0
+
+
+def power(x1: Number, x2: Number) -> Number:
+    """x1 ** x2; for ints an int, truncated towards zero. TypeInferError beyond 64 bits."""
+    if isinstance(x1, float) or isinstance(x2, float):
+        with np.errstate(all="ignore"):
+            return float(np.power(np.float64(x1), np.float64(x2)))
+    if x2 < 0 or abs(x1) < 2:
+        return _unit_power(int(x1), int(x2))
+    # The size is checked first: 10 ** 10 ** 10 would not end.
+    result = x1**x2 if x2 * (x1.bit_length() - 1) <= _LARGEST_BITS else None
+    if result is None or result.bit_length() > _LARGEST_BITS:
+        raise TypeInferError("the power does not fit into 64 bits", found=f"{x1} ** {x2}")
+    return result
+
+
+def _unit_power(x1: int, x2: int) -> int:
+    if x1 in (1, -1):
+        return x1 if x2 % 2 else 1
+    return 1 if x2 == 0 else 0
