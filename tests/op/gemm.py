@@ -19,12 +19,9 @@ def _integers(*shape):
 
 
 def _products(t1, t2):
-    """Plain, longer than a vector register, a dot product, empty in every extent, integers."""
+    """Plain, longer than a vector register, a dot product, empty in every extent."""
     extents = [(3, 4, 5), (17, 70, 9), (1, 7, 1), (3, 0, 2), (0, 3, 2), (2, 3, 0)]
-    return [
-        *(_sample(e, t1, t2) for e in extents),
-        _sample((3, 4, 5), t1, t2, make=_integers),
-    ]
+    return [_sample(e, t1, t2) for e in extents]
 
 
 def _batches(t1, t2):
@@ -33,18 +30,26 @@ def _batches(t1, t2):
     return [
         *(_sample((3, 4, 5), t1, t2, *pair) for pair in pairs),
         _sample((2, 0, 3), t1, t2, (2,), (1,)),
-        _sample((3, 4, 5), t1, t2, (2,), (1,), make=_integers),
     ]
 
 
+FORMS = {"": (False, False), "_nt": (False, True), "_tn": (True, False), "_tt": (True, True)}
+
+
+def _oracle(t1, t2):
+    return lambda x1, x2: (x1.mT if t1 else x1) @ (x2.mT if t2 else x2)
+
+
+def _of_integers(name, t1, t2, *batches):
+    samples = [_sample((3, 4, 5), t1, t2, *batches, make=_integers)]
+    return OpCase(name, samples, _oracle(t1, t2), dtypes=(), grad=False)
+
+
 CASES = [
-    OpCase("matmul", _products(False, False), lambda x1, x2: x1 @ x2, **HALF),
-    OpCase("matmul_nt", _products(False, True), lambda x1, x2: x1 @ x2.mT, **HALF),
-    OpCase("matmul_tn", _products(True, False), lambda x1, x2: x1.mT @ x2, **HALF),
-    OpCase("matmul_tt", _products(True, True), lambda x1, x2: x1.mT @ x2.mT, **HALF),
     OpCase("dense", _products(False, True), torch.nn.functional.linear, **HALF),
-    OpCase("batch_matmul", _batches(False, False), torch.matmul, **HALF),
-    OpCase("batch_matmul_nt", _batches(False, True), lambda x1, x2: x1 @ x2.mT, **HALF),
-    OpCase("batch_matmul_tn", _batches(True, False), lambda x1, x2: x1.mT @ x2, **HALF),
-    OpCase("batch_matmul_tt", _batches(True, True), lambda x1, x2: x1.mT @ x2.mT, **HALF),
+    _of_integers("dense", False, True),
+    *(OpCase(f"matmul{f}", _products(*t), _oracle(*t), **HALF) for f, t in FORMS.items()),
+    *(_of_integers(f"matmul{f}", *t) for f, t in FORMS.items()),
+    *(OpCase(f"batch_matmul{f}", _batches(*t), _oracle(*t), **HALF) for f, t in FORMS.items()),
+    *(_of_integers(f"batch_matmul{f}", *t, (2,), (1,)) for f, t in FORMS.items()),
 ]

@@ -78,11 +78,17 @@ CASES = [
     OpCase("smooth_l1_loss_dpred", [*PAIRS, EMPTY], _derivative(_smooth_l1, 1)),
     OpCase("smooth_l1_loss_dtrue", [*PAIRS, EMPTY], _derivative(_smooth_l1, 0)),
     OpCase("nll_loss", [*CLASSES, *NOTHING_COUNTS], _nll),
-    OpCase("nll_loss_dpred", _with_dy(CLASSES + NOTHING_COUNTS), _derivative(_nll, 1)),
+    OpCase("nll_loss_dpred", _with_dy(CLASSES), _derivative(_nll, 1)),
+    # Zero whatever dy is, so its derivative is zero too; torch's is NaN.
+    OpCase("nll_loss_dpred", _with_dy(NOTHING_COUNTS), _derivative(_nll, 1), grad=False),
     OpCase("nll_loss_dtrue", _with_dy(CLASSES), _zeros, grad=False),
     OpCase("cross_entropy", [*CLASSES, *NOTHING_COUNTS], _cross_entropy),
+    OpCase("cross_entropy_dpred", _with_dy(CLASSES), _derivative(_cross_entropy, 1)),
     OpCase(
-        "cross_entropy_dpred", _with_dy(CLASSES + NOTHING_COUNTS), _derivative(_cross_entropy, 1)
+        "cross_entropy_dpred",
+        _with_dy(NOTHING_COUNTS),
+        _derivative(_cross_entropy, 1),
+        grad=False,
     ),
     OpCase("cross_entropy_dtrue", _with_dy(CLASSES), _zeros, grad=False),
 ]

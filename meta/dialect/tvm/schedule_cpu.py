@@ -61,12 +61,26 @@ class Piece:
 
 def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     """Return ``function`` scheduled for a CPU; what it computes is unchanged."""
+    try:
+        return _schedule(function)
+    except tvm.error.InternalError:
+        # A fault in TVM: its rfactor, for one, trips over a te.extern before the reduction. The
+        # function itself is right, so it runs as it is.
+        return function
+
+
+def _schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
     sch = s_tir.Schedule(function, error_render_level="none")
     no_alias = function.attrs is not None and NO_ALIAS in function.attrs
     inline(sch, function, no_alias)
+    stages = [(block, stage_of(sch, block)) for block in blocks_of(sch)]
+    if any(s is not None and 0 in (*s.spatial, *s.reduce) for _, s in stages):
+        return sch.mod["main"]  # nothing to gain, and TVM divides by the extents of loops
+    for block, _ in stages:
+        if not sch.get_loops(block):
+            sch.add_unit_loop(block)  # rfactor fails in a function with a block that has no loop
     pieces: list[Piece] = []
-    for block in blocks_of(sch):
-        stage = stage_of(sch, block)
+    for block, stage in stages:
         if stage is None:
             pieces.append(Piece(block, []))
         else:
@@ -130,7 +144,7 @@ def _partial_results(sch: s_tir.Schedule, stage: Stage) -> list[Piece]:
     """
     n = len(stage.spatial)
     whole = Piece(stage.block, stage.spatial, stage.work, stage)
-    if not stage.reduce:
+    if not stage.reduce or stage.volume == 0:
         return [whole]
     if n and _contiguous(stage, stage.axes[n - 1]):
         whole.inner = n - 1
@@ -298,8 +312,8 @@ def _common_rows(pieces: list[Piece]) -> int:
 
 def _alone(sch: s_tir.Schedule, piece: Piece) -> None:
     kinds = {axis.iter_type for axis in sch.get(piece.block).iter_vars}
-    if not kinds <= {SPATIAL, REDUCE}:
-        return
+    if not kinds <= {SPATIAL, REDUCE} or (piece.stage is not None and piece.stage.volume == 0):
+        return  # hand-built, or nothing to do: TVM cannot lower fused loops without iterations
     try:
         reduction: list[Any] = []
         if REDUCE in kinds:
