@@ -1,7 +1,8 @@
 """The error tree. Every error that a user can cause is a `MetaError`.
 
-An error says what failed, on which operator with which types, what was expected and what was found, where in the
-user's code, and what to try. Add a class only when a caller would want to catch it apart from the others.
+An error says what failed, on which operator with which types, what was expected and what was found,
+where in the user's code, and what to try. Add a class only when a caller would want to catch it
+apart from the others.
 """
 
 from __future__ import annotations
@@ -64,6 +65,10 @@ class TypeInferError(MetaError, ValueError):
     """Argument types, shapes or attribute values that the operator's type function refuses."""
 
 
+class IndexOutOfRange(TypeInferError, IndexError):
+    """An index outside the extent of its axis, or more indices than axes."""
+
+
 class DeviceError(MetaError, RuntimeError):
     """An unknown or absent device, or arrays on several devices where one is needed."""
 
@@ -77,7 +82,9 @@ class GradientError(MetaError, RuntimeError):
 
 
 class TraceError(MetaError, RuntimeError):
-    """Python code that cannot be traced, or a traced model that is called in a way it was not traced for."""
+    """Python code that cannot be traced, or a traced model that is called in a way it was not
+    traced for.
+    """
 
 
 class IRError(MetaError, ValueError):

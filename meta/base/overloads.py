@@ -1,7 +1,7 @@
 """Python operators on tensor-like values: `x + y`, `x @ y`, `x[1:]`, ... become operator calls.
 
-Arrays (floor 1) and traced symbols (floor 2) share these methods. They name the operator, and the registry supplies it,
-so that no lower floor imports a higher one.
+Arrays (floor 1) and traced symbols (floor 2) share these methods. They name the operator, and the
+registry supplies it, so that no lower floor imports a higher one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Overloads:
     """Mixin that turns Python's operators into calls of base operators of the given names."""
 
     __slots__ = ()
-    # Composed operations, set once by `meta.op.core.composed`; they are no operators of their own.
+    # Composed operations, set once by `meta.op.indexing`; they are no operators of their own.
     getitem: ClassVar[Callable[[Any, Any], Any]]
     matmul: ClassVar[Callable[[Any, Any], Any]]
 

@@ -41,8 +41,9 @@ def _count(x, axes):
 def summed(x, axis=(), keepdims=0, exclude=False):
     """Sum, with a flag per axis where ``keepdims`` is a tuple."""
     if isinstance(keepdims, tuple):
-        for a, keep in sorted(((a % x.ndim, k) for a, k in zip(axis, keepdims)), reverse=True):
-            x = x.sum(a, keepdim=bool(keep))
+        flags = {a % x.ndim: bool(k) for a, k in zip(axis, keepdims, strict=True)}
+        for a in sorted(flags, reverse=True):
+            x = x.sum(a, keepdim=flags[a])
         return x + 0
     return one_by_one(lambda z: z.sum(-1))(x, axis, bool(keepdims), exclude)
 

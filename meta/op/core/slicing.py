@@ -39,7 +39,7 @@ def slice_ranges(
     require(0 not in steps, "a stride is 0", expected="nonzero strides", found=strides)
     if mode == "size":
         require(set(steps) <= {1}, "slice_mode 'size' takes no strides", found=strides)
-    ranges = []
+    ranges: list[range | None] = []
     for n, b, e, s in zip(shape, begins, ends, steps, strict=False):
         if not isinstance(n, int):
             ranges.append(None)
@@ -84,8 +84,11 @@ def reshaped(x: TensorType, shape: int | tuple[int, ...], reverse: bool) -> tupl
         result = [source[i] if w == 0 else w for i, w in enumerate(wanted)]
         source_left = [d for i, d in enumerate(source) if i not in copied]
         result_left = [w for w in wanted if w != 0]
-    if all(isinstance(d, int) for d in source_left):
-        elements, given = prod(source_left), prod(d for d in result_left if d != -1)  # type: ignore[misc]
+    known = [d for d in source_left if isinstance(d, int)]
+    inferred: Dim = UNKNOWN
+    if len(known) == len(source_left):
+        elements = prod(known)
+        given = prod(d for d in result_left if isinstance(d, int) and d != -1)
         fits = given != 0 and elements % given == 0 if -1 in wanted else elements == given
         require(
             fits,
@@ -93,9 +96,7 @@ def reshaped(x: TensorType, shape: int | tuple[int, ...], reverse: bool) -> tupl
             expected=f"a shape of {x.size} elements" if x.is_static else f"a reshape of {x}",
             found=f"shape={shape} of {x}",
         )
-        inferred: Dim = elements // given if -1 in wanted else 0
-    else:
-        inferred = UNKNOWN
+        inferred = elements // given if given else 0
     if -1 in wanted:
         result[wanted.index(-1)] = inferred
     return tuple(reversed(result)) if reverse else tuple(result)

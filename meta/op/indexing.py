@@ -1,0 +1,293 @@
+"""``x[index]`` and ``a @ b`` with numpy's meaning, composed of operators.
+
+So both are differentiable, work on arrays and on traced symbols, and need no kernel of their own.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+
+from meta.base.device import CPU
+from meta.base.errors import IndexOutOfRange, TraceError, TypeInferError
+from meta.base.overloads import Overloads
+from meta.op.binary import add
+from meta.op.core.check import broadcast_shapes
+from meta.op.core.handler import current
+from meta.op.core.tracing import Symbol
+from meta.op.gemm import batch_matmul, matmul
+from meta.op.transform import (
+    broadcast_to,
+    expand_dims,
+    reshape,
+    squeeze,
+    strided_slice,
+    take,
+    transpose,
+)
+from meta.runtime.ndarray import array, as_array, ndarray
+
+Array = ndarray | Symbol
+
+
+def getitem(x: Any, index: Any) -> Any:
+    """Return ``x[index]`` as numpy does.
+
+    ``index`` is, or is a tuple of: ints, slices (any step), None, Ellipsis, integer arrays, and
+    bool masks (arrays may be lists; they broadcast together). Negative indices count from the end.
+    Of a mask the values are needed, so it cannot be traced. IndexOutOfRange (an IndexError) for an
+    index out of range; index arrays that are traced, or not on the CPU, are not looked at, and
+    taken modulo the extent instead. Other faults are TypeInferErrors.
+    """
+    items = _items(x, index if isinstance(index, tuple) else (index,))
+    x = _slice(x, items)
+    numbers = [i for i, item in enumerate(items) if _is_array(item)]
+    layout: list[str] = []
+    if numbers:
+        # To numpy an int next to an array is an array of ndim 0, which matters for the place of
+        # the result's axes: that of the arrays, or the front if something stands between them.
+        numbers = [i for i, item in enumerate(items) if _is_array(item) or isinstance(item, int)]
+        together = numbers[-1] - numbers[0] == len(numbers) - 1
+        first = numbers[0] if together else 0
+        x, new = _gather(x, items, sum(isinstance(i, slice) for i in items[:first]))
+        kinds = ["new" if i is None else "old" for i in items if i is None or isinstance(i, slice)]
+        before = sum(i is None or isinstance(i, slice) for i in items[:first])
+        layout = kinds[:before] + ["old"] * new + kinds[before:]
+    else:
+        layout = ["new" if i is None else "old" for i in items if i is None or isinstance(i, slice)]
+    for axis, kind in enumerate(layout):
+        if kind == "new":
+            x = expand_dims(x, axis)
+    return x
+
+
+def _is_array(item: Any) -> bool:
+    return isinstance(item, np.ndarray | ndarray | Symbol)
+
+
+def _items(x: Array, index: tuple[Any, ...]) -> list[Any]:
+    """Return an int, slice or array for every axis, None for new ones; masks are made indices.
+
+    An Ellipsis stays where it stands for no axis: it still separates the arrays beside it.
+
+    An array is a numpy one if its values are known and checked, else an ndarray or a Symbol.
+    """
+    read = [_read(item) for item in index]
+    known: list[tuple[Any, ...]] = [
+        np.nonzero(r) if isinstance(r, np.ndarray) and r.dtype == bool else (r,) for r in read
+    ]
+    if sum(r is Ellipsis for r in read) > 1:
+        raise TypeInferError("an index can have one Ellipsis only", found=index)
+    used = sum(
+        len(k) for k, r in zip(known, read, strict=True) if r is not None and r is not Ellipsis
+    )
+    if used > x.ndim:
+        raise IndexOutOfRange("too many indices", expected=f"at most {x.ndim}", found=index)
+    if Ellipsis not in [r for r in read if not _is_array(r)]:
+        read, known = [*read, Ellipsis], [*known, (Ellipsis,)]
+    items: list[Any] = []
+    axis = 0
+    for r, group in zip(read, known, strict=True):
+        if r is None or (r is Ellipsis and used == x.ndim):
+            items.append(r)
+            continue
+        if r is Ellipsis:
+            group = (slice(None),) * (x.ndim - used)
+        elif (
+            isinstance(r, np.ndarray)
+            and r.dtype == bool
+            and r.shape != x.shape[axis : axis + r.ndim]
+        ):
+            raise IndexOutOfRange(
+                "a mask has another shape than what it masks",
+                expected=x.shape[axis : axis + r.ndim],
+                found=r.shape,
+            )
+        items += [_checked(item, axis + i, x.shape[axis + i]) for i, item in enumerate(group)]
+        axis += len(group)
+    return items
+
+
+def _read(item: Any) -> Any:
+    """Return an index entry as an int, slice, None, Ellipsis, numpy array, ndarray or Symbol."""
+    if item is None or item is Ellipsis or isinstance(item, slice):
+        return item
+    if isinstance(item, torch.Tensor):
+        item = as_array(item)
+    if isinstance(item, Symbol | ndarray):
+        known = isinstance(item, ndarray) and current.get() is None
+        if item.dtype == "bool" and not known:
+            raise TraceError(
+                "a mask cannot be traced: the shape of the result depends on its values",
+                found=repr(item),
+                hint="use meta.where(mask, x, other), or index outside the traced function",
+            )
+        if "int" not in item.dtype and item.dtype != "bool":
+            raise TypeInferError("an index must be integers or bool", found=item.dtype)
+        if isinstance(item, ndarray) and known and (item.device == CPU or item.dtype == "bool"):
+            return item.numpy()
+        return item
+    if isinstance(item, list | np.ndarray):
+        values = np.asarray(item)
+        values = values.astype(np.int64) if values.size == 0 and isinstance(item, list) else values
+        if values.dtype.kind not in "iub" or (values.dtype == bool and values.ndim == 0):
+            raise TypeInferError("an index must be integers or a mask", found=values.dtype)
+        return values
+    if isinstance(item, bool | np.bool_) or not hasattr(item, "__index__"):
+        raise TypeInferError(
+            "this cannot be an index",
+            expected="an int, slice, None, Ellipsis, integer array or mask",
+            found=f"{item!r} ({type(item).__name__})",
+        )
+    return operator.index(item)
+
+
+def _checked(item: Any, axis: int, extent: Any) -> Any:
+    """Return an int or a known array counted from the start; IndexOutOfRange if it is outside."""
+    if not isinstance(item, int | np.ndarray):
+        return item
+    if not isinstance(extent, int):
+        if isinstance(item, np.ndarray):
+            return array(item)
+        raise TypeInferError("an axis of unknown extent cannot be indexed", found=f"axis {axis}")
+    values = np.asarray(item, dtype=np.int64)
+    outside = values[(values < -extent) | (values >= extent)]
+    if outside.size:
+        raise IndexOutOfRange(
+            f"index {outside.flat[0]} is out of range for axis {axis}",
+            expected=f"-{extent} <= index < {extent}",
+        )
+    values = np.asarray(values % max(extent, 1))
+    return int(values) if isinstance(item, int) else values
+
+
+def _slice(x: Array, items: Sequence[Any]) -> Any:
+    """Apply the ints and slices; the axes of the ints are gone."""
+    cuts: list[tuple[int, int, int]] = []
+    last = 0
+    gone = []
+    for axis, item in enumerate(i for i in items if i is not None and i is not ...):
+        extent = x.shape[axis]
+        whole = (0, sys.maxsize, 1)
+        if isinstance(item, int):
+            gone.append(axis)
+            cuts.append((item, item + 1, 1))
+        elif isinstance(item, slice) and item != slice(None):
+            cuts.append(_cut(item, extent))
+        else:
+            cuts.append(whole)
+        if cuts[-1] != whole:
+            last = axis + 1
+    if last:
+        begin, end, strides = zip(*cuts[:last], strict=True)
+        x = strided_slice(x, begin, end, strides)
+    return squeeze(x, tuple(gone)) if gone else x
+
+
+def _cut(item: slice, extent: Any) -> tuple[int, int, int]:
+    """Return begin, end and stride of a slice as `strided_slice` takes them."""
+    if not isinstance(extent, int):
+        raise TypeInferError("an axis of unknown extent cannot be sliced", found=item)
+    try:
+        start, stop, step = item.indices(extent)
+    except (TypeError, ValueError) as error:
+        raise TypeInferError(f"this slice cannot be used: {error}", found=item) from error
+    picked = range(start, stop, step)
+    if picked == range(extent):
+        return 0, sys.maxsize, 1
+    if not picked:
+        return 0, 0, 1
+    return start, stop if stop >= 0 else -extent - 1, step
+
+
+def _gather(x: Any, items: Sequence[Any], place: int) -> tuple[Any, int]:
+    """Apply the index arrays; their common axes come to ``place``. Return how many these are."""
+    left = [i for i in items if _is_array(i) or isinstance(i, slice)]
+    axes = [a for a, item in enumerate(left) if _is_array(item)]
+    others = [a for a in range(len(left)) if a not in axes]
+    order = (*others[:place], *axes, *others[place:])
+    if order != tuple(range(len(order))):
+        x = transpose(x, order)
+    indices = [left[a] for a in axes]
+    if len(axes) == 1:
+        picked = indices[0]
+    else:
+        end = place + len(axes)
+        extents = x.shape[place:end]
+        picked = _linear(indices, extents, x)
+        x = reshape(x, (*x.shape[:place], prod(extents), *x.shape[end:]))
+    picked = _beside(picked, x)
+    return take(x, picked, place, "wrap"), picked.ndim
+
+
+def _linear(indices: Sequence[Any], extents: tuple[int, ...], x: Any) -> Any:
+    """Return the row-major position of several index arrays, broadcast together."""
+    shape: Any = broadcast_shapes(*[i.shape for i in indices])
+    strides = [prod(extents[i + 1 :]) for i in range(len(extents))]
+    if all(isinstance(i, np.ndarray) for i in indices):
+        total = sum(i * s for i, s in zip(indices, strides, strict=True))
+        return np.broadcast_to(total, shape)
+    result: Any = None
+    for index, extent, stride in zip(indices, extents, strides, strict=True):
+        # A table look-up counts negative indices from the end and multiplies, all at once.
+        table = _beside(np.arange(extent, dtype=np.int64) * stride, x)
+        part = take(table, _beside(index, x), 0, "wrap")
+        result = part if result is None else add(result, part)
+    return result
+
+
+def _beside(index: Any, x: Any) -> Any:
+    """Return an index array on the device of ``x``."""
+    if isinstance(index, np.ndarray):
+        return array(index, device=x.device if isinstance(x, ndarray) else "cpu")
+    return index
+
+
+def matmul_any(a: Any, b: Any) -> Any:
+    """Return ``a @ b`` as numpy does: vectors, matrices, and stacks of matrices that broadcast.
+
+    A vector on the left is a row, on the right a column; that axis is not in the result.
+    """
+    a, b = (t if isinstance(t, Symbol) else as_array(t) for t in (a, b))
+    if a.ndim == 0 or b.ndim == 0:
+        raise TypeInferError(
+            "@ needs vectors or matrices; use * for numbers", found=f"{a.shape} @ {b.shape}"
+        )
+    row, column = a.ndim == 1, b.ndim == 1
+    a = expand_dims(a, 0) if row else a
+    b = expand_dims(b, 1) if column else b
+    y = matmul(a, b) if a.ndim == b.ndim == 2 else _stacked(a, b)
+    gone = (*((-2,) if row else ()), *((-1,) if column else ()))
+    return squeeze(y, gone) if gone else y
+
+
+def _stacked(a: Any, b: Any) -> Any:
+    """Multiply stacks of matrices with the operators for one matrix and for one stack axis."""
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    if b.ndim == 2:
+        # One matrix for all: the rows of all matrices of the left stack are the rows of one.
+        own = a.shape[:-2]
+        return reshape(matmul(reshape(a, (prod(own) * m, k)), b), (*own, m, n))
+    stack: Any = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    y = batch_matmul(_one_stack_axis(a, stack), _one_stack_axis(b, stack))
+    return reshape(y, (*stack, m, n)) if len(stack) > 1 else y
+
+
+def _one_stack_axis(x: Any, stack: tuple[Any, ...]) -> Any:
+    """Return a stack as [s, m, n], s being 1 where it holds one matrix only."""
+    own, matrix = x.shape[:-2], x.shape[-2:]
+    if len(own) == 1 and len(stack) == 1:
+        return x
+    if prod(own) != 1 and own != stack:
+        x = broadcast_to(x, (*stack, *matrix))
+    return reshape(x, (prod(x.shape[:-2]), *matrix))
+
+
+Overloads.getitem = staticmethod(getitem)
+Overloads.matmul = staticmethod(matmul_any)
