@@ -11,30 +11,36 @@ def _cast(x, dtype):
 
 
 @gradient(op.batch_norm_train)
-def batch_norm_train(x, w, b: TensorType, dy, eps):
+def batch_norm_train(x, running_mean, running_var, w, b: TensorType, dy, eps):
+    """y does not depend on the running statistics."""
     dx, dw, db = op.batch_norm_train_dxwb(dy, x, w, None, eps)
     dw = None if w is None else dw
     db = None if b is None else _cast(db, b.dtype)
-    return dx, None, None, dw, db
+    return dx, op.zeros_like(running_mean), op.zeros_like(running_var), dw, db
 
 
 @gradient(op.batch_norm_infer)
 def batch_norm_infer(x, running_mean, running_var, w, b: TensorType, dy, eps):
-    """y is linear in each of x, w and b. The statistics are constants, as in torch."""
+    """For y = (x - m) inv w + b with inv = (v + eps)^(-1/2), per channel.
+
+    dx = dy inv w; dm = -sum(dy) inv w; dv = -sum(dy (x - m)) inv³ w / 2; dw = sum(dy (x - m)) inv;
+    db = sum(dy).
+    """
     wide = statistics_dtype(x.dtype)
-    inv = op.rsqrt(op.add(_cast(running_var, wide), eps))
-    shape = (1, -1) + (1,) * (x.ndim - 2)
-    dy = _cast(dy, wide)
-    factor = inv if w is None else op.multiply(inv, w)
-    dx = _cast(op.multiply(dy, op.reshape(factor, shape)), x.dtype)
-    dw = db = None
-    if w is not None:
-        centred = op.subtract(_cast(x, wide), op.reshape(running_mean, shape))
-        dw = op.multiply(op.sum(op.multiply(dy, centred), 1, 0, True), inv)
-        dw = _cast(dw, w.dtype)
-    if b is not None:
-        db = _cast(op.sum(dy, 1, 0, True), b.dtype)
-    return dx, None, None, dw, db
+    dy, inv = _cast(dy, wide), op.rsqrt(op.add(_cast(running_var, wide), eps))
+    lifted = (1, -1) + (1,) * (x.ndim - 2)
+    factor = inv if w is None else op.multiply(inv, _cast(w, wide))
+    centred = op.subtract(_cast(x, wide), op.reshape(_cast(running_mean, wide), lifted))
+    flat = op.sum(dy, 1, 0, True)
+    slope = op.multiply(op.sum(op.multiply(dy, centred), 1, 0, True), inv)
+    dvar = op.multiply(op.multiply(op.multiply(slope, inv), factor), -0.5)
+    return (
+        _cast(op.multiply(dy, op.reshape(factor, lifted)), x.dtype),
+        _cast(op.negative(op.multiply(flat, factor)), running_mean.dtype),
+        _cast(dvar, running_var.dtype),
+        None if w is None else _cast(slope, w.dtype),
+        None if b is None else _cast(flat, b.dtype),
+    )
 
 
 def _layer(gradients, scale, bias, dy, axis):

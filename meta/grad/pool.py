@@ -1,18 +1,13 @@
 """Gradients of pooling."""
 
 from meta import op
+from meta.grad.conv import swap
 from meta.grad.core import gradient, not_differentiable
-from meta.op.core.window import permutation
-
-
-def _swap(x, layout, to):
-    """Return ``x``, of ``layout``, in the order ``to``."""
-    return x if layout == to else op.transpose(x, permutation(layout, to, "layout"))
 
 
 def _nchw(dx_op, x, y, dy, layout, *window):
-    dx = dx_op(*(_swap(v, layout, "NCHW") for v in (x, y, dy)), *window)
-    return _swap(dx, "NCHW", layout)
+    dx = dx_op(*(swap(v, layout, "NCHW") for v in (x, y, dy)), *window)
+    return swap(dx, "NCHW", layout)
 
 
 @gradient(op.max_pool2d)
@@ -45,12 +40,12 @@ not_differentiable(
 
 
 @gradient(op.avg_pool2d_dx)
-def avg_pool2d_dx(dy_, kernel, stride, padding, dilation, ceil_mode, include_pad):
+def avg_pool2d_dx(x, y, dy_, kernel, stride, padding, dilation, ceil_mode, include_pad):
     """dx is linear in dy and depends on nothing else."""
     window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
-    return None, None, op.avg_pool2d(dy_, *window)
+    return op.zeros_like(x), op.zeros_like(y), op.avg_pool2d(dy_, *window)
 
 
 @gradient(op.adaptive_avg_pool2d_dx)
-def adaptive_avg_pool2d_dx(dy_, shape):
-    return None, None, op.adaptive_avg_pool2d(dy_, shape)
+def adaptive_avg_pool2d_dx(x, y, dy_, shape):
+    return op.zeros_like(x), op.zeros_like(y), op.adaptive_avg_pool2d(dy_, shape)

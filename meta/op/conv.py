@@ -1,22 +1,37 @@
 """Convolutions. Add one here; the window arithmetic is in `meta/op/core/window.py`."""
 
+from meta.ir.types import Dim
 from meta.op.core import Ints, Tensor, TensorType, op
 from meta.op.core.check import require, require_float, require_ndim
-from meta.op.core.window import arranged, permutation, window
+from meta.op.core.window import (
+    arranged,
+    check_gradient,
+    gradient_type,
+    permutation,
+    window,
+)
 
 
-def _convolved(x, w, stride, padding, dilation, groups):  # type: ignore[no-untyped-def]
-    """Return the NCHW shape of a convolution of NCHW and OIHW shapes."""
+def _convolved(
+    x: tuple[Dim, ...],
+    w: tuple[int, ...],
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    groups: int,
+) -> tuple[Dim, ...]:
+    """Return the NCHW shape of the convolution of an NCHW and an OIHW shape."""
+    outputs, inputs = w[:2]
     require(groups >= 1, "groups must be positive", found=groups)
     require(
-        not isinstance(x[1], int) or w[1] * groups == x[1],
+        not isinstance(x[1], int) or inputs * groups == x[1],
         "the input channels do not match the kernel's",
-        expected=f"{w[1]} per group in {groups} groups",
+        expected=f"{inputs} in each of {groups} groups",
         found=f"{x[1]} channels",
     )
-    require(w[0] % groups == 0, "groups must divide the kernels", found=f"{w[0]} in {groups} groups")
+    require(outputs % groups == 0, "groups must divide the kernels", found=f"{outputs} % {groups}")
     height, width = window(x[2:], w[2:], stride, padding, dilation)
-    return (x[0], w[0], height.out, width.out)
+    return (x[0], outputs, height.out, width.out)
 
 
 @op
@@ -49,9 +64,9 @@ def conv2d(
         require_ndim(value, 4, name)
         require_float(value, name)
     require(x.dtype == w.dtype, "x and w differ in dtype", found=f"{x.dtype} and {w.dtype}")
-    inner = tuple(x.shape[i] for i in permutation(layout, "NCHW", "layout"))
-    kernel = w.with_shape(tuple(w.shape[i] for i in permutation(kernel_layout, "OIHW", "kernel_layout")))
-    shape = _convolved(inner, kernel.static_shape, stride, padding, dilation, groups)
+    data = tuple(x.shape[i] for i in permutation(layout, "NCHW", "layout"))
+    kernel = tuple(w.static_shape[i] for i in permutation(kernel_layout, "OIHW", "kernel_layout"))
+    shape = _convolved(data, kernel, stride, padding, dilation, groups)
     return TensorType(arranged(shape, "NCHW", out_layout, "out_layout"), x.dtype)
 
 
@@ -74,7 +89,9 @@ def conv2d_dx(
 
     Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
     """
-    return _checked(shape, x_or_w, x_or_w.static_shape, dy, stride, padding, dilation, groups, shape)
+    check_gradient(x_or_w, dy, shape)
+    expected = _convolved(shape, x_or_w.static_shape, stride, padding, dilation, groups)
+    return gradient_type(dy, expected, shape)
 
 
 @op(schema=conv2d_dx)
@@ -96,22 +113,6 @@ def conv2d_dw(
 
     Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
     """
-    return _checked(x_or_w.shape, x_or_w, shape, dy, stride, padding, dilation, groups, shape)
-
-
-def _checked(x, other, w, dy, stride, padding, dilation, groups, shape):  # type: ignore[no-untyped-def]
-    require(len(shape) == 4, "shape must have 4 extents", found=shape)
-    require_ndim(other, 4, "x_or_w")
-    require_ndim(dy, 4, "dy")
-    require_float(dy, "dy")
-    require(
-        other.dtype == dy.dtype, "x_or_w and dy differ in dtype", found=f"{other.dtype} and {dy.dtype}"
-    )
-    expected = _convolved(x, w, stride, padding, dilation, groups)
-    require(
-        all(a == b for a, b in zip(dy.shape, expected, strict=True)) or not dy.is_static,
-        "dy has not the shape of the forward result",
-        expected=list(expected),
-        found=str(dy),
-    )
-    return TensorType(shape, dy.dtype)
+    check_gradient(x_or_w, dy, shape)
+    expected = _convolved(x_or_w.shape, shape, stride, padding, dilation, groups)
+    return gradient_type(dy, expected, shape)

@@ -1,18 +1,21 @@
 """Softmax and bias. The larger groups are apart: `conv.py`, `pool.py`, `norm.py`. Add one here."""
 
-from meta.op.core import Tensor, op
+from meta.op.core import Tensor, TensorType, op
 from meta.op.core.check import normalize_axis, require, require_float, require_ndim
 
 
-def _along(axis, *tensors, names):  # type: ignore[no-untyped-def]
-    """Return the first tensor's type, after checking it, the axis, and that all types are equal."""
-    first = tensors[0]
-    require_float(first, names[0])
-    normalize_axis(axis, first.ndim)
-    for value, name in zip(tensors[1:], names[1:], strict=True):
-        fits = value == first or not (value.is_static and first.is_static)
-        require(fits, f"{name} is not of {names[0]}'s type", expected=first, found=value)
-    return first
+def _along(axis: int, x: TensorType) -> TensorType:
+    require_float(x, "x")
+    normalize_axis(axis, x.ndim)
+    return x
+
+
+def _gradient(axis: int, y: TensorType, dy: TensorType) -> TensorType:
+    require_float(y, "y")
+    normalize_axis(axis, y.ndim)
+    fits = dy == y or not (dy.is_static and y.is_static)
+    require(fits, "dy is not of y's type", expected=y, found=dy)
+    return y
 
 
 @op
@@ -24,13 +27,13 @@ def softmax(x: Tensor, axis: int = -1) -> Tensor:
 
     Raises TypeInferError for an axis out of range or a dtype that is not floating point.
     """
-    return _along(axis, x, names=("x",))
+    return _along(axis, x)
 
 
 @op(schema=softmax)
 def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
     """log(softmax(x)): x - max(x) - log(sum(exp(x - max(x)))) along ``axis``. As `softmax`."""
-    return _along(axis, x, names=("x",))
+    return _along(axis, x)
 
 
 @op
@@ -39,7 +42,7 @@ def softmax_dx(y: Tensor, dy: Tensor, axis: int = -1) -> Tensor:
 
     y: the result. dy: its gradient, of the same type. Result: the same type.
     """
-    return _along(axis, y, dy, names=("y", "dy"))
+    return _gradient(axis, y, dy)
 
 
 @op(schema=softmax_dx)
@@ -48,7 +51,7 @@ def log_softmax_dx(y: Tensor, dy: Tensor, axis: int = -1) -> Tensor:
 
     y: the result. dy: its gradient, of the same type. Result: the same type.
     """
-    return _along(axis, y, dy, names=("y", "dy"))
+    return _gradient(axis, y, dy)
 
 
 @op

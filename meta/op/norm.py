@@ -4,6 +4,7 @@ Statistics and parameters may be wider than half precision data: float32 next to
 bfloat16. Statistics are always computed in `statistics_dtype`.
 """
 
+from meta.ir.types import Dim
 from meta.op.core import InOut, Tensor, TensorType, op
 from meta.op.core.check import normalize_axis, require, require_float
 
@@ -13,14 +14,14 @@ def statistics_dtype(dtype: str) -> str:
     return "float64" if dtype == "float64" else "float32"
 
 
-def _channels(x, **parameters):  # type: ignore[no-untyped-def]
+def _channels(x: TensorType, **parameters: TensorType | None) -> None:
     """Check per-channel tensors against axis 1 of x."""
     require_float(x, "x")
     require(x.ndim >= 2, "x must have a channel axis", expected="ndim >= 2", found=str(x))
     _check(x, x.shape[1], parameters)
 
 
-def _check(x, extent, parameters):  # type: ignore[no-untyped-def]
+def _check(x: TensorType, extent: Dim, parameters: dict[str, TensorType | None]) -> None:
     dtypes = {x.dtype, statistics_dtype(x.dtype)}
     for name, value in parameters.items():
         if value is None:
@@ -31,12 +32,12 @@ def _check(x, extent, parameters):  # type: ignore[no-untyped-def]
         require(fits, f"{name} does not fit", expected=expected, found=str(value))
 
 
-def _enough(x):  # type: ignore[no-untyped-def]
+def _enough(x: TensorType) -> None:
     """A variance needs two values; the unbiased one divides by their number less one."""
     if x.is_static:
-        count = x.size // max(x.shape[1], 1)
-        require(count > 1 or x.shape[1] == 0, "there are too few values per channel",
-                expected="at least 2", found=str(x))  # fmt: skip
+        channels = x.static_shape[1]
+        enough = channels == 0 or x.size // channels > 1
+        require(enough, "there are too few values per channel", expected="at least 2", found=str(x))
 
 
 @op
@@ -51,7 +52,7 @@ def batch_norm_train(
 ) -> Tensor:
     """Normalise each channel by the statistics of the batch, and update the running ones.
 
-    ``y = (x - mean) / sqrt(var + eps) * w + b`` with mean and (biased) variance over all axes but 1.
+    ``y = (x - mean) / sqrt(var + eps) * w + b``, mean and (biased) variance over all axes but 1.
     ``running = (1 - momentum) * running + momentum * batch``, where running_var takes the unbiased
     variance, n / (n - 1) of the biased (Ioffe and Szegedy, arXiv:1502.03167; as torch does).
 
@@ -102,10 +103,11 @@ def batch_norm_train_dxwb(
     _enough(x)
     require(dy == x or not dy.is_static, "dy is not of x's type", expected=x, found=dy)
     default = statistics_dtype(x.dtype)
-    return (x, *(TensorType((x.shape[1],), p.dtype if p is not None else default) for p in (w, b)))
+    dw, db = (TensorType((x.shape[1],), default if p is None else p.dtype) for p in (w, b))
+    return x, dw, db
 
 
-def _layer(x, axis, **parameters):  # type: ignore[no-untyped-def]
+def _layer(x: TensorType, axis: int, **parameters: TensorType | None) -> TensorType:
     """Check layer-norm arguments; return the type of mean and invvar."""
     require_float(x, "x")
     axis = normalize_axis(axis, x.ndim)
@@ -152,7 +154,9 @@ def layer_norm_train(
     return x, statistics, statistics
 
 
-def _layer_gradients(x, scale, dy):  # type: ignore[no-untyped-def]
+def _layer_gradients(
+    x: TensorType, scale: TensorType | None, dy: TensorType
+) -> TensorType | tuple[TensorType, TensorType, TensorType]:
     require(dy == x or not dy.is_static, "dy is not of x's type", expected=x, found=dy)
     return x if scale is None else (x, scale, scale)
 
@@ -164,8 +168,8 @@ def layer_norm_dx(
     """Gradients of `layer_norm`: dx alone if ``scale`` is None, else (dx, dscale, dbias).
 
     With xhat = (x - mean) * invvar and g = dy * scale:
-    ``dx = invvar * (g - mean(g) - xhat * mean(g * xhat))`` along ``axis``; ``dscale = sum(dy * xhat)``
-    and ``dbias = sum(dy)`` over the other axes. dx has x's type, dscale and dbias have scale's.
+    ``dx = invvar * (g - mean(g) - xhat * mean(g * xhat))`` along ``axis``, and over the other axes
+    ``dscale = sum(dy * xhat)``, ``dbias = sum(dy)``. dx has x's type, the others have scale's.
     """
     _layer(x, axis, scale=scale)
     return _layer_gradients(x, scale, dy)

@@ -1,18 +1,28 @@
 """Pooling over the two spatial axes. Add one here; window arithmetic: `meta/op/core/window.py`."""
 
+from meta.ir.types import Dim
 from meta.op.core import Ints, Tensor, TensorType, op
 from meta.op.core.check import pair, require, require_float, require_ndim
 from meta.op.core.window import arranged, permutation, window
 
 
-def _spatial(x, layout):  # type: ignore[no-untyped-def]
+def _shape(x: TensorType, layout: str) -> tuple[Dim, ...]:
+    """Return x's shape in NCHW order."""
     require_ndim(x, 4, "x")
     require_float(x, "x")
     return tuple(x.shape[i] for i in permutation(layout, "NCHW", "layout"))
 
 
-def _pooled(x, kernel, stride, padding, dilation, ceil_mode, layout):  # type: ignore[no-untyped-def]
-    shape = _spatial(x, layout)
+def _pooled(
+    x: TensorType,
+    kernel: Ints,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    ceil_mode: bool,
+    layout: str,
+) -> TensorType:
+    shape = _shape(x, layout)
     axes = window(shape[2:], kernel, stride, padding, dilation, ceil_mode)
     for axis in axes:
         require(
@@ -25,7 +35,7 @@ def _pooled(x, kernel, stride, padding, dilation, ceil_mode, layout):  # type: i
     return TensorType(arranged(result, "NCHW", layout, "layout"), x.dtype)
 
 
-def _gradient(x, y, dy, expected):  # type: ignore[no-untyped-def]
+def _gradient(x: TensorType, y: TensorType, dy: TensorType, expected: TensorType) -> TensorType:
     """Return x's type, after checking that y and dy are of the type that the forward call gives."""
     for value, name in ((y, "y"), (dy, "dy")):
         fits = value == expected or not (value.is_static and expected.is_static)
@@ -80,6 +90,13 @@ def avg_pool2d(
     return _pooled(x, kernel, stride, padding, dilation, ceil_mode, layout)
 
 
+def _adaptive(x: TensorType, shape: Ints, layout: str) -> TensorType:
+    sizes, out = _shape(x, layout), pair(shape, "shape")
+    require(min(out) >= 1, "shape must be positive", found=shape)
+    require(0 not in sizes[2:], "there is nothing to pool", found=str(x))
+    return TensorType(arranged((*sizes[:2], *out), "NCHW", layout, "layout"), x.dtype)
+
+
 @op
 def adaptive_max_pool2d(x: Tensor, shape: Ints, layout: str = "NCHW") -> Tensor:
     """Maximum over ``shape`` regions that cover the input evenly.
@@ -90,17 +107,13 @@ def adaptive_max_pool2d(x: Tensor, shape: Ints, layout: str = "NCHW") -> Tensor:
 
     Raises TypeInferError for an empty input axis or an output extent below 1.
     """
-    sizes = _spatial(x, layout)
-    out = pair(shape, "shape")
-    require(min(out) >= 1, "shape must be positive", found=shape)
-    require(0 not in sizes[2:], "there is nothing to pool", found=str(x))
-    return TensorType(arranged((*sizes[:2], *out), "NCHW", layout, "layout"), x.dtype)
+    return _adaptive(x, shape, layout)
 
 
 @op(schema=adaptive_max_pool2d)
 def adaptive_avg_pool2d(x: Tensor, shape: Ints, layout: str = "NCHW") -> Tensor:
     """Mean over ``shape`` regions that cover the input evenly; see `adaptive_max_pool2d`."""
-    return adaptive_max_pool2d.type_function(x, shape, layout)
+    return _adaptive(x, shape, layout)
 
 
 @op
@@ -150,7 +163,7 @@ def adaptive_max_pool2d_dx(x: Tensor, y: Tensor, dy: Tensor, shape: Ints) -> Ten
     x, y, dy: argument, result and the result's gradient, all NCHW and of one dtype.
     Result: x's shape and dtype.
     """
-    return _gradient(x, y, dy, adaptive_max_pool2d.type_function(x, shape, "NCHW"))
+    return _gradient(x, y, dy, _adaptive(x, shape, "NCHW"))
 
 
 @op(schema=adaptive_max_pool2d_dx)
@@ -160,4 +173,4 @@ def adaptive_avg_pool2d_dx(x: Tensor, y: Tensor, dy: Tensor, shape: Ints) -> Ten
     x, y, dy: argument, result and the result's gradient, all NCHW and of one dtype (of x and y only
     the types matter). Result: x's shape and dtype.
     """
-    return _gradient(x, y, dy, adaptive_max_pool2d.type_function(x, shape, "NCHW"))
+    return _gradient(x, y, dy, _adaptive(x, shape, "NCHW"))

@@ -8,7 +8,7 @@ from meta.op.core import Tensor, TensorType, op
 from meta.op.core.check import require, require_float
 
 
-def _probability(p):  # type: ignore[no-untyped-def]
+def _probability(p: float) -> None:
     require(0 <= p < 1, "p is not a probability of dropping", expected="0 <= p < 1", found=p)
 
 

@@ -41,8 +41,8 @@ def philox4x32(
 
     Parameters
     ----------
-    counter, key: four and two 32-bit words, each held in a 64-bit integer (or an array of them) whose
-        product wraps around.
+    counter, key: four and two 32-bit words, each held in a 64-bit integer (or an array of them)
+        whose product wraps around.
     constant: makes a constant of their type.
     let: ``let(value, body)`` is ``body(value)``; expression trees name the value there, for they
         would otherwise double with every round.

@@ -11,7 +11,7 @@ from meta.op.core.window import pads, permutation
 
 
 def _geometry(x, stride, padding, dilation):
-    """Return the input padded as far as the sides differ, and convolution's own window arguments."""
+    """Return the input, padded if the sides differ, and convolution's own window arguments."""
     top, left, bottom, right = pads(padding)
     if (top, left) != (bottom, right):
         x, (top, left) = F.pad(x, (left, right, top, bottom)), (0, 0)

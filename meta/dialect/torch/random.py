@@ -9,7 +9,7 @@ from meta.runtime.philox import keep_threshold, philox4x32, split
 
 
 def _words(count, key, device):
-    """Return ``count`` random 32-bit words, as int64: word i of key is lane i % 4 of block i // 4."""
+    """Return the first words of a key, as int64; word i is lane i % 4 of block i // 4."""
     block = torch.arange((count + 3) // 4, device=device)
     zero = torch.zeros_like(block)
     counter = (*split(block), zero, zero)

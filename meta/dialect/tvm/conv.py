@@ -11,8 +11,8 @@ from meta.dialect.tvm.elementwise import cast, computing
 from meta.op.core.window import permutation, window
 
 
-def _in_order(x, layout, canonical):
-    """Return the function from an index in ``canonical`` order to the element of x, and the shape."""
+def in_order(x, layout, canonical):
+    """Return x as a function of an index in ``canonical`` order, and its shape in that order."""
     axes = permutation(layout, canonical, "layout")
     inverse = permutation(canonical, layout, "layout")
     return lambda *i: x(*[i[a] for a in inverse]), [x.shape[a] for a in axes]
@@ -59,8 +59,8 @@ def _rounded(x, dtype):
 
 @compute(op.conv2d, OUT_ELEMWISE_FUSABLE)
 def conv2d(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_layout, out):
-    image, shape = _in_order(x, layout, "NCHW")
-    kernel, (outputs, inputs, *taps) = _in_order(w, kernel_layout, "OIHW")
+    image, shape = in_order(x, layout, "NCHW")
+    kernel, (outputs, inputs, *taps) = in_order(w, kernel_layout, "OIHW")
     axes = window(_sizes(shape[2:]), _sizes(taps), stride, padding, dilation)
     padded = _padded(image, shape, axes)
     per_group = int(outputs) // groups
@@ -77,7 +77,7 @@ def conv2d(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_l
 
 
 @compute(op.conv2d_dx, OUT_ELEMWISE_FUSABLE)
-def conv2d_dx(x_or_w, dy, shape, stride, padding, dilation, groups, out):
+def conv2d_dx(x_or_w, dy, shape, stride, padding, dilation, groups):
     """Spread dy to the stride, with zeros between and around; then slide over it backwards."""
     outputs, inputs, *taps = _sizes(x_or_w.shape)
     axes = window(shape[2:], tuple(taps), stride, padding, dilation)
@@ -101,11 +101,11 @@ def conv2d_dx(x_or_w, dy, shape, stride, padding, dilation, groups, out):
         weight = x_or_w(output, c % inputs if groups > 1 else c, p, q)
         return te.sum(_product(apart(n, output, *places), weight, dy.dtype), axis=[o, p, q])
 
-    return _rounded(te.compute(out.shape, element, name="conv2d_dx"), out.dtype)
+    return _rounded(te.compute(shape, element, name="conv2d_dx"), dy.dtype)
 
 
 @compute(op.conv2d_dw, OUT_ELEMWISE_FUSABLE)
-def conv2d_dw(x_or_w, dy, shape, stride, padding, dilation, groups, out):
+def conv2d_dw(x_or_w, dy, shape, stride, padding, dilation, groups):
     axes = window(_sizes(x_or_w.shape[2:]), shape[2:], stride, padding, dilation)
     padded = _padded(x_or_w, x_or_w.shape, axes)
     per_group = shape[0] // groups
@@ -116,4 +116,4 @@ def conv2d_dw(x_or_w, dy, shape, stride, padding, dilation, groups, out):
         value = padded(n, first + c, *_tap(axes, (i, j), taps))
         return te.sum(_product(value, dy(n, o, i, j), dy.dtype), axis=[n, i, j])
 
-    return _rounded(te.compute(out.shape, element, name="conv2d_dw"), out.dtype)
+    return _rounded(te.compute(shape, element, name="conv2d_dw"), dy.dtype)

@@ -73,6 +73,8 @@ def log_softmax_dx(y, dy, axis):
 def bias_add(x, bias, axis):
     wide = computing(x.dtype)
     axis %= len(x.shape)
-    return te.compute(
-        x.shape, lambda *i: cast(cast(x(*i), wide) + cast(bias(i[axis]), wide), x.dtype), name="bias_add"
-    )
+
+    def element(*i):
+        return cast(cast(x(*i), wide) + cast(bias(i[axis]), wide), x.dtype)
+
+    return te.compute(x.shape, element, name="bias_add")

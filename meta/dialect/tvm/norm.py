@@ -63,7 +63,7 @@ class _Over:
 
 
 def _normalised(over, mean, inverse, scale, bias, channel):
-    """Return (x - mean) * inverse * scale + bias, of x's dtype; parameters have axis ``channel``."""
+    """Return (x - mean) * inverse * scale + bias, in x's dtype; parameters go with ``channel``."""
     x, mean, inverse = over.element(over.x), over.at(mean), over.at(inverse)
 
     def element(*i):

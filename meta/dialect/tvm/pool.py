@@ -128,7 +128,8 @@ class _Ordered:
 def _over(axes, at, combine, value, outside):
     """Combine ``value(places, taps)`` over the taps of the window ``at``; ``outside`` elsewhere."""
     taps = [te.reduce_axis((0, axis.length)) for axis in axes]
-    places, inside = zip(*[a.tap(o, k) for a, o, k in zip(axes, at, taps, strict=True)], strict=True)
+    found = [axis.tap(o, k) for axis, o, k in zip(axes, at, taps, strict=True)]
+    places, inside = zip(*found, strict=True)
     return combine(te.if_then_else(te.all(*inside), value(places, taps), outside), axis=taps)
 
 
@@ -165,7 +166,7 @@ def _mean(x, axes, layout, out):
 
 
 def _gathered(shape, axes, dtype, value):
-    """Return the array of sums of ``value(n, c, window, taps)`` over the windows that cover (h, w)."""
+    """Return the sums of ``value(n, c, window, taps)`` over the windows that cover each (h, w)."""
     wide = computing(dtype)
 
     def element(n, c, *at):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meta.base.errors import TypeInferError
-from meta.ir.types import UNKNOWN, Dim
-from meta.op.core.check import pair
+from meta.ir.types import UNKNOWN, Dim, TensorType
+from meta.op.core.check import pair, require, require_float, require_ndim
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ def window(
             raise TypeInferError(f"{name} must be positive", found=value)
     axes = []
     for i, (before, after) in enumerate(((top, bottom), (left, right))):
-        at = (values[name][i] for name in named)
-        axes.append(Taps(sizes[i], *at, before, after, ceil))
+        k, s, d = (value[i] for value in values.values())
+        axes.append(Taps(sizes[i], k, s, d, before, after, ceil))
         out = axes[i].out
         if isinstance(out, int) and out < 1:
             raise TypeInferError(
@@ -108,3 +108,24 @@ def arranged(shape: tuple[Dim, ...], canonical: str, layout: str, name: str) -> 
     """Return ``shape``, given in ``canonical`` order, in the order of ``layout``."""
     permutation(layout, canonical, name)
     return tuple(shape[canonical.index(letter)] for letter in layout)
+
+
+def check_gradient(x_or_w: TensorType, dy: TensorType, shape: tuple[int, ...]) -> None:
+    """Check what the gradients of all convolutions have in common."""
+    require(len(shape) == 4, "shape must have 4 extents", found=shape)
+    require_ndim(x_or_w, 4, "x_or_w")
+    require_ndim(dy, 4, "dy")
+    require_float(dy, "dy")
+    dtypes = f"{x_or_w.dtype} and {dy.dtype}"
+    require(x_or_w.dtype == dy.dtype, "x_or_w and dy differ in dtype", found=dtypes)
+
+
+def gradient_type(dy: TensorType, expected: tuple[Dim, ...], shape: tuple[int, ...]) -> TensorType:
+    """Return the gradient's type, after checking that dy has the forward result's shape."""
+    require(
+        dy.shape == expected or not dy.is_static,
+        "dy has not the shape of the forward result",
+        expected=list(expected),
+        found=str(dy),
+    )
+    return TensorType(shape, dy.dtype)

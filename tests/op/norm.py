@@ -1,0 +1,151 @@
+"""Cases of batch and layer normalisation. Gradients come from torch's autograd."""
+
+import torch
+import torch.nn.functional as F_
+
+from meta.testing import F, OpCase, sample
+
+POSITIVE = {"low": 0.5, "high": 2.0}
+
+
+def batch_norm_train(x, mean, var, w=None, b=None, momentum=0.1, eps=1e-5):
+    mean, var = mean.detach().clone(), var.detach().clone()
+    return F_.batch_norm(x, mean, var, w, b, True, momentum, eps), mean, var
+
+
+def batch_norm_infer(x, mean, var, w=None, b=None, momentum=0.1, eps=1e-5):
+    lifted = (1, -1) + (1,) * (x.ndim - 2)
+    y = (x - mean.reshape(lifted)) / torch.sqrt(var + eps).reshape(lifted)
+    y = y if w is None else y * w.reshape(lifted)
+    return y if b is None else y + b.reshape(lifted)
+
+
+def batch_norm_train_dxwb(dy, x, w, b, eps):
+    channels = x.shape[1]
+    x = x.clone().requires_grad_()
+    w = (torch.ones(channels, dtype=x.dtype) if w is None else w.clone()).requires_grad_()
+    b = torch.zeros(channels, dtype=x.dtype, requires_grad=True)
+    return torch.autograd.grad(F_.batch_norm(x, None, None, w, b, True, 0.1, eps), (x, w, b), dy)
+
+
+def layer_norm(x, scale=None, bias=None, axis=-1, eps=1e-5):
+    return layer_norm_train(x, scale, bias, axis, eps)[0]
+
+
+def layer_norm_train(x, scale=None, bias=None, axis=-1, eps=1e-5):
+    x = x.movedim(axis, -1)
+    mean = x.mean(-1)
+    invvar = 1 / torch.sqrt(((x - mean.unsqueeze(-1)) ** 2).mean(-1) + eps)
+    y = F_.layer_norm(x, x.shape[-1:], scale, bias, eps)
+    return y.movedim(-1, axis), mean.detach(), invvar.detach()
+
+
+def layer_norm_dx(x, scale, dy, axis=-1, eps=1e-5):
+    x = x.clone().requires_grad_()
+    if scale is None:
+        return torch.autograd.grad(layer_norm(x, None, None, axis, eps), x, dy)[0]
+    scale, bias = scale.clone().requires_grad_(), torch.zeros_like(scale, requires_grad=True)
+    return torch.autograd.grad(layer_norm(x, scale, bias, axis, eps), (x, scale, bias), dy)
+
+
+def layer_norm_train_dx(x, scale, dy, mean, invvar, axis=-1, eps=1e-5):
+    """The formula in closed form, for mean and invvar as given."""
+    n = x.shape[axis]
+    lift = [1] * x.ndim
+    lift[axis] = n
+    xhat = (x - mean.unsqueeze(axis)) * invvar.unsqueeze(axis)
+    g = dy if scale is None else dy * scale.reshape(lift)
+    along = (g * xhat).sum(axis, keepdim=True) / n
+    dx = invvar.unsqueeze(axis) * (g - g.sum(axis, keepdim=True) / n - xhat * along)
+    if scale is None:
+        return dx
+    others = [i for i in range(x.ndim) if i != axis % x.ndim]
+    sums = [t.sum(others) if others else t for t in (dy * xhat, dy)]
+    return dx, *sums
+
+
+def wide(*shape, low=0.5, high=2.0):
+    """Floats in float32 whatever the dtype under test, as beside half precision data."""
+    spec = F(*shape, low=low, high=high)
+    return type(spec)(lambda _, generator: spec.make("float32", generator), f"wide{list(shape)}")
+
+
+def statistics(*shape):
+    """Statistics of layer norm: float64 beside float64, else float32."""
+    spec = F(*shape, **POSITIVE)
+
+    def make(dtype, generator):
+        return spec.make("float64" if dtype == "float64" else "float32", generator)
+
+    return type(spec)(make, f"statistics{list(shape)}")
+
+
+HALVES = ("float16", "bfloat16", "float32")
+BATCH = [
+    sample(F(4, 3), F(3), F(3, **POSITIVE)),
+    sample(F(4, 3), F(3), F(3, **POSITIVE), F(3), F(3)),
+    sample(F(2, 3, 4, 5), F(3), F(3, **POSITIVE), F(3), F(3), 0.3, 1e-3),
+    sample(F(2, 3, 7), F(3), F(3, **POSITIVE), F(3)),
+    sample(F(3, 1, 2), F(1), F(1, **POSITIVE), None, F(1)),
+]
+LAYER = [
+    sample(F(4, 6)),
+    sample(F(4, 6), F(6), F(6)),
+    sample(F(2, 5, 3), F(5), F(5), axis=1),
+    sample(F(2, 5, 3), F(2), axis=-3, eps=1e-3),
+    sample(F(2, 6), None, F(6)),
+    sample(F(7), F(7), F(7)),
+    sample(F(0, 4), F(4), F(4)),
+    sample(F(3, 200), F(200), F(200)),
+]
+MIXED_BATCH = [sample(F(4, 3, 2, 2), wide(3), wide(3), wide(3), wide(3))]
+MIXED_LAYER = [sample(F(4, 6), wide(6), wide(6))]
+
+CASES = [
+    OpCase("batch_norm_train", BATCH, batch_norm_train),
+    OpCase("batch_norm_train", MIXED_BATCH, batch_norm_train, HALVES, grad=False),
+    OpCase("batch_norm_infer", BATCH, batch_norm_infer),
+    OpCase("batch_norm_infer", MIXED_BATCH, batch_norm_infer, HALVES, grad=False),
+    OpCase(
+        "batch_norm_train_dxwb",
+        [
+            sample(F(4, 3), F(4, 3), F(3), F(3), 1e-5),
+            sample(F(2, 3, 4, 5), F(2, 3, 4, 5), F(3), None, 1e-3),
+            sample(F(3, 2, 4), F(3, 2, 4), wide(2), wide(2), 1e-5),
+        ],
+        batch_norm_train_dxwb,
+        HALVES,
+        grad=False,
+        # dw is a sum of 40 products, rounded to half precision at the end.
+        atol={"float16": 2e-2, "bfloat16": 1e-1},
+    ),
+    OpCase("layer_norm", LAYER, layer_norm),
+    OpCase("layer_norm", MIXED_LAYER, layer_norm, HALVES, grad=False),
+    OpCase("layer_norm_train", LAYER, layer_norm_train),
+    OpCase("layer_norm_train", MIXED_LAYER, layer_norm_train, HALVES, grad=False),
+    OpCase(
+        "layer_norm_dx",
+        [
+            sample(F(4, 6), F(6), F(4, 6)),
+            sample(F(4, 6), None, F(4, 6)),
+            sample(F(2, 5, 3), F(5), F(2, 5, 3), 1, 1e-3),
+            sample(F(7), F(7), F(7)),
+        ],
+        layer_norm_dx,
+        grad=False,
+        atol={"float16": 1e-2, "bfloat16": 1e-1},
+    ),
+    OpCase(
+        "layer_norm_train_dx",
+        [
+            sample(F(4, 6), F(6), F(4, 6), statistics(4), statistics(4)),
+            sample(F(4, 6), None, F(4, 6), statistics(4), statistics(4)),
+            sample(F(2, 5, 3), F(5), F(2, 5, 3), statistics(2, 3), statistics(2, 3), -2),
+            sample(F(7), F(7), F(7), statistics(), statistics()),
+        ],
+        layer_norm_train_dx,
+        grad=False,
+        # The statistics are not those of x, so the terms do not cancel and results are large.
+        atol={"float16": 3e-2, "bfloat16": 3e-1},
+    ),
+]
