@@ -1,10 +1,12 @@
-"""Per-call overhead of `meta` beside PyTorch: a 4x4 float32 add, eager and as one VM instruction, in one run.
+"""Per-call overhead of `meta` beside PyTorch: a 4x4 float32 add, eager and as one VM instruction,
+in one run.
 
     python benchmarks/overhead.py [--device cpu] [--json]
 
-An eager call is timed with its result's allocation, as torch's is. A VM instruction is the difference between programs of
-201 and 1 chained additions, divided by 200. All figures are the minimum over repeats, in microseconds; on CUDA they are host
-time, the device being waited for at the end of each repeat.
+An eager call is timed with its result's allocation, as torch's is. A VM instruction is the
+difference between programs of 201 and 1 chained additions, divided by 200. All figures are the
+minimum over repeats, in microseconds; on CUDA they are host time, the device being waited for at
+the end of each repeat.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ import meta
 GOALS = {"eager call": 4.0, "VM instruction": 1.0}  # at most this many times torch's eager call
 
 
-def microseconds(call: Callable[[], Any], device: str, number: int = 5000, repeat: int = 30) -> float:
+def microseconds(
+    call: Callable[[], Any], device: str, number: int = 5000, repeat: int = 30
+) -> float:
     """Return the least time of one call."""
 
     def batch() -> None:
@@ -65,7 +69,9 @@ def measure(device: str) -> dict[str, float]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()

@@ -1,6 +1,8 @@
-"""A whole operator in one file: schema, gradient, cast rule, TVM, torch and CUDA kernels, and a test case.
+"""A whole operator in one file: schema, gradient, cast rule, TVM, torch and CUDA kernels, and a
+test case.
 
-squareplus (Barron, 2021, arXiv:2112.11687) is a smooth relu: y = (x + sqrt(x^2 + b)) / 2. Run this file to test it.
+squareplus (Barron, 2021, arXiv:2112.11687) is a smooth relu: y = (x + sqrt(x^2 + b)) / 2. Run this
+file to test it.
 """
 
 from importlib.util import find_spec
@@ -20,7 +22,9 @@ from meta.testing import F, OpCase, check_case, get_testable_devices, sample
 
 @op
 def squareplus(x: Tensor, b: float = 4.0) -> Tensor:
-    """(x + sqrt(x^2 + b)) / 2, elementwise. ``x``: floating point; ``b`` > 0 sets the curvature at 0."""
+    """(x + sqrt(x^2 + b)) / 2, elementwise. ``x``: floating point; ``b`` > 0 sets the curvature at
+    0.
+    """
     return x
 
 
@@ -35,9 +39,15 @@ never(squareplus)  # its left tail, b / (4 |x|), is lost in 16 bits
 
 @compute(squareplus, ELEMWISE)
 def squareplus_tvm(x, b):
-    wide = lambda *i: x(*i).astype("float32" if x.dtype != "float64" else x.dtype)
-    value = lambda *i: (wide(*i) + tirx.sqrt(wide(*i) * wide(*i) + b)) * 0.5
-    return te.compute(x.shape, lambda *i: value(*i).astype(x.dtype), name="squareplus")
+    wide = "float64" if x.dtype == "float64" else "float32"
+
+    def value(*i):
+        v = x(*i).astype(wide)
+        return ((v + tirx.sqrt(v * v + tirx.const(b, wide))) * tirx.const(0.5, wide)).astype(
+            x.dtype
+        )
+
+    return te.compute(x.shape, value, name="squareplus")
 
 
 @on_torch.kernel(squareplus)

@@ -1,13 +1,14 @@
 """`meta`: every tensor operator on the best backend at hand.
 
-``meta.<name>`` is the base operator of that name (see `meta.op`). Importing is light: backends load when first used.
+``meta.<name>`` is the base operator of that name (see `meta.op`). Importing is light: backends load
+when first used.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from meta import amp, dialect, grad, model, op, optim, passes, vm  # noqa: F401  (floors, lowest first)
+from meta import amp, dialect, grad, ir, model, op, optim, passes, vm
 from meta.base import errors
 from meta.base.errors import MetaError
 from meta.base.registry import OPERATORS
@@ -18,6 +19,27 @@ from meta.runtime.ndarray import array, from_dlpack, ndarray
 from meta.vm.explain import explain
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "MetaError",
+    "Model",
+    "amp",
+    "array",
+    "dialect",
+    "errors",
+    "explain",
+    "from_dlpack",
+    "grad",
+    "ir",
+    "model",
+    "ndarray",
+    "no_grad",
+    "op",
+    "optim",
+    "passes",
+    "random",
+    "vm",
+]
 
 
 def __getattr__(name: str) -> Any:

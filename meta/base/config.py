@@ -1,7 +1,9 @@
-"""The one table of knobs: every `META_*` environment variable, its type, its default and what it does.
+"""The one table of knobs: every `META_*` environment variable, its type, its default and what it
+does.
 
-``python -m meta env`` prints it. Nothing else in the package reads the environment. To add a knob, add a row to
-`KNOBS`; read it with ``config.get("META_...")``; override it for a block with ``with config.override(META_...=...)``.
+``python -m meta env`` prints it. Nothing else in the package reads the environment. To add a knob,
+add a row to `KNOBS`; read it with ``config.get("META_...")``; override it for a block with ``with
+config.override(META_...=...)``.
 """
 
 from __future__ import annotations
@@ -38,10 +40,22 @@ class Knob:
 KNOBS: dict[str, Knob] = {
     knob.name: knob
     for knob in (
-        Knob("META_VERIFY", _flag, False, "run the IR verifier after every pass and check every kernel's result"),
+        Knob(
+            "META_VERIFY",
+            _flag,
+            False,
+            "run the IR verifier after every pass and check every kernel's result",
+        ),
         Knob("META_DEBUG", _flag, False, "print the module after every pass"),
-        Knob("META_FUEL", int, -1, "stop after this many passes, to bisect a bad one (-1: no limit)"),
-        Knob("META_CACHE_DIR", str, "", "where compiled kernels are kept (empty: the user's cache folder)"),
+        Knob(
+            "META_FUEL", int, -1, "stop after this many passes, to bisect a bad one (-1: no limit)"
+        ),
+        Knob(
+            "META_CACHE_DIR",
+            str,
+            "",
+            "where compiled kernels are kept (empty: the user's cache folder)",
+        ),
         Knob("META_CACHE", _flag, True, "keep compiled kernels on disk"),
         Knob("META_CPU_TARGET", str, "", "TVM target of the CPU kernels (empty: this machine)"),
         Knob("META_PROGRESS", str, "auto", "progress bars: auto (on a terminal), on, off"),
@@ -60,7 +74,8 @@ def _knob(name: str) -> Knob:
 def get(name: str) -> Any:
     """Return a knob's value: innermost override, else environment, else default.
 
-    Raises UnknownName for a knob that is not in the table and ArgumentError for a text that does not parse.
+    Raises UnknownName for a knob that is not in the table and ArgumentError for a text that does
+    not parse.
     """
     knob = _knob(name)
     overrides = _overrides.get()
@@ -93,4 +108,7 @@ def override(**values: Any) -> Iterator[None]:
 
 def table() -> list[dict[str, Any]]:
     """Return one record per knob: name, value, default, help."""
-    return [{"name": k.name, "value": get(k.name), "default": k.default, "help": k.help} for k in KNOBS.values()]
+    return [
+        {"name": k.name, "value": get(k.name), "default": k.default, "help": k.help}
+        for k in KNOBS.values()
+    ]

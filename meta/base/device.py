@@ -1,4 +1,6 @@
-"""Devices. A device is a ``str`` in canonical form, "cpu" or "cuda:0", so that comparison and hashing are free."""
+"""Devices. A device is a ``str`` in canonical form, "cpu" or "cuda:0", so that comparison and
+hashing are free.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,14 @@ _FORM = re.compile(r"(cpu|cuda)(?:[:(](\d{1,4})\)?)?")
 class Device(str):
     """A place where arrays live and kernels run.
 
-    ``Device("cuda")`` is ``"cuda:0"``. ``kind`` is "cpu" or "cuda", ``index`` the ordinal (0 on the CPU).
-    Raises DeviceError for a text of another form. That the device is present is checked by `require`.
+    ``Device("cuda")`` is ``"cuda:0"``. ``kind`` is "cpu" or "cuda", ``ordinal`` its number (0 on
+    the CPU). Raises DeviceError for a text of another form. That the device is present is checked
+    by `require`.
     """
 
-    __slots__ = ("index", "kind")
+    __slots__ = ("kind", "ordinal")
     kind: str
-    index: int
+    ordinal: int
 
     def __new__(cls, text: object) -> Device:
         """Parse "cpu", "cuda", "cuda:1", "cuda(1)" or a torch.device."""
@@ -28,10 +31,12 @@ class Device(str):
             return text
         match = _FORM.fullmatch(str(text))
         if match is None or (match[1] == "cpu" and int(match[2] or 0) != 0):
-            raise DeviceError("unknown device", expected="'cpu', 'cuda' or 'cuda:N'", found=repr(text))
-        index = int(match[2] or 0)
-        self = super().__new__(cls, "cpu" if match[1] == "cpu" else f"cuda:{index}")
-        self.kind, self.index = match[1], index
+            raise DeviceError(
+                "unknown device", expected="'cpu', 'cuda' or 'cuda:N'", found=repr(text)
+            )
+        ordinal = int(match[2] or 0)
+        self = super().__new__(cls, "cpu" if match[1] == "cpu" else f"cuda:{ordinal}")
+        self.kind, self.ordinal = match[1], ordinal
         return self
 
 
@@ -46,7 +51,7 @@ def available() -> list[Device]:
 def require(device: object) -> Device:
     """Return the device if this machine has it, else raise DeviceError naming those it has."""
     found = Device(device)
-    if found.kind == "cuda" and found.index >= torch.cuda.device_count():
+    if found.kind == "cuda" and found.ordinal >= torch.cuda.device_count():
         raise DeviceError(
             f"the device {found} is not present", expected=", ".join(available()), found=str(found)
         )

@@ -37,7 +37,8 @@ FLOATS: frozenset[str] = frozenset({"float16", "bfloat16", "float32", "float64"}
 
 
 def canonical(dtype: object) -> str:
-    """Return the canonical name of a dtype given as a name, a torch or numpy dtype, or a Python scalar type.
+    """Return the canonical name of a dtype given as a name, a torch or numpy dtype, or a Python
+    scalar type.
 
     Raises ArgumentError for anything else.
     """
@@ -51,7 +52,10 @@ def canonical(dtype: object) -> str:
         return _FROM_NUMPY[np.dtype(dtype)]  # type: ignore[call-overload]
     except (TypeError, KeyError):
         raise ArgumentError(
-            "unknown dtype", expected=", ".join(_TABLE), found=repr(dtype), hint=nearest(str(dtype), _TABLE)
+            "unknown dtype",
+            expected=", ".join(_TABLE),
+            found=repr(dtype),
+            hint=nearest(str(dtype), _TABLE),
         ) from None
 
 

@@ -34,7 +34,14 @@ class MetaError(Exception):
     ) -> None:
         self.what, self.op, self.found, self.expected, self.hint = what, op, found, expected, hint
         self.span = span if span is not None else user_span()
+        self.notes: list[str] = []
         super().__init__(what)
+
+    def note(self, text: str) -> None:
+        """Add where the error passed through, innermost first (`add_note` of Python 3.11, on
+        3.10 too).
+        """
+        self.notes.append(text)
 
     def __str__(self) -> str:
         lines = [f"{self.op}: {self.what}" if self.op else self.what]
@@ -46,6 +53,7 @@ class MetaError(Exception):
             lines.append(f"  at:       {self.span}")
         if self.hint is not None:
             lines.append(f"  try:      {self.hint}")
+        lines += [f"  {note}" for note in self.notes]
         return "\n".join(lines)
 
 

@@ -18,7 +18,11 @@ T = TypeVar("T")
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return a hint that lists the names closest to ``name``."""
     close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(repr(n) for n in close)}?" if close else "see the list of known names"
+    return (
+        f"did you mean {' or '.join(repr(n) for n in close)}?"
+        if close
+        else "see the list of known names"
+    )
 
 
 class Registry(Generic[T]):
@@ -84,4 +88,6 @@ class Registry(Generic[T]):
 
 
 OPERATORS: Registry[Any] = Registry("operator")
-"""Every base operator by name. It lives here because arrays, the parser and the operators all look names up."""
+"""Every base operator by name. It lives here because arrays, the parser and the operators all look
+names up.
+"""

@@ -21,7 +21,9 @@ class Span:
 
 
 def user_span() -> Span | None:
-    """Return the line of the innermost frame that is not part of `meta`, or None at the top of a thread."""
+    """Return the line of the innermost frame that is not part of `meta`, or None at the top of a
+    thread.
+    """
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename

@@ -1,6 +1,7 @@
 """Floor 3: backends. Each folder but `core` is one dialect; its files are the operator families.
 
-To add a backend, add a folder whose ``__init__.py`` makes a `Dialect`, or ship one in a package of your own.
+To add a backend, add a folder whose ``__init__.py`` makes a `Dialect`, or ship one in a package of
+your own.
 """
 
 from meta.dialect.core import (
@@ -21,6 +22,15 @@ from meta.dialect.core.catalog import declare_all
 declare_all()
 
 __all__ = [
-    "COMPILER", "FUSED_ONLY", "HANDWRITTEN", "LIBRARY", "REFERENCE",
-    "Dialect", "OpEnv", "Unsupported", "exclude", "only", "prefer",
+    "COMPILER",
+    "FUSED_ONLY",
+    "HANDWRITTEN",
+    "LIBRARY",
+    "REFERENCE",
+    "Dialect",
+    "OpEnv",
+    "Unsupported",
+    "exclude",
+    "only",
+    "prefer",
 ]

@@ -1,12 +1,35 @@
 """Floor 6: models: tracing, parameters, layers. A layer is a `Model`; add one in `layers/`."""
 
 from meta.model.gradient import value_and_grad
-from meta.model.layers import GELU, BatchNorm, Conv2d, Dropout, Embedding, LayerNorm, Linear, ReLU, Sequential
+from meta.model.layers import (
+    GELU,
+    BatchNorm,
+    Conv2d,
+    Dropout,
+    Embedding,
+    LayerNorm,
+    Linear,
+    ReLU,
+    Sequential,
+)
 from meta.model.model import Model
 from meta.model.trace import Traced, trace
 from meta.model.weights import load_weights, save_weights
 
 __all__ = [
-    "GELU", "BatchNorm", "Conv2d", "Dropout", "Embedding", "LayerNorm", "Linear", "Model", "ReLU", "Sequential",
-    "Traced", "load_weights", "save_weights", "trace", "value_and_grad",
+    "GELU",
+    "BatchNorm",
+    "Conv2d",
+    "Dropout",
+    "Embedding",
+    "LayerNorm",
+    "Linear",
+    "Model",
+    "ReLU",
+    "Sequential",
+    "Traced",
+    "load_weights",
+    "save_weights",
+    "trace",
+    "value_and_grad",
 ]

@@ -1,4 +1,6 @@
-"""`value_and_grad`: a model that returns its result and the gradients of its parameters, as one traced function."""
+"""`value_and_grad`: a model that returns its result and the gradients of its parameters, as one
+traced function.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class ValueAndGrad(Model):
         names = {id(a): n for n, a in self.model.parameters().items()}
         first = len(program.module.main.params) - len(program.arrays)
         wanted = [i for i, a in enumerate(program.arrays) if id(a) in names]
-        module = infer_type(simplify(dead_code(autodiff(program.module, wrt=[first + i for i in wanted]))))
+        module = infer_type(
+            simplify(dead_code(autodiff(program.module, wrt=[first + i for i in wanted])))
+        )
         dys = tree.flatten(dy)[0]
         if len(dys) != len(module.main.params) - len(program.module.main.params):
             raise GradientError(
@@ -46,8 +50,8 @@ class ValueAndGrad(Model):
 def value_and_grad(model: Model) -> ValueAndGrad:
     """Return a model called as ``(dy, *inputs)`` that returns ``(y, gradients)``.
 
-    ``dy`` is the gradient of the model's result ``y`` (one array per floating point array in it, in the same structure);
-    ``gradients`` maps the name of every parameter that requires a gradient to an array of its shape and dtype. Forward and
-    backward are one traced function.
+    ``dy`` is the gradient of the model's result ``y`` (one array per floating point array in it, in
+    the same structure); ``gradients`` maps the name of every parameter that requires a gradient to
+    an array of its shape and dtype. Forward and backward are one traced function.
     """
     return ValueAndGrad(model)

@@ -1,7 +1,8 @@
 """`Model`: Python code with parameters.
 
-A model is written as a class with ``build`` (make the attributes), ``forward`` and, where inference differs,
-``forward_infer``. Its arrays and those of models in its attributes, lists, tuples and dicts are its state.
+A model is written as a class with ``build`` (make the attributes), ``forward`` and, where inference
+differs, ``forward_infer``. Its arrays and those of models in its attributes, lists, tuples and
+dicts are its state.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class Model:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the result. Decorate it with `meta.model.trace`."""
-        raise ArgumentError(f"{type(self).__name__} has no forward", hint="define forward(self, x, ...)")
+        raise ArgumentError(
+            f"{type(self).__name__} has no forward", hint="define forward(self, x, ...)"
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.entry()(*args, **kwargs)
@@ -70,9 +73,13 @@ class Model:
         return self
 
     def attributes(self) -> Iterator[tuple[str, Any]]:
-        """Iterate over (dotted path, value) of everything in this model and the models and containers inside."""
+        """Iterate over (dotted path, value) of everything in this model and the models and
+        containers inside.
+        """
         seen: set[int] = set()
-        stack: list[tuple[str, Any]] = [(k, v) for k, v in reversed(vars(self).items()) if not k.startswith("_")]
+        stack: list[tuple[str, Any]] = [
+            (k, v) for k, v in reversed(vars(self).items()) if not k.startswith("_")
+        ]
         while stack:
             path, value = stack.pop()
             yield path, value
@@ -110,8 +117,8 @@ class Model:
     def load_state(self, state: Mapping[str, object], *, strict: bool = True) -> None:
         """Overwrite arrays of the state, in place, by name.
 
-        With ``strict``, the names must be exactly those of `state`. Raises FormatError for a missing or unknown name or
-        another shape, before anything is written.
+        With ``strict``, the names must be exactly those of `state`. Raises FormatError for a
+        missing or unknown name or another shape, before anything is written.
         """
         own = self.state()
         unknown = [n for n in state if n not in own]
@@ -121,19 +128,25 @@ class Model:
                 "the state does not fit this model",
                 expected=f"exactly its {len(own)} names; missing: {missing or 'none'}",
                 found=f"unknown: {unknown or 'none'}",
-                hint=nearest(unknown[0], own) if unknown else "pass strict=False to load what is there",
+                hint=nearest(unknown[0], own)
+                if unknown
+                else "pass strict=False to load what is there",
             )
         arrays = {n: as_array(v) for n, v in state.items() if n in own}
         for name, array in arrays.items():
             if array.shape != own[name].shape:
-                raise FormatError(f"{name!r} has another shape", expected=own[name].shape, found=array.shape)
+                raise FormatError(
+                    f"{name!r} has another shape", expected=own[name].shape, found=array.shape
+                )
         for name, array in arrays.items():
             own[name].update(array)
 
     def to(self, *, device: object = None, dtype: object = None) -> Model:
-        """Move all arrays to a device, and floating point ones to a dtype, in place; returns the model.
+        """Move all arrays to a device, and floating point ones to a dtype, in place; returns the
+        model.
 
-        Arrays that were shared stay shared. What was compiled before still refers to the old arrays.
+        Arrays that were shared stay shared. What was compiled before still refers to the old
+        arrays.
         """
         moved: dict[int, ndarray] = {}
         for name, array in self.state().items():
@@ -154,11 +167,17 @@ class Model:
             for path, value in self.attributes()
             if value is None or isinstance(value, bool | int | float | str)
         ]
-        arrays = [(path, id(value)) for path, value in self.attributes() if isinstance(value, ndarray)]
+        arrays = [
+            (path, id(value)) for path, value in self.attributes() if isinstance(value, ndarray)
+        ]
         return (tuple(plain), tuple(arrays), tuple(m._training for m in self.models()))
 
     def __repr__(self) -> str:
-        inner = [f"  {k}: {v!r}".replace("\n", "\n  ") for k, v in vars(self).items() if isinstance(v, Model)]
+        inner = [
+            f"  {k}: {v!r}".replace("\n", "\n  ")
+            for k, v in vars(self).items()
+            if isinstance(v, Model)
+        ]
         body = "\n" + "\n".join(inner) + "\n" if inner else ""
         return f"{type(self).__name__}({body})"
 

@@ -1,7 +1,8 @@
 """`trace`: turns a Python function on arrays into a program, once per input signature.
 
-A traced function, called as usual, runs its program under the interpreter; `meta.vm.compile` compiles the same program.
-Called while another function is being traced it is simply part of that one.
+A traced function, called as usual, runs its program under the interpreter; `meta.vm.compile`
+compiles the same program. Called while another function is being traced it is simply part of that
+one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from meta.vm.program import Program
 
 
 class Traced:
-    """A function that is traced; what `trace` returns. As a method it binds to its model like any function.
+    """A function that is traced; what `trace` returns. As a method it binds to its model like any
+    function.
 
     Attributes
     ----------
@@ -56,8 +58,9 @@ class Traced:
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """Return the program for arguments of this signature, tracing it if it is new.
 
-        The signature is: structure of the arguments, shape, dtype and device of each array, Python values, and for a model
-        its parameters, its plain Python attributes and whether it is in train mode.
+        The signature is: structure of the arguments, shape, dtype and device of each array, Python
+        values, and for a model its parameters, its plain Python attributes and whether it is in
+        train mode.
         """
         arguments = self._bind(args, kwargs)
         leaves, structure = tree.flatten(arguments)
@@ -73,15 +76,22 @@ class Traced:
         return found
 
     def program_on_types(self, *args: Any, **kwargs: Any) -> Program:
-        """Trace anew, for arguments whose arrays may be symbols of another trace; only their types are used."""
+        """Trace anew, for arguments whose arrays may be symbols of another trace; only their types
+        are used.
+        """
         leaves, structure = tree.flatten(self._bind(args, kwargs))
-        return self._trace([v.type if isinstance(v, Symbol) else array_type(as_array(v).key) for v in leaves], structure)
+        return self._trace(
+            [v.type if isinstance(v, Symbol) else array_type(as_array(v).key) for v in leaves],
+            structure,
+        )
 
     def _with_owner(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return args if self.owner is None else (self.owner, *args)
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments by parameter name, defaults filled in; ArgumentError for a wrong arity."""
+        """Return the arguments by parameter name, defaults filled in; ArgumentError for a wrong
+        arity.
+        """
         try:
             bound = self.signature.bind(*self._with_owner(args), **kwargs)
         except TypeError as error:
@@ -147,7 +157,7 @@ class Traced:
             leaves, found = tree.flatten(self._bind(args, kwargs))
             if tree.fingerprint(found) != expected:
                 raise TraceError(
-                    f"{self.function.__qualname__} is called with another structure than it was traced for",
+                    f"{self.function.__qualname__} was traced for another structure of arguments",
                     expected=_described(structure),
                     found=_described(found),
                 )
@@ -162,9 +172,10 @@ class Traced:
 def trace(function: Callable[..., Any]) -> Traced:
     """Trace a function or a model's method: a decorator.
 
-    The function takes and returns arrays, and tuples, lists and dicts of them; Python values among the arguments are part
-    of the signature. Arrays that it closes over become constants. It may call other traced functions and models. What
-    depends on the values of arrays cannot be decided in Python: such code raises TraceError.
+    The function takes and returns arrays, and tuples, lists and dicts of them; Python values among
+    the arguments are part of the signature. Arrays that it closes over become constants. It may
+    call other traced functions and models. What depends on the values of arrays cannot be decided
+    in Python: such code raises TraceError.
     """
     return Traced(function)
 
@@ -206,4 +217,3 @@ def _described(structure: Any) -> Any:
     if isinstance(structure, tuple | list):
         return type(structure)(_described(v) for v in structure)
     return structure
-

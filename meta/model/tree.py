@@ -1,4 +1,6 @@
-"""Nested Python containers of arrays: what a model takes and returns, taken apart and put together again."""
+"""Nested Python containers of arrays: what a model takes and returns, taken apart and put together
+again.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,11 @@ def is_array(value: object) -> bool:
 
 
 def flatten(tree: Any, is_leaf: Callable[[object], bool] = is_array) -> tuple[list[Any], Any]:
-    """Return the leaves in order and the structure: the same containers with `LEAF` in place of each leaf.
+    """Return the leaves in order and the structure: the same containers with `LEAF` in place of
+    each leaf.
 
-    Tuples (named ones too), lists and dicts are containers; everything else that is no leaf is part of the structure.
+    Tuples (named ones too), lists and dicts are containers; everything else that is no leaf is part
+    of the structure.
     """
     if is_leaf(tree):
         return [tree], LEAF
@@ -62,7 +66,9 @@ def _like(container: Any, items: list[Any]) -> Any:
 
 
 def fingerprint(structure: Any) -> Any:
-    """Return a hashable key of a structure; Python values count by type and value, others by identity."""
+    """Return a hashable key of a structure; Python values count by type and value, others by
+    identity.
+    """
     if structure is LEAF:
         return "*"
     if isinstance(structure, dict):

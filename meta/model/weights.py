@@ -14,10 +14,14 @@ from meta.runtime.ndarray import ndarray
 
 
 def save_weights(model: Model, path: str | os.PathLike[str]) -> None:
-    """Write the model's state to a safetensors file, atomically: a reader sees the old file or the new one."""
+    """Write the model's state to a safetensors file, atomically: a reader sees the old file or the
+    new one.
+    """
     target = Path(path)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    tensors = {name: array.torch().detach().cpu().contiguous() for name, array in model.state().items()}
+    tensors = {
+        name: array.torch().detach().cpu().contiguous() for name, array in model.state().items()
+    }
     try:
         safetensors.torch.save_file(tensors, part, metadata={"format": "pt", "producer": "meta"})
         os.replace(part, target)
@@ -28,12 +32,12 @@ def save_weights(model: Model, path: str | os.PathLike[str]) -> None:
 def load_weights(model: Model, path: str | os.PathLike[str], *, strict: bool = True) -> None:
     """Read a safetensors file into the model's arrays, in place.
 
-    Raises FormatError for a file that is missing, damaged or of another format, and for names or shapes that do not fit
-    (see `Model.load_state`); the model is then unchanged.
+    Raises FormatError for a file that is missing, damaged or of another format, and for names or
+    shapes that do not fit (see `Model.load_state`); the model is then unchanged.
     """
     try:
         with safetensors.safe_open(os.fspath(path), framework="pt") as file:
-            state = {name: ndarray(file.get_tensor(name)) for name in file.keys()}
+            state = {name: ndarray(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 (no dict)
     except (OSError, safetensors.SafetensorError) as error:
         raise FormatError(
             "this file cannot be read as safetensors",

@@ -1,4 +1,6 @@
-"""Floor 6: optimizers. One file per algorithm, with an eager class and a ``with_<name>`` that traces the whole step."""
+"""Floor 6: optimizers. One file per algorithm, with an eager class and a ``with_<name>`` that
+traces the whole step.
+"""
 
 from meta.optim import sgd
 from meta.optim.sgd import SGD

@@ -30,7 +30,10 @@ class SGD:
     """
 
     def __init__(
-        self, params: Iterable[ndarray] | Mapping[str, ndarray], learning_rate: float, momentum: float = 0.0
+        self,
+        params: Iterable[ndarray] | Mapping[str, ndarray],
+        learning_rate: float,
+        momentum: float = 0.0,
     ) -> None:
         _check(learning_rate, momentum)
         self.params = list(params.values() if isinstance(params, Mapping) else params)
@@ -75,9 +78,10 @@ class WithSGD(Model):
 def with_sgd(learning_rate: float = 0.1, momentum: float = 0.0) -> Callable[[Model], WithSGD]:
     """Return a function that turns a model into its training step.
 
-    ``step = with_sgd(0.1, 0.9)(model)`` is called as ``step(dy, *inputs)``: forward, backward from ``dy`` (the gradient of
-    the model's result) and the update of all parameters are one traced function; it returns the model's result. The
-    learning rate is an array input: ``step.learning_rate.update(0.01)`` changes it without tracing or compiling anew.
+    ``step = with_sgd(0.1, 0.9)(model)`` is called as ``step(dy, *inputs)``: forward, backward from
+    ``dy`` (the gradient of the model's result) and the update of all parameters are one traced
+    function; it returns the model's result. The learning rate is an array input:
+    ``step.learning_rate.update(0.01)`` changes it without tracing or compiling anew.
     """
     _check(learning_rate, momentum)
     return lambda model: WithSGD(model, learning_rate, momentum)

@@ -1,7 +1,8 @@
 """Floor 4: passes, functions from a Module to a Module, one per file.
 
-To add one, write ``passes/<name>.py`` with a function of that name whose first docstring line is an imperative sentence and
-whose docstring shows a program before and after, and put it into a pipeline.
+To add one, write ``passes/<name>.py`` with a function of that name whose first docstring line is an
+imperative sentence and whose docstring shows a program before and after, and put it into a
+pipeline.
 """
 
 from meta.passes.autodiff import autodiff
@@ -13,5 +14,12 @@ from meta.passes.manager import PassRecord, Pipeline
 from meta.passes.simplify import simplify
 
 __all__ = [
-    "PassRecord", "Pipeline", "autodiff", "dead_code", "dispatch", "fold_constant", "infer_type", "simplify",
+    "PassRecord",
+    "Pipeline",
+    "autodiff",
+    "dead_code",
+    "dispatch",
+    "fold_constant",
+    "infer_type",
+    "simplify",
 ]

@@ -1,7 +1,7 @@
 """Reverse-mode automatic differentiation of a function's straight-line body.
 
-The gradient rules are the same Python functions that the eager tape calls; here they run on symbols and so append their
-operators to the program.
+The gradient rules are the same Python functions that the eager tape calls; here they run on symbols
+and so append their operators to the program.
 """
 
 from __future__ import annotations
@@ -13,7 +13,20 @@ from meta.base.dtype import is_float
 from meta.base.errors import GradientError, MetaError
 from meta.base.registry import OPERATORS
 from meta.grad.core import Rule, rule_of
-from meta.ir import Binding, Call, Expr, Function, Module, TensorType, Tuple, TupleGetItem, Var, free_vars, operands, type_of
+from meta.ir import (
+    Binding,
+    Call,
+    Expr,
+    Function,
+    Module,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    Var,
+    free_vars,
+    operands,
+    type_of,
+)
 from meta.ir.visit import inner_blocks
 from meta.op.core import Op
 from meta.op.core.tracing import Symbol, Trace
@@ -23,11 +36,12 @@ from meta.passes.call_of import base_op
 def autodiff(module: Module, *, wrt: Sequence[int]) -> Module:
     """Make main return its result and its gradients.
 
-    The new main takes ``(dy, *params)`` and returns ``(y, (gradients...))``, one gradient per index in ``wrt``, of the
-    parameter's type. If the result is a tuple there is one ``dy`` per floating point field, nested tuples flattened. A
-    parameter that does not influence the result gets zeros.
+    The new main takes ``(dy, *params)`` and returns ``(y, (gradients...))``, one gradient per index
+    in ``wrt``, of the parameter's type. If the result is a tuple there is one ``dy`` per floating
+    point field, nested tuples flattened. A parameter that does not influence the result gets zeros.
 
-    Raises GradientError for control flow and for a result that is not computed from ``wrt`` by differentiable operators.
+    Raises GradientError for control flow and for a result that is not computed from ``wrt`` by
+    differentiable operators.
 
     >>> from meta.ir import parse
     >>> print(autodiff(parse('''
@@ -73,7 +87,9 @@ class _Reverse:
         return Function((*dys, *self.main.params), body, type_of(result), dict(self.main.attrs))
 
     def depends(self, binding: Binding) -> bool:
-        """Whether a gradient can flow through a binding; GradientError where it would have to and cannot."""
+        """Whether a gradient can flow through a binding; GradientError where it would have to and
+        cannot.
+        """
         value = binding.value
         used = [*operands(value), *(v for block in inner_blocks(value) for v in free_vars(block))]
         if not any(a in self.active for a in used):
@@ -85,7 +101,7 @@ class _Reverse:
             raise GradientError(
                 "a gradient through control flow and function calls is not available here",
                 found=f"{type(value).__name__} bound to %{binding.var.name}",
-                hint="write the model without meta.cond, loops and closures, or inline the functions",
+                hint="write it without control flow and closures, or inline the functions",
                 span=binding.span,
             )
         return rule_of(op).function is not None
@@ -96,11 +112,13 @@ class _Reverse:
         if not any(a in self.active for a in leaves):
             raise GradientError(
                 "the result does not depend on anything that requires a gradient",
-                hint="check requires_grad of the parameters, and that differentiable operators lead to the result",
+                hint="check requires_grad of the parameters, and which operators lead to the result",
             )
         dys = []
         for i, leaf in enumerate(leaves):
-            var, symbol = self.trace.parameter(_tensor_type(leaf), "dy" if len(leaves) == 1 else f"dy{i}")
+            var, symbol = self.trace.parameter(
+                _tensor_type(leaf), "dy" if len(leaves) == 1 else f"dy{i}"
+            )
             dys.append(var)
             self.trace.run(self.accumulate, leaf, symbol)
         return dys
@@ -126,7 +144,9 @@ class _Reverse:
         y = self.value(binding.var)
         if isinstance(adjoint, list):
             like = OPERATORS["zeros_like"]
-            adjoint = tuple(like(field) if g is None else g for g, field in zip(adjoint, y, strict=True))
+            adjoint = tuple(
+                like(field) if g is None else g for g, field in zip(adjoint, y, strict=True)
+            )
         try:
             gradients = rule(self.saved(rule, call, y, adjoint))
         except MetaError as error:
@@ -134,7 +154,11 @@ class _Reverse:
             raise
         for i, gradient in zip(op.schema.tensor_slots, gradients, strict=True):
             argument = call.args[i]
-            pairs = zip(argument.fields, gradient, strict=True) if isinstance(argument, Tuple) else [(argument, gradient)]
+            pairs = (
+                zip(argument.fields, gradient, strict=True)
+                if isinstance(argument, Tuple)
+                else [(argument, gradient)]
+            )
             for atom, g in pairs if gradient is not None else ():
                 if atom in self.active and g is not None:
                     self.accumulate(atom, g)
@@ -151,7 +175,9 @@ class _Reverse:
         return values
 
     def value(self, argument: Any) -> Any:
-        """Return what an argument looks like to a rule: a symbol, a tuple of symbols or a literal."""
+        """Return what an argument looks like to a rule: a symbol, a tuple of symbols or a
+        literal.
+        """
         if isinstance(argument, Tuple):
             return tuple(self.value(f) for f in argument.fields)
         if not isinstance(argument, Expr):
@@ -198,7 +224,9 @@ def _leaves(atom: Expr) -> list[Expr]:
 def _tensor_type(atom: Expr) -> TensorType:
     type_ = type_of(atom)
     if not isinstance(type_, TensorType):
-        raise GradientError("the result must be a tensor or a (nested) tuple of tensors", found=type_)
+        raise GradientError(
+            "the result must be a tensor or a (nested) tuple of tensors", found=type_
+        )
     return type_
 
 

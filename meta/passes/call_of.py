@@ -11,14 +11,18 @@ from meta.op.core import Op
 
 
 def base_op(callee: Expr) -> Op | None:
-    """Return the base operator of a callee, looking through a dialect operator; None for functions."""
+    """Return the base operator of a callee, looking through a dialect operator; None for
+    functions.
+    """
     if isinstance(callee, DialectOp):
         return callee.base
     return callee if isinstance(callee, Op) else None
 
 
 def typed_args(op: Op, call: Call) -> tuple[Any, ...]:
-    """Return a call's arguments with every atom replaced by its type, as type functions take them."""
+    """Return a call's arguments with every atom replaced by its type, as type functions take
+    them.
+    """
     return tuple(_argument(op, a) for a in call.args)
 
 
@@ -32,14 +36,18 @@ def _argument(op: Op, argument: Any) -> Any:
 
 
 def flat_atoms(argument: Any) -> tuple[Any, ...]:
-    """Return the atoms of one argument: the fields of a tuple, the atom itself, or nothing for a literal."""
+    """Return the atoms of one argument: the fields of a tuple, the atom itself, or nothing for a
+    literal.
+    """
     if isinstance(argument, Tuple):
         return argument.fields
     return (argument,) if isinstance(argument, Expr) else ()
 
 
 def has_effect(binding: Binding) -> bool:
-    """Whether evaluating a binding does more than compute its value, so that it must stay where it is."""
+    """Whether evaluating a binding does more than compute its value, so that it must stay where it
+    is.
+    """
     if not isinstance(binding.value, Call):
         return False
     op = base_op(binding.value.callee)

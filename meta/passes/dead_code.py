@@ -35,14 +35,20 @@ def _block(block: Block, used: set[Expr]) -> Block:
     for binding in reversed(block.bindings):
         value = binding.value
         nested = isinstance(value, If) and any(
-            has_effect(b) for branch in (value.then_block, value.else_block) for b in branch.bindings
+            has_effect(b)
+            for branch in (value.then_block, value.else_block)
+            for b in branch.bindings
         )
         if binding.var not in used and not nested and not has_effect(binding):
             continue
         if isinstance(value, If):
-            value = If(value.condition, _block(value.then_block, used), _block(value.else_block, used))
+            value = If(
+                value.condition, _block(value.then_block, used), _block(value.else_block, used)
+            )
         elif isinstance(value, Function):
             value = replace(value, body=_block(value.body, used))
         used.update(a for a in operands(value) if isinstance(a, Var))
-        kept.append(binding if value is binding.value else Binding(binding.var, value, binding.span))
+        kept.append(
+            binding if value is binding.value else Binding(binding.var, value, binding.span)
+        )
     return Block(tuple(reversed(kept)), block.result)

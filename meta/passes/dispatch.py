@@ -14,7 +14,8 @@ from meta.passes.rewrite import rewrite
 def dispatch(module: Module, *, device: Device) -> Module:
     """Replace every base operator by the dialect operator that is to run it on ``device``.
 
-    Views and values known now have no kernel and stay. Raises DispatchError, at the user's line, if nobody accepts a call.
+    Views and values known now have no kernel and stay. Raises DispatchError, at the user's line, if
+    nobody accepts a call.
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse

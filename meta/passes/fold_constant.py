@@ -19,8 +19,9 @@ MAX_GROWTH_BYTES = 1 << 16
 def fold_constant(module: Module) -> Module:
     """Compute calls whose arguments are all constants, now.
 
-    Random operators and those that write stay, and so does a call whose result would be much larger than its arguments.
-    What is folded is computed by the reference dialect, `torch`, so that folding compiles no kernel.
+    Random operators and those that write stay, and so does a call whose result would be much larger
+    than its arguments. What is folded is computed by the reference dialect, `torch`, so that
+    folding compiles no kernel.
 
     >>> from meta.ir import parse
     >>> print(fold_constant(parse('''
@@ -39,13 +40,22 @@ def fold_constant(module: Module) -> Module:
 
 def _fold(binding: Binding) -> Binding | Expr:
     call, type_ = binding.value, binding.var.type
-    if not isinstance(call, Call) or not isinstance(call.callee, Op) or not isinstance(type_, TensorType):
+    if (
+        not isinstance(call, Call)
+        or not isinstance(call.callee, Op)
+        or not isinstance(type_, TensorType)
+    ):
         return binding
     atoms = [a for argument in call.args for a in flat_atoms(argument)]
-    if not is_pure(binding) or not all(isinstance(a, Constant) for a in atoms) or not type_.is_static:
+    if (
+        not is_pure(binding)
+        or not all(isinstance(a, Constant) for a in atoms)
+        or not type_.is_static
+    ):
         return binding
     sources = sum(a.data.numel() * a.data.element_size() for a in atoms)
-    # A created constant (zeros, full, arange) is cheaper to compute than to keep, unless it is small.
+    # A created constant (zeros, full, arange) is cheaper to compute than to keep, unless it is
+    # small.
     if type_.size * 8 > sources + MAX_GROWTH_BYTES:
         return binding
     with use(Default.handler), only("torch"):

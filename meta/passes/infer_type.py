@@ -1,4 +1,6 @@
-"""Type inference: every variable and every result gets the type that follows from the parameters."""
+"""Type inference: every variable and every result gets the type that follows from the
+parameters.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from meta.passes.rewrite import rewrite_function
 def infer_type(module: Module) -> Module:
     """Give every variable the type that its operator's type function infers.
 
-    Raises IRError for a parameter without a type, and TypeInferError, at the user's line, where a type function refuses.
+    Raises IRError for a parameter without a type, and TypeInferError, at the user's line, where a
+    type function refuses.
 
     >>> from meta.ir import parse
     >>> print(infer_type(parse('''

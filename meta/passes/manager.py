@@ -1,4 +1,6 @@
-"""Runs passes in order and adds what every pass should have: verification, timing, history, printing and fuel."""
+"""Runs passes in order and adds what every pass should have: verification, timing, history,
+printing and fuel.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,9 @@ class Pipeline:
     ----------
     passes: functions Module -> Module, applied in order; bind options with `functools.partial`.
 
-    After a call, ``history`` has one record per pass that ran. With META_VERIFY the module is verified after each pass,
-    with META_DEBUG it is printed to stderr, and META_FUEL=n runs the first n passes of the process only.
+    After a call, ``history`` has one record per pass that ran. With META_VERIFY the module is
+    verified after each pass, with META_DEBUG it is printed to stderr, and META_FUEL=n runs the
+    first n passes of the process only.
     """
 
     fuel_used = 0
@@ -65,5 +68,3 @@ def pass_name(step: Pass) -> str:
     """Return the name of a pass, also of one with bound options."""
     inner = step.func if isinstance(step, partial) else step
     return getattr(inner, "__name__", type(inner).__name__)
-
-

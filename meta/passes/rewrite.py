@@ -1,4 +1,6 @@
-"""The loop that most passes share: rebuild every function binding by binding, replacing variables on the way."""
+"""The loop that most passes share: rebuild every function binding by binding, replacing variables
+on the way.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,20 @@ Rule = Callable[[Binding], Binding | Expr | None]
 
 
 def rewrite(module: Module, rule: Rule) -> Module:
-    """Return the module with ``rule`` applied to every binding, operands replaced by what earlier bindings became.
+    """Return the module with ``rule`` applied to every binding, operands replaced by what earlier
+    bindings became.
 
-    The rule returns a binding to keep in its place, an atom that replaces the variable (the binding disappears), or None
-    to drop a binding that nothing uses. Nested blocks are rewritten before the binding that holds them.
+    The rule returns a binding to keep in its place, an atom that replaces the variable (the binding
+    disappears), or None to drop a binding that nothing uses. Nested blocks are rewritten before the
+    binding that holds them.
     """
     functions = {name: rewrite_function(f, rule) for name, f in module.functions.items()}
     return Module(functions)
 
 
-def rewrite_function(function: Function, rule: Rule, mapping: Mapping[Var, Expr] | None = None) -> Function:
+def rewrite_function(
+    function: Function, rule: Rule, mapping: Mapping[Var, Expr] | None = None
+) -> Function:
     """Apply ``rule`` to one function."""
     return replace(function, body=_block(function.body, rule, dict(mapping or {})))
 
@@ -33,7 +39,11 @@ def _block(block: Block, rule: Rule, mapping: dict[Var, Expr]) -> Block:
     for binding in block.bindings:
         value = map_atoms(binding.value, leaf)
         if isinstance(value, If):
-            value = If(value.condition, _block(value.then_block, rule, mapping), _block(value.else_block, rule, mapping))
+            value = If(
+                value.condition,
+                _block(value.then_block, rule, mapping),
+                _block(value.else_block, rule, mapping),
+            )
         elif isinstance(value, Function):
             value = replace(value, body=_block(value.body, rule, mapping))
         if value is not binding.value:

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from meta.ir import Binding, Call, Constant, Expr, Module, TensorType, Tuple, TupleGetItem, Var, type_of
+from meta.ir import (
+    Binding,
+    Call,
+    Constant,
+    Expr,
+    Module,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    Var,
+    type_of,
+)
 from meta.op.core import Op
 from meta.passes.rewrite import rewrite_function
 
-# By operator: the atom that a call equals, or None. Only what is exact for NaN, infinities and signed zeros.
+# By operator: the atom that a call equals, or None. Only what is exact for NaN, infinities and
+# signed zeros.
 Rule = Callable[[Call, TensorType, "dict[Var, Expr]"], Expr | None]
 
 
 def simplify(module: Module) -> Module:
-    """Replace calls that return one of their arguments, chains of views and casts, and fields of known tuples.
+    """Replace calls that return one of their arguments, chains of views and casts, and fields of
+    known tuples.
 
     >>> from meta.ir import parse
     >>> print(simplify(parse('''
@@ -86,7 +99,11 @@ def _reshape(call: Call, type_: TensorType, values: dict[Var, Expr]) -> Expr | N
     if _same(source, type_) is not None:
         return source
     inner = values.get(source) if isinstance(source, Var) else None
-    if not isinstance(inner, Call) or not isinstance(inner.callee, Op) or inner.callee.name not in _VIEWS:
+    if (
+        not isinstance(inner, Call)
+        or not isinstance(inner.callee, Op)
+        or inner.callee.name not in _VIEWS
+    ):
         return None
     if not type_.is_static:
         return None

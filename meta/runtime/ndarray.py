@@ -1,8 +1,8 @@
 """`ndarray`: a tensor in memory, owning a `torch.Tensor` buffer.
 
-torch supplies the allocator, streams, pinned memory and DLPack; all computation goes through operators. What defines
-an array for dispatch (shape, dtype, device, compactness) is one interned `ArrayKey`, so the hot path of an eager call
-compares identities only.
+torch supplies the allocator, streams, pinned memory and DLPack; all computation goes through
+operators. What defines an array for dispatch (shape, dtype, device, compactness) is one interned
+`ArrayKey`, so the hot path of an eager call compares identities only.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def array_key(shape: tuple[int, ...], dtype: str, device: Device, compact: bool 
 
 
 def key_of(tensor: torch.Tensor) -> ArrayKey:
-    """Return the key of a torch tensor; ArgumentError for a dtype or device that `meta` does not have."""
+    """Return the key of a torch tensor; ArgumentError for a dtype or device that `meta` does not
+    have.
+    """
     device = _DEVICES.get(tensor.device)
     if device is None:
         device = _DEVICES.setdefault(tensor.device, Device(tensor.device))
@@ -58,12 +60,13 @@ def key_of(tensor: torch.Tensor) -> ArrayKey:
     return array_key(tuple(tensor.shape), dtype, device, tensor.is_contiguous())
 
 
-class ndarray(Overloads):  # noqa: N801  (numpy's spelling)
+class ndarray(Overloads):
     """An n-dimensional array. Create one with `array`, or as the result of an operator.
 
     Attributes
     ----------
-    shape: tuple of ints. dtype: canonical name. ndim: number of axes. device: `Device`. strides: in elements.
+    shape: tuple of ints. dtype: canonical name. ndim: number of axes. device: `Device`. strides: in
+    elements.
     requires_grad: whether operators on this array are recorded for `backward`.
     grad: the accumulated gradient, an ndarray of the same type, or None.
     name: a label for messages and traces.
@@ -78,7 +81,8 @@ class ndarray(Overloads):  # noqa: N801  (numpy's spelling)
         self.key = key_of(tensor) if key is None else key
         self._requires_grad = False
         self.grad: ndarray | None = None
-        # How this value was computed, if that was recorded: a tape node and the index of its result (see meta.grad).
+        # How this value was computed, if that was recorded: a tape node and the index of its result
+        # (see meta.grad).
         self.node: Any = None
         self.name = name
 
@@ -121,7 +125,9 @@ class ndarray(Overloads):  # noqa: N801  (numpy's spelling)
     def requires_grad(self, value: bool) -> None:
         if value and not dtypes.is_float(self.dtype):
             raise GradientError(
-                "only floating point arrays have gradients", found=repr(self.dtype), hint="cast it first"
+                "only floating point arrays have gradients",
+                found=repr(self.dtype),
+                hint="cast it first",
             )
         self._requires_grad = bool(value)
 
@@ -139,11 +145,14 @@ class ndarray(Overloads):  # noqa: N801  (numpy's spelling)
     def item(self) -> float | int | bool:
         """Return the value of an array with one element as a Python number."""
         if self.size != 1:
-            raise ArgumentError("item() needs an array with one element", found=f"shape {self.shape}")
+            raise ArgumentError(
+                "item() needs an array with one element", found=f"shape {self.shape}"
+            )
         return self._tensor.item()
 
     def to(self, *, device: object = None, dtype: object = None) -> ndarray:
-        """Return the array on another device or in another dtype; the array itself if nothing changes.
+        """Return the array on another device or in another dtype; the array itself if nothing
+        changes.
 
         The result is a new leaf: a gradient does not flow through `to` (use `meta.cast` for that).
         """
@@ -151,27 +160,34 @@ class ndarray(Overloads):  # noqa: N801  (numpy's spelling)
         kind = self.dtype if dtype is None else dtypes.canonical(dtype)
         if where == self.device and kind == self.dtype:
             return self
-        result = ndarray(self._tensor.to(device=str(where), dtype=dtypes.TO_TORCH[kind]), name=self.name)
+        result = ndarray(
+            self._tensor.to(device=str(where), dtype=dtypes.TO_TORCH[kind]), name=self.name
+        )
         result._requires_grad = self._requires_grad and dtypes.is_float(kind)
         return result
 
     def update(self, value: object) -> None:
         """Overwrite the values in place, keeping buffer, dtype, device and every alias of it.
 
-        ``value`` is array-like of the same shape; it is cast to this dtype. What is recorded for `backward` is dropped.
+        ``value`` is array-like of the same shape; it is cast to this dtype. What is recorded for
+        `backward` is dropped.
         """
         source = array(value, device=self.device) if not isinstance(value, ndarray) else value
         if source.shape != self.shape:
-            raise ArgumentError("update() needs the same shape", expected=self.shape, found=source.shape)
+            raise ArgumentError(
+                "update() needs the same shape", expected=self.shape, found=source.shape
+            )
         with torch.no_grad():
             self._tensor.copy_(source._tensor)
         self.node = None
 
     def backward(self, gradient: object = None) -> None:
-        """Propagate a gradient back to every array with ``requires_grad`` this one was computed from.
+        """Propagate a gradient back to every array with ``requires_grad`` this one was computed
+        from.
 
-        ``gradient`` has this array's shape; it may be omitted for an array with one element (then it is 1). Results are
-        added to each leaf's ``grad``. Raises GradientError if nothing was recorded.
+        ``gradient`` has this array's shape; it may be omitted for an array with one element (then
+        it is 1). Results are added to each leaf's ``grad``. Raises GradientError if nothing was
+        recorded.
         """
         if gradient is None:
             if self.size != 1:
@@ -184,7 +200,9 @@ class ndarray(Overloads):  # noqa: N801  (numpy's spelling)
         else:
             seed = array(gradient, dtype=self.dtype, device=self.device)
             if seed.shape != self.shape:
-                raise GradientError("the gradient has another shape", expected=self.shape, found=seed.shape)
+                raise GradientError(
+                    "the gradient has another shape", expected=self.shape, found=seed.shape
+                )
         if self.node is None:
             if not self._requires_grad:
                 raise GradientError(
@@ -203,8 +221,14 @@ class ndarray(Overloads):  # noqa: N801  (numpy's spelling)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy is False and self.device != CPU:
-            raise ArgumentError("an array on this device cannot be seen by numpy without a copy", found=self.device)
-        if copy is False and self.dtype != "bfloat16" and dtype in (None, dtypes.TO_NUMPY[self.dtype]):
+            raise ArgumentError(
+                "an array on this device cannot be seen by numpy without a copy", found=self.device
+            )
+        if (
+            copy is False
+            and self.dtype != "bfloat16"
+            and dtype in (None, dtypes.TO_NUMPY[self.dtype])
+        ):
             return self._tensor.detach().numpy()
         values = self.numpy()
         return values if dtype is None else values.astype(dtype, copy=False)
@@ -237,10 +261,12 @@ class ndarray(Overloads):  # noqa: N801  (numpy's spelling)
 
 
 def array(obj: object, dtype: object = None, *, device: object = "cpu", name: str = "") -> ndarray:
-    """Create an array from numbers, nested lists, a numpy array, a torch tensor, an ndarray or a DLPack exporter.
+    """Create an array from numbers, nested lists, a numpy array, a torch tensor, an ndarray or a
+    DLPack exporter.
 
-    ``dtype`` defaults to the object's own; Python floats give float32, ints int64. The data are copied (use
-    `from_dlpack` to share memory). Raises ArgumentError for what is no array and DeviceError for an absent device.
+    ``dtype`` defaults to the object's own; Python floats give float32, ints int64. The data are
+    copied (use `from_dlpack` to share memory). Raises ArgumentError for what is no array and
+    DeviceError for an absent device.
     """
     where = require(device)
     if isinstance(obj, ndarray):
@@ -275,7 +301,9 @@ def _from_host(obj: object) -> torch.Tensor:
 
 
 def as_array(obj: object) -> ndarray:
-    """Return an ndarray for any tensor-like argument, sharing memory with torch tensors and ndarrays."""
+    """Return an ndarray for any tensor-like argument, sharing memory with torch tensors and
+    ndarrays.
+    """
     if isinstance(obj, ndarray):
         return obj
     if isinstance(obj, torch.Tensor):
@@ -284,5 +312,7 @@ def as_array(obj: object) -> ndarray:
 
 
 def from_dlpack(obj: Any) -> ndarray:
-    """Return an array that shares memory with any DLPack exporter (torch, numpy, cupy, jax, tvm, ...)."""
+    """Return an array that shares memory with any DLPack exporter (torch, numpy, cupy, jax, tvm,
+    ...).
+    """
     return ndarray(torch.from_dlpack(obj))

@@ -1,7 +1,8 @@
 """Reproducible random numbers: one seed, one counter, the same numbers on every device and dialect.
 
-A draw is identified by (seed, counter); kernels expand it with a counter-based generator (Philox 4x32-10, Salmon et al.,
-"Parallel random numbers: as easy as 1, 2, 3", SC 2011), so a result depends on the seed and the order of calls only.
+A draw is identified by (seed, counter); kernels expand it with a counter-based generator (Philox
+4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), so a result depends
+on the seed and the order of calls only.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def seed(value: int) -> None:
 
 
 def _generator() -> torch.Generator:
-    # On the CPU whatever the device, so that initial weights do not depend on where the model lives.
+    # On the CPU whatever the device, so that initial weights do not depend on where the model
+    # lives.
     return torch.Generator().manual_seed(default.key())
 
 
@@ -73,17 +75,31 @@ def _finish(values: torch.Tensor, dtype: object, device: object) -> ndarray:
 
 
 def normal(
-    shape: Sequence[int], mean: float = 0.0, std: float = 1.0, *, dtype: object = "float32", device: object = "cpu"
+    shape: Sequence[int],
+    mean: float = 0.0,
+    std: float = 1.0,
+    *,
+    dtype: object = "float32",
+    device: object = "cpu",
 ) -> ndarray:
     """Return independent samples of a normal distribution."""
-    return _finish(torch.empty(tuple(shape)).normal_(mean, std, generator=_generator()), dtype, device)
+    return _finish(
+        torch.empty(tuple(shape)).normal_(mean, std, generator=_generator()), dtype, device
+    )
 
 
 def uniform(
-    shape: Sequence[int], low: float = 0.0, high: float = 1.0, *, dtype: object = "float32", device: object = "cpu"
+    shape: Sequence[int],
+    low: float = 0.0,
+    high: float = 1.0,
+    *,
+    dtype: object = "float32",
+    device: object = "cpu",
 ) -> ndarray:
     """Return independent samples of the uniform distribution on [low, high)."""
-    return _finish(torch.empty(tuple(shape)).uniform_(low, high, generator=_generator()), dtype, device)
+    return _finish(
+        torch.empty(tuple(shape)).uniform_(low, high, generator=_generator()), dtype, device
+    )
 
 
 def randint(

@@ -1,4 +1,5 @@
-"""Public test helpers: for the project's own tests and for those of operators and backends written elsewhere.
+"""Public test helpers: for the project's own tests and for those of operators and backends written
+elsewhere.
 
 `OpCase` describes an operator's expected behaviour as data; `opcheck` derives the checks from it.
 """
@@ -11,6 +12,22 @@ from meta.testing.opcheck import check_case
 from meta.testing.run import run_infer_type, run_vm_model, with_dialect
 
 __all__ = [
-    "B", "C", "F", "I", "OpCase", "check", "check_case", "check_type", "get_testable_devices", "numeric_gradient",
-    "one_hot_torch", "randint", "randn", "randn_torch", "run_infer_type", "run_vm_model", "sample", "with_dialect",
+    "B",
+    "C",
+    "F",
+    "I",
+    "OpCase",
+    "check",
+    "check_case",
+    "check_type",
+    "get_testable_devices",
+    "numeric_gradient",
+    "one_hot_torch",
+    "randint",
+    "randn",
+    "randn_torch",
+    "run_infer_type",
+    "run_vm_model",
+    "sample",
+    "with_dialect",
 ]

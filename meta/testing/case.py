@@ -1,7 +1,8 @@
 """`OpCase`: what an operator has to do, as data.
 
-A sample gives arguments; `F`, `I`, `B` and `C` stand for tensors made when a check runs: random floats of the dtype under
-test, random ints, random bools, and given numbers in the dtype under test.
+A sample gives arguments; `F`, `I`, `B` and `C` stand for tensors made when a check runs: random
+floats of the dtype under test, random ints, random bools, and given numbers in the dtype under
+test.
 """
 
 from __future__ import annotations
@@ -13,22 +14,26 @@ from typing import Any
 import torch
 
 from meta.base.dtype import TO_TORCH
+from meta.model.tree import flatten
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A tensor argument to be made: ``make(dtype, generator)``."""
+    """A tensor argument to be made: ``make(dtype, generator)``; ``given`` says that its values are
+    no accident.
+    """
 
     make: Callable[[str, torch.Generator], torch.Tensor]
     text: str
+    given: bool = False
 
     def __repr__(self) -> str:
         return self.text
 
 
-def F(*shape: int, low: float = -2.0, high: float = 2.0) -> Spec:  # noqa: N802
+def F(*shape: int, low: float = -2.0, high: float = 2.0) -> Spec:
     """Floats of the dtype under test, uniform on [low, high)."""
 
     def make(dtype: str, generator: torch.Generator) -> torch.Tensor:
@@ -38,7 +43,7 @@ def F(*shape: int, low: float = -2.0, high: float = 2.0) -> Spec:  # noqa: N802
     return Spec(make, f"F{list(shape)}")
 
 
-def I(*shape: int, low: int, high: int, dtype: str = "int64") -> Spec:  # noqa: E743, N802
+def I(*shape: int, low: int, high: int, dtype: str = "int64") -> Spec:  # noqa: E743
     """Integers, uniform on [low, high)."""
 
     def make(_: str, generator: torch.Generator) -> torch.Tensor:
@@ -47,14 +52,21 @@ def I(*shape: int, low: int, high: int, dtype: str = "int64") -> Spec:  # noqa: 
     return Spec(make, f"I{list(shape)}")
 
 
-def B(*shape: int) -> Spec:  # noqa: N802
+def B(*shape: int) -> Spec:
     """Bools, either with probability one half."""
-    return Spec(lambda _, generator: torch.randint(0, 2, shape, generator=generator).bool(), f"B{list(shape)}")
+    return Spec(
+        lambda _, generator: torch.randint(0, 2, shape, generator=generator).bool(),
+        f"B{list(shape)}",
+    )
 
 
-def C(values: Any, dtype: str | None = None) -> Spec:  # noqa: N802
+def C(values: Any, dtype: str | None = None) -> Spec:
     """The given (nested) numbers, in the dtype under test or in ``dtype``."""
-    return Spec(lambda under_test, _: torch.tensor(values, dtype=TO_TORCH[dtype or under_test]), f"C{values}")
+    return Spec(
+        lambda under_test, _: torch.tensor(values, dtype=TO_TORCH[dtype or under_test]),
+        f"C{values}",
+        True,
+    )
 
 
 @dataclass(frozen=True)
@@ -64,8 +76,25 @@ class Sample:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
+    @property
+    def has_floats(self) -> bool:
+        """Whether a floating point tensor is among the arguments, so that there can be a
+        gradient.
+        """
+        return any(t.dtype.is_floating_point for t in flatten(self.make("float64"))[0])
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether no argument is given by value: those are kinks, ties and infinities on
+        purpose.
+        """
+        specs = flatten((self.args, self.kwargs), lambda v: isinstance(v, Spec))[0]
+        return not any(s.given for s in specs)
+
     def make(self, dtype: str, seed: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments with torch tensors in place of the specs; the same for the same seed."""
+        """Return the arguments with torch tensors in place of the specs; the same for the same
+        seed.
+        """
         generator = torch.Generator().manual_seed(seed)
         return (
             tuple(_made(a, dtype, generator) for a in self.args),
@@ -98,11 +127,14 @@ class OpCase:
     ----------
     op: the operator's name.
     samples: arguments to try.
-    oracle: an independent implementation on torch tensors: floating point tensors come as float64, others as they are. For
-        an operator with in-out slots it returns the operator's own results, then the new values of the written arguments.
+    oracle: an independent implementation on torch tensors: floating point tensors come as float64,
+    others as they are. For
+        an operator with in-out slots it returns the operator's own results, then the new values of
+        the written arguments.
     dtypes: what `F` and `C` make.
     grad: whether the gradient is checked, against torch's gradient of the oracle and numerically.
-    rtol, atol: tolerances by dtype where the usual ones (see `compare.TOLERANCE`) do not do; say why beside it.
+    rtol, atol: tolerances by dtype where the usual ones (see `compare.TOLERANCE`) do not do; say
+    why beside it.
     """
 
     op: str

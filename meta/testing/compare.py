@@ -24,27 +24,43 @@ def to_torch(value: Any) -> torch.Tensor:
     """Return any array as a torch tensor on the CPU."""
     if isinstance(value, ndarray):
         return value.torch().detach().cpu()
-    return value.detach().cpu() if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))
+    return (
+        value.detach().cpu()
+        if isinstance(value, torch.Tensor)
+        else torch.as_tensor(np.asarray(value))
+    )
 
 
 def check(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-5, what: str = "") -> None:
-    """Raise AssertionError unless ``a`` (found) equals ``b`` (expected): same shape, |a - b| <= atol + rtol * |b|.
+    """Raise AssertionError unless ``a`` (found) equals ``b`` (expected): same shape, |a - b| <=
+    atol + rtol * |b|.
 
     Tuples and lists are compared item by item. NaN equals NaN. Dtypes may differ.
     """
     if isinstance(b, tuple | list):
-        assert isinstance(a, tuple | list), f"{what}: {len(b)} results expected, found {type(a).__name__}"
+        assert isinstance(a, tuple | list), (
+            f"{what}: {len(b)} results expected, found {type(a).__name__}"
+        )
         assert len(a) == len(b), f"{what}: {len(b)} results expected, found {len(a)}"
         for i, (x, y) in enumerate(zip(a, b, strict=True)):
             check(x, y, rtol, atol, f"{what}[{i}]")
         return
     found, expected = to_torch(a), to_torch(b)
-    assert found.shape == expected.shape, f"{what}: shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
+    assert found.shape == expected.shape, (
+        f"{what}: shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
+    )
     if not found.dtype.is_floating_point and not expected.dtype.is_floating_point:
-        assert torch.equal(found.to(torch.int64), expected.to(torch.int64)), f"{what}: {found} expected {expected}"
+        assert torch.equal(found.to(torch.int64), expected.to(torch.int64)), (
+            f"{what}: {found} expected {expected}"
+        )
         return
     torch.testing.assert_close(
-        found.double(), expected.double(), rtol=rtol, atol=atol, equal_nan=True, msg=lambda m: f"{what}: {m}"
+        found.double(),
+        expected.double(),
+        rtol=rtol,
+        atol=atol,
+        equal_nan=True,
+        msg=lambda m: f"{what}: {m}",
     )
 
 

@@ -17,7 +17,11 @@ def get_testable_devices() -> list[str]:
 
 
 def randn(
-    shape: Sequence[int], *, device: str = "cpu", dtype: str = "float32", requires_grad: bool = False
+    shape: Sequence[int],
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    requires_grad: bool = False,
 ) -> ndarray:
     """Return standard normal values from the default generator."""
     array = random.normal(shape, dtype=dtype, device=device)
@@ -25,14 +29,22 @@ def randn(
     return array
 
 
-def randint(shape: Sequence[int], *, low: int = 0, high: int = 10, device: str = "cpu", dtype: str = "int64") -> ndarray:
+def randint(
+    shape: Sequence[int], *, low: int = 0, high: int = 10, device: str = "cpu", dtype: str = "int64"
+) -> ndarray:
     """Return integers, uniform on [low, high)."""
     return random.randint(shape, low, high, dtype=dtype, device=device)
 
 
 def randn_torch(
-    shape: Sequence[int], *, device: str = "cpu", dtype: str = "float32", requires_grad: bool = False,
-    mean: float = 0.0, std: float = 1.0, positive: bool = False,
+    shape: Sequence[int],
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    requires_grad: bool = False,
+    mean: float = 0.0,
+    std: float = 1.0,
+    positive: bool = False,
 ) -> tuple[ndarray, torch.Tensor]:
     """Return normal values twice, as an ndarray and as a torch tensor with memory of its own.
 

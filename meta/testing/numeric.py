@@ -9,12 +9,16 @@ import torch
 
 
 def numeric_gradient(
-    function: Callable[..., torch.Tensor], args: list[torch.Tensor], dy: torch.Tensor, step: float = 1e-6
+    function: Callable[..., torch.Tensor],
+    args: list[torch.Tensor],
+    dy: torch.Tensor,
+    step: float = 1e-6,
 ) -> list[torch.Tensor]:
     """Return the gradient of sum(function(*args) * dy) with respect to each float64 argument.
 
-    ``function`` maps torch tensors to a torch tensor of ``dy``'s shape; its own derivative code is not used. The error is
-    of order step^2 plus 1e-16 / step for values near 1 (Numerical Recipes, 5.7).
+    ``function`` maps torch tensors to a torch tensor of ``dy``'s shape; its own derivative code is
+    not used. The error is of order step^2 plus 1e-16 / step for values near 1 (Numerical Recipes,
+    5.7).
     """
     gradients = []
     for x in args:

@@ -30,7 +30,9 @@ def with_dialect(names: str | Sequence[str]) -> Callable[[Callable[..., Any]], C
 
 
 def run_vm_model(model: Model | Traced | Module, device: str, args: Sequence[Any]) -> Any:
-    """Compile a model for these arguments, run it once under the VM and return its result (ndarrays)."""
+    """Compile a model for these arguments, run it once under the VM and return its result
+    (ndarrays).
+    """
     return compile(model, *args, device=device)(*args)
 
 

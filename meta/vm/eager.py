@@ -1,7 +1,7 @@
 """Eager execution: the default meaning of calling an operator.
 
-The hot path builds one key from the arguments, finds a `Plan`, allocates the result and launches the kernel. Everything
-else (reading arguments, types, dispatch) happens when a plan is made.
+The hot path builds one key from the arguments, finds a `Plan`, allocates the result and launches
+the kernel. Everything else (reading arguments, types, dispatch) happens when a plan is made.
 """
 
 from __future__ import annotations
@@ -35,10 +35,22 @@ class Plan:
     ----------
     value: the result, where it is known now (`kernel` and `view` are then None).
     kernel: the OpEnv's `run`. view: whether the result is the first tensor seen with another shape.
-    make: allocates the result, for the usual case of a kernel that fills exactly one compact tensor; else None.
+    make: allocates the result, for the usual case of a kernel that fills exactly one compact
+    tensor; else None.
     """
 
-    __slots__ = ("allocators", "compacts", "kernel", "key", "keys", "make", "single", "value", "view", "written")
+    __slots__ = (
+        "allocators",
+        "compacts",
+        "kernel",
+        "key",
+        "keys",
+        "make",
+        "single",
+        "value",
+        "view",
+        "written",
+    )
 
     def __init__(self, call: CallValues, strided: bool) -> None:
         self.value: Any = None
@@ -69,7 +81,10 @@ class Plan:
         if self.view:
             return ndarray(values[0].reshape(self.keys[0].shape), self.key)
         if self.compacts:
-            given, values = values, [v.contiguous() if isinstance(v, torch.Tensor) else v for v in values]
+            given, values = (
+                values,
+                [v.contiguous() if isinstance(v, torch.Tensor) else v for v in values],
+            )
         assert self.kernel is not None
         if self.allocators is None:
             outs = self.kernel(*values)
@@ -87,7 +102,9 @@ class Plan:
 
 
 def allocator(key: ArrayKey) -> Callable[[], torch.Tensor]:
-    """Return a function that allocates an uninitialised compact tensor (``empty_strided`` is torch's cheapest way)."""
+    """Return a function that allocates an uninitialised compact tensor (``empty_strided`` is
+    torch's cheapest way).
+    """
     strides, step = [], 1
     for extent in reversed(key.shape):
         strides.append(step)
@@ -101,12 +118,20 @@ def allocator(key: ArrayKey) -> Callable[[], torch.Tensor]:
 
 
 def _checked(env: OpEnv, call: CallValues) -> Callable[..., Any]:
-    """Wrap a kernel so that it is checked for the promised shapes, dtypes, compactness and no aliasing."""
+    """Wrap a kernel so that it is checked for the promised shapes, dtypes, compactness and no
+    aliasing.
+    """
 
     def run(*values: Any) -> Any:
         result = env.run(*values)
         count = len(call.outputs)
-        outs = values[len(values) - count :] if not env.allocates else result if isinstance(result, tuple) else (result,)
+        outs = (
+            values[len(values) - count :]
+            if not env.allocates
+            else result
+            if isinstance(result, tuple)
+            else (result,)
+        )
         inputs = {v.data_ptr() for v in values if isinstance(v, torch.Tensor) and v.numel()}
         for tensor, type_ in zip(outs if count else (), call.outputs, strict=True):
             ok = tuple(tensor.shape) == type_.shape and tensor.dtype == TO_TORCH[type_.dtype]
@@ -116,8 +141,8 @@ def _checked(env: OpEnv, call: CallValues) -> Callable[..., Any]:
                     f"the kernel {env.dialect_op} breaks its promise",
                     op=call.op.name,
                     expected=f"a fresh compact {type_}",
-                    found=f"{'an alias of an argument, ' if alias else ''}{tuple(tensor.shape)} {tensor.dtype} "
-                    f"strides {tensor.stride()}",
+                    found=f"{tuple(tensor.shape)} {tensor.dtype} strides {tensor.stride()}"
+                    f"{', an alias of an argument' if alias else ''}",
                 )
         return result
 
@@ -148,7 +173,11 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     except TypeError:  # an unhashable attribute: a list where a tuple is meant
         return _canonical(op, args)
     if plan is None:
-        plan = plans[tuple(key)] = _plan(op, op.schema.bind(args, {}, _lift))
+        plan = _plan(op, op.schema.bind(args, {}, _lift))
+        # A result known now may depend on the value of a number, of which the key has the type
+        # only.
+        if plan.value is None or not any(isinstance(v, bool | int | float) for v in values):
+            plans[tuple(key)] = plan
     if plan.make is not None:
         out = plan.make()
         plan.kernel(*values, out)  # type: ignore[misc]
@@ -232,4 +261,3 @@ def device_of(op: Op, args: tuple[Any, ...], arrays: list[ndarray]) -> Device:
         return devices.pop()
     index = op.schema.index.get("device")
     return CPU if index is None else require(args[index])
-

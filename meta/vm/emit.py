@@ -1,7 +1,8 @@
 """From a dispatched straight-line program to a flat list of bound callables.
 
-Every tensor is a register. Tuples, fields and written arguments are resolved here and cost nothing at run time. What a
-kernel writes lives at a fixed place of one arena, unless it leaves the program: that is allocated per call.
+Every tensor is a register. Tuples, fields and written arguments are resolved here and cost nothing
+at run time. What a kernel writes lives at a fixed place of one arena, unless it leaves the program:
+that is allocated per call.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ Step = Callable[[Registers], None]
 class Register:
     """One tensor (or run-time number) of the program.
 
-    ``kind``: "input"; "constant" with its ``value``; "written" by a kernel; "returned" by a kernel; "view" of ``base``.
-    ``first`` and ``last`` are the instructions between which it is in use.
+    ``kind``: "input"; "constant" with its ``value``; "written" by a kernel; "returned" by a kernel;
+    "view" of ``base``. ``first`` and ``last`` are the instructions between which it is in use.
     """
 
     kind: str
@@ -58,8 +59,9 @@ class Instruction:
 class Code:
     """A program ready to run.
 
-    ``registers`` as they are before a run, with gaps for inputs and temporaries; ``result`` a register index or a nested
-    tuple of them; ``kernels`` the dialect operators in order of execution.
+    ``registers`` as they are before a run, with gaps for inputs and temporaries; ``result`` a
+    register index or a nested tuple of them; ``kernels`` the dialect operators in order of
+    execution.
     """
 
     registers: Registers
@@ -70,7 +72,9 @@ class Code:
 
 
 def emit(main: Function, device: Device) -> Code:
-    """Return the code of a function on one device. IRError for control flow, which this machine does not run."""
+    """Return the code of a function on one device. IRError for control flow, which this machine
+    does not run.
+    """
     return _Emitter(main, device).code()
 
 
@@ -85,7 +89,9 @@ class _Emitter:
     def code(self) -> Code:
         for param in self.main.params:
             if not isinstance(param.type, TensorType):
-                raise IRError("a parameter of main must be a tensor", found=f"%{param.name}: {param.type}")
+                raise IRError(
+                    "a parameter of main must be a tensor", found=f"%{param.name}: {param.type}"
+                )
             self.env[param] = self.new("input", param.type)
         for binding in self.main.body.bindings:
             self.env[binding.var] = self.value(binding)
@@ -95,7 +101,9 @@ class _Emitter:
             self.use(index)
         arena_bytes = self.place(leaving)
         steps = [s for at, i in enumerate(self.instructions) for s in self.steps_of(i, at, leaving)]
-        kernels = tuple(i.env.dialect_op.name for i in self.instructions if i.env and i.env.dialect_op)
+        kernels = tuple(
+            i.env.dialect_op.name for i in self.instructions if i.env and i.env.dialect_op
+        )
         return Code([r.value for r in self.registers], tuple(steps), result, kernels, arena_bytes)
 
     # From bindings to instructions.
@@ -106,7 +114,9 @@ class _Emitter:
         return len(self.registers) - 1
 
     def use(self, index: int) -> None:
-        """Note that a register, and the buffer that it is a view of, is read by the next instruction."""
+        """Note that a register, and the buffer that it is a view of, is read by the next
+        instruction.
+        """
         while index >= 0:
             self.registers[index].last = len(self.instructions)
             index = self.registers[index].base
@@ -151,7 +161,9 @@ class _Emitter:
         values = prepared(op, call, self.device)
         if values.callee is None:
             raise IRError("a value that is known while tracing is no operator call", op=op.name)
-        arguments = runtime_args(op, tuple(a.fields if isinstance(a, Tuple) else a for a in call.args))
+        arguments = runtime_args(
+            op, tuple(a.fields if isinstance(a, Tuple) else a for a in call.args)
+        )
         sources = tuple(_flat(tuple(self.atom(a) for a in arguments)))
         for index in sources:
             self.use(index)
@@ -160,23 +172,35 @@ class _Emitter:
             self.instructions.append(Instruction(None, sources[:1], (out,)))
             return out
         env = _env(call.callee, values)
-        outs = tuple(self.new("returned" if env.allocates else "written", t) for t in values.outputs)
+        outs = tuple(
+            self.new("returned" if env.allocates else "written", t) for t in values.outputs
+        )
         self.instructions.append(Instruction(env, sources, outs))
         return outs[0] if isinstance(values.out, TensorType) else outs
 
     # From lifetimes to places.
 
     def place(self, leaving: set[int]) -> int:
-        """Give every buffer that a kernel writes and that stays inside a place in one arena; return its size."""
-        inside = [i for i, r in enumerate(self.registers) if r.kind == "written" and i not in leaving]
-        lives = [Lifetime(_bytes(self.registers[i]), self.registers[i].first, self.registers[i].last) for i in inside]
+        """Give every buffer that a kernel writes and that stays inside a place in one arena; return
+        its size.
+        """
+        inside = [
+            i for i, r in enumerate(self.registers) if r.kind == "written" and i not in leaving
+        ]
+        lives = [
+            Lifetime(_bytes(self.registers[i]), self.registers[i].first, self.registers[i].last)
+            for i in inside
+        ]
         offsets, size = plan(lives)
         arena = torch.empty(size, dtype=torch.uint8, device=str(self.device))
         for index, offset in zip(inside, offsets, strict=True):
             register = self.registers[index]
             register.value = _carve(arena, offset, register)
         for register in self.registers:
-            if register.kind == "view" and (source := self.registers[register.base].value) is not None:
+            if (
+                register.kind == "view"
+                and (source := self.registers[register.base].value) is not None
+            ):
                 register.value = source.view(_shape(register))
         return size
 
@@ -193,7 +217,10 @@ class _Emitter:
         dead = [
             i
             for i, r in enumerate(self.registers)
-            if r.last == at and r.value is None and r.kind in ("returned", "view") and i not in leaving
+            if r.last == at
+            and r.value is None
+            and r.kind in ("returned", "view")
+            and i not in leaving
         ]
         return [*steps, _release_step(tuple(dead))] if dead else steps
 
@@ -253,7 +280,9 @@ def _fixed_step(run: Callable[..., Any], values: tuple[Any, ...]) -> Step:
     return step
 
 
-def _writing_step(run: Callable[..., Any], places: tuple[int, ...], fresh: tuple[tuple[int, Any], ...]) -> Step:
+def _writing_step(
+    run: Callable[..., Any], places: tuple[int, ...], fresh: tuple[tuple[int, Any], ...]
+) -> Step:
     if fresh:
 
         def allocating(regs: Registers) -> None:
@@ -271,7 +300,9 @@ def _writing_step(run: Callable[..., Any], places: tuple[int, ...], fresh: tuple
     return lambda regs: run(*[regs[i] for i in places])
 
 
-def _returning_step(run: Callable[..., Any], sources: tuple[int, ...], outs: tuple[int, ...]) -> Step:
+def _returning_step(
+    run: Callable[..., Any], sources: tuple[int, ...], outs: tuple[int, ...]
+) -> Step:
     if len(outs) == 1:
         out = outs[0]
 

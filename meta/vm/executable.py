@@ -1,4 +1,6 @@
-"""`compile` and `Executable`: a program compiled for one device, called like the model it came from."""
+"""`compile` and `Executable`: a program compiled for one device, called like the model it came
+from.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ from typing import Any
 from meta.base.device import Device, require
 from meta.base.errors import ArgumentError, DeviceError
 from meta.ir import Module, TensorType
-from meta.passes import PassRecord, Pipeline, dead_code, dispatch, fold_constant, infer_type, simplify
+from meta.passes import (
+    PassRecord,
+    Pipeline,
+    dead_code,
+    dispatch,
+    fold_constant,
+    infer_type,
+    simplify,
+)
 from meta.runtime.ndarray import ArrayKey, array_key, as_array, ndarray
 from meta.vm.emit import emit
 from meta.vm.program import Program
@@ -20,17 +30,21 @@ from meta.vm.program import Program
 class Executable:
     """A compiled program.
 
-    Calling it takes what the model takes (arrays of the same shapes, dtypes and device) and returns what the model
-    returns, without a tape. Parameters and running statistics are those of the model: what the program writes in place,
-    the model sees. Calls from several threads run one after the other.
+    Calling it takes what the model takes (arrays of the same shapes, dtypes and device) and returns
+    what the model returns, without a tape. Parameters and running statistics are those of the
+    model: what the program writes in place, the model sees. Calls from several threads run one
+    after the other.
 
     Attributes
     ----------
-    module: the program as it is run; its calls name the dialect operators. history: what the passes did.
+    module: the program as it is run; its calls name the dialect operators. history: what the passes
+    did.
     device: where it runs. arena_bytes: memory kept for intermediates.
     """
 
-    def __init__(self, program: Program, module: Module, device: Device, history: list[PassRecord]) -> None:
+    def __init__(
+        self, program: Program, module: Module, device: Device, history: list[PassRecord]
+    ) -> None:
         self.module, self.device, self.history = module, device, history
         self._program = program
         self._code = emit(module.main, device)
@@ -61,7 +75,9 @@ class Executable:
         return _collect(code.result, registers, self.device)
 
     def _fit(self, position: int, array: ndarray, key: ArrayKey) -> Any:
-        """Return the tensor of an array that is not exactly what the program was compiled for, or raise."""
+        """Return the tensor of an array that is not exactly what the program was compiled for, or
+        raise.
+        """
         if array.device != self.device:
             raise DeviceError(
                 f"argument %{self._names[position]} is on another device",
@@ -71,14 +87,14 @@ class Executable:
             )
         if (array.shape, array.dtype) != (key.shape, key.dtype):
             raise ArgumentError(
-                f"argument %{self._names[position]} has another type than the program was compiled for",
+                f"argument %{self._names[position]} is not of the type compiled for",
                 expected=TensorType(key.shape, key.dtype),
                 found=TensorType(array.shape, array.dtype),
                 hint="compile once more for this type",
             )
         if position >= len(self._keys) - len(self._program.arrays):
             raise ArgumentError(
-                f"the parameter %{self._names[position]} is not contiguous; it could not be updated in place",
+                f"the parameter %{self._names[position]} is not contiguous, so it cannot be written",
                 hint="store it with meta.array(...)",
             )
         return array.torch().contiguous()
@@ -88,7 +104,8 @@ class Executable:
         return dict(Counter(self._code.kernels))
 
     def __repr__(self) -> str:
-        return f"<executable on {self.device}: {len(self._code.kernels)} kernels, arena {self.arena_bytes} bytes>"
+        count = len(self._code.kernels)
+        return f"<executable on {self.device}: {count} kernels, arena {self.arena_bytes} bytes>"
 
 
 def _collect(result: Any, registers: list[Any], device: Device) -> Any:
@@ -113,16 +130,21 @@ def compile(model: Any, *args: Any, device: object = None, **kwargs: Any) -> Exe
 
     Parameters
     ----------
-    model: a `meta.Model` (its forward, or forward_infer in infer mode), a function decorated with `meta.model.trace`, a
+    model: a `meta.Model` (its forward, or forward_infer in infer mode), a function decorated with
+    `meta.model.trace`, a
         `Program`, or an `ir.Module` whose main takes tensors.
-    args, kwargs: example arguments; their shapes, dtypes and Python values are what it is compiled for.
+    args, kwargs: example arguments; their shapes, dtypes and Python values are what it is compiled
+    for.
     device: where to run; by default where the arguments and parameters are.
 
-    Raises TraceError, TypeInferError or DispatchError, at the user's line, for what cannot be traced, typed or run.
+    Raises TraceError, TypeInferError or DispatchError, at the user's line, for what cannot be
+    traced, typed or run.
     """
     program = to_program(model, args, kwargs)
     arrays = [*program.flatten(*args, **kwargs), *program.arrays]
-    where = require(device) if device is not None else arrays[0].device if arrays else require("cpu")
+    where = (
+        require(device) if device is not None else arrays[0].device if arrays else require("cpu")
+    )
     for array in arrays:
         if array.device != where:
             raise DeviceError(
@@ -159,10 +181,9 @@ def module_program(module: Module) -> Program:
         if len(args) != len(module.main.params):
             raise ArgumentError(
                 "main is called with the wrong number of arguments",
-                expected=f"{len(module.main.params)}: {', '.join(p.name for p in module.main.params)}",
+                expected=", ".join(p.name for p in module.main.params),
                 found=len(args),
             )
         return [as_array(a) for a in args]
 
     return Program(module, (), flatten, lambda result: result)
-

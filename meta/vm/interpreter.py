@@ -8,7 +8,21 @@ from __future__ import annotations
 from typing import Any
 
 from meta.base.errors import IRError, MetaError
-from meta.ir import Binding, Block, Call, Constant, Expr, Function, GlobalVar, If, Module, Op, Tuple, TupleGetItem, Var
+from meta.ir import (
+    Binding,
+    Block,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Module,
+    Op,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
 from meta.ir.types import TensorType
 from meta.passes.call_of import base_op
 from meta.runtime.ndarray import ndarray
@@ -85,7 +99,9 @@ class _Frame:
 
 
 def own_results(result: tuple[Any, ...], binding: Binding) -> Any:
-    """Return an in-place operator's own results, without the written arguments that the caller gets as well."""
+    """Return an in-place operator's own results, without the written arguments that the caller gets
+    as well.
+    """
     type_ = binding.var.type
     if isinstance(type_, TensorType):
         return result[0]

@@ -1,7 +1,8 @@
 """Memory planning: where in one arena each intermediate of a straight-line program lives.
 
-Buffers whose lifetimes do not overlap share space. First-fit by decreasing size, which is within a few percent of optimal
-on real networks (Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020).
+Buffers whose lifetimes do not overlap share space. First-fit by decreasing size, which is within a
+few percent of optimal on real networks (Pisarchyk and Lee, "Efficient memory management for deep
+neural net inference", 2020).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ class Lifetime:
 
 
 def plan(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
-    """Return the offset of each buffer and the size of the arena, in bytes. Offsets are multiples of 64."""
+    """Return the offset of each buffer and the size of the arena, in bytes. Offsets are multiples
+    of 64.
+    """
     offsets = [0] * len(lifetimes)
     placed: list[int] = []
     for i in sorted(range(len(lifetimes)), key=lambda i: -lifetimes[i].size):

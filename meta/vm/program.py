@@ -1,4 +1,6 @@
-"""`Program`: what the executors run, a module together with the arrays that its last parameters are bound to."""
+"""`Program`: what the executors run, a module together with the arrays that its last parameters are
+bound to.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,10 @@ class Program:
     Attributes
     ----------
     module: its main takes the inputs, then one parameter per array in ``arrays``.
-    arrays: parameters and running statistics of the model, shared with it (what main writes, the model sees).
-    flatten: from the user's call arguments to main's inputs, checking that they fit what was traced.
+    arrays: parameters and running statistics of the model, shared with it (what main writes, the
+    model sees).
+    flatten: from the user's call arguments to main's inputs, checking that they fit what was
+    traced.
     unflatten: from main's flat results to what the user's function returned.
     """
 

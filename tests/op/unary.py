@@ -10,17 +10,31 @@ from meta.testing import B, C, F, I, OpCase, sample
 SHAPES = [sample(F(3, 5)), sample(F()), sample(F(0, 3)), sample(F(2, 1, 7))]
 POSITIVE = [sample(F(*s, low=0.25, high=4.0)) for s in ((3, 5), (), (0, 3), (2, 1, 7))]
 EDGES = [0.0, -0.0, math.inf, -math.inf, math.nan]
+KINK = [0.0, 1.0, -1.0]
 INTEGERS = [sample(I(2, 3, low=-4, high=5, dtype=d)) for d in ("int8", "int32", "int64")]
 OTHERS = [*INTEGERS, sample(I(4, low=0, high=200, dtype="uint8")), sample(B(3, 2))]
 
 
-def _of_others(oracle):
-    """What an operator does to integers and bools: a real function computes it in float32."""
+def _floats(name, oracle, samples):
+    return OpCase(name, samples=samples, oracle=oracle)
+
+
+def _others(name, oracle, samples):
+    """Samples that have no gradient: integers and bools, infinities and NaN."""
+    return OpCase(name, samples=samples, oracle=oracle, dtypes=("float32",), grad=False)
+
+
+def _real(name, oracle, samples, extremes):
+    """A real function, which is computed in float32 for integers and bools."""
 
     def as_float(x):
-        return oracle(x.float())
+        return oracle(x if x.is_floating_point() else x.float())
 
-    return OpCase(oracle.__name__, samples=OTHERS, oracle=as_float, dtypes=("float32",), grad=False)
+    return [
+        _floats(name, oracle, samples),
+        _others(name, as_float, OTHERS),
+        OpCase(name, samples=[sample(C(extremes))], oracle=oracle, grad=False),
+    ]
 
 
 def _derivative(forward, of_y=None):
@@ -41,88 +55,43 @@ def _derivative(forward, of_y=None):
     return oracle
 
 
-def _gradient_samples(low, high, y_low, y_high, by_y=True):
+def _derivative_case(name, forward, low, high, of_y=None, y_low=0.0, y_high=1.0):
     x, y = F(3, 4, low=low, high=high), F(3, 4, low=y_low, high=y_high)
-    samples = [sample(x, None, F(3, 4)), sample(F(low=low, high=high), None, F())]
-    samples += [
+    samples = [
+        sample(x, None, F(3, 4)),
+        sample(F(low=low, high=high), None, F()),
         sample(F(0, 2), None, F(0, 2)),
         sample(x=F(2, 1, low=low, high=high), y=None, dy=F(2, 1)),
     ]
-    return [*samples, sample(None, y, F(3, 4))] if by_y else samples
+    if of_y is not None:
+        samples.append(sample(None, y, F(3, 4)))
+    return OpCase(name, samples=samples, oracle=_derivative(forward, of_y))
 
 
 CASES = [
-    OpCase(
-        "relu",
-        samples=[*SHAPES, *INTEGERS, sample(C([-1.0, 0.0, math.inf, -math.inf, 2.0]))],
-        oracle=torch.relu,
-    ),
-    OpCase("gelu", samples=[*SHAPES, sample(C([-9.0, 9.0, 0.0]))], oracle=nn.gelu),
-    OpCase(
-        "tanh",
-        samples=[*SHAPES, sample(C([-100.0, 100.0, 1e-3, -math.inf, math.nan]))],
-        oracle=torch.tanh,
-    ),
-    OpCase(
-        "sigmoid",
-        samples=[*SHAPES, sample(C([-1000.0, 1000.0, 0.0, math.inf, -math.inf]))],
-        oracle=torch.sigmoid,
-    ),
-    OpCase("erf", samples=[*SHAPES, sample(C([-6.0, 6.0, *EDGES]))], oracle=torch.erf),
-    OpCase("sqrt", samples=[*POSITIVE, sample(C([1.0, math.inf]))], oracle=torch.sqrt),
-    OpCase(
-        "relu_dx",
-        samples=[
-            *_gradient_samples(-2, 2, -2, 2),
-            sample(C([0.0, 1.0, -1.0]), None, C([5.0, 6.0, 7.0])),
-        ],
-        oracle=lambda x, y, dy: torch.where((x if y is None else y) > 0, dy, 0.0),
-    ),
-    OpCase(
-        "gelu_dx", samples=_gradient_samples(-2, 2, 0, 1, by_y=False), oracle=_derivative(nn.gelu)
-    ),
-    OpCase(
-        "tanh_dx",
-        samples=_gradient_samples(-2, 2, -1, 1),
-        oracle=_derivative(torch.tanh, lambda y: 1 - y * y),
-    ),
-    OpCase(
-        "sigmoid_dx",
-        samples=_gradient_samples(-2, 2, 0, 1),
-        oracle=_derivative(torch.sigmoid, lambda y: y * (1 - y)),
-    ),
-    OpCase(
-        "erf_dx", samples=_gradient_samples(-2, 2, 0, 1, by_y=False), oracle=_derivative(torch.erf)
-    ),
-    OpCase(
-        "sqrt_dx",
-        samples=_gradient_samples(0.5, 4, 0.5, 2),
-        oracle=_derivative(torch.sqrt, lambda y: 1 / (2 * y)),
-    ),
-    OpCase(
-        "exp",
-        samples=[*SHAPES, sample(C([-1000.0, 0.0, -math.inf, 2.0]))],
-        oracle=torch.exp,
-    ),
-    OpCase(
-        "log",
-        samples=[*POSITIVE, sample(C([math.inf, 1.0]))],
-        oracle=torch.log,
-    ),
-    OpCase("rsqrt", samples=[*POSITIVE, sample(C([1.0, 16.0]))], oracle=torch.rsqrt),
-    OpCase("negative", samples=[*SHAPES, *OTHERS[:-1], sample(C(EDGES))], oracle=torch.neg),
-    OpCase(
-        "abs",
-        samples=[*SHAPES, *OTHERS, sample(C(EDGES))],
-        oracle=lambda x: x if x.dtype == torch.bool else torch.abs(x),
-    ),
-    OpCase(
-        "logical_not",
-        samples=[*SHAPES, *OTHERS, sample(C(EDGES))],
-        oracle=torch.logical_not,
-        grad=False,
-    ),
-    OpCase("copy", samples=[*SHAPES, *OTHERS, sample(C(EDGES))], oracle=torch.clone),
-    *map(_of_others, (torch.tanh, torch.sigmoid, torch.erf, torch.exp, nn.gelu)),
-    *map(_of_others, (torch.sqrt, torch.log, torch.rsqrt)),
+    _floats("relu", torch.relu, SHAPES),
+    _others("relu", torch.relu, [*INTEGERS, sample(C([-1.0, *EDGES]))]),
+    *_real("gelu", nn.gelu, SHAPES, [-9.0, 9.0, 0.0]),
+    *_real("tanh", torch.tanh, SHAPES, [-100.0, 100.0, 1e-3, *EDGES]),
+    *_real("sigmoid", torch.sigmoid, SHAPES, [-1000.0, 1000.0, *EDGES]),
+    *_real("erf", torch.erf, SHAPES, [-6.0, 6.0, *EDGES]),
+    *_real("sqrt", torch.sqrt, POSITIVE, [-1.0, *EDGES]),
+    _derivative_case("relu_dx", torch.relu, -2, 2, lambda y: (y > 0).to(y.dtype), -1),
+    _others("relu_dx", lambda x, y, dy: dy * (x > 0), [sample(C(KINK), None, C([5.0, 6.0, 7.0]))]),
+    _derivative_case("gelu_dx", nn.gelu, -2, 2),
+    _derivative_case("tanh_dx", torch.tanh, -2, 2, lambda y: 1 - y * y, -1),
+    _derivative_case("sigmoid_dx", torch.sigmoid, -2, 2, lambda y: y * (1 - y)),
+    _derivative_case("erf_dx", torch.erf, -2, 2),
+    _derivative_case("sqrt_dx", torch.sqrt, 0.5, 4, lambda y: 1 / (2 * y), 0.5, 2),
+    *_real("exp", torch.exp, SHAPES, [-1000.0, 2.0, *EDGES]),
+    *_real("log", torch.log, POSITIVE, [-1.0, *EDGES]),
+    *_real("rsqrt", torch.rsqrt, POSITIVE, [16.0, -1.0, *EDGES]),
+    _floats("negative", torch.neg, SHAPES),
+    _others("negative", torch.neg, [*OTHERS[:-1], sample(C(EDGES))]),
+    _floats("abs", torch.abs, SHAPES),
+    _others("abs", torch.abs, [*OTHERS[:-1], sample(C(EDGES))]),
+    _others("abs", torch.clone, [sample(B(3, 2))]),
+    _others("logical_not", torch.logical_not, [*SHAPES, *OTHERS, sample(C(EDGES))]),
+    _floats("copy", torch.clone, SHAPES),
+    _others("copy", torch.clone, [*OTHERS, sample(C(EDGES))]),
 ]

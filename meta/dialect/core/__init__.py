@@ -1,4 +1,6 @@
-"""What a backend is made of: the dialect, its operators, priority levels, preference and the dispatcher."""
+"""What a backend is made of: the dialect, its operators, priority levels, preference and the
+dispatcher.
+"""
 
 from meta.dialect.core.catalog import DIALECTS, dialects
 from meta.dialect.core.dialect import Dialect, DialectOp, bind_kernel, check_parameters
@@ -8,7 +10,25 @@ from meta.dialect.core.plevel import COMPILER, FUSED_ONLY, HANDWRITTEN, LIBRARY,
 from meta.dialect.core.preference import exclude, only, prefer
 
 __all__ = [
-    "COMPILER", "DIALECTS", "FUSED_ONLY", "HANDWRITTEN", "LIBRARY", "REFERENCE",
-    "Candidate", "Dialect", "DialectOp", "OpEnv", "PLevel", "Unsupported",
-    "answers", "bind_kernel", "candidates", "check_parameters", "dialects", "dispatch", "exclude", "only", "prefer",
+    "COMPILER",
+    "DIALECTS",
+    "FUSED_ONLY",
+    "HANDWRITTEN",
+    "LIBRARY",
+    "REFERENCE",
+    "Candidate",
+    "Dialect",
+    "DialectOp",
+    "OpEnv",
+    "PLevel",
+    "Unsupported",
+    "answers",
+    "bind_kernel",
+    "candidates",
+    "check_parameters",
+    "dialects",
+    "dispatch",
+    "exclude",
+    "only",
+    "prefer",
 ]

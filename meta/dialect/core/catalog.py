@@ -1,4 +1,6 @@
-"""Which dialects there are: those shipped in `meta/dialect/`, and those that other packages announce."""
+"""Which dialects there are: those shipped in `meta/dialect/`, and those that other packages
+announce.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,12 @@ DIALECTS: Registry[Any] = Registry("dialect")
 GROUP = "meta.dialects"
 
 
-
 def declare_all() -> None:
-    """Import the packages that declare our dialects (that is light), and note the names of others' packages.
+    """Import the packages that declare our dialects (that is light), and note the names of others'
+    packages.
 
-    A stranger's package is imported by the first dispatch, or when its namespace ``meta.op.<name>`` is used.
+    A stranger's package is imported by the first dispatch, or when its namespace ``meta.op.<name>``
+    is used.
     """
     builtin = importlib.import_module("meta.dialect")
     for module in pkgutil.iter_modules(builtin.__path__):

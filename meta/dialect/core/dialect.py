@@ -1,7 +1,8 @@
 """Dialects: backends, and the implementations of base operators that they offer.
 
-A backend is one `Dialect` object; see `meta/dialect/tvm` and `meta/dialect/torch` for two, and docs/howto/backend.md. A
-package of one's own announces its object through the entry-point group ``meta.dialects``.
+A backend is one `Dialect` object; see `meta/dialect/tvm` and `meta/dialect/torch` for two, and
+docs/howto/backend.md. A package of one's own announces its object through the entry-point group
+``meta.dialects``.
 """
 
 from __future__ import annotations
@@ -34,11 +35,19 @@ Probe = Callable[[], str | None]
 
 
 class DialectOp(OpNode):
-    """One backend's implementation of a base operator; calling it runs the operator on that backend only."""
+    """One backend's implementation of a base operator; calling it runs the operator on that backend
+    only.
+    """
 
     def __init__(self, base: Op, dialect: Dialect, plevel: int, make: Maker, site: Span) -> None:
         super().__init__(f"{dialect.name}.{base.name}")
-        self.base, self.dialect, self.plevel, self.make, self.site = base, dialect, plevel, make, site
+        self.base, self.dialect, self.plevel, self.make, self.site = (
+            base,
+            dialect,
+            plevel,
+            make,
+            site,
+        )
         self.schema = base.schema
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -81,15 +90,24 @@ class Dialect:
         return None if self.probe is None else self.probe()
 
     def load(self) -> None:
-        """Import the modules that register the operators. Does nothing the second time, or if unavailable."""
+        """Import the modules that register the operators. Does nothing the second time, or if
+        unavailable.
+        """
         if self.package and self.unavailable is None:
             package = importlib.import_module(self.package)
+            # Cleared first: the family files import the dialect, and may dispatch while loading.
             name, self.package = self.package, ""
-            for module in pkgutil.iter_modules(package.__path__):
-                importlib.import_module(f"{name}.{module.name}")
+            try:
+                for module in pkgutil.iter_modules(package.__path__):
+                    importlib.import_module(f"{name}.{module.name}")
+            except BaseException:
+                self.package = name  # a half-loaded dialect must not look like one that refuses
+                raise
 
     def resolve(self, name: str) -> DialectOp:
-        """Return this dialect's implementation of the operator ``name``; UnknownName with the nearest ones."""
+        """Return this dialect's implementation of the operator ``name``; UnknownName with the
+        nearest ones.
+        """
         self.load()
         if name not in self.ops:
             why = f" ({self.unavailable})" if self.unavailable else ""
@@ -99,7 +117,9 @@ class Dialect:
         return self.ops[name]
 
     def op(self, base: Op, *, plevel: int | None = None) -> Callable[[Maker], DialectOp]:
-        """Register a maker: it gets the call without data and returns an `OpEnv`, or raises `Unsupported`."""
+        """Register a maker: it gets the call without data and returns an `OpEnv`, or raises
+        `Unsupported`.
+        """
 
         def register(make: Maker) -> DialectOp:
             return self.register(base, make, definition_span(make), plevel)
@@ -116,9 +136,10 @@ class Dialect:
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Register a plain function on torch tensors as the implementation of an operator.
 
-        It names the arguments it wants; attributes are bound beforehand. It returns the operator's results, or, with a
-        parameter ``out``, fills the tensor (or tuple of tensors) given there. A parameter ``call`` receives the
-        `CallValues`. (For an operator that has an argument of that name they are ``out_`` and ``call_``.)
+        It names the arguments it wants; attributes are bound beforehand. It returns the operator's
+        results, or, with a parameter ``out``, fills the tensor (or tuple of tensors) given there. A
+        parameter ``call`` receives the `CallValues`. (For an operator that has an argument of that
+        name they are ``out_`` and ``call_``.)
 
         Parameters
         ----------
@@ -163,8 +184,12 @@ class Dialect:
         return self.unavailable
 
 
-def check_parameters(base: Op, function: Callable[..., Any], extra: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a kernel's parameter names; RegistrationError for one that the operator does not have."""
+def check_parameters(
+    base: Op, function: Callable[..., Any], extra: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return a kernel's parameter names; RegistrationError for one that the operator does not
+    have.
+    """
     names = tuple(inspect.signature(function).parameters)
     unknown = [n for n in names if n not in base.schema.names and n not in extra]
     if unknown:
@@ -197,7 +222,9 @@ def bind_kernel(function: Callable[..., Any], call: CallValues) -> Callable[...,
         several = not isinstance(call.out, TensorType)
         places[out] = slice(count, count + len(call.outputs)) if several else count
     order = [n for n in wanted if n in places]
-    if [places[n] for n in order] == list(range(count + (out in wanted))) and tuple(order) == wanted[: len(order)]:
+    if [places[n] for n in order] == list(range(count + (out in wanted))) and tuple(
+        order
+    ) == wanted[: len(order)]:
         return partial(function, **constants) if constants else function
     picks = tuple((n, places[n]) for n in order)
 

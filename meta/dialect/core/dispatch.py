@@ -2,10 +2,11 @@
 
 The decision, in order:
 
-1. dialects that the user prefers, in the order given; then by plevel, larger first; then by order of registration;
-2. skip a dialect that the user excluded, that does not run on the device, or that its probe finds unusable;
-3. ask the maker; `Unsupported` is a refusal with a reason, any other error is a bug and is raised;
-4. the first OpEnv wins; if nobody accepts, DispatchError has one line per candidate.
+1. dialects that the user prefers, in the order given; then by plevel, larger first; then by order
+  of registration; 2. skip a dialect that the user excluded, that does not run on the device, or
+  that its probe finds unusable; 3. ask the maker; `Unsupported` is a refusal with a reason, any
+  other error is a bug and is raised; 4. the first OpEnv wins; if nobody accepts, DispatchError has
+  one line per candidate.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def candidates(op: Op, preference: Preference) -> list[DialectOp]:
         if preference.refusal(dialect.name) is None:
             dialect.load()
     rank = {name: i for i, name in enumerate(preference.first)}
-    return sorted(op.aspects.dialect_ops, key=lambda d: (rank.get(d.dialect.name, len(rank)), -d.plevel))
+    return sorted(
+        op.aspects.dialect_ops, key=lambda d: (rank.get(d.dialect.name, len(rank)), -d.plevel)
+    )
 
 
 def answers(call: CallValues, preference: Preference) -> Iterator[Candidate]:
@@ -63,7 +66,9 @@ def answers(call: CallValues, preference: Preference) -> Iterator[Candidate]:
 
 
 def dispatch(call: CallValues, preference: Preference | None = None) -> OpEnv:
-    """Return the OpEnv of the first candidate that accepts; cached by operator, argument types and device."""
+    """Return the OpEnv of the first candidate that accepts; cached by operator, argument types and
+    device.
+    """
     preference = current.get() if preference is None else preference
     key = (call.op, call.device, *map(cache_key, call.args))
     found = preference.envs.get(key)
@@ -79,13 +84,17 @@ def dispatch(call: CallValues, preference: Preference | None = None) -> OpEnv:
         "no dialect accepts this call",
         op=call.op.name,
         found=call,
-        expected="one of\n    " + "\n    ".join(refusals) if refusals else "a dialect operator; none is registered",
-        hint="meta.explain(op, *args) shows the candidates; relax only()/exclude(), or change device or dtype",
+        expected="one of\n    " + "\n    ".join(refusals)
+        if refusals
+        else "a dialect operator; none is registered",
+        hint="see meta.explain(op, *args); relax only() or exclude(), or change device or dtype",
     )
 
 
 def cache_key(argument: Any) -> Any:
-    """Return what distinguishes an argument for dispatch: 1, 1.0 and True differ, and -0.0 and 0.0 do."""
+    """Return what distinguishes an argument for dispatch: 1, 1.0 and True differ, and -0.0 and 0.0
+    do.
+    """
     if isinstance(argument, TensorType) or argument is None:
         return argument
     if isinstance(argument, tuple):

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 
 class Unsupported(Exception):
-    """Raised by a dialect operator that cannot serve a call: a limit of its capability, never a user's error."""
+    """Raised by a dialect operator that cannot serve a call: a limit of its capability, never a
+    user's error.
+    """
 
 
 @dataclass(slots=True)
@@ -20,9 +22,11 @@ class OpEnv:
 
     Attributes
     ----------
-    run: called with torch tensors and run-time numbers in slot order (tuples flattened, None left out). If ``allocates``,
-        it returns the operator's own results as fresh tensors (one, a tuple, or None if there are none); otherwise it
-        is given them as further arguments and fills them. In-out arguments are written in place.
+    run: called with torch tensors and run-time numbers in slot order (tuples flattened, None left
+    out). If ``allocates``,
+        it returns the operator's own results as fresh tensors (one, a tuple, or None if there are
+        none); otherwise it is given them as further arguments and fills them. In-out arguments are
+        written in place.
     allocates: see ``run``.
     strided: whether inputs may be non-contiguous; if not, the caller passes compact ones.
     dialect_op: who made it.

@@ -13,7 +13,9 @@ from meta.dialect.core.catalog import known
 
 @dataclass(frozen=True)
 class Preference:
-    """A choice of dialects. ``plans`` and ``envs`` cache what was decided under it, so entering one is free."""
+    """A choice of dialects. ``plans`` and ``envs`` cache what was decided under it, so entering one
+    is free.
+    """
 
     first: tuple[str, ...] = ()
     only: tuple[str, ...] | None = None
@@ -35,7 +37,9 @@ current: ContextVar[Preference] = ContextVar("meta_dialect_preference", default=
 
 
 def forget() -> None:
-    """Drop every cached decision, because a dialect operator was registered after the first dispatch."""
+    """Drop every cached decision, because a dialect operator was registered after the first
+    dispatch.
+    """
     for preference in list(_interned.values()):
         preference.plans.clear()
         preference.envs.clear()
@@ -52,7 +56,9 @@ def _changed(**changes: Any) -> Iterator[None]:
 
 
 def prefer(*names: str) -> Any:
-    """Try these dialects first, in this order, whatever their plevel; then the others. A context manager."""
+    """Try these dialects first, in this order, whatever their plevel; then the others. A context
+    manager.
+    """
     return _changed(first=known(names))
 
 

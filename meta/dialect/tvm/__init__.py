@@ -1,7 +1,8 @@
-"""The `tvm` dialect: every operator that computes, as a TE compute function that Apache TVM compiles.
+"""The `tvm` dialect: every operator that computes, as a TE compute function that Apache TVM
+compiles.
 
-It is the default everywhere (COMPILER). Add a kernel in the operator's family file with `@compute`. Nothing here
-imports TVM itself: the family files do, and they are loaded by the first dispatch.
+It is the default everywhere (COMPILER). Add a kernel in the operator's family file with `@compute`.
+Nothing here imports TVM itself: the family files do, and they are loaded by the first dispatch.
 """
 
 from importlib.util import find_spec

@@ -1,13 +1,14 @@
 """`@compute`: registers a TE compute function as the TVM implementation of a base operator.
 
-The function names the arguments it wants: a tensor is a `te.Tensor`, several are a tuple of them, a run-time number is a
-scalar variable (float64, int64 or bool), an attribute its value; ``out`` is the result type (a `TensorType`, or a tuple
-of them; ``out_`` for an operator that has an argument ``out``). It returns the operator's own results, then, for in-out slots, their new values in slot order.
+The function names the arguments it wants: a tensor is a `te.Tensor`, several are a tuple of them, a
+run-time number is a scalar variable (float64, int64 or bool), an attribute its value; ``out`` is
+the result type (a `TensorType`, or a tuple of them; ``out_`` for an operator that has an argument
+``out``). It returns the operator's own results, then, for in-out slots, their new values in slot
+order.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,12 @@ from meta.op.core.op import Op
 
 # How a kernel may be fused with its neighbours (TVM's pattern kinds).
 ELEMWISE, BROADCAST, INJECTIVE, COMM_REDUCE, OUT_ELEMWISE_FUSABLE, OPAQUE = (
-    "elemwise", "broadcast", "injective", "comm_reduce", "out_elemwise_fusable", "opaque",
+    "elemwise",
+    "broadcast",
+    "injective",
+    "comm_reduce",
+    "out_elemwise_fusable",
+    "opaque",
 )
 _SCALAR_DTYPE = {bool: "bool", int: "int64", float: "float64"}
 
@@ -41,14 +47,18 @@ class Compute:
     kind: str
 
     def build(self, call: CallValues) -> tuple[list[Any], list[te.Tensor]]:
-        """Return the PrimFunc's inputs (placeholders and scalars, in `OpEnv.run` order) and its outputs."""
+        """Return the PrimFunc's inputs (placeholders and scalars, in `OpEnv.run` order) and its
+        outputs.
+        """
         values: dict[str, Any] = {}
         inputs: list[Any] = []
         for slot, value in zip(self.op.schema.slots, call.args, strict=True):
             if slot.kind == "attribute" or value is None:
                 values[slot.name] = value
             elif slot.kind == "tensors":
-                values[slot.name] = tuple(_placeholder(v, f"{slot.name}{i}") for i, v in enumerate(value))
+                values[slot.name] = tuple(
+                    _placeholder(v, f"{slot.name}{i}") for i, v in enumerate(value)
+                )
                 inputs.extend(values[slot.name])
             elif isinstance(value, TensorType):
                 values[slot.name] = _placeholder(value, slot.name)
@@ -57,9 +67,15 @@ class Compute:
                 values[slot.name] = te.var(slot.name, dtype=_SCALAR_DTYPE[type(value)])
                 inputs.append(values[slot.name])
         result_name = self.op.schema.reserved("out")
-        values[result_name] = call.out.fields if isinstance(call.out, TupleType) else call.outputs[0]
+        values[result_name] = (
+            call.out.fields if isinstance(call.out, TupleType) else call.outputs[0]
+        )
         result = self.function(**{p: values[p] for p in self.parameters})
-        outputs = list(result) if isinstance(result, list | tuple) or hasattr(result, "__len__") else [result]
+        outputs = (
+            list(result)
+            if isinstance(result, list | tuple) or hasattr(result, "__len__")
+            else [result]
+        )
         return inputs, outputs
 
 
@@ -92,7 +108,9 @@ def compute(
             inputs, outputs = aspect.build(call)
             written = _written_positions(call)
             function = prim_func(inputs, outputs, in_place=bool(written))
-            return OpEnv(_in_place(kernel(function, for_device(call.device)), written), allocates=False)
+            return OpEnv(
+                _in_place(kernel(function, for_device(call.device)), written), allocates=False
+            )
 
         made = dialect.register(op, make, definition_span(function), plevel)
         made.compute = aspect

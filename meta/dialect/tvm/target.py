@@ -51,7 +51,7 @@ def cuda(arch: str, *, l2_cache_bytes: int = 0, host: str = "") -> Target:
 
 @cache
 def _cuda_device(device: Device, host: str) -> Target:
-    properties = torch.cuda.get_device_properties(device.index)
+    properties = torch.cuda.get_device_properties(device.ordinal)
     arch = f"sm_{properties.major}{properties.minor}"
     return cuda(arch, l2_cache_bytes=properties.L2_cache_size, host=host)
 

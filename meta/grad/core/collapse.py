@@ -10,14 +10,18 @@ from meta.base.registry import OPERATORS
 def collapse(dy: Any, like: Any) -> Any:
     """Return ``dy`` summed over the axes along which ``like`` was broadcast, in ``like``'s dtype.
 
-    ``like`` is an array, a traced symbol or a `TensorType`; None comes back for an operand that is a Python number or
-    absent.
+    ``like`` is an array, a traced symbol or a `TensorType`; None comes back for an operand that is
+    a Python number or absent.
     """
     if like is None or isinstance(like, bool | int | float):
         return None
     if dy.shape != like.shape:
         lead = dy.ndim - like.ndim
-        wide = tuple(i for i in range(dy.ndim) if i < lead or (like.shape[i - lead] == 1 and dy.shape[i] != 1))
+        wide = tuple(
+            i
+            for i in range(dy.ndim)
+            if i < lead or (like.shape[i - lead] == 1 and dy.shape[i] != 1)
+        )
         dy = OPERATORS["sum"](dy, wide, 1)
         if dy.shape != like.shape:
             dy = OPERATORS["reshape"](dy, like.shape)

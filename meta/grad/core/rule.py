@@ -1,11 +1,13 @@
 """Gradient rules: what turns the gradient of an operator's result into gradients of its arguments.
 
-A rule asks by parameter name for what it needs: any forward argument, ``y`` (the result) and ``dy`` (its gradient; both
-are tuples for an operator with several results). Where an argument is itself called ``y`` or ``dy``, these two are asked
-for as ``y_`` and ``dy_``. What a rule does not ask for is not kept alive. A parameter annotated
-``TensorType`` receives the type of that argument (or of ``y``) only, which keeps no memory.
+A rule asks by parameter name for what it needs: any forward argument, ``y`` (the result) and ``dy``
+(its gradient; both are tuples for an operator with several results). Where an argument is itself
+called ``y`` or ``dy``, these two are asked for as ``y_`` and ``dy_``. What a rule does not ask for
+is not kept alive. A parameter annotated ``TensorType`` receives the type of that argument (or of
+``y``) only, which keeps no memory.
 
-The rule returns one gradient per tensor slot, a bare value if there is one slot; None says that there is none.
+The rule returns one gradient per tensor slot, a bare value if there is one slot; None says that
+there is none.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from meta.op.core.op import Op
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The gradient aspect of one operator. ``function`` is None if it has none, and ``reason`` says why."""
+    """The gradient aspect of one operator. ``function`` is None if it has none, and ``reason`` says
+    why.
+    """
 
     op: Op
     function: Callable[..., Any] | None
@@ -34,7 +38,9 @@ class Rule:
     site: Span
 
     def __call__(self, values: dict[str, Any]) -> tuple[Any, ...]:
-        """Apply the rule to kept values by name; return one gradient (or None) per tensor slot of the schema."""
+        """Apply the rule to kept values by name; return one gradient (or None) per tensor slot of
+        the schema.
+        """
         if self.function is None:
             raise GradientError(
                 "this operator is not differentiable", op=self.op.name, found=self.reason
@@ -65,7 +71,8 @@ def _attach(op: Op, rule: Rule) -> None:
 def gradient(*ops: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a gradient rule for one or more operators; a decorator.
 
-    Raises RegistrationError if a parameter is neither an argument of the operator nor ``y`` nor ``dy``.
+    Raises RegistrationError if a parameter is neither an argument of the operator nor ``y`` nor
+    ``dy``.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,7 +96,9 @@ def gradient(*ops: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def not_differentiable(*ops: Op, why: str) -> None:
-    """State that operators have no gradient, and why. Results do not require a gradient; nothing is recorded."""
+    """State that operators have no gradient, and why. Results do not require a gradient; nothing is
+    recorded.
+    """
     frame = inspect.currentframe()
     caller = frame.f_back if frame is not None else None
     site = Span(caller.f_code.co_filename, caller.f_lineno) if caller is not None else Span("?", 0)

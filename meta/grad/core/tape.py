@@ -1,8 +1,9 @@
 """The eager tape: one node per recorded call, linked from results to arguments.
 
-A node keeps what the operator's rule asks for and nothing else. `backward` visits nodes in reverse order of creation, so
-the depth of the program does not matter, and adds to the ``grad`` of every leaf. Nodes live as long as a result that
-leads to them, so `backward` may be called again; the gradients then accumulate.
+A node keeps what the operator's rule asks for and nothing else. `backward` visits nodes in reverse
+order of creation, so the depth of the program does not matter, and adds to the ``grad`` of every
+leaf. Nodes live as long as a result that leads to them, so `backward` may be called again; the
+gradients then accumulate.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ def no_grad() -> Iterator[None]:
 class Node:
     """One recorded call.
 
-    ``sources`` has an entry per tensor slot: where the gradient of that argument goes, an `Edge` to an earlier node, a
-    leaf array, None, or a tuple of these. ``saved`` are the rule's values by name, without ``dy``.
+    ``sources`` has an entry per tensor slot: where the gradient of that argument goes, an `Edge` to
+    an earlier node, a leaf array, None, or a tuple of these. ``saved`` are the rule's values by
+    name, without ``dy``.
     """
 
     __slots__ = ("op", "order", "outputs", "rule", "saved", "sources", "span")
@@ -56,27 +58,39 @@ class Node:
         saved: dict[str, Any],
         outputs: tuple[ArrayKey, ...],
     ) -> None:
-        self.op, self.rule, self.sources, self.saved, self.outputs = op, rule, sources, saved, outputs
+        self.op, self.rule, self.sources, self.saved, self.outputs = (
+            op,
+            rule,
+            sources,
+            saved,
+            outputs,
+        )
         self.span: Span | None = user_span()
         self.order = next(_order)
 
     def gradients(self, dys: list[ndarray | None]) -> Iterator[tuple[Any, ndarray]]:
         """Yield (source, gradient) for every argument that leads to a leaf."""
-        filled = tuple(_zeros(k) if d is None else d for d, k in zip(dys, self.outputs, strict=True))
+        filled = tuple(
+            _zeros(k) if d is None else d for d, k in zip(dys, self.outputs, strict=True)
+        )
         try:
             dy = filled[0] if len(filled) == 1 else filled
             results = self.rule({**self.saved, self.op.schema.reserved("dy"): dy})
         except MetaError as error:
-            error.add_note(f"in the gradient of {self.op.name}, called at {self.span}")
+            error.note(f"in the gradient of {self.op.name}, called at {self.span}")
             raise
         for source, gradient in zip(self.sources, results, strict=True):
             if isinstance(source, tuple):
                 if gradient is not None:
-                    yield from ((s, g) for s, g in zip(source, gradient, strict=True) if s is not None)
+                    yield from (
+                        (s, g) for s, g in zip(source, gradient, strict=True) if s is not None
+                    )
             elif source is not None:
                 if gradient is None:
                     raise GradientError(
-                        f"{self.op.name} has no gradient for this argument", op=self.op.name, span=self.span
+                        f"{self.op.name} has no gradient for this argument",
+                        op=self.op.name,
+                        span=self.span,
                     )
                 yield source, gradient
 
@@ -129,14 +143,17 @@ def _source(array: ndarray) -> Any:
 
 
 def _detached(value: Any) -> Any:
-    """Alias of a result that does not hold the node which is about to hold it (no reference cycle)."""
+    """Alias of a result that does not hold the node which is about to hold it (no reference
+    cycle).
+    """
     if isinstance(value, tuple):
         return tuple(_detached(v) for v in value)
     return ndarray(value.torch(), value.key)
 
 
 def record(op: Op, args: tuple[Any, ...], result: Any) -> None:
-    """Link ``result`` (an ndarray or a tuple of them) to the arrays in ``args`` (canonical, in slot order).
+    """Link ``result`` (an ndarray or a tuple of them) to the arrays in ``args`` (canonical, in slot
+    order).
 
     Does nothing for an operator stated `not_differentiable`; the result then requires no gradient.
     """

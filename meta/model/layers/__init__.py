@@ -8,4 +8,14 @@ from meta.model.layers.linear import Linear
 from meta.model.layers.norm import BatchNorm, LayerNorm
 from meta.model.layers.sequential import Sequential
 
-__all__ = ["GELU", "BatchNorm", "Conv2d", "Dropout", "Embedding", "LayerNorm", "Linear", "ReLU", "Sequential"]
+__all__ = [
+    "GELU",
+    "BatchNorm",
+    "Conv2d",
+    "Dropout",
+    "Embedding",
+    "LayerNorm",
+    "Linear",
+    "ReLU",
+    "Sequential",
+]

@@ -10,7 +10,9 @@ from meta.model.trace import trace
 
 
 class Dropout(Model):
-    """Zeroes each element with probability ``p`` and scales the others by 1 / (1 - p), in train mode only."""
+    """Zeroes each element with probability ``p`` and scales the others by 1 / (1 - p), in train
+    mode only.
+    """
 
     def build(self, p: float = 0.5) -> None:
         """Set the probability."""

@@ -14,11 +14,14 @@ from meta.runtime.ndarray import array
 class BatchNorm(Model):
     """Batch normalisation over all axes but 1, of (n, c, ...).
 
-    In train mode it normalises with the batch's statistics and updates ``running_mean`` and ``running_var`` in place
-    (``momentum`` is the weight of the new value); in infer mode it uses those. ``w``, ``b``: (c,) or None.
+    In train mode it normalises with the batch's statistics and updates ``running_mean`` and
+    ``running_var`` in place (``momentum`` is the weight of the new value); in infer mode it uses
+    those. ``w``, ``b``: (c,) or None.
     """
 
-    def build(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True) -> None:
+    def build(
+        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True
+    ) -> None:
         """Make w = 1, b = 0, running_mean = 0, running_var = 1."""
         self.eps, self.momentum = eps, momentum
         self.w = parameter(array([1.0] * num_features)) if affine else None
@@ -37,11 +40,15 @@ class BatchNorm(Model):
     @trace
     def forward_infer(self, x: Any) -> Any:
         """Normalise with the running statistics."""
-        return op.batch_norm_infer(x, self.running_mean, self.running_var, self.w, self.b, self.momentum, self.eps)
+        return op.batch_norm_infer(
+            x, self.running_mean, self.running_var, self.w, self.b, self.momentum, self.eps
+        )
 
 
 class LayerNorm(Model):
-    """Layer normalisation over the last axis, with affine parameters ``w`` and ``b`` of its extent."""
+    """Layer normalisation over the last axis, with affine parameters ``w`` and ``b`` of its
+    extent.
+    """
 
     def build(self, num_features: int, eps: float = 1e-5) -> None:
         """Make w = 1, b = 0."""

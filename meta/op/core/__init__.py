@@ -1,11 +1,28 @@
-"""What an operator is made of: schema, call, handler, type checks. Operator families import from here."""
+"""What an operator is made of: schema, call, handler, type checks. Operator families import from
+here.
+"""
 
+from meta.ir.types import TensorType, TupleType
 from meta.op.core.call import CallValues, View, fields, map_tensors, runtime_args
 from meta.op.core.op import Op, op
 from meta.op.core.schema import DeviceName, DType, InOut, Ints, Scalar, Schema, Slot, Tensor
-from meta.ir.types import TensorType, TupleType
 
 __all__ = [
-    "CallValues", "DType", "DeviceName", "InOut", "Ints", "Op", "Scalar", "Schema", "Slot", "Tensor", "TensorType",
-    "TupleType", "View", "fields", "map_tensors", "op", "runtime_args",
+    "CallValues",
+    "DType",
+    "DeviceName",
+    "InOut",
+    "Ints",
+    "Op",
+    "Scalar",
+    "Schema",
+    "Slot",
+    "Tensor",
+    "TensorType",
+    "TupleType",
+    "View",
+    "fields",
+    "map_tensors",
+    "op",
+    "runtime_args",
 ]

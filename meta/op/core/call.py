@@ -27,9 +27,11 @@ class CallValues:
     Attributes
     ----------
     op: the base operator.
-    args: its canonical arguments by slot name; a tensor is a `TensorType`, several are a tuple of them.
+    args: its canonical arguments by slot name; a tensor is a `TensorType`, several are a tuple of
+    them.
     device: where it is to run.
-    out: what `declare` decided: a `TensorType` or `TupleType` to allocate, a `View`, or a plain value known now.
+    out: what `declare` decided: a `TensorType` or `TupleType` to allocate, a `View`, or a plain
+    value known now.
     callee: the operator that is still to be executed, None if ``out`` is final.
     """
 
@@ -62,11 +64,15 @@ class CallValues:
 
 
 def _is_tensor_tuple(value: Any) -> bool:
-    return isinstance(value, tuple) and bool(value) and all(isinstance(v, TensorType) for v in value)
+    return (
+        isinstance(value, tuple) and bool(value) and all(isinstance(v, TensorType) for v in value)
+    )
 
 
 def runtime_args(op: Op, args: tuple[Any, ...]) -> list[Any]:
-    """Return what a kernel receives: tensors and run-time numbers in slot order, tuples flattened, None left out."""
+    """Return what a kernel receives: tensors and run-time numbers in slot order, tuples flattened,
+    None left out.
+    """
     values: list[Any] = []
     for slot, value in zip(op.schema.slots, args, strict=True):
         if slot.kind == "attribute" or value is None:

@@ -1,4 +1,6 @@
-"""Checks and shape arithmetic for type functions. Each raises TypeInferError with what was expected and found."""
+"""Checks and shape arithmetic for type functions. Each raises TypeInferError with what was expected
+and found.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,12 @@ def normalize_axis(axis: int, ndim: int) -> int:
     return axis % ndim
 
 
-def normalize_axes(axis: int | Sequence[int] | None, ndim: int, exclude: bool = False) -> tuple[int, ...]:
-    """Return sorted distinct axes; none given means all of them, ``exclude`` means all but those given."""
+def normalize_axes(
+    axis: int | Sequence[int] | None, ndim: int, exclude: bool = False
+) -> tuple[int, ...]:
+    """Return sorted distinct axes; none given means all of them, ``exclude`` means all but those
+    given.
+    """
     if axis is None or axis == () or axis == []:
         return tuple(range(ndim))
     given = (axis,) if isinstance(axis, int) else tuple(axis)
@@ -54,9 +60,11 @@ def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def common_dtype(*operands: Any) -> str:
-    """Return the dtype in which operands meet: torch's promotion for tensors, Python numbers being weak.
+    """Return the dtype in which operands meet: torch's promotion for tensors, Python numbers being
+    weak.
 
-    A number only raises the category (bool < integer < float) of the tensors' dtype, to int64 or float32.
+    A number only raises the category (bool < integer < float) of the tensors' dtype, to int64 or
+    float32.
     """
     tensors = [o.dtype for o in operands if isinstance(o, TensorType)]
     numbers = [o for o in operands if not isinstance(o, TensorType) and o is not None]
@@ -82,7 +90,9 @@ def shape_of(operand: Any) -> tuple[Dim, ...]:
 def require_float(x: TensorType, name: str) -> None:
     """Raise TypeInferError unless the tensor holds floating point numbers."""
     if not dtypes.is_float(x.dtype):
-        raise TypeInferError(f"{name} must be floating point", found=str(x), expected="float16 to float64")
+        raise TypeInferError(
+            f"{name} must be floating point", found=str(x), expected="float16 to float64"
+        )
 
 
 def require_ndim(x: TensorType, ndim: int, name: str) -> None:

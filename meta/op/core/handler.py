@@ -1,7 +1,7 @@
 """The call protocol: what calling an operator means is asked of one context variable.
 
-Eager execution, tracing and pattern building are handlers. A gradient rule or a model body is written once, as plain
-calls, and works under each of them.
+Eager execution, tracing and pattern building are handlers. A gradient rule or a model body is
+written once, as plain calls, and works under each of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ class CallHandler(Protocol):
 
 
 class Default:
-    """Holds the handler of a thread that has set none: eager execution, installed by the VM floor."""
+    """Holds the handler of a thread that has set none: eager execution, installed by the VM
+    floor.
+    """
 
     handler: CallHandler
 

@@ -54,7 +54,7 @@ def power(x1: Number, x2: Number) -> Number:
     result = x1**x2 if x2 * (x1.bit_length() - 1) <= _LARGEST_BITS else None
     if result is None or result.bit_length() > _LARGEST_BITS:
         raise TypeInferError("the power does not fit into 64 bits", found=f"{x1} ** {x2}")
-    return result
+    return int(result)
 
 
 def _unit_power(x1: int, x2: int) -> int:

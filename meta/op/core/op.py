@@ -1,4 +1,6 @@
-"""`Op`: a base operator, the object to which every aspect attaches, and `@op`, which makes one from a type function."""
+"""`Op`: a base operator, the object to which every aspect attaches, and `@op`, which makes one from
+a type function.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +31,28 @@ class Aspects:
     converters: dict[str, Any] = field(default_factory=dict)
 
 
+def _are_types(values: tuple[Any, ...]) -> bool:
+    return bool(values) and all(isinstance(v, TensorType) for v in values)
+
+
 class Op(OpNode):
     """A backend-independent operator.
 
-    Calling it asks the current call handler what the call means (see `handler.py`). The result of an operator with
-    in-out slots is its own outputs followed by the written arguments in slot order.
+    Calling it asks the current call handler what the call means (see `handler.py`). The result of
+    an operator with in-out slots is its own outputs followed by the written arguments in slot
+    order.
 
     Attributes
     ----------
     schema: the slots. type_function: argument types to result type. site: where it was defined.
-    random: whether two calls with the same arguments may differ, so that no pass may merge, fold or repeat them.
+    random: whether two calls with the same arguments may differ, so that no pass may merge, fold or
+    repeat them.
     aspects: gradient, cast rule, dialect operators, converters.
     """
 
-    def __init__(self, function: Callable[..., Any], *, name: str, schema: Schema, random: bool) -> None:
+    def __init__(
+        self, function: Callable[..., Any], *, name: str, schema: Schema, random: bool
+    ) -> None:
         super().__init__(name)
         self.schema = schema
         self.type_function = function
@@ -68,13 +78,16 @@ class Op(OpNode):
 
     @property
     def has_effect(self) -> bool:
-        """Whether the operator writes an argument, so that a call may be neither removed nor moved."""
+        """Whether the operator writes an argument, so that a call may be neither removed nor
+        moved.
+        """
         return bool(self.schema.written)
 
     def infer(self, args: tuple[Any, ...]) -> Any:
         """Apply the type function to canonical arguments whose tensors are `TensorType`s.
 
-        Returns a Type, or a plain value where the result is known now. Raises TypeInferError for the user's errors.
+        Returns a Type, or a plain value where the result is known now. Raises TypeInferError for
+        the user's errors.
         """
         try:
             result = self.type_function(*args)
@@ -85,13 +98,14 @@ class Op(OpNode):
                     error.found = self._describe(args)
             raise
         if isinstance(result, tuple) and all(isinstance(r, Type) for r in result):
-            # A tuple of types is the type of a tuple; () is also what an operator returns that only writes.
+            # A tuple of types is the type of a tuple; () is also what an operator returns that only
+            # writes.
             return TupleType(result) if result or self.schema.written else result
         return result
 
     def _describe(self, args: tuple[Any, ...]) -> str:
         shown = [
-            f"{n}={TupleType(a) if isinstance(a, tuple) and a and isinstance(a[0], TensorType) else a}"
+            f"{n}={TupleType(a) if isinstance(a, tuple) and _are_types(a) else a}"
             for n, a in zip(self.schema.names, args, strict=True)
         ]
         return f"{self.name}({', '.join(shown)})"
@@ -107,7 +121,9 @@ class Op(OpNode):
         return call
 
     def declare(self, function: Declare) -> Declare:
-        """Register how a call is prepared where the default (infer, then allocate) is not enough; a decorator."""
+        """Register how a call is prepared where the default (infer, then allocate) is not enough; a
+        decorator.
+        """
         if self._declare is not None:
             raise RegistrationError(
                 f"operator {self.name!r} has two declares",
@@ -118,15 +134,20 @@ class Op(OpNode):
         return function
 
     def signature(self, phase: str) -> tuple[tuple[str, str], ...]:
-        """Return (slot, access) pairs of one phase of the task view: "init", "forward" or "backward".
+        """Return (slot, access) pairs of one phase of the task view: "init", "forward" or
+        "backward".
 
-        Derived from the schema and the gradient: ``init`` takes the attributes, ``forward`` the tensors and writes
-        "out", ``backward`` reads what the gradient keeps and writes "d<slot>" of every differentiable slot.
+        Derived from the schema and the gradient: ``init`` takes the attributes, ``forward`` the
+        tensors and writes "out", ``backward`` reads what the gradient keeps and writes "d<slot>" of
+        every differentiable slot.
         """
         if phase == "init":
             return tuple((s.name, "RO") for s in self.slots if s.kind == "attribute")
         if phase == "forward":
-            return (*((s.name, s.access) for s in self.slots if s.kind != "attribute"), ("out", "WO"))
+            return (
+                *((s.name, s.access) for s in self.slots if s.kind != "attribute"),
+                ("out", "WO"),
+            )
         if phase == "backward":
             rule = self.aspects.gradient
             if rule is None or rule.function is None:
@@ -135,13 +156,17 @@ class Op(OpNode):
                 *((name, "RO") for name in rule.parameters),
                 *((f"d{self.schema.names[i]}", "WO") for i in self.schema.tensor_slots),
             )
-        raise ArgumentError("unknown phase", expected="init, forward or backward", found=repr(phase))
+        raise ArgumentError(
+            "unknown phase", expected="init, forward or backward", found=repr(phase)
+        )
 
 
 @overload
 def op(function: Callable[..., Any]) -> Op: ...
 @overload
-def op(*, name: str = ..., schema: Op | None = ..., random: bool = ...) -> Callable[[Callable[..., Any]], Op]: ...
+def op(
+    *, name: str = ..., schema: Op | None = ..., random: bool = ...
+) -> Callable[[Callable[..., Any]], Op]: ...
 def op(
     function: Callable[..., Any] | None = None,
     *,
@@ -157,7 +182,8 @@ def op(
     schema: an operator whose schema is shared; the function then takes the same parameters.
     random: the result is not determined by the arguments.
 
-    Raises RegistrationError for a name that is taken (naming both sites) or an annotation that is no slot kind.
+    Raises RegistrationError for a name that is taken (naming both sites) or an annotation that is
+    no slot kind.
     """
 
     def make(f: Callable[..., Any]) -> Op:
@@ -168,5 +194,3 @@ def op(
         return made
 
     return make if function is None else make(function)
-
-

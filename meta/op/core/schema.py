@@ -2,16 +2,16 @@
 
 Annotations give the kind of a slot:
 
-==========================  ==========================================================================
-``Tensor``                  a tensor that is read
-``Tensor | None``           an optional tensor
-``tuple[Tensor, ...]``      a variable number of tensors
-``InOut``                   a tensor that is read and written in place (``InOut | None``: optional)
-``Scalar``                  a Python number passed to the kernel at run time: no kernel is built per value
-``Scalar | Tensor``         either of the two
-anything else               an attribute: bool, int, float, str, None, ``tuple[int, ...]``, ``DType``,
+==========================
+========================================================================== ``Tensor``
+a tensor that is read ``Tensor | None``           an optional tensor ``tuple[Tensor, ...]``      a
+variable number of tensors ``InOut``                   a tensor that is read and written in place
+(``InOut | None``: optional) ``Scalar``                  a Python number passed to the kernel at run
+time: no kernel is built per value ``Scalar | Tensor``         either of the two anything else
+an attribute: bool, int, float, str, None, ``tuple[int, ...]``, ``DType``,
                             ``DeviceName`` and unions of these; kernels are built for its value
-==========================  ==========================================================================
+==========================
+==========================================================================
 
 To add a kind of attribute, add a reader to `_READERS`.
 """
@@ -121,7 +121,8 @@ _READERS: dict[Any, tuple[str, Callable[[object], Any]]] = {
 class Slot:
     """One argument of an operator.
 
-    ``kind`` is "tensor", "tensors", "scalar", "scalar or tensor" or "attribute". ``access`` is "RO" or "RW".
+    ``kind`` is "tensor", "tensors", "scalar", "scalar or tensor" or "attribute". ``access`` is "RO"
+    or "RW".
     """
 
     name: str
@@ -143,7 +144,9 @@ class Slot:
         return self.kind in ("tensor", "tensors", "scalar or tensor")
 
     def read(self, value: Any, lift: Callable[[Any], Any]) -> Any:
-        """Return the canonical form of an argument; raise _Refused or a MetaError if it does not fit."""
+        """Return the canonical form of an argument; raise _Refused or a MetaError if it does not
+        fit.
+        """
         if self.kind == "attribute":
             for reader in self.readers:
                 try:
@@ -179,7 +182,8 @@ def _slot(parameter: inspect.Parameter, annotation: Any) -> Slot:
     members = _members(annotation)
     optional = types.NoneType in members
     rest = [m for m in members if m is not types.NoneType]
-    access, readers, accepts = "RO", (), ""
+    access, accepts = "RO", ""
+    readers: tuple[Callable[[object], Any], ...] = ()
     if rest == [Tensor]:
         kind, accepts = "tensor", "tensor"
     elif rest == [InOut]:
@@ -211,7 +215,10 @@ class Schema:
         annotations = typing.get_type_hints(function, include_extras=True)
         slots = []
         for parameter in self.signature.parameters.values():
-            if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.name not in annotations:
+            if (
+                parameter.kind is not parameter.POSITIONAL_OR_KEYWORD
+                or parameter.name not in annotations
+            ):
                 raise RegistrationError(
                     f"parameter {parameter.name!r} of operator {name!r} cannot be a slot",
                     expected="an annotated, plain positional parameter",
@@ -238,13 +245,15 @@ class Schema:
     def reserved(self, name: str) -> str:
         """Return the name by which gradient rules and kernels ask for what is no argument.
 
-        That is ``y``, ``dy``, ``out`` or ``call``, with an underscore behind it for an operator that
-        has an argument of this name.
+        That is ``y``, ``dy``, ``out`` or ``call``, with an underscore behind it for an operator
+        that has an argument of this name.
         """
         return f"{name}_" if name in self.index else name
 
     def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the arguments in slot order with defaults filled in; ArgumentError for a wrong count or name."""
+        """Return the arguments in slot order with defaults filled in; ArgumentError for a wrong
+        count or name.
+        """
         if not kwargs and self.required <= len(args) <= len(self.slots):
             return args + self.defaults[len(args) :]
         if len(args) > len(self.slots):
@@ -264,17 +273,26 @@ class Schema:
                     hint=nearest(name, self.names),
                 )
             if i < len(args):
-                raise ArgumentError(f"argument {name!r} is given twice", op=self.name, expected=str(self))
+                raise ArgumentError(
+                    f"argument {name!r} is given twice", op=self.name, expected=str(self)
+                )
             values[i] = value
         missing = [n for n, v in zip(self.names, values, strict=True) if v is REQUIRED]
         if missing:
             raise ArgumentError(
-                f"argument {missing[0]!r} is missing", op=self.name, expected=str(self), found=f"missing {missing}"
+                f"argument {missing[0]!r} is missing",
+                op=self.name,
+                expected=str(self),
+                found=f"missing {missing}",
             )
         return tuple(values)
 
-    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], lift: Callable[[Any], Any]) -> tuple[Any, ...]:
-        """Return canonical arguments in slot order. ``lift`` turns a tensor-like object into the caller's value."""
+    def bind(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], lift: Callable[[Any], Any]
+    ) -> tuple[Any, ...]:
+        """Return canonical arguments in slot order. ``lift`` turns a tensor-like object into the
+        caller's value.
+        """
         values = self.arrange(args, kwargs)
         bound = []
         for slot, value in zip(self.slots, values, strict=True):

@@ -1,20 +1,24 @@
-"""Tracing: running Python code on symbols, so that every operator call becomes a binding of a program.
+"""Tracing: running Python code on symbols, so that every operator call becomes a binding of a
+program.
 
-Used by passes that write code by running rules (autodiff) and by models. A `Symbol` looks like an array that has a type
-but no values.
+Used by passes that write code by running rules (autodiff) and by models. A `Symbol` looks like an
+array that has a type but no values.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from meta.base.device import CPU
 from meta.base.errors import ArgumentError, TraceError
 from meta.base.overloads import Overloads
-from meta.base.source import user_span
+from meta.base.source import Span, user_span
 from meta.ir.builder import BlockBuilder
-from meta.ir.expr import Block, Call, Constant, Expr, Tuple, TupleGetItem, Var
-from meta.ir.types import FuncType, TensorType, TupleType, Type
+from meta.ir.expr import Block, Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from meta.ir.typeof import type_of
+from meta.ir.types import TensorType, TupleType, Type
+from meta.ir.visit import substitute, with_fresh_vars
 from meta.op.core.call import map_tensors
 from meta.op.core.handler import use
 from meta.op.core.op import Op
@@ -63,9 +67,9 @@ class Symbol(Overloads):
 
     def _no_value(self, *_: Any, **__: Any) -> Any:
         raise TraceError(
-            "a traced value has no number: Python code asked for one while the model was being traced",
+            "Python code asked for the number in a traced value, which has none",
             found=f"a symbol of type {self.type}",
-            hint="keep the choice in operators (meta.where), or make it depend on shapes and Python values only",
+            hint="choose with an operator (meta.where), or by shapes and Python values only",
         )
 
     __bool__ = __float__ = __int__ = __index__ = __array__ = item = numpy = torch = _no_value
@@ -79,6 +83,9 @@ class Trace:
 
     def __init__(self) -> None:
         self.builder = BlockBuilder()
+        # The user's line for new bindings where it is not the current one: a pass sets that of the
+        # code it derives from.
+        self.span: Span | None = None
         # id -> (array, symbol): the array is kept so that its id is not given to another one.
         self._arrays: dict[int, tuple[ndarray, Symbol]] = {}
 
@@ -129,7 +136,7 @@ class Trace:
 
     def emit(self, value: Expr, type_: Type) -> Any:
         """Append a binding; return its symbol, or a tuple of symbols for a tuple type."""
-        var = self.builder.emit(value, type=type_, span=user_span())
+        var = self.builder.emit(value, type=type_, span=self.span or user_span())
         return self.unpack(var, type_)
 
     def unpack(self, atom: Expr, type_: Type) -> Any:
@@ -138,7 +145,24 @@ class Trace:
             return tuple(self.emit(TupleGetItem(atom, i), f) for i, f in enumerate(type_.fields))
         if isinstance(type_, TensorType):
             return Symbol(self, atom, type_)
-        raise TraceError("a function is no traced value", found=str(type_) if isinstance(type_, FuncType) else type_)
+        raise TraceError("a function is no traced value", found=type_)
+
+    def inline(self, function: Function, args: Sequence[Expr]) -> Any:
+        """Append a function's body applied to atoms; return the symbols of its result."""
+        copy = with_fresh_vars(function)
+        body = substitute(copy.body, dict(zip(copy.params, args, strict=True)))
+        for binding in body.bindings:
+            self.builder.append(binding)
+        return self.symbols(body.result)
+
+    def symbols(self, atom: Expr) -> Any:
+        """Return the symbol of an atom; a tuple of symbols, projected where needed, for a tuple."""
+        if isinstance(atom, Tuple):
+            return tuple(self.symbols(f) for f in atom.fields)
+        type_ = type_of(atom)
+        if type_ is None:
+            raise TraceError("an atom without a type", found=type(atom).__name__)
+        return self.unpack(atom, type_)
 
     def run(self, function: Any, *args: Any) -> Any:
         """Run Python code under this handler."""
@@ -161,14 +185,3 @@ def _atom_argument(value: Any) -> Any:
     if isinstance(value, tuple) and value and all(isinstance(v, Expr) for v in value):
         return Tuple(value)
     return value
-
-
-def atom_type(atom: Expr) -> Type:
-    """Return the type of an atom."""
-    if isinstance(atom, Tuple):
-        return TupleType(tuple(atom_type(f) for f in atom.fields))
-    type_ = atom.type if isinstance(atom, Var | Constant) else None
-    if type_ is None:
-        raise TraceError("an atom without a type", found=type(atom).__name__)
-    return type_
-

@@ -1,0 +1,55 @@
+"""`docs/howto/operator.md` is true: following it to the letter adds an operator that passes its
+tests.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "howto" / "operator.md").read_text("utf-8")
+BLOCK = re.compile(r"```python file=(\S+)\n(.*?)```", re.DOTALL)
+
+
+def test_the_page_touches_few_files() -> None:
+    files = {name for name, _ in BLOCK.findall(PAGE)}
+    package = {f for f in files if f.startswith("meta/")}
+    assert package == {
+        "meta/op/unary.py",
+        "meta/grad/unary.py",
+        "meta/dialect/tvm/unary.py",
+        "meta/dialect/torch/unary.py",
+    }
+    assert files - package == {"tests/op/unary.py"}
+
+
+def test_following_the_page_adds_an_operator(tmp_path: Path) -> None:
+    for folder in ("meta", "tests"):
+        shutil.copytree(
+            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for name, code in BLOCK.findall(PAGE):
+        with open(tmp_path / name, "a", encoding="utf-8") as file:
+            file.write(f"\n\n{code}")
+    card = _run(tmp_path, "-m", "meta", "op", "softsign")
+    assert "MISSING" not in card.replace("converters", ""), card
+    report = _run(
+        tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/op", "-k", "softsign"
+    )
+    assert re.search(r"\b12 passed", report), report
+
+
+def _run(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
