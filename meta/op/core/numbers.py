@@ -51,10 +51,11 @@ def power(x1: Number, x2: Number) -> Number:
     if x2 < 0 or abs(x1) < 2:
         return _unit_power(int(x1), int(x2))
     # The size is checked first: 10 ** 10 ** 10 would not end.
-    result = x1**x2 if x2 * (x1.bit_length() - 1) <= _LARGEST_BITS else None
-    if result is None or result.bit_length() > _LARGEST_BITS:
-        raise TypeInferError("the power does not fit into 64 bits", found=f"{x1} ** {x2}")
-    return int(result)
+    if x2 * (x1.bit_length() - 1) <= _LARGEST_BITS:
+        result = int(x1**x2)
+        if result.bit_length() <= _LARGEST_BITS:
+            return result
+    raise TypeInferError("the power does not fit into 64 bits", found=f"{x1} ** {x2}")
 
 
 def _unit_power(x1: int, x2: int) -> int:

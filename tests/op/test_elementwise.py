@@ -1,0 +1,100 @@
+"""What the records cannot say of elementwise operators: Python numbers, refusals, accuracy."""
+
+import math
+
+import pytest
+import torch
+
+import meta
+from meta.dialect import only
+from meta.base.errors import TypeInferError
+
+FLOATS = torch.ones(2)
+BOOLS = torch.ones(2, dtype=torch.bool)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "value"),
+    [
+        ("add", (2, 3), 5),
+        ("add", (4, 5), 9),  # another value of the same types: nothing may be remembered
+        ("subtract", (2, 0.5), 1.5),
+        ("divide", (7, 2), 3.5),
+        ("divide", (1, 0), math.inf),
+        ("floor_divide", (-7, 2), -4),
+        ("floor_divide", (7, 0), 0),
+        ("floor_divide", (-7.0, 0), -math.inf),
+        ("mod", (-7, 3), 2),
+        ("mod", (7, 0), 0),
+        ("power", (2, 10), 1024),
+        ("power", (2, -1), 0),
+        ("power", (-1, -3), -1),
+        ("power", (10.0, 400), math.inf),
+        ("maximum", (2, 3.0), 3.0),
+        ("minimum", (2, 3.0), 2),
+        ("less", (1, 2), True),
+        ("not_equal", (1, 1.0), False),
+        ("logical_xor", (3, 0), True),
+        ("negative", (3,), -3),
+        ("logical_not", (0.0,), True),
+        ("relu", (-2,), 0),
+        ("log", (0,), -math.inf),
+        ("sigmoid", (-1000,), 0.0),
+    ],
+)
+def test_numbers_give_a_number_at_once(name, args, value):
+    found = getattr(meta, name)(*args)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_a_number_beyond_a_narrow_integer_dtype_is_compared_exactly():
+    x = torch.tensor([-128, 0, 127], dtype=torch.int8)
+    for dialect in ("tvm", "torch"):
+        with only(dialect):
+            assert meta.less(x, 1000).numpy().all()
+            assert not meta.equal(x, 256).numpy().any()
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "says"),
+    [
+        ("add", (torch.ones(2, 3), torch.ones(2)), "broadcast"),
+        ("add", (FLOATS, FLOATS, None, BOOLS), "without out"),
+        ("add", (FLOATS, FLOATS, torch.ones(3)), "another shape"),
+        ("add", (FLOATS, FLOATS, torch.ones(2, dtype=torch.int32)), "cannot hold"),
+        ("subtract", (BOOLS, BOOLS), "bool"),
+        ("floor_divide", (BOOLS, BOOLS), "bool"),
+        ("power", (BOOLS, True), "bool"),
+        ("negative", (BOOLS,), "bool"),
+        ("power", (10, 10**10), "64 bits"),
+        ("relu_dx", (None, None, FLOATS), "neither x nor y"),
+        ("gelu_dx", (None, FLOATS, FLOATS), "x is not given"),
+        ("erf_dx", (torch.ones(3), None, FLOATS), "x does not match"),
+        ("tanh_dx", (None, BOOLS, FLOATS), "floating point"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(name, args, says):
+    with pytest.raises(TypeInferError, match=says):
+        getattr(meta, name)(*args)
+
+
+@pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf", "sigmoid", "sqrt", "rsqrt"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tvm_is_accurate_over_the_whole_range(name, dtype):
+    magnitude = torch.logspace(-6, 1.9, 2000, dtype=dtype)
+    x = magnitude if name in ("log", "sqrt", "rsqrt") else torch.cat([magnitude, -magnitude])
+    with only("tvm"):
+        found = getattr(meta, name)(x).torch().double()
+    expected = getattr(torch, name)(x.double())
+    # Near 0 the difference of numbers near 1 keeps its absolute accuracy only.
+    error = (found - expected).abs() / (expected.abs() + 0.1)
+    assert error.max() <= 8 * torch.finfo(dtype).eps
+
+
+def test_the_branch_not_taken_has_no_gradient():
+    x = meta.array([0.0, 4.0])
+    x.requires_grad = True
+    y = meta.where(meta.greater(x, 0), meta.sqrt(x), meta.zeros_like(x))
+    meta.where(meta.greater(x, 0), y, 0.0).backward(torch.ones(2))
+    assert x.grad.numpy()[1] == pytest.approx(0.25)
