@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import meta
-from meta.dialect import only
 from meta.base.errors import TypeInferError
+from meta.dialect import only
 
 FLOATS = torch.ones(2)
 BOOLS = torch.ones(2, dtype=torch.bool)
