@@ -1,0 +1,182 @@
+"""An operator's card: everything that is registered about it, as one plain record.
+
+The text and JSON of ``python -m meta op NAME`` come from this record, and so can docs and tests.
+A value of None stands for something that nobody registered. To show a further aspect, add it here
+and a section to `card_text`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import typing
+from pathlib import Path
+from typing import Any
+
+from meta.amp import rule_of as cast_rule_of
+from meta.base.device import Device, available
+from meta.base.registry import OPERATORS
+from meta.base.source import Span, definition_span
+from meta.dialect.core import FUSED_ONLY, DialectOp, PLevel, candidates, dialects
+from meta.dialect.core.preference import Preference, current
+from meta.ir.types import Type
+from meta.op.core import Op, Slot
+
+
+def family(op: Op) -> str:
+    """Return the family of an operator: the name of the file that defines it."""
+    return Path(op.site.file).stem
+
+
+def summary(op: Op) -> str:
+    """Return the first line of an operator's documentation."""
+    return (inspect.getdoc(op) or "").partition("\n")[0]
+
+
+def card(op: Op) -> dict[str, Any]:
+    """Return what is known of an operator, as values that JSON has.
+
+    Backends are loaded. ``kernels`` are in the order in which they are asked under the preference
+    in force (`meta.dialect.prefer`, ...); ``here`` says per device of this machine what would
+    become of each. Places are "file:line".
+    """
+    return {
+        "name": op.name,
+        "family": family(op),
+        "doc": inspect.getdoc(op) or "",
+        "schema": op.name + str(op.schema).removeprefix(op.schema.name),  # one may be shared
+        "slots": [_slot(slot) for slot in op.slots],
+        "random": op.random,
+        "type": {"site": str(op.site), "known_now": known_now(op)},
+        "declare": {"site": _text(op.declare_site)},
+        "gradient": _gradient(op),
+        "cast_rule": _cast_rule(op),
+        "kernels": _kernels(op, current.get(), available()),
+        "absent_dialects": {d.name: d.unavailable for d in dialects() if d.unavailable is not None},
+        "converters": {name: _site_of(c) for name, c in sorted(op.aspects.converters.items())},
+        "signatures": {
+            phase: [list(pair) for pair in op.signature(phase)]
+            for phase in ("init", "forward", "backward")
+        },
+    }
+
+
+def known_now(op: Op) -> bool:
+    """Whether the type function always returns a plain value, so that no kernel is needed.
+
+    Such a function says so in its annotation: ``-> tuple[int, ...]`` and not ``-> Tensor``.
+    """
+    result = typing.get_type_hints(op.type_function).get("return")
+    return result is not None and not _mentions_type(result)
+
+
+def _mentions_type(annotation: Any) -> bool:
+    if isinstance(annotation, type) and issubclass(annotation, Type):
+        return True
+    return annotation is Any or any(map(_mentions_type, typing.get_args(annotation)))
+
+
+def _slot(slot: Slot) -> dict[str, Any]:
+    return {
+        "name": slot.name,
+        "kind": slot.kind,
+        "accepts": slot.accepts,
+        "access": slot.access,
+        "optional": slot.optional,
+        "required": not slot.has_default,
+        "default": _plain(slot.default) if slot.has_default else None,
+    }
+
+
+def _gradient(op: Op) -> dict[str, Any] | None:
+    rule = op.aspects.gradient
+    if rule is None:
+        return None
+    given = {op.schema.reserved("dy")}
+    return {
+        "site": str(rule.site),
+        "differentiable": rule.function is not None,
+        "reason": rule.reason,
+        "keeps": [
+            p for p in rule.parameters if p not in rule.types_only and _is_kept(op, p, given)
+        ],
+        "types_only": sorted(rule.types_only),
+    }
+
+
+def _is_kept(op: Op, parameter: str, given: set[str]) -> bool:
+    """Whether a rule's parameter keeps a tensor alive: attributes and dy do not."""
+    if parameter in given:
+        return False
+    i = op.schema.index.get(parameter)
+    return i is None or op.slots[i].is_tensor
+
+
+def _cast_rule(op: Op) -> dict[str, Any]:
+    rule = cast_rule_of(op)
+    stated = op.aspects.cast_rule is not None
+    return {"rule": rule.word, "stated": stated, "site": str(rule.site) if stated else None}
+
+
+def _kernels(op: Op, preference: Preference, devices: list[Device]) -> list[dict[str, Any]]:
+    ordered = candidates(op, preference)
+    verdicts = {str(device): _verdicts(ordered, preference, device) for device in devices}
+    return [
+        {
+            "dialect": kernel.dialect.name,
+            "plevel": int(kernel.plevel),
+            "level": PLevel(kernel.plevel).name.lower() if kernel.plevel in list(PLevel) else "",
+            "site": str(kernel.site),
+            "devices": list(kernel.dialect.devices),
+            "fusion": getattr(getattr(kernel, "compute", None), "kind", None),
+            "here": {device: verdict[i] for device, verdict in verdicts.items()},
+        }
+        for i, kernel in enumerate(ordered)
+    ]
+
+
+def _verdicts(ordered: list[DialectOp], preference: Preference, device: Device) -> list[str]:
+    """Say of each kernel what would become of it in a call on ``device``."""
+    before: list[str] = []
+    verdicts = []
+    for kernel in ordered:
+        refusal = preference.refusal(kernel.dialect.name) or kernel.dialect.refusal(device)
+        if refusal is not None:
+            verdicts.append(f"passed over: {refusal}")
+        elif kernel.plevel <= FUSED_ONLY:
+            verdicts.append("only as part of a fused pattern")
+        elif before:
+            verdicts.append(f"if declined by {', '.join(before)}")
+            before.append(kernel.dialect.name)
+        else:
+            verdicts.append("chosen")
+            before.append(kernel.dialect.name)
+    return verdicts
+
+
+def _site_of(converter: Any) -> str | None:
+    site = getattr(converter, "site", None)
+    if site is None and hasattr(converter, "__code__"):
+        site = definition_span(converter)
+    return _text(site)
+
+
+def _text(site: Span | None) -> str | None:
+    return None if site is None else str(site)
+
+
+def _plain(value: Any) -> Any:
+    """Return a default value in a form that JSON has: infinity is the text "inf"."""
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def by_family() -> dict[str, list[Op]]:
+    """Return all operators, sorted, by family."""
+    families: dict[str, list[Op]] = {}
+    for name in OPERATORS:
+        families.setdefault(family(OPERATORS[name]), []).append(OPERATORS[name])
+    return dict(sorted(families.items()))

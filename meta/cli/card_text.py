@@ -1,0 +1,98 @@
+"""The card of `meta.cli.card` as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta.cli.table import columns, section, short_site
+
+MISSING = "MISSING"
+
+
+def text(record: dict[str, Any]) -> str:
+    """Return a card for a terminal."""
+    lines = [record["schema"], "", *(f"  {line}".rstrip() for line in record["doc"].splitlines())]
+    lines += section("slots", _slots(record["slots"]))
+    lines += section("aspects", _aspects(record))
+    lines += section("kernels, in the order in which they are asked", _kernels(record["kernels"]))
+    if not record["kernels"]:
+        none = "none needed: the value is known from the arguments' types"
+        lines += ["", "kernels", f"  {none if record['type']['known_now'] else MISSING}"]
+    lines += section("backends that are not there", list(record["absent_dialects"].items()))
+    lines += section("signatures", _signatures(record["signatures"]))
+    return "\n".join(lines)
+
+
+def _slots(slots: list[dict[str, Any]]) -> list[list[str]]:
+    return [
+        [
+            slot["name"],
+            slot["accepts"],
+            {"RO": "read", "RW": "read and written"}.get(slot["access"], slot["access"]),
+            "required" if slot["required"] else f"default {slot['default']!r}",
+        ]
+        for slot in slots
+    ]
+
+
+def _aspects(record: dict[str, Any]) -> list[list[str]]:
+    declare, rule = record["declare"]["site"], record["cast_rule"]
+    if record["type"]["known_now"]:
+        default = "default: the type function gives the value"
+    else:
+        default = "default: infer the type, allocate the result"
+    return [
+        ["family", "", record["family"] + (", random" if record["random"] else "")],
+        ["type", _place(record["type"]["site"]), ""],
+        ["declare", _place(declare), "" if declare else default],
+        ["gradient", *_gradient(record["gradient"])],
+        ["cast rule", _place(rule["site"]), rule["rule"] + ("" if rule["stated"] else ", default")],
+        *([f"from {name}", _place(site), ""] for name, site in record["converters"].items()),
+        *([] if record["converters"] else [["converters", "", "none"]]),
+    ]
+
+
+def _gradient(gradient: dict[str, Any] | None) -> list[str]:
+    if gradient is None:
+        return ["", MISSING]
+    if not gradient["differentiable"]:
+        return [_place(gradient["site"]), f"none: {gradient['reason']}"]
+    keeps = f"keeps {', '.join(gradient['keeps']) or 'nothing'}"
+    if gradient["types_only"]:
+        keeps += f"; the type of {', '.join(gradient['types_only'])}"
+    return [_place(gradient["site"]), keeps]
+
+
+def _place(site: str | None) -> str:
+    return "" if site is None else short_site(site)
+
+
+def _kernels(kernels: list[dict[str, Any]]) -> list[list[str]]:
+    return [
+        [
+            kernel["dialect"],
+            f"{kernel['level']} {kernel['plevel']}".strip(),
+            "fuses: " + kernel["fusion"] if kernel["fusion"] else "",
+            "runs on " + ", ".join(kernel["devices"]),
+            "; ".join(f"{device}: {verdict}" for device, verdict in kernel["here"].items()),
+            short_site(kernel["site"]),
+        ]
+        for kernel in kernels
+    ]
+
+
+def _signatures(signatures: dict[str, list[list[str]]]) -> list[list[str]]:
+    return [
+        [phase, ", ".join(f"{name} {access}" for name, access in pairs) or "nothing"]
+        for phase, pairs in signatures.items()
+    ]
+
+
+def listing(families: dict[str, list[dict[str, str]]]) -> str:
+    """Return all operators by family, for a terminal."""
+    lines: list[str] = []
+    for name, operators in families.items():
+        rows = [[operator["name"], operator["summary"][:80]] for operator in operators]
+        lines += [f"{name} ({len(rows)})", *columns(rows), ""]
+    lines.append("python -m meta op NAME shows everything about one of them.")
+    return "\n".join(lines)

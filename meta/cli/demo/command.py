@@ -1,0 +1,178 @@
+"""The command ``demo``: its arguments, its order of events and its report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import meta
+from meta.base.device import require
+from meta.base.errors import MetaError
+from meta.cli.demo import training
+from meta.cli.demo.data import load
+from meta.cli.demo.network import SmallNet
+from meta.cli.table import section
+from meta.model import load_weights, save_weights
+
+LEARNING_RATE = 0.05
+TIMED_STEPS = 30
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the arguments."""
+    parser = commands.add_parser(
+        "demo",
+        help="train a small network on handwritten digits, save it, load it, compare",
+        description="Train a small convolutional network on handwritten digits. Exit status 1 if "
+        "the saved and loaded network does not give exactly the same scores.",
+    )
+    parser.add_argument("--epochs", type=_positive, default=12, metavar="N", help="default 12")
+    parser.add_argument(
+        "--batch-size", type=_positive, default=64, metavar="N", help="images per step, default 64"
+    )
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default cpu")
+    parser.add_argument(
+        "--executor", choices=("vm", "interpreter"), default="vm", help="what trains; default vm"
+    )
+    parser.add_argument(
+        "--seed", type=_seed, default=0, metavar="N", help="of split, weights and order; default 0"
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="keep the weights here, as safetensors; default: not kept"
+    )
+    parser.add_argument(
+        "--data", metavar="FILE.npz",
+        help="other images: arrays x of shape (n, h, w) or (n, c, h, w) and y, n labels 0, 1, ...",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"expected a positive whole number, found {text!r}")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) >= 2**63:
+        raise argparse.ArgumentTypeError(f"expected a whole number below 2**63, found {text!r}")
+    return int(text)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Train, evaluate, save, load, compare, time, report."""
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="meta-demo-") as folder:
+        path = Path(options.out) if options.out else Path(folder, "digits.safetensors")
+        if not path.parent.is_dir():  # before the work, not after it
+            raise FileNotFoundError(f"there is no folder {path.parent} to save the weights in")
+        report = demonstrate(options, path)
+    report["weights"] = options.out
+    report["seconds"]["total"] = time.perf_counter() - start
+    print(json.dumps(report, indent=2) if options.json else text(report))
+    return 0 if report["reloaded"]["identical"] else 1
+
+
+def demonstrate(options: argparse.Namespace, path: Path) -> dict[str, Any]:
+    """Run the demo, with the weights saved at ``path``, and return the report."""
+    device = require(options.device)
+    compiled = options.executor == "vm"
+    images = load(options.data, options.seed)
+    size = min(options.batch_size, len(images.y_train))
+    meta.random.seed(options.seed)
+
+    def network() -> SmallNet:
+        made = SmallNet(images.shape, images.classes)
+        made.to(device=device)
+        return made
+
+    model = network()
+    step = training.training_step(model, LEARNING_RATE)
+    example = tuple(
+        meta.array(v, device=device)
+        for v in (np.float32(1), images.x_train[:size], images.y_train[:size])
+    )
+    compile_seconds, execute = _timed(lambda: meta.vm.compile(step, *example) if compiled else step)
+    train_seconds, loss = _timed(
+        lambda: training.train(step, execute, images, options.epochs, size, options.seed, device)
+    )
+    if not math.isfinite(loss):
+        raise MetaError(
+            "training diverged: the loss is not finite", found=loss, hint="try another --batch-size"
+        )
+    found = training.scores(model, images.x_test, size, device, compiled)
+    save_weights(model, path)
+    other = network()
+    load_weights(other, path)
+    again = training.scores(other, images.x_test, size, device, compiled)
+
+    # On a network of its own: timing a step trains it.
+    timed = training.training_step(network(), LEARNING_RATE)
+    program = meta.vm.compile(timed, *example)
+    return {
+        "data": {
+            "source": images.source,
+            "image": list(images.shape),
+            "train": len(images.y_train),
+            "test": len(images.y_test),
+            "classes": images.classes,
+        },
+        "settings": {
+            "epochs": options.epochs, "batch_size": size, "device": str(device),
+            "executor": options.executor, "seed": options.seed,
+        },
+        "parameters": sum(p.size for p in model.parameters().values()),
+        "loss": loss,
+        "accuracy": training.accuracy(found, images.y_test),
+        "reloaded": {
+            "accuracy": training.accuracy(again, images.y_test),
+            "identical": bool(np.array_equal(found, again)),
+        },
+        "seconds": {
+            "compile": compile_seconds,
+            "train": train_seconds,
+            "step_interpreter": training.step_times(timed, example, TIMED_STEPS),
+            "step_vm": training.step_times(program, example, TIMED_STEPS),
+        },
+        "kernels": program.kernels(),
+    }  # fmt: skip
+
+
+def _timed(action: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = action()
+    return time.perf_counter() - start, result
+
+
+def text(report: dict[str, Any]) -> str:
+    """Return the report for a terminal."""
+    data, settings, seconds = report["data"], report["settings"], report["seconds"]
+    image = "x".join(map(str, data["image"]))
+    same = "exactly the same scores" if report["reloaded"]["identical"] else "OTHER SCORES"
+    vm, interpreter = seconds["step_vm"] * 1e3, seconds["step_interpreter"] * 1e3
+    results = [
+        ["data", f"{data['source']}: {data['train']} images of {image} to train, {data['test']} to "
+         f"test, {data['classes']} classes"],
+        ["network", f"{report['parameters']} parameters"],
+        ["training", f"{settings['epochs']} epochs of batches of {settings['batch_size']} on "
+         f"{settings['device']} by the {settings['executor']}: {seconds['train']:.1f} s, and "
+         f"{seconds['compile']:.1f} s to compile; loss {report['loss']:.4f}"],
+        ["test accuracy", f"{report['accuracy']:.2%}"],
+        ["saved, loaded", f"{report['reloaded']['accuracy']:.2%}, {same}"],
+        ["weights", report["weights"] or "not kept; --out FILE keeps them"],
+        ["time per step", f"interpreter {interpreter:.2f} ms, VM {vm:.2f} ms"],
+        ["whole demo", f"{seconds['total']:.1f} s"],
+    ]  # fmt: skip
+    lines = section("result", results)[1:]
+    rows = [[*name.split(".", 1)[::-1], times] for name, times in report["kernels"].items()]
+    lines += section("kernels of one step", [["operator", "run by", "times"], *sorted(rows)])
+    return "\n".join(lines)

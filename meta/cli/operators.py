@@ -1,0 +1,52 @@
+"""``python -m meta op [NAME]``: the card of an operator, or the list of all operators."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from contextlib import ExitStack
+
+from meta.base.registry import OPERATORS
+from meta.cli import card_text
+from meta.cli.card import by_family, card, summary
+from meta.dialect import exclude, only, prefer
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the arguments."""
+    parser = commands.add_parser(
+        "op",
+        help="what is known of an operator: schema, gradient, backends, and where it is written",
+        description="Show an operator's card, or without a name all operators by family.",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="an operator, such as softmax")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    for flag, what in (
+        ("--prefer", "ask this backend first (may be repeated)"),
+        ("--only", "use no backend but this (may be repeated)"),
+        ("--exclude", "do not use this backend (may be repeated)"),
+    ):
+        parser.add_argument(flag, action="append", default=[], metavar="BACKEND", help=what)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the card or the list."""
+    if options.name is None:
+        families = {
+            name: [{"name": op.name, "summary": summary(op)} for op in ops]
+            for name, ops in by_family().items()
+        }
+        print(json.dumps(families, indent=2) if options.json else card_text.listing(families))
+        return 0
+    op = OPERATORS[options.name]
+    with ExitStack() as choice:
+        if options.prefer:
+            choice.enter_context(prefer(*options.prefer))
+        if options.only:
+            choice.enter_context(only(*options.only))
+        if options.exclude:
+            choice.enter_context(exclude(*options.exclude))
+        record = card(op)
+    print(json.dumps(record, indent=2) if options.json else card_text.text(record))
+    return 0

@@ -1,0 +1,25 @@
+"""Progress bars, as META_PROGRESS says: on a terminal (auto), always (on) or never (off)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tqdm import tqdm
+
+from meta.base import config
+from meta.base.errors import ArgumentError
+
+_DISABLE = {"auto": None, "on": False, "off": True}
+
+
+def bar(total: int, what: str) -> Any:
+    """Return a tqdm bar of ``total`` steps, a context manager, on stderr.
+
+    Raises ArgumentError if META_PROGRESS is none of auto, on and off.
+    """
+    wanted = config.get("META_PROGRESS")
+    if wanted not in _DISABLE:
+        raise ArgumentError(
+            "META_PROGRESS cannot be read", expected=" or ".join(_DISABLE), found=repr(wanted)
+        )
+    return tqdm(total=total, desc=what, disable=_DISABLE[wanted], leave=False)

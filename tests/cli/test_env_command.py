@@ -1,0 +1,78 @@
+"""``python -m meta env``, and what all commands have in common."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import meta
+from meta.base import config
+from meta.cli.main import COMMANDS, main
+
+
+def test_env(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with config.override(META_CACHE_DIR=str(tmp_path)):
+        assert main(["env", "--json"]) == 0
+        record = json.loads(capsys.readouterr().out)
+        assert main(["env"]) == 0
+    shown = capsys.readouterr().out
+    assert record["devices"][0]["name"] == "cpu"
+    assert {d["name"] for d in record["dialects"]} >= {"torch", "tvm"}
+    assert {k["name"] for k in record["knobs"]} == set(config.KNOBS)
+    assert record["packages"]["torch"] in shown
+    assert record["kernel_cache"]["folder"] == str(tmp_path / "kernels")
+    assert record["kernel_cache"]["kernels"] == 0
+    assert all(name in shown for name in config.KNOBS)
+
+
+def test_cache_that_is_switched_off(capsys: pytest.CaptureFixture[str]) -> None:
+    with config.override(META_CACHE=False):
+        assert main(["env"]) == 0
+    assert "META_CACHE" in capsys.readouterr().out.partition("kernel cache")[2]
+
+
+def test_variable_that_cannot_be_read(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("META_FUEL", "banana")
+    assert main(["env"]) == 2
+    assert "META_FUEL" in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["--version"])
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out.split() == ["meta", meta.__version__]
+
+
+@pytest.mark.parametrize("command", [c.__name__.split(".")[2] for c in COMMANDS])
+def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name = {"operators": "op"}.get(command, command)
+    with pytest.raises(SystemExit) as exit_:
+        main([name, "--help"])
+    assert exit_.value.code == 0
+    assert "--json" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["demo", "--epochs", "0"]])
+def test_wrong_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    assert exit_.value.code == 2
+    assert "usage" in capsys.readouterr().err
+
+
+def test_as_a_program_whose_reader_leaves_early() -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-m", "meta", "op"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert program.stdout is not None and program.stderr is not None
+    program.stdout.close()
+    with program.stderr:
+        assert program.stderr.read() == b""
+    assert program.wait() == 0
