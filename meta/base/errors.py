@@ -38,9 +38,7 @@ class MetaError(Exception):
         super().__init__(what)
 
     def note(self, text: str) -> None:
-        """Add where the error passed through, innermost first (`add_note` of Python 3.11, on
-        3.10 too).
-        """
+        """Add where the error passed through, innermost first (as `add_note` of Python 3.11)."""
         self.notes.append(text)
 
     def __str__(self) -> str:

@@ -27,7 +27,7 @@ class ValueAndGrad(Model):
         """Return (result of the model, gradients by parameter name)."""
         outer = current.get()
         assert isinstance(outer, Trace)
-        program = self.model.entry().program_on_types(*inputs)
+        program = self.model.traced_entry().program_on_types(*inputs)
         names = {id(a): n for n, a in self.model.parameters().items()}
         first = len(program.module.main.params) - len(program.arrays)
         wanted = [i for i, a in enumerate(program.arrays) if id(a) in names]

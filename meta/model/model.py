@@ -7,11 +7,13 @@ dicts are its state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from meta.base.dtype import canonical, is_float
 from meta.base.errors import ArgumentError, FormatError
 from meta.base.registry import nearest
+from meta.model import tree
 from meta.runtime.ndarray import as_array, ndarray
 from meta.vm.program import Program
 
@@ -40,14 +42,18 @@ class Model:
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """Return the traced program for arguments of these types (see `meta.vm.compile`)."""
+        program: Program = self.traced_entry().program(*args, **kwargs)
+        return program
+
+    def traced_entry(self) -> Any:
+        """Return `entry`; ArgumentError if it is not decorated with `meta.model.trace`."""
         entry = self.entry()
-        make: Callable[..., Program] | None = getattr(entry, "program", None)
-        if make is None:
+        if not hasattr(entry, "program"):
             raise ArgumentError(
                 f"{type(self).__name__}.{entry.__name__} is not traced",
                 hint="decorate it with @meta.model.trace",
             )
-        return make(*args, **kwargs)
+        return entry
 
     def entry(self) -> Any:
         """Return the bound method that a call runs in the current mode."""
@@ -76,7 +82,7 @@ class Model:
         """Iterate over (dotted path, value) of everything in this model and the models and
         containers inside.
         """
-        seen: set[int] = set()
+        seen = {id(self)}
         stack: list[tuple[str, Any]] = [
             (k, v) for k, v in reversed(vars(self).items()) if not k.startswith("_")
         ]
@@ -148,29 +154,38 @@ class Model:
         Arrays that were shared stay shared. What was compiled before still refers to the old
         arrays.
         """
+        if dtype is not None and not is_float(canonical(dtype)):
+            raise ArgumentError("a model's dtype is floating point", found=canonical(dtype))
         moved: dict[int, ndarray] = {}
         for name, array in self.state().items():
-            floating = array.dtype.startswith(("float", "bfloat"))
-            new = array.to(device=device, dtype=dtype if floating else None)
+            new = array.to(device=device, dtype=dtype if is_float(array.dtype) else None)
             new.name = array.name or name
             moved[id(array)] = new
         for model in self.models():
-            for key, value in vars(model).items():
-                if not key.startswith("_"):
-                    setattr(model, key, _replaced(value, moved))
+            for key, value in list(vars(model).items()):
+                arrays, structure = tree.flatten(value, lambda v: isinstance(v, ndarray))
+                if arrays and not key.startswith("_"):
+                    setattr(model, key, tree.unflatten(structure, [moved[id(a)] for a in arrays]))
         return self
 
     def signature(self) -> tuple[Any, ...]:
-        """Return what a trace of this model depends on besides its arguments."""
-        plain = [
-            (path, type(value), value)
-            for path, value in self.attributes()
-            if value is None or isinstance(value, bool | int | float | str)
-        ]
-        arrays = [
-            (path, id(value)) for path, value in self.attributes() if isinstance(value, ndarray)
-        ]
-        return (tuple(plain), tuple(arrays), tuple(m._training for m in self.models()))
+        """Return what a trace of this model depends on besides its arguments.
+
+        Plain Python values count by value; arrays, models and other objects by identity.
+        """
+        parts: list[Any] = [self._training]
+        for path, value in self.attributes():
+            if isinstance(value, ndarray):
+                # An array that is gone and whose id another one has took no part in the program
+                # but by its type.
+                parts.append((path, id(value), value.key, value.requires_grad))
+            elif isinstance(value, Model):
+                parts.append((path, tree.Same(value), value._training))
+            elif isinstance(value, dict | list | tuple):
+                parts.append((path, type(value)))
+            else:
+                parts.append((path, tree.fingerprint(value)))
+        return tuple(parts)
 
     def __repr__(self) -> str:
         inner = [
@@ -180,15 +195,3 @@ class Model:
         ]
         body = "\n" + "\n".join(inner) + "\n" if inner else ""
         return f"{type(self).__name__}({body})"
-
-
-def _replaced(value: Any, moved: dict[int, ndarray]) -> Any:
-    if isinstance(value, ndarray):
-        return moved.get(id(value), value)
-    if isinstance(value, dict):
-        return {k: _replaced(v, moved) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_replaced(v, moved) for v in value]
-    if type(value) is tuple:
-        return tuple(_replaced(v, moved) for v in value)
-    return value

@@ -17,6 +17,23 @@ LEAF = object()
 """Stands for an array in a structure."""
 
 
+class Same:
+    """Stands for an object in a key: equal to itself only, and keeps it alive, so that no other
+    object gets its id.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
 def is_array(value: object) -> bool:
     """Whether a value is tensor-like, as opposed to a container or a Python constant."""
     return isinstance(value, ndarray | Symbol | torch.Tensor | np.ndarray)
@@ -74,9 +91,11 @@ def fingerprint(structure: Any) -> Any:
     if isinstance(structure, dict):
         return ("dict", *((k, fingerprint(v)) for k, v in structure.items()))
     if isinstance(structure, tuple | list):
-        return (type(structure).__name__, *map(fingerprint, structure))
+        return (type(structure), *map(fingerprint, structure))
+    if isinstance(structure, slice):
+        return (slice, *map(fingerprint, (structure.start, structure.stop, structure.step)))
     if isinstance(structure, float):
         return structure.hex()
-    if structure is None or isinstance(structure, bool | int | str):
-        return (type(structure).__name__, structure)
-    return id(structure)
+    if structure is None or isinstance(structure, bool | int | str | np.generic):
+        return (type(structure), structure)
+    return Same(structure)

@@ -112,7 +112,7 @@ class _Reverse:
         if not any(a in self.active for a in leaves):
             raise GradientError(
                 "the result does not depend on anything that requires a gradient",
-                hint="check requires_grad of the parameters, and which operators lead to the result",
+                hint="check requires_grad of the parameters, and what leads to the result",
             )
         dys = []
         for i, leaf in enumerate(leaves):
@@ -150,7 +150,7 @@ class _Reverse:
         try:
             gradients = rule(self.saved(rule, call, y, adjoint))
         except MetaError as error:
-            error.add_note(f"in the gradient of {op.name}, called at {binding.span}")
+            error.note(f"in the gradient of {op.name}, called at {binding.span}")
             raise
         for i, gradient in zip(op.schema.tensor_slots, gradients, strict=True):
             argument = call.args[i]

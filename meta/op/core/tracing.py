@@ -110,7 +110,8 @@ class Trace:
             return value
         array = as_array(value)
         if id(array) not in self._arrays:
-            constant = Constant(array.torch().clone() if array is value else array.torch())
+            # A copy: the program does not change when the user writes to the array later.
+            constant = Constant(array.torch().clone())
             self._arrays[id(array)] = (array, Symbol(self, constant, constant.type))
         return self._arrays[id(array)][1]
 
