@@ -11,10 +11,8 @@ from collections.abc import Sequence
 
 import tvm
 import tvm_ffi
-from tvm import s_tir, te, tirx
+from tvm import te, tirx
 from tvm.tirx.buffer import is_buffer_var
-
-from meta.dialect.tvm.stages import REDUCE, blocks_of
 
 NO_ALIAS = "tirx.noalias"
 _INT32_ELEMENTS = 2**31
@@ -43,8 +41,6 @@ def prim_func(
     alignment of 64 bytes, and the aligned vector loads that follow from it crash on ``x[1:]``;
     and it refuses the strides that torch gives to an empty tensor. (Of a tensor that is empty
     only at run time, in a dynamic dimension, the strides are refused still.)
-
-    Reductions over nothing give their identity: 0 for a sum.
     """
     seen: list[te.Tensor] = [tensor for tensor in inputs if isinstance(tensor, te.Tensor)]
     distinct: list[te.Tensor] = []
@@ -63,8 +59,6 @@ def prim_func(
         function = _permuted(function, len(inputs), [*early, *late])
     if in_place:
         function = function.without_attr(NO_ALIAS)
-    if not all(_positive(extent) for tensor in seen for extent in tensor.shape):
-        function = _initialise_first(function)
     return _accept_torch(function)
 
 
@@ -126,32 +120,9 @@ def _copy(tensor: te.Tensor) -> te.Tensor:
     return te.compute(tensor.shape, lambda *index: tensor(*index), name="copy")
 
 
-def _positive(extent: tvm.ir.Expr) -> bool:
-    return isinstance(extent, tirx.IntImm) and extent.value > 0
-
-
 def _elements(tensor: te.Tensor) -> int:
     """The number of elements, dynamic dimensions counted as one."""
     return math.prod(e.value for e in tensor.shape if isinstance(e, tirx.IntImm))
-
-
-def _initialise_first(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Initialise before the loops every reduction that may have no step.
-
-    The initial value is otherwise stored by the first step, and never where there is none.
-    """
-    schedule = s_tir.Schedule(function)
-    for block in blocks_of(schedule):
-        statement = schedule.get(block)
-        reduced = [axis.iter_type == REDUCE for axis in statement.iter_vars]
-        extents = [
-            axis.dom.extent for axis, r in zip(statement.iter_vars, reduced, strict=True) if r
-        ]
-        if statement.init is None or all(_positive(extent) for extent in extents):
-            continue
-        loops = schedule.get_loops(block)
-        schedule.decompose_reduction(block, loops[reduced.index(True)])
-    return schedule.mod["main"]
 
 
 def _accept_torch(function: tirx.PrimFunc) -> tirx.PrimFunc:

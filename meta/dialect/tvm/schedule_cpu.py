@@ -64,7 +64,7 @@ def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     try:
         return _schedule(function)
     except tvm.error.InternalError:
-        # A fault in TVM: its rfactor, for one, trips over a te.extern before the reduction. The
+        # A fault in TVM, such as its rfactor had with blocks that are in no loop. The
         # function itself is right, so it runs as it is.
         return function
 
@@ -74,8 +74,10 @@ def _schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
     no_alias = function.attrs is not None and NO_ALIAS in function.attrs
     inline(sch, function, no_alias)
     stages = [(block, stage_of(sch, block)) for block in blocks_of(sch)]
-    if any(s is not None and 0 in (*s.spatial, *s.reduce) for _, s in stages):
-        return sch.mod["main"]  # nothing to gain, and TVM divides by the extents of loops
+    if any(stage is not None and stage.volume == 0 for _, stage in stages):
+        for block, stage in stages:  # initial values only: TVM divides by the extents of loops
+            _alone(sch, Piece(block, [], 0, stage))
+        return sch.mod["main"]
     for block, _ in stages:
         if not sch.get_loops(block):
             sch.add_unit_loop(block)  # rfactor fails in a function with a block that has no loop
@@ -144,7 +146,7 @@ def _partial_results(sch: s_tir.Schedule, stage: Stage) -> list[Piece]:
     """
     n = len(stage.spatial)
     whole = Piece(stage.block, stage.spatial, stage.work, stage)
-    if not stage.reduce or stage.volume == 0:
+    if not stage.reduce:
         return [whole]
     if n and _contiguous(stage, stage.axes[n - 1]):
         whole.inner = n - 1
@@ -235,7 +237,7 @@ def _reduction_order(
 
 
 def _initialise_before(sch: s_tir.Schedule, piece: Piece, loops: list[Any]) -> None:
-    """Take the initial store out of the reduction ``loops``.
+    """Take the initial store out of the reduction ``loops``, which may have no iteration.
 
     It comes last: the two blocks that it makes are no longer one reduction to the other checks.
     """
@@ -248,10 +250,17 @@ def _initialise_before(sch: s_tir.Schedule, piece: Piece, loops: list[Any]) -> N
 
 def _share_rows(sch: s_tir.Schedule, pieces: list[Piece]) -> s_tir.Schedule | None:
     """Return a schedule with all pieces under one loop over their common rows, if there is one."""
-    common = _common_rows(pieces)
+    # The axis that a reduction keeps innermost, to be vectorised, is no row.
+    inner = [piece.inner for piece in pieces if piece.inner is not None]
+    common = min([_common_rows(pieces), *inner])
     if common == 0 or math.prod(e or 0 for e in pieces[-1].rows[:common]) < FEW:
         return None
-    for bring_together in (_under_last, _under_first):
+    for bring_together, linked, rest in (
+        (_under_last, sch.get_consumers, pieces[:-1]),
+        (_under_first, sch.get_producers, pieces[1:]),
+    ):
+        if not all(len(linked(piece.block)) for piece in rest):
+            continue  # TVM would run all of an unrelated piece (of a split, say) for every row
         trial = sch.copy()
         try:
             row = bring_together(trial, pieces, common)
@@ -312,13 +321,13 @@ def _common_rows(pieces: list[Piece]) -> int:
 
 def _alone(sch: s_tir.Schedule, piece: Piece) -> None:
     kinds = {axis.iter_type for axis in sch.get(piece.block).iter_vars}
-    if not kinds <= {SPATIAL, REDUCE} or (piece.stage is not None and piece.stage.volume == 0):
-        return  # hand-built, or nothing to do: TVM cannot lower fused loops without iterations
+    if not kinds <= {SPATIAL, REDUCE}:
+        return  # loops built by hand
     try:
         reduction: list[Any] = []
         if REDUCE in kinds:
             outer, reduction = _reduction_order(sch, piece)
-        elif piece.stage is not None and piece.stage.static:
+        elif piece.stage is not None and piece.stage.static and piece.stage.volume > 0:
             outer = _injective(sch, piece.stage)
         else:
             return

@@ -61,7 +61,10 @@ def _bound(sch: s_tir.Schedule, block: Any) -> bool:
     """Whether a block runs under a thread axis, around or inside of it."""
     if any(sch.get(loop).thread_binding is not None for loop in sch.get_loops(block)):
         return True
-    return "blockIdx" in str(sch.get(block)) or "threadIdx" in str(sch.get(block))
+    if sch.get(block).iter_vars:
+        return False
+    text = str(sch.get(block))
+    return "blockIdx" in text or "threadIdx" in text
 
 
 def _bind_each(function: tirx.PrimFunc, no_alias: bool) -> tirx.PrimFunc:
@@ -72,9 +75,10 @@ def _bind_each(function: tirx.PrimFunc, no_alias: bool) -> tirx.PrimFunc:
         if _bound(sch, block):
             continue
         stage = stage_of(sch, block)
-        if stage is not None and stage.volume == 0:
+        if stage is not None and 0 in stage.spatial:
             continue  # its loops have no iteration, and lowering removes them
-        if stage is not None and stage.static and stage.reduce and _results(stage) < FEW_RESULTS:
+        few = stage is not None and stage.static and _results(stage) < FEW_RESULTS
+        if few and stage.reduce and stage.volume > 0:
             _reduce_with_threads(sch, block, len(stage.spatial))
         else:
             _bind(sch, block)

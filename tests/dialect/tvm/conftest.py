@@ -1,0 +1,16 @@
+"""Every test of this folder has a kernel cache of its own, and no kernels from other tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from meta.dialect.tvm import build, cache
+
+
+@pytest.fixture(autouse=True)
+def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(build, "_kernels", {})
+    monkeypatch.setattr(cache, "_trouble", "")
+    monkeypatch.setenv("META_CACHE_DIR", str(tmp_path))  # seen by all threads, unlike an override

@@ -1,0 +1,244 @@
+"""The kernel cache: hits in other processes, damage, distrust, and machines where it cannot be."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+import tvm
+from tvm import te
+
+from meta.base import config
+from meta.base.device import CPU
+from meta.dialect.tvm import build, cache
+from meta.dialect.tvm.lower import prim_func
+from meta.dialect.tvm.target import for_device
+from tests.dialect.tvm.functions import tensor
+
+TARGET = for_device(CPU)
+ROOT = Path(__file__).parents[3]
+
+
+def _function(constant: float = 1.0):
+    x = tensor(4, 4)
+    return prim_func([x], [te.compute((4, 4), lambda i, j: x[i, j] + constant)], in_place=False)
+
+
+def _works(constant: float = 1.0) -> bool:
+    result = torch.empty(4, 4)
+    build.kernel(_function(constant), TARGET)(torch.ones(4, 4), result)
+    return bool((result == 1 + constant).all())
+
+
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Forget this process's kernels; count compilations from here on."""
+    compilations: list[int] = []
+    original = tvm.compile
+
+    def counting(module, target, **options):
+        compilations.append(len(module.functions))
+        return original(module, target, **options)
+
+    monkeypatch.setattr(tvm, "compile", counting)
+    monkeypatch.setattr(build, "_kernels", {})
+    monkeypatch.setattr(cache, "_libraries", {})
+    return compilations
+
+
+def _files(pattern: str) -> list[Path]:
+    return sorted(cache.folder().glob(pattern))
+
+
+def test_memory(monkeypatch):
+    compilations = _fresh(monkeypatch)
+    first = build.kernel(_function(), TARGET)
+    assert build.kernel(_function(), TARGET) is first
+    assert compilations == [1]
+
+
+def test_batch_serves_single_calls(monkeypatch):
+    compilations = _fresh(monkeypatch)
+    names = {f"f{i}": _function(float(i)) for i in range(5)} | {"again": _function(3.0)}
+    kernels = build.build(names, TARGET)
+    assert list(kernels) and kernels["again"] is kernels["f3"]
+    assert compilations == [5] and len(_files("libraries/*.so")) == 1
+    compilations = _fresh(monkeypatch)
+    assert all(_works(float(i)) for i in range(5))
+    assert compilations == []
+
+
+def _run_elsewhere(folder: Path, constant: float) -> subprocess.Popen[str]:
+    code = (
+        "import sys; from tests.dialect.tvm import test_cache as t\n"
+        "import tvm; compile_ = tvm.compile; n = []\n"
+        "tvm.compile = lambda *a, **k: (n.append(1), compile_(*a, **k))[1]\n"
+        f"assert t._works({constant}); print('compilations', len(n))"
+    )
+    environment = {**os.environ, "META_CACHE_DIR": str(folder), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE
+    )
+
+
+def test_other_processes_hit(tmp_path):
+    assert _works(5.0)
+    process = _run_elsewhere(tmp_path, 5.0)
+    assert process.communicate()[0].strip() == "compilations 0"
+
+
+def test_processes_at_once(tmp_path):
+    processes = [_run_elsewhere(tmp_path, 6.0) for _ in range(3)]
+    assert all("compilations" in p.communicate(timeout=120)[0] for p in processes)
+    assert not list(cache.folder().glob("link-*")) and not _files("keys/*/.new-*")
+
+
+def test_threads_at_once(monkeypatch):
+    compilations = _fresh(monkeypatch)
+    with ThreadPoolExecutor(4) as pool:
+        kernels = list(pool.map(lambda _: build.kernel(_function(7.0), TARGET), range(8)))
+    assert len(set(map(id, kernels))) == 1 and compilations == [1]
+
+
+def _truncate(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def _flip(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :]
+
+
+@pytest.mark.parametrize("damage", [_truncate, _flip, lambda _: b"", None])
+@pytest.mark.parametrize("pattern", ["libraries/*.so", "keys/*/*.json"])
+def test_damage_is_repaired(monkeypatch, damage, pattern):
+    assert _works()
+    for path in _files(pattern):
+        content = path.read_bytes()
+        path.unlink()  # this process has the library mapped: leave that file as it is
+        if damage is not None:
+            path.write_bytes(damage(content))
+    compilations = _fresh(monkeypatch)
+    assert _works() and compilations == [1]
+    compilations = _fresh(monkeypatch)
+    assert _works() and compilations == []
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        [],
+        {"key": 1, "library": 2, "symbol": 3},
+        {"symbol": "f"},
+        {"library": "../../../evil.so"},
+        {"library": "/etc/passwd"},
+        {"symbol": "a b; c"},
+        {"symbol": "absent"},
+        {"key": "another function"},
+    ],
+)
+def test_foreign_entries_are_ignored(monkeypatch, entry):
+    assert _works()
+    (path,) = _files("keys/*/*.json")
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, **entry} if isinstance(entry, dict) else entry))
+    compilations = _fresh(monkeypatch)
+    assert _works() and compilations == [1]
+
+
+def test_the_whole_key_is_compared(monkeypatch):
+    """Two functions with one hash do not get each other's code."""
+    monkeypatch.setattr(cache, "digest", lambda key: "0" * 64)
+    compilations = _fresh(monkeypatch)
+    assert _works(1.0) and _works(2.0) and compilations == [1, 1]
+
+
+def test_versions_are_part_of_the_key(monkeypatch):
+    assert _works()
+    compilations = _fresh(monkeypatch)
+    monkeypatch.setattr(build, "RULES", "other rules")
+    assert _works() and compilations == [1]
+
+
+def test_switched_off(monkeypatch):
+    with config.override(META_CACHE=False):
+        assert _works() and not cache.folder().exists()
+        assert "META_CACHE" in cache.status().reason
+
+
+def test_writable_by_others_is_not_trusted(monkeypatch):
+    assert _works()
+    cache.folder().chmod(0o777)
+    compilations = _fresh(monkeypatch)
+    assert _works() and compilations == [1]
+    assert "others may write" in cache.status().reason
+    cache.folder().chmod(0o700)
+    for path in _files("libraries/*.so"):
+        path.chmod(0o666)
+    compilations = _fresh(monkeypatch)
+    assert _works() and compilations == [1]
+
+
+def test_another_owner_is_not_trusted(monkeypatch):
+    assert _works()
+    compilations = _fresh(monkeypatch)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert _works() and compilations == [1]
+    assert "another user" in cache.status().reason
+
+
+def test_read_only_folder(monkeypatch):
+    """Root may write anywhere, so the answer of the system is replaced as well."""
+    assert _works(1.0)
+    cache.folder().chmod(0o500)
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda p, mode: mode != os.W_OK and access(p, mode))
+    compilations = _fresh(monkeypatch)
+    assert _works(1.0) and compilations == []
+    assert _works(2.0) and compilations == [1]
+    assert cache.status().readable and "read-only" in cache.status().reason
+    cache.folder().chmod(0o700)
+
+
+def test_folder_that_cannot_be(tmp_path):
+    (tmp_path / "file").write_text("")
+    with config.override(META_CACHE_DIR=str(tmp_path / "file")):
+        assert _works(3.0)
+        assert "cannot be made" in cache.status().reason
+
+
+def test_no_linker(monkeypatch):
+    monkeypatch.setattr(cache, "_linker", lambda: None)
+    assert _works(4.0)
+    assert "linker" in cache.status().reason and not cache.status().writable
+
+
+def test_broken_linker(monkeypatch):
+    monkeypatch.setattr(cache, "_linker", lambda: ("false",))
+    assert _works(4.5)
+    assert "writing failed" in cache.status().reason
+
+
+def test_compiler_where_there_is_no_bare_linker(monkeypatch):
+    cache._linker.cache_clear()
+    monkeypatch.setattr(cache, "_LINKERS", ())
+    try:
+        compilations = _fresh(monkeypatch)
+        assert _works(8.0)
+        compilations.clear()
+        monkeypatch.setattr(build, "_kernels", {})
+        assert _works(8.0) and compilations == []
+    finally:
+        cache._linker.cache_clear()
+
+
+def test_clear(monkeypatch):
+    assert _works()
+    cache.clear()
+    compilations = _fresh(monkeypatch)
+    assert _works() and compilations == [1]

@@ -1,0 +1,76 @@
+"""The CPU schedules change the speed of a function, never its result."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tvm import te
+
+from meta.base.device import CPU
+from meta.dialect.tvm import schedule_cpu
+from meta.dialect.tvm.build import kernel
+from meta.dialect.tvm.lower import prim_func
+from meta.dialect.tvm.target import for_device
+from tests.dialect.tvm.functions import RECORDS, empty_like, sample, tensor
+
+TARGET = for_device(CPU)
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_result(name):
+    inputs, outputs, oracle = RECORDS[name]()
+    run = kernel(prim_func(inputs, outputs, in_place=False), TARGET)
+    arrays = [sample(placeholder, seed) for seed, placeholder in enumerate(inputs)]
+    results = [empty_like(output) for output in outputs]
+    run(*arrays, *results)
+    for result, expected in zip(results, oracle(*arrays), strict=True):
+        torch.testing.assert_close(result, expected.contiguous(), rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("offset", [1, 3])
+def test_unaligned_views(offset):
+    """TVM's own default promises 64 bytes to LLVM; a view then crashes the process."""
+    x = tensor(1024)
+    run = kernel(
+        prim_func([x], [te.compute((1024,), lambda i: x[i] * 2.0)], in_place=False), TARGET
+    )
+    source, result = torch.randn(1100), torch.zeros(1100)
+    run(source[offset : offset + 1024], result[offset : offset + 1024])
+    torch.testing.assert_close(result[offset : offset + 1024], 2 * source[offset : offset + 1024])
+    assert not result[:offset].any() and not result[offset + 1024 :].any()
+
+
+def test_dynamic_shape():
+    n = te.var("n", "int64")
+    x = te.placeholder((n, 64), name="x")
+    k = te.reduce_axis((0, n), "k")
+    outputs = [
+        te.compute((n, 64), lambda i, j: x[i, j] + 1.0),
+        te.compute((64,), lambda j: te.sum(x[k, j], axis=k)),
+    ]
+    run = kernel(prim_func([x], outputs, in_place=False), TARGET)
+    for rows in (0, 1, 33):
+        source = torch.randn(rows, 64)
+        y, total = torch.empty(rows, 64), torch.full((64,), 7.0)
+        run(source, y, total)
+        torch.testing.assert_close(y, source + 1)
+        torch.testing.assert_close(total, source.sum(0), rtol=1e-5, atol=1e-5)
+
+
+def test_softmax_is_one_parallel_loop_over_rows():
+    inputs, outputs, _ = RECORDS["softmax"]()
+    function = prim_func(inputs, outputs, in_place=False)
+    text = schedule_cpu.schedule(function, TARGET).script()
+    assert text.count("T.parallel(64)") == 1
+
+
+def test_small_functions_stay_serial():
+    inputs, outputs, _ = RECORDS["elementwise"]()
+    small = schedule_cpu.schedule(prim_func(inputs, outputs, in_place=False), TARGET)
+    assert (
+        "parallel"
+        in schedule_cpu.schedule(
+            prim_func(*RECORDS["elementwise_big"]()[:2], in_place=False), TARGET
+        ).script()
+    )
+    assert "parallel" not in small.script()
