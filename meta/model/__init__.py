@@ -12,6 +12,7 @@ from meta.model.layers import (
     ReLU,
     Sequential,
 )
+from meta.model.layers.parameter import parameter
 from meta.model.model import Model
 from meta.model.trace import Traced, trace
 from meta.model.weights import load_weights, save_weights
@@ -29,6 +30,7 @@ __all__ = [
     "Sequential",
     "Traced",
     "load_weights",
+    "parameter",
     "save_weights",
     "trace",
     "value_and_grad",

@@ -37,7 +37,8 @@ def load_weights(model: Model, path: str | os.PathLike[str], *, strict: bool = T
     """
     try:
         with safetensors.safe_open(os.fspath(path), framework="pt") as file:
-            state = {name: ndarray(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 (no dict)
+            names = list(file.keys())  # the file is no mapping
+            state = {name: ndarray(file.get_tensor(name)) for name in names}
     except (OSError, safetensors.SafetensorError) as error:
         raise FormatError(
             "this file cannot be read as safetensors",

@@ -1,7 +1,8 @@
-"""Floor 2: what operators are: schema, type, declare. One file per family; `core` holds what they are made of.
+"""Floor 2: what operators are: schema, type, declare.
 
-``meta.op.<name>`` is the operator of that name, ``meta.op.<dialect>`` the namespace of a dialect's operators. Both come
-from the registry: nothing is listed here. To add an operator, add a function with `@op` to its family file.
+One file per family; `core` holds what they are made of. ``meta.op.<name>`` is the operator of that
+name, ``meta.op.<dialect>`` the namespace of a dialect's operators. Both come from the registry:
+nothing is listed here. To add an operator, add a function with `@op` to its family file.
 """
 
 from __future__ import annotations

@@ -132,6 +132,7 @@ class OpCase:
         an operator with in-out slots it returns the operator's own results, then the new values of
         the written arguments.
     dtypes: what `F` and `C` make.
+    dialects: who has to implement the operator, if it computes.
     grad: whether the gradient is checked, against torch's gradient of the oracle and numerically.
     rtol, atol: tolerances by dtype where the usual ones (see `compare.TOLERANCE`) do not do; say
     why beside it.
@@ -141,6 +142,7 @@ class OpCase:
     samples: list[Sample]
     oracle: Callable[..., Any]
     dtypes: tuple[str, ...] = FLOATS
+    dialects: tuple[str, ...] = ("tvm", "torch")
     grad: bool = True
     rtol: dict[str, float] = field(default_factory=dict)
     atol: dict[str, float] = field(default_factory=dict)
