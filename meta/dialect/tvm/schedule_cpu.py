@@ -250,8 +250,8 @@ def _initialise_before(sch: s_tir.Schedule, piece: Piece, loops: list[Any]) -> N
 
 def _share_rows(sch: s_tir.Schedule, pieces: list[Piece]) -> s_tir.Schedule | None:
     """Return a schedule with all pieces under one loop over their common rows, if there is one."""
-    # The axis that a reduction keeps innermost, to be vectorised, is no row.
-    inner = [piece.inner for piece in pieces if piece.inner is not None]
+    # The axis that a whole reduction keeps innermost, to be vectorised, is no row.
+    inner = [p.inner for p in pieces if p.stage is not None and p.inner is not None]
     common = min([_common_rows(pieces), *inner])
     if common == 0 or math.prod(e or 0 for e in pieces[-1].rows[:common]) < FEW:
         return None
