@@ -26,6 +26,8 @@ SHARING_THREADS = 1024
 FEW_RESULTS = 256
 """A reduction to fewer results gets a whole thread block for each."""
 
+_THREAD_REDUCTIONS = s_tir.transform.LowerCrossThreadReduction()
+
 RULES = (
     dlight.gpu.Matmul(),
     dlight.gpu.GEMV(),
@@ -50,6 +52,8 @@ def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
 def _try(rule: Any, function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc | None:
     try:
         sch = rule.apply(function, target, False)
+        if sch is not None:
+            _THREAD_REDUCTIONS(sch.mod)  # of a grouped convolution dlight makes what does not lower
     except Exception:  # dlight gives up on forms that it does not know by any exception
         return None
     if sch is None or not all(_bound(sch, block) for block in blocks_of(sch)):
