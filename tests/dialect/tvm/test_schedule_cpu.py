@@ -64,6 +64,25 @@ def test_softmax_is_one_parallel_loop_over_rows():
     assert text.count("T.parallel(64)") == 1
 
 
+def test_unrelated_outputs_share_no_rows():
+    """TVM would otherwise compute all of the second for every row of the first."""
+    x = tensor(64, 64)
+    left = te.compute((64, 32), lambda i, j: x[i, j], name="left")
+    right = te.compute((64, 32), lambda i, j: x[i, j + 32], name="right")
+    text = schedule_cpu.schedule(prim_func([x], [left, right], in_place=False), TARGET).script()
+    assert text.count("T.grid(64, 32)") == 2
+
+
+def test_a_reduction_over_rows_keeps_its_columns_innermost():
+    """Also with an elementwise stage behind it, which has these columns as its rows."""
+    x, k = tensor(256, 512), te.reduce_axis((0, 256), "k")
+    total = te.compute((512,), lambda j: te.sum(x[k, j], axis=k), name="total")
+    mean = te.compute((512,), lambda j: te.exp(total[j]), name="scaled")
+    text = schedule_cpu.schedule(prim_func([x], [mean], in_place=False), TARGET).script()
+    assert "v_k = T.axis.reduce(256, k)" in text
+    assert "for k, j_1 in T.grid(256" in text
+
+
 def test_small_functions_stay_serial():
     inputs, outputs, _ = RECORDS["elementwise"]()
     small = schedule_cpu.schedule(prim_func(inputs, outputs, in_place=False), TARGET)
