@@ -7,6 +7,7 @@ and so append their operators to the program.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from meta.base.dtype import is_float
@@ -22,6 +23,8 @@ from meta.ir import (
     TensorType,
     Tuple,
     TupleGetItem,
+    TupleType,
+    Type,
     Var,
     free_vars,
     operands,
@@ -51,7 +54,7 @@ def autodiff(module: Module, *, wrt: Sequence[int]) -> Module:
     ... }'''), wrt=[0]))
     func @main(%dy: float32[2], %x: float32[2]) -> (float32[2], (float32[2],)) {
       %y: float32[2] = relu(%x)
-      %0: float32[2] = relu_dx(None, %y, %dy)
+      %0: float32[2] = relu_dx(x=None, y=%y, dy=%dy)
       return (%y, (%0,))
     }
     """
@@ -78,9 +81,9 @@ class _Reverse:
         for binding in reversed(self.main.body.bindings):
             adjoint = self.adjoint.pop(binding.var, None)
             if adjoint is not None:
-                self.trace.span = binding.span
+                self.trace.site = partial(getattr, binding, "span")
                 self.trace.run(self.back, binding, adjoint)
-        self.trace.span = None
+        self.trace.site = lambda: None
         gradients = self.trace.run(lambda: tuple(self.gradient_of(p) for p in self.wrt))
         result = Tuple((self.main.body.result, self.trace.atom(gradients)))
         body = self.trace.builder.finish(result)
@@ -92,7 +95,7 @@ class _Reverse:
         """
         value = binding.value
         used = [*operands(value), *(v for block in inner_blocks(value) for v in free_vars(block))]
-        if not any(a in self.active for a in used):
+        if not any(a in self.active for a in used) or not _has_float(binding.var.type):
             return False
         if isinstance(value, Tuple | TupleGetItem | Var):
             return True
@@ -154,14 +157,20 @@ class _Reverse:
             raise
         for i, gradient in zip(op.schema.tensor_slots, gradients, strict=True):
             argument = call.args[i]
-            pairs = (
-                zip(argument.fields, gradient, strict=True)
-                if isinstance(argument, Tuple)
-                else [(argument, gradient)]
-            )
-            for atom, g in pairs if gradient is not None else ():
-                if atom in self.active and g is not None:
-                    self.accumulate(atom, g)
+            pairs = [(argument, gradient)]
+            if isinstance(argument, Tuple):
+                none = (None,) * len(argument.fields)
+                pairs = list(zip(argument.fields, gradient or none, strict=True))
+            for atom, g in pairs:
+                if atom not in self.active:
+                    continue
+                if g is None:
+                    raise GradientError(
+                        f"there is no gradient for argument {op.schema.names[i]!r}",
+                        op=op.name,
+                        span=binding.span,
+                    )
+                self.accumulate(atom, g)
 
     def saved(self, rule: Rule, call: Call, y: Any, dy: Any) -> dict[str, Any]:
         schema = rule.op.schema
@@ -228,6 +237,12 @@ def _tensor_type(atom: Expr) -> TensorType:
             "the result must be a tensor or a (nested) tuple of tensors", found=type_
         )
     return type_
+
+
+def _has_float(type_: Type | None) -> bool:
+    if isinstance(type_, TupleType):
+        return any(_has_float(f) for f in type_.fields)
+    return not isinstance(type_, TensorType) or is_float(type_.dtype)
 
 
 def _types(value: Any) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from meta.ir import Binding, Block, Expr, Function, If, Module, Var, operands
+from meta.ir import Binding, Block, Expr, Function, If, Module, Var, bindings, operands
+from meta.ir.visit import inner_blocks
 from meta.passes.call_of import has_effect
 
 
@@ -34,12 +35,8 @@ def _block(block: Block, used: set[Expr]) -> Block:
     kept: list[Binding] = []
     for binding in reversed(block.bindings):
         value = binding.value
-        nested = isinstance(value, If) and any(
-            has_effect(b)
-            for branch in (value.then_block, value.else_block)
-            for b in branch.bindings
-        )
-        if binding.var not in used and not nested and not has_effect(binding):
+        nested = (b for i in inner_blocks(value) for b in bindings(i) if isinstance(value, If))
+        if binding.var not in used and not any(map(has_effect, (binding, *nested))):
             continue
         if isinstance(value, If):
             value = If(

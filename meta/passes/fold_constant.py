@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from meta.dialect.core import only
 from meta.ir import Binding, Call, Constant, Expr, Module, TensorType, Tuple
 from meta.op.core import Op
 from meta.op.core.handler import Default, use
+from meta.passes.buffers import Buffers
 from meta.passes.call_of import flat_atoms, is_pure
-from meta.passes.rewrite import rewrite
+from meta.passes.rewrite import rewrite_function
 from meta.runtime.ndarray import ndarray
 
 # A constant may take at most this much memory more than what it is computed from.
@@ -19,9 +21,9 @@ MAX_GROWTH_BYTES = 1 << 16
 def fold_constant(module: Module) -> Module:
     """Compute calls whose arguments are all constants, now.
 
-    Random operators and those that write stay, and so does a call whose result would be much larger
-    than its arguments. What is folded is computed by the reference dialect, `torch`, so that
-    folding compiles no kernel.
+    Random operators, those that write and what they write stay, and so does a call whose result
+    would be much larger than its arguments. What is folded is computed by the reference dialect,
+    `torch`, so that folding compiles no kernel.
 
     >>> from meta.ir import parse
     >>> print(fold_constant(parse('''
@@ -35,10 +37,15 @@ def fold_constant(module: Module) -> Module:
       return %b
     }
     """
-    return rewrite(module, _fold)
+    return Module(
+        {
+            name: rewrite_function(function, partial(_fold, Buffers(function)))
+            for name, function in module.functions.items()
+        }
+    )
 
 
-def _fold(binding: Binding) -> Binding | Expr:
+def _fold(buffers: Buffers, binding: Binding) -> Binding | Expr:
     call, type_ = binding.value, binding.var.type
     if (
         not isinstance(call, Call)
@@ -51,6 +58,7 @@ def _fold(binding: Binding) -> Binding | Expr:
         not is_pure(binding)
         or not all(isinstance(a, Constant) for a in atoms)
         or not type_.is_static
+        or buffers.of(binding.var) in buffers.written
     ):
         return binding
     sources = sum(a.data.numel() * a.data.element_size() for a in atoms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from meta.ir import (
     Binding,
@@ -17,6 +18,7 @@ from meta.ir import (
     type_of,
 )
 from meta.op.core import Op
+from meta.passes.buffers import Buffers
 from meta.passes.rewrite import rewrite_function
 
 # By operator: the atom that a call equals, or None. Only what is exact for NaN, infinities and
@@ -34,26 +36,31 @@ def simplify(module: Module) -> Module:
     ...   %a: float32[3, 2] = reshape(%x, shape=(3, 2))
     ...   %b: float32[6] = reshape(%a, shape=(6,))
     ...   %c: float32[6] = multiply(%b, 1.0)
-    ...   return %c
+    ...   %d: float32[6] = relu(%c)
+    ...   return %d
     ... }''')))
     func @main(%x: float32[2, 3]) -> float32[6] {
       %a: float32[3, 2] = reshape(%x, shape=(3, 2))
       %b: float32[6] = reshape(%x, shape=(6,))
-      return %b
+      %d: float32[6] = relu(%b)
+      return %d
     }
     """
     functions = {}
     for name, function in module.functions.items():
-        values: dict[Var, Expr] = {}
-
-        def rule(binding: Binding, values: dict[Var, Expr] = values) -> Binding | Expr:
-            result = _simplify(binding, values)
-            if isinstance(result, Binding):
-                values[result.var] = result.value
-            return result
-
-        functions[name] = rewrite_function(function, rule)
+        functions[name] = rewrite_function(function, partial(_step, Buffers(function), {}))
     return Module(functions)
+
+
+def _step(buffers: Buffers, values: dict[Var, Expr], binding: Binding) -> Binding | Expr:
+    result = _simplify(binding, values)
+    if isinstance(result, Expr):
+        computed = isinstance(binding.value, Call) and binding.value.callee.name not in _VIEWS
+        if not computed or buffers.replaceable(binding.var, result):
+            return result
+        result = binding
+    values[result.var] = result.value
+    return result
 
 
 def _simplify(binding: Binding, values: dict[Var, Expr]) -> Binding | Expr:
@@ -76,13 +83,14 @@ def _same(atom: object, type_: TensorType) -> Expr | None:
     return atom if isinstance(atom, Expr) and type_of(atom) == type_ else None
 
 
-def _neutral(value: float, sides: tuple[int, ...]) -> Rule:
+def _neutral(value: int, sides: tuple[int, ...]) -> Rule:
     def rule(call: Call, type_: TensorType, values: dict[Var, Expr]) -> Expr | None:
         if any(a is not None for a in call.args[2:]):
             return None
         for side in sides:
             other = call.args[side]
-            if isinstance(other, int | float) and not isinstance(other, bool) and other == value:
+            # By text, for -0.0 equals 0.0 and x - -0.0 is x + 0.
+            if not isinstance(other, bool | Expr) and str(other) in (str(value), f"{value}.0"):
                 return _same(call.args[1 - side], type_)
         return None
 

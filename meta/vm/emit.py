@@ -19,7 +19,7 @@ from meta.base.dtype import TO_TORCH, bits
 from meta.base.errors import IRError
 from meta.dialect.core import DialectOp, OpEnv, dispatch, only
 from meta.ir import Binding, Call, Constant, Expr, Function, TensorType, Tuple, TupleGetItem, Var
-from meta.op.core import CallValues, View, runtime_args
+from meta.op.core import CallValues, Op, View
 from meta.passes.call_of import base_op
 from meta.passes.dispatch import prepared
 from meta.runtime.ndarray import array_key
@@ -60,13 +60,14 @@ class Code:
     """A program ready to run.
 
     ``registers`` as they are before a run, with gaps for inputs and temporaries; ``result`` a
-    register index or a nested tuple of them; ``kernels`` the dialect operators in order of
-    execution.
+    register index or a nested tuple of them; ``written`` the inputs that are written in place;
+    ``kernels`` the dialect operators in order of execution.
     """
 
     registers: Registers
     steps: tuple[Step, ...]
     result: Any
+    written: frozenset[int]
     kernels: tuple[str, ...]
     arena_bytes: int
 
@@ -85,6 +86,8 @@ class _Emitter:
         self.instructions: list[Instruction] = []
         # What an atom stands for: a register index, or a nested tuple of them.
         self.env: dict[Expr, Any] = {}
+        # Inputs that an operator writes in place.
+        self.written: set[int] = set()
 
     def code(self) -> Code:
         for param in self.main.params:
@@ -100,11 +103,20 @@ class _Emitter:
         for index in leaving:
             self.use(index)
         arena_bytes = self.place(leaving)
-        steps = [s for at, i in enumerate(self.instructions) for s in self.steps_of(i, at, leaving)]
+        dying = self.dying(leaving)
+        steps = [s for at, i in enumerate(self.instructions) for s in self.steps_of(i, dying[at])]
+        result = self.without_constants(result, steps)
         kernels = tuple(
             i.env.dialect_op.name for i in self.instructions if i.env and i.env.dialect_op
         )
-        return Code([r.value for r in self.registers], tuple(steps), result, kernels, arena_bytes)
+        return Code(
+            [r.value for r in self.registers],
+            tuple(steps),
+            result,
+            frozenset(self.written),
+            kernels,
+            arena_bytes,
+        )
 
     # From bindings to instructions.
 
@@ -120,6 +132,15 @@ class _Emitter:
         while index >= 0:
             self.registers[index].last = len(self.instructions)
             index = self.registers[index].base
+
+    def write(self, op: Op, index: int) -> None:
+        """Note that an operator writes a register in place; IRError if that is a constant."""
+        while self.registers[index].base >= 0:
+            index = self.registers[index].base
+        if self.registers[index].kind == "constant":
+            raise IRError("this writes to a constant of the program", op=op.name)
+        if self.registers[index].kind == "input":
+            self.written.add(index)
 
     def bases(self, indices: list[int]) -> set[int]:
         """Return the registers and the buffers that they are views of."""
@@ -161,12 +182,15 @@ class _Emitter:
         values = prepared(op, call, self.device)
         if values.callee is None:
             raise IRError("a value that is known while tracing is no operator call", op=op.name)
-        arguments = runtime_args(
-            op, tuple(a.fields if isinstance(a, Tuple) else a for a in call.args)
-        )
-        sources = tuple(_flat(tuple(self.atom(a) for a in arguments)))
+        arguments = [
+            () if slot.kind == "attribute" or argument is None else self.atom(argument)
+            for slot, argument in zip(op.schema.slots, call.args, strict=True)
+        ]
+        sources = tuple(_flat(tuple(arguments)))
         for index in sources:
             self.use(index)
+        for index in _flat(tuple(arguments[slot] for slot in op.schema.written)):
+            self.write(op, index)
         if isinstance(values.out, View):
             out = self.new("view", values.out.type, base=sources[0])
             self.instructions.append(Instruction(None, sources[:1], (out,)))
@@ -206,7 +230,25 @@ class _Emitter:
 
     # From instructions to steps.
 
-    def steps_of(self, instruction: Instruction, at: int, leaving: set[int]) -> list[Step]:
+    def dying(self, leaving: set[int]) -> list[tuple[int, ...]]:
+        """Return by instruction the temporaries that nobody needs after it."""
+        dying: list[list[int]] = [[] for _ in self.instructions]
+        for i, r in enumerate(self.registers):
+            if r.kind in ("returned", "view") and r.value is None and i not in leaving:
+                dying[r.last].append(i)
+        return [tuple(d) for d in dying]
+
+    def without_constants(self, result: Any, steps: list[Step]) -> Any:
+        """Return the result with every constant replaced by a copy, which the caller may write."""
+        if isinstance(result, tuple):
+            return tuple(self.without_constants(r, steps) for r in result)
+        if not any(self.registers[i].kind == "constant" for i in self.bases([result])):
+            return result
+        copy = self.new("returned", self.registers[result].type)
+        steps.append(_copy_step(result, copy))
+        return copy
+
+    def steps_of(self, instruction: Instruction, dying: tuple[int, ...]) -> list[Step]:
         steps = []
         if instruction.env is None:
             out = instruction.outs[0]
@@ -214,15 +256,7 @@ class _Emitter:
                 steps.append(_view_step(instruction.sources[0], out, _shape(self.registers[out])))
         else:
             steps.append(self.kernel_step(instruction))
-        dead = [
-            i
-            for i, r in enumerate(self.registers)
-            if r.last == at
-            and r.value is None
-            and r.kind in ("returned", "view")
-            and i not in leaving
-        ]
-        return [*steps, _release_step(tuple(dead))] if dead else steps
+        return [*steps, _release_step(dying)] if dying else steps
 
     def kernel_step(self, instruction: Instruction) -> Step:
         env, sources, outs = instruction.env, instruction.sources, instruction.outs
@@ -323,6 +357,13 @@ def _returning_step(
 def _view_step(source: int, out: int, shape: tuple[int, ...]) -> Step:
     def step(regs: Registers) -> None:
         regs[out] = regs[source].view(shape)
+
+    return step
+
+
+def _copy_step(source: int, out: int) -> Step:
+    def step(regs: Registers) -> None:
+        regs[out] = regs[source].clone()
 
     return step
 

@@ -55,6 +55,8 @@ class Executable:
             if isinstance(p.type, TensorType)
         ]
         self._names = [p.name for p in module.main.params]
+        first = len(self._keys) - len(program.arrays)
+        self._written_arguments = [i for i in self._code.written if i < first]
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -64,7 +66,11 @@ class Executable:
             a._tensor if a.key is k else self._fit(i, a, k)
             for i, (a, k) in enumerate(zip(arrays, self._keys, strict=True))
         ]
-        return self._program.unflatten(self._run(tensors))
+        result = self._run(tensors)
+        for i in self._written_arguments:
+            if arrays[i]._tensor is not tensors[i]:  # it was made compact
+                arrays[i]._tensor.copy_(tensors[i])
+        return self._program.unflatten(result)
 
     def _run(self, tensors: list[Any]) -> Any:
         code = self._code
@@ -92,9 +98,9 @@ class Executable:
                 found=TensorType(array.shape, array.dtype),
                 hint="compile once more for this type",
             )
-        if position >= len(self._keys) - len(self._program.arrays):
+        if position in self._code.written and position not in self._written_arguments:
             raise ArgumentError(
-                f"the parameter %{self._names[position]} is not contiguous, so it cannot be written",
+                f"parameter %{self._names[position]} is not contiguous, so it cannot be written",
                 hint="store it with meta.array(...)",
             )
         return array.torch().contiguous()

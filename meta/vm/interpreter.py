@@ -36,8 +36,22 @@ def interpret(program: Program, *args: Any, **kwargs: Any) -> Any:
 
 
 def run_module(module: Module, args: list[Any]) -> Any:
-    """Run a module's main; returns an ndarray or a nested tuple of them."""
-    return _Frame(module, {}).apply(module.main, args)
+    """Run a module's main; returns an ndarray or a nested tuple of them.
+
+    Raises IRError for a recursion deeper than Python's own (some 200 calls).
+    """
+    try:
+        result = _Frame(module, {}).apply(module.main, args)
+    except RecursionError:
+        raise IRError("the program recurses deeper than the interpreter can") from None
+    return _without_constants(module.main.body.result, result)
+
+
+def _without_constants(atom: Expr, value: Any) -> Any:
+    """Return a result with the program's constants replaced by copies, for the user to write to."""
+    if isinstance(atom, Tuple):
+        return tuple(_without_constants(a, v) for a, v in zip(atom.fields, value, strict=True))
+    return ndarray(value.torch().clone()) if isinstance(atom, Constant) else value
 
 
 class _Closure:

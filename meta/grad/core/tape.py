@@ -112,6 +112,7 @@ class Edge:
 def _propagate(start: Edge, seed: ndarray) -> None:
     add = OPERATORS["add"]
     pending: dict[Node, list[ndarray | None]] = {}
+    given: set[int] = set()
     queue: list[tuple[int, Node]] = []
 
     def reach(edge: Edge, gradient: ndarray) -> None:
@@ -128,8 +129,13 @@ def _propagate(start: Edge, seed: ndarray) -> None:
         for source, gradient in node.gradients(pending.pop(node)):
             if isinstance(source, Edge):
                 reach(source, gradient)
+            elif source.grad is not None:
+                source.grad = add(source.grad, gradient)
             else:
-                source.grad = gradient if source.grad is None else add(source.grad, gradient)
+                # `add` hands one array to both operands: a leaf's gradient is its own to change.
+                place = gradient._tensor.data_ptr()
+                source.grad = ndarray(gradient._tensor.clone()) if place in given else gradient
+                given.add(place)
 
 
 def _zeros(key: ArrayKey) -> ndarray:

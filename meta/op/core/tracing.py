@@ -7,7 +7,7 @@ array that has a type but no values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from meta.base.device import CPU
@@ -83,9 +83,8 @@ class Trace:
 
     def __init__(self) -> None:
         self.builder = BlockBuilder()
-        # The user's line for new bindings where it is not the current one: a pass sets that of the
-        # code it derives from.
-        self.span: Span | None = None
+        # The user's line for new bindings; a pass gives that of the code which it derives from.
+        self.site: Callable[[], Span | None] = user_span
         # id -> (array, symbol): the array is kept so that its id is not given to another one.
         self._arrays: dict[int, tuple[ndarray, Symbol]] = {}
 
@@ -137,7 +136,7 @@ class Trace:
 
     def emit(self, value: Expr, type_: Type) -> Any:
         """Append a binding; return its symbol, or a tuple of symbols for a tuple type."""
-        var = self.builder.emit(value, type=type_, span=self.span or user_span())
+        var = self.builder.emit(value, type=type_, span=self.site())
         return self.unpack(var, type_)
 
     def unpack(self, atom: Expr, type_: Type) -> Any:
