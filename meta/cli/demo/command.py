@@ -7,11 +7,13 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import meta
 from meta.base.device import require
@@ -43,6 +45,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--executor", choices=("vm", "interpreter"), default="vm", help="what trains; default vm"
     )
     parser.add_argument(
+        "--threads", type=_positive, default=1, metavar="N",
+        help="of PyTorch's CPU kernels; default 1: this network's are too small to share",
+    )  # fmt: skip
+    parser.add_argument(
         "--seed", type=_seed, default=0, metavar="N", help="of split, weights and order; default 0"
     )
     parser.add_argument(
@@ -71,7 +77,7 @@ def _seed(text: str) -> int:
 def run(options: argparse.Namespace) -> int:
     """Train, evaluate, save, load, compare, time, report."""
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="meta-demo-") as folder:
+    with tempfile.TemporaryDirectory(prefix="meta-demo-") as folder, _threads(options.threads):
         path = Path(options.out) if options.out else Path(folder, "digits.safetensors")
         if not path.parent.is_dir():  # before the work, not after it
             raise FileNotFoundError(f"there is no folder {path.parent} to save the weights in")
@@ -128,7 +134,7 @@ def demonstrate(options: argparse.Namespace, path: Path) -> dict[str, Any]:
         },
         "settings": {
             "epochs": options.epochs, "batch_size": size, "device": str(device),
-            "executor": options.executor, "seed": options.seed,
+            "executor": options.executor, "seed": options.seed, "threads": options.threads,
         },
         "parameters": sum(p.size for p in model.parameters().values()),
         "loss": loss,
@@ -145,6 +151,17 @@ def demonstrate(options: argparse.Namespace, path: Path) -> dict[str, Any]:
         },
         "kernels": program.kernels(),
     }  # fmt: skip
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Let PyTorch's CPU kernels use ``count`` threads for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _timed(action: Callable[[], Any]) -> tuple[float, Any]:
