@@ -70,7 +70,8 @@ def test_unrelated_outputs_share_no_rows():
     left = te.compute((64, 32), lambda i, j: x[i, j], name="left")
     right = te.compute((64, 32), lambda i, j: x[i, j + 32], name="right")
     text = schedule_cpu.schedule(prim_func([x], [left, right], in_place=False), TARGET).script()
-    assert text.count("T.grid(64, 32)") == 2
+    loops = [line for line in text.splitlines() if line.startswith("    for ")]
+    assert len(loops) == 2  # one after the other
 
 
 def test_a_reduction_over_rows_keeps_its_columns_innermost():
