@@ -104,7 +104,10 @@ class LSTM(Model):
     """A cell unrolled over the first axis; the last hidden state is classified."""
 
     def build(self, inputs: int, hidden: int) -> None:
-        self.weight_ih, self.weight_hh = parameter(4 * hidden, inputs), parameter(4 * hidden, hidden)
+        self.weight_ih, self.weight_hh = (
+            parameter(4 * hidden, inputs),
+            parameter(4 * hidden, hidden),
+        )
         self.bias_ih, self.bias_hh = parameter(4 * hidden), parameter(4 * hidden)
         self.fc = Linear(hidden, 10)
         self.hidden = hidden
@@ -153,9 +156,7 @@ class Attention(Model):
         size = width // self.heads
         parts = op.reshape(self.qkv(x), (n, steps, 3, self.heads, size))
         parts = op.transpose(parts, (2, 0, 3, 1, 4))
-        q, k, v = (
-            op.reshape(p, (n * self.heads, steps, size)) for p in op.split(parts, 3, 0)
-        )
+        q, k, v = (op.reshape(p, (n * self.heads, steps, size)) for p in op.split(parts, 3, 0))
         weights = op.softmax(op.batch_matmul_nt(q, k) / math.sqrt(size), -1)
         y = op.reshape(op.batch_matmul(weights, v), (n, self.heads, steps, size))
         return self.out(op.reshape(op.transpose(y, (0, 2, 1, 3)), (n, steps, width)))

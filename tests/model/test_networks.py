@@ -59,7 +59,10 @@ class Pair:
         theirs = self.theirs.state_dict()
         for name, array in self.ours.network.state().items():
             torch.testing.assert_close(
-                array.torch(), theirs[self.name_of(name)], **TOLERANCE, msg=lambda m, n=name: f"{n}: {m}"
+                array.torch(),
+                theirs[self.name_of(name)],
+                **TOLERANCE,
+                msg=lambda m, n=name: f"{n}: {m}",
             )
 
 

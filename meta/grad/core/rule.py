@@ -47,7 +47,11 @@ class Rule:
             )
         result = self.function(*[values[p] for p in self.parameters])
         slots = self.op.schema.tensor_slots
-        grads = (result,) if len(slots) == 1 else result
+        grads = result
+        if len(slots) == 1:
+            # A bare value; a tuple of them where the slot takes several tensors.
+            several = self.op.schema.slots[slots[0]].kind == "tensors"
+            grads = (result,) if result is None or isinstance(result, tuple) == several else ()
         if not isinstance(grads, tuple) or len(grads) != len(slots):
             raise GradientError(
                 "the gradient rule returns the wrong number of results",
