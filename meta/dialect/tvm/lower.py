@@ -7,12 +7,13 @@ operators.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import te, tirx
-from tvm.tirx.buffer import is_buffer_var
+from tvm.tirx.buffer import BufferType, is_buffer_var
 
 NO_ALIAS = "tirx.noalias"
 _INT32_ELEMENTS = 2**31
@@ -37,10 +38,8 @@ def prim_func(
         may be overwritten by the output's own computation of that element only, so an update must
         be elementwise; other outputs see the old values.
 
-    The kernels accept any buffer that torch calls contiguous. TVM by default promises LLVM an
-    alignment of 64 bytes, and the aligned vector loads that follow from it crash on ``x[1:]``;
-    and it refuses the strides that torch gives to an empty tensor. (Of a tensor that is empty
-    only at run time, in a dynamic dimension, the strides are refused still.)
+    The kernels accept any buffer that torch calls contiguous, at any address. (Only of a tensor
+    that is empty at run time, in a dynamic dimension, the strides may be refused.)
     """
     seen: list[te.Tensor] = [tensor for tensor in inputs if isinstance(tensor, te.Tensor)]
     distinct: list[te.Tensor] = []
@@ -59,7 +58,7 @@ def prim_func(
         function = _permuted(function, len(inputs), [*early, *late])
     if in_place:
         function = function.without_attr(NO_ALIAS)
-    return _accept_torch(function)
+    return _any_strides_if_empty(function)
 
 
 def _write_order(
@@ -125,24 +124,53 @@ def _elements(tensor: te.Tensor) -> int:
     return math.prod(e.value for e in tensor.shape if isinstance(e, tirx.IntImm))
 
 
-def _accept_torch(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Declare every parameter aligned to its element only, and an empty one with any strides."""
+def _any_strides_if_empty(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Let empty parameters have any strides; TVM's idea of compact ones is not torch's."""
+    return _redeclared(
+        function,
+        lambda kind: any(isinstance(e, tirx.IntImm) and e.value == 0 for e in kind.shape),
+        lambda kind: {
+            "strides": [te.var(f"stride{i}", "int32") for i in range(len(kind.shape))],
+            "layout": None,
+        },
+    )
+
+
+def element_aligned(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Declare every parameter to be aligned to its element only, so that views can be passed.
+
+    TVM promises LLVM 64 bytes, and the aligned vector loads that follow from it crash on
+    ``x[1:]``. To be called after scheduling: buffers that a schedule makes inherit the promise,
+    and they keep it.
+    """
+    return _redeclared(
+        function,
+        lambda kind: True,
+        lambda kind: {"data_alignment": max(1, kind.dtype.dtype.bits // 8)},
+    )
+
+
+def _redeclared(
+    function: tirx.PrimFunc,
+    which: Callable[[BufferType], bool],
+    changes: Callable[[BufferType], dict[str, Any]],
+) -> tirx.PrimFunc:
+    """Change the declaration of some buffer parameters."""
     replaced = {}
     for parameter in function.params:
-        if not is_buffer_var(parameter):
+        if not is_buffer_var(parameter) or not which(parameter.ty):
             continue
         kind = parameter.ty
-        empty = any(isinstance(extent, tirx.IntImm) and extent.value == 0 for extent in kind.shape)
-        strides = [te.var(f"stride{i}", "int32") for i in range(len(kind.shape))] if empty else ()
-        replaced[parameter] = tirx.decl_buffer(
-            kind.shape,
-            kind.dtype,
-            parameter.name,
-            strides=strides,
-            elem_offset=kind.elem_offset,
-            scope=kind.storage_scope,
-            data_alignment=max(1, kind.dtype.dtype.bits // 8),
-            offset_factor=kind.offset_factor,
-            layout=None if empty else kind.layout,
-        )
+        fields = {
+            "strides": kind.strides,
+            "elem_offset": kind.elem_offset,
+            "scope": kind.storage_scope,
+            "data_alignment": kind.data_alignment,
+            "offset_factor": kind.offset_factor,
+            "layout": kind.layout,
+            **changes(kind),
+        }
+        replaced[parameter] = tirx.decl_buffer(kind.shape, kind.dtype, parameter.name, **fields)
+    if not replaced:
+        return function
     return tvm_ffi.structural_map(function, (tvm.ir.Var, lambda var: replaced.get(var, var)))

@@ -21,7 +21,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
-from meta.dialect.tvm.lower import NO_ALIAS
+from meta.dialect.tvm.lower import NO_ALIAS, element_aligned
 from meta.dialect.tvm.stages import REDUCE, SPATIAL, Stage, blocks_of, stage_of, uses
 
 PARALLEL_WORK = 1 << 16
@@ -62,11 +62,11 @@ class Piece:
 def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     """Return ``function`` scheduled for a CPU; what it computes is unchanged."""
     try:
-        return _schedule(function)
+        return element_aligned(_schedule(function))
     except tvm.error.InternalError:
         # A fault in TVM, such as its rfactor had with blocks that are in no loop. The
         # function itself is right, so it runs as it is.
-        return function
+        return element_aligned(function)
 
 
 def _schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.s_tir import dlight
+from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
 from meta.dialect.tvm.lower import NO_ALIAS
@@ -21,8 +23,12 @@ from meta.dialect.tvm.stages import REDUCE, SPATIAL, Stage, blocks_of, root_of, 
 
 THREADS = 256
 """Threads of a block for independent results: they fill any GPU and leave many registers each."""
+EACH, MANY = 4, 1 << 20
+"""Results for each thread of a big elementwise kernel, to have several loads under way."""
 SHARING_THREADS = 1024
 """Threads that share one reduction."""
+SLICES = 512
+"""Thread blocks among which few long reductions are spread."""
 FEW_RESULTS = 256
 """A reduction to fewer results gets a whole thread block for each."""
 
@@ -40,12 +46,12 @@ RULES = (
 def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     """Return ``function`` with every block bound to threads; what it computes is unchanged."""
     no_alias = function.attrs is not None and NO_ALIAS in function.attrs
-    if no_alias:  # dlight inlines freely, past the store that overwrites an input
+    if no_alias and not _is_tall(function):  # dlight inlines past the store over an input
         with target:
             for rule in RULES:
                 scheduled = _try(rule, function, target)
                 if scheduled is not None:
-                    return scheduled
+                    return _any_alignment(scheduled)
     return _bind_each(function, no_alias)
 
 
@@ -59,6 +65,47 @@ def _try(rule: Any, function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc | 
     if sch is None or not all(_bound(sch, block) for block in blocks_of(sch)):
         return None
     return sch.mod["main"]
+
+
+def _is_tall(function: tirx.PrimFunc) -> bool:
+    """Whether something reduces so much to so little that one thread block each is too few."""
+    sch = s_tir.Schedule(function, error_render_level="none")
+    stages = [stage_of(sch, block) for block in blocks_of(sch)]
+    return any(stage is not None and _slices(stage) is not None for stage in stages)
+
+
+def _slices(stage: Stage) -> int | None:
+    """Into how many thread blocks to cut each of few long reductions, if it is worth it."""
+    extent = math.prod(e for e in stage.reduce if e is not None)
+    results = _results(stage)
+    if not stage.static or not stage.reduce or results == 0 or results >= SLICES // 4:
+        return None
+    wish = SLICES // results
+    fitting = [n for n in range(wish // 4, 2 * wish) if n and extent % n == 0]
+    if extent < SHARING_THREADS * wish // 4 or not fitting:
+        return None
+    return min(fitting, key=lambda n: abs(n - wish))
+
+
+def _any_alignment(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Access parameters one element at a time: a vector access at ``x[1:]`` kills the process.
+
+    The accesses of a warp are still joined; only the number of instructions grows.
+    """
+    parameters = set(function.params)
+
+    def touches_parameter(loop: tirx.For) -> bool:
+        def found(var: tirx.Var) -> tvm_ffi.VisitInterrupt | None:
+            return tvm_ffi.VisitInterrupt() if var in parameters else None
+
+        return tvm_ffi.structural_walk(loop.body, (tvm.ir.Var, found)) is not None
+
+    def scalar(loop: tirx.For) -> tirx.For:
+        if loop.kind != tirx.ForKind.VECTORIZED or not touches_parameter(loop):
+            return loop
+        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.UNROLLED, loop.body)
+
+    return tvm_ffi.structural_map(function, (tirx.For, scalar))
 
 
 def _bound(sch: s_tir.Schedule, block: Any) -> bool:
@@ -75,6 +122,11 @@ def _bind_each(function: tirx.PrimFunc, no_alias: bool) -> tirx.PrimFunc:
     """Inline as on the CPU, then one kernel for each block."""
     sch = s_tir.Schedule(_launch_opaque(function), error_render_level="none")
     inline(sch, function, no_alias)
+    for block in blocks_of(sch):
+        stage = stage_of(sch, block)
+        slices = None if stage is None else _slices(stage)
+        if slices is not None:
+            _slice(sch, block, slices)
     for block in blocks_of(sch):
         if _bound(sch, block):
             continue
@@ -105,19 +157,43 @@ def _bind(sch: s_tir.Schedule, block: Any) -> None:
     if not spatial:
         spatial = [sch.add_unit_loop(loops[0] if loops else block)]
     sch.reorder(*spatial, *reduce, *other)
-    x, thread = sch.split(sch.fuse(*spatial), [None, THREADS])
+    flat = sch.fuse(*spatial)
+    extent = sch.get(flat).extent
+    if isinstance(extent, tirx.IntImm) and extent.value >= MANY and not reduce and not other:
+        x, each, thread = sch.split(flat, [None, EACH, THREADS])
+        sch.unroll(each)
+    else:
+        x, thread = sch.split(flat, [None, THREADS])
     sch.bind(x, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
     if reduce and sch.get(block).init is not None:
         sch.decompose_reduction(block, reduce[0])
 
 
+def _slice(sch: s_tir.Schedule, block: Any, slices: int) -> None:
+    """Cut a reduction in two: into slices, each for a thread block, and over their results."""
+    spatial = [axis.iter_type for axis in sch.get(block).iter_vars].count(SPATIAL)
+    reduced = sch.fuse(*sch.get_loops(block)[spatial:])
+    outer, _ = sch.split(reduced, [slices, None])
+    try:
+        part = sch.rfactor(outer, spatial)
+    except ScheduleError:
+        return  # not a reduction that TVM knows to be associative: as it was
+    loops = sch.get_loops(part)
+    _share(sch, sch.fuse(*loops[:-1]), loops[-1])
+
+
 def _reduce_with_threads(sch: s_tir.Schedule, block: Any, spatial: int) -> None:
     """A thread block for each of few results: its threads share the reduction."""
     loops = sch.get_loops(block)
     rows = sch.fuse(*loops[:spatial]) if spatial else sch.add_unit_loop(loops[0])
-    reduced = sch.fuse(*sch.get_loops(block)[1:])
-    _, thread = sch.split(reduced, [None, SHARING_THREADS])
+    _share(sch, rows, sch.fuse(*sch.get_loops(block)[1:]))
+
+
+def _share(sch: s_tir.Schedule, rows: Any, reduced: Any) -> None:
+    extent = sch.get(reduced).extent
+    threads = min(SHARING_THREADS, max(32, 1 << (int(extent) - 1).bit_length()))
+    _, thread = sch.split(reduced, [None, threads])
     sch.bind(rows, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
 

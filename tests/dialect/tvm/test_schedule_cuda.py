@@ -87,6 +87,24 @@ def test_result(name):
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", ["transpose", "matmul_big", "matvec", "sum_rows", "softmax"])
+def test_unaligned_views(name):
+    inputs, outputs, oracle = RECORDS[name]()
+    run = kernel(prim_func(inputs, outputs, in_place=False), for_device(Device("cuda")))
+
+    def shifted(array: torch.Tensor) -> torch.Tensor:
+        buffer = torch.empty(array.numel() + 1, dtype=array.dtype, device="cuda")
+        return buffer[1:].view(array.shape).copy_(array)
+
+    arrays = [shifted(sample(placeholder, seed)) for seed, placeholder in enumerate(inputs)]
+    results = [shifted(empty_like(output)) for output in outputs]
+    run(*arrays, *results)
+    for result, expected in zip(results, oracle(*arrays), strict=True):
+        torch.testing.assert_close(result, expected.contiguous(), rtol=2e-5, atol=5e-4)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_runs_on_the_current_stream():
     """A kernel called under a stream waits for that stream's work, and is captured by graphs."""
     inputs, outputs, _ = RECORDS["elementwise"]()
