@@ -29,7 +29,8 @@ def _convolved(
         expected=f"{inputs} in each of {groups} groups",
         found=f"{x[1]} channels",
     )
-    require(outputs % groups == 0, "groups must divide the kernels", found=f"{outputs} % {groups}")
+    fits = outputs >= 1 and outputs % groups == 0
+    require(fits, "the kernels do not fill the groups", found=f"{outputs} in {groups} groups")
     height, width = window(x[2:], w[2:], stride, padding, dilation)
     return (x[0], outputs, height.out, width.out)
 

@@ -27,6 +27,7 @@ def transposed_shape(
     fits = not isinstance(x[1], int) or w[0] == x[1]
     require(fits, "the channels of x and w differ", found=f"{x[1]} and {w[0]}")
     require(w[0] % groups == 0, "groups must divide the channels", found=f"{w[0]} % {groups}")
+    require(w[1] >= 1, "w has no output channel", found=list(w))
     steps, extra = pair(stride, "stride"), pair(output_padding, "output_padding")
     require(
         all(0 <= e < s for e, s in zip(extra, steps, strict=True)),

@@ -35,8 +35,7 @@ def _check(x: TensorType, extent: Dim, parameters: dict[str, TensorType | None])
 def _enough(x: TensorType) -> None:
     """A variance needs two values; the unbiased one divides by their number less one."""
     if x.is_static:
-        channels = x.static_shape[1]
-        enough = channels == 0 or x.size // channels > 1
+        enough = x.size > x.static_shape[1]
         require(enough, "there are too few values per channel", expected="at least 2", found=str(x))
 
 

@@ -10,7 +10,9 @@ def _shape(x: TensorType, layout: str) -> tuple[Dim, ...]:
     """Return x's shape in NCHW order."""
     require_ndim(x, 4, "x")
     require_float(x, "x")
-    return tuple(x.shape[i] for i in permutation(layout, "NCHW", "layout"))
+    shape = tuple(x.shape[i] for i in permutation(layout, "NCHW", "layout"))
+    require(shape[1] != 0, "x has no channel", found=str(x))
+    return shape
 
 
 def _pooled(

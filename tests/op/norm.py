@@ -130,6 +130,7 @@ CASES = [
             sample(F(4, 6), None, F(4, 6)),
             sample(F(2, 5, 3), F(5), F(2, 5, 3), 1, 1e-3),
             sample(F(7), F(7), F(7)),
+            sample(F(0, 4), F(4), F(0, 4)),
         ],
         layer_norm_dx,
         grad=False,

@@ -6,7 +6,6 @@ from meta import op
 from meta.base.dtype import TO_TORCH
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
-from meta.op.norm import statistics_dtype
 
 
 def _wide(*tensors):
@@ -86,9 +85,8 @@ def _gradients(x, scale, dy, mean, invvar, axis, call):
 
 @dialect.kernel(op.layer_norm_dx)
 def layer_norm_dx(x, scale, dy, axis, eps, call):
-    wide = x.to(TO_TORCH[statistics_dtype(call.args.x.dtype)])
-    var, mean = torch.var_mean(wide, axis, correction=0)
-    return _gradients(x, scale, dy, mean, torch.rsqrt(var + eps), axis, call)
+    _, mean, invvar = _layer_norm(x, None, None, axis, eps)
+    return _gradients(x, scale, dy, mean, invvar, axis, call)
 
 
 @dialect.kernel(op.layer_norm_train_dx)
