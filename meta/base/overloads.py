@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from meta.base.errors import ArgumentError
 from meta.base.registry import OPERATORS
 
 
@@ -33,6 +34,33 @@ def _unary(name: str) -> Any:
     return method
 
 
+def _comparison(name: str) -> Any:
+    def method(self: Any, other: Any) -> Any:
+        # An array is not equal to what can be no operand; Python then compares identities.
+        if other is None or isinstance(other, str):
+            return NotImplemented
+        return OPERATORS[name](self, other)
+
+    return method
+
+
+def _require_bool(self: Any) -> None:
+    if self.dtype != "bool":
+        raise ArgumentError(
+            "&, |, ^ and ~ work on arrays of bools",
+            found=self.dtype,
+            hint="use meta.logical_and(x, y), ..., which take nonzero as true, or cast to bool",
+        )
+
+
+def _logical(name: str) -> Any:
+    def method(self: Any, *other: Any) -> Any:
+        _require_bool(self)
+        return OPERATORS[name](self, *other)
+
+    return method
+
+
 class Overloads:
     """Mixin that turns Python's operators into calls of base operators of the given names."""
 
@@ -48,14 +76,15 @@ class Overloads:
     __floordiv__, __rfloordiv__ = _binary("floor_divide"), _reflected("floor_divide")
     __mod__, __rmod__ = _binary("mod"), _reflected("mod")
     __pow__, __rpow__ = _binary("power"), _reflected("power")
-    __and__, __rand__ = _binary("logical_and"), _reflected("logical_and")
-    __or__, __ror__ = _binary("logical_or"), _reflected("logical_or")
-    __xor__, __rxor__ = _binary("logical_xor"), _reflected("logical_xor")
+    __and__ = __rand__ = _logical("logical_and")
+    __or__ = __ror__ = _logical("logical_or")
+    __xor__ = __rxor__ = _logical("logical_xor")
+    __invert__ = _logical("logical_not")
     __lt__, __le__ = _binary("less"), _binary("less_equal")
     __gt__, __ge__ = _binary("greater"), _binary("greater_equal")
-    __eq__, __ne__ = _binary("equal"), _binary("not_equal")
+    __eq__, __ne__ = _comparison("equal"), _comparison("not_equal")
     __hash__ = object.__hash__
-    __neg__, __abs__, __invert__ = _unary("negative"), _unary("abs"), _unary("logical_not")
+    __neg__, __abs__ = _unary("negative"), _unary("abs")
 
     def __matmul__(self, other: Any) -> Any:
         return Overloads.matmul(self, other)

@@ -79,7 +79,7 @@ class Plan:
     def run(self, values: list[Any]) -> Any:
         """Run in the general case; ``values`` are in `OpEnv.run` order."""
         if self.view:
-            return ndarray(values[0].reshape(self.keys[0].shape), self.key)
+            return ndarray(values[0].contiguous().view(self.keys[0].shape), self.key)
         if self.compacts:
             given, values = (
                 values,
