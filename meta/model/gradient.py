@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from meta.base.errors import GradientError
+from meta.grad.core import no_grad
 from meta.model import tree
 from meta.model.model import Model
 from meta.model.trace import trace
@@ -22,6 +23,11 @@ class ValueAndGrad(Model):
         """Wrap a model whose forward is traced."""
         self.model = model
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it. Nothing is recorded: the gradients are among the results."""
+        with no_grad():
+            return super().__call__(*args, **kwargs)
+
     @trace
     def forward(self, dy: Any, *inputs: Any) -> Any:
         """Return (result of the model, gradients by parameter name)."""
@@ -34,12 +40,14 @@ class ValueAndGrad(Model):
         module = infer_type(
             simplify(dead_code(autodiff(program.module, wrt=[first + i for i in wanted])))
         )
-        dys = tree.flatten(dy)[0]
-        if len(dys) != len(module.main.params) - len(program.module.main.params):
+        dys = [outer.lift(d) for d in tree.flatten(dy)[0]]
+        added = len(module.main.params) - len(program.module.main.params)
+        expected = [p.type for p in module.main.params[:added]]
+        if [d.type for d in dys] != expected:
             raise GradientError(
                 "dy does not fit the model's result",
-                expected=f"{len(module.main.params) - len(program.module.main.params)} arrays",
-                found=f"{len(dys)} arrays",
+                expected=", ".join(map(str, expected)),
+                found=", ".join(str(d.type) for d in dys),
             )
         leaves = [*dys, *tree.flatten(inputs)[0], *program.arrays]
         y, gradients = outer.inline(module.main, [outer.lift(v).atom for v in leaves])

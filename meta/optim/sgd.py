@@ -9,6 +9,7 @@ import torch
 
 from meta import op
 from meta.base.errors import ArgumentError
+from meta.grad.core import no_grad
 from meta.model.gradient import value_and_grad
 from meta.model.model import Model
 from meta.model.trace import trace
@@ -64,6 +65,11 @@ class WithSGD(Model):
         self.learning_rate = array(learning_rate, "float32", device=device)
         self.momentum = momentum
         self.velocity = {name: _zeros_like(p) for name, p in params.items()}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a step. Nothing is recorded: the gradients are used already."""
+        with no_grad():
+            return super().__call__(*args, **kwargs)
 
     @trace
     def forward(self, dy: Any, *inputs: Any) -> Any:

@@ -12,6 +12,7 @@ import meta
 from meta.model import Model
 from meta.optim import SGD
 from meta.optim.sgd import with_sgd
+from meta.testing import check
 from tests.model import networks
 
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
@@ -50,19 +51,17 @@ class Pair:
         by_name = {self.name_of(n.removeprefix("network.")): g for n, g in found.items()}
         assert by_name.keys() == expected.keys()
         for name, gradient in expected.items():
-            torch.testing.assert_close(
-                by_name[name].torch(), gradient, **TOLERANCE, msg=lambda m, n=name: f"{n}: {m}"
-            )
+            check(by_name[name], gradient, **TOLERANCE, what=name)
 
     def check_state(self) -> None:
         """All parameters and running statistics agree."""
         theirs = self.theirs.state_dict()
         for name, array in self.ours.network.state().items():
-            torch.testing.assert_close(
+            check(
                 array.torch(),
                 theirs[self.name_of(name)],
                 **TOLERANCE,
-                msg=lambda m, n=name: f"{n}: {m}",
+                what=name,
             )
 
 
@@ -97,7 +96,7 @@ def test_interpreter(kind: str) -> None:
     pair = make(kind)
     expected_loss, expected = pair.expected()
     loss = pair.ours(*pair.inputs())
-    torch.testing.assert_close(loss.torch(), expected_loss, **TOLERANCE)
+    check(loss.torch(), expected_loss, **TOLERANCE)
     loss.backward()
     pair.check_gradients({n: p.grad for n, p in pair.ours.parameters().items()}, expected)
     pair.check_state()
@@ -111,7 +110,7 @@ def test_vm(kind: str) -> None:
     for _ in range(2):  # running statistics go on, and memory is used again
         expected_loss, expected = pair.expected()
         loss, gradients = run(*inputs)
-        torch.testing.assert_close(loss.torch(), expected_loss, **TOLERANCE)
+        check(loss.torch(), expected_loss, **TOLERANCE)
         pair.check_gradients(gradients, expected)
         pair.check_state()
 
@@ -122,10 +121,8 @@ def test_inference(kind: str) -> None:
     pair.ours.infer_mode()
     expected = torch.nn.functional.cross_entropy(pair.theirs.eval()(pair.x), pair.labels).detach()
     inputs = pair.inputs()
-    torch.testing.assert_close(pair.ours(*inputs).torch(), expected, **TOLERANCE)
-    torch.testing.assert_close(
-        meta.vm.compile(pair.ours, *inputs)(*inputs).torch(), expected, **TOLERANCE
-    )
+    check(pair.ours(*inputs).torch(), expected, **TOLERANCE)
+    check(meta.vm.compile(pair.ours, *inputs)(*inputs).torch(), expected, **TOLERANCE)
     pair.check_state()
 
 
@@ -159,7 +156,7 @@ def test_training(kind: str, executor: str) -> None:
             step = meta.vm.compile(step, meta.array(1.0), *inputs)
         losses = [step(meta.array(1.0), *inputs) for _ in range(3)]
     for found, wanted in zip(losses, expected, strict=True):
-        torch.testing.assert_close(found.torch(), wanted, **TOLERANCE)
+        check(found.torch(), wanted, **TOLERANCE)
     pair.check_state()
 
 
