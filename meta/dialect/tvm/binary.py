@@ -1,4 +1,7 @@
-"""Elementwise operators of two operands in TE. Half precision is computed in float32."""
+"""Elementwise operators of two operands in TE. Half precision is computed in float32.
+
+Shared terms are repeated, not bound with `tirx.Let`: TVM 0.27 miscompiles one that holds bfloat16.
+"""
 
 import operator
 
