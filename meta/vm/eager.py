@@ -151,7 +151,7 @@ def _checked(env: OpEnv, call: CallValues) -> Callable[..., Any]:
 
 def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a call now. Accepts ndarrays, torch tensors and numpy arrays as tensors."""
-    if kwargs:
+    if kwargs or len(args) < op.schema.explicit:
         args = op.schema.arrange(args, kwargs)
     # The key: trailing defaults are left out, so a call's length is part of it.
     key: list[Any] = [op]

@@ -56,6 +56,7 @@ Ints = int | tuple[int, ...]
 
 NUMBERS = (bool, int, float)
 REQUIRED = inspect.Parameter.empty
+_ABSENT = (REQUIRED, None)
 
 
 class _Refused(Exception):
@@ -237,6 +238,11 @@ class Schema:
         self.index: dict[str, int] = {n: i for i, n in enumerate(self.names)}
         self.defaults: tuple[Any, ...] = tuple(s.default for s in slots)
         self.required = sum(not s.has_default for s in slots)
+        # How many arguments have to be written out for a kernel to see every run-time number.
+        self.explicit = max(
+            (i + 1 for i, s in enumerate(slots) if "scalar" in s.kind and s.default not in _ABSENT),
+            default=0,
+        )
         self.written: tuple[int, ...] = tuple(i for i, s in enumerate(slots) if s.access == "RW")
         self.tensor_slots: tuple[int, ...] = tuple(i for i, s in enumerate(slots) if s.is_tensor)
         # One tuple class per operator gives named access and costs nothing over a tuple.
