@@ -221,7 +221,9 @@ def abs(x: Scalar | Tensor) -> Tensor:
 @op
 def logical_not(x: Scalar | Tensor) -> Tensor:
     """True where ``x`` is zero or False. ``x``: any shape and dtype; the result is bool."""
-    return x.with_dtype("bool") if isinstance(x, TensorType) else not x  # type: ignore[return-value]
+    if not isinstance(x, TensorType):
+        return not x  # type: ignore[return-value]
+    return x.with_dtype("bool")
 
 
 @op

@@ -19,6 +19,7 @@ from meta.base.errors import DispatchError
 from meta.dialect.core.catalog import dialects
 from meta.dialect.core.dialect import DialectOp
 from meta.dialect.core.openv import OpEnv, Unsupported
+from meta.dialect.core.plevel import FUSED_ONLY
 from meta.dialect.core.preference import Preference, current
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
@@ -55,6 +56,8 @@ def answers(call: CallValues, preference: Preference) -> Iterator[Candidate]:
     for dialect_op in candidates(call.op, preference):
         dialect = dialect_op.dialect
         reason = preference.refusal(dialect.name) or dialect.refusal(call.device)
+        if reason is None and dialect_op.plevel <= FUSED_ONLY:
+            reason = "serves as part of a fused pattern only"
         env = None
         if reason is None:
             try:
