@@ -22,7 +22,7 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
 from meta.dialect.tvm.lower import NO_ALIAS, element_aligned
-from meta.dialect.tvm.stages import REDUCE, SPATIAL, Stage, blocks_of, stage_of, uses
+from meta.dialect.tvm.stages import REDUCE, SPATIAL, Stage, axes_of_loops, blocks_of, stage_of, uses
 
 PARALLEL_WORK = 1 << 16
 """Arithmetic operations from which a loop is worth the 5 to 10 µs of waking the thread pool."""
@@ -38,8 +38,6 @@ COLUMNS = 64
 """Least columns of one chunk of a reduction over rows: whole cache lines, and neighbours."""
 TILE = 16
 """Side of the square tile in which a transposing copy is done: one cache line of float32."""
-
-_realize = tvm.get_global_func("s_tir.schedule.GetSBlockRealize")
 
 
 @dataclass(slots=True)
@@ -215,11 +213,8 @@ def _reduction_order(
     ``shared`` outer loops are not its own.
     """
     statement = sch.get(piece.block)
-    values = _realize(sch, piece.block).iter_values
     groups: dict[str, list[Any]] = {"spatial": [], "reduce": [], "inner": []}
-    for loop in sch.get_loops(piece.block)[shared:]:
-        variable = sch.get(loop).loop_var
-        bound = [i for i, value in enumerate(values) if uses(value, variable)]
+    for loop, bound in axes_of_loops(sch, piece.block)[shared:]:
         kinds = {statement.iter_vars[i].iter_type for i in bound}
         if kinds == {REDUCE}:
             groups["reduce"].append(loop)

@@ -19,7 +19,15 @@ from tvm.target import Target
 
 from meta.dialect.tvm.lower import NO_ALIAS
 from meta.dialect.tvm.schedule_cpu import inline
-from meta.dialect.tvm.stages import REDUCE, SPATIAL, Stage, blocks_of, root_of, stage_of
+from meta.dialect.tvm.stages import (
+    REDUCE,
+    SPATIAL,
+    Stage,
+    axes_of_loops,
+    blocks_of,
+    root_of,
+    stage_of,
+)
 
 THREADS = 256
 """Threads of a block for independent results: they fill any GPU and leave many registers each."""
@@ -147,15 +155,16 @@ def _results(stage: Stage) -> int:
 
 def _bind(sch: s_tir.Schedule, block: Any) -> None:
     """One thread for each spatial iteration."""
-    axes = sch.get(block).iter_vars
-    loops = sch.get_loops(block)
-    spatial, reduce, other = [], [], []
-    if len(loops) == len(axes):
-        for loop, axis in zip(loops, axes, strict=True):
-            kind = axis.iter_type
-            (spatial if kind == SPATIAL else reduce if kind == REDUCE else other).append(loop)
+    kinds = [axis.iter_type for axis in sch.get(block).iter_vars]
+    groups: dict[str, list[Any]] = {"spatial": [], "reduce": [], "other": []}
+    for loop, driven in axes_of_loops(sch, block):
+        found = {kinds[i] for i in driven}
+        name = "spatial" if found <= {SPATIAL} else "reduce" if found == {REDUCE} else "other"
+        groups[name].append(loop)
+    spatial, reduce, other = groups.values()
     if not spatial:
-        spatial = [sch.add_unit_loop(loops[0] if loops else block)]
+        outermost = (sch.get_loops(block) or [block])[0]
+        spatial = [sch.add_unit_loop(outermost)]
     sch.reorder(*spatial, *reduce, *other)
     flat = sch.fuse(*spatial)
     extent = sch.get(flat).extent

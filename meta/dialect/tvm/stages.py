@@ -26,6 +26,7 @@ _CHEAP_CALLS = frozenset(
     )
 )
 _HEAVY = 16
+_realize = tvm.get_global_func("s_tir.schedule.GetSBlockRealize")
 
 
 @dataclass(slots=True)
@@ -113,6 +114,16 @@ def _inspect(value: Any, stage: Stage) -> None:
         stage.cost += 1 if node.op.name in _CHEAP_CALLS else _HEAVY
 
     tvm_ffi.structural_walk(value, [(tvm.ir.TensorLoad, load), (tvm.ir.Call, call)])
+
+
+def axes_of_loops(schedule: s_tir.Schedule, block: Any) -> list[tuple[Any, list[int]]]:
+    """Return each loop around a block with the positions of the axes that it drives."""
+    values = _realize(schedule, block).iter_values
+    result = []
+    for loop in schedule.get_loops(block):
+        variable = schedule.get(loop).loop_var
+        result.append((loop, [i for i, value in enumerate(values) if uses(value, variable)]))
+    return result
 
 
 def uses(expression: Any, variable: tirx.Var) -> bool:
