@@ -7,8 +7,9 @@ from pathlib import Path
 
 import safetensors
 import safetensors.torch
+import torch
 
-from meta.base.errors import FormatError
+from meta.base.errors import ArgumentError, FormatError
 from meta.model.model import Model
 from meta.runtime.ndarray import ndarray
 
@@ -19,9 +20,16 @@ def save_weights(model: Model, path: str | os.PathLike[str]) -> None:
     """
     target = Path(path)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    tensors = {
-        name: array.torch().detach().cpu().contiguous() for name, array in model.state().items()
-    }
+    tensors: dict[str, torch.Tensor] = {}
+    storages: set[int] = set()
+    for name, array in model.state().items():
+        tensor = array.torch().detach().cpu().contiguous()
+        # The format has no sharing: of what shares memory, all but the first are copied.
+        place = tensor.untyped_storage().data_ptr()
+        whole = tensor.untyped_storage().nbytes() == tensor.nbytes
+        tensors[name] = tensor if whole and place not in storages else tensor.clone()
+        storages.add(place)
+    part.touch()  # says at once, and as other writers do, that the place cannot be written to
     try:
         safetensors.torch.save_file(tensors, part, metadata={"format": "pt", "producer": "meta"})
         os.replace(part, target)
@@ -39,7 +47,7 @@ def load_weights(model: Model, path: str | os.PathLike[str], *, strict: bool = T
         with safetensors.safe_open(os.fspath(path), framework="pt") as file:
             names = list(file.keys())  # the file is no mapping
             state = {name: ndarray(file.get_tensor(name)) for name in names}
-    except (OSError, safetensors.SafetensorError) as error:
+    except (OSError, safetensors.SafetensorError, ArgumentError) as error:
         raise FormatError(
             "this file cannot be read as safetensors",
             found=f"{os.fspath(path)}: {error}",
