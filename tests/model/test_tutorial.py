@@ -1,4 +1,4 @@
-"""The first model that one writes: softmax with an axis, on either backend, under both executors."""
+"""The first model that one writes: softmax with an axis, on each backend and executor."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class ByArgument(Model):
 TOLERANCE = {"float16": 2e-3, "float32": 1e-5}
 BIG = (3, 2, 5, 8, 4, 7)
 CASES = [
-    *((shape, axis, dtype)
-      for shape in ((3,), (3, 2)) for axis in range(-len(shape), len(shape)) for dtype in TOLERANCE),
+    *((shape, axis, dtype) for shape in ((3,), (3, 2))
+      for axis in range(-len(shape), len(shape)) for dtype in TOLERANCE),
     *((BIG, axis, "float32") for axis in range(-6, 6)),
     *((BIG, axis, "float16") for axis in (0, -4, 5)),
 ]  # fmt: skip
