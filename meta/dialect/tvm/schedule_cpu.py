@@ -36,8 +36,8 @@ FEW = 4
 """Rows from which a loop over rows is worth more than parallel loops inside of each."""
 COLUMNS = 64
 """Least columns of one chunk of a reduction over rows: whole cache lines, and neighbours."""
-TILE = 16
-"""Side of the square tile in which a transposing copy is done: one cache line of float32."""
+TILES = (32, 16, 8)
+"""Sides of the square tile in which a transposing copy is done, the fastest first."""
 
 
 @dataclass(slots=True)
@@ -327,7 +327,7 @@ def _alone(sch: s_tir.Schedule, piece: Piece) -> None:
         else:
             return
         if piece.work >= PARALLEL_WORK and outer:
-            _parallel(sch, outer)
+            _parallel(sch, piece.block, outer)
         _initialise_before(sch, piece, reduction)
     except ScheduleError:
         return  # TVM refuses a step before it changes anything, so what was done stands
@@ -342,10 +342,11 @@ def _injective(sch: s_tir.Schedule, stage: Stage) -> list[Any]:
         return [sch.fuse(*loops)]
     across = _transposed(stage)
     if across is not None:
-        others = [loop for i, loop in enumerate(loops[:-1]) if i != across]
-        row, row_in = sch.split(loops[across], [None, TILE])
-        column, column_in = sch.split(loops[-1], [None, TILE])
-        sch.reorder(*others, row, column, row_in, column_in)
+        axis, tile = across
+        others = [loop for i, loop in enumerate(loops[:-1]) if i != axis]
+        row, row_in = sch.split(loops[axis], [None, tile])
+        column, column_in = sch.split(loops[-1], [None, tile])
+        sch.reorder(*others, row, column, column_in, row_in)  # read along the lines, not write
         return [*others, row]
     return loops[:-1]
 
@@ -359,8 +360,8 @@ def _same_place(indices: list[Any], axes: list[tirx.Var]) -> bool:
     )
 
 
-def _transposed(stage: Stage) -> int | None:
-    """Which axis walks along the last dimension of an input, when the innermost one does not."""
+def _transposed(stage: Stage) -> tuple[int, int] | None:
+    """The axis that walks along the last dimension of an input, if not the innermost; the tile."""
     for accesses in stage.loads.values():
         for indices in accesses:
             if not indices or uses(indices[-1], stage.axes[-1]):
@@ -369,17 +370,17 @@ def _transposed(stage: Stage) -> int | None:
                 continue
             for position, axis in enumerate(stage.axes[:-1]):
                 extents = (stage.spatial[position], stage.spatial[-1])
-                if uses(indices[-1], axis) and all((e or 0) % TILE == 0 for e in extents):
-                    return position
+                tile = next((t for t in TILES if all((e or 1) % t == 0 for e in extents)), None)
+                if tile is not None and uses(indices[-1], axis):
+                    return position, tile
     return None
 
 
-def _parallel(sch: s_tir.Schedule, loops: list[Any]) -> None:
-    """Run the fused loops on the thread pool, in equal chunks where there are many iterations."""
+def _parallel(sch: s_tir.Schedule, block: Any, loops: list[Any]) -> None:
+    """Run the loops on the thread pool, each thread a range of their iterations."""
+    innermost = len(loops) == len(sch.get_loops(block))
     loop = sch.fuse(*loops) if len(loops) > 1 else loops[0]
-    extent = sch.get(loop).extent
-    many = isinstance(extent, tirx.IntImm) and extent.value > CHUNKS
-    cut = _cut(sch, loop) if many else None
+    cut = _cut(sch, loop) if innermost else None  # something must be left to vectorise
     sch.parallel(loop if cut is None else cut[0])
 
 
