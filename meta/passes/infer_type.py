@@ -53,9 +53,16 @@ def value_type(value: Expr, binding: Binding) -> Type | None:
         op = base_op(value.callee)
         if isinstance(op, Op):
             try:
-                result: Type = op.infer(typed_args(op, value))
+                result = op.infer(typed_args(op, value))
             except MetaError as error:
                 error.span = binding.span or error.span
                 raise
+            if not isinstance(result, Type):
+                raise IRError(
+                    "a value that is known while tracing is no part of a program",
+                    op=op.name,
+                    found=result,
+                    span=binding.span,
+                )
             return result
     return type_of(value)

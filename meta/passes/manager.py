@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from meta.base import config
+from meta.base.errors import IRError
 from meta.ir import Module, text, verify
 
 Pass = Callable[[Module], Module]
@@ -60,8 +61,16 @@ class Pipeline:
             if shown:
                 print(f"# after {record}\n{text(module)}", file=sys.stderr)
             if checked:
-                verify(module, typed=True)
+                _verify(module, record.name)
         return module
+
+
+def _verify(module: Module, name: str) -> None:
+    try:
+        verify(module, typed=True)
+    except IRError as error:
+        error.note(f"found after {name}")
+        raise
 
 
 def pass_name(step: Pass) -> str:

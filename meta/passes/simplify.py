@@ -55,7 +55,7 @@ def simplify(module: Module) -> Module:
 def _step(buffers: Buffers, values: dict[Var, Expr], binding: Binding) -> Binding | Expr:
     result = _simplify(binding, values)
     if isinstance(result, Expr):
-        computed = isinstance(binding.value, Call) and binding.value.callee.name not in _VIEWS
+        computed = isinstance(binding.value, Call) and not _is_view(binding.value)
         if not computed or buffers.replaceable(binding.var, result):
             return result
         result = binding
@@ -104,18 +104,17 @@ def _identity_if_same_type(call: Call, type_: TensorType, values: dict[Var, Expr
 def _reshape(call: Call, type_: TensorType, values: dict[Var, Expr]) -> Expr | None:
     """reshape(reshape(x)) is reshape(x): only the last shape counts, once it is written out."""
     source = call.args[0]
+    while _same(source, type_) is None and isinstance(source, Var) and _is_view(values.get(source)):
+        source = values[source].args[0]  # type: ignore[attr-defined]
     if _same(source, type_) is not None:
-        return source
-    inner = values.get(source) if isinstance(source, Var) else None
-    if (
-        not isinstance(inner, Call)
-        or not isinstance(inner.callee, Op)
-        or inner.callee.name not in _VIEWS
-    ):
+        return source  # type: ignore[no-any-return]
+    if source is call.args[0] or not type_.is_static:
         return None
-    if not type_.is_static:
-        return None
-    return Call(call.callee, (inner.args[0], type_.static_shape, False))
+    return Call(call.callee, (source, type_.static_shape, False))
+
+
+def _is_view(value: Expr | None) -> bool:
+    return isinstance(value, Call) and isinstance(value.callee, Op) and value.callee.name in _VIEWS
 
 
 def _transpose(call: Call, type_: TensorType, values: dict[Var, Expr]) -> Expr | None:

@@ -1,4 +1,4 @@
-"""The eager tape: right sums over any graph, nothing kept that no rule asks for, errors that help."""
+"""The eager tape: right sums over any graph, nothing kept that no rule asks for, clear errors."""
 
 from __future__ import annotations
 
