@@ -43,8 +43,8 @@ def array_key(shape: tuple[int, ...], dtype: str, device: Device, compact: bool 
 
 
 def key_of(tensor: torch.Tensor) -> ArrayKey:
-    """Return the key of a torch tensor; ArgumentError for a dtype or device that `meta` does not
-    have.
+    """Return the key of a torch tensor; ArgumentError for a dtype or layout and DeviceError for a
+    device that `meta` does not have.
     """
     device = _DEVICES.get(tensor.device)
     if device is None:
@@ -56,6 +56,13 @@ def key_of(tensor: torch.Tensor) -> ArrayKey:
             expected=", ".join(dtypes.DTYPES),
             found=str(tensor.dtype),
             hint="convert it first, for example with .to(torch.float32)",
+        )
+    if tensor.layout is not torch.strided:
+        raise ArgumentError(
+            "a tensor of this layout is not supported",
+            expected="a dense tensor",
+            found=str(tensor.layout),
+            hint="convert it first, with .to_dense()",
         )
     return array_key(tuple(tensor.shape), dtype, device, tensor.is_contiguous())
 
@@ -85,6 +92,10 @@ class ndarray(Overloads):
         # (see meta.grad).
         self.node: Any = None
         self.name = name
+
+    def __init_subclass__(cls) -> None:
+        # Eager calls tell arrays from other arguments by their exact class.
+        raise TypeError("ndarray cannot be subclassed; hold one in an object of your own")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -220,18 +231,18 @@ class ndarray(Overloads):
         return self._tensor.__dlpack_device__()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        if copy is False and self.device != CPU:
+        kind = dtypes.TO_NUMPY[self.dtype]
+        if copy is not False:
+            return self.numpy().astype(kind if dtype is None else dtype, copy=False)
+        if self.device != CPU or np.dtype(kind if dtype is None else dtype) != kind:
             raise ArgumentError(
-                "an array on this device cannot be seen by numpy without a copy", found=self.device
+                "numpy cannot see this array without a copy",
+                expected=f"dtype {self.dtype} on the CPU",
+                found=f"dtype {dtype or self.dtype}, an array on {self.device}",
             )
-        if (
-            copy is False
-            and self.dtype != "bfloat16"
-            and dtype in (None, dtypes.TO_NUMPY[self.dtype])
-        ):
-            return self._tensor.detach().numpy()
-        values = self.numpy()
-        return values if dtype is None else values.astype(dtype, copy=False)
+        if self.dtype == "bfloat16":
+            return self._tensor.view(torch.int16).numpy().view(kind)
+        return self._tensor.numpy()
 
     def __len__(self) -> int:
         if not self.shape:
@@ -251,7 +262,7 @@ class ndarray(Overloads):
         return int(self.item())
 
     def __index__(self) -> int:
-        if dtypes.is_float(self.dtype):
+        if dtypes.is_float(self.dtype) or self.dtype == "bool":
             raise ArgumentError("only an integer array can be an index", found=self.dtype)
         return int(self.item())
 
@@ -283,21 +294,45 @@ def array(obj: object, dtype: object = None, *, device: object = "cpu", name: st
 def _from_host(obj: object) -> torch.Tensor:
     """Convert nested Python numbers or anything numpy understands."""
     if not isinstance(obj, np.ndarray) and hasattr(obj, "__dlpack__"):
-        return torch.from_dlpack(obj)
+        return _from_exporter(obj)
     try:
         values = np.asarray(obj)
-        kind = dtypes.canonical(values.dtype)
-    except (ValueError, TypeError, ArgumentError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:
         raise ArgumentError(
             "this object cannot become an array", found=f"{type(obj).__name__}: {error}"
         ) from error
-    if kind == "float64" and not isinstance(obj, np.ndarray | np.generic):
+    if not values.dtype.isnative:
+        values = values.astype(values.dtype.newbyteorder("="))
+    try:
+        kind = dtypes.canonical(values.dtype)
+    except ArgumentError as error:
+        raise ArgumentError(
+            "this object cannot become an array",
+            expected=f"numbers of dtype {error.expected}",
+            found=f"{type(obj).__name__} of dtype {values.dtype}",
+        ) from None
+    if kind == "float64" and not hasattr(obj, "__array__"):
         values = values.astype(np.float32)  # Python floats carry no precision of their own
     if kind == "bfloat16":
         return torch.from_numpy(values.view(np.int16).copy()).view(torch.bfloat16)
-    if not values.flags.writeable or any(s < 0 for s in values.strides):
-        values = values.copy()
+    if not values.flags.writeable or any(s < 0 or s % values.itemsize for s in values.strides):
+        values = values.copy()  # torch has no such tensors
     return torch.from_numpy(values)
+
+
+def _from_exporter(obj: Any) -> torch.Tensor:
+    """Return a tensor that shares memory with a DLPack exporter; ArgumentError if it refuses."""
+    if isinstance(obj, torch.Tensor):
+        return obj.detach()
+    try:
+        return torch.from_dlpack(obj)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise ArgumentError(
+            "this object does not share its memory",
+            expected="an exporter of the DLPack protocol",
+            found=f"{type(obj).__name__}: {error}",
+            hint="copy it with meta.array(x)",
+        ) from error
 
 
 def as_array(obj: object) -> ndarray:
@@ -314,5 +349,14 @@ def as_array(obj: object) -> ndarray:
 def from_dlpack(obj: Any) -> ndarray:
     """Return an array that shares memory with any DLPack exporter (torch, numpy, cupy, jax, tvm,
     ...).
+
+    Raises ArgumentError for what exports none, for memory that must not be written, and for
+    dtypes that `meta` does not have.
     """
-    return ndarray(torch.from_dlpack(obj))
+    if isinstance(obj, np.ndarray) and not obj.flags.writeable:
+        raise ArgumentError(
+            "read-only memory cannot be shared: an array can be written",
+            found="a read-only numpy array",
+            hint="copy it with meta.array(x)",
+        )
+    return ndarray(_from_exporter(obj))
