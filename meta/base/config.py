@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -94,11 +94,15 @@ def get(name: str) -> Any:
         ) from None
 
 
-@contextmanager
-def override(**values: Any) -> Iterator[None]:
-    """Set knobs for a block, in this thread (or task) only."""
+def override(**values: Any) -> AbstractContextManager[None]:
+    """Set knobs for a block, in this thread (or task) only; UnknownName for an unknown one."""
     for name in values:
         _knob(name)
+    return _overridden(values)
+
+
+@contextmanager
+def _overridden(values: dict[str, Any]) -> Iterator[None]:
     token = _overrides.set({**(_overrides.get() or {}), **values})
     try:
         yield

@@ -49,14 +49,16 @@ def canonical(dtype: object) -> str:
     if isinstance(dtype, type) and dtype in _FROM_PYTHON:
         return _FROM_PYTHON[dtype]
     try:
-        return _FROM_NUMPY[np.dtype(dtype)]  # type: ignore[call-overload]
-    except (TypeError, KeyError):
-        raise ArgumentError(
-            "unknown dtype",
-            expected=", ".join(_TABLE),
-            found=repr(dtype),
-            hint=nearest(str(dtype), _TABLE),
-        ) from None
+        if dtype is not None:  # which is float64 to numpy
+            return _FROM_NUMPY[np.dtype(dtype)]  # type: ignore[call-overload]
+    except (TypeError, ValueError, KeyError, SyntaxError):  # numpy parses text such as "f4, f4"
+        pass
+    raise ArgumentError(
+        "unknown dtype",
+        expected=", ".join(_TABLE),
+        found=repr(dtype),
+        hint=nearest(str(dtype), _TABLE),
+    )
 
 
 def is_float(dtype: str) -> bool:
