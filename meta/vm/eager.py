@@ -24,6 +24,7 @@ from meta.ir.types import TensorType
 from meta.op.core.array_type import array_type
 from meta.op.core.call import CallValues, View, map_tensors, runtime_args
 from meta.op.core.op import Op
+from meta.op.core.schema import INT_LIMIT
 from meta.op.core.tracing import Symbol
 from meta.runtime.ndarray import ArrayKey, array_key, as_array, ndarray
 
@@ -209,12 +210,16 @@ def _add_other(op: Op, a: Any, key: list[Any], values: list[Any]) -> bool:
         key.append(a.hex() if cls is float else (cls, a))
     elif a is None:
         key.append(None)
-    elif cls is float or cls is int or cls is bool:
-        key.append(cls)
-        values.append(a)
-    elif cls is tuple and all(i.__class__ is ndarray for i in a):
+    elif kind == "tensors":
+        if cls is not tuple or not all(i.__class__ is ndarray for i in a):
+            return False
         key.append(tuple([i.key for i in a]))
         values.extend([i._tensor for i in a])
+    elif kind != "tensor" and (
+        cls is float or cls is bool or (cls is int and -INT_LIMIT <= a < INT_LIMIT)
+    ):
+        key.append(cls)
+        values.append(a)
     else:
         return False
     return True

@@ -188,7 +188,7 @@ def op(
 
     def make(f: Callable[..., Any]) -> Op:
         op_name = name or f.__name__
-        own = schema.schema if schema is not None else Schema(op_name, f)
+        own = schema.schema.shared(op_name, f) if schema is not None else Schema(op_name, f)
         made = Op(f, name=op_name, schema=own, random=random)
         OPERATORS.register(op_name, made, made.site)
         return made

@@ -23,6 +23,7 @@ import types
 import typing
 from collections import namedtuple
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import Annotated, Any, Union
 
@@ -30,7 +31,7 @@ import numpy as np
 
 from meta.base import dtype as dtypes
 from meta.base.device import Device
-from meta.base.errors import ArgumentError, MetaError, RegistrationError
+from meta.base.errors import ArgumentError, MetaError, RegistrationError, TypeInferError
 from meta.base.registry import nearest
 from meta.base.source import definition_span
 from meta.ir.types import TensorType
@@ -54,7 +55,8 @@ DeviceName = Annotated[str, "device"]
 Ints = int | tuple[int, ...]
 """An int or several."""
 
-NUMBERS = (bool, int, float)
+NUMBERS = bool | int | float
+INT_LIMIT = 2**63
 REQUIRED = inspect.Parameter.empty
 _ABSENT = (REQUIRED, None)
 
@@ -104,6 +106,24 @@ def _read_dtype(value: object) -> str:
 
 def _read_device(value: object) -> str:
     return str(Device(value))
+
+
+def _read_number(value: object) -> bool | int | float:
+    """Return a run-time number of exactly these types, whatever subclass or numpy scalar it is."""
+    number = value.item() if isinstance(value, np.generic) else value
+    if isinstance(number, bool):
+        return number
+    if isinstance(number, int):
+        if not -INT_LIMIT <= number < INT_LIMIT:
+            raise TypeInferError(
+                "the number does not fit into 64 bits",
+                expected="-2**63 <= number < 2**63",
+                found=number,
+            )
+        return int(number)
+    if isinstance(number, float):
+        return float(number)
+    raise _Refused
 
 
 _READERS: dict[Any, tuple[str, Callable[[object], Any]]] = {
@@ -164,10 +184,8 @@ class Slot:
                 raise _Refused
             return tuple(lift(v) for v in value)
         if self.kind != "tensor":
-            if isinstance(value, NUMBERS):
-                return value
-            if isinstance(value, np.generic):
-                return value.item()
+            if isinstance(value, np.generic | NUMBERS):
+                return _read_number(value)
             if self.kind == "scalar":
                 raise _Refused
         return lift(value)
@@ -219,10 +237,11 @@ class Schema:
             if (
                 parameter.kind is not parameter.POSITIONAL_OR_KEYWORD
                 or parameter.name not in annotations
+                or parameter.name.startswith("_")
             ):
                 raise RegistrationError(
                     f"parameter {parameter.name!r} of operator {name!r} cannot be a slot",
-                    expected="an annotated, plain positional parameter",
+                    expected="an annotated, plain positional parameter without leading underscore",
                     span=definition_span(function),
                 )
             try:
@@ -255,6 +274,22 @@ class Schema:
         that has an argument of this name.
         """
         return f"{name}_" if name in self.index else name
+
+    def shared(self, name: str, function: Callable[..., Any]) -> Schema:
+        """Return the same slots for another operator; RegistrationError if its type function does
+        not take them.
+        """
+        taken = tuple(inspect.signature(function).parameters)
+        if taken != self.names:
+            raise RegistrationError(
+                f"operator {name!r} does not fit the schema of {self.name!r}",
+                expected=f"the parameters {', '.join(self.names)}",
+                found=", ".join(taken),
+                span=definition_span(function),
+            )
+        copied = copy(self)
+        copied.name = name
+        return copied
 
     def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Return the arguments in slot order with defaults filled in; ArgumentError for a wrong
