@@ -40,11 +40,26 @@ def _resolver(point: EntryPoint) -> Any:
     return resolve
 
 
-@cache
 def discover() -> None:
-    """Import the packages that announce a dialect."""
-    for point in entry_points(group=GROUP):
-        point.load()
+    """Import the packages that announce a dialect; the error of one that fails is raised each time."""
+    failure = _failure()
+    if failure is not None:
+        raise failure
+
+
+@cache
+def _failure() -> Exception | None:
+    """Import the packages; return the first error.
+
+    It is kept, because a second import would only say that what was registered before the error is
+    registered twice.
+    """
+    try:
+        for point in entry_points(group=GROUP):
+            point.load()
+    except Exception as error:
+        return error
+    return None
 
 
 def dialects() -> list[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -81,6 +82,8 @@ class Dialect:
         caller = inspect.currentframe().f_back.f_back  # type: ignore[union-attr]
         self.site = Span(caller.f_code.co_filename, caller.f_lineno) if caller else Span("?", 0)
         self.ops: dict[str, DialectOp] = {}
+        self._loading, self._entered = threading.RLock(), False
+        self._failure: Exception | None = None
         DIALECTS.register(self.name, self, self.site)
         OP_RESOLVERS[self.name] = self.resolve
 
@@ -91,18 +94,28 @@ class Dialect:
 
     def load(self) -> None:
         """Import the modules that register the operators. Does nothing the second time, or if
-        unavailable.
+        unavailable; raises the error of a module that fails, every time.
         """
-        if self.package and self.unavailable is None:
-            package = importlib.import_module(self.package)
-            # Cleared first: the family files import the dialect, and may dispatch while loading.
-            name, self.package = self.package, ""
+        if not self.package or self.unavailable is not None:
+            return
+        with self._loading:  # another thread waits, lest it sees half of the operators
+            if self._failure is not None:
+                # A second import would only say that what was registered before is there twice.
+                raise self._failure
+            # The family files may dispatch while they are imported; a thread may have waited.
+            if self._entered or not self.package:
+                return
+            self._entered = True
             try:
+                package = importlib.import_module(self.package)
                 for module in pkgutil.iter_modules(package.__path__):
-                    importlib.import_module(f"{name}.{module.name}")
-            except BaseException:
-                self.package = name  # a half-loaded dialect must not look like one that refuses
+                    importlib.import_module(f"{self.package}.{module.name}")
+            except Exception as error:
+                self._failure = error
                 raise
+            finally:
+                self._entered = False
+            self.package = ""
 
     def resolve(self, name: str) -> DialectOp:
         """Return this dialect's implementation of the operator ``name``; UnknownName with the

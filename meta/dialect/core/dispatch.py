@@ -24,6 +24,7 @@ from meta.dialect.core.preference import Preference, current
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.op import Op
+from meta.op.core.schema import NUMBERS, Slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def dispatch(call: CallValues, preference: Preference | None = None) -> OpEnv:
     device.
     """
     preference = current.get() if preference is None else preference
-    key = (call.op, call.device, *map(cache_key, call.args))
+    key = (call.op, call.device, *map(_slot_key, call.op.slots, call.args))
     found = preference.envs.get(key)
     if found is not None:
         return found  # type: ignore[no-any-return]
@@ -92,6 +93,13 @@ def dispatch(call: CallValues, preference: Preference | None = None) -> OpEnv:
         else "a dialect operator; none is registered",
         hint="see meta.explain(op, *args); relax only() or exclude(), or change device or dtype",
     )
+
+
+def _slot_key(slot: Slot, argument: Any) -> Any:
+    """Return what distinguishes an argument: of a run-time number its type only."""
+    if slot.kind != "attribute" and isinstance(argument, NUMBERS):
+        return argument.__class__
+    return cache_key(argument)
 
 
 def cache_key(argument: Any) -> Any:

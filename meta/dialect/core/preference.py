@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -46,8 +46,10 @@ def forget() -> None:
 
 
 @contextmanager
-def _changed(**changes: Any) -> Iterator[None]:
-    wanted = replace(current.get(), **changes, plans={}, envs={})
+def _changed(change: Callable[[Preference], dict[str, Any]]) -> Iterator[None]:
+    # What was preferred before is asked on entry: the block may be entered later than made.
+    before = current.get()
+    wanted = replace(before, **change(before), plans={}, envs={})
     token = current.set(_interned.setdefault(wanted, wanted))
     try:
         yield
@@ -59,14 +61,17 @@ def prefer(*names: str) -> Any:
     """Try these dialects first, in this order, whatever their plevel; then the others. A context
     manager.
     """
-    return _changed(first=known(names))
+    first = known(names)
+    return _changed(lambda before: {"first": first})
 
 
 def only(*names: str) -> Any:
     """Use no dialect but these, by plevel. A context manager."""
-    return _changed(only=known(names))
+    allowed = known(names)
+    return _changed(lambda before: {"only": allowed})
 
 
 def exclude(*names: str) -> Any:
     """Do not use these dialects, in addition to those excluded already. A context manager."""
-    return _changed(excluded=current.get().excluded | set(known(names)))
+    added = frozenset(known(names))
+    return _changed(lambda before: {"excluded": before.excluded | added})
