@@ -34,7 +34,8 @@ ELEMWISE, BROADCAST, INJECTIVE, COMM_REDUCE, OUT_ELEMWISE_FUSABLE, OPAQUE = (
     "out_elemwise_fusable",
     "opaque",
 )
-_SCALAR_DTYPE = {bool: "bool", int: "int64", float: "float64"}
+# CUDA takes no bool as a kernel argument; one travels as an int and is a bool inside.
+_SCALAR_DTYPE = {bool: "int64", int: "int64", float: "float64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,9 @@ class Compute:
                 values[slot.name] = _placeholder(value, slot.name)
                 inputs.append(values[slot.name])
             else:
-                values[slot.name] = te.var(slot.name, dtype=_SCALAR_DTYPE[type(value)])
-                inputs.append(values[slot.name])
+                number = te.var(slot.name, dtype=_SCALAR_DTYPE[type(value)])
+                values[slot.name] = number.astype("bool") if type(value) is bool else number
+                inputs.append(number)
         result_name = self.op.schema.reserved("out")
         values[result_name] = (
             call.out.fields if isinstance(call.out, TupleType) else call.outputs[0]
@@ -107,7 +109,7 @@ def compute(
                 raise Unsupported("symbolic shapes are compiled by the VM only")
             inputs, outputs = aspect.build(call)
             written = _written_positions(call)
-            function = prim_func(inputs, outputs, in_place=bool(written))
+            function = prim_func(inputs, outputs, in_place=written)
             return OpEnv(
                 _in_place(kernel(function, for_device(call.device)), written), allocates=False
             )
