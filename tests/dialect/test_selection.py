@@ -1,0 +1,484 @@
+"""Who runs a call: priorities, preferences, refusals and their reasons, dialects of strangers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import meta
+from meta.base.errors import DispatchError, RegistrationError, UnknownName
+from meta.base.registry import OPERATORS
+from meta.dialect import FUSED_ONLY, HANDWRITTEN, LIBRARY, REFERENCE, Dialect, OpEnv, Unsupported
+from meta.dialect.core import DIALECTS, candidates
+from meta.dialect.core.preference import current, forget
+from meta.ir import OP_RESOLVERS
+from meta.op.core import CallValues, Op, Tensor, op
+
+X = meta.array([1.0, 2.0])
+Make = Callable[..., Dialect]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    """Make dialects that are forgotten after the test."""
+    made: list[Dialect] = []
+
+    def new(name: str, **options: Any) -> Dialect:
+        made.append(Dialect(name, **{"devices": ("cpu",), **options}))
+        return made[-1]
+
+    yield new
+    for dialect in made:
+        DIALECTS.remove(dialect.name)
+        del OP_RESOLVERS[dialect.name]
+        for dialect_op in dialect.ops.values():
+            dialect_op.base.aspects.dialect_ops.remove(dialect_op)
+    forget()
+
+
+@pytest.fixture
+def twice() -> Iterator[Op]:
+    """An operator that nobody implements yet."""
+
+    @op
+    def test_twice(x: Tensor, by: int = 2) -> Tensor:
+        return x
+
+    yield test_twice
+    OPERATORS.remove("test_twice")
+
+
+def answer(dialect: Dialect, base: Op, value: float, **options: Any) -> None:
+    """Implement an operator by a kernel that returns ``value`` everywhere."""
+    dialect.kernel(base, **options)(lambda x: x * 0.0 + value)
+
+
+def value(base: Op, *args: Any) -> float:
+    return base(X, *args).numpy()[0].item()
+
+
+# The order.
+
+
+def test_the_larger_plevel_wins_then_the_first_registered(make: Make, twice: Op) -> None:
+    one, two, three = (make(f"t{i}", plevel=p) for i, p in ((1, 5), (2, 15), (3, 15)))
+    answer(three, twice, 3.0, plevel=REFERENCE)
+    answer(one, twice, 1.0)
+    assert value(twice) == 3.0
+    answer(two, twice, 2.0)
+    assert value(twice) == 2.0, "what was decided before is decided anew"
+    assert [c.dialect.name for c in candidates(twice, current.get())] == ["t2", "t3", "t1"]
+
+
+def test_named_levels() -> None:
+    assert FUSED_ONLY < REFERENCE < meta.dialect.COMPILER < LIBRARY < HANDWRITTEN
+
+
+def test_a_fused_only_kernel_never_runs_alone(make: Make, twice: Op) -> None:
+    answer(make("t1"), twice, 1.0, plevel=FUSED_ONLY)
+    for context in (meta.dialect.prefer("t1"), meta.dialect.only("t1")):
+        with context, pytest.raises(DispatchError, match="fused pattern only"):
+            twice(X)
+
+
+# Preferences.
+
+
+@pytest.fixture
+def three(make: Make, twice: Op) -> Op:
+    """An operator with three implementations; t3 has the largest plevel."""
+    for i, plevel in ((1, 5), (2, 10), (3, 15)):
+        answer(make(f"t{i}", plevel=plevel), twice, float(i))
+    return twice
+
+
+def test_prefer_only_and_exclude(three: Op) -> None:
+    assert value(three) == 3.0
+    with meta.dialect.prefer("t1"):
+        assert value(three) == 1.0
+    with meta.dialect.prefer("t2", "t1"):
+        assert value(three) == 2.0
+        with meta.dialect.exclude("t2"):
+            assert value(three) == 1.0
+            with meta.dialect.exclude("t1"):
+                assert value(three) == 3.0
+        assert value(three) == 2.0
+    with meta.dialect.only("t1", "t2"):
+        assert value(three) == 2.0
+        with meta.dialect.only("t1"):
+            assert value(three) == 1.0
+        with meta.dialect.prefer("t3"):
+            assert value(three) == 2.0
+    assert value(three) == 3.0
+
+
+def test_a_preference_ends_with_an_exception(three: Op) -> None:
+    with pytest.raises(ZeroDivisionError), meta.dialect.only("t1"):
+        1 / 0  # noqa: B018
+    assert value(three) == 3.0
+
+
+def test_entering_a_preference_again_is_free(three: Op) -> None:
+    with meta.dialect.only("t1"):
+        first = current.get()
+    with meta.dialect.only("t1"):
+        assert current.get() is first
+
+
+def test_threads_have_preferences_of_their_own(three: Op) -> None:
+    found: dict[str, float] = {}
+    inside, done = threading.Event(), threading.Event()
+
+    def other() -> None:
+        inside.wait()
+        found["other"] = value(three)
+        with meta.dialect.prefer("t2"):
+            found["other prefers"] = value(three)
+        done.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with meta.dialect.only("t1"):
+        inside.set()
+        done.wait()
+        found["mine"] = value(three)
+    thread.join()
+    assert found == {"other": 3.0, "other prefers": 2.0, "mine": 1.0}
+
+
+@pytest.mark.parametrize("choose", [meta.dialect.prefer, meta.dialect.only, meta.dialect.exclude])
+def test_an_unknown_name(choose: Callable[..., Any]) -> None:
+    with pytest.raises(UnknownName) as caught:
+        choose("torhc")
+    assert "there is no dialect named 'torhc'" in str(caught.value)
+    assert "did you mean 'torch'?" in str(caught.value)
+
+
+def test_a_dialect_operator_runs_on_its_dialect(three: Op) -> None:
+    t1 = meta.op.t1.test_twice
+    assert t1(X).numpy()[0] == 1.0
+    assert repr(t1) == "<dialect operator t1.test_twice, plevel 5>"
+    with pytest.raises(UnknownName, match="did you mean 'test_twice'"):
+        meta.op.t1.test_twise  # noqa: B018
+    with meta.dialect.exclude("t1"), pytest.raises(DispatchError):
+        t1(X)
+    assert meta.op.torch.relu(X).numpy().tolist() == [1.0, 2.0]
+
+
+# Refusals.
+
+
+def test_refusals_and_their_reasons(make: Make, twice: Op) -> None:
+    answer(make("t1"), twice, 1.0, when=lambda call: "only on Sundays")
+    answer(make("t2", devices=("cuda",)), twice, 2.0)
+    answer(make("t3", probe=lambda: "its library is missing"), twice, 3.0)
+    answer(make("t4"), twice, 4.0)
+
+    @make("t5").op(twice)
+    def refuses(call: CallValues) -> OpEnv:
+        raise Unsupported("five is too many")
+
+    with meta.dialect.exclude("t4"), pytest.raises(DispatchError) as caught:
+        twice(X, 3)
+    text = str(caught.value)
+    assert text.startswith("test_twice: no dialect accepts this call")
+    assert "found:    test_twice(x=float32[2], by=3) on cpu" in text
+    assert f"at:       {__file__}:" in text
+    for name, reason in (
+        ("t1", "only on Sundays"),
+        ("t2", "does not run on cpu, only on cuda"),
+        ("t3", "its library is missing"),
+        ("t4", "excluded by exclude()"),
+        ("t5", "five is too many"),
+    ):
+        line = next(ln for ln in text.splitlines() if ln.strip().startswith(name))
+        assert f"plevel 10  {__file__}:" in line
+        assert line.endswith(f"refuses: {reason}")
+    with meta.dialect.only("t1"), pytest.raises(DispatchError, match="not among only"):
+        twice(X)
+    assert value(twice) == 4.0
+
+
+def test_nothing_is_registered(twice: Op) -> None:
+    with pytest.raises(DispatchError, match="none is registered"):
+        twice(X)
+
+
+def test_a_refusal_depends_on_the_call(make: Make, twice: Op) -> None:
+    answer(make("t1"), twice, 1.0, when=lambda c: "odd" if c.args.by % 2 else None)
+    answer(make("t2", plevel=REFERENCE), twice, 2.0)
+    assert [value(twice, by) for by in (2, 3, 4)] == [1.0, 2.0, 1.0]
+
+
+def test_a_broken_maker_is_not_passed_over(make: Make, twice: Op) -> None:
+    @make("t1").op(twice)
+    def broken(call: CallValues) -> OpEnv:
+        raise RuntimeError("the library crashed")
+
+    answer(make("t2", plevel=REFERENCE), twice, 2.0)
+    with pytest.raises(RuntimeError, match="the library crashed"):
+        twice(X)
+
+
+def test_explain(three: Op) -> None:
+    found = meta.explain(three, X)
+    assert found.chosen.dialect_op.dialect.name == "t3"
+    assert [c.dialect_op.dialect.name for c in found] == ["t3", "t2", "t1"]
+    assert str(found).splitlines()[0] == "test_twice(x=float32[2], by=2) on cpu -> float32[2]"
+    with meta.dialect.only("t1"):
+        found = meta.explain(three, X)
+    assert found.chosen.dialect_op.dialect.name == "t1"
+    assert "refuses: not among only('t1')" in str(found)
+
+
+# The cache.
+
+
+def test_a_decision_is_made_once_per_kind_of_call(make: Make, twice: Op) -> None:
+    asked = []
+
+    @make("t1").op(twice)
+    def counts(call: CallValues) -> OpEnv:
+        asked.append(str(call))
+        return OpEnv(lambda x: x.clone(), allocates=True)
+
+    twice(X)
+    twice(X)
+    twice(meta.array([5.0, 6.0]), by=2)
+    twice(X, 2)
+    # By its types the third call is the first; a default may count as a call of its own.
+    assert len(set(asked)) == 1
+    twice(X, 3)
+    twice(meta.array([1.0]))
+    twice(meta.array([1.0, 2.0], "float64"))
+    assert len(set(asked)) == 4
+    with meta.dialect.only("t1"):
+        twice(X)
+    before = len(asked)
+    with meta.dialect.only("t1"):
+        twice(X)
+    assert len(asked) == before
+
+
+def test_numbers_at_run_time_share_a_kernel(make: Make) -> None:
+    asked = []
+    dialect = make("t1", plevel=HANDWRITTEN)
+
+    @dialect.op(meta.op.add)
+    def counts(call: CallValues) -> OpEnv:
+        asked.append(call)
+        return OpEnv(lambda x1, x2: x1 + x2, allocates=True)
+
+    results = [meta.add(X, float(i)).numpy()[0].item() for i in range(5)]
+    assert results == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert len(asked) == 1
+    meta.add(X, 1)
+    assert len(asked) == 2
+
+
+def test_values_that_are_known_now_depend_on_the_numbers() -> None:
+    assert [meta.add(2, i) for i in range(3)] == [2, 3, 4]
+
+
+# Registration.
+
+
+def test_a_kernel_is_registered_once_and_names_arguments(make: Make, twice: Op) -> None:
+    dialect = make("t1")
+    answer(dialect, twice, 1.0)
+    with pytest.raises(RegistrationError) as caught:
+        answer(dialect, twice, 2.0)
+    assert "implements 'test_twice' twice" in str(caught.value)
+    assert str(caught.value).count(__file__) == 3
+    with pytest.raises(RegistrationError) as caught:
+        make("t2").kernel(twice)(lambda x, of: x)
+    assert "asks for ['of']" in str(caught.value)
+    assert "'x', 'by', 'out', 'call'" in str(caught.value)
+
+
+def test_a_dialect_is_registered_once(make: Make) -> None:
+    make("t1")
+    with pytest.raises(RegistrationError) as caught:
+        Dialect("t1", devices=("cpu",))
+    assert "the dialect 't1' is defined twice" in str(caught.value)
+
+
+def test_a_kernel_may_take_the_call_the_result_and_any_order(make: Make, twice: Op) -> None:
+    seen = []
+
+    def kernel(out: Any, by: int, call: CallValues, x: Any) -> None:
+        seen.append((by, call.op.name))
+        out.copy_(x * by)
+
+    make("t1").kernel(twice)(kernel)
+    assert twice(X, 5).numpy().tolist() == [5.0, 10.0]
+    assert seen == [(5, "test_twice")]
+
+
+def test_strided_arguments_are_made_compact_for_kernels_that_need_it(make: Make, twice: Op) -> None:
+    seen = []
+
+    def kernel(x: Any) -> Any:
+        seen.append(x.is_contiguous())
+        return x.contiguous()
+
+    make("t1").kernel(twice, strided=False)(kernel)
+    make("t2").kernel(twice, strided=True)(kernel)
+    strided = meta.ndarray(meta.array([[1.0, 2.0], [3.0, 4.0]]).torch().T)
+    for name in ("t1", "t2"):
+        with meta.dialect.only(name):
+            assert twice(strided).numpy().tolist() == [[1.0, 3.0], [2.0, 4.0]]
+    assert seen == [True, False]
+
+
+# Packages of strangers.
+
+PACKAGE = """
+    import meta
+    from meta.dialect import Dialect, HANDWRITTEN
+
+    stranger = Dialect("stranger", devices=("cpu",), plevel=HANDWRITTEN{package})
+
+    @stranger.kernel(meta.op.relu)
+    def relu(x):
+        return x * 0 + 42
+    """
+RECORD = {
+    "METADATA": "Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n",
+    "entry_points.txt": "[meta.dialects]\nstranger = stranger_pkg:stranger\n",
+}
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Path:
+    info = tmp_path / "stranger-1.0.dist-info"
+    info.mkdir()
+    for name, text in RECORD.items():
+        (info / name).write_text(text, "utf-8")
+    return tmp_path
+
+
+def run(code: str, site: Path) -> str:
+    prelude = f"import sys; sys.path.insert(0, {str(site)!r})\n"
+    done = subprocess.run(
+        [sys.executable, "-c", prelude + textwrap.dedent(code)],
+        capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_installed_package_is_found_when_it_is_needed(stranger: Path) -> None:
+    (stranger / "stranger_pkg.py").write_text(textwrap.dedent(PACKAGE.format(package="")), "utf-8")
+    out = run(
+        """
+        import meta
+        print("stranger_pkg" in sys.modules)
+        x = meta.array([1.0])
+        print(meta.relu(x).item())
+        with meta.dialect.exclude("stranger", "tvm"):
+            print(meta.relu(x).item())
+        print(meta.op.stranger.relu(x).item())
+        """,
+        stranger,
+    )
+    assert out.split() == ["False", "42.0", "1.0", "42.0"]
+
+
+def test_an_installed_namespace_works_before_the_first_dispatch(stranger: Path) -> None:
+    (stranger / "stranger_pkg.py").write_text(textwrap.dedent(PACKAGE.format(package="")), "utf-8")
+    out = run(
+        """
+        import meta
+        print(meta.op.stranger.relu(meta.array([1.0])).item())
+        with meta.dialect.prefer("stranger"):
+            print(meta.relu(meta.array([1.0])).item())
+        """,
+        stranger,
+    )
+    assert out.split() == ["42.0", "42.0"]
+
+
+def test_a_package_that_cannot_be_imported_says_why_each_time(stranger: Path) -> None:
+    (stranger / "stranger_pkg.py").write_text("raise ImportError('libstranger.so')", "utf-8")
+    out = run(
+        """
+        import meta
+        for _ in range(2):
+            try:
+                meta.relu(meta.array([1.0]))
+            except Exception as error:
+                print(type(error).__name__, str(error).replace(chr(10), " "))
+        """,
+        stranger,
+    )
+    assert out.count("libstranger.so") == 2
+
+
+FAMILY = """
+    import threading, time
+    import meta
+    from lazy_pkg import dialect
+    @dialect.kernel(meta.op.tanh)
+    def tanh(x): return x * 0 + 7
+    {then}
+    @dialect.kernel(meta.op.relu)
+    def relu(x): return x * 0 + 42
+    """
+LAZY = """
+    from meta.dialect import Dialect, HANDWRITTEN
+    dialect = Dialect("lazy", devices=("cpu",), plevel=HANDWRITTEN, package=__name__)
+    """
+
+
+def lazy_package(folder: Path, then: str) -> None:
+    package = folder / "lazy_pkg"
+    package.mkdir()
+    (package / "__init__.py").write_text(textwrap.dedent(LAZY), "utf-8")
+    (package / "family.py").write_text(textwrap.dedent(FAMILY.format(then=then)), "utf-8")
+
+
+def test_threads_wait_until_a_dialect_is_loaded(tmp_path: Path) -> None:
+    lazy_package(tmp_path, "time.sleep(0.3)")
+    out = run(
+        """
+        import threading, meta, lazy_pkg
+        with meta.dialect.only("torch"):
+            meta.relu(meta.array([1.0]))
+        found = []
+        def work():
+            with meta.dialect.only("lazy"):
+                found.append(meta.relu(meta.array([1.0])).item())
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for t in threads: t.start()
+        for t in threads: t.join()
+        print(*found)
+        """,
+        tmp_path,
+    )
+    assert out.split() == ["42.0"] * 4
+
+
+def test_a_dialect_that_fails_to_load_fails_again_for_the_same_reason(tmp_path: Path) -> None:
+    lazy_package(tmp_path, "raise OSError('libcuda.so is broken')")
+    out = run(
+        """
+        import meta, lazy_pkg
+        for _ in range(2):
+            try:
+                meta.tanh(meta.array([1.0]))
+            except OSError as error:
+                print(error)
+        with meta.dialect.exclude("lazy", "tvm"):
+            print(meta.tanh(meta.array([0.0])).item())
+        """,
+        tmp_path,
+    )
+    assert out.splitlines() == ["libcuda.so is broken", "libcuda.so is broken", "0.0"]
