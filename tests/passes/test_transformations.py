@@ -403,10 +403,12 @@ def test_nobody_accepts() -> None:
 # autodiff
 
 
-def differentiated(before: str, after: str, *wrt: int) -> None:
+def differentiated(before: str, after: str, wrt: list[int], dys: int = 1) -> None:
+    """Assert what autodiff makes of a main; the new parameters are called %d0, %d1, ..."""
     found = autodiff(main(before), wrt=wrt)
     verify(found, typed=True)
-    expected = parse(after)
+    added = ", ".join(f"%d{i}: float32[2, 3]" for i in range(dys))
+    expected = parse(f"func @main({added}, %x: float32[2, 3], %y: float32[2, 3]) {after}")
     assert structural_equal(found, expected), f"{first_difference(found, expected)}\n{found}"
 
 
@@ -417,19 +419,17 @@ def test_gradients_add_up() -> None:
           %b: float32[2, 3] = multiply(%a, %x)
           return %b
         }""",
-        """func @main(%dy: float32[2, 3], %x: float32[2, 3], %y: float32[2, 3])
-            -> (float32[2, 3], (float32[2, 3], float32[2, 3])) {
+        """-> (float32[2, 3], (float32[2, 3], float32[2, 3])) {
           %a: float32[2, 3] = exp(%x)
           %b: float32[2, 3] = multiply(%a, %x)
-          %0: float32[2, 3] = multiply(%dy, %x)
-          %1: float32[2, 3] = multiply(%dy, %a)
+          %0: float32[2, 3] = multiply(%d0, %x)
+          %1: float32[2, 3] = multiply(%d0, %a)
           %2: float32[2, 3] = multiply(%0, %a)
           %3: float32[2, 3] = add(%1, %2)
           %4: float32[2, 3] = zeros_like(%y)
           return (%b, (%3, %4))
-        }""".replace("\n            ->", " ->"),
-        0,
-        1,
+        }""",
+        wrt=[0, 1],
     )
 
 
@@ -440,14 +440,15 @@ def test_one_dy_per_floating_point_result() -> None:
           %b: int64[] = argmax(%x)
           return ((%a, %b), %x, %y)
         }""",
-        """func @main(%d: float32[2, 3], %e: float32[2, 3], %f: float32[2, 3], %x: float32[2, 3], %y: float32[2, 3]) -> (((float32[2, 3], int64[]), float32[2, 3], float32[2, 3]), (float32[2, 3],)) {
+        """-> (((float32[2, 3], int64[]), float32[2, 3], float32[2, 3]), (float32[2, 3],)) {
           %a: float32[2, 3] = tanh(%x)
           %b: int64[] = argmax(%x)
-          %0: float32[2, 3] = tanh_dx(x=None, y=%a, dy=%d)
-          %1: float32[2, 3] = add(%e, %0)
+          %0: float32[2, 3] = tanh_dx(x=None, y=%a, dy=%d0)
+          %1: float32[2, 3] = add(%d1, %0)
           return (((%a, %b), %x, %y), (%1,))
-        }""",  # noqa: E501
-        0,
+        }""",
+        wrt=[0],
+        dys=3,
     )
 
 
