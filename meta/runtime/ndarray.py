@@ -342,7 +342,8 @@ def as_array(obj: object) -> ndarray:
     if isinstance(obj, ndarray):
         return obj
     if isinstance(obj, torch.Tensor):
-        return ndarray(obj.detach())
+        # Kernels read the memory itself, which torch may keep with the opposite sign.
+        return ndarray(obj.detach().resolve_neg())
     return ndarray(_from_host(obj))
 
 

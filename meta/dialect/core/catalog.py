@@ -41,7 +41,7 @@ def _resolver(point: EntryPoint) -> Any:
 
 
 def discover() -> None:
-    """Import the packages that announce a dialect; the error of one that fails is raised each time."""
+    """Import the packages that announce a dialect; an error of one is raised each time."""
     failure = _failure()
     if failure is not None:
         raise failure

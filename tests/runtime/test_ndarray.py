@@ -1,0 +1,548 @@
+"""The array's whole surface: making one, its attributes, operators, sharing memory, text.
+
+The random generator is in `test_random.py`, indexing in all its forms in `tests/op`.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import meta
+from meta.base.device import Device, available
+from meta.base.dtype import DTYPES, TO_NUMPY
+from meta.base.errors import ArgumentError, DeviceError, GradientError, TypeInferError
+from meta.runtime.ndarray import as_array
+
+
+def same(found: meta.ndarray, expected: Any, dtype: str | None = None) -> None:
+    """Assert equal values and, if given, the dtype."""
+    np.testing.assert_array_equal(found.numpy(), np.asarray(expected))
+    assert found.shape == np.asarray(expected).shape
+    if dtype is not None:
+        assert found.dtype == dtype
+
+
+class TestConstruction:
+    @pytest.mark.parametrize(
+        ("value", "dtype"),
+        [
+            (1.5, "float32"),
+            (3, "int64"),
+            (True, "bool"),
+            ([1, 2], "int64"),
+            ([1, 2.5], "float32"),
+            ([[True], [False]], "bool"),
+            ((1, (2)), "int64"),
+            ([], "float32"),
+            ([[], []], "float32"),
+            (range(3), "int64"),
+            (-(2**63), "int64"),
+            (np.float16(2), "float16"),
+            (np.float64(2), "float64"),
+            (np.int8(2), "int8"),
+        ],
+    )
+    def test_numbers_and_lists(self, value: Any, dtype: str) -> None:
+        same(meta.array(value), value, dtype)
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_numpy_keeps_its_dtype(self, dtype: str) -> None:
+        values = np.arange(6).reshape(2, 3).astype(TO_NUMPY[dtype])
+        found = meta.array(values)
+        same(found, values, dtype)
+        assert found.numpy().dtype == values.dtype
+        values[:] = 1
+        assert found.numpy()[0, 0] == 0, "the data are copied"
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda v: np.broadcast_to(v[:1], v.shape),
+            lambda v: v[::-1, ::-1],
+            lambda v: v[:, ::2],
+            lambda v: v.T,
+            lambda v: np.asfortranarray(v),
+            lambda v: v.astype(">f4"),
+            lambda v: v[0, 0, ...],
+            lambda v: np.zeros(3, [("a", "i1"), ("b", "f4")])["b"],
+        ],
+        ids=["read_only", "reversed", "strided", "T", "fortran", "big_endian", "0d", "unaligned"],
+    )
+    @pytest.mark.parametrize("convert", [meta.array, as_array])
+    def test_numpy_layouts(self, make: Any, convert: Any) -> None:
+        values = make(np.arange(12, dtype="f4").reshape(3, 4))
+        same(convert(values), values, "float32")
+
+    def test_bfloat16_layouts(self) -> None:
+        values = np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3)[:, ::-2]
+        same(meta.array(values), values, "bfloat16")
+
+    def test_what_has_a_dtype_keeps_it(self) -> None:
+        class Column:
+            def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+                return np.array([0.1, 0.2])
+
+        same(meta.array(Column()), [0.1, 0.2], "float64")
+
+    def test_torch(self) -> None:
+        source = torch.arange(6.0).reshape(2, 3)
+        same(meta.array(source.T), source.numpy().T, "float32")
+        assert meta.array(source.T).strides == (2, 1), "a new array is compact"
+        leaf = torch.ones(2, requires_grad=True)
+        found = meta.array(leaf)
+        assert not found.requires_grad and not found.torch().requires_grad
+        found.update([5, 6])
+        assert leaf.tolist() == [1, 1]
+
+    def test_torch_kept_with_the_opposite_sign(self) -> None:
+        imaginary = torch.tensor([1 + 2j]).conj().imag
+        assert imaginary.is_neg()
+        same(meta.array(imaginary), [-2])
+        same(meta.abs(imaginary), [2])
+        assert not as_array(imaginary).torch().is_neg()
+
+    def test_arrays(self) -> None:
+        x = meta.array([1.0, 2.0])
+        y = meta.array(x)
+        y.update([3, 4])
+        same(x, [1, 2])
+        same(meta.array([x, y]), [[1, 2], [3, 4]], "float32")
+        same(meta.array([meta.array(1), meta.array(2)]), [1, 2], "int64")
+
+    def test_exporters(self) -> None:
+        class Exporter:
+            def __init__(self, tensor: torch.Tensor) -> None:
+                self.tensor = tensor
+
+            def __dlpack__(self, **options: Any) -> Any:
+                return self.tensor.__dlpack__(**options)
+
+            def __dlpack_device__(self) -> Any:
+                return self.tensor.__dlpack_device__()
+
+        source = torch.ones(2)
+        copied, shared = meta.array(Exporter(source)), meta.from_dlpack(Exporter(source))
+        source[0] = 7
+        same(copied, [1, 1])
+        same(shared, [7, 1])
+
+    def test_dtype_device_name(self) -> None:
+        for dtype in ("float16", torch.float16, np.float16, np.dtype("f2")):
+            assert meta.array([1], dtype).dtype == "float16"
+        assert meta.array([1], float).dtype == "float32"
+        found = meta.array(1, device=torch.device("cpu"), name="weight")
+        assert found.device == "cpu" and found.name == "weight"
+        assert meta.array([1.7, -1.7], "int32").numpy().tolist() == [1, -1]
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            1j,
+            np.ones(2, "complex64"),
+            np.ones(2, "u2"),
+            torch.ones(2, dtype=torch.complex64),
+            torch.ones(2, dtype=torch.uint16),
+            torch.eye(2).to_sparse(),
+            "text",
+            None,
+            {},
+            {1, 2},
+            object(),
+            [[1], [1, 2]],
+            [torch.ones(1, requires_grad=True)],
+            2**63,
+            np.array(["a"]),
+            np.array(None),
+            np.zeros(2, "M8[s]"),
+        ],
+        ids=repr,
+    )
+    def test_what_is_no_array(self, value: Any) -> None:
+        with pytest.raises(ArgumentError) as caught:
+            meta.array(value)
+        assert str(caught.value).count("found:") == 1
+        assert caught.value.span is not None and caught.value.span.file == __file__
+
+    def test_unknown_dtype(self) -> None:
+        for dtype in ("complex64", "flaot32", complex, 3, "f4, f4", ","):
+            with pytest.raises(ArgumentError, match="unknown dtype"):
+                meta.array([1.0], dtype)
+        with pytest.raises(ArgumentError, match="did you mean 'float32'"):
+            meta.array([1.0], "flaot32")
+
+    def test_no_subclasses(self) -> None:
+        with pytest.raises(TypeError, match="cannot be subclassed"):
+            type("Sub", (meta.ndarray,), {})
+
+
+class TestDevices:
+    @pytest.mark.parametrize("text", ["tpu", "meta", "cpu:1", "cuda:", "cuda:-1", "", "cuda:99999"])
+    def test_unknown(self, text: str) -> None:
+        with pytest.raises(DeviceError, match="unknown device"):
+            meta.array(1, device=text)
+
+    @pytest.mark.parametrize("text", ["cuda:77", "cuda(77)"])
+    def test_absent(self, text: str) -> None:
+        absent = "cuda:77 is not present"
+        with pytest.raises(DeviceError, match=absent):
+            meta.array(1, device=text)
+        with pytest.raises(DeviceError, match=absent):
+            meta.array(1).to(device=text)
+        with pytest.raises(DeviceError, match=absent):
+            meta.zeros((2,), device=text)
+
+    def test_spellings(self) -> None:
+        assert Device("cuda") == Device("cuda:0") == Device("cuda(0)") == "cuda:0"
+        assert Device("cuda:3").ordinal == 3 and Device("cuda:3").kind == "cuda"
+        assert Device("cpu:0") == "cpu" and available()[0] == "cpu"
+
+    def test_torch_meta_device(self) -> None:
+        with pytest.raises(DeviceError):
+            meta.array([1.0]) + torch.ones(1, device="meta")
+
+
+class TestAttributes:
+    def test_shape_and_layout(self) -> None:
+        x = meta.array(np.zeros((2, 3, 4)))
+        assert (x.shape, x.ndim, x.size, x.dtype) == ((2, 3, 4), 3, 24, "float64")
+        assert x.strides == (12, 4, 1) and x.device == "cpu" and x.name == ""
+        assert as_array(torch.zeros(2, 3).T).strides == (1, 3)
+
+    def test_requires_grad_is_for_floats(self) -> None:
+        x = meta.array([1.0])
+        assert not x.requires_grad and x.grad is None
+        x.requires_grad = True
+        assert x.requires_grad
+        for value in (1, True):
+            with pytest.raises(GradientError, match="only floating point"):
+                meta.array(value).requires_grad = True
+        y = meta.array(1)
+        y.requires_grad = False
+
+    def test_item_and_conversions(self) -> None:
+        assert meta.array([[2.5]]).item() == 2.5 == float(meta.array(2.5))
+        assert int(meta.array(2.9)) == 2
+        assert bool(meta.array([0.0])) is False and bool(meta.array(3))
+        assert [10, 20, 30][meta.array(1)] == 20
+        for x in (meta.array(1.0), meta.array(True)):
+            with pytest.raises(TypeError, match="only an integer array"):
+                operator.index(x)
+        for convert in (bool, float, int, operator.index, lambda x: x.item()):
+            with pytest.raises(ArgumentError, match="one element"):
+                convert(meta.array([1, 2]))
+
+    def test_len_and_iter(self) -> None:
+        x = meta.array([[1, 2], [3, 4]])
+        assert len(x) == 2 and [row.numpy().tolist() for row in x] == [[1, 2], [3, 4]]
+        assert list(meta.array([])) == []
+        for use in (len, iter):
+            with pytest.raises(TypeError, match="0-d"):
+                use(meta.array(1))
+
+    def test_hash_is_identity(self) -> None:
+        x = meta.array([1, 2])
+        assert {x: 1}[x] == 1 and hash(x) != hash(meta.array([1, 2]))
+
+
+BINARY = [
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.truediv,
+    operator.floordiv,
+    operator.mod,
+    operator.pow,
+    operator.lt,
+    operator.le,
+    operator.gt,
+    operator.ge,
+    operator.eq,
+    operator.ne,
+]
+
+
+class TestOperators:
+    values = torch.tensor([[1.5, -2.0], [3.0, 4.5]])
+    other = torch.tensor([2.0, 3.0])
+
+    @pytest.mark.parametrize("apply", BINARY)
+    @pytest.mark.parametrize("kind", ["meta", "numpy", "torch", "number", "numpy scalar"])
+    @pytest.mark.parametrize("swapped", [False, True])
+    def test_binary(self, apply: Any, kind: str, swapped: bool) -> None:
+        x = meta.array(self.values)
+        other, reference = {
+            "meta": (meta.array(self.other), self.other),
+            "numpy": (self.other.numpy(), self.other),
+            "torch": (self.other, self.other),
+            "number": (2, torch.tensor(2.0)),
+            "numpy scalar": (np.float64(2.5), torch.tensor(2.5)),
+        }[kind]
+        found = apply(other, x) if swapped else apply(x, other)
+        expected = apply(reference, self.values) if swapped else apply(self.values, reference)
+        assert isinstance(found, meta.ndarray)
+        assert found.dtype == str(expected.dtype).removeprefix("torch.")
+        torch.testing.assert_close(found.torch(), expected, equal_nan=True)
+
+    def test_in_place_forms_make_new_arrays(self) -> None:
+        x = y = meta.array([1.0])
+        x += 1
+        same(x, [2])
+        same(y, [1])
+
+    def test_numbers_are_weak(self) -> None:
+        half = meta.array([1.0], "float16")
+        assert (half + 1).dtype == (2.5 * half).dtype == (half + True).dtype == "float16"
+        assert (meta.array([1]) + 1.5).dtype == "float32"
+        assert (meta.array([True]) + 1).dtype == "int64"
+        assert (meta.array([1], "int8") + 1).dtype == "int8"
+
+    def test_lists_are_arrays(self) -> None:
+        x = meta.array([1.0, 2.0])
+        same(x - [1, 2], [0, 0])
+        same(x - (meta.array(1.0), meta.array(2.0)), [0, 0])
+        with pytest.raises(TypeInferError):
+            x - ()
+
+    def test_comparison_with_what_is_no_number(self) -> None:
+        x = meta.array([1.0])
+        assert (x == None) is False and (x != None) is True  # noqa: E711
+        assert (x == "a") is False
+        with pytest.raises(ArgumentError, match="cannot become an array"):
+            x == object()  # noqa: B015
+
+    @pytest.mark.parametrize("apply", [operator.and_, operator.or_, operator.xor])
+    def test_logic(self, apply: Any) -> None:
+        a, b = np.array([True, True, False, False]), np.array([True, False, True, False])
+        x = meta.array(a)
+        for other in (meta.array(b), b, torch.from_numpy(b)):
+            same(apply(x, other), apply(a, b), "bool")
+            same(apply(other, x), apply(b, a), "bool")
+        same(apply(x, True), apply(a, True), "bool")
+        same(apply(False, x), apply(False, a), "bool")
+        for numbers in (meta.array([1, 2]), meta.array([1.0])):
+            with pytest.raises(ArgumentError, match="arrays of bools"):
+                apply(numbers, True)
+
+    def test_unary(self) -> None:
+        x = meta.array([1.0, -2.0])
+        same(-x, [-1, 2], "float32")
+        same(abs(x), [1, 2], "float32")
+        same(~meta.array([True, False]), [False, True], "bool")
+        with pytest.raises(ArgumentError, match="arrays of bools"):
+            operator.invert(x)
+
+    def test_matmul(self) -> None:
+        a, b = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
+        x = meta.array(a)
+        for other in (meta.array(b), b, torch.from_numpy(b)):
+            same(x @ other, a @ b)
+        same(torch.from_numpy(a) @ meta.array(b), a @ b)
+        same(a @ meta.array(b), a @ b)
+        same(x @ np.ones(3), a @ np.ones(3))
+        same(np.ones(2) @ x, np.ones(2) @ a)
+        stack = np.arange(24.0).reshape(2, 1, 3, 4)
+        same(x @ stack, a @ stack)
+        for wrong in (2, np.ones(4)):
+            with pytest.raises(TypeInferError):
+                x @ wrong
+
+    def test_indexing(self) -> None:
+        values = np.arange(24).reshape(2, 3, 4)
+        x = meta.array(values)
+        rows = np.array([1, 0])
+        for index in (
+            0,
+            -1,
+            (1, 2, 3),
+            np.s_[:, 1],
+            np.s_[..., ::-2],
+            np.s_[:, None, 1:],
+            [1, 0],
+            rows,
+            np.s_[:, rows, [0, 3]],
+            values > 5,
+        ):
+            same(x[index], values[index], "int64")
+        same(x[meta.array(rows), torch.tensor([2, 0])], values[rows, [2, 0]])
+        same(x[meta.array(1)], values[1])
+        for wrong in (2, -3, (0, 0, 0, 0), [5]):
+            with pytest.raises(IndexError):
+                x[wrong]
+
+    def test_too_large_numbers(self) -> None:
+        for x in (meta.array([1.0]), meta.array([1])):
+            for number in (2**63, -(2**63) - 1, 2**100):
+                with pytest.raises(TypeInferError, match="64 bits"):
+                    x + number
+        same(meta.array([0]) + (2**63 - 1), [2**63 - 1])
+
+
+class TestSharing:
+    def test_torch(self) -> None:
+        tensor = torch.zeros(3)
+        x = meta.from_dlpack(tensor)
+        tensor[0] = 1
+        same(x, [1, 0, 0])
+        x.update([4, 5, 6])
+        assert tensor.tolist() == [4, 5, 6]
+        back = torch.from_dlpack(x)
+        back[1] = 9
+        assert tensor.tolist() == [4, 9, 6] and x.torch().data_ptr() == tensor.data_ptr()
+
+    def test_numpy(self) -> None:
+        values = np.zeros(3)
+        x = meta.from_dlpack(values)
+        values[0] = 1
+        same(x, [1, 0, 0], "float64")
+        x.update([4, 5, 6])
+        assert values.tolist() == [4, 5, 6]
+        np.asarray(x, copy=False)[2] = 7
+        assert values.tolist() == [4, 5, 7] and np.from_dlpack(x).tolist() == [4, 5, 7]
+
+    def test_strided_and_requiring_grad(self) -> None:
+        tensor = torch.zeros(2, 3)
+        x = meta.from_dlpack(tensor.T)
+        assert x.strides == (1, 3)
+        x.update(np.arange(6).reshape(3, 2))
+        assert tensor.tolist() == [[0, 2, 4], [1, 3, 5]]
+        leaf = torch.zeros(2, requires_grad=True)
+        meta.from_dlpack(leaf).update([1, 2])
+        assert leaf.tolist() == [1, 2]
+        y = meta.array([1.0])
+        y.requires_grad = True
+        assert torch.from_dlpack(y).tolist() == [1.0]
+
+    def test_refusals(self) -> None:
+        read_only = np.zeros(2)
+        read_only.flags.writeable = False
+        for wrong in (
+            [1],
+            None,
+            read_only,
+            np.ones(2, complex),
+            np.ones(2, ">f4"),
+            np.zeros(2, "O"),
+        ):
+            with pytest.raises(ArgumentError):
+                meta.from_dlpack(wrong)
+
+    def test_arguments_of_operators_are_not_copied(self) -> None:
+        tensor = torch.ones(4)
+        assert meta.reshape(tensor, (2, 2)).torch().data_ptr() == tensor.data_ptr()
+
+    def test_array_protocol(self) -> None:
+        x = meta.array([1.0, 2.0])
+        copied = np.asarray(x)
+        copied[0] = 9
+        same(x, [1, 2])
+        assert np.asarray(x, dtype="f8").dtype == "f8" and np.array(x).dtype == "f4"
+        seen = np.asarray(x, copy=False)
+        seen[0] = 5
+        same(x, [5, 2])
+        half = x.to(dtype="bfloat16")
+        half.__array__(copy=False)[0] = 7
+        same(half, [7, 2], "bfloat16")
+        assert half.__array__("f4").dtype == "f4"
+        with pytest.raises(ArgumentError, match="without a copy"):
+            x.__array__("f8", copy=False)
+        numbers = x.numpy()
+        numbers[:] = 0
+        same(x, [5, 2])
+
+    def test_numpy_functions_see_values(self) -> None:
+        assert np.sum(meta.array([1.0, 2.0]).numpy()) == 3 and np.sin(meta.array([0.0])) == [0.0]
+
+
+class TestUpdate:
+    def test_aliases_see_it(self) -> None:
+        x = meta.array([[1.0, 2.0]])
+        view, tensor = meta.reshape(x, (2,)), x.torch()
+        for value in ([[3, 4]], np.array([[3, 4]]), torch.tensor([[3, 4]]), meta.array([[3, 4]])):
+            x.update([[0, 0]])
+            x.update(value)
+            same(x, [[3, 4]], "float32")
+            same(view, [3, 4])
+            assert tensor.tolist() == [[3, 4]]
+
+    @pytest.mark.parametrize("value", [1, [1], [1, 2, 3], [[1, 2]]])
+    def test_another_shape(self, value: Any) -> None:
+        x = meta.array([1.0, 2.0])
+        with pytest.raises(ArgumentError, match="same shape"):
+            x.update(value)
+        same(x, [1, 2])
+
+    def test_no_number(self) -> None:
+        x = meta.array([1.0])
+        with pytest.raises(ArgumentError):
+            x.update([1j])
+        same(x, [1])
+
+    def test_what_was_recorded_is_dropped(self) -> None:
+        x = meta.array([2.0])
+        x.requires_grad = True
+        y = x * 3
+        y.update([1.0])
+        assert y.node is None
+
+
+class TestTo:
+    def test_nothing_changes(self) -> None:
+        x = meta.array([1.0], name="x")
+        assert x.to() is x and x.to(dtype="float32", device="cpu") is x
+
+    def test_dtype(self) -> None:
+        x = meta.array([1.7, -2.2], name="x")
+        x.requires_grad = True
+        same(x.to(dtype=int), [1, -2], "int64")
+        assert not x.to(dtype="int8").requires_grad
+        half = x.to(dtype=torch.float16)
+        assert half.requires_grad and half.node is None and half.name == "x"
+
+    def test_errors(self) -> None:
+        with pytest.raises(ArgumentError, match="unknown dtype"):
+            meta.array(1).to(dtype="complex64")
+        with pytest.raises(DeviceError):
+            meta.array(1).to(device="gpu")
+
+
+class TestBackward:
+    def test_nothing_recorded(self) -> None:
+        with pytest.raises(GradientError, match="not computed from one"):
+            meta.array(1.0).backward()
+
+    def test_a_gradient_is_needed(self) -> None:
+        x = meta.array([1.0, 2.0])
+        x.requires_grad = True
+        with pytest.raises(GradientError, match="one element"):
+            (x * 2).backward()
+        with pytest.raises(GradientError, match="another shape"):
+            (x * 2).backward([1, 2, 3])
+        (x * 2).backward([1, 2])
+        assert x.grad is not None
+        same(x.grad, [2, 4], "float32")
+
+    def test_of_a_leaf(self) -> None:
+        x = meta.array([1.0, 2.0])
+        x.requires_grad = True
+        x.backward([1, 1])
+        x.backward(np.array([1, 2]))
+        assert x.grad is not None
+        same(x.grad, [2, 3], "float32")
+
+
+class TestText:
+    def test_exact(self) -> None:
+        kind = "<NDArray [1 x 2] @ cpu, dtype=float32>"
+        assert repr(meta.array([[1.0, 2.5]])) == f"[[1.  2.5]]\n{kind}"
+        assert str(meta.array([[1.0, 2.5]])) == f"[[1.  2.5]]\n{kind}"
+
+    def test_other_shapes(self) -> None:
+        assert repr(meta.array(True)) == "True\n<NDArray [] @ cpu, dtype=bool>"
+        assert repr(meta.array([])) == "[]\n<NDArray [0] @ cpu, dtype=float32>"
+        assert repr(meta.array([1], "bfloat16")) == "[1]\n<NDArray [1] @ cpu, dtype=bfloat16>"

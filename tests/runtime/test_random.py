@@ -1,0 +1,160 @@
+"""`meta.random`: reproducible, independent of threads, with the right moments and dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meta
+from meta import random
+from meta.base.errors import ArgumentError, DeviceError
+from meta.runtime.random import Generator
+
+N = 20_000
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> Iterator[None]:
+    state = random.default.state()
+    random.seed(1)
+    yield
+    random.default.load_state(state)
+
+
+DRAWS = [
+    lambda: random.normal((50,)),
+    lambda: random.uniform((50,)),
+    lambda: random.randint((50,), 0, 1000),
+    lambda: random.permutation(50),
+]
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_the_seed_decides(draw: Any) -> None:
+    first, second = draw().numpy(), draw().numpy()
+    assert (first != second).any()
+    random.seed(1)
+    assert (draw().numpy() == first).all()
+    random.seed(2)
+    assert (draw().numpy() != first).any()
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_state(draw: Any) -> None:
+    draw()
+    state = random.default.state()
+    expected = draw().numpy()
+    random.seed(77)
+    random.default.load_state(state)
+    assert (draw().numpy() == expected).all()
+    assert random.default.state() == (state[0], state[1] + 1)
+
+
+def test_keys() -> None:
+    keys = [Generator(seed).key() for seed in (0, 1, -2, 2**63 - 1, 2**70 + 5)]
+    assert len(set(keys)) == len(keys) and all(0 <= k < 2**63 for k in keys)
+    assert Generator(2**63 + 3).key() == Generator(3).key(), "the low 63 bits count"
+    for wrong in (True, 1.0, "1", None):
+        with pytest.raises(ArgumentError, match="a seed must be an int"):
+            Generator(wrong)  # type: ignore[arg-type]
+
+
+def test_threads_never_draw_the_same_key() -> None:
+    generator = Generator(3)
+    with ThreadPoolExecutor(8) as pool:
+        keys = list(pool.map(lambda _: [generator.key() for _ in range(500)], range(8)))
+    drawn = {key for part in keys for key in part}
+    assert len(drawn) == 4000 and generator.state() == (3, 4000)
+    alone = Generator(3)
+    assert drawn == {alone.key() for _ in range(4000)}
+
+
+def test_operators_draw_from_it() -> None:
+    state = random.default.state()
+    x = random.normal((100,))
+    first = meta.op.torch._contrib_dropout(x)[1].numpy()
+    assert random.default.state() != state
+    random.default.load_state(state)
+    assert (meta.op.torch._contrib_dropout(x)[1].numpy() == first).all()
+
+
+def test_normal() -> None:
+    values = random.normal((N,), 3.0, 2.0).numpy()
+    assert values.dtype == np.float32
+    assert abs(values.mean() - 3) < 0.1 and abs(values.std() - 2) < 0.1
+    assert abs(((values - 3) ** 3).mean()) < 0.5, "symmetric"
+
+
+def test_uniform() -> None:
+    values = random.uniform((N,), -1.0, 3.0).numpy()
+    assert values.min() >= -1 and values.max() < 3
+    assert abs(values.mean() - 1) < 0.1 and abs(values.std() - 4 / 12**0.5) < 0.1
+
+
+def test_randint() -> None:
+    values = random.randint((N,), -2, 3).numpy()
+    assert values.dtype == np.int64 and set(values) == {-2, -1, 0, 1, 2}
+    assert all(abs((values == k).mean() - 0.2) < 0.02 for k in range(-2, 3))
+
+
+def test_permutation() -> None:
+    values = random.permutation(100)
+    assert values.dtype == "int64" and sorted(values.numpy()) == list(range(100))
+    assert list(values.numpy()) != list(range(100))
+    assert random.permutation(0).shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_dtypes(dtype: str) -> None:
+    for draw in (random.normal, random.uniform):
+        found = draw((3, 4), dtype=dtype)
+        assert (found.dtype, found.shape, found.device) == (dtype, (3, 4), "cpu")
+    random.seed(9)
+    exact = random.normal((5,)).numpy()
+    random.seed(9)
+    rounded = random.normal((5,), dtype=dtype).numpy().astype("f8")
+    np.testing.assert_allclose(rounded, exact, rtol=2**-7)
+
+
+def test_integer_dtypes_and_shapes() -> None:
+    assert random.randint((2,), 0, 5, dtype="int8").dtype == "int8"
+    assert random.normal(()).shape == () and random.uniform((0, 2)).shape == (0, 2)
+
+
+def test_errors() -> None:
+    with pytest.raises(DeviceError):
+        random.normal((2,), device="cuda:77")
+    with pytest.raises(ArgumentError, match="unknown dtype"):
+        random.uniform((2,), dtype="flaot32")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_uniform_stays_below_its_bound(dtype: str) -> None:
+    for low, high in ((0.0, 1.0), (-3.0, -2.0), (1024.0, 1032.0), (-1.0, 0.0)):
+        values = random.uniform((N,), low, high, dtype=dtype).numpy().astype("f8")
+        assert low <= values.min() and values.max() < high
+    assert random.uniform((2,), 1.0, 1.0, dtype=dtype).numpy().tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: random.normal((2,), std=-1.0),
+        lambda: random.uniform((2,), 3.0, 1.0),
+        lambda: random.randint((2,), 5, 5),
+        lambda: random.randint((2,), 0.5, 3),
+        lambda: random.randint((2,), 0, 300, dtype="int8"),
+        lambda: random.normal((-1,)),
+        lambda: random.normal(3),
+        lambda: random.normal((2.0,)),
+        lambda: random.permutation(-1),
+    ],
+)
+def test_wrong_arguments(draw: Any) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        draw()
+    assert caught.value.span is not None and caught.value.span.file == __file__
