@@ -262,6 +262,28 @@ def test_a_gradient_of_another_shape() -> None:
     assert "found:    (4,)" in str(caught.value)
 
 
+@pytest.mark.parametrize("dialect", ["torch", "tvm"])
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda w: w.update([5.0]),
+        lambda w: op.sgd(w, meta.array([1.0]), meta.array([0.0]), 0.5, 0.0),
+        lambda w: op.sgd(op.reshape(w, (1, 1)), [[1.0]], meta.array([[0.0]]), 0.5, 0.0),
+    ],
+    ids=["update", "operator", "through a view"],
+)
+def test_what_the_gradient_needs_was_written(dialect: str, write: Any) -> None:
+    with meta.dialect.only(dialect):
+        w = leaf(1)
+        unharmed, harmed = w + 1.0, w * w
+        write(w)
+        unharmed.backward()
+        with pytest.raises(GradientError) as caught:
+            harmed.backward()
+    assert "'x1', which the gradient needs, was written in place" in str(caught.value)
+    assert f"at:       {__file__}" in str(caught.value)
+
+
 @pytest.fixture
 def defined() -> Iterator[Any]:
     """Define operators on torch's kernels; they are forgotten after the test."""
@@ -342,5 +364,5 @@ def test_a_missing_gradient_is_an_error(defined: Any) -> None:
     def rule(dy):
         return None
 
-    with pytest.raises(GradientError, match="no gradient for this argument"):
+    with pytest.raises(GradientError, match="no gradient for argument 'x'"):
         test_none(leaf(1)).backward()

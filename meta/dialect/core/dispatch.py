@@ -11,9 +11,11 @@ The decision, in order:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
+
+from torch.autograd.graph import increment_version
 
 from meta.base.errors import DispatchError
 from meta.dialect.core.catalog import dialects
@@ -22,7 +24,7 @@ from meta.dialect.core.openv import OpEnv, Unsupported
 from meta.dialect.core.plevel import FUSED_ONLY
 from meta.dialect.core.preference import Preference, current
 from meta.ir.types import TensorType
-from meta.op.core.call import CallValues
+from meta.op.core.call import CallValues, written_places
 from meta.op.core.op import Op
 from meta.op.core.schema import NUMBERS, Slot
 
@@ -63,10 +65,23 @@ def answers(call: CallValues, preference: Preference) -> Iterator[Candidate]:
         if reason is None:
             try:
                 env = dialect_op.make(call)
+                if call.op.schema.written:
+                    env = replace(env, run=_counting(env.run, written_places(call)))
                 env.dialect_op = dialect_op
             except Unsupported as refusal:
                 reason = str(refusal)
         yield Candidate(dialect_op, env, reason or "")
+
+
+def _counting(run: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
+    """Let a kernel that writes arguments say so, as torch's do: the tape looks at the counters."""
+
+    def counted(*values: Any) -> Any:
+        result = run(*values)
+        increment_version([values[i] for i in places])
+        return result
+
+    return counted
 
 
 def dispatch(call: CallValues, preference: Preference | None = None) -> OpEnv:

@@ -22,7 +22,7 @@ from meta.dialect.tvm.build import kernel
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device
 from meta.ir.types import TensorType, TupleType
-from meta.op.core.call import CallValues
+from meta.op.core.call import CallValues, written_places
 from meta.op.core.op import Op
 
 # How a kernel may be fused with its neighbours (TVM's pattern kinds).
@@ -108,7 +108,7 @@ def compute(
             if any(not t.is_static for t in call.tensors()):
                 raise Unsupported("symbolic shapes are compiled by the VM only")
             inputs, outputs = aspect.build(call)
-            written = _written_positions(call)
+            written = written_places(call)
             function = prim_func(inputs, outputs, in_place=written)
             return OpEnv(
                 _in_place(kernel(function, for_device(call.device)), written), allocates=False
@@ -123,18 +123,6 @@ def compute(
 
 def _placeholder(type_: TensorType, name: str) -> te.Tensor:
     return te.placeholder(type_.static_shape, dtype=type_.dtype, name=name)
-
-
-def _written_positions(call: CallValues) -> tuple[int, ...]:
-    """Return the positions, among the run-time arguments, of those that are written."""
-    positions, count = [], 0
-    for i, (slot, value) in enumerate(zip(call.op.schema.slots, call.args, strict=True)):
-        if slot.kind == "attribute" or value is None:
-            continue
-        if i in call.op.schema.written:
-            positions.append(count)
-        count += len(value) if slot.kind == "tensors" else 1
-    return tuple(positions)
 
 
 def _in_place(run: Callable[..., Any], written: tuple[int, ...]) -> Callable[..., Any]:

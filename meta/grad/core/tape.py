@@ -45,10 +45,10 @@ class Node:
 
     ``sources`` has an entry per tensor slot: where the gradient of that argument goes, an `Edge` to
     an earlier node, a leaf array, None, or a tuple of these. ``saved`` are the rule's values by
-    name, without ``dy``.
+    name, without ``dy``; ``versions`` say how often each had been written in place by then.
     """
 
-    __slots__ = ("op", "order", "outputs", "rule", "saved", "sources", "span")
+    __slots__ = ("op", "order", "outputs", "rule", "saved", "sources", "span", "versions")
 
     def __init__(
         self,
@@ -65,11 +65,13 @@ class Node:
             saved,
             outputs,
         )
+        self.versions = [_version(v) for v in saved.values()]
         self.span: Span | None = user_span()
         self.order = next(_order)
 
     def gradients(self, dys: list[ndarray | None]) -> Iterator[tuple[Any, ndarray]]:
         """Yield (source, gradient) for every argument that leads to a leaf."""
+        self.check_versions()
         filled = tuple(
             _zeros(k) if d is None else d for d, k in zip(dys, self.outputs, strict=True)
         )
@@ -79,20 +81,33 @@ class Node:
         except MetaError as error:
             error.note(f"in the gradient of {self.op.name}, called at {self.span}")
             raise
-        for source, gradient in zip(self.sources, results, strict=True):
+        for slot, source, gradient in zip(
+            self.op.schema.tensor_slots, self.sources, results, strict=True
+        ):
+            pairs: Any = ((source, gradient),)
             if isinstance(source, tuple):
-                if gradient is not None:
-                    yield from (
-                        (s, g) for s, g in zip(source, gradient, strict=True) if s is not None
-                    )
-            elif source is not None:
-                if gradient is None:
-                    raise GradientError(
-                        f"{self.op.name} has no gradient for this argument",
-                        op=self.op.name,
-                        span=self.span,
-                    )
-                yield source, gradient
+                pairs = zip(source, gradient or (None,) * len(source), strict=True)
+            for s, g in pairs:
+                if s is not None:
+                    if g is None:
+                        name = self.op.schema.names[slot]
+                        raise GradientError(
+                            f"there is no gradient for argument {name!r}",
+                            op=self.op.name,
+                            span=self.span,
+                        )
+                    yield s, g
+
+    def check_versions(self) -> None:
+        """Raise GradientError if a value that the rule needs was written since the call."""
+        for (name, value), version in zip(self.saved.items(), self.versions, strict=True):
+            if _version(value) != version:
+                raise GradientError(
+                    f"{name!r}, which the gradient needs, was written in place after the call",
+                    op=self.op.name,
+                    hint="call backward before the write, or write to a copy (meta.copy)",
+                    span=self.span,
+                )
 
 
 class Edge:
@@ -140,6 +155,14 @@ def _propagate(start: Edge, seed: ndarray) -> None:
 
 def _zeros(key: ArrayKey) -> ndarray:
     return ndarray(torch.zeros(key.shape, dtype=TO_TORCH[key.dtype], device=str(key.device)))
+
+
+def _version(value: Any) -> Any:
+    """Return torch's counter of in-place writes to an array; all views of a buffer share it."""
+    if isinstance(value, ndarray):
+        # Inference tensors have no counter.
+        return None if value._tensor.is_inference() else value._tensor._version
+    return tuple(_version(v) for v in value) if isinstance(value, tuple) else None
 
 
 def _source(array: ndarray) -> Any:

@@ -97,6 +97,18 @@ def map_tensors(op: Op, args: tuple[Any, ...], function: Callable[[Any], Any]) -
     return tuple(result)
 
 
+def written_places(call: CallValues) -> tuple[int, ...]:
+    """Return the positions, among `runtime_args`, of the arguments that the operator writes."""
+    places, count = [], 0
+    for i, (slot, value) in enumerate(zip(call.op.schema.slots, call.args, strict=True)):
+        if slot.kind == "attribute" or value is None:
+            continue
+        if i in call.op.schema.written:
+            places.append(count)
+        count += len(value) if slot.kind == "tensors" else 1
+    return tuple(places)
+
+
 def fields(type_: Type) -> tuple[Type, ...]:
     """Return the result types as a tuple, whether there is one or several."""
     return type_.fields if isinstance(type_, TupleType) else (type_,)
