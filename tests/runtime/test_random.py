@@ -74,8 +74,8 @@ def test_threads_never_draw_the_same_key() -> None:
 
 
 def test_operators_draw_from_it() -> None:
-    state = random.default.state()
     x = random.normal((100,))
+    state = random.default.state()
     first = meta.op.torch._contrib_dropout(x)[1].numpy()
     assert random.default.state() != state
     random.default.load_state(state)
