@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# By file name, whether it is part of the package or no file at all.
+_OURS: dict[str, bool] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +22,26 @@ class Span:
         return f"{self.file}:{self.line}"
 
 
+def user_line() -> tuple[str, int] | None:
+    """Return `user_span` as (file, line), which costs less: for what is rarely looked at."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        ours = _OURS.get(file)
+        if ours is None:
+            ours = _OURS[file] = file.startswith((_PACKAGE, "<"))
+        if not ours:
+            return file, frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
 def user_span() -> Span | None:
     """Return the line of the innermost frame that is not part of `meta`, or None at the top of a
     thread.
     """
-    frame = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(_PACKAGE) and not file.startswith("<"):
-            return Span(file, frame.f_lineno)
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
+    line = user_line()
+    return None if line is None else Span(*line)
 
 
 def definition_span(function: object) -> Span:

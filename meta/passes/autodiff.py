@@ -173,14 +173,10 @@ class _Reverse:
                 self.accumulate(atom, g)
 
     def saved(self, rule: Rule, call: Call, y: Any, dy: Any) -> dict[str, Any]:
-        schema = rule.op.schema
-        values: dict[str, Any] = {schema.reserved("dy"): dy}
-        for name in rule.parameters:
-            if name == schema.reserved("dy"):
-                continue
-            own = name != schema.reserved("y")
-            value = self.value(call.args[schema.index[name]]) if own else y
-            values[name] = _types(value) if name in rule.types_only else value
+        values: dict[str, Any] = {rule.dy: dy}
+        for name, index, type_only in rule.kept:
+            value = y if index < 0 else self.value(call.args[index])
+            values[name] = _types(value) if type_only else value
         return values
 
     def value(self, argument: Any) -> Any:

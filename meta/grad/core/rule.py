@@ -27,7 +27,8 @@ from meta.op.core.op import Op
 @dataclass(frozen=True, slots=True)
 class Rule:
     """The gradient aspect of one operator. ``function`` is None if it has none, and ``reason`` says
-    why.
+    why. ``kept`` says what it keeps: (name, index of the argument or -1 for the result, whether
+    the type only); ``dy`` is its name for the gradient of the result.
     """
 
     op: Op
@@ -36,6 +37,8 @@ class Rule:
     types_only: frozenset[str]
     reason: str
     site: Span
+    kept: tuple[tuple[str, int, bool], ...] = ()
+    dy: str = "dy"
 
     def __call__(self, values: dict[str, Any]) -> tuple[Any, ...]:
         """Apply the rule to kept values by name; return one gradient (or None) per tensor slot of
@@ -93,7 +96,12 @@ def gradient(*ops: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
                     expected=f"some of {(*op.schema.names, y)}, and {dy!r}",
                     span=site,
                 )
-            _attach(op, Rule(op, function, parameters, types_only, "", site))
+            kept = tuple(
+                (p, -1 if p == y else op.schema.index[p], p in types_only)
+                for p in parameters
+                if p != dy
+            )
+            _attach(op, Rule(op, function, parameters, types_only, "", site, kept, dy))
         return function
 
     return register

@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from meta.base.dtype import TO_TORCH, is_float
+from meta.base.dtype import FLOATS, TO_TORCH
 from meta.base.errors import GradientError, MetaError
 from meta.base.registry import OPERATORS
-from meta.base.source import Span, user_span
+from meta.base.source import Span, user_line
 from meta.grad.core.rule import Rule, rule_of
 from meta.op.core.array_type import array_type
 from meta.op.core.op import Op
@@ -48,26 +48,26 @@ class Node:
     name, without ``dy``; ``versions`` say how often each had been written in place by then.
     """
 
-    __slots__ = ("op", "order", "outputs", "rule", "saved", "sources", "span", "versions")
+    __slots__ = ("line", "op", "order", "outputs", "rule", "saved", "sources", "versions")
 
     def __init__(
         self,
         op: Op,
         rule: Rule,
-        sources: tuple[Any, ...],
+        sources: list[Any],
         saved: dict[str, Any],
         outputs: tuple[ArrayKey, ...],
     ) -> None:
-        self.op, self.rule, self.sources, self.saved, self.outputs = (
-            op,
-            rule,
-            sources,
-            saved,
-            outputs,
-        )
+        self.op, self.rule = op, rule
+        self.sources, self.saved, self.outputs = sources, saved, outputs
         self.versions = [_version(v) for v in saved.values()]
-        self.span: Span | None = user_span()
+        self.line = user_line()
         self.order = next(_order)
+
+    @property
+    def span(self) -> Span | None:
+        """The user's line of the call."""
+        return None if self.line is None else Span(*self.line)
 
     def gradients(self, dys: list[ndarray | None]) -> Iterator[tuple[Any, ndarray]]:
         """Yield (source, gradient) for every argument that leads to a leaf."""
@@ -77,7 +77,7 @@ class Node:
         )
         try:
             dy = filled[0] if len(filled) == 1 else filled
-            results = self.rule({**self.saved, self.op.schema.reserved("dy"): dy})
+            results = self.rule({**self.saved, self.rule.dy: dy})
         except MetaError as error:
             error.note(f"in the gradient of {self.op.name}, called at {self.span}")
             raise
@@ -165,10 +165,13 @@ def _version(value: Any) -> Any:
     return tuple(_version(v) for v in value) if isinstance(value, tuple) else None
 
 
-def _source(array: ndarray) -> Any:
-    if not array._requires_grad or not is_float(array.dtype):
-        return None
-    return array.node if array.node is not None else array
+def _source(value: Any) -> Any:
+    """Return where the gradient of an argument goes: an edge, a leaf, None, or a tuple of these."""
+    if value.__class__ is ndarray:
+        if not value._requires_grad or value.key.dtype not in FLOATS:
+            return None
+        return value if value.node is None else value.node
+    return tuple(map(_source, value)) if value.__class__ is tuple else None
 
 
 def _detached(value: Any) -> Any:
@@ -190,28 +193,14 @@ def record(op: Op, args: tuple[Any, ...], result: Any) -> None:
     if rule.function is None:
         return
     results = result if isinstance(result, tuple) else (result,)
-    sources = tuple(
-        tuple(_source(a) for a in args[i])
-        if isinstance(args[i], tuple)
-        else _source(args[i])
-        if isinstance(args[i], ndarray)
-        else None
-        for i in op.schema.tensor_slots
-    )
+    sources = [_source(args[i]) for i in op.schema.tensor_slots]
     saved: dict[str, Any] = {}
-    for name in rule.parameters:
-        if name == op.schema.reserved("dy"):
-            continue
-        if name == op.schema.reserved("y"):
-            saved[name] = _detached(result)
-        else:
-            value = args[op.schema.index[name]]
-            saved[name] = value
-        if name in rule.types_only:
-            saved[name] = _type_of(saved[name])
-    node = Node(op, rule, sources, saved, tuple(r.key for r in results))
+    for name, index, type_only in rule.kept:
+        value = result if index < 0 else args[index]
+        saved[name] = _type_of(value) if type_only else _detached(value) if index < 0 else value
+    node = Node(op, rule, sources, saved, tuple([r.key for r in results]))
     for i, r in enumerate(results):
-        if is_float(r.dtype):
+        if r.key.dtype in FLOATS:
             r._requires_grad = True
             r.node = Edge(node, i)
 
