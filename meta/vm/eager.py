@@ -207,7 +207,10 @@ def _add_other(op: Op, a: Any, key: list[Any], values: list[Any]) -> bool:
     kind = slots[position].kind
     cls = a.__class__
     if kind == "attribute":
-        key.append(a.hex() if cls is float else (cls, a))
+        if cls is tuple:  # (1, 0) == (True, 0.0), which the schema refuses
+            key.append((a, *map(type, a)))
+        else:
+            key.append(a.hex() if cls is float else (cls, a))
     elif a is None:
         key.append(None)
     elif kind == "tensors":

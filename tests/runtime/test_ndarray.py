@@ -1,6 +1,6 @@
-"""The array's whole surface: making one, its attributes, operators, sharing memory, text.
+"""The array's whole surface: making one, its attributes, sharing memory, text.
 
-The random generator is in `test_random.py`, indexing in all its forms in `tests/op`.
+Operators are in `test_operators.py`, the random generator in `test_random.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 import meta
 from meta.base.device import Device, available
 from meta.base.dtype import DTYPES, TO_NUMPY
-from meta.base.errors import ArgumentError, DeviceError, GradientError, TypeInferError
+from meta.base.errors import ArgumentError, DeviceError, GradientError
 from meta.runtime.ndarray import as_array
 
 
@@ -248,139 +248,6 @@ class TestAttributes:
     def test_hash_is_identity(self) -> None:
         x = meta.array([1, 2])
         assert {x: 1}[x] == 1 and hash(x) != hash(meta.array([1, 2]))
-
-
-BINARY = [
-    operator.add,
-    operator.sub,
-    operator.mul,
-    operator.truediv,
-    operator.floordiv,
-    operator.mod,
-    operator.pow,
-    operator.lt,
-    operator.le,
-    operator.gt,
-    operator.ge,
-    operator.eq,
-    operator.ne,
-]
-
-
-class TestOperators:
-    values = torch.tensor([[1.5, -2.0], [3.0, 4.5]])
-    other = torch.tensor([2.0, 3.0])
-
-    @pytest.mark.parametrize("apply", BINARY)
-    @pytest.mark.parametrize("kind", ["meta", "numpy", "torch", "number", "numpy scalar"])
-    @pytest.mark.parametrize("swapped", [False, True])
-    def test_binary(self, apply: Any, kind: str, swapped: bool) -> None:
-        x = meta.array(self.values)
-        other, reference = {
-            "meta": (meta.array(self.other), self.other),
-            "numpy": (self.other.numpy(), self.other),
-            "torch": (self.other, self.other),
-            "number": (2, torch.tensor(2.0)),
-            "numpy scalar": (np.float64(2.5), torch.tensor(2.5)),
-        }[kind]
-        found = apply(other, x) if swapped else apply(x, other)
-        expected = apply(reference, self.values) if swapped else apply(self.values, reference)
-        assert isinstance(found, meta.ndarray)
-        assert found.dtype == str(expected.dtype).removeprefix("torch.")
-        torch.testing.assert_close(found.torch(), expected, equal_nan=True)
-
-    def test_in_place_forms_make_new_arrays(self) -> None:
-        x = y = meta.array([1.0])
-        x += 1
-        same(x, [2])
-        same(y, [1])
-
-    def test_numbers_are_weak(self) -> None:
-        half = meta.array([1.0], "float16")
-        assert (half + 1).dtype == (2.5 * half).dtype == (half + True).dtype == "float16"
-        assert (meta.array([1]) + 1.5).dtype == "float32"
-        assert (meta.array([True]) + 1).dtype == "int64"
-        assert (meta.array([1], "int8") + 1).dtype == "int8"
-
-    def test_lists_are_arrays(self) -> None:
-        x = meta.array([1.0, 2.0])
-        same(x - [1, 2], [0, 0])
-        same(x - (meta.array(1.0), meta.array(2.0)), [0, 0])
-        with pytest.raises(TypeInferError):
-            x - ()
-
-    def test_comparison_with_what_is_no_number(self) -> None:
-        x = meta.array([1.0])
-        assert (x == None) is False and (x != None) is True  # noqa: E711
-        assert (x == "a") is False
-        with pytest.raises(ArgumentError, match="cannot become an array"):
-            x == object()  # noqa: B015
-
-    @pytest.mark.parametrize("apply", [operator.and_, operator.or_, operator.xor])
-    def test_logic(self, apply: Any) -> None:
-        a, b = np.array([True, True, False, False]), np.array([True, False, True, False])
-        x = meta.array(a)
-        for other in (meta.array(b), b, torch.from_numpy(b)):
-            same(apply(x, other), apply(a, b), "bool")
-            same(apply(other, x), apply(b, a), "bool")
-        same(apply(x, True), apply(a, True), "bool")
-        same(apply(False, x), apply(False, a), "bool")
-        for numbers in (meta.array([1, 2]), meta.array([1.0])):
-            with pytest.raises(ArgumentError, match="arrays of bools"):
-                apply(numbers, True)
-
-    def test_unary(self) -> None:
-        x = meta.array([1.0, -2.0])
-        same(-x, [-1, 2], "float32")
-        same(abs(x), [1, 2], "float32")
-        same(~meta.array([True, False]), [False, True], "bool")
-        with pytest.raises(ArgumentError, match="arrays of bools"):
-            operator.invert(x)
-
-    def test_matmul(self) -> None:
-        a, b = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
-        x = meta.array(a)
-        for other in (meta.array(b), b, torch.from_numpy(b)):
-            same(x @ other, a @ b)
-        same(torch.from_numpy(a) @ meta.array(b), a @ b)
-        same(a @ meta.array(b), a @ b)
-        same(x @ np.ones(3), a @ np.ones(3))
-        same(np.ones(2) @ x, np.ones(2) @ a)
-        stack = np.arange(24.0).reshape(2, 1, 3, 4)
-        same(x @ stack, a @ stack)
-        for wrong in (2, np.ones(4)):
-            with pytest.raises(TypeInferError):
-                x @ wrong
-
-    def test_indexing(self) -> None:
-        values = np.arange(24).reshape(2, 3, 4)
-        x = meta.array(values)
-        rows = np.array([1, 0])
-        for index in (
-            0,
-            -1,
-            (1, 2, 3),
-            np.s_[:, 1],
-            np.s_[..., ::-2],
-            np.s_[:, None, 1:],
-            [1, 0],
-            rows,
-            np.s_[:, rows, [0, 3]],
-            values > 5,
-        ):
-            same(x[index], values[index], "int64")
-        same(x[meta.array(rows), torch.tensor([2, 0])], values[rows, [2, 0]])
-        same(x[meta.array(1)], values[1])
-        for wrong in (2, -3, (0, 0, 0, 0), [5]):
-            with pytest.raises(IndexError):
-                x[wrong]
-
-    def test_too_large_numbers(self) -> None:
-        for x in (meta.array([1.0]), meta.array([1])):
-            for number in (2**63, -(2**63) - 1, 2**100):
-                with pytest.raises(TypeInferError, match="64 bits"):
-                    x + number
-        same(meta.array([0]) + (2**63 - 1), [2**63 - 1])
 
 
 class TestSharing:

@@ -168,6 +168,8 @@ class Slot:
         """Return the canonical form of an argument; raise _Refused or a MetaError if it does not
         fit.
         """
+        if value is None and self.optional:
+            return None
         if self.kind == "attribute":
             for reader in self.readers:
                 try:
@@ -176,8 +178,6 @@ class Slot:
                     continue
             raise _Refused
         if value is None:
-            if self.optional:
-                return None
             raise _Refused
         if self.kind == "tensors":
             if not isinstance(value, tuple | list):
@@ -340,7 +340,8 @@ class Schema:
             try:
                 bound.append(slot.read(value, lift))
             except _Refused:
-                found = repr(value) if len(repr(value)) < 80 else type(value).__name__
+                text = repr(value)
+                found = text if len(text) < 80 and "\n" not in text else type(value).__name__
                 raise ArgumentError(
                     f"argument {slot.name!r} does not fit",
                     op=self.name,

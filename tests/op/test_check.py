@@ -1,0 +1,114 @@
+"""Shape arithmetic of type functions: the same answers as numpy's, or the user's error."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meta.base import dtype as dtypes
+from meta.base.errors import TypeInferError
+from meta.ir.types import UNKNOWN, SymbolicDim, TensorType
+from meta.op.core.check import (
+    broadcast_shapes,
+    common_dtype,
+    normalize_axes,
+    normalize_axis,
+    pair,
+    require,
+    require_float,
+    require_ndim,
+)
+
+SHAPES = st.lists(st.integers(0, 3), max_size=4).map(tuple)
+DTYPES = st.sampled_from(dtypes.DTYPES)
+N = SymbolicDim("n")
+
+
+@given(st.lists(SHAPES, max_size=4))
+def test_broadcast_shapes(shapes: list[tuple[int, ...]]) -> None:
+    try:
+        expected = np.broadcast_shapes(*shapes)
+    except ValueError:
+        with pytest.raises(TypeInferError, match="cannot be broadcast") as caught:
+            broadcast_shapes(*shapes)
+        assert all(str(list(s)) in str(caught.value) for s in shapes)
+    else:
+        assert broadcast_shapes(*shapes) == expected
+
+
+def test_broadcast_shapes_with_unknown_extents() -> None:
+    assert broadcast_shapes((N, 1), (1, 3)) == (N, 3)
+    assert broadcast_shapes((N,), (2, N)) == (2, N)
+    assert broadcast_shapes((UNKNOWN,), (1,)) == (UNKNOWN,)
+    for other in (2, SymbolicDim("m"), UNKNOWN):
+        with pytest.raises(TypeInferError):
+            broadcast_shapes((N,), (other,))
+
+
+@given(st.integers(-6, 6), st.integers(0, 4))
+def test_normalize_axis(axis: int, ndim: int) -> None:
+    try:
+        expected = np.lib.array_utils.normalize_axis_index(axis, ndim)
+    except IndexError:
+        with pytest.raises(TypeInferError, match="out of range"):
+            normalize_axis(axis, ndim)
+    else:
+        assert normalize_axis(axis, ndim) == expected
+
+
+@given(st.lists(st.integers(-5, 5), max_size=4), st.integers(0, 4), st.booleans())
+def test_normalize_axes(axes: list[int], ndim: int, exclude: bool) -> None:
+    if not axes:
+        assert normalize_axes(axes, ndim, exclude) == tuple(range(ndim))
+        assert normalize_axes(None, ndim, exclude) == tuple(range(ndim))
+        return
+    try:
+        named = np.lib.array_utils.normalize_axis_tuple(axes, ndim)
+    except ValueError:  # numpy's AxisError is one, and so is a repeated axis
+        with pytest.raises(TypeInferError):
+            normalize_axes(axes, ndim, exclude)
+        return
+    expected = set(range(ndim)) - set(named) if exclude else set(named)
+    assert normalize_axes(tuple(axes), ndim, exclude) == tuple(sorted(expected))
+    if len(axes) == 1:
+        assert normalize_axes(axes[0], ndim, exclude) == tuple(sorted(expected))
+
+
+@given(DTYPES, DTYPES)
+def test_promote_is_torchs(a: str, b: str) -> None:
+    expected = torch.promote_types(dtypes.TO_TORCH[a], dtypes.TO_TORCH[b])
+    assert dtypes.TO_TORCH[dtypes.promote(a, b)] == expected
+    assert dtypes.promote(a, b) == dtypes.promote(b, a)
+
+
+@given(DTYPES, st.sampled_from([True, 2, 2.5]))
+def test_numbers_are_weak_as_torchs(dtype: str, number: float) -> None:
+    # torch's default float dtype is float32, as ours.
+    expected = torch.result_type(torch.ones(1, dtype=dtypes.TO_TORCH[dtype]), number)
+    tensor = TensorType((1,), dtype)
+    assert dtypes.TO_TORCH[common_dtype(tensor, number)] == expected
+    assert common_dtype(number, tensor) == common_dtype(tensor, number)
+
+
+def test_numbers_alone() -> None:
+    assert common_dtype(1, 2.0) == "float32" and common_dtype(1, True) == "int64"
+    assert common_dtype(True, False) == "bool"
+
+
+def test_requirements() -> None:
+    x = TensorType((2, 3), "int64")
+    require(True, "never")
+    with pytest.raises(TypeInferError, match="a sentence") as caught:
+        require(False, "a sentence", expected=1, found=2)
+    assert (caught.value.expected, caught.value.found) == (1, 2)
+    with pytest.raises(TypeInferError, match="x must be floating point"):
+        require_float(x, "x")
+    with pytest.raises(TypeInferError, match="x must have 4 axes"):
+        require_ndim(x, 4, "x")
+    assert pair(2, "strides") == pair((2,), "strides") == (2, 2)
+    assert pair((1, 2, 3), "strides", 3) == (1, 2, 3)
+    with pytest.raises(TypeInferError, match="strides must be an int or 2 ints"):
+        pair((1, 2, 3), "strides")
