@@ -89,6 +89,9 @@ class Op(Expr):
     def __init__(self, name: str) -> None:
         self.name = name
 
+    def __deepcopy__(self, _: object) -> Op:
+        return self  # an operator is one object, also in a copy of what refers to it
+
 
 @dataclass(eq=False, slots=True)
 class Call(Expr):

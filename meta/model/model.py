@@ -7,6 +7,7 @@ dicts are its state.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -36,6 +37,14 @@ class Model:
         raise ArgumentError(
             f"{type(self).__name__} has no forward", hint="define forward(self, x, ...)"
         )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+        """Return a model with arrays of its own; it is traced anew."""
+        result = type(self).__new__(type(self))
+        memo[id(self)] = result
+        own = {k: v for k, v in vars(self).items() if k != "_programs"}
+        vars(result).update(copy.deepcopy(own, memo))
+        return result
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.entry()(*args, **kwargs)

@@ -16,6 +16,7 @@ from meta.base.errors import ArgumentError, TraceError
 from meta.base.source import definition_span
 from meta.ir import Block, Function, Module, TensorType, Var, free_vars, type_of
 from meta.model import tree
+from meta.model.model import Model
 from meta.op.core.array_type import array_type
 from meta.op.core.handler import current
 from meta.op.core.tracing import Symbol, Trace
@@ -33,20 +34,32 @@ class Traced:
     function: the Python function. programs: one `Program` per input signature seen.
     """
 
-    def __init__(self, function: Callable[..., Any], owner: Any = None) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self.owner = owner
+        self.owner: Any = None
         self.programs: dict[Any, Program] = {}
         self.signature = inspect.signature(function)
+        # What a caller gives: of a method, all but the model.
+        self._given = self.signature
         functools.update_wrapper(self, function)
 
     def __get__(self, instance: Any, _: type | None = None) -> Traced:
         if instance is None:
             return self
-        name = f"_traced_{self.function.__name__}"
-        bound: Traced | None = instance.__dict__.get(name)
-        if bound is None or bound.function is not self.function:
-            bound = instance.__dict__[name] = Traced(self.function, instance)
+        if not isinstance(instance, Model):
+            raise ArgumentError(
+                "a traced method belongs to a meta.Model",
+                found=f"{type(instance).__name__}.{self.function.__name__}",
+            )
+        bound = Traced.__new__(Traced)
+        bound.__dict__.update(self.__dict__)
+        bound.owner = instance
+        bound._given = self.signature.replace(
+            parameters=list(self.signature.parameters.values())[1:]
+        )
+        # The model has the programs, and these do not refer to it: a model that is dropped is freed
+        # at once, with its memory.
+        bound.programs = vars(instance).setdefault("_programs", {}).setdefault(self.function, {})
         return bound
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -89,22 +102,7 @@ class Traced:
         return args if self.owner is None else (self.owner, *args)
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments by parameter name, defaults filled in; ArgumentError for a wrong
-        arity.
-        """
-        try:
-            bound = self.signature.bind(*self._with_owner(args), **kwargs)
-        except TypeError as error:
-            raise ArgumentError(
-                f"{self.function.__qualname__} cannot be called like this: {error}",
-                expected=f"{self.function.__name__}{self.signature}",
-                hint=f"it is defined at {definition_span(self.function)}",
-            ) from None
-        bound.apply_defaults()
-        named = dict(bound.arguments)
-        if self.owner is not None:
-            del named[next(iter(self.signature.parameters))]
-        return named
+        return _bind(self.function, self._given, args, kwargs)
 
     def _trace(self, types: list[TensorType], structure: Any) -> Program:
         trace = Trace()
@@ -125,16 +123,12 @@ class Traced:
         body = trace.finish(tuple(leaves) if out_structure is not tree.LEAF else leaves[0])
         main, used = _without_unused(inputs, params, body)
         module = Module({"main": main})
-        return Program(module, used, self._flattener(structure), _unflattener(out_structure))
+        flatten = _flattener(self.function, self._given, structure)
+        return Program(module, used, flatten, _unflattener(out_structure))
 
     def _call(self, arguments: dict[str, Any]) -> Any:
-        bound = inspect.BoundArguments(
-            self.signature, {**({} if self.owner is None else self._owner_argument()), **arguments}
-        )
-        return self.function(*bound.args, **bound.kwargs)
-
-    def _owner_argument(self) -> dict[str, Any]:
-        return {next(iter(self.signature.parameters)): self.owner}
+        bound = inspect.BoundArguments(self._given, arguments)  # type: ignore[arg-type]
+        return self.function(*self._with_owner(bound.args), **bound.kwargs)
 
     def _check_no_leak(self) -> None:
         """A symbol kept in an attribute would be met again outside this trace."""
@@ -145,25 +139,6 @@ class Traced:
                     hint="return it, or write it into an array attribute with an in-place operator",
                     span=definition_span(self.function),
                 )
-
-    def _flattener(self, structure: Any) -> Callable[..., list[ndarray]]:
-        expected = tree.fingerprint(structure)
-        simple = list(structure) if all(s is tree.LEAF for s in structure.values()) else None
-
-        def flatten(*args: Any, **kwargs: Any) -> list[ndarray]:
-            if simple is not None and not kwargs and len(args) == len(simple):
-                # The usual call: arrays only, positionally.
-                return [a if a.__class__ is ndarray else as_array(a) for a in args]
-            leaves, found = tree.flatten(self._bind(args, kwargs))
-            if tree.fingerprint(found) != expected:
-                raise TraceError(
-                    f"{self.function.__qualname__} was traced for another structure of arguments",
-                    expected=_described(structure),
-                    found=_described(found),
-                )
-            return [as_array(a) for a in leaves]
-
-        return flatten
 
     def __repr__(self) -> str:
         return f"<traced {self.function.__qualname__}, {len(self.programs)} programs>"
@@ -178,6 +153,49 @@ def trace(function: Callable[..., Any]) -> Traced:
     in Python: such code raises TraceError.
     """
     return Traced(function)
+
+
+def _bind(
+    function: Callable[..., Any],
+    given: inspect.Signature,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> dict[str, Any]:
+    """Return the arguments by parameter name, defaults filled in; ArgumentError for a wrong
+    arity.
+    """
+    try:
+        bound = given.bind(*args, **kwargs)
+    except TypeError as error:
+        raise ArgumentError(
+            f"{function.__qualname__} cannot be called like this: {error}",
+            expected=f"{function.__name__}{given}",
+            hint=f"it is defined at {definition_span(function)}",
+        ) from None
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def _flattener(
+    function: Callable[..., Any], given: inspect.Signature, structure: Any
+) -> Callable[..., list[ndarray]]:
+    expected = tree.fingerprint(structure)
+    simple = list(structure) if all(s is tree.LEAF for s in structure.values()) else None
+
+    def flatten(*args: Any, **kwargs: Any) -> list[ndarray]:
+        if simple is not None and not kwargs and len(args) == len(simple):
+            # The usual call: arrays only, positionally.
+            return [a if a.__class__ is ndarray else as_array(a) for a in args]
+        leaves, found = tree.flatten(_bind(function, given, args, kwargs))
+        if tree.fingerprint(found) != expected:
+            raise TraceError(
+                f"{function.__qualname__} was traced for another structure of arguments",
+                expected=_described(structure),
+                found=_described(found),
+            )
+        return [as_array(a) for a in leaves]
+
+    return flatten
 
 
 def _leaf_names(structure: Any, prefix: str = "") -> list[str]:

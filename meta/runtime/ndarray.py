@@ -7,6 +7,7 @@ operators. What defines an array for dispatch (shape, dtype, device, compactness
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import ml_dtypes
@@ -223,6 +224,13 @@ class ndarray(Overloads):
             self.grad = seed if self.grad is None else ndarray(self.grad._tensor + seed._tensor)
             return
         self.node.backward(self, seed)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ndarray:
+        """Return a leaf with memory of its own; what shared memory still does among the copies."""
+        result = memo[id(self)] = ndarray(copy.deepcopy(self._tensor, memo), name=self.name)
+        result._requires_grad = self._requires_grad
+        result.grad = copy.deepcopy(self.grad, memo)
+        return result
 
     def __dlpack__(self, **options: Any) -> Any:
         return self._tensor.detach().__dlpack__(**options)

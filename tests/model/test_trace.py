@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import weakref
 from collections import OrderedDict, namedtuple
 from typing import Any
 
@@ -403,6 +406,59 @@ def test_random_operators_draw_anew_at_every_run() -> None:
     assert (compiled(x).numpy() == first).all()
 
 
+def test_a_method_that_extends_another_is_traced_once() -> None:
+    class More(Scale):
+        @trace
+        def forward(self, x: Any, power: Any = 1) -> Any:
+            return super().forward(x, power) + 1.0
+
+    model = More(2.0)
+    for _ in range(3):
+        assert model(ones(1)).item() == 3.0
+    assert programs(model) == 1
+
+
+def test_a_model_is_freed_without_the_collector() -> None:
+    model = Linear(2, 2)
+    model(ones(1, 2))
+    run = meta.vm.compile(model, ones(1, 2))
+    run(ones(1, 2))
+    reference, weights = weakref.ref(model.forward), weakref.ref(model.w.torch())
+    gc.collect()
+    gc.disable()
+    try:
+        del model, run
+        assert weights() is None
+        assert reference() is None
+    finally:
+        gc.enable()
+
+
+def test_a_copy_of_a_model_is_independent() -> None:
+    model = Linear(2, 1)
+    model.activation, model.tied = op.relu, [model.w]
+    model(ones(1, 2))
+    other = copy.deepcopy(model)
+    assert other.activation is op.relu
+    assert other.tied[0] is other.w
+    other.w.update([[5.0, 5.0]])
+    other.b.update([0.0])
+    assert other(ones(1, 2)).item() == 10.0
+    assert model(ones(1, 2)).item() != 10.0
+    assert other.w.requires_grad
+    assert meta.vm.compile(other, ones(1, 2))(ones(1, 2)).item() == 10.0
+
+
+def test_a_traced_method_belongs_to_a_model() -> None:
+    class Other:
+        @trace
+        def forward(self, x: Any) -> Any:
+            return x
+
+    with pytest.raises(ArgumentError, match=r"belongs to a meta\.Model"):
+        Other().forward(ones(1))
+
+
 # What cannot be traced.
 
 
@@ -502,7 +558,7 @@ def test_a_wrong_arity(args: Any, kwargs: Any, says: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         model(*args, **kwargs)
     assert says in str(caught.value)
-    assert "forward(self, x" in str(caught.value)
+    assert "expected: forward(x: Any, power: Any = 1)" in str(caught.value).replace("'", "")
     assert "test_trace.py" in caught.value.hint
 
 
