@@ -23,7 +23,15 @@ from tvm import tirx
 from tvm.target import Target
 
 from meta.base.errors import MetaError
-from meta.dialect.tvm import cache, nvrtc, schedule_cpu, schedule_cuda, stages, vector_math
+from meta.dialect.tvm import (
+    cache,
+    nvrtc,
+    schedule_cpu,
+    schedule_cuda,
+    stages,
+    vector_math,
+    workspace,
+)
 
 Kernel = Callable[..., Any]
 
@@ -37,7 +45,7 @@ def _version(*modules: ModuleType) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-RULES = _version(schedule_cpu, schedule_cuda, stages, vector_math, nvrtc)
+RULES = _version(schedule_cpu, schedule_cuda, stages, vector_math, nvrtc, workspace)
 
 
 def kernel(function: tirx.PrimFunc, target: Target) -> Kernel:
@@ -92,12 +100,13 @@ def _build_missing(
         keys[symbol], names[symbol], texts[symbol] = key, name, text
     if keys:
         try:
-            module = _compile({s: functions[name] for s, name in names.items()}, target)
+            module, needs = _compile({s: functions[name] for s, name in names.items()}, target)
         except Exception as error:
             raise _blame(names, functions, target, error) from error
-        library = cache.store(module, texts) or module
+        entries = {symbol: cache.Entry(text, needs[symbol]) for symbol, text in texts.items()}
+        library = cache.store(module, entries) or module
         for symbol, key in keys.items():
-            _kernels[key] = library.get_function(symbol)
+            _kernels[key] = workspace.launcher(library.get_function(symbol), needs[symbol])
     return {key: _kernels[key] for key in missing}
 
 
@@ -107,14 +116,23 @@ def _key_text(function: tirx.PrimFunc, target: Target) -> str:
     return f"{versions}\n{target}\n{function.script(show_meta=True)}"
 
 
-def _compile(functions: Mapping[str, tirx.PrimFunc], target: Target) -> tvm.runtime.Module:
-    rules = schedule_cuda if target.kind.name == "cuda" else schedule_cpu
-    scheduled = {
-        symbol: rules.schedule(function, target).with_attr("global_symbol", symbol)
-        for symbol, function in functions.items()
-    }
+def _compile(
+    functions: Mapping[str, tirx.PrimFunc], target: Target
+) -> tuple[tvm.runtime.Module, dict[str, tuple[workspace.Workspace, ...]]]:
+    """Return the functions in one module, and the workspaces that each takes after its own
+    parameters.
+    """
+    on_cuda = target.kind.name == "cuda"
+    rules = schedule_cuda if on_cuda else schedule_cpu
+    scheduled: dict[str, tirx.PrimFunc] = {}
+    needs: dict[str, tuple[workspace.Workspace, ...]] = {}
+    for symbol, function in functions.items():
+        made, needs[symbol] = rules.schedule(function, target), ()
+        if on_cuda:  # on the CPU, TVM's pool is right: a call is over when it returns
+            made, needs[symbol] = workspace.as_parameters(made)
+        scheduled[symbol] = made.with_attr("global_symbol", symbol)
     with target:
-        return tvm.compile(tvm.IRModule(scheduled), target).mod
+        return tvm.compile(tvm.IRModule(scheduled), target).mod, needs
 
 
 def _blame(

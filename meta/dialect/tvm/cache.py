@@ -2,8 +2,9 @@
 
 Under the folder there is one small file per function, ``keys/ab/abcd....json``, named after the
 hash of the function's key (its TIR, target, versions). It holds the key itself, which is compared
-in full, and names a library and a symbol. Libraries, ``libraries/<sha256>.so``, are named after
-their content, which is verified before the first load: the loader would crash on a truncated one.
+in full, lists the workspaces that the function takes, and names a library and a symbol.
+Libraries, ``libraries/<sha256>.so``, are named after their content, which is verified before the
+first load: the loader would crash on a truncated one.
 Several processes may share the folder: files appear under their final name complete, and are
 never changed.
 
@@ -34,6 +35,7 @@ import platformdirs
 import tvm
 
 from meta.base import config
+from meta.dialect.tvm.workspace import Workspace, launcher
 
 MAX_ENTRY_BYTES = 16 << 20
 """Larger key files are not ours."""
@@ -52,6 +54,14 @@ class Status:
     readable: bool
     writable: bool
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is kept of a function beside its code."""
+
+    key: str
+    workspaces: tuple[Workspace, ...]
 
 
 _lock = threading.RLock()
@@ -98,14 +108,18 @@ def load(key: str) -> Callable[..., Any] | None:
     library = _load_library(where / "libraries" / entry["library"])
     if library is None or not library.implements_function(entry["symbol"]):
         return None
-    return library.get_function(entry["symbol"])
+    workspaces = [Workspace.read(record) for record in entry["workspaces"]]
+    if None in workspaces:
+        return None
+    return launcher(library.get_function(entry["symbol"]), workspaces)
 
 
-def store(module: Any, symbols: dict[str, str]) -> Any | None:
+def store(module: Any, symbols: dict[str, Entry]) -> Any | None:
     """Write a compiled module and return it as loaded back, or None if that cannot be done.
 
-    ``symbols`` maps the name of each function to its key. Machine code is generated when a module
-    is written or when it is first run, so running the written one does it once.
+    ``symbols`` maps the name of each function to what is to be kept of it. Machine code is
+    generated when a module is written or when it is first run, so running the written one does it
+    once.
     """
     global _trouble
     if not status().writable:
@@ -150,7 +164,7 @@ def _entry_path(where: Path, name: str) -> Path:
     return where / "keys" / name[:2] / f"{name}.json"
 
 
-def _read_entry(path: Path) -> dict[str, str] | None:
+def _read_entry(path: Path) -> dict[str, Any] | None:
     try:
         if path.stat().st_size > MAX_ENTRY_BYTES:
             return None
@@ -160,6 +174,8 @@ def _read_entry(path: Path) -> dict[str, str] | None:
     if not isinstance(entry, dict):
         return None
     if not all(isinstance(entry.get(name), str) for name in ("key", "library", "symbol")):
+        return None
+    if not isinstance(entry.get("workspaces"), list):
         return None
     if not _LIBRARY_NAME.fullmatch(entry["library"]) or not _SYMBOL_NAME.fullmatch(entry["symbol"]):
         return None
@@ -182,7 +198,7 @@ def _load_library(path: Path) -> Any | None:
         return _libraries[path]
 
 
-def _write(where: Path, module: Any, symbols: dict[str, str]) -> Path:
+def _write(where: Path, module: Any, symbols: dict[str, Entry]) -> Path:
     libraries = where / "libraries"
     libraries.mkdir(mode=0o700, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=where, prefix="link-") as workspace:
@@ -192,14 +208,23 @@ def _write(where: Path, module: Any, symbols: dict[str, str]) -> Path:
         with open(linked, "rb") as file:
             path = libraries / f"{hashlib.sha256(file.read()).hexdigest()}.so"
         os.replace(linked, path)
-    for symbol, key in symbols.items():
-        entry = _entry_path(where, digest(key))
-        entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write_whole(entry, {"symbol": symbol, "library": path.name, "key": key})
+    for symbol, entry in symbols.items():
+        file_of_entry = _entry_path(where, digest(entry.key))
+        file_of_entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        workspaces = [workspace.record() for workspace in entry.workspaces]
+        _write_whole(
+            file_of_entry,
+            {
+                "symbol": symbol,
+                "library": path.name,
+                "workspaces": workspaces,
+                "key": entry.key,
+            },
+        )
     return path
 
 
-def _write_whole(path: Path, entry: dict[str, str]) -> None:
+def _write_whole(path: Path, entry: dict[str, Any]) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(entry, file)

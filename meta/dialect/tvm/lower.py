@@ -58,7 +58,7 @@ def prim_func(
         function = _permuted(function, len(inputs), [*early, *late])
     if in_place:
         function = function.without_attr(NO_ALIAS)
-    return _any_strides_if_empty(function)
+    return any_strides_if_empty(function)
 
 
 def _write_order(
@@ -124,7 +124,7 @@ def _elements(tensor: te.Tensor) -> int:
     return math.prod(e.value for e in tensor.shape if isinstance(e, tirx.IntImm))
 
 
-def _any_strides_if_empty(function: tirx.PrimFunc) -> tirx.PrimFunc:
+def any_strides_if_empty(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Let empty parameters have any strides; TVM's idea of compact ones is not torch's."""
     return _redeclared(
         function,

@@ -39,6 +39,9 @@ SLICES = 512
 """Thread blocks among which few long reductions are spread."""
 FEW_RESULTS = 256
 """A reduction to fewer results gets a whole thread block for each."""
+LONG, LONG_PER_RESULT = 128, 1 / 64
+"""So does one of at least so many elements, in all and for each of the results (a convolution has
+more results, and threads enough)."""
 
 _THREAD_REDUCTIONS = s_tir.transform.LowerCrossThreadReduction()
 
@@ -54,7 +57,7 @@ RULES = (
 def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     """Return ``function`` with every block bound to threads; what it computes is unchanged."""
     no_alias = function.attrs is not None and NO_ALIAS in function.attrs
-    if no_alias and not _is_tall(function):  # dlight inlines past the store over an input
+    if no_alias and not _beyond_dlight(function):  # dlight inlines past the store over an input
         with target:
             for rule in RULES:
                 scheduled = _try(rule, function, target)
@@ -75,11 +78,13 @@ def _try(rule: Any, function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc | 
     return sch.mod["main"]
 
 
-def _is_tall(function: tirx.PrimFunc) -> bool:
-    """Whether something reduces so much to so little that one thread block each is too few."""
+def _beyond_dlight(function: tirx.PrimFunc) -> bool:
+    """Whether something has no element, for which dlight launches an empty grid, or reduces so
+    much to so little that one thread block each is too few.
+    """
     sch = s_tir.Schedule(function, error_render_level="none")
     stages = [stage_of(sch, block) for block in blocks_of(sch)]
-    return any(stage is not None and _slices(stage) is not None for stage in stages)
+    return any(s is not None and (s.volume == 0 or _slices(s) is not None) for s in stages)
 
 
 def _slices(stage: Stage) -> int | None:
@@ -117,9 +122,16 @@ def _any_alignment(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _bound(sch: s_tir.Schedule, block: Any) -> bool:
-    """Whether a block runs under a thread axis, around or inside of it."""
-    if any(sch.get(loop).thread_binding is not None for loop in sch.get_loops(block)):
-        return True
+    """Whether a block runs under a thread axis, around or inside of it, in a single launch.
+
+    Of a reduction to a scalar dlight binds a loop that it adds inside of the others, and each
+    iteration of those is then a launch.
+    """
+    for loop in map(sch.get, sch.get_loops(block)):
+        if loop.thread_binding is not None:
+            return True
+        if not isinstance(loop.extent, tirx.IntImm) or loop.extent.value != 1:
+            return False
     if sch.get(block).iter_vars:
         return False
     text = str(sch.get(block))
@@ -141,12 +153,20 @@ def _bind_each(function: tirx.PrimFunc, no_alias: bool) -> tirx.PrimFunc:
         stage = stage_of(sch, block)
         if stage is not None and 0 in stage.spatial:
             continue  # its loops have no iteration, and lowering removes them
-        few = stage is not None and stage.static and _results(stage) < FEW_RESULTS
-        if few and stage.reduce and stage.volume > 0:
+        if stage is not None and _is_shared(stage):
             _reduce_with_threads(sch, block, len(stage.spatial))
         else:
             _bind(sch, block)
     return sch.mod["main"]
+
+
+def _is_shared(stage: Stage) -> bool:
+    """Whether a thread block computes each result of a reduction, not a thread."""
+    if not stage.static or not stage.reduce or stage.volume == 0:
+        return False
+    results = _results(stage)
+    extent = stage.volume // results
+    return results < FEW_RESULTS or extent >= max(LONG, results * LONG_PER_RESULT)
 
 
 def _results(stage: Stage) -> int:

@@ -140,6 +140,10 @@ def test_damage_is_repaired(monkeypatch, damage, pattern):
         {"symbol": "a b; c"},
         {"symbol": "absent"},
         {"key": "another function"},
+        {"workspaces": 1},
+        {"workspaces": [1]},
+        {"workspaces": [[[4, -1], "float32"]]},
+        {"workspaces": [[[4], "float33"]]},
     ],
 )
 def test_foreign_entries_are_ignored(monkeypatch, entry):

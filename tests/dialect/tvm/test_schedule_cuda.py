@@ -7,12 +7,15 @@ import shutil
 import pytest
 import torch
 import tvm
-from tvm import te, topi
+from tvm import s_tir, te, topi
 
+import meta
 from meta.base.device import Device
-from meta.dialect.tvm import nvrtc, schedule_cuda
+from meta.dialect import only
+from meta.dialect.tvm import loss, nvrtc, schedule_cuda, workspace
 from meta.dialect.tvm.build import kernel
 from meta.dialect.tvm.lower import prim_func
+from meta.dialect.tvm.stages import blocks_of
 from meta.dialect.tvm.target import cuda, for_device
 from tests.dialect.tvm.functions import RECORDS, empty_like, sample, tensor, unary
 
@@ -20,11 +23,16 @@ from tests.dialect.tvm.functions import RECORDS, empty_like, sample, tensor, una
 ON_CUDA = sorted(RECORDS.keys() - {"sort", "sorted_and_summed"})
 
 
-def _source(inputs, outputs, in_place=False) -> str:
+def _compiled(inputs, outputs, in_place=False) -> tvm.runtime.Module:
     target = cuda("sm_90")
     function = schedule_cuda.schedule(prim_func(inputs, outputs, in_place=in_place), target)
+    function, _ = workspace.as_parameters(function)
     with target:
-        module = tvm.compile(tvm.IRModule({"main": function}), target).mod
+        return tvm.compile(tvm.IRModule({"main": function}), target).mod
+
+
+def _source(inputs, outputs, in_place=False) -> str:
+    module = _compiled(inputs, outputs, in_place)
     return "".join(part.inspect_source() for part in module.imports)
 
 
@@ -34,6 +42,43 @@ def test_source(name):
     source = _source(inputs, outputs)
     assert "__global__" in source or name == "empty"
     assert source == "" or nvrtc.PROLOGUE in nvrtc.slim(source)
+
+
+def _cross_entropy(rows: int, classes: int):
+    label, x = tensor(rows, dtype="int64", name="label"), tensor(rows, classes)
+    return [label, x], [loss.cross_entropy(label, x)]
+
+
+@pytest.mark.parametrize("name", ["softmax", "sum_few", "several_readers", "layer_norm_outputs"])
+def test_intermediate_arrays_come_from_the_caller(name):
+    """TVM's own pool knows no streams and no graphs."""
+    inputs, outputs, _ = RECORDS[name]()
+    assert "AllocWorkspace" not in _compiled(inputs, outputs).inspect_source("ll")
+
+
+def test_one_launch_for_each_kernel():
+    """No loop around a launch, as dlight makes of a reduction to a scalar with an epilogue."""
+    inputs, outputs = _cross_entropy(64, 100)
+    target = cuda("sm_90")
+    function = schedule_cuda.schedule(prim_func(inputs, outputs, in_place=False), target)
+    sch = s_tir.Schedule(function)
+    for block in blocks_of(sch):
+        outermost = sch.get(sch.get_loops(block)[0])
+        assert outermost.thread_binding is not None, outermost
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (4, 0), (2, 0, 3)])
+def test_nothing_is_launched_on_an_empty_grid(shape):
+    """An empty reduction has a value; an empty output no kernel: TVM launches one block for 0."""
+    x = tensor(*shape, dtype="float16")
+    total = topi.cast(topi.sum(topi.cast(x, "float32")), "float16")
+    copy = te.compute(shape, lambda *i: x(*i), name="copy")
+    for inputs, outputs in (([x], [total]), ([x], [total, copy]), _cross_entropy(0, 4)):
+        target = cuda("sm_90")
+        function = schedule_cuda.schedule(prim_func(inputs, outputs, in_place=False), target)
+        assert "thread_binding(0" not in function.script()
+        source = _source(inputs, outputs)
+        assert source.count('extern "C" __global__') >= 2
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
@@ -130,3 +175,18 @@ def test_runs_on_the_current_stream():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_nvrtc_is_used():
     assert nvrtc._library() is not None and nvrtc._include_folders()
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (4, 0), (2, 0, 3)])
+@pytest.mark.parametrize("function", ["sum", "prod", "all", "any"])
+def test_empty_reductions_have_the_identity(shape, function):
+    for axes in [(0,), tuple(range(len(shape))), (len(shape) - 1,)]:
+        x = torch.zeros(shape, device="cuda", dtype=torch.float16)
+        expected = x
+        for axis in sorted(axes, reverse=True):
+            expected = getattr(torch, function)(expected, axis)
+        with only("tvm"):
+            found = getattr(meta, function)(x, axis=axes)
+        assert torch.equal(found.torch(), expected.to(found.torch().dtype))
