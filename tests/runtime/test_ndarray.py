@@ -154,7 +154,7 @@ class TestConstruction:
             None,
             {},
             {1, 2},
-            object(),
+            pytest.param(object(), id="object"),
             [[1], [1, 2]],
             [torch.ones(1, requires_grad=True)],
             2**63,
