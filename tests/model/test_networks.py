@@ -115,6 +115,13 @@ def test_vm(kind: str) -> None:
         pair.check_state()
 
 
+@pytest.mark.parametrize("kind", ["resnet", "transformer"])
+def test_with_generated_kernels(kind: str) -> None:
+    with meta.dialect.only("tvm", "torch"):
+        test_interpreter(kind)
+        test_vm(kind)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_inference(kind: str) -> None:
     pair = make(kind)
