@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import meta
@@ -18,8 +19,9 @@ from meta.base.registry import OPERATORS
 from meta.dialect import FUSED_ONLY, HANDWRITTEN, LIBRARY, REFERENCE, Dialect, OpEnv, Unsupported
 from meta.dialect.core import DIALECTS, candidates
 from meta.dialect.core.preference import current, forget
-from meta.ir import OP_RESOLVERS
+from meta.ir import OP_RESOLVERS, parse, structural_equal
 from meta.op.core import CallValues, Op, Tensor, op
+from meta.testing import check
 
 X = meta.array([1.0, 2.0])
 Make = Callable[..., Dialect]
@@ -482,3 +484,20 @@ def test_a_dialect_that_fails_to_load_fails_again_for_the_same_reason(tmp_path: 
         tmp_path,
     )
     assert out.splitlines() == ["libcuda.so is broken", "libcuda.so is broken", "0.0"]
+
+
+def test_a_traced_dialect_operator_stays_with_its_dialect() -> None:
+    @meta.model.trace
+    def function(x: Any) -> Any:
+        return meta.op.torch.relu(x) + meta.op.tvm.exp(x)
+
+    x = meta.array([1.0, -2.0])
+    program = function.program(x).module
+    names = [b.value.callee.name for b in program.main.body.bindings]
+    assert names == ["torch.relu", "tvm.exp", "add"]
+    assert structural_equal(parse(str(program)), program)
+    executable = meta.vm.compile(function, x)
+    assert {"torch.relu", "tvm.exp"} <= set(executable.kernels())
+    x.requires_grad = True
+    function(x).backward([1.0, 1.0])
+    check(x.grad, np.array([1.0 + np.exp(1.0), np.exp(-2.0)]))

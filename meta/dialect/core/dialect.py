@@ -36,24 +36,24 @@ Probe = Callable[[], str | None]
 
 
 class DialectOp(OpNode):
-    """One backend's implementation of a base operator; calling it runs the operator on that backend
-    only.
+    """One backend's implementation of a base operator.
+
+    Calling it runs the operator on that backend only; a program that is being traced names it.
     """
 
     def __init__(self, base: Op, dialect: Dialect, plevel: int, make: Maker, site: Span) -> None:
         super().__init__(f"{dialect.name}.{base.name}")
-        self.base, self.dialect, self.plevel, self.make, self.site = (
-            base,
-            dialect,
-            plevel,
-            make,
-            site,
-        )
-        self.schema = base.schema
+        self.base, self.dialect, self.plevel = base, dialect, plevel
+        self.make, self.site = make, site
+        # What a call handler asks of an operator is the base operator's.
+        self.schema, self.infer, self.call_values = base.schema, base.infer, base.call_values
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        handler = current.get()
+        if handler is not None and handler is not Default.handler:
+            return handler(self, args, kwargs)
         with only(self.dialect.name):
-            return (current.get() or Default.handler)(self.base, args, kwargs)
+            return Default.handler(self.base, args, kwargs)
 
     def __repr__(self) -> str:
         return f"<dialect operator {self.name}, plevel {self.plevel}>"

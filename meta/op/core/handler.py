@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from meta.op.core.op import Op
+from typing import Any, Protocol
 
 
 class CallHandler(Protocol):
-    """Gives a call its meaning; ``args`` and ``kwargs`` are as the caller wrote them."""
+    """Gives a call its meaning.
 
-    def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+    ``op`` is a base operator or, except for the default handler, a dialect's (which has the same
+    ``schema``, ``infer`` and ``call_values``). ``args`` and ``kwargs`` are as the caller wrote
+    them.
+    """
+
+    def __call__(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
 
 class Default:
