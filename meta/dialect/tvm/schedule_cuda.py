@@ -143,6 +143,9 @@ def _bind_each(function: tirx.PrimFunc, no_alias: bool) -> tirx.PrimFunc:
     sch = s_tir.Schedule(_launch_opaque(function), error_render_level="none")
     inline(sch, function, no_alias)
     for block in blocks_of(sch):
+        if not sch.get_loops(block) and sch.get(block).iter_vars:
+            sch.add_unit_loop(block)  # rfactor fails in a function with a block that has no loop
+    for block in blocks_of(sch):
         stage = stage_of(sch, block)
         slices = None if stage is None else _slices(stage)
         if slices is not None:

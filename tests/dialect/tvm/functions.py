@@ -6,6 +6,7 @@ arrays and returns the outputs. To cover another form of function, add a maker.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -74,6 +75,13 @@ def reduction(shape: tuple[int, ...], axis: Any, function: str, dtype: str = "fl
         return [getattr(torch, {"max": "amax", "min": "amin"}.get(function, function))(x, axes)]
 
     return [x], [getattr(topi, function)(x, axis)], oracle
+
+
+def mean(*shape: int) -> Record:
+    """A reduction to a scalar, and an epilogue that is in no loop."""
+    x = tensor(*shape)
+    count = float(math.prod(shape))
+    return [x], [topi.divide(topi.sum(x), count)], lambda x: [x.mean()]
 
 
 def softmax(*shape: int) -> Record:
@@ -170,6 +178,9 @@ RECORDS: dict[str, Callable[[], Record]] = {
     "max_all": lambda: reduction((512, 512), None, "max"),
     "min_integers": lambda: reduction((64, 512), 1, "min", "int32"),
     "sum_one": lambda: reduction((1, 100000), 1, "sum"),
+    "mean": lambda: mean(37, 41),
+    "mean_tall": lambda: mean(1024, 1024),
+    "mean_tall_odd": lambda: mean(1021, 1031),
     "softmax": lambda: softmax(64, 1024),
     "softmax_odd": lambda: softmax(10, 77),
     "softmax_3d": lambda: softmax(4, 5, 300),
