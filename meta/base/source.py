@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# By file name, whether it is part of the package or no file at all.
+# By file name, whether it is part of the package or of Python itself.
 _OURS: dict[str, bool] = {}
 
 
@@ -29,7 +29,8 @@ def user_line() -> tuple[str, int] | None:
         file = frame.f_code.co_filename
         ours = _OURS.get(file)
         if ours is None:
-            ours = _OURS[file] = file.startswith((_PACKAGE, "<"))
+            # "<string>", "<stdin>" and notebook cells are the user's; "<frozen ...>" is Python's.
+            ours = _OURS[file] = file.startswith((_PACKAGE, "<frozen"))
         if not ours:
             return file, frame.f_lineno
         frame = frame.f_back  # type: ignore[assignment]
