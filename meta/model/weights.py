@@ -30,8 +30,10 @@ def save_weights(model: Model, path: str | os.PathLike[str]) -> None:
         tensors[name] = tensor if whole and place not in storages else tensor.clone()
         storages.add(place)
     part.touch()  # says at once, and as other writers do, that the place cannot be written to
+    mode = part.stat().st_mode
     try:
         safetensors.torch.save_file(tensors, part, metadata={"format": "pt", "producer": "meta"})
+        part.chmod(mode)  # what a new file has here; safetensors makes files private
         os.replace(part, target)
     finally:
         part.unlink(missing_ok=True)
