@@ -21,6 +21,7 @@ always(op.dense)
 always(op.matmul, op.matmul_nt, op.matmul_tn, op.matmul_tt)
 always(op.batch_matmul, op.batch_matmul_nt, op.batch_matmul_tn, op.batch_matmul_tt)
 always(op.conv2d, op.conv2d_dx, op.conv2d_dw)
+always(op.conv2d_transpose, op.conv2d_transpose_dx, op.conv2d_transpose_dw)
 
 # They leave the range of float16 from moderate arguments: exp(12), 1 / 0.00001.
 never(op.exp, op.power, op.rsqrt)
