@@ -50,3 +50,17 @@ def _run(folder: Path, *arguments: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def test_the_backend_page_runs(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "howto" / "backend.md").read_text("utf-8")
+    script = tmp_path / "backend.py"
+    script.write_text("\n\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), "utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"->\s+acme\s+plevel 15", done.stdout), done.stdout
