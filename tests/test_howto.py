@@ -1,6 +1,4 @@
-"""`docs/howto/operator.md` is true: following it to the letter adds an operator that passes its
-tests.
-"""
+"""The pages under `docs/howto` are true: what they say, done to the letter, works."""
 
 import os
 import re
