@@ -1,7 +1,19 @@
-"""What all tests share: tests marked ``cuda`` are skipped where there is no NVIDIA GPU."""
+"""What all tests share.
+
+Tests marked ``cuda`` are skipped where there is no NVIDIA GPU.
+"""
+
+import os
+from pathlib import Path
 
 import pytest
 import torch
+
+
+def first_on_path(folder: Path) -> dict[str, str]:
+    """Return the environment of a process that imports from ``folder`` before anything else."""
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,11 +1,12 @@
 """The pages under `docs/howto` are true: what they say, done to the letter, works."""
 
-import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.conftest import first_on_path
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "howto" / "operator.md").read_text("utf-8")
@@ -44,7 +45,7 @@ def _run(folder: Path, *arguments: str) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        env=first_on_path(folder),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -58,7 +59,7 @@ def test_the_backend_page_runs(tmp_path: Path) -> None:
         [sys.executable, str(script)],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=first_on_path(ROOT),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"->\s+acme\s+plevel 15", done.stdout), done.stdout
