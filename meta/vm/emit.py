@@ -22,7 +22,7 @@ from meta.ir import Binding, Call, Constant, Expr, Function, TensorType, Tuple, 
 from meta.op.core import CallValues, Op, View
 from meta.passes.call_of import base_op
 from meta.passes.dispatch import prepared
-from meta.runtime.ndarray import array_key
+from meta.runtime.ndarray import ArrayKey, array_key
 from meta.vm.eager import allocator
 from meta.vm.memory import Lifetime, plan
 
@@ -56,11 +56,19 @@ class Instruction:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a result is after a run, and what array it makes."""
+
+    register: int
+    key: ArrayKey
+
+
+@dataclass(frozen=True, slots=True)
 class Code:
     """A program ready to run.
 
     ``registers`` as they are before a run, with gaps for inputs and temporaries; ``result`` a
-    register index or a nested tuple of them; ``written`` the inputs that are written in place;
+    `Place` or a nested tuple of them; ``written`` the inputs that are written in place;
     ``kernels`` the dialect operators in order of execution.
     """
 
@@ -112,7 +120,7 @@ class _Emitter:
         return Code(
             [r.value for r in self.registers],
             tuple(steps),
-            result,
+            self.places(result),
             frozenset(self.written),
             kernels,
             arena_bytes,
@@ -248,6 +256,12 @@ class _Emitter:
         steps.append(_copy_step(result, copy))
         return copy
 
+    def places(self, result: Any) -> Any:
+        """Return the places of the results: a nested tuple, or one."""
+        if isinstance(result, tuple):
+            return tuple(self.places(r) for r in result)
+        return Place(result, self.key(result))
+
     def steps_of(self, instruction: Instruction, dying: tuple[int, ...]) -> list[Step]:
         steps = []
         if instruction.env is None:
@@ -271,7 +285,7 @@ class _Emitter:
         makers = tuple(allocator(self.key(o)) for o in missing)
         return _writing_step(run, (*sources, *outs), tuple(zip(missing, makers, strict=True)))
 
-    def key(self, index: int) -> Any:
+    def key(self, index: int) -> ArrayKey:
         type_ = self.registers[index].type
         assert type_ is not None
         return array_key(type_.static_shape, type_.dtype, self.device)

@@ -78,7 +78,7 @@ class Executable:
             registers = [*tensors, *code.registers[len(tensors) :]]
             for step in code.steps:
                 step(registers)
-        return _collect(code.result, registers, self.device)
+        return _collect(code.result, registers)
 
     def _fit(self, position: int, array: ndarray, key: ArrayKey) -> Any:
         """Return the tensor of an array that is not exactly what the program was compiled for, or
@@ -114,10 +114,10 @@ class Executable:
         return f"<executable on {self.device}: {count} kernels, arena {self.arena_bytes} bytes>"
 
 
-def _collect(result: Any, registers: list[Any], device: Device) -> Any:
+def _collect(result: Any, registers: list[Any]) -> Any:
     if isinstance(result, tuple):
-        return tuple(_collect(r, registers, device) for r in result)
-    return ndarray(registers[result])
+        return tuple(_collect(r, registers) for r in result)
+    return ndarray(registers[result.register], result.key)
 
 
 def pipeline(device: Device) -> Pipeline:
@@ -137,10 +137,9 @@ def compile(model: Any, *args: Any, device: object = None, **kwargs: Any) -> Exe
     Parameters
     ----------
     model: a `meta.Model` (its forward, or forward_infer in infer mode), a function decorated with
-    `meta.model.trace`, a
-        `Program`, or an `ir.Module` whose main takes tensors.
-    args, kwargs: example arguments; their shapes, dtypes and Python values are what it is compiled
-    for.
+        `meta.model.trace`, a `Program`, or an `ir.Module` whose main takes tensors.
+    args, kwargs: example arguments; their shapes, dtypes and Python values are what it is
+        compiled for.
     device: where to run; by default where the arguments and parameters are.
 
     Raises TraceError, TypeInferError or DispatchError, at the user's line, for what cannot be
