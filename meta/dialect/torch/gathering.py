@@ -1,0 +1,106 @@
+"""Reading and writing by index on ATen.
+
+What writes is LIBRARY: generated code would look all indices up for every element.
+"""
+
+import torch
+
+from meta import op
+from meta.dialect import LIBRARY
+from meta.dialect.torch import torch as dialect
+
+
+def _in_range(indices, extent):
+    """Return the indices as int64 within the extent."""
+    return indices.long().clamp(0, max(extent - 1, 0))
+
+
+def _wide(x):
+    """Return the dtype in which to add up values."""
+    return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+
+
+@dialect.kernel(op.gather)
+def gather(data, axis, indices):
+    return torch.gather(data, axis, _in_range(indices, data.shape[axis]))
+
+
+def _scatter_add(x, index, src, axis):
+    dtype = _wide(x)
+    places = _in_range(index, x.shape[axis])
+    if dtype == torch.bool:  # of which a sum is "or"
+        sums = x.to(torch.int32).scatter_add_(axis, places, src.to(torch.int32))
+        return sums != 0
+    return x.to(dtype).scatter_add(axis, places, src.to(dtype)).to(x.dtype)
+
+
+@dialect.kernel(op.gather_dx, plevel=LIBRARY)
+def gather_dx(data, axis, indices, dy):
+    return _scatter_add(torch.zeros_like(data, memory_format=torch.contiguous_format), indices, dy,
+                        axis)  # fmt: skip
+
+
+def _flat_places(data, indices):
+    """Return the row-major positions, among the leading axes, of coordinates; flattened."""
+    places = torch.zeros(indices.shape[1:], dtype=torch.int64, device=indices.device)
+    for extent, index in zip(data.shape, indices, strict=False):
+        places = places * extent + _in_range(index, extent)
+    return places.reshape(-1)
+
+
+def _rows(data, depth):
+    """Return a tensor with its leading axes joined; there may be none, or no element."""
+    count = data.shape[:depth].numel()
+    return data.reshape(count, *data.shape[depth:])
+
+
+@dialect.kernel(op.gather_nd)
+def gather_nd(data, indices, call):
+    rows = _rows(data, indices.shape[0])
+    return rows.index_select(0, _flat_places(data, indices)).reshape(call.out.shape)
+
+
+def _add_nd(data, indices, updates):
+    dtype = _wide(data)
+    depth, places = indices.shape[0], _flat_places(data, indices)
+    parts = updates.reshape(places.numel(), *data.shape[depth:]).to(dtype)
+    # A copy: in the same dtype `to` gives the argument itself.
+    sums = _rows(data, depth).to(dtype, copy=True).index_add_(0, places, parts)
+    return sums.to(data.dtype).reshape(data.shape)
+
+
+@dialect.kernel(op.gather_nd_dx, plevel=LIBRARY)
+def gather_nd_dx(data, indices, dy):
+    zeros = torch.zeros_like(data, memory_format=torch.contiguous_format)
+    return _add_nd(zeros, indices, dy)
+
+
+@dialect.kernel(op.index_select)
+def index_select(x, axis, index):
+    return x.index_select(axis, _in_range(index, x.shape[axis]))
+
+
+@dialect.kernel(op.scatter, plevel=LIBRARY)
+def scatter(x, index, src, axis):
+    return x.contiguous().scatter(axis, _in_range(index, x.shape[axis]), src)
+
+
+@dialect.kernel(op.scatter_dx, plevel=LIBRARY)
+def scatter_dx(dy, index, axis):
+    return dy.contiguous().scatter(axis, _in_range(index, dy.shape[axis]), 0)
+
+
+@dialect.kernel(op.scatter_add, plevel=LIBRARY)
+def scatter_add(x, index, src, axis):
+    return _scatter_add(x.contiguous(), index, src, axis)
+
+
+@dialect.kernel(op.scatter_nd, plevel=LIBRARY)
+def scatter_nd(data, indices, updates, mode):
+    if mode == "add":
+        return _add_nd(data, indices, updates)
+    depth, places = indices.shape[0], _flat_places(data, indices)
+    parts = updates.reshape(places.numel(), *data.shape[depth:])
+    rows = _rows(data, depth).clone(memory_format=torch.contiguous_format)
+    rows[places] = parts
+    return rows.reshape(data.shape)

@@ -1,0 +1,181 @@
+"""Operators that read or write the elements which a tensor of indices names. Add one here.
+
+An index out of range is moved to the nearest end of its axis, as `take` does with "clip"; so -1 is
+the first element, and no call reads or writes outside of a tensor.
+
+The file is not called `gather`: ``meta.op.gather`` is the operator.
+"""
+
+from meta.ir.types import Dim
+from meta.op.core import Tensor, op
+from meta.op.core.check import normalize_axis, require
+from meta.op.transform import require_index, take
+
+
+def _require_like(x: Tensor, expected: Tensor, name: str) -> None:
+    require(
+        x.shape == expected.shape and x.dtype == expected.dtype,
+        f"{name} has another type",
+        expected=expected,
+        found=x,
+    )
+
+
+def _require_within(part: Tensor, whole: tuple[Dim, ...], what: str) -> None:
+    require(
+        len(part.shape) == len(whole)
+        and all(not (isinstance(p, int) and isinstance(w, int)) or p <= w
+                for p, w in zip(part.shape, whole, strict=True)),
+        what,
+        expected=f"as many axes as {list(whole)}, and no longer ones",
+        found=part,
+    )  # fmt: skip
+
+
+def _gathered(data: Tensor, axis: int, indices: Tensor) -> Tensor:
+    at = normalize_axis(axis, data.ndim)
+    require_index(indices)
+    extents = (*data.shape[:at], _unbounded(indices, at), *data.shape[at + 1 :])
+    _require_within(indices, extents, "indices do not fit data")
+    require(
+        data.shape[at] != 0 or 0 in indices.shape,
+        "an axis without elements cannot be indexed",
+        found=data,
+    )
+    return data.with_shape(indices.shape)
+
+
+def _unbounded(indices: Tensor, at: int) -> Dim:
+    """Return the extent of the indices along the indexed axis, which is not limited."""
+    return indices.shape[at] if at < indices.ndim else 0
+
+
+@op
+def gather(data: Tensor, axis: int, indices: Tensor) -> Tensor:
+    """Along ``axis``, the elements that ``indices`` name: for axis 1,
+    ``y[i, j, k] = data[i, indices[i, j, k], k]``.
+
+    ``indices``: integers with as many axes as ``data`` and, but for ``axis``, no longer ones. The
+    result has their shape and the dtype of ``data``.
+    Raises TypeInferError if they do not fit, or if the axis has no element to read.
+    """
+    return _gathered(data, axis, indices)
+
+
+@op
+def gather_dx(data: Tensor, axis: int, indices: Tensor, dy: Tensor) -> Tensor:
+    """The gradient of `gather` at ``data``: zeros of its type, plus ``dy`` at every index read.
+
+    Duplicates add up, half precision in float32. Of ``data`` only the type counts.
+    """
+    _require_like(dy, _gathered(data, axis, indices), "dy")
+    return data
+
+
+def _gathered_nd(data: Tensor, indices: Tensor) -> Tensor:
+    require_index(indices)
+    require(indices.ndim >= 1, "indices must have a first axis of coordinates", found=indices)
+    depth = indices.shape[0]
+    if not isinstance(depth, int) or depth > data.ndim:
+        require(
+            False,
+            "the first axis of indices names the leading axes of data",
+            expected=f"at most {data.ndim} coordinates",
+            found=indices,
+        )
+    assert isinstance(depth, int)
+    require(
+        0 not in data.shape[:depth] or 0 in indices.shape[1:],
+        "an axis without elements cannot be indexed",
+        found=data,
+    )
+    return data.with_shape((*indices.shape[1:], *data.shape[depth:]))
+
+
+@op
+def gather_nd(data: Tensor, indices: Tensor) -> Tensor:
+    """The slices of ``data`` at the coordinates ``indices[:, i, j, ...]``:
+    ``y[i, j] = data[indices[0, i, j], indices[1, i, j], ...]``.
+
+    ``indices``: integers of shape (m, *rest), m at most ``data.ndim``. The result has the shape
+    (*rest, *data.shape[m:]). Raises TypeInferError if m is greater or an axis has no element.
+    """
+    return _gathered_nd(data, indices)
+
+
+@op
+def gather_nd_dx(data: Tensor, indices: Tensor, dy: Tensor) -> Tensor:
+    """The gradient of `gather_nd` at ``data``: zeros of its type, plus ``dy`` at every index read.
+
+    Duplicates add up, half precision in float32. Of ``data`` only the type counts.
+    """
+    _require_like(dy, _gathered_nd(data, indices), "dy")
+    return data
+
+
+@op
+def index_select(x: Tensor, axis: int, index: Tensor) -> Tensor:
+    """The slices of ``x`` along ``axis`` that ``index``, a vector of integers, names.
+
+    The result has the dtype of ``x`` and its shape but for the axis, which is as long as ``index``.
+    """
+    require(index.ndim == 1, "index must be a vector", expected="ndim 1", found=index)
+    taken: Tensor = take.type_function(x, index, axis, "clip")
+    return taken
+
+
+def _scattered(x: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
+    _gathered(x, axis, index)
+    require(src.dtype == x.dtype, "src has another dtype", expected=x.dtype, found=src)
+    _require_within(index, src.shape, "index does not fit src")
+    return x
+
+
+@op
+def scatter(x: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
+    """``x`` with elements of ``src`` in the places along ``axis`` that ``index`` names: for axis 1,
+    ``y[i, index[i, j, k], k] = src[i, j, k]``.
+
+    ``index``: integers with as many axes as ``x`` and, but for ``axis``, no longer ones; ``src`` is
+    no shorter anywhere, and has the dtype of ``x``, as the result has. Where indices are equal one
+    of their elements is written, which is not specified; the gradient reaches all, as torch's.
+    Raises TypeInferError if they do not fit.
+    """
+    return _scattered(x, index, src, axis)
+
+
+@op
+def scatter_dx(x: Tensor, y: Tensor, dy: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
+    """The gradient of `scatter` at ``x``: ``dy``, but 0 where an element was written.
+
+    Of ``x``, ``y`` (the result) and ``src`` only the types count.
+    """
+    _scattered(x, index, src, axis)
+    _require_like(y, x, "y")
+    _require_like(dy, x, "dy")
+    return x
+
+
+@op(schema=scatter)
+def scatter_add(x: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
+    """``x`` plus elements of ``src`` in the places along ``axis`` that ``index`` names: for axis 1,
+    ``y[i, index[i, j, k], k] += src[i, j, k]``.
+
+    Equal indices add up, half precision in float32; bool counts as "or". Shapes as for `scatter`.
+    """
+    return _scattered(x, index, src, axis)
+
+
+@op
+def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, mode: str = "update") -> Tensor:
+    """``data`` with ``updates`` written to the coordinates ``indices[:, i, j, ...]``, or added.
+
+    What `gather_nd` reads there is, for ``mode`` "update", ``updates`` (where coordinates are equal
+    one of them, which is not specified; the gradient reaches all); for "add" it is what was there
+    plus all of them, half precision added in float32. ``indices``: integers of shape (m, *rest);
+    ``updates``: the dtype of ``data`` and the shape (*rest, *data.shape[m:]). The result has the
+    type of ``data``.
+    """
+    require(mode in ("update", "add"), "unknown mode", expected="update or add", found=mode)
+    _require_like(updates, _gathered_nd(data, indices), "updates")
+    return data
