@@ -1,38 +1,9 @@
-"""Convolutions. Add one here; the window arithmetic is in `meta/op/core/window.py`."""
+"""Convolution over two axes. What it shares with `conv_1d.py`, `conv_3d.py` and `conv_transpose.py`
+is in `meta/op/core/window.py`.
+"""
 
-from meta.ir.types import Dim
-from meta.op.core import Ints, Tensor, TensorType, op
-from meta.op.core.check import require, require_float, require_ndim
-from meta.op.core.window import (
-    arranged,
-    check_gradient,
-    gradient_type,
-    permutation,
-    window,
-)
-
-
-def _convolved(
-    x: tuple[Dim, ...],
-    w: tuple[int, ...],
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    groups: int,
-) -> tuple[Dim, ...]:
-    """Return the NCHW shape of the convolution of an NCHW and an OIHW shape."""
-    outputs, inputs = w[:2]
-    require(groups >= 1, "groups must be positive", found=groups)
-    require(
-        not isinstance(x[1], int) or inputs * groups == x[1],
-        "the input channels do not match the kernel's",
-        expected=f"{inputs} in each of {groups} groups",
-        found=f"{x[1]} channels",
-    )
-    fits = outputs >= 1 and outputs % groups == 0
-    require(fits, "the kernels do not fill the groups", found=f"{outputs} in {groups} groups")
-    height, width = window(x[2:], w[2:], stride, padding, dilation)
-    return (x[0], outputs, height.out, width.out)
+from meta.op.core import Ints, Tensor, op
+from meta.op.core.window import convolution, convolution_dw, convolution_dx
 
 
 @op
@@ -61,14 +32,8 @@ def conv2d(
 
     Raises TypeInferError if shapes, dtypes or groups do not match, or no window fits.
     """
-    for value, name in ((x, "x"), (w, "w")):
-        require_ndim(value, 4, name)
-        require_float(value, name)
-    require(x.dtype == w.dtype, "x and w differ in dtype", found=f"{x.dtype} and {w.dtype}")
-    data = tuple(x.shape[i] for i in permutation(layout, "NCHW", "layout"))
-    kernel = tuple(w.static_shape[i] for i in permutation(kernel_layout, "OIHW", "kernel_layout"))
-    shape = _convolved(data, kernel, stride, padding, dilation, groups)
-    return TensorType(arranged(shape, "NCHW", out_layout, "out_layout"), x.dtype)
+    layouts = (layout, kernel_layout, out_layout)
+    return convolution(2, x, w, stride, padding, dilation, groups, layouts)
 
 
 @op
@@ -90,9 +55,7 @@ def conv2d_dx(
 
     Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
     """
-    check_gradient(x_or_w, dy, shape)
-    expected = _convolved(shape, x_or_w.static_shape, stride, padding, dilation, groups)
-    return gradient_type(dy, expected, shape)
+    return convolution_dx(2, x_or_w, dy, shape, stride, padding, dilation, groups)
 
 
 @op(schema=conv2d_dx)
@@ -114,6 +77,4 @@ def conv2d_dw(
 
     Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
     """
-    check_gradient(x_or_w, dy, shape)
-    expected = _convolved(x_or_w.shape, shape, stride, padding, dilation, groups)
-    return gradient_type(dy, expected, shape)
+    return convolution_dw(2, x_or_w, dy, shape, stride, padding, dilation, groups)

@@ -35,15 +35,15 @@ def transposed_shape(
         expected=f"not negative, below the stride {stride}",
         found=output_padding,
     )
-    top, left, bottom, right = pads(padding)
+    around = pads(padding)
     spread = pair(dilation, "dilation")
     sizes: list[Dim] = []
-    for i, both in enumerate((top + bottom, left + right)):
+    for i in range(2):
         extent, size = spread[i] * (w[2 + i] - 1) + 1, x[2 + i]
         if not isinstance(size, int):
             sizes.append(UNKNOWN)
             continue
-        found = (size - 1) * steps[i] - both + extent + extra[i]
+        found = (size - 1) * steps[i] - around[i] - around[2 + i] + extent + extra[i]
         require(found >= 1, "nothing is left inside the padding", found=padding)
         sizes.append(found)
     window(tuple(sizes), w[2:], stride, padding, dilation)

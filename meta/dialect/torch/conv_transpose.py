@@ -19,16 +19,16 @@ def conv2d_transpose(
     w = w.permute(permutation(kernel_layout, "IOHW", "kernel_layout"))
     sizes = tuple(x.shape), tuple(w.shape)
     shape = transposed_shape(*sizes, stride, padding, output_padding, dilation, groups)
-    y = conv.conv2d_dx(w, x, shape, stride, padding, dilation, groups)
+    y = conv.by_input(w, x, shape, stride, padding, dilation, groups)
     return y.permute(permutation("NCHW", out_layout, "out_layout")).contiguous()
 
 
 @dialect.kernel(op.conv2d_transpose_dx, plevel=LIBRARY)
 def conv2d_transpose_dx(x_or_w, dy, stride, padding, dilation, groups):
     orders = ("NCHW", "OIHW", "NCHW")
-    return conv.conv2d(dy, x_or_w, stride, padding, dilation, groups, *orders)
+    return conv.forward(dy, x_or_w, stride, padding, dilation, groups, *orders)
 
 
 @dialect.kernel(op.conv2d_transpose_dw, plevel=LIBRARY)
 def conv2d_transpose_dw(x_or_w, dy, shape, stride, padding, dilation, groups):
-    return conv.conv2d_dw(dy, x_or_w, shape, stride, padding, dilation, groups)
+    return conv.by_kernel(dy, x_or_w, shape, stride, padding, dilation, groups)

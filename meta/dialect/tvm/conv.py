@@ -1,6 +1,7 @@
 """Convolutions in tensor expressions, as gathers: no element is written twice.
 
-Half precision accumulates in float32.
+Half precision accumulates in float32. The functions serve any number of spatial axes; `conv_1d.py`
+and `conv_3d.py` register them too.
 """
 
 from tvm import te, tirx
@@ -8,7 +9,7 @@ from tvm import te, tirx
 from meta import op
 from meta.dialect.tvm.compute import OUT_ELEMWISE_FUSABLE, compute
 from meta.dialect.tvm.elementwise import cast, computing
-from meta.op.core.window import permutation, window
+from meta.op.core.window import DATA, KERNEL, permutation, window
 
 
 def in_order(x, layout, canonical):
@@ -23,7 +24,7 @@ def _sizes(shape):
 
 
 def _padded(x, shape, axes):
-    """Return x surrounded by zeros on the two spatial axes."""
+    """Return x surrounded by zeros on the spatial axes."""
     if not any(axis.before or axis.after for axis in axes):
         return x
     extents = [axis.before + axis.size + axis.after for axis in axes]
@@ -57,28 +58,31 @@ def _rounded(x, dtype):
     return te.compute(x.shape, lambda *i: cast(x(*i), dtype), name="rounded")
 
 
-@compute(op.conv2d, OUT_ELEMWISE_FUSABLE)
-def conv2d(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_layout, out):
-    image, shape = in_order(x, layout, "NCHW")
-    kernel, (outputs, inputs, *taps) = in_order(w, kernel_layout, "OIHW")
+def forward(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_layout, out):
+    """Return the convolution of x with w."""
+    data, order = DATA[x.ndim - 2], KERNEL[x.ndim - 2]
+    image, shape = in_order(x, layout, data)
+    kernel, (outputs, inputs, *taps) = in_order(w, kernel_layout, order)
     axes = window(_sizes(shape[2:]), _sizes(taps), stride, padding, dilation)
     padded = _padded(image, shape, axes)
     per_group = int(outputs) // groups
-    c, p, q = (te.reduce_axis((0, extent)) for extent in (inputs, *taps))
-    places = permutation(out_layout, "NCHW", "layout")
+    c, *ks = (te.reduce_axis((0, extent)) for extent in (inputs, *taps))
+    places = permutation(out_layout, data, "layout")
 
     def element(*i):
         n, o, *at = (i[a] for a in places)
         first = o // per_group * inputs if groups > 1 else 0
-        value = padded(n, first + c, *_tap(axes, at, (p, q)))
-        return te.sum(_product(value, kernel(o, c, p, q), out.dtype), axis=[c, p, q])
+        value = padded(n, first + c, *_tap(axes, at, ks))
+        return te.sum(_product(value, kernel(o, c, *ks), out.dtype), axis=[c, *ks])
 
-    return _rounded(te.compute(out.shape, element, name="conv2d"), out.dtype)
+    return _rounded(te.compute(out.shape, element, name="conv"), out.dtype)
 
 
-@compute(op.conv2d_dx, OUT_ELEMWISE_FUSABLE)
-def conv2d_dx(x_or_w, dy, shape, stride, padding, dilation, groups):
-    """Spread dy to the stride, with zeros between and around; then slide over it backwards."""
+def by_input(x_or_w, dy, shape, stride, padding, dilation, groups):
+    """Return dx; x_or_w is w.
+
+    Spread dy to the stride, with zeros between and around; then slide over it backwards.
+    """
     outputs, inputs, *taps = _sizes(x_or_w.shape)
     axes = window(shape[2:], tuple(taps), stride, padding, dilation)
     per_group = outputs // groups
@@ -92,28 +96,38 @@ def conv2d_dx(x_or_w, dy, shape, stride, padding, dilation, groups):
 
     extents = [axis.size + axis.extent - 1 for axis in axes]
     apart = te.compute((*dy.shape[:2], *extents), spread, name="spread")
-    o, p, q = (te.reduce_axis((0, extent)) for extent in (per_group, *taps))
+    o, *ks = (te.reduce_axis((0, extent)) for extent in (per_group, *taps))
 
     def element(n, c, *at):
         output = (c // inputs * per_group if groups > 1 else 0) + o
-        back = [a.kernel - 1 - k for k, a in zip((p, q), axes, strict=True)]
+        back = [a.kernel - 1 - k for k, a in zip(ks, axes, strict=True)]
         places = [u + k * a.dilation for u, k, a in zip(at, back, axes, strict=True)]
-        weight = x_or_w(output, c % inputs if groups > 1 else c, p, q)
-        return te.sum(_product(apart(n, output, *places), weight, dy.dtype), axis=[o, p, q])
+        weight = x_or_w(output, c % inputs if groups > 1 else c, *ks)
+        return te.sum(_product(apart(n, output, *places), weight, dy.dtype), axis=[o, *ks])
 
-    return _rounded(te.compute(shape, element, name="conv2d_dx"), dy.dtype)
+    return _rounded(te.compute(shape, element, name="conv_dx"), dy.dtype)
 
 
-@compute(op.conv2d_dw, OUT_ELEMWISE_FUSABLE)
-def conv2d_dw(x_or_w, dy, shape, stride, padding, dilation, groups):
+def by_kernel(x_or_w, dy, shape, stride, padding, dilation, groups):
+    """Return dw; x_or_w is x."""
     axes = window(_sizes(x_or_w.shape[2:]), shape[2:], stride, padding, dilation)
     padded = _padded(x_or_w, x_or_w.shape, axes)
     per_group = shape[0] // groups
-    n, i, j = (te.reduce_axis((0, dy.shape[a])) for a in (0, 2, 3))
+    n, *at = (te.reduce_axis((0, extent)) for extent in (dy.shape[0], *dy.shape[2:]))
 
     def element(o, c, *taps):
         first = o // per_group * shape[1] if groups > 1 else 0
-        value = padded(n, first + c, *_tap(axes, (i, j), taps))
-        return te.sum(_product(value, dy(n, o, i, j), dy.dtype), axis=[n, i, j])
+        value = padded(n, first + c, *_tap(axes, at, taps))
+        return te.sum(_product(value, dy(n, o, *at), dy.dtype), axis=[n, *at])
 
-    return _rounded(te.compute(shape, element, name="conv2d_dw"), dy.dtype)
+    return _rounded(te.compute(shape, element, name="conv_dw"), dy.dtype)
+
+
+def convolution(conv, conv_dx, conv_dw):
+    """Register the functions of a convolution and of its two gradients."""
+    compute(conv, OUT_ELEMWISE_FUSABLE)(forward)
+    compute(conv_dx, OUT_ELEMWISE_FUSABLE)(by_input)
+    compute(conv_dw, OUT_ELEMWISE_FUSABLE)(by_kernel)
+
+
+convolution(op.conv2d, op.conv2d_dx, op.conv2d_dw)

@@ -25,16 +25,16 @@ def conv2d_transpose(
 ):
     x, w = _ordered(x, layout, "NCHW"), _ordered(w, kernel_layout, "IOHW")
     shape = tuple(int(out.shape[a]) for a in permutation(out_layout, "NCHW", "out_layout"))
-    y = conv.conv2d_dx(w, x, shape, stride, padding, dilation, groups)
+    y = conv.by_input(w, x, shape, stride, padding, dilation, groups)
     return _ordered(y, "NCHW", out_layout)
 
 
 @compute(op.conv2d_transpose_dx, OUT_ELEMWISE_FUSABLE)
 def conv2d_transpose_dx(x_or_w, dy, stride, padding, dilation, groups, out):
     orders = ("NCHW", "OIHW", "NCHW")
-    return conv.conv2d(dy, x_or_w, stride, padding, dilation, groups, *orders, out)
+    return conv.forward(dy, x_or_w, stride, padding, dilation, groups, *orders, out)
 
 
 @compute(op.conv2d_transpose_dw, OUT_ELEMWISE_FUSABLE)
 def conv2d_transpose_dw(x_or_w, dy, shape, stride, padding, dilation, groups):
-    return conv.conv2d_dw(dy, x_or_w, shape, stride, padding, dilation, groups)
+    return conv.by_kernel(dy, x_or_w, shape, stride, padding, dilation, groups)

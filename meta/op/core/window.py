@@ -1,7 +1,8 @@
 """Arithmetic of sliding windows and layouts, shared by type functions and kernels.
 
 Convolution and pooling say what a window is in the same words: kernel, stride, padding, dilation.
-Here they become one `Taps` per spatial axis.
+Here they become one `Taps` per spatial axis. Nothing here depends on how many spatial axes there
+are: `convolution` and its gradients' types serve conv1d, conv2d and conv3d.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ from dataclasses import dataclass
 from meta.base.errors import TypeInferError
 from meta.ir.types import UNKNOWN, Dim, TensorType
 from meta.op.core.check import pair, require, require_float, require_ndim
+
+# The orders of axes in which type functions and kernels think, by the number of spatial axes.
+DATA = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+KERNEL = {1: "OIW", 2: "OIHW", 3: "OIDHW"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +52,19 @@ class Taps:
         return count - ((count - 1) * self.stride >= self.size + self.before)
 
 
-def pads(padding: int | tuple[int, ...]) -> tuple[int, int, int, int]:
-    """Return (top, left, bottom, right) of an int, (vertical, horizontal), or all four."""
+def pads(padding: int | tuple[int, ...], count: int = 2) -> tuple[int, ...]:
+    """Return the padding before each of ``count`` axes, then that after each.
+
+    padding: an int, one per axis, or already all of them: (top, left, bottom, right).
+    """
     values = padding if isinstance(padding, tuple) else (padding,)
-    if len(values) in (1, 2, 4) and min(values) >= 0:
-        top, left, bottom, right = (*values, *values, *values, *values)[:4]
-        return top, left, bottom, right
+    if len(values) in (1, count, 2 * count) and min(values) >= 0:
+        return values * (2 * count // len(values))
+    counts = ", ".join(str(n) for n in sorted({1, count}))
     raise TypeInferError(
-        "padding does not fit", expected="1, 2 or 4 ints, none negative", found=padding
+        "padding does not fit",
+        expected=f"{counts} or {2 * count} ints, none negative",
+        found=padding,
     )
 
 
@@ -65,20 +75,21 @@ def window(
     padding: int | tuple[int, ...],
     dilation: int | tuple[int, ...],
     ceil: bool = False,
-) -> tuple[Taps, Taps]:
-    """Return the two spatial axes of a window over an input of ``sizes`` (height, width).
+) -> tuple[Taps, ...]:
+    """Return the spatial axes of a window over an input of ``sizes``, such as (height, width).
 
     Raises TypeInferError for wrong counts, for values that are not positive (padding: that are
     negative) and where not even one window fits.
     """
-    top, left, bottom, right = pads(padding)
+    count = len(sizes)
+    around = pads(padding, count)
     named = {"kernel": kernel, "stride": stride, "dilation": dilation}
-    values = {name: pair(value, name) for name, value in named.items()}
+    values = {name: pair(value, name, count) for name, value in named.items()}
     for name, value in values.items():
         if min(value) < 1:
             raise TypeInferError(f"{name} must be positive", found=value)
     axes = []
-    for i, (before, after) in enumerate(((top, bottom), (left, right))):
+    for i, (before, after) in enumerate(zip(around[:count], around[count:], strict=True)):
         k, s, d = (value[i] for value in values.values())
         axes.append(Taps(sizes[i], k, s, d, before, after, ceil))
         out = axes[i].out
@@ -88,7 +99,7 @@ def window(
                 expected=f"at least {axes[i].extent} along spatial axis {i}",
                 found=f"{axes[i].size} + {before} + {after}",
             )
-    return axes[0], axes[1]
+    return tuple(axes)
 
 
 def permutation(layout: str, canonical: str, name: str) -> tuple[int, ...]:
@@ -110,11 +121,64 @@ def arranged(shape: tuple[Dim, ...], canonical: str, layout: str, name: str) -> 
     return tuple(shape[canonical.index(letter)] for letter in layout)
 
 
-def check_gradient(x_or_w: TensorType, dy: TensorType, shape: tuple[int, ...]) -> None:
-    """Check what the gradients of all convolutions have in common."""
-    require(len(shape) == 4, "shape must have 4 extents", found=shape)
-    require_ndim(x_or_w, 4, "x_or_w")
-    require_ndim(dy, 4, "dy")
+def convolved(
+    x: tuple[Dim, ...],
+    w: tuple[int, ...],
+    stride: int | tuple[int, ...],
+    padding: int | tuple[int, ...],
+    dilation: int | tuple[int, ...],
+    groups: int,
+) -> tuple[Dim, ...]:
+    """Return the shape of a convolution of shapes in `DATA` and `KERNEL` order, in `DATA` order."""
+    outputs, inputs = w[:2]
+    require(groups >= 1, "groups must be positive", found=groups)
+    require(
+        not isinstance(x[1], int) or inputs * groups == x[1],
+        "the input channels do not match the kernel's",
+        expected=f"{inputs} in each of {groups} groups",
+        found=f"{x[1]} channels",
+    )
+    fits = outputs >= 1 and outputs % groups == 0
+    require(fits, "the kernels do not fill the groups", found=f"{outputs} in {groups} groups")
+    axes = window(x[2:], w[2:], stride, padding, dilation)
+    return (x[0], outputs, *(axis.out for axis in axes))
+
+
+def convolution(
+    count: int,
+    x: TensorType,
+    w: TensorType,
+    stride: int | tuple[int, ...],
+    padding: int | tuple[int, ...],
+    dilation: int | tuple[int, ...],
+    groups: int,
+    layouts: tuple[str, str, str],
+) -> TensorType:
+    """Return the type of a convolution over ``count`` spatial axes.
+
+    layouts: of x, w and the result.
+    Raises TypeInferError if shapes, dtypes or groups do not match, or no window fits.
+    """
+    for value, name in ((x, "x"), (w, "w")):
+        require_ndim(value, count + 2, name)
+        require_float(value, name)
+    require(x.dtype == w.dtype, "x and w differ in dtype", found=f"{x.dtype} and {w.dtype}")
+    layout, kernel_layout, out_layout = layouts
+    to_data = permutation(layout, DATA[count], "layout")
+    to_kernel = permutation(kernel_layout, KERNEL[count], "kernel_layout")
+    data, kernel = (x.shape[i] for i in to_data), (w.static_shape[i] for i in to_kernel)
+    shape = convolved(tuple(data), tuple(kernel), stride, padding, dilation, groups)
+    return TensorType(arranged(shape, DATA[count], out_layout, "out_layout"), x.dtype)
+
+
+def check_gradient(
+    x_or_w: TensorType, dy: TensorType, shape: tuple[int, ...], count: int = 2
+) -> None:
+    """Check what the gradients of all convolutions over ``count`` axes have in common."""
+    ndim = count + 2
+    require(len(shape) == ndim, f"shape must have {ndim} extents", found=shape)
+    require_ndim(x_or_w, ndim, "x_or_w")
+    require_ndim(dy, ndim, "dy")
     require_float(dy, "dy")
     dtypes = f"{x_or_w.dtype} and {dy.dtype}"
     require(x_or_w.dtype == dy.dtype, "x_or_w and dy differ in dtype", found=dtypes)
@@ -129,3 +193,35 @@ def gradient_type(dy: TensorType, expected: tuple[Dim, ...], shape: tuple[int, .
         found=str(dy),
     )
     return TensorType(shape, dy.dtype)
+
+
+def convolution_dx(
+    count: int,
+    w: TensorType,
+    dy: TensorType,
+    shape: tuple[int, ...],
+    stride: int | tuple[int, ...],
+    padding: int | tuple[int, ...],
+    dilation: int | tuple[int, ...],
+    groups: int,
+) -> TensorType:
+    """Return the type of a convolution's gradient by its input of this shape."""
+    check_gradient(w, dy, shape, count)
+    expected = convolved(shape, w.static_shape, stride, padding, dilation, groups)
+    return gradient_type(dy, expected, shape)
+
+
+def convolution_dw(
+    count: int,
+    x: TensorType,
+    dy: TensorType,
+    shape: tuple[int, ...],
+    stride: int | tuple[int, ...],
+    padding: int | tuple[int, ...],
+    dilation: int | tuple[int, ...],
+    groups: int,
+) -> TensorType:
+    """Return the type of a convolution's gradient by its kernel of this shape."""
+    check_gradient(x, dy, shape, count)
+    expected = convolved(x.shape, shape, stride, padding, dilation, groups)
+    return gradient_type(dy, expected, shape)

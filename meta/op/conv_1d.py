@@ -1,0 +1,77 @@
+"""Convolution over one axis, written with `meta/op/core/window.py` as `conv.py` is."""
+
+from meta.op.core import Ints, Tensor, op
+from meta.op.core.window import convolution, convolution_dw, convolution_dx
+
+
+@op
+def conv1d(
+    x: Tensor,
+    w: Tensor,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+    layout: str = "NCW",
+    kernel_layout: str = "OIW",
+    out_layout: str = "NCW",
+) -> Tensor:
+    """1-d cross-correlation:
+
+    ``y[n, o, i] = sum(x[n, c, i*stride - before + p*dilation] * w[o, c, p])`` over the input
+    channels c of o's group and the taps p; x is 0 outside.
+
+    x: floating point [N, C, W]. w: same dtype, [O, C/groups, K]. stride, dilation: int or (int,).
+    padding: int or (before, after). layout, kernel_layout, out_layout: the letters of NCW, OIW and
+    NCW in the order in which x, w and the result have them.
+    Result: [N, O, OW] of x's dtype, OW = (W + before + after - dilation*(K-1) - 1) // stride + 1.
+    Half precision accumulates in float32.
+
+    Raises TypeInferError if shapes, dtypes or groups do not match, or no window fits.
+    """
+    layouts = (layout, kernel_layout, out_layout)
+    return convolution(1, x, w, stride, padding, dilation, groups, layouts)
+
+
+@op
+def conv1d_dx(
+    x_or_w: Tensor,
+    y: Tensor | None,
+    dy: Tensor,
+    shape: tuple[int, ...],
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    groups: int,
+) -> Tensor:
+    """Gradient of `conv1d` with respect to x, a transposed convolution of ``dy``.
+
+    x_or_w: the kernel, OIW. y: the forward result; not used, may be None. dy: gradient of the
+    result, NCW. shape: of x, NCW. The rest as in the forward call.
+    Result: ``shape``, of dy's dtype.
+
+    Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
+    """
+    return convolution_dx(1, x_or_w, dy, shape, stride, padding, dilation, groups)
+
+
+@op(schema=conv1d_dx)
+def conv1d_dw(
+    x_or_w: Tensor,
+    y: Tensor | None,
+    dy: Tensor,
+    shape: tuple[int, ...],
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    groups: int,
+) -> Tensor:
+    """Gradient of `conv1d` with respect to w.
+
+    x_or_w: the input, NCW. y: the forward result; not used, may be None. dy: gradient of the
+    result, NCW. shape: of w, OIW. The rest as in the forward call.
+    Result: ``shape``, of dy's dtype.
+
+    Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
+    """
+    return convolution_dw(1, x_or_w, dy, shape, stride, padding, dilation, groups)
