@@ -1,0 +1,64 @@
+"""What lies around a padded tensor, for type functions and kernels.
+
+To add a mode, say here which element a place outside reads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta.op.core.check import require
+
+MODES = ("constant", "edge", "reflect", "symmetric")
+
+
+def pad_pairs(pad_width: int | tuple[int, ...], ndim: int) -> tuple[tuple[int, int], ...]:
+    """Return (before, after) for every axis from a flat list of pairs, or one width for all."""
+    flat = (pad_width,) * (2 * ndim) if isinstance(pad_width, int) else pad_width
+    require(
+        len(flat) == 2 * ndim,
+        "pad_width must be an int, or one pair (before, after) for every axis, flat",
+        expected=f"{2 * ndim} ints",
+        found=pad_width,
+    )
+    require(min(flat, default=0) >= 0, "pad_width is negative", found=pad_width)
+    return tuple(zip(flat[::2], flat[1::2], strict=True))
+
+
+def reach(extent: int, mode: str) -> int:
+    """Return how far an axis can be padded on one side: up to its mirror image's end."""
+    if mode == "reflect":
+        return max(extent - 1, 0)
+    return extent if mode == "symmetric" else 2**63 if extent else 0
+
+
+def mirror(mode: str) -> int:
+    """Return how far behind the first element its mirror lies: 0 on it, 1 on its outer border."""
+    return 1 if mode == "symmetric" else 0
+
+
+def sides(
+    before: int, after: int, extent: int, mode: str
+) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Return (begin, end, sum) of the elements that a mirror's two sides copy.
+
+    Element i in [begin, end) is also found at place ``sum - i`` of the padded axis.
+    """
+    m = mirror(mode)
+    front = (1 - m, before + 1 - m, before - m)
+    back = (extent - after - 1 + m, extent - 1 + m, before + 2 * (extent - 1) + m)
+    return front, back
+
+
+def read_at(place: Any, extent: int, mode: str, least: Any, greatest: Any) -> Any:
+    """Return which element the place ``place`` of an axis reads, counted from the first element.
+
+    ``least`` and ``greatest`` are the minimum and maximum of two, so that a place may be a number,
+    a tensor of numbers or an expression. A mirror needs no condition: of the two ways to count, the
+    one that stays inside is the smaller at the back, and the larger in front.
+    """
+    last = extent - 1
+    if mode == "edge":
+        return greatest(least(place, last), 0)
+    m = mirror(mode)
+    return least(greatest(place, -m - place), 2 * last + m - greatest(place, -m - place))
