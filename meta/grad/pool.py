@@ -1,51 +1,66 @@
-"""Gradients of pooling."""
+"""Gradients of pooling. `sliding` and `adaptive` serve any number of spatial axes."""
 
 from meta import op
 from meta.grad.conv import swap
 from meta.grad.core import gradient, not_differentiable
+from meta.op.core.window import DATA
 
 
-def _nchw(dx_op, x, y, dy, layout, *window):
-    dx = dx_op(*(swap(v, layout, "NCHW") for v in (x, y, dy)), *window)
-    return swap(dx, "NCHW", layout)
+def _in_order(dx_op, x, y, dy, layout, *window):
+    order = DATA[x.ndim - 2]
+    dx = dx_op(*(swap(v, layout, order) for v in (x, y, dy)), *window)
+    return swap(dx, order, layout)
 
 
-@gradient(op.max_pool2d)
-def max_pool2d(x, y, dy, kernel, stride, padding, dilation, ceil_mode, include_pad, layout):
-    window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
-    return _nchw(op.max_pool2d_dx, x, y, dy, layout, *window)
+def _scatters(max_dx):
+    why = "it scatters dy to the maxima; there is no operator that gathers from them"
+    not_differentiable(max_dx, why=why)
 
 
-@gradient(op.avg_pool2d)
-def avg_pool2d(x, y, dy, kernel, stride, padding, dilation, ceil_mode, include_pad, layout):
-    window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
-    return _nchw(op.avg_pool2d_dx, x, y, dy, layout, *window)
+def sliding(max_pool, max_dx, avg_pool, avg_dx):
+    """Register the gradients of the maximum and the mean over windows, and of these gradients."""
+
+    @gradient(max_pool)
+    def maximum(x, y, dy, kernel, stride, padding, dilation, ceil_mode, include_pad, layout):
+        window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
+        return _in_order(max_dx, x, y, dy, layout, *window)
+
+    @gradient(avg_pool)
+    def mean(x, y, dy, kernel, stride, padding, dilation, ceil_mode, include_pad, layout):
+        window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
+        return _in_order(avg_dx, x, y, dy, layout, *window)
+
+    _scatters(max_dx)
+
+    @gradient(avg_dx)
+    def mean_dx(x, y, dy_, kernel, stride, padding, dilation, ceil_mode, include_pad):
+        """dx is linear in dy and depends on nothing else."""
+        window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
+        return op.zeros_like(x), op.zeros_like(y), avg_pool(dy_, *window)
 
 
-@gradient(op.adaptive_max_pool2d)
-def adaptive_max_pool2d(x, y, dy, shape, layout):
-    return _nchw(op.adaptive_max_pool2d_dx, x, y, dy, layout, shape)
+def adaptive(max_pool, max_dx, avg_pool, avg_dx):
+    """As `sliding`, over regions that cover the input evenly."""
+
+    @gradient(max_pool)
+    def maximum(x, y, dy, shape, layout):
+        return _in_order(max_dx, x, y, dy, layout, shape)
+
+    @gradient(avg_pool)
+    def mean(x, y, dy, shape, layout):
+        return _in_order(avg_dx, x, y, dy, layout, shape)
+
+    _scatters(max_dx)
+
+    @gradient(avg_dx)
+    def mean_dx(x, y, dy_, shape):
+        return op.zeros_like(x), op.zeros_like(y), avg_pool(dy_, shape)
 
 
-@gradient(op.adaptive_avg_pool2d)
-def adaptive_avg_pool2d(x, y, dy, shape, layout):
-    return _nchw(op.adaptive_avg_pool2d_dx, x, y, dy, layout, shape)
-
-
-not_differentiable(
-    op.max_pool2d_dx,
+sliding(op.max_pool2d, op.max_pool2d_dx, op.avg_pool2d, op.avg_pool2d_dx)
+adaptive(
+    op.adaptive_max_pool2d,
     op.adaptive_max_pool2d_dx,
-    why="it scatters dy to the maxima; there is no operator that gathers from them",
+    op.adaptive_avg_pool2d,
+    op.adaptive_avg_pool2d_dx,
 )
-
-
-@gradient(op.avg_pool2d_dx)
-def avg_pool2d_dx(x, y, dy_, kernel, stride, padding, dilation, ceil_mode, include_pad):
-    """dx is linear in dy and depends on nothing else."""
-    window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
-    return op.zeros_like(x), op.zeros_like(y), op.avg_pool2d(dy_, *window)
-
-
-@gradient(op.adaptive_avg_pool2d_dx)
-def adaptive_avg_pool2d_dx(x, y, dy_, shape):
-    return op.zeros_like(x), op.zeros_like(y), op.adaptive_avg_pool2d(dy_, shape)

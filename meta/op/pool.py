@@ -1,48 +1,9 @@
-"""Pooling over the two spatial axes. Add one here; window arithmetic: `meta/op/core/window.py`."""
+"""Pooling over two spatial axes. What it shares with `pool_1d.py` and `pool_3d.py` is in
+`meta/op/core/pooling.py`.
+"""
 
-from meta.ir.types import Dim
-from meta.op.core import Ints, Tensor, TensorType, op
-from meta.op.core.check import pair, require, require_float, require_ndim
-from meta.op.core.window import arranged, permutation, window
-
-
-def _shape(x: TensorType, layout: str) -> tuple[Dim, ...]:
-    """Return x's shape in NCHW order."""
-    require_ndim(x, 4, "x")
-    require_float(x, "x")
-    shape = tuple(x.shape[i] for i in permutation(layout, "NCHW", "layout"))
-    require(shape[1] != 0, "x has no channel", found=str(x))
-    return shape
-
-
-def _pooled(
-    x: TensorType,
-    kernel: Ints,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    ceil_mode: bool,
-    layout: str,
-) -> TensorType:
-    shape = _shape(x, layout)
-    axes = window(shape[2:], kernel, stride, padding, dilation, ceil_mode)
-    for axis in axes:
-        require(
-            max(axis.before, axis.after) < axis.extent,
-            "a window could lie in the padding alone",
-            expected=f"padding below the window's extent {axis.extent}",
-            found=padding,
-        )
-    result = (*shape[:2], axes[0].out, axes[1].out)
-    return TensorType(arranged(result, "NCHW", layout, "layout"), x.dtype)
-
-
-def _gradient(x: TensorType, y: TensorType, dy: TensorType, expected: TensorType) -> TensorType:
-    """Return x's type, after checking that y and dy are of the type that the forward call gives."""
-    for value, name in ((y, "y"), (dy, "dy")):
-        fits = value == expected or not (value.is_static and expected.is_static)
-        require(fits, f"{name} is not of the forward result's type", expected=expected, found=value)
-    return x
+from meta.op.core import Ints, Tensor, op
+from meta.op.core.pooling import adaptive, gradient, pooled
 
 
 @op
@@ -67,7 +28,7 @@ def max_pool2d(
 
     Raises TypeInferError if no window fits, or one could lie in the padding alone.
     """
-    return _pooled(x, kernel, stride, padding, dilation, ceil_mode, layout)
+    return pooled(2, x, kernel, stride, padding, dilation, ceil_mode, layout)
 
 
 @op(schema=max_pool2d)
@@ -89,14 +50,7 @@ def avg_pool2d(
 
     Raises TypeInferError if no window fits, or one could lie in the padding alone.
     """
-    return _pooled(x, kernel, stride, padding, dilation, ceil_mode, layout)
-
-
-def _adaptive(x: TensorType, shape: Ints, layout: str) -> TensorType:
-    sizes, out = _shape(x, layout), pair(shape, "shape")
-    require(min(out) >= 1, "shape must be positive", found=shape)
-    require(0 not in sizes[2:], "there is nothing to pool", found=str(x))
-    return TensorType(arranged((*sizes[:2], *out), "NCHW", layout, "layout"), x.dtype)
+    return pooled(2, x, kernel, stride, padding, dilation, ceil_mode, layout)
 
 
 @op
@@ -109,13 +63,13 @@ def adaptive_max_pool2d(x: Tensor, shape: Ints, layout: str = "NCHW") -> Tensor:
 
     Raises TypeInferError for an empty input axis or an output extent below 1.
     """
-    return _adaptive(x, shape, layout)
+    return adaptive(2, x, shape, layout)
 
 
 @op(schema=adaptive_max_pool2d)
 def adaptive_avg_pool2d(x: Tensor, shape: Ints, layout: str = "NCHW") -> Tensor:
     """Mean over ``shape`` regions that cover the input evenly; see `adaptive_max_pool2d`."""
-    return _adaptive(x, shape, layout)
+    return adaptive(2, x, shape, layout)
 
 
 @op
@@ -135,7 +89,7 @@ def max_pool2d_dx(
     x, y, dy: argument, result and the result's gradient, all NCHW and of one dtype; the rest as in
     the forward call. Result: x's shape and dtype.
     """
-    return _gradient(x, y, dy, _pooled(x, kernel, stride, padding, dilation, ceil_mode, "NCHW"))
+    return gradient(x, y, dy, pooled(2, x, kernel, stride, padding, dilation, ceil_mode, "NCHW"))
 
 
 @op(schema=max_pool2d_dx)
@@ -155,7 +109,7 @@ def avg_pool2d_dx(
     x, y, dy: argument, result and the result's gradient, all NCHW and of one dtype (of x and y only
     the types matter); the rest as in the forward call. Result: x's shape and dtype.
     """
-    return _gradient(x, y, dy, _pooled(x, kernel, stride, padding, dilation, ceil_mode, "NCHW"))
+    return gradient(x, y, dy, pooled(2, x, kernel, stride, padding, dilation, ceil_mode, "NCHW"))
 
 
 @op
@@ -165,7 +119,7 @@ def adaptive_max_pool2d_dx(x: Tensor, y: Tensor, dy: Tensor, shape: Ints) -> Ten
     x, y, dy: argument, result and the result's gradient, all NCHW and of one dtype.
     Result: x's shape and dtype.
     """
-    return _gradient(x, y, dy, _adaptive(x, shape, "NCHW"))
+    return gradient(x, y, dy, adaptive(2, x, shape, "NCHW"))
 
 
 @op(schema=adaptive_max_pool2d_dx)
@@ -175,4 +129,4 @@ def adaptive_avg_pool2d_dx(x: Tensor, y: Tensor, dy: Tensor, shape: Ints) -> Ten
     x, y, dy: argument, result and the result's gradient, all NCHW and of one dtype (of x and y only
     the types matter). Result: x's shape and dtype.
     """
-    return _gradient(x, y, dy, _adaptive(x, shape, "NCHW"))
+    return gradient(x, y, dy, adaptive(2, x, shape, "NCHW"))

@@ -1,5 +1,6 @@
 """Cases of pooling. Gradients come from torch's autograd of the forward function."""
 
+import itertools
 import math
 
 import torch
@@ -8,68 +9,73 @@ import torch.nn.functional as F_
 from meta.testing import C, F, OpCase, sample
 from meta.testing.case import Spec
 
+ORDERS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
-def two(value):
-    return (value, value) if isinstance(value, int) else tuple(value)
+
+def each(value, count):
+    """Return one value per spatial axis."""
+    given = (value,) if isinstance(value, int) else tuple(value)
+    return given * count if len(given) == 1 else given
 
 
 def windows(x, kernel, stride, padding, dilation, ceil_mode, fill):
-    """Return all windows [N, C, OH, OW, KH*KW], ``fill`` outside x, and where x or padding is."""
-    given = (padding,) if isinstance(padding, int) else tuple(padding)
-    top, left, bottom, right = (given * 4)[:4]
-    kernel, stride, dilation = two(kernel), two(stride), two(dilation)
-    out = []
-    for size, k, s, d, before, after in zip(
-        x.shape[2:], kernel, stride, dilation, (top, left), (bottom, right), strict=True
-    ):
-        room = (size + before + after - d * (k - 1) - 1) / s
-        count = (math.ceil(room) if ceil_mode else math.floor(room)) + 1
-        if ceil_mode and (count - 1) * s >= size + before:
-            count -= 1
-        out.append(count)
-    # Far more room below and to the right than any window needs.
-    far = 2 * sum(kernel) * max(dilation) + sum(stride)
-    x = F_.pad(x, (left, right, top, bottom), value=fill)
-    real = F_.pad(torch.ones_like(x), (0, far, 0, far))
-    x = F_.pad(x, (0, far, 0, far), value=fill)
+    """Return all windows [N, C, *out, taps], ``fill`` outside x, and where x or padding is."""
+    count = x.ndim - 2
+    around = (each(padding, count) * 2)[: 2 * count]
+    kernel, stride, dilation = (each(value, count) for value in (kernel, stride, dilation))
+    out, sides, beyond = [], [], []
+    for i, (k, s, d) in enumerate(zip(kernel, stride, dilation, strict=True)):
+        before, after = around[i], around[i + count]
+        padded = x.shape[2 + i] + before + after
+        room = (padded - d * (k - 1) - 1) / s
+        n = (math.ceil(room) if ceil_mode else math.floor(room)) + 1
+        if ceil_mode and (n - 1) * s >= x.shape[2 + i] + before:
+            n -= 1
+        out.append(n)
+        # Far more room than any window needs.
+        sides, beyond = [before, after, *sides], [0, 2 * k * d + s, *beyond]
+    x = F_.pad(x, sides, value=fill)
+    real = F_.pad(torch.ones_like(x), beyond)
+    x = F_.pad(x, beyond, value=fill)
 
     def gather(t):
-        rows = [
-            t[:, :, p * dilation[0] :: stride[0]][:, :, : out[0]][
-                :, :, :, q * dilation[1] :: stride[1]
-            ][:, :, :, : out[1]]
-            for p in range(kernel[0])
-            for q in range(kernel[1])
-        ]
-        return torch.stack(rows, -1)
+        taps = []
+        for tap in itertools.product(*map(range, kernel)):
+            at = [
+                slice(k * d, k * d + (n - 1) * s + 1, s)
+                for k, d, s, n in zip(tap, dilation, stride, out, strict=True)
+            ]
+            taps.append(t[(slice(None), slice(None), *at)])
+        return torch.stack(taps, -1)
 
     return gather(x), gather(real)
 
 
 def in_layout(function):
-    """Apply a function of an NCHW tensor in any layout."""
+    """Apply a function of a tensor in the order of `ORDERS` in any layout."""
 
-    def oracle(x, *args, layout="NCHW", **kwargs):
-        y = function(x.permute([layout.index(c) for c in "NCHW"]), *args, **kwargs)
-        return y.permute(["NCHW".index(c) for c in layout])
+    def oracle(x, *args, layout=None, **kwargs):
+        order = ORDERS[x.ndim - 2]
+        layout = layout or order
+        y = function(x.permute([layout.index(c) for c in order]), *args, **kwargs)
+        return y.permute([order.index(c) for c in layout])
 
     return oracle
 
 
 @in_layout
-def max_pool2d(x, kernel, stride, padding=0, dilation=1, ceil_mode=False, include_pad=True):
+def max_pool(x, kernel, stride, padding=0, dilation=1, ceil_mode=False, include_pad=True):
     values, _ = windows(x, kernel, stride, padding, dilation, ceil_mode, -math.inf)
     # max over one axis sends the gradient to the first maximum
     return values.max(-1).values
 
 
 @in_layout
-def avg_pool2d(x, kernel, stride, padding=0, dilation=1, ceil_mode=False, include_pad=True):
+def avg_pool(x, kernel, stride, padding=0, dilation=1, ceil_mode=False, include_pad=True):
     values, real = windows(x, kernel, stride, padding, dilation, ceil_mode, 0.0)
     if not include_pad:
-        _, outer = windows(x, kernel, stride, padding, dilation, ceil_mode, 0.0)
         inside, _ = windows(torch.ones_like(x), kernel, stride, padding, dilation, ceil_mode, 0.0)
-        real = outer * inside
+        real = real * inside
     return values.sum(-1) / real.sum(-1)
 
 
@@ -104,6 +110,65 @@ def given(values, name):
     return Spec(C(values.tolist()).make, f"{name}{list(values.shape)}")
 
 
+@in_layout
+def adaptive_max(x, shape):
+    run = (F_.adaptive_max_pool1d, F_.adaptive_max_pool2d, F_.adaptive_max_pool3d)[x.ndim - 3]
+    return run(x, shape)
+
+
+@in_layout
+def adaptive_avg(x, shape):
+    run = (F_.adaptive_avg_pool1d, F_.adaptive_avg_pool2d, F_.adaptive_avg_pool3d)[x.ndim - 3]
+    return run(x, shape)
+
+
+def cases(count, sizes, windows_, adaptive, last, ties):
+    """Return the cases of all pooling over ``count`` axes.
+
+    sizes, windows_: shapes of x and the windows over them. adaptive: shapes of x and of the result.
+    last: shape of a tensor whose channels come last. ties: a tensor and the window over it, for
+    which the order of equal maxima matters.
+    """
+    layout = ORDERS[count][0] + ORDERS[count][2:] + "C"
+    slid = [sample(F(*s), *w) for s, w in zip(sizes, windows_, strict=True)]
+    slid += [sample(F(*last), 2, 2, layout=layout), sample(F(0, 2, *(4,) * count), 2, 2)]
+    regions = [sample(F(*s), o) for s, o in adaptive] + [sample(F(*last), 2, layout=layout)]
+    from_, to = [s for s, _ in adaptive], [(o,) for _, o in adaptive]
+    # Up to nine gradients meet in one element.
+    rough = {"bfloat16": 5e-2}
+    return [
+        OpCase(f"max_pool{count}d", slid, max_pool),
+        OpCase(f"avg_pool{count}d", slid, avg_pool),
+        OpCase(f"adaptive_max_pool{count}d", regions, adaptive_max),
+        OpCase(f"adaptive_avg_pool{count}d", regions, adaptive_avg),
+        OpCase(
+            f"max_pool{count}d_dx",
+            # The first of equal maxima takes the gradient.
+            [*gradient_samples(max_pool, sizes, windows_), gradient_sample(max_pool, *ties)],
+            gradient(max_pool),
+            grad=False,
+            atol=rough,
+        ),
+        OpCase(
+            f"avg_pool{count}d_dx",
+            gradient_samples(avg_pool, sizes, windows_),
+            gradient(avg_pool),
+        ),
+        OpCase(
+            f"adaptive_max_pool{count}d_dx",
+            gradient_samples(adaptive_max, from_, to),
+            gradient(adaptive_max),
+            grad=False,
+            atol=rough,
+        ),
+        OpCase(
+            f"adaptive_avg_pool{count}d_dx",
+            gradient_samples(adaptive_avg, from_, to),
+            gradient(adaptive_avg),
+        ),
+    ]
+
+
 TIES = torch.tensor([[[[1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 1.0]]]])
 
 
@@ -116,59 +181,5 @@ WINDOWS = [
     (2, 3, (0, 1, 1, 0), 1, True, True),
     ((2, 3), 1, (1, 2), (2, 1), False, True),
 ]
-LAST = sample(F(2, 6, 5, 3), 2, 2, layout="NHWC")
 ADAPTIVE = [((2, 3, 6, 8), (3, 4)), ((1, 2, 7, 5), 3), ((1, 2, 3, 2), (5, 4)), ((2, 1, 4, 4), 1)]
-TIED = (2, 1, 0, 1, False, True)
-adaptive_max = in_layout(lambda x, shape: F_.adaptive_max_pool2d(x, shape))
-adaptive_avg = in_layout(lambda x, shape: F_.adaptive_avg_pool2d(x, shape))
-
-CASES = [
-    OpCase(
-        "max_pool2d",
-        [sample(F(*s), *w) for s, w in zip(SHAPES, WINDOWS, strict=True)]
-        + [LAST, sample(F(0, 2, 4, 4), 2, 2)],
-        max_pool2d,
-    ),
-    OpCase(
-        "avg_pool2d",
-        [sample(F(*s), *w) for s, w in zip(SHAPES, WINDOWS, strict=True)]
-        + [LAST, sample(F(0, 2, 4, 4), 2, 2)],
-        avg_pool2d,
-    ),
-    OpCase(
-        "adaptive_max_pool2d",
-        [sample(F(*s), o) for s, o in ADAPTIVE] + [sample(F(2, 6, 5, 3), 2, layout="NHWC")],
-        adaptive_max,
-    ),
-    OpCase(
-        "adaptive_avg_pool2d",
-        [sample(F(*s), o) for s, o in ADAPTIVE] + [sample(F(2, 6, 5, 3), 2, layout="NHWC")],
-        adaptive_avg,
-    ),
-    OpCase(
-        "max_pool2d_dx",
-        # The first of equal maxima takes the gradient.
-        [*gradient_samples(max_pool2d, SHAPES, WINDOWS), gradient_sample(max_pool2d, TIES, *TIED)],
-        gradient(max_pool2d),
-        grad=False,
-        # Up to nine gradients meet in one element.
-        atol={"bfloat16": 5e-2},
-    ),
-    OpCase(
-        "avg_pool2d_dx",
-        gradient_samples(avg_pool2d, SHAPES, WINDOWS),
-        gradient(avg_pool2d),
-    ),
-    OpCase(
-        "adaptive_max_pool2d_dx",
-        gradient_samples(adaptive_max, [s for s, _ in ADAPTIVE], [(o,) for _, o in ADAPTIVE]),
-        gradient(adaptive_max),
-        grad=False,
-        atol={"bfloat16": 5e-2},
-    ),
-    OpCase(
-        "adaptive_avg_pool2d_dx",
-        gradient_samples(adaptive_avg, [s for s, _ in ADAPTIVE], [(o,) for _, o in ADAPTIVE]),
-        gradient(adaptive_avg),
-    ),
-]
+CASES = cases(2, SHAPES, WINDOWS, ADAPTIVE, (2, 6, 5, 3), (TIES, 2, 1, 0, 1, False, True))

@@ -1,8 +1,12 @@
 """Pooling on ATen.
 
 ATen pads both sides alike and by half a window at most, and averages without dilation. What is
-beyond that is padded beforehand; means then come from a convolution with ones.
+beyond that is padded beforehand; means then come from a convolution with ones. It has no gradients
+over one axis: there, an axis of extent 1 is put before it, which is what ATen does itself.
 """
+
+import functools
+import math
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +15,31 @@ from meta import op
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.op.core.check import pair
-from meta.op.core.window import permutation, window
+from meta.op.core.window import DATA, Taps, permutation, window
+
+aten = torch.ops.aten
+# ATen's functions by the number of spatial axes.
+MAX = {2: F.max_pool2d, 3: F.max_pool3d}
+MAX_DX = {2: aten.max_pool2d_with_indices_backward, 3: aten.max_pool3d_with_indices_backward}
+AVG = {2: F.avg_pool2d, 3: F.avg_pool3d}
+AVG_DX = {2: aten.avg_pool2d_backward, 3: aten.avg_pool3d_backward}
+ADAPTIVE_MAX = {2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
+ADAPTIVE_MAX_DX = {2: aten.adaptive_max_pool2d_backward, 3: aten.adaptive_max_pool3d_backward}
+ADAPTIVE_AVG = {2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
+ADAPTIVE_AVG_DX = {2: aten._adaptive_avg_pool2d_backward, 3: aten._adaptive_avg_pool3d_backward}
+
+
+def _two_axes_at_least(function):
+    """Let a function of NCHW tensors and of their axes (or regions) pool NCW tensors too."""
+
+    @functools.wraps(function)
+    def run(tensors, axes, *options):
+        if len(axes) > 1:
+            return function(tensors, axes, *options)
+        one = 1 if isinstance(axes[0], int) else Taps(1, 1, 1, 1, 0, 0, axes[0].ceil)
+        return function([t.unsqueeze(2) for t in tensors], (one, *axes), *options).squeeze(2)
+
+    return run
 
 
 def _plain(axes):
@@ -44,33 +72,30 @@ def _arguments(axes):
     return _each(axes, "kernel"), _each(axes, "stride")
 
 
-def _pool(function):
-    """Bring a pooling function of an NCHW tensor to every layout."""
-
-    def run(x, layout, *arguments):
-        y = function(x.permute(permutation(layout, "NCHW", "layout")), *arguments)
-        return y.permute(permutation("NCHW", layout, "layout")).contiguous()
-
-    return run
+def _in_order(function, x, layout):
+    """Apply a function of a tensor in the order of `DATA` to one of any layout."""
+    order = DATA[x.ndim - 2]
+    y = function(x.permute(permutation(layout, order, "layout")))
+    return y.permute(permutation(order, layout, "layout")).contiguous()
 
 
 def _max_case(x, axes):
     """Return the tensor to pool, padded if need be, and ATen's arguments."""
     plain = _plain(axes)
-    padding, ceil = (_each(axes, "before"), axes[0].ceil) if plain else ((0, 0), False)
+    padding, ceil = (_each(axes, "before"), axes[0].ceil) if plain else ((0,) * len(axes), False)
     x = x if plain else _padded(x, axes, float("-inf"))
     return x, (*_arguments(axes), padding, _each(axes, "dilation"), ceil)
 
 
 def _counts(x, axes, include_pad):
-    """Return how many elements each window averages, as [1, 1, OH, OW]."""
+    """Return how many elements each window averages, as [1, 1, OH, OW] or [1, 1, OD, OH, OW]."""
     counts = []
     for axis in axes:
         low, high = (-axis.before, axis.size + axis.after) if include_pad else (0, axis.size)
         first = torch.arange(axis.out, device=x.device).unsqueeze(1) * axis.stride - axis.before
         at = first + torch.arange(axis.kernel, device=x.device) * axis.dilation
         counts.append(((at >= low) & (at < high)).sum(1))
-    return (counts[0].unsqueeze(1) * counts[1])[None, None].to(x.dtype)
+    return math.prod(torch.meshgrid(*counts, indexing="ij"))[None, None].to(x.dtype)
 
 
 def _ones(x, axes):
@@ -83,78 +108,139 @@ def _planes(x):
 
 
 def _aten_average(axes, include_pad):
-    """Return avg_pool2d's arguments if ATen has the case, else None."""
-    if _plain(axes) and _each(axes, "dilation") == (1, 1):
+    """Return an average's arguments if ATen has the case, else None."""
+    if _plain(axes) and set(_each(axes, "dilation")) == {1}:
         return *_arguments(axes), _each(axes, "before"), axes[0].ceil, include_pad
     return None
 
 
-def _average(x, axes, include_pad):
+@_two_axes_at_least
+def _maximum(tensors, axes):
+    x, arguments = _max_case(*tensors, axes)
+    return MAX[len(axes)](x, *arguments)
+
+
+@_two_axes_at_least
+def _maximum_dx(tensors, axes):
+    (x, dy), count = tensors, len(axes)
+    pooled, arguments = _max_case(x, axes)
+    _, indices = MAX[count](pooled, *arguments, return_indices=True)
+    dx = MAX_DX[count](dy, pooled, *arguments, indices)
+    return dx if pooled is x else _cut(dx, axes)
+
+
+def _computable(x, axes):
+    """Return x in a dtype that ATen averages: on the CPU over three axes, no half precision."""
+    wide = len(axes) < 3 or x.device.type != "cpu" or x.dtype in (torch.float32, torch.float64)
+    return x if wide else x.float()
+
+
+@_two_axes_at_least
+def _average(tensors, axes, include_pad):
+    (x,), count = tensors, len(axes)
     arguments = _aten_average(axes, include_pad)
     if arguments is not None:
-        return F.avg_pool2d(x, *arguments)
-    planes = _planes(_padded(x, axes, 0.0))
+        return AVG[count](_computable(x, axes), *arguments).to(x.dtype)
+    planes, zeros = _planes(_padded(x, axes, 0.0)), (0,) * count
     stride, dilation = _each(axes, "stride"), _each(axes, "dilation")
-    sums = F.conv2d(planes, _ones(x, axes), None, stride, 0, dilation)
+    sums = torch.convolution(planes, _ones(x, axes), None, stride, zeros, dilation, False, zeros, 1)
     return sums.reshape(*x.shape[:2], *sums.shape[2:]) / _counts(x, axes, include_pad)
 
 
-@dialect.kernel(op.max_pool2d, plevel=LIBRARY)
-def max_pool2d(x, kernel, stride, padding, dilation, ceil_mode, layout):
-    def run(x):
-        axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
-        x, arguments = _max_case(x, axes)
-        return F.max_pool2d(x, *arguments)
-
-    return _pool(run)(x, layout)
-
-
-@dialect.kernel(op.avg_pool2d, plevel=LIBRARY)
-def avg_pool2d(x, kernel, stride, padding, dilation, ceil_mode, include_pad, layout):
-    def run(x):
-        axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
-        return _average(x, axes, include_pad)
-
-    return _pool(run)(x, layout)
-
-
-@dialect.kernel(op.adaptive_max_pool2d, plevel=LIBRARY)
-def adaptive_max_pool2d(x, shape, layout):
-    return _pool(F.adaptive_max_pool2d)(x, layout, pair(shape, "shape"))
-
-
-@dialect.kernel(op.adaptive_avg_pool2d, plevel=LIBRARY)
-def adaptive_avg_pool2d(x, shape, layout):
-    return _pool(F.adaptive_avg_pool2d)(x, layout, pair(shape, "shape"))
-
-
-@dialect.kernel(op.max_pool2d_dx, plevel=LIBRARY)
-def max_pool2d_dx(x, dy, kernel, stride, padding, dilation, ceil_mode):
-    axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
-    pooled, arguments = _max_case(x, axes)
-    _, indices = F.max_pool2d(pooled, *arguments, return_indices=True)
-    dx = torch.ops.aten.max_pool2d_with_indices_backward(dy, pooled, *arguments, indices)
-    return dx.contiguous() if pooled is x else _cut(dx, axes)
-
-
-@dialect.kernel(op.avg_pool2d_dx, plevel=LIBRARY)
-def avg_pool2d_dx(x, dy, kernel, stride, padding, dilation, ceil_mode, include_pad):
-    axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
+@_two_axes_at_least
+def _average_dx(tensors, axes, include_pad):
+    (x, dy), count = tensors, len(axes)
     arguments = _aten_average(axes, include_pad)
     if arguments is not None:
-        return torch.ops.aten.avg_pool2d_backward(dy, x, *arguments, None).contiguous()
-    planes = _planes(dy / _counts(dy, axes, include_pad))
+        wide = (_computable(t, axes) for t in (dy, x))
+        return AVG_DX[count](*wide, *arguments, None).to(x.dtype)
+    planes, zeros = _planes(dy / _counts(dy, axes, include_pad)), (0,) * count
     stride, dilation = _each(axes, "stride"), _each(axes, "dilation")
-    spread = F.conv_transpose2d(planes, _ones(x, axes), None, stride, dilation=dilation)
+    spread = torch.convolution(
+        planes, _ones(x, axes), None, stride, zeros, dilation, True, zeros, 1
+    )
     return _cut(spread.reshape(*x.shape[:2], *spread.shape[2:]), axes)
 
 
-@dialect.kernel(op.adaptive_max_pool2d_dx, plevel=LIBRARY)
-def adaptive_max_pool2d_dx(x, dy, shape):
-    _, indices = F.adaptive_max_pool2d(x, pair(shape, "shape"), return_indices=True)
-    return torch.ops.aten.adaptive_max_pool2d_backward(dy, x, indices).contiguous()
+@_two_axes_at_least
+def _adaptive_maximum(tensors, shape):
+    return ADAPTIVE_MAX[len(shape)](*tensors, shape)
 
 
-@dialect.kernel(op.adaptive_avg_pool2d_dx, plevel=LIBRARY)
-def adaptive_avg_pool2d_dx(x, dy):
-    return torch.ops.aten._adaptive_avg_pool2d_backward(dy, x).contiguous()
+@_two_axes_at_least
+def _adaptive_maximum_dx(tensors, shape):
+    x, dy = tensors
+    _, indices = ADAPTIVE_MAX[len(shape)](x, shape, return_indices=True)
+    return ADAPTIVE_MAX_DX[len(shape)](dy, x, indices)
+
+
+@_two_axes_at_least
+def _adaptive_average(tensors, shape):
+    return ADAPTIVE_AVG[len(shape)](*tensors, shape)
+
+
+@_two_axes_at_least
+def _adaptive_average_dx(tensors, shape):
+    x, dy = tensors
+    return ADAPTIVE_AVG_DX[len(shape)](dy, x)
+
+
+def sliding(max_pool, max_dx, avg_pool, avg_dx):
+    """Register the maximum and the mean over windows, and their gradients."""
+
+    @dialect.kernel(max_pool, plevel=LIBRARY)
+    def maximum(x, kernel, stride, padding, dilation, ceil_mode, layout):
+        def run(x):
+            axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
+            return _maximum([x], axes)
+
+        return _in_order(run, x, layout)
+
+    @dialect.kernel(avg_pool, plevel=LIBRARY)
+    def mean(x, kernel, stride, padding, dilation, ceil_mode, include_pad, layout):
+        def run(x):
+            axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
+            return _average([x], axes, include_pad)
+
+        return _in_order(run, x, layout)
+
+    @dialect.kernel(max_dx, plevel=LIBRARY)
+    def maximum_dx(x, dy, kernel, stride, padding, dilation, ceil_mode):
+        axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
+        return _maximum_dx([x, dy], axes).contiguous()
+
+    @dialect.kernel(avg_dx, plevel=LIBRARY)
+    def mean_dx(x, dy, kernel, stride, padding, dilation, ceil_mode, include_pad):
+        axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
+        return _average_dx([x, dy], axes, include_pad).contiguous()
+
+
+def adaptive(max_pool, max_dx, avg_pool, avg_dx):
+    """As `sliding`, over regions that cover the input evenly."""
+
+    @dialect.kernel(max_pool, plevel=LIBRARY)
+    def maximum(x, shape, layout):
+        out = pair(shape, "shape", x.ndim - 2)
+        return _in_order(lambda x: _adaptive_maximum([x], out), x, layout)
+
+    @dialect.kernel(avg_pool, plevel=LIBRARY)
+    def mean(x, shape, layout):
+        out = pair(shape, "shape", x.ndim - 2)
+        return _in_order(lambda x: _adaptive_average([x], out), x, layout)
+
+    @dialect.kernel(max_dx, plevel=LIBRARY)
+    def maximum_dx(x, dy, shape):
+        return _adaptive_maximum_dx([x, dy], pair(shape, "shape", x.ndim - 2)).contiguous()
+
+    @dialect.kernel(avg_dx, plevel=LIBRARY)
+    def mean_dx(x, dy):
+        return _adaptive_average_dx([x, dy], dy.shape[2:]).contiguous()
+
+
+sliding(op.max_pool2d, op.max_pool2d_dx, op.avg_pool2d, op.avg_pool2d_dx)
+adaptive(
+    op.adaptive_max_pool2d,
+    op.adaptive_max_pool2d_dx,
+    op.adaptive_avg_pool2d,
+    op.adaptive_avg_pool2d_dx,
+)

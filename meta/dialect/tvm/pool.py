@@ -1,11 +1,12 @@
 """Pooling in tensor expressions. Gradients gather: each input sums over the windows that cover it.
 
 One spatial axis is a `_Sliding` window or an adaptive `_Region`; both answer the same questions,
-so every operator is written once. Maxima are found on keys (see `ordered.py`) to keep NaNs. Half
-precision accumulates in float32.
+so every operator is written once, for any number of axes; `sliding` and `adaptive` register it.
+Maxima are found on keys (see `ordered.py`) to keep NaNs. Half precision accumulates in float32.
 """
 
 from dataclasses import dataclass
+from math import prod
 
 from tvm import te, tirx
 
@@ -14,7 +15,7 @@ from meta.dialect.tvm import ordered
 from meta.dialect.tvm.compute import OPAQUE, OUT_ELEMWISE_FUSABLE, compute
 from meta.dialect.tvm.elementwise import cast, computing
 from meta.op.core.check import pair
-from meta.op.core.window import Taps, permutation, window
+from meta.op.core.window import DATA, Taps, permutation, window
 
 
 @dataclass(frozen=True)
@@ -106,22 +107,24 @@ def _axes(extents, kernel, stride, padding, dilation, ceil_mode, include_pad):
 
 
 def _regions(extents, shape):
-    return tuple(_Region(int(e), o) for e, o in zip(extents, pair(shape, "shape"), strict=True))
+    wanted = pair(shape, "shape", len(extents))
+    return tuple(_Region(int(e), o) for e, o in zip(extents, wanted, strict=True))
 
 
 class _Ordered:
-    """An image seen in NCHW order, and the result's index with it."""
+    """An image seen in the order of `DATA`, and the result's index with it."""
 
     def __init__(self, x, layout):
-        self.x, self.to = x, permutation(layout, "NCHW", "layout")
-        self.back = permutation("NCHW", layout, "layout")
+        order = DATA[len(x.shape) - 2]
+        self.x, self.to = x, permutation(layout, order, "layout")
+        self.back = permutation(order, layout, "layout")
         self.shape = [x.shape[a] for a in self.to]
 
     def __call__(self, *i):
         return self.x(*[i[a] for a in self.back])
 
     def result(self, shape, element, name):
-        """Return the array of ``element(n, c, i, j)`` in the image's own layout."""
+        """Return the array of ``element(n, c, *at)`` in the image's own layout."""
         return te.compute(shape, lambda *i: element(*[i[a] for a in self.to]), name=name)
 
 
@@ -159,14 +162,20 @@ def _mean(x, axes, layout, out):
     total = image.result(out.shape, element, "total")
 
     def divided(*i):
-        count = axes[0].count(i[image.back.index(2)]) * axes[1].count(i[image.back.index(3)])
-        return cast(total(*i) / count.astype(wide), x.dtype)
+        _, _, *at = (i[a] for a in image.to)
+        return cast(total(*i) / _count(axes, at).astype(wide), x.dtype)
 
     return te.compute(out.shape, divided, name="avg_pool")
 
 
+def _count(axes, at):
+    """Return how many elements the window ``at`` averages."""
+    counts = [axis.count(o) for axis, o in zip(axes, at, strict=True)]
+    return prod(counts[1:], start=counts[0])
+
+
 def _gathered(shape, axes, dtype, value):
-    """Return the sums of ``value(n, c, window, taps)`` over the windows that cover each (h, w)."""
+    """Return the sums of ``value(n, c, window, taps)`` over the windows that cover each place."""
     wide = computing(dtype)
 
     def element(n, c, *at):
@@ -205,15 +214,17 @@ def _maximum_gradient(x, y, dy, axes):
 
 def _number(taps, axes):
     """Number the taps of a window in row order."""
-    return (taps[0] * axes[1].length + taps[1]).astype("int32")
+    number = 0
+    for axis, tap in zip(axes, taps, strict=True):
+        number = number * axis.length + tap
+    return number.astype("int32")
 
 
 def _mean_gradient(dy, axes, out):
     wide = computing(out.dtype)
 
     def value(n, c, windows, _):
-        count = axes[0].count(windows[0]) * axes[1].count(windows[1])
-        return cast(dy(n, c, *windows), wide) / count.astype(wide)
+        return cast(dy(n, c, *windows), wide) / _count(axes, windows).astype(wide)
 
     return _gathered(out.shape, axes, out.dtype, value)
 
@@ -222,47 +233,56 @@ def _spatial(x, layout):
     return _Ordered(x, layout).shape[2:]
 
 
-@compute(op.max_pool2d, OUT_ELEMWISE_FUSABLE)
-def max_pool2d(x, kernel, stride, padding, dilation, ceil_mode, layout, out):
-    extents = _spatial(x, layout)
-    axes = _axes(extents, kernel, stride, padding, dilation, ceil_mode, False)
-    return _maximum(x, axes, layout, out)
+def sliding(max_pool, max_dx, avg_pool, avg_dx):
+    """Register the maximum and the mean over windows, and their gradients."""
+
+    @compute(max_pool, OUT_ELEMWISE_FUSABLE)
+    def maximum(x, kernel, stride, padding, dilation, ceil_mode, layout, out):
+        extents = _spatial(x, layout)
+        axes = _axes(extents, kernel, stride, padding, dilation, ceil_mode, False)
+        return _maximum(x, axes, layout, out)
+
+    @compute(avg_pool, OUT_ELEMWISE_FUSABLE)
+    def mean(x, kernel, stride, padding, dilation, ceil_mode, include_pad, layout, out):
+        extents = _spatial(x, layout)
+        axes = _axes(extents, kernel, stride, padding, dilation, ceil_mode, include_pad)
+        return _mean(x, axes, layout, out)
+
+    @compute(max_dx, OPAQUE)
+    def maximum_dx(x, y, dy, kernel, stride, padding, dilation, ceil_mode):
+        axes = _axes(x.shape[2:], kernel, stride, padding, dilation, ceil_mode, False)
+        return _maximum_gradient(x, y, dy, axes)
+
+    @compute(avg_dx, OPAQUE)
+    def mean_dx(dy, kernel, stride, padding, dilation, ceil_mode, include_pad, out):
+        axes = _axes(out.shape[2:], kernel, stride, padding, dilation, ceil_mode, include_pad)
+        return _mean_gradient(dy, axes, out)
 
 
-@compute(op.avg_pool2d, OUT_ELEMWISE_FUSABLE)
-def avg_pool2d(x, kernel, stride, padding, dilation, ceil_mode, include_pad, layout, out):
-    extents = _spatial(x, layout)
-    axes = _axes(extents, kernel, stride, padding, dilation, ceil_mode, include_pad)
-    return _mean(x, axes, layout, out)
+def adaptive(max_pool, max_dx, avg_pool, avg_dx):
+    """As `sliding`, over regions that cover the input evenly."""
+
+    @compute(max_pool, OUT_ELEMWISE_FUSABLE)
+    def maximum(x, shape, layout, out):
+        return _maximum(x, _regions(_spatial(x, layout), shape), layout, out)
+
+    @compute(avg_pool, OUT_ELEMWISE_FUSABLE)
+    def mean(x, shape, layout, out):
+        return _mean(x, _regions(_spatial(x, layout), shape), layout, out)
+
+    @compute(max_dx, OPAQUE)
+    def maximum_dx(x, y, dy, shape):
+        return _maximum_gradient(x, y, dy, _regions(x.shape[2:], shape))
+
+    @compute(avg_dx, OPAQUE)
+    def mean_dx(dy, shape, out):
+        return _mean_gradient(dy, _regions(out.shape[2:], shape), out)
 
 
-@compute(op.adaptive_max_pool2d, OUT_ELEMWISE_FUSABLE)
-def adaptive_max_pool2d(x, shape, layout, out):
-    return _maximum(x, _regions(_spatial(x, layout), shape), layout, out)
-
-
-@compute(op.adaptive_avg_pool2d, OUT_ELEMWISE_FUSABLE)
-def adaptive_avg_pool2d(x, shape, layout, out):
-    return _mean(x, _regions(_spatial(x, layout), shape), layout, out)
-
-
-@compute(op.max_pool2d_dx, OPAQUE)
-def max_pool2d_dx(x, y, dy, kernel, stride, padding, dilation, ceil_mode):
-    axes = _axes(x.shape[2:], kernel, stride, padding, dilation, ceil_mode, False)
-    return _maximum_gradient(x, y, dy, axes)
-
-
-@compute(op.avg_pool2d_dx, OPAQUE)
-def avg_pool2d_dx(dy, kernel, stride, padding, dilation, ceil_mode, include_pad, out):
-    axes = _axes(out.shape[2:], kernel, stride, padding, dilation, ceil_mode, include_pad)
-    return _mean_gradient(dy, axes, out)
-
-
-@compute(op.adaptive_max_pool2d_dx, OPAQUE)
-def adaptive_max_pool2d_dx(x, y, dy, shape):
-    return _maximum_gradient(x, y, dy, _regions(x.shape[2:], shape))
-
-
-@compute(op.adaptive_avg_pool2d_dx, OPAQUE)
-def adaptive_avg_pool2d_dx(dy, shape, out):
-    return _mean_gradient(dy, _regions(out.shape[2:], shape), out)
+sliding(op.max_pool2d, op.max_pool2d_dx, op.avg_pool2d, op.avg_pool2d_dx)
+adaptive(
+    op.adaptive_max_pool2d,
+    op.adaptive_max_pool2d_dx,
+    op.adaptive_avg_pool2d,
+    op.adaptive_avg_pool2d_dx,
+)

@@ -1,0 +1,58 @@
+"""What pooling over any number of spatial axes gives: the types behind `meta/op/pool*.py`."""
+
+from meta.ir.types import Dim, TensorType
+from meta.op.core.check import pair, require, require_float, require_ndim
+from meta.op.core.schema import Ints
+from meta.op.core.window import DATA, arranged, permutation, window
+
+
+def _shape(count: int, x: TensorType, layout: str) -> tuple[Dim, ...]:
+    """Return x's shape in the order of `DATA`."""
+    require_ndim(x, count + 2, "x")
+    require_float(x, "x")
+    shape = tuple(x.shape[i] for i in permutation(layout, DATA[count], "layout"))
+    require(shape[1] != 0, "x has no channel", found=str(x))
+    return shape
+
+
+def pooled(
+    count: int,
+    x: TensorType,
+    kernel: Ints,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    ceil_mode: bool,
+    layout: str,
+) -> TensorType:
+    """Return the type of x pooled over ``count`` spatial axes.
+
+    Raises TypeInferError if no window fits, or one could lie in the padding alone.
+    """
+    shape = _shape(count, x, layout)
+    axes = window(shape[2:], kernel, stride, padding, dilation, ceil_mode)
+    for axis in axes:
+        require(
+            max(axis.before, axis.after) < axis.extent,
+            "a window could lie in the padding alone",
+            expected=f"padding below the window's extent {axis.extent}",
+            found=padding,
+        )
+    result = (*shape[:2], *(axis.out for axis in axes))
+    return TensorType(arranged(result, DATA[count], layout, "layout"), x.dtype)
+
+
+def gradient(x: TensorType, y: TensorType, dy: TensorType, expected: TensorType) -> TensorType:
+    """Return x's type, after checking that y and dy are of the type that the forward call gives."""
+    for value, name in ((y, "y"), (dy, "dy")):
+        fits = value == expected or not (value.is_static and expected.is_static)
+        require(fits, f"{name} is not of the forward result's type", expected=expected, found=value)
+    return x
+
+
+def adaptive(count: int, x: TensorType, shape: Ints, layout: str) -> TensorType:
+    """Return the type of x pooled to ``shape``; an error for an empty axis or extent."""
+    sizes, out = _shape(count, x, layout), pair(shape, "shape", count)
+    require(min(out) >= 1, "shape must be positive", found=shape)
+    require(0 not in sizes[2:], "there is nothing to pool", found=str(x))
+    return TensorType(arranged((*sizes[:2], *out), DATA[count], layout, "layout"), x.dtype)

@@ -1,0 +1,130 @@
+"""Pooling over one spatial axis, written with `meta/op/core/pooling.py` as `pool.py` is."""
+
+from meta.op.core import Ints, Tensor, op
+from meta.op.core.pooling import adaptive, gradient, pooled
+
+
+@op
+def max_pool1d(
+    x: Tensor,
+    kernel: Ints,
+    stride: Ints,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    include_pad: bool = True,
+    layout: str = "NCW",
+) -> Tensor:
+    """Maximum over each window; padding never wins.
+
+    x: floating point [N, C, W], or as ``layout`` orders these letters. kernel, stride,
+    dilation: int or (int,). padding: int or (before, after), below the window's extent. ceil_mode:
+    keep a last, incomplete window that starts inside the input or the padding before it.
+    include_pad: without meaning here.
+    Result: [N, C, OW] in x's layout and dtype, OW = (W + before + after - dilation*(K-1) - 1) /
+    stride + 1 with the quotient rounded down, or up with ceil_mode.
+
+    Raises TypeInferError if no window fits, or one could lie in the padding alone.
+    """
+    return pooled(1, x, kernel, stride, padding, dilation, ceil_mode, layout)
+
+
+@op(schema=max_pool1d)
+def avg_pool1d(
+    x: Tensor,
+    kernel: Ints,
+    stride: Ints,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    include_pad: bool = True,
+    layout: str = "NCW",
+) -> Tensor:
+    """Mean over each window.
+
+    include_pad: count the zeros of the padding as elements; what a last window of ceil_mode has
+    beyond the padding never counts. All else as in `max_pool1d`. Half precision accumulates in
+    float32.
+
+    Raises TypeInferError if no window fits, or one could lie in the padding alone.
+    """
+    return pooled(1, x, kernel, stride, padding, dilation, ceil_mode, layout)
+
+
+@op
+def adaptive_max_pool1d(x: Tensor, shape: Ints, layout: str = "NCW") -> Tensor:
+    """Maximum over ``shape`` regions that cover the input evenly.
+
+    Region i of n along an axis of extent W is [floor(i*W/n), ceil((i+1)*W/n)).
+    x: floating point [N, C, W], or as ``layout`` orders these letters. shape: OW as an
+    int or (int,). Result: [N, C, OW] in x's layout and dtype.
+
+    Raises TypeInferError for an empty input axis or an output extent below 1.
+    """
+    return adaptive(1, x, shape, layout)
+
+
+@op(schema=adaptive_max_pool1d)
+def adaptive_avg_pool1d(x: Tensor, shape: Ints, layout: str = "NCW") -> Tensor:
+    """Mean over ``shape`` regions that cover the input evenly; see `adaptive_max_pool1d`."""
+    return adaptive(1, x, shape, layout)
+
+
+@op
+def max_pool1d_dx(
+    x: Tensor,
+    y: Tensor,
+    dy: Tensor,
+    kernel: Ints,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    ceil_mode: bool,
+    include_pad: bool,
+) -> Tensor:
+    """Gradient of `max_pool1d`: dy goes to the first maximum of its window, in row order.
+
+    x, y, dy: argument, result and the result's gradient, all NCW and of one dtype; the rest as in
+    the forward call. Result: x's shape and dtype.
+    """
+    return gradient(x, y, dy, pooled(1, x, kernel, stride, padding, dilation, ceil_mode, "NCW"))
+
+
+@op(schema=max_pool1d_dx)
+def avg_pool1d_dx(
+    x: Tensor,
+    y: Tensor,
+    dy: Tensor,
+    kernel: Ints,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    ceil_mode: bool,
+    include_pad: bool,
+) -> Tensor:
+    """Gradient of `avg_pool1d`: dy is shared evenly by the elements of its window.
+
+    x, y, dy: argument, result and the result's gradient, all NCW and of one dtype (of x and y only
+    the types matter); the rest as in the forward call. Result: x's shape and dtype.
+    """
+    return gradient(x, y, dy, pooled(1, x, kernel, stride, padding, dilation, ceil_mode, "NCW"))
+
+
+@op
+def adaptive_max_pool1d_dx(x: Tensor, y: Tensor, dy: Tensor, shape: Ints) -> Tensor:
+    """Gradient of `adaptive_max_pool1d`: dy goes to the first maximum of its region, in row order.
+
+    x, y, dy: argument, result and the result's gradient, all NCW and of one dtype.
+    Result: x's shape and dtype.
+    """
+    return gradient(x, y, dy, adaptive(1, x, shape, "NCW"))
+
+
+@op(schema=adaptive_max_pool1d_dx)
+def adaptive_avg_pool1d_dx(x: Tensor, y: Tensor, dy: Tensor, shape: Ints) -> Tensor:
+    """Gradient of `adaptive_avg_pool1d`: dy is shared evenly by the elements of its region.
+
+    x, y, dy: argument, result and the result's gradient, all NCW and of one dtype (of x and y only
+    the types matter). Result: x's shape and dtype.
+    """
+    return gradient(x, y, dy, adaptive(1, x, shape, "NCW"))

@@ -1,0 +1,131 @@
+"""Pooling over three spatial axes, written with `meta/op/core/pooling.py` as `pool.py` is."""
+
+from meta.op.core import Ints, Tensor, op
+from meta.op.core.pooling import adaptive, gradient, pooled
+
+
+@op
+def max_pool3d(
+    x: Tensor,
+    kernel: Ints,
+    stride: Ints,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    include_pad: bool = True,
+    layout: str = "NCDHW",
+) -> Tensor:
+    """Maximum over each window; padding never wins.
+
+    x: floating point [N, C, D, H, W], or as ``layout`` orders these letters. kernel,
+    stride, dilation: int or one int per axis. padding: int, (depth, vertical, horizontal) or
+    (front, top, left, back, bottom, right), below the window's extent. ceil_mode: keep a last,
+    incomplete window that starts inside the input or the padding before it. include_pad: without
+    meaning here.
+    Result: [N, C, OD, OH, OW] in x's layout and dtype, OD = (D + front + back - dd*(KD-1) - 1) / sd
+    + 1 with the quotient rounded down, or up with ceil_mode.
+
+    Raises TypeInferError if no window fits, or one could lie in the padding alone.
+    """
+    return pooled(3, x, kernel, stride, padding, dilation, ceil_mode, layout)
+
+
+@op(schema=max_pool3d)
+def avg_pool3d(
+    x: Tensor,
+    kernel: Ints,
+    stride: Ints,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    include_pad: bool = True,
+    layout: str = "NCDHW",
+) -> Tensor:
+    """Mean over each window.
+
+    include_pad: count the zeros of the padding as elements; what a last window of ceil_mode has
+    beyond the padding never counts. All else as in `max_pool3d`. Half precision accumulates in
+    float32.
+
+    Raises TypeInferError if no window fits, or one could lie in the padding alone.
+    """
+    return pooled(3, x, kernel, stride, padding, dilation, ceil_mode, layout)
+
+
+@op
+def adaptive_max_pool3d(x: Tensor, shape: Ints, layout: str = "NCDHW") -> Tensor:
+    """Maximum over ``shape`` regions that cover the input evenly.
+
+    Region i of n along an axis of extent H is [floor(i*H/n), ceil((i+1)*H/n)).
+    x: floating point [N, C, D, H, W], or as ``layout`` orders these letters. shape: OD, OH
+    and OW, or one int for all. Result: [N, C, OD, OH, OW] in x's layout and dtype.
+
+    Raises TypeInferError for an empty input axis or an output extent below 1.
+    """
+    return adaptive(3, x, shape, layout)
+
+
+@op(schema=adaptive_max_pool3d)
+def adaptive_avg_pool3d(x: Tensor, shape: Ints, layout: str = "NCDHW") -> Tensor:
+    """Mean over ``shape`` regions that cover the input evenly; see `adaptive_max_pool3d`."""
+    return adaptive(3, x, shape, layout)
+
+
+@op
+def max_pool3d_dx(
+    x: Tensor,
+    y: Tensor,
+    dy: Tensor,
+    kernel: Ints,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    ceil_mode: bool,
+    include_pad: bool,
+) -> Tensor:
+    """Gradient of `max_pool3d`: dy goes to the first maximum of its window, in row order.
+
+    x, y, dy: argument, result and the result's gradient, all NCDHW and of one dtype; the rest as in
+    the forward call. Result: x's shape and dtype.
+    """
+    return gradient(x, y, dy, pooled(3, x, kernel, stride, padding, dilation, ceil_mode, "NCDHW"))
+
+
+@op(schema=max_pool3d_dx)
+def avg_pool3d_dx(
+    x: Tensor,
+    y: Tensor,
+    dy: Tensor,
+    kernel: Ints,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    ceil_mode: bool,
+    include_pad: bool,
+) -> Tensor:
+    """Gradient of `avg_pool3d`: dy is shared evenly by the elements of its window.
+
+    x, y, dy: argument, result and the result's gradient, all NCDHW and of one dtype (of x and y
+    only the types matter); the rest as in the forward call. Result: x's shape and dtype.
+    """
+    return gradient(x, y, dy, pooled(3, x, kernel, stride, padding, dilation, ceil_mode, "NCDHW"))
+
+
+@op
+def adaptive_max_pool3d_dx(x: Tensor, y: Tensor, dy: Tensor, shape: Ints) -> Tensor:
+    """Gradient of `adaptive_max_pool3d`: dy goes to the first maximum of its region, in row order.
+
+    x, y, dy: argument, result and the result's gradient, all NCDHW and of one dtype.
+    Result: x's shape and dtype.
+    """
+    return gradient(x, y, dy, adaptive(3, x, shape, "NCDHW"))
+
+
+@op(schema=adaptive_max_pool3d_dx)
+def adaptive_avg_pool3d_dx(x: Tensor, y: Tensor, dy: Tensor, shape: Ints) -> Tensor:
+    """Gradient of `adaptive_avg_pool3d`: dy is shared evenly by the elements of its region.
+
+    x, y, dy: argument, result and the result's gradient, all NCDHW and of one dtype (of x and y
+    only the types matter). Result: x's shape and dtype.
+    """
+    return gradient(x, y, dy, adaptive(3, x, shape, "NCDHW"))
