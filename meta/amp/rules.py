@@ -28,9 +28,9 @@ always(op.conv2d_transpose, op.conv2d_transpose_dx, op.conv2d_transpose_dw)
 # They leave the range of float16 from moderate arguments: exp(12), 1 / 0.00001.
 never(op.exp, op.power, op.rsqrt)
 # Sums of many terms: the range again, and with them the gradients of broadcast parameters.
-never(op.sum)
+never(op.sum, op.var, op.l2norm)
 # Probabilities and losses: the small ones carry the gradient.
-never(op.softmax, op.softmax_dx, op.log_softmax, op.log_softmax_dx)
+never(op.softmax, op.softmax_dx, op.log_softmax, op.log_softmax_dx, op.logsumexp)
 never(op.nll_loss, op.nll_loss_dpred, op.nll_loss_dtrue)
 never(op.cross_entropy, op.cross_entropy_dpred, op.cross_entropy_dtrue)
 never(op.smooth_l1_loss, op.smooth_l1_loss_dpred, op.smooth_l1_loss_dtrue)
@@ -106,6 +106,22 @@ def layer_norm_dx(args, half):
 @custom(op.layer_norm_train_dx)
 def layer_norm_train_dx(args, half):
     return None, wide(args.scale), widest(args.x), wide(args.mean), wide(args.invvar)
+
+
+@custom(op.group_norm, op.instance_norm, op.rms_norm)
+def group_norm(args, half):
+    return None, wide(args.scale), wide(args.bias)
+
+
+@custom(op.group_norm_dx, op.rms_norm_dx)
+def group_norm_dx(args, half):
+    return None, wide(args.scale), widest(args.x)
+
+
+@custom(op.l2_normalize)
+def l2_normalize(args, half):
+    """In the precision of x: the sum of squares is not stored, and results are at most 1."""
+    return (None,)
 
 
 def wide(argument):

@@ -18,10 +18,11 @@ def _channels(x: TensorType, **parameters: TensorType | None) -> None:
     """Check per-channel tensors against axis 1 of x."""
     require_float(x, "x")
     require(x.ndim >= 2, "x must have a channel axis", expected="ndim >= 2", found=str(x))
-    _check(x, x.shape[1], parameters)
+    check_parameters(x, x.shape[1], parameters)
 
 
-def _check(x: TensorType, extent: Dim, parameters: dict[str, TensorType | None]) -> None:
+def check_parameters(x: TensorType, extent: Dim, parameters: dict[str, TensorType | None]) -> None:
+    """Check that parameters are of one dimension, ``extent``, and of a dtype that goes with x."""
     dtypes = {x.dtype, statistics_dtype(x.dtype)}
     for name, value in parameters.items():
         if value is None:
@@ -110,7 +111,7 @@ def _layer(x: TensorType, axis: int, **parameters: TensorType | None) -> TensorT
     """Check layer-norm arguments; return the type of mean and invvar."""
     require_float(x, "x")
     axis = normalize_axis(axis, x.ndim)
-    _check(x, x.shape[axis], parameters)
+    check_parameters(x, x.shape[axis], parameters)
     return TensorType(x.shape[:axis] + x.shape[axis + 1 :], statistics_dtype(x.dtype))
 
 
