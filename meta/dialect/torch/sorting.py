@@ -1,0 +1,36 @@
+"""Sorting on ATen: LIBRARY, for generated code counts how many elements come before each."""
+
+import torch
+
+from meta import op
+from meta.base.dtype import TO_TORCH
+from meta.dialect import LIBRARY
+from meta.dialect.torch import torch as dialect
+
+
+@dialect.kernel(op.argsort, plevel=LIBRARY)
+def argsort(data, axis, is_ascend, dtype):
+    indices = torch.sort(data, dim=axis, descending=not is_ascend, stable=True).indices
+    return indices.to(TO_TORCH[dtype]).contiguous()
+
+
+@dialect.kernel(op.sort, plevel=LIBRARY)
+def sort(data, axis, is_ascend):
+    return torch.sort(data, dim=axis, descending=not is_ascend, stable=True).values.contiguous()
+
+
+# Not torch.topk, whose choice among equal elements is not specified.
+@dialect.kernel(op.topk, plevel=LIBRARY)
+def topk(data, k, axis, ret_type, is_ascend, dtype):
+    values, indices = torch.sort(data, dim=axis, descending=not is_ascend, stable=True)
+    values = values.narrow(axis, 0, k).clone(memory_format=torch.contiguous_format)
+    indices = indices.narrow(axis, 0, k).to(
+        TO_TORCH[dtype], copy=True, memory_format=torch.contiguous_format
+    )
+    return {"both": (values, indices), "values": values, "indices": indices}[ret_type]
+
+
+@dialect.kernel(op.searchsorted, plevel=LIBRARY)
+def searchsorted(sorted_sequence, values, right, dtype):
+    found = torch.searchsorted(sorted_sequence.contiguous(), values.contiguous(), right=right)
+    return found.to(TO_TORCH[dtype])

@@ -1,0 +1,111 @@
+"""Sorting in tensor expressions: the rank of an element is the number of those before it.
+
+Counting takes the square of the extent, in parallel and without branches, and is stable; it is the
+same on every device. Long axes are declined; libraries sort them. Order is that of the integer keys
+of `ordered.py`, in which a NaN is the largest.
+"""
+
+from tvm import te, tirx
+
+from meta import op
+from meta.dialect.tvm import ordered
+from meta.dialect.tvm.compute import OPAQUE, compute
+from meta.op.core.check import normalize_axis
+
+LONGEST = 4096
+"""The longest axis to sort by counting."""
+
+
+def _too_long(call):
+    data = call.args[0]
+    extent = data.shape[normalize_axis(call.args.axis, data.ndim)]
+    if isinstance(extent, int) and extent > LONGEST:
+        return f"counting ranks takes the square of the extent {extent}; at most {LONGEST}"
+    return None
+
+
+def _order(data, at, is_ascend, count):
+    """Return the indices (int32) of the first ``count`` elements of the sorted axis."""
+    shape, dtype = list(data.shape), str(data.dtype)
+    taken = [*shape[:at], count, *shape[at + 1 :]]
+    if 0 in [int(d) for d in taken]:
+        return te.compute(taken, lambda *_: tirx.const(0, "int32"), name="order")
+    keys = te.compute(shape, lambda *i: ordered.key(data(*i), dtype, True), name="keys")
+    other = te.reduce_axis((0, shape[at]), "other")
+
+    def before(*i):
+        own, its = keys(*i), keys(*i[:at], other.var, *i[at + 1 :])
+        less = its < own if is_ascend else its > own
+        earlier = tirx.And(its == own, other.var < i[at])
+        return te.sum(tirx.Or(less, earlier).astype("int32"), axis=other)
+
+    rank = te.compute(shape, before, name="rank")
+    source = te.reduce_axis((0, shape[at]), "source")
+
+    def index(*i):
+        here = rank(*i[:at], source.var, *i[at + 1 :]) == i[at]
+        chosen = tirx.Select(here, source.var.astype("int32"), tirx.const(0, "int32"))
+        return te.sum(chosen, axis=source)
+
+    return te.compute(taken, index, name="order")
+
+
+def _as_index(order, dtype):
+    return te.compute(order.shape, lambda *i: order(*i).astype(dtype), name="indices")
+
+
+def _values(data, at, order):
+    def element(*i):
+        # In range by construction; the clamp holds for whatever a schedule may read early.
+        last = tirx.const(int(data.shape[at]) - 1, "int32")
+        place = tirx.max(tirx.min(order(*i), last), 0)
+        return data(*i[:at], place, *i[at + 1 :])
+
+    if 0 in [int(d) for d in order.shape]:
+        return te.compute(order.shape, lambda *_: tirx.const(0, str(data.dtype)), name="values")
+    return te.compute(order.shape, element, name="values")
+
+
+@compute(op.argsort, OPAQUE, when=_too_long)
+def argsort(data, axis, is_ascend, dtype):
+    at = normalize_axis(axis, len(data.shape))
+    return _as_index(_order(data, at, is_ascend, data.shape[at]), dtype)
+
+
+@compute(op.sort, OPAQUE, when=_too_long)
+def sort(data, axis, is_ascend):
+    at = normalize_axis(axis, len(data.shape))
+    return _values(data, at, _order(data, at, is_ascend, data.shape[at]))
+
+
+@compute(op.topk, OPAQUE, when=_too_long)
+def topk(data, k, axis, ret_type, is_ascend, dtype):
+    at = normalize_axis(axis, len(data.shape))
+    order = _order(data, at, is_ascend, k)
+    results = {
+        "values": lambda: _values(data, at, order),
+        "indices": lambda: _as_index(order, dtype),
+    }
+    return [make() for name, make in results.items() if ret_type in ("both", name)]
+
+
+@compute(op.searchsorted, OPAQUE)
+def searchsorted(sorted_sequence, values, right, out):
+    extent, dtype = sorted_sequence.shape[-1], str(values.dtype)
+    if int(extent) == 0 or 0 in out.shape:
+        return te.compute(out.shape, lambda *_: tirx.const(0, out.dtype), name="searchsorted")
+    along = te.reduce_axis((0, extent), "along")
+    lead = len(sorted_sequence.shape) - 1
+    # A NaN, the largest key, is behind all numbers on either side.
+    nan = ordered.key(tirx.const(float("nan"), dtype), dtype, True) if "float" in dtype else None
+
+    def before(*i):
+        own = ordered.key(values(*i), dtype, True)
+        its = ordered.key(sorted_sequence(*i[:lead], along.var), dtype, True)
+        passed = its <= own if right else its < own
+        if nan is not None:
+            passed = tirx.Or(passed, own == nan)
+        return te.sum(passed.astype("int64"), axis=along)
+
+    found = te.compute(out.shape, before, name="found")
+    return te.compute(out.shape, lambda *i: found(*i).astype(out.dtype), name="searchsorted")

@@ -1,0 +1,28 @@
+"""Gradients of the operators that order elements, in their order."""
+
+from typing import Any
+
+from meta import op
+from meta.grad.core import gradient, not_differentiable
+
+not_differentiable(op.argsort, why="the result is an index")
+
+
+@gradient(op.sort)
+def sort(data: Any, axis: int, is_ascend: bool, dy: Any) -> Any:
+    """dx = dy, put back to where each element was."""
+    return op.gather_dx(data, axis, op.argsort(data, axis, is_ascend), dy)
+
+
+@gradient(op.topk)
+def topk(data: Any, k: int, axis: int, ret_type: str, is_ascend: bool, y: Any, dy: Any) -> Any:
+    """dx = dy, put to where each element was; 0 elsewhere."""
+    if ret_type == "indices":
+        return op.zeros_like(data)
+    if ret_type == "both":
+        return op.gather_dx(data, axis, y[1], dy[0])
+    indices = op.topk(data, k, axis, "indices", is_ascend)
+    return op.gather_dx(data, axis, indices, dy)
+
+
+not_differentiable(op.searchsorted, why="the result is an index")

@@ -1,0 +1,109 @@
+"""What the operators of `meta/op/sorting.py` have to do."""
+
+import numpy as np
+import torch
+
+from meta.testing import B, C, F, I, OpCase, sample
+
+NAN, INF = float("nan"), float("inf")
+TIES = C([[1, 0, 1, 0, 2], [3, 3, -1, 3, -1]])
+SPECIAL = C([[NAN, 1, -INF, INF, NAN], [0.0, -0.0, NAN, -1, 0.0]])
+
+
+def argsort(data, axis=-1, is_ascend=True, dtype="int32"):
+    """numpy sorts ascending, NaN last; descending is ascending of what is reversed, reversed."""
+    values = data.detach().numpy()
+    if is_ascend:
+        return torch.from_numpy(np.argsort(values, axis, kind="stable"))
+    backwards = np.flip(np.argsort(np.flip(values, axis), axis, kind="stable"), axis)
+    return torch.from_numpy(values.shape[axis] - 1 - backwards)
+
+
+def sort(data, axis=-1, is_ascend=True):
+    """Take in the order of the indices."""
+    return torch.gather(data, axis, argsort(data, axis, is_ascend))
+
+
+def topk(data, k, axis=-1, ret_type="both", is_ascend=False, dtype="int64"):
+    """The first k of everything."""
+    indices = argsort(data, axis, is_ascend).narrow(axis, 0, k)
+    values = torch.gather(data, axis, indices)
+    return {"both": (values, indices), "values": values, "indices": indices}[ret_type]
+
+
+def searchsorted(sorted_sequence, values, right=False, dtype="int64"):
+    """numpy's search, row by row."""
+    side = "right" if right else "left"
+    if sorted_sequence.ndim == 1:
+        found = np.searchsorted(sorted_sequence.numpy(), values.numpy(), side)
+        return torch.as_tensor(found)
+    rows = sorted_sequence.reshape(-1, sorted_sequence.shape[-1])
+    wanted = values.reshape(len(rows), -1)
+    found = [np.searchsorted(r.numpy(), w.numpy(), side) for r, w in zip(rows, wanted, strict=True)]
+    return torch.as_tensor(np.array(found)).reshape(values.shape)
+
+
+ORDERS = [
+    sample(F(3, 7)),
+    sample(F(3, 4, 2), axis=1),
+    sample(F(5, 3), 0, False),
+    sample(TIES),
+    sample(TIES, is_ascend=False),
+    sample(SPECIAL),
+    sample(SPECIAL, is_ascend=False),
+    sample(F(1)),
+    sample(F(0)),
+    sample(F(2, 0, 3), axis=0),
+    sample(I(2, 9, low=-128, high=127, dtype="int8")),
+    sample(I(2, 9, low=0, high=255, dtype="uint8"), is_ascend=False),
+    sample(I(40, low=-9, high=9)),
+    sample(B(9)),
+]
+
+CASES = [
+    OpCase(
+        "argsort",
+        samples=[*ORDERS, sample(F(3, 7), dtype="int64"), sample(F(3, 7), dtype="int8")],
+        oracle=argsort,
+        grad=False,
+    ),
+    OpCase("sort", samples=ORDERS, oracle=sort),
+    OpCase(
+        "topk",
+        samples=[
+            sample(F(3, 7), 2),
+            sample(F(3, 7), 2, 0, "both", True, "int32"),
+            sample(F(3, 4, 2), 3, 1, "values"),
+            sample(F(3, 4), 4, is_ascend=True, ret_type="values"),
+            sample(TIES, 3),
+            sample(SPECIAL, 3),
+            sample(SPECIAL, 2, is_ascend=True),
+            sample(F(3, 7), 0),
+            sample(F(0, 7), 3),
+            sample(I(2, 9, low=-9, high=9, dtype="int32"), 4),
+        ],
+        oracle=topk,
+    ),
+    OpCase(
+        "topk",
+        samples=[sample(F(3, 7), 2, ret_type="indices"), sample(TIES, 4, 1, "indices", True)],
+        oracle=topk,
+        grad=False,
+    ),
+    OpCase(
+        "searchsorted",
+        samples=[
+            sample(C([-1.0, 0.0, 0.0, 1.5, 3.0]), F(4, 3)),
+            sample(C([-1.0, 0.0, 0.0, 1.5, 3.0]), C([0.0, -0.0, 3.0, -1.0, 9.0, NAN, -INF, INF])),
+            sample(C([-1.0, 0.0, 0.0, 1.5, 3.0]), C([0.0, 3.0, 9.0, NAN, INF]), right=True),
+            sample(C([[0.0, 1.0, 2.0], [1.0, 1.0, 1.0]]), F(2, 4), True, "int32"),
+            sample(C([1, 3, 3, 7], "int32"), I(3, 2, low=0, high=9, dtype="int32")),
+            sample(C([1, 3, 3, 7], "uint8"), I(9, low=0, high=9, dtype="uint8"), right=True),
+            sample(F(0), F(3)),
+            sample(C([1.0]), F()),
+            sample(C([1.0]), F(0, 2)),
+        ],
+        oracle=searchsorted,
+        grad=False,
+    ),
+]
