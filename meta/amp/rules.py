@@ -36,6 +36,7 @@ never(op.cross_entropy, op.cross_entropy_dpred, op.cross_entropy_dtrue)
 never(op.smooth_l1_loss, op.smooth_l1_loss_dpred, op.smooth_l1_loss_dtrue)
 # A row that occurs often adds up many gradients.
 never(op.embedding_dx)
+never(op.gather_dx, op.gather_nd_dx)
 
 # Not above, though float32 in other systems: multiply, tanh, gelu, erf and the gradients of these
 # three. Their results are no larger than what they come from, and one compiler's failure to build
@@ -73,6 +74,18 @@ def elementwise_dx(args, half):
 @custom(op.sum_dx, op.repeat_dx)
 def of_type_of_x(args, half):
     return None, None
+
+
+# Of the second argument only the type counts, so neither precision follows the other.
+@custom(op.reshape_like, op.broadcast_to_like, op.collapse_sum_like, op.cast_like)
+def like_another(args, half):
+    return None, None
+
+
+@custom(op.group_cast)
+def group_cast(args, half):
+    """It states the dtype itself."""
+    return (None,)
 
 
 @custom(op.take_dx)
