@@ -1,0 +1,44 @@
+"""Scans on ATen: LIBRARY, for generated code takes one thread for each row."""
+
+import torch
+
+from meta import op
+from meta.base.dtype import TO_TORCH
+from meta.dialect import LIBRARY
+from meta.dialect.torch import torch as dialect
+
+
+def _accumulate(function, identity, x, axis, dtype, exclusive):
+    out = TO_TORCH[dtype]
+    # Through the result's dtype, for its values are what is accumulated.
+    x = x.to(out)
+    wide = torch.float32 if out in (torch.float16, torch.bfloat16) else out
+    y = function(x, dim=axis, dtype=wide)
+    if exclusive and y.shape[axis]:
+        first = torch.full_like(y.narrow(axis, 0, 1), identity)
+        y = torch.cat([first, y.narrow(axis, 0, y.shape[axis] - 1)], axis)
+    return y.to(out).contiguous()
+
+
+@dialect.kernel(op.cumsum, plevel=LIBRARY)
+def cumsum(x, axis, dtype, exclusive):
+    return _accumulate(torch.cumsum, 0, x, axis, dtype, exclusive)
+
+
+@dialect.kernel(op.cumprod, plevel=LIBRARY)
+def cumprod(x, axis, dtype, exclusive):
+    return _accumulate(torch.cumprod, 1, x, axis, dtype, exclusive)
+
+
+# ATen has no such scan: one step at a time, which generated code does faster.
+@dialect.kernel(op.linear_scan)
+def linear_scan(a, b, axis, reverse):
+    wide = torch.float32 if a.dtype in (torch.float16, torch.bfloat16) else a.dtype
+    factors, terms = a.to(wide).unbind(axis), b.to(wide).unbind(axis)
+    order = range(len(factors))
+    steps = []
+    for i in reversed(order) if reverse else order:
+        steps.append(torch.addcmul(terms[i], factors[i], steps[-1]) if steps else terms[i])
+    if not steps:
+        return torch.empty_like(a, memory_format=torch.contiguous_format)
+    return torch.stack(steps[::-1] if reverse else steps, axis).to(a.dtype)

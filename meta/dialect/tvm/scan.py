@@ -1,0 +1,87 @@
+"""Scans as hand-built loops: rows in parallel, each from one end to the other.
+
+Tensor expressions have no recurrence, so the loops are written out. Half precision is carried in
+float32, and rounded in a stage of its own.
+"""
+
+from tvm import te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from meta import op
+from meta.dialect.tvm.compute import OPAQUE, compute
+from meta.dialect.tvm.elementwise import cast, computing
+from meta.dialect.tvm.transform import unflat_index
+from meta.op.core.check import normalize_axis
+
+
+def _scan(inputs, axis, out, first, step, reverse=False):
+    """Return y with y[0] = first(read) and y[i] = step(y[i - 1], read).
+
+    ``read(n, before)`` is the element of the n-th input at i - before. ``reverse`` counts i from
+    the end.
+    """
+    shape, at = out.static_shape, normalize_axis(axis, out.ndim)
+    if 0 in shape:
+        return te.compute(shape, lambda *_: tirx.const(0, out.dtype), name="scan")
+    wide = computing(out.dtype)
+    sources = [_converted(x, out.dtype, wide) for x in inputs]
+    length, others = shape[at], [*shape[:at], *shape[at + 1 :]]
+    rows = 1
+    for extent in others:
+        rows *= extent
+
+    def loops(ins, outs):
+        with IRBuilder() as builder:
+            given, result = [T.buffer_proxy(b) for b in ins], T.buffer_proxy(outs[0])
+            with T.parallel(0, rows) as row:
+                outer = unflat_index(row, others)
+
+                def place(i):
+                    k = length - 1 - i if reverse else i
+                    return (*outer[:at], k, *outer[at:])
+
+                def reader(i):
+                    return lambda n, before=0: given[n][place(i - before)]
+
+                result[place(tirx.const(0, "int32"))] = first(reader(tirx.const(0, "int32")))
+                with T.serial(0, length - 1) as i:
+                    result[place(i + 1)] = step(result[place(i)], reader(i + 1))
+            return builder.get()
+
+    scanned = te.extern([shape], sources, loops, dtype=wide, name="scan")
+    return te.compute(shape, lambda *i: cast(scanned(*i), out.dtype), name="rounded")
+
+
+def _converted(x, dtype, wide):
+    """Return ``x`` rounded to ``dtype``, whose values are what is scanned, in ``wide``."""
+    return te.compute(x.shape, lambda *i: cast(cast(x(*i), dtype), wide), name="wide")
+
+
+def _accumulate(x, axis, exclusive, out, combine, identity):
+    if exclusive:
+        one = tirx.const(identity, computing(out.dtype))
+        return _scan([x], axis, out, lambda read: one, lambda y, read: combine(y, read(0, 1)))
+    return _scan([x], axis, out, lambda read: read(0), lambda y, read: combine(y, read(0)))
+
+
+@compute(op.cumsum, OPAQUE)
+def cumsum(x, axis, exclusive, out):
+    return _accumulate(x, axis, exclusive, out, lambda a, b: a + b, 0)
+
+
+@compute(op.cumprod, OPAQUE)
+def cumprod(x, axis, exclusive, out):
+    return _accumulate(x, axis, exclusive, out, lambda a, b: a * b, 1)
+
+
+@compute(op.linear_scan, OPAQUE)
+def linear_scan(a, b, axis, reverse, out):
+    return _scan(
+        [a, b],
+        axis,
+        out,
+        lambda read: read(1),
+        lambda y, read: read(0) * y + read(1),
+        reverse,
+    )

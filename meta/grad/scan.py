@@ -1,0 +1,61 @@
+"""Gradients of scans, in the order of the operators. All are scans again, in the other direction.
+
+Nothing is divided by, so zeros need no care, and every gradient is differentiable in turn.
+"""
+
+from typing import Any
+
+from meta import op
+from meta.base.dtype import is_float
+from meta.grad.core import gradient
+from meta.ir.types import TensorType
+from meta.op.core.check import normalize_axis
+
+
+def _shifted(x: Any, axis: int, by: int) -> Any:
+    """Return x[i + by] along an axis, 0 where there is none; ``by`` is 1 or -1."""
+    at = normalize_axis(axis, x.ndim)
+    extents = tuple(x.shape)
+    if extents[at] == 0:
+        return x
+    low, high = ((0,) * at + (i,) for i in (0, 1))
+    short, full = (*extents[:at], extents[at] - 1), extents[: at + 1]
+    if by == 1:
+        return op.strided_slice_dx(op.strided_slice(x, high, full), extents, low, short)
+    return op.strided_slice_dx(op.strided_slice(x, low, short), extents, high, full)
+
+
+def _as(x: Any, dtype: str) -> Any:
+    return x if x.dtype == dtype else op.cast(x, dtype)
+
+
+@gradient(op.cumsum)
+def cumsum(x: TensorType, axis: int, dtype: str, exclusive: bool, dy: Any) -> Any:
+    """dx[i] = the sum of dy[k] over k >= i (> i if exclusive)."""
+    if not is_float(dtype):
+        return None
+    back = op.cumsum(op.reverse(dy, axis), axis, dtype, exclusive)
+    return _as(op.reverse(back, axis), x.dtype)
+
+
+@gradient(op.cumprod)
+def cumprod(x: Any, axis: int, dtype: str, exclusive: bool, dy: Any) -> Any:
+    """dx[i] = (product of x before i) * s[i] with s[i] = dy[i] + x[i + 1] * s[i + 1].
+
+    If exclusive, s[i] = dy[i + 1] + x[i + 1] * s[i + 1].
+    """
+    if not is_float(dtype):
+        return None
+    wide = _as(x, dtype)
+    before = op.cumprod(wide, axis, dtype, True)
+    source = _shifted(dy, axis, 1) if exclusive else dy
+    s = op.linear_scan(_shifted(wide, axis, 1), source, axis, True)
+    return _as(op.multiply(before, s), x.dtype)
+
+
+@gradient(op.linear_scan)
+def linear_scan(a: Any, axis: int, reverse: bool, y: Any, dy: Any) -> Any:
+    """db[i] = dy[i] + a[i + 1] * db[i + 1]; da[i] = db[i] * y[i - 1]. Reversed, + is -."""
+    ahead = -1 if reverse else 1
+    db = op.linear_scan(_shifted(a, axis, ahead), dy, axis, not reverse)
+    return op.multiply(db, _shifted(y, axis, -ahead)), db

@@ -1,0 +1,45 @@
+"""Operators whose elements depend on all elements before them along an axis. Add one here."""
+
+from meta.op.core import DType, Tensor, op
+from meta.op.core.check import normalize_axis, require, require_float
+
+
+def _accumulating(x: Tensor, axis: int, dtype: str) -> Tensor:
+    normalize_axis(axis, x.ndim)
+    require(dtype != "bool", "bool cannot be accumulated", expected="a dtype of numbers")
+    return x.with_dtype(dtype)
+
+
+@op
+def cumsum(x: Tensor, axis: int, dtype: DType = "float32", exclusive: bool = False) -> Tensor:
+    """Sums of the elements up to each along ``axis``, in ``dtype``; the shape of ``x`` stays.
+
+    ``dtype``: to which elements are cast first; half precision is added in float32. ``exclusive``:
+    an element is not in its own sum, so that the first is 0. TypeInferError for the dtype bool.
+    """
+    return _accumulating(x, axis, dtype)
+
+
+@op(schema=cumsum)
+def cumprod(x: Tensor, axis: int, dtype: DType = "float32", exclusive: bool = False) -> Tensor:
+    """Products of the elements up to each along ``axis``, in ``dtype``; the shape of ``x`` stays.
+
+    ``dtype``: to which elements are cast first; half precision is multiplied in float32.
+    ``exclusive``: an element is not in its own product, so that the first is 1. TypeInferError for
+    the dtype bool. The gradient is right also where elements are 0.
+    """
+    return _accumulating(x, axis, dtype)
+
+
+@op
+def linear_scan(a: Tensor, b: Tensor, axis: int, reverse: bool = False) -> Tensor:
+    """The recurrence ``y[i] = a[i] * y[i - 1] + b[i]`` along ``axis``, from ``y[0] = b[0]``.
+
+    ``reverse``: from the other end, ``y[i] = a[i] * y[i + 1] + b[i]``. ``a`` and ``b`` are floating
+    point and of one type, which the result has; half precision is computed in float32. It is what
+    gradients of products are made of, and a linear state space model by itself.
+    """
+    require_float(a, "a")
+    require(a.shape == b.shape and a.dtype == b.dtype, "a and b differ", found=f"{a} and {b}")
+    normalize_axis(axis, a.ndim)
+    return a
