@@ -1,8 +1,8 @@
 """An operator's card: everything that is registered about it, as one plain record.
 
-The text and JSON of ``python -m meta op NAME`` come from this record, and so can docs and tests.
-A value of None stands for something that nobody registered. To show a further aspect, add it here
-and a section to `card_text`.
+The text and JSON of ``python -m meta op NAME`` and ``python -m meta ops`` come from this record,
+and so does docs/operators.md. A value of None stands for something that nobody registered. To show
+a further aspect, add it here and a section to `card_text`.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ def card(op: Op) -> dict[str, Any]:
         "name": op.name,
         "family": family(op),
         "doc": inspect.getdoc(op) or "",
+        "summary": summary(op),
         "schema": op.name + str(op.schema).removeprefix(op.schema.name),  # one may be shared
         "slots": [_slot(slot) for slot in op.slots],
         "random": op.random,
@@ -177,6 +178,6 @@ def _plain(value: Any) -> Any:
 def by_family() -> dict[str, list[Op]]:
     """Return all operators, sorted, by family."""
     families: dict[str, list[Op]] = {}
-    for name in OPERATORS:
+    for name in sorted(OPERATORS):
         families.setdefault(family(OPERATORS[name]), []).append(OPERATORS[name])
     return dict(sorted(families.items()))

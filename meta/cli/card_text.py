@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meta.cli.table import columns, section, short_site
+from meta.cli.table import section, short_site
 
 MISSING = "MISSING"
 
@@ -45,22 +45,25 @@ def _aspects(record: dict[str, Any]) -> list[list[str]]:
         ["family", "", record["family"] + (", random" if record["random"] else "")],
         ["type", _place(record["type"]["site"]), ""],
         ["declare", _place(declare), "" if declare else default],
-        ["gradient", *_gradient(record["gradient"])],
+        ["gradient", _gradient_place(record["gradient"]), gradient(record["gradient"])],
         ["cast rule", _place(rule["site"]), rule["rule"] + ("" if rule["stated"] else ", default")],
         *([f"from {name}", _place(site), ""] for name, site in record["converters"].items()),
         *([] if record["converters"] else [["converters", "", "none"]]),
     ]
 
 
-def _gradient(gradient: dict[str, Any] | None) -> list[str]:
-    if gradient is None:
-        return ["", MISSING]
-    if not gradient["differentiable"]:
-        return [_place(gradient["site"]), f"none: {gradient['reason']}"]
-    keeps = f"keeps {', '.join(gradient['keeps']) or 'nothing'}"
-    if gradient["types_only"]:
-        keeps += f"; the type of {', '.join(gradient['types_only'])}"
-    return [_place(gradient["site"]), keeps]
+def gradient(rule: dict[str, Any] | None) -> str:
+    """Return what a gradient keeps alive, or why there is none."""
+    if rule is None:
+        return MISSING
+    if not rule["differentiable"]:
+        return f"none: {rule['reason']}"
+    keeps = f"keeps {', '.join(rule['keeps']) or 'nothing'}"
+    return keeps + (f"; the type of {', '.join(rule['types_only'])}" if rule["types_only"] else "")
+
+
+def _gradient_place(rule: dict[str, Any] | None) -> str:
+    return "" if rule is None else _place(rule["site"])
 
 
 def _place(site: str | None) -> str:
@@ -86,13 +89,3 @@ def _signatures(signatures: dict[str, list[list[str]]]) -> list[list[str]]:
         [phase, ", ".join(f"{name} {access}" for name, access in pairs) or "nothing"]
         for phase, pairs in signatures.items()
     ]
-
-
-def listing(families: dict[str, list[dict[str, str]]]) -> str:
-    """Return all operators by family, for a terminal."""
-    lines: list[str] = []
-    for name, operators in families.items():
-        rows = [[operator["name"], operator["summary"][:80]] for operator in operators]
-        lines += [f"{name} ({len(rows)})", *columns(rows), ""]
-    lines.append("python -m meta op NAME shows everything about one of them.")
-    return "\n".join(lines)

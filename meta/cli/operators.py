@@ -1,4 +1,4 @@
-"""``python -m meta op [NAME]``: the card of an operator, or the list of all operators."""
+"""``python -m meta op NAME``: the card of an operator. All operators: `meta.cli.listing`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from meta.base.registry import OPERATORS
 from meta.cli import card_text
-from meta.cli.card import by_family, card, summary
+from meta.cli.card import card
 from meta.dialect import exclude, only, prefer
 
 
@@ -17,9 +17,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "op",
         help="what is known of an operator: schema, gradient, backends, and where it is written",
-        description="Show an operator's card, or without a name all operators by family.",
+        description="Show an operator's card. `ops` lists all operators.",
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="an operator, such as softmax")
+    parser.add_argument("name", metavar="NAME", help="an operator, such as softmax")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     for flag, what in (
         ("--prefer", "ask this backend first (may be repeated)"),
@@ -31,14 +31,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the card or the list."""
-    if options.name is None:
-        families = {
-            name: [{"name": op.name, "summary": summary(op)} for op in ops]
-            for name, ops in by_family().items()
-        }
-        print(json.dumps(families, indent=2) if options.json else card_text.listing(families))
-        return 0
+    """Print the card."""
     op = OPERATORS[options.name]
     with ExitStack() as choice:
         if options.prefer:

@@ -1,4 +1,4 @@
-"""``python -m meta op``: the card of every operator, the list, and names that do not exist."""
+"""``python -m meta op``: the card of every operator, and names that do not exist."""
 
 from __future__ import annotations
 
@@ -81,15 +81,6 @@ def test_what_nobody_registered_is_missing(bare: Op) -> None:
     assert record["slots"][1]["default"] == "inf"
     assert record["family"] == "test_op_command"
     assert text(record).count(MISSING) == 2
-
-
-def test_list_of_all_operators(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["op", "--json"]) == 0
-    families = json.loads(capsys.readouterr().out)
-    assert sorted(o["name"] for ops in families.values() for o in ops) == ALL
-    assert main(["op"]) == 0
-    shown = capsys.readouterr().out
-    assert all(f"  {name} " in shown for name in ALL)
 
 
 def test_unknown_operator(capsys: pytest.CaptureFixture[str]) -> None:
