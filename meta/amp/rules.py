@@ -77,15 +77,27 @@ def of_type_of_x(args, half):
 
 
 # Of the second argument only the type counts, so neither precision follows the other.
-@custom(op.reshape_like, op.broadcast_to_like, op.collapse_sum_like, op.cast_like)
+@custom(op.reshape_like, op.broadcast_to_like, op.cast_like)
 def like_another(args, half):
     return None, None
+
+
+@custom(op.collapse_sum_like)
+def collapse_sum_like(args, half):
+    """A sum of many terms, as `sum`."""
+    return wide(args.x), None
 
 
 @custom(op.group_cast)
 def group_cast(args, half):
     """It states the dtype itself."""
     return (None,)
+
+
+@custom(op.adv_index_dx)
+def adv_index_dx(args, half):
+    """In float32, as `take_dx`."""
+    return wide(args.dy), wide(args.inputs)
 
 
 @custom(op.take_dx)

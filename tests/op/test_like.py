@@ -61,10 +61,13 @@ def test_the_gradients_of_a_group_have_the_dtypes_of_their_tensors() -> None:
     check(z.grad, np.full((2, 3), 2.0))
 
 
-@pytest.mark.parametrize(
-    "base", [op.reshape_like, op.broadcast_to_like, op.collapse_sum_like, op.cast_like]
-)
+@pytest.mark.parametrize("base", [op.reshape_like, op.broadcast_to_like, op.cast_like])
 def test_what_is_followed_is_never_cast_nor_casts(base) -> None:
     half, single = TensorType((2, 3), "float16"), TensorType((2, 3), "float32")
     assert cast_dtypes(base, (half, single), "float16") == (None, None)
     assert cast_dtypes(base, (single, half), "float16") == (None, None)
+
+
+def test_a_collapsed_sum_is_a_sum() -> None:
+    half = TensorType((2, 3), "float16")
+    assert cast_dtypes(op.collapse_sum_like, (half, half), "float16") == ("float32", None)

@@ -1,0 +1,31 @@
+"""Indexing by several tensors on ATen."""
+
+import torch
+
+from meta import op
+from meta.dialect import LIBRARY
+from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.reduce import wide
+
+
+def _places(indices, x):
+    """Return the indices as int64, counted from the start, modulo the extents."""
+    return tuple(
+        i.long().remainder(max(extent, 1)) for i, extent in zip(indices, x.shape, strict=False)
+    )
+
+
+@dialect.kernel(op.adv_index)
+def adv_index(inputs):
+    x, *indices = inputs
+    return x[_places(indices, x)].contiguous() if indices else x.clone()
+
+
+# Generated code would look every index up for every element; ATen scatters.
+@dialect.kernel(op.adv_index_dx, plevel=LIBRARY)
+def adv_index_dx(dy, inputs):
+    x, *indices = inputs
+    if not indices:
+        return dy.to(x.dtype, copy=True, memory_format=torch.contiguous_format)
+    total = torch.zeros(x.shape, dtype=wide(dy.dtype), device=dy.device)
+    return total.index_put_(_places(indices, x), dy.to(total.dtype), accumulate=True).to(x.dtype)
