@@ -52,21 +52,22 @@ def stack(x, axis):
     return torch.stack(x, axis)
 
 
-def _sliced(x, ranges):
+def sliced(x, ranges):
     """Return the elements of ``x`` that the ranges name, for negative steps in reversed order."""
     ascending = [r[::-1] if r.step < 0 else r for r in ranges]
     return x[tuple(slice(r.start, r.stop, r.step) if r else slice(0, 0) for r in ascending)]
 
 
-def _reversed_axes(ranges):
+def reversed_axes(ranges):
+    """Return the axes whose order `sliced` leaves to be reversed."""
     return [i for i, r in enumerate(ranges) if r.step < 0]
 
 
 @dialect.kernel(op.strided_slice)
 def strided_slice(x, begin, end, strides, slice_mode):
     ranges = slice_ranges(x.shape, begin, end, strides, slice_mode)
-    backward = _reversed_axes(ranges)
-    part = _sliced(x, ranges)
+    backward = reversed_axes(ranges)
+    part = sliced(x, ranges)
     return part.flip(backward).contiguous() if backward else fresh(part)
 
 
@@ -74,7 +75,7 @@ def strided_slice(x, begin, end, strides, slice_mode):
 def strided_slice_dx(dy, shape, begin, end, strides, slice_mode, call):
     full = torch.zeros(call.out.shape, dtype=dy.dtype, device=dy.device)
     ranges = slice_ranges(full.shape, begin, end, strides, slice_mode)
-    _sliced(full, ranges).copy_(dy.flip(_reversed_axes(ranges)))
+    sliced(full, ranges).copy_(dy.flip(reversed_axes(ranges)))
     return full
 
 

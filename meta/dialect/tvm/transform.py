@@ -158,18 +158,25 @@ def strided_slice_dx(dy, begin, end, strides, slice_mode, out):
         return te.compute(out.shape, lambda *_: zero, name="strided_slice_dx")
 
     def element(*i):
-        index, inside = list(i), []
-        for a, r in enumerate(ranges):
-            offset = i[a] - r.start if r.step > 0 else r.start - i[a]
-            step = abs(r.step)
-            inside += [offset >= 0, offset < len(r) * step]
-            if step != 1:
-                inside.append(tirx.indexmod(offset, step) == 0)
-                offset = tirx.indexdiv(offset, step)
-            index[a] = offset
+        index, inside = place_in_slice(i, ranges)
         return tirx.if_then_else(tirx.all(*inside), dy(*index), zero) if inside else dy(*index)
 
     return te.compute(out.shape, element, name="strided_slice_dx")
+
+
+def place_in_slice(i, ranges):
+    """Return the index of element ``i`` in a slice, and the conditions for it to be there."""
+    index, inside = list(i), []
+    for a, r in enumerate(ranges):
+        # Counted upwards: TVM's simplifier is wrong about quotients of a constant minus an index.
+        step, first = abs(r.step), min(r[0], r[-1])
+        offset = i[a] - first
+        inside += [offset >= 0, offset < len(r) * step]
+        if step != 1:
+            inside.append(tirx.indexmod(offset, step) == 0)
+            offset = tirx.indexdiv(offset, step)
+        index[a] = offset if r.step > 0 else len(r) - 1 - offset
+    return index, inside
 
 
 def in_range(index, extent, mode):
