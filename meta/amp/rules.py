@@ -149,6 +149,36 @@ def l2_normalize(args, half):
     return (None,)
 
 
+# Attention is two products of matrices; the logsumexp is always float32.
+@custom(op.scaled_dot_product_attention)
+def attention(args, half):
+    return (attention_dtype(args, half),) * 4
+
+
+@custom(op.scaled_dot_product_attention_dx, op.scaled_dot_product_attention_dmask)
+def attention_dx(args, half):
+    dtype = attention_dtype(args, half)
+    return (*(dtype,) * 5, "float64" if dtype == "float64" else "float32", dtype)
+
+
+def attention_dtype(args, half):
+    """Return the one dtype of an attention's arguments."""
+    present = float_dtypes((args.query, args.key, args.value, args.mask))
+    return "float64" if "float64" in present else half
+
+
+# Angles of far positions need float32; activations come in half precision.
+@custom(op.rotary_embedding)
+def rotary_embedding(args, half):
+    return None, wide(args.cos), wide(args.sin)
+
+
+@custom(op.rotary_embedding_dtable)
+def rotary_embedding_dtable(args, half):
+    x = widest(args.x, args.dy)
+    return x, x, wide(args.cos)
+
+
 def wide(argument):
     """Return the dtype of at least float32 in which to keep an argument."""
     return "float64" if "float64" in float_dtypes(argument) else "float32"

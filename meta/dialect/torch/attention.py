@@ -1,0 +1,171 @@
+"""Scaled dot-product attention on ATen.
+
+ATen has a fused kernel per device, which never holds all scores; what these do not take is
+composed of matrix products, half precision in float32.
+"""
+
+import torch
+import torch.nn.functional as F
+
+from meta import op
+from meta.dialect.core import LIBRARY
+from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.reduce import wide
+from meta.op.attention import score_scale
+
+_aten = torch.ops.aten
+# The fused CUDA kernel loads biases 16 at a time, and rows of 16 bytes.
+_BIAS_STEP, _ROW_BYTES = 16, 16
+
+
+def _fused(query, key, value):
+    """Return the kind of device whose fused kernel takes the arguments, or None."""
+    # The CPU's divides by extents: an empty array would end the process.
+    if not (query.numel() and key.numel() and value.numel()):
+        return None
+    if query.shape[-1] != value.shape[-1]:
+        return None
+    if query.device.type == "cpu":
+        return "cpu"
+    aligned = query.shape[-1] * query.element_size() % _ROW_BYTES == 0
+    return "cuda" if aligned and query.dtype != torch.float64 else None
+
+
+def _per_head(x, query):
+    """Repeat the heads of key or value for those of query that share them."""
+    share = query.shape[1] // max(x.shape[1], 1)
+    return x if share <= 1 else x.repeat_interleave(share, 1)
+
+
+def _per_group(dx, like):
+    """Sum gradients over the heads that share one of ``like``."""
+    if dx.shape == like.shape:
+        return dx.to(like.dtype).contiguous()
+    batch, groups, length, width = like.shape
+    split = dx.reshape(batch, groups, dx.shape[1] // max(groups, 1), length, width)
+    return split.sum(2, dtype=wide(dx.dtype)).to(like.dtype)
+
+
+def _visible(query, key):
+    """Return where a causal attention may look."""
+    shape = (query.shape[2], key.shape[2])
+    return torch.ones(shape, dtype=torch.bool, device=query.device).tril()
+
+
+def _bias(query, key, mask, causal):
+    """Return the mask as numbers to add, with 4 axes, and whether to look back only.
+
+    ATen takes a mask or the causal one, so that both together become one.
+    """
+    if mask is None:
+        return None, causal
+    if causal:
+        seen = _visible(query, key)
+        causal = False
+        mask = mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, -torch.inf)
+    if mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, -torch.inf)
+    return mask.reshape((1,) * (4 - mask.ndim) + mask.shape), causal
+
+
+def _cuda_bias(bias, query, key):
+    """Return the bias in full, each row starting at an aligned place."""
+    if bias is None:
+        return None
+    keys = key.shape[2]
+    full = bias.expand(*query.shape[:3], keys)
+    return F.pad(full, (0, -keys % _BIAS_STEP))[..., :keys]
+
+
+def _scores(query, key, mask, causal, scale):
+    """Return all scores, of wide arguments with one key per head."""
+    scores = query @ key.mT * scale
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    elif mask is not None:
+        scores = scores + mask
+    return scores.masked_fill(~_visible(query, key), -torch.inf) if causal else scores
+
+
+@dialect.kernel(op.scaled_dot_product_attention, plevel=LIBRARY)
+def scaled_dot_product_attention(query, key, value, mask, causal, scale):
+    scale, kind = score_scale(scale, query.shape[-1]), _fused(query, key, value)
+    key, value = _per_head(key, query), _per_head(value, query)
+    if kind is None:
+        return _composed(query, key, value, mask, causal, scale)
+    bias, causal = _bias(query, key, mask, causal)
+    if kind == "cpu":
+        y, logsumexp = _aten._scaled_dot_product_flash_attention_for_cpu(
+            query, key, value, 0.0, causal, attn_mask=bias, scale=scale
+        )
+    else:
+        bias = _cuda_bias(bias, query, key)
+        y, logsumexp, _, _ = _aten._scaled_dot_product_efficient_attention(
+            query, key, value, bias, True, 0.0, causal, scale=scale
+        )
+        # It comes in steps of 32 queries.
+        logsumexp = logsumexp[:, :, : query.shape[2]]
+    if bias is None:
+        return y.contiguous(), logsumexp.contiguous()
+    blind = (bias == -torch.inf).all(-1)
+    y = y.masked_fill(blind.unsqueeze(-1), 0)
+    return y.contiguous(), logsumexp.masked_fill(blind, 0).contiguous()
+
+
+def _composed(query, key, value, mask, causal, scale):
+    dtype = wide(query.dtype)
+    scores = _scores(query.to(dtype), key.to(dtype), mask, causal, scale)
+    logsumexp = torch.logsumexp(scores, -1)
+    logsumexp = logsumexp.masked_fill(logsumexp == -torch.inf, 0)
+    y = torch.exp(scores - logsumexp.unsqueeze(-1)) @ value.to(dtype)
+    return y.to(query.dtype).contiguous(), logsumexp.contiguous()
+
+
+@dialect.kernel(op.scaled_dot_product_attention_dx, plevel=LIBRARY)
+def scaled_dot_product_attention_dx(query, key, value, mask, y, logsumexp, dy, causal, scale):
+    scale, kind = score_scale(scale, query.shape[-1]), _fused(query, key, value)
+    keys, values = _per_head(key, query), _per_head(value, query)
+    if kind is None:
+        arguments = (query, keys, values, mask, y, logsumexp, dy, causal, scale)
+        p, ds = _composed_backward(*arguments)
+        dq, dk = ds @ keys.to(ds.dtype) * scale, ds.mT @ query.to(ds.dtype) * scale
+        dv = p.mT @ dy.to(p.dtype)
+    else:
+        bias, causal = _bias(query, keys, mask, causal)
+        if kind == "cpu":
+            dq, dk, dv = _aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                *(dy, query, keys, values, y, logsumexp, 0.0, causal),
+                attn_mask=bias,
+                scale=scale,
+            )
+        else:
+            dq, dk, dv = _cuda_backward(query, keys, values, bias, y, logsumexp, dy, causal, scale)
+    return dq.to(query.dtype).contiguous(), _per_group(dk, key), _per_group(dv, value)
+
+
+def _cuda_backward(query, key, value, bias, y, logsumexp, dy, causal, scale):
+    padded = F.pad(logsumexp, (0, -query.shape[2] % 32), value=torch.inf)
+    seed = torch.zeros((), dtype=torch.int64, device=query.device)
+    return _aten._scaled_dot_product_efficient_attention_backward(
+        *(dy, query, key, value, _cuda_bias(bias, query, key), y, padded, seed, seed, 0.0),
+        [True, True, True, False],
+        causal,
+        scale=scale,
+    )[:3]
+
+
+def _composed_backward(query, key, value, mask, y, logsumexp, dy, causal, scale):
+    """Return the probabilities and the gradient of the scores, of one key and value per head."""
+    dtype = wide(query.dtype)
+    query, key, value, y, dy = (t.to(dtype) for t in (query, key, value, y, dy))
+    p = torch.exp(_scores(query, key, mask, causal, scale) - logsumexp.unsqueeze(-1))
+    return p, p * (dy @ value.mT - (dy * y).sum(-1, keepdim=True))
+
+
+@dialect.kernel(op.scaled_dot_product_attention_dmask, plevel=LIBRARY)
+def scaled_dot_product_attention_dmask(query, key, value, mask, y, logsumexp, dy, causal, scale):
+    scale = score_scale(scale, query.shape[-1])
+    key, value = _per_head(key, query), _per_head(value, query)
+    arguments = (query, key, value, mask, y, logsumexp, dy, causal, scale)
+    _, ds = _composed_backward(*arguments)
+    return ds.sum_to_size(mask.shape).to(mask.dtype).contiguous()

@@ -1,0 +1,170 @@
+"""Scaled dot-product attention in tensor expressions, in at least float32.
+
+Scores and probabilities are stages of their own; half precision is rounded once, at the end.
+"""
+
+from tvm import te, tirx
+
+from meta import op
+from meta.dialect.tvm.compute import OPAQUE, compute
+from meta.dialect.tvm.elementwise import cast
+from meta.op.attention import score_scale
+from meta.op.norm import statistics_dtype
+
+
+class _Attention:
+    """The scores of one call, and sums over their axes."""
+
+    def __init__(self, query, key, mask, causal, scale):
+        self.wide = statistics_dtype(str(query.dtype))
+        self.batch, self.heads, self.length, width = query.shape
+        self.keys = key.shape[2]
+        self.share = max(int(self.heads) // max(int(key.shape[1]), 1), 1)
+        self.mask, self.causal = mask, causal
+        self.scale = self.number(score_scale(scale, int(width)))
+        self.shape = (self.batch, self.heads, self.length, self.keys)
+        self.raw = self.dot(query, key, width, "products")
+
+    def number(self, value):
+        """Return a constant."""
+        return tirx.const(float(value), self.wide)
+
+    def at(self, x, *i):
+        """Return an element in the computing dtype."""
+        return cast(x(*i), self.wide)
+
+    def dot(self, rows, columns, width, name):
+        """Return rows @ columns.T, where ``columns`` has the heads of key."""
+        d = te.reduce_axis((0, width), name="d")
+
+        def product(b, h, i, j):
+            return te.sum(
+                self.at(rows, b, h, i, d) * self.at(columns, b, h // self.share, j, d), axis=d
+            )
+
+        return te.compute(self.shape, product, name=name)
+
+    def score(self, *index):
+        """Return one score: scaled, masked."""
+        i, j = index[2:]
+        value, hidden = self.raw(*index) * self.scale, self.number(float("-inf"))
+        if self.mask is not None:
+            own = index[4 - len(self.mask.shape) :]
+            pairs = zip(self.mask.shape, own, strict=True)
+            entry = self.mask(*[0 if int(e) == 1 else at for e, at in pairs])
+            if str(self.mask.dtype) == "bool":
+                value = tirx.Select(entry, value, hidden)
+            else:
+                value = value + cast(entry, self.wide)
+        return tirx.Select(j <= i, value, hidden) if self.causal else value
+
+    def over_keys(self, combine, element, name):
+        """Return the reduction of ``element(b, h, i, j)`` over the keys."""
+        j = te.reduce_axis((0, self.keys), name="j")
+        return te.compute(
+            self.shape[:3], lambda b, h, i: combine(element(b, h, i, j), axis=j), name=name
+        )
+
+    def rows(self, weights, values, name):
+        """Return weights @ values, where ``values`` has the heads of key."""
+        j = te.reduce_axis((0, self.keys), name="j")
+        shape = (*self.shape[:3], values.shape[3])
+
+        def element(b, h, i, d):
+            return te.sum(weights(b, h, i, j) * self.at(values, b, h // self.share, j, d), axis=j)
+
+        return te.compute(shape, element, name=name)
+
+    def columns(self, weights, rows, like, name):
+        """Return weights.T @ rows, summed over the heads that share one of ``like``."""
+        g = te.reduce_axis((0, self.share), name="g")
+        i = te.reduce_axis((0, self.length), name="i")
+
+        def element(b, h, j, d):
+            head = h * self.share + g
+            return te.sum(weights(b, head, i, j) * self.at(rows, b, head, i, d), axis=[g, i])
+
+        return te.compute(like.shape, element, name=name)
+
+    def backward(self, value, y, logsumexp, dy):
+        """Return the probabilities and the gradient of the scores."""
+        p = te.compute(
+            self.shape,
+            lambda b, h, i, j: te.exp(self.score(b, h, i, j) - logsumexp(b, h, i)),
+            name="probability",
+        )
+        products, d = self.dot(dy, value, dy.shape[3], "dp"), te.reduce_axis((0, dy.shape[3]))
+        flat = te.compute(
+            self.shape[:3],
+            lambda b, h, i: te.sum(self.at(dy, b, h, i, d) * self.at(y, b, h, i, d), axis=d),
+            name="flat",
+        )
+        ds = te.compute(
+            self.shape,
+            lambda b, h, i, j: p(b, h, i, j) * (products(b, h, i, j) - flat(b, h, i)),
+            name="ds",
+        )
+        return p, ds
+
+
+def _rounded(x, dtype, factor=None):
+    """Return x, times ``factor`` if given, in a dtype."""
+
+    def element(*i):
+        return cast(x(*i) if factor is None else x(*i) * factor, dtype)
+
+    return te.compute(x.shape, element, name="rounded")
+
+
+@compute(op.scaled_dot_product_attention, OPAQUE)
+def scaled_dot_product_attention(query, key, value, mask, causal, scale):
+    a = _Attention(query, key, mask, causal, scale)
+    # A maximum starts from the least finite number: -inf is never subtracted from -inf.
+    top = a.over_keys(te.max, a.score, "top")
+    power = te.compute(
+        a.shape, lambda b, h, i, j: te.exp(a.score(b, h, i, j) - top(b, h, i)), name="power"
+    )
+    total = a.over_keys(te.sum, power, "total")
+    weighted, zero = a.rows(power, value, "weighted"), a.number(0)
+
+    def result(b, h, i, d):
+        blind = total(b, h, i) == zero
+        return cast(tirx.Select(blind, zero, weighted(b, h, i, d) / total(b, h, i)), query.dtype)
+
+    def logsumexp(*i):
+        return tirx.Select(total(*i) == zero, zero, te.log(total(*i)) + top(*i))
+
+    return (
+        te.compute(weighted.shape, result, name="y"),
+        te.compute(total.shape, logsumexp, name="logsumexp"),
+    )
+
+
+@compute(op.scaled_dot_product_attention_dx, OPAQUE)
+def scaled_dot_product_attention_dx(query, key, value, mask, y, logsumexp, dy, causal, scale):
+    a = _Attention(query, key, mask, causal, scale)
+    p, ds = a.backward(value, y, logsumexp, dy)
+    return (
+        _rounded(a.rows(ds, key, "dquery"), query.dtype, a.scale),
+        _rounded(a.columns(ds, query, key, "dkey"), key.dtype, a.scale),
+        _rounded(a.columns(p, dy, value, "dvalue"), value.dtype),
+    )
+
+
+@compute(op.scaled_dot_product_attention_dmask, OPAQUE)
+def scaled_dot_product_attention_dmask(query, key, value, mask, y, logsumexp, dy, causal, scale):
+    a = _Attention(query, key, mask, causal, scale)
+    _, ds = a.backward(value, y, logsumexp, dy)
+    lead = 4 - len(mask.shape)
+    extents = [1] * lead + [int(e) for e in mask.shape]
+    over = {
+        n: te.reduce_axis((0, a.shape[n]), name=f"r{n}")
+        for n in range(4)
+        if extents[n] == 1 and int(a.shape[n]) != 1
+    }
+
+    def element(*i):
+        index = [over.get(n, 0 if n < lead else i[n - lead]) for n in range(4)]
+        return te.sum(ds(*index), axis=list(over.values())) if over else ds(*index)
+
+    return _rounded(te.compute(mask.shape, element, name="dmask"), mask.dtype)

@@ -1,0 +1,171 @@
+"""Scaled dot-product attention."""
+
+from meta.ir.types import TensorType
+from meta.op.core import Tensor, op
+from meta.op.core.check import broadcast_shapes, require, require_float, require_ndim
+from meta.op.norm import statistics_dtype
+
+
+def score_scale(scale: float | None, width: int) -> float:
+    """Return the factor of the scores, which is 1 / sqrt(width) unless given."""
+    return max(width, 1) ** -0.5 if scale is None else scale
+
+
+def _same(a: object, b: object) -> bool:
+    """Whether two extents agree, as far as they are numbers yet."""
+    return a == b or not (isinstance(a, int) and isinstance(b, int))
+
+
+def _checked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> TensorType:
+    """Check the arguments; return the type of the scores, in query's dtype."""
+    for x, name in ((query, "query"), (key, "key"), (value, "value")):
+        require_ndim(x, 4, name)
+        require_float(x, name)
+    found = f"query={query}, key={key}, value={value}"
+    require(
+        query.dtype == key.dtype == value.dtype,
+        "query, key and value differ in dtype",
+        expected="one dtype; cast the others to query's",
+        found=found,
+    )
+    batch, heads, length, width = query.shape
+    groups = key.shape[1]
+    fits = (
+        _same(batch, key.shape[0])
+        and _same(width, key.shape[3])
+        and all(_same(a, b) for a, b in zip(key.shape[:3], value.shape[:3], strict=True))
+    )
+    expected = "query [b, h, l, d], key [b, g, s, d], value [b, g, s, e]"
+    require(fits, "query, key and value do not fit together", expected=expected, found=found)
+    if isinstance(heads, int) and isinstance(groups, int):
+        divides = heads == groups or (groups > 0 and heads % groups == 0)
+        require(
+            divides,
+            "the heads of key must divide those of query",
+            expected=f"a divisor of {heads}",
+            found=groups,
+        )
+    scores = query.with_shape((batch, heads, length, key.shape[2]))
+    if mask is not None:
+        require(
+            mask.dtype in ("bool", query.dtype),
+            "mask must be bool, or numbers to add of query's dtype",
+            expected=f"bool or {query.dtype}",
+            found=mask,
+        )
+        known = mask.is_static and scores.is_static
+        broadcasts = not known or broadcast_shapes(mask.shape, scores.shape) == scores.shape
+        require(
+            broadcasts,
+            "mask does not broadcast to the scores",
+            expected=list(scores.shape),
+            found=mask,
+        )
+    return scores
+
+
+def _statistics(scores: TensorType) -> TensorType:
+    return TensorType(scores.shape[:3], statistics_dtype(scores.dtype))
+
+
+@op
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+) -> tuple[TensorType, TensorType]:
+    """``softmax(query @ key.T * scale + mask) @ value`` per head; also returns the logsumexp.
+
+    Vaswani et al., arXiv:1706.03762. Scores and softmax are computed in at least float32.
+
+    query: floating point [b, h, l, d]. key: [b, g, s, d] and value: [b, g, s, e] of its dtype; g
+    divides h, and each head of key and value serves h / g adjacent heads of query (grouped-query
+    attention, arXiv:2305.13245). mask: bool, true where a query may look, or numbers of query's
+    dtype that are added to the scores; it broadcasts to [b, h, l, s]. causal: query i looks at
+    keys 0 .. i only. scale: 1 / sqrt(d) unless given. dropout_p: 0.
+
+    Results: y [b, h, l, e] of query's dtype; log(sum(exp(scores))) [b, h, l], float64 beside
+    float64 and else float32, which is for the gradient and a constant to differentiation. A query
+    that may look nowhere gets 0 for both.
+
+    Raises TypeInferError for shapes or dtypes that do not fit, and for a dropout_p that is not 0.
+    """
+    require(
+        dropout_p == 0,
+        "attention does not drop out scores",
+        expected="dropout_p=0.0; apply dropout to the result instead",
+        found=f"dropout_p={dropout_p}",
+    )
+    scores = _checked(query, key, value, mask)
+    return query.with_shape((*query.shape[:3], value.shape[3])), _statistics(scores)
+
+
+def _backward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    y: Tensor,
+    logsumexp: Tensor,
+    dy: Tensor,
+) -> None:
+    scores = _checked(query, key, value, mask)
+    result = query.with_shape((*query.shape[:3], value.shape[3]))
+    for x, name, wanted in (
+        (y, "y", result),
+        (dy, "dy", result),
+        (logsumexp, "logsumexp", _statistics(scores)),
+    ):
+        fits = x == wanted or not (x.is_static and wanted.is_static)
+        require(fits, f"{name} does not fit", expected=wanted, found=x)
+
+
+@op
+def scaled_dot_product_attention_dx(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    y: Tensor,
+    logsumexp: Tensor,
+    dy: Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+) -> tuple[TensorType, TensorType, TensorType]:
+    """Gradients of `scaled_dot_product_attention` with respect to query, key and value.
+
+    With p = exp(scores - logsumexp) and ds = p * (dy @ value.T - sum(dy * y)):
+    ``dquery = ds @ key * scale``, ``dkey = ds.T @ query * scale``, ``dvalue = p.T @ dy`` (Dao et
+    al., arXiv:2205.14135, appendix B), the latter two summed over the heads that share them.
+
+    query, key, value, mask, causal, scale: of the forward call. y, logsumexp: its results. dy: the
+    gradient of y. Results: of the types of query, key and value.
+    """
+    _backward(query, key, value, mask, y, logsumexp, dy)
+    return query, key, value
+
+
+@op
+def scaled_dot_product_attention_dmask(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    y: Tensor,
+    logsumexp: Tensor,
+    dy: Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+) -> TensorType:
+    """Gradient of `scaled_dot_product_attention` with respect to a mask that is added.
+
+    ``ds`` of `scaled_dot_product_attention_dx`, summed over the axes along which mask is
+    broadcast. Arguments as there; mask is floating point. Result: its type.
+    """
+    require_float(mask, "mask")
+    _backward(query, key, value, mask, y, logsumexp, dy)
+    return mask

@@ -1,0 +1,141 @@
+"""Cases of scaled dot-product attention, written out on torch tensors."""
+
+import torch
+
+from meta.testing import B, C, F, OpCase, sample
+
+INF = float("inf")
+
+
+def scores(query, key, mask, causal, scale):
+    key = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
+    found = query @ key.mT * (max(query.shape[-1], 1) ** -0.5 if scale is None else scale)
+    if mask is not None and mask.dtype == torch.bool:
+        found = found.masked_fill(~mask, -INF)
+    elif mask is not None:
+        found = found + mask
+    seen = torch.ones(found.shape[-2:], dtype=torch.bool).tril()
+    return found.masked_fill(~seen, -INF) if causal else found
+
+
+def attention(query, key, value, mask=None, causal=False, scale=None, dropout_p=0.0):
+    found = scores(query, key, mask, causal, scale)
+    value = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
+    blind = (found == -INF).all(-1)
+    # A finite score where all are hidden, so that no NaN gets into torch's gradient.
+    found = found.masked_fill(blind.unsqueeze(-1), 0.0)
+    p = torch.softmax(found, -1).masked_fill(blind.unsqueeze(-1), 0.0)
+    logsumexp = torch.logsumexp(found, -1).masked_fill(blind, 0.0)
+    return p @ value, logsumexp.detach()
+
+
+def attention_dx(query, key, value, mask, y, logsumexp, dy, causal=False, scale=None):
+    """The formula, for y and logsumexp as given."""
+    p, ds, share = _backward(query, key, value, mask, y, logsumexp, dy, causal, scale)
+    factor = max(query.shape[-1], 1) ** -0.5 if scale is None else scale
+    dkey, dvalue = ds.mT @ query * factor, p.mT @ dy
+    return (
+        ds @ key.repeat_interleave(share, 1) * factor,
+        dkey.unflatten(1, (-1, share)).sum(2),
+        dvalue.unflatten(1, (-1, share)).sum(2),
+    )
+
+
+def _backward(query, key, value, mask, y, logsumexp, dy, causal, scale):
+    share = query.shape[1] // key.shape[1]
+    p = torch.exp(scores(query, key, mask, causal, scale) - logsumexp.unsqueeze(-1))
+    ds = p * (dy @ value.repeat_interleave(share, 1).mT - (dy * y).sum(-1, keepdim=True))
+    return p, ds, share
+
+
+def attention_dmask(query, key, value, mask, y, logsumexp, dy, causal=False, scale=None):
+    ds = _backward(query, key, value, mask, y, logsumexp, dy, causal, scale)[1]
+    return ds.sum_to_size(mask.shape)
+
+
+def logsumexps(*shape):
+    """What a logsumexp may be: float64 beside float64, else float32."""
+    spec = F(*shape, low=1.0, high=3.0)
+
+    def make(dtype, generator):
+        return spec.make("float64" if dtype == "float64" else "float32", generator)
+
+    return type(spec)(make, f"logsumexps{list(shape)}")
+
+
+def inputs(b, h, l, d, g, s, e):  # noqa: E741
+    """Query, key and value."""
+    return F(b, h, l, d), F(b, g, s, d), F(b, g, s, e)
+
+
+def backward(b, h, l, d, g, s, e, mask=None, **how):  # noqa: E741
+    """A sample of a gradient operator."""
+    rest = F(b, h, l, e), logsumexps(b, h, l), F(b, h, l, e)
+    return sample(*inputs(b, h, l, d, g, s, e), mask, *rest, **how)
+
+
+HIDDEN = C([[0.0, -INF, 1.0], [-INF, -INF, -INF]])
+SEEN = C([[True, False, True], [False, False, False]], "bool")
+# Results are sums of products of the order of 5; ATen rounds probabilities to half precision.
+COARSE = {"float16": 2e-2, "bfloat16": 2e-1}
+
+CASES = [
+    OpCase(
+        "scaled_dot_product_attention",
+        [
+            sample(*inputs(2, 2, 2, 4, 2, 3, 4)),
+            sample(*inputs(1, 2, 3, 2, 2, 3, 2), causal=True),
+            sample(*inputs(1, 2, 2, 4, 2, 5, 4), causal=True, scale=0.3),
+            sample(*inputs(1, 1, 5, 4, 1, 2, 4), causal=True),
+            sample(*inputs(1, 4, 2, 3, 2, 3, 3)),
+            sample(*inputs(2, 3, 2, 3, 1, 3, 2)),
+            sample(*inputs(1, 2, 2, 4, 2, 3, 4), SEEN),
+            sample(*inputs(1, 2, 2, 4, 1, 3, 4), B(1, 2, 1, 3), True),
+            sample(*inputs(2, 2, 2, 2, 2, 3, 2), F(2, 3)),
+            sample(*inputs(2, 2, 2, 2, 2, 3, 2), F(2, 1, 1, 3), True),
+            sample(*inputs(1, 2, 2, 2, 2, 3, 2), F(3)),
+            sample(*inputs(1, 2, 2, 4, 2, 3, 4), HIDDEN),
+            sample(*inputs(1, 2, 70, 16, 1, 50, 16), causal=True),
+        ],
+        attention,
+        atol=COARSE,
+    ),
+    OpCase(
+        "scaled_dot_product_attention",
+        [
+            sample(*inputs(0, 2, 2, 4, 2, 3, 4)),
+            sample(*inputs(1, 2, 0, 4, 2, 3, 4)),
+            sample(*inputs(1, 2, 2, 4, 2, 3, 0)),
+            sample(*inputs(1, 2, 2, 4, 2, 0, 4)),
+            sample(*inputs(1, 2, 2, 0, 2, 3, 4)),
+        ],
+        attention,
+        grad=False,
+    ),
+    OpCase(
+        "scaled_dot_product_attention_dx",
+        [
+            backward(2, 2, 2, 4, 2, 3, 4),
+            backward(1, 4, 3, 4, 2, 5, 4, causal=True, scale=0.3),
+            backward(1, 2, 2, 4, 1, 3, 4, SEEN),
+            backward(1, 2, 2, 4, 2, 3, 2, HIDDEN, causal=True),
+        ],
+        attention_dx,
+        grad=False,
+        rtol={"float16": 2e-2, "bfloat16": 1e-1},
+        # The statistics are not those of the scores, so that results are large.
+        atol={"float16": 2e-1, "bfloat16": 2.0, "float32": 1e-4},
+    ),
+    OpCase(
+        "scaled_dot_product_attention_dmask",
+        [
+            backward(2, 2, 2, 4, 2, 3, 4, F(2, 3)),
+            backward(2, 4, 2, 4, 2, 3, 4, F(1, 4, 2, 1), causal=True),
+            backward(1, 2, 2, 4, 2, 3, 2, F(1, 2, 2, 3), scale=0.3),
+            backward(1, 2, 2, 4, 2, 3, 4, F()),
+        ],
+        attention_dmask,
+        grad=False,
+        atol={"float16": 1e-1, "bfloat16": 1.0},
+    ),
+]
