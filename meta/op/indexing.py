@@ -17,7 +17,7 @@ import torch
 from meta.base.device import CPU
 from meta.base.errors import IndexOutOfRange, TraceError, TypeInferError
 from meta.base.overloads import Overloads
-from meta.op.binary import add
+from meta.op.advanced_index import adv_index
 from meta.op.core.check import broadcast_shapes
 from meta.op.core.handler import current
 from meta.op.core.tracing import Symbol
@@ -210,36 +210,19 @@ def _gather(x: Any, items: Sequence[Any], place: int) -> tuple[Any, int]:
     """Apply the index arrays; their common axes come to ``place``. Return how many these are."""
     left = [i for i in items if _is_array(i) or isinstance(i, slice)]
     axes = [a for a, item in enumerate(left) if _is_array(item)]
+    indices = [_beside(left[a], x) for a in axes]
     others = [a for a in range(len(left)) if a not in axes]
-    order = (*others[:place], *axes, *others[place:])
-    if order != tuple(range(len(order))):
-        x = transpose(x, order)
-    indices = [left[a] for a in axes]
     if len(axes) == 1:
-        picked = indices[0]
-    else:
-        end = place + len(axes)
-        extents = x.shape[place:end]
-        picked = _linear(indices, extents, x)
-        x = reshape(x, (*x.shape[:place], prod(extents), *x.shape[end:]))
-    picked = _beside(picked, x)
-    return take(x, picked, place, "wrap"), picked.ndim
+        x = _permuted(x, (*others[:place], *axes, *others[place:]))
+        return take(x, indices[0], place, "wrap"), indices[0].ndim
+    y = adv_index((_permuted(x, (*axes, *others)), *indices))
+    new = y.ndim - len(others)
+    front = range(new, new + place)
+    return _permuted(y, (*front, *range(new), *range(new + place, y.ndim))), new
 
 
-def _linear(indices: Sequence[Any], extents: tuple[int, ...], x: Any) -> Any:
-    """Return the row-major position of several index arrays, broadcast together."""
-    shape: Any = broadcast_shapes(*[i.shape for i in indices])
-    strides = [prod(extents[i + 1 :]) for i in range(len(extents))]
-    if all(isinstance(i, np.ndarray) for i in indices):
-        total = sum(i * s for i, s in zip(indices, strides, strict=True))
-        return np.broadcast_to(total, shape)
-    result: Any = None
-    for index, extent, stride in zip(indices, extents, strides, strict=True):
-        # A table look-up counts negative indices from the end and multiplies, all at once.
-        table = _beside(np.arange(extent, dtype=np.int64) * stride, x)
-        part = take(table, _beside(index, x), 0, "wrap")
-        result = part if result is None else add(result, part)
-    return result
+def _permuted(x: Any, order: tuple[int, ...]) -> Any:
+    return x if order == tuple(range(len(order))) else transpose(x, order)
 
 
 def _beside(index: Any, x: Any) -> Any:
