@@ -34,6 +34,10 @@ never(op.softmax, op.softmax_dx, op.log_softmax, op.log_softmax_dx, op.logsumexp
 never(op.nll_loss, op.nll_loss_dpred, op.nll_loss_dtrue)
 never(op.cross_entropy, op.cross_entropy_dpred, op.cross_entropy_dtrue)
 never(op.smooth_l1_loss, op.smooth_l1_loss_dpred, op.smooth_l1_loss_dtrue)
+never(op.mse_loss, op.mse_loss_dpred, op.l1_loss, op.l1_loss_dpred)
+never(op.huber_loss, op.huber_loss_dpred, op.kl_div, op.kl_div_dpred)
+never(op.binary_cross_entropy, op.binary_cross_entropy_dpred)
+never(op.binary_cross_entropy_with_logits, op.binary_cross_entropy_with_logits_dpred)
 # A row that occurs often adds up many gradients.
 never(op.embedding_dx)
 never(op.gather_dx, op.gather_nd_dx)
