@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from meta.base.dtype import FROM_TORCH, TO_TORCH
+from meta.base.dtype import FROM_TORCH
+from meta.ir.typeof import compatible
 from meta.ir.types import TensorType, TupleType
 from meta.runtime.ndarray import ndarray
 
@@ -73,6 +74,5 @@ def check_type(value: Any, type_: Any) -> None:
         return
     found = to_torch(value)
     assert isinstance(type_, TensorType)
-    assert (tuple(found.shape), found.dtype) == (type_.shape, TO_TORCH[type_.dtype]), (
-        f"found {FROM_TORCH[found.dtype]}{list(found.shape)}, the type function says {type_}"
-    )
+    own = TensorType(tuple(found.shape), FROM_TORCH[found.dtype])
+    assert compatible(own, type_), f"found {own}, the type function says {type_}"

@@ -14,12 +14,13 @@ import torch
 
 from meta.base import config
 from meta.base.device import CPU, Device, require
-from meta.base.dtype import TO_TORCH
+from meta.base.dtype import FROM_TORCH, TO_TORCH
 from meta.base.errors import DeviceError, IRError, TraceError
 from meta.dialect.core.dispatch import dispatch
 from meta.dialect.core.openv import OpEnv
 from meta.dialect.core.preference import current as current_preference
 from meta.grad.core.tape import record, recording
+from meta.ir.typeof import compatible
 from meta.ir.types import TensorType
 from meta.op.core.array_type import array_type
 from meta.op.core.call import CallValues, View, map_tensors, runtime_args
@@ -64,13 +65,22 @@ class Plan:
         if call.callee is None:
             self.value = call.out
             return
-        self.keys: tuple[ArrayKey, ...] = tuple(
-            array_key(t.static_shape, t.dtype, call.device) for t in call.outputs
+        # None: the extents are the data's to say, and are those of what the kernel returns.
+        self.keys: tuple[ArrayKey | None, ...] = tuple(
+            array_key(t.static_shape, t.dtype, call.device) if t.is_static else None
+            for t in call.outputs
         )
         self.key = self.keys[0] if self.keys else None
         if self.view:
             return
         env = dispatch(call)
+        if None in self.keys and not env.allocates:
+            raise IRError(
+                f"the kernel {env.dialect_op} fills a result whose extents only it can know",
+                op=call.op.name,
+                expected="a kernel that returns its results",
+                found=call.out,
+            )
         self.kernel = _checked(env, call) if config.get("META_VERIFY") else env.run
         self.compacts = strided and not env.strided
         self.allocators = None if env.allocates else tuple(allocator(k) for k in self.keys)
@@ -135,7 +145,8 @@ def _checked(env: OpEnv, call: CallValues) -> Callable[..., Any]:
         )
         inputs = {v.data_ptr() for v in values if isinstance(v, torch.Tensor) and v.numel()}
         for tensor, type_ in zip(outs if count else (), call.outputs, strict=True):
-            ok = tuple(tensor.shape) == type_.shape and tensor.dtype == TO_TORCH[type_.dtype]
+            found = TensorType(tuple(tensor.shape), FROM_TORCH[tensor.dtype])
+            ok = compatible(found, type_)
             alias = env.allocates and tensor.numel() > 0 and tensor.data_ptr() in inputs
             if not ok or not tensor.is_contiguous() or alias:
                 raise IRError(

@@ -285,9 +285,12 @@ class _Emitter:
         makers = tuple(allocator(self.key(o)) for o in missing)
         return _writing_step(run, (*sources, *outs), tuple(zip(missing, makers, strict=True)))
 
-    def key(self, index: int) -> ArrayKey:
+    def key(self, index: int) -> ArrayKey | None:
+        """Return the key of a register's array, None if its extents are known at run time only."""
         type_ = self.registers[index].type
         assert type_ is not None
+        if not type_.is_static and self.registers[index].kind == "returned":
+            return None
         return array_key(type_.static_shape, type_.dtype, self.device)
 
 

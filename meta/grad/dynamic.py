@@ -1,0 +1,7 @@
+"""What the operators with results of unknown extent say about gradients, in their order."""
+
+from meta import op
+from meta.grad.core import not_differentiable
+
+not_differentiable(op.argwhere, op.nonzero, why="the results are indices")
+not_differentiable(op.unique, why="which elements are equal changes in steps")

@@ -1,0 +1,47 @@
+"""Operators whose result has as many elements as the data say. Add one here.
+
+The type function gives such an extent as unknown (``?``); a kernel returns tensors of its own, and
+an eager call or the interpreter takes the extents from them. On a GPU a call waits for the count.
+"""
+
+from meta.ir.types import UNKNOWN
+from meta.op.core import Tensor, TensorType, op
+from meta.op.core.check import require
+
+
+@op
+def argwhere(condition: Tensor) -> Tensor:
+    """The indices of the elements that are not 0, in row-major order: int64[?, ndim].
+
+    ``condition``: any shape and dtype; a NaN is not 0.
+    """
+    return TensorType((UNKNOWN, condition.ndim), "int64")
+
+
+@op
+def nonzero(x: Tensor) -> tuple[Tensor, ...]:
+    """The columns of `argwhere` as a tuple: one vector of int64 per axis, all of one length.
+
+    TypeInferError if ``x`` has no axis.
+    """
+    require(x.ndim >= 1, "x has no axis", expected="ndim 1 or more; see argwhere", found=x)
+    return (TensorType((UNKNOWN,), "int64"),) * x.ndim
+
+
+@op
+def unique(
+    x: Tensor, return_inverse: bool = False, return_counts: bool = False
+) -> Tensor | tuple[Tensor, ...]:
+    """The distinct elements of ``x``, ascending: a vector of its dtype.
+
+    With ``return_inverse`` also, in the shape of ``x``, the place of every element among them; with
+    ``return_counts`` also how often each occurs (both int64; the result is a tuple then, in this
+    order). Every NaN is distinct, and last.
+    """
+    vector = TensorType((UNKNOWN,), x.dtype)
+    results = [vector]
+    if return_inverse:
+        results.append(x.with_dtype("int64"))
+    if return_counts:
+        results.append(vector.with_dtype("int64"))
+    return tuple(results) if len(results) > 1 else vector
