@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from meta.base.errors import ArgumentError
 from meta.base.registry import OPERATORS
 
 
@@ -44,19 +43,13 @@ def _comparison(name: str) -> Any:
     return method
 
 
-def _require_bool(self: Any) -> None:
-    if self.dtype != "bool":
-        raise ArgumentError(
-            "&, |, ^ and ~ work on arrays of bools",
-            found=self.dtype,
-            hint="use meta.logical_and(x, y), ..., which take nonzero as true, or cast to bool",
-        )
+def _bits(bitwise: str, logical: str) -> Any:
+    """Return a method that is the logical operator for arrays of bools, else the bitwise one."""
 
-
-def _logical(name: str) -> Any:
     def method(self: Any, *other: Any) -> Any:
-        _require_bool(self)
-        return OPERATORS[name](self, *other)
+        # A Python number takes the array's dtype; an array of integers beside bools is refused.
+        logic = all(str(getattr(x, "dtype", "bool")).endswith("bool") for x in (self, *other))
+        return OPERATORS[logical if logic else bitwise](self, *other)
 
     return method
 
@@ -76,10 +69,12 @@ class Overloads:
     __floordiv__, __rfloordiv__ = _binary("floor_divide"), _reflected("floor_divide")
     __mod__, __rmod__ = _binary("mod"), _reflected("mod")
     __pow__, __rpow__ = _binary("power"), _reflected("power")
-    __and__ = __rand__ = _logical("logical_and")
-    __or__ = __ror__ = _logical("logical_or")
-    __xor__ = __rxor__ = _logical("logical_xor")
-    __invert__ = _logical("logical_not")
+    __and__ = __rand__ = _bits("bitwise_and", "logical_and")
+    __or__ = __ror__ = _bits("bitwise_or", "logical_or")
+    __xor__ = __rxor__ = _bits("bitwise_xor", "logical_xor")
+    __invert__ = _bits("bitwise_not", "logical_not")
+    __lshift__, __rlshift__ = _binary("left_shift"), _reflected("left_shift")
+    __rshift__, __rrshift__ = _binary("right_shift"), _reflected("right_shift")
     __lt__, __le__ = _binary("less"), _binary("less_equal")
     __gt__, __ge__ = _binary("greater"), _binary("greater_equal")
     __eq__, __ne__ = _comparison("equal"), _comparison("not_equal")

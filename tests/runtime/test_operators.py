@@ -96,16 +96,37 @@ class TestOperators:
             same(apply(other, x), apply(b, a), "bool")
         same(apply(x, True), apply(a, True), "bool")
         same(apply(False, x), apply(False, a), "bool")
-        for numbers in (meta.array([1, 2]), meta.array([1.0])):
-            with pytest.raises(ArgumentError, match="arrays of bools"):
-                apply(numbers, True)
+        with pytest.raises(TypeInferError, match="only integers have bits"):
+            apply(meta.array([1.0]), True)
+
+    @pytest.mark.parametrize("apply", [operator.and_, operator.or_, operator.xor])
+    def test_bits(self, apply: Any) -> None:
+        a, b = np.array([12, -7, 3]), np.array([10, 6, -1])
+        x = meta.array(a)
+        for other in (meta.array(b), b, torch.from_numpy(b)):
+            same(apply(x, other), apply(a, b), "int64")
+            same(apply(other, x), apply(b, a), "int64")
+        same(apply(x, 6), apply(a, 6), "int64")
+        same(apply(6, meta.array(a, "int8")), apply(6, a), "int8")
+        for bools in (meta.array([True, False, True]), np.array([True, False, True])):
+            for pair in ((x, bools), (bools, x)):
+                with pytest.raises(TypeInferError, match="differ in dtype"):
+                    apply(*pair)
+
+    def test_shifts(self) -> None:
+        x = meta.array([1, -5, 100], "int32")
+        same(x << 3, [8, -40, 800], "int32")
+        same(x >> 1, [0, -3, 50], "int32")
+        same(x >> 1000, [0, -1, 0], "int32")
+        same(1 << meta.array([0, 3, 40]), [1, 8, 1 << 40], "int64")
 
     def test_unary(self) -> None:
         x = meta.array([1.0, -2.0])
         same(-x, [-1, 2], "float32")
         same(abs(x), [1, 2], "float32")
         same(~meta.array([True, False]), [False, True], "bool")
-        with pytest.raises(ArgumentError, match="arrays of bools"):
+        same(~meta.array([5, -1]), [-6, 0], "int64")
+        with pytest.raises(TypeInferError, match="only integers have bits"):
             operator.invert(x)
 
     def test_matmul(self) -> None:
