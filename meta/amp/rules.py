@@ -27,6 +27,7 @@ always(op.conv2d_transpose, op.conv2d_transpose_dx, op.conv2d_transpose_dw)
 
 # They leave the range of float16 from moderate arguments: exp(12), 1 / 0.00001.
 never(op.exp, op.power, op.rsqrt)
+never(op.expm1, op.reciprocal, op.sinh, op.cosh)
 # Sums of many terms: the range again, and with them the gradients of broadcast parameters.
 never(op.sum, op.var, op.l2norm)
 # Probabilities and losses: the small ones carry the gradient.
@@ -69,10 +70,26 @@ def like_x(args, half):
     return None, widest(args.x)
 
 
+@custom(op.prelu)
+def prelu(args, half):
+    """The weight, a float32 parameter, follows x as a bias does."""
+    return None, widest(args.x)
+
+
 # Gradients that take dy in any precision, and of whose x, often only the type counts.
 @custom(op.relu_dx, op.gelu_dx, op.tanh_dx, op.sigmoid_dx, op.erf_dx, op.sqrt_dx)
 def elementwise_dx(args, half):
     return None, None, None
+
+
+@custom(op.silu_dx, op.leaky_relu_dx, op.elu_dx, op.softplus_dx, op.hardswish_dx)
+def activation_dx(args, half):
+    return None, None
+
+
+@custom(op.threshold_dx, op.clip_dx)
+def piecewise_dx(args, half):
+    return None, None
 
 
 @custom(op.sum_dx, op.repeat_dx)
@@ -181,6 +198,12 @@ def rotary_embedding(args, half):
 def rotary_embedding_dtable(args, half):
     x = widest(args.x, args.dy)
     return x, x, wide(args.cos)
+
+
+@custom(op.adam, op.adamw, op.lamb)
+def adaptive(args, half):
+    """The gradient comes in the parameter's precision; step and learning rate stay as they are."""
+    return None, widest(args.x), None, None, None, None
 
 
 def wide(argument):

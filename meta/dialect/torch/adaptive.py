@@ -1,0 +1,49 @@
+"""Adam and its relatives on ATen, in place. Half precision is computed in float32."""
+
+import torch
+
+from meta import op
+from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.optimizer import number
+
+
+def wide(x):
+    """Return ``x`` in the dtype to compute in: at least float32."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def correction(beta, step):
+    """Return 1 - beta**step in float64."""
+    exponent = step.double() if isinstance(step, torch.Tensor) else float(step)
+    return 1 - beta**exponent
+
+
+def direction(g, m, v, step, beta1, beta2, eps):
+    """Update the moments by a gradient; return mhat / (sqrt(vhat) + eps)."""
+    step = number(step)
+    m.copy_(beta1 * wide(m) + (1 - beta1) * g)
+    v.copy_(beta2 * wide(v) + (1 - beta2) * g * g)
+    mhat = wide(m) / correction(beta1, step)
+    return mhat / ((wide(v) / correction(beta2, step)).sqrt() + eps)
+
+
+@dialect.kernel(op.adam)
+def adam(x, dx, m, v, step, learning_rate, beta1, beta2, eps, weight_decay):
+    g = wide(dx) + weight_decay * wide(x)
+    u = direction(g, m, v, step, beta1, beta2, eps)
+    x.copy_(wide(x) - number(learning_rate) * u)
+
+
+@dialect.kernel(op.adamw)
+def adamw(x, dx, m, v, step, learning_rate, beta1, beta2, eps, weight_decay):
+    u = direction(wide(dx), m, v, step, beta1, beta2, eps)
+    x.copy_(wide(x) - number(learning_rate) * (u + weight_decay * wide(x)))
+
+
+@dialect.kernel(op.lamb)
+def lamb(x, dx, m, v, step, learning_rate, beta1, beta2, eps, weight_decay):
+    u = direction(wide(dx), m, v, step, beta1, beta2, eps) + weight_decay * wide(x)
+    lengths = torch.linalg.vector_norm(wide(x)), torch.linalg.vector_norm(u)
+    defined = (lengths[0] > 0) & (lengths[1] > 0)
+    ratio = torch.where(defined, lengths[0] / lengths[1], 1.0)
+    x.copy_(wide(x) - number(learning_rate) * ratio * u)
