@@ -144,6 +144,8 @@ def scaled_dot_product_attention_dx(query, key, value, mask, y, logsumexp, dy, c
 
 
 def _cuda_backward(query, key, value, bias, y, logsumexp, dy, causal, scale):
+    # Its forward lays y out as [b, l, h, e]; of another layout it reads wrong elements.
+    y = y.transpose(1, 2).contiguous().transpose(1, 2)
     padded = F.pad(logsumexp, (0, -query.shape[2] % 32), value=torch.inf)
     seed = torch.zeros((), dtype=torch.int64, device=query.device)
     return _aten._scaled_dot_product_efficient_attention_backward(
