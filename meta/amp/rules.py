@@ -83,12 +83,8 @@ def elementwise_dx(args, half):
 
 
 @custom(op.silu_dx, op.leaky_relu_dx, op.elu_dx, op.softplus_dx, op.hardswish_dx)
-def activation_dx(args, half):
-    return None, None
-
-
 @custom(op.threshold_dx, op.clip_dx)
-def piecewise_dx(args, half):
+def activation_dx(args, half):
     return None, None
 
 
