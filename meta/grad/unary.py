@@ -18,9 +18,9 @@ def relu(y, dy):
 
 
 @gradient(op.gelu)
-def gelu(x, dy):
-    """dx = dy * (P(x) + x * p(x))"""
-    return op.gelu_dx(x, None, dy)
+def gelu(x, dy, approximate):
+    """dx = dy * (P(x) + x * p(x)), or the derivative of the approximation"""
+    return op.gelu_dx(x, None, dy, approximate)
 
 
 @gradient(op.tanh)
@@ -67,12 +67,29 @@ def relu_dx(x, y, dy: TensorType, dy_):
 
 
 @gradient(op.gelu_dx)
-def gelu_dx(x, y, dy, dy_):
+def gelu_dx(x, y, dy, dy_, approximate):
     """gelu'' = (2 - x**2) * p(x) with p(x) = exp(-x**2 / 2) / sqrt(2 * pi)"""
+    second = _gelu_second(x) if approximate == "none" else _gelu_tanh_second(x)
+    dx, _ = _second(x, None, dy, dy_, second)
+    linear = collapse(op.gelu_dx(x, None, dy_, approximate), dy)
+    return dx, None if y is None else op.zeros_like(y), linear
+
+
+def _gelu_second(x):
     x2 = op.multiply(x, x)
     density = op.multiply(op.exp(op.multiply(x2, -0.5)), 1 / math.sqrt(2 * math.pi))
-    dx, _ = _second(x, None, dy, dy_, op.multiply(op.subtract(2.0, x2), density))
-    return dx, None if y is None else op.zeros_like(y), collapse(op.gelu_dx(x, None, dy_), dy)
+    return op.multiply(op.subtract(2.0, x2), density)
+
+
+def _gelu_tanh_second(x):
+    """(1 - t**2) * (u' + x / 2 * (u'' - 2 * t * u'**2)) with t = tanh(u), u = a * (x + b * x**3)"""
+    a, b = math.sqrt(2 / math.pi), 0.044715
+    x2 = op.multiply(x, x)
+    t = op.tanh(op.multiply(op.multiply(op.add(op.multiply(x2, b), 1.0), x), a))
+    slope = op.multiply(op.add(op.multiply(x2, 3 * b), 1.0), a)
+    steep = op.multiply(op.multiply(t, -2.0), op.multiply(slope, slope))
+    bend = op.add(op.multiply(x, 6 * a * b), steep)
+    return op.tanh_dx(None, t, op.add(slope, op.multiply(op.multiply(x, 0.5), bend)))
 
 
 @gradient(op.tanh_dx)

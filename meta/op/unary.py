@@ -40,14 +40,32 @@ def relu(x: Scalar | Tensor) -> Tensor:
     return same(lambda n: n if n != n else max(n, type(n)(0)), x)
 
 
-@op
-def gelu(x: Scalar | Tensor) -> Tensor:
-    """Gaussian error linear unit: x * (1 + erf(x / sqrt(2))) / 2, the exact form.
+def _gelu(n: Any, approximate: str) -> Any:
+    if approximate == "none":
+        return n * (1 + math.erf(n / math.sqrt(2))) / 2
+    return n * (1 + math.tanh(math.sqrt(2 / math.pi) * (n + 0.044715 * n**3))) / 2
 
-    ``x``: any shape. The result has its dtype; of an integer or bool tensor it is float32. Source:
-    Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
+
+def _require_form(approximate: str) -> None:
+    require(
+        approximate in ("none", "tanh"),
+        "unknown form of gelu",
+        expected='approximate "none" or "tanh"',
+        found=approximate,
+    )
+
+
+@op
+def gelu(x: Scalar | Tensor, approximate: str = "none") -> Tensor:
+    """Gaussian error linear unit: x * (1 + erf(x / sqrt(2))) / 2.
+
+    ``x``: any shape. The result has its dtype; of an integer or bool tensor it is float32.
+    ``approximate``: "none" for the exact form, or "tanh" for the approximation
+    x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2. Raises TypeInferError for another.
+    Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
     """
-    return floating(lambda n: n * (1 + math.erf(n / math.sqrt(2))) / 2, x)
+    _require_form(approximate)
+    return floating(lambda n: _gelu(n, approximate), x)
 
 
 @op
@@ -119,13 +137,15 @@ def relu_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
 
 
 @op
-def gelu_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
+def gelu_dx(x: Tensor | None, y: Tensor | None, dy: Tensor, approximate: str = "none") -> Tensor:
     """Gradient of `gelu`: dy * (P(x) + x * p(x)), P and p the normal distribution and density.
 
     ``x``: argument of the forward call, needed. ``y``: its result, not used, may be None. ``dy``:
     gradient of the result. All floating, of one shape; the result has the type of x.
-    Raises TypeInferError if x is None or the shapes differ.
+    ``approximate``: as in `gelu`; the derivative of that form.
+    Raises TypeInferError if x is None, the shapes differ or the form is unknown.
     """
+    _require_form(approximate)
     return _gradient(x, y, dy, use_y=False)
 
 

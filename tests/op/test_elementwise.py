@@ -11,6 +11,7 @@ from meta.dialect import only
 
 FLOATS = torch.ones(2)
 BOOLS = torch.ones(2, dtype=torch.bool)
+INTS = torch.ones(2, dtype=torch.int64)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,20 @@ BOOLS = torch.ones(2, dtype=torch.bool)
         ("relu", (-2,), 0),
         ("log", (0,), -math.inf),
         ("sigmoid", (-1000,), 0.0),
+        ("gelu", (100, "tanh"), 100.0),
+        ("atanh", (1,), math.inf),
+        ("atan2", (0.0, 1), 0.0),
+        ("round", (2.5,), 2.0),
+        ("floor", (7,), 7),
+        ("sign", (-0.5,), -1.0),
+        ("reciprocal", (0,), math.inf),
+        ("isinf", (-math.inf,), True),
+        ("clip", (5, 0, 3), 3),
+        ("threshold", (2, 3, 7.5), 7.5),
+        ("bitwise_and", (6, 3), 2),
+        ("bitwise_not", (True,), False),
+        ("left_shift", (1, 63), -(2**63)),
+        ("right_shift", (-5, 100), -1),
     ],
 )
 def test_numbers_give_a_number_at_once(name, args, value):
@@ -70,6 +85,17 @@ def test_a_number_beyond_a_narrow_integer_dtype_is_compared_exactly():
         ("power", (10, 10**10), "64 bits"),
         ("relu_dx", (None, None, FLOATS), "neither x nor y"),
         ("gelu_dx", (None, FLOATS, FLOATS), "x is not given"),
+        ("gelu", (FLOATS, "sigmoid"), "unknown form"),
+        ("silu_dx", (FLOATS, torch.ones(3)), "dy does not match"),
+        ("leaky_relu", (BOOLS,), "floating point"),
+        ("prelu", (torch.ones(2, 3), torch.ones(2)), "weight does not match"),
+        ("glu", (torch.ones(3),), "two halves"),
+        ("clip", (BOOLS, 0, 1), "no order"),
+        ("atan2", (FLOATS, FLOATS.double()), "differ in dtype"),
+        ("bitwise_and", (FLOATS, 1), "only integers"),
+        ("left_shift", (BOOLS, 1), "only integers"),
+        ("bitwise_or", (BOOLS, 1), "does not fit"),
+        ("bitwise_xor", (INTS, INTS.int()), "differ in dtype"),
         ("erf_dx", (torch.ones(3), None, FLOATS), "x does not match"),
         ("tanh_dx", (None, BOOLS, FLOATS), "floating point"),
     ],
@@ -90,6 +116,24 @@ def test_tvm_is_accurate_over_the_whole_range(name, dtype):
     # Near 0 the difference of numbers near 1 keeps its absolute accuracy only.
     error = (found - expected).abs() / (expected.abs() + 0.1)
     assert error.max() <= 8 * torch.finfo(dtype).eps
+
+
+NEAR_ZERO = ["sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "log1p", "expm1"]
+
+
+@pytest.mark.parametrize("name", [*NEAR_ZERO, "cos", "cosh", "acos", "acosh", "log2", "log10"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tvm_is_accurate_for_tiny_and_for_large_arguments(name, dtype):
+    magnitude = torch.logspace(-30, 30, 4000, dtype=torch.float64)
+    x = torch.cat([magnitude, -magnitude, torch.linspace(-2, 2, 4000)]).to(dtype)
+    with only("tvm"):
+        found = getattr(meta, name)(x).torch().double()
+    expected = getattr(torch, name)(x.double())
+    exact = expected.to(dtype).isfinite()
+    assert torch.equal(found.isnan(), expected.isnan())
+    error = (found - expected).abs()[exact]
+    tiny = torch.finfo(dtype).tiny
+    assert (error <= 4 * torch.finfo(dtype).eps * expected[exact].abs() + tiny).all()
 
 
 def test_the_branch_not_taken_has_no_gradient():

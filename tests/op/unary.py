@@ -68,10 +68,23 @@ def _derivative_case(name, forward, low, high, of_y=None, y_low=0.0, y_high=1.0)
     return OpCase(name, samples=samples, oracle=_derivative(forward, of_y))
 
 
+def _gelu_tanh(x, approximate="tanh"):
+    return nn.gelu(x, approximate=approximate)
+
+
+def _gelu_tanh_dx(x, y, dy, approximate):
+    return _derivative(_gelu_tanh)(x, y, dy)
+
+
+TANH_FORM = [sample(F(3, 5), "tanh"), sample(F(), approximate="tanh"), sample(F(0, 3), "tanh")]
+TANH_FORM_DX = [sample(F(3, 4), None, F(3, 4), "tanh"), sample(F(), None, F(), approximate="tanh")]
+
 CASES = [
     _floats("relu", torch.relu, SHAPES),
     _others("relu", torch.relu, [*INTEGERS, sample(C([-1.0, *EDGES]))]),
     *_real("gelu", nn.gelu, SHAPES, [-9.0, 9.0, 0.0]),
+    _floats("gelu", _gelu_tanh, TANH_FORM),
+    OpCase("gelu", samples=[sample(C([-9.0, 9.0, 0.0]), "tanh")], oracle=_gelu_tanh, grad=False),
     *_real("tanh", torch.tanh, SHAPES, [-100.0, 100.0, 1e-3, *EDGES]),
     *_real("sigmoid", torch.sigmoid, SHAPES, [-1000.0, 1000.0, *EDGES]),
     *_real("erf", torch.erf, SHAPES, [-6.0, 6.0, *EDGES]),
@@ -79,6 +92,7 @@ CASES = [
     _derivative_case("relu_dx", torch.relu, -2, 2, lambda y: (y > 0).to(y.dtype), -1),
     _others("relu_dx", lambda x, y, dy: dy * (x > 0), [sample(C(KINK), None, C([5.0, 6.0, 7.0]))]),
     _derivative_case("gelu_dx", nn.gelu, -2, 2),
+    OpCase("gelu_dx", samples=TANH_FORM_DX, oracle=_gelu_tanh_dx),
     _derivative_case("tanh_dx", torch.tanh, -2, 2, lambda y: 1 - y * y, -1),
     _derivative_case("sigmoid_dx", torch.sigmoid, -2, 2, lambda y: y * (1 - y)),
     _derivative_case("erf_dx", torch.erf, -2, 2),

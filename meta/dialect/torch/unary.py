@@ -26,8 +26,8 @@ def relu(x):
 
 
 @_unary(op.gelu)
-def gelu(x, out):
-    return out.copy_(torch.nn.functional.gelu(_wide(x)))
+def gelu(x, approximate, out):
+    return out.copy_(torch.nn.functional.gelu(_wide(x), approximate=approximate))
 
 
 @_unary(op.tanh)
@@ -57,8 +57,8 @@ def relu_dx(x, y, dy, out):
 
 
 @_unary(op.gelu_dx)
-def gelu_dx(x, dy, out):
-    return out.copy_(torch.ops.aten.gelu_backward(*_pair(dy, x)))
+def gelu_dx(x, dy, approximate, out):
+    return out.copy_(torch.ops.aten.gelu_backward(*_pair(dy, x), approximate=approximate))
 
 
 def _pair(dy, a):

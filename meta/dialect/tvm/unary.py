@@ -19,10 +19,23 @@ def relu(x, out):
     return elementwise(relu, x, dtype=out.dtype)
 
 
+_GELU_SCALE, _GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
+
+
+def _gelu_inner(v):
+    """tanh's argument in the approximation of gelu."""
+    cube = constant(_GELU_CUBE, v) * v * v
+    return constant(_GELU_SCALE, v) * v * (constant(1, v) + cube)
+
+
 @compute(op.gelu, ELEMWISE)
-def gelu(x, out):
+def gelu(x, approximate, out):
     def gelu(v):
-        return v * constant(0.5, v) * (constant(1, v) + tirx.erf(v * constant(math.sqrt(0.5), v)))
+        if approximate == "tanh":
+            distribution = constant(1, v) + tirx.tanh(_gelu_inner(v))
+        else:
+            distribution = constant(1, v) + tirx.erf(v * constant(math.sqrt(0.5), v))
+        return v * constant(0.5, v) * distribution
 
     return elementwise(gelu, x, dtype=out.dtype)
 
@@ -70,13 +83,20 @@ def relu_dx(x, y, dy, out):
 
 
 @compute(op.gelu_dx, ELEMWISE)
-def gelu_dx(x, y, dy, out):
-    def by_x(v, d):
+def gelu_dx(x, y, dy, approximate, out):
+    def exact(v, d):
         below = constant(0.5, v) * (constant(1, v) + tirx.erf(v * constant(math.sqrt(0.5), v)))
         density = tirx.exp(v * v * constant(-0.5, v)) * constant(1 / math.sqrt(2 * math.pi), v)
         return d * (below + v * density)
 
-    return _gradient(by_x, None, x, y, dy, out)
+    def by_tanh(v, d):
+        one, half = constant(1, v), constant(0.5, v)
+        t = tirx.tanh(_gelu_inner(v))
+        cube = constant(3 * _GELU_CUBE, v) * v * v
+        slope = constant(_GELU_SCALE, v) * (one + cube)
+        return d * half * (one + t + v * (one - t * t) * slope)
+
+    return _gradient(by_tanh if approximate == "tanh" else exact, None, x, y, dy, out)
 
 
 @compute(op.tanh_dx, ELEMWISE)
