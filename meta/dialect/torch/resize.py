@@ -1,0 +1,85 @@
+"""Resizing on ATen: one axis after the other, by selecting and adding up whole slices.
+
+ATen's own interpolation has three of the coordinate modes and another arithmetic; this one reads
+the same elements as every dialect.
+"""
+
+import torch
+
+from meta import op
+from meta.base.dtype import TO_TORCH
+from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.loss import widened
+from meta.op.core.check import pair
+from meta.op.core.resample import sampling, upsampled
+
+
+def taps(s, like, axis):
+    """Return what the samples of an axis read: pairs of elements and weights (None: 1)."""
+    o = torch.arange(s.out, device=like.device)
+    base = s.base(o)
+    found = [(base + tap).clamp(0, s.size - 1) for tap in s.taps]
+    if len(s.taps) == 1:
+        return [(found[0], None)]
+    weights = s.weights(s.numerator(o).double() / s.d)
+    if s.exclude and len(s.taps) == 4:
+        inside = [(base + tap >= 0) & (base + tap < s.size) for tap in s.taps]
+        weights = [torch.where(i, w, 0.0) for i, w in zip(inside, weights, strict=True)]
+        total = sum(weights)
+        weights = [w / total for w in weights]
+    shape = [-1 if a == axis else 1 for a in range(4)]
+    return [(i, w.to(like.dtype).reshape(shape)) for i, w in zip(found, weights, strict=True)]
+
+
+def samplings(shape, size, layout, *options):
+    """Return (axis, sampling) of height and width."""
+    axes = [layout.index(letter) for letter in "HW"]
+    extents = pair(size, "size")
+    return [(a, sampling(shape[a], n, *options)) for a, n in zip(axes, extents, strict=True)]
+
+
+def forward(x, axes, dtype):
+    y = widened(x) if x.is_floating_point() else x
+    for axis, s in axes:
+        parts = []
+        for i, w in taps(s, y, axis):
+            part = y.index_select(axis, i)
+            parts.append(part if w is None else part * w)
+        y = sum(parts[1:], parts[0])
+    return y.to(dtype).contiguous()
+
+
+@dialect.kernel(op.resize2d)
+def resize2d(
+    x, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
+    cubic_exclude, call,
+):  # fmt: skip
+    options = (
+        method, coordinate_transformation_mode, rounding_method, cubic_alpha, cubic_exclude
+    )  # fmt: skip
+    return forward(x, samplings(x.shape, size, layout, *options), TO_TORCH[call.outputs[0].dtype])
+
+
+@dialect.kernel(op.resize2d_dx)
+def resize2d_dx(
+    x, dy, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
+    cubic_exclude,
+):  # fmt: skip
+    options = (
+        method, coordinate_transformation_mode, rounding_method, cubic_alpha, cubic_exclude
+    )  # fmt: skip
+    dx = widened(dy)
+    for axis, s in samplings(x.shape, size, layout, *options):
+        shape = [s.size if a == axis else n for a, n in enumerate(dx.shape)]
+        spread = dx.new_zeros(shape)
+        for i, w in taps(s, dx, axis):
+            spread.index_add_(axis, i, dx if w is None else dx * w)
+        dx = spread
+    return dx.to(x.dtype)
+
+
+@dialect.kernel(op.upsampling)
+def upsampling(x, scale_h, scale_w, layout, method, align_corners):
+    sizes = tuple(x.shape[layout.index(letter)] for letter in "HW")
+    size, method, mode = upsampled(sizes, (scale_h, scale_w), method, align_corners)
+    return forward(x, samplings(x.shape, size, layout, method, mode), x.dtype)

@@ -1,0 +1,126 @@
+"""Resizing of images by interpolation. Add one here, with `meta/op/core/resample.py`."""
+
+from meta.base import dtype as dtypes
+from meta.ir.types import Dim
+from meta.op.core import Ints, Tensor, op
+from meta.op.core.check import pair, require, require_float, require_ndim
+from meta.op.core.resample import sampling, upsampled
+from meta.op.core.window import permutation
+
+
+def _resized(
+    x: Tensor,
+    size: Ints,
+    layout: str,
+    method: str,
+    mode: str,
+    rounding: str,
+    alpha: float,
+    exclude: int,
+    out_dtype: str,
+) -> Tensor:
+    """Check the arguments of a resize; return its type."""
+    require_ndim(x, 4, "x")
+    permutation(layout, "NCHW", "layout")
+    if method != "nearest_neighbor":
+        require_float(x, "x")
+    extents = pair(size, "size")
+    shape: list[Dim] = list(x.shape)
+    for letter, out in zip("HW", extents, strict=True):
+        axis = layout.index(letter)
+        extent = shape[axis]
+        known = extent if isinstance(extent, int) else 1
+        sampling(known, out, method, mode, rounding, alpha, exclude)
+        shape[axis] = out
+    dtype = dtypes.canonical(out_dtype) if out_dtype else x.dtype
+    floats = dtypes.is_float(x.dtype) == dtypes.is_float(dtype)
+    require(floats, "out_dtype is of another kind than x", expected=x.dtype, found=dtype)
+    return x.with_shape(tuple(shape)).with_dtype(dtype)
+
+
+@op
+def resize2d(
+    x: Tensor,
+    size: Ints,
+    layout: str = "NCHW",
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    rounding_method: str = "",
+    cubic_alpha: float = -0.5,
+    cubic_exclude: int = 0,
+    out_dtype: str = "",
+) -> Tensor:
+    """Resize the spatial axes by interpolation; what is read outside is the nearest edge.
+
+    x: [N, C, H, W], or as ``layout`` orders these letters; floating point, for "nearest_neighbor"
+    of any dtype. size: int or (height, width), in elements.
+    method: "nearest_neighbor"; "linear", between 2 by 2 elements; "cubic", between 4 by 4, by the
+    kernel of Keys (1981) with parameter cubic_alpha (-0.5 his own, -0.75 torch's). cubic_exclude:
+    if not 0, elements outside have weight 0 and the others are scaled to the sum 1.
+    coordinate_transformation_mode: where sample o of n lies on an axis of extent m: "half_pixel"
+    (o + 0.5) * m / n - 0.5; "align_corners" o * (m - 1) / (n - 1); "asymmetric" o * m / n;
+    "pytorch_half_pixel" as half_pixel, but 0 where n is 1; "tf_half_pixel_for_nn"
+    (o + 0.5) * m / n. As in ONNX's Resize.
+    rounding_method: of "nearest_neighbor": "floor", "ceil", "round" (halves up),
+    "round_prefer_ceil", "round_prefer_floor"; "" is "round" for align_corners, else "floor".
+    out_dtype: dtype of the result; "" is that of x.
+    Result: x's shape with the new size. Half precision is computed in float32.
+
+    Raises TypeInferError for unknown names, sizes below 1 and an empty height or width.
+    """
+    return _resized(
+        x, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
+        cubic_exclude, out_dtype,
+    )  # fmt: skip
+
+
+@op
+def resize2d_dx(
+    x: Tensor,
+    dy: Tensor,
+    size: Ints,
+    layout: str = "NCHW",
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    rounding_method: str = "",
+    cubic_alpha: float = -0.5,
+    cubic_exclude: int = 0,
+    out_dtype: str = "",
+) -> Tensor:
+    """Gradient of `resize2d`: every sample's dy, spread with its weights over what it read.
+
+    x: the argument of the forward call, of which only the type counts; floating point. dy: gradient
+    of the result, of its shape. Other arguments as there. Result: type of x.
+    """
+    require_float(x, "x")
+    require_float(dy, "dy")
+    y = _resized(
+        x, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
+        cubic_exclude, out_dtype,
+    )  # fmt: skip
+    fits = dy.shape == y.shape or not (dy.is_static and y.is_static)
+    require(fits, "dy does not fit", expected=list(y.shape), found=str(dy))
+    return x
+
+
+@op
+def upsampling(
+    x: Tensor,
+    scale_h: float = 1.0,
+    scale_w: float = 1.0,
+    layout: str = "NCHW",
+    method: str = "nearest_neighbor",
+    align_corners: bool = False,
+) -> Tensor:
+    """`resize2d` to round(scale_h * H) by round(scale_w * W).
+
+    method: "nearest_neighbor", "bilinear" or "bicubic" (with alpha -0.5; "linear" and "cubic" name
+    them too). align_corners: the coordinate mode "align_corners", else "asymmetric", as TVM's
+    operator of this name has it. x, layout and the result as in `resize2d`.
+    """
+    require_ndim(x, 4, "x")
+    permutation(layout, "NCHW", "layout")
+    require(x.is_static, "x must have known extents", found=str(x))
+    sizes = tuple(x.static_shape[layout.index(letter)] for letter in "HW")
+    size, method, mode = upsampled(sizes, (scale_h, scale_w), method, align_corners)
+    return _resized(x, size, layout, method, mode, "", -0.5, 0, "")

@@ -1,0 +1,142 @@
+"""Test records of resizing: the oracle multiplies with matrices of weights, made as ONNX says."""
+
+import math
+
+import torch
+
+from meta.testing import F, I, OpCase, sample
+
+_ROUND = {
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "round": lambda c: math.floor(c + 0.5),
+    "round_prefer_ceil": lambda c: math.floor(c + 0.5),
+    "round_prefer_floor": lambda c: math.ceil(c - 0.5),
+}
+
+
+def _coordinate(o, m, n, mode):
+    if mode == "pytorch_half_pixel" and n == 1:
+        return 0.0
+    if mode in ("half_pixel", "pytorch_half_pixel"):
+        return (o + 0.5) * m / n - 0.5
+    if mode == "align_corners":
+        return o * (m - 1) / (n - 1) if n > 1 else 0.0
+    return (o + 0.5) * m / n if mode == "tf_half_pixel_for_nn" else o * m / n
+
+
+def _matrix(m, n, method, mode, rounding, alpha, exclude):
+    """Return the weights [n, m] with which the samples of an axis read its elements."""
+    weights = torch.zeros(n, m, dtype=torch.float64)
+    for o in range(n):
+        c = _coordinate(o, m, n, mode)
+        if method == "nearest_neighbor":
+            default = "round" if mode == "align_corners" else "floor"
+            read = {_ROUND[rounding or default](c): 1.0}
+        elif method == "linear":
+            read = {math.floor(c): 1 - c % 1, math.floor(c) + 1: c % 1}
+        else:
+            read = {}
+            for i in range(math.floor(c) - 1, math.floor(c) + 3):
+                s = abs(c - i)
+                near = (alpha + 2) * s**3 - (alpha + 3) * s**2 + 1
+                far = alpha * (s**3 - 5 * s**2 + 8 * s - 4)
+                read[i] = near if s <= 1 else far
+            if exclude:
+                read = {i: w for i, w in read.items() if 0 <= i < m}
+                read = {i: w / sum(read.values()) for i, w in read.items()}
+        for i, w in read.items():
+            weights[o, min(max(i, 0), m - 1)] += w
+    return weights
+
+
+def _resize(
+    x,
+    size,
+    layout="NCHW",
+    method="linear",
+    mode="half_pixel",
+    rounding="",
+    alpha=-0.5,
+    exclude=0,
+    out_dtype="",
+):
+    sizes = (size, size) if isinstance(size, int) else size
+    axes = [layout.index(letter) for letter in "HW"]
+    y = x.double()
+    for axis, n in zip(axes, sizes, strict=True):
+        w = _matrix(x.shape[axis], n, method, mode, rounding, alpha, exclude)
+        y = torch.movedim(torch.movedim(y, axis, -1) @ w.T, -1, axis)
+    return y if x.dtype.is_floating_point else y.to(x.dtype)
+
+
+def _resize_dx(x, dy, *args):
+    leaf = torch.zeros(x.shape, dtype=torch.float64, requires_grad=True)
+    with torch.enable_grad():
+        (dx,) = torch.autograd.grad(_resize(leaf, *args), leaf, dy, create_graph=dy.requires_grad)
+    return dx
+
+
+def _upsampling(
+    x, scale_h=1.0, scale_w=1.0, layout="NCHW", method="nearest_neighbor", align_corners=False
+):
+    size = round(x.shape[layout.index("H")] * scale_h), round(x.shape[layout.index("W")] * scale_w)
+    mode = "align_corners" if align_corners else "asymmetric"
+    return _resize(x, size, layout, method.removeprefix("bi"), mode)
+
+
+# (shape, size, further arguments)
+_CALLS = [
+    ((2, 3, 4, 4), (8, 6)),
+    ((1, 1, 3, 5), 4, "NCHW", "linear", "align_corners"),
+    ((1, 2, 6, 4), (3, 9), "NCHW", "linear", "asymmetric"),
+    ((1, 5, 3, 2), (7, 2), "NHWC", "linear", "pytorch_half_pixel"),
+    ((1, 1, 1, 4), (3, 1), "NCHW", "linear", "align_corners"),
+    ((0, 2, 3, 3), 2),
+    ((1, 2, 5, 3), (4, 7), "NCHW", "nearest_neighbor", "asymmetric"),
+    ((1, 1, 4, 7), (9, 3), "NCHW", "nearest_neighbor", "half_pixel", "round_prefer_floor"),
+    ((1, 1, 4, 7), (8, 3), "NCHW", "nearest_neighbor", "half_pixel", "round_prefer_ceil"),
+    ((1, 1, 5, 4), (9, 10), "NCHW", "nearest_neighbor", "align_corners"),
+    ((1, 1, 6, 4), (4, 6), "NCHW", "nearest_neighbor", "asymmetric", "ceil"),
+    ((1, 4, 6, 1), (2, 11), "NHWC", "nearest_neighbor", "tf_half_pixel_for_nn"),
+    ((1, 1, 1, 1), (3, 2), "NCHW", "nearest_neighbor", "half_pixel"),
+    ((1, 1, 5, 6), (9, 4), "NCHW", "cubic"),
+    ((1, 1, 4, 5), (7, 3), "NCHW", "cubic", "align_corners", "", -0.75),
+    ((1, 1, 5, 2), (3, 5), "NCHW", "cubic", "asymmetric", "", -0.5, 1),
+    ((1, 2, 33, 40), (17, 95), "NCHW", "cubic", "half_pixel", "", -0.75, 1),
+]
+
+
+def _result(shape, size, layout="NCHW", *_):
+    sizes = dict(zip("HW", (size, size) if isinstance(size, int) else size, strict=True))
+    return [sizes.get(letter, n) for letter, n in zip(layout, shape, strict=True)]
+
+
+CASES = [
+    OpCase("resize2d", [sample(F(*shape), *rest) for shape, *rest in _CALLS], _resize),
+    OpCase(
+        "resize2d",
+        [
+            sample(I(1, 2, 5, 4, low=0, high=99, dtype=d), (3, 6), "NCHW", "nearest_neighbor")
+            for d in ("uint8", "int8", "int32", "int64")
+        ],
+        _resize,
+        dtypes=(),
+    ),
+    OpCase(
+        "resize2d_dx",
+        [sample(F(*shape), F(*_result(shape, *rest)), *rest) for shape, *rest in _CALLS],
+        _resize_dx,
+    ),
+    OpCase(
+        "upsampling",
+        [
+            sample(F(1, 2, 3, 4), 2.0, 3.0),
+            sample(F(2, 3, 4, 1), 1.5, 0.5, "NHWC", "bilinear"),
+            sample(F(1, 1, 3, 3), 2.0, 2.0, "NCHW", "bilinear", True),
+            sample(F(1, 1, 4, 3), 1.75, 2.0, method="bicubic"),
+            sample(F(1, 1, 2, 2)),
+        ],
+        _upsampling,
+    ),
+]
