@@ -27,7 +27,10 @@ class Moments:
 
         def correction(i):
             logarithm = te.log(tirx.Select(i == 0, betas[0], betas[1]))
-            return tirx.const(0.0, "float64") - c_math.expm1(number(step, "float64") * logarithm)
+            power = c_math.expm1(number(step, "float64") * logarithm)  # beta**step - 1
+            # Reciprocals, so that an element costs one division.
+            factor = one / (tirx.const(0.0, "float64") - power)
+            return tirx.Select(i == 0, factor, te.sqrt(factor))
 
         self.corrections = te.compute((2,), correction, name="corrections")
 
@@ -44,8 +47,8 @@ class Moments:
     def direction(self, *i):
         """Return mhat / (sqrt(vhat) + eps) at an index."""
         first, second = (self.corrections(k).astype(self.wide) for k in range(2))
-        mhat, vhat = self.m(*i).astype(self.wide) / first, self.v(*i).astype(self.wide) / second
-        return mhat / (te.sqrt(vhat) + self.eps)
+        mhat = self.m(*i).astype(self.wide) * first
+        return mhat / (te.sqrt(self.v(*i).astype(self.wide)) * second + self.eps)
 
 
 def widened(x):
