@@ -52,7 +52,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("command", [c.__name__.split(".")[2] for c in COMMANDS])
 def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    name = {"operators": "op"}.get(command, command)
+    name = {"operators": "op", "listing": "ops"}.get(command, command)
     with pytest.raises(SystemExit) as exit_:
         main([name, "--help"])
     assert exit_.value.code == 0
@@ -69,7 +69,7 @@ def test_wrong_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str
 
 def test_as_a_program_whose_reader_leaves_early() -> None:
     program = subprocess.Popen(
-        [sys.executable, "-m", "meta", "op"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "meta", "ops"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert program.stdout is not None and program.stderr is not None
     program.stdout.close()

@@ -1,8 +1,8 @@
 """The `torch` dialect: every operator on PyTorch's ATen.
 
-It is the reference and the last resort in general (REFERENCE); a kernel that beats generated code
-on the CPU by measurement is registered with `on_cpu`, which gives it LIBRARY there. Add a kernel in
-the operator's family file.
+It is the reference and the last resort in general (REFERENCE). A kernel that beats generated code
+by measurement, or that calls a tuned library, states LIBRARY. Add a kernel in the operator's family
+file.
 """
 
 from meta.dialect.core import REFERENCE, Dialect
