@@ -116,10 +116,9 @@ def kl_div_dpred(dy, y_true, y_pred, reduction, log_target):
 @compute(op.binary_cross_entropy, COMM_REDUCE)
 def binary_cross_entropy(y_true, y_pred, reduction):
     def bounded_log(v):
-        low = constant(-100, v)
-        # Compared before the logarithm is taken, which of 0 is -inf; a NaN stays.
-        smallest = constant(math.exp(-100), v)
-        return tirx.Select(tirx.And(v >= constant(0, v), v < smallest), low, te.log(v))
+        low, log = constant(-100, v), te.log(v)
+        # 0 by itself: its logarithm is infinite, which a fast one may not say. A NaN stays.
+        return tirx.Select(tirx.Or(v == constant(0, v), log < low), low, log)
 
     def element(t, p):
         one = constant(1, p)

@@ -64,8 +64,9 @@ def roll(x, shift, axis, out):
         return te.compute(shape, lambda *i: x(*i), name="roll")
 
     def back(place, extent, by):
-        # The sum is not negative, so that the quotient need not be rounded down.
-        return tirx.indexmod(place + (-by) % extent, extent) if by % extent else place
+        # Selected, not a remainder: TVM's simplifier joins the remainders of several axes wrongly.
+        by %= extent
+        return tirx.Select(place < by, place + (extent - by), place - by) if by else place
 
     def element(*i):
         if axis is None:

@@ -30,12 +30,18 @@ def key(value: Any, dtype: str, nan_is_largest: bool) -> Any:
     integer = key_dtype(dtype)
     if _wide(dtype) not in _FORMAT:
         return value.astype(integer)
-    _, infinity, nan = _FORMAT[_wide(dtype)]
+    infinity = _FORMAT[_wide(dtype)][1]
     bits = tirx.reinterpret(integer, value.astype(_wide(dtype)))
     magnitude = tirx.bitwise_and(bits, tirx.max_value(integer))
     ordered = tirx.Select(bits < 0, -magnitude, bits)
-    extreme = tirx.const(nan if nan_is_largest else -nan, integer)
+    extreme = nan_key(dtype, nan_is_largest)
     return tirx.Select(magnitude > tirx.const(infinity, integer), extreme, ordered)
+
+
+def nan_key(dtype: str, nan_is_largest: bool) -> Any:
+    """Return the key that every NaN of a floating dtype has."""
+    integer, _, nan = _FORMAT[_wide(dtype)]
+    return tirx.const(nan if nan_is_largest else -nan, integer)
 
 
 def value(key: Any, dtype: str) -> Any:

@@ -97,7 +97,7 @@ def searchsorted(sorted_sequence, values, right, out):
     along = te.reduce_axis((0, extent), "along")
     lead = len(sorted_sequence.shape) - 1
     # A NaN, the largest key, is behind all numbers on either side.
-    nan = ordered.key(tirx.const(float("nan"), dtype), dtype, True) if "float" in dtype else None
+    nan = ordered.nan_key(dtype, True) if "float" in dtype else None
 
     def before(*i):
         own = ordered.key(values(*i), dtype, True)
