@@ -49,7 +49,8 @@ def prim_func(
         seen.append(tensor)
         distinct.append(tensor)
     early, late = _write_order(inputs, distinct, in_place)
-    large = any(_elements(tensor) >= _INT32_ELEMENTS for tensor in seen)
+    between = [stage.output(i) for stage in _operations(distinct) for i in range(stage.num_outputs)]
+    large = any(_elements(tensor) >= _INT32_ELEMENTS for tensor in (*seen, *between))
     function = te.create_prim_func(
         [*inputs, *(distinct[i] for i in early), *(_copy(distinct[i]) for i in late)],
         "int64" if large else None,
