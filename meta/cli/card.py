@@ -17,7 +17,7 @@ from meta.amp import rule_of as cast_rule_of
 from meta.base.device import Device, available
 from meta.base.registry import OPERATORS
 from meta.base.source import Span, definition_span
-from meta.dialect.core import FUSED_ONLY, DialectOp, PLevel, candidates, dialects
+from meta.dialect.core import FUSED_ONLY, DialectOp, candidates, dialects, level_text
 from meta.dialect.core.preference import Preference, current
 from meta.ir.types import Type
 from meta.op.core import Op, Slot
@@ -120,37 +120,36 @@ def _cast_rule(op: Op) -> dict[str, Any]:
 
 
 def _kernels(op: Op, preference: Preference, devices: list[Device]) -> list[dict[str, Any]]:
-    ordered = candidates(op, preference)
-    verdicts = {str(device): _verdicts(ordered, preference, device) for device in devices}
+    verdicts = {str(device): _verdicts(op, preference, device) for device in devices}
     return [
         {
             "dialect": kernel.dialect.name,
-            "plevel": int(kernel.plevel),
-            "level": PLevel(kernel.plevel).name.lower() if kernel.plevel in list(PLevel) else "",
+            "plevels": {kind: int(level) for kind, level in kernel.plevels.items()},
+            "level": level_text(kernel.plevels),
             "site": str(kernel.site),
             "devices": list(kernel.dialect.devices),
             "fusion": getattr(getattr(kernel, "compute", None), "kind", None),
-            "here": {device: verdict[i] for device, verdict in verdicts.items()},
+            "here": {device: verdict[kernel] for device, verdict in verdicts.items()},
         }
-        for i, kernel in enumerate(ordered)
+        for kernel in candidates(op, preference, devices[0])
     ]
 
 
-def _verdicts(ordered: list[DialectOp], preference: Preference, device: Device) -> list[str]:
+def _verdicts(op: Op, preference: Preference, device: Device) -> dict[DialectOp, str]:
     """Say of each kernel what would become of it in a call on ``device``."""
     before: list[str] = []
-    verdicts = []
-    for kernel in ordered:
+    verdicts = {}
+    for kernel in candidates(op, preference, device):
         refusal = preference.refusal(kernel.dialect.name) or kernel.dialect.refusal(device)
         if refusal is not None:
-            verdicts.append(f"passed over: {refusal}")
-        elif kernel.plevel <= FUSED_ONLY:
-            verdicts.append("only as part of a fused pattern")
+            verdicts[kernel] = f"passed over: {refusal}"
+        elif kernel.plevel(device) <= FUSED_ONLY:
+            verdicts[kernel] = "only as part of a fused pattern"
         elif before:
-            verdicts.append(f"if declined by {', '.join(before)}")
+            verdicts[kernel] = f"if declined by {', '.join(before)}"
             before.append(kernel.dialect.name)
         else:
-            verdicts.append("chosen")
+            verdicts[kernel] = "chosen"
             before.append(kernel.dialect.name)
     return verdicts
 

@@ -74,7 +74,7 @@ def _kernels(kernels: list[dict[str, Any]]) -> list[list[str]]:
     return [
         [
             kernel["dialect"],
-            f"{kernel['level']} {kernel['plevel']}".strip(),
+            kernel["level"],
             "fuses: " + kernel["fusion"] if kernel["fusion"] else "",
             "runs on " + ", ".join(kernel["devices"]),
             "; ".join(f"{device}: {verdict}" for device, verdict in kernel["here"].items()),

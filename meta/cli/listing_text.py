@@ -45,7 +45,13 @@ def _kernels(record: dict[str, Any]) -> str:
     if not record["kernels"]:
         return "none needed" if record["type"]["known_now"] else card_text.MISSING
     shown = [
-        f"{k['dialect']} {k['plevel']}" + (f" {k['fusion']}" if k["fusion"] else "")
+        f"{k['dialect']} {_level(k['plevels'])}" + (f" {k['fusion']}" if k["fusion"] else "")
         for k in record["kernels"]
     ]
     return ", ".join(shown)
+
+
+def _level(plevels: dict[str, int]) -> str:
+    """A level, "10", or, where devices differ, those of each in the dialect's order: "15/5"."""
+    distinct = set(plevels.values())
+    return "/".join(map(str, plevels.values() if len(distinct) > 1 else distinct))

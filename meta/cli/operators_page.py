@@ -51,11 +51,11 @@ def _kernels(record: dict[str, Any]) -> str:
     kernels = [k for k in record["kernels"] if "cpu" in k["devices"] and _is_own(k["site"])]
     if not kernels:
         return "Known from the types: no kernel." if record["type"]["known_now"] else "No kernel."
-    kernels.sort(key=lambda k: (-k["plevel"], k["dialect"]))
+    kernels.sort(key=lambda k: (-k["plevels"]["cpu"], k["dialect"]))
     return f"Kernels: {', '.join(map(_kernel, kernels))}."
 
 
 def _kernel(kernel: dict[str, Any]) -> str:
-    notes = [f"{kernel['level']} {kernel['plevel']}".strip()]
+    notes = [kernel["level"]]
     notes += [kernel["fusion"]] if kernel["fusion"] else []
     return f"{kernel['dialect']} ({', '.join(notes)})"

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from meta.base import config
+from meta.base.device import Device
 from meta.base.registry import OPERATORS
 from meta.dialect import only
 from meta.dialect.core import candidates
@@ -45,7 +46,7 @@ def check_case(case: OpCase, device: str = "cpu") -> None:
 
 def dialects_of(op: Op) -> list[str]:
     """Return the names of the dialects that implement an operator."""
-    return [d.dialect.name for d in candidates(op, current.get())]
+    return [d.dialect.name for d in candidates(op, current.get(), Device("cpu"))]
 
 
 def accepting(case: OpCase, one: Sample, dtype: str, device: str = "cpu") -> list[str]:

@@ -41,7 +41,7 @@ class Explanation(list[Candidate]):
         return [
             {
                 "dialect": c.dialect_op.dialect.name,
-                "plevel": int(c.dialect_op.plevel),
+                "plevel": int(c.plevel),
                 "site": str(c.dialect_op.site),
                 "accepts": c.env is not None,
                 "chosen": c is self.chosen,

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 import meta
+from meta.base.device import Device
 from meta.base.errors import DispatchError, RegistrationError, UnknownName
 from meta.base.registry import OPERATORS
+from meta.cli.card import card
 from meta.dialect import FUSED_ONLY, HANDWRITTEN, LIBRARY, REFERENCE, Dialect, OpEnv, Unsupported
 from meta.dialect.core import DIALECTS, candidates
 from meta.dialect.core.preference import current, forget
@@ -24,6 +26,7 @@ from meta.op.core import CallValues, Op, Tensor, op
 from meta.testing import check
 
 X = meta.array([1.0, 2.0])
+CPU = Device("cpu")
 Make = Callable[..., Dialect]
 
 
@@ -76,7 +79,34 @@ def test_the_larger_plevel_wins_then_the_first_registered(make: Make, twice: Op)
     assert value(twice) == 3.0
     answer(two, twice, 2.0)
     assert value(twice) == 2.0, "what was decided before is decided anew"
-    assert [c.dialect.name for c in candidates(twice, current.get())] == ["t2", "t3", "t1"]
+    assert [c.dialect.name for c in candidates(twice, current.get(), CPU)] == ["t2", "t3", "t1"]
+
+
+def test_a_level_may_hold_on_one_kind_of_device_only(make: Make, twice: Op) -> None:
+    both = ("cpu", "cuda")
+    one, two = make("t1", devices=both, plevel=10), make("t2", devices=both, plevel=REFERENCE)
+    answer(one, twice, 1.0)
+    answer(two, twice, 2.0, plevel={"cpu": LIBRARY})
+    assert value(twice) == 2.0
+    order = {
+        kind: [c.dialect.name for c in candidates(twice, current.get(), Device(kind))]
+        for kind in both
+    }
+    assert order == {"cpu": ["t2", "t1"], "cuda": ["t1", "t2"]}
+    explanation = meta.explain(twice, X)
+    assert [c.plevel for c in explanation] == [15, 10]
+    assert "plevel 15" in str(explanation)
+    assert repr(meta.op.t2.test_twice).endswith("library 15 on cpu, reference 5 on cuda>")
+    here = {k["dialect"]: k for k in card(twice)["kernels"]}
+    assert here["t2"]["plevels"] == {"cpu": 15, "cuda": 5}
+    assert here["t2"]["level"] == "library 15 on cpu, reference 5 on cuda"
+    assert here["t1"]["here"]["cpu"] == "if declined by t2"
+
+
+def test_a_level_for_a_device_of_others_is_refused(make: Make, twice: Op) -> None:
+    with pytest.raises(RegistrationError, match="for a device of others") as caught:
+        answer(make("t1"), twice, 1.0, plevel={"cuda": LIBRARY})
+    assert "'cuda'" in str(caught.value)
 
 
 def test_named_levels() -> None:
@@ -166,7 +196,7 @@ def test_an_unknown_name(choose: Callable[..., Any]) -> None:
 def test_a_dialect_operator_runs_on_its_dialect(three: Op) -> None:
     t1 = meta.op.t1.test_twice
     assert t1(X).numpy()[0] == 1.0
-    assert repr(t1) == "<dialect operator t1.test_twice, plevel 5>"
+    assert repr(t1) == "<dialect operator t1.test_twice, reference 5>"
     with pytest.raises(UnknownName, match="did you mean 'test_twice'"):
         meta.op.t1.test_twise  # noqa: B018
     with meta.dialect.exclude("t1"), pytest.raises(DispatchError):

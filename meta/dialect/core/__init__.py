@@ -6,7 +6,16 @@ from meta.dialect.core.catalog import DIALECTS, dialects
 from meta.dialect.core.dialect import Dialect, DialectOp, bind_kernel, check_parameters
 from meta.dialect.core.dispatch import Candidate, answers, candidates, dispatch
 from meta.dialect.core.openv import OpEnv, Unsupported
-from meta.dialect.core.plevel import COMPILER, FUSED_ONLY, HANDWRITTEN, LIBRARY, REFERENCE, PLevel
+from meta.dialect.core.plevel import (
+    COMPILER,
+    FUSED_ONLY,
+    HANDWRITTEN,
+    LIBRARY,
+    REFERENCE,
+    Levels,
+    PLevel,
+    level_text,
+)
 from meta.dialect.core.preference import exclude, only, prefer
 
 __all__ = [
@@ -19,6 +28,7 @@ __all__ = [
     "Candidate",
     "Dialect",
     "DialectOp",
+    "Levels",
     "OpEnv",
     "PLevel",
     "Unsupported",
@@ -29,6 +39,7 @@ __all__ = [
     "dialects",
     "dispatch",
     "exclude",
+    "level_text",
     "only",
     "prefer",
 ]

@@ -22,7 +22,7 @@ from meta.base.registry import nearest
 from meta.base.source import Span, definition_span
 from meta.dialect.core.catalog import DIALECTS
 from meta.dialect.core.openv import OpEnv, Unsupported
-from meta.dialect.core.plevel import COMPILER
+from meta.dialect.core.plevel import COMPILER, Levels, by_device, level_text
 from meta.dialect.core.preference import forget, only
 from meta.ir.expr import Op as OpNode
 from meta.ir.operators import OP_RESOLVERS
@@ -39,11 +39,14 @@ class DialectOp(OpNode):
     """One backend's implementation of a base operator.
 
     Calling it runs the operator on that backend only; a program that is being traced names it.
+    ``plevels`` holds its level on each kind of device of its dialect.
     """
 
-    def __init__(self, base: Op, dialect: Dialect, plevel: int, make: Maker, site: Span) -> None:
+    def __init__(
+        self, base: Op, dialect: Dialect, plevels: dict[str, int], make: Maker, site: Span
+    ) -> None:
         super().__init__(f"{dialect.name}.{base.name}")
-        self.base, self.dialect, self.plevel = base, dialect, plevel
+        self.base, self.dialect, self.plevels = base, dialect, plevels
         self.make, self.site = make, site
         # What a call handler asks of an operator is the base operator's.
         self.schema, self.infer, self.call_values = base.schema, base.infer, base.call_values
@@ -55,8 +58,12 @@ class DialectOp(OpNode):
         with only(self.dialect.name):
             return Default.handler(self.base, args, kwargs)
 
+    def plevel(self, device: Device) -> int:
+        """Return the level on a device; the dialect's if it does not run there at all."""
+        return self.plevels.get(device.kind, self.dialect.plevel)
+
     def __repr__(self) -> str:
-        return f"<dialect operator {self.name}, plevel {self.plevel}>"
+        return f"<dialect operator {self.name}, {level_text(self.plevels)}>"
 
 
 @dataclass(eq=False)
@@ -129,9 +136,9 @@ class Dialect:
             )
         return self.ops[name]
 
-    def op(self, base: Op, *, plevel: int | None = None) -> Callable[[Maker], DialectOp]:
+    def op(self, base: Op, *, plevel: Levels | None = None) -> Callable[[Maker], DialectOp]:
         """Register a maker: it gets the call without data and returns an `OpEnv`, or raises
-        `Unsupported`.
+        `Unsupported`. ``plevel`` as in `kernel`.
         """
 
         def register(make: Maker) -> DialectOp:
@@ -143,7 +150,7 @@ class Dialect:
         self,
         base: Op,
         *,
-        plevel: int | None = None,
+        plevel: Levels | None = None,
         when: Callable[[CallValues], str | None] | None = None,
         strided: bool = True,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -156,6 +163,8 @@ class Dialect:
 
         Parameters
         ----------
+        plevel: another level than the dialect's; a mapping such as ``{"cpu": LIBRARY}`` states it
+            for some kinds of device and leaves the dialect's to the others.
         when: returns a reason to decline the call, or None to accept it.
         strided: whether tensor arguments may be non-contiguous.
         """
@@ -176,15 +185,28 @@ class Dialect:
 
         return register
 
-    def register(self, base: Op, make: Maker, site: Span, plevel: int | None = None) -> DialectOp:
-        """Attach a maker to an operator; RegistrationError if this dialect has one already."""
+    def register(
+        self, base: Op, make: Maker, site: Span, plevel: Levels | None = None
+    ) -> DialectOp:
+        """Attach a maker to an operator; RegistrationError if this dialect has one already, or if
+        ``plevel`` names a kind of device on which the dialect does not run.
+        """
         if base.name in self.ops:
             raise RegistrationError(
                 f"dialect {self.name!r} implements {base.name!r} twice",
                 found=f"{site} and {self.ops[base.name].site}",
                 span=site,
             )
-        made = DialectOp(base, self, self.plevel if plevel is None else plevel, make, site)
+        try:
+            levels = by_device(plevel, self.plevel, self.devices)
+        except KeyError as error:
+            raise RegistrationError(
+                f"dialect {self.name!r} states a level of {base.name!r} for a device of others",
+                expected=f"some of {self.devices}",
+                found=repr(error.args[0]),
+                span=site,
+            ) from None
+        made = DialectOp(base, self, levels, make, site)
         self.ops[base.name] = made
         base.aspects.dialect_ops.append(made)
         forget()

@@ -2,11 +2,12 @@
 
 The decision, in order:
 
-1. dialects that the user prefers, in the order given; then by plevel, larger first; then by order
-  of registration; 2. skip a dialect that the user excluded, that does not run on the device, or
-  that its probe finds unusable; 3. ask the maker; `Unsupported` is a refusal with a reason, any
-  other error is a bug and is raised; 4. the first OpEnv wins; if nobody accepts, DispatchError has
-  one line per candidate.
+1. dialects that the user prefers, in the order given; then by plevel on the call's device, larger
+   first; then by order of registration;
+2. skip a dialect that the user excluded, that does not run on the device, or that its probe finds
+   unusable;
+3. ask the maker; `Unsupported` is a refusal with a reason, any other error is a bug and is raised;
+4. the first OpEnv wins; if nobody accepts, DispatchError has one line per candidate.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from torch.autograd.graph import increment_version
 
+from meta.base.device import Device
 from meta.base.errors import DispatchError
 from meta.dialect.core.catalog import dialects
 from meta.dialect.core.dialect import DialectOp
@@ -31,35 +33,41 @@ from meta.op.core.schema import NUMBERS, Slot
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One dialect operator's answer to a call: an OpEnv, or the reason for its refusal."""
+    """One dialect operator's answer to a call: an OpEnv, or the reason for its refusal.
+
+    ``plevel`` is its level on the call's device.
+    """
 
     dialect_op: DialectOp
+    plevel: int
     env: OpEnv | None
     reason: str
 
     def __str__(self) -> str:
         op = self.dialect_op
         verdict = "accepts" if self.env is not None else f"refuses: {self.reason}"
-        return f"{op.dialect.name:8s} plevel {op.plevel:<3d} {op.site}  {verdict}"
+        return f"{op.dialect.name:8s} plevel {self.plevel:<3d} {op.site}  {verdict}"
 
 
-def candidates(op: Op, preference: Preference) -> list[DialectOp]:
-    """Return the operator's implementations in the order in which they are asked."""
+def candidates(op: Op, preference: Preference, device: Device) -> list[DialectOp]:
+    """Return the operator's implementations in the order in which they are asked on a device."""
     for dialect in dialects():
         if preference.refusal(dialect.name) is None:
             dialect.load()
     rank = {name: i for i, name in enumerate(preference.first)}
     return sorted(
-        op.aspects.dialect_ops, key=lambda d: (rank.get(d.dialect.name, len(rank)), -d.plevel)
+        op.aspects.dialect_ops,
+        key=lambda d: (rank.get(d.dialect.name, len(rank)), -d.plevel(device)),
     )
 
 
 def answers(call: CallValues, preference: Preference) -> Iterator[Candidate]:
     """Ask the candidates one after the other, lazily."""
-    for dialect_op in candidates(call.op, preference):
+    for dialect_op in candidates(call.op, preference, call.device):
+        plevel = dialect_op.plevel(call.device)
         dialect = dialect_op.dialect
         reason = preference.refusal(dialect.name) or dialect.refusal(call.device)
-        if reason is None and dialect_op.plevel <= FUSED_ONLY:
+        if reason is None and plevel <= FUSED_ONLY:
             reason = "serves as part of a fused pattern only"
         env = None
         if reason is None:
@@ -70,7 +78,7 @@ def answers(call: CallValues, preference: Preference) -> Iterator[Candidate]:
                 env.dialect_op = dialect_op
             except Unsupported as refusal:
                 reason = str(refusal)
-        yield Candidate(dialect_op, env, reason or "")
+        yield Candidate(dialect_op, plevel, env, reason or "")
 
 
 def _counting(run: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:

@@ -1,7 +1,12 @@
-"""Priority levels of dialect operators. Among those that accept a call, the largest level wins."""
+"""Priority levels of dialect operators. Among those that accept a call, the largest level wins.
+
+A level holds for all devices of a dialect, or is stated per kind of device:
+``plevel={"cpu": LIBRARY}`` leaves the dialect's own level to the others.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 
 
@@ -16,3 +21,32 @@ class PLevel(IntEnum):
 
 
 FUSED_ONLY, REFERENCE, COMPILER, LIBRARY, HANDWRITTEN = PLevel
+
+Levels = int | Mapping[str, int]
+"""How a level is stated: one number, or one for each kind of device that differs."""
+
+
+def by_device(stated: Levels | None, default: int, devices: tuple[str, ...]) -> dict[str, int]:
+    """Return the level on each kind of device of a dialect.
+
+    ``default`` holds where nothing is stated. KeyError for a kind of device not in ``devices``.
+    """
+    if not isinstance(stated, Mapping):
+        return dict.fromkeys(devices, default if stated is None else stated)
+    for kind in stated:
+        if kind not in devices:
+            raise KeyError(kind)
+    return {kind: stated.get(kind, default) for kind in devices}
+
+
+def level_text(levels: Mapping[str, int]) -> str:
+    """Return levels as text: "library 15", or "library 15 on cpu, reference 5 on cuda"."""
+    distinct = set(levels.values())
+    if len(distinct) == 1:
+        return _named(distinct.pop())
+    return ", ".join(f"{_named(level)} on {kind}" for kind, level in levels.items())
+
+
+def _named(level: int) -> str:
+    name = PLevel(level).name.lower() if level in list(PLevel) else ""
+    return f"{name} {int(level)}".strip()

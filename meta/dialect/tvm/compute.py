@@ -16,7 +16,7 @@ from typing import Any
 from tvm import te
 
 from meta.base.source import definition_span
-from meta.dialect.core import OpEnv, Unsupported, check_parameters
+from meta.dialect.core import Levels, OpEnv, Unsupported, check_parameters
 from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.build import kernel
 from meta.dialect.tvm.lower import prim_func
@@ -85,7 +85,7 @@ def compute(
     op: Op,
     kind: str,
     *,
-    plevel: int | None = None,
+    plevel: Levels | None = None,
     when: Callable[[CallValues], str | None] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a TE compute function for ``op``; a decorator.
@@ -93,7 +93,7 @@ def compute(
     Parameters
     ----------
     kind: the fusion kind, one of the constants of this module.
-    plevel: another level than the dialect's.
+    plevel: another level than the dialect's, as for `Dialect.kernel`.
     when: returns a reason to decline a call, or None.
     """
 
