@@ -31,10 +31,10 @@ def test_following_the_page_adds_an_operator(tmp_path: Path) -> None:
     for name, code in BLOCK.findall(PAGE):
         with open(tmp_path / name, "a", encoding="utf-8") as file:
             file.write(f"\n\n{code}")
-    card = _run(tmp_path, "-m", "meta", "op", "softsign")
+    card = _run(tmp_path, "-m", "meta", "op", "isru")
     assert "MISSING" not in card.replace("converters", ""), card
     report = _run(
-        tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/op", "-k", "softsign"
+        tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/op", "-k", "isru"
     )
     assert re.search(r"\b12 passed", report), report
 

@@ -32,6 +32,7 @@ never(op.expm1, op.reciprocal, op.sinh, op.cosh)
 never(op.sum, op.var, op.l2norm)
 # Probabilities and losses: the small ones carry the gradient.
 never(op.softmax, op.softmax_dx, op.log_softmax, op.log_softmax_dx, op.logsumexp)
+never(op.logsigmoid)
 never(op.nll_loss, op.nll_loss_dpred, op.nll_loss_dtrue)
 never(op.cross_entropy, op.cross_entropy_dpred, op.cross_entropy_dtrue)
 never(op.smooth_l1_loss, op.smooth_l1_loss_dpred, op.smooth_l1_loss_dtrue)
@@ -83,7 +84,7 @@ def elementwise_dx(args, half):
 
 
 @custom(op.silu_dx, op.leaky_relu_dx, op.elu_dx, op.softplus_dx, op.hardswish_dx)
-@custom(op.threshold_dx, op.clip_dx)
+@custom(op.threshold_dx, op.clip_dx, op.mish_dx)
 def activation_dx(args, half):
     return None, None
 

@@ -1,0 +1,74 @@
+"""Smooth activation functions and shrinkages on ATen, computed in float32 at least."""
+
+import torch
+import torch.nn.functional as nn
+
+from meta import op
+from meta.dialect.torch import torch as dialect
+
+
+def _unary(base):
+    return dialect.kernel(base, strided=False)
+
+
+def _wide(*tensors):
+    """All in one dtype, at least float32: half precision is rounded once, at the end."""
+    double = any(t.dtype == torch.float64 for t in tensors)
+    found = [t.to(torch.float64 if double else torch.float32) for t in tensors]
+    return found if len(found) > 1 else found[0]
+
+
+@_unary(op.mish)
+def mish(x, out):
+    return out.copy_(nn.mish(_wide(x)))
+
+
+@_unary(op.mish_dx)
+def mish_dx(x, dy, out):
+    x, dy = _wide(x, dy)
+    return out.copy_(torch.ops.aten.mish_backward(dy, x))
+
+
+@_unary(op.selu)
+def selu(x, out):
+    return out.copy_(nn.selu(_wide(x)))
+
+
+@_unary(op.celu)
+def celu(x, alpha, out):
+    return out.copy_(nn.celu(_wide(x), alpha))
+
+
+@_unary(op.softsign)
+def softsign(x, out):
+    return out.copy_(nn.softsign(_wide(x)))
+
+
+@_unary(op.tanhshrink)
+def tanhshrink(x, out):
+    return out.copy_(nn.tanhshrink(_wide(x)))
+
+
+@_unary(op.logsigmoid)
+def logsigmoid(x, out):
+    return out.copy_(nn.logsigmoid(_wide(x)))
+
+
+@_unary(op.hardsigmoid)
+def hardsigmoid(x, out):
+    return out.copy_(nn.hardsigmoid(_wide(x)))
+
+
+@_unary(op.relu6)
+def relu6(x, out):
+    return out.copy_(nn.relu6(_wide(x)))
+
+
+@_unary(op.softshrink)
+def softshrink(x, lambd, out):
+    return out.copy_(nn.softshrink(_wide(x), lambd))
+
+
+@_unary(op.hardshrink)
+def hardshrink(x, lambd, out):
+    return out.copy_(nn.hardshrink(_wide(x), lambd))
