@@ -5,16 +5,8 @@ number and an integer tensor have none, and nothing is computed for them.
 """
 
 from meta import op
-from meta.base.dtype import is_float
-from meta.grad.core import collapse, gradient, not_differentiable
+from meta.grad.core import gradient, not_differentiable, onto
 from meta.ir.types import TensorType
-
-
-def _for(operand, gradient):
-    """Return gradient() collapsed onto the operand, or None if the operand can have none."""
-    if operand is None or isinstance(operand, bool | int | float) or not is_float(operand.dtype):
-        return None
-    return collapse(gradient(), operand)
 
 
 def _split(dy, out, where):
@@ -22,35 +14,35 @@ def _split(dy, out, where):
     if out is None:
         return dy, None
     if where is None:
-        return dy, _for(out, lambda: op.zeros_like(dy))
-    return op.where(where, dy, 0), _for(out, lambda: op.where(where, 0, dy))
+        return dy, onto(out, lambda: op.zeros_like(dy))
+    return op.where(where, dy, 0), onto(out, lambda: op.where(where, 0, dy))
 
 
 @gradient(op.add)
 def add(x1: TensorType, x2: TensorType, out: TensorType, where, dy):
     """dx1 = dx2 = dy, where ``where`` is true; elsewhere it is the gradient of ``out``."""
     dy, d_out = _split(dy, out, where)
-    return _for(x1, lambda: dy), _for(x2, lambda: dy), d_out, None
+    return onto(x1, lambda: dy), onto(x2, lambda: dy), d_out, None
 
 
 @gradient(op.subtract)
 def subtract(x1: TensorType, x2: TensorType, out: TensorType, where, dy):
     """dx1 = dy, dx2 = -dy, where ``where`` is true; elsewhere dy is the gradient of ``out``."""
     dy, d_out = _split(dy, out, where)
-    return _for(x1, lambda: dy), _for(x2, lambda: op.negative(dy)), d_out, None
+    return onto(x1, lambda: dy), onto(x2, lambda: op.negative(dy)), d_out, None
 
 
 @gradient(op.multiply)
 def multiply(x1, x2, dy):
     """dx1 = dy * x2, dx2 = dy * x1"""
-    return _for(x1, lambda: op.multiply(dy, x2)), _for(x2, lambda: op.multiply(dy, x1))
+    return onto(x1, lambda: op.multiply(dy, x2)), onto(x2, lambda: op.multiply(dy, x1))
 
 
 @gradient(op.divide)
 def divide(x1: TensorType, x2, y, dy):
     """dx1 = dy / x2, dx2 = -dy * y / x2"""
     dx1 = op.divide(dy, x2)
-    return _for(x1, lambda: dx1), _for(x2, lambda: op.negative(op.multiply(dx1, y)))
+    return onto(x1, lambda: dx1), onto(x2, lambda: op.negative(op.multiply(dx1, y)))
 
 
 @gradient(op.power)
@@ -69,7 +61,7 @@ def power(x1, x2, y, dy):
         flat = op.logical_and(op.equal(x1, 0), op.greater_equal(x2, 0))
         return op.where(flat, 0, op.multiply(dy, op.multiply(y, op.log(x1))))
 
-    return _for(x1, base), _for(x2, exponent)
+    return onto(x1, base), onto(x2, exponent)
 
 
 def _extremum(loses, x1, x2, dy):
@@ -79,7 +71,7 @@ def _extremum(loses, x1, x2, dy):
         shared = op.where(op.equal(a, b), op.multiply(dy, 0.5), dy)
         return op.where(loses(a, b), 0, shared)
 
-    return _for(x1, lambda: of(x1, x2)), _for(x2, lambda: of(x2, x1))
+    return onto(x1, lambda: of(x1, x2)), onto(x2, lambda: of(x2, x1))
 
 
 @gradient(op.maximum)
@@ -100,7 +92,7 @@ not_differentiable(op.floor_divide, why="piecewise constant")
 @gradient(op.mod)
 def mod(x1, x2, dy):
     """dx1 = dy, dx2 = -dy * floor(x1 / x2), the jumps left out."""
-    return _for(x1, lambda: dy), _for(
+    return onto(x1, lambda: dy), onto(
         x2, lambda: op.negative(op.multiply(dy, op.floor_divide(x1, x2)))
     )
 
@@ -115,6 +107,6 @@ def where(condition, x: TensorType, y: TensorType, dy):
     """dy goes to the branch that was taken; the other one gets exactly 0."""
     return (
         None,
-        _for(x, lambda: op.where(condition, dy, 0)),
-        _for(y, lambda: op.where(condition, 0, dy)),
+        onto(x, lambda: op.where(condition, dy, 0)),
+        onto(y, lambda: op.where(condition, 0, dy)),
     )

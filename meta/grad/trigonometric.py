@@ -3,8 +3,7 @@
 """
 
 from meta import op
-from meta.base.dtype import is_float
-from meta.grad.core import collapse, gradient
+from meta.grad.core import gradient, onto
 
 
 @gradient(op.sin)
@@ -79,9 +78,5 @@ def atan2(x1, x2, dy):
     square = op.add(op.multiply(x1, x1), op.multiply(x2, x2))
     scaled = op.where(op.equal(square, 0), 0, op.divide(dy, square))
 
-    def part(operand, other):
-        if isinstance(operand, bool | int | float) or not is_float(operand.dtype):
-            return None
-        return collapse(op.multiply(scaled, other), operand)
-
-    return part(x1, x2), part(x2, op.negative(x1))
+    dx1 = onto(x1, lambda: op.multiply(scaled, x2))
+    return dx1, onto(x2, lambda: op.negative(op.multiply(scaled, x1)))

@@ -26,7 +26,7 @@ def of_libm(name: str) -> Callable[..., Any]:
     return lambda *arguments: libm(name, *arguments)
 
 
-def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
+def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
     """Horner's rule; the highest power's coefficient comes first."""
     result = constant(coefficients[0], x)
     for coefficient in coefficients[1:]:
@@ -39,7 +39,7 @@ def expm1(x: Any) -> Any:
     if str(x.ty.dtype) == "float64":
         return libm("expm1", x)
     one = constant(1, x)
-    near = x * (x * _polynomial(x, _EXP) + one)  # in this form -0 stays -0
+    near = x * (x * polynomial(x, _EXP) + one)  # in this form -0 stays -0
     return tirx.Select(tirx.abs(x) < constant(_HALF_LN2, x), near, tirx.exp(x) - one)
 
 
@@ -48,7 +48,7 @@ def log1p(x: Any) -> Any:
     if str(x.ty.dtype) == "float64":
         return libm("log1p", x)
     square = x * x
-    near = x + (_polynomial(x, _LOG) * x * square - constant(0.5, x) * square)
+    near = x + (polynomial(x, _LOG) * x * square - constant(0.5, x) * square)
     is_near = tirx.And(x > constant(_LOG_LOW, x), x < constant(_LOG_HIGH, x))
     return tirx.Select(is_near, near, tirx.log(x + constant(1, x)))
 

@@ -73,9 +73,31 @@ def cast(value: Any, dtype: str) -> Any:
     found = str(value.ty.dtype)
     if found == dtype:
         return value
+    if isinstance(value, tirx.Let):
+        # Inside, because a cast to bfloat16 is made of several copies of what it casts.
+        return tirx.Let(value.var, value.value, cast(value.body, dtype))
     if dtype == "bool":
         return not_equal(value, tirx.const(0, found))
     return value.astype(dtype)
+
+
+def let(value: Any, body: Callable[[Any], Any]) -> Any:
+    """Return body(value) with the value named, so that it is computed once; expressions are trees.
+
+    TVM 0.27 leaves a bfloat16 inside the value as it is, which gives wrong numbers: it is to be
+    `widened` first.
+    """
+    name = tirx.Var("t", value.ty)
+    return tirx.Let(name, value, body(name))
+
+
+def widened(value: Any) -> Any:
+    """Return an element in the dtype in which to compute; a bfloat16 by its bits, see `let`."""
+    dtype = str(value.ty.dtype)
+    if dtype != "bfloat16":
+        return cast(value, computing(dtype))
+    bits = tirx.reinterpret("uint16", value).astype("uint32")
+    return tirx.reinterpret("float32", tirx.shift_left(bits, tirx.const(16, "uint32")))
 
 
 def constant(value: float | int, like: Any) -> Any:

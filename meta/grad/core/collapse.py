@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from meta.base.dtype import is_float
 from meta.base.registry import OPERATORS
 
 
@@ -26,3 +28,13 @@ def collapse(dy: Any, like: Any) -> Any:
         if dy.shape != like.shape:
             dy = OPERATORS["reshape"](dy, like.shape)
     return dy if dy.dtype == like.dtype else OPERATORS["cast"](dy, like.dtype)
+
+
+def onto(operand: Any, gradient: Callable[[], Any]) -> Any:
+    """Return gradient() collapsed onto the operand; None, uncomputed, if it can have no gradient.
+
+    A Python number, an absent operand and an integer tensor have none.
+    """
+    if operand is None or isinstance(operand, bool | int | float) or not is_float(operand.dtype):
+        return None
+    return collapse(gradient(), operand)
