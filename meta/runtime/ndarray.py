@@ -18,6 +18,7 @@ from meta.base import dtype as dtypes
 from meta.base.device import CPU, Device, require
 from meta.base.errors import ArgumentError, GradientError
 from meta.base.overloads import Overloads
+from meta.base.registry import OPERATORS
 
 
 class ArrayKey:
@@ -193,13 +194,32 @@ class ndarray(Overloads):
             self._tensor.copy_(source._tensor)
         self.node = None
 
-    def backward(self, gradient: object = None) -> None:
+    def backward(self, gradient: object = None, *, create_graph: bool = False) -> None:
         """Propagate a gradient back to every array with ``requires_grad`` this one was computed
         from.
 
         ``gradient`` has this array's shape; it may be omitted for an array with one element (then
-        it is 1). Results are added to each leaf's ``grad``. Raises GradientError if nothing was
-        recorded.
+        it is 1). Results are added to each leaf's ``grad``. With ``create_graph`` their computation
+        is recorded, so that they can be differentiated in turn, by the leaves and by ``gradient``;
+        a leaf and its ``grad`` then refer to each other until ``grad`` is set to None, which
+        `meta.grad.grad` avoids. Raises GradientError if nothing was recorded.
+        """
+        seed = self.seed(gradient, create_graph)
+        if self.node is not None:
+            self.node.backward(seed, create_graph)
+            return
+        if not self._requires_grad:
+            raise GradientError(
+                "this array was not computed from one that requires a gradient",
+                hint="set requires_grad = True on the inputs before the computation",
+            )
+        self.grad = seed if self.grad is None else OPERATORS["add"](self.grad, seed)
+
+    def seed(self, gradient: object, linked: bool) -> ndarray:
+        """Return what `backward` starts from: ``gradient``, checked, in memory of its own; ones
+        for None.
+
+        ``linked``: one that requires a gradient stays linked to where it came from.
         """
         if gradient is None:
             if self.size != 1:
@@ -208,22 +228,16 @@ class ndarray(Overloads):
                     found=f"shape {self.shape}",
                     hint="pass gradient=, an array of the same shape",
                 )
-            seed = ndarray(torch.ones_like(self._tensor))
+            return ndarray(torch.ones_like(self._tensor))
+        if linked and isinstance(gradient, ndarray) and gradient._requires_grad:
+            seed: ndarray = OPERATORS["copy"](OPERATORS["cast"](gradient, self.dtype))
         else:
             seed = array(gradient, dtype=self.dtype, device=self.device)
-            if seed.shape != self.shape:
-                raise GradientError(
-                    "the gradient has another shape", expected=self.shape, found=seed.shape
-                )
-        if self.node is None:
-            if not self._requires_grad:
-                raise GradientError(
-                    "this array was not computed from one that requires a gradient",
-                    hint="set requires_grad = True on the inputs before the computation",
-                )
-            self.grad = seed if self.grad is None else ndarray(self.grad._tensor + seed._tensor)
-            return
-        self.node.backward(self, seed)
+        if seed.shape != self.shape:
+            raise GradientError(
+                "the gradient has another shape", expected=self.shape, found=seed.shape
+            )
+        return seed
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ndarray:
         """Return a leaf with memory of its own; what shared memory still does among the copies."""

@@ -2,15 +2,18 @@
 
 A node keeps what the operator's rule asks for and nothing else. `backward` visits nodes in reverse
 order of creation, so the depth of the program does not matter, and adds to the ``grad`` of every
-leaf. Nodes live as long as a result that leads to them, so `backward` may be called again; the
-gradients then accumulate.
+leaf; `grad` returns the gradients of chosen arrays instead. Nodes live as long as a result that
+leads to them, so both may be called again; in a leaf's ``grad`` the gradients then accumulate.
+
+A rule is made of operators. With ``create_graph`` they are recorded like any others, so that a
+gradient can be differentiated in turn.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -31,13 +34,19 @@ _order = itertools.count()
 
 
 @contextmanager
-def no_grad() -> Iterator[None]:
-    """Record nothing for `backward` in this block."""
-    token = recording.set(False)
+def _recording(on: bool) -> Iterator[None]:
+    token = recording.set(on)
     try:
         yield
     finally:
         recording.reset(token)
+
+
+@contextmanager
+def no_grad() -> Iterator[None]:
+    """Record nothing for `backward` in this block."""
+    with _recording(False):
+        yield
 
 
 class Node:
@@ -77,7 +86,7 @@ class Node:
         )
         try:
             dy = filled[0] if len(filled) == 1 else filled
-            results = self.rule({**self.saved, self.rule.dy: dy})
+            results = self.rule({**self.saved, **self.results(), self.rule.dy: dy})
         except MetaError as error:
             error.note(f"in the gradient of {self.op.name}, called at {self.span}")
             raise
@@ -97,6 +106,25 @@ class Node:
                             span=self.span,
                         )
                     yield s, g
+
+    def results(self) -> dict[str, Any]:
+        """Return what the rule needs of the results, linked to this node, if it is recorded."""
+        if not recording.get():
+            return {}
+        return {
+            name: self.linked(self.saved[name])
+            for name, index, type_only in self.rule.kept
+            if index < 0 and not type_only
+        }
+
+    def linked(self, value: Any) -> Any:
+        """Return an alias of the result, or of the tuple of them, that leads to this node."""
+        aliases = tuple(map(_detached, value if isinstance(value, tuple) else (value,)))
+        for i, alias in enumerate(aliases):
+            if alias.key.dtype in FLOATS:
+                alias._requires_grad = True
+                alias.node = Edge(self, i)
+        return aliases if isinstance(value, tuple) else aliases[0]
 
     def check_versions(self) -> None:
         """Raise GradientError if a value that the rule needs was written since the call."""
@@ -118,39 +146,123 @@ class Edge:
     def __init__(self, node: Node, index: int) -> None:
         self.node, self.index = node, index
 
-    def backward(self, _array: ndarray, seed: ndarray) -> None:
+    def backward(self, seed: ndarray, create_graph: bool) -> None:
         """Propagate ``seed`` from this result to all leaves."""
-        with no_grad():
-            _propagate(self, seed)
+        given: set[int] = set()
+
+        def accumulate(leaf: ndarray, gradient: ndarray) -> None:
+            if leaf.grad is not None:
+                leaf.grad = OPERATORS["add"](leaf.grad, gradient)
+                return
+            # `add` hands one array to both operands: a leaf's gradient is its own to change.
+            place = gradient._tensor.data_ptr()
+            leaf.grad = _copy(gradient) if place in given else gradient
+            given.add(place)
+
+        with _recording(create_graph):
+            _propagate([(self, seed)], accumulate)
 
 
-def _propagate(start: Edge, seed: ndarray) -> None:
+def grad(
+    y: ndarray | Sequence[ndarray],
+    x: ndarray | Sequence[ndarray],
+    dy: Any = None,
+    *,
+    create_graph: bool = False,
+) -> ndarray | tuple[ndarray, ...]:
+    """Return the gradient of ``sum(y * dy)`` by ``x``; nobody's ``grad`` attribute changes.
+
+    y: an array that was computed, or several, whose gradients are then summed. dy: for each, an
+    array of its shape; None stands for 1 where y has one element. x: an array that requires a
+    gradient, or that was computed from one; or several. create_graph: record the computation of
+    the gradient, so that it can itself be differentiated, by x and by dy.
+
+    Result: an array of x's type, or a tuple with one per array; zeros where y does not depend on
+    it. Raises GradientError if nothing was recorded for y or x, or if y was computed by an operator
+    whose gradient was not stated.
+
+    >>> import meta
+    >>> x = meta.array(3.0)
+    >>> x.requires_grad = True
+    >>> slope = grad(x * x * x, x, create_graph=True)
+    >>> grad(slope, x).item()
+    18.0
+    """
+    ys = (y,) if isinstance(y, ndarray) else tuple(y)
+    xs = (x,) if isinstance(x, ndarray) else tuple(x)
+    dys = (dy,) if isinstance(y, ndarray) else (None,) * len(ys) if dy is None else tuple(dy)
+    for array in (*ys, *xs):
+        if not array._requires_grad:
+            raise GradientError(
+                "this array has no gradient: it neither requires one, nor was it computed from one "
+                "that does",
+                found=f"shape {array.shape}, dtype {array.dtype}",
+                hint="set requires_grad = True on the inputs before the computation",
+            )
+    leaves: dict[int, ndarray] = {}
+
+    def accumulate(leaf: ndarray, gradient: ndarray) -> None:
+        old = leaves.get(id(leaf))
+        leaves[id(leaf)] = gradient if old is None else OPERATORS["add"](old, gradient)
+
+    with _recording(create_graph):
+        starts = [(_source(a), a.seed(d, create_graph)) for a, d in zip(ys, dys, strict=True)]
+        edges = {(a.node.node, a.node.index) for a in xs if a.node is not None}
+        computed = _propagate(starts, accumulate, edges)
+        found = tuple(
+            leaves.get(id(a)) if a.node is None else computed.get((a.node.node, a.node.index))
+            for a in xs
+        )
+        results = tuple(_zeros(a.key) if g is None else g for a, g in zip(xs, found, strict=True))
+    return results[0] if isinstance(x, ndarray) else results
+
+
+def _propagate(
+    starts: Iterable[tuple[Any, ndarray]],
+    accumulate: Callable[[ndarray, ndarray], None],
+    wanted: Iterable[tuple[Node, int]] = (),
+) -> dict[tuple[Node, int], ndarray | None]:
+    """Give every leaf that the sources in ``starts`` lead to its gradients.
+
+    Returns the gradients of the ``wanted`` results of nodes, as far as the sweep reached them.
+    """
     add = OPERATORS["add"]
     pending: dict[Node, list[ndarray | None]] = {}
-    given: set[int] = set()
     queue: list[tuple[int, Node]] = []
+    found: dict[tuple[Node, int], ndarray | None] = {}
+    watched: dict[Node, list[int]] = {}
+    for node, index in wanted:
+        watched.setdefault(node, []).append(index)
 
-    def reach(edge: Edge, gradient: ndarray) -> None:
-        if edge.node not in pending:
-            pending[edge.node] = [None] * len(edge.node.outputs)
-            heapq.heappush(queue, (-edge.node.order, edge.node))
-        slots = pending[edge.node]
-        old = slots[edge.index]
-        slots[edge.index] = gradient if old is None else add(old, gradient)
+    def reach(source: Any, gradient: ndarray) -> None:
+        if not isinstance(source, Edge):
+            accumulate(source, gradient)
+            return
+        if source.node not in pending:
+            pending[source.node] = [None] * len(source.node.outputs)
+            heapq.heappush(queue, (-source.node.order, source.node))
+        slots = pending[source.node]
+        old = slots[source.index]
+        slots[source.index] = gradient if old is None else add(old, gradient)
 
-    reach(start, seed)
+    for source, seed in starts:
+        reach(source, seed)
     while queue:
         _, node = heapq.heappop(queue)
-        for source, gradient in node.gradients(pending.pop(node)):
-            if isinstance(source, Edge):
-                reach(source, gradient)
-            elif source.grad is not None:
-                source.grad = add(source.grad, gradient)
-            else:
-                # `add` hands one array to both operands: a leaf's gradient is its own to change.
-                place = gradient._tensor.data_ptr()
-                source.grad = ndarray(gradient._tensor.clone()) if place in given else gradient
-                given.add(place)
+        dys = pending.pop(node)
+        for index in watched.get(node, ()):
+            found[node, index] = dys[index]
+        for source, gradient in node.gradients(dys):
+            reach(source, gradient)
+    return found
+
+
+def _copy(value: ndarray) -> ndarray:
+    """Return the values in memory of their own; recorded if the gradient itself is."""
+    if value._requires_grad and recording.get():
+        copied: ndarray = OPERATORS["copy"](value)
+        return copied
+    return ndarray(value._tensor.clone())
 
 
 def _zeros(key: ArrayKey) -> ndarray:
