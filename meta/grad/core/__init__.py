@@ -7,6 +7,7 @@ from meta.grad.core.tape import grad, no_grad, record
 __all__ = [
     "Rule",
     "collapse",
+    "grad",
     "gradient",
     "no_grad",
     "not_differentiable",
