@@ -134,6 +134,8 @@ class OpCase:
     dtypes: what `F` and `C` make.
     dialects: who has to implement the operator, if it computes.
     grad: whether the gradient is checked, against torch's gradient of the oracle and numerically.
+    second: whether the gradient's own gradient is checked, against torch's double backward; False
+        where torch has none or the operator of the gradient says why it is not differentiable.
     rtol, atol: tolerances by dtype where the usual ones (see `compare.TOLERANCE`) do not do; say
     why beside it.
     """
@@ -144,5 +146,6 @@ class OpCase:
     dtypes: tuple[str, ...] = FLOATS
     dialects: tuple[str, ...] = ("tvm", "torch")
     grad: bool = True
+    second: bool = True
     rtol: dict[str, float] = field(default_factory=dict)
     atol: dict[str, float] = field(default_factory=dict)

@@ -32,6 +32,13 @@ def to_torch(value: Any) -> torch.Tensor:
     )
 
 
+def first_float(result: Any) -> Any:
+    """Return the floating point result, of several the first: the one that is differentiated."""
+    if isinstance(result, tuple | list):
+        return next(r for r in result if "float" in str(r.dtype))
+    return result
+
+
 def check(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-5, what: str = "") -> None:
     """Raise AssertionError unless ``a`` (found) equals ``b`` (expected): same shape, |a - b| <=
     atol + rtol * |b|.

@@ -23,8 +23,9 @@ from meta.op.core import Op, map_tensors
 from meta.op.core.array_type import array_type
 from meta.runtime.ndarray import as_array, ndarray
 from meta.testing.case import OpCase, Sample
-from meta.testing.compare import TOLERANCE, check, check_type
+from meta.testing.compare import TOLERANCE, check, check_type, first_float
 from meta.testing.numeric import numeric_gradient
+from meta.testing.second import check_second_gradient
 from meta.vm import compile
 from meta.vm.explain import explain
 
@@ -42,6 +43,8 @@ def check_case(case: OpCase, device: str = "cpu") -> None:
         check_executors(case, one, device)
         if case.grad and one.has_floats:
             check_gradient(case, one, device)
+            if case.second and one.is_smooth:
+                check_second_gradient(case, one, device)
 
 
 def dialects_of(op: Op) -> list[str]:
@@ -145,9 +148,9 @@ def check_gradient(case: OpCase, one: Sample, device: str = "cpu") -> None:
     for i in floats:
         ours[i].requires_grad = True
     own_args, own_kwargs = tree.unflatten(structure, ours)
-    y = _first(op(*own_args, **own_kwargs))
+    y = first_float(op(*own_args, **own_kwargs))
     their_args, their_kwargs = tree.unflatten(structure, theirs)
-    expected_y = _first(case.oracle(*their_args, **their_kwargs))
+    expected_y = first_float(case.oracle(*their_args, **their_kwargs))
     assert expected_y.requires_grad, (
         "the oracle is not differentiable by torch; set grad=False or write it so that it is"
     )
@@ -191,19 +194,12 @@ def _check_numeric(
         for i, v in zip(floats, values, strict=True):
             tensors[i] = v.clone()
         args, kwargs = tree.unflatten(structure, _arrays(tensors, device))
-        return _first(op(*args, **kwargs)).torch().cpu()
+        return first_float(op(*args, **kwargs)).torch().cpu()
 
     numeric = numeric_gradient(run, [leaves[i].clone() for i in floats], dy)
     for i, (found, wanted) in enumerate(zip(numeric, expected, strict=True)):
         if wanted is not None:
             check(found, wanted, 1e-4, 1e-5, what=f"numeric gradient {i} of {op.name}({one})")
-
-
-def _first(result: Any) -> Any:
-    """Gradients are checked of the first floating point result."""
-    if isinstance(result, tuple | list):
-        return next(r for r in result if "float" in str(r.dtype))
-    return result
 
 
 def _arrays(values: Any, device: str) -> Any:
