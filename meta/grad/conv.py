@@ -1,18 +1,16 @@
-"""Gradients of convolutions. The three operators are each other's gradients."""
+"""Gradients of convolutions. The three operators are each other's gradients.
+
+A layout belongs to x, w or the result wherever they appear, so all three take the same ones.
+"""
 
 from meta import op
 from meta.grad.core import gradient
-from meta.op.core.window import DATA, KERNEL, permutation
+from meta.ir.types import TensorType
 
 
-def swap(x, layout, to):
-    """Return ``x``, of ``layout``, in the order ``to``."""
-    return x if layout == to else op.transpose(x, permutation(layout, to, "layout"))
-
-
-def unused(y):
-    """Return the gradient of the forward result, which is not read."""
-    return None if y is None else op.zeros_like(y)
+def unused(y, dy):
+    """Return the gradient of the forward result, which is not read; ``dy`` has its type."""
+    return None if y is None else op.zeros_like(dy)
 
 
 def convolution(conv, conv_dx, conv_dw):
@@ -22,26 +20,28 @@ def convolution(conv, conv_dx, conv_dw):
     def by_input_and_kernel(
         x, w, dy, stride, padding, dilation, groups, layout, kernel_layout, out_layout
     ):
-        data, kernel = DATA[x.ndim - 2], KERNEL[x.ndim - 2]
-        x, w, dy = swap(x, layout, data), swap(w, kernel_layout, kernel), swap(dy, out_layout, data)
-        window = (stride, padding, dilation, groups)
-        dx = conv_dx(w, None, dy, x.shape, *window)
-        dw = conv_dw(x, None, dy, w.shape, *window)
-        return swap(dx, data, layout), swap(dw, kernel, kernel_layout)
+        options = (stride, padding, dilation, groups, layout, kernel_layout, out_layout)
+        return conv_dx(w, None, dy, x.shape, *options), conv_dw(x, None, dy, w.shape, *options)
 
     @gradient(conv_dx)
-    def of_dx(x_or_w, y, dy, dy_, stride, padding, dilation, groups):
+    def of_dx(
+        x_or_w, y: TensorType, dy, dy_, stride, padding, dilation, groups,
+        layout, kernel_layout, out_layout,
+    ):  # fmt: skip
         """dx is linear in w and in dy; what multiplies them is a convolution with the other."""
-        window = (stride, padding, dilation, groups)
-        dw = conv_dw(dy_, None, dy, x_or_w.shape, *window)
-        return dw, unused(y), conv(dy_, x_or_w, *window)
+        options = (stride, padding, dilation, groups, layout, kernel_layout, out_layout)
+        dw = conv_dw(dy_, None, dy, x_or_w.shape, *options)
+        return dw, unused(y, dy), conv(dy_, x_or_w, *options)
 
     @gradient(conv_dw)
-    def of_dw(x_or_w, y, dy, dy_, stride, padding, dilation, groups):
+    def of_dw(
+        x_or_w, y: TensorType, dy, dy_, stride, padding, dilation, groups,
+        layout, kernel_layout, out_layout,
+    ):  # fmt: skip
         """As for dx: dw is linear in x and in dy."""
-        window = (stride, padding, dilation, groups)
-        dx = conv_dx(dy_, None, dy, x_or_w.shape, *window)
-        return dx, unused(y), conv(x_or_w, dy_, *window)
+        options = (stride, padding, dilation, groups, layout, kernel_layout, out_layout)
+        dx = conv_dx(dy_, None, dy, x_or_w.shape, *options)
+        return dx, unused(y, dy), conv(x_or_w, dy_, *options)
 
 
 convolution(op.conv2d, op.conv2d_dx, op.conv2d_dw)

@@ -1,15 +1,19 @@
 """Gradients of pooling. `sliding` and `adaptive` serve any number of spatial axes."""
 
 from meta import op
-from meta.grad.conv import swap
 from meta.grad.core import gradient, not_differentiable
-from meta.op.core.window import DATA
+from meta.op.core.window import DATA, permutation
+
+
+def _swap(x, layout, to):
+    """Return ``x``, of ``layout``, in the order ``to``."""
+    return x if layout == to else op.transpose(x, permutation(layout, to, "layout"))
 
 
 def _in_order(dx_op, x, y, dy, layout, *window):
     order = DATA[x.ndim - 2]
-    dx = dx_op(*(swap(v, layout, order) for v in (x, y, dy)), *window)
-    return swap(dx, order, layout)
+    dx = dx_op(*(_swap(v, layout, order) for v in (x, y, dy)), *window)
+    return _swap(dx, order, layout)
 
 
 def _scatters(max_dx):
@@ -33,10 +37,11 @@ def sliding(max_pool, max_dx, avg_pool, avg_dx):
     _scatters(max_dx)
 
     @gradient(avg_dx)
-    def mean_dx(x, y, dy_, kernel, stride, padding, dilation, ceil_mode, include_pad):
+    def mean_dx(dy_, kernel, stride, padding, dilation, ceil_mode, include_pad):
         """dx is linear in dy and depends on nothing else."""
         window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
-        return op.zeros_like(x), op.zeros_like(y), avg_pool(dy_, *window)
+        ddy = avg_pool(dy_, *window)
+        return op.zeros_like(dy_), op.zeros_like(ddy), ddy
 
 
 def adaptive(max_pool, max_dx, avg_pool, avg_dx):
@@ -53,8 +58,9 @@ def adaptive(max_pool, max_dx, avg_pool, avg_dx):
     _scatters(max_dx)
 
     @gradient(avg_dx)
-    def mean_dx(x, y, dy_, shape):
-        return op.zeros_like(x), op.zeros_like(y), avg_pool(dy_, shape)
+    def mean_dx(dy_, shape):
+        ddy = avg_pool(dy_, shape)
+        return op.zeros_like(dy_), op.zeros_like(ddy), ddy
 
 
 sliding(op.max_pool2d, op.max_pool2d_dx, op.avg_pool2d, op.avg_pool2d_dx)

@@ -1,9 +1,14 @@
 """Convolution over two axes. What it shares with `conv_1d.py`, `conv_3d.py` and `conv_transpose.py`
-is in `meta/op/core/window.py`.
+is in `meta/op/core/convolution.py`.
 """
 
+from typing import Any
+
 from meta.op.core import Ints, Tensor, op
-from meta.op.core.window import convolution, convolution_dw, convolution_dx
+from meta.op.core.convolution import Convolution, convolved
+from meta.op.core.window import KERNEL
+
+TYPES = Convolution(convolved, KERNEL[2])
 
 
 @op
@@ -32,8 +37,8 @@ def conv2d(
 
     Raises TypeInferError if shapes, dtypes or groups do not match, or no window fits.
     """
-    layouts = (layout, kernel_layout, out_layout)
-    return convolution(2, x, w, stride, padding, dilation, groups, layouts)
+    options = (stride, padding, dilation, groups, layout, kernel_layout, out_layout)
+    return TYPES.forward(x, w, *options)
 
 
 @op
@@ -46,35 +51,29 @@ def conv2d_dx(
     padding: Ints,
     dilation: Ints,
     groups: int,
+    layout: str = "NCHW",
+    kernel_layout: str = "OIHW",
+    out_layout: str = "NCHW",
 ) -> Tensor:
     """Gradient of `conv2d` with respect to x, a transposed convolution of ``dy``.
 
-    x_or_w: the kernel, OIHW. y: the forward result; not used, may be None. dy: gradient of the
-    result, NCHW. shape: of x, NCHW. The rest as in the forward call.
-    Result: ``shape``, of dy's dtype.
+    x_or_w: the kernel. y: the forward result; not used, may be None. dy: gradient of the result.
+    shape: of x, in ``layout``. The rest as in the forward call. Result: ``shape``, of dy's dtype.
 
     Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
     """
-    return convolution_dx(2, x_or_w, dy, shape, stride, padding, dilation, groups)
+    options = (stride, padding, dilation, groups, layout, kernel_layout, out_layout)
+    return TYPES.by_input(x_or_w, y, dy, shape, *options)
 
 
 @op(schema=conv2d_dx)
-def conv2d_dw(
-    x_or_w: Tensor,
-    y: Tensor | None,
-    dy: Tensor,
-    shape: tuple[int, ...],
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    groups: int,
-) -> Tensor:
+def conv2d_dw(*arguments: Any) -> Tensor:
     """Gradient of `conv2d` with respect to w.
 
-    x_or_w: the input, NCHW. y: the forward result; not used, may be None. dy: gradient of the
-    result, NCHW. shape: of w, OIHW. The rest as in the forward call.
-    Result: ``shape``, of dy's dtype.
+    x_or_w: the input. y: the forward result; not used, may be None. dy: gradient of the result.
+    shape: of w, in ``kernel_layout``. The rest as in the forward call. Result: ``shape``, of dy's
+    dtype.
 
     Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
     """
-    return convolution_dw(2, x_or_w, dy, shape, stride, padding, dilation, groups)
+    return TYPES.by_kernel(*arguments)

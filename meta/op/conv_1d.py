@@ -1,7 +1,12 @@
-"""Convolution over one axis, written with `meta/op/core/window.py` as `conv.py` is."""
+"""Convolution over one axis, written with `meta/op/core/convolution.py` as `conv.py` is."""
+
+from typing import Any
 
 from meta.op.core import Ints, Tensor, op
-from meta.op.core.window import convolution, convolution_dw, convolution_dx
+from meta.op.core.convolution import Convolution, convolved
+from meta.op.core.window import KERNEL
+
+TYPES = Convolution(convolved, KERNEL[1])
 
 
 @op
@@ -29,8 +34,8 @@ def conv1d(
 
     Raises TypeInferError if shapes, dtypes or groups do not match, or no window fits.
     """
-    layouts = (layout, kernel_layout, out_layout)
-    return convolution(1, x, w, stride, padding, dilation, groups, layouts)
+    options = (stride, padding, dilation, groups, layout, kernel_layout, out_layout)
+    return TYPES.forward(x, w, *options)
 
 
 @op
@@ -43,35 +48,29 @@ def conv1d_dx(
     padding: Ints,
     dilation: Ints,
     groups: int,
+    layout: str = "NCW",
+    kernel_layout: str = "OIW",
+    out_layout: str = "NCW",
 ) -> Tensor:
     """Gradient of `conv1d` with respect to x, a transposed convolution of ``dy``.
 
-    x_or_w: the kernel, OIW. y: the forward result; not used, may be None. dy: gradient of the
-    result, NCW. shape: of x, NCW. The rest as in the forward call.
-    Result: ``shape``, of dy's dtype.
+    x_or_w: the kernel. y: the forward result; not used, may be None. dy: gradient of the result.
+    shape: of x, in ``layout``. The rest as in the forward call. Result: ``shape``, of dy's dtype.
 
     Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
     """
-    return convolution_dx(1, x_or_w, dy, shape, stride, padding, dilation, groups)
+    options = (stride, padding, dilation, groups, layout, kernel_layout, out_layout)
+    return TYPES.by_input(x_or_w, y, dy, shape, *options)
 
 
 @op(schema=conv1d_dx)
-def conv1d_dw(
-    x_or_w: Tensor,
-    y: Tensor | None,
-    dy: Tensor,
-    shape: tuple[int, ...],
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    groups: int,
-) -> Tensor:
+def conv1d_dw(*arguments: Any) -> Tensor:
     """Gradient of `conv1d` with respect to w.
 
-    x_or_w: the input, NCW. y: the forward result; not used, may be None. dy: gradient of the
-    result, NCW. shape: of w, OIW. The rest as in the forward call.
-    Result: ``shape``, of dy's dtype.
+    x_or_w: the input. y: the forward result; not used, may be None. dy: gradient of the result.
+    shape: of w, in ``kernel_layout``. The rest as in the forward call. Result: ``shape``, of dy's
+    dtype.
 
     Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
     """
-    return convolution_dw(1, x_or_w, dy, shape, stride, padding, dilation, groups)
+    return TYPES.by_kernel(*arguments)

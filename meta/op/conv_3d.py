@@ -1,7 +1,12 @@
-"""Convolution over three axes, written with `meta/op/core/window.py` as `conv.py` is."""
+"""Convolution over three axes, written with `meta/op/core/convolution.py` as `conv.py` is."""
+
+from typing import Any
 
 from meta.op.core import Ints, Tensor, op
-from meta.op.core.window import convolution, convolution_dw, convolution_dx
+from meta.op.core.convolution import Convolution, convolved
+from meta.op.core.window import KERNEL
+
+TYPES = Convolution(convolved, KERNEL[3])
 
 
 @op
@@ -27,8 +32,8 @@ def conv3d(
 
     Raises TypeInferError if shapes, dtypes or groups do not match, or no window fits.
     """
-    layouts = (layout, kernel_layout, out_layout)
-    return convolution(3, x, w, stride, padding, dilation, groups, layouts)
+    options = (stride, padding, dilation, groups, layout, kernel_layout, out_layout)
+    return TYPES.forward(x, w, *options)
 
 
 @op
@@ -41,35 +46,29 @@ def conv3d_dx(
     padding: Ints,
     dilation: Ints,
     groups: int,
+    layout: str = "NCDHW",
+    kernel_layout: str = "OIDHW",
+    out_layout: str = "NCDHW",
 ) -> Tensor:
     """Gradient of `conv3d` with respect to x, a transposed convolution of ``dy``.
 
-    x_or_w: the kernel, OIDHW. y: the forward result; not used, may be None. dy: gradient of the
-    result, NCDHW. shape: of x, NCDHW. The rest as in the forward call.
-    Result: ``shape``, of dy's dtype.
+    x_or_w: the kernel. y: the forward result; not used, may be None. dy: gradient of the result.
+    shape: of x, in ``layout``. The rest as in the forward call. Result: ``shape``, of dy's dtype.
 
     Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
     """
-    return convolution_dx(3, x_or_w, dy, shape, stride, padding, dilation, groups)
+    options = (stride, padding, dilation, groups, layout, kernel_layout, out_layout)
+    return TYPES.by_input(x_or_w, y, dy, shape, *options)
 
 
 @op(schema=conv3d_dx)
-def conv3d_dw(
-    x_or_w: Tensor,
-    y: Tensor | None,
-    dy: Tensor,
-    shape: tuple[int, ...],
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    groups: int,
-) -> Tensor:
+def conv3d_dw(*arguments: Any) -> Tensor:
     """Gradient of `conv3d` with respect to w.
 
-    x_or_w: the input, NCDHW. y: the forward result; not used, may be None. dy: gradient of the
-    result, NCDHW. shape: of w, OIDHW. The rest as in the forward call.
-    Result: ``shape``, of dy's dtype.
+    x_or_w: the input. y: the forward result; not used, may be None. dy: gradient of the result.
+    shape: of w, in ``kernel_layout``. The rest as in the forward call. Result: ``shape``, of dy's
+    dtype.
 
     Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
     """
-    return convolution_dw(3, x_or_w, dy, shape, stride, padding, dilation, groups)
+    return TYPES.by_kernel(*arguments)

@@ -5,42 +5,88 @@ import torch.nn.functional as F_
 
 from meta.testing import F, OpCase, sample
 
-ORDERS = {1: ("NCW", "OIW"), 2: ("NCHW", "OIHW"), 3: ("NCDHW", "OIDHW")}
+SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
 def sides(padding, count):
-    """Return torch's order (left, right, top, bottom) of a padding of 1, 2 or 4 ints."""
+    """Return torch's order (left, right, top, bottom) of a padding of 1, count or 2*count ints."""
     given = (padding,) if isinstance(padding, int) else tuple(padding)
     around = (given * 2 * count)[: 2 * count]
     return [around[i] for axis in reversed(range(count)) for i in (axis, axis + count)]
 
 
 def from_layout(x, layout, canonical):
-    return x.permute([layout.index(letter) for letter in canonical])
+    """Return x, of ``layout``, in the order ``canonical``; no layout means that it is in it."""
+    return x if layout is None else x.permute([layout.index(letter) for letter in canonical])
 
 
-def conv(
-    x, w, stride=1, padding=0, dilation=1, groups=1,
-    layout=None, kernel_layout=None, out_layout=None,
-):  # fmt: skip
-    """Convolution over one, two or three axes on torch; layouts default to `ORDERS`."""
+def in_layout(forward, kernel):
+    """Let a function of tensors in channels-first order take and return any layout.
+
+    kernel: the first two letters of the kernel's order, before the spatial ones.
+    """
+
+    def oracle(x, w, *window, layout=None, kernel_layout=None, out_layout=None, **more):
+        letters = SPATIAL[x.ndim - 2]
+        data, order = "NC" + letters, kernel + letters
+        if window and isinstance(window[-1], str):
+            *window, layout, kernel_layout, out_layout = window
+        x, w = from_layout(x, layout, data), from_layout(w, kernel_layout, order)
+        return from_layout(forward(x, w, *window, **more), data, out_layout or data)
+
+    return oracle
+
+
+def convolved(x, w, stride=1, padding=0, dilation=1, groups=1):
+    """Convolution over one, two or three axes on torch."""
     count = x.ndim - 2
-    data, kernel = ORDERS[count]
-    x, w = from_layout(x, layout or data, data), from_layout(w, kernel_layout or kernel, kernel)
     run = (F_.conv1d, F_.conv2d, F_.conv3d)[count - 1]
-    y = run(F_.pad(x, sides(padding, count)), w, None, stride, 0, dilation, groups)
-    return from_layout(y, data, out_layout or data)
+    return run(F_.pad(x, sides(padding, count)), w, None, stride, 0, dilation, groups)
 
 
-def conv_dx(w, y, dy, shape, *window):
-    """The gradient of <conv(x, w), dy>, which does not depend on where x is."""
-    x = torch.zeros(shape, dtype=w.dtype, requires_grad=True)
-    return torch.autograd.grad(conv(x, w, *window), x, dy, create_graph=True)[0]
+conv = in_layout(convolved, "OI")
 
 
-def conv_dw(x, y, dy, shape, *window):
-    w = torch.zeros(shape, dtype=x.dtype, requires_grad=True)
-    return torch.autograd.grad(conv(x, w, *window), w, dy, create_graph=True)[0]
+def gradient(forward, argument):
+    """Return the oracle of the gradient by x (0) or by w (1), which is given the other one.
+
+    The gradient of <forward(x, w), dy> does not depend on what it is the gradient by.
+    """
+
+    def oracle(other, y, dy, shape, *window):
+        wanted = torch.zeros(shape, dtype=other.dtype, requires_grad=True)
+        both = (wanted, other) if argument == 0 else (other, wanted)
+        return torch.autograd.grad(forward(*both, *window), wanted, dy, create_graph=True)[0]
+
+    return oracle
+
+
+# Layouts of x, w and the result (* for the spatial letters), channels in and out, groups.
+ARRANGED = [
+    ("N*C", "*IO", "N*C", 3, 4, 1),
+    ("N*C", "O*I", "NC*", 4, 6, 2),
+    ("N*C", "*OI", "N*C", 3, 6, 3),
+    ("NC*", "*IO", "N*C", 2, 2, 2),
+    ("NC*", "O*I", "N*C", 4, 2, 2),
+]
+
+
+def arranged(count, forward, window, transposed=False):
+    """Return arguments of a convolution and its result's shape in each of `ARRANGED`."""
+    found = []
+    sizes = dict(zip(SPATIAL[count], (5, 4, 3), strict=False))
+    taps = dict(zip(SPATIAL[count], (3, 2, 2), strict=False))
+    for *layouts, inputs, outputs, groups in ARRANGED:
+        data, kernel, result = (s.replace("*", SPATIAL[count]) for s in layouts)
+        channels = {"I": inputs // groups, "O": outputs}
+        if transposed:
+            channels = {"I": inputs, "O": outputs // groups}
+        x = tuple(({"N": 2, "C": inputs} | sizes)[letter] for letter in data)
+        w = tuple((channels | taps)[letter] for letter in kernel)
+        options = (*window, groups, data, kernel, result)
+        y = forward(torch.zeros(x), torch.zeros(w), *options).shape
+        found.append((x, w, options, tuple(y)))
+    return found
 
 
 # x, w, stride, padding, dilation, groups, and the shape of the result
@@ -54,38 +100,42 @@ WINDOWS = [
 ]
 
 
-def cases(name, windows, more=(), more_dx=()):
+# Sums of up to 96 products of size 4, rounded to half precision at the end.
+HALF = {"float16": 4e-2, "bfloat16": 2e-1}
+
+
+def cases(name, forward, windows, more=(), more_dx=()):
     """Return the cases of a convolution and of its two gradients."""
     return [
         OpCase(
             name,
-            [sample(F(*x), F(*w), *window) for x, w, window, _ in windows] + list(more),
-            conv,
-            # Sums of up to 40 products of size 4, rounded to half precision at the end.
-            atol={"float16": 2e-2, "bfloat16": 1e-1},
+            [sample(F(*x), F(*w), *options) for x, w, options, _ in windows] + list(more),
+            forward,
+            atol=HALF,
         ),
         OpCase(
             f"{name}_dx",
-            [sample(F(*w), None, F(*y), x, *window) for x, w, window, y in windows] + list(more_dx),
-            conv_dx,
-            atol={"float16": 2e-2, "bfloat16": 1e-1},
+            [sample(F(*w), None, F(*y), x, *options) for x, w, options, y in windows]
+            + list(more_dx),
+            gradient(forward, 0),
+            atol=HALF,
         ),
         OpCase(
             f"{name}_dw",
-            [sample(F(*x), None, F(*y), w, *window) for x, w, window, y in windows],
-            conv_dw,
-            atol={"float16": 4e-2, "bfloat16": 2e-1},
+            [sample(F(*x), None, F(*y), w, *options) for x, w, options, y in windows],
+            gradient(forward, 1),
+            atol=HALF,
         ),
     ]
 
 
 CASES = cases(
     "conv2d",
-    WINDOWS,
+    conv,
+    WINDOWS + arranged(2, conv, (2, 1, 1)),
     [
-        sample(F(2, 5, 6, 3), F(3, 3, 3, 4), 1, 1, 1, 1, "NHWC", "HWIO", "NHWC"),
-        sample(F(2, 5, 6, 4), F(6, 3, 3, 2), groups=2, layout="NHWC", kernel_layout="OHWI"),
         sample(F(0, 3, 4, 4), F(2, 3, 3, 3)),
+        sample(F(1, 4, 4, 2), F(2, 3, 3, 2), layout="NHWC", kernel_layout="OHWI"),
     ],
     [sample(F(1, 1, 2, 2), F(1, 1, 2, 2), F(1, 1, 2, 2), (1, 1, 3, 3), *WINDOWS[0][2])],
 )

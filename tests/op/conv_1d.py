@@ -1,7 +1,7 @@
 """Cases of convolution over one axis; the oracles are in `conv.py`."""
 
 from meta.testing import F, sample
-from tests.op.conv import cases
+from tests.op.conv import arranged, cases, conv
 
 # x, w, stride, padding, dilation, groups, and the shape of the result
 WINDOWS = [
@@ -13,10 +13,8 @@ WINDOWS = [
 ]
 CASES = cases(
     "conv1d",
-    WINDOWS,
-    [
-        sample(F(2, 7, 3), F(3, 3, 4), 1, 1, 1, 1, "NWC", "WIO", "NWC"),
-        sample(F(0, 3, 4), F(2, 3, 3)),
-    ],
+    conv,
+    WINDOWS + arranged(1, conv, (2, 1, 1)),
+    [sample(F(0, 3, 4), F(2, 3, 3))],
     [sample(F(1, 1, 2), F(1, 1, 2), F(1, 1, 2), (1, 1, 3), *WINDOWS[0][2])],
 )

@@ -1,7 +1,7 @@
 """Cases of convolution over three axes; the oracles are in `conv.py`."""
 
 from meta.testing import F, sample
-from tests.op.conv import cases
+from tests.op.conv import arranged, cases, conv
 
 # x, w, stride, padding, dilation, groups, and the shape of the result
 WINDOWS = [
@@ -16,10 +16,7 @@ WINDOWS = [
 ]
 CASES = cases(
     "conv3d",
-    WINDOWS,
-    [
-        sample(F(1, 3, 3, 4, 2), F(2, 2, 1, 2, 3), layout="NDHWC", kernel_layout="DHWIO",
-               out_layout="NDHWC"),
-        sample(F(0, 2, 3, 3, 3), F(2, 2, 2, 2, 2)),
-    ],
-)  # fmt: skip
+    conv,
+    WINDOWS + arranged(3, conv, (2, 1, 1)),
+    [sample(F(0, 2, 3, 3, 3), F(2, 2, 2, 2, 2))],
+)

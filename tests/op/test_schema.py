@@ -201,6 +201,18 @@ class TestRegistration:
             op(schema=base)(test_unlike)
         assert "test_unlike" not in OPERATORS
 
+    def test_a_type_function_that_hands_its_arguments_on(self, define: Any) -> None:
+        def test_base(x: Tensor, axis: int = 0) -> Tensor:
+            return x
+
+        def test_handing_on(*arguments: Any) -> Tensor:
+            return test_base(*arguments)
+
+        handing_on = define(test_handing_on, schema=define(test_base))
+        assert handing_on.schema.names == ("x", "axis")
+        x = Tensor((2,), "float32")
+        assert handing_on.infer((x, 0)) is x
+
     def test_two_declares(self, define: Any) -> None:
         def test_declared(x: Tensor) -> Tensor:
             return x

@@ -24,14 +24,36 @@ def _geometry(x, stride, padding, dilation):
     return x, (pair(stride, "stride", count), before, pair(dilation, "dilation", count))
 
 
+def _image(x, layout):
+    """Return a view of x in the order of `DATA`.
+
+    Of one whose channels come last, it is what torch calls the memory format channels_last: ATen
+    computes in it and returns it.
+    """
+    return x.permute(permutation(layout, DATA[x.ndim - 2], "layout"))
+
+
+def _kernel(w, layout):
+    """Return a view of w in the order of `KERNEL`."""
+    return w.permute(permutation(layout, KERNEL[w.ndim - 2], "kernel_layout"))
+
+
+def _laid_out(x, canonical, layout):
+    """Return x, of ``canonical`` order, as an array of ``layout``."""
+    return x.permute(permutation(canonical, layout, "layout")).contiguous()
+
+
+def _like(dy, shape):
+    """Return a tensor of ``shape`` of which only shape, strides and dtype will be looked at."""
+    return dy.new_empty(shape)
+
+
 def forward(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_layout):
     """Return the convolution of x with w."""
-    data, kernel = DATA[x.ndim - 2], KERNEL[x.ndim - 2]
-    x = x.permute(permutation(layout, data, "layout"))
-    w = w.permute(permutation(kernel_layout, kernel, "kernel_layout"))
-    x, window = _geometry(x, stride, padding, dilation)
-    y = torch.convolution(x, w, None, *window, False, (0,) * (x.ndim - 2), groups)
-    return y.permute(permutation(data, out_layout, "out_layout")).contiguous()
+    image, kernel = _image(x, layout), _kernel(w, kernel_layout)
+    image, window = _geometry(image, stride, padding, dilation)
+    y = torch.convolution(image, kernel, None, *window, False, (0,) * (x.ndim - 2), groups)
+    return _laid_out(y, DATA[x.ndim - 2], out_layout)
 
 
 def _backward(dy, x, w, window, groups, mask):
@@ -40,21 +62,31 @@ def _backward(dy, x, w, window, groups, mask):
     return torch.ops.aten.convolution_backward(*arguments)[mask.index(True)]
 
 
-def by_input(x_or_w, dy, shape, stride, padding, dilation, groups):
+def by_input(
+    x_or_w, dy, shape, stride, padding, dilation, groups, layout, kernel_layout, out_layout
+):
     """Return dx; x_or_w is w."""
-    padded, window = _geometry(dy.new_empty(1).expand(shape), stride, padding, dilation)
-    dx = _backward(dy, padded, x_or_w, window, groups, [True, False, False])
-    if tuple(dx.shape) != shape:
+    dy, w, image = (
+        _image(dy, out_layout),
+        _kernel(x_or_w, kernel_layout),
+        _image(_like(dy, shape), layout),
+    )
+    padded, window = _geometry(image, stride, padding, dilation)
+    dx = _backward(dy, padded, w, window, groups, [True, False, False])
+    if padded is not image:
         for axis, before in enumerate(pads(padding, dy.ndim - 2)[: dy.ndim - 2], 2):
-            dx = dx.narrow(axis, before, shape[axis])
-    return dx.contiguous()
+            dx = dx.narrow(axis, before, image.shape[axis])
+    return _laid_out(dx, DATA[dy.ndim - 2], layout)
 
 
-def by_kernel(x_or_w, dy, shape, stride, padding, dilation, groups):
+def by_kernel(
+    x_or_w, dy, shape, stride, padding, dilation, groups, layout, kernel_layout, out_layout
+):
     """Return dw; x_or_w is x."""
-    padded, window = _geometry(x_or_w, stride, padding, dilation)
-    weight = dy.new_empty(1).expand(shape)
-    return _backward(dy, padded, weight, window, groups, [False, True, False]).contiguous()
+    dy, w = _image(dy, out_layout), _kernel(_like(dy, shape), kernel_layout)
+    padded, window = _geometry(_image(x_or_w, layout), stride, padding, dilation)
+    dw = _backward(dy, padded, w, window, groups, [False, True, False])
+    return _laid_out(dw, KERNEL[dy.ndim - 2], kernel_layout)
 
 
 def convolution(conv, conv_dx, conv_dw):

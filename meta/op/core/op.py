@@ -179,7 +179,8 @@ def op(
     Parameters
     ----------
     name: another name than the function's.
-    schema: an operator whose schema is shared; the function then takes the same parameters.
+    schema: an operator whose schema is shared; the function then takes the same parameters, or
+        ``*arguments`` where it hands them all on.
     random: the result is not determined by the arguments.
 
     Raises RegistrationError for a name that is taken (naming both sites) or an annotation that is

@@ -277,10 +277,12 @@ class Schema:
 
     def shared(self, name: str, function: Callable[..., Any]) -> Schema:
         """Return the same slots for another operator; RegistrationError if its type function does
-        not take them.
+        not take them, by these names or as one ``*arguments``.
         """
-        taken = tuple(inspect.signature(function).parameters)
-        if taken != self.names:
+        parameters = inspect.signature(function).parameters
+        taken = tuple(parameters)
+        any_number = [p.kind for p in parameters.values()] == [inspect.Parameter.VAR_POSITIONAL]
+        if taken != self.names and not any_number:
             raise RegistrationError(
                 f"operator {name!r} does not fit the schema of {self.name!r}",
                 expected=f"the parameters {', '.join(self.names)}",

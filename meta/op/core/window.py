@@ -2,7 +2,7 @@
 
 Convolution and pooling say what a window is in the same words: kernel, stride, padding, dilation.
 Here they become one `Taps` per spatial axis. Nothing here depends on how many spatial axes there
-are: `convolution` and its gradients' types serve conv1d, conv2d and conv3d.
+are. The types of convolutions are in `convolution.py`, those of pooling in `pooling.py`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meta.base.errors import TypeInferError
-from meta.ir.types import UNKNOWN, Dim, TensorType
-from meta.op.core.check import pair, require, require_float, require_ndim
+from meta.ir.types import UNKNOWN, Dim
+from meta.op.core.check import pair
 
 # The orders of axes in which type functions and kernels think, by the number of spatial axes.
 DATA = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 KERNEL = {1: "OIW", 2: "OIHW", 3: "OIDHW"}
+TRANSPOSED_KERNEL = {1: "IOW", 2: "IOHW", 3: "IODHW"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,113 +116,15 @@ def permutation(layout: str, canonical: str, name: str) -> tuple[int, ...]:
     return tuple(layout.index(letter) for letter in canonical)
 
 
+def exchanged(kernel_layout: str) -> str:
+    """Return a kernel's layout in the words of the convolution that is its own transposed.
+
+    What one calls the input channels are the output channels of the other.
+    """
+    return kernel_layout.translate(str.maketrans("IO", "OI"))
+
+
 def arranged(shape: tuple[Dim, ...], canonical: str, layout: str, name: str) -> tuple[Dim, ...]:
     """Return ``shape``, given in ``canonical`` order, in the order of ``layout``."""
     permutation(layout, canonical, name)
     return tuple(shape[canonical.index(letter)] for letter in layout)
-
-
-def convolved(
-    x: tuple[Dim, ...],
-    w: tuple[int, ...],
-    stride: int | tuple[int, ...],
-    padding: int | tuple[int, ...],
-    dilation: int | tuple[int, ...],
-    groups: int,
-) -> tuple[Dim, ...]:
-    """Return the shape of a convolution of shapes in `DATA` and `KERNEL` order, in `DATA` order."""
-    outputs, inputs = w[:2]
-    require(groups >= 1, "groups must be positive", found=groups)
-    require(
-        not isinstance(x[1], int) or inputs * groups == x[1],
-        "the input channels do not match the kernel's",
-        expected=f"{inputs} in each of {groups} groups",
-        found=f"{x[1]} channels",
-    )
-    fits = outputs >= 1 and outputs % groups == 0
-    require(fits, "the kernels do not fill the groups", found=f"{outputs} in {groups} groups")
-    axes = window(x[2:], w[2:], stride, padding, dilation)
-    return (x[0], outputs, *(axis.out for axis in axes))
-
-
-def convolution(
-    count: int,
-    x: TensorType,
-    w: TensorType,
-    stride: int | tuple[int, ...],
-    padding: int | tuple[int, ...],
-    dilation: int | tuple[int, ...],
-    groups: int,
-    layouts: tuple[str, str, str],
-) -> TensorType:
-    """Return the type of a convolution over ``count`` spatial axes.
-
-    layouts: of x, w and the result.
-    Raises TypeInferError if shapes, dtypes or groups do not match, or no window fits.
-    """
-    for value, name in ((x, "x"), (w, "w")):
-        require_ndim(value, count + 2, name)
-        require_float(value, name)
-    require(x.dtype == w.dtype, "x and w differ in dtype", found=f"{x.dtype} and {w.dtype}")
-    layout, kernel_layout, out_layout = layouts
-    to_data = permutation(layout, DATA[count], "layout")
-    to_kernel = permutation(kernel_layout, KERNEL[count], "kernel_layout")
-    data, kernel = (x.shape[i] for i in to_data), (w.static_shape[i] for i in to_kernel)
-    shape = convolved(tuple(data), tuple(kernel), stride, padding, dilation, groups)
-    return TensorType(arranged(shape, DATA[count], out_layout, "out_layout"), x.dtype)
-
-
-def check_gradient(
-    x_or_w: TensorType, dy: TensorType, shape: tuple[int, ...], count: int = 2
-) -> None:
-    """Check what the gradients of all convolutions over ``count`` axes have in common."""
-    ndim = count + 2
-    require(len(shape) == ndim, f"shape must have {ndim} extents", found=shape)
-    require_ndim(x_or_w, ndim, "x_or_w")
-    require_ndim(dy, ndim, "dy")
-    require_float(dy, "dy")
-    dtypes = f"{x_or_w.dtype} and {dy.dtype}"
-    require(x_or_w.dtype == dy.dtype, "x_or_w and dy differ in dtype", found=dtypes)
-
-
-def gradient_type(dy: TensorType, expected: tuple[Dim, ...], shape: tuple[int, ...]) -> TensorType:
-    """Return the gradient's type, after checking that dy has the forward result's shape."""
-    require(
-        dy.shape == expected or not dy.is_static,
-        "dy has not the shape of the forward result",
-        expected=list(expected),
-        found=str(dy),
-    )
-    return TensorType(shape, dy.dtype)
-
-
-def convolution_dx(
-    count: int,
-    w: TensorType,
-    dy: TensorType,
-    shape: tuple[int, ...],
-    stride: int | tuple[int, ...],
-    padding: int | tuple[int, ...],
-    dilation: int | tuple[int, ...],
-    groups: int,
-) -> TensorType:
-    """Return the type of a convolution's gradient by its input of this shape."""
-    check_gradient(w, dy, shape, count)
-    expected = convolved(shape, w.static_shape, stride, padding, dilation, groups)
-    return gradient_type(dy, expected, shape)
-
-
-def convolution_dw(
-    count: int,
-    x: TensorType,
-    dy: TensorType,
-    shape: tuple[int, ...],
-    stride: int | tuple[int, ...],
-    padding: int | tuple[int, ...],
-    dilation: int | tuple[int, ...],
-    groups: int,
-) -> TensorType:
-    """Return the type of a convolution's gradient by its kernel of this shape."""
-    check_gradient(x, dy, shape, count)
-    expected = convolved(x.shape, shape, stride, padding, dilation, groups)
-    return gradient_type(dy, expected, shape)

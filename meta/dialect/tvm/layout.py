@@ -1,0 +1,34 @@
+"""Tensors of any layout in tensor expressions: read and written at indices in one order of axes.
+
+A kernel then is written once, and each tensor is accessed where it lies; none is transposed.
+"""
+
+from tvm import te
+
+from meta.op.core.window import permutation
+
+
+class Ordered:
+    """A tensor of ``layout``, read at indices in ``canonical`` order; ``shape`` is in it, too."""
+
+    def __init__(self, x, layout, canonical):
+        self.x, self.layout, self.canonical = x, layout, canonical
+        self.back = permutation(canonical, layout, "layout")
+        self.shape = tuple(int(x.shape[a]) for a in permutation(layout, canonical, "layout"))
+
+    def __call__(self, *i):
+        return self.x(*[i[a] for a in self.back])
+
+    def like(self, shape, element, name):
+        """Return an `Ordered` of this shape and this tensor's layout: ``element(*i)`` at each i."""
+        shape = [shape[a] for a in self.back]
+        made = laid_out(shape, element, self.layout, self.canonical, name)
+        return Ordered(made, self.layout, self.canonical)
+
+
+def laid_out(shape, element, layout, canonical, name):
+    """Return the tensor of ``shape``, which is in ``layout``, of ``element`` of indices in
+    ``canonical`` order.
+    """
+    to = permutation(layout, canonical, "layout")
+    return te.compute(shape, lambda *i: element(*[i[a] for a in to]), name=name)
