@@ -185,7 +185,10 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     except TypeError:  # an unhashable attribute: a list where a tuple is meant
         return _canonical(op, args)
     if plan is None:
-        plan = _plan(op, op.schema.bind(args, {}, _lift))
+        bound = op.schema.bind(args, {}, _lift)
+        if _respelled(op, args, bound):
+            return eager(op, bound, {})
+        plan = _plan(op, bound)
         # A result known now may depend on the value of a number, of which the key has the type
         # only.
         if plan.value is None or not any(isinstance(v, bool | int | float) for v in values):
@@ -237,6 +240,16 @@ def _add_other(op: Op, a: Any, key: list[Any], values: list[Any]) -> bool:
     else:
         return False
     return True
+
+
+def _respelled(op: Op, args: tuple[Any, ...], bound: tuple[Any, ...]) -> bool:
+    """Return whether an attribute was given in another spelling (a dtype of torch, say) than the
+    canonical one, by which gradient rules go.
+    """
+    return any(
+        slot.kind == "attribute" and given is not read and given != read
+        for slot, given, read in zip(op.schema.slots, args, bound, strict=False)
+    )
 
 
 def _with_written(args: tuple[Any, ...], written: tuple[int, ...], result: Any) -> tuple[Any, ...]:

@@ -366,3 +366,10 @@ def test_a_missing_gradient_is_an_error(defined: Any) -> None:
 
     with pytest.raises(GradientError, match="no gradient for argument 'x'"):
         test_none(leaf(1)).backward()
+
+
+def test_an_attribute_reaches_the_rule_in_its_canonical_spelling() -> None:
+    x = leaf(2, 3)
+    op.cumsum(x, 1, torch.float64).backward(torch.ones(2, 3))
+    assert x.grad is not None and x.grad.dtype == "float32"
+    assert x.grad.torch().tolist() == [[3.0, 2.0, 1.0]] * 2
