@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meta.base.device import Device
-from meta.base.errors import MetaError
+from meta.base.errors import DeviceError, MetaError
 from meta.dialect.core import dispatch as find
 from meta.ir import Binding, Call, Module, Type
 from meta.op.core import CallValues, Op, View
@@ -41,6 +41,7 @@ def dispatch(module: Module, *, device: Device) -> Module:
             return binding
         try:
             env = find(call)
+            _require_stays(call)
         except MetaError as error:
             error.span = binding.span or error.span
             raise
@@ -48,6 +49,16 @@ def dispatch(module: Module, *, device: Device) -> Module:
         return Binding(binding.var, Call(env.dialect_op, value.args), binding.span)
 
     return rewrite(module, rule)
+
+
+def _require_stays(call: CallValues) -> None:
+    """Raise DeviceError if a result would be on another device than the program's."""
+    if call.out_device != call.device:
+        raise DeviceError(
+            f"a program compiled for {call.device} holds no array on {call.out_device}",
+            op=call.op.name,
+            hint="run it under the interpreter: call the model; or copy outside of the program",
+        )
 
 
 def prepared(op: Op, call: Call, device: Device) -> CallValues:

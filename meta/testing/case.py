@@ -133,6 +133,7 @@ class OpCase:
         the written arguments.
     dtypes: what `F` and `C` make.
     dialects: who has to implement the operator, if it computes.
+    devices: kinds of device on which the samples make sense: one of them may name its device.
     grad: whether the gradient is checked, against torch's gradient of the oracle and numerically.
     second: whether the gradient's own gradient is checked, against torch's double backward; False
         where torch has none or the operator of the gradient says why it is not differentiable.
@@ -145,6 +146,7 @@ class OpCase:
     oracle: Callable[..., Any]
     dtypes: tuple[str, ...] = FLOATS
     dialects: tuple[str, ...] = ("tvm", "torch")
+    devices: tuple[str, ...] = ("cpu", "cuda")
     grad: bool = True
     second: bool = True
     rtol: dict[str, float] = field(default_factory=dict)

@@ -67,7 +67,7 @@ class Plan:
             return
         # None: the extents are the data's to say, and are those of what the kernel returns.
         self.keys: tuple[ArrayKey | None, ...] = tuple(
-            array_key(t.static_shape, t.dtype, call.device) if t.is_static else None
+            array_key(t.static_shape, t.dtype, call.out_device) if t.is_static else None
             for t in call.outputs
         )
         self.key = self.keys[0] if self.keys else None

@@ -29,18 +29,19 @@ class CallValues:
     op: the base operator.
     args: its canonical arguments by slot name; a tensor is a `TensorType`, several are a tuple of
     them.
-    device: where it is to run.
+    device: where it is to run, and where its tensors are.
+    out_device: where its results are: the same, unless `declare` says otherwise.
     out: what `declare` decided: a `TensorType` or `TupleType` to allocate, a `View`, or a plain
     value known now.
     callee: the operator that is still to be executed, None if ``out`` is final.
     """
 
-    __slots__ = ("args", "callee", "device", "op", "out")
+    __slots__ = ("args", "callee", "device", "op", "out", "out_device")
 
     def __init__(self, op: Op, args: tuple[Any, ...], device: Device) -> None:
         self.op = op
         self.args = op.schema.Args(*args)
-        self.device = device
+        self.device = self.out_device = device
         self.callee: Op | None = op
         self.out: Any = None
 

@@ -1,0 +1,26 @@
+"""Gradients of the operators that move elements between buffers and devices, in their order."""
+
+from typing import Any
+
+from meta import op
+from meta.grad.core import gradient
+from meta.ir.types import TensorType
+from meta.op.memory import fused_layout
+
+
+@gradient(op.fuse_tensor)
+def fuse_tensor(data: TensorType, dy: Any) -> Any:
+    """Every part of dy goes to the tensor it came from."""
+    return op.defuse_tensor(dy, *fused_layout(data))
+
+
+@gradient(op.defuse_tensor)
+def defuse_tensor(dy: Any) -> Any:
+    """dx = the gradients of the parts, one after the other."""
+    return op.fuse_tensor(dy if isinstance(dy, tuple) else (dy,))
+
+
+@gradient(op.device_copy)
+def device_copy(dy: Any, src_device: str, dst_device: str) -> Any:
+    """dx = dy, copied back."""
+    return op.device_copy(dy, dst_device, src_device)
