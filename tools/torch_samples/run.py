@@ -1,0 +1,103 @@
+"""Runs all samples of one entry and adds up what came of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from meta.base.errors import TypeInferError
+from tools.torch_samples.check import Calls, check_forward, check_gradient
+from tools.torch_samples.decline import Declined
+from tools.torch_samples.entries import ENTRIES, dtypes_of, samples
+from tools.torch_samples.families import ADAPTERS
+
+# Gradients are compared where rounding cannot be mistaken for a wrong formula.
+GRADIENT_DTYPE = torch.float64
+
+
+@dataclass
+class Outcome:
+    """What came of the samples of one entry.
+
+    ``ran``: samples that were compared, ``gradients``: those whose gradients were compared too.
+    ``one_call``: samples for which the adapter called one operator at most. ``declined``: how many
+    samples were declined, by reason. ``failures``: a message per sample that went wrong.
+    """
+
+    entry: str
+    ran: int = 0
+    gradients: int = 0
+    one_call: int = 0
+    declined: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def covered(self) -> bool:
+        """Whether at least one sample, and at least half of them, ran."""
+        return self.ran > 0 and self.ran >= self.declined.total()
+
+    @property
+    def passed(self) -> bool:
+        """Whether the entry is covered, and nothing went wrong."""
+        return self.covered and not self.failures
+
+    @property
+    def single(self) -> bool:
+        """Whether one operator does it, for at least half of the samples."""
+        return self.one_call * 2 >= self.ran
+
+    def record(self) -> dict[str, Any]:
+        """Return everything as JSON has it."""
+        derived = {"covered": self.covered, "passed": self.passed, "single": self.single}
+        return asdict(self) | derived
+
+
+def run(key: str, dtypes: tuple[torch.dtype, ...] = (), limit: int | None = None) -> Outcome:
+    """Run the samples of an entry, of each dtype the first ``limit`` that are not declined."""
+    outcome = Outcome(key)
+    for dtype in dtypes or dtypes_of(key):
+        ran = outcome.ran
+        for number, sample in enumerate(samples(key, dtype)):
+            if limit is not None and outcome.ran - ran >= limit:
+                break
+            _run_one(outcome, sample, dtype, f"sample {number} in {str(dtype)[6:]}")
+    return outcome
+
+
+def _run_one(outcome: Outcome, sample: Any, dtype: torch.dtype, name: str) -> None:
+    entry, adapter = ENTRIES[outcome.entry], ADAPTERS[outcome.entry]
+    calls = Calls()
+    try:
+        check_forward(entry, adapter, sample, calls)
+        if entry.supports_autograd and dtype == GRADIENT_DTYPE:
+            outcome.gradients += check_gradient(entry, adapter, sample)
+    except Declined as reason:
+        outcome.declined[str(reason)] += 1
+        return
+    except TypeInferError as error:
+        outcome.declined[f"{error.op}: {error.what}" if error.op else error.what] += 1
+        return
+    except Exception as error:
+        # Whatever it is, it is what this entry does wrong, and the other entries go on.
+        outcome.failures.append(f"{name}: {type(error).__name__}: {error}\n  {_shown(sample)}")
+    outcome.ran += 1
+    outcome.one_call += calls.number <= 1
+
+
+def _shown(sample: Any) -> str:
+    text = ", ".join(
+        [_brief(a) for a in (sample.input, *sample.args)]
+        + [f"{k}={_brief(v)}" for k, v in sample.kwargs.items()]
+    )
+    return f"of ({text})"
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype)[6:]}{list(value.shape)}"
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_brief, value))}]"
+    return repr(value)
