@@ -17,7 +17,7 @@ from meta.amp.core import always, custom, float_dtypes, never
 from meta.base.dtype import bits
 
 # Products of matrices.
-always(op.dense)
+always(op.dense, op.einsum)
 always(op.matmul, op.matmul_nt, op.matmul_tn, op.matmul_tt)
 always(op.batch_matmul, op.batch_matmul_nt, op.batch_matmul_tn, op.batch_matmul_tt)
 always(op.conv1d, op.conv1d_dx, op.conv1d_dw)
@@ -30,6 +30,7 @@ always(op.conv3d_transpose, op.conv3d_transpose_dx, op.conv3d_transpose_dw)
 # They leave the range of float16 from moderate arguments: exp(12), 1 / 0.00001.
 never(op.exp, op.power, op.rsqrt)
 never(op.expm1, op.reciprocal, op.sinh, op.cosh)
+never(op.exp2, op.square, op.erfinv, op.lgamma, op.digamma, op.trigamma, op.i0, op.i1)
 # Sums of many terms: the range again, and with them the gradients of broadcast parameters.
 never(op.sum, op.var, op.l2norm)
 # Probabilities and losses: the small ones carry the gradient.
@@ -79,18 +80,7 @@ def prelu(args, half):
     return None, widest(args.x)
 
 
-# Gradients that take dy in any precision, and of whose x, often only the type counts.
-@custom(op.relu_dx, op.gelu_dx, op.tanh_dx, op.sigmoid_dx, op.erf_dx, op.sqrt_dx)
-def elementwise_dx(args, half):
-    return None, None, None
-
-
-@custom(op.silu_dx, op.leaky_relu_dx, op.elu_dx, op.softplus_dx, op.hardswish_dx)
-@custom(op.threshold_dx, op.clip_dx, op.mish_dx)
-def activation_dx(args, half):
-    return None, None
-
-
+# Gradients that take dy in any precision, and of whose x only the type counts.
 @custom(op.sum_dx, op.repeat_dx)
 def of_type_of_x(args, half):
     return None, None

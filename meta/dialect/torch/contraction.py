@@ -1,0 +1,42 @@
+"""Sums of products over labelled axes on ATen, which makes matrix products of them."""
+
+import torch
+
+from meta import op
+from meta.base.dtype import is_float
+from meta.dialect.core import LIBRARY
+from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.transform import fresh
+from meta.op.core.subscripts import subscripts
+
+_HALF = ("float16", "bfloat16")
+
+
+def no_integers_on_cuda(call):
+    """Decline what ATen has no kernel for."""
+    dtype = call.out.dtype
+    if call.device.kind == "cuda" and not is_float(dtype):
+        return f"ATen has no matrix product of {dtype} on CUDA"
+    return None
+
+
+def is_one_product(call):
+    """Whether it is one matrix product, so that nothing is rounded before the end."""
+    read = subscripts(call.args.equation, [x.shape for x in call.args.inputs])
+    factors = [
+        dict(zip(labels, x.shape, strict=True))
+        for labels, x in zip(read.operands, call.args.inputs, strict=True)
+    ]
+    shared = all(f.get(s) == read.extents[s] for s in read.summed for f in factors)
+    return len(factors) == 2 and shared
+
+
+@dialect.kernel(op.einsum, plevel=LIBRARY, when=no_integers_on_cuda)
+def einsum(inputs, equation, call):
+    if call.out.dtype in _HALF and not is_one_product(call):
+        wide = torch.einsum(equation, *(x.float() for x in inputs))
+        return wide.to(inputs[0].dtype, copy=True, memory_format=torch.contiguous_format)
+    result = torch.einsum(equation, *inputs)
+    places = {x.untyped_storage().data_ptr() for x in inputs}
+    shares = result.untyped_storage().data_ptr() in places  # it is an operand, or a view of one
+    return fresh(result) if shares else result.contiguous()
