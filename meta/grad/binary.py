@@ -5,6 +5,7 @@ number and an integer tensor have none, and nothing is computed for them.
 """
 
 from meta import op
+from meta.base.dtype import is_float
 from meta.grad.core import gradient, not_differentiable, onto
 from meta.ir.types import TensorType
 
@@ -41,8 +42,10 @@ def multiply(x1, x2, dy):
 @gradient(op.divide)
 def divide(x1: TensorType, x2, y, dy):
     """dx1 = dy / x2, dx2 = -dy * y / x2"""
-    dx1 = op.divide(dy, x2)
-    return onto(x1, lambda: dx1), onto(x2, lambda: op.negative(op.multiply(dx1, y)))
+    if isinstance(x2, bool | int | float) or is_float(x2.dtype):
+        dx1 = op.divide(dy, x2)
+        return onto(x1, lambda: dx1), onto(x2, lambda: op.negative(op.multiply(dx1, y)))
+    return None, None  # a quotient of integers
 
 
 @gradient(op.power)

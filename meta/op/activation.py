@@ -11,7 +11,8 @@ from typing import Any
 
 from meta.base.errors import TypeInferError
 from meta.op.core import Scalar, Tensor, TensorType, op
-from meta.op.core.check import common_dtype, normalize_axis, require, require_float
+from meta.op.core.check import normalize_axis, require, require_float
+from meta.op.core.same_dtype import require_same_dtype
 
 
 def _floating(x: TensorType) -> TensorType:
@@ -22,7 +23,7 @@ def _floating(x: TensorType) -> TensorType:
 def _gradient(x: TensorType, dy: TensorType) -> TensorType:
     """Return the type of a gradient operator's result, that of x."""
     require_float(x, "x")
-    require_float(dy, "dy")
+    require_same_dtype(x, dy)
     require(x.shape == dy.shape, "dy does not match x", expected=str(x), found=str(dy))
     return x
 
@@ -42,7 +43,7 @@ def silu_dx(x: Tensor, dy: Tensor) -> Tensor:
     """Gradient of `silu`: dy * s * (1 + x * (1 - s)) with s = sigmoid(x).
 
     ``x``, ``dy``: argument of the forward call and gradient of its result, floating point, of one
-    shape. The result has the type of x. Raises TypeInferError for other dtypes or shapes.
+    type, which the result has. Raises TypeInferError for other dtypes or shapes.
     """
     return _gradient(x, dy)
 
@@ -121,11 +122,12 @@ def prelu(x: Tensor, weight: Tensor) -> Tensor:
     Raises TypeInferError for other dtypes or another extent. Source: He et al., 2015.
     """
     _floating(x)
+    require_same_dtype(x, weight)
     channels = x.shape[1] if x.ndim > 1 else 1
     require(
-        weight.dtype == x.dtype and weight.shape in ((), (1,), (channels,)),
+        weight.shape in ((), (1,), (channels,)),
         "weight does not match x",
-        expected=f"{x.dtype} of shape (), (1,) or ({channels},)",
+        expected=f"shape (), (1,) or ({channels},)",
         found=str(weight),
     )
     return x
@@ -172,13 +174,14 @@ def threshold_dx(x: Tensor, dy: Tensor, threshold: Scalar = 0.0) -> Tensor:
 def clip(x: Scalar | Tensor, a_min: Scalar, a_max: Scalar) -> Tensor:
     """min(max(x, a_min), a_max); a NaN stays, as does a bound that is one.
 
-    ``x``: numbers of any shape. The result has its dtype, float32 if x holds integers and a bound
-    is a float. Raises TypeInferError for bool.
+    ``x``: numbers of any shape, in whose dtype the result is and the bounds are taken.
+    Raises TypeInferError for bool, and for integers with a bound that is a float.
     """
     if not isinstance(x, TensorType):
         return _clipped(x, a_min, a_max)  # type: ignore[no-any-return]
     require(x.dtype != "bool", "bool has no order", expected="a dtype of numbers")
-    return x.with_dtype(common_dtype(x, a_min, a_max))
+    require_same_dtype(x, a_min, a_max)
+    return x
 
 
 def _clipped(x: Any, a_min: Any, a_max: Any) -> Any:

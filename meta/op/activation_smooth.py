@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from meta.op.core import Scalar, Tensor, TensorType, op
 from meta.op.core.check import require, require_float
+from meta.op.core.same_dtype import require_same_dtype
 
 # Klambauer et al., 2017, equation 14.
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
@@ -33,9 +34,9 @@ def mish_dx(x: Tensor, dy: Tensor) -> Tensor:
     """Gradient of `mish`: dy * (w + x * (1 - w**2) * sigmoid(x)), w = tanh(log(1 + exp(x))).
 
     ``x``, ``dy``: argument of the forward call and gradient of its result, floating point, of one
-    shape. The result has the type of x. Raises TypeInferError for other dtypes or shapes.
+    type, which the result has. Raises TypeInferError for other dtypes or shapes.
     """
-    require_float(dy, "dy")
+    require_same_dtype(x, dy)
     require(x.shape == dy.shape, "dy does not match x", expected=str(x), found=str(dy))
     return _activation(x)
 

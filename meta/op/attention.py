@@ -3,6 +3,7 @@
 from meta.ir.types import TensorType
 from meta.op.core import Tensor, op
 from meta.op.core.check import broadcast_shapes, require, require_float, require_ndim
+from meta.op.core.same_dtype import require_same_dtype
 from meta.op.norm import statistics_dtype
 
 
@@ -22,12 +23,7 @@ def _checked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> 
         require_ndim(x, 4, name)
         require_float(x, name)
     found = f"query={query}, key={key}, value={value}"
-    require(
-        query.dtype == key.dtype == value.dtype,
-        "query, key and value differ in dtype",
-        expected="one dtype; cast the others to query's",
-        found=found,
-    )
+    require_same_dtype(query, key, value)
     batch, heads, length, width = query.shape
     groups = key.shape[1]
     fits = (

@@ -1,8 +1,7 @@
 """Elementwise operators of two tensors or numbers, with numpy's broadcasting; and `where`.
 
-Operands of different dtypes meet in the dtype that torch promotes them to. A Python number is
-weak: it changes a tensor's dtype only if its kind (bool < integer < float) is higher, to int64 or
-float32. Two Python numbers give a Python number at once.
+Nothing is promoted: tensors have one dtype, and a Python number takes a tensor's, if that can hold
+its kind (`op/core/same_dtype.py`). Two Python numbers give a Python number at once.
 
 Add one here; `arithmetic`, `comparison` and `logical` are the three kinds of type function.
 """
@@ -16,16 +15,17 @@ from typing import Any
 from meta.base.dtype import is_float
 from meta.base.errors import TypeInferError
 from meta.op.core import Scalar, Tensor, TensorType, numbers, op
-from meta.op.core.check import broadcast_shapes, common_dtype, require, shape_of
+from meta.op.core.check import broadcast_shapes, require, shape_of
+from meta.op.core.same_dtype import require_same_dtype
 
 Function = Callable[[Any, Any], Any]
 
 
 def arithmetic(on_numbers: Function, x1: Any, x2: Any, *, of_bools: bool = True) -> TensorType:
-    """Return the type of a result in the operands' common dtype."""
+    """Return the type of a result in the operands' dtype."""
     if not isinstance(x1, TensorType) and not isinstance(x2, TensorType):
         return on_numbers(x1, x2)  # type: ignore[no-any-return]
-    dtype = common_dtype(x1, x2)
+    dtype = require_same_dtype(x1, x2)
     require(
         of_bools or dtype != "bool",
         "not defined for two bool operands",
@@ -35,7 +35,13 @@ def arithmetic(on_numbers: Function, x1: Any, x2: Any, *, of_bools: bool = True)
 
 
 def comparison(on_numbers: Function, x1: Any, x2: Any) -> TensorType:
-    """Return the type of a bool result."""
+    """Return the type of the bool result of comparing operands of one dtype."""
+    require_same_dtype(x1, x2)
+    return logical(on_numbers, x1, x2)
+
+
+def logical(on_numbers: Function, x1: Any, x2: Any) -> TensorType:
+    """Return the type of a bool result of operands of any dtypes."""
     if not isinstance(x1, TensorType) and not isinstance(x2, TensorType):
         return on_numbers(x1, x2)  # type: ignore[no-any-return]
     return TensorType(broadcast_shapes(shape_of(x1), shape_of(x2)), "bool")
@@ -57,7 +63,9 @@ def _written_into(
                 expected="out, which supplies the elements where `where` is false",
             )
         return arithmetic(function, x1, x2, of_bools=bools)
-    dtype = common_dtype(x1, x2)
+    # The result's dtype is that of out, whatever the operands' is; two numbers take it at once.
+    numbers = not isinstance(x1, TensorType) and not isinstance(x2, TensorType)
+    dtype = require_same_dtype(x1, x2, *((out,) if numbers else ()))
     require(bools or dtype != "bool", "not defined for two bool operands", expected="numbers")
     shape = broadcast_shapes(shape_of(x1), shape_of(x2), shape_of(where))
     require(out.shape == shape, "out has another shape", expected=list(shape), found=str(out))
@@ -79,12 +87,12 @@ def add(
 ) -> Tensor:
     """x1 + x2; for two bool operands the logical or.
 
-    ``x1``, ``x2``: broadcast against one another; the result has the common dtype; integers wrap.
+    ``x1``, ``x2``: broadcast against one another; the result has their dtype; integers wrap.
     ``out``: a tensor of the broadcast shape whose dtype the result takes. It is read, never
     written: its elements are the result's where ``where`` is false.
     ``where``: any dtype, nonzero is true, broadcast with x1 and x2; needs ``out``.
-    Raises TypeInferError for shapes that do not broadcast, ``where`` without ``out``, an ``out`` of
-    another shape or of an integer dtype for a floating sum.
+    Raises TypeInferError for different dtypes, shapes that do not broadcast, ``where`` without
+    ``out``, an ``out`` of another shape or of an integer dtype for a floating sum.
     """
     return _written_into(operator.add, x1, x2, out, where, True)
 
@@ -105,7 +113,11 @@ def subtract(
 
 @op
 def multiply(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """x1 * x2 in the common dtype; for two bool operands the logical and. Integers wrap."""
+    """x1 * x2; for two bool operands the logical and. Integers wrap.
+
+    ``x1``, ``x2``: of one dtype, which is the result's, broadcast against one another.
+    Raises TypeInferError for different dtypes or shapes that do not broadcast.
+    """
     return arithmetic(operator.mul, x1, x2)
 
 
@@ -113,7 +125,7 @@ def multiply(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
 def divide(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """x1 / x2, true division: of integers and bools it is float32.
 
-    A division by zero gives inf, -inf or NaN, for Python numbers too.
+    A division by zero gives inf, -inf or NaN, for Python numbers too. Operands as of `multiply`.
     """
     result = arithmetic(numbers.divide, x1, x2)
     if isinstance(result, TensorType) and not is_float(result.dtype):
@@ -123,7 +135,7 @@ def divide(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
 
 @op
 def power(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """x1 ** x2 in the common dtype.
+    """x1 ** x2, for operands as of `multiply`.
 
     Floating: 0 ** 0 is 1, a negative base with a broken exponent gives NaN. Integers: a negative
     exponent gives the fraction truncated to 0, or 1 or -1 for these bases; a result that does not
@@ -135,19 +147,19 @@ def power(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
 
 @op
 def maximum(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """The larger of x1 and x2 in the common dtype; NaN if either is NaN."""
+    """The larger of x1 and x2; NaN if either is NaN. Operands as of `multiply`."""
     return arithmetic(lambda a, b: a if a != a or a >= b else b, x1, x2)
 
 
 @op
 def minimum(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """The smaller of x1 and x2 in the common dtype; NaN if either is NaN."""
+    """The smaller of x1 and x2; NaN if either is NaN. Operands as of `multiply`."""
     return arithmetic(lambda a, b: a if a != a or a <= b else b, x1, x2)
 
 
 @op
 def floor_divide(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """floor(x1 / x2) in the common dtype, rounded towards -inf as in Python.
+    """floor(x1 / x2) in the operands' dtype, rounded towards -inf as in Python.
 
     It satisfies x1 = x2 * floor_divide(x1, x2) + mod(x1, x2). Division by zero: 0 for integers (as
     numpy), inf, -inf or NaN for floating point. Raises TypeInferError for two bool operands.
@@ -157,7 +169,7 @@ def floor_divide(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
 
 @op
 def mod(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """The remainder x1 - x2 * floor(x1 / x2) in the common dtype; it has the sign of x2.
+    """The remainder x1 - x2 * floor(x1 / x2) in the operands' dtype; it has the sign of x2.
 
     By zero: 0 for integers (as numpy), NaN for floating point. Raises TypeInferError for two bool
     operands.
@@ -167,65 +179,66 @@ def mod(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
 
 @op
 def less(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """x1 < x2, compared in the common dtype; the result is bool, False for a NaN."""
+    """x1 < x2 for operands of one dtype; the result is bool, False for a NaN."""
     return comparison(operator.lt, x1, x2)
 
 
 @op
 def less_equal(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """x1 <= x2, compared in the common dtype; the result is bool, False for a NaN."""
+    """x1 <= x2 for operands of one dtype; the result is bool, False for a NaN."""
     return comparison(operator.le, x1, x2)
 
 
 @op
 def greater(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """x1 > x2, compared in the common dtype; the result is bool, False for a NaN."""
+    """x1 > x2 for operands of one dtype; the result is bool, False for a NaN."""
     return comparison(operator.gt, x1, x2)
 
 
 @op
 def greater_equal(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """x1 >= x2, compared in the common dtype; the result is bool, False for a NaN."""
+    """x1 >= x2 for operands of one dtype; the result is bool, False for a NaN."""
     return comparison(operator.ge, x1, x2)
 
 
 @op
 def equal(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """x1 == x2, compared in the common dtype; the result is bool, False for a NaN."""
+    """x1 == x2 for operands of one dtype; the result is bool, False for a NaN."""
     return comparison(operator.eq, x1, x2)
 
 
 @op
 def not_equal(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """x1 != x2, compared in the common dtype; the result is bool, True for a NaN."""
+    """x1 != x2 for operands of one dtype; the result is bool, True for a NaN."""
     return comparison(operator.ne, x1, x2)
 
 
 @op
 def logical_and(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """Whether both are nonzero (a NaN is). Any dtypes; the result is bool."""
-    return comparison(lambda a, b: bool(a) and bool(b), x1, x2)
+    return logical(lambda a, b: bool(a) and bool(b), x1, x2)
 
 
 @op
 def logical_or(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """Whether one or both are nonzero (a NaN is). Any dtypes; the result is bool."""
-    return comparison(lambda a, b: bool(a) or bool(b), x1, x2)
+    return logical(lambda a, b: bool(a) or bool(b), x1, x2)
 
 
 @op
 def logical_xor(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """Whether exactly one is nonzero (a NaN is). Any dtypes; the result is bool."""
-    return comparison(lambda a, b: bool(a) != bool(b), x1, x2)
+    return logical(lambda a, b: bool(a) != bool(b), x1, x2)
 
 
 @op
 def where(condition: Tensor, x: Scalar | Tensor, y: Scalar | Tensor) -> Tensor:
     """``x`` where ``condition`` is nonzero, else ``y``.
 
-    All three are broadcast against one another. ``condition``: any dtype. The result has the common
-    dtype of x and y; the branch not taken has no influence, be it NaN.
-    Raises TypeInferError for shapes that do not broadcast.
+    All three are broadcast against one another. ``condition``: any dtype. x, y: of one dtype, which
+    is the result's (two Python numbers: float32, int64 or bool, which holds both). The branch not
+    taken has no influence, be it NaN.
+    Raises TypeInferError for different dtypes or shapes that do not broadcast.
     """
     shape = broadcast_shapes(condition.shape, shape_of(x), shape_of(y))
-    return TensorType(shape, common_dtype(x, y))
+    return TensorType(shape, require_same_dtype(x, y))

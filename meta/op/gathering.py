@@ -9,6 +9,7 @@ The file is not called `gather`: ``meta.op.gather`` is the operator.
 from meta.ir.types import Dim
 from meta.op.core import Tensor, op
 from meta.op.core.check import normalize_axis, require
+from meta.op.core.same_dtype import require_same_dtype
 from meta.op.transform import require_index, take
 
 
@@ -126,7 +127,7 @@ def index_select(x: Tensor, axis: int, index: Tensor) -> Tensor:
 
 def _scattered(x: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
     _gathered(x, axis, index)
-    require(src.dtype == x.dtype, "src has another dtype", expected=x.dtype, found=src)
+    require_same_dtype(x, src)
     _require_within(index, src.shape, "index does not fit src")
     return x
 

@@ -5,10 +5,10 @@ them sum products in at least float32: a half precision result is rounded once, 
 Nothing is promoted: both operands have one dtype, which is the result's.
 """
 
-from meta.base.errors import TypeInferError
 from meta.ir.types import Dim
 from meta.op.core import Tensor, TensorType, op
 from meta.op.core.check import broadcast_shapes, require, require_ndim
+from meta.op.core.same_dtype import require_same_dtype
 
 
 def _product(x1: TensorType, x2: TensorType, ndim: int, t1: bool, t2: bool) -> TensorType:
@@ -16,10 +16,8 @@ def _product(x1: TensorType, x2: TensorType, ndim: int, t1: bool, t2: bool) -> T
     require_ndim(x1, ndim, "x1")
     require_ndim(x2, ndim, "x2")
     found = f"x1={x1}, x2={x2}"
-    if x1.dtype != x2.dtype or x1.dtype == "bool":
-        raise TypeInferError(
-            "the operands have no product", expected="numbers of one dtype", found=found
-        )
+    dtype = require_same_dtype(x1, x2)
+    require(dtype != "bool", "bools have no product", expected="a dtype of numbers", found=found)
     m, k1 = x1.shape[-2:][::-1] if t1 else x1.shape[-2:]
     k2, n = x2.shape[-2:][::-1] if t2 else x2.shape[-2:]
     axes = f"axis {-2 if t1 else -1} of x1 as long as axis {-1 if t2 else -2} of x2"

@@ -9,6 +9,7 @@ from meta.base import dtype as dtypes
 from meta.base.errors import TypeInferError
 from meta.op.core import Tensor, op
 from meta.op.core.check import require, require_float, require_ndim
+from meta.op.core.same_dtype import require_same_dtype
 
 
 def _check_labels(y_true: Tensor, y_pred: Tensor) -> None:
@@ -34,11 +35,9 @@ def _check_dy(dy: Tensor, y_pred: Tensor) -> None:
 
 def _check_pair(y_true: Tensor, y_pred: Tensor) -> None:
     require_float(y_pred, "y_pred")
-    if y_true != y_pred:
-        found = f"y_true={y_true}, y_pred={y_pred}"
-        raise TypeInferError(
-            "y_true and y_pred differ", expected="one shape and dtype", found=found
-        )
+    require_same_dtype(y_true, y_pred)
+    found = f"y_true={y_true}, y_pred={y_pred}"
+    require(y_true == y_pred, "y_true and y_pred differ", expected="one shape", found=found)
 
 
 @op

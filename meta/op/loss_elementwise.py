@@ -5,9 +5,9 @@ The target comes first. ``reduction`` says what becomes of the elements: "mean" 
 ``<loss>_dpred``, which is its gradient multiplied by that of the result in one pass.
 """
 
-from meta.base.errors import TypeInferError
 from meta.op.core import Tensor, op
 from meta.op.core.check import require, require_float
+from meta.op.core.same_dtype import require_same_dtype
 
 _REDUCTIONS = ("mean", "sum", "none")
 
@@ -17,11 +17,9 @@ def _loss(
 ) -> Tensor:
     """Check the arguments of a loss; return its type."""
     require_float(y_pred, "y_pred")
-    if y_true != y_pred:
-        found = f"y_true={y_true}, y_pred={y_pred}"
-        raise TypeInferError(
-            "y_true and y_pred differ", expected="one shape and dtype", found=found
-        )
+    require_same_dtype(y_true, y_pred)
+    found = f"y_true={y_true}, y_pred={y_pred}"
+    require(y_true == y_pred, "y_true and y_pred differ", expected="one shape", found=found)
     known = ", ".join(allowed)
     require(reduction in allowed, "there is no such reduction", expected=known, found=reduction)
     return y_pred if reduction == "none" else y_pred.with_shape(())

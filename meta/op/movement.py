@@ -5,6 +5,7 @@ here; plain reshaping, slicing and joining is in `transform.py`.
 from meta.ir.types import UNKNOWN, Dim
 from meta.op.core import Ints, Scalar, Tensor, op
 from meta.op.core.check import normalize_axes, normalize_axis, require, require_ndim
+from meta.op.core.same_dtype import require_same_dtype
 from meta.op.transform import require_index
 
 
@@ -142,12 +143,7 @@ def mesh_grid(x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         "an axis of a grid must be a vector",
         found=", ".join(map(str, x)),
     )
-    require(
-        len({t.dtype for t in x}) == 1,
-        "the tensors differ in dtype; cast them first",
-        expected=f"all {x[0].dtype}",
-        found=", ".join(map(str, x)),
-    )
+    require_same_dtype(*x)
     shape = tuple(t.shape[0] if t.shape else 1 for t in x)
     return tuple(t.with_shape(shape) for t in x)
 

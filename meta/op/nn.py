@@ -2,6 +2,7 @@
 
 from meta.op.core import Tensor, TensorType, op
 from meta.op.core.check import normalize_axis, require, require_float, require_ndim
+from meta.op.core.same_dtype import require_same_dtype
 
 
 def _along(axis: int, x: TensorType) -> TensorType:
@@ -65,10 +66,11 @@ def bias_add(x: Tensor, bias: Tensor, axis: int = 1) -> Tensor:
     require_ndim(bias, 1, "bias")
     extent = x.shape[normalize_axis(axis, x.ndim)]
     unknown = not isinstance(extent, int) or not bias.is_static
+    require_same_dtype(x, bias)
     require(
-        bias.dtype == x.dtype and (unknown or bias.shape[0] == extent),
+        unknown or bias.shape[0] == extent,
         "bias does not fit",
-        expected=f"{x.dtype}[{extent}]",
+        expected=f"shape [{extent}]",
         found=str(bias),
     )
     return x

@@ -2,6 +2,7 @@
 
 from meta.op.core import DType, Tensor, op
 from meta.op.core.check import normalize_axis, require, require_float
+from meta.op.core.same_dtype import require_same_dtype
 
 
 def _accumulating(x: Tensor, axis: int, dtype: str) -> Tensor:
@@ -40,6 +41,7 @@ def linear_scan(a: Tensor, b: Tensor, axis: int, reverse: bool = False) -> Tenso
     gradients of products are made of, and a linear state space model by itself.
     """
     require_float(a, "a")
-    require(a.shape == b.shape and a.dtype == b.dtype, "a and b differ", found=f"{a} and {b}")
+    require_same_dtype(a, b)
+    require(a.shape == b.shape, "a and b differ in shape", found=f"{a} and {b}")
     normalize_axis(axis, a.ndim)
     return a

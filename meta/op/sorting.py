@@ -8,6 +8,7 @@ The file is not called `sort`: ``meta.op.sort`` is the operator.
 
 from meta.op.core import DType, Tensor, op
 from meta.op.core.check import normalize_axis, require
+from meta.op.core.same_dtype import require_same_dtype
 from meta.op.transform import require_index
 
 
@@ -84,12 +85,7 @@ def searchsorted(
     for the last; of the dtype of ``values``. A NaN among ``values`` belongs at the very end. Of a
     sequence that does not ascend, or holds a NaN, the result is in range but not specified.
     """
-    require(
-        sorted_sequence.dtype == values.dtype,
-        "the dtypes differ",
-        expected=f"values of {sorted_sequence.dtype}; cast one of them",
-        found=f"{sorted_sequence} and {values}",
-    )
+    require_same_dtype(sorted_sequence, values)
     require(
         sorted_sequence.ndim == 1
         or (sorted_sequence.ndim > 1 and sorted_sequence.shape[:-1] == values.shape[:-1]),

@@ -2,6 +2,7 @@
 
 from meta.op.core import Ints, Tensor, op
 from meta.op.core.check import require
+from meta.op.core.same_dtype import require_same_dtype
 from meta.op.transform import strided_slice
 
 
@@ -14,11 +15,6 @@ def strided_set(
     begin, end, strides: as in `strided_slice`. v: of the dtype of data and the shape of the slice.
     """
     part: Tensor = strided_slice.type_function(data, begin, end, strides, "end")
-    require(
-        v.dtype == data.dtype,
-        "v has another dtype than data; cast it first",
-        expected=data.dtype,
-        found=v,
-    )
+    require_same_dtype(data, v)
     require(v.shape == part.shape, "v has another shape than the slice", expected=part, found=v)
     return data

@@ -11,6 +11,7 @@ from meta.ir.types import UNKNOWN
 from meta.op.core import CallValues, DType, Ints, Scalar, Tensor, View, op
 from meta.op.core.axes import inverse_permutation, permutation, swapped
 from meta.op.core.check import broadcast_shapes, normalize_axes, normalize_axis, require, shape_of
+from meta.op.core.same_dtype import require_same_dtype
 from meta.op.core.slicing import keeps_all, reshaped, slice_ranges
 
 
@@ -103,12 +104,7 @@ def split_points(x: tuple[Tensor, ...], axis: int) -> tuple[int, ...]:
 
 def _alike(x: tuple[Tensor, ...]) -> None:
     require(len(x) > 0, "x is empty", expected="at least one tensor")
-    require(
-        len({t.dtype for t in x}) == 1,
-        "the tensors differ in dtype; cast them first",
-        expected=f"all {x[0].dtype}",
-        found=", ".join(map(str, x)),
-    )
+    require_same_dtype(*x)
 
 
 @op

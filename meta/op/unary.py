@@ -17,6 +17,7 @@ from meta.base.dtype import is_float
 from meta.base.errors import TypeInferError
 from meta.op.core import Scalar, Tensor, TensorType, numbers, op
 from meta.op.core.check import require, require_float
+from meta.op.core.same_dtype import require_same_dtype
 
 
 def floating(on_number: Callable[[Any], Any], x: Any) -> TensorType:
@@ -114,14 +115,11 @@ def _gradient(
             "neither x nor y is given" if use_y else "x is not given",
             expected="the argument x or the result y" if use_y else "the argument x",
         )
-    for name, given in (("x", x), ("y", y), ("dy", dy)):
-        if given is not None:
-            require_float(given, name)
-            require(
-                given.shape == dy.shape and (given is dy or given.dtype == argument.dtype),
-                f"{name} does not match",
-                expected="x, y and dy of one shape, x and y of one dtype",
-            )
+    given = {n: t for n, t in (("x", x), ("y", y), ("dy", dy)) if t is not None}
+    for name, tensor in given.items():
+        require_float(tensor, name)
+        require(tensor.shape == dy.shape, f"{name} does not match dy", expected=list(dy.shape))
+    require_same_dtype(*given.values())
     return argument
 
 
@@ -130,8 +128,8 @@ def relu_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
     """Gradient of `relu`: dy where y > 0 (equivalently x > 0), else 0.
 
     ``x``, ``y``: argument and result of the forward call; one may be None, ``y`` is used if given.
-    ``dy``: gradient of the result. All floating, of one shape; the result has the type of x or y.
-    Raises TypeInferError if x and y are both None or the shapes differ.
+    ``dy``: gradient of the result. All floating, of one type, which the result has.
+    Raises TypeInferError if x and y are both None or the types differ.
     """
     return _gradient(x, y, dy)
 
@@ -141,9 +139,9 @@ def gelu_dx(x: Tensor | None, y: Tensor | None, dy: Tensor, approximate: str = "
     """Gradient of `gelu`: dy * (P(x) + x * p(x)), P and p the normal distribution and density.
 
     ``x``: argument of the forward call, needed. ``y``: its result, not used, may be None. ``dy``:
-    gradient of the result. All floating, of one shape; the result has the type of x.
+    gradient of the result. All floating, of one type, which the result has.
     ``approximate``: as in `gelu`; the derivative of that form.
-    Raises TypeInferError if x is None, the shapes differ or the form is unknown.
+    Raises TypeInferError if x is None, the types differ or the form is unknown.
     """
     _require_form(approximate)
     return _gradient(x, y, dy, use_y=False)
@@ -154,8 +152,8 @@ def tanh_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
     """Gradient of `tanh`: dy * (1 - y**2).
 
     ``x``, ``y``: argument and result of the forward call; one may be None, ``y`` is used if given.
-    ``dy``: gradient of the result. All floating, of one shape; the result has the type of x or y.
-    Raises TypeInferError if x and y are both None or the shapes differ.
+    ``dy``: gradient of the result. All floating, of one type, which the result has.
+    Raises TypeInferError if x and y are both None or the types differ.
     """
     return _gradient(x, y, dy)
 
@@ -165,8 +163,8 @@ def sigmoid_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
     """Gradient of `sigmoid`: dy * y * (1 - y).
 
     ``x``, ``y``: argument and result of the forward call; one may be None, ``y`` is used if given.
-    ``dy``: gradient of the result. All floating, of one shape; the result has the type of x or y.
-    Raises TypeInferError if x and y are both None or the shapes differ.
+    ``dy``: gradient of the result. All floating, of one type, which the result has.
+    Raises TypeInferError if x and y are both None or the types differ.
     """
     return _gradient(x, y, dy)
 
@@ -176,8 +174,8 @@ def erf_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
     """Gradient of `erf`: dy * 2 / sqrt(pi) * exp(-x**2).
 
     ``x``: argument of the forward call, needed. ``y``: its result, not used, may be None. ``dy``:
-    gradient of the result. All floating, of one shape; the result has the type of x.
-    Raises TypeInferError if x is None or the shapes differ.
+    gradient of the result. All floating, of one type, which the result has.
+    Raises TypeInferError if x is None or the types differ.
     """
     return _gradient(x, y, dy, use_y=False)
 
@@ -187,8 +185,8 @@ def sqrt_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
     """Gradient of `sqrt`: dy / (2 * y), infinite at 0.
 
     ``x``, ``y``: argument and result of the forward call; one may be None, ``y`` is used if given.
-    ``dy``: gradient of the result. All floating, of one shape; the result has the type of x or y.
-    Raises TypeInferError if x and y are both None or the shapes differ.
+    ``dy``: gradient of the result. All floating, of one type, which the result has.
+    Raises TypeInferError if x and y are both None or the types differ.
     """
     return _gradient(x, y, dy)
 

@@ -13,7 +13,6 @@ from meta.base.errors import TypeInferError
 from meta.ir.types import UNKNOWN, SymbolicDim, TensorType
 from meta.op.core.check import (
     broadcast_shapes,
-    common_dtype,
     normalize_axes,
     normalize_axis,
     pair,
@@ -21,6 +20,7 @@ from meta.op.core.check import (
     require_float,
     require_ndim,
 )
+from meta.op.core.same_dtype import require_same_dtype
 
 SHAPES = st.lists(st.integers(0, 3), max_size=4).map(tuple)
 DTYPES = st.sampled_from(dtypes.DTYPES)
@@ -85,17 +85,49 @@ def test_promote_is_torchs(a: str, b: str) -> None:
 
 
 @given(DTYPES, st.sampled_from([True, 2, 2.5]))
-def test_numbers_are_weak_as_torchs(dtype: str, number: float) -> None:
-    # torch's default float dtype is float32, as ours.
-    expected = torch.result_type(torch.ones(1, dtype=dtypes.TO_TORCH[dtype]), number)
+def test_a_number_takes_the_tensors_dtype_or_is_refused(dtype: str, number: float) -> None:
+    # It is taken where torch would not promote: the tensor's dtype holds numbers of that kind.
+    holds = torch.result_type(torch.ones(1, dtype=dtypes.TO_TORCH[dtype]), number)
     tensor = TensorType((1,), dtype)
-    assert dtypes.TO_TORCH[common_dtype(tensor, number)] == expected
-    assert common_dtype(number, tensor) == common_dtype(tensor, number)
+    for operands in ((tensor, number), (number, tensor)):
+        if holds == dtypes.TO_TORCH[dtype]:
+            assert require_same_dtype(*operands) == dtype
+            continue
+        with pytest.raises(TypeInferError, match="does not fit a tensor of") as caught:
+            require_same_dtype(*operands)
+        assert caught.value.hint == f'cast the tensor: meta.cast(x, "{dtypes.FROM_TORCH[holds]}")'
+
+
+@given(DTYPES, DTYPES)
+def test_tensors_have_one_dtype(a: str, b: str) -> None:
+    operands = TensorType((2,), a), TensorType((), b)
+    if a == b:
+        assert require_same_dtype(*operands) == a
+        return
+    with pytest.raises(TypeInferError, match="differ in dtype") as caught:
+        require_same_dtype(*operands)
+    assert all(str(o) in str(caught.value) for o in operands)
+    assert f'meta.cast(x, "{dtypes.promote(a, b)}")' in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        (("int64", "float32"), 'cast the int64 one: meta.cast(x, "float32")'),
+        (("float32", "float16"), 'cast the float16 one: meta.cast(x, "float32")'),
+        (("bfloat16", "float16"), 'cast the bfloat16 and float16 ones: meta.cast(x, "float32")'),
+        (("bool", "int8", "bool"), 'cast the bool one: meta.cast(x, "int8")'),
+    ],
+)
+def test_the_cast_that_loses_least_is_named(given: tuple[str, ...], hint: str) -> None:
+    with pytest.raises(TypeInferError) as caught:
+        require_same_dtype(*(TensorType((1,), d) for d in given))
+    assert caught.value.hint == hint
 
 
 def test_numbers_alone() -> None:
-    assert common_dtype(1, 2.0) == "float32" and common_dtype(1, True) == "int64"
-    assert common_dtype(True, False) == "bool"
+    assert require_same_dtype(1, 2.0) == "float32" and require_same_dtype(1, True) == "int64"
+    assert require_same_dtype(True, False) == "bool"
 
 
 def test_requirements() -> None:

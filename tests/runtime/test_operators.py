@@ -66,16 +66,19 @@ class TestOperators:
         same(x, [2])
         same(y, [1])
 
-    def test_numbers_are_weak(self) -> None:
+    def test_numbers_take_the_arrays_dtype(self) -> None:
         half = meta.array([1.0], "float16")
         assert (half + 1).dtype == (2.5 * half).dtype == (half + True).dtype == "float16"
-        assert (meta.array([1]) + 1.5).dtype == "float32"
-        assert (meta.array([True]) + 1).dtype == "int64"
         assert (meta.array([1], "int8") + 1).dtype == "int8"
+        for dtype, number in (("int64", 1.5), ("bool", 1)):
+            with pytest.raises(TypeInferError, match="does not fit a tensor of"):
+                meta.array([1], dtype) + number
 
     def test_lists_are_arrays(self) -> None:
         x = meta.array([1.0, 2.0])
-        same(x - [1, 2], [0, 0])
+        same(x - [1.0, 2.0], [0, 0])
+        with pytest.raises(TypeInferError, match="int64"):
+            x - [1, 2]
         same(x - (meta.array(1.0), meta.array(2.0)), [0, 0])
         with pytest.raises(TypeInferError):
             x - ()

@@ -65,8 +65,9 @@ def numbers(x: Any) -> Any:
 
 
 def dtypes(x: Any) -> Any:
-    half = op.cast(x, "float16")
-    return half, op.cast(half, "float64") * x, op.argmax(x), op.greater(x, half), op.cast(x, "bool")
+    half, double = op.cast(x, "float16"), op.cast(x, "float64")
+    again = op.cast(half, "float32")
+    return half, double * 2, op.argmax(x), op.greater(x, again), op.cast(x, "bool")
 
 
 def empty(x: Any) -> Any:

@@ -14,9 +14,9 @@ def _unary(base):
 
 
 def _wide(*tensors):
-    """All in one dtype, at least float32: half precision is rounded once, at the end."""
-    double = any(t.dtype == torch.float64 for t in tensors)
-    found = [t.to(torch.float64 if double else torch.float32) for t in tensors]
+    """All in float32 at least: half precision is rounded once, at the end."""
+    wide = torch.promote_types(tensors[0].dtype, torch.float32)
+    found = [t.to(wide) for t in tensors]
     return found if len(found) > 1 else found[0]
 
 
@@ -88,29 +88,33 @@ def glu(x, axis, out):
     return out.copy_(nn.glu(_wide(x), axis))
 
 
+def _numbers(x, *numbers):
+    """Return numbers as tensors of x's dtype: rounded to it, an int exactly."""
+    exact = [torch.float64 if isinstance(n, float) else torch.int64 for n in numbers]
+    return [
+        torch.tensor(n, dtype=dtype, device=x.device).to(x.dtype)
+        for n, dtype in zip(numbers, exact, strict=True)
+    ]
+
+
 @_unary(op.threshold)
 def threshold(x, threshold, value, out):
-    # As tensors of x's dtype: a number is rounded to it, and an int stays exact.
-    bound, instead = (torch.tensor(n, device=x.device).to(x.dtype) for n in (threshold, value))
+    bound, instead = _numbers(x, threshold, value)
     return out.copy_(torch.where(x <= bound, instead, x))
 
 
 @_unary(op.threshold_dx)
 def threshold_dx(x, dy, threshold, out):
-    bound = torch.tensor(threshold, device=x.device).to(x.dtype)
+    (bound,) = _numbers(x, threshold)
     return out.copy_(dy.masked_fill(x <= bound, 0))
-
-
-def _bounds(x, a_min, a_max, dtype):
-    return [torch.tensor(n, device=x.device).to(dtype) for n in (a_min, a_max)]
 
 
 @_unary(op.clip)
 def clip(x, a_min, a_max, out):
-    return out.copy_(torch.clamp(x.to(out.dtype), *_bounds(x, a_min, a_max, out.dtype)))
+    return out.copy_(torch.clamp(x, *_numbers(x, a_min, a_max)))
 
 
 @_unary(op.clip_dx)
 def clip_dx(x, dy, a_min, a_max, out):
-    low, high = _bounds(x, a_min, a_max, x.dtype)
+    low, high = _numbers(x, a_min, a_max)
     return out.copy_(dy.masked_fill(~((x >= low) & (x <= high)), 0))

@@ -12,9 +12,9 @@ def _unary(base):
 
 
 def _wide(*tensors):
-    """All in one dtype, at least float32: half precision is rounded once, at the end."""
-    double = any(t.dtype == torch.float64 for t in tensors)
-    found = [t.to(torch.float64 if double else torch.float32) for t in tensors]
+    """All in float32 at least: half precision is rounded once, at the end."""
+    wide = torch.promote_types(tensors[0].dtype, torch.float32)
+    found = [t.to(wide) for t in tensors]
     return found if len(found) > 1 else found[0]
 
 

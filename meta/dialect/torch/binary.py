@@ -7,26 +7,22 @@ Operands are first brought to the dtype in which they are to be computed, number
 import torch
 
 from meta import op
-from meta.base.dtype import FROM_TORCH, TO_TORCH
 from meta.dialect.torch import torch as dialect
-from meta.ir.types import TensorType
-from meta.op.core.check import common_dtype
 
 _HALF = (torch.float16, torch.bfloat16)
 
 
-def _meet(x1, x2):
-    """Return the common dtype of two operands."""
-    types = [
-        TensorType((), FROM_TORCH[x.dtype]) if isinstance(x, torch.Tensor) else x for x in (x1, x2)
-    ]
-    return TO_TORCH[common_dtype(*types)]
+def _own(*operands):
+    """Return the dtype that the tensors among operands have, which numbers take."""
+    return next(x.dtype for x in operands if isinstance(x, torch.Tensor))
 
 
-def _as(dtype, *operands):
-    device = next(x.device for x in operands if isinstance(x, torch.Tensor))
+def _as(dtype, out, *operands):
+    """Operands in a dtype; numbers become 0-d tensors where ``out`` is."""
     return [
-        x.to(dtype) if isinstance(x, torch.Tensor) else torch.tensor(x, dtype=dtype, device=device)
+        x.to(dtype)
+        if isinstance(x, torch.Tensor)
+        else torch.tensor(x, dtype=dtype, device=out.device)
         for x in operands
     ]
 
@@ -37,15 +33,16 @@ def _wide(dtype):
 
 
 def _arithmetic(function, x1, x2, out):
-    function(*_as(_wide(_meet(x1, x2)), x1, x2), out=out)
+    function(*_as(_wide(out.dtype), out, x1, x2), out=out)
 
 
 def _written_into(function, x1, x2, out, where, out_):
-    common = _meet(x1, x2)
-    value = function(*_as(_wide(common), x1, x2)).to(common)
     if out is None:
-        out_.copy_(value)
-    elif where is None:
+        _arithmetic(function, x1, x2, out_)
+        return
+    own = _own(x1, x2, out)  # in which the sum is rounded before out takes it
+    value = function(*_as(_wide(own), out, x1, x2)).to(own)
+    if where is None:
         out_.copy_(value.expand_as(out_))
     else:
         torch.where(where != 0, value.to(out.dtype), out, out=out_)
@@ -68,7 +65,7 @@ def multiply(x1, x2, out):
 
 @dialect.kernel(op.divide)
 def divide(x1, x2, out):
-    torch.div(*_as(_wide(out.dtype), x1, x2), out=out)
+    torch.div(*_as(_wide(out.dtype), out, x1, x2), out=out)
 
 
 @dialect.kernel(op.power)
@@ -88,7 +85,7 @@ def minimum(x1, x2, out):
 
 def _divided(function, x1, x2, out, by_minus_one):
     """Divide integers without the two cases on which processors trap: by 0, and the least by -1."""
-    x1, x2 = _as(_wide(_meet(x1, x2)), x1, x2)
+    x1, x2 = _as(_wide(out.dtype), out, x1, x2)
     if x2.dtype.is_floating_point:
         function(x1, x2, out=out)
         return
@@ -109,11 +106,11 @@ def mod(x1, x2, out):
 
 
 def _compare(function, x1, x2, out):
-    common = _meet(x1, x2)
+    own = _own(x1, x2)
     numbers = not (isinstance(x1, torch.Tensor) and isinstance(x2, torch.Tensor))
-    if numbers and not common.is_floating_point and common != torch.bool:
-        common = torch.int64  # a Python int is not squeezed into a narrower tensor's dtype
-    function(*_as(common, x1, x2), out=out)
+    if numbers and not own.is_floating_point and own != torch.bool:
+        own = torch.int64  # a Python int is not squeezed into a narrow integer dtype
+    function(*_as(own, out, x1, x2), out=out)
 
 
 @dialect.kernel(op.less)
@@ -148,20 +145,19 @@ def not_equal(x1, x2, out):
 
 @dialect.kernel(op.logical_and)
 def logical_and(x1, x2, out):
-    torch.logical_and(*_as(torch.bool, x1, x2), out=out)
+    torch.logical_and(*_as(torch.bool, out, x1, x2), out=out)
 
 
 @dialect.kernel(op.logical_or)
 def logical_or(x1, x2, out):
-    torch.logical_or(*_as(torch.bool, x1, x2), out=out)
+    torch.logical_or(*_as(torch.bool, out, x1, x2), out=out)
 
 
 @dialect.kernel(op.logical_xor)
 def logical_xor(x1, x2, out):
-    torch.logical_xor(*_as(torch.bool, x1, x2), out=out)
+    torch.logical_xor(*_as(torch.bool, out, x1, x2), out=out)
 
 
 @dialect.kernel(op.where)
 def where(condition, x, y, out):
-    _, x, y = _as(out.dtype, out, x, y)  # out says on which device numbers are needed
-    torch.where(condition != 0, x, y, out=out)
+    torch.where(condition != 0, *_as(out.dtype, out, x, y), out=out)

@@ -62,8 +62,8 @@ def gelu_dx(x, dy, approximate, out):
 
 
 def _pair(dy, a):
-    """Both in one dtype, at least float32."""
-    wide = torch.promote_types(torch.promote_types(dy.dtype, a.dtype), torch.float32)
+    """Both in float32 at least: half precision is rounded once, at the end."""
+    wide = torch.promote_types(a.dtype, torch.float32)
     return dy.to(wide), a.to(wide)
 
 

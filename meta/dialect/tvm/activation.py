@@ -1,8 +1,4 @@
-"""Activation functions in TE. Half precision is computed in float32.
-
-A gradient operator takes x and dy in different precisions; it is computed in the wider, at least
-float32.
-"""
+"""Activation functions in TE. Half precision is computed in float32."""
 
 from tvm import te, tirx
 
@@ -17,12 +13,6 @@ def _sigmoid(v):
     return one / (one + tirx.exp(constant(0, v) - v))
 
 
-def _dx(function, x, dy, *numbers, out):
-    """function(x, dy, *numbers) in the wider dtype of the two."""
-    wide = "float64" if "float64" in (out.dtype, str(dy.dtype)) else "float32"
-    return elementwise(function, x, dy, *numbers, dtype=out.dtype, within=wide)
-
-
 @compute(op.silu, ELEMWISE)
 def silu(x, out):
     return elementwise(lambda v: v * _sigmoid(v), x, dtype=out.dtype)
@@ -34,7 +24,7 @@ def silu_dx(x, dy, out):
         s, one = _sigmoid(v), constant(1, v)
         return d * s * (one + v * (one - s))
 
-    return _dx(slope, x, dy, out=out)
+    return elementwise(slope, x, dy, dtype=out.dtype)
 
 
 @compute(op.leaky_relu, ELEMWISE)
@@ -50,7 +40,7 @@ def leaky_relu_dx(x, dy, negative_slope, out):
     def leaky(v, d, slope):
         return tirx.Select(v > constant(0, v), d, d * slope)
 
-    return _dx(leaky, x, dy, negative_slope, out=out)
+    return elementwise(leaky, x, dy, negative_slope, dtype=out.dtype)
 
 
 @compute(op.elu, ELEMWISE)
@@ -66,7 +56,7 @@ def elu_dx(x, dy, alpha, out):
     def slope(v, d, alpha):
         return tirx.Select(v > constant(0, v), d, d * alpha * tirx.exp(v))
 
-    return _dx(slope, x, dy, alpha, out=out)
+    return elementwise(slope, x, dy, alpha, dtype=out.dtype)
 
 
 @compute(op.softplus, ELEMWISE)
@@ -85,7 +75,7 @@ def softplus_dx(x, dy, beta, threshold, out):
     def slope(v, d, beta, threshold):
         return tirx.Select(v * beta > threshold, d, d * _sigmoid(v * beta))
 
-    return _dx(slope, x, dy, beta, threshold, out=out)
+    return elementwise(slope, x, dy, beta, threshold, dtype=out.dtype)
 
 
 def _clamped(v, low, high):
@@ -111,7 +101,7 @@ def hardswish_dx(x, dy, out):
         upper = tirx.Select(v < three, inner, d)
         return tirx.Select(v <= constant(-3, v), constant(0, v), upper)
 
-    return _dx(slope, x, dy, out=out)
+    return elementwise(slope, x, dy, dtype=out.dtype)
 
 
 @compute(op.prelu, BROADCAST)
@@ -160,7 +150,7 @@ def threshold_dx(x, dy, threshold, out):
     def choose(v, d, bound):
         inner = computing(out.dtype)
         below = cast(v, inner) <= cast(cast(bound, out.dtype), inner)
-        return tirx.Select(below, constant(0, v), cast(d, out.dtype))
+        return tirx.Select(below, constant(0, v), d)
 
     return broadcast(choose, x, dy, threshold, dtype=out.dtype)
 
@@ -184,6 +174,6 @@ def clip_dx(x, dy, a_min, a_max, out):
         low, high = (cast(cast(n, out.dtype), inner) for n in (low, high))
         v = cast(v, inner)
         taken = tirx.And(v >= low, v <= high)
-        return tirx.Select(taken, cast(d, out.dtype), tirx.const(0, out.dtype))
+        return tirx.Select(taken, d, constant(0, d))
 
     return broadcast(inside, x, dy, a_min, a_max, dtype=out.dtype)

@@ -30,8 +30,7 @@ def mish_dx(x, dy, out):
         s = one / (one + tirx.exp(constant(0, v) - v))
         return d * (w + v * (one - w * w) * s)
 
-    wide = "float64" if "float64" in (out.dtype, str(dy.dtype)) else "float32"
-    return elementwise(slope, x, dy, dtype=out.dtype, within=wide)
+    return elementwise(slope, x, dy, dtype=out.dtype)
 
 
 @compute(op.selu, ELEMWISE)

@@ -13,11 +13,11 @@ from meta.dialect.tvm.compute import BROADCAST, compute
 from meta.dialect.tvm.elementwise import (
     broadcast,
     cast,
-    common_dtype,
     computing,
     constant,
     elementwise,
     is_nan,
+    operand_dtype,
 )
 from meta.dialect.tvm.elementwise import not_equal as not_equal_elements
 
@@ -25,13 +25,13 @@ _INT_POWER_BITS = 6  # exponents from 64 on overflow, unless the base is 0, 1 or
 
 
 def _written_into(function, x1, x2, out, where, out_):
-    common = common_dtype(x1, x2)
     if out is None:
-        return elementwise(function, x1, x2, dtype=common)
-    inner = computing(common)
+        return elementwise(function, x1, x2, dtype=out_.dtype)
+    own = operand_dtype(x1, x2, out)  # in which the sum is rounded before out takes it
+    inner = computing(own)
 
     def choose(a, b, old, condition):
-        value = cast(function(cast(a, inner), cast(b, inner)), common)
+        value = cast(function(cast(a, inner), cast(b, inner)), own)
         return tirx.Select(cast(condition, "bool"), cast(value, out_.dtype), old)
 
     condition = tirx.const(True, "bool") if where is None else where
@@ -166,15 +166,15 @@ def mod(x1, x2, out):
 
 
 def _compare(function, x1, x2):
-    """Compare in the common dtype; a Python int is not squeezed into a narrower tensor's."""
-    common = common_dtype(x1, x2)
+    """Compare in the tensors' dtype; a Python int is not squeezed into a narrow integer dtype."""
+    own = operand_dtype(x1, x2)
     numbers = [x for x in (x1, x2) if not isinstance(x, te.Tensor)]
-    if numbers and not is_float(common) and common != "bool":
-        common = "int64"
-    inner = computing(common)
+    if numbers and not is_float(own) and own != "bool":
+        own = "int64"
+    inner = computing(own)
 
     def compared(a, b):
-        return function(cast(cast(a, common), inner), cast(cast(b, common), inner))
+        return function(cast(cast(a, own), inner), cast(cast(b, own), inner))
 
     return broadcast(compared, x1, x2, dtype="bool")
 

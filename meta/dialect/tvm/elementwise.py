@@ -11,10 +11,6 @@ from typing import Any
 from tvm import te, tirx
 
 from meta.base.dtype import is_float
-from meta.ir.types import TensorType
-from meta.op.core import check
-
-_NUMBERS: dict[str, float | int | bool] = {"float64": 0.0, "int64": 0, "bool": False}
 
 
 def computing(dtype: str) -> str:
@@ -49,13 +45,9 @@ def broadcast(function: Callable[..., Any], *operands: Any, dtype: str) -> te.Te
     return te.compute(shape, element, name="elementwise")
 
 
-def common_dtype(*operands: Any) -> str:
-    """Return the dtype in which operands meet; a scalar variable is a weak Python number."""
-    types = [
-        TensorType((), str(o.dtype)) if isinstance(o, te.Tensor) else _NUMBERS[str(o.ty.dtype)]
-        for o in operands
-    ]
-    return check.common_dtype(*types)
+def operand_dtype(*operands: Any) -> str:
+    """Return the dtype that the tensors among operands have, which numbers take."""
+    return next(str(o.dtype) for o in operands if isinstance(o, te.Tensor))
 
 
 def broadcast_shape(*shapes: Any) -> list[Any]:

@@ -69,8 +69,7 @@ def sqrt(x, out):
 def _gradient(by_x, by_y, x, y, dy, out):
     """dy times the derivative, which is computed from y if that is given, else from x."""
     argument, derivative = (x, by_x) if y is None or by_y is None else (y, by_y)
-    wide = "float64" if "float64" in (out.dtype, str(dy.dtype)) else "float32"
-    return elementwise(derivative, argument, dy, dtype=out.dtype, within=wide)
+    return elementwise(derivative, argument, dy, dtype=out.dtype)
 
 
 def _relu_dx(v, d):

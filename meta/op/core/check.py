@@ -59,29 +59,6 @@ def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return tuple(result)
 
 
-def common_dtype(*operands: Any) -> str:
-    """Return the dtype in which operands meet: torch's promotion for tensors, Python numbers being
-    weak.
-
-    A number only raises the category (bool < integer < float) of the tensors' dtype, to int64 or
-    float32.
-    """
-    tensors = [o.dtype for o in operands if isinstance(o, TensorType)]
-    numbers = [o for o in operands if not isinstance(o, TensorType) and o is not None]
-    if not tensors:
-        kinds = {type(n) for n in numbers}
-        return "float32" if float in kinds else "int64" if int in kinds else "bool"
-    result = tensors[0]
-    for other in tensors[1:]:
-        result = dtypes.promote(result, other)
-    for number in numbers:
-        if isinstance(number, float) and not dtypes.is_float(result):
-            result = "float32"
-        elif isinstance(number, int) and not isinstance(number, bool) and result == "bool":
-            result = "int64"
-    return result
-
-
 def shape_of(operand: Any) -> tuple[Dim, ...]:
     """Return a tensor's shape, () for a Python number."""
     return operand.shape if isinstance(operand, TensorType) else ()
