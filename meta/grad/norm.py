@@ -1,8 +1,9 @@
-"""Gradients of batch and layer normalisation."""
+"""Gradients of batch and layer normalisation, and of these gradients."""
 
 from meta import op
-from meta.grad.core import gradient, not_differentiable
+from meta.grad.core import gradient, second_gradient
 from meta.ir.types import TensorType
+from meta.op.core.check import normalize_axis
 from meta.op.norm import statistics_dtype
 
 
@@ -66,10 +67,43 @@ def layer_norm_train(x, scale, bias: TensorType, y, dy, axis, eps):
     return _layer(gradients, scale, bias, dy[0], axis)
 
 
-not_differentiable(
-    op.batch_norm_train_dxwb,
-    op.layer_norm_dx,
-    op.layer_norm_train_dx,
-    why="second derivatives of a normalisation go through its statistics; compose it of mean, "
-    "subtract, multiply and rsqrt to have them",
-)
+def _second(x, weight, dy, cotangents, axes, lifted, eps):
+    """`second_gradient` of data [.., extent, ..]; ``lifted`` is a parameter's shape beside x."""
+    wide = statistics_dtype(x.dtype)
+    u, u_weight, u_bias = (None if t is None else _cast(t, wide) for t in cotangents)
+    w, u_weight, u_bias = (
+        None if t is None else op.reshape(_cast(t, wide), lifted)
+        for t in (weight, u_weight, u_bias)
+    )
+    by_x, by_weight, by_dy = second_gradient(
+        _cast(x, wide), w, _cast(dy, wide), u, u_weight, u_bias, axes, eps
+    )
+    if weight is not None:
+        by_weight = _cast(op.sum(by_weight, lifted.index(-1), 0, True), weight.dtype)
+    return _cast(by_x, x.dtype), None if weight is None else by_weight, _cast(by_dy, dy.dtype)
+
+
+@gradient(op.batch_norm_train_dxwb)
+def batch_norm_train_dxwb(dy, x, w, b, dy_, eps):
+    lifted, axes = (1, -1) + (1,) * (x.ndim - 2), (0, *range(2, x.ndim))
+    by_x, by_w, by_dy = _second(x, w, dy, dy_, axes, lifted, eps)
+    return by_dy, by_x, by_w, None if b is None else op.zeros_like(b)
+
+
+def _layer_second(x, scale, dy, cotangents, axis, eps):
+    axis = normalize_axis(axis, x.ndim)
+    lifted = tuple(-1 if i == axis else 1 for i in range(x.ndim))
+    cotangents = (cotangents, None, None) if scale is None else cotangents
+    return _second(x, scale, dy, cotangents, (axis,), lifted, eps)
+
+
+@gradient(op.layer_norm_dx)
+def layer_norm_dx(x, scale, dy, dy_, axis, eps):
+    return _layer_second(x, scale, dy, dy_, axis, eps)
+
+
+@gradient(op.layer_norm_train_dx)
+def layer_norm_train_dx(x, scale, dy, mean, invvar, dy_, axis, eps):
+    """By x with all that passes through mean and invvar, which are functions of x."""
+    gradients = _layer_second(x, scale, dy, dy_, axis, eps)
+    return *gradients, op.zeros_like(mean), op.zeros_like(invvar)

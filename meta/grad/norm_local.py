@@ -1,8 +1,8 @@
 """Gradients of local response normalisation and of lengths. Half is computed in float32."""
 
 from meta import op
-from meta.grad.core import gradient, not_differentiable
-from meta.op.core.check import normalize_axes
+from meta.grad.core import gradient
+from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.norm import statistics_dtype
 
 
@@ -15,11 +15,42 @@ def lrn(x, dy, size, axis, bias, alpha, beta):
     return op.lrn_dx(x, dy, size, axis, bias, alpha, beta)
 
 
-not_differentiable(
-    op.lrn_dx,
-    why="second derivatives go through the divisor of every neighbour; compose lrn of multiply, "
-    "pad and power to have them",
-)
+def _neighbours(x, before, after, axis):
+    """Return the sum over ``before`` elements before each one, itself, and ``after`` behind it."""
+    at, shape = normalize_axis(axis, x.ndim), tuple(x.shape)
+    sides = [0] * (2 * x.ndim)
+    sides[2 * at : 2 * at + 2] = before, after
+    padded, total = op.pad(x, tuple(sides)), x
+    for shift in range(before + after + 1):
+        if shift != before:
+            begin = (0,) * at + (shift,)
+            end = (*shape[:at], shift + shape[at])
+            total = op.add(total, op.strided_slice(padded, begin, end))
+    return total
+
+
+@gradient(op.lrn_dx)
+def lrn_dx(x, dy, dy_, size, axis, bias, alpha, beta):
+    """For dx = dy D - 2 c beta x W'(dy x E), u = dy_: by x and by dy of sum(u dx).
+
+    W sums over the neighbourhood, W' over the places whose neighbourhood it is; c = alpha / size,
+    d = bias + c W(x²), D = d^-beta, E = D / d, F = E / d.
+    """
+    x_, dy, u = (_cast(t, statistics_dtype(x.dtype)) for t in (x, dy, dy_))
+    before, after, c = size // 2, (size - 1) // 2, alpha / size
+    base = op.add(op.multiply(_neighbours(x_ * x_, before, after, axis), c), bias)
+    root = op.power(base, -beta)
+    steep = root / base
+    around = _neighbours(u * x_, before, after, axis)
+    slope = op.multiply(steep, 2 * c * beta)
+    by_dy = u * root - slope * around * x_
+    # Through d, of which D and E are functions.
+    by_base = op.multiply(around * dy * x_ * steep / base, 2 * c * beta * (beta + 1))
+    by_base = by_base - op.multiply(steep * u * dy, beta)
+    by_x = op.multiply(x_ * _neighbours(by_base, after, before, axis), 2 * c)
+    spread = _neighbours(dy * x_ * slope, after, before, axis)
+    by_x = by_x - slope * around * dy - u * spread
+    return _cast(by_x, x.dtype), _cast(by_dy, x.dtype)
 
 
 @gradient(op.l2_normalize)

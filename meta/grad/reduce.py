@@ -8,6 +8,7 @@ from typing import Any
 from meta import op
 from meta.base.dtype import is_float
 from meta.grad.core import gradient, not_differentiable
+from meta.grad.scan import shifted
 from meta.ir.types import TensorType
 from meta.op.core.reduction import reduction
 
@@ -58,7 +59,37 @@ def prod(x: Any, dy: Any, axis: Any, keepdims: bool, exclude: bool) -> Any:
     return op.prod_dx(x, dy, axis, keepdims, exclude)
 
 
-not_differentiable(
-    op.prod_dx, why="the second derivative of a product needs the product of all but two elements"
-)
+@gradient(op.prod_dx)
+def prod_dx(x: Any, dy: Any, dy_: Any, axis: Any, keepdims: bool, exclude: bool) -> Any:
+    """For u = dy_, p the product of all elements and "\\" for leaving out one:
+
+    by dy, sum_i u[i] p\\i; by x[k], dy sum_i u[i] p\\i\\k over i != k. The sum is split into i < k
+    and i > k. With a[k] the product before k and b[k] the sum over i < k of u[i] a[k]\\i, which is
+    b[k + 1] = x[k] b[k] + u[k] a[k], and a', b' the same from the other end, it is b a' + a b'.
+    Nothing is divided by, so zeros need no care.
+    """
+    kept = reduction(x.ndim, axis, True, exclude)
+    others = [i for i in range(x.ndim) if i not in kept.axes]
+    order = (*others, *kept.axes)
+    shape = tuple(x.shape[i] for i in order)
+    flat = (*shape[: len(others)], kept.count(x.shape))
+
+    def line(t: Any) -> Any:
+        return op.reshape(op.transpose(t, order), flat)
+
+    v, u = line(x), line(dy_)
+    a, b = _without(v, u)
+    c, d = (op.reverse(t, -1) for t in _without(op.reverse(v, -1), op.reverse(u, -1)))
+    factor = op.reshape(dy, (*flat[:-1], 1))
+    by_x = op.reshape(op.multiply(factor, op.add(op.multiply(b, c), op.multiply(a, d))), shape)
+    by_dy = op.reshape(op.sum(op.multiply(u, op.multiply(a, c)), -1), dy.shape)
+    return op.transpose(by_x, tuple(order.index(i) for i in range(x.ndim))), by_dy
+
+
+def _without(x: Any, u: Any) -> tuple[Any, Any]:
+    """Return a and b of `prod_dx` along the last axis."""
+    before = op.cumprod(x, -1, x.dtype, True)
+    return before, shifted(op.linear_scan(x, op.multiply(u, before), -1), -1, -1)
+
+
 not_differentiable(op.all, op.any, why="the result is a bool")

@@ -12,7 +12,7 @@ from meta.ir.types import TensorType
 from meta.op.core.check import normalize_axis
 
 
-def _shifted(x: Any, axis: int, by: int) -> Any:
+def shifted(x: Any, axis: int, by: int) -> Any:
     """Return x[i + by] along an axis, 0 where there is none; ``by`` is 1 or -1."""
     at = normalize_axis(axis, x.ndim)
     extents = tuple(x.shape)
@@ -48,8 +48,8 @@ def cumprod(x: Any, axis: int, dtype: str, exclusive: bool, dy: Any) -> Any:
         return None
     wide = _as(x, dtype)
     before = op.cumprod(wide, axis, dtype, True)
-    source = _shifted(dy, axis, 1) if exclusive else dy
-    s = op.linear_scan(_shifted(wide, axis, 1), source, axis, True)
+    source = shifted(dy, axis, 1) if exclusive else dy
+    s = op.linear_scan(shifted(wide, axis, 1), source, axis, True)
     return _as(op.multiply(before, s), x.dtype)
 
 
@@ -57,5 +57,5 @@ def cumprod(x: Any, axis: int, dtype: str, exclusive: bool, dy: Any) -> Any:
 def linear_scan(a: Any, axis: int, reverse: bool, y: Any, dy: Any) -> Any:
     """db[i] = dy[i] + a[i + 1] * db[i + 1]; da[i] = db[i] * y[i - 1]. Reversed, + is -."""
     ahead = -1 if reverse else 1
-    db = op.linear_scan(_shifted(a, axis, ahead), dy, axis, not reverse)
-    return op.multiply(db, _shifted(y, axis, -ahead)), db
+    db = op.linear_scan(shifted(a, axis, ahead), dy, axis, not reverse)
+    return op.multiply(db, shifted(y, axis, -ahead)), db

@@ -1,6 +1,7 @@
 """What a gradient is: the rule, its registration, and the eager tape."""
 
 from meta.grad.core.collapse import collapse, onto
+from meta.grad.core.normalised import second_gradient
 from meta.grad.core.rule import Rule, gradient, not_differentiable, rule_of
 from meta.grad.core.tape import grad, no_grad, record
 
@@ -14,4 +15,5 @@ __all__ = [
     "onto",
     "record",
     "rule_of",
+    "second_gradient",
 ]
