@@ -1,0 +1,113 @@
+"""Boxes and regions of interest on ATen, without a loop over elements."""
+
+import torch
+
+from meta import op
+from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.optimizer import number
+
+
+def _packed(keep, order):
+    """Return ``order`` with those to keep moved to the front, -1 behind them, and their count."""
+    return order.where(keep, -1).gather(1, _first(keep)), keep.sum(1, keepdim=True)
+
+
+def _first(keep):
+    """Return the places of what to keep, in order, then the other places."""
+    return torch.sort(keep, dim=1, descending=True, stable=True).indices
+
+
+def _rows(data, order):
+    """Return the rows of ``data`` in an order in which -1 stands for a row of -1."""
+    places = order.clamp(min=0)[..., None].expand_as(data)
+    return data.gather(1, places).where(order[..., None] >= 0, -1)
+
+
+def _numbers(keep):
+    return torch.arange(keep.shape[1], device=keep.device).expand_as(keep)
+
+
+@dialect.kernel(op.get_valid_counts)
+def get_valid_counts(data, score_threshold, id_index, score_index):
+    valid = _wide(data[..., score_index]) > number(score_threshold)
+    if id_index >= 0:
+        valid = valid & (data[..., id_index] >= 0)
+    order, count = _packed(valid, _numbers(valid))
+    return count[:, 0].to(torch.int32), _rows(data, order), order.to(torch.int32)
+
+
+def _wide(x):
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _overlap(boxes):
+    """Return the intersections over unions [batch, boxes, boxes] of boxes [batch, boxes, 4]."""
+    low, high = boxes[..., :2], boxes[..., 2:]
+    area = (high - low).abs().prod(-1)
+    low, high = torch.minimum(low, high), torch.maximum(low, high)
+    sides = torch.minimum(high[:, :, None], high[:, None]) - torch.maximum(
+        low[:, :, None], low[:, None]
+    )
+    shared = sides.clamp(min=0).prod(-1)
+    union = area[:, :, None] + area[:, None] - shared
+    return torch.where(union <= 0, 0, shared / union)
+
+
+def _undefeated(alive, drops):
+    """Return who is left if a row that is left drops the later rows that ``drops`` says.
+
+    What the first n rows decide is right after n rounds; the rounds end when nothing changes.
+    """
+    drops = drops.tril(-1)  # [batch, row, who is before it]
+    left = alive
+    while True:
+        again = alive & ~(drops & left[:, None]).any(2)
+        if torch.equal(again, left):
+            return left
+        left = again
+
+
+@dialect.kernel(op.non_max_suppression)
+def non_max_suppression(
+    data,
+    valid_count,
+    indices,
+    max_output_size,
+    iou_threshold,
+    force_suppress,
+    top_k,
+    coord_start,
+    score_index,
+    id_index,
+    return_indices,
+    invalid_to_bottom,
+):
+    scores = data[..., score_index]
+    present = _numbers(scores) < valid_count[:, None]
+    active = torch.as_tensor(number(iou_threshold), device=data.device) > 0
+
+    by_score = torch.sort(scores, dim=1, descending=True, stable=True).indices
+    order = by_score.gather(1, _first(present.gather(1, by_score)))
+    rows = _wide(data.gather(1, order[..., None].expand_as(data)))
+    looked_at = present & (_numbers(scores) < top_k) if top_k > 0 else present
+    counts = looked_at & (rows[..., score_index] > 0)
+    boxes = rows[..., coord_start : coord_start + 4]
+    drops = (_overlap(boxes) >= number(iou_threshold)) & counts[:, None]
+    if id_index >= 0:
+        classes = rows[..., id_index]
+        drops &= (classes >= 0)[:, None]
+        if not force_suppress:
+            drops &= classes[:, :, None] == classes[:, None]
+    left = _undefeated(counts, drops)
+    before = left.cumsum(1) - left.long()
+    limit = number(max_output_size)
+    full = (before >= limit) & (torch.as_tensor(limit, device=data.device) >= 0)
+    keep = looked_at & (left | ~counts) & ~full
+
+    keep = torch.where(active, keep, present)
+    order = torch.where(active, order, _numbers(scores))
+    if return_indices:
+        names = indices.gather(1, order)
+        names, count = _packed(keep & (names >= 0), names)
+        return names, count.to(torch.int32)
+    return _rows(data, _packed(keep, order)[0] if invalid_to_bottom else order.where(keep, -1))

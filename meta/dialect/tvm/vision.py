@@ -1,0 +1,256 @@
+"""Boxes and regions of interest: hand-built loops decide, tensor expressions gather.
+
+A batch element is one loop (on CUDA, one thread), for what it decides about a box depends on the
+boxes before. Half precision is computed in float32.
+"""
+
+from tvm import te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from meta import op
+from meta.dialect.tvm import ordered
+from meta.dialect.tvm.compute import OPAQUE, compute
+from meta.dialect.tvm.elementwise import cast, computing
+
+
+def _per_batch(inputs, batch, shapes, body, dtype="int32"):
+    """Return arrays that ``body(b, given, results)`` fills, for every batch element on its own."""
+
+    def loops(ins, outs):
+        with IRBuilder() as builder:
+            given, results = [[T.buffer_proxy(b) for b in group] for group in (ins, outs)]
+            with T.parallel(0, batch) as b:
+                body(b, given, results)
+            return builder.get()
+
+    made = te.extern(shapes, inputs, loops, dtype=[dtype] * len(shapes), name="boxes")
+    return list(made) if len(shapes) > 1 else [made]
+
+
+def _empty(shape, dtype):
+    return te.compute(shape, lambda *_: tirx.const(0, dtype), name="empty")
+
+
+def _number(value, dtype):
+    """Return a run-time number or a tensor of one element as a tensor of shape [1]."""
+    if isinstance(value, te.Tensor):
+        zeros = [0] * len(value.shape)
+        return te.compute((1,), lambda _: cast(value(*zeros), dtype), name="number")
+    return te.compute((1,), lambda _: value.astype(dtype), name="number")
+
+
+def _wide(x):
+    return te.compute(x.shape, lambda *i: cast(x(*i), computing(str(x.dtype))), name="wide")
+
+
+def _rows(data, order):
+    """Return the rows of ``data`` in an order in which -1 stands for a row of -1."""
+
+    def element(b, j, k):
+        row = order(b, j)
+        minus = tirx.const(-1, str(data.dtype))
+        return tirx.Select(row >= 0, data(b, tirx.max(row, 0), k), minus)
+
+    return te.compute(data.shape, element, name="rows")
+
+
+@compute(op.get_valid_counts, OPAQUE)
+def get_valid_counts(data, score_threshold, id_index, score_index):
+    batch, boxes, _ = shape = [int(n) for n in data.shape]
+    if 0 in shape[:2]:
+        return [
+            _empty([batch], "int32"), _empty(shape, str(data.dtype)), _empty(shape[:2], "int32"),
+        ]  # fmt: skip
+    wide = _wide(data)
+
+    def select(b, given, results):
+        (rows, threshold), (count, order) = given, results
+        count[b] = tirx.const(0, "int32")
+        with T.serial(0, boxes) as j:
+            valid = rows[b, j, score_index] > threshold[0]
+            if id_index >= 0:
+                background = tirx.const(0, wide.dtype)
+                valid = tirx.And(valid, rows[b, j, id_index] >= background)
+            order[b, j] = tirx.const(-1, "int32")
+            with T.If(valid), T.Then():
+                order[b, count[b]] = j
+                count[b] = count[b] + 1
+
+    inputs = [wide, _number(score_threshold, wide.dtype)]
+    count, order = _per_batch(inputs, batch, [[batch], [batch, boxes]], select)
+    return [count, _rows(data, order), order]
+
+
+def _ranks(data, present, column):
+    """Return how many of the boxes present come before each by descending score, stably."""
+    batch, boxes, _ = data.shape
+    dtype = str(data.dtype)
+    keys = te.compute(
+        (batch, boxes), lambda b, j: ordered.key(data(b, j, column), dtype, True), name="keys"
+    )
+    other = te.reduce_axis((0, boxes), "other")
+
+    def before(b, j):
+        own, its = keys(b, j), keys(b, other.var)
+        earlier = tirx.And(its == own, other.var < j)
+        counts = tirx.And(other.var < present(b), tirx.Or(its > own, earlier))
+        return te.sum(counts.astype("int32"), axis=other)
+
+    return te.compute((batch, boxes), before, name="ranks")
+
+
+class Suppression:
+    """The loops of `non_max_suppression` for one batch element ``b``.
+
+    ``order`` holds the row of data at every place, or -1 for none; ``state`` how many were kept and
+    whether the row at hand still is.
+    """
+
+    def __init__(self, b, given, results, boxes, columns):
+        self.b, self.boxes, self.columns = b, boxes, columns
+        self.rows, self.ranks, present, self.indices, self.limit, self.threshold = given
+        self.order, self.state = results
+        self.present = present[b]
+        self.zero = tirx.const(0, str(self.rows.dtype))
+
+    def clear(self):
+        """Say that there is nothing at any place."""
+        with T.serial(0, self.boxes) as j:
+            self.order[self.b, j] = tirx.const(-1, "int32")
+        self.state[self.b, 0] = tirx.const(0, "int32")
+
+    def identity(self):
+        """Put every row present at its own place."""
+        with T.serial(0, self.present) as j:
+            self.order[self.b, j] = j
+
+    def sort(self, top_k):
+        """Put the rows of the highest scores in order."""
+        with T.serial(0, self.present) as j:
+            rank = self.ranks[self.b, j]
+            with T.If(rank < top_k if top_k > 0 else tirx.const(True, "bool")), T.Then():
+                self.order[self.b, rank] = j
+
+    def suppress(self, force):
+        """Drop rows that overlap, and all when enough are kept."""
+        b, order, state = self.b, self.order, self.state
+        with T.serial(0, self.present) as j:
+            row = tirx.max(order[b, j], 0)
+            with T.If(state[b, 0].astype("int64") == self.limit[0]):
+                with T.Then():
+                    order[b, j] = tirx.const(-1, "int32")
+                with T.Else(), T.If(tirx.And(order[b, j] >= 0, self._counts(row))), T.Then():
+                    state[b, 1] = tirx.const(1, "int32")
+                    with T.serial(0, j) as k:
+                        other = tirx.max(order[b, k], 0)
+                        checked = tirx.And(state[b, 1] == 1, order[b, k] >= 0)
+                        rival = tirx.And(checked, self._is_rival(row, other, force))
+                        defeated = self._overlap(row, other) >= self.threshold[0]
+                        with T.If(rival), T.Then(), T.If(defeated), T.Then():
+                            state[b, 1] = tirx.const(0, "int32")
+                    state[b, 0] = state[b, 0] + state[b, 1]
+                    with T.If(state[b, 1] == 0), T.Then():
+                        order[b, j] = tirx.const(-1, "int32")
+
+    def pack(self, named):
+        """Move the rows kept to the front; if ``named``, those with a name. Count them."""
+        b, order, state = self.b, self.order, self.state
+        state[b, 0] = tirx.const(0, "int32")
+        with T.serial(0, self.present) as j:
+            state[b, 1] = order[b, j]
+            row = tirx.max(state[b, 1], 0)
+            keep = state[b, 1] >= 0
+            if named:
+                keep = tirx.And(keep, self.indices[b, row] >= 0)
+            order[b, j] = tirx.const(-1, "int32")
+            with T.If(keep), T.Then():
+                order[b, state[b, 0]] = state[b, 1]
+                state[b, 0] = state[b, 0] + 1
+
+    def _counts(self, row):
+        return self.rows[self.b, row, self.columns["score"]] > self.zero
+
+    def _is_rival(self, row, other, force):
+        rival, column = self._counts(other), self.columns["id"]
+        if column >= 0:
+            its = self.rows[self.b, other, column]
+            rival = tirx.And(rival, its >= self.zero)
+            if not force:
+                rival = tirx.And(rival, its == self.rows[self.b, row, column])
+        return rival
+
+    def _overlap(self, row, other):
+        """Return intersection over union; NaN if a coordinate is."""
+        shared = self._shared(row, other, 0) * self._shared(row, other, 1)
+        union = self._area(row) + self._area(other) - shared
+        return tirx.Select(union <= self.zero, self.zero, shared / union)
+
+    def _side(self, row, axis):
+        first = self.columns["coord"] + axis
+        return self.rows[self.b, row, first], self.rows[self.b, row, first + 2]
+
+    def _area(self, row):
+        (left, right), (top, bottom) = self._side(row, 0), self._side(row, 1)
+        return tirx.abs(right - left) * tirx.abs(bottom - top)
+
+    def _shared(self, row, other, axis):
+        own, its = self._side(row, axis), self._side(other, axis)
+        length = tirx.min(tirx.max(*own), tirx.max(*its)) - tirx.max(tirx.min(*own), tirx.min(*its))
+        return tirx.max(length, self.zero)
+
+
+@compute(op.non_max_suppression, OPAQUE)
+def non_max_suppression(
+    data,
+    valid_count,
+    indices,
+    max_output_size,
+    iou_threshold,
+    force_suppress,
+    top_k,
+    coord_start,
+    score_index,
+    id_index,
+    return_indices,
+    invalid_to_bottom,
+):
+    batch, boxes, _ = shape = [int(n) for n in data.shape]
+    if 0 in shape[:2]:
+        return (
+            [_empty(shape[:2], "int32"), _empty([batch, 1], "int32")]
+            if return_indices
+            else _empty(shape, str(data.dtype))
+        )
+    wide = _wide(data)
+    present = te.compute(
+        (batch,), lambda b: tirx.max(tirx.min(valid_count(b), boxes), 0), name="present"
+    )
+    columns = {"score": score_index, "id": id_index, "coord": coord_start}
+
+    def decide(b, given, results):
+        loops = Suppression(b, given, results, boxes, columns)
+        loops.clear()
+        with T.If(loops.threshold[0] > loops.zero):
+            with T.Then():
+                loops.sort(top_k)
+                loops.suppress(force_suppress)
+            with T.Else():
+                loops.identity()
+        if return_indices or invalid_to_bottom:
+            loops.pack(named=return_indices)
+
+    inputs = [
+        wide, _ranks(wide, present, score_index), present, indices,
+        _number(max_output_size, "int64"), _number(iou_threshold, wide.dtype),
+    ]  # fmt: skip
+    order, state = _per_batch(inputs, batch, [[batch, boxes], [batch, 2]], decide)
+    if not return_indices:
+        return _rows(data, order)
+
+    def name(b, j):
+        row = order(b, j)
+        return tirx.Select(row >= 0, indices(b, tirx.max(row, 0)), tirx.const(-1, "int32"))
+
+    kept = te.compute((batch, boxes), name, name="kept")
+    return [kept, te.compute((batch, 1), lambda b, _: state(b, 0), name="count")]

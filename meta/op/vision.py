@@ -1,0 +1,126 @@
+"""Operators of object detection on boxes. Add one here.
+
+What depends on the data has a result of the largest extent there can be: the rows in use come
+first, the others are -1, and a count says how many are in use.
+"""
+
+from meta.op.core import Scalar, Tensor, TensorType, op
+from meta.op.core.check import require, require_float, require_ndim
+from meta.op.core.same_dtype import require_same_dtype
+
+
+def _columns(data: Tensor, *columns: tuple[str, int, int]) -> None:
+    """Check that ``data`` is [batch, boxes, columns] and has the (name, first, count) columns."""
+    require_ndim(data, 3, "data")
+    require_float(data, "data")
+    width = data.shape[2]
+    for name, first, count in columns:
+        fits = not isinstance(width, int) or first + count <= width
+        expected = f"{name} <= {width} - {count}" if isinstance(width, int) else None
+        require(fits, f"{name} is no column of data", expected=expected, found=first)
+
+
+def _one(value: Scalar | Tensor, name: str) -> None:
+    """Check that a tensor in the place of a number has one element."""
+    if isinstance(value, TensorType):
+        fits = all(extent == 1 or not isinstance(extent, int) for extent in value.shape)
+        require(fits, f"{name} must be one number", found=str(value))
+
+
+@op
+def get_valid_counts(
+    data: Tensor, score_threshold: Scalar | Tensor, id_index: int = 0, score_index: int = 1
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Move the boxes with a score above ``score_threshold`` to the front, in their order.
+
+    data: [batch, boxes, columns], floating point; a row is a box. score_threshold: a number, or a
+    tensor of one element of data's dtype. score_index: the column of the scores. id_index: the
+    column of the class; a box of a class below 0 (background) is not valid; if negative, boxes have
+    no class.
+    Result: (valid_count int32[batch], rows [batch, boxes, columns], indices int32[batch, boxes]):
+    how many are valid, these rows, and where they were in data. Other rows and indices are -1.
+
+    As the operator of this name in TVM and MXNet. Raises TypeInferError for columns out of range.
+    """
+    require(score_index >= 0, "score_index is negative", found=score_index)
+    _columns(data, ("score_index", score_index, 1), ("id_index", id_index, 1))
+    _one(score_threshold, "score_threshold")
+    require_same_dtype(data, score_threshold)
+    batch, boxes = data.shape[:2]
+    return TensorType((batch,), "int32"), data, TensorType((batch, boxes), "int32")
+
+
+@op
+def non_max_suppression(
+    data: Tensor,
+    valid_count: Tensor,
+    indices: Tensor,
+    max_output_size: Scalar | Tensor,
+    iou_threshold: Scalar | Tensor,
+    force_suppress: bool = False,
+    top_k: int = -1,
+    coord_start: int = 2,
+    score_index: int = 1,
+    id_index: int = 0,
+    return_indices: bool = True,
+    invalid_to_bottom: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Drop every box that overlaps one of its class that is kept and has a higher score.
+
+    data: [batch, boxes, columns], floating point; only the first ``valid_count[b]`` rows of a batch
+    element count. valid_count: int32[batch]. indices: int32[batch, boxes], the name of every row in
+    the result; both may come from `get_valid_counts`.
+    The rows are sorted by score, descending and stable (a NaN is first). From the first on, a row
+    is dropped if its intersection over union with a row that was kept is at least
+    ``iou_threshold``; boxes of area 0 have the value 0. Rows with a score that is not above 0 are
+    kept, but neither drop others nor count in max_output_size.
+
+    max_output_size: how many to keep; behind them all are dropped. Negative: no limit. An int or an
+    integer tensor of one element. iou_threshold: a number, or a tensor of one element of data's
+    dtype. If it is not above 0 nothing is sorted or dropped, and top_k and max_output_size do not
+    count.
+    force_suppress: classes do not matter. top_k: if above 0, only so many of the highest scores
+    are looked at. coord_start: the first of the four columns of two opposite corners (x, y, x, y).
+    score_index, id_index: columns of score and class; a negative id_index says that boxes have no
+    class. A row of a class below 0 drops none.
+
+    return_indices: the result is (kept int32[batch, boxes], count int32[batch, 1]): ``indices`` of
+    the rows kept, best first, then -1; entries of ``indices`` below 0 are left out. Else it is the
+    sorted rows, [batch, boxes, columns], in which a dropped row is -1; with invalid_to_bottom they
+    are behind the rows kept.
+
+    As the operator of this name in TVM, of which MXNet's box_nms is a part. (TVM's
+    invalid_to_bottom also loses rows kept whose column 0 is negative, be it a coordinate; here they
+    stay.) Raises TypeInferError for columns out of range and dtypes other than these.
+    """
+    require(min(score_index, coord_start) >= 0, "a column is negative", expected="0 or more")
+    _columns(
+        data,
+        ("score_index", score_index, 1),
+        ("id_index", id_index, 1),
+        ("coord_start", coord_start, 4),
+    )
+    batch, boxes = data.shape[:2]
+    for name, given, shape in (
+        ("valid_count", valid_count, (batch,)),
+        ("indices", indices, (batch, boxes)),
+    ):
+        wanted = TensorType(shape, "int32")
+        static = given.is_static and data.is_static
+        fits = given.dtype == "int32" and given.ndim == wanted.ndim
+        fits = fits and (not static or given.shape == shape)
+        require(fits, f"{name} does not fit data", expected=str(wanted), found=str(given))
+    _one(iou_threshold, "iou_threshold")
+    require_same_dtype(data, iou_threshold)
+    _one(max_output_size, "max_output_size")
+    dtype = max_output_size.dtype if isinstance(max_output_size, TensorType) else "int64"
+    whole = isinstance(max_output_size, int | TensorType) and dtype in ("int32", "int64")
+    require(
+        whole and not isinstance(max_output_size, bool),
+        "max_output_size must be an integer",
+        expected="an int, or a tensor of int32 or int64",
+        found=max_output_size,
+    )
+    if return_indices:
+        return TensorType((batch, boxes), "int32"), TensorType((batch, 1), "int32")
+    return data
