@@ -1,8 +1,10 @@
-"""Gradient of scaled dot-product attention."""
+"""Gradient of scaled dot-product attention, and of that gradient."""
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.grad.core import gradient, not_differentiable
+from meta.grad.core import collapse, gradient
+from meta.op.attention import score_scale
+from meta.op.norm import statistics_dtype
 
 
 @gradient(op.scaled_dot_product_attention)
@@ -18,9 +20,94 @@ def scaled_dot_product_attention(query, key, value, mask, y, dy, causal, scale):
     return *gradients, op.scaled_dot_product_attention_dmask(*arguments)
 
 
-not_differentiable(
-    op.scaled_dot_product_attention_dx,
-    op.scaled_dot_product_attention_dmask,
-    why="second derivatives of attention need the probabilities; compose it of batch_matmul and "
-    "softmax to have them",
-)
+class _Heads:
+    """Attention as products of matrices [b * h, ..], each head of query with a key of its own."""
+
+    def __init__(self, query, key, value, dy):
+        self.wide = statistics_dtype(query.dtype)
+        self.heads = query.shape[1]
+        self.share = self.heads // max(key.shape[1], 1)
+        self.query, self.dy = self.flat(query), self.flat(dy)
+        self.key, self.value = self.flat(key, self.share), self.flat(value, self.share)
+
+    def flat(self, x, share=1):
+        """[b, g, n, m] as [b * h, n, m], in the dtype that is computed in."""
+        x = x if x.dtype == self.wide else op.cast(x, self.wide)
+        x = x if share == 1 else op.repeat(x, share, 1)
+        return op.reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:]))
+
+    def like(self, flat, x):
+        """[b * h, n, m] as the [b, g, n, m] of x, summed over the heads that share it."""
+        if x.shape[1] != self.heads:
+            flat = op.reshape(flat, (*x.shape[:2], self.share, *x.shape[2:]))
+            flat = op.sum(flat, 2)
+        return op.cast(op.reshape(flat, x.shape), x.dtype)
+
+    def probabilities(self, mask, logsumexp, causal, scale):
+        """exp(scores - logsumexp), 0 where a query may not look."""
+        shape = (*logsumexp.shape, self.key.shape[1])
+        scores = op.reshape(op.batch_matmul_nt(self.query, self.key) * scale, shape)
+        if mask is not None and is_float(mask.dtype):
+            scores = scores + (mask if mask.dtype == self.wide else op.cast(mask, self.wide))
+        elif mask is not None:
+            scores = op.where(mask, scores, float("-inf"))
+        if causal:
+            scores = op.where(op.tril(op.ones_like(scores)) > 0.0, scores, float("-inf"))
+        p = op.exp(scores - op.expand_dims(logsumexp, -1))
+        return op.reshape(p, (self.query.shape[0], *shape[2:]))
+
+
+def _second(query, key, value, mask, y, logsumexp, dy, causal, scale, u, u_mask):
+    """Return the gradients of ``sum(u * (dquery, dkey, dvalue)) + sum(u_mask * dmask)``.
+
+    By everything that determines them, y and logsumexp taken as functions of the others, with p
+    the probabilities, P = dy value', S = dscores = p (P - rowsum(p P)), and c = scale. u_mask, or
+    else u, is None. By S it is U = c (u_query key' + query u_key') + u_mask.
+    """
+    scale = score_scale(scale, query.shape[3])
+    h = _Heads(query, key, value, dy)
+    p = h.probabilities(mask, logsumexp, causal, scale)
+    slope = op.batch_matmul_nt(h.dy, h.value)
+    if u is None:
+        spread = op.broadcast_to(u_mask, (*query.shape[:3], key.shape[2]))
+        by_scores, zeros = h.flat(spread), op.zeros_like
+        by_query, by_key, by_p, by_dy = map(zeros, (h.query, h.key, p, h.dy))
+    else:
+        u_query, u_key, u_value = h.flat(u[0]), h.flat(u[1], h.share), h.flat(u[2], h.share)
+        dscores = op.softmax_dx(p, slope, -1)
+        by_scores = op.batch_matmul_nt(u_query, h.key) + op.batch_matmul_nt(h.query, u_key)
+        by_scores = by_scores * scale
+        by_query, by_key = op.batch_matmul(dscores, u_key), op.batch_matmul_tn(dscores, u_query)
+        by_p, by_dy = op.batch_matmul_nt(h.dy, u_value), op.batch_matmul(p, u_value)
+    # From S to p and P, and from p on to the scores.
+    by_slope = op.softmax_dx(p, by_scores, -1)
+    by_p = by_p + by_scores * (slope - op.sum(p * slope, -1, True))
+    bend = op.softmax_dx(p, by_p - slope * op.sum(p * by_scores, -1, True), -1)
+    by_query = (by_query + op.batch_matmul(bend, h.key)) * scale
+    by_key = (by_key + op.batch_matmul_tn(bend, h.query)) * scale
+    by_value = op.batch_matmul_tn(by_slope, h.dy)
+    by_dy = by_dy + op.batch_matmul(by_slope, h.value)
+    by_mask = None
+    if mask is not None and is_float(mask.dtype):
+        by_mask = collapse(op.reshape(bend, (*query.shape[:3], key.shape[2])), mask)
+    return (
+        h.like(by_query, query),
+        h.like(by_key, key),
+        h.like(by_value, value),
+        by_mask,
+        op.zeros_like(y),
+        op.zeros_like(logsumexp),
+        h.like(by_dy, dy),
+    )
+
+
+@gradient(op.scaled_dot_product_attention_dx)
+def scaled_dot_product_attention_dx(query, key, value, mask, y, logsumexp, dy, dy_, causal, scale):
+    return _second(query, key, value, mask, y, logsumexp, dy, causal, scale, dy_, None)
+
+
+@gradient(op.scaled_dot_product_attention_dmask)
+def scaled_dot_product_attention_dmask(
+    query, key, value, mask, y, logsumexp, dy, dy_, causal, scale
+):
+    return _second(query, key, value, mask, y, logsumexp, dy, causal, scale, None, dy_)
