@@ -1,0 +1,156 @@
+"""The derivatives of log(gamma) and the inverse error function on TE elements.
+
+All are straight code without loops, so that they vectorise. Elements are float32 or float64. Each
+function is a chain of `let`, one inside the body of the other: TVM 0.27 may refuse a binding
+inside the value of another.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+
+from meta.dialect.tvm.c_math import libm, polynomial
+from meta.dialect.tvm.elementwise import constant, let
+
+_STEPS = 10  # after which the asymptotic series has 16 digits
+
+
+def _of_positive(
+    x: Any, power: int, series: Callable[[Any, Any, Any], Any], then: Callable[[Any], Any]
+) -> Any:
+    """Return then(series(sum of 1 / (x + k)**power for k < _STEPS, y, 1 / y**2)), y = x + _STEPS.
+
+    Where x is negative, 1 - x stands for it.
+    """
+    one = constant(1, x)
+
+    def shifted(z: Any) -> Any:
+        steps = [z, *[z + constant(k, z) for k in range(1, _STEPS)]]
+        terms = functools.reduce(operator.add, [one / math.prod([s] * power) for s in steps])
+        return let(terms, lambda terms: let(z + constant(_STEPS, z), lambda y: at(terms, y)))
+
+    def at(terms: Any, y: Any) -> Any:
+        return let(one / (y * y), lambda r: let(series(terms, y, r), then))
+
+    return let(tirx.Select(x < constant(0, x), one - x, x), shifted)
+
+
+def _of_negative(x: Any, mirrored: Callable[[Any], Any], value: Any) -> Any:
+    """Return the value, or, for x < 0, mirrored(pi * the fraction of x)."""
+
+    def choose(fraction: Any) -> Any:
+        # The product is exact enough however large x is.
+        there = mirrored(constant(math.pi, x) * fraction)
+        return let(tirx.Select(x < constant(0, x), there, value), lambda y: y)
+
+    return let(x - tirx.trunc(x), choose)
+
+
+def digamma(x: Any) -> Any:
+    """psi(x) by psi(x + 1) = psi(x) + 1 / x and its asymptotic series (Bernoulli numbers).
+
+    For x < 0 it is psi(1 - x) - pi / tan(pi * x), which has poles at the whole numbers: NaN there.
+    """
+    coefficients = [-b / n for n, b in zip(_ORDERS, _BERNOULLI, strict=True)]
+
+    def series(terms: Any, y: Any, r: Any) -> Any:
+        tail = constant(-0.5, x) / y + r * polynomial(r, coefficients)
+        return libm("log", y) + tail - terms
+
+    def reflected(value: Any) -> Any:
+        def mirrored(angle: Any) -> Any:
+            pole = tirx.EQ(angle, constant(0, x))
+            outside = value - constant(math.pi, x) / libm("tan", angle)
+            return tirx.Select(pole, constant(math.nan, x), outside)
+
+        return _of_negative(x, mirrored, value)
+
+    return _of_positive(x, 1, series, reflected)
+
+
+def trigamma(x: Any) -> Any:
+    """psi'(x), as `digamma`; for x < 0 it is (pi / sin(pi * x))**2 - psi'(1 - x)."""
+
+    def series(terms: Any, y: Any, r: Any) -> Any:
+        tail = constant(0.5, x) / y + r * polynomial(r, _BERNOULLI)
+        return terms + (constant(1, x) + tail) / y
+
+    def reflected(value: Any) -> Any:
+        def mirrored(angle: Any) -> Any:
+            sine = libm("sin", angle)
+            return constant(math.pi**2, x) / (sine * sine) - value
+
+        return _of_negative(x, mirrored, value)
+
+    return _of_positive(x, 2, series, reflected)
+
+
+# Bernoulli's numbers B14, B12, ... B2 and their indices.
+_ORDERS = (14, 12, 10, 8, 6, 4, 2)
+_BERNOULLI = (7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6)
+
+
+def erfinv(x: Any) -> Any:
+    """The inverse of erf by Giles' polynomials; in float64 two of Halley's steps follow.
+
+    M. Giles, "Approximating the erfinv function", GPU Computing Gems, 2010.
+    """
+    one, zero = constant(1, x), constant(0, x)
+
+    def of_magnitude(a: Any) -> Any:
+        def signed(y: Any) -> Any:
+            y = tirx.Select(tirx.EQ(a, one), constant(math.inf, x), y)
+            return tirx.Select(x < zero, zero - y, y)
+
+        refine = _refine if str(x.ty.dtype) == "float64" else _keep
+        w = zero - tirx.log((one - a) * (one + a))
+        return let(w, lambda w: refine(a, _giles(a, w), lambda y: let(signed(y), lambda y: y)))
+
+    return let(tirx.abs(x), of_magnitude)
+
+
+def _keep(a: Any, y: Any, then: Callable[[Any], Any]) -> Any:
+    return let(y, then)
+
+
+def _giles(a: Any, w: Any) -> Any:
+    """The value to float32's precision; w = -log(1 - a**2) is below 17 there."""
+    centre = polynomial(w - constant(2.5, w), _GILES_CENTRE)
+    tail = polynomial(tirx.sqrt(w) - constant(3, w), _GILES_TAIL)
+    return a * tirx.Select(w < constant(5, w), centre, tail)
+
+
+def _refine(a: Any, y: Any, then: Callable[[Any], Any]) -> Any:
+    """Halley's method for erf(y) = a; in the tail for erfc(y) = 1 - a, where nothing cancels."""
+    one = constant(1, a)
+
+    def start(f: Any) -> Any:
+        # Beyond float32's range: erfc(y) is about exp(-y**2) / (y * sqrt(pi)).
+        root = tirx.sqrt(f - constant(0.5, a) * tirx.log(f))
+        first = tirx.Select(one - a < constant(1e-6, a), root, y)
+        return let(first, lambda y: step(y, lambda y: step(y, then)))
+
+    def step(y: Any, then: Callable[[Any], Any]) -> Any:
+        in_centre = libm("erf", y) - a
+        error = tirx.Select(a < constant(0.5, a), in_centre, (one - a) - libm("erfc", y))
+        slope = constant(2 / math.sqrt(math.pi), a) * tirx.exp(constant(0, a) - y * y)
+        return let(error / slope, lambda u: let(y - u / (one + y * u), then))
+
+    far = constant(0, a) - tirx.log((one - a) * constant(math.sqrt(math.pi), a))
+    return let(far, start)
+
+
+_GILES_CENTRE = (
+    2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
+    -0.00125372503, -0.00417768164, 0.246640727, 1.50140941,
+)  # fmt: skip
+_GILES_TAIL = (
+    -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
+    -0.0076224613, 0.00943887047, 1.00167406, 2.83297682,
+)  # fmt: skip

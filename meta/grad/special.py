@@ -1,0 +1,129 @@
+"""Gradients of the special functions, in the order of `meta/op/special.py`."""
+
+import math
+
+from meta import op
+from meta.grad.core import gradient, not_differentiable, onto
+
+
+@gradient(op.erfc)
+def erfc(x, dy):
+    """dx = -dy * 2 / sqrt(pi) * exp(-x**2)"""
+    return op.negative(op.erf_dx(x, None, dy))
+
+
+@gradient(op.erfinv)
+def erfinv(y, dy):
+    """dx = dy * sqrt(pi) / 2 * exp(y**2)"""
+    slope = op.multiply(op.exp(op.multiply(y, y)), math.sqrt(math.pi) / 2)
+    return op.multiply(dy, slope)
+
+
+@gradient(op.lgamma)
+def lgamma(x, dy):
+    """dx = dy * digamma(x)"""
+    return op.multiply(dy, op.digamma(x))
+
+
+@gradient(op.digamma)
+def digamma(x, dy):
+    """dx = dy * trigamma(x)"""
+    return op.multiply(dy, op.trigamma(x))
+
+
+not_differentiable(op.trigamma, why="polygamma(2, x) is not an operator")
+
+
+@gradient(op.sinc)
+def sinc(x, y, dy):
+    """dx = dy * (cos(pi * x) - y) / x, 0 at 0"""
+    zero = op.equal(x, 0.0)
+    slope = op.subtract(op.cos(op.multiply(x, math.pi)), y)
+    return op.where(zero, 0.0, op.multiply(dy, op.divide(slope, op.where(zero, 1.0, x))))
+
+
+@gradient(op.logit)
+def logit(x, dy, eps):
+    """dx = dy / (x * (1 - x)); outside [eps, 1 - eps] 0, without eps outside [0, 1] NaN"""
+    dx = op.divide(dy, op.multiply(x, op.subtract(1.0, x)))
+    low, beyond = (0.0, math.nan) if eps is None else (eps, 0.0)
+    outside = op.logical_or(op.less(x, low), op.greater(x, 1.0 - low))
+    return op.where(outside, beyond, dx)
+
+
+@gradient(op.xlogy)
+def xlogy(x1, x2, dy):
+    """dx1 = dy * log(x2), 0 where x1 = 0 >= x2; dx2 = dy * x1 / x2"""
+
+    def factor():
+        flat = op.logical_and(op.equal(x1, 0), op.less_equal(x2, 0))
+        return op.where(flat, 0.0, op.xlogy(dy, x2))
+
+    return onto(x1, factor), onto(x2, lambda: op.divide(op.multiply(dy, x1), x2))
+
+
+@gradient(op.xlog1py)
+def xlog1py(x1, x2, dy):
+    """dx1 = dy * log(1 + x2), 0 where x1 = 0 and x2 <= -1; dx2 = dy * x1 / (1 + x2)"""
+
+    def factor():
+        flat = op.logical_and(op.equal(x1, 0), op.less_equal(x2, -1))
+        return op.where(flat, 0.0, op.xlog1py(dy, x2))
+
+    return onto(x1, factor), onto(x2, lambda: op.divide(op.multiply(dy, x1), op.add(x2, 1.0)))
+
+
+@gradient(op.entr)
+def entr(x, dy):
+    """dx = -dy * (log(x) + 1)"""
+    return op.negative(op.multiply(dy, op.add(op.log(x), 1.0)))
+
+
+@gradient(op.ndtr)
+def ndtr(x, dy):
+    """dx = dy * exp(-x**2 / 2) / sqrt(2 * pi)"""
+    density = op.exp(op.multiply(op.multiply(x, x), -0.5))
+    return op.multiply(dy, op.multiply(density, 1 / math.sqrt(2 * math.pi)))
+
+
+@gradient(op.exp2)
+def exp2(y, dy):
+    """dx = dy * y * log(2)"""
+    return op.multiply(dy, op.multiply(y, math.log(2)))
+
+
+@gradient(op.square)
+def square(x, dy):
+    """dx = dy * 2 * x"""
+    return onto(x, lambda: op.multiply(dy, op.multiply(x, 2)))
+
+
+@gradient(op.i0)
+def i0(x, dy):
+    """dx = dy * i1(x)"""
+    return op.multiply(dy, op.i1(x))
+
+
+@gradient(op.i0e)
+def i0e(x, y, dy):
+    """dx = dy * (i1e(x) - sign(x) * y)"""
+    return op.multiply(dy, op.subtract(op.i1e(x), op.multiply(op.sign(x), y)))
+
+
+def _over(y, x):
+    """y / x, which tends to 1/2 at 0."""
+    zero = op.equal(x, 0.0)
+    return op.where(zero, 0.5, op.divide(y, op.where(zero, 1.0, x)))
+
+
+@gradient(op.i1)
+def i1(x, y, dy):
+    """dx = dy * (i0(x) - y / x)"""
+    return op.multiply(dy, op.subtract(op.i0(x), _over(y, x)))
+
+
+@gradient(op.i1e)
+def i1e(x, y, dy):
+    """dx = dy * (i0e(x) - y * sign(x) - y / x)"""
+    slope = op.subtract(op.i0e(x), op.multiply(op.sign(x), y))
+    return op.multiply(dy, op.subtract(slope, _over(y, x)))

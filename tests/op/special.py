@@ -1,0 +1,90 @@
+"""Test records of the special functions."""
+
+import math
+
+import torch
+
+from meta.testing import C, F, I, OpCase, sample
+from tests.op.unary import EDGES, INTEGERS, OTHERS, SHAPES, _real
+
+FAR = [-30.0, 30.0, -7.5, 7.5, 8.5, -8.5]
+UNIT = [sample(F(*s, low=0.1, high=0.9)) for s in ((3, 5), (), (0, 3), (2, 1, 7))]
+INNER = [sample(F(*s, low=-0.95, high=0.95)) for s in ((3, 5), (), (0, 3), (2, 1, 7))]
+POSITIVE = [sample(F(*s, low=0.25, high=12.0)) for s in ((3, 5), (), (0, 3), (2, 1, 7))]
+# Between the poles of the gamma function.
+NEGATIVE = [sample(F(3, 5, low=-2.8, high=-2.2)), sample(F(7, low=-0.8, high=-0.2))]
+POLES = [-1.0, -2.0, *EDGES]
+
+
+def _trigamma(x):
+    """By Hurwitz' zeta function: torch's polygamma(1, x) has 9 digits."""
+    mirrored = (math.pi / torch.sin(math.pi * x)) ** 2 - torch.special.zeta(2, 1 - x)
+    found = torch.where(x < 0, mirrored, torch.special.zeta(2, x))
+    return torch.where(x == math.inf, 0.0, found)  # zeta has NaN there
+
+
+def _others(name, oracle, *samples):
+    return OpCase(name, samples=list(samples), oracle=oracle, grad=False)
+
+
+def _pairs(low):
+    return [
+        sample(F(3, 4), F(3, 4, low=low)),
+        sample(F(2, 1, 3), F(4, 1, low=low)),
+        sample(F(), F(3, low=low)),
+        sample(F(0, 2), F(2, low=low)),
+        sample(F(3), 2),
+        sample(1.5, F(3, low=low)),
+    ]
+
+
+def _product(function):
+    def oracle(x1, x2):
+        like = x1 if isinstance(x1, torch.Tensor) else x2
+        dtype = like.dtype if like.dtype.is_floating_point else torch.float32
+        return function(*[torch.as_tensor(x, dtype=dtype) for x in (x1, x2)])
+
+    return oracle
+
+
+NOTHING = [
+    sample(C([0.0, 0.0, 0.0, 1.0, 2.0]), C([0.0, math.nan, -3.0, 0.0, math.inf])),
+    sample(I(3, low=0, high=5, dtype="int32"), I(2, 3, low=1, high=5, dtype="int32")),
+]
+LIMITED = [sample(F(3, 5, low=-0.5, high=1.5), 0.1), sample(F(), eps=0.25)]
+
+xlogy, xlog1py = _product(torch.xlogy), _product(torch.special.xlog1py)
+square = torch.square
+
+CASES = [
+    *_real("erfc", torch.erfc, SHAPES, [-6.0, 3.0, *EDGES]),
+    *_real("erfinv", torch.erfinv, INNER, [1.0, -1.0, 1.5, 0.999, -0.999, *EDGES]),
+    *_real("lgamma", torch.lgamma, [*POSITIVE, *NEGATIVE], [30.0, -2.5, *POLES]),
+    OpCase("digamma", samples=[*POSITIVE, *NEGATIVE], oracle=torch.digamma, second=False),
+    _others("digamma", torch.digamma, sample(C([30.0, 1e4, -2.5, *POLES]))),
+    OpCase(
+        "digamma",
+        samples=OTHERS,
+        oracle=lambda x: torch.digamma(x.float()),
+        dtypes=("float32",),
+        grad=False,
+    ),
+    _others("trigamma", _trigamma, *POSITIVE, *NEGATIVE, sample(C([30.0, 1e4, 0.0, math.inf]))),
+    *_real("sinc", torch.sinc, SHAPES, [1.0, -3.0, *EDGES]),
+    *_real("logit", torch.logit, UNIT, [1.0, -1.0, 1.5, *EDGES]),
+    OpCase("logit", samples=LIMITED, oracle=torch.logit),
+    _others("logit", torch.logit, sample(C([0.0, 1.0, math.nan, -2.0]), 0.125)),
+    OpCase("xlogy", samples=_pairs(0.25), oracle=xlogy),
+    _others("xlogy", xlogy, *NOTHING),
+    OpCase("xlog1py", samples=_pairs(-0.5), oracle=xlog1py),
+    _others("xlog1py", xlog1py, *NOTHING),
+    *_real("entr", torch.special.entr, POSITIVE, [1.0, -1.0, *EDGES]),
+    *_real("ndtr", torch.special.ndtr, SHAPES, [-5.0, 5.0, *EDGES]),
+    *_real("exp2", torch.exp2, SHAPES, [-1000.0, 10.0, *EDGES]),
+    OpCase("square", samples=SHAPES, oracle=square),
+    _others("square", square, *INTEGERS, sample(C(EDGES))),
+    *_real("i0", torch.special.i0, SHAPES, [9.5, -10.0, 0.0, math.nan]),
+    *_real("i0e", torch.special.i0e, SHAPES, [*FAR, *EDGES]),
+    *_real("i1", torch.special.i1, SHAPES, [9.5, -10.0, 0.0, math.nan]),
+    *_real("i1e", torch.special.i1e, SHAPES, [*FAR, *EDGES]),
+]
