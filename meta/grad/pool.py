@@ -1,8 +1,10 @@
 """Gradients of pooling. `sliding` and `adaptive` serve any number of spatial axes."""
 
+import itertools
+
 from meta import op
-from meta.grad.core import gradient, not_differentiable
-from meta.op.core.window import DATA, permutation
+from meta.grad.core import gradient
+from meta.op.core.window import DATA, permutation, window
 
 
 def _swap(x, layout, to):
@@ -16,9 +18,34 @@ def _in_order(dx_op, x, y, dy, layout, *window):
     return _swap(dx, order, layout)
 
 
-def _scatters(max_dx):
-    why = "it scatters dy to the maxima; there is no operator that gathers from them"
-    not_differentiable(max_dx, why=why)
+def _first_maxima(x, values):
+    """Return the elements of ``values`` at the first maxima of ``x`` along axis 0."""
+    best = op.argmax(x, 0, True)
+    return op.squeeze(op.gather(values, 0, best), 0)
+
+
+def _windows(x, axes, fill):
+    """Return what each window reads, ``fill`` outside: [elements of a window, N, C, windows..]."""
+    sides, short = [0] * 4, []
+    for axis in axes:
+        needed = (axis.out - 1) * axis.stride + axis.extent
+        sides += [axis.before, max(needed - axis.size - axis.before, 0)]
+        short.append((axis.out - 1) * axis.stride + 1)
+    padded = op.pad(x, tuple(sides), fill)
+    steps = (1, 1, *(axis.stride for axis in axes))
+    parts = []
+    for at in itertools.product(*(range(axis.kernel) for axis in axes)):
+        begin = [k * axis.dilation for k, axis in zip(at, axes, strict=True)]
+        end = [b + extent for b, extent in zip(begin, short, strict=True)]
+        parts.append(op.strided_slice(padded, (0, 0, *begin), (*x.shape[:2], *end), steps))
+    return op.stack(tuple(parts), 0)
+
+
+def _region(x, begin, end):
+    """Return one region of an adaptive pooling: [elements, N, C]."""
+    part = op.strided_slice(x, (0, 0, *begin), (*x.shape[:2], *end))
+    part = op.reshape(part, (*x.shape[:2], -1))
+    return op.transpose(part, (2, 0, 1))
 
 
 def sliding(max_pool, max_dx, avg_pool, avg_dx):
@@ -34,7 +61,15 @@ def sliding(max_pool, max_dx, avg_pool, avg_dx):
         window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
         return _in_order(avg_dx, x, y, dy, layout, *window)
 
-    _scatters(max_dx)
+    @gradient(max_dx)
+    def maximum_dx(x, y, dy_, kernel, stride, padding, dilation, ceil_mode):
+        """dx is linear in dy, which it scatters; read back, each window's maximum is where it was.
+
+        Piecewise constant in x.
+        """
+        axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
+        read = _first_maxima(_windows(x, axes, float("-inf")), _windows(dy_, axes, 0.0))
+        return op.zeros_like(x), op.zeros_like(y), read
 
     @gradient(avg_dx)
     def mean_dx(dy_, kernel, stride, padding, dilation, ceil_mode, include_pad):
@@ -55,7 +90,18 @@ def adaptive(max_pool, max_dx, avg_pool, avg_dx):
     def mean(x, y, dy, shape, layout):
         return _in_order(avg_dx, x, y, dy, layout, shape)
 
-    _scatters(max_dx)
+    @gradient(max_dx)
+    def maximum_dx(x, y, dy_, shape):
+        """As of `sliding`, region by region."""
+        edges = [
+            [(i * size // n, -(-(i + 1) * size // n)) for i in range(n)]
+            for size, n in zip(x.shape[2:], y.shape[2:], strict=True)
+        ]
+        read = []
+        for region in itertools.product(*edges):
+            begin, end = zip(*region, strict=True)
+            read.append(_first_maxima(_region(x, begin, end), _region(dy_, begin, end)))
+        return op.zeros_like(x), op.zeros_like(y), op.reshape(op.stack(tuple(read), 2), y.shape)
 
     @gradient(avg_dx)
     def mean_dx(dy_, shape):
