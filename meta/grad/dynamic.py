@@ -3,5 +3,5 @@
 from meta import op
 from meta.grad.core import not_differentiable
 
-not_differentiable(op.argwhere, op.nonzero, why="the results are indices")
+not_differentiable(op.argwhere, op.upper_bound_argwhere, op.nonzero, why="the results are indices")
 not_differentiable(op.unique, why="which elements are equal changes in steps")

@@ -2,7 +2,10 @@
 
 The type function gives such an extent as unknown (``?``); a kernel returns tensors of its own, and
 an eager call or the interpreter takes the extents from them. On a GPU a call waits for the count.
+Or (``upper_bound_``) the extent is the largest that there can be, and the actual one is a result.
 """
+
+from math import prod
 
 from meta.ir.types import UNKNOWN
 from meta.op.core import Tensor, TensorType, op
@@ -16,6 +19,18 @@ def argwhere(condition: Tensor) -> Tensor:
     ``condition``: any shape and dtype; a NaN is not 0.
     """
     return TensorType((UNKNOWN, condition.ndim), "int64")
+
+
+@op
+def upper_bound_argwhere(condition: Tensor) -> tuple[Tensor, Tensor]:
+    """`argwhere` without waiting for the count: (indices int64[size, ndim], shape int64[2]).
+
+    ``shape`` is what `argwhere` has; the rows of ``indices`` behind its first extent are -1.
+    ``condition``: any known shape and any dtype.
+    """
+    require(condition.is_static, "condition must have known extents", found=str(condition))
+    size = prod(condition.static_shape)
+    return TensorType((size, condition.ndim), "int64"), TensorType((2,), "int64")
 
 
 @op

@@ -13,6 +13,14 @@ def argwhere(condition):
     return torch.from_numpy(np.argwhere(condition.numpy()))
 
 
+def upper_bound_argwhere(condition):
+    """numpy's, with rows of -1 behind it."""
+    found = argwhere(condition)
+    indices = torch.full((condition.numel(), condition.ndim), -1)
+    indices[: len(found)] = found
+    return indices, torch.tensor(found.shape)
+
+
 def nonzero(x):
     """numpy's."""
     return tuple(map(torch.from_numpy, np.nonzero(x.numpy())))
@@ -43,6 +51,19 @@ PLACES = [
 
 CASES = [
     OpCase("argwhere", [*PLACES, sample(F())], argwhere, dialects=("torch",), grad=False),
+    OpCase(
+        "upper_bound_argwhere",
+        samples=[
+            *PLACES,
+            sample(F()),
+            sample(C(0.0)),
+            sample(I(3, 5, 7, 31, low=0, high=2)),
+            sample(I(0, 0, 2, low=0, high=2)),
+            sample(I(2, 3, low=0, high=1, dtype="uint8")),
+        ],
+        oracle=upper_bound_argwhere,
+        grad=False,
+    ),
     OpCase("nonzero", PLACES, nonzero, dialects=("torch",), grad=False),
     OpCase(
         "unique",

@@ -1,4 +1,6 @@
-"""Results whose extents depend on the data, on ATen. No other dialect computes them."""
+"""Results whose extents depend on the data, on ATen. No other dialect computes them, but for those
+with an upper bound.
+"""
 
 import torch
 
@@ -9,6 +11,23 @@ from meta.dialect.torch import torch as dialect
 @dialect.kernel(op.argwhere)
 def argwhere(condition):
     return torch.argwhere(condition).contiguous()
+
+
+@dialect.kernel(op.upper_bound_argwhere)
+def upper_bound_argwhere(condition):
+    chosen = condition.reshape(-1) != 0
+    size = chosen.numel()
+    # The elements that are not chosen go to one more place, which is cut off.
+    places = torch.where(chosen, chosen.cumsum(0) - 1, size)
+    positions = torch.full((size + 1,), -1, device=chosen.device)
+    positions.scatter_(0, places, torch.arange(size, device=chosen.device))
+    count = chosen.sum()
+    shape = torch.stack([count, torch.full_like(count, condition.ndim)])
+    if size == 0:
+        return positions.new_empty(0, condition.ndim), shape
+    columns = torch.unravel_index(positions.clamp(min=0), condition.shape)
+    indices = torch.stack([positions, *columns], 1)[:size]
+    return indices[:, 1:].where(indices[:, :1] >= 0, -1), shape
 
 
 @dialect.kernel(op.nonzero)
