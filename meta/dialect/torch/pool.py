@@ -185,10 +185,14 @@ def _adaptive_average_dx(tensors, shape):
     return ADAPTIVE_AVG_DX[len(shape)](dy, x)
 
 
+ON_CUDA = {"cuda": LIBRARY}
+"""Of the forward operators: on the CPU generated code is two to forty times faster."""
+
+
 def sliding(max_pool, max_dx, avg_pool, avg_dx):
     """Register the maximum and the mean over windows, and their gradients."""
 
-    @dialect.kernel(max_pool, plevel=LIBRARY)
+    @dialect.kernel(max_pool, plevel=ON_CUDA)
     def maximum(x, kernel, stride, padding, dilation, ceil_mode, layout):
         def run(x):
             axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
@@ -196,7 +200,7 @@ def sliding(max_pool, max_dx, avg_pool, avg_dx):
 
         return _in_order(run, x, layout)
 
-    @dialect.kernel(avg_pool, plevel=LIBRARY)
+    @dialect.kernel(avg_pool, plevel=ON_CUDA)
     def mean(x, kernel, stride, padding, dilation, ceil_mode, include_pad, layout):
         def run(x):
             axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
@@ -218,12 +222,12 @@ def sliding(max_pool, max_dx, avg_pool, avg_dx):
 def adaptive(max_pool, max_dx, avg_pool, avg_dx):
     """As `sliding`, over regions that cover the input evenly."""
 
-    @dialect.kernel(max_pool, plevel=LIBRARY)
+    @dialect.kernel(max_pool, plevel=ON_CUDA)
     def maximum(x, shape, layout):
         out = pair(shape, "shape", x.ndim - 2)
         return _in_order(lambda x: _adaptive_maximum([x], out), x, layout)
 
-    @dialect.kernel(avg_pool, plevel=LIBRARY)
+    @dialect.kernel(avg_pool, plevel=ON_CUDA)
     def mean(x, shape, layout):
         out = pair(shape, "shape", x.ndim - 2)
         return _in_order(lambda x: _adaptive_average([x], out), x, layout)

@@ -1,6 +1,6 @@
 """Softmax and bias in tensor expressions. Half precision is computed in float32. Add one here."""
 
-from tvm import te
+from tvm import te, tirx
 
 from meta import op
 from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, compute
@@ -23,10 +23,15 @@ def _shifted(x, axis):
     return lambda *i: cast(x(*i), wide) - largest(*result_index(r, i))
 
 
+def _sum(x, axis, element):
+    """Return the sum of ``element(*index)`` along ``axis``, an array."""
+    r, shape = _rows(x, axis)
+    return reduced(x, r, shape, te.sum, lambda i: element(*i), "total")
+
+
 def _summed(x, axis, element):
     """Return the function from an index of x to the sum of ``element(*index)`` along ``axis``."""
-    r, shape = _rows(x, axis)
-    total = reduced(x, r, shape, te.sum, lambda i: element(*i), "total")
+    total, (r, _) = _sum(x, axis, element), _rows(x, axis)
     return lambda *i: total(*result_index(r, i))
 
 
@@ -34,8 +39,13 @@ def _summed(x, axis, element):
 def softmax(x, axis):
     shifted = _shifted(x, axis)
     power = te.compute(x.shape, lambda *i: te.exp(shifted(*i)), name="power")
-    total = _summed(x, axis, power)
-    return te.compute(x.shape, lambda *i: cast(power(*i) / total(*i), x.dtype), name="softmax")
+    total = _sum(x, axis, power)
+    # One division for each row: dividing every element took as long as the exponentials.
+    r, shape = _rows(x, axis)
+    inverse = te.compute(shape, lambda *i: tirx.const(1, total.dtype) / total(*i), name="inverse")
+    return te.compute(
+        x.shape, lambda *i: cast(power(*i) * inverse(*result_index(r, i)), x.dtype), name="softmax"
+    )
 
 
 @compute(op.log_softmax, COMM_REDUCE)

@@ -30,6 +30,8 @@ CHUNKS = 64
 """Pieces into which a big flat loop is cut: a multiple of most core counts."""
 LANE_BYTES = 256
 """Size of the vector of partial results: four 512-bit registers hide the latency of an add."""
+FOLDS = (16, 4)
+"""Widths to which a vector of partial results is folded, before those are added one by one."""
 INLINE_COST = 10
 """A producer that is read several times is recomputed for each if it costs no more than this."""
 FEW = 4
@@ -146,7 +148,7 @@ def _partial_results(sch: s_tir.Schedule, stage: Stage) -> list[Piece]:
     whole = Piece(stage.block, stage.spatial, stage.work, stage)
     if not stage.reduce:
         return [whole]
-    if n and _contiguous(stage, stage.axes[n - 1]):
+    if n and stage.spatial[-1] != 1 and _contiguous(stage, stage.axes[n - 1]):
         whole.inner = n - 1
         return [whole]
     if not stage.static or not _contiguous(stage, stage.axes[-1]):
@@ -169,14 +171,18 @@ def _partial_results(sch: s_tir.Schedule, stage: Stage) -> list[Piece]:
     lanes = _lanes(extent, LANE_BYTES // max(4, stage.buffer.dtype.bits // 8))
     if lanes is None:
         return pieces
-    rows = pieces[0].rows
-    _, lane = sch.split(loop, [None, lanes])
-    try:
-        part = sch.rfactor(lane, len(rows))
-    except ScheduleError:
-        return pieces
-    pieces[0].work //= lanes
-    return [Piece(part, rows, stage.work, inner=0), *pieces]
+    whole, *others = pieces
+    parts: list[Piece] = []
+    for width in (lanes, *(w for w in FOLDS if lanes % w == 0 and lanes > w)):
+        _, lane = sch.split(loop, [None, width])
+        try:
+            part = sch.rfactor(lane, len(whole.rows))
+        except ScheduleError:
+            break
+        parts.append(Piece(part, whole.rows, whole.work, inner=0))
+        whole.work = whole.work * width // extent
+        extent, loop = width, sch.get_loops(whole.block)[-1]
+    return [*parts, whole, *others]
 
 
 def _lanes(extent: int, wish: int) -> int | None:
@@ -340,6 +346,10 @@ def _injective(sch: s_tir.Schedule, stage: Stage) -> list[Any]:
         return loops
     if all(_same_place(i, stage.axes) for accesses in stage.loads.values() for i in accesses):
         return [sch.fuse(*loops)]
+    flat = _flat_axes(stage)
+    if flat > 1:
+        sch.fuse(*loops[-flat:])
+        return loops[:-flat]
     across = _transposed(stage)
     if across is not None:
         axis, tile = across
@@ -357,6 +367,36 @@ def _same_place(indices: list[Any], axes: list[tirx.Var]) -> bool:
         return True
     return len(indices) == len(axes) and all(
         i.same_as(a) for i, a in zip(indices, axes, strict=True)
+    )
+
+
+def _flat_axes(stage: Stage) -> int:
+    """How many of the last axes may be one loop: every access walks along them or ignores them.
+
+    So is the plane of an image that is shifted and scaled by channel.
+    """
+    for count in range(len(stage.axes), 1, -1):
+        last, extents = stage.axes[-count:], stage.spatial[-count:]
+        if all(
+            _walks(buffer, indices, last, extents)
+            or not any(uses(i, a) for i in indices for a in last)
+            for buffer, accesses in stage.loads.items()
+            for indices in accesses
+        ):
+            return count
+    return 1
+
+
+def _walks(
+    buffer: tirx.Var, indices: list[Any], axes: list[tirx.Var], extents: list[int | None]
+) -> bool:
+    """Whether an access is to consecutive elements along all of ``axes``."""
+    n = len(axes)
+    dims = [d.value if isinstance(d, tirx.IntImm) else None for d in buffer.ty.shape[-n:]]
+    return (
+        dims == extents
+        and all(i.same_as(a) for i, a in zip(indices[-n:], axes, strict=True))
+        and not any(uses(i, a) for i in indices[:-n] for a in axes)
     )
 
 

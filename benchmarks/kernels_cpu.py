@@ -1,0 +1,267 @@
+"""Kernels of `meta` on the CPU beside torch eager and torch.compile, in one run.
+
+    python benchmarks/kernels_cpu.py [--filter softmax] [--threads 2] [--dialect tvm] [--check]
+    python benchmarks/kernels_cpu.py --markdown      # also replaces the table in
+                                                     # docs/performance.md
+
+Each kernel of `kernel_list.py` is compiled by `meta.vm.compile` and run as the dispatcher decides;
+where that is not the tvm dialect, generated code is timed as well. The contenders take turns, call
+after call, so that what else happens on the machine happens to all; a figure is the least time over
+all rounds. Inputs are allocated beforehand, results by each contender. Results are compared before
+anything is timed.
+
+The goal, which ``--check`` holds: the geometric mean of torch eager's time over ours is at least
+1.2, and no kernel is slower than the better of the two torch times divided by 0.7, unless the
+dispatcher runs torch there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from kernel_list import KERNELS, Kernel
+
+import meta
+
+MEAN_GOAL, LEAST = 1.2, 0.7
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+BEGIN, END = "<!-- written by benchmarks/kernels_cpu.py --markdown -->", "<!-- end -->"
+TITLES = {"meta": "meta", "tvm": "generated", "eager": "torch eager", "compile": "torch.compile"}
+Times = dict[str, float]
+
+
+def contenders(kernel: Kernel, dialect: str | None, compiler: bool) -> tuple[dict[str, Any], str]:
+    """Return calls without arguments by name, and the dialects that the first of them runs."""
+    calls: dict[str, Callable[[], Any]] = {}
+    executable = _executable(kernel, dialect)
+    ran = sorted({name.partition(".")[0] for name in executable.kernels()})
+    calls["meta"] = _bound(executable, [meta.array(t) for t in _inputs(kernel)])
+    if dialect is None and ran != ["tvm"]:
+        generated = _executable(kernel, "tvm")
+        calls["tvm"] = _bound(generated, [meta.array(t) for t in _inputs(kernel)])
+    calls["eager"] = _bound(kernel.torch, _inputs(kernel))
+    if compiler:
+        torch._dynamo.reset()
+        compiled = torch.compile(kernel.compiled or kernel.torch, dynamic=False)
+        calls["compile"] = _bound(compiled, _inputs(kernel))
+    return calls, " and ".join(ran)
+
+
+def _executable(kernel: Kernel, dialect: str | None) -> Any:
+    def traced(*args: Any) -> Any:
+        return kernel.meta(*args)
+
+    arrays = [meta.array(t) for t in _inputs(kernel)]
+    with meta.dialect.prefer(dialect) if dialect else nullcontext():
+        return meta.vm.compile(meta.model.trace(traced), *arrays, device="cpu")
+
+
+def _inputs(kernel: Kernel) -> list[torch.Tensor]:
+    return kernel.inputs(torch.Generator().manual_seed(0))
+
+
+def _bound(function: Callable[..., Any], args: list[Any]) -> Callable[[], Any]:
+    return lambda: function(*args)
+
+
+def compare(kernel: Kernel, calls: dict[str, Any]) -> None:
+    """Call each contender once; AssertionError if they do not agree."""
+    results = {name: _tensor(call()) for name, call in calls.items()}
+    for name, result in results.items():
+        expected = results["eager"].to(torch.float64)
+        torch.testing.assert_close(
+            result.to(torch.float64), expected, rtol=1e-3, atol=1e-3,
+            msg=lambda text, name=name: f"{kernel.name}, {name}: {text}",
+        )  # fmt: skip
+
+
+def _tensor(result: Any) -> torch.Tensor:
+    return result if isinstance(result, torch.Tensor) else torch.from_dlpack(result)
+
+
+def least(calls: dict[str, Any], rounds: int) -> Times:
+    """Return the least time of each call in milliseconds, the calls taking turns."""
+    best = dict.fromkeys(calls, math.inf)
+    for _ in range(rounds):
+        for name, call in calls.items():
+            call()  # the inputs are in this contender's cache from here on
+            start = time.perf_counter()
+            call()
+            best[name] = min(best[name], time.perf_counter() - start)
+    return {name: 1e3 * seconds for name, seconds in best.items()}
+
+
+def measure(
+    kernels: list[Kernel], dialect: str | None, compiler: bool, rounds: int
+) -> list[dict[str, Any]]:
+    """Return one record per kernel: its name, the dialects that ran, times and ratios."""
+    records = []
+    for i, kernel in enumerate(kernels):
+        if sys.stderr.isatty():
+            print(f"\r{i + 1}/{len(kernels)} {kernel.name:40s}", end="", file=sys.stderr)
+        calls, ran = contenders(kernel, dialect, compiler)
+        compare(kernel, calls)
+        times = least(calls, rounds)
+        best = min(times[name] for name in ("eager", "compile") if name in times)
+        records.append(
+            {
+                "kernel": kernel.name,
+                "chain": kernel.chain,
+                "dialect": ran,
+                "ms": times,
+                "to_eager": times["eager"] / times["meta"],
+                "to_best": best / times["meta"],
+                "too_slow": ran != "torch" and best / times["meta"] < LEAST,
+            }
+        )
+    if sys.stderr.isatty():
+        print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
+    return records
+
+
+def mean(records: list[dict[str, Any]], ratio: str) -> float:
+    """Return the geometric mean of a ratio."""
+    return math.exp(sum(math.log(r[ratio]) for r in records) / len(records))
+
+
+def rows(records: list[dict[str, Any]]) -> list[list[str]]:
+    """Return the table as text, the head first."""
+    names = [name for name in TITLES if any(name in r["ms"] for r in records)]
+    head = ["kernel", "runs on", *(f"{TITLES[n]}, ms" for n in names), "to eager", "to best"]
+    lines = [
+        [
+            r["kernel"] + (" (chain)" if r["chain"] else ""),
+            r["dialect"],
+            *(f"{r['ms'][n]:.3f}" if n in r["ms"] else "" for n in names),
+            f"{r['to_eager']:.2f}x",
+            f"{r['to_best']:.2f}x" + (" !" if r["too_slow"] else ""),
+        ]
+        for r in records
+    ]
+    return [head, *lines]
+
+
+def conditions(compiler: bool, rounds: int) -> str:
+    """Return what the figures depend on, in one line."""
+    note = "" if compiler else "; no C++ compiler here, so no torch.compile"
+    return (
+        f"{_processor()}, {torch.get_num_threads()} threads; torch {torch.__version__}, "
+        f"TVM {version('apache-tvm')}, Python {platform.python_version()}; "
+        f"{date.today().isoformat()}; least of {rounds} rounds{note}"
+    )
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def summary(records: list[dict[str, Any]]) -> list[str]:
+    """Return the means, and what misses the goal."""
+    lines = [
+        f"Geometric mean of {len(records)} kernels: {mean(records, 'to_eager'):.2f}x torch eager "
+        f"(goal {MEAN_GOAL}x), {mean(records, 'to_best'):.2f}x the better of torch eager and "
+        "torch.compile."
+    ]
+    generated = [r for r in records if r["dialect"] == "tvm"]
+    if generated and len(generated) < len(records):
+        lines.append(
+            f"Of the {len(generated)} that run generated code: {mean(generated, 'to_eager'):.2f}x "
+            f"torch eager, {mean(generated, 'to_best'):.2f}x the better of the two."
+        )
+    slow = [r["kernel"] for r in records if r["too_slow"]]
+    lines.append(
+        f"Under {LEAST}x the better of the two and not given to torch (marked !): "
+        + (", ".join(slow) or "none")
+        + "."
+    )
+    return lines
+
+
+def plain(table: list[list[str]]) -> str:
+    """Return a table for a terminal."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(w) if i < 2 else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in table
+    )
+
+
+def markdown(table: list[list[str]], where: str, notes: list[str]) -> str:
+    """Return the section of docs/performance.md."""
+    head, *lines = table
+    rule = ["---", "---", *["---:"] * (len(head) - 2)]
+    body = "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *lines))
+    return f"{where}.\n\n{body}\n\n" + "\n\n".join(notes) + "\n"
+
+
+def replace_section(section: str) -> None:
+    """Put the section between the marks of docs/performance.md."""
+    text = PAGE.read_text()
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{PAGE} has no marks {BEGIN!r} and {END!r}")
+    PAGE.write_text(f"{before}{BEGIN}\n\n{section}\n{END}{after}")
+
+
+def main() -> int:
+    """Measure and print; return 1 if ``--check`` finds the goal missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--filter", default="", help="only kernels whose name contains this")
+    parser.add_argument("--dialect", help="prefer this dialect instead of the default")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--markdown", action="store_true", help="also rewrite docs/performance.md")
+    parser.add_argument("--check", action="store_true", help="exit 1 if the goal is missed")
+    options = parser.parse_args()
+    kernels = [k for k in KERNELS if options.filter in k.name]
+    if not kernels:
+        parser.error(f"no kernel's name contains {options.filter!r}")
+    if options.markdown and (len(kernels) < len(KERNELS) or options.dialect):
+        parser.error("--markdown is for all kernels and the default dialects")
+    torch.set_num_threads(options.threads)
+    os.environ["TVM_NUM_THREADS"] = str(options.threads)  # read when TVM first runs in parallel
+    compiler = not options.no_compile and any(
+        shutil.which(name) for name in (os.environ.get("CXX") or "g++", "c++", "clang++")
+    )
+    with torch.no_grad():
+        records = measure(kernels, options.dialect, compiler, options.rounds)
+    where, table, notes = conditions(compiler, options.rounds), rows(records), summary(records)
+    if options.json:
+        print(json.dumps({"conditions": where, "kernels": records, "summary": notes}))
+    else:
+        print(f"{where}\n\n{plain(table)}\n\n" + "\n".join(notes))
+    if options.markdown:
+        replace_section(markdown(table, where, notes))
+    missed = mean(records, "to_eager") < MEAN_GOAL or any(r["too_slow"] for r in records)
+    return int(options.check and missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
