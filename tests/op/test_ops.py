@@ -17,6 +17,13 @@ SAMPLES = [
     pytest.param(case, one, id=f"{case.op}({one})"[:80]) for case in CASES for one in case.samples
 ]
 DIFFERENTIABLE = [p for p in SAMPLES if p.values[0].grad and p.values[1].has_floats]
+# Second derivatives are checked away from kinks and ties; two samples per case cover the rules.
+TWICE = [
+    p
+    for case in CASES
+    for p in [p for p in DIFFERENTIABLE if p.values[0] is case and p.values[1].is_smooth][:2]
+    if case.second
+]
 
 
 @pytest.mark.parametrize(("case", "one"), SAMPLES)
@@ -40,6 +47,11 @@ def test_eager_interpreter_and_vm_agree(case: OpCase, one: Sample) -> None:
 @pytest.mark.parametrize(("case", "one"), DIFFERENTIABLE)
 def test_the_gradient_is_right(case: OpCase, one: Sample) -> None:
     opcheck.check_gradient(case, one)
+
+
+@pytest.mark.parametrize(("case", "one"), TWICE)
+def test_the_second_gradient_is_right(case: OpCase, one: Sample) -> None:
+    opcheck.check_second_gradient(case, one)
 
 
 def test_every_operator_is_complete() -> None:
