@@ -195,6 +195,12 @@ def adaptive(args, half):
     return None, widest(args.x), None, None, None, None
 
 
+@custom(op.lans)
+def lans(args, half):
+    """What is written keeps its precision; step and learning rate stay as they are."""
+    return None, None, None
+
+
 def wide(argument):
     """Return the dtype of at least float32 in which to keep an argument."""
     return "float64" if "float64" in float_dtypes(argument) else "float32"

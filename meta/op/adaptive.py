@@ -24,13 +24,18 @@ def _check(
     if not x == dx == m == v:
         found = f"x={x}, dx={dx}, m={m}, v={v}"
         raise TypeInferError("x, dx, m and v differ", expected="one shape and dtype", found=found)
+    check_numbers(step, learning_rate)
+    return ()
+
+
+def check_numbers(step: object, learning_rate: object) -> None:
+    """Raise TypeInferError unless each is a number or a tensor that holds one."""
     for name, value in (("step", step), ("learning_rate", learning_rate)):
         if isinstance(value, TensorType):
             one = all(d == 1 for d in value.shape) and value.dtype != "bool"
             require(one, f"{name} must be one number", found=str(value))
     if isinstance(learning_rate, TensorType):
         require(dtypes.is_float(learning_rate.dtype), "learning_rate must be floating point")
-    return ()
 
 
 @op

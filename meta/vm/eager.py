@@ -23,7 +23,7 @@ from meta.grad.core.tape import record, recording
 from meta.ir.typeof import compatible
 from meta.ir.types import TensorType
 from meta.op.core.array_type import array_type
-from meta.op.core.call import CallValues, View, map_tensors, runtime_args
+from meta.op.core.call import CallValues, View, map_tensors, runtime_args, written_args
 from meta.op.core.op import Op
 from meta.op.core.schema import INT_LIMIT
 from meta.op.core.tracing import Symbol
@@ -204,7 +204,8 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if tracked and recording.get():
         record(op, op.schema.arrange(args, {}), result)
     if plan.written:
-        return _with_written(op.schema.arrange(args, {}), plan.written, result)
+        own = result if isinstance(result, tuple) else (result,)
+        return (*own, *written_args(op, op.schema.arrange(args, {})))
     return result
 
 
@@ -250,11 +251,6 @@ def _respelled(op: Op, args: tuple[Any, ...], bound: tuple[Any, ...]) -> bool:
         slot.kind == "attribute" and given is not read and given != read
         for slot, given, read in zip(op.schema.slots, args, bound, strict=False)
     )
-
-
-def _with_written(args: tuple[Any, ...], written: tuple[int, ...], result: Any) -> tuple[Any, ...]:
-    own = result if isinstance(result, tuple) else (result,)
-    return (*own, *(args[i] for i in written if args[i] is not None))
 
 
 def _canonical(op: Op, args: tuple[Any, ...]) -> Any:

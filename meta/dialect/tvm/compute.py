@@ -4,7 +4,7 @@ The function names the arguments it wants: a tensor is a `te.Tensor`, several ar
 run-time number is a scalar variable (float64, int64 or bool), an attribute its value; ``out`` is
 the result type (a `TensorType`, or a tuple of them; ``out_`` for an operator that has an argument
 ``out``). It returns the operator's own results, then, for in-out slots, their new values in slot
-order.
+order; the tensor itself where it stays as it is.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def compute(
             if any(not t.is_static for t in call.tensors()):
                 raise Unsupported("symbolic shapes are compiled by the VM only")
             inputs, outputs = aspect.build(call)
-            written = written_places(call)
+            outputs, written = _changed(inputs, outputs, written_places(call))
             function = prim_func(inputs, outputs, in_place=written)
             return OpEnv(
                 _in_place(kernel(function, for_device(call.device)), written), allocates=False
@@ -123,6 +123,16 @@ def compute(
 
 def _placeholder(type_: TensorType, name: str) -> te.Tensor:
     return te.placeholder(type_.static_shape, dtype=type_.dtype, name=name)
+
+
+def _changed(
+    inputs: list[Any], outputs: list[te.Tensor], written: tuple[int, ...]
+) -> tuple[list[te.Tensor], tuple[int, ...]]:
+    """Leave out the written arguments whose new value is the old one."""
+    own = len(outputs) - len(written)
+    pairs = zip(outputs[own:], written, strict=True)
+    changed = [(new, place) for new, place in pairs if not new.same_as(inputs[place])]
+    return [*outputs[:own], *(new for new, _ in changed)], tuple(place for _, place in changed)
 
 
 def _in_place(run: Callable[..., Any], written: tuple[int, ...]) -> Callable[..., Any]:

@@ -100,14 +100,30 @@ def map_tensors(op: Op, args: tuple[Any, ...], function: Callable[[Any], Any]) -
 
 def written_places(call: CallValues) -> tuple[int, ...]:
     """Return the positions, among `runtime_args`, of the arguments that the operator writes."""
-    places, count = [], 0
+    places: list[int] = []
+    count = 0
     for i, (slot, value) in enumerate(zip(call.op.schema.slots, call.args, strict=True)):
         if slot.kind == "attribute" or value is None:
             continue
+        width = len(value) if slot.kind == "tensors" else 1
         if i in call.op.schema.written:
-            places.append(count)
-        count += len(value) if slot.kind == "tensors" else 1
+            places.extend(range(count, count + width))
+        count += width
     return tuple(places)
+
+
+def written_args(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments that the operator writes, in slot order, tuples flattened, None left
+    out.
+    """
+    values: list[Any] = []
+    for i in op.schema.written:
+        value = args[i]
+        if isinstance(value, tuple):
+            values.extend(value)
+        elif value is not None:
+            values.append(value)
+    return tuple(values)
 
 
 def fields(type_: Type) -> tuple[Type, ...]:

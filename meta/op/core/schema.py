@@ -2,16 +2,14 @@
 
 Annotations give the kind of a slot:
 
-==========================
-========================================================================== ``Tensor``
-a tensor that is read ``Tensor | None``           an optional tensor ``tuple[Tensor, ...]``      a
-variable number of tensors ``InOut``                   a tensor that is read and written in place
-(``InOut | None``: optional) ``Scalar``                  a Python number passed to the kernel at run
-time: no kernel is built per value ``Scalar | Tensor``         either of the two anything else
-an attribute: bool, int, float, str, None, ``tuple[int, ...]``, ``DType``,
-                            ``DeviceName`` and unions of these; kernels are built for its value
-==========================
-==========================================================================
+* ``Tensor``: a tensor that is read; ``Tensor | None``: an optional one.
+* ``tuple[Tensor, ...]``: a variable number of tensors.
+* ``InOut``: a tensor that is read and written in place; ``InOut | None``: an optional one.
+* ``tuple[InOut, ...]``: a variable number of tensors that are read and written in place.
+* ``Scalar``: a Python number passed to the kernel at run time: no kernel is built per value.
+* ``Scalar | Tensor``: either of the two.
+* anything else is an attribute: bool, int, float, str, None, ``tuple[int, ...]``, ``DType``,
+  ``DeviceName`` and unions of these; kernels are built for its value.
 
 To add a kind of attribute, add a reader to `_READERS`.
 """
@@ -209,6 +207,8 @@ def _slot(parameter: inspect.Parameter, annotation: Any) -> Slot:
         kind, accepts, access = "tensor", "tensor written in place", "RW"
     elif rest == [tuple[Tensor, ...]]:
         kind, accepts = "tensors", "tuple of tensors"
+    elif rest == [tuple[InOut, ...]]:
+        kind, accepts, access = "tensors", "tuple of tensors written in place", "RW"
     elif rest == [Scalar]:
         kind, accepts = "scalar", "number"
     elif set(rest) == {Scalar, Tensor}:

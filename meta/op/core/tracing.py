@@ -19,7 +19,7 @@ from meta.ir.expr import Block, Call, Constant, Expr, Function, Tuple, TupleGetI
 from meta.ir.typeof import type_of
 from meta.ir.types import TensorType, TupleType, Type
 from meta.ir.visit import substitute, with_fresh_vars
-from meta.op.core.call import map_tensors
+from meta.op.core.call import map_tensors, written_args
 from meta.op.core.handler import use
 from meta.op.core.op import Op
 from meta.runtime.ndarray import as_array, ndarray
@@ -116,7 +116,7 @@ class Trace:
 
     def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         bound = op.schema.bind(args, kwargs, self.lift)
-        written = [bound[i] for i in op.schema.written if bound[i] is not None]
+        written = written_args(op, bound)
         for symbol in written:
             if isinstance(symbol.atom, Constant):
                 raise TraceError(
