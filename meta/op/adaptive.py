@@ -11,9 +11,9 @@ All write ``x``, ``m`` and ``v`` in place and share their arguments:
 """
 
 from meta.base import dtype as dtypes
-from meta.base.errors import TypeInferError
 from meta.op.core import InOut, Scalar, Tensor, TensorType, op
 from meta.op.core.check import require, require_float
+from meta.op.core.same_dtype import require_same_dtype
 
 
 def _check(
@@ -21,9 +21,9 @@ def _check(
 ) -> tuple[()]:
     """Raise TypeInferError unless the arguments fit; the steps have no results of their own."""
     require_float(x, "x")
-    if not x == dx == m == v:
-        found = f"x={x}, dx={dx}, m={m}, v={v}"
-        raise TypeInferError("x, dx, m and v differ", expected="one shape and dtype", found=found)
+    require_same_dtype(x, dx, m, v)
+    found = f"x={x}, dx={dx}, m={m}, v={v}"
+    require(x == dx == m == v, "x, dx, m and v differ", expected="one shape", found=found)
     check_numbers(step, learning_rate)
     return ()
 

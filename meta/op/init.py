@@ -7,12 +7,12 @@ import math
 
 from meta.base import dtype as dtypes
 from meta.op.core import DeviceName, DType, Ints, Scalar, Tensor, TensorType, op
-from meta.op.core.check import normalize_axis, require
+from meta.op.core.check import normalize_axis, require, require_extents
 
 
 def _filled(shape: Ints, dtype: str) -> TensorType:
     extents = (shape,) if isinstance(shape, int) else shape
-    require(all(e >= 0 for e in extents), "a shape has no negative extents", found=extents)
+    require_extents(extents)
     return TensorType(extents, dtype)
 
 

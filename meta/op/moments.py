@@ -65,12 +65,12 @@ def logsumexp(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool 
 @op(schema=reduce.max)
 def amax(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
     """`max` under the name that torch has for it: several axes, the gradient shared by ties."""
-    result: Tensor = reduce.max.infer((x, axis, keepdims, exclude))
+    result: Tensor = reduce.max.type_function(x, axis, keepdims, exclude)
     return result
 
 
 @op(schema=reduce.min)
 def amin(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
     """`min` under the name that torch has for it: several axes, the gradient shared by ties."""
-    result: Tensor = reduce.min.infer((x, axis, keepdims, exclude))
+    result: Tensor = reduce.min.type_function(x, axis, keepdims, exclude)
     return result

@@ -4,7 +4,13 @@ here; plain reshaping, slicing and joining is in `transform.py`.
 
 from meta.ir.types import UNKNOWN, Dim
 from meta.op.core import Ints, Scalar, Tensor, op
-from meta.op.core.check import normalize_axes, normalize_axis, require, require_ndim
+from meta.op.core.check import (
+    normalize_axes,
+    normalize_axis,
+    require,
+    require_extents,
+    require_ndim,
+)
 from meta.op.core.same_dtype import require_same_dtype
 from meta.op.transform import require_index
 
@@ -189,6 +195,7 @@ def diagonal(x: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tens
 def diagonal_dx(dy: Tensor, shape: Ints, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Zeros of the given shape, with ``dy`` where `diagonal` of these arguments reads."""
     full = dy.with_shape((shape,) if isinstance(shape, int) else shape)
+    require_extents(full.shape)
     part: Tensor = diagonal.type_function(full, offset, axis1, axis2)
     require(dy.shape == part.shape, "dy has another shape than the diagonal", expected=part)
     return full

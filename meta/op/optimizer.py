@@ -1,8 +1,8 @@
 """Optimizer steps: operators that update parameters and state in place. Add one here."""
 
-from meta.base.errors import TypeInferError
 from meta.op.core import InOut, Scalar, Tensor, TensorType, op
 from meta.op.core.check import require, require_float
+from meta.op.core.same_dtype import require_same_dtype
 
 
 @op
@@ -24,10 +24,9 @@ def sgd(
     Raises TypeInferError for differing shapes or dtypes. Polyak, 1964; the form of torch's SGD.
     """
     require_float(x, "x")
-    if not x == dx == v:
-        raise TypeInferError(
-            "x, dx and v differ", expected="one shape and dtype", found=f"x={x}, dx={dx}, v={v}"
-        )
+    require_same_dtype(x, dx, v)
+    found = f"x={x}, dx={dx}, v={v}"
+    require(x == dx == v, "x, dx and v differ", expected="one shape", found=found)
     for name, value in (("learning_rate", learning_rate), ("mu", mu)):
         if isinstance(value, TensorType):
             require_float(value, name)

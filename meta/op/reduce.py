@@ -6,7 +6,7 @@
 
 from meta.base.dtype import is_float
 from meta.op.core import Ints, Tensor, op
-from meta.op.core.check import require, require_float
+from meta.op.core.check import require, require_extents, require_float
 from meta.op.core.reduction import reduction
 
 
@@ -68,6 +68,7 @@ def mean_dx(
     """The gradient of `mean` at an argument of ``shape``: dy / n, repeated along reduced axes."""
     require_float(dy, "dy")
     full = dy.with_shape((shape,) if isinstance(shape, int) else shape)
+    require_extents(full.shape)
     return _back(full, dy, axis, keepdims, exclude)
 
 

@@ -12,7 +12,7 @@ from meta.op.core.check import normalize_axis
 def size(x: Tensor, axis: Ints | None = None) -> int | tuple[int, ...]:
     """The extent of an axis as an int; a tuple of them for several axes, or, by None, for all.
 
-    TypeInferError for an axis out of range, or where the extent is not static.
+    The extents must be static. Raises TypeInferError for an axis out of range.
     """
     shape = x.static_shape
     if axis is None:
@@ -24,7 +24,7 @@ def size(x: Tensor, axis: Ints | None = None) -> int | tuple[int, ...]:
 
 @op
 def numel(x: Tensor) -> int:
-    """The number of elements, an int. TypeInferError where it is not static."""
+    """The number of elements, an int. All extents must be static."""
     return x.size
 
 

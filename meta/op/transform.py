@@ -10,7 +10,14 @@ from meta.base.errors import TypeInferError
 from meta.ir.types import UNKNOWN
 from meta.op.core import CallValues, DType, Ints, Scalar, Tensor, View, op
 from meta.op.core.axes import inverse_permutation, permutation, swapped
-from meta.op.core.check import broadcast_shapes, normalize_axes, normalize_axis, require, shape_of
+from meta.op.core.check import (
+    broadcast_shapes,
+    normalize_axes,
+    normalize_axis,
+    require,
+    require_extents,
+    shape_of,
+)
 from meta.op.core.same_dtype import require_same_dtype
 from meta.op.core.slicing import keeps_all, reshaped, slice_ranges
 
@@ -215,6 +222,7 @@ def strided_slice_dx(
 ) -> Tensor:
     """Zeros of the given shape, with ``dy`` where `strided_slice` of these arguments reads."""
     full = dy.with_shape((shape,) if isinstance(shape, int) else shape)
+    require_extents(full.shape)
     part: Tensor = strided_slice.type_function(full, begin, end, strides, slice_mode)
     require(dy.shape == part.shape, "dy has another shape than the slice", expected=part, found=dy)
     return full
@@ -297,6 +305,7 @@ def embedding_dx(dy: Tensor, indices: Tensor, num_weight: Ints) -> Tensor:
     require_index(indices)
     row = dy.shape[indices.ndim :]
     shape = (num_weight, *row) if isinstance(num_weight, int) else num_weight
+    require_extents(shape)
     require(
         len(shape) > 0 and dy.shape == (*indices.shape, *shape[1:]),
         "dy does not fit indices and num_weight",
@@ -316,6 +325,7 @@ def cast(data: Tensor, dtype: DType) -> Tensor:
 def broadcast_to(x: Tensor, shape: Ints) -> Tensor:
     """``x`` repeated along axes of extent 1, and along new leading axes, to have ``shape``."""
     wanted = (shape,) if isinstance(shape, int) else shape
+    require_extents(wanted)
     require(
         broadcast_shapes(x.shape, wanted) == wanted,
         "x does not broadcast to the shape",
@@ -352,7 +362,7 @@ def swap_axis(x: Tensor, axis1: int, axis2: int) -> Tensor:
 
 @op
 def shape(x: Tensor) -> tuple[int, ...]:
-    """The shape as a tuple of ints. Known now; TypeInferError where it is not static."""
+    """The shape as a tuple of ints, known now. All extents must be static."""
     return x.static_shape
 
 

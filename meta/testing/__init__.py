@@ -4,7 +4,7 @@ elsewhere.
 `OpCase` describes an operator's expected behaviour as data; `opcheck` derives the checks from it.
 """
 
-from meta.testing.case import B, C, F, I, OpCase, sample
+from meta.testing.case import B, C, F, I, OpCase, error, refusals, sample
 from meta.testing.compare import check, check_type
 from meta.testing.data import get_testable_devices, one_hot_torch, randint, randn, randn_torch
 from meta.testing.numeric import numeric_gradient
@@ -20,12 +20,14 @@ __all__ = [
     "check",
     "check_case",
     "check_type",
+    "error",
     "get_testable_devices",
     "numeric_gradient",
     "one_hot_torch",
     "randint",
     "randn",
     "randn_torch",
+    "refusals",
     "run_infer_type",
     "run_vm_model",
     "sample",

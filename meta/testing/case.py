@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from meta.base.dtype import TO_TORCH
+from meta.base.errors import MetaError, TypeInferError
 from meta.model.tree import flatten
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -120,6 +121,21 @@ def sample(*args: Any, **kwargs: Any) -> Sample:
 
 
 @dataclass(frozen=True)
+class ErrorSample(Sample):
+    """Arguments that the operator refuses: with which error, and what its message matches."""
+
+    match: str
+    raises: type[MetaError]
+
+
+def error(
+    *args: Any, match: str, raises: type[MetaError] = TypeInferError, **kwargs: Any
+) -> ErrorSample:
+    """Return the arguments of a call that raises; ``match`` is a regular expression."""
+    return ErrorSample(args, kwargs, match, raises)
+
+
+@dataclass(frozen=True)
 class OpCase:
     """The expected behaviour of one operator.
 
@@ -139,6 +155,7 @@ class OpCase:
         where torch has none or the operator of the gradient says why it is not differentiable.
     rtol, atol: tolerances by dtype where the usual ones (see `compare.TOLERANCE`) do not do; say
     why beside it.
+    errors: arguments that are refused, and how; see `error` and `refusals`.
     """
 
     op: str
@@ -151,3 +168,16 @@ class OpCase:
     second: bool = True
     rtol: dict[str, float] = field(default_factory=dict)
     atol: dict[str, float] = field(default_factory=dict)
+    errors: list[ErrorSample] = field(default_factory=list)
+
+
+def refusals(errors: dict[str, list[ErrorSample]]) -> list[OpCase]:
+    """Return cases that only say what operators refuse.
+
+    errors: error samples by the name of an operator, or by several names with spaces between them.
+    """
+    return [
+        OpCase(op, [], lambda *_, **__: None, errors=found)
+        for names, found in errors.items()
+        for op in names.split()
+    ]

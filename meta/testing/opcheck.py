@@ -25,6 +25,7 @@ from meta.runtime.ndarray import as_array, ndarray
 from meta.testing.case import OpCase, Sample
 from meta.testing.compare import TOLERANCE, check, check_type, first_float
 from meta.testing.numeric import numeric_gradient
+from meta.testing.refusal import check_error
 from meta.testing.second import check_second_gradient
 from meta.vm import compile
 from meta.vm.explain import explain
@@ -35,6 +36,8 @@ MAX_NUMERIC_ELEMENTS = 64
 
 def check_case(case: OpCase, device: str = "cpu") -> None:
     """Run every check on every sample and dtype."""
+    for refused in case.errors:
+        check_error(case, refused, device)
     for one in case.samples:
         for dtype in case.dtypes or ("float32",):
             check_type_function(case, one, dtype, device)

@@ -5,7 +5,7 @@ import math
 import torch
 import torch.nn.functional as nn
 
-from meta.testing import C, F, I, OpCase, sample
+from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 from tests.op.unary import EDGES, INTEGERS
 
 SHAPES = [(3, 5), (), (0, 3), (2, 1, 7)]
@@ -113,3 +113,35 @@ CASES = [
     OpCase("clip", samples=CLIPS, oracle=_clip, grad=False),
     OpCase("clip", samples=INT_CLIPS, oracle=_clip, dtypes=("float32",), grad=False),
 ]
+
+_ONES = I(2, 3, low=0, high=2)
+NO_FLOATS = [error(_ONES, match="x must be floating point"), error(B(3), match="found: .*bool")]
+NO_PAIR = [
+    error(F(2, 3), F(3, 2), match="dy does not match x"),
+    error(F(2, 3), C([[1.0] * 3] * 2, "float64"), match='float32 one: meta.cast.x, "float64"'),
+    error(_ONES, _ONES, match="x must be floating point"),
+]
+
+CASES += refusals(
+    {
+        "silu leaky_relu elu softplus hardswish": NO_FLOATS,
+        "silu_dx leaky_relu_dx elu_dx softplus_dx": NO_PAIR,
+        "hardswish_dx threshold_dx": NO_PAIR,
+        "clip_dx": [error(*one.args, 0.0, 1.0, match=one.match) for one in NO_PAIR],
+        "prelu": [
+            error(F(2, 3), F(2), match="weight does not match x"),
+            error(F(2, 3), C([1.0], "float64"), match="differ in dtype"),
+            error(_ONES, F(3), match="x must be floating point"),
+        ],
+        "glu": [
+            error(F(2, 3), match="axis 1 has no two halves"),
+            error(F(2, 4), axis=2, match="axis 2 is out of range"),
+            error(F(), match="at least one axis"),
+        ],
+        "threshold": [error(B(3), match="bool has no order")],
+        "clip": [
+            error(B(3), 0, 1, match="bool has no order"),
+            error(_ONES, 0, 1.5, match="a Python float does not fit a tensor of int64"),
+        ],
+    }
+)

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as nn
 
-from meta.testing import C, F, OpCase, sample
+from meta.testing import C, F, I, OpCase, error, refusals, sample
 from tests.op.unary import EDGES
 
 SHAPES = [(3, 5), (), (0, 3), (2, 1, 7)]
@@ -45,3 +45,16 @@ CASES = [
     *_cases("softshrink", nn.softshrink, (1.5,), (1,), kinks=[-0.5, 0.5]),
     *_cases("hardshrink", nn.hardshrink, (1.5,), (1,), kinks=[-0.5, 0.5]),
 ]
+
+_FLOATS_ONLY = [error(I(3, low=0, high=2), match="x must be floating point")]
+
+CASES += refusals(
+    {
+        "mish selu celu relu6 hardsigmoid softsign": _FLOATS_ONLY,
+        "tanhshrink logsigmoid softshrink hardshrink": _FLOATS_ONLY,
+        "mish_dx": [
+            error(F(2), F(3), match="dy does not match x"),
+            error(F(2), C([1.0, 2.0], "float16"), match="cast the float16 one"),
+        ],
+    }
+)

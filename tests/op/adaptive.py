@@ -2,7 +2,7 @@
 
 import torch
 
-from meta.testing import C, F, OpCase, sample
+from meta.testing import C, F, OpCase, error, refusals, sample
 
 
 def _number(value):
@@ -73,3 +73,12 @@ CASES = [
     OpCase("adamw", SAMPLES, _torch_step(torch.optim.AdamW, 0.01), grad=False, **HALF),
     OpCase("lamb", [*SAMPLES, *NO_LENGTH], _lamb, grad=False, **HALF),
 ]
+
+STEPS = [
+    error(F(3), F(2), F(3), F(3), 1, 0.1, match="x, dx, m and v differ"),
+    error(F(3), F(3), F(3), C([0.0] * 3, "float64"), 1, 0.1, match="differ in dtype"),
+    error(F(3), F(3), F(3), F(3), F(2), 0.1, match="step must be one number"),
+    error(F(3), F(3), F(3), F(3), 1, C(1, "int64"), match="learning_rate must be floating point"),
+]
+
+CASES += refusals({"adam adamw lamb": STEPS})

@@ -2,7 +2,7 @@
 
 import torch
 
-from meta.testing import B, C, F, I, OpCase, sample
+from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 
 
 def adv_index(inputs):
@@ -47,3 +47,15 @@ CASES = [
     ),
     OpCase("adv_index_dx", samples=list(map(sample, DYS, INPUTS)), oracle=adv_index_dx),
 ]
+
+CASES += refusals(
+    {
+        "adv_index": [
+            error((F(3), C(0, "int64"), C(0, "int64")), match="more indices than axes"),
+            error((F(3), F(2)), match="indices must be integers"),
+            error((F(3, 3), C([0, 1], "int64"), C([0, 1, 2], "int64")), match="broadcast"),
+            error((F(0), C([0], "int64")), match="nothing can be picked of an empty axis"),
+        ],
+        "adv_index_dx": [error(F(3), (F(4), C([0, 1], "int64")), match="dy has another shape")],
+    }
+)

@@ -2,7 +2,7 @@
 
 import torch
 
-from meta.testing import B, C, F, OpCase, sample
+from meta.testing import B, C, F, OpCase, error, refusals, sample
 
 INF = float("inf")
 
@@ -139,3 +139,27 @@ CASES = [
         atol={"float16": 1e-1, "bfloat16": 1.0},
     ),
 ]
+
+_Q, _K, _V = F(2, 4, 3, 5), F(2, 2, 6, 5), F(2, 2, 6, 7)
+_RESULTS = F(2, 4, 3, 7), F(2, 4, 3)
+
+CASES += refusals(
+    {
+        "scaled_dot_product_attention": [
+            error(F(4, 3, 5), _K, _V, match="query must have 4 axes"),
+            error(_Q, C([[[[1.0] * 5] * 6] * 2] * 2, "float64"), _V, match="differ in dtype"),
+            error(_Q, F(2, 2, 6, 4), _V, match="do not fit together"),
+            error(_Q, F(2, 3, 6, 5), F(2, 3, 6, 7), match="must divide those of query"),
+            error(_Q, _K, _V, C([0], "int64"), match="mask must be bool"),
+            error(_Q, _K, _V, B(5, 6), match="mask|broadcast"),
+            error(_Q, _K, _V, dropout_p=0.5, match="does not drop out"),
+        ],
+        "scaled_dot_product_attention_dx": [
+            error(_Q, _K, _V, None, *_RESULTS, F(2, 4, 3, 5), match="dy does not fit"),
+            error(_Q, _K, _V, None, _RESULTS[0], F(2, 4), _RESULTS[0], match="logsumexp does not"),
+        ],
+        "scaled_dot_product_attention_dmask": [
+            error(_Q, _K, _V, B(3, 6), *_RESULTS, _RESULTS[0], match="mask must be floating"),
+        ],
+    }
+)

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from meta.testing import B, C, F, I, OpCase, sample
+from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 
 INTS = ("uint8", "int8", "int16", "int32", "int64")
 
@@ -229,3 +229,34 @@ CASES = [
     _floats("where", _where, *CONDITIONS),
     _others("where", _where, *CHOICES),
 ]
+
+_HALF, _INT = C([1.0, 2.0, 3.0], "float16"), I(3, low=1, high=5)
+SHAPES = error(F(2, 3), F(2), match="shapes cannot be broadcast together")
+MIXED = [
+    error(F(3), _INT, match='cast the int64 one: meta.cast.x, "float32"'),
+    error(_HALF, F(3), match='cast the float16 one: meta.cast.x, "float32"'),
+    error(_INT, 1.5, match="a Python float does not fit a tensor of int64"),
+    error(2, B(3), match="a Python int does not fit a tensor of bool"),
+    SHAPES,
+]
+TWO_BOOLS = error(B(3), B(3), match="not defined for two bool operands")
+INTO_OUT = [
+    error(F(3), F(3), None, B(3), match="where is given without out"),
+    error(F(3), F(3), F(2), match="out has another shape"),
+    error(F(3), F(3), _INT, match="out cannot hold the result"),
+    error(1, 2.5, _INT, match="a Python float does not fit a tensor of int64"),
+]
+
+CASES += refusals(
+    {
+        "add": [*MIXED, *INTO_OUT],
+        "subtract": [*MIXED, *INTO_OUT, TWO_BOOLS],
+        "multiply divide maximum minimum": MIXED,
+        "power": [*MIXED, TWO_BOOLS, error(10, 30, match="does not fit into 64 bits")],
+        "floor_divide mod": [*MIXED, TWO_BOOLS],
+        "less less_equal greater greater_equal": MIXED,
+        "equal not_equal": MIXED,
+        "logical_and logical_or logical_xor": [SHAPES],
+        "where": [error(B(3), *one.args, match=one.match) for one in MIXED],
+    }
+)

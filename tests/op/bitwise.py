@@ -2,7 +2,7 @@
 
 import torch
 
-from meta.testing import B, C, I, OpCase, sample
+from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 
 DTYPES = ("uint8", "int8", "int16", "int32", "int64")
 
@@ -50,3 +50,20 @@ CASES = [
     _case("left_shift", torch.bitwise_left_shift, SHIFTS),
     _case("right_shift", torch.bitwise_right_shift, SHIFTS),
 ]
+
+_INT8 = I(3, low=0, high=5, dtype="int8")
+PAIRS = [
+    error(F(3), _INT8, match="only integers have bits"),
+    error(_INT8, 1.5, match="only integers have bits"),
+    error(_INT8, I(3, low=0, high=5), match="cast the int8 one"),
+    error(_INT8, I(2, low=0, high=5, dtype="int8"), match="broadcast"),
+]
+
+CASES += refusals(
+    {
+        "bitwise_and": [*PAIRS, error(B(3), 1, match="does not fit a tensor of bool")],
+        "bitwise_or bitwise_xor": PAIRS,
+        "left_shift right_shift": [*PAIRS, error(B(3), 1, match=r"expected: integers\n")],
+        "bitwise_not": [error(F(3), match="only integers have bits")],
+    }
+)

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F_
 
-from meta.testing import F, OpCase, sample
+from meta.testing import F, I, OpCase, error, refusals, sample
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
@@ -139,3 +139,44 @@ CASES = cases(
     ],
     [sample(F(1, 1, 2, 2), F(1, 1, 2, 2), F(1, 1, 2, 2), (1, 1, 3, 3), *WINDOWS[0][2])],
 )
+
+
+def refused(count):
+    """What convolution over ``count`` spatial axes refuses."""
+    x, w = F(1, 4, *[5] * count), F(6, 2, *[3] * count)
+    y, windows = F(1, 6, *[3] * count), (1, 0, 1, 2)
+    axes, extents = f"must have {count + 2} axes", f"shape must have {count + 2} extents"
+    fits = {"groups": 2}
+    integers = I(6, 2, *[3] * count, low=0, high=2)
+    return refusals(
+        {
+            f"conv{count}d": [
+                error(F(4, *[5] * count), w, **fits, match=f"x {axes}"),
+                error(x, F(6, 2), **fits, match=f"w {axes}"),
+                error(x, integers, **fits, match="w must be floating point"),
+                error(I(1, 4, *[5] * count, low=0, high=2), w, match="x must be floating point"),
+                error(x, w, groups=3, match="channels do not match"),
+                error(x, w, groups=0, match="groups must be positive"),
+                error(x, F(5, 2, *[3] * count), **fits, match="do not fill the groups"),
+                error(x, w, stride=-1, **fits, match="stride must be positive"),
+                error(x, w, dilation=0, **fits, match="dilation must be positive"),
+                error(x, w, padding=-1, **fits, match="padding does not fit"),
+                error(x, w, padding=(1,) * (2 * count + 1), **fits, match="padding does not fit"),
+                error(x, w, dilation=3, **fits, match="window is larger than the padded input"),
+                error(x, w, layout="NCHW8c", **fits, match="layout is not supported"),
+            ],
+            f"conv{count}d_dx": [
+                error(w, None, y, (1, 4), *windows, match=extents),
+                error(w, None, y, (1, 4, *[6] * count), *windows, match="dy has not the shape"),
+                error(w, x, y, (1, 4, *[5] * count), *windows, match="y and dy differ in type"),
+            ],
+            f"conv{count}d_dw": [
+                error(x, None, y, (6, 2), *windows, match=extents),
+                error(x, None, y, (6, 2, *[2] * count), *windows, match="dy has not the shape"),
+                error(x, None, y, (6, 2, *[3] * count), 0, 0, 1, 2, match="stride must be"),
+            ],
+        }
+    )
+
+
+CASES += refused(2)

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from meta.testing import B, C, F, I, OpCase, sample
+from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 
 NAN = float("nan")
 
@@ -80,3 +80,5 @@ CASES = [
         grad=False,
     ),
 ]
+
+CASES += refusals({"nonzero": [error(F(), match="x has no axis")]})

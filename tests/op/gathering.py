@@ -2,7 +2,7 @@
 
 import torch
 
-from meta.testing import B, C, F, I, OpCase, sample
+from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 
 
 def at(x, axis, indices, shape):
@@ -189,3 +189,46 @@ CASES = [
         oracle=scatter_nd,
     ),
 ]  # fmt: skip
+
+_X, _AT = F(3, 4), I(3, 2, low=0, high=3)
+NO_PLACE = [
+    error(_X, 2, _AT, match="axis 2 is out of range"),
+    error(_X, 1, F(3, 2), match="indices must be integers"),
+    error(_X, 1, I(4, 2, low=0, high=3), match="indices do not fit data"),
+    error(F(3, 0), 1, _AT, match="an axis without elements cannot be indexed"),
+]
+NO_COORDINATES = [
+    error(_X, I(3, 5, low=0, high=3), match="at most 2 coordinates"),
+    error(_X, I(low=0, high=3), match="a first axis of coordinates"),
+    error(_X, F(2, 5), match="indices must be integers"),
+    error(F(0, 4), I(1, 5, low=0, high=3), match="an axis without elements cannot be indexed"),
+]
+NO_SOURCE = [
+    error(_X, _AT, F(3, 1), 1, match="index does not fit src"),
+    error(_X, _AT, C([[1.0, 2.0]] * 3, "float64"), 1, match="differ in dtype"),
+    error(_X, _AT, F(3, 2), -3, match="axis -3 is out of range"),
+]
+
+CASES += refusals(
+    {
+        "gather": NO_PLACE,
+        "gather_dx": [error(_X, 1, _AT, F(3, 3), match="dy has another type")],
+        "gather_nd": NO_COORDINATES,
+        "gather_nd_dx": [error(_X, I(2, 5, low=0, high=3), F(4), match="dy has another type")],
+        "index_select": [
+            error(_X, 0, _AT, match="index must be a vector"),
+            error(_X, 2, I(2, low=0, high=3), match="axis 2 is out of range"),
+            error(_X, 0, F(2), match="indices must be integers"),
+        ],
+        "scatter": NO_SOURCE,
+        "scatter_add": NO_SOURCE,
+        "scatter_dx": [
+            error(_X, F(3, 3), _X, _AT, F(3, 2), 1, match="y has another type"),
+            error(_X, _X, F(3, 3), _AT, F(3, 2), 1, match="dy has another type"),
+        ],
+        "scatter_nd": [
+            error(_X, I(2, 5, low=0, high=3), F(4), match="updates has another type"),
+            error(_X, I(2, 5, low=0, high=3), F(5), mode="max", match="unknown mode"),
+        ],
+    }
+)

@@ -2,7 +2,7 @@
 
 import torch
 
-from meta.testing import F, I, OpCase, sample
+from meta.testing import B, F, I, OpCase, error, refusals, sample
 
 # A product of two half precision operands is rounded once; its terms nearly cancel sometimes.
 HALF = {"atol": {"float16": 1e-2, "bfloat16": 8e-2}}
@@ -53,3 +53,24 @@ CASES = [
     *(OpCase(f"batch_matmul{f}", _batches(*t), _oracle(*t), **HALF) for f, t in FORMS.items()),
     *(_of_integers(f"batch_matmul{f}", *t, (2,), (1,)) for f, t in FORMS.items()),
 ]
+
+_SQUARE = F(3, 3)
+PRODUCTS = [
+    error(_SQUARE, F(3), match="x2 must have 2 axes"),
+    error(_SQUARE, F(4, 4), match="the inner extents 3 and 4 differ"),
+    error(_SQUARE, I(3, 3, low=0, high=2), match="cast the int64 one"),
+    error(B(3, 3), B(3, 3), match="bools have no product"),
+]
+BATCHES = [
+    error(F(2, 3, 3), _SQUARE, match="x2 must have 3 axes"),
+    error(F(2, 3, 3), F(5, 3, 3), match="broadcast"),
+    error(F(2, 3, 3), F(2, 4, 4), match="the inner extents 3 and 4 differ"),
+    error(F(2, 3, 3), I(2, 3, 3, low=0, high=2), match="cast the int64 one"),
+]
+
+CASES += refusals(
+    {
+        "matmul matmul_nt matmul_tn matmul_tt dense": PRODUCTS,
+        "batch_matmul batch_matmul_nt batch_matmul_tn batch_matmul_tt": BATCHES,
+    }
+)

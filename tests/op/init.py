@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from meta.base.dtype import TO_TORCH
-from meta.testing import B, F, I, OpCase, sample
+from meta.testing import B, F, I, OpCase, error, refusals, sample
 
 DTYPES = ["bool", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
 
@@ -110,3 +110,24 @@ CASES = [
         grad=False,
     ),
 ]
+
+NEGATIVE = "a shape has no negative extents"
+
+CASES += refusals(
+    {
+        "zeros": [error((2, -1), match=NEGATIVE)],
+        "ones": [error(-3, match=NEGATIVE)],
+        "full": [error(1.5, (2, -1), match=NEGATIVE)],
+        "arange": [
+            error(0, 5, 0, match="the step of arange is 0"),
+            error(0, 1e400, 1, match="finite numbers"),
+            error(0, 5, 1, dtype="bool", match="which bool cannot"),
+        ],
+        "one_hot": [
+            error(F(3), 1, 0, 4, match="indices must be integers"),
+            error(I(3, low=0, high=2), F(2), 0, 4, match="on_value must be one number"),
+            error(I(3, low=0, high=2), 1, 0, -1, match="depth is negative"),
+            error(I(3, low=0, high=2), 1, 0, 4, 2, match="axis 2 is out of range"),
+        ],
+    }
+)

@@ -1,6 +1,6 @@
 """What the operators of `meta/op/like.py` have to do."""
 
-from meta.testing import B, F, I, OpCase, sample
+from meta.testing import B, F, I, OpCase, error, refusals, sample
 
 # Rounding to the dtype under test, which may be coarser than the argument's.
 COARSE = dict.fromkeys(("float16", "bfloat16", "float32", "float64"), 1e-2)
@@ -78,3 +78,18 @@ CASES = [
         grad=False,  # rounding has no numeric derivative; see test_like.py
     ),
 ]
+
+CASES += refusals(
+    {
+        "reshape_like": [error(F(2, 3), F(5), match="the number of elements differs")],
+        "broadcast_to_like": [
+            error(F(2), F(3), match="broadcast"),
+            error(F(2, 3), F(3), match="one shape does not broadcast to the other"),
+        ],
+        "collapse_sum_like": [
+            error(F(3), F(2), match="broadcast"),
+            error(F(3), F(2, 3), match="one shape does not broadcast to the other"),
+        ],
+        "group_cast": [error((), "float32", match="tensor_list is empty")],
+    }
+)

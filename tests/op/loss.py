@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as nn
 
-from meta.testing import F, I, OpCase, sample
+from meta.testing import F, I, OpCase, error, refusals, sample
 
 
 def _known(y_true, classes):
@@ -92,3 +92,29 @@ CASES = [
     ),
     OpCase("cross_entropy_dtrue", _with_dy(CLASSES), _zeros, grad=False),
 ]
+
+_LABELS, _SCORES = I(3, low=0, high=4), F(3, 4)
+LABELS = [
+    error(F(3), _SCORES, match="labels must be integers"),
+    error(_LABELS, F(3), match="y_pred must have 2 axes"),
+    error(_LABELS, F(2, 4), match="there must be one label per row"),
+    error(_LABELS, F(3, 0), match="y_pred has no class"),
+]
+LABELS_DX = [
+    error(F(2), _LABELS, _SCORES, match="dy does not fit"),
+    *[error(F(), *one.args, match=one.match) for one in LABELS],
+]
+VALUES = [
+    error(F(3), F(2), match="y_true and y_pred differ"),
+    error(I(3, low=0, high=2), F(3), match="cast the int64 one"),
+    error(_LABELS, _LABELS, match="y_pred must be floating point"),
+]
+
+CASES += refusals(
+    {
+        "nll_loss cross_entropy": LABELS,
+        "nll_loss_dpred cross_entropy_dpred": LABELS_DX,
+        "nll_loss_dtrue cross_entropy_dtrue": LABELS_DX,
+        "smooth_l1_loss smooth_l1_loss_dpred smooth_l1_loss_dtrue": VALUES,
+    }
+)

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as nn
 
-from meta.testing import C, F, OpCase, sample
+from meta.testing import C, F, OpCase, error, refusals, sample
 from meta.testing.case import FLOATS
 
 INF, NAN = float("inf"), float("nan")
@@ -141,3 +141,26 @@ CASES = [
         [EMPTY],
     ),
 ]
+
+_NAMES = ["mse_loss", "l1_loss", "huber_loss", "kl_div"]
+_NAMES += ["binary_cross_entropy", "binary_cross_entropy_with_logits"]
+DIFFERENT = [
+    error(F(3), F(2), match="y_true and y_pred differ"),
+    error(C([1.0, 2.0], "float16"), F(2), match="cast the float16 one"),
+    error(F(3), F(3), reduction="median", match="there is no such reduction"),
+]
+DIFFERENT_DX = [
+    error(F(3), F(3), F(3), match="dy does not fit"),
+    error(F(), F(3), F(3), reduction="none", match="dy does not fit"),
+    *[error(F(), *one.args, match=one.match, **one.kwargs) for one in DIFFERENT],
+]
+
+CASES += refusals(
+    {
+        " ".join(_NAMES): DIFFERENT,
+        " ".join(f"{name}_dpred" for name in _NAMES): DIFFERENT_DX,
+        "huber_loss": [error(F(3), F(3), delta=0.0, match="delta must be positive")],
+        "huber_loss_dpred": [error(F(), F(3), F(3), delta=-1.0, match="delta must be positive")],
+        "kl_div": [error(F(), F(), reduction="batchmean", match="needs an axis of the batch")],
+    }
+)

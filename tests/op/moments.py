@@ -4,7 +4,7 @@ import warnings
 
 import torch
 
-from meta.testing import B, C, F, I, OpCase, sample
+from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 
 INF, NAN = float("inf"), float("nan")
 
@@ -94,3 +94,16 @@ for name, function in (("amax", torch.amax), ("amin", torch.amin)):
             grad=False,
         ),
     ]
+
+_AXES = [
+    error(F(2, 3), 2, match="axis 2 is out of range for ndim 2"),
+    error(F(2, 3), (0, -2), match="an axis is named twice"),
+]
+_FLOATS_ONLY = error(I(2, 3, low=0, high=3), match="x must be floating point")
+
+CASES += refusals(
+    {
+        "var std logsumexp": [*_AXES, _FLOATS_ONLY],
+        "amax amin": [*_AXES, error(F(0, 2), 0, match="no elements to choose from")],
+    }
+)

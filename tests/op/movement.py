@@ -3,7 +3,7 @@
 import torch
 from torch.nn.functional import pixel_shuffle, pixel_unshuffle
 
-from meta.testing import B, C, F, I, OpCase, sample
+from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 
 
 def in_rows(x, lengths, seq_axis, batch_axis, change):
@@ -251,3 +251,56 @@ CASES = [
         oracle=lambda *args, **kwargs: shuffled(pixel_unshuffle, *args, **kwargs),
     ),
 ]
+
+_X = F(2, 3)
+MATRICES = [error(F(3), match="x must hold matrices")]
+BLOCKS = [
+    error(F(4, 2, 2), 2, match="x must have 4 axes"),
+    error(F(1, 4, 2, 2), 0, match="block_size must be positive"),
+    error(F(1, 4, 2, 2), 2, layout="CHWN", match="unknown layout"),
+    error(F(1, 4, 2, 2), 2, mode="CDR", match="unknown mode"),
+]
+
+CASES += refusals(
+    {
+        "reverse": [error(_X, 2, match="axis 2 is out of range")],
+        "flip": [
+            error(_X, (0, 2), match="axis 2 is out of range"),
+            error(_X, (0, -2), match="an axis is named twice"),
+        ],
+        "reverse_sequence": [
+            error(_X, I(2, low=0, high=3), 0, 0, match="the same axis"),
+            error(_X, I(3, low=0, high=3), match="one entry for every element of the batch"),
+            error(_X, F(2), match="indices must be integers"),
+        ],
+        "sequence_mask": [
+            error(F(3), I(1, low=0, high=3), match="x must have an axis of positions"),
+            error(F(2, 3, 4), I(2, low=0, high=3), axis=2, match="one of the first two axes"),
+            error(_X, I(2, low=0, high=3), match="one entry for every element of the batch"),
+        ],
+        "roll": [
+            error(_X, (1, 2), (0,), match="shift must be an int, or one for every axis"),
+            error(_X, 1, 2, match="axis 2 is out of range"),
+        ],
+        "tile": [error(_X, (2, -1), match="reps is negative")],
+        "mesh_grid": [
+            error((), match="x is empty"),
+            error((F(2), _X), match="an axis of a grid must be a vector"),
+            error((F(2), I(3, low=0, high=3)), match="cast the int64 one"),
+        ],
+        "triu tril": MATRICES,
+        "diagonal": [
+            error(_X, axis1=1, axis2=-1, match="two different axes"),
+            error(F(3), match="axis 1 is out of range"),
+        ],
+        "diagonal_dx": [
+            error(F(3), (3, 2), match="dy has another shape than the diagonal"),
+            error(F(0), (-2, -2), match="no negative extents"),
+        ],
+        "depth_to_space": [
+            *BLOCKS,
+            error(F(1, 3, 2, 2), 2, match="the number of channels cannot be divided by 4"),
+        ],
+        "space_to_depth": [*BLOCKS, error(F(1, 4, 3, 2), 2, match="the height cannot be divided")],
+    }
+)

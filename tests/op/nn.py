@@ -2,7 +2,7 @@
 
 import torch
 
-from meta.testing import C, F, I, OpCase, sample
+from meta.testing import C, F, I, OpCase, error, refusals, sample
 
 
 def add_along(x, bias, axis=1):
@@ -68,3 +68,27 @@ CASES = [
         grad=False,
     ),
 ]
+
+_FLOATS_ONLY = error(I(2, 3, low=0, high=3), match="x must be floating point")
+NO_AXIS = [
+    error(F(2, 3), axis=2, match="axis 2 is out of range for ndim 2"),
+    error(F(), match="at least one axis"),
+    _FLOATS_ONLY,
+]
+NO_PAIR = [
+    error(F(2, 3), F(3, 2), match="dy is not of y's type"),
+    error(F(2, 3), F(2, 3), axis=-3, match="axis -3 is out of range"),
+]
+
+CASES += refusals(
+    {
+        "softmax log_softmax": NO_AXIS,
+        "softmax_dx log_softmax_dx": NO_PAIR,
+        "bias_add": [
+            error(F(2, 3), F(2), match="bias does not fit"),
+            error(F(2, 3), F(1, 3), match="bias must have 1 axes"),
+            error(F(2, 3), F(3), axis=2, match="axis 2 is out of range"),
+            error(F(2, 3), C([1.0, 2.0, 3.0], "float64"), match="cast the float32 one"),
+        ],
+    }
+)

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F_
 
-from meta.testing import F, OpCase, sample
+from meta.testing import C, F, I, OpCase, error, refusals, sample
 
 POSITIVE = {"low": 0.5, "high": 2.0}
 
@@ -150,3 +150,36 @@ CASES = [
         atol={"float16": 3e-2, "bfloat16": 3e-1},
     ),
 ]
+
+_X, _C = F(2, 3, 4), F(3)
+_FLOATS_ONLY = I(2, 3, 4, low=0, high=3)
+CHANNELS = [
+    error(F(3), _C, _C, match="x must have a channel axis"),
+    error(_FLOATS_ONLY, _C, _C, match="x must be floating point"),
+    error(_X, F(4), _C, match="running_mean does not fit"),
+    error(_X, _C, _C, F(4), match="w does not fit"),
+    error(_X, _C, _C, None, C([1.0] * 3, "float16"), match="b does not fit"),
+]
+ALONG = [
+    error(_X, axis=3, match="axis 3 is out of range"),
+    error(_FLOATS_ONLY, match="x must be floating point"),
+    error(_X, F(3), match="scale does not fit"),
+    error(_X, F(4), C([1.0] * 4, "float64"), match="bias does not fit"),
+]
+
+CASES += refusals(
+    {
+        "batch_norm_train": [*CHANNELS, error(F(1, 3), _C, _C, match="too few values per channel")],
+        "batch_norm_infer": CHANNELS,
+        "batch_norm_train_dxwb": [error(F(2, 3), _X, None, None, 1e-5, match="dy is not of x's")],
+        "layer_norm layer_norm_train": ALONG,
+        "layer_norm_dx": [
+            error(_X, None, F(2, 3), match="dy is not of x's type"),
+            error(_X, F(3), _X, match="scale does not fit"),
+        ],
+        "layer_norm_train_dx": [
+            error(_X, None, _X, F(3), F(2, 3), match="mean does not fit"),
+            error(_X, None, F(4), F(2, 3), F(2, 3), match="dy is not of x's type"),
+        ],
+    }
+)

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F_
 
-from meta.testing import F, OpCase, sample
+from meta.testing import F, OpCase, error, refusals, sample
 
 
 def group_norm(x, num_groups, scale=None, bias=None, eps=1e-5):
@@ -82,3 +82,21 @@ CASES = [
         atol={"float16": 1e-2, "bfloat16": 1e-1},
     ),
 ]
+
+_X = F(2, 4, 3)
+
+CASES += refusals(
+    {
+        "group_norm": [
+            error(_X, 3, match="num_groups must divide the number of channels"),
+            error(_X, 0, match="num_groups must divide the number of channels"),
+            error(F(4), 2, match="x must have a channel axis"),
+            error(_X, 2, F(3), match="scale does not fit"),
+        ],
+        "instance_norm": [
+            error(F(4), match="x must have a channel axis"),
+            error(_X, None, F(3), match="bias does not fit"),
+        ],
+        "group_norm_dx": [error(_X, 2, None, F(4), match="dy is not of x's type")],
+    }
+)

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F_
 
-from meta.testing import C, F, OpCase, sample
+from meta.testing import C, F, OpCase, error, refusals, sample
 
 INF, NAN = float("inf"), float("nan")
 
@@ -80,3 +80,24 @@ CASES = [
         grad=False,
     ),
 ]
+
+_INTS = C([[1, 2], [3, 4]], "int64")
+
+CASES += refusals(
+    {
+        "lrn": [
+            error(F(2, 3), size=0, match="size must be positive"),
+            error(F(3), match="axis 1 is out of range"),
+            error(_INTS, match="x must be floating point"),
+        ],
+        "lrn_dx": [
+            error(F(2, 3), F(3, 2), match="dy is not of x's type"),
+            error(F(2, 3), F(2, 3), size=-1, match="size must be positive"),
+        ],
+        "l2_normalize": [
+            error(F(2, 3), axis=(0, 2), match="axis 2 is out of range"),
+            error(_INTS, match="x must be floating point"),
+        ],
+        "l2norm": [error(_INTS, match="x must be floating point")],
+    }
+)

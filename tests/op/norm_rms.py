@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F_
 
-from meta.testing import F, OpCase, sample
+from meta.testing import F, OpCase, error, refusals, sample
 
 
 def rms_norm(x, scale=None, bias=None, axis=-1, eps=1e-6):
@@ -59,3 +59,14 @@ CASES = [
         atol={"float16": 1e-2, "bfloat16": 1e-1},
     ),
 ]
+
+CASES += refusals(
+    {
+        "rms_norm": [
+            error(F(2, 3), F(2), match="scale does not fit"),
+            error(F(2, 3), axis=2, match="axis 2 is out of range"),
+            error(F(), match="at least one axis"),
+        ],
+        "rms_norm_dx": [error(F(2, 3), None, F(3), match="dy is not of x's type")],
+    }
+)

@@ -1,6 +1,6 @@
 """Test records of optimizer steps: the oracles return the new values of what is written."""
 
-from meta.testing import F, OpCase, sample
+from meta.testing import C, F, OpCase, error, refusals, sample
 
 
 def _sgd(x, dx, v, learning_rate, mu):
@@ -30,3 +30,14 @@ CASES = [
         **HALF,
     ),
 ]
+
+CASES += refusals(
+    {
+        "sgd": [
+            error(F(3), F(2), F(3), 0.1, 0.9, match="x, dx and v differ"),
+            error(F(3), F(3), C([0.0] * 3, "float16"), 0.1, 0.9, match="cast the float16 one"),
+            error(F(3), F(3), F(3), F(2), 0.9, match="learning_rate must be one number"),
+            error(F(3), F(3), F(3), 0.1, C(1, "int64"), match="mu must be floating point"),
+        ]
+    }
+)

@@ -3,7 +3,7 @@
 import torch
 from torch.nn.functional import pad as torch_pad
 
-from meta.testing import B, C, F, I, OpCase, sample
+from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 
 
 def pairs(pad_width, ndim):
@@ -103,3 +103,26 @@ CASES = [
         oracle=pad_dx,
     ),
 ]
+
+_X = F(2, 3)
+
+CASES += refusals(
+    {
+        "pad": [
+            error(_X, (1, 1), match="pad_width must be an int, or one pair"),
+            error(_X, -1, match="pad_width is negative"),
+            error(_X, 1, pad_mode="wrap", match="unknown padding mode"),
+            error(_X, (0, 0, 3, 0), pad_mode="reflect", match="too few elements for the reflect"),
+            error(F(0, 3), 1, pad_mode="edge", match="too few elements for the edge"),
+        ],
+        "mirror_pad": [
+            error(_X, 1, "symmetric", match="unknown mirror"),
+            error(_X, (3, 0, 0, 0), match="too few elements for the symmetric"),
+        ],
+        "pad_dx": [
+            error(_X, 2, match="dy is smaller than its padding"),
+            error(_X, (1, 1), match="pad_width must be an int, or one pair"),
+            error(F(5, 5), 2, "reflect", match="too few elements for the reflect"),
+        ],
+    }
+)

@@ -6,7 +6,7 @@ import math
 import torch
 import torch.nn.functional as F_
 
-from meta.testing import C, F, OpCase, sample
+from meta.testing import C, F, I, OpCase, error, refusals, sample
 from meta.testing.case import Spec
 
 ORDERS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
@@ -183,3 +183,40 @@ WINDOWS = [
 ]
 ADAPTIVE = [((2, 3, 6, 8), (3, 4)), ((1, 2, 7, 5), 3), ((1, 2, 3, 2), (5, 4)), ((2, 1, 4, 4), 1)]
 CASES = cases(2, SHAPES, WINDOWS, ADAPTIVE, (2, 6, 5, 3), (TIES, 2, 1, 0, 1, False, True))
+
+
+def refused(count):
+    """What pooling over ``count`` spatial axes refuses."""
+    x, y = F(1, 2, *[4] * count), F(1, 2, *[2] * count)
+    window = (2, 2, 0, 1, False, True)
+    no_window = [
+        error(F(2, *[4] * count), 2, 2, match=f"x must have {count + 2} axes"),
+        error(I(1, 2, *[4] * count, low=0, high=3), 2, 2, match="x must be floating point"),
+        error(x, 2, -1, match="stride must be positive"),
+        error(x, 0, 1, match="kernel must be positive"),
+        error(x, 5, 1, match="window is larger than the padded input"),
+        error(x, 2, 1, padding=2, match="a window could lie in the padding alone"),
+        error(x, 2, 2, layout="NCHW8c", match="layout is not supported"),
+    ]
+    no_regions = [
+        error(x, 0, match="shape must be positive"),
+        error(x, (2,) * (count + 1), match=f"shape must be an int or {count} ints"),
+        error(F(1, 2, *[0] * count), 2, match="there is nothing to pool"),
+    ]
+    another, gradient = "y is not of the forward result's type", "dy is not of the forward"
+    found = {
+        "max_pool avg_pool": no_window,
+        "adaptive_max_pool adaptive_avg_pool": no_regions,
+        "max_pool_dx avg_pool_dx": [
+            error(x, x, y, *window, match=another),
+            error(x, y, x, *window, match=gradient),
+        ],
+        "adaptive_max_pool_dx adaptive_avg_pool_dx": [
+            error(x, x, y, 2, match=another),
+            error(x, y, x, 2, match=gradient),
+        ],
+    }
+    return refusals({n.replace("pool", f"pool{count}d"): e for n, e in found.items()})
+
+
+CASES += refused(2)

@@ -2,7 +2,7 @@
 
 import torch
 
-from meta.testing import B, C, F, OpCase, sample
+from meta.testing import B, C, F, OpCase, error, refusals, sample
 
 
 def philox(counter, key):
@@ -52,3 +52,20 @@ CASES = [
         lambda dy, mask, reserve_space, p=0.5: dy * mask / (1 - p),
     ),
 ]
+
+_KEY = C([1, 2], "int64")
+
+CASES += refusals(
+    {
+        "_contrib_dropout": [
+            error(F(3), 1.0, match="p is not a probability of dropping"),
+            error(F(3), -0.5, match="p is not a probability of dropping"),
+            error(_KEY, match="x must be floating point"),
+            error(F(3), 0.5, _KEY, match="in_states is no key"),
+        ],
+        "_contrib_dropout_dx": [
+            error(F(3), B(2), C([], "uint8"), match="mask does not fit"),
+            error(F(3), B(3), C([], "uint8"), 1.5, match="p is not a probability of dropping"),
+        ],
+    }
+)

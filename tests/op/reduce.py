@@ -2,7 +2,7 @@
 
 import torch
 
-from meta.testing import B, C, F, I, OpCase, sample
+from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 
 
 def axes_of(x, axis=(), exclude=False):
@@ -201,3 +201,32 @@ for name, function in (("all", torch.all), ("any", torch.any)):
             grad=False,
         )
     )
+
+_X, _INTS = F(2, 3), I(2, 3, low=0, high=3)
+AXES = [
+    error(_X, 2, match="axis 2 is out of range for ndim 2"),
+    error(_X, (1, -1), match="an axis is named twice"),
+]
+EXTREMES = [*AXES, error(F(0, 2), 0, match="no elements to choose from")]
+
+CASES += refusals(
+    {
+        "sum": [
+            *AXES,
+            error(_X, (0, 1), (1,), match="keepdims must be one flag, or one per entry of axis"),
+            error(_X, (0,), (1,), True, match="exclude takes one keepdims"),
+        ],
+        "mean": [*AXES, error(_INTS, match="x must be floating point")],
+        "max min argmax argmin": EXTREMES,
+        "prod all any": AXES,
+        "sum_dx": [error(_X, F(3), 1, match="dy has another shape than the reduction")],
+        "mean_dx": [
+            error(F(3), (2, 3), 1, match="dy has another shape than the reduction"),
+            error(F(), (-2, 3), match="no negative extents"),
+        ],
+        "prod_dx": [
+            error(_X, F(3), 1, match="dy has another shape than the reduction"),
+            error(_INTS, _INTS, match="x must be floating point"),
+        ],
+    }
+)

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from meta.testing import F, I, OpCase, sample
+from meta.testing import F, I, OpCase, error, refusals, sample
 
 _ROUND = {
     "floor": math.floor,
@@ -140,3 +140,22 @@ CASES = [
         _upsampling,
     ),
 ]
+
+_X = F(1, 2, 4, 4)
+
+CASES += refusals(
+    {
+        "resize2d": [
+            error(F(2, 4, 4), 2, match="x must have 4 axes"),
+            error(_X, 0, match="there must be one sample at least"),
+            error(_X, (2, 2, 2), match="ints"),
+            error(_X, 2, method="area", match="method is not known"),
+            error(_X, 2, layout="NCHW4c", match="layout"),
+        ],
+        "resize2d_dx": [error(_X, F(1, 2, 3, 3), 2, match="dy does not fit")],
+        "upsampling": [
+            error(F(2, 4, 4), match="x must have 4 axes"),
+            error(_X, scale_h=-1.0, match="there must be one sample at least"),
+        ],
+    }
+)

@@ -2,7 +2,7 @@
 
 import torch
 
-from meta.testing import F, OpCase, sample
+from meta.testing import F, OpCase, error, refusals, sample
 
 
 def as_complex(x, interleaved):
@@ -70,3 +70,16 @@ CASES = [
         atol={"float16": 2e-2, "bfloat16": 2e-1},
     ),
 ]
+
+_X, _TABLE = F(2, 3, 4), F(3, 2)
+
+CASES += refusals(
+    {
+        "rotary_embedding": [
+            error(F(2, 3), _TABLE, _TABLE, match="the last axis of x must hold pairs"),
+            error(_X, F(3, 4), F(3, 4), match="cos does not fit|broadcast"),
+            error(_X, _TABLE, F(1, 2), match="cos and sin differ"),
+        ],
+        "rotary_embedding_dtable": [error(_X, F(2, 4), _TABLE, match="dy is not of x's type")],
+    }
+)

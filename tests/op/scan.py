@@ -3,7 +3,7 @@
 import torch
 
 from meta.base.dtype import TO_TORCH
-from meta.testing import B, C, F, I, OpCase, sample
+from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 from meta.testing.case import FLOATS
 
 NAN, INF = float("nan"), float("inf")
@@ -89,3 +89,21 @@ CASES = [
         oracle=linear_scan,
     )
 ]
+
+_X = F(2, 3)
+NO_SCAN = [
+    error(_X, 2, match="axis 2 is out of range"),
+    error(F(), 0, match="at least one axis"),
+    error(_X, 0, "bool", match="bool cannot be accumulated"),
+]
+
+CASES += refusals(
+    {
+        "cumsum cumprod": NO_SCAN,
+        "linear_scan": [
+            error(_X, F(3), 0, match="a and b differ in shape"),
+            error(_X, C([[1.0] * 3] * 2, "float64"), 0, match="cast the float32 one"),
+            error(_X, _X, -3, match="axis -3 is out of range"),
+        ],
+    }
+)

@@ -2,7 +2,7 @@
 
 import torch
 
-from meta.testing import B, F, I, OpCase, sample
+from meta.testing import B, F, I, OpCase, error, refusals, sample
 
 
 def size(x, axis=None):
@@ -43,3 +43,12 @@ CASES = [
         grad=False,
     ),
 ]
+
+CASES += refusals(
+    {
+        "size": [
+            error(F(2, 3), 2, match="axis 2 is out of range"),
+            error(F(2, 3), (0, -3), match="axis -3 is out of range"),
+        ]
+    }
+)

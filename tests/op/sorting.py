@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from meta.testing import B, C, F, I, OpCase, sample
+from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 
 NAN, INF = float("nan"), float("inf")
 TIES = C([[1, 0, 1, 0, 2], [3, 3, -1, 3, -1]])
@@ -107,3 +107,30 @@ CASES = [
         grad=False,
     ),
 ]
+
+_X = F(2, 3)
+
+CASES += refusals(
+    {
+        "argsort": [
+            error(_X, 2, match="axis 2 is out of range"),
+            error(_X, dtype="float32", match="indices must be integers"),
+        ],
+        "sort": [
+            error(_X, 2, match="axis 2 is out of range"),
+            error(F(), match="at least one axis"),
+        ],
+        "topk": [
+            error(_X, 4, match="k is out of range"),
+            error(_X, -1, match="k is out of range"),
+            error(_X, 1, ret_type="all", match="unknown ret_type"),
+            error(_X, 1, 2, match="axis 2 is out of range"),
+        ],
+        "searchsorted": [
+            error(F(3, 4), _X, match="sorted_sequence does not fit"),
+            error(I(4, low=0, high=3), _X, match="cast the int64 one"),
+            error(B(4), B(2, 3), match="bool cannot be searched"),
+            error(F(4), _X, dtype="float32", match="indices must be integers"),
+        ],
+    }
+)

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from meta.testing import B, F, I, OpCase, sample
+from meta.testing import B, F, I, OpCase, error, refusals, sample
 
 
 def strided_set(data, v, begin, end, strides=None):
@@ -37,3 +37,15 @@ CASES = [
         oracle=strided_set,
     ),
 ]
+
+_X = F(4, 3)
+
+CASES += refusals(
+    {
+        "strided_set": [
+            error(_X, F(2, 2), 0, 2, match="v has another shape than the slice"),
+            error(_X, I(2, 3, low=0, high=3), 0, 2, match="cast the int64 one"),
+            error(_X, F(2, 3), 0, 4, 0, match="a stride is 0"),
+        ]
+    }
+)

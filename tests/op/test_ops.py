@@ -10,11 +10,14 @@ import meta
 from meta.base.registry import OPERATORS
 from meta.op.core import Op
 from meta.testing import opcheck
-from meta.testing.case import OpCase, Sample
+from meta.testing.case import ErrorSample, OpCase, Sample
 from tests.op.records import CASES
 
 SAMPLES = [
     pytest.param(case, one, id=f"{case.op}({one})"[:80]) for case in CASES for one in case.samples
+]
+REFUSED = [
+    pytest.param(case, one, id=f"{case.op}({one})"[:80]) for case in CASES for one in case.errors
 ]
 DIFFERENTIABLE = [p for p in SAMPLES if p.values[0].grad and p.values[1].has_floats]
 # Second derivatives are checked away from kinks and ties; two samples per case cover the rules.
@@ -54,9 +57,17 @@ def test_the_second_gradient_is_right(case: OpCase, one: Sample) -> None:
     opcheck.check_second_gradient(case, one)
 
 
+@pytest.mark.parametrize(("case", "one"), REFUSED)
+def test_what_makes_no_sense_is_refused(case: OpCase, one: ErrorSample) -> None:
+    opcheck.check_error(case, one)
+
+
 def test_every_operator_is_complete() -> None:
-    """Each has a case, says something about its gradient, and runs where its case says."""
-    tested = {case.op: case for case in CASES}
+    """Each has a case, says something about its gradient, and runs where its cases say."""
+    tested: dict[str, set[str]] = {}
+    for case in CASES:
+        if case.samples:
+            tested.setdefault(case.op, set()).update(case.dialects)
     missing = []
     for name in OPERATORS:
         op: Op = OPERATORS[name]
@@ -69,6 +80,6 @@ def test_every_operator_is_complete() -> None:
         if not op.__doc__:
             missing.append(f"{name}: no docstring")
         dialects = opcheck.dialects_of(op)
-        if dialects and name in tested and not set(tested[name].dialects) <= set(dialects):
+        if dialects and name in tested and not tested[name] <= set(dialects):
             missing.append(f"{name}: only on {dialects}")
     assert not missing, "\n".join(missing)

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from meta.testing import B, C, F, I, OpCase, sample
+from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 from tests.op.unary import EDGES, _real
 
 TURNS = [1e-3, -1e3, 1.0, -2.0, *EDGES]
@@ -52,3 +52,13 @@ CASES = [
     OpCase("atan2", samples=ANGLES, oracle=_atan2),
     OpCase("atan2", samples=ANGLES_OF_OTHERS, oracle=_atan2, grad=False),
 ]
+
+CASES += refusals(
+    {
+        "atan2": [
+            error(F(3), C([1.0], "float64"), match="cast the float32 one"),
+            error(F(2), F(3), match="broadcast"),
+            error(I(3, low=1, high=3), 0.5, match="does not fit a tensor of int64"),
+        ]
+    }
+)

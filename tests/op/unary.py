@@ -5,7 +5,7 @@ import math
 import torch
 import torch.nn.functional as nn
 
-from meta.testing import B, C, F, I, OpCase, sample
+from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 
 SHAPES = [sample(F(3, 5)), sample(F()), sample(F(0, 3)), sample(F(2, 1, 7))]
 POSITIVE = [sample(F(*s, low=0.25, high=4.0)) for s in ((3, 5), (), (0, 3), (2, 1, 7))]
@@ -109,3 +109,22 @@ CASES = [
     _floats("copy", torch.clone, SHAPES),
     _others("copy", torch.clone, [*OTHERS, sample(C(EDGES))]),
 ]
+
+_INTS = I(3, low=0, high=2)
+MISMATCHED = [
+    error(F(2), None, F(3), match="x does not match dy"),
+    error(F(3), None, C([1.0] * 3, "float64"), match="cast the float32 one"),
+    error(_INTS, None, F(3), match="x must be floating point"),
+]
+NO_ARGUMENT = error(None, None, F(3), match="neither x nor y is given")
+NO_X = error(None, F(3), F(3), match="x is not given")
+
+CASES += refusals(
+    {
+        "gelu": [error(F(3), "sigmoid", match="unknown form")],
+        "negative": [error(B(3), match="bool has no negative")],
+        "relu_dx tanh_dx sigmoid_dx sqrt_dx": [*MISMATCHED, NO_ARGUMENT],
+        "erf_dx": [*MISMATCHED, NO_X],
+        "gelu_dx": [*MISMATCHED, NO_X, error(F(3), None, F(3), "erf", match="unknown form")],
+    }
+)

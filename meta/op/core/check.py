@@ -59,6 +59,12 @@ def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return tuple(result)
 
 
+def require_extents(shape: Sequence[Dim]) -> None:
+    """Raise TypeInferError for a shape with a negative extent."""
+    negative = any(isinstance(d, int) and d < 0 for d in shape)
+    require(not negative, "a shape has no negative extents", found=list(shape))
+
+
 def shape_of(operand: Any) -> tuple[Dim, ...]:
     """Return a tensor's shape, () for a Python number."""
     return operand.shape if isinstance(operand, TensorType) else ()

@@ -12,6 +12,7 @@ from typing import Any
 
 from meta.ir.types import UNKNOWN, Dim, TensorType
 from meta.op.core.check import pair, require, require_float, require_ndim
+from meta.op.core.same_dtype import require_same_dtype
 from meta.op.core.schema import Ints
 from meta.op.core.window import DATA, arranged, pads, permutation, window
 
@@ -121,9 +122,7 @@ class Convolution:
         for name, value in tensors.items():
             require_ndim(value, len(self.kernel), name)
             require_float(value, name)
-        first, second = (value.dtype for value in tensors.values())
-        what = f"{' and '.join(tensors)} differ in dtype"
-        require(first == second, what, found=f"{first} and {second}")
+        require_same_dtype(*tensors.values())
 
     def _gradient(
         self,

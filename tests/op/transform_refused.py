@@ -1,0 +1,86 @@
+"""What the operators of `meta/op/transform.py` refuse."""
+
+from meta.testing import F, I, error, refusals
+
+_X, _AT = F(2, 3), I(4, low=0, high=2)
+OUT_OF_RANGE = "axis 2 is out of range for ndim 2"
+TAKES = [
+    error(_X, _AT, 2, match=OUT_OF_RANGE),
+    error(_X, F(4), 0, match="indices must be integers"),
+    error(_X, _AT, 0, "raise", match="unknown mode"),
+    error(F(0, 3), _AT, 0, match="nothing can be taken of an empty axis"),
+]
+PARTS = [
+    error((), match="x is empty"),
+    error((_X, F(2, 4)), match="the tensors differ"),
+    error((_X, I(2, 3, low=0, high=2)), match="cast the int64 one"),
+    error((_X, _X), -4, match="axis -4 is out of range"),
+]
+SLICES = [
+    error(_X, (0, 0), (1,), match="one entry for each of the leading axes"),
+    error(_X, (0, 0, 0), (1, 1, 1), match="at most 2"),
+    error(_X, 0, 2, 0, match="a stride is 0"),
+    error(_X, 0, 2, None, "length", match="slice_mode is unknown"),
+    error(_X, 0, 2, 2, "size", match="takes no strides"),
+]
+
+CASES = refusals(
+    {
+        "reshape": [
+            error(_X, (4, 2), match="the number of elements does not fit the shape"),
+            error(_X, (-1, -1), match="-1 is given twice"),
+            error(_X, (-2, 3), match="a negative extent"),
+            error(_X, (2, 3, 0), match="0 copies the extent of an axis that x does not have"),
+        ],
+        "expand_dims": [
+            error(_X, 3, match="axis 3 is out of range"),
+            error(_X, 0, -1, match="num_newaxis is negative"),
+        ],
+        "squeeze": [
+            error(_X, 0, match="the axis does not have extent 1"),
+            error(F(2, 1), 2, match=OUT_OF_RANGE),
+        ],
+        "concatenate concatenate_dx stack": PARTS,
+        "split": [
+            error(_X, 2, 1, match="the axis cannot be split into equal parts"),
+            error(_X, (2, 1), 1, match="the indices must ascend and lie within the axis"),
+            error(_X, (-1,), 1, match="the indices must ascend and lie within the axis"),
+            error(_X, None, 2, match=OUT_OF_RANGE),
+        ],
+        "strided_slice": SLICES,
+        "strided_slice_dx": [
+            error(F(2, 2), (4, 3), 0, 2, match="dy has another shape than the slice"),
+            error(F(2, 3), (4, -3), 0, 2, match="no negative extents"),
+        ],
+        "take": TAKES,
+        "take_dx": [error(_X, F(3, 3), _AT, 0, match="dy has another shape than the result of")],
+        "embedding": [
+            error(F(), _AT, match="x must have an axis of rows"),
+            error(_X, F(4), match="indices must be integers"),
+        ],
+        "embedding_dx": [
+            error(_X, _AT, 5, match="dy does not fit indices and num_weight"),
+            error(F(4, 3), F(4), 5, match="indices must be integers"),
+            error(F(4, 3), _AT, -5, match="no negative extents"),
+        ],
+        "broadcast_to": [
+            error(_X, (2, 4), match="broadcast"),
+            error(_X, (3,), match="x does not broadcast to the shape"),
+            error(F(1, 3), (-1, 3), match="no negative extents"),
+        ],
+        "repeat": [
+            error(_X, -1, match="repeats is negative"),
+            error(_X, 2, 2, match=OUT_OF_RANGE),
+        ],
+        "repeat_dx": [error(_X, _X, 2, 0, match="dy has another shape than the result of repeat")],
+        "swap_axis": [error(_X, 0, 2, match=OUT_OF_RANGE)],
+        "transpose transpose_dx": [
+            error(_X, (0, 0), match="axes must name every axis once"),
+            error(_X, (0, 2), match=OUT_OF_RANGE),
+        ],
+        "get_reduce_axis get_kept_dims": [
+            error(_X, F(2), match="broadcast"),
+            error(F(3), _X, match="x2 does not broadcast to the shape of x1"),
+        ],
+    }
+)
