@@ -1,0 +1,101 @@
+"""More elementwise operators of two operands in TE. Half precision is computed in float32."""
+
+import math
+
+from tvm import te, tirx
+
+from meta import op
+from meta.base.dtype import is_float
+from meta.dialect.tvm.c_math import libm, log1p, of_libm
+from meta.dialect.tvm.compute import BROADCAST, compute
+from meta.dialect.tvm.elementwise import computing, constant, elementwise, is_nan
+
+
+@compute(op.fmod, BROADCAST)
+def fmod(x1, x2, out):
+    def of_ints(a, b):
+        # Division by 0, and of the least integer by -1, would end the process.
+        trapped = tirx.EQ(b, constant(0, b))
+        if not out.dtype.startswith("uint"):
+            trapped = tirx.Or(trapped, tirx.EQ(b, constant(-1, b)))
+        return tirx.truncmod(a, tirx.Select(trapped, constant(1, b), b))
+
+    function = of_libm("fmod") if is_float(out.dtype) else of_ints
+    return elementwise(function, x1, x2, dtype=out.dtype)
+
+
+@compute(op.copysign, BROADCAST)
+def copysign(x1, x2, out):
+    return elementwise(of_libm("copysign"), x1, x2, dtype=out.dtype)
+
+
+@compute(op.hypot, BROADCAST)
+def hypot(x1, x2, out):
+    return elementwise(of_libm("hypot"), x1, x2, dtype=out.dtype)
+
+
+@compute(op.fmax, BROADCAST)
+def fmax(x1, x2, out):
+    def larger(a, b):
+        return tirx.Select(tirx.Or(a >= b, is_nan(b)), a, b)
+
+    return elementwise(larger, x1, x2, dtype=out.dtype)
+
+
+@compute(op.fmin, BROADCAST)
+def fmin(x1, x2, out):
+    def smaller(a, b):
+        return tirx.Select(tirx.Or(a <= b, is_nan(b)), a, b)
+
+    return elementwise(smaller, x1, x2, dtype=out.dtype)
+
+
+def _logaddexp(scale, x1, x2, out):
+    """max(a, b) + log(1 + e**-|scale * (a - b)|) / scale, which never overflows."""
+
+    def sum_of_powers(a, b):
+        scaled = tirx.abs(a - b) * constant(-scale, a)
+        rest = log1p(tirx.exp(scaled)) * constant(1 / scale, a)
+        # Where they are equal they may be infinite, and their difference NaN.
+        equal = a + constant(math.log(2) / scale, a)
+        return tirx.Select(tirx.EQ(a, b), equal, tirx.Select(a > b, a, b) + rest)
+
+    return elementwise(sum_of_powers, x1, x2, dtype=out.dtype)
+
+
+@compute(op.logaddexp, BROADCAST)
+def logaddexp(x1, x2, out):
+    return _logaddexp(1.0, x1, x2, out)
+
+
+@compute(op.logaddexp2, BROADCAST)
+def logaddexp2(x1, x2, out):
+    return _logaddexp(math.log(2), x1, x2, out)
+
+
+@compute(op.heaviside, BROADCAST)
+def heaviside(x1, x2, out):
+    def step(a, b):
+        zero, one = constant(0, a), constant(1, a)
+        return tirx.Select(tirx.EQ(a, zero), b, tirx.Select(a > zero, one, zero))
+
+    return elementwise(step, x1, x2, dtype=out.dtype)
+
+
+@compute(op.ldexp, BROADCAST)
+def ldexp(x1, x2, out):
+    return elementwise(lambda a, b: a * libm("exp2", b), x1, x2, dtype=out.dtype)
+
+
+@compute(op.isclose, BROADCAST)
+def isclose(x1, x2, rtol, atol, equal_nan):
+    dtype = next(str(x.dtype) for x in (x1, x2) if isinstance(x, te.Tensor))
+    within = computing(dtype) if is_float(dtype) else "float64"
+
+    def close(a, b, rtol, atol):
+        distance = tirx.abs(a - b)
+        near = tirx.And(distance <= atol + rtol * tirx.abs(b), distance < constant(math.inf, a))
+        found = tirx.Or(tirx.EQ(a, b), near)
+        return tirx.Or(found, tirx.And(is_nan(a), is_nan(b))) if equal_nan else found
+
+    return elementwise(close, x1, x2, rtol, atol, dtype="bool", within=within)
