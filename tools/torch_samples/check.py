@@ -62,25 +62,21 @@ def check_forward(entry: Any, adapter: Callable[..., Any], sample: Any, calls: C
 
 
 def check_gradient(entry: Any, adapter: Callable[..., Any], sample: Any) -> bool:
-    """The gradients of all floating point results by all arguments are torch's.
+    """The gradients of all floating point results by all floating point arguments are torch's.
 
     Returns whether there was one to compare.
     """
     leaves, structure = _taken_apart(sample)
-    theirs = [leaf.clone().requires_grad_(leaf.dtype.is_floating_point) for leaf in leaves]
-    with of_torch():
-        results = tree.flatten(_call(entry.op, structure, theirs))[0]
-        differentiable = [i for i, r in enumerate(results) if r.requires_grad]
-        if not differentiable:
-            return False
-        seeds = _seeds([results[i] for i in differentiable])
-        asked = [i for i, leaf in enumerate(theirs) if leaf.requires_grad]
-        expected = torch.autograd.grad(
-            [results[i] for i in differentiable],
-            [theirs[i] for i in asked],
-            seeds,
-            allow_unused=True,
-        )
+    theirs, results = _recorded(entry, sample)
+    differentiable = [i for i, r in enumerate(results) if r.requires_grad]
+    if not differentiable:
+        return False
+    outputs = [results[i] for i in differentiable]
+    seeds = _seeds(outputs)
+    asked = [i for i, leaf in enumerate(theirs) if leaf.requires_grad]
+    expected = _backward(outputs, [theirs[i] for i in asked], seeds)
+    if expected is None:
+        return False
     ours = [ndarray(leaf.clone()) for leaf in leaves]
     given = [(i, e) for i, e in zip(asked, expected, strict=True) if e is not None]
     for i, _ in given:
@@ -97,14 +93,49 @@ def check_gradient(entry: Any, adapter: Callable[..., Any], sample: Any) -> bool
     return bool(given)
 
 
+def _recorded(entry: Any, sample: Any) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Return arguments and results of torch's own run, recorded for gradients.
+
+    By all floating point arguments, or, where torch refuses one of these, by those that the sample
+    marks.
+    """
+    marked = [leaf.requires_grad for leaf in tree.flatten(_arguments(sample))[0]]
+    leaves, structure = _taken_apart(sample)
+    wanted = [leaf.dtype.is_floating_point for leaf in leaves]
+    for asked in (wanted, marked):
+        theirs = [leaf.clone().requires_grad_(a) for leaf, a in zip(leaves, asked, strict=True)]
+        try:
+            with of_torch():
+                return theirs, tree.flatten(_call(entry.op, structure, theirs))[0]
+        except RuntimeError as error:
+            if "not differentiable with respect to argument" not in str(error) or asked is marked:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _arguments(sample: Any) -> Any:
+    return (sample.input, *sample.args), sample.kwargs
+
+
 def _taken_apart(sample: Any) -> tuple[list[torch.Tensor], Any]:
-    leaves, structure = tree.flatten(((sample.input, *sample.args), sample.kwargs))
+    leaves, structure = tree.flatten(_arguments(sample))
     return [leaf.detach() for leaf in leaves], structure
 
 
 def _call(function: Callable[..., Any], structure: Any, leaves: list[Any]) -> Any:
     args, kwargs = tree.unflatten(structure, leaves)
     return function(*args, **kwargs)
+
+
+def _backward(results: list[Any], arguments: list[Any], seeds: list[Any]) -> Any:
+    """Return torch's gradients, None where torch says that it has none."""
+    try:
+        with of_torch():
+            return torch.autograd.grad(results, arguments, seeds, allow_unused=True)
+    except RuntimeError as error:
+        if "not implemented" in str(error):
+            return None
+        raise
 
 
 def _seeds(results: list[torch.Tensor]) -> list[torch.Tensor]:

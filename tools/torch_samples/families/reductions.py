@@ -104,16 +104,18 @@ def quantile(
     """Quantiles between the two nearest elements, as `interpolation` says."""
     x = meta.reshape(input, (-1,)) if dim is None or input.ndim == 0 else input
     axis = 0 if dim is None or input.ndim == 0 else axis_of(input, dim)
-    points = [q] if isinstance(q, float) else [float(v) for v in q.numpy().reshape(-1)]
+    points = [q] if isinstance(q, float) else list(meta.reshape(q, (-1,)))
     ordered = meta.sort(x, axis)
     found = []
     for point in points:
         place = point * (x.shape[axis] - 1)
-        low, high = math.floor(place), math.ceil(place)
-        part = {"linear": place - low, "lower": 0, "higher": 1, "midpoint": 0.5}
-        part["nearest"] = round(place) - low
+        low, high = math.floor(float(place)), math.ceil(float(place))
+        # Only "linear" has a slope by q; the other three choose.
+        nearest = round(float(place)) - low
+        part = {"linear": place - low, "lower": 0.0, "higher": 1.0, "midpoint": 0.5}
+        weight = part.get(interpolation, float(nearest))
         at = [narrowed(ordered, axis, i, i + 1) for i in (low, high)]
-        found.append(at[0] + (at[1] - at[0]) * float(part[interpolation]))
+        found.append(at[0] + (at[1] - at[0]) * weight)
     y = meta.stack(tuple(found), 0)
     if dim is None:
         y = meta.reshape(y, (len(found), *(1,) * (input.ndim * keepdim)))

@@ -1,0 +1,291 @@
+"""Reading and writing elements by index or mask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import meta
+from tools.torch_samples.compose import (
+    at_least_1d,
+    axis_of,
+    in_dtype,
+    indices,
+    like_1d,
+    replaced,
+)
+from tools.torch_samples.decline import decline_if
+
+
+def index_select(input: Any, dim: int, index: Any) -> Any:
+    """Slices along an axis."""
+    return like_1d(meta.index_select, input, dim, at_least_1d(index))
+
+
+def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
+    """Elements along an axis, each at an index of its own."""
+    if input.ndim and index.ndim:
+        return meta.gather(input, dim, index)
+    return meta.reshape(meta.gather(at_least_1d(input), dim, at_least_1d(index)), index.shape)
+
+
+def into(function: Any) -> Any:
+    """Return scatter or scatter_add: elements, or a number, to indices of their own."""
+
+    def scattered(input: Any, dim: int, index: Any, src: Any, *, reduce: str | None = None) -> Any:
+        decline_if(reduce == "multiply", "scatter that multiplies")
+        if isinstance(src, int | float):
+            src = meta.full(src, index.shape, input.dtype)
+        write = meta.scatter_add if reduce == "add" else function
+        if index.ndim == 0 or input.ndim == 0:
+            vectors = map(at_least_1d, (input, index, src))
+            x, places, values = vectors
+            return meta.reshape(write(x, places, values, dim), input.shape)
+        return write(input, index, src, dim)
+
+    return scattered
+
+
+def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
+    """`gather` after both are broadcast but for the axis."""
+    if dim is None:
+        places = meta.reshape(indices, (-1,)) % max(input.size, 1)
+        return meta.gather(meta.reshape(input, (-1,)), 0, places)
+    at = axis_of(input, dim)
+    common = np.broadcast_shapes(replaced(input, at, 1), replaced(indices, at, 1))
+    x = meta.broadcast_to(input, (*common[:at], input.shape[at], *common[at + 1 :]))
+    i = meta.broadcast_to(indices, (*common[:at], indices.shape[at], *common[at + 1 :]))
+    return meta.gather(x, at, i % max(x.shape[at], 1))
+
+
+def along(x: Any, dim: int, index: Any) -> Any:
+    """Return an index of an axis as an index for every element, for scatter."""
+    at = axis_of(x, dim)
+    row = tuple(index.size if i == at else 1 for i in range(x.ndim))
+    return meta.broadcast_to(meta.reshape(index, row), replaced(x, at, index.size))
+
+
+def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Any:
+    """Slices added at indices of an axis."""
+    x, rows = at_least_1d(input), at_least_1d(source)
+    scaled = rows if alpha == 1 else rows * alpha
+    return meta.reshape(meta.scatter_add(x, along(x, dim, index), scaled, dim), input.shape)
+
+
+def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
+    """Slices written to indices of an axis."""
+    x, rows = at_least_1d(input), at_least_1d(source)
+    return meta.reshape(meta.scatter(x, along(x, dim, index), rows, dim), input.shape)
+
+
+def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
+    """A number written to indices of an axis."""
+    x = at_least_1d(input)
+    # Once for every index, so that the gradient of the number is torch's.
+    places = along(x, dim, indices(np.unique(index.numpy())))
+    if isinstance(value, int | float):
+        values = meta.full(value, places.shape, x.dtype)
+    else:
+        values = meta.broadcast_to(value, places.shape)
+    return meta.reshape(meta.scatter(x, places, values, dim), input.shape)
+
+
+def index_put(input: Any, index: Any, values: Any, accumulate: bool = False) -> Any:
+    """Elements written, or added, at indices of the leading axes."""
+    decline_if(any(i is None for i in index), "an axis that no index is for")
+    if index[0].dtype == "bool":
+        index = tuple(meta.array(i) for i in np.nonzero(index[0].numpy()))
+    shape = np.broadcast_shapes(*[i.shape for i in index])
+    places = meta.stack(tuple(meta.broadcast_to(meta.cast(i, "int64"), shape) for i in index), 0)
+    full = meta.broadcast_to(values, (*shape, *input.shape[len(index) :]))
+    return meta.scatter_nd(input, places, full, "add" if accumulate else "update")
+
+
+def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    """Elements written, or added, at indices of the flattened tensor."""
+    flat, places = meta.reshape(input, (-1,)), meta.reshape(index, (-1,))
+    places = places % max(flat.size, 1)
+    write = meta.scatter_add if accumulate else meta.scatter
+    return meta.reshape(write(flat, places, meta.reshape(source, (-1,)), 0), input.shape)
+
+
+def masked_fill(input: Any, mask: Any, value: Any) -> Any:
+    """A number where a mask says."""
+    return meta.where(mask, value, input)
+
+
+def masked_select(input: Any, mask: Any) -> Any:
+    """The elements where a mask says, as a vector."""
+    shape = np.broadcast_shapes(input.shape, mask.shape)
+    x, where = meta.broadcast_to(input, shape), meta.broadcast_to(mask, shape)
+    return at_least_1d(x)[at_least_1d(where)]
+
+
+def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
+    """The elements of a source, one after the other, where a mask says."""
+    shape = np.broadcast_shapes(input.shape, mask.shape)
+    where = np.broadcast_to(mask.numpy(), shape)
+    flat = np.clip(np.cumsum(where.reshape(-1)) - 1, 0, max(source.size - 1, 0))
+    values = meta.take(source, indices(flat.reshape(shape)))
+    return meta.where(mask, values, input)
+
+
+def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
+    """A slice written to one index of an axis."""
+    at = axis_of(input, dim)
+    return slice_scatter(input, meta.expand_dims(src, at), at, index, index + 1 or None)
+
+
+def slice_scatter(
+    input: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Any:
+    """Elements written to a slice of an axis."""
+    at = axis_of(input, dim)
+    begin, stop, _ = slice(start, end, step).indices(input.shape[at])
+    lead = (0,) * at
+    ends = (*input.shape[:at], max(begin, stop))
+    return meta.strided_set(input, src, (*lead, begin), ends, (*(1,) * at, step))
+
+
+def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """Elements written to a diagonal."""
+    on = meta.diagonal_dx(meta.ones_like(src), input.shape, offset, dim1, dim2)
+    return meta.where(on, meta.diagonal_dx(src, input.shape, offset, dim1, dim2), input)
+
+
+def fill(input: Any, value: Any) -> Any:
+    """One number, or a 0-d tensor's, everywhere."""
+    if isinstance(value, int | float):
+        return meta.full_like(input, value)
+    return meta.broadcast_to(meta.cast_like(value, input), input.shape)
+
+
+def searchsorted(
+    sorted_sequence: Any,
+    values: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+) -> Any:
+    """Where values belong in an ascending sequence."""
+    decline_if(isinstance(values, int | float), "a Python number among the values")
+    ordered = sorted_sequence if sorter is None else meta.gather(sorted_sequence, -1, sorter)
+    dtype = "int32" if out_int32 else "int64"
+    return meta.searchsorted(ordered, values, right or side == "right", dtype)
+
+
+def isin(
+    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+) -> Any:
+    """Whether every element is among others."""
+    decline_if(not hasattr(elements, "ndim"), "a Python number among the elements")
+    one_more = meta.expand_dims(elements, -1)
+    tests = test_elements
+    tests = meta.reshape(tests, (-1,)) if hasattr(tests, "ndim") else tests
+    found = meta.any(one_more == tests, -1)
+    return meta.logical_not(found) if invert else found
+
+
+def histogram_counts(input: Any, minlength: int = 0) -> Any:
+    """How often every number from 0 occurs."""
+    length = max(int(meta.max(input)) + 1 if input.size else 0, minlength)
+    hot = meta.one_hot(input, 1, 0, max(length, 1), -1, "int64")
+    return meta.sum(hot, 0) if length else meta.zeros((0,), "int64")
+
+
+def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
+    """How often every number from 0 occurs, or the sum of weights."""
+    if weights is None:
+        return histogram_counts(input, minlength)
+    length = max(int(meta.max(input)) + 1 if input.size else 0, minlength)
+    double = in_dtype(weights, "float64")
+    return meta.scatter_add(meta.zeros((length,), "float64"), meta.cast(input, "int64"), double, 0)
+
+
+def unique(
+    input: Any,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The distinct elements."""
+    decline_if(dim is not None, "unique along an axis")
+    return meta.unique(input, return_inverse, return_counts)
+
+
+def one_hot(input: Any, num_classes: int = -1) -> Any:
+    """1 at every index, 0 elsewhere."""
+    depth = int(meta.max(input)) + 1 if num_classes == -1 else num_classes
+    return meta.one_hot(input, 1, 0, depth, -1, "int64")
+
+
+def embedding(
+    weight: Any,
+    input: Any,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Any:
+    """Rows of a table."""
+    decline_if(max_norm is not None, "rows that are scaled in place")
+    decline_if(padding_idx is not None, "a row without gradient")
+    decline_if(scale_grad_by_freq, "a gradient divided by how often a row was taken")
+    return meta.embedding(weight, input)
+
+
+def take(input: Any, index: Any) -> Any:
+    """Elements of the flattened tensor, negative indices counted from its end."""
+    return meta.take(input, index, None, "wrap")
+
+
+def unravel_index(indices: Any, shape: Any) -> Any:
+    """Indices into a flattened shape as indices of its axes."""
+    decline_if(isinstance(shape, int), "one axis")
+    found, rest = [], meta.cast(indices, "int64")
+    for extent in reversed(tuple(shape)):
+        found.append(rest % extent)
+        rest = meta.floor_divide(rest, extent)
+    return tuple(reversed(found))
+
+
+ADAPTERS = {
+    "__getitem__": lambda input, index: input[index],
+    "argwhere": meta.argwhere,
+    "bincount": bincount,
+    "bucketize": lambda input, boundaries, *, out_int32=False, right=False: meta.searchsorted(
+        boundaries, input, right, "int32" if out_int32 else "int64"
+    ),
+    "diagonal_scatter": diagonal_scatter,
+    "fill": fill,
+    "gather": gather,
+    "index_add": index_add,
+    "index_copy": index_copy,
+    "index_fill": index_fill,
+    "index_put": index_put,
+    "index_select": index_select,
+    "isin": isin,
+    "masked_fill": masked_fill,
+    "masked_scatter": masked_scatter,
+    "masked_select": masked_select,
+    "nn.functional.embedding": embedding,
+    "nn.functional.one_hot": one_hot,
+    "nonzero": lambda input, as_tuple=False: (
+        meta.nonzero(input) if as_tuple else meta.argwhere(input)
+    ),
+    "put": put,
+    "scatter": into(meta.scatter),
+    "scatter_add": into(meta.scatter_add),
+    "searchsorted": searchsorted,
+    "select_scatter": select_scatter,
+    "slice_scatter": slice_scatter,
+    "take": take,
+    "take_along_dim": take_along_dim,
+    "unique": unique,
+    "unravel_index": unravel_index,
+}

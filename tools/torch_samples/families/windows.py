@@ -1,0 +1,270 @@
+"""Convolution, pooling, padding and resizing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import meta
+from tools.torch_samples.compose import indices, picked
+from tools.torch_samples.decline import decline_if
+
+
+def every(value: Any, dims: int) -> tuple[int, ...]:
+    """Return one number per spatial axis."""
+    values = (value,) if isinstance(value, int) else tuple(value)
+    return values * dims if len(values) == 1 else values
+
+
+def batched(function: Any, dims: int) -> Any:
+    """Return a function that may be given one example without an axis of the batch."""
+
+    def applied(input: Any, *args: Any, **kwargs: Any) -> Any:
+        if input.ndim == dims + 2:
+            return function(input, *args, **kwargs)
+        return meta.squeeze(function(meta.expand_dims(input, 0), *args, **kwargs), 0)
+
+    return applied
+
+
+def same_padding(input: Any, weight: Any, stride: Any, dilation: Any, dims: int) -> Any:
+    """Return the input padded so that its extents stay; the odd one goes behind."""
+    total = [d * (k - 1) for d, k in zip(every(dilation, dims), weight.shape[2:], strict=True)]
+    widths = [0] * 4 + [w for t in total for w in (t // 2, t - t // 2)]
+    return meta.pad(input, tuple(widths))
+
+
+def conv(function: Any, dims: int) -> Any:
+    """Return torch's form of a convolution: with a bias, and a padding that may have a name."""
+
+    def convolved(
+        input: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Any:
+        if padding == "same":
+            input = same_padding(input, weight, stride, dilation, dims)
+        width = 0 if isinstance(padding, str) else every(padding, dims)
+        y = function(input, weight, every(stride, dims), width, every(dilation, dims), groups)
+        return y if bias is None else meta.bias_add(y, bias, 1)
+
+    return batched(convolved, dims)
+
+
+def conv_transpose(function: Any, dims: int) -> Any:
+    """Return torch's form of a transposed convolution, with a bias."""
+
+    def convolved(
+        input: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Any:
+        numbers = (every(n, dims) for n in (stride, padding, output_padding, dilation))
+        y = function(input, weight, *numbers, groups)
+        return y if bias is None else meta.bias_add(y, bias, 1)
+
+    return batched(convolved, dims)
+
+
+def max_pool(function: Any, dims: int) -> Any:
+    """Return torch's form of max pooling."""
+
+    def pooled(
+        input: Any,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        decline_if(return_indices, "the indices of the maxima")
+        kernel = every(kernel_size, dims)
+        numbers = (every(n, dims) for n in (padding, dilation))
+        return function(
+            input, kernel, every(stride, dims) if stride else kernel, *numbers, ceil_mode
+        )
+
+    return batched(pooled, dims)
+
+
+def avg_pool(function: Any, dims: int) -> Any:
+    """Return torch's form of average pooling."""
+
+    def pooled(
+        input: Any,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Any:
+        decline_if(divisor_override is not None, "a divisor other than the number of elements")
+        kernel = every(kernel_size, dims)
+        steps = every(stride, dims) if stride else kernel
+        return function(input, kernel, steps, every(padding, dims), 1, ceil_mode, count_include_pad)
+
+    return batched(pooled, dims)
+
+
+def adaptive(function: Any, dims: int) -> Any:
+    """Return torch's form of adaptive pooling; None keeps an extent."""
+
+    def pooled(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+        decline_if(return_indices, "the indices of the maxima")
+        sizes = (output_size,) * dims if isinstance(output_size, int | None) else output_size
+        shape = tuple(
+            own if size is None else size
+            for own, size in zip(input.shape[2:], every_size(sizes, dims), strict=True)
+        )
+        return function(input, shape)
+
+    return batched(pooled, dims)
+
+
+def every_size(sizes: Any, dims: int) -> Any:
+    """Return one size per spatial axis, None among them."""
+    return tuple(sizes) * dims if len(sizes) == 1 else tuple(sizes)
+
+
+def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None) -> Any:
+    """Elements before and after the last axes, the last one first; negative widths cut off."""
+    pairs = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
+    widths = [(0, 0)] * (input.ndim - len(pairs)) + pairs[::-1]
+    if mode == "circular":
+        return circular(input, widths)
+    names = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
+    grown = tuple(max(w, 0) for pair in widths for w in pair)
+    y = meta.pad(input, grown, value or 0.0, names[mode]) if any(grown) else meta.copy(input)
+    if min(pad, default=0) >= 0:
+        return y
+    begin = tuple(max(-before, 0) for before, _ in widths)
+    end = tuple(e - max(-after, 0) for e, (_, after) in zip(y.shape, widths, strict=True))
+    return meta.strided_slice(y, begin, end)
+
+
+def circular(input: Any, widths: Any) -> Any:
+    """Return the elements of axes that begin anew at either end."""
+    y = input
+    for axis, (before, after) in enumerate(widths):
+        if before or after:
+            own = np.arange(max(-before, 0), y.shape[axis] - max(-after, 0))
+            around = np.arange(-max(before, 0), own.size + max(after, 0)) % own.size
+            y = meta.take(y, indices(own[around]), axis)
+    return meta.copy(y) if y is input else y
+
+
+METHODS = {
+    "nearest": ("nearest_neighbor", "asymmetric", "floor"),
+    "bilinear": ("linear", "half_pixel", ""),
+    "bicubic": ("cubic", "half_pixel", ""),
+}
+
+
+def scaled(extents: Any, factor: Any) -> tuple[int, ...]:
+    """Return extents times a factor, or one for each, where that makes whole numbers."""
+    factors = (factor,) * len(extents) if isinstance(factor, int | float) else factor
+    sizes = [e * f for e, f in zip(extents, factors, strict=True)]
+    decline_if(
+        any(s != int(s) for s in sizes), "coordinates by a factor that the sizes do not have"
+    )
+    return tuple(int(s) for s in sizes)
+
+
+def interpolate(
+    input: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Any:
+    """Resize the spatial axes; one axis is resized as two, of which the first has extent 1."""
+    decline_if(antialias, "antialiasing")
+    decline_if(input.ndim == 5 and mode != "area", "three spatial axes")
+    decline_if(mode not in METHODS and mode not in ("linear", "area"), f"interpolation {mode!r}")
+    dims = input.ndim - 2
+    sizes = scaled(input.shape[2:], scale_factor) if size is None else every(size, dims)
+    if mode == "area":
+        pools = (meta.adaptive_avg_pool1d, meta.adaptive_avg_pool2d, meta.adaptive_avg_pool3d)
+        return pools[dims - 1](input, sizes)
+    method, coordinates, rounding = METHODS[{"linear": "bilinear"}.get(mode, mode)]
+    if align_corners:
+        coordinates = "align_corners"
+    if dims == 2:
+        return meta.resize2d(input, sizes, "NCHW", method, coordinates, rounding, -0.75)
+    image = meta.expand_dims(input, 2)
+    wide = meta.resize2d(image, (1, *sizes), "NCHW", method, coordinates, rounding, -0.75)
+    return meta.squeeze(wide, 2)
+
+
+def unfold(
+    input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> Any:
+    """Every window as a column."""
+    if input.ndim == 3:
+        return picked(
+            unfold(meta.expand_dims(input, 0), kernel_size, dilation, padding, stride), 0, 0
+        )
+    kernel, gap, border, step = (every(n, 2) for n in (kernel_size, dilation, padding, stride))
+    (top, left), (n, c, *_) = border, input.shape
+    x = meta.pad(input, (0, 0, 0, 0, top, top, left, left)) if any(border) else input
+    for axis in (0, 1):
+        at = 2 + 2 * axis
+        count = (x.shape[at] - gap[axis] * (kernel[axis] - 1) - 1) // step[axis] + 1
+        places = np.arange(kernel[axis])[:, None] * gap[axis] + np.arange(count) * step[axis]
+        x = meta.take(x, indices(places), at)
+    rows = meta.transpose(x, (0, 1, 2, 4, 3, 5))
+    return meta.reshape(rows, (n, c * kernel[0] * kernel[1], rows.shape[4] * rows.shape[5]))
+
+
+ADAPTERS = {
+    "constant_pad_nd": lambda input, pad_, value=0: pad(input, pad_, "constant", value),
+    "nn.functional.adaptive_avg_pool1d": adaptive(meta.adaptive_avg_pool1d, 1),
+    "nn.functional.adaptive_avg_pool2d": adaptive(meta.adaptive_avg_pool2d, 2),
+    "nn.functional.adaptive_avg_pool3d": adaptive(meta.adaptive_avg_pool3d, 3),
+    "nn.functional.adaptive_max_pool1d": adaptive(meta.adaptive_max_pool1d, 1),
+    "nn.functional.adaptive_max_pool2d": adaptive(meta.adaptive_max_pool2d, 2),
+    "nn.functional.adaptive_max_pool3d": adaptive(meta.adaptive_max_pool3d, 3),
+    "nn.functional.avg_pool1d": avg_pool(meta.avg_pool1d, 1),
+    "nn.functional.avg_pool2d": avg_pool(meta.avg_pool2d, 2),
+    "nn.functional.avg_pool3d": avg_pool(meta.avg_pool3d, 3),
+    "nn.functional.conv1d": conv(meta.conv1d, 1),
+    "nn.functional.conv2d": conv(meta.conv2d, 2),
+    "nn.functional.conv3d": conv(meta.conv3d, 3),
+    "nn.functional.conv_transpose1d": conv_transpose(meta.conv1d_transpose, 1),
+    "nn.functional.conv_transpose2d": conv_transpose(meta.conv2d_transpose, 2),
+    "nn.functional.conv_transpose3d": conv_transpose(meta.conv3d_transpose, 3),
+    "nn.functional.interpolate|area": interpolate,
+    "nn.functional.interpolate|bicubic": interpolate,
+    "nn.functional.interpolate|bilinear": interpolate,
+    "nn.functional.interpolate|linear": interpolate,
+    "nn.functional.interpolate|nearest": interpolate,
+    "nn.functional.max_pool1d": max_pool(meta.max_pool1d, 1),
+    "nn.functional.max_pool2d": max_pool(meta.max_pool2d, 2),
+    "nn.functional.max_pool3d": max_pool(meta.max_pool3d, 3),
+    "nn.functional.pad|circular": pad,
+    "nn.functional.pad|constant": pad,
+    "nn.functional.pad|reflect": pad,
+    "nn.functional.pad|replicate": pad,
+    "nn.functional.pad|replicate_negative": pad,
+    "nn.functional.unfold": unfold,
+    "nn.functional.upsample_bilinear": lambda input, size=None, scale_factor=None: interpolate(
+        input, size, scale_factor, "bilinear", True
+    ),
+    "nn.functional.upsample_nearest": lambda input, size=None, scale_factor=None: interpolate(
+        input, size, scale_factor
+    ),
+}
