@@ -17,7 +17,11 @@ def sides(padding, count):
 
 def from_layout(x, layout, canonical):
     """Return x, of ``layout``, in the order ``canonical``; no layout means that it is in it."""
-    return x if layout is None else x.permute([layout.index(letter) for letter in canonical])
+    if layout is None:
+        return x
+    # Copied, since ATen's gradients refuse some kernels that are views with permuted axes.
+    view = x.permute([layout.index(letter) for letter in canonical])
+    return view.clone(memory_format=torch.contiguous_format)
 
 
 def in_layout(forward, kernel):

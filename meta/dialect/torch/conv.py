@@ -83,10 +83,11 @@ def by_kernel(
     x_or_w, dy, shape, stride, padding, dilation, groups, layout, kernel_layout, out_layout
 ):
     """Return dw; x_or_w is x."""
-    dy, w = _image(dy, out_layout), _kernel(_like(dy, shape), kernel_layout)
+    dy, order = _image(dy, out_layout), KERNEL[dy.ndim - 2]
+    w = _like(dy, [shape[a] for a in permutation(kernel_layout, order, "kernel_layout")])
     padded, window = _geometry(_image(x_or_w, layout), stride, padding, dilation)
     dw = _backward(dy, padded, w, window, groups, [False, True, False])
-    return _laid_out(dw, KERNEL[dy.ndim - 2], kernel_layout)
+    return _laid_out(dw, order, kernel_layout)
 
 
 def convolution(conv, conv_dx, conv_dw):
