@@ -24,6 +24,7 @@ from meta.op.core.array_type import array_type
 from meta.runtime.ndarray import as_array, ndarray
 from meta.testing.case import OpCase, Sample
 from meta.testing.compare import TOLERANCE, check, check_type, first_float
+from meta.testing.layout import check_layouts, widest
 from meta.testing.numeric import numeric_gradient
 from meta.testing.refusal import check_error
 from meta.testing.second import check_second_gradient
@@ -44,6 +45,8 @@ def check_case(case: OpCase, device: str = "cpu") -> None:
             for name in accepting(case, one, dtype, device):
                 check_dialect(case, one, dtype, name, device)
         check_executors(case, one, device)
+        if one.is_smooth:
+            check_layouts(case, one, accepting(case, one, widest(case), device), device)
         if case.grad and one.has_floats:
             check_gradient(case, one, device)
             if case.second and one.is_smooth:

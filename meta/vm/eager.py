@@ -23,11 +23,19 @@ from meta.grad.core.tape import record, recording
 from meta.ir.typeof import compatible
 from meta.ir.types import TensorType
 from meta.op.core.array_type import array_type
-from meta.op.core.call import CallValues, View, map_tensors, runtime_args, written_args
+from meta.op.core.call import (
+    CallValues,
+    View,
+    map_tensors,
+    runtime_args,
+    written_args,
+    written_places,
+)
 from meta.op.core.op import Op
 from meta.op.core.schema import INT_LIMIT
 from meta.op.core.tracing import Symbol
 from meta.runtime.ndarray import ArrayKey, array_key, as_array, ndarray
+from meta.vm.writable import require_writable
 
 
 class Plan:
@@ -48,6 +56,8 @@ class Plan:
         "key",
         "keys",
         "make",
+        "op_name",
+        "places",
         "single",
         "value",
         "view",
@@ -61,6 +71,9 @@ class Plan:
         self.single = isinstance(call.out, TensorType | View)
         self.make: Callable[[], torch.Tensor] | None = None
         self.written = call.op.schema.written
+        # Written arguments that may lie in memory in any way, by their place among the values.
+        self.places = written_places(call) if strided else ()
+        self.op_name = call.op.name
         self.compacts = False
         if call.callee is None:
             self.value = call.out
@@ -84,13 +97,16 @@ class Plan:
         self.kernel = _checked(env, call) if config.get("META_VERIFY") else env.run
         self.compacts = strided and not env.strided
         self.allocators = None if env.allocates else tuple(allocator(k) for k in self.keys)
-        if self.allocators is not None and isinstance(call.out, TensorType) and not self.compacts:
+        simple = isinstance(call.out, TensorType) and not (self.compacts or self.places)
+        if self.allocators is not None and simple:
             self.make = self.allocators[0]
 
     def run(self, values: list[Any]) -> Any:
         """Run in the general case; ``values`` are in `OpEnv.run` order."""
         if self.view:
             return ndarray(values[0].contiguous().view(self.keys[0].shape), self.key)
+        for place in self.places:
+            require_writable(values[place], f"an argument of {self.op_name}")
         if self.compacts:
             given, values = (
                 values,
@@ -102,10 +118,10 @@ class Plan:
         else:
             outs = tuple(make() for make in self.allocators)
             self.kernel(*values, *outs)
-        if self.compacts and self.written:
-            for old, new in zip(given, values, strict=True):
-                if old is not new:
-                    old.copy_(new)
+        if self.compacts:
+            for place in self.places:
+                if given[place] is not values[place]:
+                    given[place].copy_(values[place])
         if isinstance(outs, torch.Tensor):
             return ndarray(outs, self.key)
         results = tuple(map(ndarray, outs or (), self.keys))

@@ -25,6 +25,7 @@ from meta.passes import (
 from meta.runtime.ndarray import ArrayKey, array_key, as_array, ndarray
 from meta.vm.emit import emit
 from meta.vm.program import Program
+from meta.vm.writable import require_writable
 
 
 class Executable:
@@ -103,6 +104,8 @@ class Executable:
                 f"parameter %{self._names[position]} is not contiguous, so it cannot be written",
                 hint="store it with meta.array(...)",
             )
+        if position in self._written_arguments:
+            require_writable(array.torch(), f"argument %{self._names[position]}")
         return array.torch().contiguous()
 
     def kernels(self) -> dict[str, int]:

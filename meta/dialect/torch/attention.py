@@ -1,7 +1,8 @@
 """Scaled dot-product attention on ATen.
 
 ATen has a fused kernel per device, which never holds all scores; what these do not take is
-composed of matrix products, half precision in float32.
+composed of matrix products, half precision in float32. The fused kernels read rows as adjacent
+elements, whatever the strides are: they are given compact arguments.
 """
 
 import torch
@@ -87,7 +88,7 @@ def _scores(query, key, mask, causal, scale):
     return scores.masked_fill(~_visible(query, key), -torch.inf) if causal else scores
 
 
-@dialect.kernel(op.scaled_dot_product_attention, plevel=LIBRARY)
+@dialect.kernel(op.scaled_dot_product_attention, plevel=LIBRARY, strided=False)
 def scaled_dot_product_attention(query, key, value, mask, causal, scale):
     scale, kind = score_scale(scale, query.shape[-1]), _fused(query, key, value)
     key, value = _per_head(key, query), _per_head(value, query)
@@ -121,7 +122,7 @@ def _composed(query, key, value, mask, causal, scale):
     return y.to(query.dtype).contiguous(), logsumexp.contiguous()
 
 
-@dialect.kernel(op.scaled_dot_product_attention_dx, plevel=LIBRARY)
+@dialect.kernel(op.scaled_dot_product_attention_dx, plevel=LIBRARY, strided=False)
 def scaled_dot_product_attention_dx(query, key, value, mask, y, logsumexp, dy, causal, scale):
     scale, kind = score_scale(scale, query.shape[-1]), _fused(query, key, value)
     keys, values = _per_head(key, query), _per_head(value, query)

@@ -92,6 +92,7 @@ def layer_norm_dx(x, scale, dy, axis, eps, call):
     return _gradients(x, scale, dy, mean, invvar, axis, call)
 
 
-@dialect.kernel(op.layer_norm_train_dx)
+# ATen reads mean and invvar as if they were compact.
+@dialect.kernel(op.layer_norm_train_dx, strided=False)
 def layer_norm_train_dx(x, scale, dy, mean, invvar, axis, call):
     return _gradients(x, scale, dy, mean, invvar, axis, call)
