@@ -27,6 +27,12 @@ TWICE = [
     for p in [p for p in DIFFERENTIABLE if p.values[0] is case and p.values[1].is_smooth][:2]
     if case.second
 ]
+# One sample per case shows whether its kernels read memory as its strides say.
+LAID_OUT = [
+    p
+    for case in CASES
+    for p in [p for p in SAMPLES if p.values[0] is case and p.values[1].is_smooth][:1]
+]
 
 
 @pytest.mark.parametrize(("case", "one"), SAMPLES)
@@ -45,6 +51,11 @@ def test_the_type_function_tells_the_truth(case: OpCase, one: Sample) -> None:
 @pytest.mark.parametrize(("case", "one"), SAMPLES)
 def test_eager_interpreter_and_vm_agree(case: OpCase, one: Sample) -> None:
     opcheck.check_executors(case, one)
+
+
+@pytest.mark.parametrize(("case", "one"), LAID_OUT)
+def test_layouts_in_memory_do_not_matter(case: OpCase, one: Sample) -> None:
+    opcheck.check_layouts(case, one, opcheck.accepting(case, one, opcheck.widest(case)))
 
 
 @pytest.mark.parametrize(("case", "one"), DIFFERENTIABLE)
