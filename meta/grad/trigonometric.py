@@ -2,6 +2,8 @@
 `meta/op/trigonometric.py`.
 """
 
+import math
+
 from meta import op
 from meta.grad.core import gradient, onto
 
@@ -80,3 +82,15 @@ def atan2(x1, x2, dy):
 
     dx1 = onto(x1, lambda: op.multiply(scaled, x2))
     return dx1, onto(x2, lambda: op.negative(op.multiply(scaled, x1)))
+
+
+@gradient(op.deg2rad)
+def deg2rad(dy):
+    """dx = dy * pi / 180"""
+    return op.multiply(dy, math.pi / 180)
+
+
+@gradient(op.rad2deg)
+def rad2deg(dy):
+    """dx = dy * 180 / pi"""
+    return op.multiply(dy, 180 / math.pi)

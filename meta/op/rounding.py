@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from meta.op.core import Scalar, Tensor, TensorType, numbers, op
+from meta.op.core.check import require_float
 from meta.op.unary import same
 
 
@@ -64,3 +65,15 @@ def sign(x: Scalar | Tensor) -> Tensor:
     ``x``: any shape and dtype; the result has its type.
     """
     return same(lambda n: type(n)((n > 0) - (n < 0)), x)
+
+
+@op
+def frac(x: Scalar | Tensor) -> Tensor:
+    """x - trunc(x), the fraction, with the sign of x. ``x``: floating point of any shape.
+
+    Raises TypeInferError for other dtypes.
+    """
+    if isinstance(x, TensorType):
+        require_float(x, "x")
+        return x
+    return numbers.of_float(lambda n: n - np.trunc(n), x)  # type: ignore[return-value]

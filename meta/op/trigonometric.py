@@ -118,3 +118,21 @@ def atan2(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     if isinstance(result, TensorType) and not is_float(result.dtype):
         return result.with_dtype("float32")
     return result
+
+
+@op
+def deg2rad(x: Scalar | Tensor) -> Tensor:
+    """Degrees in radians: x * pi / 180.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(np.deg2rad, x)
+
+
+@op
+def rad2deg(x: Scalar | Tensor) -> Tensor:
+    """Radians in degrees: x * 180 / pi.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(np.rad2deg, x)

@@ -27,4 +27,6 @@ CASES = [
     *_cases("round", torch.round),
     *_cases("trunc", torch.trunc),
     *_cases("sign", torch.sign),
+    OpCase("frac", samples=STEPS, oracle=torch.frac, second=False),
+    OpCase("frac", samples=HALVES, oracle=torch.frac, grad=False),
 ]

@@ -49,6 +49,8 @@ CASES = [
     *_real("asinh", torch.asinh, _shapes(-4, 4), [-1e4, 1e4, 1e-3, *EDGES]),
     *_real("acosh", torch.acosh, _shapes(1.2, 4), [1.0, 1e4, 0.5, *EDGES]),
     *_real("atanh", torch.atanh, _shapes(-0.9, 0.9), [1.0, -1.0, 1.5, 1e-3, *EDGES]),
+    *_real("deg2rad", torch.deg2rad, _shapes(-2, 2), [180.0, -1e4, *EDGES]),
+    *_real("rad2deg", torch.rad2deg, _shapes(-2, 2), [3.0, -100.0, *EDGES]),
     OpCase("atan2", samples=ANGLES, oracle=_atan2),
     OpCase("atan2", samples=ANGLES_OF_OTHERS, oracle=_atan2, grad=False),
 ]

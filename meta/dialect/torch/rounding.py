@@ -37,3 +37,8 @@ def trunc(x):
 @_unary(op.sign)
 def sign(x):
     return torch.sign(x)
+
+
+@_unary(op.frac)
+def frac(x):
+    return torch.frac(x)

@@ -79,3 +79,13 @@ def atanh(x):
 def atan2(x1, x2, out):
     wide = torch.float64 if out.dtype == torch.float64 else torch.float32
     torch.atan2(*[torch.as_tensor(x, dtype=wide, device=out.device) for x in (x1, x2)], out=out)
+
+
+@_unary(op.deg2rad)
+def deg2rad(x, out):
+    return out.copy_(torch.deg2rad(x.to(torch.promote_types(x.dtype, torch.float32))))
+
+
+@_unary(op.rad2deg)
+def rad2deg(x, out):
+    return out.copy_(torch.rad2deg(x.to(torch.promote_types(x.dtype, torch.float32))))

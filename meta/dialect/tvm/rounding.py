@@ -43,3 +43,8 @@ def sign(x, out):
         return tirx.Select(v < zero, constant(-1, v), positive)
 
     return elementwise(sign, x, dtype=out.dtype)
+
+
+@compute(op.frac, ELEMWISE)
+def frac(x, out):
+    return elementwise(lambda v: v - tirx.trunc(v), x, dtype=out.dtype)

@@ -3,10 +3,12 @@
 Half precision is computed in float32.
 """
 
+import math
+
 from meta import op
 from meta.dialect.tvm.c_math import of_libm
 from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, compute
-from meta.dialect.tvm.elementwise import elementwise
+from meta.dialect.tvm.elementwise import constant, elementwise
 
 
 @compute(op.sin, ELEMWISE)
@@ -67,3 +69,13 @@ def atanh(x, out):
 @compute(op.atan2, BROADCAST)
 def atan2(x1, x2, out):
     return elementwise(of_libm("atan2"), x1, x2, dtype=out.dtype)
+
+
+@compute(op.deg2rad, ELEMWISE)
+def deg2rad(x, out):
+    return elementwise(lambda v: v * constant(math.pi / 180, v), x, dtype=out.dtype)
+
+
+@compute(op.rad2deg, ELEMWISE)
+def rad2deg(x, out):
+    return elementwise(lambda v: v * constant(180 / math.pi, v), x, dtype=out.dtype)
