@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "meta"
-FOLDERS = ("meta", "tests", "examples", "benchmarks")
+FOLDERS = ("meta", "tests", "examples", "benchmarks", "tools")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 
 THE_READER_OF_THE_ENVIRONMENT = "meta/base/config.py"

@@ -251,10 +251,8 @@ def triplet(
     eps: float = 1e-6,
     swap: bool = False,
     reduction: str = "mean",
-    distance_function: Any = None,
 ) -> Any:
     """How much nearer the negative is than the positive, beyond a margin."""
-    decline_if(distance_function is not None, "a distance that is a function of torch")
     near, far = (pairwise_distance(anchor, other, p, eps) for other in (positive, negative))
     if swap:
         far = meta.minimum(far, pairwise_distance(positive, negative, p, eps))
@@ -285,5 +283,4 @@ ADAPTERS = {
     "nn.functional.smooth_l1_loss": smooth_l1,
     "nn.functional.soft_margin_loss": soft_margin,
     "nn.functional.triplet_margin_loss": triplet,
-    "nn.functional.triplet_margin_with_distance_loss": triplet,
 }

@@ -91,7 +91,7 @@ def lerp(input: Any, end: Any, weight: Any) -> Any:
     return input + weight * (end - input)
 
 
-def where(condition: Any, input: Any, other: Any) -> Any:
+def where(input: Any, condition: Any, other: Any) -> Any:
     """Either of two, as the condition says."""
     return meta.where(condition, input, other)
 
