@@ -2,8 +2,10 @@
 `meta/op/core/pooling.py`.
 """
 
+from typing import Any
+
 from meta.op.core import Ints, Tensor, op
-from meta.op.core.pooling import adaptive, gradient, pooled
+from meta.op.core.pooling import adaptive, adaptive_dx, pooled, pooled_dx
 
 
 @op
@@ -28,20 +30,12 @@ def max_pool2d(
 
     Raises TypeInferError if no window fits, or one could lie in the padding alone.
     """
-    return pooled(2, x, kernel, stride, padding, dilation, ceil_mode, layout)
+    window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
+    return pooled(2, x, *window, layout)
 
 
 @op(schema=max_pool2d)
-def avg_pool2d(
-    x: Tensor,
-    kernel: Ints,
-    stride: Ints,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    ceil_mode: bool = False,
-    include_pad: bool = True,
-    layout: str = "NCHW",
-) -> Tensor:
+def avg_pool2d(*arguments: Any) -> Tensor:
     """Mean over each window.
 
     include_pad: count the zeros of the padding as elements; what a last window of ceil_mode has
@@ -50,7 +44,7 @@ def avg_pool2d(
 
     Raises TypeInferError if no window fits, or one could lie in the padding alone.
     """
-    return pooled(2, x, kernel, stride, padding, dilation, ceil_mode, layout)
+    return pooled(2, *arguments)
 
 
 @op
@@ -89,27 +83,18 @@ def max_pool2d_dx(
     x, y, dy: argument, result and the result's gradient, all NCHW and of one dtype; the rest as in
     the forward call. Result: x's shape and dtype.
     """
-    return gradient(x, y, dy, pooled(2, x, kernel, stride, padding, dilation, ceil_mode, "NCHW"))
+    window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
+    return pooled_dx(2, x, y, dy, *window)
 
 
 @op(schema=max_pool2d_dx)
-def avg_pool2d_dx(
-    x: Tensor,
-    y: Tensor,
-    dy: Tensor,
-    kernel: Ints,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    ceil_mode: bool,
-    include_pad: bool,
-) -> Tensor:
+def avg_pool2d_dx(*arguments: Any) -> Tensor:
     """Gradient of `avg_pool2d`: dy is shared evenly by the elements of its window.
 
     x, y, dy: argument, result and the result's gradient, all NCHW and of one dtype (of x and y only
     the types matter); the rest as in the forward call. Result: x's shape and dtype.
     """
-    return gradient(x, y, dy, pooled(2, x, kernel, stride, padding, dilation, ceil_mode, "NCHW"))
+    return pooled_dx(2, *arguments)
 
 
 @op
@@ -119,7 +104,7 @@ def adaptive_max_pool2d_dx(x: Tensor, y: Tensor, dy: Tensor, shape: Ints) -> Ten
     x, y, dy: argument, result and the result's gradient, all NCHW and of one dtype.
     Result: x's shape and dtype.
     """
-    return gradient(x, y, dy, adaptive(2, x, shape, "NCHW"))
+    return adaptive_dx(2, x, y, dy, shape)
 
 
 @op(schema=adaptive_max_pool2d_dx)
@@ -129,4 +114,4 @@ def adaptive_avg_pool2d_dx(x: Tensor, y: Tensor, dy: Tensor, shape: Ints) -> Ten
     x, y, dy: argument, result and the result's gradient, all NCHW and of one dtype (of x and y only
     the types matter). Result: x's shape and dtype.
     """
-    return gradient(x, y, dy, adaptive(2, x, shape, "NCHW"))
+    return adaptive_dx(2, x, y, dy, shape)

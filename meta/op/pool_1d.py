@@ -1,7 +1,10 @@
 """Pooling over one spatial axis, written with `meta/op/core/pooling.py` as `pool.py` is."""
 
+from typing import Any
+
 from meta.op.core import Ints, Tensor, op
-from meta.op.core.pooling import adaptive, gradient, pooled
+from meta.op.core.pooling import adaptive, adaptive_dx, pooled, pooled_dx
+from meta.op.pool import max_pool2d_dx
 
 
 @op
@@ -26,20 +29,12 @@ def max_pool1d(
 
     Raises TypeInferError if no window fits, or one could lie in the padding alone.
     """
-    return pooled(1, x, kernel, stride, padding, dilation, ceil_mode, layout)
+    window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
+    return pooled(1, x, *window, layout)
 
 
 @op(schema=max_pool1d)
-def avg_pool1d(
-    x: Tensor,
-    kernel: Ints,
-    stride: Ints,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    ceil_mode: bool = False,
-    include_pad: bool = True,
-    layout: str = "NCW",
-) -> Tensor:
+def avg_pool1d(*arguments: Any) -> Tensor:
     """Mean over each window.
 
     include_pad: count the zeros of the padding as elements; what a last window of ceil_mode has
@@ -48,7 +43,7 @@ def avg_pool1d(
 
     Raises TypeInferError if no window fits, or one could lie in the padding alone.
     """
-    return pooled(1, x, kernel, stride, padding, dilation, ceil_mode, layout)
+    return pooled(1, *arguments)
 
 
 @op
@@ -70,44 +65,24 @@ def adaptive_avg_pool1d(x: Tensor, shape: Ints, layout: str = "NCW") -> Tensor:
     return adaptive(1, x, shape, layout)
 
 
-@op
-def max_pool1d_dx(
-    x: Tensor,
-    y: Tensor,
-    dy: Tensor,
-    kernel: Ints,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    ceil_mode: bool,
-    include_pad: bool,
-) -> Tensor:
+@op(schema=max_pool2d_dx)
+def max_pool1d_dx(*arguments: Any) -> Tensor:
     """Gradient of `max_pool1d`: dy goes to the first maximum of its window, in row order.
 
     x, y, dy: argument, result and the result's gradient, all NCW and of one dtype; the rest as in
     the forward call. Result: x's shape and dtype.
     """
-    return gradient(x, y, dy, pooled(1, x, kernel, stride, padding, dilation, ceil_mode, "NCW"))
+    return pooled_dx(1, *arguments)
 
 
-@op(schema=max_pool1d_dx)
-def avg_pool1d_dx(
-    x: Tensor,
-    y: Tensor,
-    dy: Tensor,
-    kernel: Ints,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    ceil_mode: bool,
-    include_pad: bool,
-) -> Tensor:
+@op(schema=max_pool2d_dx)
+def avg_pool1d_dx(*arguments: Any) -> Tensor:
     """Gradient of `avg_pool1d`: dy is shared evenly by the elements of its window.
 
     x, y, dy: argument, result and the result's gradient, all NCW and of one dtype (of x and y only
     the types matter); the rest as in the forward call. Result: x's shape and dtype.
     """
-    return gradient(x, y, dy, pooled(1, x, kernel, stride, padding, dilation, ceil_mode, "NCW"))
+    return pooled_dx(1, *arguments)
 
 
 @op
@@ -117,7 +92,7 @@ def adaptive_max_pool1d_dx(x: Tensor, y: Tensor, dy: Tensor, shape: Ints) -> Ten
     x, y, dy: argument, result and the result's gradient, all NCW and of one dtype.
     Result: x's shape and dtype.
     """
-    return gradient(x, y, dy, adaptive(1, x, shape, "NCW"))
+    return adaptive_dx(1, x, y, dy, shape)
 
 
 @op(schema=adaptive_max_pool1d_dx)
@@ -127,4 +102,4 @@ def adaptive_avg_pool1d_dx(x: Tensor, y: Tensor, dy: Tensor, shape: Ints) -> Ten
     x, y, dy: argument, result and the result's gradient, all NCW and of one dtype (of x and y only
     the types matter). Result: x's shape and dtype.
     """
-    return gradient(x, y, dy, adaptive(1, x, shape, "NCW"))
+    return adaptive_dx(1, x, y, dy, shape)

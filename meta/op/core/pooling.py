@@ -1,9 +1,11 @@
 """What pooling over any number of spatial axes gives: the types behind `meta/op/pool*.py`."""
 
+from typing import Any
+
 from meta.ir.types import Dim, TensorType
 from meta.op.core.check import pair, require, require_float, require_ndim
 from meta.op.core.schema import Ints
-from meta.op.core.window import DATA, arranged, permutation, window
+from meta.op.core.window import DATA, Taps, arranged, permutation, window
 
 
 def _shape(count: int, x: TensorType, layout: str) -> tuple[Dim, ...]:
@@ -15,6 +17,19 @@ def _shape(count: int, x: TensorType, layout: str) -> tuple[Dim, ...]:
     return shape
 
 
+def _reaches(axis: Taps) -> bool:
+    """Whether every window has a tap inside the input, given that none lies beside it.
+
+    The distance of two taps has to be larger than the input for them to lie on either side.
+    """
+    size, out = axis.size, axis.out
+    if not isinstance(size, int) or not isinstance(out, int) or axis.dilation <= size:
+        return True
+    taps = range(0, axis.extent, axis.dilation)
+    starts = range(-axis.before, out * axis.stride - axis.before, axis.stride)
+    return all(any(0 <= start + tap < size for tap in taps) for start in starts)
+
+
 def pooled(
     count: int,
     x: TensorType,
@@ -23,9 +38,10 @@ def pooled(
     padding: Ints,
     dilation: Ints,
     ceil_mode: bool,
+    include_pad: bool,
     layout: str,
 ) -> TensorType:
-    """Return the type of x pooled over ``count`` spatial axes.
+    """Return the type of x pooled over ``count`` spatial axes. include_pad: without meaning here.
 
     Raises TypeInferError if no window fits, or one could lie in the padding alone.
     """
@@ -38,11 +54,30 @@ def pooled(
             expected=f"padding below the window's extent {axis.extent}",
             found=padding,
         )
+        require(
+            _reaches(axis),
+            "a window has no element of the input",
+            expected=f"a tap of each within {axis.size} elements",
+            found=f"dilation {axis.dilation} and padding {axis.before}, {axis.after}",
+        )
     result = (*shape[:2], *(axis.out for axis in axes))
     return TensorType(arranged(result, DATA[count], layout, "layout"), x.dtype)
 
 
-def gradient(x: TensorType, y: TensorType, dy: TensorType, expected: TensorType) -> TensorType:
+def pooled_dx(count: int, x: TensorType, y: TensorType, dy: TensorType, *window: Any) -> TensorType:
+    """Return the type of the gradient of `pooled`; window: its arguments from kernel on."""
+    arguments: tuple[Any, ...] = (*window, DATA[count])
+    return _gradient(x, y, dy, pooled(count, x, *arguments))
+
+
+def adaptive_dx(
+    count: int, x: TensorType, y: TensorType, dy: TensorType, shape: Ints
+) -> TensorType:
+    """Return the type of the gradient of `adaptive`."""
+    return _gradient(x, y, dy, adaptive(count, x, shape, DATA[count]))
+
+
+def _gradient(x: TensorType, y: TensorType, dy: TensorType, expected: TensorType) -> TensorType:
     """Return x's type, after checking that y and dy are of the type that the forward call gives."""
     for value, name in ((y, "y"), (dy, "dy")):
         fits = value == expected or not (value.is_static and expected.is_static)
