@@ -1,4 +1,4 @@
-"""Gradients of the operators on boxes and regions of interest, in their order."""
+"""Gradients of the operators on boxes, in their order."""
 
 from meta import op
 from meta.grad.core import not_differentiable

@@ -2,7 +2,7 @@
 
 import torch
 
-from meta.testing import C, F, I, OpCase, sample
+from meta.testing import C, F, I, OpCase, error, sample
 
 NAN, INF = float("nan"), float("inf")
 
@@ -125,6 +125,10 @@ CASES = [
             sample(F(0, 4, 6), 0.5),
         ],
         oracle=get_valid_counts,
+        errors=[
+            error(F(2, 3, 4), 0.5, 0, 4, match="score_index is no column"),
+            error(F(2, 3, 4), F(2), match="one number"),
+        ],
         grad=False,
     ),
     OpCase(
@@ -159,6 +163,11 @@ CASES = [
                    return_indices=False),
         ],
         oracle=non_max_suppression,
+        errors=[
+            error(F(2, 8, 5), COUNTS, NAMES, -1, 0.5, match="coord_start is no column"),
+            error(F(2, 8, 6), C([8, 8], "int64"), NAMES, -1, 0.5, match="valid_count does not"),
+            error(F(2, 8, 6), COUNTS, NAMES, 1.5, 0.5, match="must be an integer"),
+        ],
         grad=False,
     ),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Boxes and regions of interest on ATen, without a loop over elements."""
+"""Boxes on ATen, without a loop over them."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Boxes and regions of interest: hand-built loops decide, tensor expressions gather.
+"""Boxes: hand-built loops decide, tensor expressions gather.
 
 A batch element is one loop (on CUDA, one thread), for what it decides about a box depends on the
 boxes before. Half precision is computed in float32.

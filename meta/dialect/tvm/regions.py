@@ -1,0 +1,245 @@
+"""Regions of interest as hand-built loops: how many samples a bin has may depend on the data.
+
+Forward, an element of the result is one loop; backward, a channel of an image, which adds up what
+the bins have read of it, in a fixed order. Half precision is computed in float32.
+"""
+
+from math import prod
+
+from tvm import te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from meta import op
+from meta.dialect.tvm.compute import OPAQUE, compute
+from meta.dialect.tvm.elementwise import cast, computing, constant, is_nan
+from meta.dialect.tvm.transform import unflat_index
+from meta.op.core.check import pair
+from meta.op.regions import MOST_SAMPLES
+
+LARGEST = 2**31 - 1
+"""The most elements of an array: loops that are built by hand count in int32."""
+
+
+def _too_large(call):
+    sizes = [prod(t.static_shape) for t in (*call.tensors(), *call.outputs)]
+    return f"{max(sizes)} elements; at most {LARGEST}" if max(sizes) > LARGEST else None
+
+
+def _wide(x):
+    return te.compute(x.shape, lambda *i: cast(x(*i), computing(str(x.dtype))), name="wide")
+
+
+def _named(value):
+    """Return a value that is computed once, by a statement at this place of the loops.
+
+    A number is kept in a cell of its own: TVM would put what a name stands for into all that uses
+    it, and simplify trees that grow exponentially.
+    """
+    dtype = str(value.ty.dtype)
+    if not dtype.startswith("float"):
+        return T.bind(value)
+    cell = T.buffer_proxy(T.alloc_buffer((1,), dtype, scope="local"))
+    cell[0] = value
+    return cell[0]
+
+
+class Axis:
+    """The samples of one axis of a region, from ``begin`` to ``end`` on ``extent`` elements.
+
+    Statements name what is computed once; so this is to be made where the loops need it.
+    """
+
+    def __init__(self, begin, end, bins, extent, sample_ratio):
+        one = constant(1, begin)
+        self.begin, self.extent = _named(begin), extent
+        length = _named(end - self.begin)
+        self.size = _named(tirx.Select(length > one, length, one) / constant(bins, begin))
+        if sample_ratio > 0:
+            self.count = tirx.const(sample_ratio, "int32")
+        else:
+            most, ceiling = constant(MOST_SAMPLES, begin), _named(tirx.ceil(self.size))
+            self.count = _named(tirx.Select(ceiling < most, ceiling, most).astype("int32"))
+
+    def taps(self, part, sample):
+        """Return whether a sample of a bin is inside, and the (element, weight) that it reads."""
+        dtype = str(self.begin.ty.dtype)
+        half, zero, last = (constant(v, self.begin) for v in (0.5, 0, self.extent - 1))
+        step = (sample.astype(dtype) + half) * (self.size / self.count.astype(dtype))
+        position = _named(self.begin + part.astype(dtype) * self.size + step)
+        above, below = constant(-1, position), constant(self.extent, position)
+        inside = _named(tirx.And(position >= above, position <= below))
+        within = _named(tirx.Select(inside, tirx.max(tirx.min(position, last), zero), zero))
+        low = _named(tirx.floor(within).astype("int32"))
+        weight = _named(within - low.astype(dtype))
+        high = _named(tirx.min(low + 1, self.extent - 1))
+        return inside, [(low, constant(1, weight) - weight), (high, weight)]
+
+
+class Layout:
+    """The order of the axes of data and result, and the extents of data."""
+
+    def __init__(self, letters, shape):
+        self.letters = letters
+        self.extents = dict(zip(letters, map(int, shape), strict=True))
+
+    def place(self, n, c, h, w):
+        """Return the index of an element in the order of the layout."""
+        place = {"N": n, "C": c, "H": h, "W": w}
+        return tuple(place[letter] for letter in self.letters)
+
+    def split(self, index):
+        """Return n, c, h, w of an index in the order of the layout."""
+        place = dict(zip(self.letters, index, strict=True))
+        return tuple(place[letter] for letter in "NCHW")
+
+
+class Region:
+    """Region ``r``: whether its image exists, that image (0 if not), and the samples' axes."""
+
+    def __init__(self, layout, rois, r, pooled_size, spatial_scale, sample_ratio):
+        self.layout, extents = layout, layout.extents
+        number = _named(rois[r, 0])
+        zero = constant(0, number)
+        self.exists = _named(tirx.And(number >= zero, number < constant(extents["N"], number)))
+        self.image = _named(tirx.Select(self.exists, number, zero).astype("int32"))
+        scale, bins = tirx.const(spatial_scale, rois.dtype), pair(pooled_size, "pooled_size")
+        x1, y1, x2, y2 = (rois[r, i] * scale for i in (1, 2, 3, 4))
+        self.vertical = Axis(y1, y2, bins[0], extents["H"], sample_ratio)
+        self.horizontal = Axis(x1, x2, bins[1], extents["W"], sample_ratio)
+
+    def taps(self, ph, pw, sy, sx):
+        """Return whether a sample is inside, and the (h, w, weight) that it reads."""
+        in_height, rows = self.vertical.taps(ph, sy)
+        in_width, columns = self.horizontal.taps(pw, sx)
+        inside = _named(tirx.And(self.exists, tirx.And(in_height, in_width)))
+        return inside, [(h, w, _named(a * b)) for h, a in rows for w, b in columns]
+
+    def read(self, data, c, inside, taps):
+        """Return the value of a sample; 0 outside of the image."""
+        parts = [data[self.layout.place(self.image, c, h, w)] * weight for h, w, weight in taps]
+        total = parts[0] + parts[1] + parts[2] + parts[3]
+        return _named(tirx.Select(inside, total, constant(0, total)))
+
+
+def _greater(key, best):
+    """Whether a key takes the place of the best so far; a NaN is the greatest, the first stays."""
+    return tirx.Or(key > best, tirx.And(is_nan(key), tirx.Not(is_nan(best))))
+
+
+def _pooled(chooser, images, rois, out, mode, layout, *options):
+    """Return the mean of the samples of every bin, or the one that is greatest in ``chooser``."""
+    shape = out.static_shape
+    if 0 in shape or 0 in list(map(int, images.shape)):
+        return te.compute(shape, lambda *_: tirx.const(0, out.dtype), name="pooled")
+    order = Layout(layout, images.shape)
+    chooses = [] if chooser is images else [_wide(chooser)]
+
+    def loops(ins, outs):
+        with IRBuilder() as builder:
+            (boxes, values, *keys), (result, best) = [
+                [T.buffer_proxy(b) for b in group] for group in (ins, outs)
+            ]
+            with T.parallel(0, prod(shape)) as element:
+                index = [i + tirx.const(0, "int32") for i in unflat_index(element, shape)]
+                place = tuple(_named(i) for i in index)
+                r, c, ph, pw = order.split(place)
+                region = Region(order, boxes, r, *options)
+                counts = region.vertical.count, region.horizontal.count
+                result[place] = tirx.const(0, result.dtype)
+                with T.serial(0, counts[0]) as sy, T.serial(0, counts[1]) as sx:
+                    taps = region.taps(ph, pw, sy, sx)
+                    value = region.read(values, c, *taps)
+                    if mode == "avg":
+                        result[place] = result[place] + value
+                    else:
+                        key = region.read(keys[0], c, *taps) if keys else value
+                        first = tirx.And(sy == 0, sx == 0)
+                        with T.If(tirx.Or(first, _greater(key, best[place]))), T.Then():
+                            result[place] = value
+                            best[place] = key
+                if mode == "avg":
+                    result[place] = result[place] / (counts[0] * counts[1]).astype(result.dtype)
+            return builder.get()
+
+    best = shape if mode == "max" else (1,)
+    wide = computing(out.dtype)
+    inputs = [_wide(rois), _wide(images), *chooses]
+    pooled = te.extern([shape, best], inputs, loops, dtype=[wide] * 2, name="pooled")[0]
+    return te.compute(shape, lambda *i: cast(pooled(*i), out.dtype), name="rounded")
+
+
+@compute(op.roi_align, OPAQUE, when=_too_large)
+def roi_align(data, rois, pooled_size, spatial_scale, sample_ratio, layout, mode, out):
+    options = (layout, pooled_size, spatial_scale, sample_ratio)
+    return _pooled(data, data, rois, out, mode, *options)
+
+
+@compute(op.roi_align_dx, OPAQUE, when=_too_large)
+def roi_align_dx(data, rois, dy, pooled_size, spatial_scale, sample_ratio, layout, mode, out):
+    shape = out.static_shape
+    if 0 in shape or int(rois.shape[0]) == 0:
+        return te.compute(shape, lambda *_: tirx.const(0, out.dtype), name="dx")
+    order = Layout(layout, shape)
+    images, channels = order.extents["N"], order.extents["C"]
+
+    def loops(ins, outs):
+        with IRBuilder() as builder:
+            (boxes, keys, gradients), (dx, best, chosen) = [
+                [T.buffer_proxy(b) for b in group] for group in (ins, outs)
+            ]
+
+            def add(region, c, share, inside, taps):
+                with T.If(inside), T.Then():
+                    for h, w, weight in taps:
+                        place = order.place(region.image, c, h, w)
+                        dx[place] = dx[place] + weight * share
+
+            def spread(region, row, c, ph, pw, share):
+                """Add the gradient of one bin."""
+                counts = region.vertical.count, region.horizontal.count
+                with T.serial(0, counts[0]) as sy, T.serial(0, counts[1]) as sx:
+                    taps = region.taps(ph, pw, sy, sx)
+                    if mode == "avg":
+                        part = share / (counts[0] * counts[1]).astype(dx.dtype)
+                        add(region, c, _named(part), *taps)
+                    else:
+                        key = region.read(keys, c, *taps)
+                        first = tirx.And(sy == 0, sx == 0)
+                        with T.If(tirx.Or(first, _greater(key, best[row]))), T.Then():
+                            best[row] = key
+                            chosen[row, 0] = sy
+                            chosen[row, 1] = sx
+                if mode == "max":
+                    sample = [_named(chosen[row, axis]) for axis in (0, 1)]
+                    add(region, c, share, *region.taps(ph, pw, *sample))
+
+            with T.parallel(0, images * channels) as row:
+                n = _named(tirx.indexdiv(row, channels))
+                c = _named(tirx.indexmod(row, channels))
+                with T.grid(order.extents["H"], order.extents["W"]) as (h, w):
+                    dx[order.place(n, c, h, w)] = tirx.const(0, dx.dtype)
+                with T.serial(0, int(rois.shape[0])) as r:
+                    region = Region(order, boxes, r, pooled_size, spatial_scale, sample_ratio)
+                    own = tirx.And(region.exists, region.image == n)
+                    bins = T.grid(*pair(pooled_size, "pooled_size"))
+                    with T.If(own), T.Then(), bins as (ph, pw):
+                        share = _named(gradients[order.place(r, c, ph, pw)])
+                        spread(region, row, c, ph, pw, share)
+            return builder.get()
+
+    wide = computing(out.dtype)
+    dx = te.extern(
+        [shape, (images * channels,), (images * channels, 2)],
+        [_wide(rois), _wide(data), _wide(dy)],
+        loops,
+        dtype=[wide, wide, "int32"],
+        name="dx",
+    )[0]
+    return te.compute(shape, lambda *i: cast(dx(*i), out.dtype), name="rounded")
+
+
+@compute(op.roi_align_ddy, OPAQUE, when=_too_large)
+def roi_align_ddy(data, rois, ddx, pooled_size, spatial_scale, sample_ratio, layout, mode, out):
+    options = (layout, pooled_size, spatial_scale, sample_ratio)
+    return _pooled(data, ddx, rois, out, mode, *options)

@@ -1,0 +1,150 @@
+"""Test records of regions of interest: the oracle looks at one sample after the other."""
+
+import math
+
+import torch
+
+from meta.testing import C, F, OpCase, error, sample
+
+NAN, INF = float("nan"), float("inf")
+
+
+def _interpolated(image, y, x):
+    """Return the channels of an image [C, H, W] at a position, 0 outside."""
+    height, width = image.shape[1:]
+    if not (-1 <= y <= height and -1 <= x <= width):
+        return torch.zeros_like(image[:, 0, 0])
+    y, x = min(max(y, 0), height - 1), min(max(x, 0), width - 1)
+    top, left = math.floor(y), math.floor(x)
+    bottom, right = min(top + 1, height - 1), min(left + 1, width - 1)
+    upper = image[:, top, left] * (1 + left - x) + image[:, top, right] * (x - left)
+    lower = image[:, bottom, left] * (1 + left - x) + image[:, bottom, right] * (x - left)
+    return upper * (1 + top - y) + lower * (y - top)
+
+
+def _bin(image, chooser, begin, size, samples, mode):
+    """Return the pooled channels of one bin; begin, size and samples are pairs (y, x)."""
+    places = [
+        (begin[0] + (i + 0.5) * size[0] / samples[0], begin[1] + (j + 0.5) * size[1] / samples[1])
+        for i in range(samples[0])
+        for j in range(samples[1])
+    ]
+    values = torch.stack([_interpolated(image, *place) for place in places])
+    if mode == "avg":
+        return values.mean(0)
+    keys = torch.stack([_interpolated(chooser, *place) for place in places])
+    return values.gather(0, keys.argmax(0, keepdim=True))[0]
+
+
+def roi_align_ddy(
+    data, rois, ddx, pooled_size, spatial_scale, sample_ratio=-1, layout="NCHW", mode="avg"
+):
+    if layout == "NHWC":
+        data, ddx = data.permute(0, 3, 1, 2), ddx.permute(0, 3, 1, 2)
+    bins = pooled_size if isinstance(pooled_size, tuple) else (pooled_size, pooled_size)
+    y = ddx.new_zeros(len(rois), data.shape[1], *bins)
+    rows = []
+    for number, *corners in rois.tolist():
+        if not 0 <= number < len(data):
+            rows.append(torch.zeros_like(y[0]))
+            continue
+        x1, y1, x2, y2 = (corner * spatial_scale for corner in corners)
+        size = max(y2 - y1, 1.0) / bins[0], max(x2 - x1, 1.0) / bins[1]
+        samples = [sample_ratio if sample_ratio > 0 else math.ceil(s) for s in size]
+        pooled = [
+            _bin(
+                ddx[int(number)], data[int(number)].detach(),
+                (y1 + p * size[0], x1 + q * size[1]), size, samples, mode,
+            )
+            for p in range(bins[0])
+            for q in range(bins[1])
+        ]  # fmt: skip
+        rows.append(torch.stack(pooled, 1).unflatten(1, bins))
+    # Where nothing is read there still is a gradient: zeros.
+    y = (torch.stack(rows) if rows else y) + ddx.flatten()[:0].sum()
+    return y.permute(0, 2, 3, 1) if layout == "NHWC" else y
+
+
+def roi_align(data, rois, *options, **named):
+    return roi_align_ddy(data, rois, data, *options, **named)
+
+
+def roi_align_dx(data, rois, dy, *options, **named):
+    """torch's gradient of the oracle above, which is linear in ``ddx``."""
+    x = torch.zeros_like(data).requires_grad_()
+    y = roi_align_ddy(data.detach(), rois.detach(), x, *options, **named)
+    return torch.autograd.grad(y, x, dy, create_graph=True)[0] + 0 * dy.sum()
+
+
+# Inside, over the edges, far outside, less than 1 wide with its corners swapped, of no image.
+ROIS = C(
+    [
+        [0.0, 0.5, 1.0, 5.25, 6.5],
+        [1.0, -3.0, 2.0, 9.75, 12.0],
+        [1.0, 20.0, 20.0, 30.0, 26.0],
+        [0.0, 4.0, 3.0, 3.5, 3.25],
+        [2.0, 0.0, 0.0, 4.0, 4.0],
+        [-1.0, 0.0, 0.0, 4.0, 4.0],
+    ]
+)
+ONE = C([[0.0, 1.0, 0.5, 4.75, 3.5]])
+NONE = F(0, 5)
+OPTIONS = [
+    ((2, 3), 1.0, 2),
+    (2, 0.5, -1),
+    ((1, 2), 1.0, 0, "NCHW", "max"),
+    (2, 1.0, 3, "NCHW", "max"),
+]
+LAST = ((3, 2), 0.75, -1, "NHWC")
+CALLS = [
+    *((F(2, 3, 5, 6), ROIS, (2, 3, 6), options) for options in OPTIONS),
+    (F(2, 5, 6, 3), ROIS, (2, 3, 6), LAST),
+    (F(2, 5, 6, 3), ROIS, (2, 3, 6), (*LAST, "max")),
+    (F(1, 1, 1, 1), ONE, (1, 1, 1), (1, 1.0)),
+    (F(1, 2, 4, 4), NONE, (1, 2, 0), (2, 1.0)),
+    (F(1, 2, 4, 4), NONE, (1, 2, 0), (2, 1.0, 1, "NCHW", "max")),
+    (F(1, 0, 4, 4), ONE, (1, 0, 1), (2, 1.0)),
+    (F(0, 2, 4, 4), ONE, (0, 2, 1), (2, 1.0)),
+]
+
+
+def _dy(call):
+    """Return the gradient of the result of a call."""
+    _, _, (_, channels, regions), options = call
+    size = options[0] if isinstance(options[0], tuple) else (options[0],) * 2
+    if options[3:4] == ("NHWC",):
+        return F(regions, *size, channels)
+    return F(regions, channels, *size)
+
+
+ODD = [
+    sample(
+        C([[[[INF, 1.0, 2.0], [NAN, 3.0, 4.0], [5.0, -INF, 7.0]]]]),
+        C([[0.0, 0.0, 0.0, 3.0, 3.0], [0.0, 1.25, 0.25, 2.5, 1.5]]), 2, 1.0, 2, "NCHW", mode,
+    )
+    for mode in ("avg", "max")
+]  # fmt: skip
+CASES = [
+    OpCase(
+        "roi_align",
+        samples=[sample(x, rois, *options) for x, rois, _, options in CALLS] + ODD,
+        oracle=roi_align,
+        errors=[
+            error(F(1, 2, 4, 4), ONE, 2, 1.0, mode="min", match="unknown mode"),
+            error(F(1, 2, 4, 4), ONE, 2, 1.0, layout="CHWN", match="unknown layout"),
+            error(F(1, 2, 4, 4), ONE, (2, 0), 1.0, match="pooled_size"),
+            error(F(1, 2, 0, 4), ONE, 2, 1.0, match="empty height"),
+            error(F(1, 2, 4, 4), F(3, 4), 2, 1.0, match="rois do not fit"),
+        ],
+    ),
+    OpCase(
+        "roi_align_dx",
+        samples=[sample(call[0], call[1], _dy(call), *call[3]) for call in CALLS],
+        oracle=roi_align_dx,
+    ),
+    OpCase(
+        "roi_align_ddy",
+        samples=[sample(x, rois, x, *options) for x, rois, _, options in CALLS],
+        oracle=roi_align_ddy,
+    ),
+]
