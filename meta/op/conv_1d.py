@@ -52,12 +52,9 @@ def conv1d_dx(
     kernel_layout: str = "OIW",
     out_layout: str = "NCW",
 ) -> Tensor:
-    """Gradient of `conv1d` with respect to x, a transposed convolution of ``dy``.
+    """Gradient of `conv1d` with respect to x.
 
-    x_or_w: the kernel. y: the forward result; not used, may be None. dy: gradient of the result.
-    shape: of x, in ``layout``. The rest as in the forward call. Result: ``shape``, of dy's dtype.
-
-    Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
+    Arguments and result are as in `conv2d_dx`.
     """
     options = (stride, padding, dilation, groups, layout, kernel_layout, out_layout)
     return TYPES.by_input(x_or_w, y, dy, shape, *options)
@@ -67,10 +64,6 @@ def conv1d_dx(
 def conv1d_dw(*arguments: Any) -> Tensor:
     """Gradient of `conv1d` with respect to w.
 
-    x_or_w: the input. y: the forward result; not used, may be None. dy: gradient of the result.
-    shape: of w, in ``kernel_layout``. The rest as in the forward call. Result: ``shape``, of dy's
-    dtype.
-
-    Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
+    Arguments and result are as in `conv2d_dw`.
     """
     return TYPES.by_kernel(*arguments)

@@ -50,12 +50,9 @@ def conv3d_dx(
     kernel_layout: str = "OIDHW",
     out_layout: str = "NCDHW",
 ) -> Tensor:
-    """Gradient of `conv3d` with respect to x, a transposed convolution of ``dy``.
+    """Gradient of `conv3d` with respect to x.
 
-    x_or_w: the kernel. y: the forward result; not used, may be None. dy: gradient of the result.
-    shape: of x, in ``layout``. The rest as in the forward call. Result: ``shape``, of dy's dtype.
-
-    Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
+    Arguments and result are as in `conv2d_dx`.
     """
     options = (stride, padding, dilation, groups, layout, kernel_layout, out_layout)
     return TYPES.by_input(x_or_w, y, dy, shape, *options)
@@ -65,10 +62,6 @@ def conv3d_dx(
 def conv3d_dw(*arguments: Any) -> Tensor:
     """Gradient of `conv3d` with respect to w.
 
-    x_or_w: the input. y: the forward result; not used, may be None. dy: gradient of the result.
-    shape: of w, in ``kernel_layout``. The rest as in the forward call. Result: ``shape``, of dy's
-    dtype.
-
-    Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
+    Arguments and result are as in `conv2d_dw`.
     """
     return TYPES.by_kernel(*arguments)

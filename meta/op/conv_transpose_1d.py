@@ -52,12 +52,9 @@ def conv1d_transpose_dx(
     kernel_layout: str = "IOW",
     out_layout: str = "NCW",
 ) -> Tensor:
-    """Gradient of `conv1d_transpose` with respect to x: dy convolved with the kernel.
+    """Gradient of `conv1d_transpose` with respect to x.
 
-    x_or_w: the kernel. y: the forward result; not used, may be None. dy: gradient of the result.
-    shape: of x, in ``layout``. The rest as in the forward call. Result: ``shape``, of dy's dtype.
-
-    Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
+    Arguments and result are as in `conv2d_transpose_dx`.
     """
     window = (stride, padding, output_padding, dilation, groups)
     options = (*window, layout, kernel_layout, out_layout)
@@ -68,10 +65,6 @@ def conv1d_transpose_dx(
 def conv1d_transpose_dw(*arguments: Any) -> Tensor:
     """Gradient of `conv1d_transpose` with respect to w.
 
-    x_or_w: the input. y: the forward result; not used, may be None. dy: gradient of the result.
-    shape: of w, in ``kernel_layout``. The rest as in the forward call. Result: ``shape``, of dy's
-    dtype.
-
-    Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
+    Arguments and result are as in `conv2d_transpose_dw`.
     """
     return TYPES.by_kernel(*arguments)
