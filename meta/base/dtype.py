@@ -22,6 +22,8 @@ _TABLE: dict[str, tuple[torch.dtype, Any]] = {
     "int16": (torch.int16, np.int16),
     "int32": (torch.int32, np.int32),
     "int64": (torch.int64, np.int64),
+    # The bits of random generators; torch moves them, but has no arithmetic of them.
+    "uint64": (torch.uint64, np.uint64),
     "float16": (torch.float16, np.float16),
     "bfloat16": (torch.bfloat16, ml_dtypes.bfloat16),
     "float32": (torch.float32, np.float32),
@@ -72,8 +74,14 @@ def bits(dtype: str) -> int:
 
 
 def promote(a: str, b: str) -> str:
-    """Return the dtype in which two arrays are combined (torch's promotion table)."""
-    return a if a == b else FROM_TORCH[torch.promote_types(TO_TORCH[a], TO_TORCH[b])]
+    """Return the dtype in which two arrays are combined: torch's promotion table, and numpy's for
+    uint64 with another integer or bool, of which torch's has nothing.
+    """
+    if a == b:
+        return a
+    if "uint64" in (a, b) and not (is_float(a) or is_float(b)):
+        return _FROM_NUMPY[np.promote_types(TO_NUMPY[a], TO_NUMPY[b])]
+    return FROM_TORCH[torch.promote_types(TO_TORCH[a], TO_TORCH[b])]
 
 
 @dataclass(frozen=True, slots=True)

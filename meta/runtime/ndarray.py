@@ -335,6 +335,14 @@ def _from_host(obj: object) -> torch.Tensor:
         ) from None
     if kind == "float64" and not hasattr(obj, "__array__"):
         values = values.astype(np.float32)  # Python floats carry no precision of their own
+    if kind == "uint64":
+        if not hasattr(obj, "__array__"):  # Python ints are int64
+            raise ArgumentError(
+                "this object cannot become an array",
+                expected="ints from -2**63 to 2**63 - 1, or a numpy array of uint64",
+                found=type(obj).__name__,
+            )
+        values = values.view(np.uint64)  # numpy has two types of this width
     if kind == "bfloat16":
         return torch.from_numpy(values.view(np.int16).copy()).view(torch.bfloat16)
     if not values.flags.writeable or any(s < 0 or s % values.itemsize for s in values.strides):

@@ -79,6 +79,10 @@ def test_normalize_axes(axes: list[int], ndim: int, exclude: bool) -> None:
 
 @given(DTYPES, DTYPES)
 def test_promote_is_torchs(a: str, b: str) -> None:
+    if "uint64" in (a, b) and not (dtypes.is_float(a) or dtypes.is_float(b)):
+        expected = np.promote_types(a, b)  # of which torch's table has nothing
+        assert dtypes.promote(a, b) == dtypes.promote(b, a) == expected.name
+        return
     expected = torch.promote_types(dtypes.TO_TORCH[a], dtypes.TO_TORCH[b])
     assert dtypes.TO_TORCH[dtypes.promote(a, b)] == expected
     assert dtypes.promote(a, b) == dtypes.promote(b, a)

@@ -1,0 +1,74 @@
+"""Random numbers from the splittable generator, on ATen, which adds and shifts int64 only: words
+are computed as the int64 with the same bits.
+"""
+
+from math import prod
+
+import torch
+
+from meta import op
+from meta.dialect.torch import torch as dialect
+from meta.runtime.threefry import (
+    ROUNDS,
+    after,
+    counter,
+    counter_of_ones,
+    rounds,
+    split_state,
+    subkeys,
+    with_room,
+)
+
+
+class Int64:
+    """The arithmetic of words as int64 tensors."""
+
+    def add(self, a, b):
+        return a + b
+
+    def constant(self, value):
+        return value - (value >> 63 << 64)  # the int with these 64 bits
+
+    def select(self, condition, then, other):
+        return torch.where(condition, then, other)
+
+    def above(self, a, b):
+        return (a < 0) | (a > b)
+
+    def is_zero(self, a):
+        return a == 0
+
+
+WORDS = Int64()
+
+
+def _state(key):
+    return list(key.view(torch.int64).unbind())
+
+
+def _key(state, like):
+    words = [torch.as_tensor(w, dtype=torch.int64, device=like.device) for w in state]
+    return torch.stack(words).view(torch.uint64)
+
+
+def _hash(counter, key):
+    return rounds(counter, subkeys(key, WORDS), 0, ROUNDS, WORDS)
+
+
+@dialect.kernel(op.threefry_generate, strided=False)
+def threefry_generate(key, shape):
+    extents = (shape,) if isinstance(shape, int) else shape
+    count = prod(extents)
+    old = _state(key)
+    state = with_room(old, _hash(counter_of_ones(WORDS), old[:4]), count, WORDS)
+    block = torch.arange((count + 3) // 4, device=key.device)
+    lanes = _hash(counter(state, block, count, WORDS), state[:4])
+    drawn = torch.stack(lanes, 1).flatten()[:count].clone()
+    return _key(after(state, count, WORDS), key), drawn.view(torch.uint64).reshape(extents)
+
+
+@dialect.kernel(op.threefry_split, strided=False)
+def threefry_split(key):
+    state = _state(key)
+    both = split_state(state, _hash(state[4:8], state[:4]), WORDS)
+    return tuple(_key(side, key) for side in both)

@@ -1,0 +1,120 @@
+"""Random numbers from the splittable generator, in tensor expressions."""
+
+from math import prod
+
+from tvm import te, tirx
+
+from meta import op
+from meta.dialect.tvm.compute import OPAQUE, compute
+from meta.dialect.tvm.transform import flat_index
+from meta.runtime.threefry import (
+    ROUNDS,
+    STATE_WORDS,
+    after,
+    counter,
+    counter_of_ones,
+    rounds,
+    split_state,
+    subkeys,
+    with_room,
+)
+
+
+class Uint64:
+    """The arithmetic of words as uint64 expressions."""
+
+    def add(self, a, b):
+        """Add the halves: TVM promises LLVM that no sum overflows."""
+        word = self.constant(0xFFFFFFFF)
+
+        low = (a & word) + (b & word)
+        return ((a >> 32) + (b >> 32) + (low >> 32)) << 32 | (low & word)
+
+    def constant(self, value):
+        return tirx.const(value, "uint64")
+
+    def select(self, condition, then, other):
+        return tirx.Select(condition, then, other)
+
+    def above(self, a, b):
+        return a > self.constant(b)
+
+    def is_zero(self, a):
+        return a == self.constant(0)
+
+
+WORDS = Uint64()
+
+
+def _state(key):
+    return [key(tirx.const(i, "int32")) for i in range(STATE_WORDS)]
+
+
+def _pick(i, choices):
+    """Return the choice number ``i``."""
+    *rest, result = choices
+    for k, choice in reversed(list(enumerate(rest))):
+        result = tirx.Select(i == k, choice, result)
+    return result
+
+
+def _stage(state, name):
+    """Return a stage of the ten words of a state."""
+    return te.compute((STATE_WORDS,), lambda i: _pick(i, state), name=name)
+
+
+def _hash(counter, key, blocks, name):
+    """Return a stage [blocks, 4] of the hash of ``counter(block)``; one stage per step, because an
+    expression names nothing and doubles with every round.
+    """
+    schedule = subkeys(key, WORDS)
+    stage = te.compute((blocks, 4), lambda b, j: _pick(j, counter(b)), name=f"{name}_counter")
+    for number in range(ROUNDS):
+        stage = _round(stage, schedule, number, f"{name}{number}")
+    return stage
+
+
+def _round(before, schedule, number, name):
+    def element(b, j):
+        x = [before(b, tirx.const(k, "int32")) for k in range(4)]
+        return _pick(j, rounds(x, schedule, number, 1, WORDS))
+
+    return te.compute(before.shape, element, name=name)
+
+
+def _words(stage):
+    return [stage(tirx.const(0, "int32"), tirx.const(k, "int32")) for k in range(4)]
+
+
+@compute(op.threefry_generate, OPAQUE)
+def threefry_generate(key, out):
+    shape = out[1].static_shape
+    count = prod(shape)
+    old = _state(key)
+    hashed = _words(_hash(lambda _: counter_of_ones(WORDS), old[:4], 1, "renewed"))
+    room = with_room(old, hashed, count, WORDS)
+    words = _state(_stage(room, "state"))
+    following = _stage(after(words, count, WORDS), "following")
+
+    def of_block(b):
+        return counter(words, tirx.Cast("uint64", b), count, WORDS)
+
+    lanes = _hash(of_block, words[:4], (count + 3) // 4, "lane")
+
+    def number(*i):
+        position = flat_index(i, shape)
+        return lanes(tirx.indexdiv(position, 4), tirx.indexmod(position, 4))
+
+    if count == 0:
+        return [following, te.compute(shape, lambda *_: tirx.const(0, "uint64"), name="numbers")]
+    if not shape:
+        return [following, te.compute((), lambda: _words(lanes)[0], name="numbers")]
+    return [following, te.compute(shape, number, name="numbers")]
+
+
+@compute(op.threefry_split, OPAQUE)
+def threefry_split(key):
+    old = _state(key)
+    hashed = _words(_hash(lambda _: old[4:8], old[:4], 1, "hash"))
+    both = split_state(old, hashed, WORDS)
+    return [_stage(side, f"side{k}") for k, side in enumerate(both)]
