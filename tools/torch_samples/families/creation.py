@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+
 import meta
 from tools.torch_samples.compose import shape_of
 from tools.torch_samples.decline import decline_if
@@ -107,6 +109,16 @@ def to(dtype: str) -> Any:
     return lambda input, memory_format=None: meta.cast(input, dtype)
 
 
+def to_any(input: Any, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
+    """The dtype of a tensor or a dtype itself among arguments of many kinds."""
+    for given in args:
+        if hasattr(given, "dtype"):
+            return meta.cast_like(input, given)
+        if isinstance(given, torch.dtype):
+            return meta.cast(input, given)
+    return meta.copy(input) if dtype is None else meta.cast(input, dtype)
+
+
 def window(coefficients: Any) -> Any:
     """Return a window that is a sum of cosines with given coefficients."""
 
@@ -203,6 +215,7 @@ ADAPTERS = {
     "signal.windows.hamming": window(lambda: (0.54, 0.46)),
     "signal.windows.hann": window(lambda: (0.5, 0.5)),
     "signal.windows.nuttall": window(lambda: (0.3635819, 0.4891775, 0.1365995, 0.0106411)),
+    "to": to_any,
     "tril_indices": triangle(meta.tril),
     "triu_indices": triangle(meta.triu),
     "zero_": meta.zeros_like,

@@ -3,41 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import meta
-from tools.torch_samples.compose import real
-
-
-def nan_to_num(
-    input: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
-) -> Any:
-    """Left out, infinities become the extreme numbers of the dtype."""
-    largest = {"float32": (2 - 2**-23) * 2.0**127, "float64": (2 - 2**-52) * 2.0**1023}
-    most = largest.get(input.dtype, 0)
-    y = meta.where(meta.isnan(input), 0.0 if nan is None else nan, input)
-    y = meta.where(meta.equal(input, math.inf), most if posinf is None else posinf, y)
-    return meta.where(meta.equal(input, -math.inf), -most if neginf is None else neginf, y)
-
-
-def sinc(input: Any) -> Any:
-    """sin(pi x) / (pi x), and 1 at 0."""
-    zero = meta.equal(input, 0)
-    x = meta.where(zero, 1, input * math.pi)
-    return meta.where(zero, 1, meta.sin(x) / x)
-
-
-def entr(input: Any) -> Any:
-    """-x log(x): 0 at 0 and -inf below."""
-    inner = -input * meta.log(meta.where(meta.equal(input, 0), 1, input))
-    return meta.where(meta.less(input, 0), -math.inf, inner)
-
-
-def logit(input: Any, eps: float | None = None) -> Any:
-    """log(x / (1 - x)), with x clipped to [eps, 1 - eps]."""
-    x = real(input) if eps is None else meta.clip(real(input), eps, 1 - eps)
-    return meta.log(x / (1 - x))
-
 
 ADAPTERS = {
     "abs": meta.abs,
@@ -54,29 +21,31 @@ ADAPTERS = {
     "ceil": meta.ceil,
     "cos": meta.cos,
     "cosh": meta.cosh,
-    "deg2rad": lambda input: real(input) * (math.pi / 180),
+    "deg2rad": meta.deg2rad,
     "erf": meta.erf,
     "exp": meta.exp,
-    "exp2": lambda input: meta.power(2.0, real(input)),
+    "exp2": meta.exp2,
     "expm1": meta.expm1,
     "floor": meta.floor,
-    "frac": lambda input: input - meta.trunc(input),
+    "frac": meta.frac,
     "isfinite": meta.isfinite,
     "isinf": meta.isinf,
     "isnan": meta.isnan,
-    "isneginf": lambda input: meta.equal(input, -math.inf),
-    "isposinf": lambda input: meta.equal(input, math.inf),
+    "isneginf": meta.isneginf,
+    "isposinf": meta.isposinf,
     "isreal": lambda input: meta.ones(input.shape, "bool"),
     "log": meta.log,
     "log10": meta.log10,
     "log1p": meta.log1p,
     "log2": meta.log2,
     "logical_not": meta.logical_not,
-    "logit": logit,
-    "nan_to_num": nan_to_num,
+    "logit": meta.logit,
+    "nan_to_num": lambda input, nan=None, posinf=None, neginf=None: meta.nan_to_num(
+        input, nan or 0.0, posinf, neginf
+    ),
     "neg": meta.negative,
     "positive": meta.copy,
-    "rad2deg": lambda input: real(input) * (180 / math.pi),
+    "rad2deg": meta.rad2deg,
     "reciprocal": meta.reciprocal,
     "round": meta.round,
     "round|decimals_0": lambda input, decimals: meta.round(input),
@@ -86,13 +55,12 @@ ADAPTERS = {
     "sgn": meta.sign,
     "sigmoid": meta.sigmoid,
     "sign": meta.sign,
-    "signbit": lambda input: meta.less(meta.where(input == 0, 1 / input, input), 0),
+    "signbit": meta.signbit,
     "sin": meta.sin,
-    "sinc": sinc,
+    "sinc": meta.sinc,
     "sinh": meta.sinh,
-    "special.entr": entr,
     "sqrt": meta.sqrt,
-    "square": lambda input: input * input,
+    "square": meta.square,
     "tan": meta.tan,
     "tanh": meta.tanh,
     "trunc": meta.trunc,

@@ -7,7 +7,6 @@ from typing import Any
 
 import meta
 from tools.torch_samples.compose import axes, in_dtype, like_1d
-from tools.torch_samples.families.operands import logaddexp
 from tools.torch_samples.families.reductions import norm
 
 
@@ -125,7 +124,7 @@ def masked_logaddexp(
     input: Any, other: Any, *, dtype: Any = None, input_mask: Any = None, other_mask: Any = None
 ) -> Any:
     """log(exp(x) + exp(y)), where what is hidden adds nothing."""
-    return logaddexp(
+    return meta.logaddexp(
         kept(in_dtype(input, dtype), input_mask, -math.inf),
         kept(in_dtype(other, dtype), other_mask, -math.inf),
     )

@@ -202,6 +202,13 @@ def pdist(input: Any, p: float = 2.0) -> Any:
     return norm(rows[0] - rows[1], p, -1)
 
 
+def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Any:
+    """Slices along an axis scaled down to a largest norm."""
+    others = tuple(i for i in range(input.ndim) if i != axis_of(input, dim))
+    length = norm(input, p, others, True)
+    return input * meta.where(length > maxnorm, maxnorm / (length + 1e-7), 1.0)
+
+
 ADAPTERS = {
     "__rmatmul__": lambda input, other: other @ input,
     "addbmm": lambda input, a, b, *, beta=1, alpha=1: plus(
@@ -222,6 +229,7 @@ ADAPTERS = {
     "cov": cov,
     "cross": cross,
     "dot": lambda a, b: a @ b,
+    "einsum": lambda tensors, equation: meta.einsum(tuple(tensors), equation),
     "inner": inner,
     "kron": kron,
     "linalg.cross": lambda input, other, *, dim=-1: cross(input, other, dim),
@@ -229,6 +237,7 @@ ADAPTERS = {
     "linalg.matrix_power": matrix_power,
     "linalg.multi_dot": multi_dot,
     "linalg.norm": linalg_norm,
+    "linalg.norm|subgradients_at_zero": linalg_norm,
     "linalg.vander": vander,
     "linalg.vecdot": vecdot,
     "matmul": lambda a, b: a @ b,
@@ -241,6 +250,7 @@ ADAPTERS = {
     "nn.functional.pairwise_distance": pairwise_distance,
     "nn.functional.pdist": pdist,
     "outer": outer,
+    "renorm": renorm,
     "tensordot": tensordot,
     "vdot": lambda a, b: a @ b,
 }

@@ -317,6 +317,8 @@ ADAPTERS = {
     "repeat_interleave": repeat_interleave,
     "reshape": reshape,
     "reshape_as": lambda input, other: meta.reshape_like(input, other),
+    "resize_": lambda input, size: meta.reshape(input, tuple(size)),
+    "resize_as_": meta.reshape_like,
     "resolve_conj": meta.copy,
     "resolve_neg": meta.copy,
     "roll": roll,

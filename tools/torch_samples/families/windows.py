@@ -167,6 +167,7 @@ def circular(input: Any, widths: Any) -> Any:
 
 METHODS = {
     "nearest": ("nearest_neighbor", "asymmetric", "floor"),
+    "nearest-exact": ("nearest_neighbor", "tf_half_pixel_for_nn", "floor"),
     "bilinear": ("linear", "half_pixel", ""),
     "bicubic": ("cubic", "half_pixel", ""),
 }
@@ -191,23 +192,34 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Any:
-    """Resize the spatial axes; one axis is resized as two, of which the first has extent 1."""
+    """Resize one, two or three spatial axes."""
     decline_if(antialias, "antialiasing")
-    decline_if(input.ndim == 5 and mode != "area", "three spatial axes")
-    decline_if(mode not in METHODS and mode not in ("linear", "area"), f"interpolation {mode!r}")
+    decline_if(
+        mode not in METHODS and mode not in ("linear", "trilinear", "area"),
+        f"interpolation {mode!r}",
+    )
     dims = input.ndim - 2
     sizes = scaled(input.shape[2:], scale_factor) if size is None else every(size, dims)
     if mode == "area":
         pools = (meta.adaptive_avg_pool1d, meta.adaptive_avg_pool2d, meta.adaptive_avg_pool3d)
         return pools[dims - 1](input, sizes)
-    method, coordinates, rounding = METHODS[{"linear": "bilinear"}.get(mode, mode)]
+    method, coordinates, rounding = METHODS[
+        {"linear": "bilinear", "trilinear": "bilinear"}.get(mode, mode)
+    ]
     if align_corners:
         coordinates = "align_corners"
+    options = ("NCHW", method, coordinates, rounding, -0.75)
     if dims == 2:
-        return meta.resize2d(input, sizes, "NCHW", method, coordinates, rounding, -0.75)
-    image = meta.expand_dims(input, 2)
-    wide = meta.resize2d(image, (1, *sizes), "NCHW", method, coordinates, rounding, -0.75)
-    return meta.squeeze(wide, 2)
+        return meta.resize2d(input, sizes, *options)
+    if dims == 1:
+        wide = meta.resize2d(meta.expand_dims(input, 2), (1, *sizes), *options)
+        return meta.squeeze(wide, 2)
+    # The weights of three axes are products: first the planes are resized, then their number.
+    n, c, d, h, w = input.shape
+    planes = meta.resize2d(meta.reshape(input, (n, c * d, h, w)), sizes[1:], *options)
+    place = sizes[1] * sizes[2]
+    columns = meta.resize2d(meta.reshape(planes, (n, c, d, place)), (sizes[0], place), *options)
+    return meta.reshape(columns, (n, c, *sizes))
 
 
 def unfold(
@@ -252,6 +264,8 @@ ADAPTERS = {
     "nn.functional.interpolate|bilinear": interpolate,
     "nn.functional.interpolate|linear": interpolate,
     "nn.functional.interpolate|nearest": interpolate,
+    "nn.functional.interpolate|nearest-exact": interpolate,
+    "nn.functional.interpolate|trilinear": interpolate,
     "nn.functional.max_pool1d": max_pool(meta.max_pool1d, 1),
     "nn.functional.max_pool2d": max_pool(meta.max_pool2d, 2),
     "nn.functional.max_pool3d": max_pool(meta.max_pool3d, 3),
