@@ -8,6 +8,7 @@ from meta.base.dtype import is_float
 from meta.op.core import Ints, Tensor, op
 from meta.op.core.check import require, require_extents, require_float
 from meta.op.core.reduction import reduction
+from meta.op.core.same_dtype import require_same_dtype
 
 
 def _reduced(x: Tensor, axis: Ints, keepdims: bool | Ints, exclude: bool, dtype: str) -> Tensor:
@@ -135,6 +136,7 @@ def prod_dx(
     It is right also where elements are 0.
     """
     require_float(x, "x")
+    require_same_dtype(x, dy)
     return _back(x, dy, axis, keepdims, exclude)
 
 

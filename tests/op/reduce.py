@@ -225,6 +225,7 @@ CASES += refusals(
             error(F(), (-2, 3), match="no negative extents"),
         ],
         "prod_dx": [
+            error(_X, C([1.0, 2.0], "float64"), 1, match="cast the float32 one"),
             error(_X, F(3), 1, match="dy has another shape than the reduction"),
             error(_INTS, _INTS, match="x must be floating point"),
         ],

@@ -150,6 +150,7 @@ CASES += refusals(
             error(_X, 0, match="there must be one sample at least"),
             error(_X, (2, 2, 2), match="ints"),
             error(_X, 2, method="area", match="method is not known"),
+            error(_X, 2, cubic_exclude=2, match="cubic_exclude is a flag"),
             error(_X, 2, layout="NCHW4c", match="layout"),
         ],
         "resize2d_dx": [error(_X, F(1, 2, 3, 3), 2, match="dy does not fit")],

@@ -113,6 +113,7 @@ def sampling(
             raise TypeInferError(
                 f"{name} is not known", expected=", ".join(table), found=repr(value)
             )
+    require(exclude in (0, 1), "cubic_exclude is a flag", expected="0 or 1", found=exclude)
     require(out >= 1, "there must be one sample at least", found=out)
     require(size >= 1, "there is nothing to resize", expected="extents of 1 or more", found=size)
     a, b, d = _COORDINATES[mode](size, out)
