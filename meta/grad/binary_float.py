@@ -88,3 +88,4 @@ def ldexp(x1, x2, y, dy):
 
 
 not_differentiable(op.isclose, why="the result is bool")
+not_differentiable(op.nextafter, why="torch has no gradient of it either")

@@ -147,3 +147,13 @@ def isclose(
     Raises TypeInferError for different dtypes or shapes that do not broadcast.
     """
     return comparison(lambda a, b: _close(a, b, rtol, atol, equal_nan), x1, x2)
+
+
+@op
+def nextafter(x1: Tensor, x2: Tensor) -> Tensor:
+    """The number of the dtype that follows x1 on the way to x2; x2 where they are equal.
+
+    ``x1``, ``x2``: floating point tensors of one dtype, which is the result's, broadcast against
+    one another. Raises TypeInferError for other dtypes or shapes that do not broadcast.
+    """
+    return _of_float_tensors(np.nextafter, x1, x2)

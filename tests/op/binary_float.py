@@ -71,6 +71,7 @@ QUOTIENTS = [
     sample(C([5.0, -5.0]), 2),
     sample(7.5, C([2.0, -2.0])),
     sample(F(0, 2), F(2, low=1.0)),
+    sample(F(2, 3, low=0.6, high=0.9), F(3, low=0.2, high=0.25)),
     sample(C(5.0), C(3.0)),
 ]
 TRAPS = [
@@ -81,6 +82,7 @@ ENDS = [
     sample(C([1.0, -0.0, INF, NAN, 0.0, -INF]), C([-0.0, 1.0, -INF, -1.0, NAN, -INF])),
     sample(C([INF, -INF, INF, 2.0]), C([INF, -INF, NAN, NAN])),
 ]
+STEPS = sample(C([1.0, -0.0, 2.0, NAN, 0.0, -INF]), C([-0.0, 1.0, 2.0, -1.0, NAN, -INF]))
 BOOLS = [sample(B(4, 3), B(3))]
 TIES = sample(C([1.0, 2.0, -1.0]), C([1.0, 3.0, -2.0]))
 CLOSE = [
@@ -115,6 +117,7 @@ CASES = [
     _others("heaviside", _tensors(torch.heaviside), *_ints(), *BOOLS, *ENDS),
     _floats("ldexp", _tensors(torch.ldexp), *_pairs()),
     _others("ldexp", _tensors(torch.ldexp, True), *_ints(), *BOOLS),
+    _floats("nextafter", _tensors(torch.nextafter), *_pairs()[:7], STEPS, grad=False),
     _floats("isclose", _tensors(_isclose), *CLOSE, grad=False),
     _others("isclose", _tensors(_isclose), *_ints(), *BOOLS),
 ]

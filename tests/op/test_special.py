@@ -77,6 +77,23 @@ def test_infinities_become_the_largest_numbers_of_the_dtype(dtype, dialect):
         assert torch.equal(meta.nan_to_num(x).torch(), torch.nan_to_num(x))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("dialect", ["tvm", "torch"])
+def test_nextafter_moves_by_one_number(dtype, dialect):
+    kind = getattr(torch, dtype)
+    info = torch.finfo(kind)
+    x = torch.tensor([1.0, 1.0, -1.0, -1.0, 0.0, -0.0, info.max, 2.0, math.nan], dtype=kind)
+    to = torch.tensor([2.0, 0.0, 0.0, -2.0, -1.0, 1.0, math.inf, 2.0, 1.0], dtype=kind)
+    least = info.smallest_normal * info.eps
+    below = 1 - info.eps / 2
+    expected = [1 + info.eps, below, -below, -1 - info.eps, -least, least, math.inf, 2.0, math.nan]
+    with only(dialect):
+        found = meta.nextafter(x, to).torch().double()
+    assert torch.equal(
+        found.nan_to_num(7.0), torch.tensor(expected, dtype=torch.float64).nan_to_num(7.0)
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "args", "value"),
     [

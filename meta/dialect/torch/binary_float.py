@@ -75,3 +75,8 @@ def isclose(x1, x2, rtol, atol, equal_nan, out):
     own = next(x.dtype for x in (x1, x2) if isinstance(x, torch.Tensor))
     operands = _as(own if own.is_floating_point else torch.float64, x1, x2)
     out.copy_(torch.isclose(*operands, rtol=rtol, atol=atol, equal_nan=equal_nan))
+
+
+@dialect.kernel(op.nextafter)
+def nextafter(x1, x2, out):
+    torch.nextafter(x1, x2, out=out)  # in the dtype itself, whose numbers are counted

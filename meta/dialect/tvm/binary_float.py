@@ -3,12 +3,13 @@
 import math
 
 from tvm import te, tirx
+from tvm.tirx import min_value
 
 from meta import op
-from meta.base.dtype import is_float
+from meta.base.dtype import bits, is_float
 from meta.dialect.tvm.c_math import libm, log1p, of_libm
 from meta.dialect.tvm.compute import BROADCAST, compute
-from meta.dialect.tvm.elementwise import computing, constant, elementwise, is_nan
+from meta.dialect.tvm.elementwise import broadcast, cast, computing, constant, elementwise, is_nan
 
 
 @compute(op.fmod, BROADCAST)
@@ -99,3 +100,24 @@ def isclose(x1, x2, rtol, atol, equal_nan):
         return tirx.Or(found, tirx.And(is_nan(a), is_nan(b))) if equal_nan else found
 
     return elementwise(close, x1, x2, rtol, atol, dtype="bool", within=within)
+
+
+@compute(op.nextafter, BROADCAST)
+def nextafter(x1, x2, out):
+    whole = f"int{bits(out.dtype)}"
+    inner = computing(out.dtype)
+
+    def follow(a, b):
+        # Bits without the sign count the numbers by magnitude.
+        own, wide_a, wide_b = tirx.reinterpret(whole, a), cast(a, inner), cast(b, inner)
+        zero, one, least = tirx.const(0, inner), tirx.const(1, whole), min_value(whole)
+        grows = tirx.Select(wide_a > zero, wide_a < wide_b, wide_a > wide_b)
+        stepped = tirx.Select(grows, own + one, own - one)
+        from_zero = tirx.Select(wide_b > zero, one, least + one)
+        found = tirx.Select(tirx.EQ(wide_a, zero), from_zero, stepped)
+        moved = tirx.reinterpret(out.dtype, found)
+        unordered = tirx.Or(is_nan(a), is_nan(b))
+        still = tirx.Select(unordered, cast(wide_a + wide_b, out.dtype), b)
+        return tirx.Select(tirx.Or(tirx.EQ(wide_a, wide_b), unordered), still, moved)
+
+    return broadcast(follow, x1, x2, dtype=out.dtype)
