@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from meta.testing import C, OpCase, sample
+from meta.testing.case import error
 
 ROTATIONS = ((14, 16), (52, 57), (23, 40), (5, 37), (25, 33), (46, 12), (58, 22), (32, 32))
 ALL = 2**64 - 1
@@ -99,8 +100,17 @@ CASES = [
         oracle=generate,
         dtypes=(),
         grad=False,
+        errors=[
+            error(C([0] * 10, "int64"), 4, match="no state of the generator"),
+            error(state(), (2, -1), match="no negative extents"),
+        ],
     ),
     OpCase(
-        "threefry_split", samples=[sample(s) for s in STATES], oracle=split, dtypes=(), grad=False
+        "threefry_split",
+        samples=[sample(s) for s in STATES],
+        oracle=split,
+        dtypes=(),
+        grad=False,
+        errors=[error(C([0] * 9, "uint64"), match="no state of the generator")],
     ),
 ]

@@ -26,7 +26,6 @@ class Uint64:
     def add(self, a, b):
         """Add the halves: TVM promises LLVM that no sum overflows."""
         word = self.constant(0xFFFFFFFF)
-
         low = (a & word) + (b & word)
         return ((a >> 32) + (b >> 32) + (low >> 32)) << 32 | (low & word)
 
