@@ -58,6 +58,12 @@ KNOBS: dict[str, Knob] = {
         ),
         Knob("META_CACHE", _flag, True, "keep compiled kernels on disk"),
         Knob("META_CPU_TARGET", str, "", "TVM target of the CPU kernels (empty: this machine)"),
+        Knob(
+            "META_TF32",
+            _flag,
+            False,
+            "allow TensorFloat-32 in float32 convolutions and matrix products on CUDA",
+        ),
         Knob("META_PROGRESS", str, "auto", "progress bars: auto (on a terminal), on, off"),
     )
 }

@@ -6,10 +6,15 @@ from meta import op
 from meta.base.dtype import is_float
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.precision import in_float32
 from meta.dialect.torch.transform import fresh
 from meta.op.core.subscripts import subscripts
 
 _HALF = ("float16", "bfloat16")
+
+_einsum = in_float32(
+    lambda *tensors, equation: torch.einsum(equation, *tensors), torch.backends.cuda.matmul
+)
 
 
 def no_integers_on_cuda(call):
@@ -34,9 +39,9 @@ def is_one_product(call):
 @dialect.kernel(op.einsum, plevel=LIBRARY, when=no_integers_on_cuda)
 def einsum(inputs, equation, call):
     if call.out.dtype in _HALF and not is_one_product(call):
-        wide = torch.einsum(equation, *(x.float() for x in inputs))
+        wide = _einsum(*(x.float() for x in inputs), equation=equation)
         return wide.to(inputs[0].dtype, copy=True, memory_format=torch.contiguous_format)
-    result = torch.einsum(equation, *inputs)
+    result = _einsum(*inputs, equation=equation)
     places = {x.untyped_storage().data_ptr() for x in inputs}
     shares = result.untyped_storage().data_ptr() in places  # it is an operand, or a view of one
     return fresh(result) if shares else result.contiguous()

@@ -9,8 +9,12 @@ import torch.nn.functional as F
 from meta import op
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.precision import in_float32
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, KERNEL, pads, permutation
+
+_convolve = in_float32(torch.convolution, torch.backends.cudnn.conv)
+_convolve_backward = in_float32(torch.ops.aten.convolution_backward, torch.backends.cudnn.conv)
 
 
 def _geometry(x, stride, padding, dilation):
@@ -52,14 +56,14 @@ def forward(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_
     """Return the convolution of x with w."""
     image, kernel = _image(x, layout), _kernel(w, kernel_layout)
     image, window = _geometry(image, stride, padding, dilation)
-    y = torch.convolution(image, kernel, None, *window, False, (0,) * (x.ndim - 2), groups)
+    y = _convolve(image, kernel, None, *window, False, (0,) * (x.ndim - 2), groups)
     return _laid_out(y, DATA[x.ndim - 2], out_layout)
 
 
 def _backward(dy, x, w, window, groups, mask):
     """Return one gradient; of x or w, whichever it is the gradient of, only the shape matters."""
     arguments = (dy, x, w, None, *window, False, (0,) * (dy.ndim - 2), groups, mask)
-    return torch.ops.aten.convolution_backward(*arguments)[mask.index(True)]
+    return _convolve_backward(*arguments)[mask.index(True)]
 
 
 def by_input(

@@ -6,6 +6,10 @@ from meta import op
 from meta.base.dtype import is_float
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.precision import in_float32
+
+_mm = in_float32(torch.mm, torch.backends.cuda.matmul)
+_bmm = in_float32(torch.bmm, torch.backends.cuda.matmul)
 
 
 def no_integers_on_cuda(call):
@@ -22,33 +26,33 @@ def kernel(base):
 
 @kernel(op.matmul)
 def matmul(x1, x2, out):
-    torch.mm(x1, x2, out=out)
+    _mm(x1, x2, out=out)
 
 
 @kernel(op.matmul_nt)
 def matmul_nt(x1, x2, out):
-    torch.mm(x1, x2.t(), out=out)
+    _mm(x1, x2.t(), out=out)
 
 
 @kernel(op.matmul_tn)
 def matmul_tn(x1, x2, out):
-    torch.mm(x1.t(), x2, out=out)
+    _mm(x1.t(), x2, out=out)
 
 
 @kernel(op.matmul_tt)
 def matmul_tt(x1, x2, out):
-    torch.mm(x1.t(), x2.t(), out=out)
+    _mm(x1.t(), x2.t(), out=out)
 
 
 @kernel(op.dense)
 def dense(x1, x2, out):
-    torch.mm(x1, x2.t(), out=out)
+    _mm(x1, x2.t(), out=out)
 
 
 def products(x1, x2, out):
     """Fill ``out`` with the products; a batch of 1 is expanded, not copied."""
     batch = out.shape[0]
-    torch.bmm(x1.expand(batch, -1, -1), x2.expand(batch, -1, -1), out=out)
+    _bmm(x1.expand(batch, -1, -1), x2.expand(batch, -1, -1), out=out)
 
 
 @kernel(op.batch_matmul)
