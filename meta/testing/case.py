@@ -7,6 +7,7 @@ test.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,8 +23,8 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 @dataclass(frozen=True)
 class Spec:
-    """A tensor argument to be made: ``make(dtype, generator)``; ``given`` says that its values are
-    no accident.
+    """A tensor argument to be made: ``make(dtype, generator)``; ``given`` says that it has floats
+    which are no accident.
     """
 
     make: Callable[[str, torch.Generator], torch.Tensor]
@@ -66,7 +67,7 @@ def C(values: Any, dtype: str | None = None) -> Spec:
     return Spec(
         lambda under_test, _: torch.tensor(values, dtype=TO_TORCH[dtype or under_test]),
         f"C{values}",
-        True,
+        dtype is None or dtype in FLOATS,
     )
 
 
@@ -86,11 +87,12 @@ class Sample:
 
     @property
     def is_smooth(self) -> bool:
-        """Whether no argument is given by value: those are kinks, ties and infinities on
-        purpose.
+        """Whether no float tensor is given by value, and no number is infinite: those are kinks,
+        ties and infinities on purpose.
         """
         specs = flatten((self.args, self.kwargs), lambda v: isinstance(v, Spec))[0]
-        return not any(s.given for s in specs)
+        numbers = flatten((self.args, self.kwargs), lambda v: isinstance(v, float))[0]
+        return not any(s.given for s in specs) and all(map(math.isfinite, numbers))
 
     def make(self, dtype: str, seed: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with torch tensors in place of the specs; the same for the same
@@ -153,6 +155,7 @@ class OpCase:
     grad: whether the gradient is checked, against torch's gradient of the oracle and numerically.
     second: whether the gradient's own gradient is checked, against torch's double backward; False
         where torch has none or the operator of the gradient says why it is not differentiable.
+    why: if no case of a differentiable operator has ``grad``, the reason.
     rtol, atol: tolerances by dtype where the usual ones (see `compare.TOLERANCE`) do not do; say
     why beside it.
     errors: arguments that are refused, and how; see `error` and `refusals`.
@@ -166,6 +169,7 @@ class OpCase:
     devices: tuple[str, ...] = ("cpu", "cuda")
     grad: bool = True
     second: bool = True
+    why: str = ""
     rtol: dict[str, float] = field(default_factory=dict)
     atol: dict[str, float] = field(default_factory=dict)
     errors: list[ErrorSample] = field(default_factory=list)

@@ -181,8 +181,35 @@ def check_gradient(case: OpCase, one: Sample, device: str = "cpu") -> None:
             continue
         assert gradient.dtype == "float64"
         check(gradient, theirs_gradient, 1e-7, 1e-8, what=f"gradient {i} of {case.op}({one})")
-    if one.is_smooth and sum(leaves[i].numel() for i in floats) <= MAX_NUMERIC_ELEMENTS:
+    if has_numeric_gradient(one):
         _check_numeric(op, one, leaves, structure, floats, expected, dy, device)
+
+
+def has_numeric_gradient(one: Sample) -> bool:
+    """Whether a sample is smooth, and small enough, for central differences."""
+    leaves = tree.flatten(one.make("float64"))[0]
+    size = sum(t.numel() for t in leaves if t.dtype.is_floating_point)
+    return one.is_smooth and size <= MAX_NUMERIC_ELEMENTS
+
+
+def differentiated(case: OpCase, one: Sample) -> set[str]:
+    """Return the names of the arguments by which torch differentiates the oracle."""
+    op = OPERATORS[case.op]
+    args, kwargs = one.make("float64")
+    leaves = [t for t in tree.flatten((args, kwargs))[0] if t.dtype.is_floating_point]
+    for leaf in leaves:
+        leaf.requires_grad_()
+    y = first_float(case.oracle(*args, **kwargs))
+    if not y.requires_grad:
+        return set()
+    found = torch.autograd.grad(y.sum(), leaves, allow_unused=True)
+    reached = {id(t) for t, g in zip(leaves, found, strict=True) if g is not None and t.numel()}
+    bound = op.schema.bind(args, kwargs, lambda t: t)
+    return {
+        op.schema.names[i]
+        for i in op.schema.tensor_slots
+        if any(id(t) in reached for t in tree.flatten(bound[i])[0])
+    }
 
 
 def _check_numeric(

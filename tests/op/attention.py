@@ -122,6 +122,7 @@ CASES = [
         ],
         attention_dx,
         grad=False,
+        why="it is the second gradient of attention",
         rtol={"float16": 2e-2, "bfloat16": 1e-1},
         # The statistics are not those of the scores, so that results are large.
         atol={"float16": 2e-1, "bfloat16": 2.0, "float32": 1e-4},
@@ -136,6 +137,7 @@ CASES = [
         ],
         attention_dmask,
         grad=False,
+        why="it is the second gradient of attention",
         atol={"float16": 1e-1, "bfloat16": 1.0},
     ),
 ]

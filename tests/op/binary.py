@@ -113,6 +113,7 @@ QUOTIENTS = [
     sample(C([5.0, -5.0]), 2),
     sample(7.5, C([2.0, -2.0])),
     sample(F(0, 2), F(2, low=1.0)),
+    sample(F(2, 3, low=0.6, high=0.9), F(3, low=0.2, high=0.25)),
     sample(C(5.0), C(3.0)),
 ]
 INT_QUOTIENTS = [

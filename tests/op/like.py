@@ -63,7 +63,8 @@ CASES = [
             sample(B(3), F(2)),
         ],
         oracle=lambda x, like_type: x.to(like_type.dtype),
-        grad=False,  # rounding has no numeric derivative; see test_like.py
+        grad=False,
+        why="rounding has no numeric derivative; see test_like.py",
     ),
     OpCase(
         "group_cast",
@@ -75,7 +76,8 @@ CASES = [
         oracle=lambda tensor_list, dtype: tuple(t.double() for t in tensor_list),
         rtol=COARSE,
         atol=COARSE,
-        grad=False,  # rounding has no numeric derivative; see test_like.py
+        grad=False,
+        why="rounding has no numeric derivative; see test_like.py",
     ),
 ]
 

@@ -116,6 +116,7 @@ CASES = [
         batch_norm_train_dxwb,
         HALVES,
         grad=False,
+        why="it is the second gradient of batch_norm_train",
         # dw is a sum of 40 products, rounded to half precision at the end.
         atol={"float16": 2e-2, "bfloat16": 1e-1},
     ),
@@ -134,6 +135,7 @@ CASES = [
         ],
         layer_norm_dx,
         grad=False,
+        why="it is the second gradient of layer_norm",
         atol={"float16": 1e-2, "bfloat16": 1e-1},
     ),
     OpCase(
@@ -146,6 +148,7 @@ CASES = [
         ],
         layer_norm_train_dx,
         grad=False,
+        why="it is the second gradient of layer_norm_train",
         # The statistics are not those of x, so the terms do not cancel and results are large.
         atol={"float16": 3e-2, "bfloat16": 3e-1},
     ),

@@ -78,6 +78,7 @@ CASES = [
         ],
         group_norm_dx,
         grad=False,
+        why="it is the second gradient of group_norm",
         # Terms of the order of 5 that cancel, rounded to half precision at the end.
         atol={"float16": 1e-2, "bfloat16": 1e-1},
     ),

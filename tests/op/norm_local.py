@@ -38,7 +38,13 @@ SETTINGS = [
 
 CASES = [
     OpCase("lrn", [sample(F(*s), **how) for s, how in SETTINGS], lrn),
-    OpCase("lrn_dx", [sample(F(*s), F(*s), **how) for s, how in SETTINGS], lrn_dx, grad=False),
+    OpCase(
+        "lrn_dx",
+        [sample(F(*s), F(*s), **how) for s, how in SETTINGS],
+        lrn_dx,
+        grad=False,
+        why="it is the second gradient of lrn",
+    ),
     OpCase(
         "l2_normalize",
         [

@@ -55,6 +55,7 @@ CASES = [
         ],
         rms_norm_dx,
         grad=False,
+        why="it is the second gradient of rms_norm",
         # Sums of products of the order of 5, rounded to half precision at the end.
         atol={"float16": 1e-2, "bfloat16": 1e-1},
     ),

@@ -122,6 +122,9 @@ def adaptive_avg(x, shape):
     return run(x, shape)
 
 
+CONSISTENT = "x and y go together, so that no derivative by x alone exists; see max_pool's second"
+
+
 def cases(count, sizes, windows_, adaptive, last, ties):
     """Return the cases of all pooling over ``count`` axes.
 
@@ -136,6 +139,7 @@ def cases(count, sizes, windows_, adaptive, last, ties):
     from_, to = [s for s, _ in adaptive], [(o,) for _, o in adaptive]
     # Up to nine gradients meet in one element.
     rough = {"bfloat16": 5e-2}
+    small = (1, 1, *(3,) * count)
     return [
         OpCase(f"max_pool{count}d", slid, max_pool),
         OpCase(f"avg_pool{count}d", slid, avg_pool),
@@ -147,11 +151,15 @@ def cases(count, sizes, windows_, adaptive, last, ties):
             [*gradient_samples(max_pool, sizes, windows_), gradient_sample(max_pool, *ties)],
             gradient(max_pool),
             grad=False,
+            why=CONSISTENT,
             atol=rough,
         ),
         OpCase(
             f"avg_pool{count}d_dx",
-            gradient_samples(avg_pool, sizes, windows_),
+            [
+                *gradient_samples(avg_pool, sizes, windows_),
+                *gradient_samples(avg_pool, [small], [(2, 1, 0, 1, False, True)]),
+            ],
             gradient(avg_pool),
         ),
         OpCase(
@@ -159,11 +167,12 @@ def cases(count, sizes, windows_, adaptive, last, ties):
             gradient_samples(adaptive_max, from_, to),
             gradient(adaptive_max),
             grad=False,
+            why=CONSISTENT,
             atol=rough,
         ),
         OpCase(
             f"adaptive_avg_pool{count}d_dx",
-            gradient_samples(adaptive_avg, from_, to),
+            gradient_samples(adaptive_avg, [*from_, small], [*to, (2,)]),
             gradient(adaptive_avg),
         ),
     ]

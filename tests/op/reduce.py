@@ -190,6 +190,7 @@ CASES = [
         ],
         oracle=gradient(product),
         grad=False,
+        why="it is the second gradient of prod",
     ),
 ]
 for name, function in (("all", torch.all), ("any", torch.any)):

@@ -1,5 +1,6 @@
 """Test records of regions of interest: the oracle looks at one sample after the other."""
 
+import dataclasses
 import math
 
 import torch
@@ -124,6 +125,9 @@ ODD = [
     )
     for mode in ("avg", "max")
 ]  # fmt: skip
+# No kink is near: dy and x may be varied.
+WITHIN = dataclasses.replace(C([[0.0, 0.25, 0.5, 1.75, 1.5]]), given=False)
+
 CASES = [
     OpCase(
         "roi_align",
@@ -139,7 +143,8 @@ CASES = [
     ),
     OpCase(
         "roi_align_dx",
-        samples=[sample(call[0], call[1], _dy(call), *call[3]) for call in CALLS],
+        samples=[sample(call[0], call[1], _dy(call), *call[3]) for call in CALLS]
+        + [sample(F(1, 1, 3, 3), WITHIN, F(1, 1, 2, 2), 2, 1.0)],
         oracle=roi_align_dx,
     ),
     OpCase(

@@ -7,6 +7,7 @@ from tests.op.unary import EDGES, OTHERS
 
 # Each well inside a step, so that rounding to half precision changes nothing.
 STEPS = [sample(C([[0.25, -0.75, 1.25], [2.75, -3.25, -0.25]])), sample(C(1.75)), sample(F(0, 3))]
+STEPS += [sample(F(2, 3, low=0.1, high=0.4))]
 HALVES = [sample(C([0.5, -0.5, 1.5, 2.5, -2.5, 100.5, -1.0, 3.0, *EDGES]))]
 
 

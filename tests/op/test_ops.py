@@ -100,3 +100,25 @@ def test_every_operator_is_complete() -> None:
         if "TypeInferError" in (op.__doc__ or "") and name not in refused:
             missing.append(f"{name}: its docstring names an error, and no case has one")
     assert not missing, "\n".join(missing)
+
+
+def test_every_gradient_is_checked_numerically() -> None:
+    """For each operator, by every argument by which it has a gradient, in at least one sample."""
+    wanted: dict[str, set[str]] = {}
+    checked: dict[str, set[str]] = {}
+    for case, one in (p.values for p in DIFFERENTIABLE):
+        names = opcheck.differentiated(case, one)
+        wanted.setdefault(case.op, set()).update(names)
+        if opcheck.has_numeric_gradient(one):
+            checked.setdefault(case.op, set()).update(names)
+    missing = [
+        f"{name}: no smooth sample of at most {opcheck.MAX_NUMERIC_ELEMENTS} elements has {slots}"
+        for name in wanted
+        if (slots := sorted(wanted[name] - checked.get(name, set())))
+    ]
+    excused = {case.op for case in CASES if case.why}
+    for name in {case.op for case in CASES} - set(wanted) - excused:
+        gradient = OPERATORS[name].aspects.gradient
+        if gradient is not None and gradient.function is not None:
+            missing.append(f"{name}: no case has grad, and none says why")
+    assert not missing, "\n".join(sorted(missing))

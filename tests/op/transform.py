@@ -300,7 +300,8 @@ CASES = [
         # The target may be coarser than the dtype under test.
         rtol=dict.fromkeys(("float16", "float32", "float64"), 1e-2),
         atol=dict.fromkeys(("float16", "float32", "float64"), 1e-3),
-        grad=False,  # rounding has no numeric derivative; checked in test_transform.py
+        grad=False,
+        why="rounding has no numeric derivative; checked in test_transform.py",
     ),
     OpCase(
         "broadcast_to",
