@@ -90,10 +90,20 @@ def test_calls_of_operators_are_counted() -> None:
 
 
 def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--exact", "sin", "svd", "--samples", "1", "--json"]) == 0
+    assert main(["--exact", "nonzero", "svd", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["counts"]["entries"] == 2 and found["counts"]["passing"] == 1
     assert found["uncovered"] == ["svd"]
+    assert found["outcomes"][0]["declined"] == {"nonzero: x has no axis": 4}
+
+
+@pytest.mark.slow
+def test_several_processes_find_what_one_finds(capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for jobs in ("1", "2"):
+        assert main(["--filter", "sin", "--jobs", jobs, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from meta.cli.progress import bar
 from tools.torch_samples import report
 from tools.torch_samples.entries import ENTRIES
 from tools.torch_samples.families import ADAPTERS
-from tools.torch_samples.run import Outcome, run
+from tools.torch_samples.run import Outcome, run_on
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -47,12 +47,6 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--uncovered", action="store_true", help="list the entries without coverage")
     top.add_argument("--json", action="store_true", help="print everything as JSON")
     return top
-
-
-def run_on(dialect: str, dtypes: tuple[torch.dtype, ...], limit: int | None, key: str) -> Outcome:
-    """Run one entry with a preferred dialect."""
-    with meta.dialect.prefer(dialect):
-        return run(key, dtypes, limit)
 
 
 def outcomes(options: argparse.Namespace, keys: list[str]) -> Iterator[Outcome]:

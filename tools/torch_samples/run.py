@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from meta import dialect as dialects
 from meta.base.errors import TypeInferError
 from tools.torch_samples.check import Calls, check_forward, check_gradient
 from tools.torch_samples.decline import Declined
@@ -52,7 +53,7 @@ class Outcome:
     def record(self) -> dict[str, Any]:
         """Return everything as JSON has it."""
         derived = {"covered": self.covered, "passed": self.passed, "single": self.single}
-        return asdict(self) | derived
+        return vars(self) | {"declined": dict(self.declined)} | derived
 
 
 def run(key: str, dtypes: tuple[torch.dtype, ...] = (), limit: int | None = None) -> Outcome:
@@ -65,6 +66,12 @@ def run(key: str, dtypes: tuple[torch.dtype, ...] = (), limit: int | None = None
                 break
             _run_one(outcome, sample, dtype, f"sample {number} in {str(dtype)[6:]}")
     return outcome
+
+
+def run_on(dialect: str, dtypes: tuple[torch.dtype, ...], limit: int | None, key: str) -> Outcome:
+    """`run` with a preferred dialect, in a process that may be another one."""
+    with dialects.prefer(dialect):
+        return run(key, dtypes, limit)
 
 
 def _run_one(outcome: Outcome, sample: Any, dtype: torch.dtype, name: str) -> None:

@@ -173,14 +173,27 @@ METHODS = {
 }
 
 
-def scaled(extents: Any, factor: Any) -> tuple[int, ...]:
-    """Return extents times a factor, or one for each, where that makes whole numbers."""
+def scaled(extents: Any, factor: Any, exactly: bool) -> tuple[int, ...]:
+    """Return extents times a factor, or one for each, rounded down unless whole numbers count."""
     factors = (factor,) * len(extents) if isinstance(factor, int | float) else factor
     sizes = [e * f for e, f in zip(extents, factors, strict=True)]
     decline_if(
-        any(s != int(s) for s in sizes), "coordinates by a factor that the sizes do not have"
+        exactly and any(s != int(s) for s in sizes),
+        "coordinates by a factor that the sizes do not have",
     )
     return tuple(int(s) for s in sizes)
+
+
+def nearest(input: Any, factor: Any, shift: float) -> Any:
+    """Take the elements at ``floor((i + shift) / factor)``, a factor for all axes or one each."""
+    extents = input.shape[2:]
+    factors = (factor,) * len(extents) if isinstance(factor, int | float) else factor
+    y = input
+    for axis, (extent, by) in enumerate(zip(extents, factors, strict=True), 2):
+        places = np.arange(int(extent * by), dtype=np.float32) + np.float32(shift)
+        found = np.floor(places * np.float32(1 / by)).astype(np.int64)
+        y = meta.take(y, indices(np.minimum(found, extent - 1)), axis)
+    return y
 
 
 def interpolate(
@@ -198,8 +211,15 @@ def interpolate(
         mode not in METHODS and mode not in ("linear", "trilinear", "area"),
         f"interpolation {mode!r}",
     )
+    by_factor = size is None and not recompute_scale_factor
+    if mode in ("nearest", "nearest-exact") and by_factor:
+        return nearest(input, scale_factor, 0.5 if mode == "nearest-exact" else 0.0)
     dims = input.ndim - 2
-    sizes = scaled(input.shape[2:], scale_factor) if size is None else every(size, dims)
+    sizes = (
+        scaled(input.shape[2:], scale_factor, by_factor and mode != "area" and not align_corners)
+        if size is None
+        else every(size, dims)
+    )
     if mode == "area":
         pools = (meta.adaptive_avg_pool1d, meta.adaptive_avg_pool2d, meta.adaptive_avg_pool3d)
         return pools[dims - 1](input, sizes)
