@@ -102,6 +102,16 @@ def index_put(input: Any, index: Any, values: Any, accumulate: bool = False) -> 
     return meta.scatter_nd(input, places, full, "add" if accumulate else "update")
 
 
+def nonzero_static(input: Any, *, size: int, fill_value: int = -1) -> Any:
+    """So many rows of `argwhere`, filled up with a number."""
+    rows = meta.argwhere(input)
+    count, ndim = rows.shape
+    if count >= size:
+        return meta.strided_slice(rows, (0,), (size,))
+    filling = meta.full(fill_value, (size - count, ndim), "int64")
+    return meta.concatenate((rows, filling), 0)
+
+
 def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     """Elements written, or added, at indices of the flattened tensor."""
     flat, places = meta.reshape(input, (-1,)), meta.reshape(index, (-1,))
@@ -278,6 +288,7 @@ ADAPTERS = {
     "nonzero": lambda input, as_tuple=False: (
         meta.nonzero(input) if as_tuple else meta.argwhere(input)
     ),
+    "nonzero_static": nonzero_static,
     "put": put,
     "scatter": into(meta.scatter),
     "scatter_add": into(meta.scatter_add),

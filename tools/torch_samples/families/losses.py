@@ -10,7 +10,7 @@ import numpy as np
 import meta
 from tools.torch_samples.compose import axis_of
 from tools.torch_samples.decline import decline_if
-from tools.torch_samples.families.products import cosine_similarity, pairwise_distance
+from tools.torch_samples.families.products import cosine_similarity, linear, pairwise_distance
 
 
 def reduced(loss: Any, reduction: str) -> Any:
@@ -111,6 +111,21 @@ def cross_entropy(
         logs = logs * per_class(weight, input.ndim, axis)
     loss = -meta.sum(logs * truth, axis)
     return meta.sum(loss) / max(loss.size, 1) if reduction == "mean" else reduced(loss, reduction)
+
+
+def linear_cross_entropy(
+    input: Any,
+    linear_weight: Any,
+    target: Any,
+    *,
+    linear_bias: Any = None,
+    options: Any = None,
+    **kwargs: Any,
+) -> Any:
+    """`cross_entropy` of a fully connected layer, of which the options are torch's to split it."""
+    decline_if(linear_weight.ndim != 2, "classes on several axes")
+    logits = linear(input, linear_weight, linear_bias)
+    return cross_entropy(logits, target, **kwargs)
 
 
 def per_class(weight: Any, ndim: int, axis: int) -> Any:
@@ -274,6 +289,9 @@ ADAPTERS = {
     "nn.functional.huber_loss": pair(meta.huber_loss),
     "nn.functional.kl_div": kl_div,
     "nn.functional.l1_loss": pair(meta.l1_loss),
+    "nn.functional.linear_cross_entropy": linear_cross_entropy,
+    "nn.functional.linear_cross_entropy|chunked": linear_cross_entropy,
+    "nn.functional.linear_cross_entropy|chunked_none": linear_cross_entropy,
     "nn.functional.margin_ranking_loss": margin_ranking,
     "nn.functional.mse_loss": pair(meta.mse_loss),
     "nn.functional.multi_margin_loss": multi_margin,
