@@ -103,10 +103,9 @@ def minimum(x1, x2, out):
     return elementwise(smaller, x1, x2, dtype=out.dtype)
 
 
-def _fmod(a, b):
-    """C's fmod, which TVM's LLVM backend lacks; the name is the same in CUDA."""
-    dtype = str(a.ty.dtype)
-    return tirx.call_pure_extern(dtype, "fmod" if dtype == "float64" else "fmodf", a, b)
+def _fmod(x1, x2, dtype):
+    """C's fmod (`vector_math` has it for LLVM), a stage: its value is used several times."""
+    return elementwise(tirx.fmod, x1, x2, dtype=computing(dtype))
 
 
 def _signs_differ(remainder, b):
@@ -137,18 +136,18 @@ def floor_divide(x1, x2, out):
         divisor, trapped, instead = _int_division(a, b)
         return tirx.Select(trapped, instead, tirx.floordiv(a, divisor))
 
-    def of_floats(a, b):
+    def of_floats(a, b, remainder):
         # Python's algorithm: floor(a / b) is one too large where the quotient was rounded up.
         zero, one = constant(0, a), constant(1, a)
-        remainder = _fmod(a, b)
         quotient = (a - remainder) / b
         quotient = tirx.Select(_signs_differ(remainder, b), quotient - one, quotient)
         floor = tirx.floor(quotient)
         floor = tirx.Select(quotient - floor > constant(0.5, a), floor + one, floor)
         return tirx.Select(tirx.EQ(b, zero), a / b, floor)
 
-    function = of_floats if is_float(out.dtype) else of_ints
-    return elementwise(function, x1, x2, dtype=out.dtype)
+    if is_float(out.dtype):
+        return elementwise(of_floats, x1, x2, _fmod(x1, x2, out.dtype), dtype=out.dtype)
+    return elementwise(of_ints, x1, x2, dtype=out.dtype)
 
 
 @compute(op.mod, BROADCAST)
@@ -157,12 +156,12 @@ def mod(x1, x2, out):
         divisor, trapped, _ = _int_division(a, b)
         return tirx.Select(trapped, constant(0, a), tirx.floormod(a, divisor))
 
-    def of_floats(a, b):
-        remainder = _fmod(a, b)
+    def of_floats(remainder, b):
         return tirx.Select(_signs_differ(remainder, b), remainder + b, remainder)
 
-    function = of_floats if is_float(out.dtype) else of_ints
-    return elementwise(function, x1, x2, dtype=out.dtype)
+    if is_float(out.dtype):
+        return elementwise(of_floats, _fmod(x1, x2, out.dtype), x2, dtype=out.dtype)
+    return elementwise(of_ints, x1, x2, dtype=out.dtype)
 
 
 def _compare(function, x1, x2):

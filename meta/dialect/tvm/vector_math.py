@@ -1,16 +1,19 @@
-"""exp, log, tanh, erf and sigmoid of float32 on the CPU as polynomials, which LLVM can vectorise.
+"""exp, log, tanh, erf, sigmoid, pow and fmod of float32 on the CPU in plain arithmetic, which LLVM
+can vectorise.
 
 TVM lowers these calls to the C library, one call for each lane: a softmax is then six times
 slower than torch's. The rules below replace TVM's own for the ``llvm`` target when this module is
 imported; other element types keep TVM's (float16 and bfloat16 are computed in float32).
 
 Largest errors seen over all of the range, in units of the last place: exp 1, log 1, tanh 5, erf 6,
-sigmoid 2 (0 where the result is below 1e-38). Infinities, NaNs and denormal numbers come out as
-IEEE 754 and C ask. To add a function, write it below in terms of `_Lanes` and add it to `_RULES`.
+sigmoid 2 (0 where the result is below 1e-38), pow 0.6; fmod is exact. Infinities, NaNs and denormal
+numbers come out as IEEE 754 and C ask. To add a function, write it below in terms of `_Lanes` and
+add it to `_RULES`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -169,6 +172,126 @@ def _sigmoid(lanes: _Lanes, x: Any) -> Any:
     return one / (one + _exp(lanes, lanes.constant(0.0) - x))
 
 
+def _pow(lanes: _Lanes, x: Any, y: Any) -> Any:
+    """x**y = 2**(y * log2 |x|) in float64, so that the product's error does not count; then signs.
+
+    log2 m of the mantissa by the series of atanh((m - 1) / (m + 1)), 2**f by that of exp.
+    """
+
+    def number(value: float) -> Any:
+        return lanes.constant(value, "float64")
+
+    def integer(value: int) -> Any:
+        return lanes.constant(value, "int64")
+
+    def double(bits: Any) -> Any:
+        return tirx.reinterpret(lanes.dtype("float64"), bits)
+
+    def bits(value: Any) -> Any:
+        return tirx.reinterpret(lanes.dtype("int64"), value)
+
+    def series(x: Any, coefficients: Sequence[float]) -> Any:
+        result = number(coefficients[0])
+        for coefficient in coefficients[1:]:
+            result = result * x + number(coefficient)
+        return result
+
+    def logarithm(a: Any) -> Any:  # of a > 0, also infinity (1024); a float32 denormal is no case
+        def parts(b: Any) -> Any:
+            # The exponent counts from sqrt(1/2), so that m is in [sqrt(1/2), sqrt(2)).
+            shifted = b - integer(_SQRT_HALF_BITS)
+            exponent = tirx.shift_right(shifted, integer(52))
+            m = double(b - tirx.shift_left(exponent, integer(52)))
+            return _let(m, lambda m: of_mantissa(m) + exponent.astype(lanes.dtype("float64")))
+
+        def of_mantissa(m: Any) -> Any:
+            s = (m - number(1.0)) / (m + number(1.0))
+            return _let(s, lambda s: s * series(s * s, _LOG2))
+
+        return _let(bits(a), parts)
+
+    def power_of_two(t: Any) -> Any:  # |t| < 1000
+        def split(shifted: Any) -> Any:
+            f = t - (shifted - number(_MAGIC_64))
+            n = tirx.shift_left(bits(shifted), integer(52))
+            return _let(f, lambda f: double(bits(series(f, _EXP2)) + n))
+
+        return _let(t + number(_MAGIC_64), split)
+
+    def magnitude(a: Any, y: Any) -> Any:
+        def clamped(t: Any) -> Any:
+            t = tirx.Select(t < number(-200.0), number(-200.0), t)
+            return tirx.Select(t > number(200.0), number(200.0), t)
+
+        infinite = tirx.Select(a > number(1e300), number(1e300), logarithm(a))
+        t = y * tirx.Select(tirx.EQ(a, number(0.0)), number(-1e300), infinite)
+        return _let(clamped(t), power_of_two)
+
+    def signed(x: Any, y: Any) -> Any:
+        wide = lanes.dtype("float64")
+        plain = magnitude(tirx.abs(x.astype(wide)), y.astype(wide)).astype(lanes.dtype("float32"))
+        half = y * lanes.constant(0.5)
+        whole = tirx.EQ(tirx.trunc(y), y)
+        odd = tirx.And(whole, tirx.Not(tirx.EQ(tirx.trunc(half), half)))
+        zero, one, infinity = (lanes.constant(c) for c in (0.0, 1.0, float("inf")))
+        nan = lanes.constant(float("nan"))
+        negative = lanes.bits(x) < lanes.constant(0, "int32")
+        result = tirx.Select(tirx.And(negative, odd), plain * lanes.constant(-1.0), plain)
+        finite_below = tirx.And(x < zero, x > zero - infinity)
+        result = tirx.Select(tirx.And(finite_below, tirx.Not(whole)), nan, result)
+        minus = tirx.And(tirx.EQ(x, zero - one), tirx.EQ(tirx.abs(y), infinity))
+        result = tirx.Select(tirx.Or(tirx.isnan(x), tirx.isnan(y)), nan, result)
+        unit = tirx.Or(tirx.Or(tirx.EQ(x, one), tirx.EQ(y, zero)), minus)
+        return tirx.Select(unit, one, result)
+
+    return _let(x, lambda x: _let(y, lambda y: signed(x, y)))
+
+
+def _fmod(lanes: _Lanes, a: Any, b: Any) -> Any:
+    """The remainder of |a| by |b| in float64, exactly, with the sign of a.
+
+    Each step subtracts b times the leading 29 bits of the quotient: that product has 53 bits, and
+    what remains is below 2**-28 of what was there. Ten steps are enough for any two floats.
+    """
+    wide = lanes.dtype("float64")
+    mask = lanes.constant(-(1 << 24), "int64")  # keeps 29 of the 53 bits of a mantissa
+
+    def number(value: float) -> Any:
+        return lanes.constant(value, "float64")
+
+    def step(r: Any, b: Any, inverse: Any, left: int) -> Any:
+        if left == 0:
+            # The reciprocal was rounded, so the last quotient may be off by one.
+            r = tirx.Select(r < number(0.0), r + b, r)
+            return _let(r, lambda r: tirx.Select(r >= b, r - b, r))
+        bits = tirx.reinterpret(lanes.dtype("int64"), tirx.trunc(r * inverse))
+        quotient = tirx.reinterpret(wide, tirx.bitwise_and(bits, mask))
+        return _let(r - quotient * b, lambda r: step(r, b, inverse, left - 1))
+
+    def signed(a: Any, b: Any) -> Any:
+        size, infinity = tirx.abs(b.astype(wide)), lanes.constant(float("inf"))
+        r = _let(
+            size,
+            lambda size: _let(
+                number(1.0) / size,
+                lambda inverse: step(tirx.abs(a.astype(wide)), size, inverse, _FMOD_STEPS),
+            ),
+        )
+        r = r.astype(lanes.dtype("float32"))
+        negative = lanes.bits(a) < lanes.constant(0, "int32")
+        exact = tirx.Select(negative, r * lanes.constant(-1.0), r)
+        small = tirx.And(tirx.EQ(tirx.abs(b), infinity), tirx.abs(a) < infinity)
+        return tirx.Select(small, a, exact)
+
+    return _let(a, lambda a: _let(b, lambda b: signed(a, b)))
+
+
+_SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
+_MAGIC_64 = 6755399441055744.0  # as _MAGIC: 1.5 * 2**52
+_FMOD_STEPS = 10
+# 2 / (ln(2) * (2 k + 1)) and ln(2)**k / k!, the highest power first.
+_LOG2 = tuple(2.0 / (math.log(2.0) * (2 * k + 1)) for k in range(6, -1, -1))
+_EXP2 = tuple(math.log(2.0) ** k / math.factorial(k) for k in range(8, -1, -1))
 _EXP = (
     1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
     5.0000001201e-1,
@@ -194,20 +317,21 @@ _ERF_Q = (
     -1.42647390514189e-02,
 )  # fmt: skip
 
-_RULES: dict[str, Callable[[_Lanes, Any], Any]] = {
-    "exp": _exp, "log": _log, "tanh": _tanh, "erf": _erf, "sigmoid": _sigmoid,
+_RULES: dict[str, Callable[..., Any]] = {
+    "exp": _exp, "log": _log, "tanh": _tanh, "erf": _erf, "sigmoid": _sigmoid, "pow": _pow,
+    "fmod": _fmod,
 }  # fmt: skip
 
 
 def _libm(call: Any) -> Any:
     """The C library's function: TVM's float64 tanh is wrong for small arguments."""
-    return tirx.call_pure_extern(call.ty, call.op.name.removeprefix("tirx."), call.args[0])
+    return tirx.call_pure_extern(call.ty, call.op.name.removeprefix("tirx."), *call.args)
 
 
 def _llvm(call: Any) -> Any:
     """LLVM's own intrinsic, which becomes the C library's function."""
     name = call.op.name.replace("tirx.", "llvm.")
-    return tirx.call_llvm_pure_intrin(call.ty, name, call.args[0])
+    return tirx.call_llvm_pure_intrin(call.ty, name, *call.args)
 
 
 def _logistic(call: Any) -> Any:
@@ -215,19 +339,19 @@ def _logistic(call: Any) -> Any:
     return one / (one + tirx.exp(-call.args[0]))
 
 
-def _register(name: str, rule: Callable[[_Lanes, Any], Any]) -> None:
+def _register(name: str, rule: Callable[..., Any]) -> None:
     def lower(call: Any) -> Any:
         dtype = call.ty.dtype
         kind = str(dtype).split("x")[0]
         lanes = _Lanes(call)
         if kind == "float32":
-            return rule(lanes, call.args[0])
+            return rule(lanes, *call.args)
         if kind in ("float16", "bfloat16"):
-            wide = call.args[0].astype(lanes.dtype("float32"))
-            return rule(lanes, wide).astype(str(dtype))
+            wide = [argument.astype(lanes.dtype("float32")) for argument in call.args]
+            return rule(lanes, *wide).astype(str(dtype))
         return default(call)
 
-    default = {"exp": _llvm, "log": _llvm, "sigmoid": _logistic}.get(name, _libm)
+    default = {"exp": _llvm, "log": _llvm, "pow": _llvm, "sigmoid": _logistic}.get(name, _libm)
 
     tirx.register_intrin_lowering(f"tirx.{name}", "llvm", f=lower, level=_LEVEL)
 

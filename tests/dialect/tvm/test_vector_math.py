@@ -49,6 +49,52 @@ def test_accuracy(name, dtype):
     assert ((result.double() - exact).abs() / ulp)[keep].max() <= max(ULPS[name], 4)
 
 
+def _pairs() -> tuple[torch.Tensor, torch.Tensor]:
+    """Anything with anything, small integers, and every special value with every other."""
+    generator = torch.Generator().manual_seed(1)
+    usual = torch.rand(N, generator=generator) * 4, torch.randn(N, generator=generator) * 20
+    small = [torch.randint(-9, 10, (N,), generator=generator).float() for _ in range(2)]
+    special = torch.tensor([0.0, 1.0, 2.0, 3.0, 0.5, 1e-45, 3e38, 16777217.0, float("inf")])
+    special = torch.cat([special, -special, torch.tensor([float("nan")])])
+    grid = [t.reshape(-1) for t in torch.meshgrid(special, special, indexing="ij")]
+    first, second = _values(), _values().flip(0)
+    return (
+        torch.cat([first, usual[0], small[0], grid[0]]),
+        torch.cat([second, usual[1], small[1], grid[1]]),
+    )
+
+
+def _run_pairs(name: str, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    p, q = tensor(len(x)), tensor(len(x))
+    z = te.compute((len(x),), lambda i: getattr(tirx, name)(p[i], q[i]))
+    result = torch.empty_like(x)
+    kernel(prim_func([p, q], [z], in_place=False), for_device(CPU))(x, y, result)
+    return result
+
+
+def _signs(x: torch.Tensor) -> list[bool]:
+    return torch.signbit(x)[~x.isnan()].tolist()
+
+
+def test_power_is_rounded_almost_right():
+    x, y = _pairs()
+    result, exact = _run_pairs("pow", x, y), torch.pow(x.double(), y.double())
+    expected = exact.float()
+    assert torch.equal(result.isnan(), expected.isnan())
+    assert torch.equal(result.isinf(), expected.isinf())
+    assert _signs(result) == _signs(expected)
+    keep = expected.isfinite()
+    ulp = torch.nextafter(expected.abs(), torch.tensor(torch.inf)) - expected.abs()
+    assert ((result.double() - exact).abs() / ulp.double())[keep].max() <= 0.6
+
+
+def test_fmod_is_exact():
+    x, y = _pairs()
+    result, expected = _run_pairs("fmod", x, y), torch.fmod(x.double(), y.double()).float()
+    assert torch.equal(result.nan_to_num(7.5), expected.nan_to_num(7.5))
+    assert _signs(result) == _signs(expected)
+
+
 @pytest.mark.parametrize("name", ULPS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_types_are_computed_in_float32(name, dtype):
