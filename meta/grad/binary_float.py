@@ -88,4 +88,13 @@ def ldexp(x1, x2, y, dy):
 
 
 not_differentiable(op.isclose, why="the result is bool")
-not_differentiable(op.nextafter, why="torch has no gradient of it either")
+
+
+@gradient(op.nextafter)
+def nextafter(x1, x2, dy):
+    """dx1 = dy, 0 where the two are equal, as torch; dx2 = 0."""
+
+    def moved():
+        return op.where(op.not_equal(x1, x2), dy, 0)
+
+    return onto(x1, moved), onto(x2, lambda: op.zeros_like(dy))

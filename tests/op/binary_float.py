@@ -117,7 +117,8 @@ CASES = [
     _others("heaviside", _tensors(torch.heaviside), *_ints(), *BOOLS, *ENDS),
     _floats("ldexp", _tensors(torch.ldexp), *_pairs()),
     _others("ldexp", _tensors(torch.ldexp, True), *_ints(), *BOOLS),
-    _floats("nextafter", _tensors(torch.nextafter), *_pairs()[:7], STEPS, grad=False),
+    _floats("nextafter", _tensors(torch.nextafter), *_pairs()[:7]),
+    _floats("nextafter", _tensors(torch.nextafter), STEPS, grad=False),
     _floats("isclose", _tensors(_isclose), *CLOSE, grad=False),
     _others("isclose", _tensors(_isclose), *_ints(), *BOOLS),
 ]
