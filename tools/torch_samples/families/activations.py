@@ -48,18 +48,6 @@ def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
     return meta.elu(input, alpha)
 
 
-def rrelu(
-    input: Any,
-    lower: float = 1 / 8,
-    upper: float = 1 / 3,
-    training: bool = False,
-    inplace: bool = False,
-) -> Any:
-    """leaky_relu; the slope is drawn in training, else the middle of the two bounds."""
-    decline_if(training, "a slope that is drawn at random")
-    return meta.leaky_relu(input, (lower + upper) / 2)
-
-
 def softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:
     """The gradient of softmax from its result."""
     decline_if(input_dtype is not None and str(input_dtype)[6:] != grad.dtype, "another dtype")
@@ -83,7 +71,6 @@ ADAPTERS = {
     "nn.functional.prelu": meta.prelu,
     "nn.functional.relu": inplace(meta.relu),
     "nn.functional.relu6": inplace(meta.relu6),
-    "nn.functional.rrelu": rrelu,
     "nn.functional.selu": inplace(meta.selu),
     "nn.functional.silu": inplace(meta.silu),
     "nn.functional.softmin": softmax(meta.softmax, -1),

@@ -215,18 +215,6 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
     return meta.scatter_add(meta.zeros((length,), "float64"), meta.cast(input, "int64"), double, 0)
 
 
-def unique(
-    input: Any,
-    sorted: bool = True,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    dim: int | None = None,
-) -> Any:
-    """The distinct elements."""
-    decline_if(dim is not None, "unique along an axis")
-    return meta.unique(input, return_inverse, return_counts)
-
-
 def one_hot(input: Any, num_classes: int = -1) -> Any:
     """1 at every index, 0 elsewhere."""
     depth = int(meta.max(input)) + 1 if num_classes == -1 else num_classes
@@ -297,6 +285,5 @@ ADAPTERS = {
     "slice_scatter": slice_scatter,
     "take": take,
     "take_along_dim": take_along_dim,
-    "unique": unique,
     "unravel_index": unravel_index,
 }

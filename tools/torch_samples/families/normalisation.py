@@ -131,8 +131,12 @@ def attention(
     given = (query, key, value)
     four = tuple(meta.expand_dims(t, 0) if t.ndim == 3 else t for t in given)
     decline_if(any(t.ndim != 4 for t in four), "more than two leading axes")
+    batch = max(t.shape[0] for t in four)
+    four = tuple(
+        meta.broadcast_to(t, (batch, *t.shape[1:])) if t.shape[0] < batch else t for t in four
+    )
     y = meta.scaled_dot_product_attention(*four, attn_mask, is_causal, scale)[0]
-    return meta.squeeze(y, 0) if query.ndim == 3 else y
+    return meta.squeeze(y, 0) if all(t.ndim == 3 for t in given) else y
 
 
 ADAPTERS = {

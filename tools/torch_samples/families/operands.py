@@ -109,6 +109,7 @@ ADAPTERS = {
     "minimum": meta.minimum,
     "mul": meta.multiply,
     "ne": meta.not_equal,
+    "nextafter": meta.nextafter,
     "pow": meta.power,
     "remainder": meta.mod,
     "rsub": lambda input, other, alpha=1: sub(other, input, alpha=alpha),

@@ -118,12 +118,17 @@ def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
-    """The covariance of rows."""
-    decline_if(fweights is not None or aweights is not None, "weights of observations")
+    """The covariance of rows, of observations that may have counts and weights."""
+    decline_if(aweights is not None and aweights.dtype != input.dtype, "tensors of two dtypes")
     x = meta.reshape(input, (1, -1)) if input.ndim < 2 else input
-    centred = x - meta.mean(x, 1, True)
-    y = meta.matmul_nt(centred, centred) / max(x.shape[1] - correction, 0)
-    return meta.squeeze(y)
+    weights = meta.ones((x.shape[1],), x.dtype)
+    weights = weights if aweights is None else aweights
+    counts = meta.ones_like(weights) if fweights is None else meta.cast(fweights, x.dtype)
+    both = weights * counts
+    total = meta.sum(both)
+    centred = x - meta.sum(x * both, 1, True) / total
+    lost = correction if aweights is None else correction * meta.sum(both * weights) / total
+    return meta.squeeze(meta.matmul_nt(centred * both, centred) / meta.maximum(total - lost, 0.0))
 
 
 def corrcoef(input: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,20 @@ def max_pool(function: Any, dims: int) -> Any:
     return batched(pooled, dims)
 
 
+def completed(
+    input: Any, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, dims: int
+) -> tuple[int, ...]:
+    """Return widths of a padding with which all windows of a pooling lie inside."""
+    widths = [0] * 4
+    steps = every(stride, dims) if stride else kernel
+    for n, k, s, p in zip(input.shape[2:], kernel, steps, every(padding, dims), strict=True):
+        room = n + 2 * p - k
+        last = -(-room // s) if ceil_mode else room // s
+        last -= last * s >= n + p
+        widths += [p, max(last * s + k - n - p, 0)]
+    return tuple(widths)
+
+
 def avg_pool(function: Any, dims: int) -> Any:
     """Return torch's form of average pooling."""
 
@@ -110,8 +125,11 @@ def avg_pool(function: Any, dims: int) -> Any:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Any:
-        decline_if(divisor_override is not None, "a divisor other than the number of elements")
         kernel = every(kernel_size, dims)
+        if divisor_override is not None:
+            x = meta.pad(input, completed(input, kernel, stride, padding, ceil_mode, dims))
+            mean = function(x, kernel, every(stride, dims) if stride else kernel)
+            return mean * (math.prod(kernel) / divisor_override)
         steps = every(stride, dims) if stride else kernel
         return function(input, kernel, steps, every(padding, dims), 1, ceil_mode, count_include_pad)
 
