@@ -24,6 +24,7 @@ from tvm.target import Target
 
 from meta.base.errors import MetaError
 from meta.dialect.tvm import (
+    access,
     cache,
     nvrtc,
     schedule_cpu,
@@ -45,7 +46,7 @@ def _version(*modules: ModuleType) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-RULES = _version(schedule_cpu, schedule_cuda, stages, vector_math, nvrtc, workspace)
+RULES = _version(access, schedule_cpu, schedule_cuda, stages, vector_math, nvrtc, workspace)
 
 
 def kernel(function: tirx.PrimFunc, target: Target) -> Kernel:

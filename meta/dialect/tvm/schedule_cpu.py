@@ -21,8 +21,16 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
+from meta.dialect.tvm.access import (
+    contiguous,
+    flat_axes,
+    is_float,
+    is_float32,
+    same_place,
+    transposed,
+)
 from meta.dialect.tvm.lower import NO_ALIAS, element_aligned
-from meta.dialect.tvm.stages import REDUCE, SPATIAL, Stage, axes_of_loops, blocks_of, stage_of, uses
+from meta.dialect.tvm.stages import REDUCE, SPATIAL, Stage, axes_of_loops, blocks_of, stage_of
 
 PARALLEL_WORK = 1 << 16
 """Arithmetic operations from which a loop is worth the 5 to 10 µs of waking the thread pool."""
@@ -34,12 +42,12 @@ FOLDS = (16, 4)
 """Widths to which a vector of partial results is folded, before those are added one by one."""
 INLINE_COST = 10
 """A producer that is read several times is recomputed for each if it costs no more than this."""
+LANES = 16
+"""Width of the vectors of a loop that writes in place: one 512-bit or two 256-bit registers."""
 FEW = 4
 """Rows from which a loop over rows is worth more than parallel loops inside of each."""
 COLUMNS = 64
 """Least columns of one chunk of a reduction over rows: whole cache lines, and neighbours."""
-TILES = (32, 16, 8)
-"""Sides of the square tile in which a transposing copy is done, the fastest first."""
 
 
 @dataclass(slots=True)
@@ -92,7 +100,7 @@ def _schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
         if grouped is not None:
             return grouped.mod["main"]
     for piece in pieces:
-        _alone(sch, piece)
+        _alone(sch, piece, in_place=not no_alias)
     return sch.mod["main"]
 
 
@@ -148,10 +156,10 @@ def _partial_results(sch: s_tir.Schedule, stage: Stage) -> list[Piece]:
     whole = Piece(stage.block, stage.spatial, stage.work, stage)
     if not stage.reduce:
         return [whole]
-    if n and stage.spatial[-1] != 1 and _contiguous(stage, stage.axes[n - 1]):
+    if n and stage.spatial[-1] != 1 and contiguous(stage, stage.axes[n - 1]):
         whole.inner = n - 1
         return [whole]
-    if not stage.static or not _contiguous(stage, stage.axes[-1]):
+    if not stage.static or not contiguous(stage, stage.axes[-1]):
         return [whole]
     pieces = [whole]
     loop = sch.fuse(*sch.get_loops(stage.block)[n:])
@@ -166,7 +174,7 @@ def _partial_results(sch: s_tir.Schedule, stage: Stage) -> list[Piece]:
             return pieces
         pieces.insert(0, Piece(part, [*stage.spatial, CHUNKS], stage.work))
         loop = sch.get_loops(part)[-1]
-    if not _is_float(stage.buffer):
+    if not is_float(stage.buffer):
         return pieces  # LLVM vectorises sums of integers itself
     lanes = _lanes(extent, LANE_BYTES // max(4, stage.buffer.dtype.bits // 8))
     if lanes is None:
@@ -193,22 +201,6 @@ def _lanes(extent: int, wish: int) -> int | None:
     """
     divisors = [d for d in range(wish // 4, 2 * wish + 1) if extent % d == 0 and extent >= 4 * d]
     return max(divisors, key=lambda d: (min(d, wish) + wish * (d % 16 == 0), -d), default=None)
-
-
-def _is_float(buffer: tirx.Var) -> bool:
-    return str(buffer.dtype).startswith(("float", "bfloat"))
-
-
-def _contiguous(stage: Stage, axis: tirx.Var) -> bool:
-    """Whether ``axis`` walks along the last dimension of something that is being reduced."""
-    reduced = stage.axes[len(stage.spatial) :]
-    return any(
-        bool(indices)
-        and uses(indices[-1], axis)
-        and any(uses(index, r) for index in indices for r in reduced)
-        for accesses in stage.loads.values()
-        for indices in accesses
-    )
 
 
 def _reduction_order(
@@ -320,7 +312,7 @@ def _common_rows(pieces: list[Piece]) -> int:
 # Stages on their own --------------------------------------------------------------------------
 
 
-def _alone(sch: s_tir.Schedule, piece: Piece) -> None:
+def _alone(sch: s_tir.Schedule, piece: Piece, in_place: bool = False) -> None:
     kinds = {axis.iter_type for axis in sch.get(piece.block).iter_vars}
     if not kinds <= {SPATIAL, REDUCE}:
         return  # loops built by hand
@@ -329,7 +321,7 @@ def _alone(sch: s_tir.Schedule, piece: Piece) -> None:
         if REDUCE in kinds:
             outer, reduction = _reduction_order(sch, piece)
         elif piece.stage is not None and piece.stage.static and piece.stage.volume > 0:
-            outer = _injective(sch, piece.stage)
+            outer = _injective(sch, piece.stage, in_place)
         else:
             return
         if piece.work >= PARALLEL_WORK and outer:
@@ -339,18 +331,25 @@ def _alone(sch: s_tir.Schedule, piece: Piece) -> None:
         return  # TVM refuses a step before it changes anything, so what was done stands
 
 
-def _injective(sch: s_tir.Schedule, stage: Stage) -> list[Any]:
+def _injective(sch: s_tir.Schedule, stage: Stage, in_place: bool) -> list[Any]:
     """Arrange the loops of an elementwise stage; return those that may run in parallel."""
     loops = sch.get_loops(stage.block)
+    same = all(same_place(i, stage.axes) for accesses in stage.loads.values() for i in accesses)
+    if in_place and same and loops and is_float32(stage) and stage.volume % LANES == 0:
+        # LLVM finds that the buffers overlap and leaves the loop scalar; but each element depends
+        # on those at its own place only.
+        rest, lanes = sch.split(sch.fuse(*loops), [None, LANES])
+        sch.vectorize(lanes)
+        return [rest]
     if len(loops) < 2:
         return loops
-    if all(_same_place(i, stage.axes) for accesses in stage.loads.values() for i in accesses):
+    if same:
         return [sch.fuse(*loops)]
-    flat = _flat_axes(stage)
+    flat = flat_axes(stage)
     if flat > 1:
         sch.fuse(*loops[-flat:])
         return loops[:-flat]
-    across = _transposed(stage)
+    across = transposed(stage)
     if across is not None:
         axis, tile = across
         others = [loop for i, loop in enumerate(loops[:-1]) if i != axis]
@@ -359,61 +358,6 @@ def _injective(sch: s_tir.Schedule, stage: Stage) -> list[Any]:
         sch.reorder(*others, row, column, column_in, row_in)  # read along the lines, not write
         return [*others, row]
     return loops[:-1]
-
-
-def _same_place(indices: list[Any], axes: list[tirx.Var]) -> bool:
-    """Whether an access is at the element that is written, or at a constant place."""
-    if all(isinstance(index, tirx.IntImm) for index in indices):
-        return True
-    return len(indices) == len(axes) and all(
-        i.same_as(a) for i, a in zip(indices, axes, strict=True)
-    )
-
-
-def _flat_axes(stage: Stage) -> int:
-    """How many of the last axes may be one loop: every access walks along them or ignores them.
-
-    So is the plane of an image that is shifted and scaled by channel.
-    """
-    for count in range(len(stage.axes), 1, -1):
-        last, extents = stage.axes[-count:], stage.spatial[-count:]
-        if all(
-            _walks(buffer, indices, last, extents)
-            or not any(uses(i, a) for i in indices for a in last)
-            for buffer, accesses in stage.loads.items()
-            for indices in accesses
-        ):
-            return count
-    return 1
-
-
-def _walks(
-    buffer: tirx.Var, indices: list[Any], axes: list[tirx.Var], extents: list[int | None]
-) -> bool:
-    """Whether an access is to consecutive elements along all of ``axes``."""
-    n = len(axes)
-    dims = [d.value if isinstance(d, tirx.IntImm) else None for d in buffer.ty.shape[-n:]]
-    return (
-        dims == extents
-        and all(i.same_as(a) for i, a in zip(indices[-n:], axes, strict=True))
-        and not any(uses(i, a) for i in indices[:-n] for a in axes)
-    )
-
-
-def _transposed(stage: Stage) -> tuple[int, int] | None:
-    """The axis that walks along the last dimension of an input, if not the innermost; the tile."""
-    for accesses in stage.loads.values():
-        for indices in accesses:
-            if not indices or uses(indices[-1], stage.axes[-1]):
-                continue
-            if not any(uses(index, stage.axes[-1]) for index in indices[:-1]):
-                continue
-            for position, axis in enumerate(stage.axes[:-1]):
-                extents = (stage.spatial[position], stage.spatial[-1])
-                tile = next((t for t in TILES if all((e or 1) % t == 0 for e in extents)), None)
-                if tile is not None and uses(indices[-1], axis):
-                    return position, tile
-    return None
 
 
 def _parallel(sch: s_tir.Schedule, block: Any, loops: list[Any]) -> None:

@@ -1,0 +1,97 @@
+"""How the stages of a CPU kernel walk through memory: the questions that `schedule_cpu` asks.
+
+To add one, write a function of a `Stage`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+
+from meta.dialect.tvm.stages import Stage, uses
+
+TILES = (32, 16, 8)
+"""Sides of the square tile in which a transposing copy is done, the fastest first."""
+
+
+def is_float(buffer: tirx.Var) -> bool:
+    """Whether an array is of floating point numbers."""
+    return str(buffer.dtype).startswith(("float", "bfloat"))
+
+
+def contiguous(stage: Stage, axis: tirx.Var) -> bool:
+    """Whether ``axis`` walks along the last dimension of something that is being reduced."""
+    reduced = stage.axes[len(stage.spatial) :]
+    return any(
+        bool(indices)
+        and uses(indices[-1], axis)
+        and any(uses(index, r) for index in indices for r in reduced)
+        for accesses in stage.loads.values()
+        for indices in accesses
+    )
+
+
+def flat_axes(stage: Stage) -> int:
+    """How many of the last axes may be one loop: every access walks along them or ignores them.
+
+    So is the plane of an image that is shifted and scaled by channel.
+    """
+    for count in range(len(stage.axes), 1, -1):
+        last, extents = stage.axes[-count:], stage.spatial[-count:]
+        if all(
+            _walks(buffer, indices, last, extents)
+            or not any(uses(i, a) for i in indices for a in last)
+            for buffer, accesses in stage.loads.items()
+            for indices in accesses
+        ):
+            return count
+    return 1
+
+
+def _walks(
+    buffer: tirx.Var, indices: list[Any], axes: list[tirx.Var], extents: list[int | None]
+) -> bool:
+    """Whether an access is to consecutive elements along all of ``axes``."""
+    n = len(axes)
+    dims = [d.value if isinstance(d, tirx.IntImm) else None for d in buffer.ty.shape[-n:]]
+    return (
+        dims == extents
+        and all(i.same_as(a) for i, a in zip(indices[-n:], axes, strict=True))
+        and not any(uses(i, a) for i in indices[:-n] for a in axes)
+    )
+
+
+def is_float32(stage: Stage) -> bool:
+    """Whether all arrays of a stage are float32; single elements may be of any type."""
+    arrays = [stage.buffer, *(b for b, i in stage.loads.items() if any(map(_varies, i)))]
+    return all(str(b.dtype) == "float32" for b in arrays)
+
+
+def _varies(indices: list[Any]) -> bool:
+    return not all(isinstance(index, tirx.IntImm) for index in indices)
+
+
+def same_place(indices: list[Any], axes: list[tirx.Var]) -> bool:
+    """Whether an access is at the element that is written, or at a constant place."""
+    if all(isinstance(index, tirx.IntImm) for index in indices):
+        return True
+    return len(indices) == len(axes) and all(
+        i.same_as(a) for i, a in zip(indices, axes, strict=True)
+    )
+
+
+def transposed(stage: Stage) -> tuple[int, int] | None:
+    """The axis that walks along the last dimension of an input, if not the innermost; the tile."""
+    for accesses in stage.loads.values():
+        for indices in accesses:
+            if not indices or uses(indices[-1], stage.axes[-1]):
+                continue
+            if not any(uses(index, stage.axes[-1]) for index in indices[:-1]):
+                continue
+            for position, axis in enumerate(stage.axes[:-1]):
+                extents = (stage.spatial[position], stage.spatial[-1])
+                tile = next((t for t in TILES if all((e or 1) % t == 0 for e in extents)), None)
+                if tile is not None and uses(indices[-1], axis):
+                    return position, tile
+    return None
