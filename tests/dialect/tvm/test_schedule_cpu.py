@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from tvm import te
@@ -94,3 +96,24 @@ def test_small_functions_stay_serial():
         ).script()
     )
     assert "parallel" not in small.script()
+
+
+@pytest.mark.parametrize("offset", [0, 3])
+@pytest.mark.parametrize("extents", [(64, 48), (5, 7), (16,)])
+def test_steps_that_write_in_place(offset, extents):
+    """As an optimizer's: a new velocity, then a parameter that reads it, over the old ones."""
+    x, v, rate = tensor(*extents), tensor(*extents, name="v"), tensor(1, name="rate")
+    v_new = te.compute(extents, lambda *i: v(*i) * 0.5 + te.exp(x(*i)), name="v_new")
+    x_new = te.compute(extents, lambda *i: x(*i) - rate(0) * v_new(*i), name="x_new")
+    function = prim_func([x, v, rate], [x_new, v_new], in_place=[0, 1])
+    count, generator = math.prod(extents), torch.Generator().manual_seed(0)
+    parameter, velocity = (
+        torch.randn(count + offset, generator=generator)[offset:].view(extents) for _ in range(2)
+    )
+    expected = velocity * 0.5 + parameter.exp()
+    moved = parameter - 0.1 * expected
+    kernel(function, TARGET)(parameter, velocity, torch.tensor([0.1]), parameter, velocity)
+    torch.testing.assert_close(velocity, expected)
+    torch.testing.assert_close(parameter, moved)
+    vector = "T.vectorized" in schedule_cpu.schedule(function, TARGET).script()
+    assert vector == (count % schedule_cpu.LANES == 0)
