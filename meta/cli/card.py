@@ -128,7 +128,7 @@ def _kernels(op: Op, preference: Preference, devices: list[Device]) -> list[dict
             "level": level_text(kernel.plevels),
             "site": str(kernel.site),
             "devices": list(kernel.dialect.devices),
-            "fusion": getattr(getattr(kernel, "compute", None), "kind", None),
+            "fusion": kernel.fusion,
             "here": {device: verdict[kernel] for device, verdict in verdicts.items()},
         }
         for kernel in candidates(op, preference, devices[0])

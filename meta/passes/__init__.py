@@ -9,6 +9,7 @@ from meta.passes.autodiff import autodiff
 from meta.passes.dead_code import dead_code
 from meta.passes.dispatch import dispatch
 from meta.passes.fold_constant import fold_constant
+from meta.passes.fuse_tvm import fuse_tvm
 from meta.passes.infer_type import infer_type
 from meta.passes.manager import PassRecord, Pipeline
 from meta.passes.simplify import simplify
@@ -20,6 +21,7 @@ __all__ = [
     "dead_code",
     "dispatch",
     "fold_constant",
+    "fuse_tvm",
     "infer_type",
     "simplify",
 ]

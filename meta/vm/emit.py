@@ -18,10 +18,24 @@ from meta.base.device import Device
 from meta.base.dtype import TO_TORCH, bits
 from meta.base.errors import IRError
 from meta.dialect.core import DialectOp, OpEnv, dispatch, only
-from meta.ir import Binding, Call, Constant, Expr, Function, TensorType, Tuple, TupleGetItem, Var
+from meta.dialect.core.catalog import DIALECTS
+from meta.ir import (
+    Binding,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    Module,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
 from meta.op.core import CallValues, Op, View
 from meta.passes.call_of import base_op
 from meta.passes.dispatch import prepared
+from meta.passes.fuse_tvm import FUSED
 from meta.runtime.ndarray import ArrayKey, array_key
 from meta.vm.eager import allocator
 from meta.vm.memory import Lifetime, plan
@@ -53,6 +67,7 @@ class Instruction:
     env: OpEnv | None
     sources: tuple[int, ...]
     outs: tuple[int, ...]
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +95,16 @@ class Code:
     arena_bytes: int
 
 
-def emit(main: Function, device: Device) -> Code:
-    """Return the code of a function on one device. IRError for control flow, which this machine
-    does not run.
+def emit(module: Module, device: Device) -> Code:
+    """Return the code of a module's main on one device. IRError for control flow, which this
+    machine does not run.
     """
-    return _Emitter(main, device).code()
+    return _Emitter(module, device).code()
 
 
 class _Emitter:
-    def __init__(self, main: Function, device: Device) -> None:
-        self.main, self.device = main, device
+    def __init__(self, module: Module, device: Device) -> None:
+        self.functions, self.main, self.device = module.functions, module.main, device
         self.registers: list[Register] = []
         self.instructions: list[Instruction] = []
         # What an atom stands for: a register index, or a nested tuple of them.
@@ -114,9 +129,7 @@ class _Emitter:
         dying = self.dying(leaving)
         steps = [s for at, i in enumerate(self.instructions) for s in self.steps_of(i, dying[at])]
         result = self.without_constants(result, steps)
-        kernels = tuple(
-            i.env.dialect_op.name for i in self.instructions if i.env and i.env.dialect_op
-        )
+        kernels = tuple(i.name for i in self.instructions if i.env)
         return Code(
             [r.value for r in self.registers],
             tuple(steps),
@@ -177,6 +190,10 @@ class _Emitter:
             return self.atom(value)
         if isinstance(value, Call) and base_op(value.callee) is not None:
             return self.call(value)
+        if isinstance(value, Call) and isinstance(value.callee, GlobalVar):
+            function = self.functions[value.callee.name]
+            if FUSED in function.attrs:
+                return self.fused(value, value.callee.name, function)
         raise IRError(
             "this machine runs straight-line programs",
             found=type(value).__name__,
@@ -207,8 +224,22 @@ class _Emitter:
         outs = tuple(
             self.new("returned" if env.allocates else "written", t) for t in values.outputs
         )
-        self.instructions.append(Instruction(env, sources, outs))
+        name = env.dialect_op.name if env.dialect_op else op.name
+        self.instructions.append(Instruction(env, sources, outs, name))
         return outs[0] if isinstance(values.out, TensorType) else outs
+
+    def fused(self, call: Call, name: str, function: Function) -> int:
+        """Emit the one kernel of a fused function."""
+        dialect = DIALECTS[function.attrs[FUSED]]
+        assert dialect.fuse is not None
+        sources = tuple(_flat(tuple(self.atom(a) for a in call.args)))
+        for index in sources:
+            self.use(index)
+        assert isinstance(function.result_type, TensorType)
+        out = self.new("written", function.result_type)
+        env = dialect.fuse(function, self.device)
+        self.instructions.append(Instruction(env, sources, (out,), f"{dialect.name}.{name}"))
+        return out
 
     # From lifetimes to places.
 

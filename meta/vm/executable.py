@@ -19,6 +19,7 @@ from meta.passes import (
     dead_code,
     dispatch,
     fold_constant,
+    fuse_tvm,
     infer_type,
     simplify,
 )
@@ -48,7 +49,7 @@ class Executable:
     ) -> None:
         self.module, self.device, self.history = module, device, history
         self._program = program
-        self._code = emit(module.main, device)
+        self._code = emit(module, device)
         self.arena_bytes = self._code.arena_bytes
         self._keys: list[ArrayKey] = [
             array_key(p.type.static_shape, p.type.dtype, device)
@@ -131,6 +132,7 @@ def pipeline(device: Device) -> Pipeline:
         fold_constant,  # what does not depend on the inputs
         dead_code,  # what nobody uses
         partial(dispatch, device=device),  # who runs what
+        fuse_tvm,  # neighbours that one kernel can run
     )
 
 

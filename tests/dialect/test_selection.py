@@ -527,7 +527,9 @@ def test_a_traced_dialect_operator_stays_with_its_dialect() -> None:
     assert names == ["torch.relu", "tvm.exp", "add"]
     assert structural_equal(parse(str(program)), program)
     executable = meta.vm.compile(function, x)
-    assert {"torch.relu", "tvm.exp"} <= set(executable.kernels())
+    kernels = executable.kernels()
+    assert "torch.relu" in kernels
+    assert any(k.startswith("tvm.") and "exp" in k for k in kernels)
     x.requires_grad = True
     function(x).backward([1.0, 1.0])
     check(x.grad, np.array([1.0 + np.exp(1.0), np.exp(-2.0)]))

@@ -24,6 +24,7 @@ from meta.dialect.core.catalog import DIALECTS
 from meta.dialect.core.openv import OpEnv, Unsupported
 from meta.dialect.core.plevel import COMPILER, Levels, by_device, level_text
 from meta.dialect.core.preference import forget, only
+from meta.ir.expr import Function
 from meta.ir.expr import Op as OpNode
 from meta.ir.operators import OP_RESOLVERS
 from meta.ir.types import TensorType
@@ -48,6 +49,8 @@ class DialectOp(OpNode):
         super().__init__(f"{dialect.name}.{base.name}")
         self.base, self.dialect, self.plevels = base, dialect, plevels
         self.make, self.site = make, site
+        # How its kernel may be fused with its neighbours; None: not at all.
+        self.fusion: str | None = None
         # What a call handler asks of an operator is the base operator's.
         self.schema, self.infer, self.call_values = base.schema, base.infer, base.call_values
 
@@ -89,6 +92,8 @@ class Dialect:
         caller = inspect.currentframe().f_back.f_back  # type: ignore[union-attr]
         self.site = Span(caller.f_code.co_filename, caller.f_lineno) if caller else Span("?", 0)
         self.ops: dict[str, DialectOp] = {}
+        # Compiles a function of this dialect's operators to one kernel, if the backend can.
+        self.fuse: Callable[[Function, Device], OpEnv] | None = None
         self._loading, self._entered = threading.RLock(), False
         self._failure: Exception | None = None
         DIALECTS.register(self.name, self, self.site)

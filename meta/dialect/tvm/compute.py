@@ -38,6 +38,11 @@ ELEMWISE, BROADCAST, INJECTIVE, COMM_REDUCE, OUT_ELEMWISE_FUSABLE, OPAQUE = (
 _SCALAR_DTYPE = {bool: "int64", int: "int64", float: "float64"}
 
 
+def number_dtype(value: bool | int | float) -> str:
+    """Return the dtype in which a kernel sees a run-time number."""
+    return _SCALAR_DTYPE[type(value)]
+
+
 @dataclass(frozen=True, slots=True)
 class Compute:
     """The TVM aspect of an operator: the function and its fusion kind."""
@@ -51,34 +56,38 @@ class Compute:
         """Return the PrimFunc's inputs (placeholders and scalars, in `OpEnv.run` order) and its
         outputs.
         """
-        values: dict[str, Any] = {}
         inputs: list[Any] = []
-        for slot, value in zip(self.op.schema.slots, call.args, strict=True):
+
+        def leaf(value: Any, name: str) -> Any:
+            if isinstance(value, TensorType):
+                inputs.append(_placeholder(value, name))
+            else:
+                inputs.append(te.var(name, dtype=number_dtype(value)))
+            return inputs[-1]
+
+        out = call.out.fields if isinstance(call.out, TupleType) else call.outputs[0]
+        return inputs, self.apply(call.args, out, leaf)
+
+    def apply(
+        self, args: tuple[Any, ...], out: Any, leaf: Callable[[Any, str], Any]
+    ) -> list[te.Tensor]:
+        """Return the results for a call's arguments.
+
+        ``leaf(value, name)`` makes the `te.Tensor` of a tensor argument, and what stands for a
+        run-time number.
+        """
+        values: dict[str, Any] = {self.op.schema.reserved("out"): out}
+        for slot, value in zip(self.op.schema.slots, args, strict=True):
             if slot.kind == "attribute" or value is None:
                 values[slot.name] = value
             elif slot.kind == "tensors":
-                values[slot.name] = tuple(
-                    _placeholder(v, f"{slot.name}{i}") for i, v in enumerate(value)
-                )
-                inputs.extend(values[slot.name])
-            elif isinstance(value, TensorType):
-                values[slot.name] = _placeholder(value, slot.name)
-                inputs.append(values[slot.name])
+                values[slot.name] = tuple(leaf(v, f"{slot.name}{i}") for i, v in enumerate(value))
             else:
-                number = te.var(slot.name, dtype=_SCALAR_DTYPE[type(value)])
-                values[slot.name] = number.astype("bool") if type(value) is bool else number
-                inputs.append(number)
-        result_name = self.op.schema.reserved("out")
-        values[result_name] = (
-            call.out.fields if isinstance(call.out, TupleType) else call.outputs[0]
-        )
+                made = leaf(value, slot.name)
+                values[slot.name] = made.astype("bool") if type(value) is bool else made
         result = self.function(**{p: values[p] for p in self.parameters})
-        outputs = (
-            list(result)
-            if isinstance(result, list | tuple) or hasattr(result, "__len__")
-            else [result]
-        )
-        return inputs, outputs
+        several = isinstance(result, list | tuple) or hasattr(result, "__len__")
+        return list(result) if several else [result]
 
 
 def compute(
@@ -115,7 +124,7 @@ def compute(
             )
 
         made = dialect.register(op, make, definition_span(function), plevel)
-        made.compute = aspect
+        made.compute, made.fusion = aspect, kind
         return function
 
     return register

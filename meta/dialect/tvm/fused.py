@@ -1,0 +1,50 @@
+"""One kernel for a function of TVM operators: their computes, one after the other, in one PrimFunc.
+
+Which calls make such a function is decided by ``passes/fuse_tvm.py``; which of its stages are
+inlined, and which kept in memory for a row at a time, by the schedules.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import te, tirx
+
+from meta.base.device import Device
+from meta.dialect.core import DialectOp, OpEnv
+from meta.dialect.tvm import tvm as dialect
+from meta.dialect.tvm.build import kernel
+from meta.dialect.tvm.compute import number_dtype
+from meta.dialect.tvm.lower import prim_func
+from meta.dialect.tvm.target import for_device
+from meta.ir import Call, Expr, Function, TensorType, Tuple
+
+
+def fuse(function: Function, device: Device) -> OpEnv:
+    """Return the kernel of a function whose bindings are calls of this dialect's operators.
+
+    Its parameters are tensors of static shapes, its result one tensor. A Python number in it is a
+    constant of the kernel, which an operator called alone takes as an argument.
+    """
+    tensors: dict[Expr, te.Tensor] = {}
+    for param in function.params:
+        assert isinstance(param.type, TensorType)
+        tensors[param] = te.placeholder(param.type.static_shape, param.type.dtype, param.name)
+    inputs = list(tensors.values())
+
+    def leaf(value: Any, name: str) -> Any:
+        if isinstance(value, Expr):
+            return tensors[value]
+        return tirx.const(value, number_dtype(value))
+
+    for binding in function.body.bindings:
+        call = binding.value
+        assert isinstance(call, Call)
+        assert isinstance(call.callee, DialectOp)
+        args = tuple(a.fields if isinstance(a, Tuple) else a for a in call.args)
+        (tensors[binding.var],) = call.callee.compute.apply(args, binding.var.type, leaf)
+    result = prim_func(inputs, [tensors[function.body.result]], in_place=False)
+    return OpEnv(kernel(result, for_device(device)), allocates=False)
+
+
+dialect.fuse = fuse

@@ -1,0 +1,199 @@
+"""What fusion joins and what it leaves apart: the calls of each kernel, in programs by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from meta.ir import Call, GlobalVar, Module, bindings, parse, structural_equal, verify
+from meta.passes import fuse_tvm
+
+
+def fused(body: str) -> Module:
+    """Fuse a main with the parameters %x and %y, float32[4, 6]."""
+    before = parse(f"func @main(%x: float32[4, 6], %y: float32[4, 6]) {body}")
+    after = fuse_tvm(before)
+    verify(after, typed=False)
+    assert structural_equal(fuse_tvm(after), after)
+    return after
+
+
+def kernels(module: Module) -> list[str]:
+    """Return the calls of main, in order: operators by name, fused functions as their members."""
+    found = []
+    for binding in bindings(module.main):
+        if not isinstance(binding.value, Call):
+            continue
+        callee = binding.value.callee
+        if isinstance(callee, GlobalVar):
+            members = [b.value.callee.name for b in module.functions[callee.name].body.bindings]
+            found.append(" ".join(m.removeprefix("tvm.") for m in members))
+        else:
+            found.append(callee.name.removeprefix("tvm."))
+    return found
+
+
+CASES = {
+    "a chain": (
+        """{
+          %a: float32[4, 6] = tvm.exp(%x)
+          %b: float32[4, 6] = tvm.multiply(%a, %y)
+          %c: float32[4, 6] = tvm.relu(%b)
+          return %c
+        }""",
+        ["exp multiply relu"],
+    ),
+    "a diamond": (
+        """{
+          %a: float32[4, 6] = tvm.exp(%x)
+          %b: float32[4, 6] = tvm.relu(%a)
+          %c: float32[4, 6] = tvm.tanh(%a)
+          %d: float32[4, 6] = tvm.add(%b, %c)
+          return %d
+        }""",
+        ["exp relu tanh add"],
+    ),
+    "a value that leaves the function": (
+        """{
+          %a: float32[4, 6] = tvm.exp(%x)
+          %b: float32[4, 6] = tvm.relu(%a)
+          return (%a, %b)
+        }""",
+        ["exp", "relu"],
+    ),
+    "users in two kernels": (
+        """{
+          %a: float32[4, 6] = tvm.exp(%x)
+          %b: float32[4, 6] = tvm.relu(%a)
+          %c: float32[4, 6] = tvm.tanh(%a)
+          return (%b, %c)
+        }""",
+        ["exp", "relu", "tanh"],
+    ),
+    "into a reduction and out of it": (
+        """{
+          %a: float32[4, 6] = tvm.exp(%x)
+          %b: float32[4] = tvm.sum(%a, axis=1)
+          %c: float32[4] = tvm.sqrt(%b)
+          return %c
+        }""",
+        ["exp sum sqrt"],
+    ),
+    "two reductions": (
+        """{
+          %a: float32[4] = tvm.sum(%x, axis=1)
+          %b: float32[] = tvm.max(%a)
+          return %b
+        }""",
+        ["sum", "max"],
+    ),
+    "a reduction does not feed a transpose": (
+        """{
+          %a: float32[4, 6] = tvm.softmax(%x)
+          %b: float32[6, 4] = tvm.transpose(%a)
+          return %b
+        }""",
+        ["softmax", "transpose"],
+    ),
+    "an opaque call": (
+        """{
+          %a: float32[4, 6] = tvm.exp(%x)
+          %b: float32[4, 6] = tvm.cumsum(%a, axis=1)
+          %c: float32[4, 6] = tvm.relu(%b)
+          return %c
+        }""",
+        ["exp", "cumsum", "relu"],
+    ),
+    "another dialect": (
+        """{
+          %a: float32[4, 6] = tvm.exp(%x)
+          %b: float32[4, 6] = torch.relu(%a)
+          %c: float32[4, 6] = tvm.relu(%b)
+          return %c
+        }""",
+        ["exp", "torch.relu", "relu"],
+    ),
+    "a tuple argument": (
+        """{
+          %a: float32[4, 6] = tvm.exp(%x)
+          %b: float32[8, 6] = tvm.concatenate((%a, %y), axis=0)
+          return %b
+        }""",
+        ["exp concatenate"],
+    ),
+    "nothing to compute": (
+        """{
+          %a: float32[0, 6] = tvm.strided_slice(%x, begin=(0,), end=(0,))
+          %b: float32[0, 6] = tvm.exp(%a)
+          return %b
+        }""",
+        ["strided_slice", "exp"],
+    ),
+    "a write to what is read, in between": (
+        """{
+          %a: float32[4, 6] = tvm.exp(%x)
+          %u: () = tvm.sgd(%x, %y, %y, 0.1, 0.9)
+          %b: float32[4, 6] = tvm.relu(%a)
+          return %b
+        }""",
+        ["exp", "sgd", "relu"],
+    ),
+    "a write to something else, in between": (
+        """{
+          %a: float32[4, 6] = tvm.exp(%x)
+          %z: float32[4, 6] = tvm.zeros_like(%x)
+          %u: () = tvm.sgd(%z, %y, %y, 0.1, 0.9)
+          %b: float32[4, 6] = tvm.relu(%a)
+          return %b
+        }""",
+        ["zeros_like", "sgd", "exp relu"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_joined(name: str) -> None:
+    body, expected = CASES[name]
+    assert kernels(fused(body)) == expected
+
+
+def test_equal_kernels_are_one_function() -> None:
+    module = fused(
+        """{
+          %a: float32[4, 6] = tvm.exp(%x)
+          %b: float32[4, 6] = tvm.relu(%a)
+          %c: float32[4, 6] = tvm.exp(%y)
+          %d: float32[4, 6] = tvm.relu(%c)
+          return (%b, %d)
+        }"""
+    )
+    assert kernels(module) == ["exp relu", "exp relu"]
+    assert list(module.functions) == ["main", "fused_exp_relu"]
+
+
+def test_a_constant_is_a_parameter() -> None:
+    module = fused(
+        """{
+          %a: float32[4, 6] = tvm.exp(%x)
+          %b: float32[4, 6] = tvm.add(%a, const float32[] 2.0)
+          return %b
+        }"""
+    )
+    assert kernels(module) == ["exp add"]
+    assert len(module.functions["fused_exp_add"].params) == 2
+
+
+def test_inside_of_branches() -> None:
+    before = parse(
+        """func @main(%x: float32[4], %c: bool[]) {
+          %r: float32[4] = if (%c) {
+            %a: float32[4] = tvm.exp(%x)
+            %b: float32[4] = tvm.relu(%a)
+            yield %b
+          } else {
+            yield %x
+          }
+          return %r
+        }"""
+    )
+    after = fuse_tvm(before)
+    assert "@fused_exp_relu(%x)" in str(after)
