@@ -17,7 +17,7 @@ import torch
 from meta.base.device import Device
 from meta.base.dtype import TO_TORCH, bits
 from meta.base.errors import IRError
-from meta.dialect.core import DialectOp, OpEnv, dispatch, only
+from meta.dialect.core import DialectOp, OpEnv, compile_together, dispatch, only
 from meta.dialect.core.catalog import DIALECTS
 from meta.ir import (
     Binding,
@@ -125,6 +125,7 @@ class _Emitter:
         leaving = self.bases(_flat(result))
         for index in leaving:
             self.use(index)
+        compile_together(i.env for i in self.instructions if i.env is not None)
         arena_bytes = self.place(leaving)
         dying = self.dying(leaving)
         steps = [s for at, i in enumerate(self.instructions) for s in self.steps_of(i, dying[at])]

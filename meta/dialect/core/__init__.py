@@ -5,7 +5,7 @@ dispatcher.
 from meta.dialect.core.catalog import DIALECTS, dialects
 from meta.dialect.core.dialect import Dialect, DialectOp, bind_kernel, check_parameters
 from meta.dialect.core.dispatch import Candidate, answers, candidates, dispatch
-from meta.dialect.core.openv import OpEnv, Unsupported
+from meta.dialect.core.openv import Deferred, OpEnv, Unsupported, compile_together
 from meta.dialect.core.plevel import (
     COMPILER,
     FUSED_ONLY,
@@ -26,6 +26,7 @@ __all__ = [
     "LIBRARY",
     "REFERENCE",
     "Candidate",
+    "Deferred",
     "Dialect",
     "DialectOp",
     "Levels",
@@ -36,6 +37,7 @@ __all__ = [
     "bind_kernel",
     "candidates",
     "check_parameters",
+    "compile_together",
     "dialects",
     "dispatch",
     "exclude",

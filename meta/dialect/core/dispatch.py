@@ -13,7 +13,8 @@ The decision, in order:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch.autograd.graph import increment_version
@@ -74,7 +75,7 @@ def answers(call: CallValues, preference: Preference) -> Iterator[Candidate]:
             try:
                 env = dialect_op.make(call)
                 if call.op.schema.written:
-                    env = replace(env, run=_counting(env.run, written_places(call)))
+                    env.wrap(partial(_counting, places=written_places(call)))
                 env.dialect_op = dialect_op
             except Unsupported as refusal:
                 reason = str(refusal)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from meta.dialect.core.dialect import DialectOp
+
+Kernel = Callable[..., Any]
 
 
 class Unsupported(Exception):
@@ -16,7 +18,17 @@ class Unsupported(Exception):
     """
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A kernel that is compiled when it is first needed: of a whole program, all in one go.
+
+    ``compile`` takes a list of sources and returns as many kernels; ``source`` is one of them.
+    """
+
+    source: Any
+    compile: Callable[[Sequence[Any]], Sequence[Kernel]]
+
+
 class OpEnv:
     """A kernel with everything but the tensors bound.
 
@@ -26,13 +38,53 @@ class OpEnv:
     out). If ``allocates``,
         it returns the operator's own results as fresh tensors (one, a tuple, or None if there are
         none); otherwise it is given them as further arguments and fills them. In-out arguments are
-        written in place.
+        written in place. A `Deferred` given for it is compiled when it is asked for.
     allocates: see ``run``.
     strided: whether inputs may be non-contiguous; if not, the caller passes compact ones.
     dialect_op: who made it.
     """
 
-    run: Callable[..., Any]
-    allocates: bool
-    strided: bool = False
-    dialect_op: DialectOp | None = None
+    __slots__ = ("_kernel", "_wrappers", "allocates", "dialect_op", "strided")
+
+    def __init__(
+        self,
+        run: Kernel | Deferred,
+        allocates: bool,
+        strided: bool = False,
+        dialect_op: DialectOp | None = None,
+    ) -> None:
+        self._kernel = run
+        self._wrappers: tuple[Callable[[Kernel], Kernel], ...] = ()
+        self.allocates, self.strided, self.dialect_op = allocates, strided, dialect_op
+
+    @property
+    def run(self) -> Kernel:
+        """The kernel, compiled now if it was not."""
+        if isinstance(self._kernel, Deferred):
+            compile_together([self])
+        assert not isinstance(self._kernel, Deferred)
+        return self._kernel
+
+    def wrap(self, wrapper: Callable[[Kernel], Kernel]) -> OpEnv:
+        """Let ``run`` be ``wrapper(run)``; returns the same object."""
+        if isinstance(self._kernel, Deferred):
+            self._wrappers += (wrapper,)
+        else:
+            self._kernel = wrapper(self._kernel)
+        return self
+
+    def _compiled(self, kernel: Kernel) -> None:
+        for wrapper in self._wrappers:
+            kernel = wrapper(kernel)
+        self._kernel = kernel
+
+
+def compile_together(envs: Iterable[OpEnv]) -> None:
+    """Compile what is deferred in as few goes as there are compilers."""
+    waiting: dict[Callable[[Sequence[Any]], Sequence[Kernel]], dict[OpEnv, Any]] = {}
+    for env in envs:
+        if isinstance(env._kernel, Deferred):
+            waiting.setdefault(env._kernel.compile, {})[env] = env._kernel.source
+    for compile, sources in waiting.items():
+        for env, kernel in zip(sources, compile(list(sources.values())), strict=True):
+            env._compiled(kernel)

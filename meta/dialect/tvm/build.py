@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,6 +23,7 @@ from tvm import tirx
 from tvm.target import Target
 
 from meta.base.errors import MetaError
+from meta.dialect.core import Deferred
 from meta.dialect.tvm import (
     access,
     cache,
@@ -52,6 +53,20 @@ RULES = _version(access, schedule_cpu, schedule_cuda, stages, vector_math, nvrtc
 def kernel(function: tirx.PrimFunc, target: Target) -> Kernel:
     """Return ``function`` compiled for ``target``; see `build`."""
     return build({"kernel": function}, target)["kernel"]
+
+
+def deferred(function: tirx.PrimFunc, target: Target) -> Deferred:
+    """Return what compiles ``function`` when it is needed, with whatever else is needed then."""
+    return Deferred((function, target), _build_each)
+
+
+def _build_each(sources: Sequence[tuple[tirx.PrimFunc, Target]]) -> list[Kernel]:
+    targets = {str(target): target for _, target in sources}
+    built: dict[str, Kernel] = {}
+    for where, target in targets.items():
+        functions = {f"kernel{i}": f for i, (f, t) in enumerate(sources) if str(t) == where}
+        built.update(build(functions, target))
+    return [built[f"kernel{i}"] for i in range(len(sources))]
 
 
 def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, Kernel]:

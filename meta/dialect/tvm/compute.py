@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import te
@@ -18,7 +19,7 @@ from tvm import te
 from meta.base.source import definition_span
 from meta.dialect.core import Levels, OpEnv, Unsupported, check_parameters
 from meta.dialect.tvm import tvm as dialect
-from meta.dialect.tvm.build import kernel
+from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device
 from meta.ir.types import TensorType, TupleType
@@ -119,9 +120,8 @@ def compute(
             inputs, outputs = aspect.build(call)
             outputs, written = _changed(inputs, outputs, written_places(call))
             function = prim_func(inputs, outputs, in_place=written)
-            return OpEnv(
-                _in_place(kernel(function, for_device(call.device)), written), allocates=False
-            )
+            env = OpEnv(deferred(function, for_device(call.device)), allocates=False)
+            return env.wrap(partial(_in_place, written=written)) if written else env
 
         made = dialect.register(op, make, definition_span(function), plevel)
         made.compute, made.fusion = aspect, kind
@@ -146,8 +146,6 @@ def _changed(
 
 def _in_place(run: Callable[..., Any], written: tuple[int, ...]) -> Callable[..., Any]:
     """Pass the written arguments once more, as outputs."""
-    if not written:
-        return run
 
     def launch(*values: Any) -> None:
         run(*values, *[values[i] for i in written])

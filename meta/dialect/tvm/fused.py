@@ -13,7 +13,7 @@ from tvm import te, tirx
 from meta.base.device import Device
 from meta.dialect.core import DialectOp, OpEnv
 from meta.dialect.tvm import tvm as dialect
-from meta.dialect.tvm.build import kernel
+from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.compute import number_dtype
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device
@@ -44,7 +44,7 @@ def fuse(function: Function, device: Device) -> OpEnv:
         args = tuple(a.fields if isinstance(a, Tuple) else a for a in call.args)
         (tensors[binding.var],) = call.callee.compute.apply(args, binding.var.type, leaf)
     result = prim_func(inputs, [tensors[function.body.result]], in_place=False)
-    return OpEnv(kernel(result, for_device(device)), allocates=False)
+    return OpEnv(deferred(result, for_device(device)), allocates=False)
 
 
 dialect.fuse = fuse

@@ -8,7 +8,7 @@ from tvm import te, tirx
 from meta import op
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.tvm import tvm as dialect
-from meta.dialect.tvm.build import kernel
+from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.compute import ELEMWISE, compute
 from meta.dialect.tvm.elementwise import cast, computing
 from meta.dialect.tvm.lower import prim_func
@@ -76,14 +76,18 @@ def _contrib_dropout(call):
     mask = te.compute(x.shape, keep, name="mask")
     nothing = te.compute((0,), lambda _: tirx.const(0, "uint8"), name="reserve_space")
     outputs = [_kept(x, mask, call.args.p), mask, nothing]
-    run = kernel(prim_func([x, source], outputs, in_place=False), for_device(call.device))
-    if states is not None:
-        return OpEnv(run, allocates=False)
+    run = deferred(prim_func([x, source], outputs, in_place=False), for_device(call.device))
+    env = OpEnv(run, allocates=False)
+    return env if states is not None else env.wrap(_drawing)
+
+
+def _drawing(run):
+    """Return a kernel that takes the next key by itself."""
 
     def draw(x, *outs):
         run(x, random.default.key(), *outs)
 
-    return OpEnv(draw, allocates=False)
+    return draw
 
 
 @compute(op._contrib_dropout_dx, ELEMWISE)
