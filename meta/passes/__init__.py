@@ -8,6 +8,7 @@ pipeline.
 from meta.passes.autodiff import autodiff
 from meta.passes.dead_code import dead_code
 from meta.passes.dispatch import dispatch
+from meta.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from meta.passes.fold_constant import fold_constant
 from meta.passes.fuse_tvm import fuse_tvm
 from meta.passes.infer_type import infer_type
@@ -20,6 +21,7 @@ __all__ = [
     "autodiff",
     "dead_code",
     "dispatch",
+    "eliminate_common_subexpressions",
     "fold_constant",
     "fuse_tvm",
     "infer_type",

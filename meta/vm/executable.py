@@ -18,6 +18,7 @@ from meta.passes import (
     Pipeline,
     dead_code,
     dispatch,
+    eliminate_common_subexpressions,
     fold_constant,
     fuse_tvm,
     infer_type,
@@ -130,6 +131,7 @@ def pipeline(device: Device) -> Pipeline:
         infer_type,  # every variable has a type
         simplify,  # identities, chains of views
         fold_constant,  # what does not depend on the inputs
+        eliminate_common_subexpressions,  # what is computed twice
         dead_code,  # what nobody uses
         partial(dispatch, device=device),  # who runs what
         fuse_tvm,  # neighbours that one kernel can run

@@ -185,7 +185,7 @@ def test_a_constant_is_a_parameter() -> None:
 def test_inside_of_branches() -> None:
     before = parse(
         """func @main(%x: float32[4], %c: bool[]) {
-          %r: float32[4] = if (%c) {
+          %r: float32[4] = if %c {
             %a: float32[4] = tvm.exp(%x)
             %b: float32[4] = tvm.relu(%a)
             yield %b

@@ -15,7 +15,15 @@ import meta
 from meta.base.device import CPU
 from meta.base.errors import GradientError, IRError, TypeInferError
 from meta.ir import Module, bindings, first_difference, parse, structural_equal, verify
-from meta.passes import autodiff, dead_code, dispatch, fold_constant, infer_type, simplify
+from meta.passes import (
+    autodiff,
+    dead_code,
+    dispatch,
+    eliminate_common_subexpressions,
+    fold_constant,
+    infer_type,
+    simplify,
+)
 
 MODULES = [
     importlib.import_module(f"meta.passes.{m.name}")
@@ -29,8 +37,10 @@ def test_examples_in_docstrings(module: ModuleType) -> None:
 
 
 def test_every_pass_has_an_example() -> None:
-    for step in (autodiff, dead_code, dispatch, fold_constant, infer_type, simplify):
-        assert ">>> " in step.__doc__, step.__name__
+    for module in MODULES:
+        name = module.__name__.rpartition(".")[2]
+        if name in meta.passes.__all__:  # others are what passes are made of
+            assert ">>> " in getattr(module, name).__doc__, name
 
 
 def main(text: str) -> Module:
@@ -521,3 +531,104 @@ def test_new_bindings_have_the_line_of_the_forward_code() -> None:
     text = "-> float32[2, 3] {\n %a: float32[2, 3] = tanh(%x)  # model.py:3\n return %a\n}"
     found = autodiff(main(text), wrt=[0])
     assert [str(b.span) for b in bindings(found.main)] == ["model.py:3"] * 2
+
+
+# eliminate_common_subexpressions
+
+
+def test_the_second_of_two_equal_calls_goes() -> None:
+    becomes(
+        eliminate_common_subexpressions,
+        """{
+          %a: float32[2, 3] = exp(%x)
+          %b: float32[2, 3] = exp(%x)
+          %c: float32[2, 3] = add(%a, %b)
+          %d: float32[2, 3] = add(%b, %a)
+          %e: float32[2, 3] = multiply(%c, %d)
+          return %e
+        }""",
+        """{
+          %a: float32[2, 3] = exp(%x)
+          %c: float32[2, 3] = add(%a, %a)
+          %e: float32[2, 3] = multiply(%c, %c)
+          return %e
+        }""",
+        typed=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        # Two results are two arrays.
+        """{
+          %a: float32[2, 3] = exp(%x)
+          %b: float32[2, 3] = exp(%x)
+          return (%a, %b)
+        }""",
+        # 1 and 1.0 are different arguments.
+        """{
+          %a: float32[2, 3] = multiply(%x, 1)
+          %b: float32[2, 3] = multiply(%x, 1.0)
+          %c: float32[2, 3] = add(%a, %b)
+          return %c
+        }""",
+        # The argument is written in between.
+        """{
+          %a: float32[2, 3] = exp(%x)
+          %u: () = sgd(%x, %y, %y, 0.1, 0.9)
+          %b: float32[2, 3] = exp(%x)
+          %c: float32[2, 3] = add(%a, %b)
+          return %c
+        }""",
+        # Each draw is another one.
+        """{
+          %a: (float32[2, 3], bool[2, 3], uint8[0]) = _contrib_dropout(%x, 0.5, None)
+          %b: (float32[2, 3], bool[2, 3], uint8[0]) = _contrib_dropout(%x, 0.5, None)
+          %c: float32[2, 3] = %a.0
+          %d: float32[2, 3] = %b.0
+          %e: float32[2, 3] = add(%c, %d)
+          return %e
+        }""",
+    ],
+)
+def test_what_is_not_common(body: str) -> None:
+    becomes(eliminate_common_subexpressions, body, body, typed=False)
+
+
+def test_a_branch_sees_what_is_before_it_and_not_its_sibling() -> None:
+    becomes(
+        eliminate_common_subexpressions,
+        """{
+          %a: float32[2, 3] = exp(%x)
+          %s: float32[] = sum(%a)
+          %p: bool[] = greater(%s, 0.0)
+          %r: float32[2, 3] = if %p {
+            %b: float32[2, 3] = exp(%x)
+            %c: float32[2, 3] = tanh(%b)
+            %d: float32[2, 3] = relu(%c)
+            yield %d
+          } else {
+            %e: float32[2, 3] = tanh(%a)
+            %f: float32[2, 3] = negative(%e)
+            yield %f
+          }
+          return %r
+        }""",
+        """{
+          %a: float32[2, 3] = exp(%x)
+          %s: float32[] = sum(%a)
+          %p: bool[] = greater(%s, 0.0)
+          %r: float32[2, 3] = if %p {
+            %c: float32[2, 3] = tanh(%a)
+            %d: float32[2, 3] = relu(%c)
+            yield %d
+          } else {
+            %e: float32[2, 3] = tanh(%a)
+            %f: float32[2, 3] = negative(%e)
+            yield %f
+          }
+          return %r
+        }""",
+        typed=False,
+    )

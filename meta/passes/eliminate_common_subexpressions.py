@@ -1,0 +1,107 @@
+"""Common subexpression elimination: what is computed twice is computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Any
+
+from meta.dialect.core.dispatch import cache_key
+from meta.ir import (
+    Binding,
+    Block,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    If,
+    Module,
+    Tuple,
+    TupleGetItem,
+    Var,
+    map_atoms,
+    operands,
+)
+from meta.ir.constants import INLINE_LIMIT, tensor_bytes
+from meta.passes.buffers import Buffers
+from meta.passes.call_of import base_op, is_pure
+
+
+def eliminate_common_subexpressions(module: Module) -> Module:
+    """Replace a binding by an earlier one that has the same value.
+
+    Two calls are the same if operator and arguments are. Random calls, calls of functions and calls
+    that write stay, and so does a call of something that is written; and where both are results of
+    the program, the caller gets two arrays.
+
+    >>> from meta.ir import parse
+    >>> print(eliminate_common_subexpressions(parse('''
+    ... func @main(%x: float32[2]) -> float32[2] {
+    ...   %a: float32[2] = exp(%x)
+    ...   %b: float32[2] = exp(%x)
+    ...   %c: float32[2] = multiply(%a, %b)
+    ...   return %c
+    ... }''')))
+    func @main(%x: float32[2]) -> float32[2] {
+      %a: float32[2] = exp(%x)
+      %c: float32[2] = multiply(%a, %a)
+      return %c
+    }
+    """
+    return Module({name: _function(f, Buffers(f), {}) for name, f in module.functions.items()})
+
+
+def _function(function: Function, buffers: Buffers, known: dict[Hashable, Var]) -> Function:
+    return replace(function, body=_block(function.body, buffers, known, {}))
+
+
+def _block(
+    block: Block, buffers: Buffers, known: dict[Hashable, Var], mapping: dict[Var, Expr]
+) -> Block:
+    """Return a block that looks values up in ``known``; what it adds is for inner blocks only."""
+    known = dict(known)
+    kept = []
+
+    def leaf(atom: Expr) -> Expr:
+        return mapping.get(atom, atom) if isinstance(atom, Var) else atom
+
+    for binding in block.bindings:
+        value = map_atoms(binding.value, leaf)
+        if isinstance(value, If):
+            blocks = (value.then_block, value.else_block)
+            value = If(value.condition, *(_block(b, buffers, known, mapping) for b in blocks))
+        elif isinstance(value, Function):
+            value = replace(value, body=_block(value.body, buffers, known, mapping))
+        if value is not binding.value:
+            binding = Binding(binding.var, value, binding.span)
+        key = _key(binding, buffers)
+        earlier = None if key is None else known.setdefault(key, binding.var)
+        if (
+            earlier is None
+            or earlier is binding.var
+            or not buffers.replaceable(binding.var, earlier)
+        ):
+            kept.append(binding)
+        else:
+            mapping[binding.var] = earlier
+    return Block(tuple(kept), map_atoms(block.result, leaf))
+
+
+def _key(binding: Binding, buffers: Buffers) -> Hashable | None:
+    """Return what two bindings of one value have in common; None for one that stays."""
+    value = binding.value
+    if isinstance(value, TupleGetItem):
+        return ("field", value.value, value.index)
+    if not isinstance(value, Call) or base_op(value.callee) is None or not is_pure(binding):
+        return None
+    if any(buffers.of(atom) in buffers.written for atom in operands(value)):
+        return None
+    return (value.callee, *map(_argument, value.args))
+
+
+def _argument(argument: Any) -> Hashable:
+    if isinstance(argument, Tuple):
+        return ("tuple", *map(_argument, argument.fields))
+    if isinstance(argument, Constant) and argument.data.numel() <= INLINE_LIMIT:
+        return ("constant", argument.type, bytes(tensor_bytes(argument.data)))
+    return argument if isinstance(argument, Expr) else cache_key(argument)
