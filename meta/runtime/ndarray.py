@@ -293,15 +293,15 @@ class ndarray(Overloads):
         return f"{self.numpy()}\n<NDArray [{extents}] @ {self.device}, dtype={self.dtype}>"
 
 
-def array(obj: object, dtype: object = None, *, device: object = "cpu", name: str = "") -> ndarray:
+def array(obj: object, dtype: object = None, *, device: object = None, name: str = "") -> ndarray:
     """Create an array from numbers, nested lists, a numpy array, a torch tensor, an ndarray or a
     DLPack exporter.
 
-    ``dtype`` defaults to the object's own; Python floats give float32, ints int64. The data are
-    copied (use `from_dlpack` to share memory). Raises ArgumentError for what is no array and
-    DeviceError for an absent device.
+    ``dtype`` and ``device`` default to the object's own; Python floats give float32, ints int64,
+    and host data go to the CPU. The data are copied (use `from_dlpack` to share memory). Raises
+    ArgumentError for what is no array and DeviceError for an absent device.
     """
-    where = require(device)
+    where = None if device is None else str(require(device))
     if isinstance(obj, ndarray):
         tensor = obj._tensor
     elif isinstance(obj, torch.Tensor):
@@ -309,7 +309,7 @@ def array(obj: object, dtype: object = None, *, device: object = "cpu", name: st
     else:
         tensor = _from_host(obj)
     kind = dtypes.canonical(dtype) if dtype is not None else key_of(tensor).dtype
-    result = tensor.to(device=str(where), dtype=dtypes.TO_TORCH[kind], copy=True)
+    result = tensor.to(device=where, dtype=dtypes.TO_TORCH[kind], copy=True)
     return ndarray(result.contiguous(), name=name)
 
 
