@@ -96,7 +96,7 @@ class _Made:
     def name(self, function: Function, members: list[Binding]) -> str:
         digest = structural_hash(function)
         if digest not in self.by_hash:
-            ops = [base_op(m.value.callee).name for m in members]  # type: ignore[union-attr, attr-defined]
+            ops = list(map(_op_name, members))
             stem = name = "_".join(["fused", *ops[:4], *(["etc"] if len(ops) > 4 else [])])
             number = 1
             while name in self.taken:
@@ -106,6 +106,13 @@ class _Made:
             self.functions[name] = function
             self.by_hash[digest] = name
         return self.by_hash[digest]
+
+
+def _op_name(member: Binding) -> str:
+    assert isinstance(member.value, Call)
+    op = base_op(member.value.callee)
+    assert op is not None
+    return op.name
 
 
 @dataclass(slots=True)

@@ -3,6 +3,8 @@
 from math import prod
 
 from tvm import te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
 
 from meta import op
 from meta.dialect.tvm.compute import OPAQUE, compute
@@ -63,22 +65,32 @@ def _stage(state, name):
 
 
 def _hash(counter, key, blocks, name):
-    """Return a stage [blocks, 4] of the hash of ``counter(block)``; one stage per step, because an
-    expression names nothing and doubles with every round.
+    """Return a stage [blocks, 4] of the hash of ``counter(block)``.
+
+    The rounds are statements on four cells: as one expression they would double in size with each.
     """
-    schedule = subkeys(key, WORDS)
-    stage = te.compute((blocks, 4), lambda b, j: _pick(j, counter(b)), name=f"{name}_counter")
-    for number in range(ROUNDS):
-        stage = _round(stage, schedule, number, f"{name}{number}")
-    return stage
+    counters = te.compute((blocks, 4), lambda b, j: _pick(j, counter(b)), name=f"{name}_counter")
+    keys = te.compute((4,), lambda j: _pick(j, key), name=f"{name}_key")
 
+    def loops(ins, outs):
+        with IRBuilder() as builder:
+            (given, words), result = map(T.buffer_proxy, ins), T.buffer_proxy(outs[0])
+            with T.parallel(0, blocks) as b:
+                cells = T.buffer_proxy(T.alloc_buffer((4,), "uint64", scope="local"))
+                rotated = T.buffer_proxy(T.alloc_buffer((4,), "uint64", scope="local"))
+                schedule = subkeys([words[j] for j in range(4)], WORDS)
+                for j in range(4):
+                    cells[j] = given[b, j]
+                for number in range(ROUNDS):
+                    after_round = rounds([cells[j] for j in range(4)], schedule, number, 1, WORDS)
+                    for j, word in enumerate(after_round):
+                        rotated[j] = word
+                    cells, rotated = rotated, cells
+                for j in range(4):
+                    result[b, j] = cells[j]
+            return builder.get()
 
-def _round(before, schedule, number, name):
-    def element(b, j):
-        x = [before(b, tirx.const(k, "int32")) for k in range(4)]
-        return _pick(j, rounds(x, schedule, number, 1, WORDS))
-
-    return te.compute(before.shape, element, name=name)
+    return te.extern([(blocks, 4)], [counters, keys], loops, dtype="uint64", name=name)
 
 
 def _words(stage):
