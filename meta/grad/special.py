@@ -3,7 +3,8 @@
 import math
 
 from meta import op
-from meta.grad.core import gradient, not_differentiable, onto
+from meta.base.errors import GradientError
+from meta.grad.core import gradient, onto
 
 
 @gradient(op.erfc)
@@ -31,7 +32,14 @@ def digamma(x, dy):
     return op.multiply(dy, op.trigamma(x))
 
 
-not_differentiable(op.trigamma, why="polygamma(2, x) is not an operator")
+@gradient(op.trigamma)
+def trigamma(dy):
+    """dx = dy * polygamma(2, x), which is not an operator: an error, not a zero."""
+    raise GradientError(
+        "trigamma's own derivative, polygamma(2, x), is not an operator",
+        op="trigamma",
+        hint="differentiate digamma once, lgamma twice",
+    )
 
 
 @gradient(op.sinc)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import meta
-from meta.base.errors import TypeInferError
+from meta.base.errors import GradientError, TypeInferError
 from meta.dialect import only
 
 FLOATS = torch.ones(2)
@@ -156,3 +156,11 @@ def test_numbers_give_a_number_at_once(name, args, value):
 def test_what_makes_no_sense_is_refused(name, args, says):
     with pytest.raises(TypeInferError, match=says):
         getattr(meta, name)(*args)
+
+
+def test_a_derivative_that_is_no_operator_is_an_error() -> None:
+    x = meta.array([1.5, 2.0])
+    x.requires_grad = True
+    y = meta.trigamma(x)
+    with pytest.raises(GradientError, match="polygamma"):
+        y.backward(meta.array([1.0, 1.0]))

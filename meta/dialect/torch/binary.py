@@ -7,6 +7,7 @@ Operands are first brought to the dtype in which they are to be computed, number
 import torch
 
 from meta import op
+from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -100,7 +101,8 @@ def floor_divide(x1, x2, out):
     _divided(torch.floor_divide, x1, x2, out, torch.neg)
 
 
-@dialect.kernel(op.mod)
+# By measurement: docs/performance.md.
+@dialect.kernel(op.mod, plevel={"cpu": LIBRARY})
 def mod(x1, x2, out):
     _divided(torch.remainder, x1, x2, out, torch.zeros_like)
 

@@ -98,29 +98,23 @@ def _exp(lanes: _Lanes, x: Any) -> Any:
 def _log(lanes: _Lanes, x: Any) -> Any:
     """log x = e * ln 2 + log m with m in [sqrt(1/2), sqrt 2); log m by Cephes' polynomial."""
     constant = lanes.constant
-    smallest = 1.17549435e-38
+    smallest, root_bits = 1.17549435e-38, 0x3F3504F3  # the bits of sqrt(1/2)
 
     def split(x: Any) -> Any:
         tiny = x < constant(smallest)
         normal = tirx.Select(tiny, x * constant(8388608.0), x)
-        shift = tirx.Select(tiny, constant(149, "int32"), constant(126, "int32"))
+        shift = tirx.Select(tiny, constant(23, "int32"), constant(0, "int32"))
         return _let(lanes.bits(normal), lambda bits: parts(x, bits, shift))
 
     def parts(x: Any, bits: Any, shift: Any) -> Any:
-        mantissa = tirx.bitwise_or(
-            tirx.bitwise_and(bits, constant(0x007FFFFF, "int32")), constant(0x3F000000, "int32")
-        )
-        exponent = tirx.shift_right(bits, constant(23, "int32")) - shift
-        return _let(
-            lanes.value(mantissa),
-            lambda m: _let(exponent.astype(lanes.dtype("float32")), lambda e: centred(x, m, e)),
-        )
+        exponent = tirx.shift_right(bits - constant(root_bits, "int32"), constant(23, "int32"))
 
-    def centred(x: Any, m: Any, e: Any) -> Any:
-        small = m < constant(0.707106781186547524)
-        r = tirx.Select(small, m + m, m) - constant(1.0)
-        e = tirx.Select(small, e - constant(1.0), e)
-        return _let(r, lambda r: _let(e, lambda e: special(x, series(r, e))))
+        def reduced(n: Any) -> Any:
+            m = lanes.value(bits - tirx.shift_left(n, constant(23, "int32")))
+            e = (n - shift).astype(lanes.dtype("float32"))
+            return _let(m - constant(1.0), lambda r: _let(e, lambda e: special(x, series(r, e))))
+
+        return _let(exponent, reduced)
 
     def series(r: Any, e: Any) -> Any:
         def rest(z: Any) -> Any:
