@@ -6,7 +6,6 @@ Each takes a case, a sample and a dtype, and raises AssertionError with the diff
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -237,20 +236,20 @@ def _check_numeric(
 
 def _arrays(values: Any, device: str) -> Any:
     """Replace torch tensors by ndarrays with memory of their own."""
-    convert: Callable[[Any], Any] = lambda v: _arrays(v, device)  # noqa: E731
     if isinstance(values, torch.Tensor):
         return ndarray(values.detach().clone().contiguous().to(device))
     if isinstance(values, dict):
-        return {k: convert(v) for k, v in values.items()}
+        return {k: _arrays(v, device) for k, v in values.items()}
     if isinstance(values, list | tuple):
-        return type(values)(convert(v) for v in values)
+        return type(values)(_arrays(v, device) for v in values)
     return values
 
 
 def _oracle(case: OpCase, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Apply the oracle to float64 copies."""
     leaves, structure = tree.flatten((args, kwargs))
-    copies = [t.double() if t.dtype.is_floating_point else t.clone() for t in leaves]
-    copies = [c.clone() for c in copies]
+    copies = [
+        t.to(torch.float64 if t.dtype.is_floating_point else t.dtype, copy=True) for t in leaves
+    ]
     own_args, own_kwargs = tree.unflatten(structure, copies)
     return case.oracle(*own_args, **own_kwargs)
