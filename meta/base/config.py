@@ -64,6 +64,12 @@ KNOBS: dict[str, Knob] = {
             False,
             "allow TensorFloat-32 in float32 convolutions and matrix products on CUDA",
         ),
+        Knob(
+            "META_MAX_DEPTH",
+            int,
+            1_000_000,
+            "how many calls and branches of a program may wait for one another",
+        ),
         Knob("META_PROGRESS", str, "auto", "progress bars: auto (on a terminal), on, off"),
     )
 }

@@ -1,12 +1,18 @@
 """The interpreter: runs a program binding by binding, each operator call eagerly.
 
 Gradients are recorded as for any eager call, so `backward` works on what a traced model returns.
+
+The calls and branches under way are frames on a list, not calls of Python, so a program recurses
+as deep as META_MAX_DEPTH says. A call or a branch whose value is the value of its block takes the
+place of the block's frame: a loop, which is such a recursion, runs in constant space.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from meta.base import config
 from meta.base.errors import IRError, MetaError
 from meta.ir import (
     Binding,
@@ -22,6 +28,7 @@ from meta.ir import (
     Tuple,
     TupleGetItem,
     Var,
+    free_vars,
 )
 from meta.ir.types import TensorType
 from meta.passes.call_of import base_op
@@ -35,81 +42,153 @@ def interpret(program: Program, *args: Any, **kwargs: Any) -> Any:
     return program.unflatten(run_module(program.module, [*inputs, *program.arrays]))
 
 
-def run_module(module: Module, args: list[Any]) -> Any:
+def run_module(module: Module, args: Sequence[Any]) -> Any:
     """Run a module's main; returns an ndarray or a nested tuple of them.
 
-    Raises IRError for a recursion deeper than Python's own (some 200 calls).
+    Raises IRError if more than META_MAX_DEPTH calls and branches wait for one another.
     """
-    try:
-        result = _Frame(module, {}).apply(module.main, args)
-    except RecursionError:
-        raise IRError("the program recurses deeper than the interpreter can") from None
-    return _without_constants(module.main.body.result, result)
-
-
-def _without_constants(atom: Expr, value: Any) -> Any:
-    """Return a result with the program's constants replaced by copies, for the user to write to."""
-    if isinstance(atom, Tuple):
-        return tuple(_without_constants(a, v) for a, v in zip(atom.fields, value, strict=True))
-    return ndarray(value.torch().clone()) if isinstance(atom, Constant) else value
+    return _Machine(module).run(args)
 
 
 class _Closure:
-    """A function value with the variables that were in scope."""
+    """A function value: a function and the values of the variables that it captured."""
 
-    def __init__(self, frame: _Frame, function: Function) -> None:
-        self.frame, self.function = frame, function
+    __slots__ = ("env", "function")
 
-    def __call__(self, *args: Any) -> Any:
-        return self.frame.apply(self.function, list(args))
+    def __init__(self, function: Function, env: dict[Var, Any]) -> None:
+        self.function, self.env = function, env
 
 
 class _Frame:
-    def __init__(self, module: Module, env: dict[Var, Any]) -> None:
-        self.module, self.env = module, env
+    """A block under way; the blocks of an `If` share the variables of the block around them."""
 
-    def apply(self, function: Function, args: list[Any]) -> Any:
-        env = {**self.env, **dict(zip(function.params, args, strict=True))}
-        return _Frame(self.module, env).block(function.body)
+    __slots__ = ("block", "env", "position")
 
-    def block(self, block: Block) -> Any:
-        for binding in block.bindings:
+    def __init__(self, block: Block, env: dict[Var, Any]) -> None:
+        self.block, self.env, self.position = block, env, 0
+
+    @property
+    def binding(self) -> Binding:
+        """The binding whose value is being computed."""
+        return self.block.bindings[self.position]
+
+    def bind(self, value: Any) -> None:
+        """Give the current binding its value."""
+        self.env[self.binding.var] = value
+        self.position += 1
+
+    def is_last(self) -> bool:
+        """Whether the value of the current binding is that of the block."""
+        return (
+            self.position == len(self.block.bindings) - 1 and self.block.result is self.binding.var
+        )
+
+
+class _Machine:
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.stack: list[_Frame] = []
+        self.max_depth: int = config.get("META_MAX_DEPTH")
+        self.captured: dict[Function, list[Var]] = {}
+        # The buffers of the constants met.
+        self.constants: set[int] = set()
+
+    def run(self, args: Sequence[Any]) -> Any:
+        self.call(_Closure(self.module.main, {}), args)
+        while True:
+            frame = self.stack[-1]
             try:
-                self.env[binding.var] = self.value(binding.value, binding)
+                if frame.position < len(frame.block.bindings):
+                    self.step(frame)
+                    continue
+                value = self.atom(frame.block.result, frame.env)
             except MetaError as error:
-                error.span = binding.span or error.span
+                error.span = self.span() or error.span
                 raise
-        return self.atom(block.result)
+            self.stack.pop()
+            if not self.stack:
+                return self.without_constants(value)
+            self.stack[-1].bind(value)
 
-    def value(self, value: Expr, binding: Binding) -> Any:
+    def step(self, frame: _Frame) -> None:
+        """Bind the value of the current binding, or push the frame that computes it."""
+        value, env = frame.binding.value, frame.env
         if isinstance(value, Call):
-            callee = self.atom(value.callee)
-            result = callee(*[self.atom(a) if isinstance(a, Expr) else a for a in value.args])
-            op = base_op(value.callee)
-            if op is not None and op.has_effect:
-                return own_results(result, binding)
-            return result
-        if isinstance(value, TupleGetItem):
-            return self.atom(value.value)[value.index]
-        if isinstance(value, If):
-            chosen = value.then_block if bool(self.atom(value.condition)) else value.else_block
-            return _Frame(self.module, dict(self.env)).block(chosen)
-        if isinstance(value, Function):
-            return _Closure(self, value)
-        return self.atom(value)
+            callee = self.atom(value.callee, env)
+            args = [self.atom(a, env) if isinstance(a, Expr) else a for a in value.args]
+            if isinstance(callee, _Closure):
+                self.replace_last(frame)
+                self.call(callee, args)
+            else:
+                frame.bind(_call_operator(callee, args, frame.binding))
+        elif isinstance(value, TupleGetItem):
+            frame.bind(self.atom(value.value, env)[value.index])
+        elif isinstance(value, If):
+            chosen = value.then_block if self.atom(value.condition, env) else value.else_block
+            self.replace_last(frame)
+            self.push(_Frame(chosen, env))
+        elif isinstance(value, Function):
+            frame.bind(self.closure(value, env))
+        else:
+            frame.bind(self.atom(value, env))
 
-    def atom(self, atom: Expr) -> Any:
+    def replace_last(self, frame: _Frame) -> None:
+        """Drop a frame that would do nothing but hand on the value that is to be computed."""
+        if frame.is_last():
+            self.stack.pop()
+
+    def call(self, closure: _Closure, args: Sequence[Any]) -> None:
+        params = closure.function.params
+        env = {**closure.env, **dict(zip(params, args, strict=True))}
+        self.push(_Frame(closure.function.body, env))
+
+    def push(self, frame: _Frame) -> None:
+        if len(self.stack) >= self.max_depth:
+            raise IRError(
+                f"the program recurses more than {self.max_depth} frames deep",
+                hint="does the recursion end? META_MAX_DEPTH is the limit; a call whose result is "
+                "the function's own result takes no frame",
+            )
+        self.stack.append(frame)
+
+    def closure(self, function: Function, env: dict[Var, Any]) -> _Closure:
+        captured = self.captured.get(function)
+        if captured is None:
+            captured = self.captured[function] = free_vars(function)
+        return _Closure(function, {v: env[v] for v in captured})
+
+    def atom(self, atom: Expr, env: dict[Var, Any]) -> Any:
         if isinstance(atom, Var):
-            return self.env[atom]
+            return env[atom]
         if isinstance(atom, Constant):
+            self.constants.add(_buffer(atom.data))
             return ndarray(atom.data)
         if isinstance(atom, Tuple):
-            return tuple(self.atom(f) for f in atom.fields)
+            return tuple(self.atom(f, env) for f in atom.fields)
         if isinstance(atom, GlobalVar):
-            return _Closure(_Frame(self.module, {}), self.module.functions[atom.name])
+            return _Closure(self.module.functions[atom.name], {})
         if isinstance(atom, Op):
             return atom
         raise IRError("this is no atom", found=type(atom).__name__)
+
+    def without_constants(self, value: Any) -> Any:
+        """Return a result with what is in a constant's memory copied, for the user to write to."""
+        if isinstance(value, tuple):
+            return tuple(map(self.without_constants, value))
+        if isinstance(value, ndarray) and _buffer(value.torch()) in self.constants:
+            return ndarray(value.torch().clone())
+        return value
+
+    def span(self) -> Any:
+        """Return the user's line of the innermost binding under way that has one."""
+        waiting = (f for f in reversed(self.stack) if f.position < len(f.block.bindings))
+        return next((f.binding.span for f in waiting if f.binding.span is not None), None)
+
+
+def _call_operator(op: Any, args: list[Any], binding: Binding) -> Any:
+    result = op(*args)
+    base = base_op(op)
+    return own_results(result, binding) if base is not None and base.has_effect else result
 
 
 def own_results(result: tuple[Any, ...], binding: Binding) -> Any:
@@ -120,3 +199,8 @@ def own_results(result: tuple[Any, ...], binding: Binding) -> Any:
     if isinstance(type_, TensorType):
         return result[0]
     return result[: len(type_.fields)]  # type: ignore[union-attr]
+
+
+def _buffer(tensor: Any) -> int:
+    """Return the address of the memory that a tensor is in; -1 for one without elements."""
+    return tensor.untyped_storage().data_ptr() or -1
