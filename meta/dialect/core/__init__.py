@@ -5,7 +5,14 @@ dispatcher.
 from meta.dialect.core.catalog import DIALECTS, dialects
 from meta.dialect.core.dialect import Dialect, DialectOp, bind_kernel, check_parameters
 from meta.dialect.core.dispatch import Candidate, answers, candidates, dispatch
-from meta.dialect.core.openv import Deferred, OpEnv, Unsupported, compile_together
+from meta.dialect.core.openv import (
+    Artifact,
+    Compiled,
+    Deferred,
+    OpEnv,
+    Unsupported,
+    compile_together,
+)
 from meta.dialect.core.plevel import (
     COMPILER,
     FUSED_ONLY,
@@ -25,7 +32,9 @@ __all__ = [
     "HANDWRITTEN",
     "LIBRARY",
     "REFERENCE",
+    "Artifact",
     "Candidate",
+    "Compiled",
     "Deferred",
     "Dialect",
     "DialectOp",

@@ -21,7 +21,7 @@ from meta.base.errors import RegistrationError, UnknownName
 from meta.base.registry import nearest
 from meta.base.source import Span, definition_span
 from meta.dialect.core.catalog import DIALECTS
-from meta.dialect.core.openv import OpEnv, Unsupported
+from meta.dialect.core.openv import Artifact, Kernel, OpEnv, Unsupported
 from meta.dialect.core.plevel import COMPILER, Levels, by_device, level_text
 from meta.dialect.core.preference import forget, only
 from meta.ir.expr import Function
@@ -80,6 +80,8 @@ class Dialect:
     plevel: level of its operators unless they state their own.
     probe: returns None if the backend is usable on this machine, else the reason why not.
     package: a package whose modules register the operators; imported when they are first asked for.
+    restorer: a module whose function ``restore(artifact)`` makes a kernel of an `Artifact` again;
+        imported when one is first met, without the package's other modules.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Dialect:
     plevel: int = COMPILER
     probe: Probe | None = None
     package: str = ""
+    restorer: str = ""
 
     def __post_init__(self) -> None:
         caller = inspect.currentframe().f_back.f_back  # type: ignore[union-attr]
@@ -140,6 +143,15 @@ class Dialect:
                 f"dialect {self.name!r} has no operator {name!r}{why}", hint=nearest(name, self.ops)
             )
         return self.ops[name]
+
+    def restore(self, artifact: Artifact) -> Kernel:
+        """Return the kernel of an artifact; ValueError if it is not one of this dialect, in good
+        order.
+        """
+        if not self.restorer:
+            raise ValueError(f"dialect {self.name!r} keeps no kernels")
+        made: Kernel = importlib.import_module(self.restorer).restore(artifact)
+        return made
 
     def op(self, base: Op, *, plevel: Levels | None = None) -> Callable[[Maker], DialectOp]:
         """Register a maker: it gets the call without data and returns an `OpEnv`, or raises

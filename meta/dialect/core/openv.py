@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,6 +20,25 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Artifact:
+    """The file in which a compiled kernel lies, so that it can be kept and run without a compiler.
+
+    ``record`` is plain data (what JSON has); `Dialect.restore` makes the kernel of it again.
+    """
+
+    file: Path
+    record: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What a compiler made of one source; ``artifact`` is None if it is in memory only."""
+
+    run: Kernel
+    artifact: Artifact | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Deferred:
     """A kernel that is compiled when it is first needed: of a whole program, all in one go.
 
@@ -26,7 +46,7 @@ class Deferred:
     """
 
     source: Any
-    compile: Callable[[Sequence[Any]], Sequence[Kernel]]
+    compile: Callable[[Sequence[Any]], Sequence[Compiled]]
 
 
 class OpEnv:
@@ -42,9 +62,10 @@ class OpEnv:
     allocates: see ``run``.
     strided: whether inputs may be non-contiguous; if not, the caller passes compact ones.
     dialect_op: who made it.
+    artifact: where the compiled kernel is kept, None if it is not, or was never compiled.
     """
 
-    __slots__ = ("_kernel", "_wrappers", "allocates", "dialect_op", "strided")
+    __slots__ = ("_kernel", "_wrappers", "allocates", "artifact", "dialect_op", "strided")
 
     def __init__(
         self,
@@ -55,6 +76,7 @@ class OpEnv:
     ) -> None:
         self._kernel = run
         self._wrappers: tuple[Callable[[Kernel], Kernel], ...] = ()
+        self.artifact: Artifact | None = None
         self.allocates, self.strided, self.dialect_op = allocates, strided, dialect_op
 
     @property
@@ -73,18 +95,19 @@ class OpEnv:
             self._kernel = wrapper(self._kernel)
         return self
 
-    def _compiled(self, kernel: Kernel) -> None:
+    def _compiled(self, made: Compiled) -> None:
+        kernel = made.run
         for wrapper in self._wrappers:
             kernel = wrapper(kernel)
-        self._kernel = kernel
+        self._kernel, self.artifact = kernel, made.artifact
 
 
 def compile_together(envs: Iterable[OpEnv]) -> None:
     """Compile what is deferred in as few goes as there are compilers."""
-    waiting: dict[Callable[[Sequence[Any]], Sequence[Kernel]], dict[OpEnv, Any]] = {}
+    waiting: dict[Callable[[Sequence[Any]], Sequence[Compiled]], dict[OpEnv, Any]] = {}
     for env in envs:
         if isinstance(env._kernel, Deferred):
             waiting.setdefault(env._kernel.compile, {})[env] = env._kernel.source
     for compile, sources in waiting.items():
-        for env, kernel in zip(sources, compile(list(sources.values())), strict=True):
-            env._compiled(kernel)
+        for env, made in zip(sources, compile(list(sources.values())), strict=True):
+            env._compiled(made)

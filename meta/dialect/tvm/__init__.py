@@ -15,4 +15,11 @@ def probe() -> str | None:
     return None if find_spec("tvm") is not None else "the package apache-tvm is not installed"
 
 
-tvm = Dialect("tvm", devices=("cpu", "cuda"), plevel=COMPILER, probe=probe, package=__name__)
+tvm = Dialect(
+    "tvm",
+    devices=("cpu", "cuda"),
+    plevel=COMPILER,
+    probe=probe,
+    package=__name__,
+    restorer=f"{__name__}.artifact",
+)

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import tvm
 import tvm_ffi
@@ -23,7 +23,7 @@ from tvm import tirx
 from tvm.target import Target
 
 from meta.base.errors import MetaError
-from meta.dialect.core import Deferred
+from meta.dialect.core import Compiled, Deferred
 from meta.dialect.tvm import (
     access,
     cache,
@@ -33,12 +33,22 @@ from meta.dialect.tvm import (
     stages,
     vector_math,
     workspace,
+    workspace_parameters,
 )
+from meta.dialect.tvm.artifact import artifact_of
+from meta.dialect.tvm.launch import PLAIN, Kernel, Launch
 
-Kernel = Callable[..., Any]
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A compiled function; ``stored`` is None if it is in memory only."""
+
+    run: Kernel
+    stored: cache.Stored | None = None
+
 
 _lock = threading.RLock()
-_kernels: dict[tuple[tvm_ffi.StructuralKey, str], Kernel] = {}
+_kernels: dict[tuple[tvm_ffi.StructuralKey, str], Built] = {}
 
 
 def _version(*modules: ModuleType) -> str:
@@ -47,29 +57,36 @@ def _version(*modules: ModuleType) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-RULES = _version(access, schedule_cpu, schedule_cuda, stages, vector_math, nvrtc, workspace)
+RULES = _version(
+    access, schedule_cpu, schedule_cuda, stages, vector_math, nvrtc, workspace, workspace_parameters
+)
 
 
 def kernel(function: tirx.PrimFunc, target: Target) -> Kernel:
     """Return ``function`` compiled for ``target``; see `build`."""
-    return build({"kernel": function}, target)["kernel"]
+    return build({"kernel": function}, target)["kernel"].run
 
 
-def deferred(function: tirx.PrimFunc, target: Target) -> Deferred:
+def deferred(function: tirx.PrimFunc, target: Target, launch: Launch = PLAIN) -> Deferred:
     """Return what compiles ``function`` when it is needed, with whatever else is needed then."""
-    return Deferred((function, target), _build_each)
+    return Deferred((function, target, launch), _build_each)
 
 
-def _build_each(sources: Sequence[tuple[tirx.PrimFunc, Target]]) -> list[Kernel]:
-    targets = {str(target): target for _, target in sources}
-    built: dict[str, Kernel] = {}
+def _build_each(sources: Sequence[tuple[tirx.PrimFunc, Target, Launch]]) -> list[Compiled]:
+    targets = {str(target): target for _, target, _ in sources}
+    built: dict[str, Built] = {}
     for where, target in targets.items():
-        functions = {f"kernel{i}": f for i, (f, t) in enumerate(sources) if str(t) == where}
+        functions = {f"kernel{i}": f for i, (f, t, _) in enumerate(sources) if str(t) == where}
         built.update(build(functions, target))
-    return [built[f"kernel{i}"] for i in range(len(sources))]
+    compiled = []
+    for i, (_, _, launch) in enumerate(sources):
+        made = built[f"kernel{i}"]
+        kept = None if made.stored is None else artifact_of(made.stored, launch)
+        compiled.append(Compiled(launch.bind(made.run), kept))
+    return compiled
 
 
-def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, Kernel]:
+def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, Built]:
     """Return the functions compiled for ``target``, under the same names.
 
     What was built before, in this process or (see `cache`) in another, is not built again; the
@@ -77,7 +94,7 @@ def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, K
     Raises MetaError if TVM refuses a function, naming it.
     """
     where = str(target)
-    result: dict[str, Kernel] = {}
+    result: dict[str, Built] = {}
     missing: dict[tuple[tvm_ffi.StructuralKey, str], list[str]] = {}
     for name, function in functions.items():
         key = (tvm_ffi.StructuralKey(function), where)
@@ -100,7 +117,7 @@ def _build_missing(
     missing: Mapping[tuple[tvm_ffi.StructuralKey, str], str],
     functions: Mapping[str, tirx.PrimFunc],
     target: Target,
-) -> dict[tuple[tvm_ffi.StructuralKey, str], Kernel]:
+) -> dict[tuple[tvm_ffi.StructuralKey, str], Built]:
     keys: dict[str, tuple[tvm_ffi.StructuralKey, str]] = {}
     names: dict[str, str] = {}
     texts: dict[str, str] = {}
@@ -110,7 +127,8 @@ def _build_missing(
         text = _key_text(functions[name], target)
         found = cache.load(text)
         if found is not None:
-            _kernels[key] = found
+            run = workspace.launcher(found.module.get_function(found.symbol), found.workspaces)
+            _kernels[key] = Built(run, found)
             continue
         symbol = f"meta_{cache.digest(text)[:24]}"
         keys[symbol], names[symbol], texts[symbol] = key, name, text
@@ -120,9 +138,12 @@ def _build_missing(
         except Exception as error:
             raise _blame(names, functions, target, error) from error
         entries = {symbol: cache.Entry(text, needs[symbol]) for symbol, text in texts.items()}
-        library = cache.store(module, entries) or module
+        stored = cache.store(module, entries) or {}
         for symbol, key in keys.items():
-            _kernels[key] = workspace.launcher(library.get_function(symbol), needs[symbol])
+            found = stored.get(symbol)
+            library = module if found is None else found.module
+            run = workspace.launcher(library.get_function(symbol), needs[symbol])
+            _kernels[key] = Built(run, found)
     return {key: _kernels[key] for key in missing}
 
 
@@ -145,7 +166,7 @@ def _compile(
     for symbol, function in functions.items():
         made, needs[symbol] = rules.schedule(function, target), ()
         if on_cuda:  # on the CPU, TVM's pool is right: a call is over when it returns
-            made, needs[symbol] = workspace.as_parameters(made)
+            made, needs[symbol] = workspace_parameters.as_parameters(made)
         scheduled[symbol] = made.with_attr("global_symbol", symbol)
     with target:
         return tvm.compile(tvm.IRModule(scheduled), target).mod, needs

@@ -25,17 +25,16 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import platformdirs
-import tvm
 
 from meta.base import config
-from meta.dialect.tvm.workspace import Workspace, launcher
+from meta.dialect.tvm.native import load_library
+from meta.dialect.tvm.workspace import Workspace
 
 MAX_ENTRY_BYTES = 16 << 20
 """Larger key files are not ours."""
@@ -61,6 +60,16 @@ class Entry:
     """What is kept of a function beside its code."""
 
     key: str
+    workspaces: tuple[Workspace, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A function in a library on disk; ``module`` is that library, loaded."""
+
+    file: Path
+    module: Any
+    symbol: str
     workspaces: tuple[Workspace, ...]
 
 
@@ -97,7 +106,7 @@ def digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def load(key: str) -> Callable[..., Any] | None:
+def load(key: str) -> Stored | None:
     """Return the function of ``key``, or None if it is not in the cache in good order."""
     where = folder()
     if not config.get("META_CACHE") or _open(where):
@@ -105,17 +114,26 @@ def load(key: str) -> Callable[..., Any] | None:
     entry = _read_entry(_entry_path(where, digest(key)))
     if entry is None or entry["key"] != key:
         return None
-    library = _load_library(where / "libraries" / entry["library"])
-    if library is None or not library.implements_function(entry["symbol"]):
+    file = where / "libraries" / entry["library"]
+    module = load_verified(file)
+    if module is None or not module.implements_function(entry["symbol"]):
         return None
-    workspaces = [Workspace.read(record) for record in entry["workspaces"]]
-    if None in workspaces:
-        return None
-    return launcher(library.get_function(entry["symbol"]), workspaces)
+    workspaces = read_workspaces(entry["workspaces"])
+    return None if workspaces is None else Stored(file, module, entry["symbol"], workspaces)
 
 
-def store(module: Any, symbols: dict[str, Entry]) -> Any | None:
-    """Write a compiled module and return it as loaded back, or None if that cannot be done.
+def read_workspaces(records: Any) -> tuple[Workspace, ...] | None:
+    """Return the workspaces of records out of a file, None if one of them is none."""
+    if not isinstance(records, list):
+        return None
+    found = [Workspace.read(record) for record in records]
+    workspaces = tuple(w for w in found if w is not None)
+    return workspaces if len(workspaces) == len(found) else None
+
+
+def store(module: Any, symbols: dict[str, Entry]) -> dict[str, Stored] | None:
+    """Write a compiled module and return its functions as loaded back, or None if that cannot be
+    done.
 
     ``symbols`` maps the name of each function to what is to be kept of it. Machine code is
     generated when a module is written or when it is first run, so running the written one does it
@@ -129,7 +147,12 @@ def store(module: Any, symbols: dict[str, Entry]) -> Any | None:
     except (OSError, subprocess.CalledProcessError) as error:
         _trouble = f"writing failed: {error}"  # full disk, broken linker: run without
         return None
-    return _load_library(library)
+    loaded = load_verified(library)
+    if loaded is None:
+        return None
+    return {
+        name: Stored(library, loaded, name, entry.workspaces) for name, entry in symbols.items()
+    }
 
 
 def clear() -> None:
@@ -175,14 +198,18 @@ def _read_entry(path: Path) -> dict[str, Any] | None:
         return None
     if not all(isinstance(entry.get(name), str) for name in ("key", "library", "symbol")):
         return None
-    if not isinstance(entry.get("workspaces"), list):
-        return None
     if not _LIBRARY_NAME.fullmatch(entry["library"]) or not _SYMBOL_NAME.fullmatch(entry["symbol"]):
         return None
     return entry
 
 
-def _load_library(path: Path) -> Any | None:
+def load_verified(path: Path) -> Any | None:
+    """Return a library that is named after its content, loaded; None if it is not in good order.
+
+    It must belong to this user and be writable by nobody else.
+    """
+    if not _LIBRARY_NAME.fullmatch(path.name):
+        return None
     with _lock:
         if path not in _libraries:
             try:
@@ -194,7 +221,7 @@ def _load_library(path: Path) -> Any | None:
                 return None
             if hashlib.sha256(content).hexdigest() != path.stem:
                 return None
-            _libraries[path] = tvm.runtime.load_module(str(path))
+            _libraries[path] = load_library(path)
         return _libraries[path]
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from tvm import te
@@ -20,6 +19,7 @@ from meta.base.source import definition_span
 from meta.dialect.core import Levels, OpEnv, Unsupported, check_parameters
 from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.build import deferred
+from meta.dialect.tvm.launch import Launch
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device
 from meta.ir.types import TensorType, TupleType
@@ -120,8 +120,8 @@ def compute(
             inputs, outputs = aspect.build(call)
             outputs, written = _changed(inputs, outputs, written_places(call))
             function = prim_func(inputs, outputs, in_place=written)
-            env = OpEnv(deferred(function, for_device(call.device)), allocates=False)
-            return env.wrap(partial(_in_place, written=written)) if written else env
+            launch = Launch(repeated=written)
+            return OpEnv(deferred(function, for_device(call.device), launch), allocates=False)
 
         made = dialect.register(op, make, definition_span(function), plevel)
         made.compute, made.fusion = aspect, kind
@@ -142,12 +142,3 @@ def _changed(
     pairs = zip(outputs[own:], written, strict=True)
     changed = [(new, place) for new, place in pairs if not new.same_as(inputs[place])]
     return [*outputs[:own], *(new for new, _ in changed)], tuple(place for _, place in changed)
-
-
-def _in_place(run: Callable[..., Any], written: tuple[int, ...]) -> Callable[..., Any]:
-    """Pass the written arguments once more, as outputs."""
-
-    def launch(*values: Any) -> None:
-        run(*values, *[values[i] for i in written])
-
-    return launch

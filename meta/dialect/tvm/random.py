@@ -11,9 +11,9 @@ from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.compute import ELEMWISE, compute
 from meta.dialect.tvm.elementwise import cast, computing
+from meta.dialect.tvm.launch import Launch
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device
-from meta.runtime import random
 from meta.runtime.philox import keep_threshold, philox4x32, split
 
 
@@ -76,18 +76,9 @@ def _contrib_dropout(call):
     mask = te.compute(x.shape, keep, name="mask")
     nothing = te.compute((0,), lambda _: tirx.const(0, "uint8"), name="reserve_space")
     outputs = [_kept(x, mask, call.args.p), mask, nothing]
-    run = deferred(prim_func([x, source], outputs, in_place=False), for_device(call.device))
-    env = OpEnv(run, allocates=False)
-    return env if states is not None else env.wrap(_drawing)
-
-
-def _drawing(run):
-    """Return a kernel that takes the next key by itself."""
-
-    def draw(x, *outs):
-        run(x, random.default.key(), *outs)
-
-    return draw
+    function = prim_func([x, source], outputs, in_place=False)
+    launch = Launch(key_after=1 if states is None else 0)
+    return OpEnv(deferred(function, for_device(call.device), launch), allocates=False)
 
 
 @compute(op._contrib_dropout_dx, ELEMWISE)

@@ -2,7 +2,8 @@
 
 TVM takes them from a pool of its own, which knows no streams: two streams of one thread would be
 given the same memory, and a CUDA graph would keep an address that the pool frees later. Here they
-become parameters, and `launcher` allocates them from torch at each call, on the current stream.
+become parameters (see `workspace_parameters`), and `launcher` allocates them from torch at each
+call, on the current stream.
 """
 
 from __future__ import annotations
@@ -12,12 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tvm import s_tir, tirx
 
 from meta.base.dtype import TO_TORCH
-from meta.dialect.tvm.lower import any_strides_if_empty
-
-GLOBAL = ("", "global")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,36 +39,6 @@ class Workspace:
     def record(self) -> list[Any]:
         """Return what `read` reads."""
         return [list(self.shape), self.dtype]
-
-
-def as_parameters(function: tirx.PrimFunc) -> tuple[tirx.PrimFunc, tuple[Workspace, ...]]:
-    """Turn a scheduled function's intermediate arrays in global memory into last parameters.
-
-    Those of dynamic shape stay as they are.
-    """
-    root = function.body.block
-    moved = [buffer for buffer in root.alloc_buffers if _movable(buffer.ty)]
-    if not moved:
-        return function, ()
-    kept = [b for b in root.alloc_buffers if not any(b.same_as(other) for other in moved)]
-    block = s_tir.SBlock(
-        root.iter_vars, root.reads, root.writes, root.name_hint, root.body, root.init,
-        kept, root.match_buffers, root.annotations,
-    )  # fmt: skip
-    body = s_tir.SBlockRealize(function.body.iter_values, function.body.predicate, block)
-    parameters = [*function.params, *moved]
-    changed = tirx.PrimFunc(parameters, body, function.ret_type, function.attrs)
-    workspaces = tuple(Workspace(_extents(b.ty), str(b.ty.dtype.dtype)) for b in moved)
-    return any_strides_if_empty(changed), workspaces
-
-
-def _movable(kind: tirx.buffer.BufferType) -> bool:
-    static = all(isinstance(extent, tirx.IntImm) for extent in kind.shape)
-    return static and kind.storage_scope in GLOBAL and str(kind.dtype.dtype) in TO_TORCH
-
-
-def _extents(kind: tirx.buffer.BufferType) -> tuple[int, ...]:
-    return tuple(extent.value for extent in kind.shape)
 
 
 def launcher(run: Callable[..., Any], workspaces: Sequence[Workspace]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from tvm import s_tir, te, topi
 import meta
 from meta.base.device import Device
 from meta.dialect import only
-from meta.dialect.tvm import loss, nvrtc, schedule_cuda, workspace
+from meta.dialect.tvm import loss, nvrtc, schedule_cuda, workspace_parameters
 from meta.dialect.tvm.build import kernel
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.stages import blocks_of
@@ -26,7 +26,7 @@ ON_CUDA = sorted(RECORDS.keys() - {"sort", "sorted_and_summed"})
 def _compiled(inputs, outputs, in_place=False) -> tvm.runtime.Module:
     target = cuda("sm_90")
     function = schedule_cuda.schedule(prim_func(inputs, outputs, in_place=in_place), target)
-    function, _ = workspace.as_parameters(function)
+    function, _ = workspace_parameters.as_parameters(function)
     with target:
         return tvm.compile(tvm.IRModule({"main": function}), target).mod
 

@@ -1,0 +1,39 @@
+"""Compiled kernels as artifacts: a library, a symbol in it, and how it is launched.
+
+An artifact is made into a kernel again without TVM's Python package.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta.dialect.core import Artifact
+from meta.dialect.tvm import cache
+from meta.dialect.tvm.launch import Kernel, Launch
+from meta.dialect.tvm.workspace import launcher
+
+
+def artifact_of(stored: cache.Stored, launch: Launch) -> Artifact:
+    """Return the artifact of a function in the cache."""
+    record = {
+        "symbol": stored.symbol,
+        "workspaces": [workspace.record() for workspace in stored.workspaces],
+        "launch": launch.record(),
+    }
+    return Artifact(stored.file, record)
+
+
+def restore(artifact: Artifact) -> Kernel:
+    """Return the kernel of an artifact; ValueError for a record or a file not in good order."""
+    record: dict[str, Any] = artifact.record
+    if set(record) != {"symbol", "workspaces", "launch"}:
+        raise ValueError(f"{sorted(record)} are not the fields of a kernel's record")
+    workspaces = cache.read_workspaces(record["workspaces"])
+    if workspaces is None or not isinstance(record["launch"], dict):
+        raise ValueError("a kernel's record is damaged")
+    launch = Launch.read(record["launch"])
+    module = cache.load_verified(artifact.file)
+    symbol = record["symbol"]
+    if module is None or not isinstance(symbol, str) or not module.implements_function(symbol):
+        raise ValueError(f"{artifact.file} does not hold the kernel {symbol!r} in good order")
+    return launch.bind(launcher(module.get_function(symbol), workspaces))

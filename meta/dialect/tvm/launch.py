@@ -1,0 +1,65 @@
+"""How the kernel of a call is launched: what it is passed besides the values of the call.
+
+To add a convention, add a field to `Launch` and its wrapper to `Launch.bind`; kernels are kept on
+disk with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from meta.runtime import random
+
+Kernel = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What is passed besides the values of the call.
+
+    repeated: positions of values that are written in place; they come once more at the end, as
+        outputs.
+    key_after: the number of values after which a fresh random key is passed; 0: none is.
+    """
+
+    repeated: tuple[int, ...] = ()
+    key_after: int = 0
+
+    def bind(self, run: Kernel) -> Kernel:
+        """Return a function of the values of the call."""
+        if self.repeated:
+            run = _repeating(run, self.repeated)
+        return _drawing(run, self.key_after) if self.key_after else run
+
+    def record(self) -> dict[str, Any]:
+        """Return what `read` reads."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+    @classmethod
+    def read(cls, record: dict[str, Any]) -> Launch:
+        """Return the launch of a record out of a file; ValueError if it is not one."""
+        repeated, key_after = record.get("repeated", ()), record.get("key_after", 0)
+        if set(record) - {"repeated", "key_after"} or not isinstance(repeated, list | tuple):
+            raise ValueError(f"{record!r} does not say how to launch a kernel")
+        if not all(type(n) is int and n >= 0 for n in (*repeated, key_after)):
+            raise ValueError(f"{record!r} does not say how to launch a kernel")
+        return cls(tuple(repeated), key_after)
+
+
+PLAIN = Launch()
+
+
+def _repeating(run: Kernel, places: tuple[int, ...]) -> Kernel:
+    def launch(*values: Any) -> None:
+        run(*values, *[values[i] for i in places])
+
+    return launch
+
+
+def _drawing(run: Kernel, count: int) -> Kernel:
+    def draw(*values: Any) -> None:
+        run(*values[:count], random.default.key(), *values[count:])
+
+    return draw

@@ -1,0 +1,38 @@
+"""TVM's C++ runtime: what a compiled kernel needs to run, without TVM's Python package.
+
+Importing the package brings the compiler and takes over a second; a program that finds its kernels
+in the cache, or in the folder that it was saved to, does without.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+import tvm_ffi
+from tvm_ffi.libinfo import load_lib_ctypes
+
+_RUNTIME, _CUDA_RUNTIME = "tvm_runtime", "tvm_runtime_cuda"
+
+
+def load_library(path: str | os.PathLike[str]) -> Any:
+    """Return the module in a shared library of compiled kernels. Loading it runs its code."""
+    _runtime()
+    return tvm_ffi.load_module(os.fspath(path))
+
+
+@cache
+def _runtime() -> None:
+    """Load the runtime libraries; TVM's own import does the same, whichever comes first."""
+    if "tvm" in sys.modules:
+        return
+    spec = find_spec("tvm")
+    folders = [Path(p) / "lib" for p in (spec and spec.submodule_search_locations) or ()]
+    load_lib_ctypes("tvm", _RUNTIME, "RTLD_GLOBAL", extra_lib_paths=folders)
+    if torch.cuda.is_available():
+        load_lib_ctypes("tvm", _CUDA_RUNTIME, "RTLD_GLOBAL", extra_lib_paths=folders)
