@@ -13,6 +13,7 @@ from meta.passes.fold_constant import fold_constant
 from meta.passes.fuse_tvm import fuse_tvm
 from meta.passes.infer_type import infer_type
 from meta.passes.manager import PassRecord, Pipeline
+from meta.passes.plan_memory import plan_memory
 from meta.passes.simplify import simplify
 
 __all__ = [
@@ -25,5 +26,6 @@ __all__ = [
     "fold_constant",
     "fuse_tvm",
     "infer_type",
+    "plan_memory",
     "simplify",
 ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from meta.base.device import Device
 from meta.base.errors import DeviceError, MetaError
+from meta.dialect.core import DialectOp, OpEnv, only
 from meta.dialect.core import dispatch as find
-from meta.ir import Binding, Call, Module, Type
+from meta.ir import Binding, Call, Expr, Module, Type
 from meta.op.core import CallValues, Op, View
 from meta.passes.call_of import typed_args
 from meta.passes.rewrite import rewrite
@@ -64,3 +65,14 @@ def _require_stays(call: CallValues) -> None:
 def prepared(op: Op, call: Call, device: Device) -> CallValues:
     """Return the declared `CallValues` of an operator call in the IR."""
     return op.call_values(typed_args(op, call), device)
+
+
+def kernel_of(callee: Expr, call: CallValues) -> OpEnv:
+    """Return the kernel of a prepared call of ``callee``, an operator of a dialect or a base one.
+
+    Raises DispatchError if nobody accepts it.
+    """
+    if isinstance(callee, DialectOp):
+        with only(callee.dialect.name):
+            return find(call)
+    return find(call)

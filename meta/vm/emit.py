@@ -1,23 +1,22 @@
 """From a dispatched straight-line program to a flat list of bound callables.
 
 Every tensor is a register. Tuples, fields and written arguments are resolved here and cost nothing
-at run time. What a kernel writes lives at a fixed place of one arena, unless it leaves the program:
-that is allocated per call.
+at run time. What a kernel writes lives where `plan_memory` has put it; without a place in its plan
+it is allocated per call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import torch
 
 from meta.base.device import Device
-from meta.base.dtype import TO_TORCH, bits
+from meta.base.dtype import TO_TORCH
 from meta.base.errors import IRError
-from meta.dialect.core import DialectOp, OpEnv, compile_together, dispatch, only
+from meta.dialect.core import OpEnv, compile_together
 from meta.dialect.core.catalog import DIALECTS
 from meta.ir import (
     Binding,
@@ -32,13 +31,14 @@ from meta.ir import (
     TupleGetItem,
     Var,
 )
-from meta.op.core import CallValues, Op, View
+from meta.op.core import Op, View
 from meta.passes.call_of import base_op
-from meta.passes.dispatch import prepared
+from meta.passes.dispatch import kernel_of, prepared
 from meta.passes.fuse_tvm import FUSED
+from meta.passes.liveness import type_bytes
+from meta.passes.plan_memory import ARENA, OFFSETS
 from meta.runtime.ndarray import ArrayKey, array_key
 from meta.vm.eager import allocator
-from meta.vm.memory import Lifetime, plan
 
 Registers = list[Any]
 Step = Callable[[Registers], None]
@@ -49,12 +49,11 @@ class Register:
     """One tensor (or run-time number) of the program.
 
     ``kind``: "input"; "constant" with its ``value``; "written" by a kernel; "returned" by a kernel;
-    "view" of ``base``. ``first`` and ``last`` are the instructions between which it is in use.
+    "view" of ``base``. ``last`` is the last instruction that uses it.
     """
 
     kind: str
     type: TensorType | None
-    first: int
     last: int
     base: int = -1
     value: Any = None
@@ -105,6 +104,9 @@ def emit(module: Module, device: Device) -> Code:
 class _Emitter:
     def __init__(self, module: Module, device: Device) -> None:
         self.functions, self.main, self.device = module.functions, module.main, device
+        attrs = module.main.attrs
+        self.offsets = {(i, j): offset for i, j, offset in attrs.get(OFFSETS, ())}
+        self.arena = torch.empty(attrs.get(ARENA, 0), dtype=torch.uint8, device=str(device))
         self.registers: list[Register] = []
         self.instructions: list[Instruction] = []
         # What an atom stands for: a register index, or a nested tuple of them.
@@ -119,14 +121,13 @@ class _Emitter:
                     "a parameter of main must be a tensor", found=f"%{param.name}: {param.type}"
                 )
             self.env[param] = self.new("input", param.type)
-        for binding in self.main.body.bindings:
-            self.env[binding.var] = self.value(binding)
+        for number, binding in enumerate(self.main.body.bindings):
+            self.env[binding.var] = self.value(number, binding)
         result = self.atom(self.main.body.result)
         leaving = self.bases(_flat(result))
         for index in leaving:
             self.use(index)
         compile_together(i.env for i in self.instructions if i.env is not None)
-        arena_bytes = self.place(leaving)
         dying = self.dying(leaving)
         steps = [s for at, i in enumerate(self.instructions) for s in self.steps_of(i, dying[at])]
         result = self.without_constants(result, steps)
@@ -137,14 +138,13 @@ class _Emitter:
             self.places(result),
             frozenset(self.written),
             kernels,
-            arena_bytes,
+            self.arena.numel(),
         )
 
     # From bindings to instructions.
 
     def new(self, kind: str, type_: TensorType | None, base: int = -1, value: Any = None) -> int:
-        now = len(self.instructions)
-        self.registers.append(Register(kind, type_, now, now, base, value))
+        self.registers.append(Register(kind, type_, len(self.instructions), base, value))
         return len(self.registers) - 1
 
     def use(self, index: int) -> None:
@@ -183,18 +183,24 @@ class _Emitter:
             return self.new("constant", None, value=atom)
         return self.env[atom]
 
-    def value(self, binding: Binding) -> Any:
+    def written_to(self, number: int, output: int, type_: TensorType) -> int:
+        """Return the register of what a kernel writes, at its place in the arena if it has one."""
+        offset = self.offsets.get((number, output))
+        value = None if offset is None else _carve(self.arena, offset, type_)
+        return self.new("written", type_, value=value)
+
+    def value(self, number: int, binding: Binding) -> Any:
         value = binding.value
         if isinstance(value, TupleGetItem):
             return self.atom(value.value)[value.index]
         if isinstance(value, Var | Constant | Tuple):
             return self.atom(value)
         if isinstance(value, Call) and base_op(value.callee) is not None:
-            return self.call(value)
+            return self.call(number, value)
         if isinstance(value, Call) and isinstance(value.callee, GlobalVar):
             function = self.functions[value.callee.name]
             if FUSED in function.attrs:
-                return self.fused(value, value.callee.name, function)
+                return self.fused(number, value, value.callee.name, function)
         raise IRError(
             "this machine runs straight-line programs",
             found=type(value).__name__,
@@ -202,7 +208,7 @@ class _Emitter:
             span=binding.span,
         )
 
-    def call(self, call: Call) -> Any:
+    def call(self, number: int, call: Call) -> Any:
         op = base_op(call.callee)
         assert op is not None
         values = prepared(op, call, self.device)
@@ -218,18 +224,21 @@ class _Emitter:
         for index in _flat(tuple(arguments[slot] for slot in op.schema.written)):
             self.write(op, index)
         if isinstance(values.out, View):
-            out = self.new("view", values.out.type, base=sources[0])
+            source = self.registers[sources[0]].value
+            seen = None if source is None else source.view(values.out.type.static_shape)
+            out = self.new("view", values.out.type, base=sources[0], value=seen)
             self.instructions.append(Instruction(None, sources[:1], (out,)))
             return out
-        env = _env(call.callee, values)
+        env = kernel_of(call.callee, values)
         outs = tuple(
-            self.new("returned" if env.allocates else "written", t) for t in values.outputs
+            self.new("returned", t) if env.allocates else self.written_to(number, j, t)
+            for j, t in enumerate(values.outputs)
         )
         name = env.dialect_op.name if env.dialect_op else op.name
         self.instructions.append(Instruction(env, sources, outs, name))
         return outs[0] if isinstance(values.out, TensorType) else outs
 
-    def fused(self, call: Call, name: str, function: Function) -> int:
+    def fused(self, number: int, call: Call, name: str, function: Function) -> int:
         """Emit the one kernel of a fused function."""
         dialect = DIALECTS[function.attrs[FUSED]]
         assert dialect.fuse is not None
@@ -237,36 +246,10 @@ class _Emitter:
         for index in sources:
             self.use(index)
         assert isinstance(function.result_type, TensorType)
-        out = self.new("written", function.result_type)
+        out = self.written_to(number, 0, function.result_type)
         env = dialect.fuse(function, self.device)
         self.instructions.append(Instruction(env, sources, (out,), f"{dialect.name}.{name}"))
         return out
-
-    # From lifetimes to places.
-
-    def place(self, leaving: set[int]) -> int:
-        """Give every buffer that a kernel writes and that stays inside a place in one arena; return
-        its size.
-        """
-        inside = [
-            i for i, r in enumerate(self.registers) if r.kind == "written" and i not in leaving
-        ]
-        lives = [
-            Lifetime(_bytes(self.registers[i]), self.registers[i].first, self.registers[i].last)
-            for i in inside
-        ]
-        offsets, size = plan(lives)
-        arena = torch.empty(size, dtype=torch.uint8, device=str(self.device))
-        for index, offset in zip(inside, offsets, strict=True):
-            register = self.registers[index]
-            register.value = _carve(arena, offset, register)
-        for register in self.registers:
-            if (
-                register.kind == "view"
-                and (source := self.registers[register.base].value) is not None
-            ):
-                register.value = source.view(_shape(register))
-        return size
 
     # From instructions to steps.
 
@@ -326,13 +309,6 @@ class _Emitter:
         return array_key(type_.static_shape, type_.dtype, self.device)
 
 
-def _env(callee: Expr, values: CallValues) -> OpEnv:
-    if isinstance(callee, DialectOp):
-        with only(callee.dialect.name):
-            return dispatch(values)
-    return dispatch(values)
-
-
 def _flat(tree: Any) -> list[int]:
     return [i for t in tree for i in _flat(t)] if isinstance(tree, tuple) else [tree]
 
@@ -342,15 +318,9 @@ def _shape(register: Register) -> tuple[int, ...]:
     return register.type.static_shape
 
 
-def _bytes(register: Register) -> int:
-    assert register.type is not None
-    return prod(_shape(register)) * bits(register.type.dtype) // 8
-
-
-def _carve(arena: torch.Tensor, offset: int, register: Register) -> torch.Tensor:
-    assert register.type is not None
-    part = arena[offset : offset + _bytes(register)]
-    return part.view(TO_TORCH[register.type.dtype]).view(_shape(register))
+def _carve(arena: torch.Tensor, offset: int, type_: TensorType) -> torch.Tensor:
+    part = arena[offset : offset + type_bytes(type_)]
+    return part.view(TO_TORCH[type_.dtype]).view(type_.static_shape)
 
 
 # Steps. Small arities are written out: a star call costs as much as a small kernel's launch.

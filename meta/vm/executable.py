@@ -22,6 +22,7 @@ from meta.passes import (
     fold_constant,
     fuse_tvm,
     infer_type,
+    plan_memory,
     simplify,
 )
 from meta.runtime.ndarray import ArrayKey, array_key, as_array, ndarray
@@ -135,6 +136,7 @@ def pipeline(device: Device) -> Pipeline:
         dead_code,  # what nobody uses
         partial(dispatch, device=device),  # who runs what
         fuse_tvm,  # neighbours that one kernel can run
+        partial(plan_memory, device=device),  # where intermediate results live
     )
 
 

@@ -1,0 +1,218 @@
+"""Which memory the results of a function take, and how long each is in use.
+
+Time is counted in bindings, in the order of the text: those of the blocks of an `If` follow their
+owner. That order is right for either block, since only one runs. The body of a closure is a
+function of its own, with a time and memory of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from meta.base.device import CPU
+from meta.base.dtype import bits
+from meta.ir import (
+    Binding,
+    Block,
+    Call,
+    Expr,
+    Function,
+    If,
+    Module,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    TupleType,
+    Type,
+    Var,
+    free_vars,
+    operands,
+)
+from meta.op.core import View
+from meta.passes.call_of import base_op, flat_atoms, typed_args
+from meta.passes.fuse_tvm import FUSED
+
+Place = Any
+"""What a variable is made of: the numbers of the buffers that it may be, or a tuple of places."""
+_NOWHERE: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True)
+class Buffer:
+    """The memory of one result of a binding.
+
+    Attributes
+    ----------
+    binding: the number of the binding that computes it, its first moment. output: which result.
+    name: of the variable that the binding makes. type: of the tensor.
+    last: the last binding that uses it, or a view of it.
+    leaves: whether others may hold it when the function has returned: it is a result, an argument
+        of a call of a function, or in a closure.
+    """
+
+    binding: int
+    output: int
+    name: str
+    type: TensorType
+    last: int
+    leaves: bool = False
+
+    @property
+    def size(self) -> int:
+        """Its bytes; an extent that is not known counts as one."""
+        return type_bytes(self.type)
+
+
+def type_bytes(type_: Type | None) -> int:
+    """Return the bytes of the tensors of a type; an extent that is not known counts as one."""
+    if isinstance(type_, TupleType):
+        return sum(map(type_bytes, type_.fields))
+    if not isinstance(type_, TensorType):
+        return 0
+    known = (d for d in type_.shape if isinstance(d, int))
+    return -(-prod(known) * bits(type_.dtype) // 8)
+
+
+def numbered(function: Function) -> list[Binding]:
+    """Return the bindings of a function in order of time; see the head of this file."""
+    return list(_walk(function.body))
+
+
+def _walk(block: Block) -> Iterator[Binding]:
+    for binding in block.bindings:
+        yield binding
+        if isinstance(binding.value, If):
+            yield from _walk(binding.value.then_block)
+            yield from _walk(binding.value.else_block)
+
+
+def closures(function: Function) -> list[Function]:
+    """Return the functions that are made in a function, closures in closures included."""
+    found = [b.value for b in numbered(function) if isinstance(b.value, Function)]
+    return [*found, *(inner for closure in found for inner in closures(closure))]
+
+
+class Liveness:
+    """The buffers of one function, typed and in any stage of compilation.
+
+    Attributes
+    ----------
+    bindings: as `numbered`. buffers: one per result that a kernel computes; a view and a field have
+    that of their source, parameters and constants have none.
+    """
+
+    def __init__(self, function: Function, module: Module) -> None:
+        self.bindings = numbered(function)
+        self.buffers: list[Buffer] = []
+        self._functions = module.functions
+        self._places: dict[Expr, Place] = {}
+        self._now = -1
+        result = self._block(function.body)
+        self._now = len(self.bindings)
+        self._use(result, leaves=True)
+
+    def of(self, atom: Expr) -> frozenset[int]:
+        """Return the numbers of the buffers that an atom may be, all those of a tuple."""
+        return frozenset(_flat(self._place(atom)))
+
+    def _place(self, atom: Expr) -> Place:
+        if isinstance(atom, Tuple):
+            return tuple(map(self._place, atom.fields))
+        return self._places.get(atom, _NOWHERE)
+
+    def _use(self, place: Place, leaves: bool = False) -> None:
+        for number in _flat(place):
+            self.buffers[number].last = self._now
+            self.buffers[number].leaves |= leaves
+
+    def _block(self, block: Block) -> Place:
+        for binding in block.bindings:
+            self._now += 1
+            self._places[binding.var] = self._value(binding)
+        return self._place(block.result)
+
+    def _value(self, binding: Binding) -> Place:
+        value = binding.value
+        match value:
+            case If():
+                self._use(self._place(value.condition))
+                return _either(self._block(value.then_block), self._block(value.else_block))
+            case Function():
+                for var in free_vars(value):
+                    self._use(self._place(var), leaves=True)
+                return _NOWHERE
+            case TupleGetItem():
+                owner = self._place(value.value)
+                return owner[value.index] if isinstance(owner, tuple) else owner
+            case Call():
+                return self._call(value, binding.var)
+        return self._place(value)
+
+    def _call(self, call: Call, var: Var) -> Place:
+        viewed = view_source(call)
+        used = [self._place(atom) for atom in operands(call)]
+        if viewed is not None:
+            self._use(used)
+            return self._place(viewed)
+        self._use(used, leaves=base_op(call.callee) is None and not self.is_fused(call))
+        return self._new(var.type, var.name, [0])
+
+    def is_fused(self, call: Call) -> bool:
+        """Whether a call is that of a fused function, which is a kernel."""
+        function = self._functions.get(getattr(call.callee, "name", ""))
+        return function is not None and FUSED in function.attrs
+
+    def _new(self, type_: Type | None, name: str, count: list[int]) -> Place:
+        if isinstance(type_, TupleType):
+            return tuple(self._new(field, name, count) for field in type_.fields)
+        if not isinstance(type_, TensorType):
+            return _NOWHERE
+        self.buffers.append(Buffer(self._now, count[0], name, type_, self._now))
+        count[0] += 1
+        return frozenset((len(self.buffers) - 1,))
+
+    def live_bytes(self) -> list[int]:
+        """Return the bytes in use while each binding is evaluated, inputs and constants not
+        counted.
+
+        What a binding reads for the last time and what it computes are both in use.
+        """
+        change = [0] * (len(self.bindings) + 1)
+        for buffer in self.buffers:
+            change[buffer.binding] += buffer.size
+            if buffer.last + 1 < len(change):
+                change[buffer.last + 1] -= buffer.size
+        live, total = [], 0
+        for step in change[: len(self.bindings)]:
+            total += step
+            live.append(total)
+        return live
+
+
+def view_source(call: Call) -> Expr | None:
+    """Return the atom whose memory the result of a call is seen through, None for a new result."""
+    op = base_op(call.callee)
+    # Only an operator with a declare of its own can return a view.
+    if op is None or op.declare_site is None:
+        return None
+    out = op.call_values(typed_args(op, call), CPU).out
+    source: Expr | None = flat_atoms(call.args[out.slot])[0] if isinstance(out, View) else None
+    return source
+
+
+def _flat(place: Place | Sequence[Place]) -> Iterator[int]:
+    if isinstance(place, frozenset):
+        yield from place
+    else:
+        for part in place:
+            yield from _flat(part)
+
+
+def _either(a: Place, b: Place) -> Place:
+    """Return a place that is one or the other."""
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return tuple(map(_either, a, b))
+    return frozenset((*_flat(a), *_flat(b)))

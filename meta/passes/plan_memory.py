@@ -1,0 +1,93 @@
+"""Memory planning: what lives inside of a function gets a fixed place in one arena."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from meta.base.device import Device
+from meta.ir import Block, Call, Expr, Function, If, Module
+from meta.op.core import View
+from meta.passes.arena import Lifetime, plan
+from meta.passes.call_of import base_op
+from meta.passes.dispatch import kernel_of, prepared
+from meta.passes.fuse_tvm import FUSED
+from meta.passes.liveness import Liveness
+
+ARENA, OFFSETS = "arena", "offsets"
+"""The attributes of a planned function: see `plan_memory`."""
+
+
+def plan_memory(module: Module, *, device: Device) -> Module:
+    """Write into every function, closures included, where its intermediate results live.
+
+    ``arena`` is the size in bytes of the function's memory. ``offsets`` has an entry ``(i, j, at)``
+    for result ``j`` of binding number ``i`` (see `liveness`): it lives ``at`` bytes, a multiple of
+    64, behind the arena's start. Results that are not in use at the same time share space; a view
+    is part of what it views. A result without an entry is allocated when it is computed: it leaves
+    the function, its extents are not known yet, or its kernel allocates it. Each activation of a
+    function needs an arena of its own. To be run last, since the numbers of the bindings count.
+
+    >>> from meta.base.device import CPU
+    >>> from meta.dialect import only
+    >>> from meta.ir import parse
+    >>> from meta.passes import dispatch
+    >>> with only("tvm"):
+    ...     print(plan_memory(dispatch(parse('''
+    ... func @f(%x: bool[9]) -> bool[9] {
+    ...   %a: bool[9] = logical_not(%x)
+    ...   %b: bool[9] = logical_not(%a)
+    ...   %c: bool[9] = logical_not(%b)
+    ...   %d: bool[9] = logical_not(%c)
+    ...   return %d
+    ... }'''), device=CPU), device=CPU))
+    func @f(%x: bool[9]) -> bool[9] attrs(arena=128, offsets=((0, 0, 0), (1, 0, 64), (2, 0, 0))) {
+      %a: bool[9] = tvm.logical_not(%x)
+      %b: bool[9] = tvm.logical_not(%a)
+      %c: bool[9] = tvm.logical_not(%b)
+      %d: bool[9] = tvm.logical_not(%c)
+      return %d
+    }
+    """
+    return Module({n: _function(f, module, device) for n, f in module.functions.items()})
+
+
+def _function(function: Function, module: Module, device: Device) -> Function:
+    if FUSED in function.attrs:
+        return function
+    function = replace(function, body=_with_planned_closures(function.body, module, device))
+    live = Liveness(function, module)
+    fills = [_fills(b.value, live, device) for b in live.bindings]
+    inside = [b for b in live.buffers if fills[b.binding] and not b.leaves and b.type.is_static]
+    offsets, size = plan([Lifetime(b.size, b.binding, b.last) for b in inside])
+    entries = sorted((b.binding, b.output, at) for b, at in zip(inside, offsets, strict=True))
+    return replace(function, attrs={**function.attrs, ARENA: size, OFFSETS: tuple(entries)})
+
+
+def _with_planned_closures(block: Block, module: Module, device: Device) -> Block:
+    kept = []
+    for binding in block.bindings:
+        value = binding.value
+        if isinstance(value, Function):
+            value = _function(value, module, device)
+        elif isinstance(value, If):
+            blocks = (value.then_block, value.else_block)
+            value = If(
+                value.condition, *(_with_planned_closures(b, module, device) for b in blocks)
+            )
+        kept.append(binding if value is binding.value else replace(binding, value=value))
+    return Block(tuple(kept), block.result)
+
+
+def _fills(value: Expr, live: Liveness, device: Device) -> bool:
+    """Whether a value is that of a kernel that fills memory it is given."""
+    if not isinstance(value, Call):
+        return False
+    if live.is_fused(value):
+        return True
+    op = base_op(value.callee)
+    if op is None:
+        return False
+    call = prepared(op, value, device)
+    if call.callee is None or isinstance(call.out, View):
+        return False
+    return not kernel_of(value.callee, call).allocates
