@@ -78,7 +78,7 @@ def _written_into(
     return out
 
 
-@op
+@op(commutative=True)
 def add(
     x1: Scalar | Tensor,
     x2: Scalar | Tensor,
@@ -111,7 +111,7 @@ def subtract(
     return _written_into(operator.sub, x1, x2, out, where, False)
 
 
-@op
+@op(commutative=True)
 def multiply(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """x1 * x2; for two bool operands the logical and. Integers wrap.
 
@@ -145,13 +145,13 @@ def power(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     return arithmetic(numbers.power, x1, x2, of_bools=False)
 
 
-@op
+@op(commutative=True)
 def maximum(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The larger of x1 and x2; NaN if either is NaN. Operands as of `multiply`."""
     return arithmetic(lambda a, b: a if a != a or a >= b else b, x1, x2)
 
 
-@op
+@op(commutative=True)
 def minimum(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The smaller of x1 and x2; NaN if either is NaN. Operands as of `multiply`."""
     return arithmetic(lambda a, b: a if a != a or a <= b else b, x1, x2)
@@ -201,31 +201,31 @@ def greater_equal(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     return comparison(operator.ge, x1, x2)
 
 
-@op
+@op(commutative=True)
 def equal(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """x1 == x2 for operands of one dtype; the result is bool, False for a NaN."""
     return comparison(operator.eq, x1, x2)
 
 
-@op
+@op(commutative=True)
 def not_equal(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """x1 != x2 for operands of one dtype; the result is bool, True for a NaN."""
     return comparison(operator.ne, x1, x2)
 
 
-@op
+@op(commutative=True)
 def logical_and(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """Whether both are nonzero (a NaN is). Any dtypes; the result is bool."""
     return logical(lambda a, b: bool(a) and bool(b), x1, x2)
 
 
-@op
+@op(commutative=True)
 def logical_or(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """Whether one or both are nonzero (a NaN is). Any dtypes; the result is bool."""
     return logical(lambda a, b: bool(a) or bool(b), x1, x2)
 
 
-@op
+@op(commutative=True)
 def logical_xor(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """Whether exactly one is nonzero (a NaN is). Any dtypes; the result is bool."""
     return logical(lambda a, b: bool(a) != bool(b), x1, x2)

@@ -70,7 +70,7 @@ def copysign(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     return _real(np.copysign, x1, x2)
 
 
-@op
+@op(commutative=True)
 def hypot(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """sqrt(x1**2 + x2**2), without overflow between.
 
@@ -80,7 +80,7 @@ def hypot(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     return _of_float_tensors(np.hypot, x1, x2)
 
 
-@op
+@op(commutative=True)
 def fmax(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The larger of x1 and x2; the other one where one is NaN, unlike `maximum`.
 
@@ -90,19 +90,19 @@ def fmax(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     return arithmetic(lambda a, b: a if b != b or a >= b else b, x1, x2)
 
 
-@op
+@op(commutative=True)
 def fmin(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The smaller of x1 and x2; the other one where one is NaN. Arguments as of `fmax`."""
     return arithmetic(lambda a, b: a if b != b or a <= b else b, x1, x2)
 
 
-@op
+@op(commutative=True)
 def logaddexp(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """log(exp(x1) + exp(x2)), without overflow. Arguments as of `hypot`."""
     return _of_float_tensors(np.logaddexp, x1, x2)
 
 
-@op
+@op(commutative=True)
 def logaddexp2(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """log2(2**x1 + 2**x2), without overflow. Arguments as of `hypot`."""
     return _of_float_tensors(np.logaddexp2, x1, x2)

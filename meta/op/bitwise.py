@@ -35,7 +35,7 @@ def _bitwise(function: Function, x1: Any, x2: Any, *, bools: bool = True) -> Ten
     return arithmetic(function, x1, x2)
 
 
-@op
+@op(commutative=True)
 def bitwise_and(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The bits that both have; of bools the logical and.
 
@@ -45,13 +45,13 @@ def bitwise_and(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     return _bitwise(operator.and_, x1, x2)
 
 
-@op
+@op(commutative=True)
 def bitwise_or(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The bits that one or both have; of bools the logical or. Arguments as of `bitwise_and`."""
     return _bitwise(operator.or_, x1, x2)
 
 
-@op
+@op(commutative=True)
 def bitwise_xor(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The bits that exactly one has; of bools whether they differ. Arguments as `bitwise_and`."""
     return _bitwise(operator.xor, x1, x2)

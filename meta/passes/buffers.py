@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from meta.base.device import CPU
 from meta.ir import (
+    Binding,
     Block,
     Call,
     Constant,
@@ -21,7 +22,7 @@ from meta.ir import (
 )
 from meta.ir.visit import inner_blocks
 from meta.op.core import View
-from meta.passes.call_of import base_op, flat_atoms, typed_args
+from meta.passes.call_of import base_op, flat_atoms, has_effect, typed_args
 
 
 class Buffers:
@@ -79,6 +80,26 @@ class Buffers:
         while isinstance(atom, Var) and atom in self._base:
             atom = self._base[atom]
         return atom
+
+    def written_by(self, binding: Binding) -> set[Expr]:
+        """Return the buffers that evaluating a binding may write, nested blocks included.
+
+        A function that is called may write its arguments, and a closure what it closes over.
+        """
+        inner = (b for block in inner_blocks(binding.value) for b in bindings(block))
+        found: set[Expr] = set()
+        for one in (binding, *inner):
+            if not has_effect(one):
+                continue
+            assert isinstance(one.value, Call)
+            op = base_op(one.value.callee)
+            if op is not None:
+                found.update(a for s in op.schema.written for a in flat_atoms(one.value.args[s]))
+            else:
+                found.update(operands(one.value))
+                if isinstance(one.value.callee, Var):
+                    found |= self.written
+        return {self.of(a) for a in found}
 
     def replaceable(self, var: Var, by: Expr) -> bool:
         """Whether a freshly computed ``var`` may become the same buffer as ``by``.

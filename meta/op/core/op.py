@@ -47,16 +47,23 @@ class Op(OpNode):
     schema: the slots. type_function: argument types to result type. site: where it was defined.
     random: whether two calls with the same arguments may differ, so that no pass may merge, fold or
     repeat them.
+    commutative: whether the first two arguments may be exchanged.
     aspects: gradient, cast rule, dialect operators, converters.
     """
 
     def __init__(
-        self, function: Callable[..., Any], *, name: str, schema: Schema, random: bool
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str,
+        schema: Schema,
+        random: bool,
+        commutative: bool = False,
     ) -> None:
         super().__init__(name)
         self.schema = schema
         self.type_function = function
-        self.random = random
+        self.random, self.commutative = random, commutative
         self.site: Span = definition_span(function)
         self.aspects = Aspects()
         self._declare: Declare | None = None
@@ -165,7 +172,7 @@ class Op(OpNode):
 def op(function: Callable[..., Any]) -> Op: ...
 @overload
 def op(
-    *, name: str = ..., schema: Op | None = ..., random: bool = ...
+    *, name: str = ..., schema: Op | None = ..., random: bool = ..., commutative: bool = ...
 ) -> Callable[[Callable[..., Any]], Op]: ...
 def op(
     function: Callable[..., Any] | None = None,
@@ -173,6 +180,7 @@ def op(
     name: str = "",
     schema: Op | None = None,
     random: bool = False,
+    commutative: bool = False,
 ) -> Any:
     """Make a base operator of a type function and register it under the function's name.
 
@@ -182,6 +190,7 @@ def op(
     schema: an operator whose schema is shared; the function then takes the same parameters, or
         ``*arguments`` where it hands them all on.
     random: the result is not determined by the arguments.
+    commutative: exchanging the first two arguments changes no element of the result.
 
     Raises RegistrationError for a name that is taken (naming both sites) or an annotation that is
     no slot kind.
@@ -190,7 +199,7 @@ def op(
     def make(f: Callable[..., Any]) -> Op:
         op_name = name or f.__name__
         own = schema.schema.shared(op_name, f) if schema is not None else Schema(op_name, f)
-        made = Op(f, name=op_name, schema=own, random=random)
+        made = Op(f, name=op_name, schema=own, random=random, commutative=commutative)
         OPERATORS.register(op_name, made, made.site)
         return made
 

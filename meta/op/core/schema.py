@@ -337,24 +337,25 @@ class Schema:
         caller's value.
         """
         values = self.arrange(args, kwargs)
-        bound = []
-        for slot, value in zip(self.slots, values, strict=True):
-            try:
-                bound.append(slot.read(value, lift))
-            except _Refused:
-                text = repr(value)
-                found = text if len(text) < 80 and "\n" not in text else type(value).__name__
-                raise ArgumentError(
-                    f"argument {slot.name!r} does not fit",
-                    op=self.name,
-                    expected=slot.accepts,
-                    found=f"{found} ({type(value).__name__})",
-                ) from None
-            except MetaError as error:
-                if error.op is None:
-                    error.op = f"{self.name}, argument {slot.name!r}"
-                raise
-        return tuple(bound)
+        return tuple(self.read(s, v, lift) for s, v in zip(self.slots, values, strict=True))
+
+    def read(self, slot: Slot, value: Any, lift: Callable[[Any], Any]) -> Any:
+        """Return the canonical form of one argument; ArgumentError if it does not fit its slot."""
+        try:
+            return slot.read(value, lift)
+        except _Refused:
+            text = repr(value)
+            found = text if len(text) < 80 and "\n" not in text else type(value).__name__
+            raise ArgumentError(
+                f"argument {slot.name!r} does not fit",
+                op=self.name,
+                expected=slot.accepts,
+                found=f"{found} ({type(value).__name__})",
+            ) from None
+        except MetaError as error:
+            if error.op is None:
+                error.op = f"{self.name}, argument {slot.name!r}"
+            raise
 
     def __str__(self) -> str:
         parts = []

@@ -1,0 +1,242 @@
+"""What is done with matches: other code in their place, or a function of their own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from meta.base.errors import ArgumentError, IRError
+from meta.base.registry import nearest
+from meta.ir import (
+    Binding,
+    Block,
+    Expr,
+    Function,
+    If,
+    Literal,
+    Module,
+    Tuple,
+    Var,
+    compatible,
+    operands,
+    substitute,
+    type_of,
+)
+from meta.ir.def_use import DefUse
+from meta.op.core.tracing import Trace
+from meta.passes.buffers import Buffers
+from meta.passes.outline import Outlined
+from meta.passes.pattern.build import Pattern
+from meta.passes.pattern.find import Match, call_with, captured_atoms, match
+
+Replacement = Callable[..., Any]
+
+
+def rewrite(
+    module: Module, pattern: Pattern, replacement: Replacement, *, shared: bool = False
+) -> Module:
+    """Replace what a pattern matches by what a function computes.
+
+    ``replacement`` is written in operator call syntax. Its parameters are captures by their names
+    (and ``match``, the `Match`); it returns the new result, of the old one's type. One sweep: what
+    the result matches anew is left for another call. A match stays where its replacement would
+    share memory that is written in place, or returned, and the old value does not.
+
+    ``shared`` also takes matches whose inner values are used outside; these stay.
+
+    Raises IRError for a replacement of another type, ArgumentError for an unknown parameter.
+
+    >>> from meta import op
+    >>> from meta.ir import parse
+    >>> from meta.passes.pattern import pattern
+    >>> @pattern
+    ... def exp_of_log(x):
+    ...     return op.exp(op.log(x) * 2.0)
+    >>> print(rewrite(parse('''
+    ... func @main(%x: float32[2]) -> float32[2] {
+    ...   %a: float32[2] = log(%x)
+    ...   %b: float32[2] = multiply(2.0, %a)
+    ...   %c: float32[2] = exp(%b)
+    ...   return %c
+    ... }'''), exp_of_log, lambda x: x * x))
+    func @main(%x: float32[2]) -> float32[2] {
+      %c: float32[2] = multiply(%x, %x)
+      return %c
+    }
+    """
+    known = (*pattern.captures, "match")
+    for name in inspect.signature(replacement).parameters:
+        if name not in known:
+            raise ArgumentError(
+                f"the pattern {pattern.name} captures no {name!r}",
+                expected=", ".join(known),
+                hint=nearest(name, known),
+            )
+    functions = {}
+    for name, function in module.functions.items():
+        found = match(pattern, function, shared=shared)
+        functions[name] = _Rewriter(function, found, replacement).function() if found else function
+    return Module(functions)
+
+
+class _Rewriter:
+    """Rewrites one function."""
+
+    def __init__(self, function: Function, found: list[Match], replacement: Replacement) -> None:
+        self.old, self.replacement = function, replacement
+        self.buffers, self.uses = Buffers(function), DefUse(function)
+        self.by_root = {one.root: one for one in found}
+        self.dropped: set[Binding] = set()
+        self.mapping: dict[Var, Expr] = {}
+
+    def function(self) -> Function:
+        body = self.block(self.old.body)
+        return replace(self.old, body=substitute(body, self.mapping) if self.mapping else body)
+
+    def block(self, block: Block) -> Block:
+        kept: list[Binding] = []
+        for binding in block.bindings:
+            one = self.by_root.get(binding)
+            new = None if one is None else self.replaced(one)
+            kept.extend([self.with_inner_blocks(binding)] if new is None else new)
+        return Block(tuple(b for b in kept if b not in self.dropped), block.result)
+
+    def with_inner_blocks(self, binding: Binding) -> Binding:
+        value: Expr = binding.value
+        if isinstance(value, If):
+            value = If(value.condition, self.block(value.then_block), self.block(value.else_block))
+        elif isinstance(value, Function):
+            value = replace(value, body=self.block(value.body))
+        else:
+            return binding
+        return Binding(binding.var, value, binding.span)
+
+    def replaced(self, one: Match) -> list[Binding] | None:
+        """Return the bindings that take a match's place, or None if it has to stay."""
+        block = self.traced(one)
+        var = one.root.var
+        found = type_of(block.result)
+        if not compatible(found, var.type):
+            raise IRError(
+                f"the replacement of {one.pattern.name} has another type",
+                expected=var.type,
+                found=found,
+                span=one.root.span,
+            )
+        if not self.may_share(var, block):
+            return None
+        self.drop(one, block)
+        own = {b.var for b in block.bindings}
+        if isinstance(block.result, Var) and block.result in own:
+            # The result keeps its old variable, and with it its name.
+            renamed = substitute(block, {block.result: var}).bindings
+            return [Binding(var, b.value, b.span) if b.var is block.result else b for b in renamed]
+        if isinstance(block.result, Tuple):
+            return [*block.bindings, Binding(var, block.result, one.root.span)]
+        result = block.result
+        # What a match captures may itself have been replaced, further up.
+        self.mapping[var] = self.mapping.get(result, result) if isinstance(result, Var) else result
+        return list(block.bindings)
+
+    def traced(self, one: Match) -> Block:
+        trace = Trace()
+        trace.site = lambda: one.root.span
+        values = {
+            name: trace.symbols(value) if isinstance(value, Expr) else value
+            for name, value in one.captures.items()
+        }
+        return trace.finish(trace.run(call_with, self.replacement, {**values, "match": one}))
+
+    def may_share(self, var: Var, block: Block) -> bool:
+        """Whether memory may be shared as it is after the replacement."""
+        buffers = self.buffers
+        inner = Buffers(Function((), block))
+        own = {b.var for b in block.bindings}
+        shares = {buffers.of(inner.of(a)) for a in operands(block.result)} - own
+        before = buffers.of(var)
+        if before is not var and shares != {before}:
+            return before not in buffers.written and before not in buffers.leaving
+        return before is not var or all(buffers.replaceable(var, by) for by in shares)
+
+    def drop(self, one: Match, block: Block) -> None:
+        """Note which members nothing uses any more."""
+        members = set(one.members)
+        needed = set(operands(block.result))
+        for binding in block.bindings:
+            needed.update(operands(binding.value))
+        for member in reversed(one.members[:-1]):
+            users = self.uses.users(member.var)
+            if member.var in needed or any(u not in members for u in users):
+                needed.update(operands(member.value))
+            else:
+                self.dropped.add(member)
+
+
+def partition(
+    module: Module, pattern: Pattern, name: str = "", attrs: Mapping[str, Literal] | None = None
+) -> Module:
+    """Move what a pattern matches into global functions, one call of which takes its place.
+
+    The functions are named ``name`` (by default as the pattern is), numbered where they differ, and
+    have ``attrs``. Their parameters are the captures, in the order of the pattern and with their
+    names, then whatever else the match uses. A function that has one of the attributes was made
+    earlier and is left alone.
+
+    >>> from meta import op
+    >>> from meta.ir import parse
+    >>> from meta.passes.pattern import pattern
+    >>> @pattern
+    ... def linear_relu(x, w, b):
+    ...     return op.relu(op.matmul(x, w) + b)
+    >>> print(partition(parse('''
+    ... func @main(%p: float32[2, 3], %q: float32[3, 4], %r: float32[4]) -> float32[2, 4] {
+    ...   %0: float32[2, 4] = matmul(%p, %q)
+    ...   %1: float32[2, 4] = add(%r, %0)
+    ...   %2: float32[2, 4] = relu(%1)
+    ...   return %2
+    ... }'''), linear_relu, attrs={"fused": "torch"}))
+    func @main(%p: float32[2, 3], %q: float32[3, 4], %r: float32[4]) -> float32[2, 4] {
+      %0: float32[2, 4] = @linear_relu(%p, %q, %r)
+      return %0
+    }
+    <BLANKLINE>
+    func @linear_relu(%x: float32[2, 3], %w: float32[3, 4], %b: float32[4]) -> float32[2, 4] \
+attrs(fused="torch") {
+      %0: float32[2, 4] = matmul(%x, %w)
+      %1: float32[2, 4] = add(%b, %0)
+      %2: float32[2, 4] = relu(%1)
+      return %2
+    }
+    """
+    attrs = dict(attrs or {})
+    made = Outlined.beside(module)
+    functions = {}
+    for own_name, function in module.functions.items():
+        found = [] if attrs.keys() & function.attrs.keys() else match(pattern, function)
+        calls = {
+            one.root: made.call(one.members, name or pattern.name, attrs, captured_atoms(one))
+            for one in found
+        }
+        members = {m for one in found for m in one.members}
+        functions[own_name] = replace(function, body=_exchange(function.body, calls, members))
+    return Module({**functions, **made.functions})
+
+
+def _exchange(block: Block, calls: Mapping[Binding, Binding], members: set[Binding]) -> Block:
+    """Put calls in the places of the last members, and nothing in those of the others."""
+    kept = []
+    for binding in block.bindings:
+        value: Any = binding.value
+        if binding in calls:
+            kept.append(calls[binding])
+        elif isinstance(value, If):
+            blocks = (_exchange(b, calls, members) for b in (value.then_block, value.else_block))
+            kept.append(Binding(binding.var, If(value.condition, *blocks), binding.span))
+        elif isinstance(value, Function):
+            inner = replace(value, body=_exchange(value.body, calls, members))
+            kept.append(Binding(binding.var, inner, binding.span))
+        elif binding not in members:
+            kept.append(binding)
+    return Block(tuple(kept), block.result)

@@ -1,0 +1,181 @@
+"""Patterns are written by calling operators: what an operator call builds is part of a pattern."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+from meta.base.errors import ArgumentError
+from meta.base.source import definition_span
+from meta.ir import Expr
+from meta.op.core import Op
+from meta.op.core.handler import use
+from meta.passes.pattern.parts import (
+    Called,
+    Fields,
+    Known,
+    Part,
+    Wildcard,
+    Written,
+    as_part,
+    called,
+    named,
+)
+
+Check = Callable[..., str | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """A described piece of a program.
+
+    Attributes
+    ----------
+    name: for messages, and for functions that are made of matches. root: what the result is.
+    check: says why a match is refused, or None; see `pattern`.
+    """
+
+    name: str
+    root: Part
+    order: tuple[str, ...] = ()
+    check: Check | None = None
+
+    @cached_property
+    def captures(self) -> dict[str, Part]:
+        """The named parts: parameters in their order, then the others in that of the pattern."""
+        found = {part.name: part for part in _all(self.root) if part.name}
+        return {name: found[name] for name in (*self.order, *found) if name in found}
+
+
+def pattern(function: Callable[..., Any] | None = None, *, check: Check | None = None) -> Any:
+    """Make a pattern of a function in operator call syntax; a decorator.
+
+    The function's parameters are what the pattern captures: any value, or what the parameter's
+    default says (`wildcard`, `constant`). What it returns is the result of what is searched::
+
+        @pattern
+        def linear_relu(x, w, b, axis=wildcard()):
+            return op.relu(op.bias_add(op.matmul(x, w), b, axis))
+
+    - An argument that is left out is the operator's default, as in any call; ``...`` as the last
+      one leaves all others open: ``op.conv2d(x, w, ...)``.
+    - A number in the place of a tensor is a constant of that value, however it is written.
+    - A part that is used twice stands for one value. Commutative operators match either way.
+    - ``a | b`` is either; what the other one captures is None. ``part[i]`` is a field of a tuple.
+    - A base operator also matches what a dialect makes of it; ``op.torch.relu`` only itself.
+
+    ``check`` takes captures by their names, and ``match``; a tensor is given by its type. It
+    returns why a match is refused, or None.
+
+    Raises ArgumentError for what is no pattern: an operator called with arrays, a result that is
+    not computed, two parts of one name.
+    """
+    if function is None:
+        return partial(pattern, check=check)
+    parameters = inspect.signature(function).parameters
+    arguments = {}
+    for name, parameter in parameters.items():
+        given = Wildcard() if parameter.default is parameter.empty else parameter.default
+        arguments[name] = named(name, as_part(given))
+    with use(_call):
+        root = as_part(function(**arguments))
+    if isinstance(root, Wildcard | Known | Fields):
+        raise ArgumentError(
+            "the result of a pattern is the result of an operator",
+            found=type(root).__name__,
+            span=definition_span(function),
+        )
+    _check_names(root, function)
+    name = function.__name__ if function.__name__.isidentifier() else "pattern"
+    return Pattern(name, root, tuple(parameters), check)
+
+
+def operator(*ops: Expr, where: Callable[[Expr], bool] | None = None) -> Callable[..., Part]:
+    """Return what is called like an operator in a pattern and stands for several.
+
+    Either one of ``ops``, or one of which ``where`` is true: ``operator(op.relu, op.gelu)(x)``.
+    """
+    tests = [called(one) for one in ops]
+    label = " or ".join(map(str, ops)) or "an operator with a property"
+
+    def accepts(callee: Expr) -> bool:
+        if where is not None and not where(callee):
+            return False
+        return not tests or any(test(callee) for test in tests)
+
+    def build(*args: Any) -> Part:
+        rest = bool(args) and args[-1] is ...
+        given = args[:-1] if rest else args
+        return Called(accepts, label, tuple(map(_argument, given)), rest)
+
+    return build
+
+
+def _argument(value: Any) -> Part:
+    if isinstance(value, bool | int | float | Part):
+        return as_part(value)
+    return Written(value)
+
+
+def _call(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Part:
+    """Build a part: what an operator call means while a pattern is made."""
+    rest = bool(args) and args[-1] is ...
+    args = args[:-1] if rest else args
+    if rest:
+        missing = [n for n in op.schema.names[len(args) :] if n not in kwargs]
+        kwargs = {**kwargs, **{n: Wildcard() for n in missing}}
+    values = op.schema.arrange(args, kwargs)
+    parts = tuple(_slot_part(op, s, v) for s, v in zip(op.schema.slots, values, strict=True))
+    return Called(called(op), str(op), parts)
+
+
+def _slot_part(op: Op, slot: Any, value: Any) -> Part:
+    """Return an argument as a part; ArgumentError for a value that the slot does not take."""
+    if isinstance(value, Part):
+        return value
+    if slot.kind == "tensors" and isinstance(value, tuple | list):
+        return Fields(tuple(_slot_part(op, slot, v) for v in value))
+    if slot.kind != "attribute" and isinstance(value, bool | int | float):
+        return Known(value)
+    return Written(op.schema.read(slot, value, partial(_no_array, op, slot)))
+
+
+def _no_array(op: Op, slot: Any, value: Any) -> Any:
+    raise ArgumentError(
+        f"argument {slot.name!r} cannot stand in a pattern",
+        op=op.name,
+        expected="a parameter of the pattern, the result of an operator or a number",
+        found=type(value).__name__,
+    )
+
+
+def _all(root: Part) -> Iterator[Part]:
+    """Yield every part once, in the order of the pattern."""
+    seen: set[Part] = set()
+    stack = [root]
+    while stack:
+        part = stack.pop()
+        if part not in seen:
+            seen.add(part)
+            yield part
+            stack.extend(reversed(part.inner))
+
+
+def _check_names(root: Part, function: Callable[..., Any]) -> None:
+    owners: dict[str, Part] = {}
+    for part in _all(root):
+        if part.name == "match":
+            raise ArgumentError(
+                "a part of a pattern cannot be named 'match'",
+                hint="a check or replacement is given the match itself under this name",
+                span=definition_span(function),
+            )
+        if part.name and owners.setdefault(part.name, part) is not part:
+            raise ArgumentError(
+                f"two parts of the pattern are named {part.name!r}",
+                hint="use one part twice, or give them two names",
+                span=definition_span(function),
+            )

@@ -1,0 +1,196 @@
+"""Where a pattern occurs in a function, and why it does not where it nearly does."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from meta.base.errors import ArgumentError
+from meta.ir import Binding, Block, Constant, Expr, Function, Var, bindings, operands
+from meta.ir.def_use import DefUse, User
+from meta.ir.printer import first_line
+from meta.ir.visit import inner_blocks
+from meta.passes.buffers import Buffers
+from meta.passes.call_of import is_pure
+from meta.passes.pattern.build import Pattern
+from meta.passes.pattern.parts import of_type, shown
+from meta.passes.pattern.search import Found, Search
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """An occurrence of a pattern.
+
+    Attributes
+    ----------
+    members: the bindings that compute it, in the order of their block; the last is its result.
+    captures: by name an atom, a literal in the place of an attribute, or None for what belongs to
+    an alternative that was not taken.
+    """
+
+    pattern: Pattern
+    members: tuple[Binding, ...]
+    captures: dict[str, Any]
+
+    @property
+    def root(self) -> Binding:
+        """The binding whose value the pattern describes."""
+        return self.members[-1]
+
+    @cached_property
+    def types(self) -> dict[str, Any]:
+        """The captures with every atom replaced by its type."""
+        return {name: of_type(value) for name, value in self.captures.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Refusal:
+    """A binding that begins like the pattern's result and is no match, and why."""
+
+    binding: Binding
+    reason: str
+
+
+def match(pattern: Pattern, function: Function, *, shared: bool = False) -> list[Match]:
+    """Return the occurrences of a pattern, in program order; no binding belongs to two.
+
+    Bindings of one block only make a match. Where matches overlap, the one whose result is computed
+    last is taken. These are refused, for their bindings could not become one:
+
+    - an inner value that is used outside, unless ``shared``;
+    - a call that writes an argument, or a random one;
+    - a write, between the bindings, to what one of them reads;
+    - whatever the pattern's check refuses.
+    """
+    return _Finder(pattern, function, shared).matches()
+
+
+def refusals(pattern: Pattern, function: Function, *, shared: bool = False) -> list[Refusal]:
+    """Return what `match` refuses, in program order."""
+    finder = _Finder(pattern, function, shared)
+    finder.matches()
+    return finder.refused[::-1]
+
+
+def explain(pattern: Pattern, function: Function, *, shared: bool = False) -> str:
+    """Return the matches of a pattern, and the refused candidates with reasons, as text."""
+    finder = _Finder(pattern, function, shared)
+    found = finder.matches()
+    lines = [f"{pattern.name}: {len(found)} matched, {len(finder.refused)} refused"]
+    lines += [f"  matched  {first_line(function, m.root)}" for m in found]
+    for refusal in reversed(finder.refused):
+        lines += [f"  refused  {first_line(function, refusal.binding)}", f"    {refusal.reason}"]
+    return "\n".join(lines)
+
+
+def call_with(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+    """Call a function with those of the values that it has parameters for, by name."""
+    return function(**{name: values[name] for name in inspect.signature(function).parameters})
+
+
+class _Scope:
+    """The values of one block's own bindings."""
+
+    def __init__(self, block: Block) -> None:
+        self.bindings = {b.var: b for b in block.bindings}
+        self.position = {b: i for i, b in enumerate(block.bindings)}
+
+    def value_of(self, atom: Any) -> Any:
+        binding = self.bindings.get(atom) if isinstance(atom, Var) else None
+        return atom if binding is None else binding.value
+
+
+class _Finder:
+    def __init__(self, pattern: Pattern, function: Function, shared: bool) -> None:
+        self.pattern, self.function, self.shared = pattern, function, shared
+        self.buffers, self.uses = Buffers(function), DefUse(function)
+        self.taken: set[Binding] = set()
+        self.refused: list[Refusal] = []
+
+    def matches(self) -> list[Match]:
+        found: list[Match] = []
+        for block in reversed(list(_blocks(self.function))):
+            scope = _Scope(block)
+            for binding in reversed(block.bindings):
+                one = None if binding in self.taken else self.at(binding, block, scope)
+                if one is not None:
+                    self.taken.update(one.members)
+                    found.append(one)
+        return found[::-1]
+
+    def at(self, binding: Binding, block: Block, scope: _Scope) -> Match | None:
+        """Return the match whose result is a binding's, or None; the first reason is noted."""
+        search = Search(scope)
+        reason = None
+        for found in search.solutions(self.pattern.root, binding.var):
+            members = self.members(found, scope)
+            if not members:
+                continue
+            captures = {name: found.get(p) for name, p in self.pattern.captures.items()}
+            one = Match(self.pattern, members, captures)
+            problem = self.problem(one, block, scope)
+            if problem is None:
+                return one
+            reason = reason or problem
+        if reason is None and search.calls:
+            reason = search.failure
+        if reason is not None:
+            self.refused.append(Refusal(binding, reason))
+        return None
+
+    def members(self, found: Found, scope: _Scope) -> tuple[Binding, ...]:
+        """Return the bindings that parts of the pattern look into."""
+        looked_into = (value for part, value in found.items() if part.inner)
+        members = {scope.bindings[v] for v in looked_into if isinstance(v, Var)}
+        return tuple(sorted(members, key=scope.position.__getitem__))
+
+    def problem(self, one: Match, block: Block, scope: _Scope) -> str | None:
+        """Return why the members cannot be one, or None."""
+        members = set(one.members)
+        for member in one.members:
+            if member in self.taken:
+                return f"{shown(member.var)} belongs to another match"
+            if not is_pure(member):
+                return f"{shown(member.var)} is random or writes an argument"
+            outside = [u for u in self.uses.users(member.var) if u not in members]
+            if outside and member is not one.root and not self.shared:
+                return f"{shown(member.var)} is also used {self.place(outside[0])}"
+        between = block.bindings[scope.position[one.members[0]] : scope.position[one.root]]
+        read = {self.buffers.of(a) for m in members for a in operands(m.value)}
+        for binding in between:
+            if binding not in members and read & self.buffers.written_by(binding):
+                where = first_line(self.function, binding)
+                return f"what the match reads is written in between, by: {where}"
+        if self.pattern.check is None:
+            return None
+        reason = call_with(self.pattern.check, {**one.types, "match": one})
+        if reason is not None and not isinstance(reason, str):
+            raise ArgumentError(
+                f"the check of {self.pattern.name} returns {reason!r}",
+                expected="why a match is refused, or None",
+            )
+        return reason
+
+    def place(self, user: User) -> str:
+        if isinstance(user, Block):
+            return "as a result"
+        return f"by: {first_line(self.function, user)}"
+
+
+def _blocks(function: Function) -> Iterator[Block]:
+    yield function.body
+    for binding in bindings(function):
+        yield from inner_blocks(binding.value)
+
+
+def captured_atoms(one: Match) -> dict[Expr, str]:
+    """Return the names of the variables and constants that a match captures from outside."""
+    inside = {m.var for m in one.members}
+    names: dict[Expr, str] = {}
+    for name, value in one.captures.items():
+        if isinstance(value, Var | Constant) and value not in inside:
+            names.setdefault(value, name)
+    return names

@@ -1,0 +1,291 @@
+"""The parts of patterns: what one value of a program has to be.
+
+A part says in how many *ways* a value can be what it describes; each way is a list of goals, parts
+that other values have to be. The search (`search.py`) knows nothing else of them. A new kind of
+part is a class with a method `ways` here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import torch
+
+from meta.base.overloads import Overloads
+from meta.base.registry import OPERATORS
+from meta.ir import Call, Constant, Expr, Tuple, TupleGetItem, Var, type_of
+from meta.ir.constants import tensor_bytes
+from meta.ir.literals import literal_text
+from meta.op.core import Op
+from meta.passes.call_of import base_op
+
+
+class Scope(Protocol):
+    """Where a pattern is searched: the bindings that may become part of a match."""
+
+    def value_of(self, atom: Any) -> Any:
+        """Return what a variable of the searched block is bound to; any other atom itself."""
+
+
+Goal = tuple["Part", Any]
+Ways = list[tuple[Goal, ...]]
+
+
+@dataclass(eq=False, frozen=True)
+class Part(Overloads):
+    """What one value has to be. Parts compare by identity: one part, one value.
+
+    ``name``: under which the value is captured; "" captures nothing.
+    """
+
+    name: str = field(default="", kw_only=True)
+
+    # What these mean on arrays depends on dtypes and shapes, which a part does not have.
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
+    __hash__ = object.__hash__
+
+    def ways(self, value: Any, scope: Scope) -> Ways | str:
+        """Return the ways in which ``value`` (an atom or a literal) can be this, or why none."""
+        raise NotImplementedError
+
+    @property
+    def inner(self) -> tuple[Part, ...]:
+        """The parts that this one is made of."""
+        return ()
+
+    def __or__(self, other: Any) -> Part:
+        return Alternatives((self, as_part(other)))
+
+    def __ror__(self, other: Any) -> Part:
+        return Alternatives((as_part(other), self))
+
+    def __getitem__(self, index: Any) -> Part:
+        if not isinstance(index, int) or isinstance(index, bool):
+            raise TypeError("part[i] is field i of a tuple; write op.strided_slice for a slice")
+        return Field(self, index)
+
+    def __iter__(self) -> Iterator[Part]:
+        raise TypeError("how many fields a part has is not known; take them by part[i]")
+
+    def __matmul__(self, other: Any) -> Any:
+        return OPERATORS["matmul"](self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return OPERATORS["matmul"](other, self)
+
+
+@dataclass(eq=False, frozen=True)
+class Wildcard(Part):
+    """Any value; with `dtype`, `ndim` or ``where``, only some. See `wildcard`."""
+
+    dtype: str | None = None
+    ndim: int | None = None
+    where: Callable[[Any], bool] | None = None
+
+    def ways(self, value: Any, scope: Scope) -> Ways | str:
+        type_ = type_of(value) if isinstance(value, Expr) else value
+        if self.dtype is not None and getattr(type_, "dtype", None) != self.dtype:
+            return f"{shown(value)} is not of {self.dtype}"
+        if self.ndim is not None and getattr(type_, "ndim", None) != self.ndim:
+            return f"{shown(value)} does not have {self.ndim} dimensions"
+        if self.where is not None and not self.where(type_):
+            return f"{shown(value)} does not meet the condition on it"
+        return [()]
+
+
+@dataclass(eq=False, frozen=True)
+class Known(Part):
+    """A constant tensor or a number; with ``value``, one whose elements all are that number."""
+
+    value: float | int | bool | None = None
+
+    def ways(self, value: Any, scope: Scope) -> Ways | str:
+        found = scope.value_of(value)
+        if isinstance(found, Constant):
+            fits = self.value is None or _filled_with(found.data, self.value)
+        elif isinstance(found, bool | int | float):
+            fits = self.value is None or _same_number(found, self.value)
+        else:
+            return f"{shown(value)} is no constant"
+        return [()] if fits else f"{shown(value)} is not {self.value}"
+
+
+@dataclass(eq=False, frozen=True)
+class Written(Part):
+    """Exactly this literal: an attribute as the pattern gives it, or its default."""
+
+    literal: Any
+
+    def ways(self, value: Any, scope: Scope) -> Ways | str:
+        same = not isinstance(value, Expr) and literal_text(value) == literal_text(self.literal)
+        return [()] if same else f"{shown(value)} is not {literal_text(self.literal)}"
+
+
+@dataclass(eq=False, frozen=True)
+class Called(Part):
+    """The result of an operator that ``accepts`` takes, of arguments that ``args`` describe.
+
+    Arguments that ``args`` has no part for are anything (``rest``) or have their default values.
+    """
+
+    accepts: Callable[[Expr], bool]
+    label: str
+    args: tuple[Part, ...]
+    rest: bool = False
+
+    @property
+    def inner(self) -> tuple[Part, ...]:
+        return self.args
+
+    def ways(self, value: Any, scope: Scope) -> Ways | str:
+        call = scope.value_of(value)
+        if not isinstance(call, Call) or base_op(call.callee) is None:
+            return f"{shown(value)} is not the result of {self.label}"
+        if not self.accepts(call.callee):
+            return f"{shown(value)} is the result of {call.callee}, not of {self.label}"
+        op = base_op(call.callee)
+        assert op is not None
+        if len(self.args) > len(call.args):
+            return f"{op.name} has {len(call.args)} arguments only"
+        for slot, arg in zip(op.slots[len(self.args) :], call.args[len(self.args) :], strict=True):
+            given = isinstance(arg, Expr) or literal_text(arg) != literal_text(slot.default)
+            if given and not self.rest:
+                return f"the argument {slot.name!r} of {op.name} is given"
+        ways = [tuple(zip(self.args, call.args, strict=False))]
+        if op.commutative and len(self.args) > 1:
+            first, second, *others = call.args
+            ways.append(tuple(zip(self.args, (second, first, *others), strict=False)))
+        return ways
+
+
+@dataclass(eq=False, frozen=True)
+class Field(Part):
+    """Field ``index`` of a tuple."""
+
+    owner: Part
+    index: int
+
+    @property
+    def inner(self) -> tuple[Part, ...]:
+        return (self.owner,)
+
+    def ways(self, value: Any, scope: Scope) -> Ways | str:
+        found = scope.value_of(value)
+        if not isinstance(found, TupleGetItem) or found.index != self.index:
+            return f"{shown(value)} is not field {self.index} of a tuple"
+        return [((self.owner, found.value),)]
+
+
+@dataclass(eq=False, frozen=True)
+class Fields(Part):
+    """A tuple of so many values."""
+
+    fields: tuple[Part, ...]
+
+    @property
+    def inner(self) -> tuple[Part, ...]:
+        return self.fields
+
+    def ways(self, value: Any, scope: Scope) -> Ways | str:
+        found = scope.value_of(value)
+        if not isinstance(found, Tuple) or len(found.fields) != len(self.fields):
+            return f"{shown(value)} is not a tuple of {len(self.fields)}"
+        return [tuple(zip(self.fields, found.fields, strict=True))]
+
+
+@dataclass(eq=False, frozen=True)
+class Alternatives(Part):
+    """One of several; the first that fits."""
+
+    options: tuple[Part, ...]
+
+    @property
+    def inner(self) -> tuple[Part, ...]:
+        return self.options
+
+    def ways(self, value: Any, scope: Scope) -> Ways | str:
+        return [((option, value),) for option in self.options]
+
+
+def wildcard(
+    name: str = "",
+    *,
+    dtype: str | None = None,
+    ndim: int | None = None,
+    where: Callable[[Any], bool] | None = None,
+) -> Part:
+    """Return a part that any value is: a tensor, or in the place of an attribute a literal.
+
+    Parameters
+    ----------
+    name: under which the value is captured. A parameter of a pattern function needs none.
+    dtype, ndim: of the tensors that are taken.
+    where: tells of a value's type (of a literal itself) whether it is taken.
+    """
+    return Wildcard(dtype, ndim, where, name=name)
+
+
+def constant(value: float | int | bool | None = None, name: str = "") -> Part:
+    """Return a part that is a constant tensor or a plain number, of any or of one value.
+
+    The value is compared exactly: -0.0 is not 0.0, and nan is nan.
+    """
+    return Known(value, name=name)
+
+
+def named(name: str, part: Part) -> Part:
+    """Return a part that also captures its value."""
+    return replace(part, name=name)
+
+
+def as_part(value: Any) -> Part:
+    """Return what stands in a pattern as a part: a number is a constant of that value."""
+    if isinstance(value, Part):
+        return value
+    if isinstance(value, bool | int | float):
+        return Known(value)
+    if isinstance(value, tuple | list):
+        return Fields(tuple(map(as_part, value)))
+    raise TypeError(f"a {type(value).__name__} cannot stand in a pattern")
+
+
+def called(op: Expr) -> Callable[[Expr], bool]:
+    """Return the test for one operator. A base operator is also what a dialect makes of it."""
+    if isinstance(op, Op):
+        return lambda callee: base_op(callee) is op
+    return lambda callee: callee is op
+
+
+def shown(value: Any) -> str:
+    """Return a value as a reason for refusal names it."""
+    if isinstance(value, Var):
+        return f"%{value.name}" if value.name else "a value"
+    if isinstance(value, Constant):
+        return f"a constant {value.type}"
+    return str(value) if isinstance(value, Expr) else literal_text(value)
+
+
+def _same_number(a: float | int | bool, b: float | int | bool) -> bool:
+    if isinstance(a, bool) != isinstance(b, bool):
+        return False
+    return (a == b and math.copysign(1, a) == math.copysign(1, b)) or (a != a and b != b)
+
+
+def _filled_with(data: torch.Tensor, value: float | int | bool) -> bool:
+    if data.numel() == 0 or isinstance(value, bool) != (data.dtype == torch.bool):
+        return False
+    if data.dtype.is_floating_point:  # as the tensor's dtype rounds it
+        value = torch.tensor(float(value), dtype=torch.float64).to(data.dtype).item()
+    first = data.reshape(-1)[:1]
+    if not _same_number(first.item(), value):
+        return False
+    return bytes(tensor_bytes(data)) == bytes(tensor_bytes(first)) * data.numel()
+
+
+def of_type(value: Any) -> Any:
+    """Return what a check sees of a captured value: the type of an atom, a literal itself."""
+    return type_of(value) if isinstance(value, Expr) else value
