@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from meta.base.errors import IRError
 from meta.base.source import Span
-from meta.ir.literals import unquote
+from meta.ir.quoting import unquote
 
 # A plain character class is repeated, not a choice: the engine keeps no state per character then,
 # and the base64 of a constant may be long.
@@ -25,6 +25,7 @@ _TOKEN = re.compile(
     | (?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)
     | (?P<punctuation>->|[(){{}}\[\],:=.?])
     | (?P<number>-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|-inf\b)
+    | (?P<operator>//|[*+-])
     | (?P<string>{_STRING})
     | (?P<end>\Z)
     )""",
@@ -45,7 +46,8 @@ _SHOWN = 100
 class Cursor:
     """The tokens of a text and a position among them.
 
-    ``kind`` and ``text`` are those of the current token; the kind of punctuation is its text.
+    ``kind`` and ``text`` are those of the current token; the kind of punctuation and of operators
+    of dimensions is their text.
     """
 
     def __init__(self, source: str, file: str) -> None:
@@ -71,7 +73,7 @@ class Cursor:
             if kind == "comment":
                 self._comment(text, match.start(kind))
                 continue
-            self._kinds.append(text if kind == "punctuation" else kind)
+            self._kinds.append(text if kind in ("punctuation", "operator") else kind)
             self._texts.append(text)
             self._starts.append(match.start(kind))
             if kind == "end":

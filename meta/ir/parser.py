@@ -32,9 +32,10 @@ from meta.ir.expr import (
     Var,
 )
 from meta.ir.lexer import Cursor
-from meta.ir.literals import MAX_NESTING, is_identifier
+from meta.ir.literals import MAX_NESTING
 from meta.ir.operators import resolve_op, slots_of
-from meta.ir.type_parser import read_int, read_tensor_type, read_type
+from meta.ir.quoting import is_identifier
+from meta.ir.type_parser import read_int, read_sum, read_tensor_type, read_type
 from meta.ir.types import TensorType, Type
 
 T = TypeVar("T")
@@ -286,13 +287,15 @@ class _Parser:
                 cursor.fail("an atom or a literal")
 
     def word(self) -> Expr | Literal:
-        """Read a literal that is a word, ``const``, or an operator's name."""
+        """Read a literal that is a word, ``const``, ``dim``, or an operator's name."""
         cursor = self.cursor
         name = cursor.text
         if name in _WORDS:
             return _WORDS[cursor.advance()]
         if cursor.accept_name("const"):
             return self.inline_constant()
+        if cursor.accept_name("dim"):
+            return read_sum(cursor)
         if name not in self.ops:
             try:
                 self.ops[name] = resolve_op(name)

@@ -43,9 +43,10 @@ from meta.ir.expr import (
     Var,
     print_with,
 )
-from meta.ir.literals import MAX_NESTING, is_identifier, literal_text, quote
+from meta.ir.literals import MAX_NESTING, literal_text
 from meta.ir.names import Names
 from meta.ir.operators import slots_of
+from meta.ir.quoting import is_identifier, quote
 from meta.ir.types import Type
 from meta.ir.visit import binders
 

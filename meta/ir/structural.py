@@ -34,8 +34,9 @@ from meta.ir.expr import (
     TupleGetItem,
     Var,
 )
-from meta.ir.literals import literal_text, quote
+from meta.ir.literals import literal_text
 from meta.ir.printer import atom_text, first_line, global_text
+from meta.ir.quoting import quote
 
 
 def structural_equal(a: Node, b: Node) -> bool:

@@ -1,12 +1,13 @@
-"""Reads types: ``float32[3, n, ?]``, ``(A, B)``, ``(A,)``, ``fn(A, B) -> R``."""
+"""Reads types: ``float32[3, 2*n, ?]``, ``(A, B)``, ``(A,)``, ``fn(A, B) -> R``."""
 
 from __future__ import annotations
 
 from meta.base.dtype import DTYPES
 from meta.base.registry import nearest
+from meta.ir.dims import UNKNOWN, Dim, SymbolicDim, is_quotient
 from meta.ir.lexer import Cursor
 from meta.ir.literals import MAX_NESTING
-from meta.ir.types import UNKNOWN, Dim, FuncType, SymbolicDim, TensorType, TupleType, Type
+from meta.ir.types import FuncType, TensorType, TupleType, Type
 
 _MAX_DIGITS = 100
 """More digits are refused: reading a decimal number takes quadratic time."""
@@ -57,16 +58,59 @@ def _read_dim(cursor: Cursor) -> Dim:
     at = cursor.start
     if cursor.accept("?"):
         return UNKNOWN
+    dim = read_sum(cursor)
+    if isinstance(dim, int) and dim < 0:
+        cursor.fail("a dimension that is not negative", str(dim), at=at)
+    return dim
+
+
+def read_sum(cursor: Cursor, depth: int = 0) -> int | SymbolicDim:
+    """Read a number or a symbolic dimension: ``n``, ``4*n + 1``, ``((n + 1) // 2) - 1``."""
+    total = -_read_product(cursor, depth) if cursor.accept("-") else _read_product(cursor, depth)
+    while True:
+        if cursor.accept("+"):
+            total = total + _read_product(cursor, depth)
+        elif cursor.accept("-"):
+            total = total - _read_product(cursor, depth)
+        else:
+            return total
+
+
+def _read_product(cursor: Cursor, depth: int) -> int | SymbolicDim:
+    result = _read_factor(cursor, depth)
+    while cursor.accept("*"):
+        result = result * _read_factor(cursor, depth)
+    return result
+
+
+def _read_factor(cursor: Cursor, depth: int) -> int | SymbolicDim:
+    at = cursor.start
     if cursor.kind == "name":
         return SymbolicDim(cursor.advance())
     if cursor.kind == "string":
         return SymbolicDim(cursor.unquoted(cursor.advance(), at))
+    if cursor.kind == "(":
+        return _read_quotient(cursor, depth + 1)
     if cursor.kind != "number":
-        cursor.fail("a dimension: a number, a name or '?'")
-    dim = read_int(cursor)
-    if dim < 0:
-        cursor.fail("a dimension that is not negative", str(dim), at=at)
-    return dim
+        cursor.fail("a dimension: a number, a name, a quotient or '?'")
+    return read_int(cursor)
+
+
+def _read_quotient(cursor: Cursor, depth: int) -> int | SymbolicDim:
+    """Read ``((sum) // number)``."""
+    if depth > MAX_NESTING:
+        cursor.fail(f"quotients nested at most {MAX_NESTING} deep")
+    at = cursor.start
+    cursor.expect("(")
+    cursor.expect("(")
+    numerator = read_sum(cursor, depth)
+    cursor.expect(")")
+    cursor.expect("//")
+    divisor = read_int(cursor)
+    cursor.expect(")")
+    if divisor < 1 or isinstance(numerator, int) or not is_quotient(numerator // divisor):
+        cursor.fail("a quotient in lowest terms", at=at)
+    return numerator // divisor
 
 
 def read_int(cursor: Cursor) -> int:

@@ -80,7 +80,8 @@ def bind_dims(param: Type, arg: Type | None, symbols: dict[str, Dim]) -> bool:
             if param.ndim != arg.ndim:
                 return False
             for p, a in zip(param.shape, arg.shape, strict=True):
-                if isinstance(p, SymbolicDim) and not _same_dim(symbols.setdefault(p.name, a), a):
+                name = p.name if isinstance(p, SymbolicDim) else None
+                if name is not None and not _same_dim(symbols.setdefault(name, a), a):
                     return False
             return compatible(_replace_dims(param, symbols), arg)
         case TupleType(), TupleType():
@@ -106,7 +107,9 @@ def _replace_dims(type_: Type, symbols: dict[str, Dim]) -> Type:
     match type_:
         case TensorType():
             dims = (
-                symbols.get(d.name, UNKNOWN) if isinstance(d, SymbolicDim) else d
+                d.substitute(lambda name: symbols.get(name, UNKNOWN))
+                if isinstance(d, SymbolicDim)
+                else d
                 for d in type_.shape
             )
             return type_.with_shape(tuple(dims))

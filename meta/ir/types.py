@@ -1,7 +1,7 @@
 """Types of values in the IR: tensors with static, symbolic or unknown dims, tuples, functions.
 
-``str(type)`` is the text form, which `type_parser.py` reads back: ``float32[3, n, ?]``,
-``(float32[3], int64[])``, ``fn(float32[3]) -> float32[]``.
+``str(type)`` is the text form, which `type_parser.py` reads back: ``float32[3, 2*n, ?]``,
+``(float32[3], int64[])``, ``fn(float32[3]) -> float32[]``. Dimensions are in `dims.py`.
 """
 
 from __future__ import annotations
@@ -11,36 +11,24 @@ from functools import cached_property
 from math import prod
 
 from meta.base.errors import TypeInferError
-from meta.ir.literals import is_identifier, quote
+from meta.ir.dims import UNKNOWN, Dim, SymbolicDim, UnknownDim, product
+
+__all__ = [
+    "UNKNOWN",
+    "Dim",
+    "FuncType",
+    "SymbolicDim",
+    "TensorType",
+    "TupleType",
+    "Type",
+    "UnknownDim",
+]
 
 
 class Type:
     """Base class of all types. Types compare and hash by value."""
 
     __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SymbolicDim:
-    """A dimension known by name only; equal names are equal extents within one function."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return self.name if is_identifier(self.name) else quote(self.name)
-
-
-class UnknownDim:
-    """A dimension of which nothing is known; it equals only itself."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "?"
-
-
-UNKNOWN = UnknownDim()
-Dim = int | SymbolicDim | UnknownDim
 
 
 @dataclass(frozen=True)
@@ -67,6 +55,11 @@ class TensorType(Type):
         if len(dims) != len(self.shape):
             raise TypeInferError("a static shape is needed here", found=str(self))
         return dims
+
+    @cached_property
+    def elements(self) -> Dim:
+        """Number of elements, as far as it is known."""
+        return product(self.shape)
 
     @cached_property
     def size(self) -> int:

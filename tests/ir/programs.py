@@ -72,14 +72,29 @@ names = st.one_of(
     st.just(""), st.sampled_from(["x", "x_1", "0", "a.b", "if", "data", "é\n"]), st.text(max_size=4)
 )
 spans = st.none() | st.builds(Span, st.text(max_size=12), st.integers(0, 10**9 - 1))
+symbols = st.builds(SymbolicDim, st.text(max_size=3) | st.sampled_from(["n", "m"]))
+symbolic_dims = st.recursive(
+    symbols,
+    lambda inner: st.one_of(
+        st.builds(lambda a, b: a + b, inner, inner | st.integers(-9, 9)),
+        st.builds(lambda a, b: a * b, inner, inner | st.integers(1, 9)),
+        st.builds(lambda a, b: a // b, inner, st.integers(1, 9)),
+    ).filter(lambda d: isinstance(d, SymbolicDim)),
+    max_leaves=4,
+)
 literals = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(max_size=8),
+        symbolic_dims,
+    ),
     lambda inner: st.lists(inner, max_size=3).map(tuple),
     max_leaves=5,
 )
-dims = st.one_of(
-    st.integers(0, 9), st.builds(SymbolicDim, st.text(max_size=3) | st.just("n")), st.just(UNKNOWN)
-)
+dims = st.one_of(st.integers(0, 9), symbolic_dims, st.just(UNKNOWN))
 tensor_types = st.builds(TensorType, st.lists(dims, max_size=3).map(tuple), st.sampled_from(DTYPES))
 types = st.recursive(
     tensor_types,
