@@ -23,27 +23,23 @@ import argparse
 import json
 import math
 import os
-import platform
 import shutil
 import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from datetime import date
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import torch
 from kernel_list import KERNELS, Kernel
+from report import conditions, plain, replace_section, table_in_markdown
 
 import meta
 
 MEAN_GOAL, LEAST = 1.2, 0.7
 # GNU OpenMP's threads look for work for up to 20 ms before they sleep, on a core that others need.
 WARM_SECONDS, TURN_SECONDS = 0.025, 0.006
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
-BEGIN, END = "<!-- written by benchmarks/kernels_cpu.py --markdown -->", "<!-- end -->"
+BEGIN = "<!-- written by benchmarks/kernels_cpu.py --markdown -->"
 TITLES = {"meta": "meta", "tvm": "generated", "eager": "torch eager", "compile": "torch.compile"}
 Times = dict[str, float]
 
@@ -166,25 +162,6 @@ def rows(records: list[dict[str, Any]]) -> list[list[str]]:
     return [head, *lines]
 
 
-def conditions(compiler: bool, rounds: int) -> str:
-    """Return what the figures depend on, in one line."""
-    note = "" if compiler else "; torch.compile not measured (left out, or no C++ compiler)"
-    return (
-        f"{_processor()}, {torch.get_num_threads()} thread(s); torch {torch.__version__}, "
-        f"TVM {version('apache-tvm')}, Python {platform.python_version()}; "
-        f"{date.today().isoformat()}; least of {rounds} rounds{note}"
-    )
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
 def summary(records: list[dict[str, Any]]) -> list[str]:
     """Return the means, and what misses the goal."""
     lines = [
@@ -205,36 +182,6 @@ def summary(records: list[dict[str, Any]]) -> list[str]:
         + "."
     )
     return lines
-
-
-def plain(table: list[list[str]]) -> str:
-    """Return a table for a terminal."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(w) if i < 2 else cell.rjust(w)
-            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in table
-    )
-
-
-def markdown(table: list[list[str]], where: str, notes: list[str]) -> str:
-    """Return the section of docs/performance.md."""
-    head, *lines = table
-    rule = ["---", "---", *["---:"] * (len(head) - 2)]
-    body = "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *lines))
-    return f"{where}.\n\n{body}\n\n" + "\n\n".join(notes) + "\n"
-
-
-def replace_section(section: str) -> None:
-    """Put the section between the marks of docs/performance.md."""
-    text = PAGE.read_text()
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{PAGE} has no marks {BEGIN!r} and {END!r}")
-    PAGE.write_text(f"{before}{BEGIN}\n\n{section}\n{END}{after}")
 
 
 def main() -> int:
@@ -263,13 +210,15 @@ def main() -> int:
     )
     with torch.no_grad():
         records = measure(kernels, options.dialect, compiler, options.rounds)
-    where, table, notes = conditions(compiler, options.rounds), rows(records), summary(records)
+    where = conditions(compiler, f"least of {options.rounds} rounds")
+    table, notes = rows(records), summary(records)
     if options.json:
         print(json.dumps({"conditions": where, "kernels": records, "summary": notes}))
     else:
         print(f"{where}\n\n{plain(table)}\n\n" + "\n".join(notes))
     if options.markdown:
-        replace_section(markdown(table, where, notes))
+        body = table_in_markdown(table)
+        replace_section(BEGIN, f"{where}.\n\n{body}\n\n" + "\n\n".join(notes) + "\n")
     missed = mean(records, "to_eager") < MEAN_GOAL or any(r["too_slow"] for r in records)
     return int(options.check and missed)
 

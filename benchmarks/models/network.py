@@ -1,0 +1,69 @@
+"""`Network`: a model of `meta`, the same of torch, and inputs for both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import meta
+from meta import op
+from meta.model import Model, trace
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network of two libraries.
+
+    ``ours`` and ``theirs`` make it; parameters have the same names but for the last part, which is
+    ``w`` and ``b`` here, ``weight`` and ``bias`` there. ``inputs`` makes one batch; ``classes`` is
+    the extent of the result's last axis.
+    """
+
+    name: str
+    what: str
+    ours: Callable[[], Model]
+    theirs: Callable[[], torch.nn.Module]
+    inputs: Callable[[], torch.Tensor]
+    classes: int
+
+    def pair(self) -> tuple[Model, torch.nn.Module]:
+        """Return both models with equal parameters."""
+        torch.manual_seed(0)
+        theirs = self.theirs()
+        ours = self.ours()
+        ours.load_state({our_name(n): v for n, v in state_of(theirs).items()})
+        return ours, theirs
+
+    def batch(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return inputs and labels."""
+        torch.manual_seed(1)
+        x = self.inputs()
+        return x, torch.randint(self.classes, x.shape[:1])
+
+
+def our_name(name: str) -> str:
+    """Return our name of a parameter of torch's."""
+    path, dot, last = name.rpartition(".")
+    return path + dot + {"weight": "w", "bias": "b"}.get(last, last)
+
+
+def state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return parameters and running statistics by name; torch's counters of batches left out."""
+    state = model.state_dict()
+    return {n: v.detach().clone() for n, v in state.items() if v.is_floating_point()}
+
+
+class WithLoss(Model):
+    """Cross entropy of a network's result."""
+
+    def build(self, network: Model) -> None:
+        """Wrap a network."""
+        self.network = network
+
+    @trace
+    def forward(self, x: Any, labels: Any) -> meta.ndarray:
+        """Return the mean loss of a batch."""
+        return op.cross_entropy(labels, self.network(x))

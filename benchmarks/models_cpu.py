@@ -1,0 +1,214 @@
+"""Whole models of `meta` on the CPU beside torch eager and torch.compile, in one run.
+
+    python benchmarks/models_cpu.py [--models lenet,mlp] [--threads 2] [--check] [--json]
+    python benchmarks/models_cpu.py --markdown      # also replaces the table in
+                                                    # docs/performance.md
+
+Each network of `models/` is run for inference and for training: forward, backward and update by SGD
+with momentum, of a cross entropy. `meta` runs a program that `meta.vm.compile` made; torch eager
+infers in ``torch.inference_mode`` and updates by ``torch.optim.SGD``; torch.compile has compiled
+model, loss and update. All start from equal parameters, and their results and updated parameters
+are compared before anything is timed.
+
+The contenders take turns, so that what else happens on the machine happens to all; a figure is the
+median of all calls. A turn begins with calls that are not timed, in which the threads of this
+contender wake up and those of the one before, which wait for more work in a loop, fall asleep.
+
+*First call* is the time from the start of compilation to the first result, in a fresh process that
+has imported the library and made model and inputs: *cold* with empty caches on disk, *warm* the
+second time.
+
+The goals, which ``--check`` holds: no row slower than the better of the two torch times; a cold
+first call in at most a third of torch.compile's time; a warm one in at most a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from models import NETWORKS, Network
+from models.contenders import MODES, NAMES, Contender
+from report import conditions, plain, replace_section, table_in_markdown
+
+LEAST_RATIO, COLD_SHARE, WARM_SECONDS = 1.0, 1 / 3, 1.0
+# GNU OpenMP's threads look for work for up to 20 ms before they sleep, on a core that others need.
+AWAKE_SECONDS, TURN_SECONDS, LEAST_CALLS = 0.025, 0.1, 3
+BEGIN = "<!-- written by benchmarks/models_cpu.py --markdown -->"
+
+
+def measure(network: Network, mode: str, names: list[str], rounds: int) -> dict[str, Any]:
+    """Return one record: times in milliseconds by contender, and the ratio to the best of torch."""
+    torch._dynamo.reset()
+    contenders = {name: Contender(network, name, mode) for name in names}
+    calls = {name: contender.compiled() for name, contender in contenders.items()}
+    compare(contenders, calls)
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            times[name] += turn(call)
+    ms = {name: 1e3 * statistics.median(seconds) for name, seconds in times.items()}
+    return {"ms": ms, "ratio": min(t for n, t in ms.items() if n != "meta") / ms["meta"]}
+
+
+def turn(call: Any) -> list[float]:
+    """Return the seconds of the calls of one turn."""
+    until = time.perf_counter() + AWAKE_SECONDS
+    while time.perf_counter() < until:
+        call()
+    seconds: list[float] = []
+    until = time.perf_counter() + TURN_SECONDS
+    while len(seconds) < LEAST_CALLS or time.perf_counter() < until:
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def compare(contenders: dict[str, Contender], calls: dict[str, Any]) -> None:
+    """Call each twice; AssertionError if results or updated parameters differ."""
+    results = {name: [call().clone() for _ in range(2)] for name, call in calls.items()}
+    states = {name: contender.state() for name, contender in contenders.items()}
+    for name in calls:
+        for found, expected in zip(results[name], results["eager"], strict=True):
+            _same(found, expected, f"the result of {name}")
+        for key, expected in states["eager"].items():
+            # A contender of ours has the model in a model.
+            _same(states[name][key], expected, f"{key} after training with {name}")
+
+
+def _same(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
+    torch.testing.assert_close(
+        found, expected, rtol=1e-3, atol=1e-3, msg=lambda text: f"{what}: {text}"
+    )
+
+
+def first_calls(network: str, mode: str, name: str, threads: int) -> dict[str, float]:
+    """Return the seconds of a cold and of a warm first call."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(
+                [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+            ),
+            "META_CACHE_DIR": f"{folder}/meta",
+            "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
+            "TVM_NUM_THREADS": str(threads),
+        }
+        command = [sys.executable, "-m", "models.first_call", network, mode, name, str(threads)]
+        return {
+            state: float(
+                subprocess.run(
+                    command, env=environment, check=True, stdout=subprocess.PIPE, text=True
+                ).stdout
+            )
+            for state in ("cold", "warm")
+        }
+
+
+def record(network: Network, mode: str, names: list[str], options: Any) -> dict[str, Any]:
+    """Return everything about one network in one mode."""
+    result: dict[str, Any] = {"model": network.name, "what": network.what, "mode": mode}
+    result |= measure(network, mode, names, options.rounds)
+    if not options.no_first_call:
+        for name in ("meta", "compile"):
+            if name in names:
+                seconds = first_calls(network.name, mode, name, options.threads)
+                result |= {f"{state} {name}": s for state, s in seconds.items()}
+    result["missed"] = missed(result)
+    return result
+
+
+def missed(result: dict[str, Any]) -> list[str]:
+    """Return the goals that a record misses."""
+    found = []
+    if result["ratio"] < LEAST_RATIO:
+        found.append("speed")
+    if result.get("cold meta", 0) > COLD_SHARE * result.get("cold compile", float("inf")):
+        found.append("cold")
+    if result.get("warm meta", 0) > WARM_SECONDS:
+        found.append("warm")
+    return found
+
+
+def rows(records: list[dict[str, Any]]) -> list[list[str]]:
+    """Return the table as text, the head first."""
+    head = ["model", "mode", "meta, ms", "torch eager, ms", "torch.compile, ms", "to best"]
+    head += [f"{state} {n}, s" for n in ("meta", "compile") for state in ("cold", "warm")]
+    head += ["missed"]
+    return [
+        head,
+        *(
+            [
+                f"{r['model']} ({r['what']})",
+                r["mode"],
+                *(f"{r['ms'][n]:.3f}" if n in r["ms"] else "" for n in NAMES),
+                f"{r['ratio']:.2f}x",
+                *(
+                    f"{r[key]:.2f}" if (key := f"{state} {n}") in r else ""
+                    for n in ("meta", "compile")
+                    for state in ("cold", "warm")
+                ),
+                ", ".join(r["missed"]),
+            ]
+            for r in records
+        ),
+    ]
+
+
+def main() -> int:
+    """Measure and print; return 1 if ``--check`` finds a goal missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", default=",".join(NETWORKS), help="comma-separated names")
+    parser.add_argument("--modes", default=",".join(MODES), help="inference, training or both")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--no-first-call", action="store_true", help="time warm calls only")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--markdown", action="store_true", help="also rewrite docs/performance.md")
+    parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
+    options = parser.parse_args()
+    chosen, modes = options.models.split(","), options.modes.split(",")
+    for name, known in [(n, NETWORKS) for n in chosen] + [(m, MODES) for m in modes]:
+        if name not in known:
+            parser.error(f"{name!r} is none of {', '.join(known)}")
+    torch.set_num_threads(options.threads)
+    os.environ["TVM_NUM_THREADS"] = str(options.threads)  # read when TVM first runs in parallel
+    compiler = not options.no_compile and any(
+        shutil.which(name) for name in (os.environ.get("CXX") or "g++", "c++", "clang++")
+    )
+    names = [name for name in NAMES if compiler or name != "compile"]
+    records = []
+    for i, (name, mode) in enumerate([(n, m) for n in chosen for m in modes]):
+        if sys.stderr.isatty():
+            print(
+                f"\r{i + 1}/{len(chosen) * len(modes)} {name} {mode:12s}", end="", file=sys.stderr
+            )
+        records.append(record(NETWORKS[name], mode, names, options))
+    if sys.stderr.isatty():
+        print("\r" + " " * 40 + "\r", end="", file=sys.stderr)
+    where = conditions(compiler, f"medians of {options.rounds} turns")
+    if options.json:
+        print(json.dumps({"conditions": where, "models": records}))
+    else:
+        print(f"{where}\n\n{plain(rows(records))}")
+    if options.markdown:
+        replace_section(BEGIN, f"{where}.\n\n{table_in_markdown(rows(records))}\n")
+    return int(options.check and any(r["missed"] for r in records))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""What the benchmarks write: their conditions, a table for a terminal, a section of a page."""
+
+from __future__ import annotations
+
+import platform
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+END = "<!-- end -->"
+TEXT_COLUMNS = 2
+"""Columns of text that a table begins with; the others are figures."""
+
+
+def conditions(compiler: bool, figures: str) -> str:
+    """Return what the figures depend on, in one line."""
+    note = "" if compiler else "; torch.compile not measured (left out, or no C++ compiler)"
+    return (
+        f"{_processor()}, {torch.get_num_threads()} thread(s); torch {torch.__version__}, "
+        f"TVM {version('apache-tvm')}, Python {platform.python_version()}; "
+        f"{date.today().isoformat()}; {figures}{note}"
+    )
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def plain(table: list[list[str]]) -> str:
+    """Return a table for a terminal."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(w) if i < TEXT_COLUMNS else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in table
+    )
+
+
+def table_in_markdown(table: list[list[str]]) -> str:
+    """Return a table for a page."""
+    head, *lines = table
+    rule = ["---"] * TEXT_COLUMNS + ["---:"] * (len(head) - TEXT_COLUMNS)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *lines))
+
+
+def replace_section(begin: str, section: str) -> None:
+    """Put the section between the mark ``begin`` and the next `END` of docs/performance.md."""
+    text = PAGE.read_text()
+    before, found, rest = text.partition(begin)
+    _, end, after = rest.partition(END)
+    if not found or not end:
+        raise SystemExit(f"{PAGE} has no marks {begin!r} and {END!r}")
+    PAGE.write_text(f"{before}{begin}\n\n{section}\n{END}{after}")
