@@ -17,12 +17,14 @@ from meta.model import Model
 from meta.runtime import random
 from meta.runtime.ndarray import array, from_dlpack, ndarray
 from meta.vm.explain import explain
+from meta.vm.pipeline import PassContext
 
 __version__ = "0.1.0"
 
 __all__ = [
     "MetaError",
     "Model",
+    "PassContext",
     "amp",
     "array",
     "dialect",

@@ -48,6 +48,12 @@ KNOBS: dict[str, Knob] = {
         ),
         Knob("META_DEBUG", _flag, False, "print the module after every pass"),
         Knob(
+            "META_DUMP_IR",
+            str,
+            "",
+            "a folder for the program after every pass, one file each (empty: none)",
+        ),
+        Knob(
             "META_FUEL", int, -1, "stop after this many passes, to bisect a bad one (-1: no limit)"
         ),
         Knob(

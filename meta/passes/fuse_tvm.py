@@ -41,14 +41,15 @@ _RANK = {"elemwise": 0, "broadcast": 1, "injective": 2, "comm_reduce": 3, "out_e
 _BROADCAST, _INJECTIVE, _REDUCE = _RANK["broadcast"], _RANK["injective"], _RANK["comm_reduce"]
 
 
-def fuse_tvm(module: Module) -> Module:
+def fuse_tvm(module: Module, *, max_members: int = MAX_MEMBERS) -> Module:
     """Join dispatched calls into functions that run as one kernel each.
 
     A call joins its users if they all are in one group, and the kinds allow it: a call that reads
     element by element joins anything but an opaque call or a convolution; a reduction or a
     convolution joins users that are elementwise. The result of a group is that of its last call;
     nothing else leaves it, so no value is computed twice or kept in memory that was not before. A
-    call never moves behind another that writes what it reads.
+    call never moves behind another that writes what it reads. A group has at most ``max_members``
+    calls.
 
     >>> from meta.base.device import CPU
     >>> from meta.dialect import only
@@ -80,7 +81,7 @@ def fuse_tvm(module: Module) -> Module:
         if FUSED in function.attrs:
             functions[name] = function
             continue
-        fuser = _Fuser(Buffers(function), made)
+        fuser = _Fuser(Buffers(function), made, max_members)
         functions[name] = replace(function, body=fuser.block(function.body))
     return Module({**functions, **made.functions})
 
@@ -131,8 +132,8 @@ class _Group:
 class _Fuser:
     """Fuses the blocks of one function, each by itself."""
 
-    def __init__(self, buffers: Buffers, made: _Made) -> None:
-        self.buffers, self.made = buffers, made
+    def __init__(self, buffers: Buffers, made: _Made, max_members: int) -> None:
+        self.buffers, self.made, self.max_members = buffers, made, max_members
 
     def block(self, block: Block) -> Block:
         items = [self._with_inner_blocks(b) for b in block.bindings]
@@ -175,7 +176,7 @@ class _Fuser:
         group = groups[min(users)]
         if any(groups[u] is not group for u in users) or group.dialect != own.dialect:
             return None
-        if len(group.members) >= MAX_MEMBERS or not _may_feed(own.rank, group.rank):
+        if len(group.members) >= self.max_members or not _may_feed(own.rank, group.rank):
             return None
         position = own.last
         read = {self.buffers.of(a) for a in operands(items[position].value) if isinstance(a, Var)}

@@ -1,5 +1,5 @@
 """Runs passes in order and adds what every pass should have: verification, timing, history,
-printing and fuel.
+printing, dumping and fuel.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import partial
 from meta.base import config
 from meta.base.errors import IRError
 from meta.ir import Module, text, verify
+from meta.passes.dump import Dump
 
 Pass = Callable[[Module], Module]
 
@@ -37,8 +38,8 @@ class Pipeline:
     passes: functions Module -> Module, applied in order; bind options with `functools.partial`.
 
     After a call, ``history`` has one record per pass that ran. With META_VERIFY the module is
-    verified after each pass, with META_DEBUG it is printed to stderr, and META_FUEL=n runs the
-    first n passes of the process only.
+    verified after each pass, with META_DEBUG it is printed to stderr, META_DUMP_IR=DIR writes it to
+    a file (see `meta.passes.dump`), and META_FUEL=n runs the first n passes of the process only.
     """
 
     fuel_used = 0
@@ -49,7 +50,11 @@ class Pipeline:
 
     def __call__(self, module: Module) -> Module:
         self.history = [PassRecord("input", 0.0, module)]
-        limit, checked, shown = (config.get(k) for k in ("META_FUEL", "META_VERIFY", "META_DEBUG"))
+        limit, checked, folder = (
+            config.get(k) for k in ("META_FUEL", "META_VERIFY", "META_DUMP_IR")
+        )
+        dump = Dump(folder) if folder else None
+        _show(self.history[0], dump)
         for step in self.passes:
             if 0 <= limit <= Pipeline.fuel_used:
                 break
@@ -58,11 +63,24 @@ class Pipeline:
             module = step(module)
             record = PassRecord(pass_name(step), time.perf_counter() - started, module)
             self.history.append(record)
-            if shown:
-                print(f"# after {record}\n{text(module)}", file=sys.stderr)
+            _show(record, dump)
             if checked:
                 _verify(module, record.name)
         return module
+
+    def __repr__(self) -> str:
+        return f"Pipeline({', '.join(map(pass_name, self.passes))})"
+
+
+def _show(record: PassRecord, dump: Dump | None) -> None:
+    """Print and write what a pass returned, as far as that is asked for."""
+    debug = config.get("META_DEBUG")
+    if debug and record.name != "input":
+        print(f"# after {record}\n{text(record.module)}", file=sys.stderr)
+    if dump is not None:
+        path = dump.write(record.name, record.seconds, record.module)
+        if debug:
+            print(f"# written to {path}", file=sys.stderr)
 
 
 def _verify(module: Module, name: str) -> None:

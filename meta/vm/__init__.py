@@ -4,8 +4,9 @@ from meta.op.core.handler import Default
 from meta.vm.eager import eager
 from meta.vm.executable import Executable, compile
 from meta.vm.interpreter import interpret
+from meta.vm.pipeline import PassContext
 from meta.vm.program import Program
 
 Default.handler = eager
 
-__all__ = ["Executable", "Program", "compile", "interpret"]
+__all__ = ["Executable", "PassContext", "Program", "compile", "interpret"]

@@ -7,26 +7,15 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from meta.base.device import Device, require
 from meta.base.errors import ArgumentError, DeviceError
 from meta.ir import Module, TensorType
-from meta.passes import (
-    PassRecord,
-    Pipeline,
-    dead_code,
-    dispatch,
-    eliminate_common_subexpressions,
-    fold_constant,
-    fuse_tvm,
-    infer_type,
-    plan_memory,
-    simplify,
-)
+from meta.passes import PassRecord
 from meta.runtime.ndarray import ArrayKey, array_key, as_array, ndarray
 from meta.vm.emit import emit
+from meta.vm.pipeline import pipeline
 from meta.vm.program import Program
 from meta.vm.writable import require_writable
 
@@ -126,21 +115,13 @@ def _collect(result: Any, registers: list[Any]) -> Any:
     return ndarray(registers[result.register], result.key)
 
 
-def pipeline(device: Device) -> Pipeline:
-    """Return the passes between a traced program and its code."""
-    return Pipeline(
-        infer_type,  # every variable has a type
-        simplify,  # identities, chains of views
-        fold_constant,  # what does not depend on the inputs
-        eliminate_common_subexpressions,  # what is computed twice
-        dead_code,  # what nobody uses
-        partial(dispatch, device=device),  # who runs what
-        fuse_tvm,  # neighbours that one kernel can run
-        partial(plan_memory, device=device),  # where intermediate results live
-    )
-
-
-def compile(model: Any, *args: Any, device: object = None, **kwargs: Any) -> Executable:
+def compile(
+    model: Any,
+    *args: Any,
+    device: object = None,
+    opt_level: int | None = None,
+    **kwargs: Any,
+) -> Executable:
     """Compile a model for arguments of these types.
 
     Parameters
@@ -150,6 +131,8 @@ def compile(model: Any, *args: Any, device: object = None, **kwargs: Any) -> Exe
     args, kwargs: example arguments; their shapes, dtypes and Python values are what it is
         compiled for.
     device: where to run; by default where the arguments and parameters are.
+    opt_level: 0 (only what is needed to run) to 3 (every pass); by default that of the
+        `meta.PassContext` in force, or 2.
 
     Raises TraceError, TypeInferError or DispatchError, at the user's line, for what cannot be
     traced, typed or run.
@@ -167,7 +150,7 @@ def compile(model: Any, *args: Any, device: object = None, **kwargs: Any) -> Exe
                 found=f"{array.name or 'an array'} of shape {array.shape} on {array.device}",
                 hint="move the model and its inputs with .to(device=...)",
             )
-    passes = pipeline(where)
+    passes = pipeline(where, opt_level)
     module = passes(program.module)
     return Executable(program, module, where, passes.history)
 

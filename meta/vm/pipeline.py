@@ -1,0 +1,213 @@
+"""The passes between a traced program and its code, and how a user changes them for a block.
+
+`STEPS` is the order. To add a pass, write it (see `meta.passes` and docs/howto/pass.md) and give it
+a line here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from meta.base.device import Device
+from meta.base.errors import ArgumentError, UnknownName
+from meta.base.registry import nearest
+from meta.passes import (
+    Pipeline,
+    dead_code,
+    dispatch,
+    eliminate_common_subexpressions,
+    fold_constant,
+    fuse_tvm,
+    infer_type,
+    plan_memory,
+    simplify,
+)
+from meta.passes.manager import Pass
+
+DEFAULT_LEVEL, MAX_LEVEL = 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A pass and the least ``opt_level`` at which it runs.
+
+    0: a program cannot run without it. 1: cheap clean-ups. 2: what makes programs fast, the
+    default. 3: what takes long, or pays for some programs only.
+    """
+
+    level: int
+    run: Pass
+
+    @property
+    def name(self) -> str:
+        """The name of the pass."""
+        return self.run.__name__
+
+    @property
+    def parameters(self) -> frozenset[str]:
+        """The names of the pass's keyword arguments."""
+        found = inspect.signature(self.run).parameters.values()
+        return frozenset(p.name for p in found if p.kind is p.KEYWORD_ONLY)
+
+    @property
+    def options(self) -> frozenset[str]:
+        """The keyword arguments that `PassContext` may give; the device is that of the program."""
+        return self.parameters - {"device"}
+
+
+STEPS = (
+    # What the program says, without detours.
+    Step(0, infer_type),  # every variable has a type
+    Step(1, simplify),  # identities, chains of views
+    Step(1, fold_constant),  # what does not depend on the inputs
+    Step(1, eliminate_common_subexpressions),  # what is computed twice
+    Step(1, dead_code),  # what nobody uses
+    # Who runs what.
+    Step(0, dispatch),  # each call names its kernel
+    Step(2, fuse_tvm),  # neighbours that one kernel can run
+    # Where results live.
+    Step(2, plan_memory),  # lifetimes that do not meet share space
+)
+
+
+def _checked_level(level: int) -> int:
+    if type(level) is not int or not 0 <= level <= MAX_LEVEL:
+        raise ArgumentError(
+            "there is no such optimisation level",
+            expected=f"opt_level from 0 to {MAX_LEVEL}",
+            found=repr(level),
+        )
+    return level
+
+
+def _names(names: Iterable[str]) -> frozenset[str]:
+    if isinstance(names, str):
+        raise ArgumentError(
+            "names of passes come as a list", expected=f"[{names!r}]", found=repr(names)
+        )
+    found = frozenset(names)
+    known = {step.name for step in STEPS}
+    for name in sorted(found - known):
+        raise UnknownName(f"the pipeline has no pass named {name!r}", hint=nearest(name, known))
+    return found
+
+
+def _check_disabled(disabled: frozenset[str], required: frozenset[str]) -> None:
+    if disabled & required:
+        raise ArgumentError(
+            "a pass is both disabled and required", found=", ".join(sorted(disabled & required))
+        )
+    needed = {step.name for step in STEPS if step.level == 0}
+    if disabled & needed:
+        raise ArgumentError(
+            "no program runs without this pass", found=", ".join(sorted(disabled & needed))
+        )
+
+
+def _check_options(config: Mapping[str, Mapping[str, Any]]) -> None:
+    _names(config)
+    known = {step.name: step.options for step in STEPS}
+    for name, options in config.items():
+        for option in options:
+            if option not in known[name]:
+                raise UnknownName(
+                    f"the pass {name} has no option {option!r}",
+                    expected=", ".join(sorted(known[name])) or "no options",
+                    hint=nearest(option, known[name]) if known[name] else None,
+                )
+
+
+class PassContext:
+    """Change which passes run, and how, in a ``with`` block: in this thread (or task) only.
+
+    Blocks nest. The inner one's level, and what it says of a pass, count; what it leaves open is
+    as outside.
+
+    Parameters
+    ----------
+    opt_level: 0 (what is needed to run), 1 (cheap clean-ups), 2 (the default: fusion, memory
+        planning) or 3 (everything); `meta.vm.compile`'s own argument counts more.
+    disabled: names of passes that do not run. required: names of passes that run at any level.
+    config: options by pass: ``{"fuse_tvm": {"max_members": 8}}``.
+
+    Raises UnknownName for a pass or an option that is not there, ArgumentError for a level out of
+    range, a pass both disabled and required, and a disabled pass that no program runs without.
+
+    >>> from meta.base.device import CPU
+    >>> with PassContext(opt_level=0, required=["dead_code"]):
+    ...     print(pipeline(CPU))
+    Pipeline(infer_type, dead_code, dispatch)
+    """
+
+    def __init__(
+        self,
+        opt_level: int | None = None,
+        disabled: Iterable[str] = (),
+        required: Iterable[str] = (),
+        config: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> None:
+        self.opt_level = None if opt_level is None else _checked_level(opt_level)
+        self.disabled, self.required = _names(disabled), _names(required)
+        self.config = {name: dict(options) for name, options in config.items()}
+        _check_disabled(self.disabled, self.required)
+        _check_options(self.config)
+        self._outer: PassContext | None = None
+
+    def __enter__(self) -> PassContext:
+        _current.set(self._inside(_current.get()))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        outer = _current.get()._outer
+        assert outer is not None, "__exit__ follows __enter__"
+        _current.set(outer)
+
+    def _inside(self, outer: PassContext) -> PassContext:
+        """Return the context of a block in a block."""
+        both = PassContext(
+            outer.opt_level if self.opt_level is None else self.opt_level,
+            (outer.disabled - self.required) | self.disabled,
+            (outer.required - self.disabled) | self.required,
+            {
+                name: {**outer.config.get(name, {}), **self.config.get(name, {})}
+                for name in (*outer.config, *self.config)
+            },
+        )
+        both._outer = outer
+        return both
+
+    def runs(self, step: Step, opt_level: int) -> bool:
+        """Whether a pass runs at a level, in this context."""
+        if step.name in self.disabled:
+            return False
+        return step.level <= opt_level or step.name in self.required
+
+
+_NOTHING = PassContext()
+_current: ContextVar[PassContext] = ContextVar("meta_pass_context", default=_NOTHING)
+
+
+def pipeline(device: Device, opt_level: int | None = None) -> Pipeline:
+    """Return the passes for a device, in the current `PassContext`.
+
+    Without an ``opt_level``, that of the context counts, and without that one 2.
+    """
+    context = _current.get()
+    if opt_level is None:
+        opt_level = context.opt_level
+    level = DEFAULT_LEVEL if opt_level is None else _checked_level(opt_level)
+    return Pipeline(*(_bound(s, context, device) for s in STEPS if context.runs(s, level)))
+
+
+def _bound(step: Step, context: PassContext, device: Device) -> Pass:
+    """Return a pass with its options, and the device if it asks for it."""
+    options = dict(context.config.get(step.name, {}))
+    if "device" in step.parameters:
+        options["device"] = device
+    return partial(step.run, **options) if options else step.run
