@@ -13,7 +13,7 @@ from meta.base import errors
 from meta.base.errors import MetaError
 from meta.base.registry import OPERATORS
 from meta.grad.core import no_grad
-from meta.model import Model
+from meta.model import Model, cond, scan, while_loop
 from meta.runtime import random
 from meta.runtime.ndarray import array, from_dlpack, ndarray
 from meta.vm.explain import explain
@@ -27,6 +27,7 @@ __all__ = [
     "PassContext",
     "amp",
     "array",
+    "cond",
     "dialect",
     "errors",
     "explain",
@@ -40,7 +41,9 @@ __all__ = [
     "optim",
     "passes",
     "random",
+    "scan",
     "vm",
+    "while_loop",
 ]
 
 

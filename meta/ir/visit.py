@@ -13,6 +13,7 @@ from meta.ir.expr import (
     Call,
     Expr,
     Function,
+    GlobalVar,
     If,
     Literal,
     Tuple,
@@ -183,3 +184,19 @@ def substitute(block: Block, mapping: Mapping[Var, Expr]) -> Block:
 def with_fresh_vars(function: Function) -> Function:
     """Return a copy with new variables, so that it can stand beside the original (inlining)."""
     return _Rewriter({}, renew=True).function(function)
+
+
+class _Renamer(_Rewriter):
+    def __init__(self, names: Mapping[str, str]) -> None:
+        super().__init__({}, renew=False)
+        self.names = names
+
+    def leaf(self, atom: Expr) -> Expr:
+        if isinstance(atom, GlobalVar) and atom.name in self.names:
+            return GlobalVar(self.names[atom.name], atom.type)
+        return atom
+
+
+def rename_globals(function: Function, names: Mapping[str, str]) -> Function:
+    """Return the function with global functions called by their new names, also in its blocks."""
+    return _Renamer(names).function(function)

@@ -1,5 +1,6 @@
 """Floor 6: models: tracing, parameters, layers. A layer is a `Model`; add one in `layers/`."""
 
+from meta.model.control_flow import cond, scan, while_loop
 from meta.model.gradient import value_and_grad
 from meta.model.layers import (
     GELU,
@@ -29,9 +30,12 @@ __all__ = [
     "ReLU",
     "Sequential",
     "Traced",
+    "cond",
     "load_weights",
     "parameter",
     "save_weights",
+    "scan",
     "trace",
     "value_and_grad",
+    "while_loop",
 ]

@@ -33,7 +33,7 @@ class ValueAndGrad(Model):
         """Return (result of the model, gradients by parameter name)."""
         outer = current.get()
         assert isinstance(outer, Trace)
-        program = self.model.traced_entry().program_on_types(*inputs)
+        program = self.model.traced_entry().program_on_types(outer.device, *inputs)
         names = {id(a): n for n, a in self.model.parameters().items()}
         first = len(program.module.main.params) - len(program.arrays)
         wanted = [i for i, a in enumerate(program.arrays) if id(a) in names]
@@ -50,7 +50,7 @@ class ValueAndGrad(Model):
                 found=", ".join(str(d.type) for d in dys),
             )
         leaves = [*dys, *tree.flatten(inputs)[0], *program.arrays]
-        y, gradients = outer.inline(module.main, [outer.lift(v).atom for v in leaves])
+        y, gradients = outer.inline(module, [outer.lift(v).atom for v in leaves])
         by_name = {names[id(program.arrays[i])]: g for i, g in zip(wanted, gradients, strict=True)}
         return program.unflatten(y), by_name
 

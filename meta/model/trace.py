@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError, TraceError
 from meta.base.source import definition_span
 from meta.ir import Block, Function, Module, TensorType, Var, free_vars, type_of
@@ -85,18 +86,23 @@ class Traced:
         )
         found = self.programs.get(key)
         if found is None:
-            found = self.programs[key] = self._trace([array_type(a.key) for a in arrays], structure)
+            trace = Trace(arrays[0].device if arrays else self._device())
+            types = [array_type(a.key) for a in arrays]
+            found = self.programs[key] = self._trace(trace, types, structure)
         return found
 
-    def program_on_types(self, *args: Any, **kwargs: Any) -> Program:
+    def program_on_types(self, device: Device, *args: Any, **kwargs: Any) -> Program:
         """Trace anew, for arguments whose arrays may be symbols of another trace; only their types
         are used.
         """
         leaves, structure = tree.flatten(self._bind(args, kwargs))
-        return self._trace(
-            [v.type if isinstance(v, Symbol) else array_type(as_array(v).key) for v in leaves],
-            structure,
-        )
+        types = [v.type if isinstance(v, Symbol) else array_type(as_array(v).key) for v in leaves]
+        return self._trace(Trace(device), types, structure)
+
+    def _device(self) -> Device:
+        """Return where a program without array arguments runs."""
+        arrays = [] if self.owner is None else list(self.owner.state().values())
+        return arrays[0].device if arrays else CPU
 
     def _with_owner(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return args if self.owner is None else (self.owner, *args)
@@ -104,10 +110,9 @@ class Traced:
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         return _bind(self.function, self._given, args, kwargs)
 
-    def _trace(self, types: list[TensorType], structure: Any) -> Program:
-        trace = Trace()
+    def _trace(self, trace: Trace, types: list[TensorType], structure: Any) -> Program:
         inputs, symbols = [], []
-        for name, type_ in zip(_leaf_names(structure), types, strict=True):
+        for name, type_ in zip(tree.leaf_names(structure), types, strict=True):
             var, symbol = trace.parameter(type_, name)
             inputs.append(var)
             symbols.append(symbol)
@@ -122,7 +127,7 @@ class Traced:
         leaves, out_structure = tree.flatten(result)
         body = trace.finish(tuple(leaves) if out_structure is not tree.LEAF else leaves[0])
         main, used = _without_unused(inputs, params, body)
-        module = Module({"main": main})
+        module = Module({"main": main, **trace.functions})
         flatten = _flattener(self.function, self._given, structure)
         return Program(module, used, flatten, _unflattener(out_structure))
 
@@ -190,25 +195,12 @@ def _flattener(
         if tree.fingerprint(found) != expected:
             raise TraceError(
                 f"{function.__qualname__} was traced for another structure of arguments",
-                expected=_described(structure),
-                found=_described(found),
+                expected=tree.text(structure),
+                found=tree.text(found),
             )
         return [as_array(a) for a in leaves]
 
     return flatten
-
-
-def _leaf_names(structure: Any, prefix: str = "") -> list[str]:
-    """Return a readable name per leaf: the parameter's, with the path inside it."""
-    if structure is tree.LEAF:
-        return [prefix]
-    if isinstance(structure, dict):
-        items = structure.items()
-    elif isinstance(structure, tuple | list):
-        items = enumerate(structure)  # type: ignore[assignment]
-    else:
-        return []
-    return [n for k, v in items for n in _leaf_names(v, f"{prefix}.{k}" if prefix else str(k))]
 
 
 def _without_unused(
@@ -225,13 +217,3 @@ def _unflattener(structure: Any) -> Callable[[Any], Any]:
     if structure is tree.LEAF:
         return lambda result: result
     return lambda result: tree.unflatten(structure, list(result))
-
-
-def _described(structure: Any) -> Any:
-    if structure is tree.LEAF:
-        return "array"
-    if isinstance(structure, dict):
-        return {k: _described(v) for k, v in structure.items()}
-    if isinstance(structure, tuple | list):
-        return type(structure)(_described(v) for v in structure)
-    return structure

@@ -62,6 +62,34 @@ def unflatten(structure: Any, leaves: list[Any]) -> Any:
     return _fill(structure, iter(leaves))
 
 
+class _Label(str):
+    """A text that Python writes without quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def text(structure: Any, label: Callable[[int], str] = lambda _: "array") -> str:
+    """Write a structure as Python does, ``label(i)`` standing for leaf ``i``:
+    ``(float32[2], {'a': int64[]})``.
+    """
+    count = len(leaf_names(structure))
+    return repr(unflatten(structure, [_Label(label(i)) for i in range(count)]))
+
+
+def leaf_names(structure: Any, prefix: str = "") -> list[str]:
+    """Return a readable name per leaf: ``prefix``, with the path to the leaf."""
+    if structure is LEAF:
+        return [prefix]
+    if isinstance(structure, dict):
+        items = structure.items()
+    elif isinstance(structure, tuple | list):
+        items = enumerate(structure)  # type: ignore[assignment]
+    else:
+        return []
+    return [n for k, v in items for n in leaf_names(v, f"{prefix}.{k}" if prefix else str(k))]
+
+
 def _fill(structure: Any, leaves: Any) -> Any:
     if structure is LEAF:
         return next(leaves)

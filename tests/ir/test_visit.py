@@ -30,6 +30,7 @@ from meta.ir import (
     verify,
     with_fresh_vars,
 )
+from meta.ir.visit import rename_globals
 from tests.ir.programs import ADD, SUM, modules
 
 F2 = TensorType((2,), "float32")
@@ -95,6 +96,25 @@ def test_with_fresh_vars_is_equal_and_shares_no_variable(module: Module) -> None
         assert structural_equal(copy, function)
         assert not set(binders(copy)) & set(binders(function))
         verify(Module({**module.functions, name + "_copy": copy}))
+
+
+def test_rename_globals_reaches_nested_blocks() -> None:
+    text = """fn(%x: float32[2], %p: bool[]) {{
+      %0 = if %p {{
+        %1 = @{f}(%x, @g)
+        yield %1
+      }} else {{
+        %2 = fn(%a) {{
+          %3 = @{f}(%a, @{f})
+          return %3
+        }}
+        %4 = %2(%x)
+        yield %4
+      }}
+      return %0
+    }}"""
+    found = rename_globals(parse_function(text.format(f="f")), {"f": "h", "unused": "g"})
+    assert structural_equal(found, parse_function(text.format(f="h")))
 
 
 def test_builder() -> None:

@@ -466,6 +466,29 @@ def test_a_traced_method_belongs_to_a_model() -> None:
     "decide",
     [
         lambda x: 1 if x else 2,
+        lambda x: x > 0.0 and x < 1.0,
+        lambda x: bool(x),
+    ],
+    ids=["if", "and", "bool"],
+)
+def test_a_decision_by_value(decide: Any) -> None:
+    @trace
+    def f(x: Any) -> Any:
+        decide(x)
+        return x
+
+    with pytest.raises(TraceError) as caught:
+        f(ones())
+    assert "Python decides here" in str(caught.value)
+    assert caught.value.span.file == __file__
+    assert caught.value.span.line == decide.__code__.co_firstlineno
+    for name in ("meta.cond", "meta.while_loop", "meta.scan", "meta.where"):
+        assert name in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "decide",
+    [
         lambda x: float(x),
         lambda x: int(x),
         lambda x: range(x),
@@ -474,11 +497,11 @@ def test_a_traced_method_belongs_to_a_model() -> None:
         lambda x: x.numpy(),
         lambda x: x.torch(),
         lambda x: [1, 2][x],
-        lambda x: 1 if x < 2.0 else 2,
+        lambda x: ones(2)[x:],
     ],
-    ids=["if", "float", "int", "range", "asarray", "item", "numpy", "torch", "index", "less"],
+    ids=["float", "int", "range", "asarray", "item", "numpy", "torch", "index", "slice"],
 )
-def test_a_decision_by_value(decide: Any) -> None:
+def test_the_number_in_a_traced_value(decide: Any) -> None:
     @trace
     def f(x: Any) -> Any:
         decide(x)
@@ -489,7 +512,20 @@ def test_a_decision_by_value(decide: Any) -> None:
     assert "asked for the number in a traced value" in str(caught.value)
     assert caught.value.span.file == __file__
     assert caught.value.span.line == decide.__code__.co_firstlineno
-    assert "meta.where" in caught.value.hint
+    for name in ("meta.cond", "meta.while_loop", "meta.scan", "meta.where"):
+        assert name in caught.value.hint
+
+
+def test_a_python_loop_by_value() -> None:
+    @trace
+    def f(x: Any) -> Any:
+        while x > 0.0:
+            x = x - 1.0
+        return x
+
+    with pytest.raises(TraceError, match="Python decides here") as caught:
+        f(ones())
+    assert caught.value.span.line == f.function.__code__.co_firstlineno + 2
 
 
 def test_a_symbol_that_leaked() -> None:

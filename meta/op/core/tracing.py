@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from meta.base.device import CPU
+from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError, TraceError
 from meta.base.overloads import Overloads
 from meta.base.source import Span, user_span
 from meta.ir.builder import BlockBuilder
-from meta.ir.expr import Block, Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from meta.ir.expr import Block, Call, Constant, Expr, Function, Module, Tuple, TupleGetItem, Var
+from meta.ir.names import Names
 from meta.ir.typeof import type_of
 from meta.ir.types import TensorType, TupleType, Type
-from meta.ir.visit import substitute, with_fresh_vars
+from meta.ir.visit import rename_globals, substitute, with_fresh_vars
 from meta.op.core.call import map_tensors, written_args
 from meta.op.core.handler import use
 from meta.op.core.op import Op
@@ -65,24 +66,44 @@ class Symbol(Overloads):
     def __repr__(self) -> str:
         return f"<symbol {self.type}>"
 
+    def __bool__(self) -> bool:
+        raise TraceError(
+            "Python decides here (if, while, and, or, not) by a traced value, which is not known "
+            "while tracing",
+            found=f"a symbol of type {self.type}",
+            hint="meta.cond for an if, meta.while_loop or meta.scan for a loop, meta.where to "
+            "choose by element, & and | for and and or",
+        )
+
     def _no_value(self, *_: Any, **__: Any) -> Any:
         raise TraceError(
             "Python code asked for the number in a traced value, which has none",
             found=f"a symbol of type {self.type}",
-            hint="choose with an operator (meta.where), or by shapes and Python values only",
+            hint="compute with operators; let meta.cond, meta.while_loop, meta.scan or meta.where "
+            "decide by it; or decide by shapes and Python values only",
         )
 
-    __bool__ = __float__ = __int__ = __index__ = __array__ = item = numpy = torch = _no_value
+    __float__ = __int__ = __complex__ = __index__ = __array__ = _no_value
+    item = numpy = torch = _no_value
 
 
 class Trace:
     """A function body under construction, and the call handler that appends to it.
 
     Arrays met on the way become constants, unless they were `bind`-ed to a variable before.
+
+    Attributes
+    ----------
+    functions: the global functions that the body calls, by name.
+    device: where the inputs are, so where new arrays should be made.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: Device = CPU) -> None:
         self.builder = BlockBuilder()
+        self.device = device
+        self.functions: dict[str, Function] = {}
+        self.global_names = Names()
+        self.global_names.unique("main")
         # The user's line for new bindings; a pass gives that of the code which it derives from.
         self.site: Callable[[], Span | None] = user_span
         # id -> (array, symbol): the array is kept so that its id is not given to another one.
@@ -147,9 +168,15 @@ class Trace:
             return Symbol(self, atom, type_)
         raise TraceError("a function is no traced value", found=type_)
 
-    def inline(self, function: Function, args: Sequence[Expr]) -> Any:
-        """Append a function's body applied to atoms; return the symbols of its result."""
-        copy = with_fresh_vars(function)
+    def inline(self, module: Module, args: Sequence[Expr]) -> Any:
+        """Append the body of a module's main applied to atoms; return the symbols of its result.
+
+        The other functions of the module come along, under names that are free here.
+        """
+        names = {n: self.global_names.unique(n) for n in module.functions if n != "main"}
+        for name, new in names.items():
+            self.functions[new] = with_fresh_vars(rename_globals(module.functions[name], names))
+        copy = with_fresh_vars(rename_globals(module.main, names))
         body = substitute(copy.body, dict(zip(copy.params, args, strict=True)))
         for binding in body.bindings:
             self.builder.append(binding)
@@ -178,6 +205,43 @@ class Trace:
         if isinstance(value, tuple | list):
             return Tuple(tuple(self.atom(v) for v in value))
         return self.lift(value).atom
+
+
+class BlockTrace(Trace):
+    """A block of an `If` under construction, in which the symbols of the code around are known."""
+
+    def __init__(self, outer: Trace) -> None:
+        super().__init__(outer.device)
+        self.outer = outer
+        self.functions, self.global_names = outer.functions, outer.global_names
+
+    def lift(self, value: Any) -> Symbol:
+        """Return the symbol of a tensor-like object, here or in the code around."""
+        if isinstance(value, Symbol) and value.trace is self:
+            return value
+        return self.outer.lift(value)
+
+
+class FunctionTrace(BlockTrace):
+    """A global function under construction; what it uses of the code around becomes a parameter.
+
+    Attributes
+    ----------
+    captured: by variable of the code around, the symbol of the parameter that stands for it.
+    """
+
+    def __init__(self, outer: Trace) -> None:
+        super().__init__(outer)
+        self.captured: dict[Var, Symbol] = {}
+
+    def lift(self, value: Any) -> Symbol:
+        """Return the symbol of a tensor-like object, a parameter for one of the code around."""
+        symbol = super().lift(value)
+        if symbol.trace is self or not isinstance(symbol.atom, Var):
+            return symbol
+        if symbol.atom not in self.captured:
+            _, self.captured[symbol.atom] = self.parameter(symbol.type, symbol.atom.name)
+        return self.captured[symbol.atom]
 
 
 def _atom_argument(value: Any) -> Any:

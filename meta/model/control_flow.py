@@ -1,0 +1,212 @@
+"""`cond`, `while_loop` and `scan`: control flow by the values of arrays.
+
+While tracing, `cond` becomes an `If`, and a loop a global function that calls itself in tail
+position, which the executors run in constant space. Elsewhere they are Python's `if` and `while`,
+so that the eager tape records what was run.
+
+The functions given take and return nested tuples, lists and dicts of arrays. They may use arrays,
+parameters of a model and traced values of the code around. A Python number among what is carried or
+returned is an array as `meta.array` makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from meta import op
+from meta.base.errors import TraceError, TypeInferError
+from meta.ir import If, TensorType
+from meta.model.carried import HINT, Carried, named, next_carried, predicate, truth
+from meta.model.loop import Loop, packed, packed_type, unpacked
+from meta.op.core.handler import current
+from meta.op.core.tracing import BlockTrace, Symbol, Trace
+
+
+def cond(
+    pred: Any, then_fn: Callable[..., Any], else_fn: Callable[..., Any], *operands: Any
+) -> Any:
+    """Return ``then_fn(*operands)`` if ``pred`` is true, else ``else_fn(*operands)``.
+
+    pred: a bool array without axes; a Python bool chooses at once, also while tracing. Both
+    functions must return the same structure of the same types. Traced, both are traced and one is
+    run.
+
+    Raises TypeInferError for another ``pred``, and TraceError, while tracing, for branches that
+    differ.
+
+    >>> import meta
+    >>> x = meta.array(-3.0)
+    >>> cond(x < 0.0, lambda: -x, lambda: x).item()
+    3.0
+    """
+    trace = current.get()
+    if isinstance(pred, bool) or not isinstance(trace, Trace):
+        chosen = then_fn if truth(pred, "pred") else else_fn
+        return Carried(chosen(*operands)).tree()
+    condition = predicate(trace.lift(pred), "pred")
+    blocks, states = [], []
+    for function in (then_fn, else_fn):
+        block = BlockTrace(trace)
+        state = Carried(block.run(function, *operands), block)
+        blocks.append(block.builder.finish(packed([s.atom for s in state.leaves])))
+        states.append(state)
+    then, other = states
+    if then.key != other.key:
+        raise TraceError(
+            "the branches of cond return different types",
+            expected=f"{then}, as {named(then_fn)} returns",
+            found=f"{other}, from {named(else_fn)}",
+            hint=HINT,
+        )
+    result = trace.emit(If(condition.atom, *blocks), packed_type(then.types))
+    return then.tree(unpacked(result))
+
+
+def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], init: Any) -> Any:
+    """Return the first of ``init, body_fn(init), body_fn(body_fn(init)), ...`` for which
+    ``cond_fn`` is false.
+
+    ``cond_fn(state)`` returns a bool array without axes; ``body_fn(state)`` a state of the same
+    structure and types. Raises TypeInferError or TraceError if they do not.
+
+    >>> import meta
+    >>> a, b = while_loop(lambda s: s[1] > 0, lambda s: (s[1], s[0] % s[1]), (12, 18))
+    >>> a.item()
+    6
+    """
+    trace = current.get()
+    if not isinstance(trace, Trace):
+        state = Carried(init)
+        while truth(cond_fn(state.tree()), "cond_fn's result", cond_fn):
+            state = next_carried(state, body_fn(state.tree()), "while_loop", body_fn)
+        return state.tree()
+    start = Carried(init, trace)
+    loop = Loop(trace, "while_loop")
+    state = Carried(start.tree(loop.carry(start, "state")), loop.scope)
+    found = loop.scope.run(cond_fn, state.tree())
+    loop.enter(predicate(loop.scope.lift(found), "cond_fn's result", cond_fn))
+    new = next_carried(
+        state, loop.body.run(body_fn, state.tree()), "while_loop", body_fn, loop.body
+    )
+    return start.tree(loop.finish(new.leaves))
+
+
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any,
+    length: int | None = None,
+    reverse: bool = False,
+) -> tuple[Any, Any]:
+    """Carry a state along the rows of ``xs``: ``state, y = f(state, x)`` for each row ``x``.
+
+    xs: arrays with a first axis of one static extent, at least 1; None, with ``length``, where
+    ``f`` needs none (its ``x`` is then None). reverse: from the last row to the first; a ``y`` has
+    the place of its ``x`` all the same.
+
+    Returns (the last state, the ``y`` stacked along a new first axis). ``f`` returns a state of the
+    structure and types that it is given; else TraceError. Raises TypeInferError for ``xs`` that
+    have no such axis.
+
+    Traced, a step reads its rows with `take`, and writes those of ``ys`` with `scatter_nd`, which
+    copies all of ``ys``: n steps move n times the memory of ``ys``, and their gradient n times that
+    of ``xs``. Eagerly the rows are stacked once, at the end.
+
+    >>> import meta
+    >>> total, sums = scan(lambda s, x: (s + x, s + x), 0.0, meta.array([1.0, 2.0, 3.0]))
+    >>> sums.numpy().tolist()
+    [1.0, 3.0, 6.0]
+    """
+    trace = current.get()
+    if isinstance(trace, Trace):
+        return _traced_scan(trace, f, Carried(init, trace), _Rows(xs, length, trace), reverse)
+    return _eager_scan(f, Carried(init), _Rows(xs, length, None), reverse)
+
+
+def _traced_scan(
+    trace: Trace, f: Callable[[Any, Any], Any], start: Carried, rows: _Rows, reverse: bool
+) -> tuple[Any, Any]:
+    loop = Loop(trace, "scan")
+    first, step = (rows.count - 1, -1) if reverse else (0, 1)
+    counter = op.full(first, (), "int64", str(trace.device))
+    (i,) = loop.carry(Carried(counter, trace), "i")
+    state = Carried(start.tree(loop.carry(start, "state")), loop.scope)
+    more = loop.scope.run(lambda: i >= 0 if reverse else i < rows.count)
+    loop.enter(loop.scope.lift(more))
+    x = loop.body.run(rows.row, i)
+    new, y = _carried_and_y(f, loop.body.run(f, state.tree(), x))
+    new = next_carried(state, new, "scan", f, loop.body)
+    y = Carried(y, loop.body)
+    buffers = Carried([_buffer(trace, s.type, rows.count) for s in y.leaves], trace)
+    stacks = loop.carry(buffers, "ys")
+    written = loop.body.run(_with_rows, stacks, i, y.leaves)
+    results = loop.finish([loop.body.run(lambda: i + step), *new.leaves, *written])
+    carried = len(start.leaves)
+    return start.tree(results[1 : 1 + carried]), y.tree(results[1 + carried :])
+
+
+def _eager_scan(
+    f: Callable[[Any, Any], Any], state: Carried, rows: _Rows, reverse: bool
+) -> tuple[Any, Any]:
+    ys: list[Carried] = []
+    for i in reversed(range(rows.count)) if reverse else range(rows.count):
+        new, y = _carried_and_y(f, f(state.tree(), rows.row(i)))
+        state = next_carried(state, new, "scan", f)
+        ys.append(Carried(y))
+        if ys[-1].key != ys[0].key:
+            raise TraceError(
+                f"the rows that {named(f)} returns differ",
+                expected=ys[0],
+                found=f"{ys[-1]}, in row {i}",
+            )
+    ordered = reversed(ys) if reverse else ys
+    stacked = [op.stack(leaves, 0) for leaves in zip(*(y.leaves for y in ordered), strict=True)]
+    return state.tree(), ys[0].tree(stacked)
+
+
+class _Rows:
+    """What `scan` runs along: arrays of ``count`` rows."""
+
+    def __init__(self, xs: Any, length: int | None, trace: Trace | None) -> None:
+        self.state = Carried(xs, trace)
+        counts: set[Any] = {t.shape[0] if t.ndim else None for t in self.state.types}
+        if length is not None:
+            counts.add(length)
+        count = counts.pop() if len(counts) == 1 else None
+        if not isinstance(count, int) or count < 1:
+            raise TypeInferError(
+                "scan needs rows",
+                expected="arrays whose first axes have one extent, which is known and at least 1, "
+                "or no arrays and length=",
+                found=f"xs of type {self.state}, length={length}",
+            )
+        self.count = count
+
+    def row(self, i: Any) -> Any:
+        """Return row ``i``, an int or a traced index."""
+        if isinstance(i, int):
+            return self.state.tree([x[i] for x in self.state.leaves])
+        return self.state.tree([op.take(x, i, 0) for x in self.state.leaves])
+
+
+def _carried_and_y(f: Callable[..., Any], result: Any) -> tuple[Any, Any]:
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise TraceError(
+            f"{named(f)} does not return what scan needs",
+            expected="a tuple (state, y)",
+            found=f"{type(result).__name__}",
+        )
+    return result
+
+
+def _buffer(trace: Trace, row: TensorType, count: int) -> Symbol:
+    """Return zeros in which to collect rows."""
+    made: Symbol = op.zeros((count, *row.static_shape), row.dtype, str(trace.device))
+    return made
+
+
+def _with_rows(stacks: list[Symbol], i: Symbol, rows: list[Symbol]) -> list[Symbol]:
+    """Return the stacks with row ``i`` of each replaced."""
+    at = op.reshape(i, (1,))
+    return [op.scatter_nd(s, at, r) for s, r in zip(stacks, rows, strict=True)]

@@ -1,0 +1,89 @@
+"""A loop of a traced program: a global function that calls itself in tail position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta.ir import (
+    Call,
+    Expr,
+    Function,
+    FuncType,
+    GlobalVar,
+    If,
+    TensorType,
+    Tuple,
+    TupleType,
+    Type,
+    Var,
+)
+from meta.model import tree
+from meta.model.carried import Carried
+from meta.op.core.tracing import BlockTrace, FunctionTrace, Symbol, Trace
+
+
+class Loop:
+    """A function of the program that calls itself until a condition is false.
+
+    Its parameters are what it carries, then what it captures. Call `carry` (again, too), `enter`
+    once, then build the next values in ``body`` and `finish`.
+    """
+
+    def __init__(self, trace: Trace, name: str) -> None:
+        self.trace, self.name = trace, trace.global_names.unique(name)
+        self.scope = FunctionTrace(trace)
+        self.inits: list[Symbol] = []
+        self.params: list[Symbol] = []
+
+    def carry(self, start: Carried, name: str) -> list[Symbol]:
+        """Add carried values; return what stands for them in the loop."""
+        names = tree.leaf_names(start.structure, name)
+        added = [
+            self.scope.parameter(s.type, n)[1] for s, n in zip(start.leaves, names, strict=True)
+        ]
+        self.inits += start.leaves
+        self.params += added
+        return added
+
+    def enter(self, condition: Symbol) -> None:
+        """Go on as long as the condition is true."""
+        self.condition = condition
+        self.body = BlockTrace(self.scope)
+
+    def finish(self, new: list[Symbol]) -> list[Symbol]:
+        """Close the loop with the next carried values; return the last ones, in the code around."""
+        outside, inside = list(self.scope.captured), list(self.scope.captured.values())
+        params = [_var(s) for s in (*self.params, *inside)]
+        result = packed(params[: len(self.params)])
+        type_ = packed_type([s.type for s in self.params])
+        types = tuple(s.type for s in (*self.params, *inside))
+        loop = GlobalVar(self.name, FuncType(types, type_))
+        site = self.trace.site()
+        again = Call(loop, tuple(s.atom for s in (*new, *inside)))
+        body = self.body.builder.finish(self.body.builder.emit(again, type_, span=site))
+        done = BlockTrace(self.scope).builder.finish(result)
+        choice = If(self.condition.atom, body, done)
+        block = self.scope.builder.finish(self.scope.builder.emit(choice, type_, span=site))
+        self.trace.functions[self.name] = Function(tuple(params), block, type_)
+        call = Call(loop, (*(s.atom for s in self.inits), *outside))
+        return unpacked(self.trace.emit(call, type_))
+
+
+def packed(atoms: list[Any]) -> Expr:
+    """Return one atom for a list of them: itself where it is one."""
+    return atoms[0] if len(atoms) == 1 else Tuple(tuple(atoms))
+
+
+def packed_type(types: list[TensorType]) -> Type:
+    """Return the type of what `packed` returns for atoms of these types."""
+    return types[0] if len(types) == 1 else TupleType(tuple(types))
+
+
+def unpacked(symbols: Any) -> list[Symbol]:
+    """Return the symbols of what `packed` returned."""
+    return list(symbols) if isinstance(symbols, tuple) else [symbols]
+
+
+def _var(symbol: Symbol) -> Var:
+    assert isinstance(symbol.atom, Var)
+    return symbol.atom
