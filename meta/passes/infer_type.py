@@ -4,11 +4,28 @@ parameters.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from meta.base.errors import IRError, MetaError
-from meta.ir import Binding, Call, Expr, Module, Type, Var, type_of
+from meta.ir import (
+    Binding,
+    Call,
+    Expr,
+    Function,
+    FuncType,
+    GlobalVar,
+    Module,
+    Type,
+    Var,
+    compatible,
+    type_of,
+)
+from meta.ir.printer import global_text
+from meta.ir.typeof import call_type
 from meta.op.core import Op
+from meta.passes.call_graph import callees_first
 from meta.passes.call_of import base_op, typed_args
 from meta.passes.rewrite import rewrite_function
 
@@ -16,8 +33,9 @@ from meta.passes.rewrite import rewrite_function
 def infer_type(module: Module) -> Module:
     """Give every variable the type that its operator's type function infers.
 
-    Raises IRError for a parameter without a type, and TypeInferError, at the user's line, where a
-    type function refuses.
+    A function that calls itself keeps its declared result type. Raises IRError for a parameter
+    without a type and for a recursive function without a result type or with another one than it
+    has, and TypeInferError, at the user's line, where a type function refuses.
 
     >>> from meta.ir import parse
     >>> print(infer_type(parse('''
@@ -30,21 +48,68 @@ def infer_type(module: Module) -> Module:
       return %y
     }
     """
-    functions = {}
     for name, function in module.functions.items():
-        untyped = [p.name for p in function.params if p.type is None]
-        if untyped:
-            raise IRError(f"parameter {untyped[0]!r} of @{name} has no type")
-        new = rewrite_function(function, _typed)
-        functions[name] = replace(new, result_type=type_of(new.body.result))
+        _require_typed(function, global_text(name))
+    # Callees come first, so that a call gets its function's new result type. In a recursion nobody
+    # is first: there the declared type holds, and must fit what follows from it.
+    functions = dict(module.functions)
+    awaited: set[str] = set()
+    inferred: set[str] = set()
+
+    def result_type(name: str) -> Type:
+        if name not in inferred:
+            awaited.add(name)
+        declared = functions[name].result_type
+        if declared is None:
+            raise IRError(
+                f"the result type of {global_text(name)} is not known where it is called",
+                hint="a function that calls itself needs a declared result type",
+            )
+        return declared
+
+    for name in callees_first(module):
+        new = rewrite_function(functions[name], lambda b: _typed(b, functions, result_type))
+        type_ = type_of(new.body.result)
+        if name in awaited:
+            if not compatible(type_, new.result_type):
+                raise IRError(
+                    f"the recursive function {global_text(name)} does not have its result type",
+                    expected=new.result_type,
+                    found=type_,
+                )
+            type_ = new.result_type
+        functions[name] = replace(new, result_type=type_)
+        inferred.add(name)
     return Module(functions)
 
 
-def _typed(binding: Binding) -> Binding:
-    type_ = value_type(binding.value, binding)
+def _require_typed(function: Function, name: str) -> None:
+    untyped = [p.name for p in function.params if p.type is None]
+    if untyped:
+        raise IRError(f"parameter {untyped[0]!r} of {name} has no type")
+
+
+def _typed(
+    binding: Binding, functions: dict[str, Function], result_type: Callable[[str], Type]
+) -> Binding:
+    value = binding.value
+    if isinstance(value, Function):
+        _require_typed(value, f"the closure %{binding.var.name}")
+        value = replace(value, result_type=type_of(value.body.result) or value.result_type)
+        binding = Binding(binding.var, value, binding.span)
+    if isinstance(value, Call) and isinstance(value.callee, GlobalVar):
+        params = tuple(p.type for p in functions[value.callee.name].params if p.type is not None)
+        function_type = FuncType(params, result_type(value.callee.name))
+        type_: Type | None = call_type(function_type, [_atom_type(a) for a in value.args])
+    else:
+        type_ = value_type(value, binding)
     if type_ is None or type_ == binding.var.type:
         return binding
-    return Binding(Var(binding.var.name, type_), binding.value, binding.span)
+    return Binding(Var(binding.var.name, type_), value, binding.span)
+
+
+def _atom_type(argument: Any) -> Type | None:
+    return type_of(argument) if isinstance(argument, Expr) else None
 
 
 def value_type(value: Expr, binding: Binding) -> Type | None:

@@ -514,12 +514,6 @@ def test_gradients_do_not_pass_through_integers() -> None:
     [
         ("-> float32[2, 3] {\n return %y\n}", "does not depend"),
         ("-> int64[] {\n %a: int64[] = argmax(%x)\n return %a\n}", "does not depend"),
-        (
-            "-> float32[2, 3] {\n %c: bool[] = any(%x)  # m.py:1\n"
-            " %a: float32[2, 3] = if %c {  # m.py:2\n yield %x\n } else {\n yield %y\n }\n"
-            " return %a\n}",
-            "control flow",
-        ),
     ],
 )
 def test_what_has_no_gradient(text: str, says: str) -> None:

@@ -1,0 +1,175 @@
+"""Reverse-mode automatic differentiation of a program: calls, loops, conditionals, closures.
+
+What main does in a straight line is swept backwards in place. A function that it calls, and each
+block of an `If`, yields its result together with a *pullback*: a closure from the gradients of the
+result to those of what it was computed from. A loop is a function that calls itself, and so are its
+gradients. The files, in the order of use: ``activity`` says what depends on the wanted parameters,
+``vjp`` writes the differentiated functions, ``sweep`` the backward computation of one block;
+``leaves`` has the vocabulary for tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meta.base.errors import ArgumentError, GradientError, UnknownName
+from meta.base.registry import nearest
+from meta.base.source import Span
+from meta.ir import (
+    Expr,
+    Function,
+    GlobalVar,
+    Module,
+    TensorType,
+    TupleType,
+    Var,
+    with_fresh_vars,
+)
+from meta.ir.names import Names
+from meta.passes.autodiff.activity import Activity
+from meta.passes.autodiff.leaves import (
+    Leaf,
+    Target,
+    carries_gradient,
+    known_type,
+    leaf_types,
+    leaves,
+    target_leaves,
+)
+from meta.passes.autodiff.vjp import Differentiator
+from meta.passes.call_graph import callees, reached_from_main
+from meta.passes.rewrite import replace_atoms
+
+
+def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline") -> Module:
+    """Make main return its result and its gradients.
+
+    wrt: the parameters of main that gradients are wanted of, by index or by name. result:
+    ``"inline"``: the new main takes ``(dy, *params)`` and returns ``(y, (gradients...))``;
+    ``"closure"``: it takes ``params`` and returns ``(y, pullback)``, a closure from ``dy`` to
+    ``(gradients...)``.
+
+    There is one gradient per entry of ``wrt``, of the parameter's type; of a tuple, a tuple with
+    the gradients of its floating point tensors, nested tuples flattened. If the result is a tuple
+    there is one ``dy`` per floating point tensor in it. A parameter that does not influence the
+    result gets zeros.
+
+    A function ``f`` that a gradient flows through gets a companion ``f_vjp``, which returns the
+    result and its pullback; so does each block of an `If`. What main no longer reaches is dropped.
+
+    Raises GradientError for a parameter or a result without floating point numbers, a result that
+    is not computed from ``wrt`` by differentiable operators, and a closure that is not known where
+    it is called; IRError for a program without types.
+
+    >>> from meta.ir import parse
+    >>> print(autodiff(parse('''
+    ... func @main(%x: float32[2]) -> float32[2] {
+    ...   %y: float32[2] = relu(%x)
+    ...   return %y
+    ... }'''), wrt=[0]))
+    func @main(%dy: float32[2], %x: float32[2]) -> (float32[2], (float32[2],)) {
+      %y: float32[2] = relu(%x)
+      %0: float32[2] = relu_dx(x=None, y=%y, dy=%dy)
+      return (%y, (%0,))
+    }
+    >>> print(autodiff(parse('''
+    ... func @f(%x: float32[2]) -> float32[2] {
+    ...   %y: float32[2] = tanh(%x)
+    ...   return %y
+    ... }
+    ... func @main(%x: float32[2]) -> float32[2] {
+    ...   %y: float32[2] = @f(%x)
+    ...   return %y
+    ... }'''), wrt=["x"]))
+    func @main(%dy: float32[2], %x: float32[2]) -> (float32[2], (float32[2],)) {
+      %0: (float32[2], fn(float32[2]) -> (float32[2],)) = @f_vjp(%x)
+      %y: float32[2] = %0.0
+      %y_pullback: fn(float32[2]) -> (float32[2],) = %0.1
+      %1: (float32[2],) = %y_pullback(%dy)
+      %2: float32[2] = %1.0
+      return (%y, (%2,))
+    }
+    <BLANKLINE>
+    func @f_vjp(%x: float32[2]) -> (float32[2], fn(float32[2]) -> (float32[2],)) {
+      %y: float32[2] = tanh(%x)
+      %pullback: fn(float32[2]) -> (float32[2],) = fn(%dy: float32[2]) -> (float32[2],) {
+        %0: float32[2] = tanh_dx(x=None, y=%y, dy=%dy)
+        return (%0,)
+      }
+      return (%y, %pullback)
+    }
+    """
+    if result not in ("inline", "closure"):
+        raise ArgumentError(
+            "unknown form of the result", expected="'inline' or 'closure'", found=repr(result)
+        )
+    module = _without_calls_of_main(module)
+    wanted = [_wanted(_param(module.main, p)) for p in wrt]
+    activity = Activity(module, [leaf for w in wanted for leaf in target_leaves(w)])
+    _require_active_result(module.main, activity)
+    made = Differentiator(module, activity)
+    main = made.inlined_main(wanted) if result == "inline" else made.main_with_pullback(wanted)
+    return reached_from_main(Module({**module.functions, **made.functions(), "main": main}))
+
+
+def _param(main: Function, key: int | str) -> Var:
+    """Return the parameter of an index or a name."""
+    if isinstance(key, str):
+        found = [p for p in main.params if p.name == key]
+        if not found:
+            names = [p.name for p in main.params]
+            raise UnknownName(f"main has no parameter {key!r}", hint=nearest(key, names))
+        return found[0]
+    return main.params[key]
+
+
+def _wanted(param: Var) -> Target:
+    """Return what a gradient is wanted of: a tensor's only leaf, or a tuple's that have one."""
+    type_ = known_type(param)
+    types = leaf_types(type_)
+    found: list[Leaf] = [(param, i) for i, t in enumerate(types) if carries_gradient(t)]
+    if not found:
+        raise GradientError(
+            f"parameter {param.name!r} of main has no gradient",
+            expected="floating point numbers",
+            found=type_,
+        )
+    return found if isinstance(type_, TupleType) else found[0]
+
+
+def _require_active_result(main: Function, activity: Activity) -> None:
+    result = main.body.result
+    for leaf, type_ in zip(leaves(result), leaf_types(known_type(result)), strict=True):
+        if not isinstance(type_, TensorType):
+            raise GradientError(
+                "the result must be a tensor or a (nested) tuple of tensors",
+                found=type_,
+                span=_line(main, leaf),
+            )
+    if not activity.of(result):
+        raise GradientError(
+            "the result does not depend on anything that requires a gradient",
+            hint="check requires_grad of the parameters, and what leads to the result",
+            span=next((s for s in (_line(main, leaf) for leaf in leaves(result)) if s), None),
+        )
+
+
+def _line(main: Function, leaf: Leaf | None) -> Span | None:
+    """Return the user's line that binds a leaf's variable."""
+    return next((b.span for b in main.body.bindings if leaf is not None and b.var is leaf[0]), None)
+
+
+def _without_calls_of_main(module: Module) -> Module:
+    """Give main a twin that is called in its place: main's parameters and result will change."""
+    if not any("main" in callees(f) for f in module.functions.values()):
+        return module
+    names = Names()
+    for name in module.functions:
+        names.unique(name)
+    twin = GlobalVar(names.unique("main"), module.main.type)
+
+    def renamed(atom: Expr) -> Expr:
+        return twin if isinstance(atom, GlobalVar) and atom.name == "main" else atom
+
+    functions = {name: replace_atoms(f, renamed) for name, f in module.functions.items()}
+    return Module({**functions, twin.name: with_fresh_vars(functions["main"])})

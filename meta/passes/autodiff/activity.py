@@ -1,0 +1,146 @@
+"""Activity: which leaves depend differentiably on those that gradients are wanted of.
+
+The analysis is a least fixed point over the functions of a module. A function has one set of active
+parameters, the union over all calls, so it is differentiated once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from meta.base.errors import GradientError
+from meta.grad.core import rule_of
+from meta.ir import (
+    Binding,
+    Block,
+    Call,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Module,
+    Var,
+    free_vars,
+)
+from meta.passes.autodiff.leaves import (
+    Leaf,
+    carries_gradient,
+    known_type,
+    leaf_type,
+    leaf_types,
+    leaves,
+    may_lead_to_gradient,
+)
+from meta.passes.call_of import base_op
+
+
+class Activity:
+    """The active leaves of a module.
+
+    Attributes
+    ----------
+    functions: those that main reaches with an active argument, in the order of discovery.
+    """
+
+    def __init__(self, module: Module, wrt: Iterable[Leaf]) -> None:
+        self.module = module
+        self.functions: dict[str, Function] = {}
+        self._active: set[Leaf] = set(wrt)
+        self._results: dict[str, set[int]] = {}
+        size = -1
+        while size != self._size():
+            size = self._size()
+            self._block(module.main.body)
+            for name, function in list(self.functions.items()):
+                self._block(function.body)
+                self._results[name].update(
+                    i for i, leaf in enumerate(leaves(function.body.result)) if self.is_active(leaf)
+                )
+
+    def _size(self) -> int:
+        return len(self._active) + len(self.functions) + sum(map(len, self._results.values()))
+
+    def is_active(self, leaf: Leaf | None) -> bool:
+        """Whether a leaf depends on what gradients are wanted of."""
+        return leaf in self._active
+
+    def of(self, atom: Expr) -> list[Leaf]:
+        """Return the leaves of an atom that need a gradient."""
+        return [a for a in leaves(atom) if a in self._active and carries_gradient(leaf_type(a))]
+
+    def outputs(self, var: Var) -> list[int]:
+        """Return the numbers of a variable's leaves that need a gradient."""
+        return [number for _, number in self.of(var)]
+
+    def results(self, name: str) -> list[int]:
+        """Return the numbers of a function's result leaves that need a gradient."""
+        function = self.module.functions[name]
+        types = leaf_types(function.result_type or known_type(function.body.result))
+        return [i for i in sorted(self._results[name]) if carries_gradient(types[i])]
+
+    def captured(self, blocks: Iterable[Block]) -> list[Leaf]:
+        """Return the leaves from outside that need a gradient and that blocks use."""
+        found = {v: None for block in blocks for v in free_vars(block)}
+        return [leaf for var in found for leaf in self.of(var)]
+
+    def _block(self, block: Block) -> None:
+        for binding in block.bindings:
+            self._active.update(self._reached(binding))
+
+    def _reached(self, binding: Binding) -> list[Leaf]:
+        """Return the leaves of the variable that become active."""
+        value, own = binding.value, leaves(binding.var)
+        match value:
+            case Call():
+                return self._call(value, binding)
+            case Function():
+                captured = any(self._any(v) for v in free_vars(value))
+                return own if captured else []  # type: ignore[return-value]
+            case If():
+                blocks = (value.then_block, value.else_block)
+                for block in blocks:
+                    self._block(block)
+                return [
+                    (binding.var, i)
+                    for block in blocks
+                    for i, leaf in enumerate(leaves(block.result))
+                    if self.is_active(leaf)
+                ]
+            case _:
+                return [
+                    (binding.var, i) for i, leaf in enumerate(leaves(value)) if self.is_active(leaf)
+                ]
+
+    def _call(self, call: Call, binding: Binding) -> list[Leaf]:
+        if not any(map(self._any, (call.callee, *call.args))):
+            return []
+        types = leaf_types(known_type(binding.var))
+        following = [(binding.var, i) for i, t in enumerate(types) if may_lead_to_gradient(t)]
+        op = base_op(call.callee)
+        if op is not None:
+            return following if following and rule_of(op).function is not None else []
+        if isinstance(call.callee, GlobalVar):
+            return [(binding.var, i) for i in self._enter(call.callee.name, call)]
+        if following:
+            raise GradientError(
+                "a gradient would have to flow through a closure that is not known where it is "
+                "called",
+                found=f"a call of %{getattr(call.callee, 'name', '')}",
+                hint="call closures in the scope that defines them or pass them to functions of "
+                "the module; choose between results, not between closures, and keep closures out "
+                "of results",
+                span=binding.span,
+            )
+        return []
+
+    def _any(self, argument: object) -> bool:
+        return any(map(self.is_active, leaves(argument)))
+
+    def _enter(self, name: str, call: Call) -> set[int]:
+        """Mark the parameters of a called function; return what is known of its result."""
+        function = self.functions.setdefault(name, self.module.functions[name])
+        for param, arg in zip(function.params, call.args, strict=True):
+            for i, leaf in enumerate(leaves(arg)):
+                if self.is_active(leaf):
+                    self._active.add((param, i))
+        return self._results.setdefault(name, set())

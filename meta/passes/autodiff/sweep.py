@@ -1,0 +1,162 @@
+"""The backward sweep over one block: from the gradients of its result to those of what it uses.
+
+The gradient rules are the same Python functions that the eager tape calls; here they run on symbols
+and so append their operators to the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from meta.base.errors import GradientError, MetaError
+from meta.base.registry import OPERATORS
+from meta.grad.core import Rule, rule_of
+from meta.ir import Binding, Call, Expr, FuncType, TensorType, Tuple, TupleType, Var, type_of
+from meta.ir.expr import TupleGetItem
+from meta.op.core import Op
+from meta.op.core.tracing import Symbol, Trace
+from meta.passes.autodiff.activity import Activity
+from meta.passes.autodiff.leaves import Leaf, Target, known_type, leaves, path
+from meta.passes.call_of import base_op
+
+
+@dataclass(frozen=True, slots=True)
+class Pullback:
+    """A closure from gradients of results to gradients of what they were computed from.
+
+    ``outputs`` are the leaves, by number, of the computed variable that it takes gradients of;
+    ``targets`` say, for each gradient that it returns, whose it is (None: nobody asks).
+    """
+
+    var: Var
+    outputs: Sequence[int]
+    targets: Sequence[Leaf | None]
+
+
+class Sweep:
+    """Gradients so far, by leaf, and the trace to which their computation is appended."""
+
+    def __init__(self, activity: Activity, pullbacks: dict[Var, Pullback], trace: Trace) -> None:
+        self.activity, self.pullbacks, self.trace = activity, pullbacks, trace
+        self._adjoint: dict[Leaf, Symbol] = {}
+
+    def seed(self, result: Expr, numbers: Iterable[int], types: Sequence[Any]) -> tuple[Var, ...]:
+        """Create a parameter ``dy`` per given leaf of the result; its gradient starts with it."""
+        found, dys = leaves(result), []
+        for k, (number, type_) in enumerate(zip(numbers, types, strict=True)):
+            var, symbol = self.trace.parameter(type_, "dy" if len(types) == 1 else f"dy{k}")
+            dys.append(var)
+            self.trace.run(self._accumulate, found[number], symbol)
+        return tuple(dys)
+
+    def gradients(self, targets: Iterable[Target]) -> tuple[Any, ...]:
+        """Return the gradients of targets, zeros for what nothing depended on."""
+        self.trace.site = lambda: None
+        return self.trace.run(lambda: tuple(map(self._gradient, targets)))
+
+    def back(self, bindings: Sequence[Binding]) -> None:
+        """Propagate the gradients of all bindings' variables to what these were computed from."""
+        for binding in reversed(bindings):
+            dys = [self._adjoint.pop(leaf, None) for leaf in leaves(binding.var)]  # type: ignore[arg-type]
+            if any(d is not None for d in dys):
+                self.trace.site = partial(getattr, binding, "span")
+                self.trace.run(self._binding, binding, dys)
+
+    def _binding(self, binding: Binding, dys: list[Symbol | None]) -> None:
+        value = binding.value
+        op = base_op(value.callee) if isinstance(value, Call) else None
+        if binding.var in self.pullbacks:
+            self._call_pullback(self.pullbacks[binding.var], binding.var, dys)
+        elif op is not None:
+            assert isinstance(value, Call)
+            self._call_rule(op, value, binding, dys)
+        else:
+            for leaf, gradient in zip(leaves(value), dys, strict=True):
+                if gradient is not None:
+                    self._accumulate(leaf, gradient)
+
+    def _call_pullback(self, pullback: Pullback, y: Var, dys: list[Symbol | None]) -> None:
+        given = [self._zeros((y, i)) if (d := dys[i]) is None else d for i in pullback.outputs]
+        assert isinstance(pullback.var.type, FuncType)
+        call = Call(pullback.var, tuple(d.atom for d in given))
+        gradients = self.trace.emit(call, pullback.var.type.result)
+        for target, gradient in zip(pullback.targets, gradients, strict=True):
+            self._accumulate(target, gradient)
+
+    def _call_rule(self, op: Op, call: Call, binding: Binding, dys: list[Symbol | None]) -> None:
+        rule = rule_of(op)
+        y = self._value(binding.var)
+        dy: Any = dys[0]
+        if isinstance(y, tuple):
+            like = OPERATORS["zeros_like"]
+            dy = tuple(like(f) if d is None else d for d, f in zip(dys, y, strict=True))
+        try:
+            gradients = rule(self._saved(rule, call, y, dy))
+        except MetaError as error:
+            error.note(f"in the gradient of {op.name}, called at {binding.span}")
+            raise
+        for i, gradient in zip(op.schema.tensor_slots, gradients, strict=True):
+            targets = leaves(call.args[i])
+            several = isinstance(type_of_argument(call.args[i]), TupleType)
+            found = (gradient or (None,) * len(targets)) if several else (gradient,)
+            for target, g in zip(targets, found, strict=False):
+                if not self.activity.is_active(target):
+                    continue
+                if g is None:
+                    raise GradientError(
+                        f"there is no gradient for argument {op.schema.names[i]!r}",
+                        op=op.name,
+                        span=binding.span,
+                    )
+                self._accumulate(target, g)
+
+    def _saved(self, rule: Rule, call: Call, y: Any, dy: Any) -> dict[str, Any]:
+        values: dict[str, Any] = {rule.dy: dy}
+        for name, index, type_only in rule.kept:
+            value = y if index < 0 else self._value(call.args[index])
+            values[name] = _types(value) if type_only else value
+        return values
+
+    def _value(self, argument: Any) -> Any:
+        """Return what an argument looks like to a rule: a symbol, a tuple of symbols or a
+        literal.
+        """
+        if isinstance(argument, Tuple):
+            return tuple(self._value(f) for f in argument.fields)
+        if not isinstance(argument, Expr):
+            return argument
+        return self.trace.unpack(argument, known_type(argument))
+
+    def _accumulate(self, leaf: Leaf | None, gradient: Symbol) -> None:
+        if leaf is not None and self.activity.is_active(leaf):
+            old = self._adjoint.get(leaf)
+            self._adjoint[leaf] = gradient if old is None else OPERATORS["add"](old, gradient)
+
+    def _gradient(self, target: Target) -> Any:
+        if isinstance(target, list):
+            return tuple(map(self._gradient, target))
+        found = self._adjoint.get(target)
+        return self._zeros(target) if found is None else found
+
+    def _zeros(self, leaf: Leaf) -> Symbol:
+        atom: Expr = leaf[0]
+        for field in path(known_type(atom), leaf[1]):
+            value = TupleGetItem(atom, field)
+            atom = self.trace.builder.emit(value, span=self.trace.site())
+        type_ = known_type(atom)
+        assert isinstance(type_, TensorType)
+        return OPERATORS["zeros_like"](Symbol(self.trace, atom, type_))
+
+
+def type_of_argument(argument: Any) -> Any:
+    """Return an argument's type; None for a literal."""
+    return type_of(argument) if isinstance(argument, Expr) else None
+
+
+def _types(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_types(v) for v in value)
+    return value.type if isinstance(value, Symbol) else value

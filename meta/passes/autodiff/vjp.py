@@ -1,0 +1,198 @@
+"""Functions and conditionals that return their value together with its pullback.
+
+``J[f](x...) = (y, fn(dy...) -> (dx...))``, the backpropagators of B. A. Pearlmutter and J. M.
+Siskind, "Reverse-mode AD in a functional framework: Lambda the ultimate backpropagator", TOPLAS
+2008. What the backward computation needs of the forward one is what the closure captures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from meta.ir import (
+    Binding,
+    Block,
+    BlockBuilder,
+    Call,
+    Expr,
+    Function,
+    FuncType,
+    GlobalVar,
+    If,
+    Module,
+    Tuple,
+    TupleGetItem,
+    TupleType,
+    Type,
+    Var,
+    type_of,
+    with_fresh_vars,
+)
+from meta.ir.literals import is_identifier
+from meta.ir.names import Names
+from meta.ir.typeof import call_type
+from meta.op.core.tracing import Trace
+from meta.passes.autodiff.activity import Activity
+from meta.passes.autodiff.leaves import (
+    Leaf,
+    Target,
+    carries_gradient,
+    known_type,
+    leaf_types,
+    leaves,
+    target_type,
+)
+from meta.passes.autodiff.sweep import Pullback, Sweep
+
+
+@dataclass(frozen=True, slots=True)
+class _Backward:
+    """What a pullback takes and returns: gradients of ``outputs``, numbers of leaves of the result,
+    and gradients of ``targets``.
+    """
+
+    outputs: Sequence[int]
+    types: Sequence[Type]
+    targets: Sequence[Target]
+
+    @property
+    def type(self) -> FuncType:
+        """The type of the closure."""
+        return FuncType(tuple(self.types), TupleType(tuple(map(target_type, self.targets))))
+
+
+class Differentiator:
+    """Writes the differentiated form of functions and blocks of a module."""
+
+    def __init__(self, module: Module, activity: Activity) -> None:
+        self.module, self.activity = module, activity
+        taken = Names()
+        for name in module.functions:
+            taken.unique(name)
+        self._names = {
+            name: taken.unique(f"{name}_vjp")
+            for name in activity.functions
+            if activity.results(name)
+        }
+
+    def functions(self) -> dict[str, Function]:
+        """Return the functions ``<name>_vjp``, one per function that a gradient flows through."""
+        made = {}
+        for name, new in self._names.items():
+            function = self.module.functions[name]
+            body = self._with_pullback(function.body, self._function_backward(name))
+            # The original may stay, for calls without a gradient: the two share no variable.
+            made[new] = with_fresh_vars(
+                Function(function.params, body, self._type(name).result, dict(function.attrs))
+            )
+        return made
+
+    def inlined_main(self, wrt: Sequence[Target]) -> Function:
+        """Return main as ``(dy..., params...) -> (y, gradients)``."""
+        main, trace = self.module.main, Trace()
+        pullbacks = self._forward(main.body, trace.builder)
+        dys, gradients = self._sweep(main.body, pullbacks, self._main_backward(wrt), trace)
+        result = Tuple((main.body.result, gradients))
+        body = trace.builder.finish(result)
+        return Function((*dys, *main.params), body, type_of(result), dict(main.attrs))
+
+    def main_with_pullback(self, wrt: Sequence[Target]) -> Function:
+        """Return main as ``(params...) -> (y, fn(dy...) -> gradients)``."""
+        main = self.module.main
+        body = self._with_pullback(main.body, self._main_backward(wrt))
+        return Function(main.params, body, type_of(body.result), dict(main.attrs))
+
+    def _main_backward(self, wrt: Sequence[Target]) -> _Backward:
+        types = leaf_types(known_type(self.module.main.body.result))
+        outputs = [i for i, t in enumerate(types) if carries_gradient(t)]
+        return _Backward(outputs, [types[i] for i in outputs], wrt)
+
+    def _function_backward(self, name: str) -> _Backward:
+        function, outputs = self.module.functions[name], self.activity.results(name)
+        types = leaf_types(function.result_type or known_type(function.body.result))
+        targets = [leaf for p in function.params for leaf in self.activity.of(p)]
+        return _Backward(outputs, [types[i] for i in outputs], targets)
+
+    def _type(self, name: str) -> FuncType:
+        """Return the type of a differentiated function, by the name of the original."""
+        function = self.module.functions[name]
+        result = function.result_type or known_type(function.body.result)
+        params = tuple(known_type(p) for p in function.params)
+        return FuncType(params, TupleType((result, self._function_backward(name).type)))
+
+    def _with_pullback(self, block: Block, backward: _Backward) -> Block:
+        """Return a block that yields its result and the closure."""
+        builder, trace = BlockBuilder(), Trace()
+        pullbacks = self._forward(block, builder)
+        dys, gradients = self._sweep(block, pullbacks, backward, trace)
+        closure = Function(dys, trace.builder.finish(gradients), backward.type.result)
+        pullback = _called_only(closure) or builder.emit(closure, name="pullback")
+        return builder.finish(Tuple((block.result, pullback)))
+
+    def _sweep(
+        self, block: Block, pullbacks: dict[Var, Pullback], backward: _Backward, trace: Trace
+    ) -> tuple[tuple[Var, ...], Expr]:
+        """Append the backward computation to a trace; return its parameters and its result."""
+        sweep = Sweep(self.activity, pullbacks, trace)
+        dys = sweep.seed(block.result, backward.outputs, backward.types)
+        sweep.back(block.bindings)
+        return dys, trace.atom(sweep.gradients(backward.targets))
+
+    def _forward(self, block: Block, builder: BlockBuilder) -> dict[Var, Pullback]:
+        """Append a block's bindings, those that yield a pullback in their differentiated form."""
+        pullbacks = {}
+        for binding in block.bindings:
+            value, var = binding.value, binding.var
+            outputs = self.activity.outputs(var)
+            targets: list[Leaf | None] = []
+            pair: Expr | None = None
+            if outputs and isinstance(value, If):
+                blocks = (value.then_block, value.else_block)
+                captured = self.activity.captured(blocks)
+                types = leaf_types(known_type(var))
+                backward = _Backward(outputs, [types[i] for i in outputs], captured)
+                pair = If(value.condition, *(self._with_pullback(b, backward) for b in blocks))
+                type_: Type = TupleType((known_type(var), backward.type))
+                targets += captured
+            elif outputs and isinstance(value, Call) and isinstance(value.callee, GlobalVar):
+                callee = value.callee.name
+                function_type, outputs = self._type(callee), self.activity.results(callee)
+                pair = Call(GlobalVar(self._names[callee], function_type), value.args)
+                type_ = call_type(function_type, [_argument_type(a) for a in value.args])
+                for param, arg in zip(
+                    self.module.functions[callee].params, value.args, strict=True
+                ):
+                    given = leaves(arg)
+                    targets += [given[number] for _, number in self.activity.of(param)]
+            if pair is None:
+                builder.append(binding)
+                continue
+            both = builder.emit(pair, type=type_, span=binding.span)
+            builder.append(Binding(var, TupleGetItem(both, 0), binding.span))
+            name = f"{var.name}_pullback" if is_identifier(var.name) else "pullback"
+            closure = builder.emit(TupleGetItem(both, 1), name=name, span=binding.span)
+            pullbacks[var] = Pullback(closure, outputs, targets)
+        return pullbacks
+
+
+def _called_only(function: Function) -> Var | None:
+    """Return the closure that a function calls with its own parameters to return its result.
+
+    It can stand in place of the function, so that a loop makes one closure per step, not two.
+    """
+    bindings, result = function.body.bindings, function.body.result
+    call = bindings[0].value if bindings else None
+    if not isinstance(call, Call) or call.args != function.params:
+        return None
+    values = [b.value for b in bindings[1:]]
+    fields = [v.index for v in values if isinstance(v, TupleGetItem) and v.value is bindings[0].var]
+    same = isinstance(result, Tuple) and result.fields == tuple(b.var for b in bindings[1:])
+    whole = TupleType(tuple(known_type(b.var) for b in bindings[1:])) == bindings[0].var.type
+    in_order = fields == list(range(len(values)))
+    return call.callee if isinstance(call.callee, Var) and same and whole and in_order else None
+
+
+def _argument_type(argument: Any) -> Type | None:
+    return type_of(argument) if isinstance(argument, Expr) else None

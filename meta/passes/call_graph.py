@@ -1,0 +1,55 @@
+"""Which function refers to which others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from meta.ir import Block, Expr, Function, GlobalVar, Module, bindings, operands
+from meta.ir.visit import inner_blocks
+
+
+def callees(function: Function) -> list[str]:
+    """Return the functions of the module that a function refers to, each once, in order of use."""
+    return list(dict.fromkeys(a.name for a in _atoms(function.body) if isinstance(a, GlobalVar)))
+
+
+def _atoms(block: Block) -> Iterator[Expr]:
+    for binding in bindings(block):
+        yield from operands(binding.value)
+        for inner in inner_blocks(binding.value):
+            yield from operands(inner.result)
+    yield from operands(block.result)
+
+
+def reached_from_main(module: Module) -> Module:
+    """Return the module without the functions that main does not reach; the same if there is no
+    main.
+    """
+    if "main" not in module.functions:
+        return module
+    reached, pending = {"main"}, ["main"]
+    while pending:
+        new = set(callees(module.functions[pending.pop()])) - reached
+        reached |= new
+        pending += sorted(new)
+    return Module({n: f for n, f in module.functions.items() if n in reached})
+
+
+def callees_first(module: Module) -> list[str]:
+    """Return the names of all functions, a function after those that it refers to; in a cycle, the
+    one that is met first comes last.
+    """
+    order: dict[str, None] = {}
+    entered: set[str] = set()
+    for root in module.functions:
+        path = [(root, iter([root]))]
+        while path:
+            owner, rest = path[-1]
+            name = next((n for n in rest if n not in entered), None)
+            if name is None:
+                order.setdefault(owner)
+                path.pop()
+            else:
+                entered.add(name)
+                path.append((name, iter(callees(module.functions[name]))))
+    return list(order)

@@ -1,0 +1,269 @@
+"""Gradients of calls, loops, conditionals and closures: the eager tape, through the interpreter,
+and torch's formulas are the oracles.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+import meta
+from meta.ir import Module, parse, structural_equal, verify
+from meta.passes import autodiff, dead_code, infer_type, simplify
+from meta.testing import check
+from meta.vm.executable import module_program
+from meta.vm.interpreter import interpret
+
+BRANCH = """
+func @main(%x: float32[3], %w: float32[3], %p: bool[]) -> float32[3] {
+  %a: float32[3] = tanh(%x)
+  %y: float32[3] = if %p {
+    %b: float32[3] = multiply(%a, %w)
+    yield %b
+  } else {
+    %q: bool[] = less(const float32[] 0.5, 1.0)
+    %c: float32[3] = if %q {
+      %d: float32[3] = exp(%x)
+      yield %d
+    } else {
+      yield %w
+    }
+    %e: float32[3] = multiply(%c, %a)
+    yield %e
+  }
+  %z: float32[3] = add(%y, %w)
+  return %z
+}"""
+
+LOOP = """
+func @loop(%i: int32[], %h: float32[3], %w: float32[3]) -> float32[3] {
+  %more: bool[] = greater(%i, 0)
+  %y: float32[3] = if %more {
+    %j: int32[] = subtract(%i, 1)
+    %m: float32[3] = multiply(%h, %w)
+    %t: float32[3] = tanh(%m)
+    %r: float32[3] = @loop(%j, %t, %w)
+    yield %r
+  } else {
+    yield %h
+  }
+  return %y
+}
+
+func @main(%i: int32[], %h: float32[3], %w: float32[3]) -> float32[3] {
+  %y: float32[3] = @loop(%i, %h, %w)
+  return %y
+}"""
+
+FIBONACCI = """
+func @fib(%n: int32[], %x: float32[2]) -> float32[2] {
+  %small: bool[] = less(%n, 2)
+  %y: float32[2] = if %small {
+    yield %x
+  } else {
+    %a: int32[] = subtract(%n, 1)
+    %b: int32[] = subtract(%n, 2)
+    %u: float32[2] = @fib(%a, %x)
+    %v: float32[2] = @fib(%b, %x)
+    %s: float32[2] = sin(%u)
+    %p: float32[2] = multiply(%s, %v)
+    yield %p
+  }
+  return %y
+}
+
+func @main(%n: int32[], %x: float32[2]) -> float32[2] {
+  %y: float32[2] = @fib(%n, %x)
+  return %y
+}"""
+
+# An integer loop decides how often the float is scaled: gcd(a, b) by Euclid.
+GCD = """
+func @gcd(%a: int64[], %b: int64[], %x: float32[2]) -> (int64[], float32[2]) {
+  %done: bool[] = equal(%b, 0)
+  %y: (int64[], float32[2]) = if %done {
+    yield (%a, %x)
+  } else {
+    %r: int64[] = mod(%a, %b)
+    %f: float32[] = cast(%r, "float32")
+    %s: float32[2] = multiply(%x, %f)
+    %t: float32[2] = sin(%s)
+    %z: (int64[], float32[2]) = @gcd(%b, %r, %t)
+    yield %z
+  }
+  return %y
+}
+
+func @main(%a: int64[], %b: int64[], %x: float32[2]) -> (int64[], float32[2]) {
+  %y: (int64[], float32[2]) = @gcd(%a, %b, %x)
+  return %y
+}"""
+
+# Two functions that call each other, with tuples as parameter and result.
+MUTUAL = """
+func @even(%i: int32[], %s: (float32[2], (int32[], float32[2]))) -> (float32[2], float32[2]) {
+  %stop: bool[] = less(%i, 1)
+  %a: float32[2] = %s.0
+  %in: (int32[], float32[2]) = %s.1
+  %b: float32[2] = %in.1
+  %y: (float32[2], float32[2]) = if %stop {
+    yield (%b, %a)
+  } else {
+    %j: int32[] = subtract(%i, 1)
+    %c: float32[2] = multiply(%a, %b)
+    %n: (float32[2], float32[2]) = (%c, %a)
+    %z: (float32[2], float32[2]) = @odd(%j, %n)
+    yield %z
+  }
+  return %y
+}
+
+func @odd(%i: int32[], %s: (float32[2], float32[2])) -> (float32[2], float32[2]) {
+  %a: float32[2] = %s.0
+  %b: float32[2] = %s.1
+  %c: float32[2] = cos(%a)
+  %t: (float32[2], (int32[], float32[2])) = (%b, (%i, %c))
+  %j: int32[] = subtract(%i, 1)
+  %z: (float32[2], float32[2]) = @even(%j, %t)
+  return %z
+}
+
+func @main(%i: int32[], %x: float32[2], %y: float32[2]) -> (float32[2], float32[2]) {
+  %t: (float32[2], (int32[], float32[2])) = (%x, (%i, %y))
+  %z: (float32[2], float32[2]) = @even(%i, %t)
+  return %z
+}"""
+
+# main calls itself, and a function that no gradient flows through.
+RECURSIVE_MAIN = """
+func @pred(%n: float32[]) -> float32[] {
+  %m: float32[] = subtract(%n, 1.0)
+  return %m
+}
+
+func @main(%x: float32[], %n: float32[]) -> float32[] {
+  %last: bool[] = less(%n, 1.0)
+  %y: float32[] = if %last {
+    yield const float32[] 1.0
+  } else {
+    %m: float32[] = @pred(%n)
+    %f: float32[] = @main(%x, %m)
+    %p: float32[] = multiply(%x, %f)
+    yield %p
+  }
+  return %y
+}"""
+
+SEVERAL_CALLS = """
+func @f(%x: float32[2], %y: float32[2]) -> (float32[2], float32[2]) {
+  %a: float32[2] = multiply(%x, %y)
+  %b: float32[2] = exp(%y)
+  return (%a, %b)
+}
+
+func @main(%x: float32[2], %y: float32[2]) -> float32[2] {
+  %t: (float32[2], float32[2]) = @f(%x, %y)
+  %a: float32[2] = %t.0
+  %u: (float32[2], float32[2]) = @f(const float32[2] [1.0, 2.0], %a)
+  %v: (float32[2], float32[2]) = @f(const float32[2] [3.0, 2.0], const float32[2] [1.0, 2.0])
+  %b: float32[2] = %u.1
+  %c: float32[2] = %v.0
+  %d: float32[2] = multiply(%b, %c)
+  return %d
+}"""
+
+PROGRAMS = {
+    "branch taken": (BRANCH, [[0.1, -0.2, 0.3], [1.0, 2.0, -1.0], True]),
+    "branch not taken": (BRANCH, [[0.1, -0.2, 0.3], [1.0, 2.0, -1.0], False]),
+    "loop": (LOOP, [7, [0.1, -0.2, 0.3], [1.0, 2.0, -1.0]]),
+    "loop of no step": (LOOP, [0, [0.1, -0.2, 0.3], [1.0, 2.0, -1.0]]),
+    "fibonacci": (FIBONACCI, [7, [0.7, 1.5]]),
+    "gcd": (GCD, [24, 15, [0.2, -0.1]]),
+    "mutual": (MUTUAL, [5, [0.7, 1.5], [0.3, -0.4]]),
+    "recursive main": (RECURSIVE_MAIN, [1.5, 4.0]),
+    "several calls": (SEVERAL_CALLS, [[0.7, 1.5], [0.3, -0.4]]),
+}
+
+
+def module(text: str) -> Module:
+    found = parse(text)
+    verify(found, typed=True)
+    return found
+
+
+def arguments(program: Module, values: list[object]) -> list[meta.ndarray]:
+    return [meta.array(v, p.type.dtype) for v, p in zip(values, program.main.params, strict=True)]
+
+
+def run(program: Module, *args: meta.ndarray) -> object:
+    return interpret(module_program(program), *args)
+
+
+def flat(result: object) -> list[meta.ndarray]:
+    return [r for part in result for r in flat(part)] if isinstance(result, tuple) else [result]
+
+
+def by_tape(program: Module, args: list[meta.ndarray]) -> tuple[list, list, list]:
+    """Return results, one dy per floating point result, and the gradients of float arguments."""
+    leaves = [meta.array(a.torch().clone()) for a in args]
+    for leaf in leaves:
+        leaf.requires_grad = leaf.dtype == "float32"
+    results = flat(run(program, *leaves))
+    floats = [r for r in results if r.dtype == "float32"]
+    dys = [meta.array(torch.linspace(1, 2, r.torch().numel()).reshape(r.shape)) for r in floats]
+    for result, dy in zip(floats, dys, strict=True):
+        if result.requires_grad:
+            result.backward(dy)
+    grads = [
+        meta.zeros_like(a) if a.grad is None else a.grad for a in leaves if a.dtype == "float32"
+    ]
+    return results, dys, grads
+
+
+def optimized(program: Module) -> Module:
+    """Apply what stands between autodiff and the executors, and verify each step."""
+    for step in (simplify, dead_code, infer_type):
+        program = step(program)
+        verify(program, typed=True)
+    return program
+
+
+@pytest.mark.parametrize("result", ["inline", "closure"])
+@pytest.mark.parametrize(("text", "values"), PROGRAMS.values(), ids=PROGRAMS)
+def test_gradients_are_those_of_the_tape(text: str, values: list[object], result: str) -> None:
+    program = module(text)
+    args = arguments(program, values)
+    expected, dys, grads = by_tape(program, args)
+    wrt = [i for i, a in enumerate(args) if a.dtype == "float32"]
+    found = autodiff(program, wrt=wrt, result=result)
+    verify(found, typed=True)
+    assert structural_equal(infer_type(found), found)
+    for executed in (found, optimized(found)):
+        if result == "closure":
+            executed = with_caller(executed)
+        y, gradients = run(executed, *dys, *args)
+        check(flat(y), expected, 1e-6, 1e-6)
+        check(list(gradients), grads, 1e-5, 1e-5)
+
+
+def with_caller(program: Module) -> Module:
+    """Add a main that calls the pullback which the module's main returns."""
+    main = program.main
+    pullback = main.result_type.fields[1]
+    dys = ", ".join(f"%dy{i}: {t}" for i, t in enumerate(pullback.params))
+    params = ", ".join(f"%p{i}: {p.type}" for i, p in enumerate(main.params))
+    names = ", ".join(f"%p{i}" for i in range(len(main.params)))
+    y, result = main.result_type.fields[0], pullback.result
+    caller = f"""
+func @main({dys}, {params}) -> ({y}, {result}) {{
+  %both: {main.result_type} = @forward({names})
+  %y: {y} = %both.0
+  %pullback: {pullback} = %both.1
+  %g: {result} = %pullback({", ".join(f"%dy{i}" for i in range(len(pullback.params)))})
+  return (%y, %g)
+}}"""
+    found = parse(re.sub(r"@main\b", "@forward", str(program)) + caller)
+    verify(found, typed=True)
+    return found
