@@ -14,8 +14,7 @@ from typing import Any
 from meta.base.errors import GradientError, MetaError
 from meta.base.registry import OPERATORS
 from meta.grad.core import Rule, rule_of
-from meta.ir import Binding, Call, Expr, FuncType, TensorType, Tuple, TupleType, Var, type_of
-from meta.ir.expr import TupleGetItem
+from meta.ir import Binding, Call, Expr, FuncType, TensorType, Tuple, TupleGetItem, Var
 from meta.op.core import Op
 from meta.op.core.tracing import Symbol, Trace
 from meta.passes.autodiff.activity import Activity
@@ -60,7 +59,8 @@ class Sweep:
     def back(self, bindings: Sequence[Binding]) -> None:
         """Propagate the gradients of all bindings' variables to what these were computed from."""
         for binding in reversed(bindings):
-            dys = [self._adjoint.pop(leaf, None) for leaf in leaves(binding.var)]  # type: ignore[arg-type]
+            count = len(leaves(binding.var))
+            dys = [self._adjoint.pop((binding.var, i), None) for i in range(count)]
             if any(d is not None for d in dys):
                 self.trace.site = partial(getattr, binding, "span")
                 self.trace.run(self._binding, binding, dys)
@@ -100,9 +100,9 @@ class Sweep:
             raise
         for i, gradient in zip(op.schema.tensor_slots, gradients, strict=True):
             targets = leaves(call.args[i])
-            several = isinstance(type_of_argument(call.args[i]), TupleType)
-            found = (gradient or (None,) * len(targets)) if several else (gradient,)
-            for target, g in zip(targets, found, strict=False):
+            several = op.schema.slots[i].kind == "tensors"
+            given = (gradient or (None,) * len(targets)) if several else (gradient,)
+            for target, g in zip(targets, given, strict=False):
                 if not self.activity.is_active(target):
                     continue
                 if g is None:
@@ -149,11 +149,6 @@ class Sweep:
         type_ = known_type(atom)
         assert isinstance(type_, TensorType)
         return OPERATORS["zeros_like"](Symbol(self.trace, atom, type_))
-
-
-def type_of_argument(argument: Any) -> Any:
-    """Return an argument's type; None for a literal."""
-    return type_of(argument) if isinstance(argument, Expr) else None
 
 
 def _types(value: Any) -> Any:
