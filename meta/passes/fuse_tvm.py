@@ -31,7 +31,7 @@ from meta.ir import (
 )
 from meta.ir.visit import inner_blocks
 from meta.passes.buffers import Buffers
-from meta.passes.call_of import base_op, flat_atoms, has_effect
+from meta.passes.call_of import base_op, has_effect
 
 FUSED = "fused"
 """The attribute of a fused function: the name of the dialect that compiles it."""
@@ -181,23 +181,7 @@ class _Fuser:
         position = own.last
         read = {self.buffers.of(a) for a in operands(items[position].value) if isinstance(a, Var)}
         passed = items[position + 1 : group.last]
-        return None if any(read & self._written_by(b) for b in passed) else group
-
-    def _written_by(self, binding: Binding) -> set[Expr]:
-        """Return the buffers that evaluating a binding may write."""
-        inner = (b for block in inner_blocks(binding.value) for b in bindings(block))
-        found: set[Expr] = set()
-        for one in (binding, *inner):
-            if not has_effect(one):
-                continue
-            assert isinstance(one.value, Call)
-            op = base_op(one.value.callee)
-            if op is None:
-                atoms = list(operands(one.value))
-            else:
-                atoms = [a for s in op.schema.written for a in flat_atoms(one.value.args[s])]
-            found.update(map(self.buffers.of, atoms))
-        return found
+        return None if any(read & self.buffers.written_by(b) for b in passed) else group
 
     def _fused(self, group: _Group, items: list[Binding]) -> Binding:
         members = [items[i] for i in sorted(group.members)]

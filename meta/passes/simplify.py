@@ -1,10 +1,10 @@
-"""Local simplification: identities that hold for every floating point value."""
+"""Local simplification: what a call equals, by rules that hold for every value."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
+from meta.base.device import CPU
 from meta.ir import (
     Binding,
     Call,
@@ -12,141 +12,89 @@ from meta.ir import (
     Expr,
     Module,
     TensorType,
-    Tuple,
     TupleGetItem,
     Var,
-    type_of,
 )
-from meta.op.core import Op
+from meta.op.core import View
 from meta.passes.buffers import Buffers
+from meta.passes.call_of import base_op, typed_args
+from meta.passes.definitions import Definitions
 from meta.passes.rewrite import rewrite_function
-
-# By operator: the atom that a call equals, or None. Only what is exact for NaN, infinities and
-# signed zeros.
-Rule = Callable[[Call, TensorType, "dict[Var, Expr]"], Expr | None]
+from meta.passes.rules import RULES, Site
+from meta.passes.rules.pieces import field_of
+from meta.passes.rules.table import op_call
 
 
 def simplify(module: Module) -> Module:
-    """Replace calls that return one of their arguments, chains of views and casts, and fields of
-    known tuples.
+    """Replace calls by what they equal: an argument, an earlier value, a cheaper call.
+
+    The rules are in `meta/passes/rules`, by subject: identities of arithmetic, casts that lose
+    nothing, chains of views, transpositions and broadcasts, split and concatenate, transposed
+    operands of products, decided `where`; and fields of known tuples. They are exact, also for NaN,
+    infinities and signed zeros. What is written or leaves the program stays an array of its own.
 
     >>> from meta.ir import parse
     >>> print(simplify(parse('''
-    ... func @main(%x: float32[2, 3]) -> float32[6] {
-    ...   %a: float32[3, 2] = reshape(%x, shape=(3, 2))
-    ...   %b: float32[6] = reshape(%a, shape=(6,))
-    ...   %c: float32[6] = multiply(%b, 1.0)
-    ...   %d: float32[6] = relu(%c)
+    ... func @main(%x: float32[2, 3], %w: float32[2, 5]) -> float32[3, 5] {
+    ...   %a: float32[6] = reshape(%x, shape=(6,))
+    ...   %b: float32[2, 3] = reshape(%a, shape=(2, 3))
+    ...   %c: float32[2, 3] = multiply(%b, 1.0)
+    ...   %t: float32[3, 2] = transpose(%c)
+    ...   %d: float32[3, 5] = matmul(%t, %w)
     ...   return %d
     ... }''')))
-    func @main(%x: float32[2, 3]) -> float32[6] {
-      %a: float32[3, 2] = reshape(%x, shape=(3, 2))
-      %b: float32[6] = reshape(%x, shape=(6,))
-      %d: float32[6] = relu(%b)
+    func @main(%x: float32[2, 3], %w: float32[2, 5]) -> float32[3, 5] {
+      %a: float32[6] = reshape(%x, shape=(6,))
+      %t: float32[3, 2] = transpose(%x)
+      %d: float32[3, 5] = matmul_tn(%x, %w)
       return %d
     }
     """
     functions = {}
     for name, function in module.functions.items():
-        functions[name] = rewrite_function(function, partial(_step, Buffers(function), {}))
+        buffers = Buffers(function)
+        known = Definitions(function, buffers)
+        functions[name] = rewrite_function(function, partial(_step, buffers, known))
     return Module(functions)
 
 
-def _step(buffers: Buffers, values: dict[Var, Expr], binding: Binding) -> Binding | Expr:
-    result = _simplify(binding, values)
-    if isinstance(result, Expr):
-        computed = isinstance(binding.value, Call) and not _is_view(binding.value)
-        if not computed or buffers.replaceable(binding.var, result):
+def _step(buffers: Buffers, known: Definitions, binding: Binding) -> Binding | Expr:
+    """Simplify one binding until nothing applies any more."""
+    while True:
+        result = _simplified(binding.value, binding, known)
+        if result is None or not _may_be(result, binding, buffers):
+            break
+        if not isinstance(result, Call):
             return result
-        result = binding
-    values[result.var] = result.value
-    return result
-
-
-def _simplify(binding: Binding, values: dict[Var, Expr]) -> Binding | Expr:
-    value, type_ = binding.value, binding.var.type
-    if isinstance(value, Var | Constant):
-        return value
-    if isinstance(value, TupleGetItem):
-        owner = values.get(value.value) if isinstance(value.value, Var) else value.value
-        return owner.fields[value.index] if isinstance(owner, Tuple) else binding
-    if isinstance(value, Call) and isinstance(value.callee, Op) and isinstance(type_, TensorType):
-        rule = _RULES.get(value.callee.name)
-        result = rule(value, type_, values) if rule is not None else None
-        if isinstance(result, Call):
-            return Binding(binding.var, result, binding.span)
-        return binding if result is None else result
+        binding = Binding(binding.var, result, binding.span)
+    known.add(binding)
     return binding
 
 
-def _same(atom: object, type_: TensorType) -> Expr | None:
-    return atom if isinstance(atom, Expr) and type_of(atom) == type_ else None
-
-
-def _neutral(value: int, sides: tuple[int, ...]) -> Rule:
-    def rule(call: Call, type_: TensorType, values: dict[Var, Expr]) -> Expr | None:
-        if any(a is not None for a in call.args[2:]):
-            return None
-        for side in sides:
-            other = call.args[side]
-            # By text, for -0.0 equals 0.0 and x - -0.0 is x + 0.
-            if not isinstance(other, bool | Expr) and str(other) in (str(value), f"{value}.0"):
-                return _same(call.args[1 - side], type_)
+def _simplified(value: Expr, binding: Binding, known: Definitions) -> Expr | None:
+    """Return the atom or the call that a value equals, None if no rule applies."""
+    if isinstance(value, Var | Constant):
+        return value
+    if isinstance(value, TupleGetItem):
+        return field_of(value, known)
+    type_ = binding.var.type
+    made = op_call(value)
+    if made is None or not isinstance(type_, TensorType):
         return None
-
-    return rule
-
-
-def _identity_if_same_type(call: Call, type_: TensorType, values: dict[Var, Expr]) -> Expr | None:
-    return _same(call.args[0], type_)
+    return RULES.apply(Site(made.name, made.args, type_, known))
 
 
-def _reshape(call: Call, type_: TensorType, values: dict[Var, Expr]) -> Expr | None:
-    """reshape(reshape(x)) is reshape(x): only the last shape counts, once it is written out."""
-    source = call.args[0]
-    while _same(source, type_) is None and isinstance(source, Var) and _is_view(values.get(source)):
-        source = values[source].args[0]  # type: ignore[attr-defined]
-    if _same(source, type_) is not None:
-        return source  # type: ignore[no-any-return]
-    if source is call.args[0] or not type_.is_static:
+def _may_be(result: Expr, binding: Binding, buffers: Buffers) -> bool:
+    """Whether a value may share the memory that it would share as ``result``."""
+    shared = _viewed(result) if isinstance(result, Call) else result
+    fresh = isinstance(binding.value, Call) and _viewed(binding.value) is None
+    return shared is None or not fresh or buffers.replaceable(binding.var, shared)
+
+
+def _viewed(call: Call) -> Expr | None:
+    """Return the atom whose buffer the result of a call shares, None if it has its own."""
+    op = base_op(call.callee)
+    if op is None or op.declare_site is None:
         return None
-    return Call(call.callee, (source, type_.static_shape, False))
-
-
-def _is_view(value: Expr | None) -> bool:
-    return isinstance(value, Call) and isinstance(value.callee, Op) and value.callee.name in _VIEWS
-
-
-def _transpose(call: Call, type_: TensorType, values: dict[Var, Expr]) -> Expr | None:
-    source = call.args[0]
-    axes = _axes(call)
-    if axes == tuple(range(type_.ndim)):
-        return _same(source, type_)
-    inner = values.get(source) if isinstance(source, Var) else None
-    if isinstance(inner, Call) and inner.callee is call.callee:
-        first = _axes(inner)
-        if tuple(first[a] for a in axes) == tuple(range(type_.ndim)):
-            return _same(inner.args[0], type_)
-    return None
-
-
-def _axes(call: Call) -> tuple[int, ...]:
-    source = type_of(call.args[0])
-    ndim = source.ndim if isinstance(source, TensorType) else 0
-    axes = call.args[1]
-    return tuple(reversed(range(ndim))) if not axes else tuple(a % ndim for a in axes)
-
-
-_VIEWS = ("reshape", "batch_flatten", "expand_dims", "squeeze")
-# x + 0 is no identity for x = -0.0, x - 0, x * 1 and x / 1 are.
-_RULES: dict[str, Rule] = {
-    "subtract": _neutral(0, (1,)),
-    "multiply": _neutral(1, (0, 1)),
-    "divide": _neutral(1, (1,)),
-    "cast": _identity_if_same_type,
-    "broadcast_to": _identity_if_same_type,
-    "reshape": _reshape,
-    "batch_flatten": _identity_if_same_type,
-    "squeeze": _identity_if_same_type,
-    "transpose": _transpose,
-}
+    out = op.call_values(typed_args(op, call), CPU).out
+    return call.args[out.slot] if isinstance(out, View) else None

@@ -1,0 +1,63 @@
+"""Tensors that hold one number everywhere, whatever made them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from meta.base.dtype import TO_TORCH, is_float
+from meta.ir import Constant
+from meta.ir.constants import tensor_bytes
+from meta.op.core.numbers import Number
+from meta.passes.definitions import Definitions
+from meta.passes.rules.table import OpCall, op_call, tensor_type
+
+# A constant is looked at up to this many elements.
+_LIMIT = 4096
+_ALIKE = {"zeros": 0, "zeros_like": 0, "ones": 1, "ones_like": 1}
+_SPREADS = ("reshape", "expand_dims", "squeeze", "broadcast_to", "broadcast_to_like", "transpose")
+
+
+def fill_of(atom: Any, known: Definitions) -> Number | None:
+    """Return the number that every element of ``atom`` is; None if they differ or are not known.
+
+    A Python number is that of a tensor of any shape.
+    """
+    while (value := op_call(known.get(atom))) is not None:
+        if value.name not in _SPREADS:
+            return _filled(value, atom)
+        atom = value.args[0]
+    if isinstance(atom, Constant):
+        return _constant(atom.data)
+    return atom if isinstance(atom, bool | int | float) else None
+
+
+def _filled(value: OpCall, atom: Any) -> Number | None:
+    """Return the number with which a call fills its result, as the dtype of that holds it."""
+    name, type_ = value.name, tensor_type(atom)
+    if name in _ALIKE:
+        return _ALIKE[name]
+    if name not in ("full", "full_like") or type_ is None:
+        return None
+    number = value.args[0 if name == "full" else 1]
+    if not math.isfinite(number):
+        return float(number) if is_float(type_.dtype) else None
+    held: Number = torch.tensor(number).double().to(TO_TORCH[type_.dtype]).item()
+    return held
+
+
+def _constant(data: torch.Tensor) -> Number | None:
+    if not 0 < data.numel() <= _LIMIT:
+        return None
+    raw = bytes(tensor_bytes(data))
+    first: Number = data.reshape(-1)[0].item()
+    return first if raw == raw[: data.element_size()] * data.numel() else None
+
+
+def is_number(found: Number | None, value: float) -> bool:
+    """Whether a fill is this number, with its sign: -0.0 is not 0.0."""
+    if found is None or isinstance(found, bool):
+        return False
+    return str(float(found)) == str(float(value))

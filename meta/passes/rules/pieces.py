@@ -1,0 +1,75 @@
+"""Rules of what takes tensors apart and joins them."""
+
+from __future__ import annotations
+
+from meta.ir import Expr, Tuple, TupleGetItem
+from meta.op.core.check import normalize_axis
+from meta.op.transform import split_bounds, split_points
+from meta.passes.definitions import Definitions
+from meta.passes.rules.table import RULES, OpCall, Site, call, op_call, tensor_type
+
+
+def _fields(atom: object) -> tuple[Expr, ...]:
+    return atom.fields if isinstance(atom, Tuple) else ()
+
+
+@RULES.rule("concatenate")
+def joined_again(at: Site) -> Expr | None:
+    """The parts of a split, all of them in order, joined along the same axis; and a single part."""
+    parts = _fields(at.args[0])
+    if len(parts) == 1:
+        return at.same(parts[0])
+    gets = [at.known.get(p) for p in parts]
+    if not gets or not all(
+        isinstance(g, TupleGetItem) and g.index == i for i, g in enumerate(gets)
+    ):
+        return None
+    owners = {g.value for g in gets}  # type: ignore[union-attr]
+    split = at.made_by(owners.pop(), "split") if len(owners) == 1 else None
+    if split is None or not _same_axis(split.args[2], at.args[1], at.type.ndim):
+        return None
+    return at.same(split.args[0])
+
+
+@RULES.rule("stack")
+def single_stack(at: Site) -> Expr | None:
+    """A stack of one tensor is a view of it."""
+    parts = _fields(at.args[0])
+    if len(parts) != 1 or not at.type.is_static:
+        return None
+    return call("reshape", parts[0], at.type.static_shape)
+
+
+def field_of(value: TupleGetItem, known: Definitions) -> Expr | None:
+    """Return the atom that a field of a known tuple is; None if it is not known.
+
+    Of a split where tensors were joined, it is one of these.
+    """
+    owner = value.value if isinstance(value.value, Tuple) else known.get(value.value)
+    if isinstance(owner, Tuple):
+        return owner.fields[value.index]
+    split = op_call(owner)
+    if split is None or split.name != "split":
+        return None
+    joined = op_call(known.get(split.args[0]))
+    if joined is None or joined.name != "concatenate":
+        return None
+    return _part(split, joined, value.index)
+
+
+def _part(split: OpCall, joined: OpCall, index: int) -> Expr | None:
+    parts = _fields(joined.args[0])
+    types = tuple(t for t in map(tensor_type, parts) if t is not None and t.is_static)
+    whole = tensor_type(split.args[0])
+    if len(types) != len(parts) or not parts or whole is None:
+        return None
+    if not _same_axis(split.args[2], joined.args[1], whole.ndim):
+        return None
+    extent = whole.shape[normalize_axis(split.args[2], whole.ndim)]
+    assert isinstance(extent, int)
+    ends = tuple(end for _, end in split_bounds(extent, split.args[1]))[:-1]
+    return parts[index] if ends == split_points(types, joined.args[1]) else None
+
+
+def _same_axis(a: int, b: int, ndim: int) -> bool:
+    return normalize_axis(a, ndim) == normalize_axis(b, ndim)

@@ -1,0 +1,117 @@
+"""Rules of what gives elements another place: views, transpositions, broadcasts."""
+
+from __future__ import annotations
+
+from meta.ir import Expr
+from meta.op.core.axes import inverse_permutation, permutation, swapped
+from meta.op.core.slicing import slice_ranges
+from meta.passes.rules.table import RULES, OpCall, Site, call, tensor_type
+
+VIEWS = ("reshape", "batch_flatten", "expand_dims", "squeeze", "reshape_like")
+
+
+@RULES.rule(*VIEWS, "broadcast_to", "broadcast_to_like")
+def same_shape(at: Site) -> Expr | None:
+    """A reshape or a broadcast to the shape that x has."""
+    return at.same(at.args[0])
+
+
+@RULES.rule(*VIEWS)
+def view_of_views(at: Site) -> Expr | None:
+    """A view of views is one reshape, for only the last shape counts, once it is written out."""
+    source = at.args[0]
+    while (inner := at.made_by(source, *VIEWS)) is not None:
+        source = inner.args[0]
+        if at.same(source) is not None:
+            return at.same(source)
+    if source is at.args[0] or not at.type.is_static:
+        return None
+    return call("reshape", source, at.type.static_shape)
+
+
+@RULES.rule("broadcast_to", "broadcast_to_like")
+def broadcast_of_broadcast(at: Site) -> Expr | None:
+    """broadcast_to(broadcast_to(x, a), b) is broadcast_to(x, b)."""
+    inner = at.made_by(at.args[0], "broadcast_to", "broadcast_to_like")
+    if inner is None or not at.type.is_static:
+        return None
+    return call("broadcast_to", inner.args[0], at.type.static_shape)
+
+
+@RULES.rule("collapse_sum_like")
+def nothing_collapsed(at: Site) -> Expr | None:
+    """A sum over no axis."""
+    return at.same(at.args[0])
+
+
+@RULES.rule("sum")
+def nothing_summed(at: Site) -> Expr | None:
+    """A sum over no axis: ``axis`` and ``keepdims`` are both empty."""
+    return at.same(at.args[0]) if at.args[1:3] == ((), ()) else None
+
+
+PERMUTATIONS = ("transpose", "transpose_dx", "swap_axis")
+
+
+def order_of(made: OpCall | Site) -> tuple[int, ...]:
+    """Return which axis of its argument each axis of the result of a permutation is."""
+    x = tensor_type(made.args[0])
+    assert x is not None
+    if made.name == "swap_axis":
+        return swapped(made.args[1], made.args[2], x.ndim)
+    read = permutation if made.name == "transpose" else inverse_permutation
+    return read(made.args[1], x.ndim)
+
+
+@RULES.rule(*PERMUTATIONS)
+def permuted(at: Site) -> Expr | None:
+    """Two permutations are one; one that moves only axes of extent 1 is a reshape."""
+    source, order = at.args[0], order_of(at)
+    inner = at.made_by(source, *PERMUTATIONS)
+    if inner is not None:
+        first = order_of(inner)
+        source, order = inner.args[0], tuple(first[a] for a in order)
+    if order == tuple(range(len(order))):
+        return at.same(source)
+    x = tensor_type(source)
+    assert x is not None
+    if at.type.is_static and _keeps_order(x.static_shape, order):
+        return call("reshape", source, at.type.static_shape)
+    return None if inner is None else call("transpose", source, order)
+
+
+def _keeps_order(shape: tuple[int, ...], order: tuple[int, ...]) -> bool:
+    """Whether a permutation leaves the elements in the order in which they lie."""
+    long = [a for a in order if shape[a] != 1]
+    return long == sorted(long)
+
+
+@RULES.rule("strided_slice")
+def whole_slice(at: Site) -> Expr | None:
+    """A slice of everything, in order."""
+    x = tensor_type(at.args[0])
+    if x is None or at.same(at.args[0]) is None or not x.is_static:
+        return None
+    ranges = slice_ranges(x.shape, *at.args[1:])
+    whole = all(r == range(n) for r, n in zip(ranges, x.static_shape, strict=False))
+    return at.same(at.args[0]) if whole else None
+
+
+@RULES.rule("repeat", "tile", "pad", "mirror_pad")
+def once(at: Site) -> Expr | None:
+    """What repeats nothing and adds nothing: the shape says so, unless there are no elements."""
+    if not at.type.is_static or at.type.size == 0:
+        return None
+    return at.same(at.args[0])
+
+
+@RULES.rule("flip")
+def nothing_flipped(at: Site) -> Expr | None:
+    """A flip of no axis."""
+    return at.same(at.args[0]) if at.args[1] == () else None
+
+
+@RULES.rule("roll")
+def nothing_rolled(at: Site) -> Expr | None:
+    """A shift by 0."""
+    return at.same(at.args[0]) if at.args[1] in (0, (0,)) else None

@@ -1,0 +1,306 @@
+"""Every rule of `simplify`: the program before and after, and that both compute the same bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import meta
+from meta.base.dtype import TO_TORCH
+from meta.ir import Module, TensorType, Var, first_difference, parse, structural_equal, verify
+from meta.passes import dead_code, infer_type, simplify
+from meta.passes.rewrite import rewrite
+from meta.vm.executable import module_program
+from meta.vm.interpreter import interpret
+
+SPECIAL = [0.0, -0.0, 1.0, -2.5, float("inf"), -float("inf"), float("nan"), 1e-40, 3e38, -1.0]
+PARAMS = """%x: float32[2, 3], %y: float32[2, 3], %i: int32[2, 3], %u: uint8[2, 3],
+    %h: float16[2, 3], %b: bool[2, 3], %s: float32[3], %t: float32[2, 4, 3]"""
+
+
+def program(text: str) -> Module:
+    """Return a main over `PARAMS` that binds %r by ``text`` and returns a copy of it."""
+    return infer_type(parse(f"func @main({PARAMS}) {{\n{text}\n %o = copy(%r)\n return %o\n}}"))
+
+
+def inputs(module: Module) -> list[meta.ndarray]:
+    """Return arrays for the parameters, of special values where they are floating point."""
+    torch.manual_seed(0)
+    made = []
+    for param in module.main.params:
+        assert isinstance(param.type, TensorType)
+        shape, dtype = param.type.static_shape, TO_TORCH[param.type.dtype]
+        picks = torch.randint(len(SPECIAL), shape)
+        values = torch.tensor(SPECIAL)[picks] if dtype.is_floating_point else picks * 37 - 100
+        made.append(meta.array(values.to(dtype)))
+    return made
+
+
+def bits(result: Any) -> list[Any]:
+    """Return what distinguishes results: NaNs are alike, zeros have a sign."""
+    values = result.torch().double().reshape(-1).tolist()
+    return [result.dtype, result.shape, *map(str, values)]
+
+
+def becomes(before: str, after: str) -> None:
+    """Assert what is left of a program, that this is final, and that both results are equal."""
+    given = program(before)
+    found, expected = dead_code(simplify(given)), dead_code(renamed(program(after)))
+    assert structural_equal(found, expected), f"{first_difference(found, expected)}\n{found}"
+    verify(found, typed=True)
+    assert structural_equal(dead_code(simplify(found)), found)
+    arrays = inputs(given)
+    assert bits(run(given, arrays)) == bits(run(found, arrays))
+
+
+def run(module: Module, arrays: list[meta.ndarray]) -> Any:
+    """Return what the interpreter returns."""
+    return interpret(module_program(module), *arrays)
+
+
+def renamed(module: Module) -> Module:
+    """Return a program without the bindings that only give a variable another name."""
+    return rewrite(module, lambda b: b.value if isinstance(b.value, Var) else b)
+
+
+# An argument that the result is, and what it was.
+ATOMS = {
+    "x": [
+        "subtract(%x, 0)", "subtract(%x, 0.0)", "add(%x, -0.0)", "add(-0.0, %x)",
+        "multiply(%x, 1)", "multiply(1.0, %x)", "divide(%x, 1.0)", "power(%x, 1.0)",
+        "maximum(%x, %x)", "minimum(%x, %x)", "copy(%x)",
+        "where(%b, %x, %x)", 'cast(%x, "float32")', "cast_like(%x, %y)",
+        "reshape_like(%x, %y)", "broadcast_to(%x, (2, 3))", "broadcast_to_like(%x, %y)",
+        "collapse_sum_like(%x, %y)", "sum(%x, (), ())", "strided_slice(%x, (0, 0), (2, 3))",
+        "strided_slice(%x, (0,), (9,))", "strided_slice(%x, 0, -1, slice_mode=\"size\")",
+        "repeat(%x, 1, 0)", "tile(%x, (1, 1))", "pad(%x, 0)", "flip(%x, ())", "roll(%x, 0)",
+        "transpose(%x, (0, 1))", "transpose(%x, (-2, -1))", "transpose_dx(%x, (0, 1))",
+        "swap_axis(%x, 1, -1)", "concatenate((%x,), 1)", "reshape(%x, (0, -1))",
+        "batch_flatten(%x)",
+    ],
+    "i": ["add(%i, 0)", "add(0, %i)", "subtract(%i, 0)", "multiply(1, %i)", "bitwise_or(%i, %i)"],
+    "b": ["logical_and(%b, %b)", "logical_or(%b, %b)", "bitwise_and(%b, %b)"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "call"), [(n, c) for n, calls in ATOMS.items() for c in calls])
+def test_calls_that_are_their_argument(name: str, call: str) -> None:
+    becomes(f"%r = {call}", f"%r = %{name}")
+
+
+# Two calls that are one argument.
+PAIRS = [
+    ("negative(%x)", "negative(%a)", "%x"),
+    ("negative(%u)", "negative(%a)", "%u"),
+    ("bitwise_not(%i)", "bitwise_not(%a)", "%i"),
+    ("logical_not(%b)", "logical_not(%a)", "%b"),
+    ("reverse(%x, 1)", "reverse(%a, 1)", "%x"),
+    ("flip(%x, (0, 1))", "flip(%a, (0, 1))", "%x"),
+    ("transpose(%x)", "transpose(%a)", "%x"),
+    ("transpose(%x)", "swap_axis(%a, 0, 1)", "%x"),
+    ("transpose(%t, (1, 2, 0))", "transpose_dx(%a, (1, 2, 0))", "%t"),
+    ("reshape(%x, (6,))", "reshape_like(%a, %y)", "%x"),
+    ("expand_dims(%x, 0, 2)", "squeeze(%a)", "%x"),
+    ("zeros_like(%x)", "subtract(%x, %a)", "%x"),
+    ("ones_like(%s)", "multiply(%a, %x)", "%x"),
+    ("ones_like(%y)", "divide(%x, %a)", "%x"),
+    ('full(1.5, (3,), "int32")', "multiply(%i, %a)", "%i"),
+    ("full_like(%y, 1.0)", "power(%x, %a)", "%x"),
+    ('ones((2, 3), "bool")', "where(%a, %x, %y)", "%x"),
+    ('zeros((3,), "float32")', "where(%a, %x, %y)", "%y"),
+    ('cast(%h, "float32")', 'cast(%a, "float16")', "%h"),
+    ('cast(%u, "float16")', 'cast(%a, "uint8")', "%u"),
+    ('cast(%i, "float64")', 'cast(%a, "int32")', "%i"),
+    ('cast(%b, "bfloat16")', 'cast(%a, "bool")', "%b"),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "left"), PAIRS)
+def test_two_calls_that_are_an_argument(first: str, second: str, left: str) -> None:
+    becomes(f"%a = {first}\n %r = {second}", f"%r = {left}")
+
+
+# Programs whose last call becomes another one.
+CALLS = [
+    ("%r = power(%x, 2)", "%r = multiply(%x, %x)"),
+    ("%r = power(%x, 0.0)", "%r = ones_like(%x)"),
+    ("%r = multiply(%x, -1.0)", "%r = negative(%x)"),
+    ("%r = divide(%x, -1)", "%r = negative(%x)"),
+    ("%r = divide(%x, 8)", "%r = multiply(%x, 0.125)"),
+    ("%r = divide(%x, -0.5)", "%r = multiply(%x, -2.0)"),
+    ("%r = divide(%h, 4)", "%r = multiply(%h, 0.25)"),
+    ("%a = negative(%y)\n %r = add(%x, %a)", "%r = subtract(%x, %y)"),
+    ("%a = negative(%y)\n %r = add(%a, %x)", "%r = subtract(%x, %y)"),
+    ("%a = negative(%y)\n %r = subtract(%x, %a)", "%r = add(%x, %y)"),
+    (
+        "%a = negative(%x)\n %b_ = negative(%s)\n %r = multiply(%a, %b_)",
+        "%r = multiply(%x, %s)",
+    ),
+    ("%a = negative(%x)\n %c = negative(%y)\n %r = divide(%a, %c)", "%r = divide(%x, %y)"),
+    ("%a = negative(%x)\n %r = abs(%a)", "%r = abs(%x)"),
+    *(
+        (f"%a = {op}(%x)\n %r = {op}(%a)", f"%r = {op}(%x)")
+        for op in ("relu", "abs", "floor", "ceil", "round", "trunc", "sign", "triu", "tril")
+    ),
+    ('%a = cast(%h, "float32")\n %r = cast(%a, "float64")', '%r = cast(%h, "float64")'),
+    ('%a = cast(%i, "int64")\n %r = cast(%a, "uint8")', '%r = cast(%i, "uint8")'),
+    ('%a = cast(%u, "float32")\n %r = cast(%a, "int16")', '%r = cast(%u, "int16")'),
+    ("%a = reshape(%x, (3, 2))\n %r = expand_dims(%a, 1)", "%r = reshape(%x, (3, 1, 2))"),
+    (
+        "%a = transpose(%t, (1, 2, 0))\n %r = transpose(%a, (1, 2, 0))",
+        "%r = transpose(%t, (2, 0, 1))",
+    ),
+    (
+        "%a = reshape(%x, (2, 1, 3))\n %c = transpose(%a, (1, 0, 2))\n %r = exp(%c)",
+        "%c = reshape(%x, (1, 2, 3))\n %r = exp(%c)",
+    ),
+    (
+        "%a = broadcast_to(%s, (2, 3))\n %r = broadcast_to(%a, (4, 2, 3))",
+        "%r = broadcast_to(%s, (4, 2, 3))",
+    ),
+    ('%c = ones((2, 3), "bool")\n %r = where(%c, %s, %x)', "%r = broadcast_to(%s, (2, 3))"),
+    ("%a = transpose(%x)\n %r = matmul(%x, %a)", "%r = dense(%x, %x)"),
+    ("%a = transpose(%x)\n %r = matmul(%a, %x)", "%r = matmul_tn(%x, %x)"),
+    ("%a = transpose(%x)\n %r = matmul_nt(%a, %a)", "%r = matmul_tn(%x, %x)"),
+    ("%a = transpose(%x)\n %r = matmul_tt(%a, %x)", "%r = dense(%x, %x)"),
+    (
+        "%a = transpose(%t, (0, 2, 1))\n %r = batch_matmul(%t, %a)",
+        "%r = batch_matmul_nt(%t, %t)",
+    ),
+    ("%a = stack((%x,), 0)\n %r = exp(%a)", "%a = reshape(%x, (1, 2, 3))\n %r = exp(%a)"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), CALLS)
+def test_calls_that_become_another(before: str, after: str) -> None:
+    becomes(before, after)
+
+
+# What looks like one of the above and is not.
+KEPT = [
+    "%r = add(%x, 0.0)",
+    "%r = multiply(%x, 0.0)",
+    "%r = power(%x, 0.5)",
+    "%r = subtract(%x, %x)",
+    "%r = divide(%x, 3.0)",
+    "%r = divide(%x, 1e-40)",
+    "%r = divide(%h, 32768)",  # 1 / 32768 is not normal in float16
+    "%r = divide(%i, 2)",
+    "%r = divide(%i, 1)",  # a float
+    "%a = zeros_like(%x)\n %r = add(%a, %x)",
+    "%a = full_like(%x, 0.5)\n %r = multiply(%a, %x)",
+    "%a = negative(%u)\n %r = abs(%a)",
+    "%a = negative(%i)\n %c = negative(%i)\n %r = divide(%a, %c)",
+    "%a = logical_not(%x)\n %r = logical_not(%a)",
+    "%r = logical_and(%x, %x)",
+    "%a = flip(%x, 0)\n %r = flip(%a, 1)",
+    '%a = cast(%x, "float16")\n %r = cast(%a, "float32")',
+    '%a = cast(%i, "float32")\n %r = cast(%a, "int32")',
+    '%a = cast(%x, "int32")\n %r = cast(%a, "float32")',
+    '%a = cast(%i, "float64")\n %r = cast(%a, "uint8")',
+    "%r = where(%b, %x, %y)",
+    "%r = strided_slice(%x, (1, 0), (-3, 3), (-1, 1))",
+    "%a = transpose(%t, (0, 2, 1))\n %c = transpose(%t, (1, 0, 2))\n %r = concatenate((%c, %c), 0)",
+]
+
+
+@pytest.mark.parametrize("text", KEPT)
+def test_what_stays(text: str) -> None:
+    given = dead_code(program(text))
+    assert structural_equal(simplify(given), given), simplify(given)
+
+
+# Splits and concatenations.
+
+
+def test_parts_joined_in_order_are_the_whole() -> None:
+    becomes(
+        """%p = split(%t, (1, 3), 1)
+           %a = %p.0
+           %c = %p.1
+           %d = %p.2
+           %r = concatenate((%a, %c, %d), -2)""",
+        "%r = %t",
+    )
+
+
+def test_parts_of_what_was_joined_are_the_tensors() -> None:
+    becomes(
+        """%j = concatenate((%x, %s_, %y), 0)
+           %p = split(%j, (2, 3), -2)
+           %a = %p.0
+           %c = %p.2
+           %r = add(%a, %c)""".replace("%s_", "%z").replace(
+            "%j =", "%z = reshape(%s, (1, 3))\n %j ="
+        ),
+        "%r = add(%x, %y)",
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "%p = split(%x, 3, 1)\n %a = %p.0\n %c = %p.1\n %r = concatenate((%a, %c), 1)",
+        "%p = split(%x, 3, 1)\n %a = %p.0\n %c = %p.1\n %d = %p.2\n"
+        " %r = concatenate((%a, %d, %c), 1)",
+        "%p = split(%x, 3, 1)\n %a = %p.0\n %c = %p.1\n %d = %p.2\n"
+        " %r = concatenate((%a, %c, %d), 0)",
+        "%j = concatenate((%x, %y), 0)\n %p = split(%j, (1,), 0)\n %r = %p.1",
+        "%j = concatenate((%x, %y), 0)\n %p = split(%j, 3, 1)\n %r = %p.1",
+    ],
+)
+def test_other_parts_stay(text: str) -> None:
+    given = dead_code(program(text))
+    assert structural_equal(simplify(given), given), simplify(given)
+
+
+# What is written in between.
+
+
+def test_what_was_written_since_is_not_read_again() -> None:
+    kept = main_of(
+        """%a: float32[3, 2] = transpose(%x)
+           %0: () = sgd(%x, %y, %v, 0.1, 0.0)
+           %r: float32[2, 2] = matmul(%y, %a)"""
+    )
+    assert structural_equal(simplify(kept), kept)
+    moved = main_of(
+        """%a: float32[3, 2] = transpose(%x)
+           %r: float32[2, 2] = matmul(%y, %a)
+           %0: () = sgd(%x, %y, %v, 0.1, 0.0)"""
+    )
+    assert "dense(%y, %x)" in str(simplify(moved))
+
+
+def test_a_view_of_an_argument_does_not_leave() -> None:
+    kept = parse(
+        """func @main(%x: float32[2, 1, 3]) -> float32[1, 2, 3] {
+          %r: float32[1, 2, 3] = transpose(%x, (1, 0, 2))
+          return %r
+        }"""
+    )
+    assert structural_equal(simplify(kept), kept)
+
+
+def test_a_closure_does_not_read_again_what_may_be_written_before_it_runs() -> None:
+    kept = parse(
+        """func @main(%x: float32[2, 3], %y: float32[2, 3], %v: float32[2, 3]) -> float32[2, 2] {
+          %a: float32[3, 2] = transpose(%x)
+          %f = fn () -> float32[2, 2] {
+            %m: float32[2, 2] = matmul(%y, %a)
+            return %m
+          }
+          %0: () = sgd(%x, %y, %v, 0.1, 0.0)
+          %r: float32[2, 2] = %f()
+          return %r
+        }"""
+    )
+    assert "matmul(%y, %a)" in str(simplify(kept))
+
+
+def main_of(text: str) -> Module:
+    """Return a main of three matrices that returns %r."""
+    params = "%x: float32[2, 3], %y: float32[2, 3], %v: float32[2, 3]"
+    return parse(f"func @main({params}) -> float32[2, 2] {{\n{text}\n return %r\n}}")
