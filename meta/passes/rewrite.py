@@ -56,19 +56,3 @@ def _block(block: Block, rule: Rule, mapping: dict[Var, Expr]) -> Block:
         elif result is not None:
             mapping[binding.var] = result
     return Block(tuple(kept), map_atoms(block.result, leaf))
-
-
-def replace_atoms(function: Function, replacement: Callable[[Expr], Expr]) -> Function:
-    """Apply ``replacement`` to every atom that a function uses, nested blocks included."""
-
-    def each(block: Block) -> Block:
-        bindings = tuple(Binding(b.var, value(b.value), b.span) for b in block.bindings)
-        return Block(bindings, map_atoms(block.result, replacement))
-
-    def value(expr: Expr) -> Expr:
-        expr = map_atoms(expr, replacement)
-        if isinstance(expr, If):
-            return If(expr.condition, each(expr.then_block), each(expr.else_block))
-        return replace(expr, body=each(expr.body)) if isinstance(expr, Function) else expr
-
-    return replace(function, body=each(function.body))

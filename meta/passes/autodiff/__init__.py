@@ -16,9 +16,7 @@ from meta.base.errors import ArgumentError, GradientError, UnknownName
 from meta.base.registry import nearest
 from meta.base.source import Span
 from meta.ir import (
-    Expr,
     Function,
-    GlobalVar,
     Module,
     TensorType,
     TupleType,
@@ -26,6 +24,7 @@ from meta.ir import (
     with_fresh_vars,
 )
 from meta.ir.names import Names
+from meta.ir.visit import rename_globals
 from meta.passes.autodiff.activity import Activity
 from meta.passes.autodiff.leaves import (
     Leaf,
@@ -38,7 +37,6 @@ from meta.passes.autodiff.leaves import (
 )
 from meta.passes.autodiff.vjp import Differentiator
 from meta.passes.call_graph import callees, reached_from_main
-from meta.passes.rewrite import replace_atoms
 
 
 def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline") -> Module:
@@ -166,10 +164,6 @@ def _without_calls_of_main(module: Module) -> Module:
     names = Names()
     for name in module.functions:
         names.unique(name)
-    twin = GlobalVar(names.unique("main"), module.main.type)
-
-    def renamed(atom: Expr) -> Expr:
-        return twin if isinstance(atom, GlobalVar) and atom.name == "main" else atom
-
-    functions = {name: replace_atoms(f, renamed) for name, f in module.functions.items()}
-    return Module({**functions, twin.name: with_fresh_vars(functions["main"])})
+    twin = names.unique("main")
+    functions = {n: rename_globals(f, {"main": twin}) for n, f in module.functions.items()}
+    return Module({**functions, twin: with_fresh_vars(functions["main"])})
