@@ -45,7 +45,7 @@ def _read(dy: Any, axis: int, index: Any, src: TensorType) -> Any:
     read = op.gather(dy, axis, index)
     if index.shape == src.shape:
         return read
-    return op.strided_slice_dx(read, src.static_shape, (0,) * src.ndim, tuple(index.shape))
+    return op.strided_slice_dx(read, src.known_shape, (0,) * src.ndim, tuple(index.shape))
 
 
 @gradient(op.scatter)

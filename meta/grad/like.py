@@ -22,7 +22,7 @@ def _zero(dy: Any, like_type: TensorType) -> Any:
 @gradient(op.reshape_like)
 def reshape_like(x: TensorType, like_type: TensorType, dy: Any) -> Any:
     """dx = dy in the shape of x."""
-    return op.reshape(dy, x.static_shape), _zero(dy, like_type)
+    return op.reshape(dy, x.known_shape), _zero(dy, like_type)
 
 
 @gradient(op.broadcast_to_like)
@@ -34,7 +34,7 @@ def broadcast_to_like(x: TensorType, like_type: TensorType, dy: Any) -> Any:
 @gradient(op.collapse_sum_like)
 def collapse_sum_like(x: TensorType, like_type: TensorType, dy: Any) -> Any:
     """dx = dy, repeated."""
-    return op.broadcast_to(dy, x.static_shape), _zero(dy, like_type)
+    return op.broadcast_to(dy, x.known_shape), _zero(dy, like_type)
 
 
 @gradient(op.cast_like)

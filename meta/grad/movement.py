@@ -42,11 +42,11 @@ def roll(dy: Any, shift: Any, axis: Any) -> Any:
 @gradient(op.tile)
 def tile(x: TensorType, dy: Any, reps: Any) -> Any:
     """dx = dy summed over the repetitions."""
-    counts, extents = tile_counts(x.static_shape, reps)
+    counts, extents = tile_counts(x.known_shape, reps)
     parts = [v for pair in zip(counts, extents, strict=True) for v in pair]
     repeats = tuple(range(0, len(parts), 2))
     total = op.sum(op.reshape(dy, tuple(parts)), repeats) if repeats else dy
-    return op.reshape(total, x.static_shape)
+    return op.reshape(total, x.known_shape)
 
 
 @gradient(op.mesh_grid)
@@ -54,7 +54,7 @@ def mesh_grid(x: TensorType, dy: Any) -> Any:
     """Each vector gets its result's gradient, summed over the other axes."""
     dys = dy if isinstance(dy, tuple) else (dy,)
     return tuple(
-        op.reshape(op.sum(d, i, False, True) if len(x) > 1 else d, t.static_shape)
+        op.reshape(op.sum(d, i, False, True) if len(x) > 1 else d, t.known_shape)
         for i, (t, d) in enumerate(zip(x, dys, strict=True))
     )
 
@@ -74,7 +74,7 @@ def tril(dy: Any, k: int) -> Any:
 @gradient(op.diagonal)
 def diagonal(x: TensorType, dy: Any, offset: int, axis1: int, axis2: int) -> Any:
     """dx = dy on the diagonal, 0 elsewhere."""
-    return op.diagonal_dx(dy, x.static_shape, offset, axis1, axis2)
+    return op.diagonal_dx(dy, x.known_shape, offset, axis1, axis2)
 
 
 @gradient(op.diagonal_dx)

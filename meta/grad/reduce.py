@@ -18,8 +18,8 @@ def sum(x: TensorType, dy: Any, axis: Any, keepdims: Any, exclude: bool) -> Any:
     """dx = dy, repeated; unlike `sum_dx` this does not keep x alive."""
     if not is_float(x.dtype):
         return None
-    kept = reduction(x.ndim, axis, keepdims, exclude).kept_shape(x.static_shape)
-    return op.broadcast_to(op.reshape(dy, kept), x.static_shape)
+    kept = reduction(x.ndim, axis, keepdims, exclude).kept_shape(x.known_shape)
+    return op.broadcast_to(op.reshape(dy, kept), x.known_shape)
 
 
 @gradient(op.sum_dx)
@@ -31,7 +31,7 @@ def sum_dx(dy_: Any, axis: Any, keepdims: Any, exclude: bool) -> Any:
 @gradient(op.mean)
 def mean(x: TensorType, dy: Any, axis: Any, keepdims: bool, exclude: bool) -> Any:
     """dx = dy / n, repeated."""
-    return op.mean_dx(dy, x.static_shape, axis, keepdims, exclude)
+    return op.mean_dx(dy, x.known_shape, axis, keepdims, exclude)
 
 
 @gradient(op.mean_dx)

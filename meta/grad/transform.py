@@ -13,7 +13,7 @@ from meta.op.transform import split_points
 @gradient(op.reshape, op.batch_flatten, op.expand_dims, op.squeeze)
 def view(x: TensorType, dy: Any) -> Any:
     """dx = dy in the shape of x."""
-    return op.reshape(dy, x.static_shape)
+    return op.reshape(dy, x.known_shape)
 
 
 @gradient(op.transpose)
@@ -56,7 +56,7 @@ def strided_slice(
     x: TensorType, dy: Any, begin: Any, end: Any, strides: Any, slice_mode: str
 ) -> Any:
     """dx = dy where the slice reads, 0 elsewhere."""
-    return op.strided_slice_dx(dy, x.static_shape, begin, end, strides, slice_mode)
+    return op.strided_slice_dx(dy, x.known_shape, begin, end, strides, slice_mode)
 
 
 @gradient(op.strided_slice_dx)
@@ -80,7 +80,7 @@ def take_dx(dy_: Any, indices: Any, axis: int | None, mode: str) -> Any:
 @gradient(op.embedding)
 def embedding(x: TensorType, dy: Any, indices: Any) -> Any:
     """dx = rows of dy added up by index."""
-    return op.embedding_dx(dy, indices, x.static_shape), None
+    return op.embedding_dx(dy, indices, x.known_shape), None
 
 
 @gradient(op.embedding_dx)
@@ -104,10 +104,10 @@ def broadcast_to(x: TensorType, dy: Any) -> Any:
 @gradient(op.repeat)
 def repeat(x: TensorType, dy: Any, repeats: int, axis: int | None) -> Any:
     """dx = dy summed over the repetitions; unlike `repeat_dx` this does not keep x alive."""
-    shape = x.static_shape if axis is not None else (x.size,)
+    shape = x.known_shape if axis is not None else (x.size,)
     at = 0 if axis is None else normalize_axis(axis, x.ndim)
     parts = op.reshape(dy, (*shape[: at + 1], repeats, *shape[at + 1 :]))
-    return op.reshape(op.sum(parts, at + 1), x.static_shape)
+    return op.reshape(op.sum(parts, at + 1), x.known_shape)
 
 
 @gradient(op.repeat_dx)

@@ -57,6 +57,14 @@ class TensorType(Type):
         return dims
 
     @cached_property
+    def known_shape(self) -> tuple[int | SymbolicDim, ...]:
+        """The shape as numbers and symbolic dims; TypeInferError if a dimension is unknown."""
+        dims = tuple(d for d in self.shape if not isinstance(d, UnknownDim))
+        if len(dims) != len(self.shape):
+            raise TypeInferError("a shape without unknown dims is needed here", found=str(self))
+        return dims
+
+    @cached_property
     def elements(self) -> Dim:
         """Number of elements, as far as it is known."""
         return product(self.shape)

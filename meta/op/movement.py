@@ -2,7 +2,7 @@
 here; plain reshaping, slicing and joining is in `transform.py`.
 """
 
-from meta.ir.types import UNKNOWN, Dim
+from meta.ir.types import UNKNOWN, Dim, SymbolicDim, UnknownDim
 from meta.op.core import Ints, Scalar, Tensor, op
 from meta.op.core.check import (
     normalize_axes,
@@ -121,7 +121,7 @@ def tile(x: Tensor, reps: Ints) -> Tensor:
     require(min(counts, default=0) >= 0, "reps is negative", found=reps)
     return x.with_shape(
         tuple(
-            d * n if isinstance(d, int) else d if n == 1 else UNKNOWN
+            d * n if not isinstance(d, UnknownDim) else d if n == 1 else UNKNOWN
             for d, n in zip(extents, counts, strict=True)
         )
     )
@@ -213,14 +213,16 @@ def _blocks(x: Tensor, block_size: int, layout: str, mode: str) -> tuple[Dim, Di
 
 
 def _quotient(extent: Dim, divisor: int, name: str) -> Dim:
-    if not isinstance(extent, int):
+    if isinstance(extent, UnknownDim):
         return UNKNOWN
+    if isinstance(extent, SymbolicDim):
+        return extent.exactly_by(divisor) or UNKNOWN
     require(extent % divisor == 0, f"{name} cannot be divided by {divisor}", found=extent)
     return extent // divisor
 
 
 def _times(extent: Dim, factor: int) -> Dim:
-    return extent * factor if isinstance(extent, int) else UNKNOWN
+    return UNKNOWN if isinstance(extent, UnknownDim) else extent * factor
 
 
 @op

@@ -1,6 +1,6 @@
 """Operators that put elements around a tensor. Add one here; modes: `meta/op/core/padding.py`."""
 
-from meta.ir.types import UNKNOWN, Dim
+from meta.ir.types import UNKNOWN, Dim, UnknownDim
 from meta.op.core import Ints, Scalar, Tensor, op
 from meta.op.core.check import require
 from meta.op.core.padding import MODES, pad_pairs, reach
@@ -17,15 +17,16 @@ def _padded(x: Tensor, pad_width: Ints, mode: str) -> Tensor:
     pairs = pad_pairs(pad_width, x.ndim)
     shape: list[Dim] = []
     for extent, pair in zip(x.shape, pairs, strict=True):
-        if not isinstance(extent, int):
+        if isinstance(extent, UnknownDim):
             shape.append(UNKNOWN if any(pair) else extent)
             continue
-        require(
-            mode == "constant" or max(pair) <= reach(extent, mode),
-            f"an axis of extent {extent} has too few elements for the {mode} padding",
-            expected=f"at most {reach(extent, mode)} on a side",
-            found=f"pad_width={pad_width} of {x}",
-        )
+        if isinstance(extent, int):
+            require(
+                mode == "constant" or max(pair) <= reach(extent, mode),
+                f"an axis of extent {extent} has too few elements for the {mode} padding",
+                expected=f"at most {reach(extent, mode)} on a side",
+                found=f"pad_width={pad_width} of {x}",
+            )
         shape.append(extent + sum(pair))
     return x.with_shape(tuple(shape))
 
@@ -66,7 +67,7 @@ def pad_dx(dy: Tensor, pad_width: Ints, pad_mode: str = "constant") -> Tensor:
     _require_mode(pad_mode)
     pairs = pad_pairs(pad_width, dy.ndim)
     shape = tuple(
-        d - sum(pair) if isinstance(d, int) else UNKNOWN if any(pair) else d
+        d - sum(pair) if not isinstance(d, UnknownDim) else UNKNOWN if any(pair) else d
         for d, pair in zip(dy.shape, pairs, strict=True)
     )
     require(

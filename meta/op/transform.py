@@ -7,6 +7,7 @@ the argument where that is compact.
 from itertools import accumulate, pairwise
 
 from meta.base.errors import TypeInferError
+from meta.ir.dims import product, total
 from meta.ir.types import UNKNOWN
 from meta.op.core import CallValues, DType, Ints, Scalar, Tensor, View, op
 from meta.op.core.axes import inverse_permutation, permutation, swapped
@@ -57,8 +58,7 @@ def transpose_dx(x: Tensor, axes: Ints | None = None) -> Tensor:
 def batch_flatten(x: Tensor) -> Tensor:
     """Merge all axes but the first: ``[n, ...]`` to ``[n, k]``. A view."""
     require(x.ndim >= 1, "x must have a batch axis", found=str(x))
-    rest = x.with_shape(x.shape[1:])
-    return x.with_shape((x.shape[0], rest.size if rest.is_static else UNKNOWN))
+    return x.with_shape((x.shape[0], product(x.shape[1:])))
 
 
 batch_flatten.declare(view_of_first)
@@ -125,9 +125,7 @@ def concatenate(x: tuple[Tensor, ...], axis: int = 0) -> Tensor:
         f"the tensors differ in an axis other than {at}",
         found=", ".join(map(str, x)),
     )
-    extents = [t.shape[at] for t in x]
-    total = sum(d for d in extents if isinstance(d, int))
-    joined = total if all(isinstance(d, int) for d in extents) else UNKNOWN
+    joined = total(t.shape[at] for t in x)
     return x[0].with_shape((*x[0].shape[:at], joined, *x[0].shape[at + 1 :]))
 
 
@@ -339,10 +337,10 @@ def repeat(x: Tensor, repeats: int, axis: int | None = None) -> Tensor:
     """Every element ``repeats`` times in a row along ``axis``; None flattens ``x`` first."""
     require(repeats >= 0, "repeats is negative", found=repeats)
     if axis is None:
-        return x.with_shape((x.size * repeats,))
+        return x.with_shape((product((*x.shape, repeats)),))
     at = normalize_axis(axis, x.ndim)
     extent = x.shape[at]
-    longer = extent * repeats if isinstance(extent, int) else UNKNOWN
+    longer = product((extent, repeats))
     return x.with_shape((*x.shape[:at], longer, *x.shape[at + 1 :]))
 
 

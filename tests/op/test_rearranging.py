@@ -83,10 +83,10 @@ FILTERED = TensorType((N, 4, 2, 2), "float32")
     ("base", "args", "shape"),
     [
         (op.pad, (OPEN, (0, 0, 1, 2), 0.0, "edge"), (N, 6)),
-        (op.pad, (OPEN, (1, 0, 0, 0), 0.0, "constant"), (UNKNOWN, 3)),
+        (op.pad, (OPEN, (1, 0, 0, 0), 0.0, "constant"), (N + 1, 3)),
         (op.pad_dx, (OPEN, (0, 0, 1, 0), "reflect"), (N, 2)),
         (op.tile, (OPEN, (2, 1, 2)), (2, N, 6)),
-        (op.tile, (OPEN, (2, 1)), (UNKNOWN, 3)),
+        (op.tile, (OPEN, (2, 1)), (2 * N, 3)),
         (op.roll, (OPEN, 1, 0), (N, 3)),
         (op.mesh_grid, ((TensorType((N,), "int8"), TensorType((2,), "int8")),), None),
         (op.diagonal, (OPEN, 0, 0, 1), (UNKNOWN,)),

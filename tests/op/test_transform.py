@@ -133,7 +133,9 @@ def test_a_view_shares_the_buffer_of_a_compact_argument() -> None:
         ((0, 3, 4), (0, -1), False, (0, 12)),
         ((0, 3), (3, 0), False, (3, 0)),
         ((N, 3, 4), (0, -1), False, (N, 12)),
-        ((N, 3, 4), (-1, 12), False, (UNKNOWN, 12)),
+        ((N, 3, 4), (-1, 12), False, (N, 12)),
+        ((N, 3, 4), (N * 4, 3), False, (N * 4, 3)),
+        ((N, 3, 4), (6, -1), False, (6, 2 * N)),
         ((3, N), (-1, 0), True, (3, N)),
     ],
 )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from meta.ir.types import UNKNOWN, Dim, TensorType
+from meta.ir.types import UNKNOWN, Dim, TensorType, UnknownDim
 from meta.op.core.check import pair, require, require_float, require_ndim
 from meta.op.core.same_dtype import require_same_dtype
 from meta.op.core.schema import Ints
@@ -66,11 +66,12 @@ def transposed(
     sizes: list[Dim] = []
     for i in range(count):
         extent, size = spread[i] * (w[2 + i] - 1) + 1, x[2 + i]
-        if not isinstance(size, int):
+        if isinstance(size, UnknownDim):
             sizes.append(UNKNOWN)
             continue
         found = (size - 1) * steps[i] - around[i] - around[count + i] + extent + extra[i]
-        require(found >= 1, "nothing is left inside the padding", found=padding)
+        positive = not isinstance(found, int) or found >= 1
+        require(positive, "nothing is left inside the padding", found=padding)
         sizes.append(found)
     window(tuple(sizes), w[2:], stride, padding, dilation)
     return (x[0], w[1] * groups, *sizes)

@@ -32,7 +32,7 @@ from meta.base.device import Device
 from meta.base.errors import ArgumentError, MetaError, RegistrationError, TypeInferError
 from meta.base.registry import nearest
 from meta.base.source import definition_span
-from meta.ir.types import TensorType
+from meta.ir.types import SymbolicDim, TensorType
 
 Tensor = TensorType
 """A tensor argument; a type function sees its `TensorType`."""
@@ -51,7 +51,7 @@ DType = Annotated[str, "dtype"]
 DeviceName = Annotated[str, "device"]
 """A device attribute, kept as "cpu" or "cuda:N"."""
 Ints = int | tuple[int, ...]
-"""An int or several."""
+"""An int or several; a shape may have symbolic dimensions among them."""
 
 NUMBERS = bool | int | float
 INT_LIMIT = 2**63
@@ -92,9 +92,9 @@ def _read_str(value: object) -> str:
     raise _Refused
 
 
-def _read_ints(value: object) -> tuple[int, ...]:
+def _read_ints(value: object) -> tuple[Any, ...]:
     if isinstance(value, tuple | list):
-        return tuple(_read_int(v) for v in value)
+        return tuple(v if isinstance(v, SymbolicDim) else _read_int(v) for v in value)
     raise _Refused
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 from meta.base.errors import TypeInferError
-from meta.ir.types import UNKNOWN, Dim, TensorType
+from meta.ir.dims import product
+from meta.ir.types import UNKNOWN, Dim, SymbolicDim, TensorType, UnknownDim
 from meta.op.core.check import require
 
 
@@ -84,19 +84,31 @@ def reshaped(x: TensorType, shape: int | tuple[int, ...], reverse: bool) -> tupl
         result = [source[i] if w == 0 else w for i, w in enumerate(wanted)]
         source_left = [d for i, d in enumerate(source) if i not in copied]
         result_left = [w for w in wanted if w != 0]
-    known = [d for d in source_left if isinstance(d, int)]
     inferred: Dim = UNKNOWN
-    if len(known) == len(source_left):
-        elements = prod(known)
-        given = prod(d for d in result_left if isinstance(d, int) and d != -1)
-        fits = given != 0 and elements % given == 0 if -1 in wanted else elements == given
+    elements = product(source_left)
+    if not isinstance(elements, UnknownDim):
+        given = product(d for d in result_left if d != -1)
+        assert not isinstance(given, UnknownDim)
+        quotient = _quotient(elements, given)
+        fits = quotient is not None if -1 in wanted else elements == given
         require(
             fits,
             "the number of elements does not fit the shape",
-            expected=f"a shape of {x.size} elements" if x.is_static else f"a reshape of {x}",
+            expected=f"a shape of {x.elements} elements" if x.is_static else f"a reshape of {x}",
             found=f"shape={shape} of {x}",
         )
-        inferred = elements // given if given else 0
+        inferred = 0 if quotient is None else quotient
     if -1 in wanted:
         result[wanted.index(-1)] = inferred
     return tuple(reversed(result)) if reverse else tuple(result)
+
+
+def _quotient(a: int | SymbolicDim, b: int | SymbolicDim) -> int | SymbolicDim | None:
+    """Return a / b if there is no rest, whatever the extents; else None."""
+    if b == 0:
+        return None
+    if isinstance(a, SymbolicDim):
+        return a.exactly_by(b)
+    if isinstance(b, SymbolicDim):
+        return 0 if a == 0 else None
+    return a // b if a % b == 0 else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meta.base.errors import TypeInferError
-from meta.ir.types import UNKNOWN, Dim
+from meta.ir.types import UNKNOWN, Dim, UnknownDim
 from meta.op.core.check import pair
 
 # The orders of axes in which type functions and kernels think, by the number of spatial axes.
@@ -44,7 +44,7 @@ class Taps:
         padding before it (torch's rule).
         """
         padding = self.before + self.after
-        if not isinstance(self.size, int):
+        if isinstance(self.size, UnknownDim) or (self.ceil and not isinstance(self.size, int)):
             return self.size if self.stride == 1 and self.extent == 1 + padding else UNKNOWN
         room = self.size + padding - self.extent
         if not self.ceil:
