@@ -21,6 +21,8 @@ from meta.ir.expr import (
     TupleGetItem,
     Var,
 )
+from meta.ir.json_reader import from_json
+from meta.ir.json_writer import to_json
 from meta.ir.operators import OP_RESOLVERS
 from meta.ir.parser import parse, parse_function, parse_type
 from meta.ir.printer import text
@@ -78,6 +80,7 @@ __all__ = [
     "compatible",
     "first_difference",
     "free_vars",
+    "from_json",
     "map_atoms",
     "operands",
     "parse",
@@ -87,6 +90,7 @@ __all__ = [
     "structural_hash",
     "substitute",
     "text",
+    "to_json",
     "type_of",
     "verify",
     "with_fresh_vars",

@@ -9,7 +9,7 @@ from meta.ir.lexer import Cursor
 from meta.ir.literals import MAX_NESTING
 from meta.ir.types import FuncType, TensorType, TupleType, Type
 
-_MAX_DIGITS = 100
+MAX_DIGITS = 100
 """More digits are refused: reading a decimal number takes quadratic time."""
 
 
@@ -118,6 +118,6 @@ def read_int(cursor: Cursor) -> int:
     text = cursor.text
     if cursor.kind != "number" or not text.lstrip("-").isdigit():
         cursor.fail("an integer")
-    if len(text) > _MAX_DIGITS:
-        cursor.fail(f"a number of at most {_MAX_DIGITS} digits")
+    if len(text) > MAX_DIGITS:
+        cursor.fail(f"a number of at most {MAX_DIGITS} digits")
     return int(cursor.advance())

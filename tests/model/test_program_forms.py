@@ -1,0 +1,36 @@
+"""The programs of whole networks as text, as JSON and as pictures: forward and with gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import meta
+from meta.ir import Module, from_json, parse, structural_equal, text, to_json
+from tests.model.test_networks import KINDS, make
+
+
+def programs(kind: str) -> list[Module]:
+    """Return a network's program, and that of its value and gradients."""
+    pair = make(kind)
+    inputs = pair.inputs()
+    both: Any = meta.model.value_and_grad(pair.ours)
+    return [
+        pair.ours.forward.program(*inputs).module,
+        both.program(meta.array(1.0), *inputs).module,
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_networks_round_trip(kind: str) -> None:
+    for module in programs(kind):
+        assert len(module.main.body.bindings) > 10
+        assert structural_equal(parse(text(module)), module)
+        again = from_json(to_json(module))
+        assert structural_equal(again, module)
+        assert text(again) == text(module)
+        tensors: dict[str, torch.Tensor] = {}
+        written = to_json(module, tensors)
+        assert structural_equal(from_json(written, tensors), module)
