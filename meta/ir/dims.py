@@ -209,7 +209,7 @@ class SymbolicDim:
         raise TypeInferError(
             f"whether {question} depends on the extents",
             expected="a program that is the same for all extents",
-            hint="compile it for each size: leave this dimension out of `dynamic`",
+            hint="compile it for each size, from arguments with numbers for their extents",
         )
 
     def _bounds(self) -> tuple[int | None, int | None]:
@@ -234,8 +234,7 @@ class SymbolicDim:
     def _no_number(self, *_: object) -> NoReturn:
         raise TypeInferError(
             f"Python code asked for the number of the dimension {self}, which is symbolic",
-            hint="compute with it as a dimension (+, -, *, //), use meta.scan for a loop over an "
-            "axis, or leave the dimension out of `dynamic`",
+            hint="compute with it as a dimension (+, -, *, //), or loop over an axis by meta.scan",
         )
 
     __index__ = __int__ = __float__ = __truediv__ = __rtruediv__ = _no_number
@@ -250,8 +249,7 @@ class SymbolicDim:
             parts.append("*".join(factors))
         return "".join(parts)
 
-    def __repr__(self) -> str:
-        return f"SymbolicDim({str(self)!r})"
+    __repr__ = __str__  # in a shape, a tuple, a dimension reads as it does in a type
 
 
 Dim = int | SymbolicDim | UnknownDim

@@ -72,22 +72,24 @@ class Traced:
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """Return the program for arguments of this signature, tracing it if it is new.
 
+        A `TensorType` stands for an array, and may have symbolic dimensions.
         The signature is: structure of the arguments, shape, dtype and device of each array, Python
         values, and for a model its parameters, its plain Python attributes and whether it is in
         train mode.
         """
         arguments = self._bind(args, kwargs)
         leaves, structure = tree.flatten(arguments)
-        arrays = [as_array(a) for a in leaves]
+        given = [a if isinstance(a, TensorType) else as_array(a) for a in leaves]
+        arrays = [a for a in given if isinstance(a, ndarray)]
         key = (
-            tuple(a.key for a in arrays),
+            tuple(a.key if isinstance(a, ndarray) else a for a in given),
             tree.fingerprint(structure),
             None if self.owner is None else self.owner.signature(),
         )
         found = self.programs.get(key)
         if found is None:
             trace = Trace(arrays[0].device if arrays else self._device())
-            types = [array_type(a.key) for a in arrays]
+            types = [array_type(a.key) if isinstance(a, ndarray) else a for a in given]
             found = self.programs[key] = self._trace(trace, types, structure)
         return found
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from meta.ir.types import TensorType
 from meta.op.core.tracing import Symbol
 from meta.runtime.ndarray import ndarray
 
@@ -35,8 +36,11 @@ class Same:
 
 
 def is_array(value: object) -> bool:
-    """Whether a value is tensor-like, as opposed to a container or a Python constant."""
-    return isinstance(value, ndarray | Symbol | torch.Tensor | np.ndarray)
+    """Whether a value is tensor-like, as opposed to a container or a Python constant.
+
+    A `TensorType` stands for an array where a program is traced or compiled.
+    """
+    return isinstance(value, ndarray | Symbol | torch.Tensor | np.ndarray | TensorType)
 
 
 def flatten(tree: Any, is_leaf: Callable[[object], bool] = is_array) -> tuple[list[Any], Any]:

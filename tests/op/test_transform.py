@@ -13,7 +13,7 @@ from meta.base.dtype import TO_TORCH
 from meta.base.errors import TypeInferError
 from meta.dialect import only
 from meta.dialect.core import dispatch
-from meta.ir.types import UNKNOWN, SymbolicDim, TensorType
+from meta.ir.types import SymbolicDim, TensorType
 from meta.testing import check
 
 N = SymbolicDim("n")

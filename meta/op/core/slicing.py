@@ -64,7 +64,7 @@ def _ints(value: int | tuple[int, ...]) -> tuple[int, ...]:
 def reshaped(x: TensorType, shape: int | tuple[int, ...], reverse: bool) -> tuple[Dim, ...]:
     """Return the shape that `reshape` gives; see there for -1, 0 and ``reverse``."""
     wanted = _ints(shape)
-    require(min(wanted, default=0) >= -1, "a negative extent", expected="-1 or more", found=shape)
+    require(all(w >= -1 for w in wanted), "a negative extent", expected="-1 or more", found=shape)
     require(
         wanted.count(-1) <= 1, "-1 is given twice: only one extent can be inferred", found=shape
     )
