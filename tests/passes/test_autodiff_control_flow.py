@@ -174,6 +174,68 @@ func @main(%x: float32[2], %y: float32[2]) -> float32[2] {
   return %d
 }"""
 
+# A closure over a parameter, which calls another one and is called in a branch.
+CLOSURES = """
+func @main(%x: float32[2], %w: float32[2], %p: bool[]) -> float32[2] {
+  %scale: fn(float32[2]) -> float32[2] = fn(%a: float32[2]) -> float32[2] {
+    %b: float32[2] = multiply(%a, %w)
+    return %b
+  }
+  %curve: fn(float32[2]) -> float32[2] = fn(%c: float32[2]) -> float32[2] {
+    %inner: fn(float32[2]) -> float32[2] = fn(%d: float32[2]) -> float32[2] {
+      %e: float32[2] = multiply(%d, %c)
+      return %e
+    }
+    %f: float32[2] = %scale(%c)
+    %g: float32[2] = %inner(%f)
+    %h: float32[2] = sin(%g)
+    return %h
+  }
+  %u: float32[2] = %curve(%x)
+  %y: float32[2] = if %p {
+    %v: float32[2] = %curve(%u)
+    yield %v
+  } else {
+    %z: float32[2] = %scale(%u)
+    yield %z
+  }
+  return %y
+}"""
+
+# A function of the module is given closures, in tuples and under other names, and loops over them.
+HIGHER_ORDER = """
+func @repeat(%n: int32[], %f: fn(float32[2]) -> float32[2], %x: float32[2]) -> float32[2] {
+  %more: bool[] = greater(%n, 0)
+  %y: float32[2] = if %more {
+    %m: int32[] = subtract(%n, 1)
+    %z: float32[2] = %f(%x)
+    %r: float32[2] = @repeat(%m, %f, %z)
+    yield %r
+  } else {
+    yield %x
+  }
+  return %y
+}
+
+func @double(%x: float32[2]) -> float32[2] {
+  %y: float32[2] = multiply(%x, 2.0)
+  return %y
+}
+
+func @main(%n: int32[], %x: float32[2], %w: float32[2]) -> float32[2] {
+  %step: fn(float32[2]) -> float32[2] = fn(%a: float32[2]) -> float32[2] {
+    %b: float32[2] = multiply(%a, %w)
+    %c: float32[2] = cos(%b)
+    return %c
+  }
+  %pair: (fn(float32[2]) -> float32[2], float32[2]) = (%step, %x)
+  %same: fn(float32[2]) -> float32[2] = %pair.0
+  %u: float32[2] = @repeat(%n, %same, %x)
+  %v: float32[2] = @repeat(%n, @double, %u)
+  %z: float32[2] = @repeat(%n, %step, %v)
+  return %z
+}"""
+
 PROGRAMS = {
     "branch taken": (BRANCH, [[0.1, -0.2, 0.3], [1.0, 2.0, -1.0], True]),
     "branch not taken": (BRANCH, [[0.1, -0.2, 0.3], [1.0, 2.0, -1.0], False]),
@@ -183,6 +245,9 @@ PROGRAMS = {
     "gcd": (GCD, [24, 15, [0.2, -0.1]]),
     "mutual": (MUTUAL, [5, [0.7, 1.5], [0.3, -0.4]]),
     "recursive main": (RECURSIVE_MAIN, [1.5, 4.0]),
+    "closures": (CLOSURES, [[0.7, 1.5], [0.3, -0.4], True]),
+    "closures, not taken": (CLOSURES, [[0.7, 1.5], [0.3, -0.4], False]),
+    "functions as arguments": (HIGHER_ORDER, [3, [0.7, 1.5], [0.3, -0.4]]),
     "several calls": (SEVERAL_CALLS, [[0.7, 1.5], [0.3, -0.4]]),
 }
 

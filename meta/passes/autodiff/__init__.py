@@ -37,6 +37,7 @@ from meta.passes.autodiff.leaves import (
 )
 from meta.passes.autodiff.vjp import Differentiator
 from meta.passes.call_graph import callees, reached_from_main
+from meta.passes.lift_closures import lift_closures
 
 
 def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline") -> Module:
@@ -53,7 +54,8 @@ def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline"
     result gets zeros.
 
     A function ``f`` that a gradient flows through gets a companion ``f_vjp``, which returns the
-    result and its pullback; so does each block of an `If`. What main no longer reaches is dropped.
+    result and its pullback, as does each block of an `If`. Closures become functions first
+    (`lift_closures`). What main no longer reaches is dropped.
 
     Raises GradientError for a parameter or a result without floating point numbers, a result that
     is not computed from ``wrt`` by differentiable operators, and a closure that is not known where
@@ -101,7 +103,7 @@ def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline"
         raise ArgumentError(
             "unknown form of the result", expected="'inline' or 'closure'", found=repr(result)
         )
-    module = _without_calls_of_main(module)
+    module = _without_calls_of_main(lift_closures(module))
     wanted = [_wanted(_param(module.main, p)) for p in wrt]
     activity = Activity(module, [leaf for w in wanted for leaf in target_leaves(w)])
     _require_active_result(module.main, activity)

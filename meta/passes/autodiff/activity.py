@@ -20,6 +20,7 @@ from meta.ir import (
     If,
     Module,
     Var,
+    binders,
     free_vars,
 )
 from meta.passes.autodiff.leaves import (
@@ -47,6 +48,8 @@ class Activity:
         self.functions: dict[str, Function] = {}
         self._active: set[Leaf] = set(wrt)
         self._results: dict[str, set[int]] = {}
+        bound = (v for f in module.functions.values() for v in binders(f))
+        self._places = {v: i for i, v in enumerate(bound)}
         size = -1
         while size != self._size():
             size = self._size()
@@ -79,9 +82,13 @@ class Activity:
         return [i for i in sorted(self._results[name]) if carries_gradient(types[i])]
 
     def captured(self, blocks: Iterable[Block]) -> list[Leaf]:
-        """Return the leaves from outside that need a gradient and that blocks use."""
-        found = {v: None for block in blocks for v in free_vars(block)}
-        return [leaf for var in found for leaf in self.of(var)]
+        """Return the leaves from outside that need a gradient and that blocks use, in the order in
+        which their variables are bound.
+        """
+        found = {v for block in blocks for v in free_vars(block)}
+        return [
+            leaf for var in sorted(found, key=self._places.__getitem__) for leaf in self.of(var)
+        ]
 
     def _block(self, block: Block) -> None:
         for binding in block.bindings:
