@@ -12,8 +12,10 @@ from meta.passes.eliminate_common_subexpressions import eliminate_common_subexpr
 from meta.passes.fold_constant import fold_constant
 from meta.passes.fuse_tvm import fuse_tvm
 from meta.passes.infer_type import infer_type
+from meta.passes.inplace_update import inplace_update
 from meta.passes.lift_closures import lift_closures
 from meta.passes.manager import PassRecord, Pipeline
+from meta.passes.memory_schedule import memory_schedule
 from meta.passes.plan_memory import plan_memory
 from meta.passes.simplify import simplify
 
@@ -27,7 +29,9 @@ __all__ = [
     "fold_constant",
     "fuse_tvm",
     "infer_type",
+    "inplace_update",
     "lift_closures",
+    "memory_schedule",
     "plan_memory",
     "simplify",
 ]

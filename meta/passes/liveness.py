@@ -7,19 +7,21 @@ function of its own, with a time and memory of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from meta.base.device import CPU
 from meta.base.dtype import bits
+from meta.dialect.core import IN_PLACE
 from meta.ir import (
     Binding,
     Block,
     Call,
     Expr,
     Function,
+    GlobalVar,
     If,
     Module,
     TensorType,
@@ -35,9 +37,12 @@ from meta.op.core import View
 from meta.passes.call_of import base_op, flat_atoms, typed_args
 from meta.passes.fuse_tvm import FUSED
 
+Memory = int | Expr
+"""A buffer of the function by its number, or what is not the function's own: a parameter, a
+constant, or a variable that a closure captures."""
 Place = Any
-"""What a variable is made of: the numbers of the buffers that it may be, or a tuple of places."""
-_NOWHERE: frozenset[int] = frozenset()
+"""What a variable is made of: the memories that it may be, a frozenset, or a tuple of places."""
+_NOWHERE: frozenset[Memory] = frozenset()
 
 
 @dataclass(slots=True)
@@ -51,6 +56,7 @@ class Buffer:
     last: the last binding that uses it, or a view of it.
     leaves: whether others may hold it when the function has returned: it is a result, an argument
         of a call of a function, or in a closure.
+    over: the buffer whose memory it takes, if it is written over one; that one then lives as long.
     """
 
     binding: int
@@ -59,6 +65,7 @@ class Buffer:
     type: TensorType
     last: int
     leaves: bool = False
+    over: int | None = None
 
     @property
     def size(self) -> int:
@@ -102,29 +109,66 @@ class Liveness:
     ----------
     bindings: as `numbered`. buffers: one per result that a kernel computes; a view and a field have
     that of their source, parameters and constants have none.
+
+    ``has_place`` says of a binding whether the memory of its result can be chosen, without which
+    nothing else is written there.
     """
 
-    def __init__(self, function: Function, module: Module) -> None:
+    def __init__(
+        self,
+        function: Function,
+        module: Module,
+        has_place: Callable[[Binding], bool] = lambda binding: True,
+    ) -> None:
         self.bindings = numbered(function)
         self.buffers: list[Buffer] = []
-        self._functions = module.functions
+        # Results that may be written over an argument: the call's arguments, and which one.
+        self._over: list[tuple[int, tuple[Expr, ...], int]] = []
+        self.module = module
         self._places: dict[Expr, Place] = {}
         self._now = -1
         result = self._block(function.body)
         self._now = len(self.bindings)
         self._use(result, leaves=True)
+        for number, args, which in self._over:
+            root = self.overwritable(number, args, which)
+            if root is not None and has_place(self.bindings[self.buffers[root].binding]):
+                self.buffers[number].over = root
+                self.buffers[root].last = self.buffers[number].last
+
+    def overwritable(self, number: int, args: Sequence[Expr], which: int) -> int | None:
+        """Return the buffer of one argument of an elementwise call if the result, itself buffer
+        ``number``, may be written over it: it dies here, and other arguments are apart from it.
+        """
+        memories = [self.memory(a) for a in args]
+        if len(memories[which]) != 1 or self.buffers[number].leaves:
+            return None
+        (root,) = memories[which]
+        if not isinstance(root, int):
+            return None
+        if any(root in m for i, m in enumerate(memories) if i != which):
+            return None
+        over = self.buffers[root].over
+        root = root if over is None else over
+        old, new = self.buffers[root], self.buffers[number]
+        dies = old.last == new.binding and not old.leaves
+        return root if dies and old.size == new.size else None
 
     def of(self, atom: Expr) -> frozenset[int]:
         """Return the numbers of the buffers that an atom may be, all those of a tuple."""
+        return frozenset(_numbers(self._place(atom)))
+
+    def memory(self, atom: Expr) -> frozenset[Memory]:
+        """Return all memory that an atom may be; what two atoms share, writing to one changes."""
         return frozenset(_flat(self._place(atom)))
 
     def _place(self, atom: Expr) -> Place:
         if isinstance(atom, Tuple):
             return tuple(map(self._place, atom.fields))
-        return self._places.get(atom, _NOWHERE)
+        return self._places.get(atom, frozenset((atom,)))
 
     def _use(self, place: Place, leaves: bool = False) -> None:
-        for number in _flat(place):
+        for number in _numbers(place):
             self.buffers[number].last = self._now
             self.buffers[number].leaves |= leaves
 
@@ -157,13 +201,13 @@ class Liveness:
         if viewed is not None:
             self._use(used)
             return self._place(viewed)
-        self._use(used, leaves=base_op(call.callee) is None and not self.is_fused(call))
-        return self._new(var.type, var.name, [0])
-
-    def is_fused(self, call: Call) -> bool:
-        """Whether a call is that of a fused function, which is a kernel."""
-        function = self._functions.get(getattr(call.callee, "name", ""))
-        return function is not None and FUSED in function.attrs
+        self._use(used, leaves=base_op(call.callee) is None and not is_fused(call, self.module))
+        place = self._new(var.type, var.name, [0])
+        if isinstance(call.callee, GlobalVar) and is_fused(call, self.module):
+            which = self.module.functions[call.callee.name].attrs.get(IN_PLACE)
+            if which is not None:
+                self._over.append((*_numbers(place), call.args, which))
+        return place
 
     def _new(self, type_: Type | None, name: str, count: list[int]) -> Place:
         if isinstance(type_, TupleType):
@@ -182,6 +226,8 @@ class Liveness:
         """
         change = [0] * (len(self.bindings) + 1)
         for buffer in self.buffers:
+            if buffer.over is not None:
+                continue
             change[buffer.binding] += buffer.size
             if buffer.last + 1 < len(change):
                 change[buffer.last + 1] -= buffer.size
@@ -190,6 +236,13 @@ class Liveness:
             total += step
             live.append(total)
         return live
+
+
+def is_fused(value: Expr, module: Module) -> bool:
+    """Whether a value is a call of a fused function, which is a kernel."""
+    if not isinstance(value, Call) or not isinstance(value.callee, GlobalVar):
+        return False
+    return FUSED in module.functions[value.callee.name].attrs
 
 
 def view_source(call: Call) -> Expr | None:
@@ -203,7 +256,11 @@ def view_source(call: Call) -> Expr | None:
     return source
 
 
-def _flat(place: Place | Sequence[Place]) -> Iterator[int]:
+def _numbers(place: Place | Sequence[Place]) -> Iterator[int]:
+    return (memory for memory in _flat(place) if isinstance(memory, int))
+
+
+def _flat(place: Place | Sequence[Place]) -> Iterator[Memory]:
     if isinstance(place, frozenset):
         yield from place
     else:

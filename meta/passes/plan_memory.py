@@ -11,7 +11,7 @@ from meta.passes.arena import Lifetime, plan
 from meta.passes.call_of import base_op
 from meta.passes.dispatch import kernel_of, prepared
 from meta.passes.fuse_tvm import FUSED
-from meta.passes.liveness import Liveness
+from meta.passes.liveness import Liveness, is_fused
 
 ARENA, OFFSETS = "arena", "offsets"
 """The attributes of a planned function: see `plan_memory`."""
@@ -55,11 +55,25 @@ def _function(function: Function, module: Module, device: Device) -> Function:
     if FUSED in function.attrs:
         return function
     function = replace(function, body=_with_planned_closures(function.body, module, device))
-    live = Liveness(function, module)
-    fills = [_fills(b.value, live, device) for b in live.bindings]
-    inside = [b for b in live.buffers if fills[b.binding] and not b.leaves and b.type.is_static]
-    offsets, size = plan([Lifetime(b.size, b.binding, b.last) for b in inside])
-    entries = sorted((b.binding, b.output, at) for b, at in zip(inside, offsets, strict=True))
+    live = Liveness(function, module, lambda b: _fills(b.value, module, device))
+    places: dict[int, int] = {}
+    inside = [
+        number
+        for number, b in enumerate(live.buffers)
+        if not b.leaves
+        and b.type.is_static
+        and b.over is None
+        and _fills(live.bindings[b.binding].value, module, device)
+    ]
+    lives = [(live.buffers[n].size, live.buffers[n].binding, live.buffers[n].last) for n in inside]
+    offsets, size = plan([Lifetime(*life) for life in lives])
+    places = dict(zip(inside, offsets, strict=True))
+    for number, b in enumerate(live.buffers):
+        if b.over is not None:
+            places[number] = places[b.over]
+    entries = sorted(
+        (live.buffers[n].binding, live.buffers[n].output, at) for n, at in places.items()
+    )
     return replace(function, attrs={**function.attrs, ARENA: size, OFFSETS: tuple(entries)})
 
 
@@ -78,11 +92,11 @@ def _with_planned_closures(block: Block, module: Module, device: Device) -> Bloc
     return Block(tuple(kept), block.result)
 
 
-def _fills(value: Expr, live: Liveness, device: Device) -> bool:
+def _fills(value: Expr, module: Module, device: Device) -> bool:
     """Whether a value is that of a kernel that fills memory it is given."""
     if not isinstance(value, Call):
         return False
-    if live.is_fused(value):
+    if is_fused(value, module):
         return True
     op = base_op(value.callee)
     if op is None:

@@ -25,6 +25,8 @@ from meta.passes import (
     fold_constant,
     fuse_tvm,
     infer_type,
+    inplace_update,
+    memory_schedule,
     plan_memory,
     simplify,
 )
@@ -72,6 +74,8 @@ STEPS = (
     Step(0, dispatch),  # each call names its kernel
     Step(2, fuse_tvm),  # neighbours that one kernel can run
     # Where results live.
+    Step(2, memory_schedule),  # an order in which less is in use at a time
+    Step(2, inplace_update),  # results over operands that die
     Step(2, plan_memory),  # lifetimes that do not meet share space
 )
 

@@ -3,7 +3,7 @@ dispatcher.
 """
 
 from meta.dialect.core.catalog import DIALECTS, dialects
-from meta.dialect.core.dialect import Dialect, DialectOp, bind_kernel, check_parameters
+from meta.dialect.core.dialect import IN_PLACE, Dialect, DialectOp, bind_kernel, check_parameters
 from meta.dialect.core.dispatch import Candidate, answers, candidates, dispatch
 from meta.dialect.core.openv import (
     Artifact,
@@ -30,6 +30,7 @@ __all__ = [
     "DIALECTS",
     "FUSED_ONLY",
     "HANDWRITTEN",
+    "IN_PLACE",
     "LIBRARY",
     "REFERENCE",
     "Artifact",

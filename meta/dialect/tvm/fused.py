@@ -11,7 +11,7 @@ from typing import Any
 from tvm import te, tirx
 
 from meta.base.device import Device
-from meta.dialect.core import DialectOp, OpEnv
+from meta.dialect.core import IN_PLACE, DialectOp, OpEnv
 from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.compute import number_dtype
@@ -24,7 +24,8 @@ def fuse(function: Function, device: Device) -> OpEnv:
     """Return the kernel of a function whose bindings are calls of this dialect's operators.
 
     Its parameters are tensors of static shapes, its result one tensor. A Python number in it is a
-    constant of the kernel, which an operator called alone takes as an argument.
+    constant of the kernel, which an operator called alone takes as an argument. With the attribute
+    ``in_place`` the result may take the memory of that parameter.
     """
     tensors: dict[Expr, te.Tensor] = {}
     for param in function.params:
@@ -43,7 +44,9 @@ def fuse(function: Function, device: Device) -> OpEnv:
         assert isinstance(call.callee, DialectOp)
         args = tuple(a.fields if isinstance(a, Tuple) else a for a in call.args)
         (tensors[binding.var],) = call.callee.compute.apply(args, binding.var.type, leaf)
-    result = prim_func(inputs, [tensors[function.body.result]], in_place=False)
+    place = function.attrs.get(IN_PLACE)
+    in_place = False if place is None else (place,)
+    result = prim_func(inputs, [tensors[function.body.result]], in_place=in_place)
     return OpEnv(deferred(result, for_device(device)), allocates=False)
 
 

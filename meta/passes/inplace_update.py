@@ -1,0 +1,173 @@
+"""Elementwise kernels that write their result over an operand that nobody needs any more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from meta.dialect.core import IN_PLACE, DialectOp
+from meta.ir import (
+    Binding,
+    Block,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    Module,
+    TensorType,
+    Var,
+    map_atoms,
+    operands,
+    structural_hash,
+)
+from meta.passes.call_of import has_effect
+from meta.passes.fuse_tvm import FUSED
+from meta.passes.liveness import Liveness, closures, numbered
+from meta.passes.rewrite import rewrite
+
+_ELEMENTWISE = ("elemwise", "broadcast")
+
+
+def inplace_update(module: Module) -> Module:
+    """Let elementwise kernels write over an operand of theirs that dies.
+
+    A fused function gets the attribute ``in_place=k``: its result may take the memory of parameter
+    ``k``, so its kernel does not assume that the two are apart. A call that is not fused becomes a
+    function of one member. An operand is overwritten if it is of the result's type, was computed
+    in this function, is used by nothing later, views included, and shares no memory with another
+    operand. `plan_memory` then gives both one place.
+
+    A call with a run-time number stays: the number would become part of the kernel.
+
+    >>> from meta.base.device import CPU
+    >>> from meta.dialect import only
+    >>> from meta.ir import parse
+    >>> from meta.passes import dispatch
+    >>> with only("tvm"):
+    ...     print(inplace_update(dispatch(parse('''
+    ... func @main(%x: int8[4]) -> int8[4] {
+    ...   %a: int8[4] = cumsum(%x, axis=0)
+    ...   %b: int8[4] = add(%a, %x)
+    ...   %c: int8[4] = cumsum(%b, axis=0)
+    ...   return %c
+    ... }'''), device=CPU)))
+    func @main(%x: int8[4]) -> int8[4] {
+      %a: int8[4] = tvm.cumsum(%x, axis=0)
+      %b: int8[4] = @add_in_place(%a, %x)
+      %c: int8[4] = tvm.cumsum(%b, axis=0)
+      return %c
+    }
+    <BLANKLINE>
+    func @add_in_place(%a: int8[4], %x: int8[4]) -> int8[4] attrs(fused="tvm", in_place=0) {
+      %b: int8[4] = tvm.add(%a, %x)
+      return %b
+    }
+    """
+    overwriting = _Overwriting(module)
+    changed = rewrite(module, overwriting.rule)
+    functions = {**changed.functions, **overwriting.made}
+    called = _called(functions)
+    return Module({n: f for n, f in functions.items() if FUSED not in f.attrs or n in called})
+
+
+class _Overwriting:
+    def __init__(self, module: Module) -> None:
+        self.functions = module.functions
+        self.made: dict[str, Function] = {}
+        self._by_hash: dict[int, str] = {}
+        # By the variable of a binding: which argument of its kernel it overwrites.
+        self._overwritten: dict[Var, int] = {}
+        for function in module.functions.values():
+            if FUSED not in function.attrs:
+                for one in (function, *closures(function)):
+                    self._search(Liveness(one, module))
+
+    def _search(self, live: Liveness) -> None:
+        for binding in live.bindings:
+            kernel = self._kernel(binding)
+            if kernel is None:
+                continue
+            which = _dying(kernel[2], binding.var, live)
+            if which is not None:
+                self._overwritten[binding.var] = which
+
+    def _kernel(self, binding: Binding) -> tuple[str, Function, tuple[Expr, ...]] | None:
+        """Return an elementwise call as that of a fused function, with a name for it."""
+        call = binding.value
+        if not isinstance(call, Call):
+            return None
+        if isinstance(call.callee, GlobalVar):
+            function = self.functions[call.callee.name]
+            fits = FUSED in function.attrs and all(map(_is_elementwise, function.body.bindings))
+            return (call.callee.name, function, call.args) if fits else None
+        return _alone(binding, call) if _is_elementwise(binding) else None
+
+    def rule(self, binding: Binding) -> Binding:
+        """Replace a call by one that overwrites what dies."""
+        kernel = self._kernel(binding) if binding.var in self._overwritten else None
+        if kernel is None:
+            return binding
+        name, function, args = kernel
+        attrs = {**function.attrs, IN_PLACE: self._overwritten[binding.var]}
+        function = replace(function, attrs=attrs)
+        digest = structural_hash(function)
+        if digest not in self._by_hash:
+            self._by_hash[digest] = self._new_name(f"{name}_in_place")
+            self.made[self._by_hash[digest]] = function
+        callee = GlobalVar(self._by_hash[digest], function.type)
+        return Binding(binding.var, Call(callee, args), binding.span)
+
+    def _new_name(self, stem: str) -> str:
+        name, number = stem, 1
+        while name in self.functions or name in self.made:
+            number += 1
+            name = f"{stem}_{number}"
+        return name
+
+
+def _is_elementwise(binding: Binding) -> bool:
+    """Whether each element of a binding's value depends on one element of each operand, and the
+    dialect can make a function of it.
+    """
+    call, type_ = binding.value, binding.var.type
+    if not isinstance(call, Call) or not isinstance(call.callee, DialectOp) or has_effect(binding):
+        return False
+    fits = isinstance(type_, TensorType) and type_.is_static and type_.size > 0
+    return fits and call.callee.fusion in _ELEMENTWISE and call.callee.dialect.fuse is not None
+
+
+def _alone(binding: Binding, call: Call) -> tuple[str, Function, tuple[Expr, ...]] | None:
+    """Return one call as that of a function with it as the only member."""
+    assert isinstance(call.callee, DialectOp)
+    for slot, arg in zip(call.callee.schema.slots, call.args, strict=True):
+        if slot.kind != "attribute" and not isinstance(arg, Expr | None):
+            return None
+    atoms = dict.fromkeys(a for a in operands(call) if isinstance(a, Var | Constant))
+    params: dict[Expr, Var] = {
+        a: Var(a.name if isinstance(a, Var) else "constant", a.type) for a in atoms
+    }
+    var = Var(binding.var.name, binding.var.type)
+    value = map_atoms(call, lambda atom: params.get(atom, atom))
+    body = Block((Binding(var, value, binding.span),), var)
+    attrs = {FUSED: call.callee.dialect.name}
+    function = Function(tuple(params.values()), body, var.type, attrs)
+    return call.callee.base.name, function, tuple(atoms)
+
+
+def _dying(args: tuple[Expr, ...], result: Var, live: Liveness) -> int | None:
+    """Return which argument dies where ``result`` is computed, so that this may overwrite it."""
+    (number,) = live.of(result)
+    for which, arg in enumerate(args):
+        fits = isinstance(arg, Var) and arg.type == result.type
+        if fits and live.overwritable(number, args, which) is not None:
+            return which
+    return None
+
+
+def _called(functions: dict[str, Function]) -> set[str]:
+    found = set()
+    for function in functions.values():
+        for one in (function, *closures(function)):
+            calls = (b.value for b in numbered(one) if isinstance(b.value, Call))
+            found.update(c.callee.name for c in calls if isinstance(c.callee, GlobalVar))
+    return found

@@ -1,0 +1,118 @@
+"""Results that are written over an operand: when, and that programs then still give the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meta
+from meta import op
+from meta.base.device import CPU
+from meta.dialect import only
+from meta.dialect.core import IN_PLACE
+from meta.ir import Module, parse, structural_equal
+from meta.model import trace
+from meta.passes import dispatch, infer_type, inplace_update, plan_memory
+from meta.passes.plan_memory import OFFSETS
+
+
+def updated(body: str, result: str = "%c", head: str = "%x: float32[8], %y: float32[8]") -> Module:
+    module = infer_type(parse(f"func @main({head}) {{\n{body}\n return {result}\n}}"))
+    with only("tvm"):
+        return inplace_update(dispatch(module, device=CPU))
+
+
+def overwritten(module: Module) -> list[int]:
+    return [f.attrs[IN_PLACE] for f in module.functions.values() if IN_PLACE in f.attrs]
+
+
+def test_before_and_after() -> None:
+    found = updated("%a = cumsum(%x, axis=0)\n%b = add(%y, %a)\n%c = cumsum(%b, axis=0)")
+    expected = parse("""
+    func @main(%x: float32[8], %y: float32[8]) -> float32[8] {
+      %a: float32[8] = tvm.cumsum(%x, axis=0)
+      %b: float32[8] = @add_in_place(%y, %a)
+      %c: float32[8] = tvm.cumsum(%b, axis=0)
+      return %c
+    }
+    func @add_in_place(%y: float32[8], %a: float32[8]) -> float32[8]
+        attrs(fused="tvm", in_place=1) {
+      %b: float32[8] = tvm.add(%y, %a)
+      return %b
+    }""")
+    assert structural_equal(found, expected)
+    with only("tvm"):
+        offsets = {i: at for i, _, at in plan_memory(found, device=CPU).main.attrs[OFFSETS]}
+    assert offsets == {0: 0, 1: 0}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "%a = cumsum(%x, axis=0)\n%b = add(%a, %y)\n%c = multiply(%a, %b)",  # %a is used later
+        "%a = cumsum(%x, axis=0)\n%c = add(%a, %y)",  # the result leaves
+        "%b = add(%x, %y)\n%c = cumsum(%b, axis=0)",  # arguments are not the program's
+        "%a = cumsum(%x, axis=0)\n%b = multiply(%a, 0.5)\n%c = cumsum(%b, axis=0)",  # a number
+        "%a = sum(%x, axis=0)\n%b = add(%a, %y)\n%c = cumsum(%b, axis=0)",  # another shape
+        "%a = cumsum(%x, axis=0)\n%b = cumsum(%a, axis=0)\n%c = cumsum(%b, axis=0)",  # no kind
+        # A view of it is used later.
+        """
+        %a = cumsum(%x, axis=0)
+        %v = reshape(%a, shape=(2, 4))
+        %b = add(%a, %y)
+        %d = cumsum(%b, axis=0)
+        %w = sum(%v, axis=0)
+        %e = sum(%w, axis=0)
+        %c = add(%d, %e)
+        """,
+    ],
+)
+def test_what_is_not_overwritten(body: str) -> None:
+    assert not overwritten(updated(body))
+
+
+def test_two_views_of_one_memory_in_one_call() -> None:
+    body = """
+    %a = cumsum(%x, axis=0)
+    %v = reshape(%a, shape=(2, 2))
+    %w = reshape(%a, shape=(1, 2, 2))
+    %b = add(%v, %w)
+    %c = cumsum(%b, axis=0)
+    """
+    assert not overwritten(updated(body, head="%x: float32[4]"))
+
+
+def test_a_function_called_twice_overwrites_where_it_may() -> None:
+    body = """
+    %a = cumsum(%x, axis=0)
+    %b = add(%a, %y)
+    %d = cumsum(%b, axis=0)
+    %e = cumsum(%d, axis=0)
+    %f = add(%d, %y)
+    %g = add(%e, %f)
+    %c = cumsum(%g, axis=0)
+    """
+    module = updated(body)
+    assert overwritten(module) == [0]
+    assert str(module).count("@add_in_place(") == 4  # three calls, one function
+
+
+def steps(x: Any, y: Any) -> Any:
+    a = op.cumsum(x, 0)
+    b = op.reshape(a, (2, 4))
+    c = op.cumsum(op.add(b, op.reshape(y, (2, 4))), 1)
+    d = op.multiply(c, op.exp(b))
+    return op.sum(d, 0), op.reshape(op.multiply(d, c), (8,))
+
+
+def test_programs_give_the_same() -> None:
+    x, y = (meta.array(np.linspace(i, 2, 8, dtype="float32")) for i in range(2))
+    with only("tvm"):
+        run = meta.vm.compile(trace(steps), x, y)
+        expected = steps(x, y)
+    assert any("in_place" in name for name in run.kernels())
+    for _ in range(2):
+        for found, wanted in zip(run(x, y), expected, strict=True):
+            np.testing.assert_allclose(found.numpy(), wanted.numpy(), 1e-5)
