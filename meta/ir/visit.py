@@ -186,17 +186,26 @@ def with_fresh_vars(function: Function) -> Function:
     return _Rewriter({}, renew=True).function(function)
 
 
-class _Renamer(_Rewriter):
-    def __init__(self, names: Mapping[str, str]) -> None:
+class _Everywhere(_Rewriter):
+    def __init__(self, replace: Callable[[Expr], Expr]) -> None:
         super().__init__({}, renew=False)
-        self.names = names
+        self.replace = replace
 
     def leaf(self, atom: Expr) -> Expr:
-        if isinstance(atom, GlobalVar) and atom.name in self.names:
-            return GlobalVar(self.names[atom.name], atom.type)
-        return atom
+        return self.replace(atom)
+
+
+def replace_atoms(function: Function, replace: Callable[[Expr], Expr]) -> Function:
+    """Return the function with ``replace`` applied to every atom that is used, also in blocks."""
+    return _Everywhere(replace).function(function)
 
 
 def rename_globals(function: Function, names: Mapping[str, str]) -> Function:
     """Return the function with global functions called by their new names, also in its blocks."""
-    return _Renamer(names).function(function)
+
+    def renamed(atom: Expr) -> Expr:
+        if isinstance(atom, GlobalVar) and atom.name in names:
+            return GlobalVar(names[atom.name], atom.type)
+        return atom
+
+    return replace_atoms(function, renamed)

@@ -6,7 +6,9 @@ pipeline.
 """
 
 from meta.passes.autodiff import autodiff
+from meta.passes.canonicalize import canonicalize
 from meta.passes.dead_code import dead_code
+from meta.passes.deduplicate import deduplicate
 from meta.passes.dispatch import dispatch
 from meta.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from meta.passes.fold_constant import fold_constant
@@ -23,7 +25,9 @@ __all__ = [
     "PassRecord",
     "Pipeline",
     "autodiff",
+    "canonicalize",
     "dead_code",
+    "deduplicate",
     "dispatch",
     "eliminate_common_subexpressions",
     "fold_constant",

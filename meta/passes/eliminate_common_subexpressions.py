@@ -92,11 +92,16 @@ def _key(binding: Binding, buffers: Buffers) -> Hashable | None:
     value = binding.value
     if isinstance(value, TupleGetItem):
         return ("field", value.value, value.index)
-    if not isinstance(value, Call) or base_op(value.callee) is None or not is_pure(binding):
+    op = base_op(value.callee) if isinstance(value, Call) else None
+    if op is None or not is_pure(binding):
         return None
+    assert isinstance(value, Call)
     if any(buffers.of(atom) in buffers.written for atom in operands(value)):
         return None
-    return (value.callee, *map(_argument, value.args))
+    keys = list(map(_argument, value.args))
+    if op.commutative:
+        keys[:2] = [frozenset(keys[:2])]
+    return (value.callee, *keys)
 
 
 def _argument(argument: Any) -> Hashable:

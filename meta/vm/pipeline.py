@@ -19,7 +19,9 @@ from meta.base.errors import ArgumentError, UnknownName
 from meta.base.registry import nearest
 from meta.passes import (
     Pipeline,
+    canonicalize,
     dead_code,
+    deduplicate,
     dispatch,
     eliminate_common_subexpressions,
     fold_constant,
@@ -66,8 +68,10 @@ class Step:
 STEPS = (
     # What the program says, without detours.
     Step(0, infer_type),  # every variable has a type
+    Step(1, canonicalize),  # one spelling for one thing
     Step(1, simplify),  # identities, chains of views
     Step(1, fold_constant),  # what does not depend on the inputs
+    Step(1, deduplicate),  # functions and constants that are there twice
     Step(1, eliminate_common_subexpressions),  # what is computed twice
     Step(1, dead_code),  # what nobody uses
     # Who runs what.

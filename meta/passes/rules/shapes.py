@@ -77,7 +77,9 @@ def permuted(at: Site) -> Expr | None:
     assert x is not None
     if at.type.is_static and _keeps_order(x.static_shape, order):
         return call("reshape", source, at.type.static_shape)
-    return None if inner is None else call("transpose", source, order)
+    if inner is None:
+        return None
+    return call("transpose", source, None if order == permutation(None, x.ndim) else order)
 
 
 def _keeps_order(shape: tuple[int, ...], order: tuple[int, ...]) -> bool:
