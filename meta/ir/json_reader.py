@@ -36,9 +36,9 @@ from meta.ir.expr import (
 from meta.ir.json_writer import SCHEMA, VERSION
 from meta.ir.literals import MAX_NESTING
 from meta.ir.operators import resolve_op
-from meta.ir.parser import parse_type
+from meta.ir.parser import parse_dim, parse_type
 from meta.ir.type_parser import MAX_DIGITS
-from meta.ir.types import TensorType, Type
+from meta.ir.types import SymbolicDim, TensorType, Type
 
 _ATOMS = ("var", "constant", "global", "op", "tuple")
 _NOT_FINITE = ("nan", "inf", "-inf")
@@ -278,11 +278,13 @@ class _Reader:
                 return self.atom(value, path)
 
     def argument(self, value: Any, path: str) -> Expr | Literal:
-        if isinstance(value, dict) and "float" not in value:
+        if isinstance(value, dict) and not value.keys() & {"float", "dim"}:
             return self.atom(value, path)
         return self.literal(value, path)
 
     def literal(self, value: Any, path: str, depth: int = 0) -> Literal:
+        if isinstance(value, dict) and "dim" in value:
+            return self.dim(self.object(value, path, ("dim",))["dim"], f"{path}.dim")
         if isinstance(value, dict):
             number = self.object(value, path, ("float",))["float"]
             if not isinstance(number, str) or number not in _NOT_FINITE:
@@ -293,6 +295,16 @@ class _Reader:
                 self.fail(path, f"tuples are nested more than {MAX_NESTING} deep")
             return tuple(self.literal(v, f"{path}[{i}]", depth + 1) for i, v in enumerate(value))
         return value
+
+    def dim(self, value: Any, path: str) -> SymbolicDim:
+        text = self.string(value, path)
+        try:
+            found = parse_dim(text)
+        except IRError as error:
+            self.fail(path, f"{text[:80]!r} is no dimension", expected=error.expected)
+        if not isinstance(found, SymbolicDim):
+            self.fail(path, "a number is no symbolic dimension", expected="a plain number")
+        return found
 
     def atom(self, value: Any, path: str, depth: int = 0) -> Expr:
         if not isinstance(value, dict) or len(value) != 1:

@@ -14,7 +14,8 @@
               {"if": ATOM, "then": BLOCK, "else": BLOCK}, {"function": FUNCTION}
     ATOM      {"var": 0}, {"constant": 0}, {"global": "main"}, {"op": "relu"},
               {"tuple": [ATOM, ...]}
-    LITERAL   null, true, 1, 1.5, "text", [LITERAL, ...], {"float": "nan"} (or inf, -inf)
+    LITERAL   null, true, 1, 1.5, "text", [LITERAL, ...], {"float": "nan"} (or inf, -inf),
+              {"dim": "2*n"}
 
 Variables are numbered within their function, nested blocks included; types are as in program text.
 A change of this form gets a new `VERSION`.
@@ -31,6 +32,7 @@ import torch
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import IRError
 from meta.ir.constants import to_base64
+from meta.ir.dims import SymbolicDim
 from meta.ir.expr import (
     Binding,
     Block,
@@ -192,5 +194,7 @@ def _literal(value: Any) -> Any:
         return int(value)
     if isinstance(value, str):
         return str.__str__(value)
+    if isinstance(value, SymbolicDim):
+        return {"dim": str(value)}
     number = float(value)
     return number if math.isfinite(number) else {"float": repr(number)}

@@ -36,7 +36,7 @@ from meta.ir.literals import MAX_NESTING
 from meta.ir.operators import resolve_op, slots_of
 from meta.ir.quoting import is_identifier
 from meta.ir.type_parser import read_int, read_sum, read_tensor_type, read_type
-from meta.ir.types import TensorType, Type
+from meta.ir.types import Dim, TensorType, Type
 
 T = TypeVar("T")
 
@@ -99,6 +99,14 @@ def parse_type(text: str, file: str = "<text>") -> Type:
     """Return the type that a text such as ``float32[3, n]`` describes; IRError as in `parse`."""
     cursor = Cursor(text, file)
     found = read_type(cursor)
+    cursor.expect("end")
+    return found
+
+
+def parse_dim(text: str, file: str = "<text>") -> Dim:
+    """Return the dimension that a text such as ``2*n + 1`` describes; IRError as in `parse`."""
+    cursor = Cursor(text, file)
+    found = read_sum(cursor)
     cursor.expect("end")
     return found
 
