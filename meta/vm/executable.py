@@ -11,12 +11,17 @@ from typing import Any
 
 from meta.base.device import Device, require
 from meta.base.errors import ArgumentError, DeviceError
-from meta.ir import Module, TensorType
+from meta.ir import Dim, Module, TensorType, TupleType, Type
+from meta.ir.typeof import bind_dims
 from meta.passes import PassRecord
 from meta.runtime.ndarray import ArrayKey, array_key, as_array, ndarray
+from meta.vm.bytecode import Invoke
 from meta.vm.emit import emit
+from meta.vm.kernels import bind_kernels
+from meta.vm.link import link
 from meta.vm.pipeline import pipeline
 from meta.vm.program import Program
+from meta.vm.steps import buffer
 from meta.vm.writable import require_writable
 
 
@@ -32,7 +37,7 @@ class Executable:
     ----------
     module: the program as it is run; its calls name the dialect operators. history: what the passes
     did.
-    device: where it runs. arena_bytes: memory kept for intermediates.
+    code: its instructions. device: where it runs. arena_bytes: memory kept for intermediates.
     """
 
     def __init__(
@@ -40,79 +45,99 @@ class Executable:
     ) -> None:
         self.module, self.device, self.history = module, device, history
         self._program = program
-        self._code = emit(module, device)
-        self.arena_bytes = self._code.arena_bytes
-        self._keys: list[ArrayKey] = [
-            array_key(p.type.static_shape, p.type.dtype, device)
-            for p in module.main.params
-            if isinstance(p.type, TensorType)
-        ]
-        self._names = [p.name for p in module.main.params]
+        self.code = emit(module, device)
+        kernels = bind_kernels(self.code.kernels, module.functions, device)
+        self._linked = link(self.code, kernels, device)
+        self.arena_bytes = self._linked.arena_bytes
+        # None: the extents differ from call to call.
+        self._keys = [_key(type_, device) for _, type_ in self.code.params]
+        self._result = _result_keys(self.code.result, device)
         first = len(self._keys) - len(program.arrays)
-        self._written_arguments = [i for i in self._code.written if i < first]
+        self._written_arguments = [i for i in self._linked.written if i < first]
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         inputs = self._program.flatten(*args, **kwargs)
         arrays = [*inputs, *self._program.arrays]
+        extents: dict[str, Dim] = {}
         tensors = [
-            a._tensor if a.key is k else self._fit(i, a, k)
+            a._tensor if a.key is k else self._fit(i, a, extents)
             for i, (a, k) in enumerate(zip(arrays, self._keys, strict=True))
         ]
-        result = self._run(tensors)
+        with self._lock:
+            result = _wrapped(self._linked.run(tensors), self._result, self._linked.constants)
         for i in self._written_arguments:
             if arrays[i]._tensor is not tensors[i]:  # it was made compact
                 arrays[i]._tensor.copy_(tensors[i])
         return self._program.unflatten(result)
 
-    def _run(self, tensors: list[Any]) -> Any:
-        code = self._code
-        with self._lock:
-            registers = [*tensors, *code.registers[len(tensors) :]]
-            for step in code.steps:
-                step(registers)
-        return _collect(code.result, registers)
-
-    def _fit(self, position: int, array: ndarray, key: ArrayKey) -> Any:
+    def _fit(self, position: int, array: ndarray, extents: dict[str, Dim]) -> Any:
         """Return the tensor of an array that is not exactly what the program was compiled for, or
-        raise.
+        raise. ``extents`` are those of the symbolic dimensions met so far.
         """
+        name, type_ = self.code.params[position]
         if array.device != self.device:
             raise DeviceError(
-                f"argument %{self._names[position]} is on another device",
+                f"argument %{name} is on another device",
                 expected=self.device,
                 found=array.device,
                 hint="move it with .to(device=...), or compile for that device",
             )
-        if (array.shape, array.dtype) != (key.shape, key.dtype):
+        found = TensorType(array.shape, array.dtype)
+        if not bind_dims(type_, found, extents):
             raise ArgumentError(
-                f"argument %{self._names[position]} is not of the type compiled for",
-                expected=TensorType(key.shape, key.dtype),
-                found=TensorType(array.shape, array.dtype),
+                f"argument %{name} is not of the type compiled for",
+                expected=type_,
+                found=found,
                 hint="compile once more for this type",
             )
-        if position in self._code.written and position not in self._written_arguments:
+        tensor = array.torch()
+        if tensor.is_contiguous():
+            return tensor
+        if position in self._linked.written and position not in self._written_arguments:
             raise ArgumentError(
-                f"parameter %{self._names[position]} is not contiguous, so it cannot be written",
+                f"parameter %{name} is not contiguous, so it cannot be written",
                 hint="store it with meta.array(...)",
             )
         if position in self._written_arguments:
-            require_writable(array.torch(), f"argument %{self._names[position]}")
-        return array.torch().contiguous()
+            require_writable(tensor, f"argument %{name}")
+        return tensor.contiguous()
 
     def kernels(self) -> dict[str, int]:
-        """Return how often each dialect operator is launched in one call."""
-        return dict(Counter(self._code.kernels))
+        """Return how often each kernel is launched in one call, by the name of its dialect operator
+        or fused function; with control flow: how many instructions launch it.
+        """
+        instructions = (i for f in self.code.functions.values() for i in f.instructions())
+        invoked = (self.code.kernels[i.kernel] for i in instructions if isinstance(i, Invoke))
+        return dict(Counter(kernel.name for kernel in invoked))
 
     def __repr__(self) -> str:
-        count = len(self._code.kernels)
+        count = sum(self.kernels().values())
         return f"<executable on {self.device}: {count} kernels, arena {self.arena_bytes} bytes>"
 
 
-def _collect(result: Any, registers: list[Any]) -> Any:
-    if isinstance(result, tuple):
-        return tuple(_collect(r, registers) for r in result)
-    return ndarray(registers[result.register], result.key)
+def _key(type_: TensorType, device: Device) -> ArrayKey | None:
+    """Return the key of a compact array of a type, None if its extents are not known."""
+    return array_key(type_.static_shape, type_.dtype, device) if type_.is_static else None
+
+
+def _result_keys(type_: Type, device: Device) -> Any:
+    """Return the keys of a result's arrays, nested as they are."""
+    if isinstance(type_, TupleType):
+        return tuple(_result_keys(f, device) for f in type_.fields)
+    assert isinstance(type_, TensorType)
+    return _key(type_, device)
+
+
+def _wrapped(value: Any, keys: Any, constants: frozenset[int]) -> Any:
+    """Return a result as arrays. What is in a constant's memory is copied: the caller may write
+    it.
+    """
+    if isinstance(keys, tuple):
+        return tuple([_wrapped(v, k, constants) for v, k in zip(value, keys, strict=True)])
+    if constants and buffer(value) in constants:
+        value = value.clone()
+    return ndarray(value, keys)
 
 
 def compile(

@@ -1,0 +1,149 @@
+"""Which arguments and constants a program may write to, and whether a result may be a constant.
+
+For every register: the *roots* whose memory its value may share, parameters by number, constants,
+and memory that is made while the function runs. A function's `Summary` says which of its parameters
+it may write and return; summaries grow until nothing changes, which takes recursion in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meta.base.errors import IRError
+from meta.vm.bytecode import (
+    Call,
+    Field,
+    Instruction,
+    Invoke,
+    LoadConstant,
+    MakeClosure,
+    Move,
+    Register,
+    Return,
+    TailCall,
+    View,
+    registers_of,
+)
+from meta.vm.code import Code, FunctionCode, FusedRef
+
+CONSTANT, FRESH = -1, -2
+Roots = frozenset[int]
+"""Parameters by number, `CONSTANT`, `FRESH`."""
+_NONE: Roots = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a function may do to memory that it did not make: the roots of what it returns and of
+    what it writes.
+    """
+
+    returned: Roots = _NONE
+    written: Roots = _NONE
+
+
+def summaries(code: Code) -> dict[str, Summary]:
+    """Return what each function may do."""
+    found = {name: Summary() for name in code.functions}
+    closures = _closures(code)
+    while True:
+        new = {name: _Walk(code, name, found, closures).summary() for name in code.functions}
+        if new == found:
+            return found
+        found = new
+
+
+def require_writable_constants(code: Code) -> None:
+    """Raise IRError, at the user's line, for a kernel that writes what is always a constant."""
+    found, closures = summaries(code), _closures(code)
+    for name in code.functions:
+        walk = _Walk(code, name, found, closures)
+        walk.summary()
+        for instruction, roots in walk.writes:
+            if roots == {CONSTANT}:
+                kernel = code.kernels[instruction.kernel]
+                assert not isinstance(kernel, FusedRef)
+                raise IRError(
+                    "this writes to a constant of the program",
+                    op=kernel.operator,
+                    span=instruction.span,
+                )
+
+
+def _closures(code: Code) -> list[tuple[str, int]]:
+    """Return the functions of which closures are made, with their numbers of captured values."""
+    made = (i for f in code.functions.values() for i in f.instructions())
+    return list({(i.function, len(i.captured)): None for i in made if isinstance(i, MakeClosure)})
+
+
+class _Walk:
+    """One walk over the instructions of a function; control runs forward only."""
+
+    def __init__(
+        self, code: Code, name: str, found: dict[str, Summary], closures: list[tuple[str, int]]
+    ) -> None:
+        self.code, self.found, self.closures = code, found, closures
+        self.function: FunctionCode = code.functions[name]
+        self.roots: dict[Register, Roots] = {i: frozenset({i}) for i in range(self.function.params)}
+        self.returned, self.written = _NONE, _NONE
+        self.writes: list[tuple[Invoke, Roots]] = []
+
+    def summary(self) -> Summary:
+        for instruction in self.function.instructions():
+            self.step(instruction)
+        return Summary(self.returned, self.written)
+
+    def of(self, operand: object) -> Roots:
+        found = (self.roots.get(r, frozenset({FRESH})) for r in registers_of(operand))  # type: ignore[arg-type]
+        return _NONE.union(*found)
+
+    def step(self, i: Instruction) -> None:
+        match i:
+            case LoadConstant():
+                self.roots[i.out] = frozenset({CONSTANT})
+            case Move():  # of two branches, perhaps
+                self.roots[i.out] = self.roots.get(i.out, _NONE) | self.of(i.source)
+            case View() | Field():
+                self.roots[i.out] = self.of(i.source)
+            case MakeClosure():
+                self.roots[i.out] = self.of(i.captured)
+            case Invoke():
+                for register in i.written:
+                    roots = self.of(register)
+                    self.writes.append((i, roots))
+                    self.written |= roots
+            case Call():
+                self.roots[i.out] = self.call(i)
+            case TailCall():
+                self.returned |= self.call(i)
+            case Return():
+                self.returned |= self.of(i.value)
+
+    def call(self, i: Call | TailCall) -> Roots:
+        """Note what a call may write, and return the roots of its result."""
+        returned = _NONE
+        for name, captured in self.callees(i):
+            inside = self.of(i.callee) if captured else _NONE
+
+            def outside(roots: Roots, captured: int = captured, inside: Roots = inside) -> Roots:
+                parts = (
+                    frozenset({r}) if r < 0
+                    else inside if r < captured
+                    else self.of(i.args[r - captured])
+                    for r in roots
+                )  # fmt: skip
+                return _NONE.union(*parts)
+
+            self.written |= outside(self.found[name].written)
+            returned |= outside(self.found[name].returned)
+        return returned
+
+    def callees(self, i: Call | TailCall) -> list[tuple[str, int]]:
+        """Return the functions that a call may run, with their numbers of captured values."""
+        if isinstance(i.callee, str):
+            return [(i.callee, 0)]
+        return [
+            (name, captured)
+            for name, captured in self.closures
+            if self.code.functions[name].params == captured + len(i.args)
+        ]

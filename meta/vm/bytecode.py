@@ -1,0 +1,327 @@
+"""The instructions of the machine, as plain data; ``str(instruction)`` is its line of a listing.
+
+A register is a number within one activation of a function. An *operand* is a register or a nested
+tuple of operands. A new instruction is a class here and a step in `link.py`; `reads` and `results`
+are all that liveness needs of it, and `aliasing.py` has a case for those that make no new memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Union
+
+from meta.base.source import Span
+from meta.ir import TensorType
+
+Register = int
+Operand = Union[int, "tuple[Operand, ...]"]
+
+
+def registers_of(operand: Operand) -> Iterator[Register]:
+    """Yield the registers of an operand."""
+    if isinstance(operand, tuple):
+        for part in operand:
+            yield from registers_of(part)
+    else:
+        yield operand
+
+
+def text(operand: Operand) -> str:
+    """Return an operand as text: ``r1``, ``(r1, (r2, r3))``."""
+    return f"({texts(operand)})" if isinstance(operand, tuple) else f"r{operand}"
+
+
+def texts(operands: tuple[Operand, ...]) -> str:
+    """Return operands as text, with commas."""
+    return ", ".join(map(text, operands))
+
+
+def _callee(callee: str | Register) -> str:
+    return f"@{callee}" if isinstance(callee, str) else f"r{callee}"
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """Base class: by default, nothing is read and nothing results."""
+
+    @property
+    def reads(self) -> tuple[Register, ...]:
+        """The registers whose values it needs."""
+        return ()
+
+    @property
+    def results(self) -> tuple[Register, ...]:
+        """The registers that it sets."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoadConstant(Instruction):
+    """``out`` is a constant of the code, a tensor or a number."""
+
+    out: Register
+    constant: int
+
+    @property
+    def results(self) -> tuple[Register, ...]:
+        return (self.out,)
+
+    def __str__(self) -> str:
+        return f"r{self.out} = constant c{self.constant}"
+
+
+@dataclass(frozen=True, slots=True)
+class Move(Instruction):
+    """``out`` is the value of an operand; of a tuple, a new tuple."""
+
+    out: Register
+    source: Operand
+
+    @property
+    def reads(self) -> tuple[Register, ...]:
+        return tuple(registers_of(self.source))
+
+    @property
+    def results(self) -> tuple[Register, ...]:
+        return (self.out,)
+
+    def __str__(self) -> str:
+        return f"r{self.out} = {text(self.source)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Field(Instruction):
+    """``out`` is a field of a tuple."""
+
+    out: Register
+    source: Register
+    index: int
+
+    @property
+    def reads(self) -> tuple[Register, ...]:
+        return (self.source,)
+
+    @property
+    def results(self) -> tuple[Register, ...]:
+        return (self.out,)
+
+    def __str__(self) -> str:
+        return f"r{self.out} = r{self.source}.{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateStorage(Instruction):
+    """``out`` is the memory of this activation of the function, in bytes."""
+
+    out: Register
+    size: int
+
+    @property
+    def results(self) -> tuple[Register, ...]:
+        return (self.out,)
+
+    def __str__(self) -> str:
+        return f"r{self.out} = storage of {self.size} bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateTensor(Instruction):
+    """``out`` is an uninitialised compact tensor: at an offset of a storage, or in memory of its
+    own.
+    """
+
+    out: Register
+    type: TensorType
+    storage: Register | None = None
+    offset: int = 0
+
+    @property
+    def reads(self) -> tuple[Register, ...]:
+        return () if self.storage is None else (self.storage,)
+
+    @property
+    def results(self) -> tuple[Register, ...]:
+        return (self.out,)
+
+    def __str__(self) -> str:
+        if self.storage is None:
+            return f"r{self.out} = new {self.type}"
+        return f"r{self.out} = {self.type} in r{self.storage} at {self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class View(Instruction):
+    """``out`` is the buffer of ``source`` with the shape of a type."""
+
+    out: Register
+    source: Register
+    type: TensorType
+
+    @property
+    def reads(self) -> tuple[Register, ...]:
+        return (self.source,)
+
+    @property
+    def results(self) -> tuple[Register, ...]:
+        return (self.out,)
+
+    def __str__(self) -> str:
+        return f"r{self.out} = view r{self.source} as {self.type}"
+
+
+@dataclass(frozen=True, slots=True)
+class Invoke(Instruction):
+    """Runs a kernel on ``args``, tensors and numbers.
+
+    If it ``fills``, the tensors in ``outs`` are given to it; otherwise it returns what becomes
+    them. It writes ``written``, some of the arguments, in place. ``span`` is the user's line.
+    """
+
+    kernel: int
+    args: tuple[Register, ...]
+    outs: tuple[Register, ...]
+    fills: bool
+    written: tuple[Register, ...] = ()
+    span: Span | None = field(default=None, compare=False)
+
+    @property
+    def reads(self) -> tuple[Register, ...]:
+        return (*self.args, *self.outs) if self.fills else self.args
+
+    @property
+    def results(self) -> tuple[Register, ...]:
+        return () if self.fills else self.outs
+
+    def __str__(self) -> str:
+        args = ", ".join(f"&r{a}" if a in self.written else f"r{a}" for a in self.args)
+        if self.fills:
+            return f"k{self.kernel}({args}; {texts(self.outs)})"
+        outs = f"{texts(self.outs)} = " if self.outs else ""
+        return f"{outs}k{self.kernel}({args})"
+
+
+@dataclass(frozen=True, slots=True)
+class MakeClosure(Instruction):
+    """``out`` is a function whose first parameters are already given."""
+
+    out: Register
+    function: str
+    captured: tuple[Operand, ...] = ()
+
+    @property
+    def reads(self) -> tuple[Register, ...]:
+        return tuple(registers_of(self.captured))
+
+    @property
+    def results(self) -> tuple[Register, ...]:
+        return (self.out,)
+
+    def __str__(self) -> str:
+        return f"r{self.out} = closure @{self.function}{text(self.captured)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Instruction):
+    """``out`` is the result of a function by name, or of the closure in a register."""
+
+    out: Register
+    callee: str | Register
+    args: tuple[Operand, ...]
+    span: Span | None = field(default=None, compare=False)
+
+    @property
+    def reads(self) -> tuple[Register, ...]:
+        callee = () if isinstance(self.callee, str) else (self.callee,)
+        return (*callee, *registers_of(self.args))
+
+    @property
+    def results(self) -> tuple[Register, ...]:
+        return (self.out,)
+
+    def __str__(self) -> str:
+        return f"r{self.out} = call {_callee(self.callee)}{text(self.args)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Release(Instruction):
+    """Nobody needs these registers any more."""
+
+    registers: tuple[Register, ...]
+
+    def __str__(self) -> str:
+        return f"release {texts(self.registers)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Terminator(Instruction):
+    """Base class of what ends a block. ``targets`` are the blocks that may follow."""
+
+    @property
+    def targets(self) -> tuple[int, ...]:
+        """The numbers of the blocks that may come next."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Jump(Terminator):
+    """Goes on with a block."""
+
+    target: int
+
+    @property
+    def targets(self) -> tuple[int, ...]:
+        return (self.target,)
+
+    def __str__(self) -> str:
+        return f"jump b{self.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class Branch(Terminator):
+    """Goes on with one of two blocks, by a boolean scalar tensor."""
+
+    condition: Register
+    then: int
+    otherwise: int
+
+    @property
+    def reads(self) -> tuple[Register, ...]:
+        return (self.condition,)
+
+    @property
+    def targets(self) -> tuple[int, ...]:
+        return (self.then, self.otherwise)
+
+    def __str__(self) -> str:
+        return f"branch r{self.condition} ? b{self.then} : b{self.otherwise}"
+
+
+@dataclass(frozen=True, slots=True)
+class TailCall(Terminator):
+    """Calls in place of the function that is running: its result is that one's result."""
+
+    callee: str | Register
+    args: tuple[Operand, ...]
+
+    @property
+    def reads(self) -> tuple[Register, ...]:
+        callee = () if isinstance(self.callee, str) else (self.callee,)
+        return (*callee, *registers_of(self.args))
+
+    def __str__(self) -> str:
+        return f"tail call {_callee(self.callee)}{text(self.args)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Return(Terminator):
+    """Ends the function; its result is an operand."""
+
+    value: Operand
+
+    @property
+    def reads(self) -> tuple[Register, ...]:
+        return tuple(registers_of(self.value))
+
+    def __str__(self) -> str:
+        return f"return {text(self.value)}"

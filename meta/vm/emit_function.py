@@ -1,0 +1,291 @@
+"""From the body of one function to instructions.
+
+Every value has a register of its own. Tuples, fields and written arguments cost nothing where they
+are known: a tuple is then a nested tuple of registers. Across branches, calls and closures it is a
+value, of which a `Field` is taken. A new IR node gets a case in `value`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import meta.ir as ir
+from meta.base.errors import IRError
+from meta.base.source import Span
+from meta.ir import Expr, TensorType, Tuple, TupleGetItem, TupleType, Type, Var, free_vars, type_of
+from meta.op.core import View as ViewOut
+from meta.op.core.op import Op
+from meta.passes.call_of import base_op, typed_args
+from meta.passes.dispatch import kernel_of, prepared
+from meta.passes.fuse_tvm import FUSED
+from meta.passes.plan_memory import ARENA, OFFSETS
+from meta.vm.bytecode import (
+    AllocateStorage,
+    AllocateTensor,
+    Branch,
+    Call,
+    Field,
+    Instruction,
+    Invoke,
+    Jump,
+    LoadConstant,
+    MakeClosure,
+    Move,
+    Operand,
+    Register,
+    Return,
+    TailCall,
+    View,
+)
+from meta.vm.code import FunctionCode, FusedRef, KernelRef
+from meta.vm.emit_tables import Tables
+
+
+class FunctionEmitter:
+    """Emits one function; ``captured`` are the variables that it is given before its parameters."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        name: str,
+        function: ir.Function,
+        captured: Sequence[Var],
+    ) -> None:
+        self.tables, self.name, self.function = tables, name, function
+        params = (*captured, *function.params)
+        self.env: dict[Var, Operand] = {param: i for i, param in enumerate(params)}
+        self.params = self.registers = len(params)
+        # Constants are loaded first, so that they are there whichever branch is taken.
+        self.loads: dict[int, LoadConstant] = {}
+        self.blocks: list[list[Instruction]] = [[]]
+        # The plan of `plan_memory`: where result j of binding i lies; bindings are counted.
+        self.storage = self.new() if function.attrs.get(ARENA) else None
+        self.offsets = {(i, j): at for i, j, at in function.attrs.get(OFFSETS, ())}
+        self.binding = -1
+
+    def code(self) -> FunctionCode:
+        """Return the function's code, with nothing released."""
+        self.block(self.function.body, tail=True)
+        first: list[Instruction] = list(self.loads.values())
+        if self.storage is not None:
+            first.append(AllocateStorage(self.storage, self.function.attrs[ARENA]))
+        self.blocks[0][:0] = first
+        return FunctionCode(self.params, self.registers, tuple(map(tuple, self.blocks)))
+
+    def add(self, instruction: Instruction) -> None:
+        self.blocks[-1].append(instruction)
+
+    def new(self) -> Register:
+        self.registers += 1
+        return self.registers - 1
+
+    # Blocks.
+
+    def block(self, block: ir.Block, tail: bool) -> Operand:
+        """Emit a block and return its value; ``tail``: it is the function's, which is returned."""
+        bindings = block.bindings
+        for i, binding in enumerate(bindings):
+            self.binding += 1
+            if tail and i == len(bindings) - 1 and block.result is binding.var:
+                if isinstance(binding.value, ir.If):
+                    self.branch(binding.value, tail=True)
+                    return ()
+                callee = self.callee(binding.value)
+                if callee is not None:
+                    self.add(TailCall(callee, self.arguments(binding)))
+                    return ()
+            self.env[binding.var] = self.value(binding)
+        value = self.atom(block.result)
+        if tail:
+            self.add(Return(value))
+        return value
+
+    def branch(self, value: ir.If, tail: bool = False) -> Register:
+        """Emit an `If`: two blocks, and one in which they meet unless each of them returns."""
+        condition, out = self.register(value.condition), self.new()
+        start, ends = self.blocks[-1], []
+        numbers = []
+        for block in (value.then_block, value.else_block):
+            numbers.append(len(self.blocks))
+            self.blocks.append([])
+            yielded = self.block(block, tail)
+            if not tail:
+                self.add(Move(out, yielded))
+                ends.append(self.blocks[-1])
+        start.append(Branch(condition, *numbers))
+        if not tail:
+            for end in ends:
+                end.append(Jump(len(self.blocks)))
+            self.blocks.append([])
+        return out
+
+    # Atoms.
+
+    def atom(self, atom: Any) -> Operand:
+        """Return where the value of an atom, or a run-time number, is."""
+        match atom:
+            case Var():
+                return self.env[atom]
+            case Tuple():
+                return tuple(self.atom(f) for f in atom.fields)
+            case ir.GlobalVar():
+                out = self.new()
+                self.add(MakeClosure(out, self.tables.use_global(atom.name)))
+                return out
+            case ir.Op():
+                raise IRError(
+                    "an operator is no value of a compiled program",
+                    op=atom.name,
+                    hint="write a function that calls it",
+                )
+        number = self.tables.constant(atom)
+        if number not in self.loads:
+            self.loads[number] = LoadConstant(self.new(), number)
+        return self.loads[number].out
+
+    def register(self, atom: Any) -> Register:
+        operand = self.atom(atom)
+        assert isinstance(operand, int)
+        return operand
+
+    def flat(self, argument: Any) -> tuple[Register, ...]:
+        """Return the registers of the tensors (or of the number) that an operator's argument is."""
+        if isinstance(argument, Expr):
+            return self.unpacked(self.atom(argument), type_of(argument))
+        if isinstance(argument, tuple):
+            return tuple(r for a in argument for r in self.flat(a))
+        return (self.register(argument),)
+
+    def unpacked(self, operand: Operand, type_: Type | None) -> tuple[Register, ...]:
+        if not isinstance(type_, TupleType):
+            assert isinstance(operand, int)
+            return (operand,)
+        fields = (self.field(operand, i) for i in range(len(type_.fields)))
+        return tuple(
+            r for f, t in zip(fields, type_.fields, strict=True) for r in self.unpacked(f, t)
+        )
+
+    def field(self, operand: Operand, index: int) -> Operand:
+        if isinstance(operand, tuple):
+            return operand[index]
+        out = self.new()
+        self.add(Field(out, operand, index))
+        return out
+
+    # Values.
+
+    def value(self, binding: ir.Binding) -> Operand:
+        value = binding.value
+        match value:
+            case TupleGetItem():
+                return self.field(self.atom(value.value), value.index)
+            case ir.If():
+                return self.branch(value)
+            case ir.Function():
+                return self.closure(binding.var.name, value)
+            case ir.Call():
+                return self.call(value, binding)
+        return self.atom(value)
+
+    def closure(self, name: str, function: ir.Function) -> Register:
+        captured = tuple(free_vars(function))
+        lifted = self.tables.use_closure(f"{self.name}.{name or 'fn'}", function, captured)
+        out = self.new()
+        self.add(MakeClosure(out, lifted, tuple(self.env[v] for v in captured)))
+        return out
+
+    def callee(self, value: Expr) -> str | Register | None:
+        """Return the function that a value is a call of; None for other values, and for kernels."""
+        if not isinstance(value, ir.Call) or base_op(value.callee) is not None:
+            return None
+        if isinstance(value.callee, ir.GlobalVar):
+            name = value.callee.name
+            fused = FUSED in self.tables.functions[name].attrs
+            return None if fused else self.tables.use_global(name)
+        return self.register(value.callee)
+
+    def arguments(self, binding: ir.Binding) -> tuple[Operand, ...]:
+        assert isinstance(binding.value, ir.Call)
+        for argument in binding.value.args:
+            if not isinstance(argument, Expr):
+                raise IRError(
+                    "a function of a compiled program takes tensors, tuples and functions",
+                    found=argument,
+                    hint="pass a constant tensor",
+                    span=binding.span,
+                )
+        return tuple(map(self.atom, binding.value.args))
+
+    def call(self, call: ir.Call, binding: ir.Binding) -> Operand:
+        op = base_op(call.callee)
+        if op is not None:
+            return self.operator(op, call, binding.span)
+        callee = self.callee(call)
+        if callee is None:
+            return self.fused(call, binding)
+        out = self.new()
+        self.add(Call(out, callee, self.arguments(binding), binding.span))
+        return out
+
+    # Kernels.
+
+    def operator(self, op: Op, call: ir.Call, span: Span | None) -> Operand:
+        values = prepared(op, call, self.tables.device)
+        if values.callee is None:
+            raise IRError(
+                "a value that is known while tracing is no operator call", op=op.name, span=span
+            )
+        arguments = [
+            () if slot.kind == "attribute" or argument is None else self.flat(argument)
+            for slot, argument in zip(op.schema.slots, call.args, strict=True)
+        ]
+        sources = tuple(r for registers in arguments for r in registers)
+        written = tuple(r for slot in op.schema.written for r in arguments[slot])
+        args = typed_args(op, call)
+        if not KernelRef(op.name, args).is_static:
+            # Who runs it, and what extents the results have, is decided when it runs.
+            kernel, fills = KernelRef(call.callee.name, args), False  # type: ignore[attr-defined]
+        elif isinstance(values.out, ViewOut):
+            out = self.new()
+            self.add(View(out, sources[0], values.out.type))
+            return out
+        else:
+            env = kernel_of(call.callee, values)
+            assert env.dialect_op is not None
+            kernel, fills = KernelRef(env.dialect_op.name, args), not env.allocates
+            if fills and not all(t.is_static for t in values.outputs):
+                raise IRError(
+                    f"the kernel {env.dialect_op} fills a result whose extents only it can know",
+                    op=op.name,
+                    expected="a kernel that returns its results",
+                    found=values.out,
+                    span=span,
+                )
+        outs = self.outs(values.outputs, fills)
+        number = self.tables.kernel(kernel)
+        self.add(Invoke(number, sources, outs, fills, written, span))
+        return outs[0] if not isinstance(values.out, TupleType) else outs
+
+    def fused(self, call: ir.Call, binding: ir.Binding) -> Register:
+        """Emit the one kernel of a fused function."""
+        assert isinstance(call.callee, ir.GlobalVar)
+        function = self.tables.functions[call.callee.name]
+        sources = tuple(r for a in call.args for r in self.flat(a))
+        assert isinstance(function.result_type, TensorType)
+        outs = self.outs((function.result_type,), fills=True)
+        number = self.tables.kernel(FusedRef(function.attrs[FUSED], call.callee.name))
+        self.add(Invoke(number, sources, outs, True, span=binding.span))
+        return outs[0]
+
+    def outs(self, types: Sequence[TensorType], fills: bool) -> tuple[Register, ...]:
+        """Return registers for what a kernel makes; if it fills them, with memory: where the plan
+        says, or else new.
+        """
+        outs = tuple(self.new() for _ in types)
+        if fills:
+            for j, (out, type_) in enumerate(zip(outs, types, strict=True)):
+                at = self.offsets.get((self.binding, j))
+                storage = (None, 0) if at is None else (self.storage, at)
+                self.add(AllocateTensor(out, type_, *storage))
+        return outs

@@ -1,0 +1,70 @@
+"""What the functions of a program share while they are emitted: constants, kernels, and the
+functions that are still to be emitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from meta.base.device import Device
+from meta.dialect.core.dispatch import cache_key
+from meta.ir import Constant, Function, Var
+from meta.vm.code import Kernel, KernelRef
+
+
+class Tables:
+    """What the functions of a program share.
+
+    Attributes
+    ----------
+    functions: those of the module. constants, kernels: each is there once.
+    waiting: functions to emit: name, function, and the variables that come before its parameters.
+    """
+
+    def __init__(self, functions: Mapping[str, Function], device: Device) -> None:
+        self.functions, self.device = functions, device
+        self.constants: list[Any] = []
+        self.kernels: list[Kernel] = []
+        self._numbers: dict[Any, int] = {}
+        self._names = set(functions)
+        self._needed: set[str] = set()
+        self.waiting: list[tuple[str, Function, tuple[Var, ...]]] = []
+
+    def use_global(self, name: str) -> str:
+        """Note that a function of the module is needed; return its name."""
+        if name not in self._needed:
+            self._needed.add(name)
+            self.waiting.append((name, self.functions[name], ()))
+        return name
+
+    def use_closure(self, hint: str, function: Function, captured: tuple[Var, ...]) -> str:
+        """Note that a closure's function is needed; return the name that it gets."""
+        name, number = hint, 1
+        while name in self._names:
+            number += 1
+            name = f"{hint}_{number}"
+        self._names.add(name)
+        self.waiting.append((name, function, captured))
+        return name
+
+    def constant(self, value: Constant | bool | int | float) -> int:
+        """Return the number of a constant: an IR node, whose tensor is put on the device, or a
+        number.
+        """
+        key = value if isinstance(value, Constant) else cache_key(value)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.constants)
+            tensor = isinstance(value, Constant)
+            self.constants.append(
+                value.data.to(str(self.device)).contiguous() if tensor else value  # type: ignore[union-attr]
+            )
+        return self._numbers[key]
+
+    def kernel(self, kernel: Kernel) -> int:
+        """Return the number of a kernel."""
+        key = (kernel.operator, cache_key(kernel.args)) if isinstance(kernel, KernelRef) else kernel
+        if key not in self._numbers:
+            self._numbers[key] = len(self.kernels)
+            self.kernels.append(kernel)
+        return self._numbers[key]

@@ -1,0 +1,270 @@
+"""From code and kernels to what the machine runs.
+
+A straight-line program becomes one flat list of steps over one set of registers, in which
+everything that is the same at every run is in place already. Other programs become `Routine`s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from meta.base.device import Device
+from meta.base.dtype import TO_TORCH
+from meta.base.source import Span
+from meta.dialect.core import OpEnv
+from meta.ir import TensorType
+from meta.passes.liveness import type_bytes
+from meta.runtime.ndarray import array_key
+from meta.vm import bytecode as bc
+from meta.vm.aliasing import CONSTANT, summaries
+from meta.vm.code import Block, Code, FunctionCode, KernelRef
+from meta.vm.eager import allocator
+from meta.vm.machine import Closure, Enter, Fork, Goto, Leave, Routine, Segment, run
+from meta.vm.steps import (
+    Registers,
+    Step,
+    buffer,
+    field_step,
+    filling_step,
+    fixed_step,
+    guarded,
+    located,
+    move_step,
+    reader,
+    release_step,
+    returning_step,
+    view_step,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """A program ready to run.
+
+    ``run`` takes torch tensors and returns a tensor or a nested tuple of them; one call at a time.
+    ``written``: the parameters that may be written in place. ``constants``: addresses of constants
+    that may be (part of) a result. ``arena_bytes``: memory kept for intermediates of the entry.
+    """
+
+    run: Callable[[list[torch.Tensor]], Any]
+    written: frozenset[int]
+    constants: frozenset[int]
+    arena_bytes: int
+
+
+def link(code: Code, kernels: Sequence[OpEnv], device: Device) -> Linked:
+    """Link a program; ``kernels`` are those that the code names, in order."""
+    found = summaries(code)
+    entry = found[code.entry]
+    addresses = frozenset(buffer(c) for c in code.constants if isinstance(c, torch.Tensor))
+    function = code.functions[code.entry]
+    guards = any(CONSTANT in summary.written for summary in found.values())
+    linker = _Linker(code, kernels, device, addresses, guards)
+    storages = [i.size for i in function.instructions() if isinstance(i, bc.AllocateStorage)]
+    return Linked(
+        linker.straight(function) if _is_straight(function) else linker.general(),
+        frozenset(r for r in entry.written if r >= 0),
+        addresses if CONSTANT in entry.returned else frozenset(),
+        sum(storages),
+    )
+
+
+def _is_straight(function: FunctionCode) -> bool:
+    jumps = bc.Call | bc.MakeClosure | bc.Branch | bc.Jump | bc.TailCall
+    return not any(isinstance(i, jumps) for i in function.instructions())
+
+
+class _Linker:
+    def __init__(
+        self,
+        code: Code,
+        kernels: Sequence[OpEnv],
+        device: Device,
+        addresses: frozenset[int],
+        guards: bool,
+    ) -> None:
+        self.code, self.kernels, self.device = code, kernels, device
+        # Where constants lie; whether there may be a kernel that writes one.
+        self.addresses, self.guards = addresses, guards
+        self.routines = {n: Routine(n, f.params) for n, f in code.functions.items()}
+
+    def straight(self, function: FunctionCode) -> Callable[[list[torch.Tensor]], Any]:
+        """Return a straight-line function as a function of its arguments."""
+        template = self.template(function)
+        (block,) = function.blocks
+        steps = self.steps(block[:-1], template, function.fixed())
+        last = block[-1]
+        assert isinstance(last, bc.Return)
+        read = reader(last.value)
+        rest = template[function.params :]
+
+        def execute(args: list[torch.Tensor]) -> Any:
+            registers = [*args, *rest]
+            for step in steps:
+                step(registers)
+            return read(registers)
+
+        return execute
+
+    def general(self) -> Callable[[list[torch.Tensor]], Any]:
+        """Return the entry, run on the machine."""
+        for name, function in self.code.functions.items():
+            self.routine(self.routines[name], function)
+        entry = self.routines[self.code.entry]
+        return lambda args: run(entry, args)
+
+    # What is in the registers of a frame before it runs.
+
+    def template(self, function: FunctionCode) -> Registers:
+        """Return registers with constants in place, and tensors in memory that is allocated now."""
+        registers: Registers = [None] * function.registers
+        fixed = function.fixed()
+        for i in function.instructions():
+            match i:
+                case bc.LoadConstant():
+                    registers[i.out] = self.code.constants[i.constant]
+                case bc.AllocateStorage():
+                    registers[i.out] = torch.empty(
+                        i.size, dtype=torch.uint8, device=str(self.device)
+                    )
+                case bc.AllocateTensor() if i.storage is not None:
+                    registers[i.out] = _carve(registers[i.storage], i.offset, i.type)
+                case bc.View() if i.out in fixed:
+                    registers[i.out] = registers[i.source].view(i.type.static_shape)
+        return registers
+
+    # Functions.
+
+    def routine(self, routine: Routine, function: FunctionCode) -> None:
+        """Link one function; those that it calls may be linked later."""
+        instructions = list(function.instructions())
+        routine.has_memory = any(isinstance(i, bc.AllocateStorage) for i in instructions)
+        routine.make = lambda: self.template(function)
+        routine.template = self.template(function)
+        # A function's own memory is another one in every activation: then only constants are known.
+        known: Registers = [None] * function.registers if routine.has_memory else routine.template
+        for i in instructions:
+            if isinstance(i, bc.LoadConstant):
+                known[i.out] = self.code.constants[i.constant]
+        fixed = function.fixed()
+        starts = [Segment() for _ in function.blocks]
+        routine.start = starts[0]
+        for segment, block in zip(starts, function.blocks, strict=True):
+            self.segments(segment, block, starts, known, fixed)
+
+    def segments(
+        self,
+        segment: Segment,
+        block: Block,
+        starts: list[Segment],
+        known: Registers,
+        fixed: frozenset[bc.Register],
+    ) -> None:
+        """Link a block: a segment up to each call, and one for the rest."""
+        begin = 0
+        for at, i in enumerate(block):
+            if not isinstance(i, bc.Call | bc.Terminator):
+                continue
+            segment.steps = self.steps(block[begin:at], known, fixed)
+            begin = at + 1
+            match i:
+                case bc.Call():
+                    after, follower = block[begin], Segment()
+                    released = after.registers if isinstance(after, bc.Release) else ()
+                    dead = tuple(r for r in released if r != i.out)
+                    segment.exit = self.enter(i, i.out, follower, dead, i.span)
+                    segment = follower
+                case bc.TailCall():
+                    segment.exit = self.enter(i)
+                case bc.Branch():
+                    segment.exit = Fork(i.condition, starts[i.then], starts[i.otherwise])
+                case bc.Jump():
+                    segment.exit = Goto(starts[i.target])
+                case bc.Return():
+                    segment.exit = Leave(reader(i.value))
+
+    def enter(
+        self,
+        i: bc.Call | bc.TailCall,
+        out: bc.Register = -1,
+        after: Segment | None = None,
+        dead: tuple[bc.Register, ...] = (),
+        span: Span | None = None,
+    ) -> Enter:
+        read = reader(i.args)
+        if isinstance(i.callee, str):
+            return Enter(self.routines[i.callee], -1, read, out, after, dead, span)
+        return Enter(None, i.callee, read, out, after, dead, span)
+
+    # Steps.
+
+    def steps(
+        self,
+        instructions: Sequence[bc.Instruction],
+        known: Registers,
+        fixed: frozenset[bc.Register],
+    ) -> tuple[Step, ...]:
+        """Link instructions without calls. Registers in ``fixed`` are set when a frame is made;
+        ``known`` has the values that are the same in all frames.
+        """
+        steps: list[Step] = []
+        fresh: dict[bc.Register, Callable[[], torch.Tensor]] = {}
+        for i in instructions:
+            match i:
+                case bc.AllocateTensor(storage=None):
+                    # Left to the kernel that fills it: one step for both.
+                    key = array_key(i.type.static_shape, i.type.dtype, self.device)
+                    fresh[i.out] = allocator(key)
+                case bc.View() if i.out not in fixed:
+                    steps.append(view_step(i.source, i.out, i.type.static_shape))
+                case bc.Move():
+                    steps.append(move_step(i.source, i.out))
+                case bc.Field():
+                    steps.append(field_step(i.source, i.index, i.out))
+                case bc.MakeClosure():
+                    steps.append(_closure_step(self.routines[i.function], i.captured, i.out))
+                case bc.Release():
+                    steps.append(release_step(i.registers))
+                case bc.Invoke():
+                    steps.append(self.kernel_step(i, known, fresh))
+        return tuple(steps)
+
+    def kernel_step(
+        self, i: bc.Invoke, known: Registers, fresh: dict[bc.Register, Callable[[], torch.Tensor]]
+    ) -> Step:
+        run = self.kernels[i.kernel].run
+        if not i.fills:
+            step = returning_step(run, i.args, i.outs)
+        else:
+            places = (*i.args, *i.outs)
+            values = tuple(known[r] for r in places)
+            if all(v is not None for v in values):
+                step = fixed_step(run, values)
+            else:
+                mine = tuple((r, fresh.pop(r)) for r in i.outs if r in fresh)
+                step = filling_step(run, places, mine)
+        kernel = self.code.kernels[i.kernel]
+        if isinstance(kernel, KernelRef) and not kernel.is_static:
+            step = located(step, i.span)  # its types are inferred when it runs
+        if i.written and self.guards:
+            guard = guarded(step, i.written, self.addresses, kernel.name)
+            step = located(guard, i.span)
+        return step
+
+
+def _closure_step(routine: Routine, captured: tuple[bc.Operand, ...], out: bc.Register) -> Step:
+    read = reader(captured)
+
+    def step(regs: Registers) -> None:
+        regs[out] = Closure(routine, read(regs))
+
+    return step
+
+
+def _carve(storage: torch.Tensor, offset: int, type_: TensorType) -> torch.Tensor:
+    part = storage[offset : offset + type_bytes(type_)]
+    return part.view(TO_TORCH[type_.dtype]).view(type_.static_shape)

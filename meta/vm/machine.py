@@ -1,0 +1,168 @@
+"""The machine: runs linked functions on a stack of frames.
+
+A frame is the registers of one activation. Between two decisions (a branch, a call, a return) a
+function is a `Segment`: a list of steps that are run one after the other. Calls do not recurse in
+Python: frames that wait are on a list, and a tail call leaves none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from meta.base import config
+from meta.base.errors import IRError
+from meta.base.source import Span
+from meta.vm.bytecode import Register
+from meta.vm.steps import Registers, Step
+
+MAX_SPARE = 4
+"""Frames with memory of their own that a function keeps for its next activations."""
+
+
+class Segment:
+    """Steps, and what comes after them."""
+
+    __slots__ = ("exit", "steps")
+
+    def __init__(self) -> None:
+        self.steps: tuple[Step, ...] = ()
+        self.exit: Goto | Fork | Enter | Leave
+
+
+class Routine:
+    """A linked function.
+
+    Attributes
+    ----------
+    start: its first segment. params: number of parameters.
+    make: builds a frame's registers with constants and tensors of the function's memory in place.
+    has_memory: whether that memory may be used by one activation at a time only.
+    """
+
+    __slots__ = ("has_memory", "make", "name", "params", "spare", "start", "template")
+
+    def __init__(self, name: str, params: int) -> None:
+        self.name, self.params = name, params
+        self.start: Segment
+        self.make: Callable[[], Registers]
+        self.template: Registers = []
+        self.has_memory = False
+        self.spare: list[Registers] = []
+
+    def take(self) -> Registers:
+        """Return what a new frame starts from."""
+        if not self.has_memory:
+            return self.template
+        return self.spare.pop() if self.spare else self.make()
+
+    def give_back(self, template: Registers) -> None:
+        """Keep the memory of a frame that is left for the next activation."""
+        if self.has_memory and len(self.spare) < MAX_SPARE:
+            self.spare.append(template)
+
+
+class Closure:
+    """A function value."""
+
+    __slots__ = ("captured", "routine")
+
+    def __init__(self, routine: Routine, captured: tuple[Any, ...]) -> None:
+        self.routine, self.captured = routine, captured
+
+
+@dataclass(slots=True)
+class Goto:
+    """Go on with a segment."""
+
+    target: Segment
+
+
+@dataclass(slots=True)
+class Fork:
+    """Go on with one of two segments."""
+
+    condition: Register
+    then: Segment
+    otherwise: Segment
+
+
+@dataclass(slots=True)
+class Enter:
+    """Call ``routine``, or the closure in a register; ``after`` is None for a tail call.
+
+    ``dead`` registers are released before the function is entered.
+    """
+
+    routine: Routine | None
+    closure: Register
+    read: Callable[[Registers], tuple[Any, ...]]
+    out: Register = -1
+    after: Segment | None = None
+    dead: tuple[Register, ...] = ()
+    span: Span | None = None
+
+
+@dataclass(slots=True)
+class Leave:
+    """Return a value."""
+
+    read: Callable[[Registers], Any]
+
+
+def run(routine: Routine, args: list[Any]) -> Any:
+    """Run a function on torch tensors; return its result, a tensor or a nested tuple of them.
+
+    Raises IRError if more than META_MAX_DEPTH calls wait for one another.
+    """
+    max_depth: int = config.get("META_MAX_DEPTH")
+    # Frames that wait for a result: routine, template, registers, where it goes, what comes then.
+    stack: list[tuple[Routine, Registers, Registers, Register, Segment]] = []
+    template = routine.take()
+    registers = template.copy()
+    registers[: routine.params] = args
+    segment = routine.start
+    while True:
+        for step in segment.steps:
+            step(registers)
+        exit = segment.exit
+        kind = exit.__class__
+        if kind is Fork:
+            segment = exit.then if registers[exit.condition] else exit.otherwise
+        elif kind is Enter:
+            values = exit.read(registers)
+            callee = exit.routine
+            if callee is None:
+                closure = registers[exit.closure]
+                callee, values = closure.routine, closure.captured + values
+                del closure
+            if exit.after is None:
+                routine.give_back(template)
+            else:
+                if len(stack) >= max_depth:
+                    raise IRError(
+                        f"the program recurses more than {max_depth} frames deep",
+                        hint="does the recursion end? META_MAX_DEPTH is the limit; a call whose "
+                        "result is the function's own result takes no frame",
+                        span=exit.span,
+                    )
+                for register in exit.dead:
+                    registers[register] = None
+                stack.append((routine, template, registers, exit.out, exit.after))
+            routine = callee
+            template = routine.take()
+            registers = template.copy()
+            registers[: routine.params] = values
+            del values
+            segment = routine.start
+        elif kind is Leave:
+            value = exit.read(registers)
+            routine.give_back(template)
+            if not stack:
+                return value
+            routine, template, registers, out, segment = stack.pop()
+            registers[out] = value
+            del value
+        else:
+            segment = exit.target

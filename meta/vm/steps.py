@@ -1,0 +1,157 @@
+"""Steps: instructions bound to their kernels and registers, each a function of the registers.
+
+Small arities are written out: a star call costs as much as a small kernel's launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from meta.base.errors import IRError, MetaError
+from meta.base.source import Span
+from meta.vm.bytecode import Operand, Register
+
+Registers = list[Any]
+Step = Callable[[Registers], None]
+
+
+def reader(operand: Operand) -> Callable[[Registers], Any]:
+    """Return a function that builds the value of an operand."""
+    if isinstance(operand, int):
+        return lambda regs: regs[operand]
+    if all(isinstance(part, int) for part in operand):
+        return lambda regs: tuple([regs[i] for i in operand])  # type: ignore[index]
+    parts = [reader(part) for part in operand]
+    return lambda regs: tuple([read(regs) for read in parts])
+
+
+def fixed_step(run: Callable[..., Any], values: tuple[Any, ...]) -> Step:
+    """Run a kernel on values that are the same at every run."""
+
+    def step(_: Registers) -> None:
+        run(*values)
+
+    return step
+
+
+def filling_step(
+    run: Callable[..., Any],
+    places: tuple[Register, ...],
+    fresh: tuple[tuple[Register, Callable[[], torch.Tensor]], ...],
+) -> Step:
+    """Run a kernel that fills the last of its arguments, some of which are allocated before."""
+    if fresh:
+
+        def allocating(regs: Registers) -> None:
+            for out, make in fresh:
+                regs[out] = make()
+            run(*[regs[i] for i in places])
+
+        return allocating
+    if len(places) == 2:
+        a, b = places
+        return lambda regs: run(regs[a], regs[b])
+    if len(places) == 3:
+        a, b, c = places
+        return lambda regs: run(regs[a], regs[b], regs[c])
+    return lambda regs: run(*[regs[i] for i in places])
+
+
+def returning_step(
+    run: Callable[..., Any], sources: tuple[Register, ...], outs: tuple[Register, ...]
+) -> Step:
+    """Run a kernel that returns its results."""
+    if len(outs) == 1:
+        out = outs[0]
+
+        def one(regs: Registers) -> None:
+            result = run(*[regs[i] for i in sources])
+            regs[out] = result[0] if result.__class__ is tuple else result
+
+        return one
+
+    def several(regs: Registers) -> None:
+        result = run(*[regs[i] for i in sources]) or ()
+        for out, value in zip(outs, result, strict=True):
+            regs[out] = value
+
+    return several
+
+
+def view_step(source: Register, out: Register, shape: tuple[int, ...]) -> Step:
+    """See a tensor with another shape."""
+
+    def step(regs: Registers) -> None:
+        regs[out] = regs[source].view(shape)
+
+    return step
+
+
+def move_step(source: Operand, out: Register) -> Step:
+    """Copy a reference, or build a tuple of them."""
+    read = reader(source)
+
+    def step(regs: Registers) -> None:
+        regs[out] = read(regs)
+
+    return step
+
+
+def field_step(source: Register, index: int, out: Register) -> Step:
+    """Take a field of a tuple."""
+
+    def step(regs: Registers) -> None:
+        regs[out] = regs[source][index]
+
+    return step
+
+
+def release_step(registers: tuple[Register, ...]) -> Step:
+    """Forget values."""
+    if len(registers) == 1:
+        only = registers[0]
+
+        def one(regs: Registers) -> None:
+            regs[only] = None
+
+        return one
+
+    def several(regs: Registers) -> None:
+        for i in registers:
+            regs[i] = None
+
+    return several
+
+
+def guarded(step: Step, written: tuple[Register, ...], constants: frozenset[int], op: str) -> Step:
+    """Let a step that writes in place first check that it writes to no constant."""
+
+    def checked(regs: Registers) -> None:
+        if any(buffer(regs[i]) in constants for i in written):
+            raise IRError("this writes to a constant of the program", op=op)
+        step(regs)
+
+    return checked
+
+
+def located(step: Step, span: Span | None) -> Step:
+    """Let an error of a step name the user's line."""
+    if span is None:
+        return step
+
+    def attempt(regs: Registers) -> None:
+        try:
+            step(regs)
+        except MetaError as error:
+            error.span = span
+            raise
+
+    return attempt
+
+
+def buffer(tensor: torch.Tensor) -> int:
+    """Return the address of the memory that a tensor is in; -1 for one without elements."""
+    return tensor.untyped_storage().data_ptr() or -1
