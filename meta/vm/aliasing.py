@@ -18,6 +18,7 @@ from meta.vm.bytecode import (
     LoadConstant,
     MakeClosure,
     Move,
+    Operand,
     Register,
     Return,
     TailCall,
@@ -93,9 +94,9 @@ class _Walk:
             self.step(instruction)
         return Summary(self.returned, self.written)
 
-    def of(self, operand: object) -> Roots:
-        found = (self.roots.get(r, frozenset({FRESH})) for r in registers_of(operand))  # type: ignore[arg-type]
-        return _NONE.union(*found)
+    def of(self, operand: Operand) -> Roots:
+        fresh = frozenset({FRESH})
+        return _NONE.union(*(self.roots.get(r, fresh) for r in registers_of(operand)))
 
     def step(self, i: Instruction) -> None:
         match i:

@@ -26,7 +26,8 @@ class Tables:
         self.functions, self.device = functions, device
         self.constants: list[Any] = []
         self.kernels: list[Kernel] = []
-        self._numbers: dict[Any, int] = {}
+        self._constant_numbers: dict[Any, int] = {}
+        self._kernel_numbers: dict[Any, int] = {}
         self._names = set(functions)
         self._needed: set[str] = set()
         self.waiting: list[tuple[str, Function, tuple[Var, ...]]] = []
@@ -53,18 +54,18 @@ class Tables:
         number.
         """
         key = value if isinstance(value, Constant) else cache_key(value)
-        if key not in self._numbers:
-            self._numbers[key] = len(self.constants)
-            tensor = isinstance(value, Constant)
-            self.constants.append(
-                value.data.to(str(self.device)).contiguous() if tensor else value  # type: ignore[union-attr]
-            )
-        return self._numbers[key]
+        if key not in self._constant_numbers:
+            self._constant_numbers[key] = len(self.constants)
+            if isinstance(value, Constant):
+                self.constants.append(value.data.to(str(self.device)).contiguous())
+            else:
+                self.constants.append(value)
+        return self._constant_numbers[key]
 
     def kernel(self, kernel: Kernel) -> int:
         """Return the number of a kernel."""
         key = (kernel.operator, cache_key(kernel.args)) if isinstance(kernel, KernelRef) else kernel
-        if key not in self._numbers:
-            self._numbers[key] = len(self.kernels)
+        if key not in self._kernel_numbers:
+            self._kernel_numbers[key] = len(self.kernels)
             self.kernels.append(kernel)
-        return self._numbers[key]
+        return self._kernel_numbers[key]
