@@ -10,11 +10,12 @@ import pytest
 import torch
 
 import meta
-from meta.ir import Module, parse, structural_equal, verify
+from meta.base.errors import ArgumentError, GradientError, IRError, UnknownName
+from meta.ir import Module, bindings, first_difference, parse, structural_equal, verify
 from meta.passes import autodiff, dead_code, infer_type, simplify
 from meta.testing import check
 from meta.vm.executable import module_program
-from meta.vm.interpreter import interpret
+from meta.vm.interpreter import interpret, run_module
 
 BRANCH = """
 func @main(%x: float32[3], %w: float32[3], %p: bool[]) -> float32[3] {
@@ -332,3 +333,253 @@ func @main({dys}, {params}) -> ({y}, {result}) {{
     found = parse(re.sub(r"@main\b", "@forward", str(program)) + caller)
     verify(found, typed=True)
     return found
+
+
+def becomes(before: str, after: str, **options: object) -> None:
+    found, expected = dead_code(autodiff(module(before), **options)), module(after)
+    assert structural_equal(found, expected), f"{first_difference(found, expected)}\n{found}"
+
+
+def test_both_blocks_yield_the_gradients_of_all_that_either_uses() -> None:
+    becomes(
+        """
+        func @main(%x: float32[], %w: float32[], %v: float32[]) -> float32[] {
+          %p: bool[] = less(%x, 0.0)
+          %y: float32[] = if %p {
+            %a: float32[] = multiply(%w, %v)
+            yield %a
+          } else {
+            yield %x
+          }
+          return %y
+        }""",
+        """
+        func @main(%dy: float32[], %x: float32[], %w: float32[], %v: float32[])
+            -> (float32[], (float32[], float32[])) {
+          %p: bool[] = less(%x, 0.0)
+          %0: (float32[], fn(float32[]) -> (float32[], float32[])) = if %p {
+            %a: float32[] = multiply(%w, %v)
+            %f: fn(float32[]) -> (float32[], float32[]) = fn(%d: float32[])
+                -> (float32[], float32[]) {
+              %1: float32[] = multiply(%d, %v)
+              %2: float32[] = zeros_like(%x)
+              return (%2, %1)
+            }
+            yield (%a, %f)
+          } else {
+            %g: fn(float32[]) -> (float32[], float32[]) = fn(%e: float32[])
+                -> (float32[], float32[]) {
+              %3: float32[] = zeros_like(%w)
+              return (%e, %3)
+            }
+            yield (%x, %g)
+          }
+          %y: float32[] = %0.0
+          %pullback: fn(float32[]) -> (float32[], float32[]) = %0.1
+          %4: (float32[], float32[]) = %pullback(%dy)
+          %5: float32[] = %4.0
+          %6: float32[] = %4.1
+          return (%y, (%6, %5))
+        }""",
+        wrt=["w", "x"],
+    )
+
+
+def test_a_loop_makes_one_closure_per_step() -> None:
+    becomes(
+        LOOP,
+        """
+        func @main(%i: int32[], %h: float32[3], %w: float32[3])
+            -> (float32[3], fn(float32[3]) -> (float32[3],)) {
+          %0: (float32[3], fn(float32[3]) -> (float32[3],)) = @loop_vjp(%i, %h, %w)
+          %y: float32[3] = %0.0
+          %b: fn(float32[3]) -> (float32[3],) = %0.1
+          return (%y, %b)
+        }
+
+        func @loop_vjp(%i: int32[], %h: float32[3], %w: float32[3])
+            -> (float32[3], fn(float32[3]) -> (float32[3],)) {
+          %more: bool[] = greater(%i, 0)
+          %0: (float32[3], fn(float32[3]) -> (float32[3],)) = if %more {
+            %j: int32[] = subtract(%i, 1)
+            %m: float32[3] = multiply(%h, %w)
+            %t: float32[3] = tanh(%m)
+            %1: (float32[3], fn(float32[3]) -> (float32[3],)) = @loop_vjp(%j, %t, %w)
+            %r: float32[3] = %1.0
+            %b: fn(float32[3]) -> (float32[3],) = %1.1
+            %f: fn(float32[3]) -> (float32[3],) = fn(%d: float32[3]) -> (float32[3],) {
+              %2: (float32[3],) = %b(%d)
+              %3: float32[3] = %2.0
+              %4: float32[3] = tanh_dx(x=None, y=%t, dy=%3)
+              %5: float32[3] = multiply(%4, %w)
+              return (%5,)
+            }
+            yield (%r, %f)
+          } else {
+            %g: fn(float32[3]) -> (float32[3],) = fn(%e: float32[3]) -> (float32[3],) {
+              return (%e,)
+            }
+            yield (%h, %g)
+          }
+          %y: float32[3] = %0.0
+          %p: fn(float32[3]) -> (float32[3],) = %0.1
+          return (%y, %p)
+        }""",
+        wrt=["h"],
+        result="closure",
+    )
+
+
+def test_what_no_gradient_flows_through_is_called_as_before() -> None:
+    found = autodiff(module(RECURSIVE_MAIN), wrt=["x"])
+    assert sorted(found.functions) == ["main", "main_1_vjp", "pred"]
+    assert "@pred(" in str(found.functions["main_1_vjp"])
+
+
+def test_a_function_is_differentiated_once_and_its_original_goes() -> None:
+    found = autodiff(module(SEVERAL_CALLS), wrt=["x", "y"])
+    # One of the three calls is of constants only.
+    assert sorted(found.functions) == ["f", "f_vjp", "main"]
+    assert str(found.main).count("@f_vjp(") == 2
+
+
+def test_a_tuple_parameter_has_a_tuple_of_gradients() -> None:
+    program = module("""
+        func @main(%t: (float32[2], (int32[2], float32[2]))) -> float32[2] {
+          %a: float32[2] = %t.0
+          %u: (int32[2], float32[2]) = %t.1
+          %b: float32[2] = %u.1
+          %c: float32[2] = multiply(%a, %a)
+          return %c
+        }""")
+    found = autodiff(program, wrt=[0])
+    verify(found, typed=True)
+    assert str(found.main.result_type) == "(float32[2], ((float32[2], float32[2]),))"
+    x = meta.array([3.0, 4.0])
+    (main,) = found.functions.values()
+    _, ((da, db),) = run_module(found, [meta.array([1.0, 1.0]), (x, (meta.array([1, 2]), x))])
+    assert len(main.params) == 2
+    assert da.numpy().tolist() == [6.0, 8.0]
+    assert db.numpy().tolist() == [0.0, 0.0]
+
+
+def test_a_loop_of_ten_thousand_steps() -> None:
+    program = module(LOOP)
+    found = optimized(autodiff(program, wrt=["h", "w"]))
+    args = arguments(program, [10_000, [0.1, -0.2, 0.3], [1.001, 1.0, 1.002]])
+    y, gradients = run(found, meta.array([1.0, 1.0, 1.0]), *args)
+    h, w = (a.torch().clone().requires_grad_() for a in args[1:])
+    expected = h
+    for _ in range(10_000):
+        expected = torch.tanh(expected * w)
+    expected.sum().backward()
+    check(y, meta.array(expected.detach()), 1e-4, 1e-4)
+    check(list(gradients), [meta.array(h.grad), meta.array(w.grad)], 1e-3, 1e-3)
+
+
+def test_the_types_of_a_differentiated_program_are_inferred() -> None:
+    """Variables of main and of `_vjp` functions need no types; declared results are enough."""
+    found = autodiff(module(FIBONACCI), wrt=["x"])
+    bare = parse(re.sub(r"(?m)^( *%\w+): .*? = (?!fn)", r"\1 = ", str(found)))
+    assert any(b.var.type is None for b in bindings(bare.main))
+    assert first_difference(infer_type(bare), found) is None
+
+
+CHOSEN = """
+func @main(%x: float32[2], %p: bool[]) -> float32[2] {
+  %f: fn(float32[2]) -> float32[2] = if %p {
+    %g: fn(float32[2]) -> float32[2] = fn(%a: float32[2]) -> float32[2] {
+      return %a
+    }
+    yield %g
+  } else {
+    %h: fn(float32[2]) -> float32[2] = fn(%b: float32[2]) -> float32[2] {
+      %c: float32[2] = exp(%b)
+      return %c
+    }
+    yield %h
+  }
+  %y: float32[2] = %f(%x)  # model.py:7
+  return %y
+}"""
+
+RETURNED = """
+func @make(%x: float32[2]) -> (int32[], fn(float32[2]) -> float32[2]) {
+  %g: fn(float32[2]) -> float32[2] = fn(%a: float32[2]) -> float32[2] {
+    %b: float32[2] = multiply(%a, %x)
+    return %b
+  }
+  return (const int32[] 1, %g)
+}
+
+func @main(%x: float32[2], %y: float32[2]) -> float32[2] {
+  %t: (int32[], fn(float32[2]) -> float32[2]) = @make(%x)
+  %f: fn(float32[2]) -> float32[2] = %t.1
+  %z: float32[2] = %f(%y)  # model.py:7
+  return %z
+}"""
+
+
+@pytest.mark.parametrize("text", [CHOSEN, RETURNED])
+def test_a_closure_that_is_not_known_is_an_error_of_the_call(text: str) -> None:
+    with pytest.raises(GradientError, match="not known where it is called") as caught:
+        autodiff(module(text), wrt=["x"])
+    assert str(caught.value.span) == "model.py:7"
+    assert caught.value.hint is not None
+
+
+def test_an_unknown_closure_that_needs_no_gradient_is_no_error() -> None:
+    text = CHOSEN.replace("return %y\n}", "%z: float32[2] = add(%y, %w)\n  return %z\n}")
+    text = text.replace("%p: bool[])", "%p: bool[], %w: float32[2])", 1)
+    found = autodiff(module(text), wrt=["w"])
+    verify(found, typed=True)
+
+
+X = "func @main(%x: float32[2], %i: int32[2])"
+
+
+@pytest.mark.parametrize(
+    ("text", "wrt", "error", "says"),
+    [
+        (f"{X} -> float32[2] {{\n return %x\n}}", ["i"], GradientError, "'i' of main has no grad"),
+        (f"{X} -> float32[2] {{\n return %x\n}}", ["X"], UnknownName, "no parameter 'X'"),
+        (
+            f"{X} -> int64[] {{\n %a: int64[] = argmax(%x)  # m.py:2\n return %a\n}}",
+            ["x"],
+            GradientError,
+            "m.py:2",
+        ),
+        (
+            f"{X} -> fn(float32[2]) -> float32[2] {{\n"
+            " %f: fn(float32[2]) -> float32[2] = fn(%a: float32[2]) -> float32[2] {  # m.py:2\n"
+            " return %a\n }\n return %f\n}",
+            ["x"],
+            GradientError,
+            "m.py:2",
+        ),
+        (f"{X} -> float32[2] {{\n %a = exp(%x)\n return %a\n}}", ["x"], IRError, "infer_type"),
+    ],
+)
+def test_what_cannot_be_differentiated(
+    text: str, wrt: list[str], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error) as caught:
+        autodiff(parse(text), wrt=wrt)
+    assert says in str(caught.value)
+
+
+def test_the_form_of_the_result_is_checked() -> None:
+    with pytest.raises(ArgumentError, match="unknown form"):
+        autodiff(module(LOOP), wrt=["h"], result="tape")
+
+
+def test_a_recursive_function_needs_a_result_type() -> None:
+    with pytest.raises(IRError, match="needs a declared result type"):
+        infer_type(parse("func @main(%x: float32[]) {\n %y = @main(%x)\n return %y\n}"))
+    with pytest.raises(IRError, match="does not have its result type"):
+        infer_type(
+            parse(
+                "func @main(%x: float32[], %p: bool[]) -> float32[2] {\n %y = @main(%x, %p)\n"
+                " %z = if %p {\n yield %x\n } else {\n yield %x\n }\n return %z\n}"
+            )
+        )
