@@ -267,6 +267,10 @@ def run(program: Module, *args: meta.ndarray) -> object:
     return interpret(module_program(program), *args)
 
 
+def run_compiled(program: Module, *args: meta.ndarray) -> object:
+    return meta.vm.compile(program, *args)(*args)
+
+
 def flat(result: object) -> list[meta.ndarray]:
     return [r for part in result for r in flat(part)] if isinstance(result, tuple) else [result]
 
@@ -309,9 +313,10 @@ def test_gradients_are_those_of_the_tape(text: str, values: list[object], result
     for executed in (found, optimized(found)):
         if result == "closure":
             executed = with_caller(executed)
-        y, gradients = run(executed, *dys, *args)
-        check(flat(y), expected, 1e-6, 1e-6)
-        check(list(gradients), grads, 1e-5, 1e-5)
+        for execute in (run, run_compiled):
+            y, gradients = execute(executed, *dys, *args)
+            check(flat(y), expected, 1e-6, 1e-6)
+            check(list(gradients), grads, 1e-5, 1e-5)
 
 
 def with_caller(program: Module) -> Module:
