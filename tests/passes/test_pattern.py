@@ -414,6 +414,7 @@ def test_a_base_operator_is_also_its_dialects() -> None:
     ("build", "message"),
     [
         (lambda: pattern(lambda x: x), "result of an operator"),
+        (lambda: pattern(lambda x, y: op.relu(x)), "'y' is no part"),
         (lambda: pattern(lambda x: op.relu(named("x", op.exp(x)))), "two parts"),
         (lambda: pattern(lambda match: op.relu(match)), "cannot be named 'match'"),
         (lambda: pattern(lambda x: op.relu(x, x)), "takes 1 arguments"),

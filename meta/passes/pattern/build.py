@@ -88,7 +88,7 @@ def pattern(function: Callable[..., Any] | None = None, *, check: Check | None =
             found=type(root).__name__,
             span=definition_span(function),
         )
-    _check_names(root, function)
+    _check_names(root, tuple(parameters), function)
     name = function.__name__ if function.__name__.isidentifier() else "pattern"
     return Pattern(name, root, tuple(parameters), check)
 
@@ -164,7 +164,7 @@ def _all(root: Part) -> Iterator[Part]:
             stack.extend(reversed(part.inner))
 
 
-def _check_names(root: Part, function: Callable[..., Any]) -> None:
+def _check_names(root: Part, parameters: tuple[str, ...], function: Callable[..., Any]) -> None:
     owners: dict[str, Part] = {}
     for part in _all(root):
         if part.name == "match":
@@ -177,5 +177,11 @@ def _check_names(root: Part, function: Callable[..., Any]) -> None:
             raise ArgumentError(
                 f"two parts of the pattern are named {part.name!r}",
                 hint="use one part twice, or give them two names",
+                span=definition_span(function),
+            )
+    for name in parameters:
+        if name not in owners:
+            raise ArgumentError(
+                f"the parameter {name!r} is no part of the pattern",
                 span=definition_span(function),
             )

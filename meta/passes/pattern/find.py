@@ -142,9 +142,9 @@ class _Finder:
         return None
 
     def members(self, found: Found, scope: _Scope) -> tuple[Binding, ...]:
-        """Return the bindings that parts of the pattern look into."""
-        looked_into = (value for part, value in found.items() if part.inner)
-        members = {scope.bindings[v] for v in looked_into if isinstance(v, Var)}
+        """Return the bindings that a match is made of."""
+        opened = (value for part, value in found.items() if part.opens)
+        members = {scope.bindings[v] for v in opened if isinstance(v, Var)}
         return tuple(sorted(members, key=scope.position.__getitem__))
 
     def problem(self, one: Match, block: Block, scope: _Scope) -> str | None:

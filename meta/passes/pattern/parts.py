@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 
@@ -38,9 +38,11 @@ Ways = list[tuple[Goal, ...]]
 class Part(Overloads):
     """What one value has to be. Parts compare by identity: one part, one value.
 
-    ``name``: under which the value is captured; "" captures nothing.
+    ``name``: under which the value is captured; "" captures nothing. ``opens``: whether the binding
+    of the value belongs to the match.
     """
 
+    opens: ClassVar[bool] = False
     name: str = field(default="", kw_only=True)
 
     # What these mean on arrays depends on dtypes and shapes, which a part does not have.
@@ -132,6 +134,7 @@ class Called(Part):
     Arguments that ``args`` has no part for are anything (``rest``) or have their default values.
     """
 
+    opens = True
     accepts: Callable[[Expr], bool]
     label: str
     args: tuple[Part, ...]
@@ -166,6 +169,7 @@ class Called(Part):
 class Field(Part):
     """Field ``index`` of a tuple."""
 
+    opens = True
     owner: Part
     index: int
 
@@ -184,6 +188,7 @@ class Field(Part):
 class Fields(Part):
     """A tuple of so many values."""
 
+    opens = True
     fields: tuple[Part, ...]
 
     @property
