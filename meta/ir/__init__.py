@@ -4,6 +4,8 @@ Add a node kind in `expr.py`, whose docstring lists the files that need a case f
 """
 
 from meta.ir.builder import BlockBuilder
+from meta.ir.control_flow import ControlFlow
+from meta.ir.def_use import DefUse
 from meta.ir.expr import (
     Binding,
     Block,
@@ -21,8 +23,10 @@ from meta.ir.expr import (
     TupleGetItem,
     Var,
 )
+from meta.ir.graph import Graph, GraphNode, from_graph, to_graph
 from meta.ir.json_reader import from_json
 from meta.ir.json_writer import to_json
+from meta.ir.liveness import Liveness
 from meta.ir.operators import OP_RESOLVERS
 from meta.ir.parser import parse, parse_function, parse_type
 from meta.ir.printer import text
@@ -57,13 +61,18 @@ __all__ = [
     "BlockBuilder",
     "Call",
     "Constant",
+    "ControlFlow",
+    "DefUse",
     "Dim",
     "Expr",
     "FuncType",
     "Function",
     "GlobalVar",
+    "Graph",
+    "GraphNode",
     "If",
     "Literal",
+    "Liveness",
     "Module",
     "Node",
     "Op",
@@ -80,6 +89,7 @@ __all__ = [
     "compatible",
     "first_difference",
     "free_vars",
+    "from_graph",
     "from_json",
     "map_atoms",
     "operands",
@@ -90,6 +100,7 @@ __all__ = [
     "structural_hash",
     "substitute",
     "text",
+    "to_graph",
     "to_json",
     "type_of",
     "verify",

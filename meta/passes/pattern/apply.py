@@ -12,6 +12,7 @@ from meta.base.registry import nearest
 from meta.ir import (
     Binding,
     Block,
+    DefUse,
     Expr,
     Function,
     If,
@@ -24,7 +25,6 @@ from meta.ir import (
     substitute,
     type_of,
 )
-from meta.ir.def_use import DefUse
 from meta.op.core.tracing import Trace
 from meta.passes.buffers import Buffers
 from meta.passes.outline import Outlined

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from meta.base.errors import ArgumentError
-from meta.ir import Binding, Block, Constant, Expr, Function, Var, bindings, operands
-from meta.ir.def_use import DefUse, User
+from meta.ir import Binding, Block, Constant, DefUse, Expr, Function, Var, bindings, operands
+from meta.ir.def_use import User
 from meta.ir.printer import first_line
 from meta.ir.visit import inner_blocks
 from meta.passes.buffers import Buffers
