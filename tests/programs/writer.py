@@ -1,0 +1,212 @@
+"""Random well-typed programs: a list of steps in, a module out.
+
+A step is a name and three numbers. Operators are rows of `operators`; the steps here make control
+flow, and take the steps that follow as their body. A step for which there is no operand is left
+out, so that any part of a list of steps is a program too, and a failing one shrinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import meta
+from meta.ir import (
+    Block,
+    Call,
+    Function,
+    FuncType,
+    GlobalVar,
+    If,
+    Module,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    Var,
+    type_of,
+)
+from meta.ir.builder import BlockBuilder
+from meta.op.core.tracing import Symbol, Trace
+from tests.programs.operators import Row
+from tests.programs.pool import Missing, Pool
+
+Step = tuple[str, int, int, int]
+CONTROL = ("if", "closure", "function", "loop", "tuple", "alias")
+
+
+def parameters(dtype: str) -> dict[str, TensorType]:
+    """Return what main takes, by name."""
+    return {
+        "x": TensorType((2, 3), dtype),
+        "y": TensorType((2, 3), dtype),
+        "v": TensorType((3,), dtype),
+        "w": TensorType((3, 2), dtype),
+        "image": TensorType((1, 2, 4, 4), dtype),
+        "kernel": TensorType((2, 2, 3, 3), dtype),
+        "n": TensorType((3,), "int32"),
+        "b": TensorType((2, 3), "bool"),
+        "p": TensorType((), "bool"),
+    }
+
+
+def write_module(
+    steps: list[Step], wanted: list[int], rows: Mapping[str, Row], dtype: str = "float32"
+) -> Module:
+    """Return the program of a list of steps.
+
+    It returns the newest floating point value and, as a tuple, the ``wanted`` ones.
+    """
+    return _Writer(rows, dtype).module(steps, wanted)
+
+
+class _Writer:
+    def __init__(self, rows: Mapping[str, Row], dtype: str) -> None:
+        self.rows, self.dtype = rows, dtype
+        self.trace = Trace()
+        self.pool = Pool(self.trace, dtype)
+        self.functions: dict[str, Function] = {}
+
+    def module(self, steps: list[Step], wanted: list[int]) -> Module:
+        params = []
+        for name, type_ in parameters(self.dtype).items():
+            var, symbol = self.trace.parameter(type_, name)
+            params.append(var)
+            self.pool.values.insert(0, symbol)
+        left = iter(steps)
+        self.trace.run(self.steps, left, len(steps))
+        last = self.pool.float(0).atom
+        others = tuple(self.pool.any(i).atom for i in wanted)
+        body = self.trace.builder.finish(Tuple((last, Tuple(others))))
+        main = Function(tuple(params), body, type_of(body.result))
+        return Module({"main": main, **self.functions})
+
+    def steps(self, left: Iterator[Step], count: int) -> None:
+        for _ in range(count):
+            step = next(left, None)
+            if step is None:
+                return
+            name, i, j, k = step
+            around, self.pool.picked = self.pool.picked, []
+            try:
+                if name in CONTROL:
+                    values = getattr(self, f"write_{name}")(left, i, j, k)
+                else:
+                    values = self.rows[name](self.pool, i, j, k)
+            except Missing:
+                values = []
+            self.pool.add(values)
+            self.pool.picked += around
+
+    def block(self, left: Iterator[Step], count: int, type_: TensorType | None) -> Block:
+        """Write a block of some steps that yields its newest value of a type (any float: None)."""
+        outer, outside = self.trace.builder, list(self.pool.values)
+        self.trace.builder = BlockBuilder(outer.names)
+        try:
+            self.steps(left, count)
+            fits = self.pool.is_float if type_ is None else lambda v: v.type == type_
+            return self.trace.builder.finish(self.pool.of(0, fits).atom)
+        finally:
+            self.trace.builder, self.pool.values = outer, outside
+
+    def write_if(self, left: Iterator[Step], i: int, j: int, k: int) -> list[Any]:
+        condition = self.pool.of(i, lambda v: v.type == TensorType((), "bool"))
+        type_ = self.pool.float(j).type
+        blocks = [self.block(left, count, type_) for count in (k % 3, k // 3 % 3)]
+        return [self.trace.emit(If(condition.atom, *blocks), type_)]
+
+    def write_closure(self, left: Iterator[Step], i: int, j: int, k: int) -> list[Any]:
+        """Bind a function of one array, which sees all values so far, and call it."""
+        argument = self.argument(i)
+        function = self.function(left, argument.type, 1 + k % 3)
+        callee = self.trace.builder.emit(function, function.type)
+        calls = (argument, self.argument_like(argument))[: 1 + k % 2]
+        return [self.call(callee, function, c) for c in calls]
+
+    def write_function(self, left: Iterator[Step], i: int, j: int, k: int) -> list[Any]:
+        """Add a function to the module and call it, once or twice."""
+        argument = self.argument(i)
+        outside, self.pool.values = self.pool.values, []
+        try:
+            function = self.function(left, argument.type, 1 + k % 3)
+        finally:
+            self.pool.values = outside
+        callee = self.named(function)
+        calls = (argument, self.argument_like(argument))[: 1 + k % 2]
+        return [self.call(callee, function, c) for c in calls]
+
+    def write_loop(self, left: Iterator[Step], i: int, j: int, k: int) -> list[Any]:
+        """Add ``loop(n, x) = x if n <= 0 else loop(n - 1, step(x))`` to the module; call it."""
+        argument = self.argument(i)
+        counter = TensorType((), "int32")
+        outer, outside = self.trace.builder, self.pool.values
+        self.trace.builder = BlockBuilder(outer.names)
+        n, n_symbol = self.trace.parameter(counter, "n")
+        x, x_symbol = self.trace.parameter(argument.type, "x")
+        self.pool.values = [n_symbol, x_symbol]
+        type_ = FuncType((counter, argument.type), argument.type)
+        loop = GlobalVar(f"loop{len(self.functions)}", type_)
+        try:
+            done = n_symbol <= 0
+            again = self.again(left, 1 + k % 2, n_symbol, x_symbol, loop)
+            end = Block((), x)
+            result = self.trace.emit(If(done.atom, end, again), argument.type)
+            body = self.trace.builder.finish(result.atom)
+        finally:
+            self.trace.builder, self.pool.values = outer, outside
+        self.functions[loop.name] = Function((n, x), body, argument.type)
+        times = self.trace.lift(meta.array(j % 4, "int32"))
+        return [self.trace.emit(Call(loop, (times.atom, argument.atom)), argument.type)]
+
+    def again(
+        self, left: Iterator[Step], count: int, n: Symbol, x: Symbol, loop: GlobalVar
+    ) -> Block:
+        outer = self.trace.builder
+        self.trace.builder = BlockBuilder(outer.names)
+        try:
+            less = n - 1
+            self.steps(left, count)
+            new = self.argument_like(x)
+            result = self.trace.emit(Call(loop, (less.atom, new.atom)), x.type)
+            return self.trace.builder.finish(result.atom)
+        finally:
+            self.trace.builder = outer
+
+    def write_tuple(self, left: Iterator[Step], i: int, j: int, k: int) -> list[Any]:
+        """Bind a tuple, and a field of it."""
+        values = (self.pool.any(i), self.pool.any(j))
+        whole = Tuple(tuple(v.atom for v in values))
+        var = self.trace.builder.emit(whole, type_of(whole))
+        return [self.trace.emit(TupleGetItem(var, k % 2), values[k % 2].type)]
+
+    def write_alias(self, left: Iterator[Step], i: int, j: int, k: int) -> list[Any]:
+        """Bind a variable to another one."""
+        value = self.pool.any(i)
+        return [self.trace.emit(value.atom, value.type)]
+
+    # Functions.
+
+    def argument(self, index: int) -> Symbol:
+        """Pick an argument: nobody knows what a function writes to, so it is no constant."""
+        return self.pool.writable(index)
+
+    def argument_like(self, value: Symbol) -> Symbol:
+        return self.pool.of(0, lambda v: v.type == value.type and self.pool.is_writable(v))
+
+    def function(self, left: Iterator[Step], type_: TensorType, count: int) -> Function:
+        param, symbol = self.trace.parameter(type_, "a")
+        outside = self.pool.values
+        self.pool.values = [*outside, symbol]
+        try:
+            body = self.block(left, count, None)
+        finally:
+            self.pool.values = outside
+        return Function((param,), body, type_of(body.result))
+
+    def named(self, function: Function) -> GlobalVar:
+        name = f"f{len(self.functions)}"
+        self.functions[name] = function
+        return GlobalVar(name, function.type)
+
+    def call(self, callee: Var | GlobalVar, function: Function, value: Symbol) -> Any:
+        assert isinstance(function.result_type, TensorType)
+        return self.trace.emit(Call(callee, (value.atom,)), function.result_type)
