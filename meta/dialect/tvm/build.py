@@ -28,6 +28,7 @@ from meta.dialect.tvm import (
     access,
     cache,
     nvrtc,
+    openmp,
     schedule_cpu,
     schedule_cuda,
     stages,
@@ -58,7 +59,8 @@ def _version(*modules: ModuleType) -> str:
 
 
 RULES = _version(
-    access, schedule_cpu, schedule_cuda, stages, vector_math, nvrtc, workspace, workspace_parameters
+    *(access, schedule_cpu, schedule_cuda, stages, vector_math),
+    *(nvrtc, openmp, workspace, workspace_parameters),
 )
 
 

@@ -34,6 +34,7 @@ import platformdirs
 
 from meta.base import config
 from meta.dialect.tvm.native import load_library
+from meta.dialect.tvm.openmp import write_launcher
 from meta.dialect.tvm.workspace import Workspace
 
 MAX_ENTRY_BYTES = 16 << 20
@@ -275,7 +276,9 @@ def _linker() -> tuple[str, ...] | None:
 def _link(output: str, objects: list[str], **_: Any) -> None:
     command = _linker()
     assert command is not None
-    subprocess.run([*command, "-o", output, *objects], check=True, capture_output=True)
+    launcher = write_launcher(os.path.dirname(output))
+    files = [*objects, str(launcher)]
+    subprocess.run([*command, "-o", output, *files], check=True, capture_output=True)
 
 
 _link.object_format = "o"  # type: ignore[attr-defined]  # asked for by export_library

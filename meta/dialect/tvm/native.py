@@ -17,13 +17,17 @@ import torch
 import tvm_ffi
 from tvm_ffi.libinfo import load_lib_ctypes
 
+from meta.dialect.tvm.openmp import adopt
+
 _RUNTIME, _CUDA_RUNTIME = "tvm_runtime", "tvm_runtime_cuda"
 
 
 def load_library(path: str | os.PathLike[str]) -> Any:
     """Return the module in a shared library of compiled kernels. Loading it runs its code."""
     _runtime()
-    return tvm_ffi.load_module(os.fspath(path))
+    module = tvm_ffi.load_module(os.fspath(path))
+    adopt(path)
+    return module
 
 
 @cache
