@@ -5,10 +5,10 @@ so that in a program of kernels of both, each pool keeps the cores from the othe
 parallel kernel after a matrix product took up to a hundred times its own time. With one pool the
 threads are awake already, and ``torch.set_num_threads`` holds for all kernels.
 
-A compiled library calls what its variable ``__TVMBackendParallelLaunch`` points to. `LAUNCHER`, which
-is linked to every library, has the signature wanted there and runs the work by ``GOMP_parallel``,
-the entry point of GNU's OpenMP library, which LLVM's has too; `adopt` puts both into the variables
-of a library that was loaded. Outside of Linux, and in a module that was never written to disk,
+A compiled library calls what its variable ``__TVMBackendParallelLaunch`` points to. `LAUNCHER`,
+which is linked to every library, has the signature wanted there and runs the work by
+``GOMP_parallel``, the entry point of GNU's OpenMP library, which LLVM's has too; `adopt` puts both
+into the variables of a library that was loaded. Outside of Linux, and in a module that was never written to disk,
 kernels keep TVM's pool.
 """
 
@@ -56,7 +56,7 @@ define i32 @meta_launch_parallel(ptr %body, ptr %data, i32 %tasks) {
 !llvm.module.flags = !{!0}
 !0 = !{i32 4, !"tvm_target", !"llvm"}
 """
-"""LLVM IR of TVM's ``int launch(int (*body)(int task, group*, void*), void* data, int tasks)``, where
+"""LLVM IR of TVM's ``int launch(int (*body)(int task, group*, void*), void* data, int tasks)``; a
 ``group`` is ``struct {void* sync; int32_t tasks;}`` (TVM's c_backend_api.h). The number of tasks is
 that of OpenMP's threads: kernels ask for as many as there are. A kernel's body has no failure to
 report: what may fail is checked before."""
