@@ -61,11 +61,20 @@ class OpEnv:
         written in place. A `Deferred` given for it is compiled when it is asked for.
     allocates: see ``run``.
     strided: whether inputs may be non-contiguous; if not, the caller passes compact ones.
+    polymorphic: whether it serves all extents of the symbolic dimensions it was made for.
     dialect_op: who made it.
     artifact: where the compiled kernel is kept, None if it is not, or was never compiled.
     """
 
-    __slots__ = ("_kernel", "_wrappers", "allocates", "artifact", "dialect_op", "strided")
+    __slots__ = (
+        "_kernel",
+        "_wrappers",
+        "allocates",
+        "artifact",
+        "dialect_op",
+        "polymorphic",
+        "strided",
+    )
 
     def __init__(
         self,
@@ -73,11 +82,13 @@ class OpEnv:
         allocates: bool,
         strided: bool = False,
         dialect_op: DialectOp | None = None,
+        polymorphic: bool = False,
     ) -> None:
         self._kernel = run
         self._wrappers: tuple[Callable[[Kernel], Kernel], ...] = ()
         self.artifact: Artifact | None = None
         self.allocates, self.strided, self.dialect_op = allocates, strided, dialect_op
+        self.polymorphic = polymorphic
 
     @property
     def run(self) -> Kernel:

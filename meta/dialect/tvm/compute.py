@@ -17,6 +17,7 @@ from tvm import te
 
 from meta.base.source import definition_span
 from meta.dialect.core import Levels, OpEnv, Unsupported, check_parameters
+from meta.dialect.tvm import symbolic_shapes
 from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.launch import Launch
@@ -58,10 +59,11 @@ class Compute:
         outputs.
         """
         inputs: list[Any] = []
+        extents = symbolic_shapes.Extents()
 
         def leaf(value: Any, name: str) -> Any:
             if isinstance(value, TensorType):
-                inputs.append(_placeholder(value, name))
+                inputs.append(te.placeholder(extents.shape(value), value.dtype, name))
             else:
                 inputs.append(te.var(name, dtype=number_dtype(value)))
             return inputs[-1]
@@ -115,23 +117,24 @@ def compute(
             reason = when(call) if when is not None else None
             if reason is not None:
                 raise Unsupported(reason)
-            if any(not t.is_static for t in call.tensors()):
-                raise Unsupported("symbolic shapes are compiled by the VM only")
+            types = (*call.tensors(), *call.outputs)
+            static = all(t.is_static for t in types)
+            if not static and kind not in (ELEMWISE, BROADCAST):
+                raise Unsupported("this kernel is built for extents that are numbers")
+            if not all(symbolic_shapes.expressible(t) for t in types):
+                raise Unsupported("nothing is known of an extent")
             inputs, outputs = aspect.build(call)
             outputs, written = _changed(inputs, outputs, written_places(call))
             function = prim_func(inputs, outputs, in_place=written)
             launch = Launch(repeated=written)
-            return OpEnv(deferred(function, for_device(call.device), launch), allocates=False)
+            run = deferred(function, for_device(call.device), launch)
+            return OpEnv(run, allocates=False, polymorphic=not static)
 
         made = dialect.register(op, make, definition_span(function), plevel)
         made.compute, made.fusion = aspect, kind
         return function
 
     return register
-
-
-def _placeholder(type_: TensorType, name: str) -> te.Tensor:
-    return te.placeholder(type_.static_shape, dtype=type_.dtype, name=name)
 
 
 def _changed(

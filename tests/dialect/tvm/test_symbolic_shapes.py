@@ -1,0 +1,102 @@
+"""Elementwise kernels for symbolic extents: built once, they serve every size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import meta
+from meta.base.device import CPU
+from meta.base.dtype import FROM_TORCH, TO_TORCH
+from meta.base.errors import DispatchError, TypeInferError
+from meta.base.registry import OPERATORS
+from meta.dialect.core import OpEnv, compile_together, dispatch, only
+from meta.ir import SymbolicDim, TensorType, parse_type
+from meta.op.core import CallValues, map_tensors, runtime_args
+from meta.testing import check
+from tests.op.records import CASES
+
+KINDS = ("elemwise", "broadcast")
+
+
+def symbolic(tensor: torch.Tensor) -> TensorType:
+    """Return the type with every extent above 1 by name; equal extents have one name."""
+    shape = tuple(SymbolicDim(f"d{n}") if n > 1 else n for n in tensor.shape)
+    return TensorType(shape, FROM_TORCH[tensor.dtype])
+
+
+def lift(value: Any) -> Any:
+    return torch.as_tensor(value)
+
+
+def call_of(op: Any, args: tuple[Any, ...]) -> CallValues:
+    return op.call_values(map_tensors(op, args, symbolic), CPU)
+
+
+def first_calls() -> list[tuple[Any, tuple[Any, ...], CallValues, OpEnv]]:
+    """Return a call of each elementwise operator that has a kernel for symbolic extents."""
+    found = []
+    for case in CASES:
+        op = OPERATORS[case.op]
+        made = [d for d in op.aspects.dialect_ops if d.dialect.name == "tvm"]
+        if op.random or not made or made[0].fusion not in KINDS:
+            continue
+        for sample in case.samples:
+            args, kwargs = sample.make("float32")
+            try:
+                bound = op.schema.bind(args, kwargs, lift)
+                call = call_of(op, bound)
+                env = dispatch(call) if call.callee is not None else None
+            except (TypeInferError, DispatchError):
+                continue
+            if env is not None and env.polymorphic:
+                found.append((op, bound, call, env))
+                break
+    return found
+
+
+def test_every_elementwise_operator() -> None:
+    with only("tvm"):
+        meta.relu(meta.array([1.0]))  # its operators are registered by the first dispatch
+        calls = first_calls()
+    compile_together(env for *_, env in calls)
+    for op, args, call, env in calls:
+        with only("torch"):
+            expected = op(*args)
+        sizes = {f"d{n}": n for t in runtime_args(op, args) for n in getattr(t, "shape", ())}
+        outs = [
+            torch.empty(
+                [d.evaluate(sizes) if isinstance(d, SymbolicDim) else d for d in out.shape],
+                dtype=TO_TORCH[out.dtype],
+            )
+            for out in call.outputs
+        ]
+        env.run(*runtime_args(op, args), *outs)
+        found = [meta.array(o) for o in outs]
+        check(found[0] if len(found) == 1 else tuple(found), expected, 1e-4, 1e-4, what=op.name)
+    assert len(calls) > 100
+
+
+def test_one_kernel_serves_all_sizes() -> None:
+    with only("tvm"):
+        x = parse_type("float32[n, 2*m + 1]")
+        env = dispatch(meta.op.tanh.call_values((x,), CPU))
+    for n, m in ((1, 1), (3, 2), (200, 60)):
+        values = torch.randn(n, 2 * m + 1)
+        out = torch.empty_like(values)
+        env.run(values, out)
+        torch.testing.assert_close(out, values.tanh(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("op", "args"),
+    [
+        (meta.op.softmax, (parse_type("float32[n, 4]"), -1)),
+        (meta.op.relu, (parse_type("float32[?]"),)),
+    ],
+)
+def test_others_decline(op: Any, args: Any) -> None:
+    with only("tvm"), pytest.raises(DispatchError, match="extent"):
+        dispatch(op.call_values(args, CPU))
