@@ -171,6 +171,26 @@ class View(Instruction):
 
 
 @dataclass(frozen=True, slots=True)
+class Extent(Instruction):
+    """``out`` is the extent of an axis of a tensor, a number."""
+
+    out: Register
+    source: Register
+    axis: int
+
+    @property
+    def reads(self) -> tuple[Register, ...]:
+        return (self.source,)
+
+    @property
+    def results(self) -> tuple[Register, ...]:
+        return (self.out,)
+
+    def __str__(self) -> str:
+        return f"r{self.out} = extent {self.axis} of r{self.source}"
+
+
+@dataclass(frozen=True, slots=True)
 class Invoke(Instruction):
     """Runs a kernel on ``args``, tensors and numbers.
 

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from meta.base.dtype import FROM_TORCH
-from meta.ir import TensorType, Type
+from meta.ir import SymbolicDim, TensorType, Type
 from meta.ir.literals import literal_text
 from meta.vm.bytecode import (
     AllocateStorage,
@@ -44,7 +44,8 @@ class KernelRef:
     ``operator``: a dialect operator ("torch.exp"), or a base operator ("exp"), whose dialect is
     decided when it runs. ``args``: the call's arguments in schema order: a `TensorType` for a
     tensor, a tuple of them for several, and literals. If an extent among them is not known, the
-    kernel is looked up by the extents met at run time.
+    kernel is looked up by the extents met at run time; it is then given, behind its arguments, the
+    extents named in ``unbound``, which its tensors' shapes do not tell.
     """
 
     operator: str
@@ -53,8 +54,19 @@ class KernelRef:
     @property
     def is_static(self) -> bool:
         """Whether the kernel can be bound before the program runs."""
-        tensors = (t for a in self.args for t in (a if isinstance(a, tuple) else (a,)))
-        return all(t.is_static for t in tensors if isinstance(t, TensorType))
+        parts = [part for a in self.args for part in (a if isinstance(a, tuple) else (a,))]
+        return all(
+            part.is_static if isinstance(part, TensorType) else not isinstance(part, SymbolicDim)
+            for part in parts
+        )
+
+    @property
+    def unbound(self) -> tuple[str, ...]:
+        """The symbolic extents of its attributes that are no dimension of a tensor among them."""
+        parts = [part for a in self.args for part in (a if isinstance(a, tuple) else (a,))]
+        bound = {d for part in parts if isinstance(part, TensorType) for d in part.shape}
+        needed = {n for part in parts if isinstance(part, SymbolicDim) for n in part.symbols()}
+        return tuple(sorted(n for n in needed if SymbolicDim(n) not in bound))
 
     @property
     def name(self) -> str:

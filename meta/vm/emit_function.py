@@ -13,7 +13,18 @@ from typing import Any
 import meta.ir as ir
 from meta.base.errors import IRError
 from meta.base.source import Span
-from meta.ir import Expr, TensorType, Tuple, TupleGetItem, TupleType, Type, Var, free_vars, type_of
+from meta.ir import (
+    Expr,
+    SymbolicDim,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    TupleType,
+    Type,
+    Var,
+    free_vars,
+    type_of,
+)
 from meta.op.core import View as ViewOut
 from meta.op.core.op import Op
 from meta.passes.call_of import base_op, typed_args
@@ -25,6 +36,7 @@ from meta.vm.bytecode import (
     AllocateTensor,
     Branch,
     Call,
+    Extent,
     Field,
     Instruction,
     Invoke,
@@ -53,11 +65,12 @@ class FunctionEmitter:
         captured: Sequence[Var],
     ) -> None:
         self.tables, self.name, self.function = tables, name, function
-        params = (*captured, *function.params)
+        self.inputs = params = (*captured, *function.params)
         self.env: dict[Var, Operand] = {param: i for i, param in enumerate(params)}
         self.params = self.registers = len(params)
-        # Constants are loaded first, so that they are there whichever branch is taken.
+        # Constants and extents are loaded first, so that they are there whichever branch is taken.
         self.loads: dict[int, LoadConstant] = {}
+        self.extents: dict[str, Extent] = {}
         self.blocks: list[list[Instruction]] = [[]]
         # The plan of `plan_memory`: where result j of binding i lies; bindings are counted.
         self.storage = self.new() if function.attrs.get(ARENA) else None
@@ -67,7 +80,7 @@ class FunctionEmitter:
     def code(self) -> FunctionCode:
         """Return the function's code, with nothing released."""
         self.block(self.function.body, tail=True)
-        first: list[Instruction] = list(self.loads.values())
+        first: list[Instruction] = [*self.loads.values(), *self.extents.values()]
         if self.storage is not None:
             first.append(AllocateStorage(self.storage, self.function.attrs[ARENA]))
         self.blocks[0][:0] = first
@@ -173,6 +186,24 @@ class FunctionEmitter:
         self.add(Field(out, operand, index))
         return out
 
+    def extent(self, name: str, op: Op, span: Span | None) -> Register:
+        """Return the register of a symbolic extent, read off a parameter or a captured value."""
+        if name not in self.extents:
+            dim = SymbolicDim(name)
+            for register, var in enumerate(self.inputs):
+                if isinstance(var.type, TensorType) and dim in var.type.shape:
+                    axis = var.type.shape.index(dim)
+                    self.extents[name] = Extent(self.new(), register, axis)
+                    break
+            else:
+                raise IRError(
+                    f"nothing says what the dimension {name!r} is",
+                    op=op.name,
+                    expected="a parameter of the function that has it as a dimension by itself",
+                    span=span,
+                )
+        return self.extents[name].out
+
     # Values.
 
     def value(self, binding: ir.Binding) -> Operand:
@@ -246,6 +277,7 @@ class FunctionEmitter:
         if not KernelRef(op.name, args).is_static:
             # Who runs it, and what extents the results have, is decided when it runs.
             kernel, fills = KernelRef(call.callee.name, args), False  # type: ignore[attr-defined]
+            sources += tuple(self.extent(name, op, span) for name in kernel.unbound)
         elif isinstance(values.out, ViewOut):
             out = self.new()
             self.add(View(out, sources[0], values.out.type))

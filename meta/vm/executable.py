@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
+import torch
 
 from meta.base.device import Device, require
 from meta.base.errors import ArgumentError, DeviceError
@@ -16,7 +19,8 @@ from meta.ir.typeof import bind_dims
 from meta.passes import PassRecord
 from meta.runtime.ndarray import ArrayKey, array_key, as_array, ndarray
 from meta.vm.bytecode import Invoke
-from meta.vm.emit import emit
+from meta.vm.emit import ENTRY, emit
+from meta.vm.extents import declared, ranges_of, require_in_range
 from meta.vm.kernels import bind_kernels
 from meta.vm.link import link
 from meta.vm.pipeline import pipeline
@@ -51,6 +55,7 @@ class Executable:
         self.arena_bytes = self._linked.arena_bytes
         # None: the extents differ from call to call.
         self._keys = [_key(type_, device) for _, type_ in self.code.params]
+        self._ranges = ranges_of(module.main)
         self._result = _result_keys(self.code.result, device)
         first = len(self._keys) - len(program.arrays)
         self._written_arguments = [i for i in self._linked.written if i < first]
@@ -64,6 +69,8 @@ class Executable:
             a._tensor if a.key is k else self._fit(i, a, extents)
             for i, (a, k) in enumerate(zip(arrays, self._keys, strict=True))
         ]
+        if self._ranges:
+            require_in_range(extents, self._ranges, self.code.params)
         with self._lock:
             result = _wrapped(self._linked.run(tensors), self._result, self._linked.constants)
         for i in self._written_arguments:
@@ -145,6 +152,7 @@ def compile(
     *args: Any,
     device: object = None,
     opt_level: int | None = None,
+    dims: Mapping[str, tuple[int, int | None]] | None = None,
     **kwargs: Any,
 ) -> Executable:
     """Compile a model for arguments of these types.
@@ -154,16 +162,20 @@ def compile(
     model: a `meta.Model` (its forward, or forward_infer in infer mode), a function decorated with
         `meta.model.trace`, a `Program`, or an `ir.Module` whose main takes tensors.
     args, kwargs: example arguments; their shapes, dtypes and Python values are what it is
-        compiled for.
+        compiled for. An `ir.TensorType` stands for an array and may have symbolic dimensions
+        (``meta.ir.parse_type("float32[n, 64]")``): it is then compiled once for all of them.
     device: where to run; by default where the arguments and parameters are.
     opt_level: 0 (only what is needed to run) to 3 (every pass); by default that of the
         `meta.PassContext` in force, or 2.
+    dims: by the name of a symbolic dimension, the least and the largest extent that it may have;
+        None for no largest. One that is not named is 1 or more. A call out of range raises
+        ArgumentError.
 
     Raises TraceError, TypeInferError or DispatchError, at the user's line, for what cannot be
     traced, typed or run.
     """
     program = to_program(model, args, kwargs)
-    arrays = [*program.flatten(*args, **kwargs), *program.arrays]
+    arrays = [*_arrays((args, kwargs)), *program.arrays]
     where = (
         require(device) if device is not None else arrays[0].device if arrays else require("cpu")
     )
@@ -175,9 +187,19 @@ def compile(
                 found=f"{array.name or 'an array'} of shape {array.shape} on {array.device}",
                 hint="move the model and its inputs with .to(device=...)",
             )
+    main = declared(program.module.main, dims or {})
     passes = pipeline(where, opt_level)
-    module = passes(program.module)
+    module = passes(Module({**program.module.functions, ENTRY: main}))
     return Executable(program, module, where, passes.history)
+
+
+def _arrays(value: Any) -> list[ndarray]:
+    """Return the arrays among nested arguments."""
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, tuple | list):
+        return [a for v in value for a in _arrays(v)]
+    return [as_array(value)] if isinstance(value, ndarray | torch.Tensor | np.ndarray) else []
 
 
 def to_program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:

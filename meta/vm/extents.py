@@ -1,14 +1,13 @@
-"""The extents of a call: what the symbolic dimensions of a program's inputs are this time."""
+"""Which extents the symbolic dimensions of a program's inputs may have."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
 from meta.base.errors import ArgumentError
 from meta.base.registry import nearest
-from meta.ir import Function, SymbolicDim, TensorType, Type
+from meta.ir import Dim, Function, SymbolicDim, TensorType
 
 DIMS = "dims"
 """The attribute of main that declares the ranges of its symbolic dimensions: (name, least, largest)
@@ -35,7 +34,8 @@ def declared(main: Function, dims: Mapping[str, tuple[int, int | None]]) -> Func
     """Return main with the ranges of its symbolic dimensions as an attribute.
 
     ``dims`` maps names to (least, largest); a dimension that is not in it is 1 or more. What main
-    declares already stays. Raises ArgumentError for an unknown name or an empty range.
+    declares already stays. Raises ArgumentError for an unknown name, an empty range, and a name
+    that no parameter has as a dimension by itself, so that nothing says what it is.
     """
     known = {name: (r.least, r.largest) for name, r in ranges_of(main).items()}
     for name, pair in dims.items():
@@ -55,6 +55,14 @@ def declared(main: Function, dims: Mapping[str, tuple[int, int | None]]) -> Func
         known[name] = (least, largest)
     if not known:
         return main
+    dims_of = {d for p in main.params if isinstance(p.type, TensorType) for d in p.type.shape}
+    missing = [name for name in known if SymbolicDim(name) not in dims_of]
+    if missing:
+        raise ArgumentError(
+            f"nothing says what the dimension {missing[0]!r} is",
+            expected="an argument that has it as a dimension by itself",
+            found=", ".join(str(p.type) for p in main.params),
+        )
     entries = tuple((name, *pair) for name, pair in known.items())
     attrs = {**main.attrs, DIMS: entries}
     return Function(main.params, main.body, main.result_type, attrs)
@@ -71,69 +79,25 @@ def ranges_of(main: Function) -> dict[str, Range]:
     return {name: stated.get(name, Range()) for name in sorted(names)}
 
 
-class Extents:
-    """Reads the extents of a call out of the shapes of main's inputs.
+def require_in_range(
+    extents: Mapping[str, Dim], ranges: Mapping[str, Range], main: Sequence[tuple[str, TensorType]]
+) -> None:
+    """Raise ArgumentError, naming dimension, range and value, for an extent that is out of range.
 
-    Raises ArgumentError at once for a name that no parameter has as a dimension by itself: then
-    nothing says what it is.
+    ``main``: names and types of the parameters, to say where it was met.
     """
-
-    def __init__(self, main: Function) -> None:
-        self.ranges = ranges_of(main)
-        self._names = [p.name for p in main.params]
-        self._types = [_tensor(p.type) for p in main.params]
-        # Where each name is read: (parameter, axis).
-        self._places: dict[str, tuple[int, int]] = {}
-        for i, type_ in enumerate(self._types):
-            for axis, dim in enumerate(type_.shape):
-                if isinstance(dim, SymbolicDim) and dim.name is not None:
-                    self._places.setdefault(dim.name, (i, axis))
-        missing = [name for name in self.ranges if name not in self._places]
-        if missing:
-            raise ArgumentError(
-                f"nothing says what the dimension {missing[0]!r} is",
-                expected="an argument that has it as a dimension by itself",
-                found=", ".join(map(str, self._types)),
-            )
-
-    def of(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
-        """Return the extent of every name for the shapes of a call.
-
-        Raises ArgumentError, naming dimension, range and value, for one out of range, and for
-        shapes that are not those of the parameters for any extents.
-        """
-        for i, (shape, type_) in enumerate(zip(shapes, self._types, strict=True)):
-            if len(shape) != type_.ndim:
-                self._refuse(i, shape)
-        extents = {name: shapes[i][axis] for name, (i, axis) in self._places.items()}
-        for name, extent in extents.items():
-            if extent not in self.ranges[name]:
-                i, axis = self._places[name]
-                raise ArgumentError(
-                    f"dimension {name!r} is out of range: axis {axis} of %{self._names[i]}",
-                    expected=self.ranges[name],
-                    found=extent,
-                    hint="compile with a wider range: compile(..., dims={name: (least, largest)})",
-                )
-        for i, (shape, type_) in enumerate(zip(shapes, self._types, strict=True)):
-            for found, dim in zip(shape, type_.shape, strict=True):
-                wanted = dim.evaluate(extents) if isinstance(dim, SymbolicDim) else dim
-                if found != wanted:
-                    self._refuse(i, shape, extents)
-        return extents
-
-    def _refuse(
-        self, i: int, shape: tuple[int, ...], extents: Mapping[str, int] | None = None
-    ) -> NoReturn:
-        where = ", ".join(f"{name} = {extent}" for name, extent in (extents or {}).items())
-        raise ArgumentError(
-            f"argument %{self._names[i]} is not of the shape compiled for",
-            expected=f"{list(self._types[i].shape)}" + (f" with {where}" if where else ""),
-            found=list(shape),
+    for name, range_ in ranges.items():
+        extent = extents[name]
+        if not isinstance(extent, int) or extent in range_:
+            continue
+        param, axis = next(
+            (param, type_.shape.index(SymbolicDim(name)))
+            for param, type_ in main
+            if SymbolicDim(name) in type_.shape
         )
-
-
-def _tensor(type_: Type | None) -> TensorType:
-    if not isinstance(type_, TensorType):
-        raise ArgumentError("a parameter of main must be a tensor", found=type_)
-    return type_
+        raise ArgumentError(
+            f"dimension {name!r} is out of range: axis {axis} of %{param}",
+            expected=str(range_),
+            found=extent,
+            hint=f"compile with a wider range: dims={{{name!r}: (least, largest)}}",
+        )

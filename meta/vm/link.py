@@ -28,6 +28,7 @@ from meta.vm.steps import (
     Registers,
     Step,
     buffer,
+    extent_step,
     field_step,
     filling_step,
     fixed_step,
@@ -223,6 +224,8 @@ class _Linker:
                     steps.append(view_step(i.source, i.out, i.type.static_shape))
                 case bc.Move():
                     steps.append(move_step(i.source, i.out))
+                case bc.Extent():
+                    steps.append(extent_step(i.source, i.axis, i.out))
                 case bc.Field():
                     steps.append(field_step(i.source, i.index, i.out))
                 case bc.MakeClosure():

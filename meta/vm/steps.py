@@ -81,6 +81,15 @@ def returning_step(
     return several
 
 
+def extent_step(source: Register, axis: int, out: Register) -> Step:
+    """Set ``out`` to the extent of an axis."""
+
+    def step(regs: Registers) -> None:
+        regs[out] = regs[source].shape[axis]
+
+    return step
+
+
 def view_step(source: Register, out: Register, shape: tuple[int, ...]) -> Step:
     """See a tensor with another shape."""
 

@@ -104,7 +104,7 @@ def hardswish_dx(x, dy, out):
     return elementwise(slope, x, dy, dtype=out.dtype)
 
 
-@compute(op.prelu, BROADCAST)
+@compute(op.prelu, BROADCAST, static=True)
 def prelu(x, weight, out):
     inner = computing(out.dtype)
 

@@ -99,6 +99,7 @@ def compute(
     *,
     plevel: Levels | None = None,
     when: Callable[[CallValues], str | None] | None = None,
+    static: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a TE compute function for ``op``; a decorator.
 
@@ -107,6 +108,8 @@ def compute(
     kind: the fusion kind, one of the constants of this module.
     plevel: another level than the dialect's, as for `Dialect.kernel`.
     when: returns a reason to decline a call, or None.
+    static: whether the function needs extents that are numbers. Without it, an elementwise kernel
+        serves all extents of symbolic dimensions; other kinds are built for numbers only.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -118,8 +121,8 @@ def compute(
             if reason is not None:
                 raise Unsupported(reason)
             types = (*call.tensors(), *call.outputs)
-            static = all(t.is_static for t in types)
-            if not static and kind not in (ELEMWISE, BROADCAST):
+            known = all(t.is_static for t in types)
+            if not known and (static or kind not in (ELEMWISE, BROADCAST)):
                 raise Unsupported("this kernel is built for extents that are numbers")
             if not all(symbolic_shapes.expressible(t) for t in types):
                 raise Unsupported("nothing is known of an extent")
@@ -128,7 +131,7 @@ def compute(
             function = prim_func(inputs, outputs, in_place=written)
             launch = Launch(repeated=written)
             run = deferred(function, for_device(call.device), launch)
-            return OpEnv(run, allocates=False, polymorphic=not static)
+            return OpEnv(run, allocates=False, polymorphic=not known)
 
         made = dialect.register(op, make, definition_span(function), plevel)
         made.compute, made.fusion = aspect, kind

@@ -16,12 +16,12 @@ def filled(out, value):
     return te.compute(out.static_shape, lambda *_: value.astype(out.dtype), name="full")
 
 
-@compute(op.zeros, ELEMWISE)
+@compute(op.zeros, ELEMWISE, static=True)
 def zeros(out):
     return constant(out, 0)
 
 
-@compute(op.ones, ELEMWISE)
+@compute(op.ones, ELEMWISE, static=True)
 def ones(out):
     return constant(out, 1)
 
@@ -61,12 +61,12 @@ def single(value, dtype):
     return value.astype(dtype)
 
 
-@compute(op.zeros_like, ELEMWISE)
+@compute(op.zeros_like, ELEMWISE, static=True)
 def zeros_like(out):
     return constant(out, 0)
 
 
-@compute(op.ones_like, ELEMWISE)
+@compute(op.ones_like, ELEMWISE, static=True)
 def ones_like(out):
     return constant(out, 1)
 

@@ -10,7 +10,7 @@ from meta.op.core.reduction import Reduction
 from meta.op.like import collapsed_axes
 
 compute(op.reshape_like, INJECTIVE)(reshape)
-compute(op.broadcast_to_like, BROADCAST)(broadcast_to)
+compute(op.broadcast_to_like, BROADCAST, static=True)(broadcast_to)
 
 
 @compute(op.collapse_sum_like, COMM_REDUCE)
@@ -25,11 +25,11 @@ def collapse_sum_like(x, out):
     return te.compute(out.shape, lambda *i: total(*i).astype(out.dtype), name="cast")
 
 
-@compute(op.cast_like, ELEMWISE)
+@compute(op.cast_like, ELEMWISE, static=True)
 def cast_like(x, out):
     return cast(x, out)
 
 
-@compute(op.group_cast, ELEMWISE)
+@compute(op.group_cast, ELEMWISE, static=True)
 def group_cast(tensor_list, out):
     return [cast(t, type_) for t, type_ in zip(tensor_list, out, strict=True)]

@@ -68,12 +68,12 @@ def clipped(y_true, y_pred):
     return te.compute(y_pred.shape, element, name="clipped")
 
 
-@compute(op.smooth_l1_loss_dpred, ELEMWISE)
+@compute(op.smooth_l1_loss_dpred, ELEMWISE, static=True)
 def smooth_l1_loss_dpred(y_true, y_pred):
     return clipped(y_true, y_pred)
 
 
-@compute(op.smooth_l1_loss_dtrue, ELEMWISE)
+@compute(op.smooth_l1_loss_dtrue, ELEMWISE, static=True)
 def smooth_l1_loss_dtrue(y_true, y_pred):
     return clipped(y_pred, y_true)
 
@@ -148,7 +148,7 @@ def zeros(out):
     return te.compute(out.static_shape, lambda *_: tirx.const(0, out.dtype), name="zeros")
 
 
-@compute(op.nll_loss_dtrue, ELEMWISE)
+@compute(op.nll_loss_dtrue, ELEMWISE, static=True)
 def nll_loss_dtrue(out):
     return zeros(out)
 
@@ -195,6 +195,6 @@ def cross_entropy_dpred(dy, y_true, y_pred):
     return te.compute(y_pred.shape, element, name="dpred")
 
 
-@compute(op.cross_entropy_dtrue, ELEMWISE)
+@compute(op.cross_entropy_dtrue, ELEMWISE, static=True)
 def cross_entropy_dtrue(out):
     return zeros(out)

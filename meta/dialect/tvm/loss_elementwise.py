@@ -55,7 +55,7 @@ def mse_loss(y_true, y_pred, reduction):
     return loss(lambda t, p: (p - t) * (p - t), y_true, y_pred, reduction)
 
 
-@compute(op.mse_loss_dpred, ELEMWISE)
+@compute(op.mse_loss_dpred, ELEMWISE, static=True)
 def mse_loss_dpred(dy, y_true, y_pred, reduction):
     return dpred(lambda t, p: constant(2, p) * (p - t), dy, y_true, y_pred, reduction)
 
@@ -65,7 +65,7 @@ def l1_loss(y_true, y_pred, reduction):
     return loss(lambda t, p: te.abs(p - t), y_true, y_pred, reduction)
 
 
-@compute(op.l1_loss_dpred, ELEMWISE)
+@compute(op.l1_loss_dpred, ELEMWISE, static=True)
 def l1_loss_dpred(dy, y_true, y_pred, reduction):
     def sign(t, p):
         one, zero = constant(1, p), constant(0, p)
@@ -83,7 +83,7 @@ def huber_loss(y_true, y_pred, reduction, delta):
     return loss(element, y_true, y_pred, reduction)
 
 
-@compute(op.huber_loss_dpred, ELEMWISE)
+@compute(op.huber_loss_dpred, ELEMWISE, static=True)
 def huber_loss_dpred(dy, y_true, y_pred, reduction, delta):
     def clipped(t, p):
         d, low, high = p - t, constant(-delta, p), constant(delta, p)
@@ -105,7 +105,7 @@ def kl_div(y_true, y_pred, reduction, log_target):
     return loss(of_logs if log_target else element, y_true, y_pred, reduction)
 
 
-@compute(op.kl_div_dpred, ELEMWISE)
+@compute(op.kl_div_dpred, ELEMWISE, static=True)
 def kl_div_dpred(dy, y_true, y_pred, reduction, log_target):
     def slope(t, _):
         return (te.exp(t) if log_target else t) * constant(-1, t)
@@ -127,7 +127,7 @@ def binary_cross_entropy(y_true, y_pred, reduction):
     return loss(element, y_true, y_pred, reduction)
 
 
-@compute(op.binary_cross_entropy_dpred, ELEMWISE)
+@compute(op.binary_cross_entropy_dpred, ELEMWISE, static=True)
 def binary_cross_entropy_dpred(dy, y_true, y_pred, reduction):
     def slope(t, p):
         variance, least = p * (constant(1, p) - p), constant(1e-12, p)
@@ -147,7 +147,7 @@ def binary_cross_entropy_with_logits(y_true, y_pred, reduction):
     return loss(element, y_true, y_pred, reduction)
 
 
-@compute(op.binary_cross_entropy_with_logits_dpred, ELEMWISE)
+@compute(op.binary_cross_entropy_with_logits_dpred, ELEMWISE, static=True)
 def binary_cross_entropy_with_logits_dpred(dy, y_true, y_pred, reduction):
     def slope(t, p):
         one = constant(1, p)

@@ -78,7 +78,7 @@ def roll(x, shift, axis, out):
     return te.compute(shape, element, name="roll")
 
 
-@compute(op.tile, BROADCAST)
+@compute(op.tile, BROADCAST, static=True)
 def tile(x, reps, out):
     source = ints(x.shape)
     lead = out.ndim - len(source)

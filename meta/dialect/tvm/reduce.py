@@ -62,7 +62,7 @@ def _as(x, dtype):
     return te.compute(x.shape, lambda *i: x(*i).astype(dtype), name="cast")
 
 
-@compute(op.sum_dx, BROADCAST)
+@compute(op.sum_dx, BROADCAST, static=True)
 def sum_dx(dy, axis, keepdims, exclude, out):
     r = reduction(out.ndim, axis, keepdims, exclude)
     return te.compute(
@@ -82,7 +82,7 @@ def mean(x, axis, keepdims, exclude, out):
     return te.compute(out.shape, lambda *i: (total(*i) / n).astype(out.dtype), name="mean")
 
 
-@compute(op.mean_dx, BROADCAST)
+@compute(op.mean_dx, BROADCAST, static=True)
 def mean_dx(dy, axis, keepdims, exclude, out):
     r = reduction(out.ndim, axis, keepdims, exclude)
     dtype = accumulator(out.dtype)

@@ -72,7 +72,7 @@ def transpose_dx(x, axes, out):
 compute(op.batch_flatten, INJECTIVE)(reshape)
 
 
-@compute(op.expand_dims, BROADCAST)
+@compute(op.expand_dims, BROADCAST, static=True)
 def expand_dims(x, axis, num_newaxis, out):
     at = normalize_axis(axis, len(x.shape) + 1)
     return te.compute(out.shape, lambda *i: x(*i[:at], *i[at + num_newaxis :]), name="expand_dims")
@@ -261,17 +261,17 @@ def embedding_dx(dy, indices, out):
 
 
 @compute(op.cast, ELEMWISE)
-def cast(data, out):
+def cast(data, dtype):
     def element(*i):
         value = data(*i)
-        if out.dtype == "bool":
+        if dtype == "bool":
             return truth(value, str(data.dtype)) != 0
-        return value.astype(out.dtype)
+        return value.astype(dtype)
 
-    return te.compute(out.shape, element, name="cast")
+    return te.compute(data.shape, element, name="cast")
 
 
-@compute(op.broadcast_to, BROADCAST)
+@compute(op.broadcast_to, BROADCAST, static=True)
 def broadcast_to(x, out):
     source = ints(x.shape)
     lead = out.ndim - len(source)
@@ -282,7 +282,7 @@ def broadcast_to(x, out):
     )
 
 
-@compute(op.repeat, BROADCAST)
+@compute(op.repeat, BROADCAST, static=True)
 def repeat(x, repeats, axis, out):
     source = _flat(x) if axis is None else x
     at = 0 if axis is None else normalize_axis(axis, len(x.shape))

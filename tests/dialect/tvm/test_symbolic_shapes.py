@@ -100,3 +100,15 @@ def test_one_kernel_serves_all_sizes() -> None:
 def test_others_decline(op: Any, args: Any) -> None:
     with only("tvm"), pytest.raises(DispatchError, match="extent"):
         dispatch(op.call_values(args, CPU))
+
+
+def test_a_program_calls_it_for_every_size() -> None:
+    @meta.model.trace
+    def squashed(x: Any, y: Any) -> Any:
+        return meta.tanh(x * y) + 1.0
+
+    exe = meta.vm.compile(squashed, parse_type("float32[n, m]"), parse_type("float32[m]"))
+    assert set(exe.kernels()) == {"tvm.multiply", "tvm.tanh", "tvm.add"}
+    for n, m in ((1, 1), (3, 5), (40, 7)):
+        x, y = torch.randn(n, m), torch.randn(m)
+        check(exe(meta.array(x), meta.array(y)), meta.array((x * y).tanh() + 1), 1e-5, 1e-5)
