@@ -161,7 +161,7 @@ def compile(
     ----------
     model: a `meta.Model` (its forward, or forward_infer in infer mode), a function decorated with
         `meta.model.trace`, a `Program`, or an `ir.Module` whose main takes tensors.
-    args, kwargs: example arguments; their shapes, dtypes and Python values are what it is
+    args, kwargs: example arguments (a module needs none); their shapes, dtypes and Python values are what it is
         compiled for. An `ir.TensorType` stands for an array and may have symbolic dimensions
         (``meta.ir.parse_type("float32[n, 64]")``): it is then compiled once for all of them.
     device: where to run; by default where the arguments and parameters are.
@@ -207,6 +207,8 @@ def to_program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pro
     if isinstance(model, Program):
         return model
     if isinstance(model, Module):
+        if args:
+            _require_count(model, args)
         return module_program(model)
     make: Callable[..., Program] | None = getattr(model, "program", None)
     if make is None:
@@ -222,12 +224,16 @@ def module_program(module: Module) -> Program:
     """Wrap a module whose main takes and returns tensors, positionally."""
 
     def flatten(*args: Any) -> list[ndarray]:
-        if len(args) != len(module.main.params):
-            raise ArgumentError(
-                "main is called with the wrong number of arguments",
-                expected=", ".join(p.name for p in module.main.params),
-                found=len(args),
-            )
+        _require_count(module, args)
         return [as_array(a) for a in args]
 
     return Program(module, (), flatten, lambda result: result)
+
+
+def _require_count(module: Module, args: tuple[Any, ...]) -> None:
+    if len(args) != len(module.main.params):
+        raise ArgumentError(
+            "main is called with the wrong number of arguments",
+            expected=", ".join(p.name for p in module.main.params),
+            found=len(args),
+        )

@@ -43,8 +43,11 @@ def test_the_number_of_arguments() -> None:
         with pytest.raises(ArgumentError):
             run(*args)
     module = parse("func @main(%x: float32[2]) -> float32[2] {\n  return %x\n}")
+    for args in ((), (zeros(2), zeros(2))):
+        with pytest.raises(ArgumentError, match="wrong number of arguments"):
+            meta.vm.compile(module)(*args)
     with pytest.raises(ArgumentError, match="wrong number of arguments"):
-        meta.vm.compile(module)
+        meta.vm.compile(module, zeros(2), zeros(2))
 
 
 def test_a_device_that_is_not_there() -> None:
