@@ -6,6 +6,7 @@ Add a node kind in `expr.py`, whose docstring lists the files that need a case f
 from meta.ir.builder import BlockBuilder
 from meta.ir.control_flow import ControlFlow
 from meta.ir.def_use import DefUse
+from meta.ir.dot import to_dot
 from meta.ir.expr import (
     Binding,
     Block,
@@ -24,6 +25,7 @@ from meta.ir.expr import (
     Var,
 )
 from meta.ir.graph import Graph, GraphNode, from_graph, to_graph
+from meta.ir.html import to_html
 from meta.ir.json_reader import from_json
 from meta.ir.json_writer import to_json
 from meta.ir.liveness import Liveness
@@ -100,7 +102,9 @@ __all__ = [
     "structural_hash",
     "substitute",
     "text",
+    "to_dot",
     "to_graph",
+    "to_html",
     "to_json",
     "type_of",
     "verify",

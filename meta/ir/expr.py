@@ -36,14 +36,24 @@ class Node:
     def __str__(self) -> str:
         return _to_text(self)
 
+    def _repr_html_(self) -> str:
+        return _to_html(self)
+
 
 _to_text: Callable[[Node], str] = repr
+_to_html: Callable[[Node], str] = repr
 
 
 def print_with(to_text: Callable[[Node], str]) -> None:
     """Set what ``str(node)`` calls. The printer sets itself, because it imports this file."""
     global _to_text
     _to_text = to_text
+
+
+def show_with(to_html: Callable[[Node], str]) -> None:
+    """Set what a notebook shows of a node, in the same way."""
+    global _to_html
+    _to_html = to_html
 
 
 class Expr(Node):

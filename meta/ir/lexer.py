@@ -1,6 +1,6 @@
 """Cuts program text into tokens, and says where in the text an error is.
 
-Every kind of token is a row of `_TOKEN`; what the tokens mean is in `parser.py`.
+Every kind of token is a row of `TOKEN`; what the tokens mean is in `parser.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from meta.ir.quoting import unquote
 # A plain character class is repeated, not a choice: the engine keeps no state per character then,
 # and the base64 of a constant may be long.
 _STRING = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"'
-_TOKEN = re.compile(
+TOKEN = re.compile(
     rf"""[ \t\r\n]*(?:
       (?P<comment>\#[^\n]*)
     | (?P<var>%[A-Za-z0-9_]+)
@@ -31,7 +31,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-_SPAN = re.compile(rf"#[ \t]+(?:({_STRING})|(.+)):([0-9]{{1,9}})[ \t\r]*")
+SPAN = re.compile(rf"#[ \t]+(?:({_STRING})|(.+)):([0-9]{{1,9}})[ \t\r]*")
 _NAMES = {
     "var": "a variable",
     "global": "a global name",
@@ -64,11 +64,11 @@ class Cursor:
     def _scan(self) -> None:
         position = 0
         while True:
-            match = _TOKEN.match(self.source, position)
+            match = TOKEN.match(self.source, position)
             if match is None:
                 self._refuse(position)
             kind = match.lastgroup
-            assert kind is not None, "every alternative of _TOKEN is a named group"
+            assert kind is not None, "every alternative of TOKEN is a named group"
             text, position = match[kind], match.end()
             if kind == "comment":
                 self._comment(text, match.start(kind))
@@ -87,7 +87,7 @@ class Cursor:
         self.fail("program text", repr(self.source[at]), at=at)
 
     def _comment(self, text: str, at: int) -> None:
-        match = _SPAN.fullmatch(text)
+        match = SPAN.fullmatch(text)
         if match is not None:
             file = match[2] if match[1] is None else self.unquoted(match[1], at)
             self._spans[self._line(at)] = Span(file, int(match[3]))

@@ -85,6 +85,13 @@ def text(node: Node | Type) -> str:
     return "\n".join([*printer.lines, *printer.data_section()])
 
 
+def variable_names(root: Function | Block) -> dict[Var, str]:
+    """Return the names, such as "%x", that the variables have in the text of ``root``."""
+    printer = _Printer()
+    printer.name_all(root)
+    return printer.var_names
+
+
 def first_line(root: Function | Block, binding: Binding) -> str:
     """Return the first line of one binding, with the names that it has in the text of ``root``."""
     printer = _Printer()

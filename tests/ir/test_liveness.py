@@ -27,7 +27,7 @@ from tests.ir.programs import BARE
 
 
 def names(variables: object) -> str:
-    return " ".join(sorted(v.name for v in variables))  # type: ignore[attr-defined]
+    return " ".join(sorted(v.name for v in variables))
 
 
 def lives(text: str, views: dict[str, str] | None = None) -> list[str]:
@@ -187,9 +187,9 @@ def test_live_is_what_some_run_needs_later(drawn: tuple[Function, dict[Var, list
         for at, _, defined, shared in events:
             for var in defined:
                 known = isinstance(at, Binding) and isinstance(at.value, TupleGetItem)
-                owner = tuples.get(at.value.value) if known else None  # type: ignore[union-attr]
-                field = {owner.fields[at.value.index]} if owner is not None else shared  # type: ignore[union-attr]
-                shares[var] = {var}.union(*(shares.get(s, {s}) for s in field))  # type: ignore[arg-type]
+                owner = tuples.get(at.value.value) if known else None
+                field = {owner.fields[at.value.index]} if owner is not None else shared
+                shares[var] = {var}.union(*(shares.get(s, {s}) for s in field))
         live: set[Var] = set()
         for at, used, defined, _ in reversed(events):
             needed.setdefault(at, set()).update(live)
