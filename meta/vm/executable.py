@@ -161,8 +161,8 @@ def compile(
     ----------
     model: a `meta.Model` (its forward, or forward_infer in infer mode), a function decorated with
         `meta.model.trace`, a `Program`, or an `ir.Module` whose main takes tensors.
-    args, kwargs: example arguments (a module needs none); their shapes, dtypes and Python values are what it is
-        compiled for. An `ir.TensorType` stands for an array and may have symbolic dimensions
+    args, kwargs: example arguments; their shapes, dtypes and Python values are what it is compiled
+        for (a module needs none). An `ir.TensorType` stands for an array and may have symbolic dimensions
         (``meta.ir.parse_type("float32[n, 64]")``): it is then compiled once for all of them.
     device: where to run; by default where the arguments and parameters are.
     opt_level: 0 (only what is needed to run) to 3 (every pass); by default that of the
