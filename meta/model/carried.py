@@ -12,7 +12,7 @@ from meta.base.device import CPU, Device
 from meta.base.errors import TraceError, TypeInferError
 from meta.base.source import definition_span
 from meta.ir import TensorType
-from meta.model import tree
+from meta.op.core import tree
 from meta.op.core.array_type import array_type
 from meta.op.core.tracing import Symbol, Trace
 from meta.runtime.ndarray import array, as_array, ndarray

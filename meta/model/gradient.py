@@ -8,9 +8,9 @@ from typing import Any
 
 from meta.base.errors import GradientError
 from meta.grad.core import no_grad
-from meta.model import tree
 from meta.model.model import Model
 from meta.model.trace import trace
+from meta.op.core import tree
 from meta.op.core.handler import current
 from meta.op.core.tracing import Trace
 from meta.passes import autodiff, dead_code, infer_type, simplify
@@ -52,7 +52,7 @@ class ValueAndGrad(Model):
         leaves = [*dys, *tree.flatten(inputs)[0], *program.arrays]
         y, gradients = outer.inline(module, [outer.lift(v).atom for v in leaves])
         by_name = {names[id(program.arrays[i])]: g for i, g in zip(wanted, gradients, strict=True)}
-        return program.unflatten(y), by_name
+        return program.convention.unflatten(y), by_name
 
 
 def value_and_grad(model: Model) -> ValueAndGrad:

@@ -17,8 +17,8 @@ from meta.ir import (
     Type,
     Var,
 )
-from meta.model import tree
 from meta.model.carried import Carried
+from meta.op.core import tree
 from meta.op.core.tracing import BlockTrace, FunctionTrace, Symbol, Trace
 
 

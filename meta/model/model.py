@@ -14,7 +14,7 @@ from typing import Any
 from meta.base.dtype import canonical, is_float
 from meta.base.errors import ArgumentError, FormatError
 from meta.base.registry import nearest
-from meta.model import tree
+from meta.op.core import tree
 from meta.runtime.ndarray import as_array, ndarray
 from meta.vm.program import Program
 

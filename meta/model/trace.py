@@ -16,12 +16,13 @@ from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError, TraceError
 from meta.base.source import definition_span
 from meta.ir import Block, Function, Module, TensorType, Var, free_vars, type_of
-from meta.model import tree
 from meta.model.model import Model
+from meta.op.core import tree
 from meta.op.core.array_type import array_type
 from meta.op.core.handler import current
 from meta.op.core.tracing import Symbol, Trace
 from meta.runtime.ndarray import as_array, ndarray
+from meta.vm.convention import Convention, bind
 from meta.vm.interpreter import interpret
 from meta.vm.program import Program
 
@@ -110,7 +111,8 @@ class Traced:
         return args if self.owner is None else (self.owner, *args)
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        return _bind(self.function, self._given, args, kwargs)
+        site = definition_span(self.function)
+        return bind(self.function.__qualname__, self._given, args, kwargs, site)
 
     def _trace(self, trace: Trace, types: list[TensorType], structure: Any) -> Program:
         inputs, symbols = [], []
@@ -130,8 +132,14 @@ class Traced:
         body = trace.finish(tuple(leaves) if out_structure is not tree.LEAF else leaves[0])
         main, used = _without_unused(inputs, params, body)
         module = Module({"main": main, **trace.functions})
-        flatten = _flattener(self.function, self._given, structure)
-        return Program(module, used, flatten, _unflattener(out_structure))
+        convention = Convention(
+            self.function.__qualname__,
+            self._given,
+            structure,
+            out_structure,
+            definition_span(self.function),
+        )
+        return Program(module, used, convention)
 
     def _call(self, arguments: dict[str, Any]) -> Any:
         bound = inspect.BoundArguments(self._given, arguments)  # type: ignore[arg-type]
@@ -162,49 +170,6 @@ def trace(function: Callable[..., Any]) -> Traced:
     return Traced(function)
 
 
-def _bind(
-    function: Callable[..., Any],
-    given: inspect.Signature,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> dict[str, Any]:
-    """Return the arguments by parameter name, defaults filled in; ArgumentError for a wrong
-    arity.
-    """
-    try:
-        bound = given.bind(*args, **kwargs)
-    except TypeError as error:
-        raise ArgumentError(
-            f"{function.__qualname__} cannot be called like this: {error}",
-            expected=f"{function.__name__}{given}",
-            hint=f"it is defined at {definition_span(function)}",
-        ) from None
-    bound.apply_defaults()
-    return dict(bound.arguments)
-
-
-def _flattener(
-    function: Callable[..., Any], given: inspect.Signature, structure: Any
-) -> Callable[..., list[ndarray]]:
-    expected = tree.fingerprint(structure)
-    simple = list(structure) if all(s is tree.LEAF for s in structure.values()) else None
-
-    def flatten(*args: Any, **kwargs: Any) -> list[ndarray]:
-        if simple is not None and not kwargs and len(args) == len(simple):
-            # The usual call: arrays only, positionally.
-            return [a if a.__class__ is ndarray else as_array(a) for a in args]
-        leaves, found = tree.flatten(_bind(function, given, args, kwargs))
-        if tree.fingerprint(found) != expected:
-            raise TraceError(
-                f"{function.__qualname__} was traced for another structure of arguments",
-                expected=tree.text(structure),
-                found=tree.text(found),
-            )
-        return [as_array(a) for a in leaves]
-
-    return flatten
-
-
 def _without_unused(
     inputs: list[Var], params: list[tuple[Var, ndarray]], body: Block
 ) -> tuple[Function, tuple[ndarray, ...]]:
@@ -213,9 +178,3 @@ def _without_unused(
     used = [(v, a) for v, a in params if v in free]
     main = Function((*inputs, *(v for v, _ in used)), body, type_of(body.result))
     return main, tuple(a for _, a in used)
-
-
-def _unflattener(structure: Any) -> Callable[[Any], Any]:
-    if structure is tree.LEAF:
-        return lambda result: result
-    return lambda result: tree.unflatten(structure, list(result))

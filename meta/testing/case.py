@@ -16,7 +16,7 @@ import torch
 
 from meta.base.dtype import TO_TORCH
 from meta.base.errors import MetaError, TypeInferError
-from meta.model.tree import flatten
+from meta.op.core.tree import flatten
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 

@@ -9,7 +9,8 @@ import torch
 
 from meta.base.registry import OPERATORS
 from meta.dialect import only
-from meta.model import trace, tree
+from meta.model import trace
+from meta.op.core import tree
 from meta.runtime.ndarray import as_array, ndarray
 from meta.testing.case import OpCase, Sample
 from meta.testing.compare import check

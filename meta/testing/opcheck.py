@@ -17,8 +17,8 @@ from meta.dialect import only
 from meta.dialect.core import candidates
 from meta.dialect.core.preference import current
 from meta.ir import TupleType, parse, structural_equal, text
-from meta.model import trace, tree
-from meta.op.core import Op, map_tensors
+from meta.model import trace
+from meta.op.core import Op, map_tensors, tree
 from meta.op.core.array_type import array_type
 from meta.runtime.ndarray import as_array, ndarray
 from meta.testing.case import OpCase, Sample

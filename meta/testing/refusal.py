@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from meta.base.registry import OPERATORS
-from meta.model import trace, tree
+from meta.model import trace
+from meta.op.core import tree
 from meta.runtime.ndarray import ndarray
 from meta.testing.case import ErrorSample, OpCase
 

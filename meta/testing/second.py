@@ -8,7 +8,7 @@ import torch
 
 from meta.base.registry import OPERATORS
 from meta.grad import grad
-from meta.model import tree
+from meta.op.core import tree
 from meta.runtime.ndarray import ndarray
 from meta.testing.case import OpCase, Sample
 from meta.testing.compare import check, first_float

@@ -19,6 +19,7 @@ from meta.ir.typeof import bind_dims
 from meta.passes import PassRecord
 from meta.runtime.ndarray import ArrayKey, array_key, as_array, ndarray
 from meta.vm.bytecode import Invoke
+from meta.vm.convention import Convention, bind
 from meta.vm.emit import ENTRY, emit
 from meta.vm.extents import declared, ranges_of, require_in_range
 from meta.vm.kernels import bind_kernels
@@ -49,6 +50,7 @@ class Executable:
     ) -> None:
         self.module, self.device, self.history = module, device, history
         self._program = program
+        self._flatten, self._unflatten = program.convention.flatten, program.convention.unflatten
         self.code = emit(module, device)
         kernels = bind_kernels(self.code.kernels, module.functions, device)
         self._linked = link(self.code, kernels, device)
@@ -62,7 +64,7 @@ class Executable:
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        inputs = self._program.flatten(*args, **kwargs)
+        inputs = self._flatten(*args, **kwargs)
         arrays = [*inputs, *self._program.arrays]
         extents: dict[str, Dim] = {}
         tensors = [
@@ -76,7 +78,7 @@ class Executable:
         for i in self._written_arguments:
             if arrays[i]._tensor is not tensors[i]:  # it was made compact
                 arrays[i]._tensor.copy_(tensors[i])
-        return self._program.unflatten(result)
+        return self._unflatten(result)
 
     def _fit(self, position: int, array: ndarray, extents: dict[str, Dim]) -> Any:
         """Return the tensor of an array that is not exactly what the program was compiled for, or
@@ -162,8 +164,8 @@ def compile(
     model: a `meta.Model` (its forward, or forward_infer in infer mode), a function decorated with
         `meta.model.trace`, a `Program`, or an `ir.Module` whose main takes tensors.
     args, kwargs: example arguments; their shapes, dtypes and Python values are what it is compiled
-        for (a module needs none). An `ir.TensorType` stands for an array and may have symbolic dimensions
-        (``meta.ir.parse_type("float32[n, 64]")``): it is then compiled once for all of them.
+        for (a module needs none). An `ir.TensorType` stands for an array and may have symbolic
+        dimensions (``meta.ir.parse_type("float32[n, 64]")``): it is compiled once for all of them.
     device: where to run; by default where the arguments and parameters are.
     opt_level: 0 (only what is needed to run) to 3 (every pass); by default that of the
         `meta.PassContext` in force, or 2.
@@ -207,9 +209,11 @@ def to_program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pro
     if isinstance(model, Program):
         return model
     if isinstance(model, Module):
-        if args:
-            _require_count(model, args)
-        return module_program(model)
+        program = module_program(model)
+        if args or kwargs:
+            convention = program.convention
+            bind(convention.name, convention.signature, args, kwargs, convention.site)
+        return program
     make: Callable[..., Program] | None = getattr(model, "program", None)
     if make is None:
         raise ArgumentError(
@@ -222,18 +226,5 @@ def to_program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pro
 
 def module_program(module: Module) -> Program:
     """Wrap a module whose main takes and returns tensors, positionally."""
-
-    def flatten(*args: Any) -> list[ndarray]:
-        _require_count(module, args)
-        return [as_array(a) for a in args]
-
-    return Program(module, (), flatten, lambda result: result)
-
-
-def _require_count(module: Module, args: tuple[Any, ...]) -> None:
-    if len(args) != len(module.main.params):
-        raise ArgumentError(
-            "main is called with the wrong number of arguments",
-            expected=", ".join(p.name for p in module.main.params),
-            found=len(args),
-        )
+    names = [p.name for p in module.main.params]
+    return Program(module, (), Convention.positional(ENTRY, names))

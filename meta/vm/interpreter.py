@@ -38,8 +38,8 @@ from meta.vm.program import Program
 
 def interpret(program: Program, *args: Any, **kwargs: Any) -> Any:
     """Run a program on the user's arguments and return what the user's function returned."""
-    inputs = program.flatten(*args, **kwargs)
-    return program.unflatten(run_module(program.module, [*inputs, *program.arrays]))
+    inputs = program.convention.flatten(*args, **kwargs)
+    return program.convention.unflatten(run_module(program.module, [*inputs, *program.arrays]))
 
 
 def run_module(module: Module, args: Sequence[Any]) -> Any:

@@ -15,7 +15,8 @@ from meta.base import config
 from meta.base.errors import TraceError, TypeInferError
 from meta.ir import bindings, parse, structural_equal, verify
 from meta.ir.expr import GlobalVar, If
-from meta.model import Model, control_flow, parameter, trace, tree
+from meta.model import Model, control_flow, parameter, trace
+from meta.op.core import tree
 from meta.testing import check
 
 

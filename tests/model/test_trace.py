@@ -31,8 +31,8 @@ def both(function: Any, *args: Any, **kwargs: Any) -> Any:
     """Run a traced function or model under both executors, which must agree; return one result."""
     found = function(*args, **kwargs)
     compiled = meta.vm.compile(function, *args, **kwargs)(*args, **kwargs)
-    check(meta.model.tree.flatten(compiled)[0], meta.model.tree.flatten(found)[0], 1e-6, 1e-6)
-    shape = lambda r: meta.model.tree.fingerprint(meta.model.tree.flatten(r)[1])  # noqa: E731
+    check(meta.op.core.tree.flatten(compiled)[0], meta.op.core.tree.flatten(found)[0], 1e-6, 1e-6)
+    shape = lambda r: meta.op.core.tree.fingerprint(meta.op.core.tree.flatten(r)[1])  # noqa: E731
     assert shape(found) == shape(compiled)
     verify(function.program(*args, **kwargs).module, typed=True)
     return found

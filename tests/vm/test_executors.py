@@ -103,16 +103,16 @@ def test_eager_interpreter_and_vm_agree(function: Any) -> None:
 
 
 def _dtypes(result: Any) -> Any:
-    return [a.dtype for a in meta.model.tree.flatten(result)[0]]
+    return [a.dtype for a in meta.op.core.tree.flatten(result)[0]]
 
 
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
 def test_results_survive_the_next_call(function: Any) -> None:
     x, y = f32(6), f32(6, seed=1)
     compiled = meta.vm.compile(trace(function), x)
-    first = meta.model.tree.flatten(compiled(x))[0]
+    first = meta.op.core.tree.flatten(compiled(x))[0]
     copies = [a.numpy() for a in first]
-    second = meta.model.tree.flatten(compiled(y))[0]
+    second = meta.op.core.tree.flatten(compiled(y))[0]
     for array, copy in zip(first, copies, strict=True):
         np.testing.assert_array_equal(array.numpy(), copy)
     places = {_place(a) for a in second if a.size} - {_place(x), _place(y)}

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from meta.base.dtype import FROM_TORCH
-from meta.model import tree
+from meta.op.core import tree
 from meta.op.core.handler import Default
 from meta.runtime.ndarray import ndarray
 from tools.torch_samples.decline import decline_if
