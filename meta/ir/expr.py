@@ -8,8 +8,8 @@ deep. Nodes compare by identity; `structural.py` compares by content.
 arguments of a `Call` are atoms or plain Python literals (None, bool, int, float, str and nested
 tuples of them): there are no attributes apart from arguments.
 
-A new node kind is a class here and a case in each of `printer.py`, `parser.py`, `structural.py`,
-`verify.py`, `typeof.py` and `visit.py`.
+A new node kind is a class here and a case in each of `printer.py`, `parser.py`, `json_writer.py`,
+`json_reader.py`, `structural.py`, `verify.py`, `typeof.py`, `visit.py`, `liveness.py` and `dot.py`.
 """
 
 from __future__ import annotations

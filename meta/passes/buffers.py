@@ -7,6 +7,7 @@ apart into one buffer. That is right as long as nobody writes to it: see `Buffer
 from __future__ import annotations
 
 from meta.base.device import CPU
+from meta.dialect.core import IN_PLACE
 from meta.ir import (
     Binding,
     Block,
@@ -14,6 +15,8 @@ from meta.ir import (
     Constant,
     Expr,
     Function,
+    GlobalVar,
+    Module,
     Tuple,
     TupleGetItem,
     Var,
@@ -32,9 +35,14 @@ class Buffers:
     ----------
     written: buffers that an operator writes in place, or that are handed to a function, which may.
     leaving: buffers that are results: the caller may write to them, and to the arguments, later.
+
+    A call of a global function may write what it is given, unless the ``module`` is known and the
+    function `keeps_apart`.
     """
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, module: Module | None = None) -> None:
+        self._module = module
+        self._apart: dict[str, bool] = {}
         # A view's buffer is that of what it views; a tuple's variables are looked through.
         self._base: dict[Var, Expr] = {}
         self._fields: dict[Var, Tuple] = {}
@@ -57,7 +65,8 @@ class Buffers:
     def _call(self, var: Var, call: Call) -> None:
         op = base_op(call.callee)
         if op is None:
-            self.written.update(operands(call))
+            if not self._known_apart(call.callee):
+                self.written.update(operands(call))
             return
         for slot in op.schema.written:
             self.written.update(flat_atoms(call.args[slot]))
@@ -65,6 +74,14 @@ class Buffers:
         out = op.call_values(typed_args(op, call), CPU).out if op.declare_site is not None else None
         if isinstance(out, View):
             self._base[var] = flat_atoms(call.args[out.slot])[0]
+
+    def _known_apart(self, callee: Expr) -> bool:
+        if self._module is None or not isinstance(callee, GlobalVar):
+            return False
+        name = callee.name
+        if name not in self._apart:
+            self._apart[name] = keeps_apart(self._module.functions[name])
+        return self._apart[name]
 
     def _leave(self, block: Block) -> None:
         self.leaving.update(operands(block.result))
@@ -95,7 +112,7 @@ class Buffers:
             op = base_op(one.value.callee)
             if op is not None:
                 found.update(a for s in op.schema.written for a in flat_atoms(one.value.args[s]))
-            else:
+            elif not self._known_apart(one.value.callee):
                 found.update(operands(one.value))
                 if isinstance(one.value.callee, Var):
                     found |= self.written
@@ -110,3 +127,14 @@ class Buffers:
         mine = self.of(var)
         own = mine in self.written or mine in self.leaving
         return not own and self.of(by) not in self.written
+
+
+def keeps_apart(function: Function) -> bool:
+    """Whether a function writes nothing that it is given and returns none of it, as a kernel does.
+
+    One that calls other functions counts as one that may.
+    """
+    buffers = Buffers(function)
+    results = {buffers.of(atom) for atom in operands(function.body.result)}
+    given = any(isinstance(r, Constant | TupleGetItem) or r in function.params for r in results)
+    return not buffers.written and not given and IN_PLACE not in function.attrs

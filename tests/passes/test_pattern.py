@@ -590,6 +590,41 @@ def test_equal_matches_share_a_function() -> None:
     assert structural_equal(again, found)
 
 
+def test_partitions_do_not_stand_in_the_way_of_others() -> None:
+    text = """{
+      %a: float32[2, 2] = matmul(%x, %y)
+      %b: float32[2, 2] = exp(%x)
+      %c: float32[2, 2] = tanh(%b)
+      %d: float32[2, 2] = relu(%a)
+      %e: float32[2, 2] = add(%d, %c)
+      return %e
+    }"""
+    first = partition(main(text), pattern(lambda x: op.tanh(op.exp(x))), "first")
+    what = pattern(lambda x, w: op.relu(op.matmul(x, w)))
+    assert refusals(what, first.main)[0].reason.startswith("what the match reads is written")
+    second = partition(first, what, "second")
+    assert [str(b.value) for b in second.main.body.bindings] == [
+        "@first(%x)", "@second(%x, %y)", "add(%d, %c)",
+    ]  # fmt: skip
+
+
+def test_a_function_that_writes_stands_in_the_way() -> None:
+    module = parse("""
+    func @main(%x: float32[2], %y: float32[2]) -> float32[2] {
+      %a: float32[2] = exp(%x)
+      %b: float32[2] = @step(%x, %y)
+      %c: float32[2] = relu(%a)
+      return %c
+    }
+    func @step(%x: float32[2], %y: float32[2]) -> float32[2] {
+      %a: float32[2] = exp(%y)
+      %s: () = sgd(%x, %y, %a, 0.1, 0.9)
+      return %a
+    }""")
+    what = pattern(lambda x: op.relu(op.exp(x)))
+    assert structural_equal(partition(module, what), module)
+
+
 def test_constants_become_parameters() -> None:
     text = """{
       %a: float32[2, 2] = matmul(%x, const float32[2, 2] [1.0, 2.0, 3.0, 4.0])

@@ -76,17 +76,21 @@ def rewrite(
             )
     functions = {}
     for name, function in module.functions.items():
-        found = match(pattern, function, shared=shared)
-        functions[name] = _Rewriter(function, found, replacement).function() if found else function
+        found = match(pattern, function, module=module, shared=shared)
+        if found:
+            function = _Rewriter(function, Buffers(function, module), found, replacement).function()
+        functions[name] = function
     return Module(functions)
 
 
 class _Rewriter:
     """Rewrites one function."""
 
-    def __init__(self, function: Function, found: list[Match], replacement: Replacement) -> None:
+    def __init__(
+        self, function: Function, buffers: Buffers, found: list[Match], replacement: Replacement
+    ) -> None:
         self.old, self.replacement = function, replacement
-        self.buffers, self.uses = Buffers(function), DefUse(function)
+        self.buffers, self.uses = buffers, DefUse(function)
         self.by_root = {one.root: one for one in found}
         self.dropped: set[Binding] = set()
         self.mapping: dict[Var, Expr] = {}
@@ -214,7 +218,8 @@ attrs(fused="torch") {
     made = Outlined.beside(module)
     functions = {}
     for own_name, function in module.functions.items():
-        found = [] if attrs.keys() & function.attrs.keys() else match(pattern, function)
+        made_earlier = attrs.keys() & function.attrs.keys()
+        found = [] if made_earlier else match(pattern, function, module=module)
         calls = {
             one.root: made.call(one.members, name or pattern.name, attrs, captured_atoms(one))
             for one in found

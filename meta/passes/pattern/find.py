@@ -9,14 +9,26 @@ from functools import cached_property
 from typing import Any
 
 from meta.base.errors import ArgumentError
-from meta.ir import Binding, Block, Constant, DefUse, Expr, Function, Var, bindings, operands
+from meta.ir import (
+    Binding,
+    Block,
+    Constant,
+    DefUse,
+    Expr,
+    Function,
+    Module,
+    Var,
+    bindings,
+    operands,
+)
 from meta.ir.def_use import User
-from meta.ir.printer import first_line
+from meta.ir.literals import literal_text
+from meta.ir.printer import first_line, variable_names
 from meta.ir.visit import inner_blocks
 from meta.passes.buffers import Buffers
 from meta.passes.call_of import is_pure
 from meta.passes.pattern.build import Pattern
-from meta.passes.pattern.parts import of_type, shown
+from meta.passes.pattern.parts import of_type
 from meta.passes.pattern.search import Found, Search
 
 
@@ -54,7 +66,9 @@ class Refusal:
     reason: str
 
 
-def match(pattern: Pattern, function: Function, *, shared: bool = False) -> list[Match]:
+def match(
+    pattern: Pattern, function: Function, *, module: Module | None = None, shared: bool = False
+) -> list[Match]:
     """Return the occurrences of a pattern, in program order; no binding belongs to two.
 
     Bindings of one block only make a match. Where matches overlap, the one whose result is computed
@@ -64,20 +78,27 @@ def match(pattern: Pattern, function: Function, *, shared: bool = False) -> list
     - a call that writes an argument, or a random one;
     - a write, between the bindings, to what one of them reads;
     - whatever the pattern's check refuses.
+
+    A call of a global function may write its arguments, unless ``module`` is given and tells that
+    it does not.
     """
-    return _Finder(pattern, function, shared).matches()
+    return _Finder(pattern, function, module, shared).matches()
 
 
-def refusals(pattern: Pattern, function: Function, *, shared: bool = False) -> list[Refusal]:
+def refusals(
+    pattern: Pattern, function: Function, *, module: Module | None = None, shared: bool = False
+) -> list[Refusal]:
     """Return what `match` refuses, in program order."""
-    finder = _Finder(pattern, function, shared)
+    finder = _Finder(pattern, function, module, shared)
     finder.matches()
     return finder.refused[::-1]
 
 
-def explain(pattern: Pattern, function: Function, *, shared: bool = False) -> str:
+def explain(
+    pattern: Pattern, function: Function, *, module: Module | None = None, shared: bool = False
+) -> str:
     """Return the matches of a pattern, and the refused candidates with reasons, as text."""
-    finder = _Finder(pattern, function, shared)
+    finder = _Finder(pattern, function, module, shared)
     found = finder.matches()
     lines = [f"{pattern.name}: {len(found)} matched, {len(finder.refused)} refused"]
     lines += [f"  matched  {first_line(function, m.root)}" for m in found]
@@ -92,9 +113,10 @@ def call_with(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
 
 
 class _Scope:
-    """The values of one block's own bindings."""
+    """The values of one block's own bindings, and the names of its function's variables."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block, names: Mapping[Var, str]) -> None:
+        self.names = names
         self.bindings = {b.var: b for b in block.bindings}
         self.position = {b: i for i, b in enumerate(block.bindings)}
 
@@ -102,18 +124,28 @@ class _Scope:
         binding = self.bindings.get(atom) if isinstance(atom, Var) else None
         return atom if binding is None else binding.value
 
+    def shown(self, value: Any) -> str:
+        if isinstance(value, Var):
+            return self.names.get(value, "a variable from outside")
+        if isinstance(value, Constant):
+            return f"a constant {value.type}"
+        return str(value) if isinstance(value, Expr) else literal_text(value)
+
 
 class _Finder:
-    def __init__(self, pattern: Pattern, function: Function, shared: bool) -> None:
+    def __init__(
+        self, pattern: Pattern, function: Function, module: Module | None, shared: bool
+    ) -> None:
         self.pattern, self.function, self.shared = pattern, function, shared
-        self.buffers, self.uses = Buffers(function), DefUse(function)
+        self.buffers, self.uses = Buffers(function, module), DefUse(function)
         self.taken: set[Binding] = set()
         self.refused: list[Refusal] = []
 
     def matches(self) -> list[Match]:
         found: list[Match] = []
+        names = variable_names(self.function)
         for block in reversed(list(_blocks(self.function))):
-            scope = _Scope(block)
+            scope = _Scope(block, names)
             for binding in reversed(block.bindings):
                 one = None if binding in self.taken else self.at(binding, block, scope)
                 if one is not None:
@@ -152,12 +184,12 @@ class _Finder:
         members = set(one.members)
         for member in one.members:
             if member in self.taken:
-                return f"{shown(member.var)} belongs to another match"
+                return f"{scope.shown(member.var)} belongs to another match"
             if not is_pure(member):
-                return f"{shown(member.var)} is random or writes an argument"
+                return f"{scope.shown(member.var)} is random or writes an argument"
             outside = [u for u in self.uses.users(member.var) if u not in members]
             if outside and member is not one.root and not self.shared:
-                return f"{shown(member.var)} is also used {self.place(outside[0])}"
+                return f"{scope.shown(member.var)} is also used {self.place(outside[0])}"
         between = block.bindings[scope.position[one.members[0]] : scope.position[one.root]]
         read = {self.buffers.of(a) for m in members for a in operands(m.value)}
         for binding in between:

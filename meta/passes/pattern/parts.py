@@ -16,7 +16,7 @@ import torch
 
 from meta.base.overloads import Overloads
 from meta.base.registry import OPERATORS
-from meta.ir import Call, Constant, Expr, Tuple, TupleGetItem, Var, type_of
+from meta.ir import Call, Constant, Expr, Tuple, TupleGetItem, type_of
 from meta.ir.constants import tensor_bytes
 from meta.ir.literals import literal_text
 from meta.op.core import Op
@@ -28,6 +28,9 @@ class Scope(Protocol):
 
     def value_of(self, atom: Any) -> Any:
         """Return what a variable of the searched block is bound to; any other atom itself."""
+
+    def shown(self, value: Any) -> str:
+        """Return an atom or literal as a reason for refusal names it."""
 
 
 Goal = tuple["Part", Any]
@@ -91,11 +94,11 @@ class Wildcard(Part):
     def ways(self, value: Any, scope: Scope) -> Ways | str:
         type_ = type_of(value) if isinstance(value, Expr) else value
         if self.dtype is not None and getattr(type_, "dtype", None) != self.dtype:
-            return f"{shown(value)} is not of {self.dtype}"
+            return f"{scope.shown(value)} is not of {self.dtype}"
         if self.ndim is not None and getattr(type_, "ndim", None) != self.ndim:
-            return f"{shown(value)} does not have {self.ndim} dimensions"
+            return f"{scope.shown(value)} does not have {self.ndim} dimensions"
         if self.where is not None and not self.where(type_):
-            return f"{shown(value)} does not meet the condition on it"
+            return f"{scope.shown(value)} does not meet the condition on it"
         return [()]
 
 
@@ -112,8 +115,8 @@ class Known(Part):
         elif isinstance(found, bool | int | float):
             fits = self.value is None or _same_number(found, self.value)
         else:
-            return f"{shown(value)} is no constant"
-        return [()] if fits else f"{shown(value)} is not {self.value}"
+            return f"{scope.shown(value)} is no constant"
+        return [()] if fits else f"{scope.shown(value)} is not {self.value}"
 
 
 @dataclass(eq=False, frozen=True)
@@ -124,7 +127,7 @@ class Written(Part):
 
     def ways(self, value: Any, scope: Scope) -> Ways | str:
         same = not isinstance(value, Expr) and literal_text(value) == literal_text(self.literal)
-        return [()] if same else f"{shown(value)} is not {literal_text(self.literal)}"
+        return [()] if same else f"{scope.shown(value)} is not {literal_text(self.literal)}"
 
 
 @dataclass(eq=False, frozen=True)
@@ -147,9 +150,9 @@ class Called(Part):
     def ways(self, value: Any, scope: Scope) -> Ways | str:
         call = scope.value_of(value)
         if not isinstance(call, Call) or base_op(call.callee) is None:
-            return f"{shown(value)} is not the result of {self.label}"
+            return f"{scope.shown(value)} is not the result of {self.label}"
         if not self.accepts(call.callee):
-            return f"{shown(value)} is the result of {call.callee}, not of {self.label}"
+            return f"{scope.shown(value)} is the result of {call.callee}, not of {self.label}"
         op = base_op(call.callee)
         assert op is not None
         if len(self.args) > len(call.args):
@@ -180,7 +183,7 @@ class Field(Part):
     def ways(self, value: Any, scope: Scope) -> Ways | str:
         found = scope.value_of(value)
         if not isinstance(found, TupleGetItem) or found.index != self.index:
-            return f"{shown(value)} is not field {self.index} of a tuple"
+            return f"{scope.shown(value)} is not field {self.index} of a tuple"
         return [((self.owner, found.value),)]
 
 
@@ -198,7 +201,7 @@ class Fields(Part):
     def ways(self, value: Any, scope: Scope) -> Ways | str:
         found = scope.value_of(value)
         if not isinstance(found, Tuple) or len(found.fields) != len(self.fields):
-            return f"{shown(value)} is not a tuple of {len(self.fields)}"
+            return f"{scope.shown(value)} is not a tuple of {len(self.fields)}"
         return [tuple(zip(self.fields, found.fields, strict=True))]
 
 
@@ -263,15 +266,6 @@ def called(op: Expr) -> Callable[[Expr], bool]:
     if isinstance(op, Op):
         return lambda callee: base_op(callee) is op
     return lambda callee: callee is op
-
-
-def shown(value: Any) -> str:
-    """Return a value as a reason for refusal names it."""
-    if isinstance(value, Var):
-        return f"%{value.name}" if value.name else "a value"
-    if isinstance(value, Constant):
-        return f"a constant {value.type}"
-    return str(value) if isinstance(value, Expr) else literal_text(value)
 
 
 def _same_number(a: float | int | bool, b: float | int | bool) -> bool:

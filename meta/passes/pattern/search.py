@@ -12,7 +12,7 @@ from typing import Any
 
 from meta.ir import Constant, Expr, structural_equal
 from meta.ir.literals import literal_text
-from meta.passes.pattern.parts import Called, Part, Scope, shown
+from meta.passes.pattern.parts import Called, Part, Scope
 
 Found = dict[Part, Any]
 """What each part of the pattern is: an atom or a literal."""
@@ -46,7 +46,8 @@ class Search:
                 if _same(found[part], value):
                     stack.append((rest, found))
                 else:
-                    self._fail(found, f"{shown(value)} is not the same as {shown(found[part])}")
+                    both = map(self.scope.shown, (value, found[part]))
+                    self._fail(found, " is not the same as ".join(both))
                 continue
             ways = part.ways(value, self.scope)
             if isinstance(ways, str):
