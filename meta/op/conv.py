@@ -41,7 +41,7 @@ def conv2d(
     return TYPES.forward(x, w, *options)
 
 
-@op
+@op(enough=((),))
 def conv2d_dx(
     x_or_w: Tensor,
     y: Tensor | None,
@@ -66,7 +66,7 @@ def conv2d_dx(
     return TYPES.by_input(x_or_w, y, dy, shape, *options)
 
 
-@op(schema=conv2d_dx)
+@op(schema=conv2d_dx, enough=((),))
 def conv2d_dw(*arguments: Any) -> Tensor:
     """Gradient of `conv2d` with respect to w.
 

@@ -38,7 +38,7 @@ def conv1d(
     return TYPES.forward(x, w, *options)
 
 
-@op
+@op(enough=((),))
 def conv1d_dx(
     x_or_w: Tensor,
     y: Tensor | None,
@@ -60,7 +60,7 @@ def conv1d_dx(
     return TYPES.by_input(x_or_w, y, dy, shape, *options)
 
 
-@op(schema=conv1d_dx)
+@op(schema=conv1d_dx, enough=((),))
 def conv1d_dw(*arguments: Any) -> Tensor:
     """Gradient of `conv1d` with respect to w.
 

@@ -36,7 +36,7 @@ def conv3d(
     return TYPES.forward(x, w, *options)
 
 
-@op
+@op(enough=((),))
 def conv3d_dx(
     x_or_w: Tensor,
     y: Tensor | None,
@@ -58,7 +58,7 @@ def conv3d_dx(
     return TYPES.by_input(x_or_w, y, dy, shape, *options)
 
 
-@op(schema=conv3d_dx)
+@op(schema=conv3d_dx, enough=((),))
 def conv3d_dw(*arguments: Any) -> Tensor:
     """Gradient of `conv3d` with respect to w.
 

@@ -39,7 +39,7 @@ def conv2d_transpose(
     return TYPES.forward(x, w, *window, layout, kernel_layout, out_layout)
 
 
-@op
+@op(enough=((),))
 def conv2d_transpose_dx(
     x_or_w: Tensor,
     y: Tensor | None,
@@ -66,7 +66,7 @@ def conv2d_transpose_dx(
     return TYPES.by_input(x_or_w, y, dy, shape, *options)
 
 
-@op(schema=conv2d_transpose_dx)
+@op(schema=conv2d_transpose_dx, enough=((),))
 def conv2d_transpose_dw(*arguments: Any) -> Tensor:
     """Gradient of `conv2d_transpose` with respect to w.
 

@@ -38,7 +38,7 @@ def conv3d_transpose(
     return TYPES.forward(x, w, *window, layout, kernel_layout, out_layout)
 
 
-@op
+@op(enough=((),))
 def conv3d_transpose_dx(
     x_or_w: Tensor,
     y: Tensor | None,
@@ -62,7 +62,7 @@ def conv3d_transpose_dx(
     return TYPES.by_input(x_or_w, y, dy, shape, *options)
 
 
-@op(schema=conv3d_transpose_dx)
+@op(schema=conv3d_transpose_dx, enough=((),))
 def conv3d_transpose_dw(*arguments: Any) -> Tensor:
     """Gradient of `conv3d_transpose` with respect to w.
 

@@ -123,7 +123,7 @@ def _gradient(
     return argument
 
 
-@op
+@op(forward=relu, enough=(("x",), ("y",)))
 def relu_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
     """Gradient of `relu`: dy where y > 0 (equivalently x > 0), else 0.
 
@@ -134,7 +134,7 @@ def relu_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
     return _gradient(x, y, dy)
 
 
-@op
+@op(forward=gelu, enough=(("x",),))
 def gelu_dx(x: Tensor | None, y: Tensor | None, dy: Tensor, approximate: str = "none") -> Tensor:
     """Gradient of `gelu`: dy * (P(x) + x * p(x)), P and p the normal distribution and density.
 
@@ -147,7 +147,7 @@ def gelu_dx(x: Tensor | None, y: Tensor | None, dy: Tensor, approximate: str = "
     return _gradient(x, y, dy, use_y=False)
 
 
-@op
+@op(forward=tanh, enough=(("x",), ("y",)))
 def tanh_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
     """Gradient of `tanh`: dy * (1 - y**2).
 
@@ -158,7 +158,7 @@ def tanh_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
     return _gradient(x, y, dy)
 
 
-@op
+@op(forward=sigmoid, enough=(("x",), ("y",)))
 def sigmoid_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
     """Gradient of `sigmoid`: dy * y * (1 - y).
 
@@ -169,7 +169,7 @@ def sigmoid_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
     return _gradient(x, y, dy)
 
 
-@op
+@op(forward=erf, enough=(("x",),))
 def erf_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
     """Gradient of `erf`: dy * 2 / sqrt(pi) * exp(-x**2).
 
@@ -180,7 +180,7 @@ def erf_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
     return _gradient(x, y, dy, use_y=False)
 
 
-@op
+@op(forward=sqrt, enough=(("x",), ("y",)))
 def sqrt_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
     """Gradient of `sqrt`: dy / (2 * y), infinite at 0.
 

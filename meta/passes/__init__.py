@@ -19,6 +19,7 @@ from meta.passes.lift_closures import lift_closures
 from meta.passes.manager import PassRecord, Pipeline
 from meta.passes.memory_schedule import memory_schedule
 from meta.passes.plan_memory import plan_memory
+from meta.passes.select_gradient_inputs import select_gradient_inputs
 from meta.passes.simplify import simplify
 
 __all__ = [
@@ -37,5 +38,6 @@ __all__ = [
     "lift_closures",
     "memory_schedule",
     "plan_memory",
+    "select_gradient_inputs",
     "simplify",
 ]

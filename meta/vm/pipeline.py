@@ -30,6 +30,7 @@ from meta.passes import (
     inplace_update,
     memory_schedule,
     plan_memory,
+    select_gradient_inputs,
     simplify,
 )
 from meta.passes.manager import Pass
@@ -73,6 +74,7 @@ STEPS = (
     Step(1, fold_constant),  # what does not depend on the inputs
     Step(1, deduplicate),  # functions and constants that are there twice
     Step(1, eliminate_common_subexpressions),  # what is computed twice
+    Step(2, select_gradient_inputs),  # what gradients keep alive
     Step(1, dead_code),  # what nobody uses
     # Who runs what.
     Step(0, dispatch),  # each call names its kernel

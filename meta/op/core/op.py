@@ -48,6 +48,10 @@ class Op(OpNode):
     random: whether two calls with the same arguments may differ, so that no pass may merge, fold or
     repeat them.
     commutative: whether the first two arguments may be exchanged.
+    enough: of a gradient operator, the sets of optional tensors of which any one is enough; the
+    others may be None.
+    forward: the operator whose gradient this is, if ``enough`` names arguments of ``forward`` and,
+    as ``y``, its result; all of one type.
     aspects: gradient, cast rule, dialect operators, converters.
     """
 
@@ -59,11 +63,14 @@ class Op(OpNode):
         schema: Schema,
         random: bool,
         commutative: bool = False,
+        enough: tuple[tuple[str, ...], ...] = (),
+        forward: Op | None = None,
     ) -> None:
         super().__init__(name)
         self.schema = schema
         self.type_function = function
         self.random, self.commutative = random, commutative
+        self.enough, self.forward = enough, forward
         self.site: Span = definition_span(function)
         self.aspects = Aspects()
         self._declare: Declare | None = None
@@ -172,7 +179,13 @@ class Op(OpNode):
 def op(function: Callable[..., Any]) -> Op: ...
 @overload
 def op(
-    *, name: str = ..., schema: Op | None = ..., random: bool = ..., commutative: bool = ...
+    *,
+    name: str = ...,
+    schema: Op | None = ...,
+    random: bool = ...,
+    commutative: bool = ...,
+    enough: tuple[tuple[str, ...], ...] = ...,
+    forward: Op | None = ...,
 ) -> Callable[[Callable[..., Any]], Op]: ...
 def op(
     function: Callable[..., Any] | None = None,
@@ -181,6 +194,8 @@ def op(
     schema: Op | None = None,
     random: bool = False,
     commutative: bool = False,
+    enough: tuple[tuple[str, ...], ...] = (),
+    forward: Op | None = None,
 ) -> Any:
     """Make a base operator of a type function and register it under the function's name.
 
@@ -191,16 +206,37 @@ def op(
         ``*arguments`` where it hands them all on.
     random: the result is not determined by the arguments.
     commutative: exchanging the first two arguments changes no element of the result.
+    enough, forward: what a gradient operator with optional tensors reads; see `Op`. The pass
+        `select_gradient_inputs` chooses.
 
     Raises RegistrationError for a name that is taken (naming both sites) or an annotation that is
-    no slot kind.
+    no slot kind, or ``enough`` names what is no optional tensor.
     """
 
     def make(f: Callable[..., Any]) -> Op:
         op_name = name or f.__name__
         own = schema.schema.shared(op_name, f) if schema is not None else Schema(op_name, f)
-        made = Op(f, name=op_name, schema=own, random=random, commutative=commutative)
+        _check_enough(op_name, own, enough)
+        made = Op(
+            f,
+            name=op_name,
+            schema=own,
+            random=random,
+            commutative=commutative,
+            enough=enough,
+            forward=forward,
+        )
         OPERATORS.register(op_name, made, made.site)
         return made
 
     return make if function is None else make(function)
+
+
+def _check_enough(name: str, schema: Schema, enough: tuple[tuple[str, ...], ...]) -> None:
+    optional = {s.name for s in schema.slots if s.kind == "tensor" and s.optional}
+    wrong = sorted({n for names in enough for n in names} - optional)
+    if wrong:
+        raise RegistrationError(
+            f"operator {name!r} says that {wrong[0]!r} is enough, which is no optional tensor",
+            expected=f"some of {sorted(optional)}",
+        )
