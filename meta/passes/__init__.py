@@ -14,6 +14,7 @@ from meta.passes.eliminate_common_subexpressions import eliminate_common_subexpr
 from meta.passes.fold_constant import fold_constant
 from meta.passes.fuse_tvm import fuse_tvm
 from meta.passes.infer_type import infer_type
+from meta.passes.inline import inline
 from meta.passes.inplace_update import inplace_update
 from meta.passes.lift_closures import lift_closures
 from meta.passes.manager import PassRecord, Pipeline
@@ -34,6 +35,7 @@ __all__ = [
     "fold_constant",
     "fuse_tvm",
     "infer_type",
+    "inline",
     "inplace_update",
     "lift_closures",
     "memory_schedule",

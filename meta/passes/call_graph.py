@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meta.ir import Block, Expr, Function, GlobalVar, Module, bindings, operands
+from meta.ir import Expr, Function, GlobalVar, Module, bindings, operands
 from meta.ir.visit import inner_blocks
 
 
 def callees(function: Function) -> list[str]:
     """Return the functions of the module that a function refers to, each once, in order of use."""
-    return list(dict.fromkeys(a.name for a in _atoms(function.body) if isinstance(a, GlobalVar)))
+    return list(dict.fromkeys(a.name for a in uses(function) if isinstance(a, GlobalVar)))
 
 
-def _atoms(block: Block) -> Iterator[Expr]:
-    for binding in bindings(block):
+def uses(function: Function) -> Iterator[Expr]:
+    """Yield every atom that a function uses, as often as it does, in its closures too."""
+    for binding in bindings(function):
         yield from operands(binding.value)
         for inner in inner_blocks(binding.value):
             yield from operands(inner.result)
-    yield from operands(block.result)
+    yield from operands(function.body.result)
 
 
 def reached_from_main(module: Module) -> Module:
@@ -33,6 +34,20 @@ def reached_from_main(module: Module) -> Module:
         reached |= new
         pending += sorted(new)
     return Module({n: f for n, f in module.functions.items() if n in reached})
+
+
+def recursive(module: Module) -> set[str]:
+    """Return the names of the functions that may call themselves, directly or not."""
+    graph = {name: callees(function) for name, function in module.functions.items()}
+    found = set()
+    for name in graph:
+        reached, pending = set(), [name]
+        while pending:
+            new = set(graph[pending.pop()]) - reached
+            reached |= new
+            pending += new
+        found |= reached & {name}
+    return found
 
 
 def callees_first(module: Module) -> list[str]:

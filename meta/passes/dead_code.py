@@ -6,13 +6,16 @@ from dataclasses import replace
 
 from meta.ir import Binding, Block, Expr, Function, If, Module, Var, bindings, operands
 from meta.ir.visit import inner_blocks
+from meta.passes.call_graph import reached_from_main
 from meta.passes.call_of import has_effect
 
 
 def dead_code(module: Module) -> Module:
-    """Remove bindings whose variable is not used and whose value has no effect.
+    """Remove bindings whose variable is not used and whose value has no effect, and functions that
+    main does not call.
 
-    Calls that write an argument stay, and so do calls of functions, which may.
+    Calls that write an argument stay, and so do calls of functions, which may. In a module without
+    main every function stays.
 
     >>> from meta.ir import parse
     >>> print(dead_code(parse('''
@@ -26,7 +29,8 @@ def dead_code(module: Module) -> Module:
       return %z
     }
     """
-    return Module({n: replace(f, body=_block(f.body, set())) for n, f in module.functions.items()})
+    functions = {n: replace(f, body=_block(f.body, set())) for n, f in module.functions.items()}
+    return reached_from_main(Module(functions))
 
 
 def _block(block: Block, used: set[Expr]) -> Block:

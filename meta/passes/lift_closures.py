@@ -26,7 +26,6 @@ from meta.ir import (
     with_fresh_vars,
 )
 from meta.ir.names import Names
-from meta.passes.call_graph import reached_from_main
 from meta.passes.dead_code import dead_code
 
 
@@ -64,7 +63,7 @@ def lift_closures(module: Module) -> Module:
     lift = _Lift(module)
     for name, function in module.functions.items():
         lift.functions[name] = replace(function, body=lift.block(function.body))
-    return reached_from_main(dead_code(Module(lift.functions)))
+    return dead_code(Module(lift.functions))
 
 
 def _hands_on(value: Expr) -> bool:
@@ -184,5 +183,18 @@ class _Lift:
         self._copied.append(name)
         body = self.block(source.body)
         self._copied.pop()
+        free = set(free_vars(body))
+        made = [self._closure(p, self._known[p]) for p in source.params if p in free - set(params)]
+        body = Block((*made, *body.bindings), body.result)
         self.functions[copy] = replace(source, params=tuple(params), body=body)
         return copy
+
+    def _closure(self, var: Var, known: _Known) -> Binding:
+        """Bind a function that is known, for uses other than calls (handed on, chosen by an If)."""
+        function = self.functions[known.name]
+        own = function.params[: len(function.params) - len(known.captures)]
+        params = tuple(Var(p.name, p.type) for p in own)
+        result = Var("", function.result_type)
+        call = Call(GlobalVar(known.name, function.type), (*params, *known.captures))
+        body = Block((Binding(result, call),), result)
+        return Binding(var, Function(params, body, function.result_type))

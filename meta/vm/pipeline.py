@@ -27,6 +27,7 @@ from meta.passes import (
     fold_constant,
     fuse_tvm,
     infer_type,
+    inline,
     inplace_update,
     memory_schedule,
     plan_memory,
@@ -69,6 +70,7 @@ class Step:
 STEPS = (
     # What the program says, without detours.
     Step(0, infer_type),  # every variable has a type
+    Step(2, inline),  # calls of small functions, and of those that are used once
     Step(1, canonicalize),  # one spelling for one thing
     Step(1, simplify),  # identities, chains of views
     Step(1, fold_constant),  # what does not depend on the inputs

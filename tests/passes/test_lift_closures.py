@@ -93,6 +93,62 @@ def test_a_function_is_copied_once_per_closure_that_it_is_given() -> None:
     )
 
 
+def test_a_known_argument_that_is_also_chosen_is_a_closure_in_the_copy() -> None:
+    becomes(
+        """
+        func @main(%x: float32[2], %w: float32[2], %p: bool[]) -> float32[2] {
+          %f: fn(float32[2]) -> float32[2] = fn(%a: float32[2]) -> float32[2] {
+            %b: float32[2] = add(%a, %w)
+            return %b
+          }
+          %y: float32[2] = @pick(%f, %x, %p)
+          return %y
+        }
+
+        func @pick(%f: fn(float32[2]) -> float32[2], %x: float32[2], %p: bool[]) -> float32[2] {
+          %g: fn(float32[2]) -> float32[2] = if %p {
+            yield %f
+          } else {
+            %h: fn(float32[2]) -> float32[2] = fn(%c: float32[2]) -> float32[2] {
+              return %c
+            }
+            yield %h
+          }
+          %y: float32[2] = %g(%x)
+          %z: float32[2] = %f(%y)
+          return %z
+        }""",
+        """
+        func @main(%x: float32[2], %w: float32[2], %p: bool[]) -> float32[2] {
+          %y: float32[2] = @pick_1(%x, %p, %w)
+          return %y
+        }
+
+        func @f(%a: float32[2], %w: float32[2]) -> float32[2] {
+          %b: float32[2] = add(%a, %w)
+          return %b
+        }
+
+        func @pick_1(%x: float32[2], %p: bool[], %w: float32[2]) -> float32[2] {
+          %f: fn(float32[2]) -> float32[2] = fn(%a: float32[2]) -> float32[2] {
+            %b: float32[2] = @f(%a, %w)
+            return %b
+          }
+          %g: fn(float32[2]) -> float32[2] = if %p {
+            yield %f
+          } else {
+            %h: fn(float32[2]) -> float32[2] = fn(%c: float32[2]) -> float32[2] {
+              return %c
+            }
+            yield %h
+          }
+          %y: float32[2] = %g(%x)
+          %z: float32[2] = @f(%y, %w)
+          return %z
+        }""",
+    )
+
+
 def test_a_program_without_closures_is_the_same_object() -> None:
     module = parse("func @main(%x: float32[2]) -> float32[2] {\n  return %x\n}")
     assert lift_closures(module) is module
