@@ -112,7 +112,9 @@ class Field(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class AllocateStorage(Instruction):
-    """``out`` is the memory of this activation of the function, in bytes."""
+    """``out`` is the function's memory, in bytes, which all activations use: there is never more
+    than one at a time.
+    """
 
     out: Register
     size: int

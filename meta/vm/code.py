@@ -117,8 +117,8 @@ class FunctionCode:
             yield from block
 
     def fixed(self) -> frozenset[Register]:
-        """Return the registers that are the same in every activation, or need be set only once for
-        all that use the same memory: constants, what lies in a storage, and views of these.
+        """Return the registers that are the same in every activation: constants, what lies in a
+        storage, and views of these.
         """
         found: set[Register] = set()
         for i in self.instructions():

@@ -1,7 +1,8 @@
 """From a dispatched module to `Code`.
 
 The body of one function is `emit_function.py`'s, what functions share `emit_tables.py`'s; the
-`plan_memory` pass has said where values lie, `liveness.py` says when they die.
+`plan_memory` pass has said where values lie, unless a function is recursive (`recursion.py`), and
+`liveness.py` says when they die.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from meta.vm.code import Code, FunctionCode
 from meta.vm.emit_function import FunctionEmitter
 from meta.vm.emit_tables import Tables
 from meta.vm.liveness import with_releases
+from meta.vm.recursion import recursive, without_storage
 
 ENTRY = "main"
 
@@ -40,7 +42,10 @@ def emit(module: Module, device: Device) -> Code:
     tables.use_global(ENTRY)
     while tables.waiting:
         name, function, captured = tables.waiting.pop()
-        made = FunctionEmitter(tables, name, function, captured).code()
+        functions[name] = FunctionEmitter(tables, name, function, captured).code()
+    for name in recursive(functions):
+        functions[name] = without_storage(functions[name])
+    for name, made in functions.items():
         # Whoever calls the program holds its arguments.
         functions[name] = with_releases(made, keep=range(made.params) if name == ENTRY else ())
     code = Code(

@@ -142,20 +142,12 @@ class _Linker:
 
     def routine(self, routine: Routine, function: FunctionCode) -> None:
         """Link one function; those that it calls may be linked later."""
-        instructions = list(function.instructions())
-        routine.has_memory = any(isinstance(i, bc.AllocateStorage) for i in instructions)
-        routine.make = lambda: self.template(function)
         routine.template = self.template(function)
-        # A function's own memory is another one in every activation: then only constants are known.
-        known: Registers = [None] * function.registers if routine.has_memory else routine.template
-        for i in instructions:
-            if isinstance(i, bc.LoadConstant):
-                known[i.out] = self.code.constants[i.constant]
         fixed = function.fixed()
         starts = [Segment() for _ in function.blocks]
         routine.start = starts[0]
         for segment, block in zip(starts, function.blocks, strict=True):
-            self.segments(segment, block, starts, known, fixed)
+            self.segments(segment, block, starts, routine.template, fixed)
 
     def segments(
         self,
@@ -209,8 +201,8 @@ class _Linker:
         known: Registers,
         fixed: frozenset[bc.Register],
     ) -> tuple[Step, ...]:
-        """Link instructions without calls. Registers in ``fixed`` are set when a frame is made;
-        ``known`` has the values that are the same in all frames.
+        """Link instructions without calls; ``known`` has the values of the registers in ``fixed``,
+        which never change.
         """
         steps: list[Step] = []
         fresh: dict[bc.Register, Callable[[], torch.Tensor]] = {}

@@ -34,7 +34,7 @@ def with_releases(function: FunctionCode, keep: Iterable[Register] = ()) -> Func
         live_in[number] = live
     for number, block in enumerate(function.blocks):
         for target in block[-1].targets:  # type: ignore[attr-defined]
-            arriving[target] |= live_out[number]
+            arriving[target] |= live_out[number].union(block[-1].reads)
     for number, (came, needed) in enumerate(zip(arriving, live_in, strict=True)):
         dead = sorted(came - needed - kept)
         if dead and not isinstance(blocks[number][0], Return | TailCall):

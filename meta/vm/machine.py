@@ -7,7 +7,7 @@ Python: frames that wait are on a list, and a tail call leaves none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,6 @@ from meta.base.errors import IRError
 from meta.base.source import Span
 from meta.vm.bytecode import Register
 from meta.vm.steps import Registers, Step
-
-MAX_SPARE = 4
-"""Frames with memory of their own that a function keeps for its next activations."""
 
 
 class Segment:
@@ -37,30 +34,21 @@ class Routine:
     Attributes
     ----------
     start: its first segment. params: number of parameters.
-    make: builds a frame's registers with constants and tensors of the function's memory in place.
-    has_memory: whether that memory may be used by one activation at a time only.
+    template: registers with constants and tensors of the function's memory in place.
     """
 
-    __slots__ = ("has_memory", "make", "name", "params", "spare", "start", "template")
+    __slots__ = ("name", "params", "start", "template")
 
     def __init__(self, name: str, params: int) -> None:
         self.name, self.params = name, params
         self.start: Segment
-        self.make: Callable[[], Registers]
-        self.template: Registers = []
-        self.has_memory = False
-        self.spare: list[Registers] = []
+        self.template: Registers
 
-    def take(self) -> Registers:
-        """Return what a new frame starts from."""
-        if not self.has_memory:
-            return self.template
-        return self.spare.pop() if self.spare else self.make()
-
-    def give_back(self, template: Registers) -> None:
-        """Keep the memory of a frame that is left for the next activation."""
-        if self.has_memory and len(self.spare) < MAX_SPARE:
-            self.spare.append(template)
+    def frame(self, args: Sequence[Any]) -> Registers:
+        """Return the registers of a new activation."""
+        registers = self.template.copy()
+        registers[: self.params] = args
+        return registers
 
 
 class Closure:
@@ -117,11 +105,9 @@ def run(routine: Routine, args: list[Any]) -> Any:
     Raises IRError if more than META_MAX_DEPTH calls wait for one another.
     """
     max_depth: int = config.get("META_MAX_DEPTH")
-    # Frames that wait for a result: routine, template, registers, where it goes, what comes then.
-    stack: list[tuple[Routine, Registers, Registers, Register, Segment]] = []
-    template = routine.take()
-    registers = template.copy()
-    registers[: routine.params] = args
+    # Frames that wait for a result: registers, where the result goes, what comes then.
+    stack: list[tuple[Registers, Register, Segment]] = []
+    registers = routine.frame(args)
     segment = routine.start
     while True:
         for step in segment.steps:
@@ -131,15 +117,12 @@ def run(routine: Routine, args: list[Any]) -> Any:
         if kind is Fork:
             segment = exit.then if registers[exit.condition] else exit.otherwise
         elif kind is Enter:
-            values = exit.read(registers)
-            callee = exit.routine
-            if callee is None:
+            values, routine = exit.read(registers), exit.routine
+            if routine is None:
                 closure = registers[exit.closure]
-                callee, values = closure.routine, closure.captured + values
+                routine, values = closure.routine, closure.captured + values
                 del closure
-            if exit.after is None:
-                routine.give_back(template)
-            else:
+            if exit.after is not None:
                 if len(stack) >= max_depth:
                     raise IRError(
                         f"the program recurses more than {max_depth} frames deep",
@@ -149,19 +132,15 @@ def run(routine: Routine, args: list[Any]) -> Any:
                     )
                 for register in exit.dead:
                     registers[register] = None
-                stack.append((routine, template, registers, exit.out, exit.after))
-            routine = callee
-            template = routine.take()
-            registers = template.copy()
-            registers[: routine.params] = values
+                stack.append((registers, exit.out, exit.after))
+            registers = routine.frame(values)
             del values
             segment = routine.start
         elif kind is Leave:
             value = exit.read(registers)
-            routine.give_back(template)
             if not stack:
                 return value
-            routine, template, registers, out, segment = stack.pop()
+            registers, out, segment = stack.pop()
             registers[out] = value
             del value
         else:

@@ -374,21 +374,21 @@ def test_a_strided_argument_that_a_function_writes() -> None:
     run(expected, v, meta.ndarray(torch.ones(1).expand(2)))
 
 
+CLOSURE_WRITES = """
+func @main(%x: float32[1], %d: float32[1], %v: float32[1]) -> float32[1] {
+  %write: fn(float32[1]) -> () = fn(%s: float32[1]) -> () {
+    %0: () = sgd(%x, %s, %v, 1.0, 0.0)
+    return ()
+  }
+  %1: () = %write(%d)
+  %2: () = %write(%d)
+  %y: float32[1] = add(%x, 0.0)
+  return %y
+}"""
+
+
 def test_a_closure_writes_what_it_captured() -> None:
-    both(
-        """
-        func @main(%x: float32[1], %d: float32[1], %v: float32[1]) -> float32[1] {
-          %write: fn(float32[1]) -> () = fn(%s: float32[1]) -> () {
-            %0: () = sgd(%x, %s, %v, 1.0, 0.0)
-            return ()
-          }
-          %1: () = %write(%d)
-          %2: () = %write(%d)
-          %y: float32[1] = add(%x, 0.0)
-          return %y
-        }""",
-        array(5.0), array(1.0), array(0.0),
-    )  # fmt: skip
+    both(CLOSURE_WRITES, array(5.0), array(1.0), array(0.0))
 
 
 CONSTANT_OR_NOT = """
