@@ -33,7 +33,6 @@ def steps(names: list[str]) -> st.SearchStrategy[list[Step]]:
 
 
 ALL = sorted(ROWS) + sorted(ROWS) + list(CONTROL) * 6 + ["write"] * 6
-STRAIGHT = sorted(ROWS) + ["write"] * 4
 SMOOTH = sorted(SMOOTH_ROWS)
 FEW = pytest.param(150, id="sample")
 MANY = pytest.param(2000, id="all", marks=pytest.mark.slow)
@@ -59,7 +58,7 @@ def test_every_prefix(count: int) -> None:
 @pytest.mark.parametrize("count", [FEW, MANY])
 def test_the_vm(count: int) -> None:
     @repeated(count)
-    @given(steps(STRAIGHT), wanted, st.integers(0, MAX_LEVEL))
+    @given(steps(ALL), wanted, st.integers(0, MAX_LEVEL))
     def run(program: list[Step], results: list[int], opt_level: int) -> None:
         with meta.dialect.only("torch"):
             check_compiled(write_module(program, results, ROWS), opt_level)
