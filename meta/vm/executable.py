@@ -14,17 +14,21 @@ import torch
 
 from meta.base.device import Device, require
 from meta.base.errors import ArgumentError, DeviceError
+from meta.dialect.core.preference import current as current_preference
 from meta.ir import Dim, Module, TensorType, TupleType, Type
 from meta.ir.typeof import bind_dims
 from meta.passes import PassRecord
 from meta.runtime.ndarray import ArrayKey, array_key, as_array, ndarray
 from meta.vm.bytecode import Invoke
 from meta.vm.convention import Convention, bind
+from meta.vm.debug import DebugRun, debug
 from meta.vm.emit import ENTRY, emit
+from meta.vm.explain_program import ProgramExplanation, explain_program
 from meta.vm.extents import declared, ranges_of, require_in_range
 from meta.vm.kernels import bind_kernels
 from meta.vm.link import link
 from meta.vm.pipeline import pipeline
+from meta.vm.profile import Profile, profile
 from meta.vm.program import Program
 from meta.vm.steps import buffer
 from meta.vm.writable import require_writable
@@ -52,8 +56,9 @@ class Executable:
         self._program = program
         self._flatten, self._unflatten = program.convention.flatten, program.convention.unflatten
         self.code = emit(module, device)
-        kernels = bind_kernels(self.code.kernels, module.functions, device)
-        self._linked = link(self.code, kernels, device)
+        self._preference = current_preference.get()
+        self._kernels = bind_kernels(self.code.kernels, module.functions, device)
+        self._linked = link(self.code, self._kernels, device)
         self.arena_bytes = self._linked.arena_bytes
         # None: the extents differ from call to call.
         self._keys = [_key(type_, device) for _, type_ in self.code.params]
@@ -66,6 +71,16 @@ class Executable:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         inputs = self._flatten(*args, **kwargs)
         arrays = [*inputs, *self._program.arrays]
+        tensors = self._tensors(arrays)
+        with self._lock:
+            result = _wrapped(self._linked.run(tensors), self._result, self._linked.constants)
+        for i in self._written_arguments:
+            if arrays[i]._tensor is not tensors[i]:  # it was made compact
+                arrays[i]._tensor.copy_(tensors[i])
+        return self._unflatten(result)
+
+    def _tensors(self, arrays: list[ndarray]) -> list[Any]:
+        """Return the tensors of main's arguments; raises what does not fit."""
         extents: dict[str, Dim] = {}
         tensors = [
             a._tensor if a.key is k else self._fit(i, a, extents)
@@ -73,12 +88,7 @@ class Executable:
         ]
         if self._ranges:
             require_in_range(extents, self._ranges, self.code.params)
-        with self._lock:
-            result = _wrapped(self._linked.run(tensors), self._result, self._linked.constants)
-        for i in self._written_arguments:
-            if arrays[i]._tensor is not tensors[i]:  # it was made compact
-                arrays[i]._tensor.copy_(tensors[i])
-        return self._unflatten(result)
+        return tensors
 
     def _fit(self, position: int, array: ndarray, extents: dict[str, Dim]) -> Any:
         """Return the tensor of an array that is not exactly what the program was compiled for, or
@@ -119,6 +129,35 @@ class Executable:
         instructions = (i for f in self.code.functions.values() for i in f.instructions())
         invoked = (self.code.kernels[i.kernel] for i in instructions if isinstance(i, Invoke))
         return dict(Counter(kernel.name for kernel in invoked))
+
+    def profile(self, *args: Any, repeat: int = 10, warmup: int = 2, **kwargs: Any) -> Profile:
+        """Run the program on these arguments and measure every instruction.
+
+        The program is run ``warmup`` + ``repeat`` times; what it writes in place, it writes to
+        copies. On CUDA the times are those between events on the current stream.
+        """
+        inputs = [*self._flatten(*args, **kwargs), *self._program.arrays]
+        return profile(
+            self.code, self._kernels, self.device, lambda: self._own(inputs), repeat, warmup
+        )
+
+    def debug(self, *args: Any, stop_at_nan: bool = False, **kwargs: Any) -> DebugRun:
+        """Run the program on these arguments and return what each instruction read and made.
+
+        What the program writes in place, it writes to copies. With ``stop_at_nan`` the run ends
+        behind the first instruction that makes a NaN.
+        """
+        inputs = [*self._flatten(*args, **kwargs), *self._program.arrays]
+        return debug(self.code, self._kernels, self.device, self._own(inputs), stop_at_nan)
+
+    def explain(self) -> ProgramExplanation:
+        """Say which dialect runs each instruction, and why not the others."""
+        return explain_program(self.code, self.module.functions, self.device, self._preference)
+
+    def _own(self, arrays: list[ndarray]) -> list[Any]:
+        """Return main's arguments with copies of those that the program writes."""
+        tensors = self._tensors(arrays)
+        return [t.clone() if i in self._linked.written else t for i, t in enumerate(tensors)]
 
     def __repr__(self) -> str:
         count = sum(self.kernels().values())

@@ -1,0 +1,273 @@
+"""The profiler: how long each instruction of a program takes, as a table, records or a trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from meta.base.device import Device
+from meta.base.dtype import FROM_TORCH
+from meta.base.errors import ArgumentError
+from meta.dialect.core import OpEnv
+from meta.ir import TensorType
+from meta.passes.liveness import type_bytes
+from meta.vm.code import Code
+from meta.vm.watch import Site, operands, watched
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One execution of an instruction: when it started and ended, in seconds from the run's start,
+    and the types of the arrays that it read and made.
+    """
+
+    site: Site
+    start: float
+    end: float
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """What was measured of one instruction.
+
+    Attributes
+    ----------
+    calls: how often it ran in one run of the program. seconds: the median over the repeats of the
+    time that all its calls of one run took. read, written: bytes of the arrays of one run.
+    """
+
+    site: Site
+    calls: int
+    seconds: float
+    read: int
+    written: int
+    share: float
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+
+    def record(self) -> dict[str, Any]:
+        """Return the row as values that JSON has."""
+        return {
+            "instruction": self.site.number,
+            "function": self.site.function,
+            "dialect": self.site.dialect,
+            "operator": self.site.operator,
+            "calls": self.calls,
+            "seconds": self.seconds,
+            "share": self.share,
+            "bytes_read": self.read,
+            "bytes_written": self.written,
+            "inputs": [str(t) for t in self.inputs],
+            "outputs": [str(t) for t in self.outputs],
+            "line": None if self.site.span is None else str(self.site.span),
+        }
+
+
+class Profile:
+    """The times of one program; prints as a table, the slowest instruction first.
+
+    Attributes
+    ----------
+    rows: one per instruction that ran, in order of first execution. seconds: the time of all
+    kernels of a run. device: where it ran. repeat: how many runs were measured.
+    """
+
+    def __init__(self, device: Device, runs: Sequence[Sequence[Launch]]) -> None:
+        self.device, self.repeat = device, len(runs)
+        self._runs = runs
+        times: dict[int, list[float]] = {}
+        for run in runs:
+            total: dict[int, float] = {}
+            for launch in run:
+                number = launch.site.number
+                total[number] = total.get(number, 0.0) + launch.end - launch.start
+            for number, seconds in total.items():
+                times.setdefault(number, []).append(seconds)
+        medians = {number: median(found) for number, found in times.items()}
+        self.seconds = sum(medians.values())
+        self.rows = [self._row(number, medians[number]) for number in medians]
+
+    def _row(self, number: int, seconds: float) -> ProfileRow:
+        launches = [launch for launch in self._runs[-1] if launch.site.number == number]
+        return ProfileRow(
+            launches[0].site,
+            len(launches),
+            seconds,
+            sum(type_bytes(t) for launch in launches for t in launch.inputs),
+            sum(type_bytes(t) for launch in launches for t in launch.outputs),
+            seconds / self.seconds if self.seconds else 0.0,
+            launches[0].inputs,
+            launches[0].outputs,
+        )
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return one plain record per instruction, in order of execution."""
+        return [row.record() for row in self.rows]
+
+    def table(self, top: int | None = 20) -> str:
+        """Return the ``top`` slowest instructions as text (all: None)."""
+        rows = sorted(self.rows, key=lambda row: -row.seconds)
+        shown = rows if top is None else rows[:top]
+        lines = [
+            f"{len(rows)} instructions on {self.device}, {self.seconds * 1e6:.1f} us in kernels, "
+            f"median of {self.repeat}",
+            f"{'us':>10} {'share':>6} {'calls':>5} {'read':>10} {'written':>10}  kernel",
+        ]
+        for row in shown:
+            name = ".".join(filter(None, (row.site.dialect, row.site.operator)))
+            line = f"  {row.site.span}" if row.site.span else ""
+            lines.append(
+                f"{row.seconds * 1e6:10.2f} {row.share:6.1%} {row.calls:5d} {row.read:10d} "
+                f"{row.written:10d}  {name}{line}"
+            )
+        if len(shown) < len(rows):
+            lines.append(f"... and {len(rows) - len(shown)} more")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.table()
+
+    __repr__ = __str__
+
+    def chrome_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write the last run as a trace that Chrome (chrome://tracing) and Perfetto show.
+
+        The file is in the Trace Event Format's JSON object form: one complete event ("ph": "X") per
+        launch, times in microseconds (Google, "Trace Event Format", docs.google.com/document/d/
+        1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU). It is written all or nothing.
+        """
+        target = Path(path)
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            with open(part, "w", encoding="utf-8") as file:
+                json.dump({"traceEvents": self._events(), "displayTimeUnit": "ns"}, file)
+            os.replace(part, target)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _events(self) -> list[dict[str, Any]]:
+        named = [("process_name", "meta"), ("thread_name", str(self.device))]
+        events: list[dict[str, Any]] = [
+            {"name": kind, "ph": "M", "pid": 0, "tid": 0, "args": {"name": name}}
+            for kind, name in named
+        ]
+        for launch in self._runs[-1]:
+            site = launch.site
+            events.append(
+                {
+                    "name": site.operator,
+                    "cat": site.dialect or "kernel",
+                    "ph": "X",
+                    "ts": launch.start * 1e6,
+                    "dur": (launch.end - launch.start) * 1e6,
+                    "pid": 0,
+                    "tid": 0,
+                    "args": {
+                        "instruction": site.number,
+                        "function": site.function,
+                        "dialect": site.dialect,
+                        "inputs": [str(t) for t in launch.inputs],
+                        "outputs": [str(t) for t in launch.outputs],
+                        "line": None if site.span is None else str(site.span),
+                    },
+                }
+            )
+        return events
+
+
+class _Stopwatch:
+    """Marks moments on the CPU; `seconds` is asked after a run."""
+
+    def start(self) -> None:
+        self._origin = time.perf_counter_ns()
+
+    def mark(self) -> Any:
+        return time.perf_counter_ns()
+
+    def stop(self) -> None:
+        pass
+
+    def seconds(self, mark: Any) -> float:
+        return float(mark - self._origin) * 1e-9
+
+
+class _CudaStopwatch(_Stopwatch):
+    """Marks moments on a CUDA stream, between kernels that it runs meanwhile."""
+
+    def start(self) -> None:
+        torch.cuda.synchronize()
+        self._first = self.mark()
+
+    def mark(self) -> Any:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def stop(self) -> None:
+        torch.cuda.synchronize()
+
+    def seconds(self, mark: Any) -> float:
+        return float(self._first.elapsed_time(mark)) * 1e-3
+
+
+def profile(
+    code: Code,
+    kernels: Sequence[OpEnv],
+    device: Device,
+    arguments: Callable[[], list[torch.Tensor]],
+    repeat: int,
+    warmup: int,
+) -> Profile:
+    """Run a program ``warmup`` + ``repeat`` times, each on new ``arguments``, and measure the last
+    ``repeat``.
+
+    Raises ArgumentError for numbers of runs that make no sense.
+    """
+    if repeat < 1 or warmup < 0:
+        raise ArgumentError(
+            "a profile needs a run",
+            expected="repeat >= 1, warmup >= 0",
+            found=f"repeat={repeat}, warmup={warmup}",
+        )
+    watch = _CudaStopwatch() if device.kind == "cuda" else _Stopwatch()
+    marks: list[tuple[Site, Any, Any, tuple[TensorType, ...], tuple[TensorType, ...]]] = []
+
+    def observer(site: Site, run: Callable[..., Any], values: tuple[Any, ...]) -> Any:
+        start = watch.mark()
+        result = run(*values)
+        end = watch.mark()
+        inputs, outputs = operands(site, values, result)
+        marks.append((site, start, end, _types(inputs), _types(outputs)))
+        return result
+
+    linked = watched(code, kernels, device, observer)
+    runs = []
+    for number in range(warmup + repeat):
+        given = arguments()
+        marks.clear()
+        watch.start()
+        linked.run(given)
+        watch.stop()
+        if number >= warmup:
+            runs.append(
+                [Launch(s, watch.seconds(a), watch.seconds(b), i, o) for s, a, b, i, o in marks]
+            )
+    return Profile(device, runs)
+
+
+def _types(values: tuple[Any, ...]) -> tuple[TensorType, ...]:
+    return tuple(
+        TensorType(tuple(v.shape), FROM_TORCH[v.dtype])
+        for v in values
+        if isinstance(v, torch.Tensor)
+    )
