@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import meta
+from meta.base.device import CPU
 from meta.ir import Module, from_json, parse, structural_equal, text, to_json
 from tests.model.test_networks import KINDS, make
 
@@ -34,3 +35,12 @@ def test_networks_round_trip(kind: str) -> None:
         tensors: dict[str, torch.Tensor] = {}
         written = to_json(module, tensors)
         assert structural_equal(from_json(written, tensors), module)
+
+
+def test_dispatched_programs_round_trip() -> None:
+    """Dialect operators are named; the reader asks their dialect."""
+    with meta.dialect.only("torch"):
+        module = meta.passes.dispatch(programs("lenet")[1], device=CPU)
+    assert "torch.conv2d" in text(module)
+    assert structural_equal(from_json(to_json(module)), module)
+    assert structural_equal(parse(text(module)), module)

@@ -189,13 +189,12 @@ class _Finder:
                 return f"{scope.shown(member.var)} is random or writes an argument"
             outside = [u for u in self.uses.users(member.var) if u not in members]
             if outside and member is not one.root and not self.shared:
-                return f"{scope.shown(member.var)} is also used {self.place(outside[0])}"
+                return f"{scope.shown(member.var)} is also used {_place(outside[0], scope)}"
         between = block.bindings[scope.position[one.members[0]] : scope.position[one.root]]
         read = {self.buffers.of(a) for m in members for a in operands(m.value)}
         for binding in between:
             if binding not in members and read & self.buffers.written_by(binding):
-                where = first_line(self.function, binding)
-                return f"what the match reads is written in between, by: {where}"
+                return f"what the match reads is written in between, by {scope.shown(binding.var)}"
         if self.pattern.check is None:
             return None
         reason = call_with(self.pattern.check, {**one.types, "match": one})
@@ -206,10 +205,9 @@ class _Finder:
             )
         return reason
 
-    def place(self, user: User) -> str:
-        if isinstance(user, Block):
-            return "as a result"
-        return f"by: {first_line(self.function, user)}"
+
+def _place(user: User, scope: _Scope) -> str:
+    return "as a result" if isinstance(user, Block) else f"by {scope.shown(user.var)}"
 
 
 def _blocks(function: Function) -> Iterator[Block]:
