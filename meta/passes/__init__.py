@@ -20,6 +20,7 @@ from meta.passes.lift_closures import lift_closures
 from meta.passes.manager import PassRecord, Pipeline
 from meta.passes.memory_schedule import memory_schedule
 from meta.passes.plan_memory import plan_memory
+from meta.passes.rematerialize import rematerialize
 from meta.passes.select_gradient_inputs import select_gradient_inputs
 from meta.passes.simplify import simplify
 
@@ -40,6 +41,7 @@ __all__ = [
     "lift_closures",
     "memory_schedule",
     "plan_memory",
+    "rematerialize",
     "select_gradient_inputs",
     "simplify",
 ]

@@ -22,7 +22,7 @@ from meta.ir import (
 )
 from meta.passes.call_of import has_effect
 from meta.passes.fuse_tvm import FUSED
-from meta.passes.liveness import Liveness, closures, numbered
+from meta.passes.lifetimes import Lifetimes, closures, numbered
 from meta.passes.rewrite import rewrite
 
 _ELEMENTWISE = ("elemwise", "broadcast")
@@ -80,9 +80,9 @@ class _Overwriting:
         for function in module.functions.values():
             if FUSED not in function.attrs:
                 for one in (function, *closures(function)):
-                    self._search(Liveness(one, module))
+                    self._search(Lifetimes(one, module))
 
-    def _search(self, live: Liveness) -> None:
+    def _search(self, live: Lifetimes) -> None:
         for binding in live.bindings:
             kernel = self._kernel(binding)
             if kernel is None:
@@ -154,7 +154,7 @@ def _alone(binding: Binding, call: Call) -> tuple[str, Function, tuple[Expr, ...
     return call.callee.base.name, function, tuple(atoms)
 
 
-def _dying(args: tuple[Expr, ...], result: Var, live: Liveness) -> int | None:
+def _dying(args: tuple[Expr, ...], result: Var, live: Lifetimes) -> int | None:
     """Return which argument dies where ``result`` is computed, so that this may overwrite it."""
     (number,) = live.of(result)
     for which, arg in enumerate(args):

@@ -5,22 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from meta.ir import (
-    Binding,
-    Block,
-    Call,
-    Expr,
-    Function,
-    If,
-    Module,
-    Var,
-    bindings,
-    free_vars,
-    operands,
-)
+from meta.ir import Binding, Block, Function, If, Module, Var, bindings, operands
 from meta.ir.visit import inner_blocks
-from meta.passes.call_of import base_op, flat_atoms, has_effect, is_pure
-from meta.passes.liveness import Liveness, Memory, is_fused
+from meta.passes.call_of import is_pure
+from meta.passes.effects import may_write_anything, reads, written
+from meta.passes.lifetimes import Lifetimes, Memory, is_fused
 
 
 def memory_schedule(module: Module) -> Module:
@@ -28,9 +17,10 @@ def memory_schedule(module: Module) -> Module:
 
     Each block is scheduled by itself, greedily: of the bindings whose operands are there, the one
     that takes least (its results, less what it reads for the last time) comes next; of equals, the
-    first in the program. Calls with effects and random calls keep their order among themselves;
-    nothing passes a call of a function, or a write to what it reads. A function whose peak does
-    not sink keeps its order.
+    first in the program. In a second order only what takes nothing is preferred, and the rest comes
+    as in the program. That order counts, of the three with the program's own, whose worst moments
+    are the least. Calls with effects and random calls keep their order among themselves; nothing
+    passes a call of a function, or a write to what it reads.
 
     >>> from meta.ir import parse
     >>> print(memory_schedule(parse('''
@@ -56,18 +46,22 @@ def memory_schedule(module: Module) -> Module:
     return Module({name: _function(f, module) for name, f in module.functions.items()})
 
 
-def peak(function: Function, module: Module) -> int:
-    """Return the bytes in use at a function's worst moment."""
-    return max(Liveness(function, module).live_bytes(), default=0)
-
-
 def _function(function: Function, module: Module) -> Function:
-    scheduled = replace(function, body=_block(function.body, Liveness(function, module), module))
-    return scheduled if peak(scheduled, module) < peak(function, module) else function
+    live = Lifetimes(function, module)
+    orders = [replace(function, body=_block(function.body, live, module, e)) for e in (True, False)]
+    # The first of the least: the order of the program before a new one.
+    return min((function, *orders), key=lambda order: _worst_moments(order, module))
 
 
-def _block(block: Block, live: Liveness, module: Module) -> Block:
-    items = [_with_inner_blocks(b, live, module) for b in block.bindings]
+def _worst_moments(function: Function, module: Module) -> list[int]:
+    """Return the bytes in use at each moment, the most first: orders with one peak differ too,
+    since what is written in place later may take that peak away.
+    """
+    return sorted(Lifetimes(function, module).live_bytes(), reverse=True)
+
+
+def _block(block: Block, live: Lifetimes, module: Module, eager: bool) -> Block:
+    items = [_with_inner_blocks(b, live, module, eager) for b in block.bindings]
     before = _must_precede(block.bindings, live)
     takes, uses = _costs(block, live)
     users: dict[int, set[int]] = {}
@@ -87,7 +81,8 @@ def _block(block: Block, live: Liveness, module: Module) -> Block:
     def net(i: int) -> int:
         """Bytes that a binding adds to what is in use, once it is evaluated."""
         freed = {b for b in uses[i] | takes[i] if b in own and users.get(b, {i}) <= {i}}
-        return _bytes(takes[i], live) - _bytes(freed, live)
+        added = _bytes(takes[i], live) - _bytes(freed, live)
+        return min(added, 1) if eager else added
 
     ready = [i for i, count in enumerate(waits) if not count]
     order: list[int] = []
@@ -104,37 +99,31 @@ def _block(block: Block, live: Liveness, module: Module) -> Block:
     return Block(tuple(items[i] for i in order), block.result)
 
 
-def _bytes(buffers: set[int], live: Liveness) -> int:
+def _bytes(buffers: set[int], live: Lifetimes) -> int:
     return sum(live.buffers[b].size for b in buffers)
 
 
-def _with_inner_blocks(binding: Binding, live: Liveness, module: Module) -> Binding:
+def _with_inner_blocks(binding: Binding, live: Lifetimes, module: Module, eager: bool) -> Binding:
     value = binding.value
     if isinstance(value, If):
-        blocks = (_block(b, live, module) for b in (value.then_block, value.else_block))
+        blocks = (_block(b, live, module, eager) for b in (value.then_block, value.else_block))
         return replace(binding, value=If(value.condition, *blocks))
     if isinstance(value, Function):
         return replace(binding, value=_function(value, module))
     return binding
 
 
-def _costs(block: Block, live: Liveness) -> tuple[list[set[int]], list[set[int]]]:
+def _costs(block: Block, live: Lifetimes) -> tuple[list[set[int]], list[set[int]]]:
     """Return for each binding the buffers that it makes and those that it uses."""
     made_by: dict[Var, set[int]] = {}
     for number, buffer in enumerate(live.buffers):
         made_by.setdefault(live.bindings[buffer.binding].var, set()).add(number)
     takes = [made_by.get(b.var, set()) for b in block.bindings]
-    uses = [{n for atom in _reads(b) for n in live.of(atom)} for b in block.bindings]
+    uses = [{n for atom in reads(b) for n in live.of(atom)} for b in block.bindings]
     return takes, uses
 
 
-def _reads(binding: Binding) -> list[Expr]:
-    """Return the atoms that a binding uses, its blocks included."""
-    inner = [v for block in inner_blocks(binding.value) for v in free_vars(block)]
-    return [*operands(binding.value), *inner]
-
-
-def _must_precede(items: Sequence[Binding], live: Liveness) -> list[set[int]]:
+def _must_precede(items: Sequence[Binding], live: Lifetimes) -> list[set[int]]:
     """Return for each binding those before which it cannot be evaluated."""
     before: list[set[int]] = []
     position = {b.var: i for i, b in enumerate(items)}
@@ -142,47 +131,27 @@ def _must_precede(items: Sequence[Binding], live: Liveness) -> list[set[int]]:
     writer: dict[Memory, int] = {}
     ordered = barrier = -1
     for i, binding in enumerate(items):
-        reads = {m for atom in _reads(binding) for m in live.memory(atom)}
-        needed = {position[a] for a in _reads(binding) if isinstance(a, Var) and a in position}
-        needed |= {writer[m] for m in reads if m in writer}
+        read = {m for atom in reads(binding) for m in live.memory(atom)}
+        needed = {position[a] for a in reads(binding) if isinstance(a, Var) and a in position}
+        needed |= {writer[m] for m in read if m in writer}
         if barrier >= 0:
             needed.add(barrier)
         if _stays(binding, live):
             needed.add(ordered)
             ordered = i
-        if _is_barrier(binding, live):
+        if may_write_anything(binding, live):
             needed |= set(range(barrier + 1, i))
             barrier = i
-        for memory in _written(binding, live):
+        for memory in written(binding, live):
             needed.update(readers.get(memory, ()))
             writer[memory] = i
-        for memory in reads:
+        for memory in read:
             readers.setdefault(memory, []).append(i)
         before.append(needed - {-1, i})
     return before
 
 
-def _stays(binding: Binding, live: Liveness) -> bool:
+def _stays(binding: Binding, live: Lifetimes) -> bool:
     """Whether a binding keeps its place among others that do."""
     inner = (b for block in inner_blocks(binding.value) for b in bindings(block))
     return any(not is_pure(b) and not is_fused(b.value, live.module) for b in (binding, *inner))
-
-
-def _is_barrier(binding: Binding, live: Liveness) -> bool:
-    """Whether it may write to anything: a call of a function, or an `If` with an effect."""
-    if isinstance(binding.value, If):
-        inner = (b for block in inner_blocks(binding.value) for b in bindings(block))
-        return any(has_effect(b) and not is_fused(b.value, live.module) for b in inner)
-    call = binding.value
-    return (
-        isinstance(call, Call) and base_op(call.callee) is None and not is_fused(call, live.module)
-    )
-
-
-def _written(binding: Binding, live: Liveness) -> set[Memory]:
-    call = binding.value
-    op = base_op(call.callee) if isinstance(call, Call) else None
-    if op is None:
-        return set()
-    atoms = [a for slot in op.schema.written for a in flat_atoms(call.args[slot])]
-    return {m for atom in atoms for m in live.memory(atom)}

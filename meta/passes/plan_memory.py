@@ -11,7 +11,7 @@ from meta.passes.arena import Lifetime, plan
 from meta.passes.call_of import base_op
 from meta.passes.dispatch import kernel_of, prepared
 from meta.passes.fuse_tvm import FUSED
-from meta.passes.liveness import Liveness, is_fused
+from meta.passes.lifetimes import Lifetimes, is_fused
 
 ARENA, OFFSETS = "arena", "offsets"
 """The attributes of a planned function: see `plan_memory`."""
@@ -21,7 +21,7 @@ def plan_memory(module: Module, *, device: Device) -> Module:
     """Write into every function, closures included, where its intermediate results live.
 
     ``arena`` is the size in bytes of the function's memory. ``offsets`` has an entry ``(i, j, at)``
-    for result ``j`` of binding number ``i`` (see `liveness`): it lives ``at`` bytes, a multiple of
+    for result ``j`` of binding number ``i`` (see `lifetimes`): it lives ``at`` bytes, a multiple of
     64, behind the arena's start. Results that are not in use at the same time share space; a view
     is part of what it views. A result without an entry is allocated when it is computed: it leaves
     the function, its extents are not known yet, or its kernel allocates it. Each activation of a
@@ -51,11 +51,24 @@ def plan_memory(module: Module, *, device: Device) -> Module:
     return Module({n: _function(f, module, device) for n, f in module.functions.items()})
 
 
+def planned_peak(function: Function, module: Module) -> int:
+    """Return the bytes that a function takes at its worst moment, inputs and constants not counted.
+
+    That is its arena and what is allocated beside it; without a plan, what is in use.
+    """
+    live = Lifetimes(function, module)
+    if ARENA not in function.attrs:
+        return max(live.live_bytes(), default=0)
+    placed = {(i, j) for i, j, _ in function.attrs[OFFSETS]}
+    beside = live.live_bytes(lambda b: (b.binding, b.output) not in placed)
+    return int(function.attrs[ARENA]) + max(beside, default=0)
+
+
 def _function(function: Function, module: Module, device: Device) -> Function:
     if FUSED in function.attrs:
         return function
     function = replace(function, body=_with_planned_closures(function.body, module, device))
-    live = Liveness(function, module, lambda b: _fills(b.value, module, device))
+    live = Lifetimes(function, module, lambda b: _fills(b.value, module, device))
     places: dict[int, int] = {}
     inside = [
         number

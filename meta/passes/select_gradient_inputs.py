@@ -31,7 +31,7 @@ from meta.ir import (
 from meta.ir.visit import inner_blocks
 from meta.op.core import Op
 from meta.passes.buffers import Buffers
-from meta.passes.liveness import type_bytes
+from meta.passes.lifetimes import type_bytes
 
 
 def select_gradient_inputs(module: Module) -> Module:

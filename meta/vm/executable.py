@@ -27,7 +27,7 @@ from meta.vm.explain_program import ProgramExplanation, explain_program
 from meta.vm.extents import declared, ranges_of, require_in_range
 from meta.vm.kernels import bind_kernels
 from meta.vm.link import link
-from meta.vm.pipeline import pipeline
+from meta.vm.pipeline import PassContext, pipeline
 from meta.vm.profile import Profile, profile
 from meta.vm.program import Program
 from meta.vm.steps import buffer
@@ -194,6 +194,7 @@ def compile(
     device: object = None,
     opt_level: int | None = None,
     dims: Mapping[str, tuple[int, int | None]] | None = None,
+    memory_budget: int | None = None,
     **kwargs: Any,
 ) -> Executable:
     """Compile a model for arguments of these types.
@@ -211,6 +212,9 @@ def compile(
     dims: by the name of a symbolic dimension, the least and the largest extent that it may have;
         None for no largest. One that is not named is 1 or more. A call out of range raises
         ArgumentError.
+    memory_budget: bytes for everything but inputs and constants; values are recomputed until the
+        program fits (see `meta.passes.rematerialize`). ArgumentError, with the least that works, if
+        it cannot.
 
     Raises TraceError, TypeInferError or DispatchError, at the user's line, for what cannot be
     traced, typed or run.
@@ -229,7 +233,9 @@ def compile(
                 hint="move the model and its inputs with .to(device=...)",
             )
     main = declared(program.module.main, dims or {})
-    passes = pipeline(where, opt_level)
+    budget = {} if memory_budget is None else {"rematerialize": {"budget": memory_budget}}
+    with PassContext(required=budget, config=budget):
+        passes = pipeline(where, opt_level)
     module = passes(Module({**program.module.functions, ENTRY: main}))
     return Executable(program, module, where, passes.history)
 

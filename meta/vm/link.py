@@ -17,7 +17,7 @@ from meta.base.dtype import TO_TORCH
 from meta.base.source import Span
 from meta.dialect.core import OpEnv
 from meta.ir import TensorType
-from meta.passes.liveness import type_bytes
+from meta.passes.lifetimes import type_bytes
 from meta.runtime.ndarray import array_key
 from meta.vm import bytecode as bc
 from meta.vm.aliasing import CONSTANT, summaries

@@ -17,6 +17,7 @@ from typing import Any
 from meta.base.device import Device
 from meta.base.errors import ArgumentError, UnknownName
 from meta.base.registry import nearest
+from meta.ir import Module
 from meta.passes import (
     Pipeline,
     canonicalize,
@@ -31,6 +32,7 @@ from meta.passes import (
     inplace_update,
     memory_schedule,
     plan_memory,
+    rematerialize,
     select_gradient_inputs,
     simplify,
 )
@@ -63,8 +65,8 @@ class Step:
 
     @property
     def options(self) -> frozenset[str]:
-        """The keyword arguments that `PassContext` may give; the device is that of the program."""
-        return self.parameters - {"device"}
+        """The keyword arguments that `PassContext` may give; the pipeline gives the others."""
+        return self.parameters - {"device", "lower"}
 
 
 STEPS = (
@@ -78,6 +80,7 @@ STEPS = (
     Step(1, eliminate_common_subexpressions),  # what is computed twice
     Step(2, select_gradient_inputs),  # what gradients keep alive
     Step(1, dead_code),  # what nobody uses
+    Step(2, rematerialize),  # within a memory budget, if there is one
     # Who runs what.
     Step(0, dispatch),  # each call names its kernel
     Step(2, fuse_tvm),  # neighbours that one kernel can run
@@ -214,12 +217,23 @@ def pipeline(device: Device, opt_level: int | None = None) -> Pipeline:
     if opt_level is None:
         opt_level = context.opt_level
     level = DEFAULT_LEVEL if opt_level is None else _checked_level(opt_level)
-    return Pipeline(*(_bound(s, context, device) for s in STEPS if context.runs(s, level)))
+    passes: list[Pass] = []
+    for step in reversed([s for s in STEPS if context.runs(s, level)]):
+        passes.insert(0, _bound(step, context, device, tuple(passes)))
+    return Pipeline(*passes)
 
 
-def _bound(step: Step, context: PassContext, device: Device) -> Pass:
-    """Return a pass with its options, and the device if it asks for it."""
+def _bound(step: Step, context: PassContext, device: Device, following: tuple[Pass, ...]) -> Pass:
+    """Return a pass with its options; the device, and the passes that follow, if it asks for it."""
     options = dict(context.config.get(step.name, {}))
     if "device" in step.parameters:
         options["device"] = device
+    if "lower" in step.parameters:
+        options["lower"] = partial(_all, following)
     return partial(step.run, **options) if options else step.run
+
+
+def _all(passes: tuple[Pass, ...], module: Module) -> Module:
+    for step in passes:
+        module = step(module)
+    return module

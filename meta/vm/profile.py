@@ -18,7 +18,7 @@ from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError
 from meta.dialect.core import OpEnv
 from meta.ir import TensorType
-from meta.passes.liveness import type_bytes
+from meta.passes.lifetimes import type_bytes
 from meta.vm.code import Code
 from meta.vm.watch import Site, operands, watched
 

@@ -16,7 +16,7 @@ from meta.model import Model, trace, value_and_grad
 from meta.op.core import Tensor
 from meta.op.core import op as make
 from meta.passes import select_gradient_inputs
-from meta.passes.liveness import Liveness
+from meta.passes.lifetimes import Lifetimes
 from meta.testing import check
 from meta.vm.pipeline import PassContext
 
@@ -195,7 +195,7 @@ def test_less_memory_and_the_same_gradients() -> None:
     model = value_and_grad(Smooth())
     module = model.traced_entry().program(*args).module
     before, after = (
-        max(Liveness(m.main, m).live_bytes()) for m in (module, select_gradient_inputs(module))
+        max(Lifetimes(m.main, m).live_bytes()) for m in (module, select_gradient_inputs(module))
     )
     assert after <= before - 2 * 4096
     with PassContext(required=["select_gradient_inputs"]):

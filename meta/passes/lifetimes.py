@@ -102,7 +102,7 @@ def closures(function: Function) -> list[Function]:
     return [*found, *(inner for closure in found for inner in closures(closure))]
 
 
-class Liveness:
+class Lifetimes:
     """The buffers of one function, typed and in any stage of compilation.
 
     Attributes
@@ -218,15 +218,15 @@ class Liveness:
         count[0] += 1
         return frozenset((len(self.buffers) - 1,))
 
-    def live_bytes(self) -> list[int]:
-        """Return the bytes in use while each binding is evaluated, inputs and constants not
-        counted.
+    def live_bytes(self, counts: Callable[[Buffer], bool] = lambda buffer: True) -> list[int]:
+        """Return the bytes in use while each binding is evaluated, of the buffers that count;
+        inputs and constants have none.
 
         What a binding reads for the last time and what it computes are both in use.
         """
         change = [0] * (len(self.bindings) + 1)
         for buffer in self.buffers:
-            if buffer.over is not None:
+            if buffer.over is not None or not counts(buffer):
                 continue
             change[buffer.binding] += buffer.size
             if buffer.last + 1 < len(change):
