@@ -30,7 +30,7 @@ from meta.ir.json_reader import from_json
 from meta.ir.json_writer import to_json
 from meta.ir.liveness import Liveness
 from meta.ir.operators import OP_RESOLVERS
-from meta.ir.parser import parse, parse_function, parse_type
+from meta.ir.parser import parse, parse_function, parse_literal, parse_type
 from meta.ir.printer import text
 from meta.ir.structural import first_difference, structural_equal, structural_hash
 from meta.ir.typeof import compatible, type_of
@@ -97,6 +97,7 @@ __all__ = [
     "operands",
     "parse",
     "parse_function",
+    "parse_literal",
     "parse_type",
     "structural_equal",
     "structural_hash",

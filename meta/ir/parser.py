@@ -103,6 +103,18 @@ def parse_type(text: str, file: str = "<text>") -> Type:
     return found
 
 
+def parse_literal(text: str, file: str = "<text>") -> Literal:
+    """Return the literal that a text such as ``(1, "nearest", 0.5)`` describes; IRError as in
+    `parse`, and for anything but a literal.
+    """
+    parser = _Parser(text, file)
+    found = parser.argument()
+    parser.cursor.expect("end")
+    if isinstance(found, Expr):
+        parser.cursor.fail("a literal", at=0, found="a value of the program")
+    return found
+
+
 def parse_dim(text: str, file: str = "<text>") -> Dim:
     """Return the dimension that a text such as ``2*n + 1`` describes; IRError as in `parse`."""
     cursor = Cursor(text, file)

@@ -1,0 +1,51 @@
+"""Tensors on disk: safetensors files. Reading one runs no code from it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import torch
+
+from meta.base.errors import FormatError
+
+
+def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write tensors by name, atomically: a reader sees the old file or the new one."""
+    target = Path(path)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    prepared: dict[str, torch.Tensor] = {}
+    storages: set[int] = set()
+    for name, given in tensors.items():
+        tensor = given.detach().cpu().contiguous()
+        # The format has no sharing: of what shares memory, all but the first are copied.
+        place = tensor.untyped_storage().data_ptr()
+        whole = tensor.untyped_storage().nbytes() == tensor.nbytes
+        prepared[name] = tensor if whole and place not in storages else tensor.clone()
+        storages.add(place)
+    part.touch()  # says at once, and as other writers do, that the place cannot be written to
+    mode = part.stat().st_mode
+    try:
+        safetensors.torch.save_file(prepared, part, metadata={"format": "pt", "producer": "meta"})
+        part.chmod(mode)  # what a new file has here; safetensors makes files private
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
+    """Return the tensors of a file by name; FormatError if it is missing, damaged or of another
+    format.
+    """
+    try:
+        with safetensors.safe_open(os.fspath(path), framework="pt") as file:
+            return {name: file.get_tensor(name) for name in list(file.keys())}
+    except (OSError, safetensors.SafetensorError) as error:
+        raise FormatError(
+            "this file cannot be read as safetensors",
+            found=f"{os.fspath(path)}: {error}",
+            hint="write weights with meta.model.save_weights, or any safetensors writer",
+        ) from error

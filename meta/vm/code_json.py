@@ -1,0 +1,351 @@
+"""`Code` as JSON and back: instructions by the names of their classes and fields.
+
+A new instruction needs nothing here; a field of a new kind needs a reader in `_READERS`. A change
+of what is written gets a new `VERSION`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import torch
+
+from meta.base.errors import FormatError, IRError
+from meta.base.source import Span
+from meta.ir import TensorType, parse_literal, parse_type
+from meta.ir.literals import literal_text
+from meta.vm import bytecode
+from meta.vm.bytecode import Instruction, Terminator
+from meta.vm.code import Code, FunctionCode, FusedRef, Kernel, KernelRef
+
+VERSION = 1
+MAX_REGISTERS = 1 << 24
+"""More are refused before memory is allocated for them."""
+_MAX_NESTING = 64
+
+
+def _instructions() -> dict[str, type[Instruction]]:
+    found = (v for v in vars(bytecode).values() if isinstance(v, type))
+    concrete = (v for v in found if issubclass(v, Instruction) and v.__str__ is not object.__str__)
+    return {v.__name__: v for v in concrete}
+
+
+INSTRUCTIONS = _instructions()
+
+
+def code_to_json(code: Code) -> dict[str, Any]:
+    """Return a program as plain data; its constant tensors are ``code.<number>``, kept elsewhere."""
+    return {
+        "version": VERSION,
+        "entry": code.entry,
+        "params": [[name, str(type_)] for name, type_ in code.params],
+        "result": str(code.result),
+        "functions": {name: _function_json(f) for name, f in code.functions.items()},
+        "constants": [
+            {"tensor": constant_name(i)}
+            if isinstance(c, torch.Tensor)
+            else {"literal": literal_text(c)}
+            for i, c in enumerate(code.constants)
+        ],
+        "kernels": list(map(_kernel_json, code.kernels)),
+    }
+
+
+def constant_name(number: int) -> str:
+    """Return the name under which a constant tensor is kept."""
+    return f"code.{number}"
+
+
+def _function_json(function: FunctionCode) -> dict[str, Any]:
+    return {
+        "params": function.params,
+        "registers": function.registers,
+        "blocks": [[_instruction_json(i) for i in block] for block in function.blocks],
+    }
+
+
+def _instruction_json(instruction: Instruction) -> list[Any]:
+    values = (getattr(instruction, f.name) for f in dataclasses.fields(instruction))
+    return [type(instruction).__name__, *map(_plain, values)]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(map(_plain, value))
+    if isinstance(value, Span):
+        return [value.file, value.line]
+    return str(value) if isinstance(value, TensorType) else value
+
+
+def _kernel_json(kernel: Kernel) -> dict[str, Any]:
+    if isinstance(kernel, FusedRef):
+        return {"dialect": kernel.dialect, "function": kernel.function}
+    return {"operator": kernel.operator, "args": list(map(_argument_json, kernel.args))}
+
+
+def _argument_json(argument: Any) -> dict[str, Any]:
+    if isinstance(argument, TensorType):
+        return {"type": str(argument)}
+    if isinstance(argument, tuple) and any(isinstance(a, TensorType) for a in argument):
+        return {"types": list(map(str, argument))}
+    return {"literal": literal_text(argument)}
+
+
+def code_from_json(document: Any, tensors: Mapping[str, torch.Tensor]) -> Code:
+    """Return the program that `code_to_json` wrote.
+
+    ``tensors``: the constants. Raises FormatError, naming the place, for anything that is not of
+    this form, and for numbers of registers, blocks, constants and kernels that are not there.
+    """
+    return _Reader(tensors).code(document)
+
+
+class _Reader:
+    """Reads one document. Every method gets a value and the path to it."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self.tensors = tensors
+        self.types: dict[str, Any] = {}
+
+    def fail(self, path: str, found: Any, expected: object) -> NoReturn:
+        shown = repr(found)
+        shown = shown if len(shown) < 80 else f"{shown[:80]}..."
+        raise FormatError(f"{path}: this is not as it was saved", expected=expected, found=shown)
+
+    def object(self, value: Any, path: str, *keys: str) -> list[Any]:
+        """Return the values of exactly these keys."""
+        if not isinstance(value, dict) or set(value) != set(keys):
+            self.fail(path, value, f"an object with {', '.join(keys)}")
+        return [value[key] for key in keys]
+
+    def array(self, value: Any, path: str) -> list[Any]:
+        if not isinstance(value, list):
+            self.fail(path, value, "an array")
+        return value
+
+    def string(self, value: Any, path: str) -> str:
+        if not isinstance(value, str):
+            self.fail(path, value, "a string")
+        return value
+
+    def number(self, value: Any, path: str, least: int = 0, limit: int = 1 << 62) -> int:
+        if type(value) is not int or not least <= value < limit:
+            self.fail(path, value, f"an int, {least} <= int < {limit}")
+        return value
+
+    def tensor_type(self, value: Any, path: str) -> TensorType:
+        found = self.type(value, path)
+        if not isinstance(found, TensorType):
+            self.fail(path, value, "the type of a tensor")
+        return found
+
+    def type(self, value: Any, path: str) -> Any:
+        text = self.string(value, path)
+        if text not in self.types:
+            try:
+                self.types[text] = parse_type(text)
+            except IRError:
+                self.fail(path, value, "a type")
+        return self.types[text]
+
+    def literal(self, value: Any, path: str) -> Any:
+        try:
+            return parse_literal(self.string(value, path))
+        except IRError:
+            self.fail(path, value, "a literal")
+
+    # Programs.
+
+    def code(self, document: Any) -> Code:
+        if isinstance(document, dict) and document.get("version") != VERSION:
+            raise FormatError(
+                "this program was compiled for another version of the machine",
+                expected=VERSION,
+                found=document.get("version"),
+                hint="compile and save it once more",
+            )
+        keys = ("version", "entry", "params", "result", "functions", "constants", "kernels")
+        _, entry, params, result, functions, constants, kernels = self.object(
+            document, "code", *keys
+        )
+        if not isinstance(functions, dict) or entry not in functions:
+            self.fail("code.entry", entry, "the name of a function")
+        self.constants = [
+            self.constant(c, f"code.constants[{i}]")
+            for i, c in enumerate(self.array(constants, "code.constants"))
+        ]
+        self.kernels = [
+            self.kernel(k, f"code.kernels[{i}]")
+            for i, k in enumerate(self.array(kernels, "code.kernels"))
+        ]
+        self.names = set(functions)
+        code = Code(
+            {name: self.function(f, f"code.functions[{name!r}]") for name, f in functions.items()},
+            entry,
+            tuple(
+                self.param(p, f"code.params[{i}]")
+                for i, p in enumerate(self.array(params, "code.params"))
+            ),
+            self.type(result, "code.result"),
+            tuple(self.constants),
+            tuple(self.kernels),
+        )
+        if code.functions[entry].params != len(code.params):
+            self.fail("code.params", params, f"{code.functions[entry].params} parameters")
+        return code
+
+    def param(self, value: Any, path: str) -> tuple[str, TensorType]:
+        if not isinstance(value, list) or len(value) != 2:
+            self.fail(path, value, "a name and a type")
+        return self.string(value[0], path), self.tensor_type(value[1], path)
+
+    def constant(self, value: Any, path: str) -> Any:
+        if isinstance(value, dict) and "tensor" in value:
+            (name,) = self.object(value, path, "tensor")
+            if not isinstance(name, str) or name not in self.tensors:
+                self.fail(path, name, "a tensor of the constants' file")
+            return self.tensors[name]
+        (text,) = self.object(value, path, "literal")
+        number = self.literal(text, path)
+        if not isinstance(number, bool | int | float):
+            self.fail(path, text, "a number")
+        return number
+
+    def kernel(self, value: Any, path: str) -> Kernel:
+        if isinstance(value, dict) and "function" in value:
+            dialect, function = self.object(value, path, "dialect", "function")
+            return FusedRef(self.string(dialect, path), self.string(function, path))
+        operator, args = self.object(value, path, "operator", "args")
+        read = (self.argument(a, f"{path}.args[{i}]") for i, a in enumerate(self.array(args, path)))
+        return KernelRef(self.string(operator, path), tuple(read))
+
+    def argument(self, value: Any, path: str) -> Any:
+        match value:
+            case {"type": text}:
+                return self.tensor_type(text, path)
+            case {"types": texts}:
+                return tuple(self.tensor_type(t, path) for t in self.array(texts, path))
+        (text,) = self.object(value, path, "literal")
+        return self.literal(text, path)
+
+    def function(self, value: Any, path: str) -> FunctionCode:
+        params, registers, blocks = self.object(value, path, "params", "registers", "blocks")
+        self.registers = self.number(registers, f"{path}.registers", 0, MAX_REGISTERS)
+        self.blocks = len(self.array(blocks, f"{path}.blocks"))
+        read = []
+        for b, block in enumerate(blocks):
+            where = f"{path}.blocks[{b}]"
+            steps = [
+                self.instruction(i, f"{where}[{at}]", b)
+                for at, i in enumerate(self.array(block, where))
+            ]
+            ends = [isinstance(i, Terminator) for i in steps]
+            if not ends or not ends[-1] or any(ends[:-1]):
+                self.fail(where, None, "instructions of which the last ends the block")
+            read.append(tuple(steps))
+        if not read:
+            self.fail(path, blocks, "at least one block")
+        limit = self.registers + 1
+        return FunctionCode(self.number(params, path, 0, limit), self.registers, tuple(read))
+
+    def instruction(self, value: Any, path: str, block: int) -> Instruction:
+        values = self.array(value, path)
+        kind = INSTRUCTIONS.get(values[0]) if values and isinstance(values[0], str) else None
+        if kind is None:
+            self.fail(path, value, "an instruction")
+        fields = dataclasses.fields(kind)
+        if len(values) != len(fields) + 1:
+            self.fail(path, value, f"{kind.__name__} of {len(fields)} fields")
+        made = kind(
+            *[
+                _reader(kind, field)(self, v, f"{path}.{field.name}")
+                for field, v in zip(fields, values[1:], strict=True)
+            ]
+        )
+        if isinstance(made, Terminator) and any(t <= block for t in made.targets):
+            self.fail(path, value, "a block further on")
+        return made
+
+    # Fields of instructions.
+
+    def register(self, value: Any, path: str) -> int:
+        return self.number(value, path, 0, self.registers)
+
+    def operand(self, value: Any, path: str, depth: int = 0) -> Any:
+        if not isinstance(value, list):
+            return self.register(value, path)
+        if depth > _MAX_NESTING:
+            self.fail(path, value, f"tuples nested at most {_MAX_NESTING} deep")
+        return tuple(self.operand(v, path, depth + 1) for v in value)
+
+    def operands(self, value: Any, path: str) -> Any:
+        return self.operand(self.array(value, path), path)
+
+    def optional_register(self, value: Any, path: str) -> int | None:
+        return None if value is None else self.register(value, path)
+
+    def register_list(self, value: Any, path: str) -> tuple[int, ...]:
+        return tuple(self.register(v, path) for v in self.array(value, path))
+
+    def callee(self, value: Any, path: str) -> str | int:
+        return (
+            self.function_name(value, path)
+            if isinstance(value, str)
+            else self.register(value, path)
+        )
+
+    def function_name(self, value: Any, path: str) -> str:
+        if value not in self.names:
+            self.fail(path, value, "the name of a function")
+        return self.string(value, path)
+
+    def flag(self, value: Any, path: str) -> bool:
+        if not isinstance(value, bool):
+            self.fail(path, value, "true or false")
+        return value
+
+    def span(self, value: Any, path: str) -> Span | None:
+        if value is None:
+            return None
+        if not isinstance(value, list) or len(value) != 2:
+            self.fail(path, value, "a file and a line")
+        return Span(self.string(value[0], path), self.number(value[1], path))
+
+    def block_number(self, value: Any, path: str) -> int:
+        return self.number(value, path, 0, self.blocks)
+
+    def constant_number(self, value: Any, path: str) -> int:
+        return self.number(value, path, 0, len(self.constants))
+
+    def kernel_number(self, value: Any, path: str) -> int:
+        return self.number(value, path, 0, len(self.kernels))
+
+
+# By the annotation of a field; a plain int is read by the field's name.
+_READERS: dict[str, Callable[[_Reader, Any, str], Any]] = {
+    "Register": _Reader.register,
+    "Register | None": _Reader.optional_register,
+    "Operand": _Reader.operand,
+    "tuple[Register, ...]": _Reader.register_list,
+    "tuple[Operand, ...]": _Reader.operands,
+    "TensorType": _Reader.tensor_type,
+    "str": _Reader.function_name,
+    "str | Register": _Reader.callee,
+    "bool": _Reader.flag,
+    "Span | None": _Reader.span,
+    "int constant": _Reader.constant_number,
+    "int kernel": _Reader.kernel_number,
+    "int target": _Reader.block_number,
+    "int then": _Reader.block_number,
+    "int otherwise": _Reader.block_number,
+    "int index": _Reader.number,
+    "int axis": _Reader.number,
+    "int size": _Reader.number,
+    "int offset": _Reader.number,
+}
+
+
+def _reader(kind: type, field: Any) -> Callable[[_Reader, Any, str], Any]:
+    return _READERS[f"int {field.name}" if field.type == "int" else field.type]
