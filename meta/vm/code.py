@@ -142,6 +142,7 @@ class Code:
     params: names and types of the entry's parameters; equal symbolic extents are equal at run time.
     result: type of the entry's result.
     constants: tensors on the device, and numbers. kernels: what `Invoke` refers to by number.
+    dims: name, least and largest extent (None: any) of each symbolic dimension of the parameters.
     """
 
     functions: dict[str, FunctionCode]
@@ -150,6 +151,7 @@ class Code:
     result: Type
     constants: tuple[Any, ...]
     kernels: tuple[Kernel, ...]
+    dims: tuple[tuple[str, int, int | None], ...] = ()
 
     def __str__(self) -> str:
         lines = []

@@ -24,6 +24,7 @@ VERSION = 1
 MAX_REGISTERS = 1 << 24
 """More are refused before memory is allocated for them."""
 _MAX_NESTING = 64
+_KEYS = ("version", "entry", "params", "result", "functions", "constants", "kernels", "dims")
 
 
 def _instructions() -> dict[str, type[Instruction]]:
@@ -36,7 +37,7 @@ INSTRUCTIONS = _instructions()
 
 
 def code_to_json(code: Code) -> dict[str, Any]:
-    """Return a program as plain data; its constant tensors are ``code.<number>``, kept elsewhere."""
+    """Return a program as plain data. Its constant tensors are kept elsewhere: `constant_name`."""
     return {
         "version": VERSION,
         "entry": code.entry,
@@ -50,6 +51,7 @@ def code_to_json(code: Code) -> dict[str, Any]:
             for i, c in enumerate(code.constants)
         ],
         "kernels": list(map(_kernel_json, code.kernels)),
+        "dims": list(map(list, code.dims)),
     }
 
 
@@ -166,9 +168,8 @@ class _Reader:
                 found=document.get("version"),
                 hint="compile and save it once more",
             )
-        keys = ("version", "entry", "params", "result", "functions", "constants", "kernels")
-        _, entry, params, result, functions, constants, kernels = self.object(
-            document, "code", *keys
+        _, entry, params, result, functions, constants, kernels, dims = self.object(
+            document, "code", *_KEYS
         )
         if not isinstance(functions, dict) or entry not in functions:
             self.fail("code.entry", entry, "the name of a function")
@@ -191,6 +192,10 @@ class _Reader:
             self.type(result, "code.result"),
             tuple(self.constants),
             tuple(self.kernels),
+            tuple(
+                self.range(d, f"code.dims[{i}]")
+                for i, d in enumerate(self.array(dims, "code.dims"))
+            ),
         )
         if code.functions[entry].params != len(code.params):
             self.fail("code.params", params, f"{code.functions[entry].params} parameters")
@@ -200,6 +205,13 @@ class _Reader:
         if not isinstance(value, list) or len(value) != 2:
             self.fail(path, value, "a name and a type")
         return self.string(value[0], path), self.tensor_type(value[1], path)
+
+    def range(self, value: Any, path: str) -> tuple[str, int, int | None]:
+        if not isinstance(value, list) or len(value) != 3:
+            self.fail(path, value, "a name, the least and the largest extent")
+        least = self.number(value[1], path, 1)
+        largest = None if value[2] is None else self.number(value[2], path, least)
+        return self.string(value[0], path), least, largest
 
     def constant(self, value: Any, path: str) -> Any:
         if isinstance(value, dict) and "tensor" in value:

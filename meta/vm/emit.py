@@ -14,6 +14,7 @@ from meta.vm.aliasing import require_writable_constants
 from meta.vm.code import Code, FunctionCode
 from meta.vm.emit_function import FunctionEmitter
 from meta.vm.emit_tables import Tables
+from meta.vm.extents import ranges_of
 from meta.vm.liveness import with_releases
 from meta.vm.recursion import recursive, without_storage
 
@@ -49,7 +50,13 @@ def emit(module: Module, device: Device) -> Code:
         # Whoever calls the program holds its arguments.
         functions[name] = with_releases(made, keep=range(made.params) if name == ENTRY else ())
     code = Code(
-        functions, ENTRY, tuple(params), result, tuple(tables.constants), tuple(tables.kernels)
+        functions,
+        ENTRY,
+        tuple(params),
+        result,
+        tuple(tables.constants),
+        tuple(tables.kernels),
+        tuple((name, r.least, r.largest) for name, r in ranges_of(main).items()),
     )
     require_writable_constants(code)
     return code

@@ -1,35 +1,29 @@
-"""`compile` and `Executable`: a program compiled for one device, called like the model it came
-from.
-"""
+"""`Executable`: a program compiled for one device, called like the model it came from."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
-import numpy as np
-import torch
-
-from meta.base.device import Device, require
+from meta.base.device import Device
 from meta.base.errors import ArgumentError, DeviceError
+from meta.dialect.core import OpEnv
 from meta.dialect.core.preference import current as current_preference
 from meta.ir import Dim, Module, TensorType, TupleType, Type
 from meta.ir.typeof import bind_dims
 from meta.passes import PassRecord
-from meta.runtime.ndarray import ArrayKey, array_key, as_array, ndarray
+from meta.runtime.ndarray import ArrayKey, array_key, ndarray
 from meta.vm.bytecode import Invoke
-from meta.vm.convention import Convention, bind
+from meta.vm.code import Code
+from meta.vm.convention import Convention
 from meta.vm.debug import DebugRun, debug
-from meta.vm.emit import ENTRY, emit
 from meta.vm.explain_program import ProgramExplanation, explain_program
-from meta.vm.extents import declared, ranges_of, require_in_range
-from meta.vm.kernels import bind_kernels
+from meta.vm.extents import Range, require_in_range
 from meta.vm.link import link
-from meta.vm.pipeline import PassContext, pipeline
 from meta.vm.profile import Profile, profile
-from meta.vm.program import Program
 from meta.vm.steps import buffer
 from meta.vm.writable import require_writable
 
@@ -44,33 +38,44 @@ class Executable:
 
     Attributes
     ----------
-    module: the program as it is run; its calls name the dialect operators. history: what the passes
-    did.
     code: its instructions. device: where it runs. arena_bytes: memory kept for intermediates.
+    arrays: parameters and running statistics. convention: how it is called.
+    history: what the passes did; empty if they did not have to run.
     """
 
     def __init__(
-        self, program: Program, module: Module, device: Device, history: list[PassRecord]
+        self,
+        code: Code,
+        kernels: Sequence[OpEnv],
+        device: Device,
+        module: Callable[[], Module],
+        arrays: Sequence[ndarray],
+        convention: Convention,
+        history: Sequence[PassRecord] = (),
     ) -> None:
-        self.module, self.device, self.history = module, device, history
-        self._program = program
-        self._flatten, self._unflatten = program.convention.flatten, program.convention.unflatten
-        self.code = emit(module, device)
+        self.code, self.device, self.history = code, device, list(history)
+        self.arrays, self.convention = tuple(arrays), convention
+        self._module, self._kernels = module, tuple(kernels)
+        self._flatten, self._unflatten = convention.flatten, convention.unflatten
         self._preference = current_preference.get()
-        self._kernels = bind_kernels(self.code.kernels, module.functions, device)
-        self._linked = link(self.code, self._kernels, device)
+        self._linked = link(code, self._kernels, device)
         self.arena_bytes = self._linked.arena_bytes
         # None: the extents differ from call to call.
         self._keys = [_key(type_, device) for _, type_ in self.code.params]
-        self._ranges = ranges_of(module.main)
+        self._ranges = {name: Range(*pair) for name, *pair in code.dims}
         self._result = _result_keys(self.code.result, device)
-        first = len(self._keys) - len(program.arrays)
+        first = len(self._keys) - len(self.arrays)
         self._written_arguments = [i for i in self._linked.written if i < first]
         self._lock = threading.Lock()
 
+    @cached_property
+    def module(self) -> Module:
+        """The program as it is run; its calls name the dialect operators."""
+        return self._module()
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         inputs = self._flatten(*args, **kwargs)
-        arrays = [*inputs, *self._program.arrays]
+        arrays = [*inputs, *self.arrays]
         tensors = self._tensors(arrays)
         with self._lock:
             result = _wrapped(self._linked.run(tensors), self._result, self._linked.constants)
@@ -136,7 +141,7 @@ class Executable:
         The program is run ``warmup`` + ``repeat`` times; what it writes in place, it writes to
         copies. On CUDA the times are those between events on the current stream.
         """
-        inputs = [*self._flatten(*args, **kwargs), *self._program.arrays]
+        inputs = [*self._flatten(*args, **kwargs), *self.arrays]
         return profile(
             self.code, self._kernels, self.device, lambda: self._own(inputs), repeat, warmup
         )
@@ -147,7 +152,7 @@ class Executable:
         What the program writes in place, it writes to copies. With ``stop_at_nan`` the run ends
         behind the first instruction that makes a NaN.
         """
-        inputs = [*self._flatten(*args, **kwargs), *self._program.arrays]
+        inputs = [*self._flatten(*args, **kwargs), *self.arrays]
         return debug(self.code, self._kernels, self.device, self._own(inputs), stop_at_nan)
 
     def explain(self) -> ProgramExplanation:
@@ -186,90 +191,3 @@ def _wrapped(value: Any, keys: Any, constants: frozenset[int]) -> Any:
     if constants and buffer(value) in constants:
         value = value.clone()
     return ndarray(value, keys)
-
-
-def compile(
-    model: Any,
-    *args: Any,
-    device: object = None,
-    opt_level: int | None = None,
-    dims: Mapping[str, tuple[int, int | None]] | None = None,
-    memory_budget: int | None = None,
-    **kwargs: Any,
-) -> Executable:
-    """Compile a model for arguments of these types.
-
-    Parameters
-    ----------
-    model: a `meta.Model` (its forward, or forward_infer in infer mode), a function decorated with
-        `meta.model.trace`, a `Program`, or an `ir.Module` whose main takes tensors.
-    args, kwargs: example arguments; their shapes, dtypes and Python values are what it is compiled
-        for (a module needs none). An `ir.TensorType` stands for an array and may have symbolic
-        dimensions (``meta.ir.parse_type("float32[n, 64]")``): it is compiled once for all of them.
-    device: where to run; by default where the arguments and parameters are.
-    opt_level: 0 (only what is needed to run) to 3 (every pass); by default that of the
-        `meta.PassContext` in force, or 2.
-    dims: by the name of a symbolic dimension, the least and the largest extent that it may have;
-        None for no largest. One that is not named is 1 or more. A call out of range raises
-        ArgumentError.
-    memory_budget: bytes for everything but inputs and constants; values are recomputed until the
-        program fits (see `meta.passes.rematerialize`). ArgumentError, with the least that works, if
-        it cannot.
-
-    Raises TraceError, TypeInferError or DispatchError, at the user's line, for what cannot be
-    traced, typed or run.
-    """
-    program = to_program(model, args, kwargs)
-    arrays = [*_arrays((args, kwargs)), *program.arrays]
-    where = (
-        require(device) if device is not None else arrays[0].device if arrays else require("cpu")
-    )
-    for array in arrays:
-        if array.device != where:
-            raise DeviceError(
-                "an argument or parameter is on another device",
-                expected=where,
-                found=f"{array.name or 'an array'} of shape {array.shape} on {array.device}",
-                hint="move the model and its inputs with .to(device=...)",
-            )
-    main = declared(program.module.main, dims or {})
-    budget = {} if memory_budget is None else {"rematerialize": {"budget": memory_budget}}
-    with PassContext(required=budget, config=budget):
-        passes = pipeline(where, opt_level)
-    module = passes(Module({**program.module.functions, ENTRY: main}))
-    return Executable(program, module, where, passes.history)
-
-
-def _arrays(value: Any) -> list[ndarray]:
-    """Return the arrays among nested arguments."""
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, tuple | list):
-        return [a for v in value for a in _arrays(v)]
-    return [as_array(value)] if isinstance(value, ndarray | torch.Tensor | np.ndarray) else []
-
-
-def to_program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
-    """Return the program that a model is for these arguments."""
-    if isinstance(model, Program):
-        return model
-    if isinstance(model, Module):
-        program = module_program(model)
-        if args or kwargs:
-            convention = program.convention
-            bind(convention.name, convention.signature, args, kwargs, convention.site)
-        return program
-    make: Callable[..., Program] | None = getattr(model, "program", None)
-    if make is None:
-        raise ArgumentError(
-            "this cannot be compiled",
-            expected="a meta.Model, a function decorated with meta.model.trace, or an ir.Module",
-            found=type(model).__name__,
-        )
-    return make(*args, **kwargs)
-
-
-def module_program(module: Module) -> Program:
-    """Wrap a module whose main takes and returns tensors, positionally."""
-    names = [p.name for p in module.main.params]
-    return Program(module, (), Convention.positional(ENTRY, names))

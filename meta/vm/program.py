@@ -27,3 +27,9 @@ class Program:
     module: Module
     arrays: tuple[ndarray, ...]
     convention: Convention
+
+
+def module_program(module: Module) -> Program:
+    """Wrap a module whose main takes and returns tensors, positionally."""
+    names = [p.name for p in module.main.params]
+    return Program(module, (), Convention.positional("main", names))

@@ -75,14 +75,14 @@ def answers(call: CallValues, preference: Preference) -> Iterator[Candidate]:
             try:
                 env = dialect_op.make(call)
                 if call.op.schema.written:
-                    env.wrap(partial(_counting, places=written_places(call)))
+                    env.wrap(partial(counting, places=written_places(call)))
                 env.dialect_op = dialect_op
             except Unsupported as refusal:
                 reason = str(refusal)
         yield Candidate(dialect_op, plevel, env, reason or "")
 
 
-def _counting(run: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
+def counting(run: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
     """Let a kernel that writes arguments say so, as torch's do: the tape looks at the counters."""
 
     def counted(*values: Any) -> Any:

@@ -8,8 +8,8 @@ threads are awake already, and ``torch.set_num_threads`` holds for all kernels.
 A compiled library calls what its variable ``__TVMBackendParallelLaunch`` points to. `LAUNCHER`,
 which is linked to every library, has the signature wanted there and runs the work by
 ``GOMP_parallel``, the entry point of GNU's OpenMP library, which LLVM's has too; `adopt` puts both
-into the variables of a library that was loaded. Outside of Linux, and in a module that was never written to disk,
-kernels keep TVM's pool.
+into the variables of a library that was loaded. Outside of Linux, and in a module that was never
+written to disk, kernels keep TVM's pool.
 """
 
 from __future__ import annotations

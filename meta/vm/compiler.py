@@ -1,0 +1,112 @@
+"""`compile`: from a model, or a module, to an `Executable`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from meta.base.device import require
+from meta.base.errors import ArgumentError, DeviceError
+from meta.ir import Module
+from meta.runtime.ndarray import as_array, ndarray
+from meta.vm.convention import bind
+from meta.vm.emit import ENTRY, emit
+from meta.vm.executable import Executable
+from meta.vm.extents import declared
+from meta.vm.kernels import bind_kernels
+from meta.vm.pipeline import PassContext, pipeline
+from meta.vm.program import Program, module_program
+
+
+def compile(
+    model: Any,
+    *args: Any,
+    device: object = None,
+    opt_level: int | None = None,
+    dims: Mapping[str, tuple[int, int | None]] | None = None,
+    memory_budget: int | None = None,
+    **kwargs: Any,
+) -> Executable:
+    """Compile a model for arguments of these types.
+
+    Parameters
+    ----------
+    model: a `meta.Model` (its forward, or forward_infer in infer mode), a function decorated with
+        `meta.model.trace`, a `Program`, or an `ir.Module` whose main takes tensors.
+    args, kwargs: example arguments; their shapes, dtypes and Python values are what it is compiled
+        for (a module needs none). An `ir.TensorType` stands for an array and may have symbolic
+        dimensions (``meta.ir.parse_type("float32[n, 64]")``): it is compiled once for all of them.
+    device: where to run; by default where the arguments and parameters are.
+    opt_level: 0 (only what is needed to run) to 3 (every pass); by default that of the
+        `meta.PassContext` in force, or 2.
+    dims: by the name of a symbolic dimension, the least and the largest extent that it may have;
+        None for no largest. One that is not named is 1 or more. A call out of range raises
+        ArgumentError.
+    memory_budget: bytes for everything but inputs and constants; values are recomputed until the
+        program fits (see `meta.passes.rematerialize`). ArgumentError, with the least that works, if
+        it cannot.
+
+    Raises TraceError, TypeInferError or DispatchError, at the user's line, for what cannot be
+    traced, typed or run.
+    """
+    program = to_program(model, args, kwargs)
+    arrays = [*_arrays((args, kwargs)), *program.arrays]
+    where = (
+        require(device) if device is not None else arrays[0].device if arrays else require("cpu")
+    )
+    for array in arrays:
+        if array.device != where:
+            raise DeviceError(
+                "an argument or parameter is on another device",
+                expected=where,
+                found=f"{array.name or 'an array'} of shape {array.shape} on {array.device}",
+                hint="move the model and its inputs with .to(device=...)",
+            )
+    main = declared(program.module.main, dims or {})
+    budget = {} if memory_budget is None else {"rematerialize": {"budget": memory_budget}}
+    with PassContext(required=budget, config=budget):
+        passes = pipeline(where, opt_level)
+    module = passes(Module({**program.module.functions, ENTRY: main}))
+    code = emit(module, where)
+    kernels = bind_kernels(code.kernels, module.functions, where)
+    return Executable(
+        code,
+        kernels,
+        where,
+        lambda: module,
+        program.arrays,
+        program.convention,
+        passes.history,
+    )
+
+
+def _arrays(value: Any) -> list[ndarray]:
+    """Return the arrays among nested arguments."""
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, tuple | list):
+        return [a for v in value for a in _arrays(v)]
+    return [as_array(value)] if isinstance(value, ndarray | torch.Tensor | np.ndarray) else []
+
+
+def to_program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
+    """Return the program that a model is for these arguments."""
+    if isinstance(model, Program):
+        return model
+    if isinstance(model, Module):
+        program = module_program(model)
+        if args or kwargs:
+            convention = program.convention
+            bind(convention.name, convention.signature, args, kwargs, convention.site)
+        return program
+    make: Callable[..., Program] | None = getattr(model, "program", None)
+    if make is None:
+        raise ArgumentError(
+            "this cannot be compiled",
+            expected="a meta.Model, a function decorated with meta.model.trace, or an ir.Module",
+            found=type(model).__name__,
+        )
+    return make(*args, **kwargs)
