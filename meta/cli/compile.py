@@ -1,0 +1,55 @@
+"""``python -m meta compile``: compile a model or a program, and say what became of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from meta.cli.table import section
+from meta.cli.target import add_arguments, compiled
+from meta.vm import Executable
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the arguments."""
+    parser = commands.add_parser(
+        "compile",
+        help="compile a model or program text: passes, kernels, memory",
+        description="Compile a model or program text, and show what each pass took, which kernels "
+        "run and how much memory intermediates need. META_DUMP_IR=DIR keeps the program after "
+        "each pass.",
+    )
+    add_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the record."""
+    executable, types = compiled(options)
+    found = {"target": options.target, "inputs": list(map(str, types)), **record(executable)}
+    print(json.dumps(found, indent=2) if options.json else text(found))
+    return 0
+
+
+def record(executable: Executable) -> dict[str, Any]:
+    """Return what is known of a compiled program, as values that JSON has."""
+    return {
+        "device": str(executable.device),
+        "passes": [{"name": r.name, "seconds": r.seconds} for r in executable.history[1:]],
+        "kernels": executable.kernels(),
+        "arena_bytes": executable.arena_bytes,
+        "instructions": executable.explain().records(),
+    }
+
+
+def text(found: dict[str, Any]) -> str:
+    """Return the record for a terminal."""
+    title = f"{found['target']}({', '.join(found['inputs'])}) on {found['device']}"
+    passes = [[p["name"], f"{p['seconds'] * 1e3:8.2f} ms"] for p in found["passes"]]
+    instructions = [
+        [i["instruction"], ".".join(filter(None, (i["dialect"], i["operator"]))), i["line"] or ""]
+        for i in found["instructions"]
+    ]
+    lines = [title, *section("passes", passes), *section("instructions", instructions)]
+    return "\n".join([*lines, "", f"memory for intermediates: {found['arena_bytes']} bytes"])

@@ -1,0 +1,133 @@
+"""What ``compile`` and ``profile`` are given: a model or a program, the types of its arguments, a
+level and a device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+import meta
+from meta.base.device import Device, require
+from meta.base.dtype import is_float
+from meta.base.errors import ArgumentError, UnknownName
+from meta.base.registry import nearest
+from meta.ir import Module, TensorType, parse, parse_type
+from meta.vm import Executable
+from meta.vm.pipeline import DEFAULT_LEVEL, MAX_LEVEL
+
+SYNTAX = "module:Name, file.py:Name or file.meta"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that say what is compiled."""
+    parser.add_argument(
+        "target",
+        metavar="TARGET",
+        help=f"{SYNTAX}; Name is a meta.Model, a class of one that needs no arguments, or a "
+        "function decorated with meta.model.trace",
+    )
+    parser.add_argument(
+        "--input",
+        nargs="+",
+        default=[],
+        metavar="TYPE",
+        help="the type of each argument, like 'float32[2,3]'; program text needs none",
+    )
+    parser.add_argument(
+        "--opt-level",
+        type=int,
+        choices=range(MAX_LEVEL + 1),
+        default=DEFAULT_LEVEL,
+        help=f"from 0, only what is needed to run, to {MAX_LEVEL}; default {DEFAULT_LEVEL}",
+    )
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default cpu")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def compiled(options: argparse.Namespace) -> tuple[Executable, list[TensorType]]:
+    """Return the compiled target and the types of its arguments.
+
+    Raises ArgumentError or UnknownName for a target that is not there, and what
+    `meta.vm.compile` raises.
+    """
+    device = require(options.device)
+    target = load(options.target)
+    types = [_tensor_type(text) for text in options.input]
+    if isinstance(target, Module):
+        if types:
+            raise ArgumentError("program text says itself what it takes", hint="leave --input out")
+        types = [p.type for p in target.main.params if isinstance(p.type, TensorType)]
+        run = meta.vm.compile(target, device=device, opt_level=options.opt_level)
+        return run, types
+    if isinstance(target, meta.Model):
+        target.to(device=device)
+    return meta.vm.compile(target, *types, device=device, opt_level=options.opt_level), types
+
+
+def load(target: str) -> Any:
+    """Return the module of a file of program text, or what a name stands for.
+
+    Importing the user's module runs its code.
+    """
+    where, colon, name = target.rpartition(":")
+    if not colon:
+        if Path(target).suffix != ".meta":
+            raise ArgumentError("this names nothing to compile", expected=SYNTAX, found=target)
+        return parse(Path(target).read_text("utf-8"), file=target)
+    module = _file(where) if where.endswith(".py") else _module(where)
+    if not hasattr(module, name):
+        raise UnknownName(f"{where} has no {name!r}", hint=nearest(name, vars(module)))
+    found = getattr(module, name)
+    return found() if isinstance(found, type) and issubclass(found, meta.Model) else found
+
+
+def _file(path: str) -> ModuleType:
+    """Run a file as a module; OSError if it is not there."""
+    os.stat(path)
+    spec = importlib.util.spec_from_file_location("__meta_target__", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not name.startswith(error.name):
+            raise  # one that the user's module asks for
+        raise ArgumentError(
+            f"there is no module {name!r}", hint="a file is named with its ending: model.py:Name"
+        ) from None
+
+
+def _tensor_type(text: str) -> TensorType:
+    type_ = parse_type(text)
+    if not isinstance(type_, TensorType):
+        raise ArgumentError("an input is a tensor", expected="float32[2, 3]", found=text)
+    return type_
+
+
+def made_up(types: Sequence[TensorType], device: Device) -> list[meta.ndarray]:
+    """Return arguments of these types: normally distributed floats, and zeros of other dtypes,
+    which index anything. TypeInferError for an extent that is not known.
+    """
+    made = []
+    for type_ in types:
+        values = torch.zeros(type_.static_shape)
+        if is_float(type_.dtype):
+            values.normal_(generator=torch.Generator().manual_seed(0))
+        made.append(meta.array(values, type_.dtype, device=device))
+    return made
