@@ -124,20 +124,20 @@ class _Walk:
         """Note what a call may write, and return the roots of its result."""
         returned = _NONE
         for name, captured in self.callees(i):
-            inside = self.of(i.callee) if captured else _NONE
-
-            def outside(roots: Roots, captured: int = captured, inside: Roots = inside) -> Roots:
-                parts = (
-                    frozenset({r}) if r < 0
-                    else inside if r < captured
-                    else self.of(i.args[r - captured])
-                    for r in roots
-                )  # fmt: skip
-                return _NONE.union(*parts)
-
-            self.written |= outside(self.found[name].written)
-            returned |= outside(self.found[name].returned)
+            found = self.found[name]
+            self.written |= self.outside(i, captured, found.written)
+            returned |= self.outside(i, captured, found.returned)
         return returned
+
+    def outside(self, i: Call | TailCall, captured: int, roots: Roots) -> Roots:
+        """Return what roots inside of the function that is called are out here."""
+        found = {r for r in roots if r < 0}
+        for root in roots - found:
+            if root >= captured:
+                found |= self.of(i.args[root - captured])
+            elif isinstance(i.callee, int):
+                found |= self.of(i.callee)
+        return frozenset(found)
 
     def callees(self, i: Call | TailCall) -> list[tuple[str, int]]:
         """Return the functions that a call may run, with their numbers of captured values."""

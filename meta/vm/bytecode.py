@@ -193,6 +193,22 @@ class Extent(Instruction):
 
 
 @dataclass(frozen=True, slots=True)
+class Check(Instruction):
+    """The tensor in ``source`` must have the known extents of a type: only now they are known."""
+
+    source: Register
+    type: TensorType
+    span: Span | None = field(default=None, compare=False)
+
+    @property
+    def reads(self) -> tuple[Register, ...]:
+        return (self.source,)
+
+    def __str__(self) -> str:
+        return f"check r{self.source} is {self.type}"
+
+
+@dataclass(frozen=True, slots=True)
 class Invoke(Instruction):
     """Runs a kernel on ``args``, tensors and numbers.
 

@@ -1,23 +1,20 @@
 """From the body of one function to instructions.
 
-Every value has a register of its own. Tuples, fields and written arguments cost nothing where they
-are known: a tuple is then a nested tuple of registers. Across branches, calls and closures it is a
-value, of which a `Field` is taken. A new IR node gets a case in `value`.
+Every value has a register of its own; `emit_values.py` says where each is. A new IR node gets a
+case in `value`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import meta.ir as ir
 from meta.base.errors import IRError
 from meta.base.source import Span
 from meta.ir import (
     Expr,
-    SymbolicDim,
+    FuncType,
     TensorType,
-    Tuple,
     TupleGetItem,
     TupleType,
     Type,
@@ -36,12 +33,9 @@ from meta.vm.bytecode import (
     AllocateTensor,
     Branch,
     Call,
-    Extent,
-    Field,
     Instruction,
     Invoke,
     Jump,
-    LoadConstant,
     MakeClosure,
     Move,
     Operand,
@@ -52,9 +46,10 @@ from meta.vm.bytecode import (
 )
 from meta.vm.code import FunctionCode, FusedRef, KernelRef
 from meta.vm.emit_tables import Tables
+from meta.vm.emit_values import Values, narrows
 
 
-class FunctionEmitter:
+class FunctionEmitter(Values):
     """Emits one function; ``captured`` are the variables that it is given before its parameters."""
 
     def __init__(
@@ -64,14 +59,8 @@ class FunctionEmitter:
         function: ir.Function,
         captured: Sequence[Var],
     ) -> None:
-        self.tables, self.name, self.function = tables, name, function
-        self.inputs = params = (*captured, *function.params)
-        self.env: dict[Var, Operand] = {param: i for i, param in enumerate(params)}
-        self.params = self.registers = len(params)
-        # Constants and extents are loaded first, so that they are there whichever branch is taken.
-        self.loads: dict[int, LoadConstant] = {}
-        self.extents: dict[str, Extent] = {}
-        self.blocks: list[list[Instruction]] = [[]]
+        super().__init__(tables, (*captured, *function.params))
+        self.name, self.function = name, function
         # The plan of `plan_memory`: where result j of binding i lies; bindings are counted.
         self.storage = self.new() if function.attrs.get(ARENA) else None
         self.offsets = {(i, j): at for i, j, at in function.attrs.get(OFFSETS, ())}
@@ -79,42 +68,36 @@ class FunctionEmitter:
 
     def code(self) -> FunctionCode:
         """Return the function's code, with nothing released."""
-        self.block(self.function.body, tail=True)
+        self.block(self.function.body, self.function.result_type, tail=True)
         first: list[Instruction] = [*self.loads.values(), *self.extents.values()]
         if self.storage is not None:
             first.append(AllocateStorage(self.storage, self.function.attrs[ARENA]))
         self.blocks[0][:0] = first
-        return FunctionCode(self.params, self.registers, tuple(map(tuple, self.blocks)))
-
-    def add(self, instruction: Instruction) -> None:
-        self.blocks[-1].append(instruction)
-
-    def new(self) -> Register:
-        self.registers += 1
-        return self.registers - 1
+        return FunctionCode(len(self.inputs), self.registers, tuple(map(tuple, self.blocks)))
 
     # Blocks.
 
-    def block(self, block: ir.Block, tail: bool) -> Operand:
-        """Emit a block and return its value; ``tail``: it is the function's, which is returned."""
+    def block(self, block: ir.Block, wanted: Type | None, tail: bool) -> Operand:
+        """Emit a block and return its value, which has the type ``wanted``; ``tail``: it is the
+        function's, which is returned.
+        """
         bindings = block.bindings
         for i, binding in enumerate(bindings):
             self.binding += 1
             if tail and i == len(bindings) - 1 and block.result is binding.var:
                 if isinstance(binding.value, ir.If):
-                    self.branch(binding.value, tail=True)
+                    self.branch(binding.value, wanted, tail=True)
                     return ()
-                callee = self.callee(binding.value)
-                if callee is not None:
-                    self.add(TailCall(callee, self.arguments(binding)))
+                if self.tail_call(binding, wanted):
                     return ()
             self.env[binding.var] = self.value(binding)
-        value = self.atom(block.result)
+        span = bindings[-1].span if bindings else None
+        value = self.checked(self.atom(block.result), type_of(block.result), wanted, span)
         if tail:
             self.add(Return(value))
         return value
 
-    def branch(self, value: ir.If, tail: bool = False) -> Register:
+    def branch(self, value: ir.If, wanted: Type | None, tail: bool = False) -> Register:
         """Emit an `If`: two blocks, and one in which they meet unless each of them returns."""
         condition, out = self.register(value.condition), self.new()
         start, ends = self.blocks[-1], []
@@ -122,7 +105,7 @@ class FunctionEmitter:
         for block in (value.then_block, value.else_block):
             numbers.append(len(self.blocks))
             self.blocks.append([])
-            yielded = self.block(block, tail)
+            yielded = self.block(block, wanted, tail)
             if not tail:
                 self.add(Move(out, yielded))
                 ends.append(self.blocks[-1])
@@ -133,76 +116,15 @@ class FunctionEmitter:
             self.blocks.append([])
         return out
 
-    # Atoms.
-
-    def atom(self, atom: Any) -> Operand:
-        """Return where the value of an atom, or a run-time number, is."""
-        match atom:
-            case Var():
-                return self.env[atom]
-            case Tuple():
-                return tuple(self.atom(f) for f in atom.fields)
-            case ir.GlobalVar():
-                out = self.new()
-                self.add(MakeClosure(out, self.tables.use_global(atom.name)))
-                return out
-            case ir.Op():
-                raise IRError(
-                    "an operator is no value of a compiled program",
-                    op=atom.name,
-                    hint="write a function that calls it",
-                )
-        number = self.tables.constant(atom)
-        if number not in self.loads:
-            self.loads[number] = LoadConstant(self.new(), number)
-        return self.loads[number].out
-
-    def register(self, atom: Any) -> Register:
-        operand = self.atom(atom)
-        assert isinstance(operand, int)
-        return operand
-
-    def flat(self, argument: Any) -> tuple[Register, ...]:
-        """Return the registers of the tensors (or of the number) that an operator's argument is."""
-        if isinstance(argument, Expr):
-            return self.unpacked(self.atom(argument), type_of(argument))
-        if isinstance(argument, tuple):
-            return tuple(r for a in argument for r in self.flat(a))
-        return (self.register(argument),)
-
-    def unpacked(self, operand: Operand, type_: Type | None) -> tuple[Register, ...]:
-        if not isinstance(type_, TupleType):
-            assert isinstance(operand, int)
-            return (operand,)
-        fields = (self.field(operand, i) for i in range(len(type_.fields)))
-        return tuple(
-            r for f, t in zip(fields, type_.fields, strict=True) for r in self.unpacked(f, t)
-        )
-
-    def field(self, operand: Operand, index: int) -> Operand:
-        if isinstance(operand, tuple):
-            return operand[index]
-        out = self.new()
-        self.add(Field(out, operand, index))
-        return out
-
-    def extent(self, name: str, op: Op, span: Span | None) -> Register:
-        """Return the register of a symbolic extent, read off a parameter or a captured value."""
-        if name not in self.extents:
-            dim = SymbolicDim(name)
-            for register, var in enumerate(self.inputs):
-                if isinstance(var.type, TensorType) and dim in var.type.shape:
-                    axis = var.type.shape.index(dim)
-                    self.extents[name] = Extent(self.new(), register, axis)
-                    break
-            else:
-                raise IRError(
-                    f"nothing says what the dimension {name!r} is",
-                    op=op.name,
-                    expected="a parameter of the function that has it as a dimension by itself",
-                    span=span,
-                )
-        return self.extents[name].out
+    def tail_call(self, binding: ir.Binding, wanted: Type | None) -> bool:
+        """Emit a call in tail position; return whether it is one of a function, whose result need
+        not be looked at.
+        """
+        callee = self.callee(binding.value)
+        if callee is None or narrows(binding.var.type, wanted):
+            return False
+        self.add(TailCall(callee, self.arguments(binding)))
+        return True
 
     # Values.
 
@@ -212,7 +134,7 @@ class FunctionEmitter:
             case TupleGetItem():
                 return self.field(self.atom(value.value), value.index)
             case ir.If():
-                return self.branch(value)
+                return self.branch(value, binding.var.type)
             case ir.Function():
                 return self.closure(binding.var.name, value)
             case ir.Call():
@@ -246,7 +168,19 @@ class FunctionEmitter:
                     hint="pass a constant tensor",
                     span=binding.span,
                 )
-        return tuple(map(self.atom, binding.value.args))
+        wanted = self.callee_type(binding.value)
+        return tuple(
+            self.checked(self.atom(a), type_of(a), w, binding.span)
+            for a, w in zip(binding.value.args, wanted.params, strict=True)
+        )
+
+    def callee_type(self, call: ir.Call) -> FuncType:
+        if isinstance(call.callee, ir.GlobalVar):
+            type_: Type | None = self.tables.functions[call.callee.name].type
+        else:
+            type_ = type_of(call.callee)
+        assert isinstance(type_, FuncType)
+        return type_
 
     def call(self, call: ir.Call, binding: ir.Binding) -> Operand:
         op = base_op(call.callee)

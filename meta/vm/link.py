@@ -28,6 +28,7 @@ from meta.vm.steps import (
     Registers,
     Step,
     buffer,
+    check_step,
     extent_step,
     field_step,
     filling_step,
@@ -48,7 +49,7 @@ class Linked:
 
     ``run`` takes torch tensors and returns a tensor or a nested tuple of them; one call at a time.
     ``written``: the parameters that may be written in place. ``constants``: addresses of constants
-    that may be (part of) a result. ``arena_bytes``: memory kept for intermediates of the entry.
+    that may be (part of) a result. ``arena_bytes``: memory kept for intermediates.
     """
 
     run: Callable[[list[torch.Tensor]], Any]
@@ -65,7 +66,8 @@ def link(code: Code, kernels: Sequence[OpEnv], device: Device) -> Linked:
     function = code.functions[code.entry]
     guards = any(CONSTANT in summary.written for summary in found.values())
     linker = _Linker(code, kernels, device, addresses, guards)
-    storages = [i.size for i in function.instructions() if isinstance(i, bc.AllocateStorage)]
+    instructions = (i for f in code.functions.values() for i in f.instructions())
+    storages = [i.size for i in instructions if isinstance(i, bc.AllocateStorage)]
     return Linked(
         linker.straight(function) if _is_straight(function) else linker.general(),
         frozenset(r for r in entry.written if r >= 0),
@@ -169,6 +171,8 @@ class _Linker:
                     after, follower = block[begin], Segment()
                     released = after.registers if isinstance(after, bc.Release) else ()
                     dead = tuple(r for r in released if r != i.out)
+                    if released == dead:
+                        begin += bool(dead)  # that was all the release had to do
                     segment.exit = self.enter(i, i.out, follower, dead, i.span)
                     segment = follower
                 case bc.TailCall():
@@ -222,6 +226,8 @@ class _Linker:
                     steps.append(field_step(i.source, i.index, i.out))
                 case bc.MakeClosure():
                     steps.append(_closure_step(self.routines[i.function], i.captured, i.out))
+                case bc.Check():
+                    steps.append(check_step(i.source, i.type, i.span))
                 case bc.Release():
                     steps.append(release_step(i.registers))
                 case bc.Invoke():

@@ -113,14 +113,13 @@ def run(routine: Routine, args: list[Any]) -> Any:
         for step in segment.steps:
             step(registers)
         exit = segment.exit
-        kind = exit.__class__
-        if kind is Fork:
+        if isinstance(exit, Fork):
             segment = exit.then if registers[exit.condition] else exit.otherwise
-        elif kind is Enter:
-            values, routine = exit.read(registers), exit.routine
-            if routine is None:
+        elif isinstance(exit, Enter):
+            values, callee = exit.read(registers), exit.routine
+            if callee is None:
                 closure = registers[exit.closure]
-                routine, values = closure.routine, closure.captured + values
+                callee, values = closure.routine, closure.captured + values
                 del closure
             if exit.after is not None:
                 if len(stack) >= max_depth:
@@ -133,10 +132,10 @@ def run(routine: Routine, args: list[Any]) -> Any:
                 for register in exit.dead:
                     registers[register] = None
                 stack.append((registers, exit.out, exit.after))
-            registers = routine.frame(values)
+            registers = callee.frame(values)
+            segment = callee.start
             del values
-            segment = routine.start
-        elif kind is Leave:
+        elif isinstance(exit, Leave):
             value = exit.read(registers)
             if not stack:
                 return value

@@ -12,6 +12,7 @@ import torch
 
 from meta.base.errors import IRError, MetaError
 from meta.base.source import Span
+from meta.ir import TensorType
 from meta.vm.bytecode import Operand, Register
 
 Registers = list[Any]
@@ -114,6 +115,23 @@ def field_step(source: Register, index: int, out: Register) -> Step:
 
     def step(regs: Registers) -> None:
         regs[out] = regs[source][index]
+
+    return step
+
+
+def check_step(source: Register, type_: TensorType, span: Span | None) -> Step:
+    """Raise IRError for a tensor that does not have the known extents of a type."""
+    known = tuple((axis, d) for axis, d in enumerate(type_.shape) if isinstance(d, int))
+
+    def step(regs: Registers) -> None:
+        shape = regs[source].shape
+        if len(shape) != type_.ndim or any(shape[axis] != extent for axis, extent in known):
+            raise IRError(
+                "a value does not have the extents that the program says",
+                expected=type_,
+                found=type_.with_shape(tuple(shape)),
+                span=span,
+            )
 
     return step
 

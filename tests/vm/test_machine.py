@@ -320,6 +320,76 @@ def test_an_error_at_run_time_names_the_user_s_line() -> None:
     assert run(good).numpy().tolist() == [[1.0, 2.0]]
 
 
+BRANCH_NARROWS = """
+func @main(%x: float32[4]) -> float32[2] {
+  %u: float32[?] = unique(%x)
+  %p: bool[4] = less(%x, 0.0)
+  %c: bool[] = any(%p)
+  %y: float32[2] = if %c {
+    yield const float32[2] [1.0, 2.0]
+  } else {
+    yield %u
+  }
+  %z: float32[2] = exp(%y)
+  return %z
+}"""
+
+CALL_NARROWS = """
+func @f(%t: (float32[2], float32[4])) -> float32[2] {
+  %y: float32[2] = %t.0
+  %z: float32[2] = exp(%y)
+  return %z
+}
+
+func @main(%x: float32[4]) -> float32[2] {
+  %u: float32[?] = unique(%x)
+  %z: float32[2] = @f((%u, %x))
+  return %z
+}"""
+
+CLOSURE_NARROWS = """
+func @main(%x: float32[4]) -> float32[2] {
+  %f: fn(float32[2]) -> float32[2] = fn(%a: float32[2]) -> float32[2] {
+    %b: float32[2] = exp(%a)
+    return %b
+  }
+  %u: float32[?] = unique(%x)
+  %z: float32[2] = %f(%u)
+  return %z
+}"""
+
+
+@pytest.mark.parametrize("text", [BRANCH_NARROWS, CALL_NARROWS, CLOSURE_NARROWS])
+def test_extents_that_the_program_claims_are_checked(text: str) -> None:
+    """A kernel is made for two elements; it must not be given three."""
+    both(text, array(1.0, 2.0, 2.0, 1.0))
+    run = meta.vm.compile(parse(text), array(1.0, 2.0, 2.0, 1.0))
+    with pytest.raises(IRError, match="does not have the extents") as caught:
+        run(array(1.0, 2.0, 3.0, 1.0))
+    assert "expected: float32[2]" in str(caught.value)
+    assert "found:    float32[3]" in str(caught.value)
+
+
+def test_a_function_that_needs_more_than_it_is_given_is_refused() -> None:
+    text = """
+    func @twice(%f: fn(float32[?]) -> float32[?], %x: float32[?]) -> float32[?] {
+      %y: float32[?] = %f(%x)
+      return %y
+    }
+
+    func @exp(%x: float32[2]) -> float32[2] {
+      %y: float32[2] = exp(%x)
+      return %y
+    }
+
+    func @main(%x: float32[2]) -> float32[?] {
+      %y: float32[?] = @twice(@exp, %x)
+      return %y
+    }"""
+    with pytest.raises(IRError, match="more than is wanted"):
+        meta.vm.compile(parse(text), array(1.0, 2.0))
+
+
 # In place.
 
 

@@ -1,0 +1,171 @@
+"""Where the values of one function are: atoms, tuples and their fields, extents.
+
+Tuples and fields cost nothing where they are known: a tuple is then a nested tuple of registers.
+Across branches, calls and closures it is a value, of which a `Field` is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import meta.ir as ir
+from meta.base.errors import IRError
+from meta.base.source import Span
+from meta.ir import (
+    Expr,
+    FuncType,
+    SymbolicDim,
+    TensorType,
+    Tuple,
+    TupleType,
+    Type,
+    Var,
+    type_of,
+)
+from meta.op.core.op import Op
+from meta.vm.bytecode import (
+    Check,
+    Extent,
+    Field,
+    Instruction,
+    LoadConstant,
+    MakeClosure,
+    Operand,
+    Register,
+)
+from meta.vm.emit_tables import Tables
+
+
+class Values:
+    """The registers of one function; ``inputs`` are in the first ones.
+
+    What it needs of instructions is added to the last of ``blocks``, or to ``loads`` and
+    ``extents``, which go before the first.
+    """
+
+    def __init__(self, tables: Tables, inputs: Sequence[Var]) -> None:
+        self.tables, self.inputs = tables, inputs
+        self.env: dict[Var, Operand] = {var: i for i, var in enumerate(inputs)}
+        self.registers = len(inputs)
+        # Constants and extents are loaded first, so that they are there whichever branch is taken.
+        self.loads: dict[int, LoadConstant] = {}
+        self.extents: dict[str, Extent] = {}
+        self.blocks: list[list[Instruction]] = [[]]
+
+    def add(self, instruction: Instruction) -> None:
+        self.blocks[-1].append(instruction)
+
+    def new(self) -> Register:
+        self.registers += 1
+        return self.registers - 1
+
+    def atom(self, atom: Any) -> Operand:
+        """Return where the value of an atom, or a run-time number, is."""
+        match atom:
+            case Var():
+                return self.env[atom]
+            case Tuple():
+                return tuple(self.atom(f) for f in atom.fields)
+            case ir.GlobalVar():
+                out = self.new()
+                self.add(MakeClosure(out, self.tables.use_global(atom.name)))
+                return out
+            case ir.Op():
+                raise IRError(
+                    "an operator is no value of a compiled program",
+                    op=atom.name,
+                    hint="write a function that calls it",
+                )
+        number = self.tables.constant(atom)
+        if number not in self.loads:
+            self.loads[number] = LoadConstant(self.new(), number)
+        return self.loads[number].out
+
+    def register(self, atom: Any) -> Register:
+        operand = self.atom(atom)
+        assert isinstance(operand, int)
+        return operand
+
+    def flat(self, argument: Any) -> tuple[Register, ...]:
+        """Return the registers of the tensors (or of the number) that an operator's argument is."""
+        if isinstance(argument, Expr):
+            return self.unpacked(self.atom(argument), type_of(argument))
+        if isinstance(argument, tuple):
+            return tuple(r for a in argument for r in self.flat(a))
+        return (self.register(argument),)
+
+    def unpacked(self, operand: Operand, type_: Type | None) -> tuple[Register, ...]:
+        if not isinstance(type_, TupleType):
+            assert isinstance(operand, int)
+            return (operand,)
+        fields = (self.field(operand, i) for i in range(len(type_.fields)))
+        return tuple(
+            r for f, t in zip(fields, type_.fields, strict=True) for r in self.unpacked(f, t)
+        )
+
+    def field(self, operand: Operand, index: int) -> Operand:
+        if isinstance(operand, tuple):
+            return operand[index]
+        out = self.new()
+        self.add(Field(out, operand, index))
+        return out
+
+    def extent(self, name: str, op: Op, span: Span | None) -> Register:
+        """Return the register of a symbolic extent, read off a parameter or a captured value."""
+        if name not in self.extents:
+            dim = SymbolicDim(name)
+            for register, var in enumerate(self.inputs):
+                if isinstance(var.type, TensorType) and dim in var.type.shape:
+                    axis = var.type.shape.index(dim)
+                    self.extents[name] = Extent(self.new(), register, axis)
+                    break
+            else:
+                raise IRError(
+                    f"nothing says what the dimension {name!r} is",
+                    op=op.name,
+                    expected="a parameter of the function that has it as a dimension by itself",
+                    span=span,
+                )
+        return self.extents[name].out
+
+    def checked(
+        self, operand: Operand, found: Type | None, wanted: Type | None, span: Span | None
+    ) -> Operand:
+        """Return a value of type ``found`` where the program says ``wanted``, checked for extents
+        that only the latter has.
+        """
+        if not narrows(found, wanted):
+            return operand
+        if isinstance(found, TupleType) and isinstance(wanted, TupleType):
+            pairs = enumerate(zip(found.fields, wanted.fields, strict=True))
+            return tuple(self.checked(self.field(operand, i), f, w, span) for i, (f, w) in pairs)
+        if not isinstance(wanted, TensorType):
+            raise IRError(
+                "a function takes or returns more than is wanted of it here",
+                expected=wanted,
+                found=found,
+                span=span,
+            )
+        assert isinstance(operand, int)
+        self.add(Check(operand, wanted, span))
+        return operand
+
+
+def narrows(found: Type | None, wanted: Type | None) -> bool:
+    """Whether a type says extents that the other one, of the same values, leaves open; None says
+    nothing.
+    """
+    match found, wanted:
+        case TensorType(), TensorType():
+            return any(
+                isinstance(w, int) and not isinstance(f, int)
+                for f, w in zip(found.shape, wanted.shape, strict=True)
+            )
+        case TupleType(), TupleType():
+            return any(map(narrows, found.fields, wanted.fields))
+        case FuncType(), FuncType():
+            # The function is given what is wanted of it.
+            backwards = map(narrows, wanted.params, found.params)
+            return any(backwards) or narrows(found.result, wanted.result)
+    return False
