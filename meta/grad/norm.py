@@ -12,12 +12,15 @@ def _cast(x, dtype):
 
 
 @gradient(op.batch_norm_train)
-def batch_norm_train(x, running_mean, running_var, w, b: TensorType, dy, eps):
-    """y does not depend on the running statistics."""
+def batch_norm_train(
+    x, running_mean: TensorType, running_var: TensorType, w, b: TensorType, dy, eps
+):
+    """y does not depend on the running statistics, which the call has overwritten."""
     dx, dw, db = op.batch_norm_train_dxwb(dy, x, w, None, eps)
+    dm, dv = (_cast(op.zeros_like(db), s.dtype) for s in (running_mean, running_var))
     dw = None if w is None else dw
     db = None if b is None else _cast(db, b.dtype)
-    return dx, op.zeros_like(running_mean), op.zeros_like(running_var), dw, db
+    return dx, dm, dv, dw, db
 
 
 @gradient(op.batch_norm_infer)

@@ -12,7 +12,7 @@ import torch
 import meta
 from meta import op
 from meta.base import config
-from meta.model import Model, trace, value_and_grad
+from meta.model import BatchNorm, Model, trace, value_and_grad
 from meta.optim.sgd import SGD, with_sgd
 from meta.testing import check
 
@@ -159,3 +159,32 @@ def test_a_loop_of_ten_thousand_steps(execute: Any) -> None:
     w = torch.tensor(0.9999, dtype=torch.float32).double()
     check(y, meta.array((2 * w**10_000).float()), 1e-3, 1e-3)
     check(gradients["w"], meta.array((20_000 * w**9_999).float()), 1e-3, 1e-3)
+
+
+class Normalised(Model):
+    """A layer with running statistics, which every step of a loop writes."""
+
+    def build(self) -> None:
+        self.norm = BatchNorm(SIZE)
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        def step(h: Any, row: Any) -> Any:
+            return op.tanh(self.norm(h + row)), ()
+
+        return meta.model.scan(step, meta.zeros((BATCH, SIZE), "float32"), x)[0]
+
+
+@executed
+def test_running_statistics_are_written_once_per_step(execute: Any) -> None:
+    x = meta.array(torch.randn(STEPS, BATCH, SIZE, generator=torch.Generator().manual_seed(2)))
+    eager, model = Normalised(), Normalised()
+    dy = meta.array(torch.linspace(1, 2, BATCH * SIZE).reshape(BATCH, SIZE))
+    expected = eager.forward.function(eager, x)
+    expected.backward(dy)
+    found, gradients = execute(value_and_grad(model), dy, x)
+    check(found, expected, 1e-5, 1e-5)
+    for name, array in eager.state().items():
+        check(model.state()[name], array, 1e-5, 1e-5, what=name)
+        if array.requires_grad:
+            check(gradients[name], array.grad, 1e-4, 1e-4, what=name)
