@@ -15,6 +15,7 @@ from meta.dialect.core.preference import current as current_preference
 from meta.ir import Dim, Module, TensorType, TupleType, Type
 from meta.ir.typeof import bind_dims
 from meta.passes import PassRecord
+from meta.runtime.heap import keep_freed_memory
 from meta.runtime.ndarray import ArrayKey, array_key, ndarray
 from meta.vm.bytecode import Invoke
 from meta.vm.code import Code
@@ -58,6 +59,8 @@ class Executable:
         self._module, self._kernels = module, tuple(kernels)
         self._flatten, self._unflatten = convention.flatten, convention.unflatten
         self._preference = current_preference.get()
+        if device.kind == "cpu":
+            keep_freed_memory()
         self._linked = link(code, self._kernels, device)
         self.arena_bytes = self._linked.arena_bytes
         # None: the extents differ from call to call.

@@ -5,6 +5,7 @@ To add one, write a function of a `Stage`.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tvm import tirx
@@ -13,6 +14,8 @@ from meta.dialect.tvm.stages import Stage, uses
 
 TILES = (32, 16, 8)
 """Sides of the square tile in which a transposing copy is done, the fastest first."""
+MAX_WIDTH = 256
+"""Elements of the widest vector, which is many of the processor's."""
 
 
 def is_float(buffer: tirx.Var) -> bool:
@@ -79,6 +82,21 @@ def same_place(indices: list[Any], axes: list[tirx.Var]) -> bool:
     return len(indices) == len(axes) and all(
         i.same_as(a) for i, a in zip(indices, axes, strict=True)
     )
+
+
+def vector_width(stage: Stage, lanes: int) -> int | None:
+    """The least multiple of ``lanes``, if a small one, that cuts the array, seen as one loop, into
+    vectors of adjacent elements.
+
+    TVM only sees that elements are adjacent if a vector is a whole number of the blocks that the
+    last axes make, or the other way round: of kernels of 3 x 3, one of 16 lanes would be gathered.
+    """
+    extents = [e for e in stage.spatial if e is not None]
+    blocks = [math.prod(extents[i:]) for i in range(len(extents))]
+    for width in range(lanes, MAX_WIDTH + 1, lanes):
+        if all(width % block == 0 or block % width == 0 for block in blocks):
+            return width if stage.static and stage.volume % width == 0 else None
+    return None
 
 
 def transposed(stage: Stage) -> tuple[int, int] | None:

@@ -28,6 +28,7 @@ from meta.dialect.tvm import (
     access,
     cache,
     nvrtc,
+    one_pass,
     openmp,
     schedule_cpu,
     schedule_cuda,
@@ -60,7 +61,7 @@ def _version(*modules: ModuleType) -> str:
 
 RULES = _version(
     *(access, schedule_cpu, schedule_cuda, stages, vector_math),
-    *(nvrtc, openmp, workspace, workspace_parameters),
+    *(nvrtc, one_pass, openmp, workspace, workspace_parameters),
 )
 
 

@@ -13,7 +13,7 @@ schedule and call it in `schedule`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -28,8 +28,10 @@ from meta.dialect.tvm.access import (
     is_float32,
     same_place,
     transposed,
+    vector_width,
 )
 from meta.dialect.tvm.lower import NO_ALIAS, element_aligned
+from meta.dialect.tvm.one_pass import one_pass
 from meta.dialect.tvm.stages import REDUCE, SPATIAL, Stage, axes_of_loops, blocks_of, stage_of
 
 PARALLEL_WORK = 1 << 16
@@ -99,6 +101,9 @@ def _schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
         grouped = _share_rows(sch, pieces)
         if grouped is not None:
             return grouped.mod["main"]
+    joined = None if no_alias else one_pass(sch, [stage for _, stage in stages])
+    if joined is not None:
+        sch, pieces = joined, [replace(pieces[0], work=sum(piece.work for piece in pieces))]
     for piece in pieces:
         _alone(sch, piece, in_place=not no_alias)
     return sch.mod["main"]
@@ -335,10 +340,11 @@ def _injective(sch: s_tir.Schedule, stage: Stage, in_place: bool) -> list[Any]:
     """Arrange the loops of an elementwise stage; return those that may run in parallel."""
     loops = sch.get_loops(stage.block)
     same = all(same_place(i, stage.axes) for accesses in stage.loads.values() for i in accesses)
-    if in_place and same and loops and is_float32(stage) and stage.volume % LANES == 0:
+    width = vector_width(stage, LANES) if in_place and same and is_float32(stage) else None
+    if loops and width is not None:
         # LLVM finds that the buffers overlap and leaves the loop scalar; but each element depends
         # on those at its own place only.
-        rest, lanes = sch.split(sch.fuse(*loops), [None, LANES])
+        rest, lanes = sch.split(sch.fuse(*loops), [None, width])
         sch.vectorize(lanes)
         return [rest]
     if len(loops) < 2:

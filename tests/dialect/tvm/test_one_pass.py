@@ -1,0 +1,46 @@
+"""Updates in place: one pass over memory, in vectors, with the results of separate passes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tvm import te
+from tvm.target import Target
+
+import meta
+from meta.dialect.tvm import schedule_cpu
+from meta.dialect.tvm.lower import prim_func
+from meta.dialect.tvm.optimizer import sgd
+
+
+def scheduled(shape: tuple[int, ...]) -> str:
+    x, dx, v = (te.placeholder(shape, "float32", name) for name in ("x", "dx", "v"))
+    rate, mu = te.var("rate", "float64"), te.var("mu", "float64")
+    function = prim_func([x, dx, v, rate, mu], sgd(x, dx, v, rate, mu), in_place=(0, 2))
+    return str(schedule_cpu.schedule(function, Target({"kind": "llvm"})).script())
+
+
+@pytest.mark.parametrize(
+    ("shape", "width"), [((64, 32), 16), ((64, 64, 3, 3), 144), ((8, 64, 1, 1), 16)]
+)
+def test_one_loop_of_vectors(shape: tuple[int, ...], width: int) -> None:
+    text = scheduled(shape)
+    assert text.count("T.vectorized") == 1
+    assert f"T.vectorized({width})" in text
+
+
+@pytest.mark.parametrize("shape", [(10,), (8, 3, 7, 7)])
+def test_no_vector_where_elements_would_be_gathered(shape: tuple[int, ...]) -> None:
+    assert "T.vectorized" not in scheduled(shape)
+
+
+@pytest.mark.parametrize("shape", [(64, 32), (16, 16, 3, 3), (8, 3, 7, 7), (10,), (3, 1), (1,)])
+def test_results(shape: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, dx, v = (torch.randn(shape, generator=generator) for _ in range(3))
+    found_x, found_v = meta.array(x.clone()), meta.array(v.clone())
+    with meta.dialect.only("tvm"):
+        meta.op.sgd(found_x, meta.array(dx), found_v, 0.1, 0.9)
+    expected = 0.9 * v + dx
+    torch.testing.assert_close(found_v.torch(), expected)
+    torch.testing.assert_close(found_x.torch(), x - 0.1 * expected)
