@@ -12,6 +12,7 @@ from meta.passes.deduplicate import deduplicate
 from meta.passes.dispatch import dispatch
 from meta.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from meta.passes.fold_constant import fold_constant
+from meta.passes.fuse_dialect import explain_fusion, fuse_dialect
 from meta.passes.fuse_tvm import fuse_tvm
 from meta.passes.infer_type import infer_type
 from meta.passes.inline import inline
@@ -33,7 +34,9 @@ __all__ = [
     "deduplicate",
     "dispatch",
     "eliminate_common_subexpressions",
+    "explain_fusion",
     "fold_constant",
+    "fuse_dialect",
     "fuse_tvm",
     "infer_type",
     "inline",

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from meta.base.device import Device
 from meta.base.errors import DeviceError, MetaError
-from meta.dialect.core import DialectOp, OpEnv, only
+from meta.dialect.core import FUSED, DialectOp, OpEnv, only
 from meta.dialect.core import dispatch as find
 from meta.ir import Binding, Call, Expr, Module, Type
 from meta.op.core import CallValues, Op, View
 from meta.passes.call_of import typed_args
-from meta.passes.rewrite import rewrite
+from meta.passes.rewrite import rewrite_function
 
 
 def dispatch(module: Module, *, device: Device) -> Module:
     """Replace every base operator by the dialect operator that is to run it on ``device``.
 
-    Views and values known now have no kernel and stay. Raises DispatchError, at the user's line, if
-    nobody accepts a call.
+    Views and values known now have no kernel and stay; so do functions that one kernel runs.
+    Raises DispatchError, at the user's line, if nobody accepts a call.
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
@@ -49,7 +49,12 @@ def dispatch(module: Module, *, device: Device) -> Module:
         assert env.dialect_op is not None
         return Binding(binding.var, Call(env.dialect_op, value.args), binding.span)
 
-    return rewrite(module, rule)
+    return Module(
+        {
+            name: function if FUSED in function.attrs else rewrite_function(function, rule)
+            for name, function in module.functions.items()
+        }
+    )
 
 
 def _require_stays(call: CallValues) -> None:

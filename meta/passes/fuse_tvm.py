@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from meta.dialect.core import DialectOp
+from meta.dialect.core import FUSED, DialectOp
 from meta.ir import (
     Binding,
     Block,
@@ -33,8 +33,6 @@ from meta.ir.visit import inner_blocks
 from meta.passes.buffers import Buffers
 from meta.passes.call_of import base_op, has_effect
 
-FUSED = "fused"
-"""The attribute of a fused function: the name of the dialect that compiles it."""
 MAX_MEMBERS = 24
 """Calls in one kernel: beyond, compilers take long and registers run out."""
 _RANK = {"elemwise": 0, "broadcast": 1, "injective": 2, "comm_reduce": 3, "out_elemwise_fusable": 4}
@@ -81,7 +79,7 @@ def fuse_tvm(module: Module, *, max_members: int = MAX_MEMBERS) -> Module:
         if FUSED in function.attrs:
             functions[name] = function
             continue
-        fuser = _Fuser(Buffers(function), made, max_members)
+        fuser = _Fuser(Buffers(function, module), made, max_members)
         functions[name] = replace(function, body=fuser.block(function.body))
     return Module({**functions, **made.functions})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from meta.dialect.core import IN_PLACE, DialectOp
+from meta.dialect.core import FUSED, IN_PLACE, DialectOp
 from meta.ir import (
     Binding,
     Block,
@@ -21,7 +21,6 @@ from meta.ir import (
     structural_hash,
 )
 from meta.passes.call_of import has_effect
-from meta.passes.fuse_tvm import FUSED
 from meta.passes.lifetimes import Lifetimes, closures, numbered
 from meta.passes.rewrite import rewrite
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from meta.base.device import CPU
 from meta.base.dtype import bits
-from meta.dialect.core import IN_PLACE
+from meta.dialect.core import FUSED, IN_PLACE
 from meta.ir import (
     Binding,
     Block,
@@ -35,7 +35,6 @@ from meta.ir import (
 )
 from meta.op.core import View
 from meta.passes.call_of import base_op, flat_atoms, typed_args
-from meta.passes.fuse_tvm import FUSED
 
 Memory = int | Expr
 """A buffer of the function by its number, or what is not the function's own: a parameter, a

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from meta.base.device import Device
-from meta.ir import Block, Call, Expr, Function, If, Module
+from meta.dialect.core import ALLOCATES, FUSED
+from meta.ir import Block, Call, Expr, Function, GlobalVar, If, Module
 from meta.op.core import View
 from meta.passes.arena import Lifetime, plan
 from meta.passes.call_of import base_op
 from meta.passes.dispatch import kernel_of, prepared
-from meta.passes.fuse_tvm import FUSED
 from meta.passes.lifetimes import Lifetimes, is_fused
 
 ARENA, OFFSETS = "arena", "offsets"
@@ -110,7 +110,8 @@ def _fills(value: Expr, module: Module, device: Device) -> bool:
     if not isinstance(value, Call):
         return False
     if is_fused(value, module):
-        return True
+        assert isinstance(value.callee, GlobalVar)
+        return not module.functions[value.callee.name].attrs.get(ALLOCATES, False)
     op = base_op(value.callee)
     if op is None:
         return False

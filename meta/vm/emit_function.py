@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import meta.ir as ir
 from meta.base.errors import IRError
 from meta.base.source import Span
+from meta.dialect.core import ALLOCATES, FUSED
 from meta.ir import (
     Expr,
     FuncType,
@@ -26,7 +27,6 @@ from meta.op.core import View as ViewOut
 from meta.op.core.op import Op
 from meta.passes.call_of import base_op, typed_args
 from meta.passes.dispatch import kernel_of, prepared
-from meta.passes.fuse_tvm import FUSED
 from meta.passes.plan_memory import ARENA, OFFSETS
 from meta.vm.bytecode import (
     AllocateStorage,
@@ -239,9 +239,10 @@ class FunctionEmitter(Values):
         function = self.tables.functions[call.callee.name]
         sources = tuple(r for a in call.args for r in self.flat(a))
         assert isinstance(function.result_type, TensorType)
-        outs = self.outs((function.result_type,), fills=True)
+        fills = not function.attrs.get(ALLOCATES, False)
+        outs = self.outs((function.result_type,), fills)
         number = self.tables.kernel(FusedRef(function.attrs[FUSED], call.callee.name))
-        self.add(Invoke(number, sources, outs, True, span=binding.span))
+        self.add(Invoke(number, sources, outs, fills, span=binding.span))
         return outs[0]
 
     def outs(self, types: Sequence[TensorType], fills: bool) -> tuple[Register, ...]:

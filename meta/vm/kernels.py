@@ -35,9 +35,7 @@ def bind_kernels(
 
 def _find(kernel: Kernel, functions: Mapping[str, Function], device: Device) -> OpEnv:
     if isinstance(kernel, FusedRef):
-        fuse = DIALECTS[kernel.dialect].fuse
-        assert fuse is not None
-        return fuse(functions[kernel.function], device)
+        return DIALECTS[kernel.dialect].fused_kernel(functions[kernel.function], device)
     op = resolve_op(kernel.operator)
     base = _base(kernel)
     with only(op.dialect.name) if isinstance(op, DialectOp) else nullcontext():

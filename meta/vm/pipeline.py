@@ -26,6 +26,7 @@ from meta.passes import (
     dispatch,
     eliminate_common_subexpressions,
     fold_constant,
+    fuse_dialect,
     fuse_tvm,
     infer_type,
     inline,
@@ -82,6 +83,7 @@ STEPS = (
     Step(1, dead_code),  # what nobody uses
     Step(2, rematerialize),  # within a memory budget, if there is one
     # Who runs what.
+    Step(2, fuse_dialect),  # several calls for which a backend has one kernel
     Step(0, dispatch),  # each call names its kernel
     Step(2, fuse_tvm),  # neighbours that one kernel can run
     # Where results live.

@@ -5,6 +5,7 @@ dispatcher.
 from meta.dialect.core.catalog import DIALECTS, dialects
 from meta.dialect.core.dialect import IN_PLACE, Dialect, DialectOp, bind_kernel, check_parameters
 from meta.dialect.core.dispatch import Candidate, answers, candidates, dispatch
+from meta.dialect.core.fused import ALLOCATES, ARGUMENTS, FUSED, KERNEL, LITERALS, FusedPattern
 from meta.dialect.core.openv import (
     Artifact,
     Compiled,
@@ -26,12 +27,17 @@ from meta.dialect.core.plevel import (
 from meta.dialect.core.preference import exclude, only, prefer
 
 __all__ = [
+    "ALLOCATES",
+    "ARGUMENTS",
     "COMPILER",
     "DIALECTS",
+    "FUSED",
     "FUSED_ONLY",
     "HANDWRITTEN",
     "IN_PLACE",
+    "KERNEL",
     "LIBRARY",
+    "LITERALS",
     "REFERENCE",
     "Artifact",
     "Candidate",
@@ -39,6 +45,7 @@ __all__ = [
     "Deferred",
     "Dialect",
     "DialectOp",
+    "FusedPattern",
     "Levels",
     "OpEnv",
     "PLevel",

@@ -13,7 +13,7 @@ import pkgutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from meta.base.device import Device
@@ -21,6 +21,7 @@ from meta.base.errors import RegistrationError, UnknownName
 from meta.base.registry import nearest
 from meta.base.source import Span, definition_span
 from meta.dialect.core.catalog import DIALECTS
+from meta.dialect.core.fused import KERNEL, FusedPattern, launcher
 from meta.dialect.core.openv import Artifact, Kernel, OpEnv, Unsupported
 from meta.dialect.core.plevel import COMPILER, Levels, by_device, level_text
 from meta.dialect.core.preference import forget, only
@@ -97,6 +98,7 @@ class Dialect:
         caller = inspect.currentframe().f_back.f_back  # type: ignore[union-attr]
         self.site = Span(caller.f_code.co_filename, caller.f_lineno) if caller else Span("?", 0)
         self.ops: dict[str, DialectOp] = {}
+        self.patterns: dict[str, FusedPattern] = {}
         # Compiles a function of this dialect's operators to one kernel, if the backend can.
         self.fuse: Callable[[Function, Device], OpEnv] | None = None
         self._loading, self._entered = threading.RLock(), False
@@ -216,20 +218,77 @@ class Dialect:
                 found=f"{site} and {self.ops[base.name].site}",
                 span=site,
             )
-        try:
-            levels = by_device(plevel, self.plevel, self.devices)
-        except KeyError as error:
-            raise RegistrationError(
-                f"dialect {self.name!r} states a level of {base.name!r} for a device of others",
-                expected=f"some of {self.devices}",
-                found=repr(error.args[0]),
-                span=site,
-            ) from None
+        levels = self._levels(plevel, base.name, site)
         made = DialectOp(base, self, levels, make, site)
         self.ops[base.name] = made
         base.aspects.dialect_ops.append(made)
         forget()
         return made
+
+    def pattern(
+        self,
+        describes: Callable[..., Any],
+        *,
+        plevel: Levels | None = None,
+        when: Callable[..., str | None] | None = None,
+    ) -> Callable[[Kernel], Kernel]:
+        """Register a plain function on torch tensors as the kernel of several calls at once.
+
+        The function names what it wants of what the pattern captures; tensors are given as such,
+        attributes bound beforehand. It returns the one result, or fills ``out``.
+
+        Parameters
+        ----------
+        describes: the pattern in operator call syntax, ``lambda x, w, b: op.relu(...)``; see
+            `meta.passes.pattern.pattern`. What it captures is what its parameters stand for.
+        plevel: as in `kernel`. The pattern is used where nobody runs one of its calls at a larger
+            level, and before patterns of smaller levels.
+        when: takes captures by name, tensors as their types; returns a reason to decline, or None.
+
+        Raises RegistrationError for a name that is taken, and for a parameter of the function that
+        the pattern does not capture.
+        """
+
+        def register(function: Kernel) -> Kernel:
+            site, name = definition_span(function), function.__name__
+            if name in self.patterns:
+                raise RegistrationError(
+                    f"dialect {self.name!r} has two patterns {name!r}",
+                    found=f"{site} and {self.patterns[name].site}",
+                    span=site,
+                )
+            levels = self._levels(plevel, name, site)
+            self.patterns[name] = FusedPattern(name, self, describes, levels, function, when, site)
+            return function
+
+        return register
+
+    def fused_kernel(self, function: Function, device: Device) -> OpEnv:
+        """Return the kernel of a fused function: its pattern's, or else what the backend compiles.
+
+        UnknownName if the function names a pattern that this dialect does not have.
+        """
+        if KERNEL not in function.attrs:
+            assert self.fuse is not None
+            return self.fuse(function, device)
+        self.load()
+        name = function.attrs[KERNEL]
+        if name not in self.patterns:
+            raise UnknownName(
+                f"dialect {self.name!r} has no pattern {name!r}", hint=nearest(name, self.patterns)
+            )
+        return self.patterns[name].env(function)
+
+    def _levels(self, plevel: Levels | None, name: str, site: Span) -> dict[str, int]:
+        try:
+            return by_device(plevel, self.plevel, self.devices)
+        except KeyError as error:
+            raise RegistrationError(
+                f"dialect {self.name!r} states a level of {name!r} for a device of others",
+                expected=f"some of {self.devices}",
+                found=repr(error.args[0]),
+                span=site,
+            ) from None
 
     def refusal(self, device: Device) -> str | None:
         """Return why this dialect cannot run on a device at all, or None."""
@@ -275,14 +334,5 @@ def bind_kernel(function: Callable[..., Any], call: CallValues) -> Callable[...,
     if out in wanted:
         several = not isinstance(call.out, TensorType)
         places[out] = slice(count, count + len(call.outputs)) if several else count
-    order = [n for n in wanted if n in places]
-    if [places[n] for n in order] == list(range(count + (out in wanted))) and tuple(
-        order
-    ) == wanted[: len(order)]:
-        return partial(function, **constants) if constants else function
-    picks = tuple((n, places[n]) for n in order)
-
-    def launch(*values: Any) -> Any:
-        return function(**{n: values[p] for n, p in picks}, **constants)
-
-    return launch
+    places = {n: p for n, p in places.items() if n in wanted}
+    return launcher(function, places, constants, count + (out in wanted))

@@ -225,11 +225,11 @@ attrs(fused="torch") {
             for one in found
         }
         members = {m for one in found for m in one.members}
-        functions[own_name] = replace(function, body=_exchange(function.body, calls, members))
+        functions[own_name] = replace(function, body=exchange(function.body, calls, members))
     return Module({**functions, **made.functions})
 
 
-def _exchange(block: Block, calls: Mapping[Binding, Binding], members: set[Binding]) -> Block:
+def exchange(block: Block, calls: Mapping[Binding, Binding], members: set[Binding]) -> Block:
     """Put calls in the places of the last members, and nothing in those of the others."""
     kept = []
     for binding in block.bindings:
@@ -237,10 +237,10 @@ def _exchange(block: Block, calls: Mapping[Binding, Binding], members: set[Bindi
         if binding in calls:
             kept.append(calls[binding])
         elif isinstance(value, If):
-            blocks = (_exchange(b, calls, members) for b in (value.then_block, value.else_block))
+            blocks = (exchange(b, calls, members) for b in (value.then_block, value.else_block))
             kept.append(Binding(binding.var, If(value.condition, *blocks), binding.span))
         elif isinstance(value, Function):
-            inner = replace(value, body=_exchange(value.body, calls, members))
+            inner = replace(value, body=exchange(value.body, calls, members))
             kept.append(Binding(binding.var, inner, binding.span))
         elif binding not in members:
             kept.append(binding)

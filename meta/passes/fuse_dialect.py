@@ -1,0 +1,188 @@
+"""Fused patterns of the dialects: several calls become one function, which one kernel runs.
+
+A dialect registers a pattern with its kernel: `Dialect.pattern`, docs/howto/backend.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from meta.base.device import Device
+from meta.dialect.core import (
+    ALLOCATES,
+    ARGUMENTS,
+    FUSED,
+    FUSED_ONLY,
+    KERNEL,
+    LITERALS,
+    FusedPattern,
+    candidates,
+    dialects,
+)
+from meta.dialect.core.preference import Preference, current
+from meta.ir import Call, Constant, Expr, Function, Literal, Module, TensorType, Var
+from meta.passes.call_of import base_op
+from meta.passes.outline import Outlined
+from meta.passes.pattern import Match, explain, match, pattern
+from meta.passes.pattern.apply import exchange
+from meta.passes.pattern.find import call_with, captured_atoms
+from meta.passes.pattern.parts import Called, Part
+
+
+def fuse_dialect(module: Module, *, device: Device) -> Module:
+    """Make functions of what the dialects have fused kernels for.
+
+    Patterns are tried by their level on the device, largest first; of one level those of more calls
+    first. A match stays as it is where the pattern's dialect is not to be used, where its kernel
+    declines, and where one of the calls has a kernel of a larger level or a preferred dialect.
+    `explain_fusion` says which, and why. To be run before `dispatch`, which leaves these functions.
+
+    >>> from meta.base.device import CPU
+    >>> from meta.dialect import only
+    >>> from meta.ir import parse
+    >>> with only("torch"):
+    ...     print(fuse_dialect(parse('''
+    ... func @main(%x: float32[2, 3], %w: float32[4, 3], %b: float32[4]) -> float32[2, 4] {
+    ...   %0: float32[2, 4] = dense(%x, %w)
+    ...   %1: float32[2, 4] = bias_add(%0, %b)
+    ...   return %1
+    ... }'''), device=CPU))
+    func @main(%x: float32[2, 3], %w: float32[4, 3], %b: float32[4]) -> float32[2, 4] {
+      %0: float32[2, 4] = @linear(%x, %w, %b)
+      return %0
+    }
+    <BLANKLINE>
+    func @linear(%x: float32[2, 3], %w: float32[4, 3], %b: float32[4]) -> float32[2, 4] \
+attrs(fused="torch", kernel="linear", arguments=(("x", 0), ("w", 1), ("b", 2))) {
+      %0: float32[2, 4] = dense(%x, %w)
+      %1: float32[2, 4] = bias_add(%0, %b)
+      return %1
+    }
+    """
+    for fused in _in_order(device):
+        module = _partitioned(module, fused, device)
+    return module
+
+
+def explain_fusion(module: Module, *, device: Device) -> str:
+    """Return what `fuse_dialect` does with every pattern, and why not more, as text."""
+    lines = []
+    for fused in _in_order(device):
+        described = _pattern(fused, device)
+        texts = [explain(described, f) for f in module.functions.values() if FUSED not in f.attrs]
+        level = fused.plevels.get(device.kind, fused.dialect.plevel)
+        lines.append(f"{fused.dialect.name} plevel {level} {fused.site}")
+        lines += [f"  {line}" for text in texts for line in text.splitlines()]
+        module = _partitioned(module, fused, device)
+    return "\n".join(lines)
+
+
+def _in_order(device: Device) -> list[FusedPattern]:
+    """Return the patterns that may be used on a device, in the order in which they are tried."""
+    preference, found = current.get(), []
+    for dialect in dialects():
+        if preference.refusal(dialect.name) is None and dialect.refusal(device) is None:
+            dialect.load()
+            found += dialect.patterns.values()
+    order = {f: (*_place(f, device, preference), -_calls(f)) for f in found}
+    return sorted(found, key=order.__getitem__)
+
+
+def _place(entry: Any, device: Device, preference: Preference) -> tuple[int, int]:
+    """Return where a pattern or an operator of a dialect stands: the smaller, the earlier."""
+    first = preference.first
+    name = entry.dialect.name
+    rank = first.index(name) if name in first else len(first)
+    return rank, -entry.plevels.get(device.kind, entry.dialect.plevel)
+
+
+def _calls(fused: FusedPattern) -> int:
+    return sum(isinstance(part, Called) for part in _parts(pattern(fused.describes).root))
+
+
+def _parts(root: Part) -> Iterator[Part]:
+    yield root
+    for part in root.inner:
+        yield from _parts(part)
+
+
+def _pattern(fused: FusedPattern, device: Device) -> Any:
+    preference = current.get()
+
+    def check(match: Match) -> str | None:
+        return _no_kernel(fused, match) or _better(fused, match, device, preference)
+
+    return pattern(fused.describes, check=check)
+
+
+def _no_kernel(fused: FusedPattern, found: Match) -> str | None:
+    """Return why the pattern's kernel does not take a match."""
+    types = (found.root.var.type, *found.types.values())
+    if not isinstance(types[0], TensorType):
+        return "a fused kernel has one result"
+    if any(isinstance(t, TensorType) and not t.is_static for t in types):
+        return "extents are known at run time only"
+    return None if fused.when is None else call_with(fused.when, found.types)
+
+
+def _better(
+    fused: FusedPattern, found: Match, device: Device, preference: Preference
+) -> str | None:
+    """Return which kernel of a call goes before the pattern's."""
+    mine = _place(fused, device, preference)
+    for member in found.members:
+        op = base_op(member.value.callee) if isinstance(member.value, Call) else None
+        if op is None:
+            continue
+        allowed = (
+            one
+            for one in candidates(op, preference, device)
+            if preference.refusal(one.dialect.name) is None
+            and one.dialect.refusal(device) is None
+            and one.plevel(device) > FUSED_ONLY
+        )
+        first = next(allowed, None)
+        if first is not None and _place(first, device, preference) < mine:
+            return f"{op.name} has the kernel {first.name} of level {first.plevel(device)}"
+    return None
+
+
+def _partitioned(module: Module, fused: FusedPattern, device: Device) -> Module:
+    made = Outlined.beside(module)
+    described = _pattern(fused, device)
+    functions = {}
+    for name, function in module.functions.items():
+        found = [] if FUSED in function.attrs else match(described, function)
+        functions[name] = _with_calls(function, fused, found, made) if found else function
+    return Module({**functions, **made.functions})
+
+
+def _with_calls(
+    function: Function, fused: FusedPattern, found: list[Match], made: Outlined
+) -> Function:
+    calls = {
+        one.root: made.call(one.members, fused.name, _attrs(fused, one), captured_atoms(one))
+        for one in found
+    }
+    members = {member for one in found for member in one.members}
+    return replace(function, body=exchange(function.body, calls, members))
+
+
+def _attrs(fused: FusedPattern, found: Match) -> dict[str, Literal]:
+    """Return the attributes by which `Dialect.fused_kernel` finds the kernel and its arguments."""
+    atoms = list(captured_atoms(found))
+    arguments, literals = [], []
+    for name, value in found.captures.items():
+        if isinstance(value, Var | Constant) and value in atoms:
+            arguments.append((name, atoms.index(value)))
+        elif not isinstance(value, Expr):
+            literals.append((name, value))
+    attrs: dict[str, Literal] = {FUSED: fused.dialect.name, KERNEL: fused.name}
+    attrs[ARGUMENTS] = tuple(arguments)
+    if literals:
+        attrs[LITERALS] = tuple(literals)
+    if fused.allocates:
+        attrs[ALLOCATES] = True
+    return attrs

@@ -1,0 +1,253 @@
+"""Fused patterns of dialects: registration, choice, refusals with reasons, and those of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import meta
+from meta import op
+from meta.base.device import CPU, Device
+from meta.base.errors import RegistrationError, UnknownName
+from meta.dialect import Dialect
+from meta.dialect.core import DIALECTS, HANDWRITTEN, LIBRARY, REFERENCE
+from meta.dialect.core.preference import forget
+from meta.ir import OP_RESOLVERS, Module, parse, structural_equal, verify
+from meta.passes import dispatch, explain_fusion, fuse_dialect, infer_type
+
+
+@pytest.fixture(autouse=True)
+def acme() -> Iterator[Dialect]:
+    """A dialect that is forgotten after the test, beside torch."""
+    dialect = Dialect("acme", devices=("cpu",), plevel=HANDWRITTEN)
+    with meta.dialect.only("torch", "acme"):
+        yield dialect
+    DIALECTS.remove("acme")
+    del OP_RESOLVERS["acme"]
+    for made in dialect.ops.values():
+        made.base.aspects.dialect_ops.remove(made)
+    forget()
+
+
+def program(text: str, params: str = "%x: float32[4, 3], %w: float32[5, 3]") -> Module:
+    """Return a typed main that returns %r."""
+    return infer_type(parse(f"func @main({params}) {{\n{text}\n return %r\n}}"))
+
+
+def kernels(module: Module, *shapes: tuple[int, ...]) -> tuple[list[str], Any, Any]:
+    """Return which kernels a compiled program runs, its result, and that of no fusion at all."""
+    torch.manual_seed(0)
+    arrays = [meta.array(torch.randn(s)) for s in shapes]
+    compiled = meta.vm.compile(module, *arrays)
+    plain = meta.vm.compile(module, *arrays, opt_level=0)
+    return list(compiled.kernels()), compiled(*arrays).torch(), plain(*arrays).torch()
+
+
+CHAIN = "%a = dense(%x, %w)\n %b = sigmoid(%a)\n %r = multiply(%b, 3.0)"
+
+
+def test_a_pattern_and_its_kernel(acme: Dialect) -> None:
+    @acme.pattern(lambda x, w, by: op.sigmoid(op.dense(x, w)) * by)
+    def gate(by, w, x):
+        return torch.sigmoid(x @ w.t()) * by
+
+    fused = fuse_dialect(program(CHAIN), device=CPU)
+    verify(fused, typed=True)
+    attrs = fused.functions["gate"].attrs
+    assert attrs == {
+        "fused": "acme",
+        "kernel": "gate",
+        "arguments": (("x", 0), ("w", 1)),
+        "literals": (("by", 3.0),),
+        "allocates": True,
+    }
+    assert structural_equal(dispatch(fused, device=CPU).functions["gate"], fused.functions["gate"])
+    names, found, expected = kernels(program(CHAIN), (4, 3), (5, 3))
+    assert names == ["acme.gate"]
+    torch.testing.assert_close(found, expected)
+
+
+def test_kernels_that_fill_take_places_in_the_arena(acme: Dialect) -> None:
+    @acme.pattern(lambda x: op.exp(op.negative(x)))
+    def decay(x, out):
+        torch.exp(-x, out=out)
+
+    text = "%a = negative(%x)\n %b = exp(%a)\n %c = tanh(%b)\n %r = sum(%c)"
+    names, found, expected = kernels(program(text), (4, 3), (5, 3))
+    assert names[0] == "acme.decay"
+    torch.testing.assert_close(found, expected)
+
+
+def test_one_value_for_two_captures(acme: Dialect) -> None:
+    @acme.pattern(lambda x, y: op.exp(op.dense(x, y)))
+    def product(y, x, out):
+        torch.exp(x @ y.t(), out=out)
+
+    text = "%a = dense(%x, %x)\n %r = exp(%a)"
+    assert 'arguments=(("x", 0), ("y", 0))' in str(fuse_dialect(program(text), device=CPU))
+    names, found, expected = kernels(program(text), (4, 3), (5, 3))
+    assert names == ["acme.product"]
+    torch.testing.assert_close(found, expected)
+
+
+def test_attributes_are_captured(acme: Dialect) -> None:
+    @acme.pattern(lambda x, axis: op.log(op.softmax(x, axis)))
+    def log_softmax(x, axis):
+        return torch.log_softmax(x, axis)
+
+    names, found, expected = kernels(program("%a = softmax(%x, 0)\n %r = log(%a)"), (4, 3), (5, 3))
+    assert names == ["acme.log_softmax"]
+    torch.testing.assert_close(found, expected)
+
+
+# Which pattern, and why not.
+
+
+def test_the_largest_level_first_then_the_larger_pattern(acme: Dialect) -> None:
+    @acme.pattern(lambda x: op.sigmoid(x) * 3.0, plevel=HANDWRITTEN)
+    def small(x):
+        return torch.sigmoid(x) * 3
+
+    @acme.pattern(lambda x, w: op.sigmoid(op.dense(x, w)) * 3.0, plevel=HANDWRITTEN)
+    def large(x, w):
+        return torch.sigmoid(x @ w.t()) * 3
+
+    assert "large" in fuse_dialect(program(CHAIN), device=CPU).functions
+
+    @acme.pattern(lambda x, w: op.sigmoid(op.dense(x, w)), plevel=HANDWRITTEN + 1)
+    def early(x, w):
+        return torch.sigmoid(x @ w.t())
+
+    assert list(fuse_dialect(program(CHAIN), device=CPU).functions) == ["main", "early"]
+
+
+def test_a_refusal_leaves_the_program_and_has_a_reason(acme: Dialect) -> None:
+    def wide(w):
+        return None if w.shape[0] >= 8 else f"{w.shape[0]} units are too few"
+
+    @acme.pattern(lambda x, w: op.sigmoid(op.dense(x, w)), when=wide)
+    def gate(x, w):
+        raise AssertionError
+
+    given = program(CHAIN)
+    assert fuse_dialect(given, device=CPU).functions == given.functions
+    said = explain_fusion(given, device=CPU)
+    assert "acme plevel 20" in said
+    assert "5 units are too few" in said
+
+
+@pytest.mark.parametrize("plevel", [REFERENCE, {"cpu": REFERENCE}])
+def test_a_kernel_of_a_larger_level_goes_first(acme: Dialect, plevel: Any) -> None:
+    @acme.pattern(lambda x, w: op.sigmoid(op.dense(x, w)), plevel=plevel)
+    def gate(x, w):
+        raise AssertionError
+
+    given = program(CHAIN)
+    assert fuse_dialect(given, device=CPU).functions == given.functions
+    said = explain_fusion(given, device=CPU)
+    assert f"dense has the kernel torch.dense of level {LIBRARY}" in said
+    with meta.dialect.prefer("acme"):
+        assert "gate" in fuse_dialect(given, device=CPU).functions
+    with meta.dialect.prefer("torch", "acme"):
+        assert "gate" not in fuse_dialect(given, device=CPU).functions
+
+
+def test_preferences_and_devices_count(acme: Dialect) -> None:
+    @acme.pattern(lambda x, w: op.sigmoid(op.dense(x, w)))
+    def gate(x, w):
+        raise AssertionError
+
+    given = program(CHAIN)
+    with meta.dialect.exclude("acme"):
+        assert "gate" not in fuse_dialect(given, device=CPU).functions
+        assert "acme" not in explain_fusion(given, device=CPU)
+    assert "gate" not in fuse_dialect(given, device=Device("cuda")).functions
+
+
+def test_extents_known_at_run_time_are_refused(acme: Dialect) -> None:
+    @acme.pattern(lambda x, w: op.sigmoid(op.dense(x, w)))
+    def gate(x, w):
+        raise AssertionError
+
+    given = program(CHAIN, "%x: float32[n, 3], %w: float32[5, 3]")
+    assert fuse_dialect(given, device=CPU).functions == given.functions
+    assert "run time" in explain_fusion(given, device=CPU)
+
+
+# Registration.
+
+
+def test_unknown_parameters(acme: Dialect) -> None:
+    with pytest.raises(RegistrationError, match=r"'bias'.*asks|asks.*'bias'"):
+
+        @acme.pattern(lambda x, w: op.relu(op.dense(x, w)))
+        def gate(x, w, bias):
+            raise AssertionError
+
+    with pytest.raises(RegistrationError, match="'b'"):
+
+        @acme.pattern(lambda x, w: op.relu(op.dense(x, w)), when=lambda b: None)
+        def gated(x, w):
+            raise AssertionError
+
+
+def test_one_name_twice(acme: Dialect) -> None:
+    def gate(x):
+        raise AssertionError
+
+    acme.pattern(lambda x: op.relu(op.exp(x)))(gate)
+    with pytest.raises(RegistrationError, match="two patterns 'gate'"):
+        acme.pattern(lambda x: op.relu(op.tanh(x)))(gate)
+
+
+def test_a_level_for_another_device(acme: Dialect) -> None:
+    with pytest.raises(RegistrationError, match="cuda"):
+        acme.pattern(lambda x: op.relu(op.exp(x)), plevel={"cuda": 3})(lambda x: x)
+
+
+def test_a_function_that_names_a_pattern_which_is_not_there(acme: Dialect) -> None:
+    text = """func @main(%x: float32[2]) -> float32[2] {
+      %r: float32[2] = @f(%x)
+      return %r
+    }
+    func @f(%x: float32[2]) -> float32[2] attrs(fused="acme", kernel="gat", arguments=()) {
+      %r: float32[2] = exp(%x)
+      return %r
+    }"""
+
+    @acme.pattern(lambda x: op.relu(op.exp(x)))
+    def gate(x):
+        raise AssertionError
+
+    with pytest.raises(UnknownName, match=r"no pattern 'gat'"):
+        meta.vm.compile(parse(text), meta.array([1.0, 2.0]))
+
+
+# The patterns of torch.
+
+LINEAR = "%x: float32[4, 3], %w: float32[5, 3], %b: float32[5]"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("%a = dense(%x, %w)\n %r = bias_add(%a, %b)", ["torch.linear"]),
+        ("%a = matmul_nt(%x, %w)\n %r = add(%b, %a)", ["torch.linear"]),
+        ("%a = dense(%x, %w)\n %c = add(%a, %b)\n %r = relu(%c)", ["torch.linear_relu"]),
+    ],
+)
+def test_torch_has_linear_layers(text: str, names: list[str]) -> None:
+    found, fused, plain = kernels(program(text, LINEAR), (4, 3), (5, 3), (5,))
+    assert found == names
+    torch.testing.assert_close(fused, plain)
+
+
+def test_torch_declines_integers() -> None:
+    given = program(
+        "%a = dense(%x, %w)\n %r = bias_add(%a, %b)", LINEAR.replace("float32", "int32")
+    )
+    assert fuse_dialect(given, device=CPU).functions == given.functions
+    assert "int32 has no fused product" in explain_fusion(given, device=CPU)
