@@ -20,13 +20,13 @@ FLOORS = [
     {"ir", "runtime"},
     {"op"},
     {"grad", "amp", "dialect"},
-    {"passes"},
+    {"passes", "analysis"},
     {"vm"},
     {"model", "optim", "train", "distributed"},
     {"frontend"},
 ]
-# Optimizers and training loops are written for models, on the same floor.
-SAME_FLOOR = {("optim", "model"), ("train", "model")}
+# Optimizers and training loops are written for models, analyses read what passes plan.
+SAME_FLOOR = {("optim", "model"), ("train", "model"), ("analysis", "passes")}
 # The package itself, its command line and the public test helpers.
 SEES_ALL = {"__init__", "__main__", "cli", "testing"}
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
+from meta.analysis import MemoryReport, memory
 from meta.base.device import Device
 from meta.base.errors import ArgumentError, DeviceError
 from meta.dialect.core import OpEnv
@@ -137,6 +138,12 @@ class Executable:
         instructions = (i for f in self.code.functions.values() for i in f.instructions())
         invoked = (self.code.kernels[i.kernel] for i in instructions if isinstance(i, Invoke))
         return dict(Counter(kernel.name for kernel in invoked))
+
+    def memory(self) -> MemoryReport:
+        """Return the memory that one call takes: the arena, who is where in it and for how long,
+        and what is in use at the worst moment. What kernels use for themselves is not counted.
+        """
+        return memory(self.module)
 
     def profile(self, *args: Any, repeat: int = 10, warmup: int = 2, **kwargs: Any) -> Profile:
         """Run the program on these arguments and measure every instruction.

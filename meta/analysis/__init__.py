@@ -1,0 +1,10 @@
+"""Floor 4: what a program will cost, told before it runs: operations and memory.
+
+Beside the passes, whose plans it reads. An analysis takes a module and returns a report that prints
+as a table and has ``records()`` of plain values.
+"""
+
+from meta.analysis.flops import FlopsReport, flops
+from meta.analysis.memory import MemoryReport, memory
+
+__all__ = ["FlopsReport", "MemoryReport", "flops", "memory"]

@@ -1,0 +1,121 @@
+"""How much memory a program needs, and what for. Inputs and constants are counted apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from meta.base.source import Span
+from meta.ir import Constant, Module, bindings, operands
+from meta.ir.printer import first_line
+from meta.passes.lifetimes import Lifetimes, type_bytes
+from meta.passes.plan_memory import ARENA, OFFSETS, planned_peak
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """One result of a binding.
+
+    Attributes
+    ----------
+    binding, output: which. text: the binding. bytes: its size. first, last: the bindings between
+    which it is in use. offset: where in the arena it is; None if it is allocated when it is
+    computed. shared: whether it is written over an operand. at_peak: whether it is in use then.
+    """
+
+    binding: int
+    output: int
+    text: str
+    bytes: int
+    first: int
+    last: int
+    offset: int | None
+    shared: bool
+    at_peak: bool
+    span: Span | None
+
+    def record(self) -> dict[str, Any]:
+        """Return the row as values that JSON has."""
+        names = ("binding", "output", "text", "bytes", "first", "last", "offset", "shared")
+        line = None if self.span is None else str(self.span)
+        return {**{n: getattr(self, n) for n in names}, "at_peak": self.at_peak, "line": line}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """The memory of a module's main, in bytes.
+
+    Attributes
+    ----------
+    arguments: of main's parameters, the inputs and a model's arrays. constants: of the program.
+    total: of all results together. lower_bound: of the results in use at the worst moment, below
+    which no plan can be. arena: of the planned memory. peak: what the plan takes, arena and what is
+    allocated beside it; without a plan the lower bound. worst: the binding at the worst moment.
+    rows: one per result, in the order of the program.
+    """
+
+    arguments: int
+    constants: int
+    total: int
+    lower_bound: int
+    arena: int
+    peak: int
+    worst: int
+    rows: tuple[MemoryRow, ...]
+
+    def at_peak(self) -> list[MemoryRow]:
+        """Return what is in use at the worst moment, the largest first."""
+        return sorted((r for r in self.rows if r.at_peak), key=lambda r: -r.bytes)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows as values that JSON has."""
+        return [row.record() for row in self.rows]
+
+    def __str__(self) -> str:
+        lines = [
+            f"peak {self.peak:,} bytes (arena {self.arena:,}; in use {self.lower_bound:,}; all "
+            f"results {self.total:,}), arguments {self.arguments:,}, constants {self.constants:,}",
+            f"in use at binding {self.worst}:",
+            f"  {'bytes':>12s} {'offset':>12s} {'life':>11s}  result",
+        ]
+        for row in self.at_peak():
+            place = "-" if row.offset is None else f"{row.offset:,}"
+            life = f"{row.first}..{row.last}"
+            lines.append(f"  {row.bytes:12,d} {place:>12s} {life:>11s}  {row.text}")
+        return "\n".join(lines)
+
+
+def memory(module: Module) -> MemoryReport:
+    """Report the memory of one call of a typed module's main, at any stage of compilation.
+
+    Functions that main calls are not looked into: their results count, not what they need.
+    """
+    main = module.main
+    lives = Lifetimes(main, module)
+    in_use = lives.live_bytes()
+    worst = max(range(len(in_use)), key=in_use.__getitem__, default=0)
+    offsets = {(i, j): at for i, j, at in main.attrs.get(OFFSETS, ())}
+    rows = []
+    for buffer in lives.buffers:
+        binding = lives.bindings[buffer.binding]
+        text = first_line(main, binding).partition("  #")[0]
+        in_use_then = buffer.over is None and buffer.binding <= worst <= buffer.last
+        place = offsets.get((buffer.binding, buffer.output))
+        rows.append(
+            MemoryRow(
+                *(buffer.binding, buffer.output, text, buffer.size),
+                *(buffer.binding, min(buffer.last, len(lives.bindings) - 1), place),
+                *(buffer.over is not None, in_use_then, binding.span),
+            )
+        )
+    used = {a for b in bindings(main) for a in operands(b.value) if isinstance(a, Constant)}
+    return MemoryReport(
+        arguments=sum(type_bytes(p.type) for p in main.params),
+        constants=sum(type_bytes(c.type) for c in used),
+        total=sum(row.bytes for row in rows if not row.shared),
+        lower_bound=max(in_use, default=0),
+        arena=main.attrs.get(ARENA, 0),
+        peak=planned_peak(main, module),
+        worst=worst,
+        rows=tuple(rows),
+    )
