@@ -71,7 +71,11 @@ def explain_fusion(module: Module, *, device: Device) -> str:
     lines = []
     for fused in _in_order(device):
         described = _pattern(fused, device)
-        texts = [explain(described, f) for f in module.functions.values() if FUSED not in f.attrs]
+        texts = [
+            explain(described, f, module=module)
+            for f in module.functions.values()
+            if FUSED not in f.attrs
+        ]
         level = fused.plevels.get(device.kind, fused.dialect.plevel)
         lines.append(f"{fused.dialect.name} plevel {level} {fused.site}")
         lines += [f"  {line}" for text in texts for line in text.splitlines()]
@@ -154,7 +158,7 @@ def _partitioned(module: Module, fused: FusedPattern, device: Device) -> Module:
     described = _pattern(fused, device)
     functions = {}
     for name, function in module.functions.items():
-        found = [] if FUSED in function.attrs else match(described, function)
+        found = [] if FUSED in function.attrs else match(described, function, module=module)
         functions[name] = _with_calls(function, fused, found, made) if found else function
     return Module({**functions, **made.functions})
 
