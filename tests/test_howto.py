@@ -51,15 +51,20 @@ def _run(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+def _run_page(page: str, folder: Path) -> str:
+    """Run the Python blocks of a page as one script; return what it printed."""
+    text = (ROOT / "docs" / "howto" / page).read_text("utf-8")
+    script = folder / "page.py"
+    script.write_text("\n\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)), "utf-8")
+    return _run(ROOT, str(script))
+
+
 def test_the_backend_page_runs(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "howto" / "backend.md").read_text("utf-8")
-    script = tmp_path / "backend.py"
-    script.write_text("\n\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), "utf-8")
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        env=first_on_path(ROOT),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"->\s+acme\s+plevel 15", done.stdout), done.stdout
+    printed = _run_page("backend.md", tmp_path)
+    assert re.search(r"->\s+acme\s+plevel 15", printed), printed
+
+
+def test_the_control_flow_page_runs(tmp_path: Path) -> None:
+    printed = _run_page("control_flow.md", tmp_path)
+    assert "func @while_loop(" in printed
+    assert "Python decides here" in printed

@@ -17,7 +17,10 @@ from meta.ir import bindings, parse, structural_equal, verify
 from meta.ir.expr import GlobalVar, If
 from meta.model import Model, control_flow, parameter, trace
 from meta.op.core import tree
+from meta.passes import autodiff
 from meta.testing import check
+from meta.vm.program import module_program
+from meta.vm.interpreter import interpret
 
 
 def f32(*shape: int, seed: int = 0) -> meta.ndarray:
@@ -25,13 +28,15 @@ def f32(*shape: int, seed: int = 0) -> meta.ndarray:
 
 
 def both(function: Any, *args: Any) -> Any:
-    """Run a function eagerly and traced, which must agree; return one result."""
+    """Run a function eagerly, traced and compiled, which must agree; return one result."""
     traced = trace(function)
-    expected, found = function(*args), traced(*args)
-    assert tree.fingerprint(tree.flatten(found)[1]) == tree.fingerprint(tree.flatten(expected)[1])
-    found_leaves, expected_leaves = tree.flatten(found)[0], tree.flatten(expected)[0]
-    assert [a.key for a in found_leaves] == [a.key for a in expected_leaves]
-    check(found_leaves, expected_leaves, 1e-6, 1e-6)
+    expected = function(*args)
+    expected_leaves, structure = tree.flatten(expected)
+    for run in (traced, meta.vm.compile(traced, *args)):
+        leaves, found = tree.flatten(run(*args))
+        assert tree.fingerprint(found) == tree.fingerprint(structure)
+        assert [a.key for a in leaves] == [a.key for a in expected_leaves]
+        check(leaves, expected_leaves, 1e-6, 1e-6)
     module = traced.program(*args).module
     verify(module, typed=True)
     assert structural_equal(parse(str(module)), module)
@@ -52,10 +57,22 @@ def gradients(function: Any, *args: meta.ndarray) -> list[np.ndarray]:
 
 
 def both_gradients(function: Any, *args: meta.ndarray) -> list[np.ndarray]:
-    """Return the gradients, which are the same through a traced function."""
-    expected, found = gradients(function, *args), gradients(trace(function), *args)
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(a, b, 1e-6, 1e-6)
+    """Return the gradients, which are the same by the tape through a traced function, and by the
+    autodiff pass, interpreted and compiled.
+    """
+    expected, traced = gradients(function, *args), trace(function)
+    module = autodiff(traced.program(*args).module, wrt=range(len(args)))
+    verify(module, typed=True)
+    dys = [op.ones(p.type.shape, p.type.dtype) for p in module.main.params[: -len(args)]]
+    program = module_program(module)
+    results = [
+        gradients(traced, *args),
+        [g.numpy() for g in interpret(program, *dys, *args)[1]],
+        [g.numpy() for g in meta.vm.compile(program, *dys, *args)(*dys, *args)[1]],
+    ]
+    for found in results:
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a, b, 1e-5, 1e-5)
     return expected
 
 
@@ -301,17 +318,28 @@ def test_an_lstm_is_torchs() -> None:
         state = cell(x, state)
         expected.append(state[0])
     torch.stack(expected).square().sum().backward()
+
+    def check_gradients(found: dict[str, meta.ndarray]) -> None:
+        for ours, theirs in (
+            ("w_x", cell.weight_ih), ("w_h", cell.weight_hh), ("b", cell.bias_hh)
+        ):  # fmt: skip
+            np.testing.assert_allclose(found[ours].numpy(), theirs.grad, 1e-4, 1e-5)
+
     traced = model.forward
-    for run in (lambda *a: traced.function(model, *a), model):
-        for weight in model.parameters().values():
-            weight.grad = None
+    for run in (lambda *a: traced.function(model, *a), model, meta.vm.compile(model, xs, h, c)):
         (last_h, last_c), ys = run(xs, h, c)
         check((last_h, last_c, ys), (*state, torch.stack(expected)), 1e-5, 1e-5)
-        op.sum(ys * ys).backward()
-        for ours, theirs in (
-            (model.w_x, cell.weight_ih), (model.w_h, cell.weight_hh), (model.b, cell.bias_hh)
-        ):  # fmt: skip
-            np.testing.assert_allclose(ours.grad.numpy(), theirs.grad, 1e-4, 1e-5)
+        if ys.requires_grad:
+            for weight in model.parameters().values():
+                weight.grad = None
+            op.sum(ys * ys).backward()
+            check_gradients({n: w.grad for n, w in model.parameters().items()})
+    step = meta.model.value_and_grad(model)
+    dy = ((op.zeros_like(h), op.zeros_like(c)), 2.0 * ys)
+    for run in (step, meta.vm.compile(step, dy, xs, h, c)):
+        (_, found), by_name = run(dy, xs, h, c)
+        check(found, ys, 1e-5, 1e-5)
+        check_gradients(by_name)
 
 
 # Several functions in one program.
