@@ -287,6 +287,27 @@ def test_scan_without_rows_or_results() -> None:
     assert both_gradients(f, meta.array(2.0))[0] == 32.0
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("count", [64, 65, 67, 81, 100])
+def test_long_scans_run_in_blocks(count: int, reverse: bool) -> None:
+    def f(xs: Any, k: Any) -> Any:
+        return meta.scan(
+            lambda s, x: ((s[0] * k + x, s[1] + 1), (s[0], s[1])), (k * 0.0, 0), xs, reverse=reverse
+        )
+
+    xs, k = f32(count), meta.array(0.9)
+    (_, steps), (_, numbers) = both(f, xs, k)
+    assert steps.item() == count
+    assert numbers.numpy().tolist() == list(range(count))[:: -1 if reverse else 1]
+    both_gradients(f, xs, k)
+
+
+def test_a_long_scan_copies_few_rows() -> None:
+    program = trace(lambda xs: meta.scan(lambda s, x: (s, x), 0.0, xs)[1]).program(f32(1000, 2))
+    inner = program.module.functions["scan_1"]
+    assert {str(p.type) for p in inner.params} == {"int64[]", "float32[]", "float32[32, 2]"}
+
+
 class LSTM(Model):
     """A cell of torch's formulas, run along the first axis."""
 
