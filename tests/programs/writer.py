@@ -31,6 +31,8 @@ from tests.programs.operators import Row
 from tests.programs.pool import Missing, Pool
 
 Step = tuple[str, int, int, int]
+MAX_DEPTH = 2
+"""Bodies in bodies: calls in loops in loops take long."""
 CONTROL = ("if", "closure", "function", "loop", "tuple", "alias")
 
 
@@ -65,6 +67,7 @@ class _Writer:
         self.trace = Trace()
         self.pool = Pool(self.trace, dtype)
         self.functions: dict[str, Function] = {}
+        self.depth = 0
 
     def module(self, steps: list[Step], wanted: list[int]) -> Module:
         params = []
@@ -89,13 +92,23 @@ class _Writer:
             around, self.pool.picked = self.pool.picked, []
             try:
                 if name in CONTROL:
-                    values = getattr(self, f"write_{name}")(left, i, j, k)
+                    values = self.control(name, left, i, j, k)
                 else:
                     values = self.rows[name](self.pool, i, j, k)
             except Missing:
                 values = []
             self.pool.add(values)
             self.pool.picked += around
+
+    def control(self, name: str, left: Iterator[Step], i: int, j: int, k: int) -> list[Any]:
+        if self.depth == MAX_DEPTH:
+            raise Missing
+        self.depth += 1
+        try:
+            values: list[Any] = getattr(self, f"write_{name}")(left, i, j, k)
+        finally:
+            self.depth -= 1
+        return values
 
     def block(self, left: Iterator[Step], count: int, type_: TensorType | None) -> Block:
         """Write a block of some steps that yields its newest value of a type (any float: None)."""
