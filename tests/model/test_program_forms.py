@@ -9,7 +9,7 @@ import torch
 
 import meta
 from meta.base.device import CPU
-from meta.ir import Module, from_json, parse, structural_equal, text, to_json
+from meta.ir import Module, from_json, parse, structural_equal, text, to_dot, to_html, to_json
 from tests.model.test_networks import KINDS, make
 
 
@@ -35,6 +35,8 @@ def test_networks_round_trip(kind: str) -> None:
         tensors: dict[str, torch.Tensor] = {}
         written = to_json(module, tensors)
         assert structural_equal(from_json(written, tensors), module)
+        assert to_dot(module).count(" -> ") > len(module.main.body.bindings)
+        assert to_html(module).count("<a href=") > 10  # lines of this folder's networks
 
 
 def test_dispatched_programs_round_trip() -> None:
@@ -44,3 +46,16 @@ def test_dispatched_programs_round_trip() -> None:
     assert "torch.conv2d" in text(module)
     assert structural_equal(from_json(to_json(module)), module)
     assert structural_equal(parse(text(module)), module)
+
+
+def test_programs_with_control_flow_round_trip() -> None:
+    @meta.model.trace
+    def halved(x: Any) -> Any:
+        x = meta.cond(meta.op.sum(x) > 0.0, lambda a: a * 2.0, lambda a: a - 1.0, x)
+        return meta.while_loop(lambda a: meta.op.sum(a) > 1.0, lambda a: a / 2.0, x)
+
+    module = halved.program(meta.array([1.0, 2.0])).module
+    assert len(module.functions) > 1
+    for again in (parse(text(module)), from_json(to_json(module))):
+        assert structural_equal(again, module)
+        assert text(again) == text(module)

@@ -414,6 +414,9 @@ def test_a_base_operator_is_also_its_dialects() -> None:
         (lambda: pattern(lambda x: op.relu(x, x)), "takes 1 arguments"),
         (lambda: pattern(lambda x: op.relu(object())), "cannot stand in a pattern"),
         (lambda: pattern(lambda x: op.softmax(x, axis="last")), "does not fit"),
+        (lambda: pattern(lambda x: op.split(x, 2, 1)["a"]), "is field i of a tuple"),
+        (lambda: pattern(lambda x: op.add(*op.split(x, 2, 1))), "how many fields"),
+        (lambda: pattern(lambda x, y="text": op.add(x, y)), "a str cannot stand"),
         (lambda: rewrite(main(LINEAR), linear_relu, lambda y: y), "captures no 'y'"),
     ],
 )

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
+from meta.base.errors import ArgumentError
 from meta.base.overloads import Overloads
 from meta.base.registry import OPERATORS
 from meta.ir import Call, Constant, Expr, Tuple, TupleGetItem, type_of
@@ -70,11 +71,18 @@ class Part(Overloads):
 
     def __getitem__(self, index: Any) -> Part:
         if not isinstance(index, int) or isinstance(index, bool):
-            raise TypeError("part[i] is field i of a tuple; write op.strided_slice for a slice")
+            raise ArgumentError(
+                "part[i] is field i of a tuple",
+                found=f"[{index!r}]",
+                hint="write op.strided_slice for a slice",
+            )
         return Field(self, index)
 
     def __iter__(self) -> Iterator[Part]:
-        raise TypeError("how many fields a part has is not known; take them by part[i]")
+        raise ArgumentError(
+            "how many fields the result of an operator has is not known in a pattern",
+            hint="take them by part[i]",
+        )
 
     def __matmul__(self, other: Any) -> Any:
         return OPERATORS["matmul"](self, other)
@@ -258,7 +266,10 @@ def as_part(value: Any) -> Part:
         return Known(value)
     if isinstance(value, tuple | list):
         return Fields(tuple(map(as_part, value)))
-    raise TypeError(f"a {type(value).__name__} cannot stand in a pattern")
+    raise ArgumentError(
+        f"a {type(value).__name__} cannot stand in a pattern",
+        expected="a parameter of the pattern, the result of an operator or a number",
+    )
 
 
 def called(op: Expr) -> Callable[[Expr], bool]:
