@@ -19,6 +19,7 @@ from meta.ir.literals import literal_text
 from meta.vm import bytecode
 from meta.vm.bytecode import Instruction, Terminator
 from meta.vm.code import Code, FunctionCode, FusedRef, Kernel, KernelRef
+from meta.vm.verify import verify_code
 
 VERSION = 1
 MAX_REGISTERS = 1 << 24
@@ -99,9 +100,15 @@ def code_from_json(document: Any, tensors: Mapping[str, torch.Tensor]) -> Code:
     """Return the program that `code_to_json` wrote.
 
     ``tensors``: the constants. Raises FormatError, naming the place, for anything that is not of
-    this form, and for numbers of registers, blocks, constants and kernels that are not there.
+    this form, for numbers of registers, blocks, constants and kernels that are not there, and for
+    code that the machine cannot run.
     """
-    return _Reader(tensors).code(document)
+    code = _Reader(tensors).code(document)
+    try:
+        verify_code(code)
+    except IRError as error:
+        raise FormatError(f"this is not as it was saved: {error.what}", found=error.found) from None
+    return code
 
 
 class _Reader:

@@ -7,6 +7,7 @@ The body of one function is `emit_function.py`'s, what functions share `emit_tab
 
 from __future__ import annotations
 
+from meta.base import config
 from meta.base.device import Device
 from meta.base.errors import IRError
 from meta.ir import FuncType, Module, TensorType, TupleType, Type
@@ -17,6 +18,7 @@ from meta.vm.emit_tables import Tables
 from meta.vm.extents import ranges_of
 from meta.vm.liveness import with_releases
 from meta.vm.recursion import recursive, without_storage
+from meta.vm.verify import verify_code
 
 ENTRY = "main"
 
@@ -59,6 +61,8 @@ def emit(module: Module, device: Device) -> Code:
         tuple((name, r.least, r.largest) for name, r in ranges_of(main).items()),
     )
     require_writable_constants(code)
+    if config.get("META_VERIFY"):
+        verify_code(code)
     return code
 
 
