@@ -588,3 +588,46 @@ def test_a_recursive_function_needs_a_result_type() -> None:
                 " %z = if %p {\n yield %x\n } else {\n yield %x\n }\n return %z\n}"
             )
         )
+
+
+OVERWRITTEN = """
+func @step(%x: float32[2], %s: float32[2]) -> float32[2] {
+  %0: () = sgd(%s, %x, %x, 0.1, 0.0)
+  return %x
+}
+
+func @main(%x: float32[2], %p: bool[]) -> float32[2] {
+  %s: float32[2] = negative(%x)
+  %v: float32[1, 2] = reshape(%s, (1, 2))
+  %y: float32[2] = tanh(%s)
+  %z: float32[2] = if %p {
+    %a: float32[2] = multiply(%s, %y)  # model.py:6
+    yield %a
+  } else {
+    yield %y
+  }
+  WRITE
+  return %z
+}"""
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        "%0: () = sgd(%s, %x, %x, 0.1, 0.0)",
+        "%0: () = sgd(%v, %v, %v, 0.1, 0.0)",
+        "%0: float32[2] = @step(%x, %s)",
+    ],
+)
+def test_what_is_overwritten_cannot_be_read_again(write: str) -> None:
+    program = module(OVERWRITTEN.replace("WRITE", write))
+    with pytest.raises(GradientError, match="is written in place after the call") as caught:
+        autodiff(program, wrt=["x"])
+    assert str(caught.value.span) == "model.py:6"
+
+
+def test_what_is_written_before_it_is_read_is_no_error() -> None:
+    text = OVERWRITTEN.replace("WRITE", "").replace(
+        "%y: float32[2] = tanh", "%0: float32[2] = @step(%x, %s)\n  %y: float32[2] = tanh"
+    )
+    verify(autodiff(module(text), wrt=["x"]), typed=True)

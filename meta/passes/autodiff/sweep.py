@@ -19,7 +19,8 @@ from meta.op.core import Op
 from meta.op.core.tracing import Symbol, Trace
 from meta.passes.autodiff.activity import Activity
 from meta.passes.autodiff.leaves import Leaf, Target, known_type, leaves, path
-from meta.passes.call_of import base_op
+from meta.passes.autodiff.writes import Writes
+from meta.passes.call_of import base_op, flat_atoms
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,14 @@ class Pullback:
 class Sweep:
     """Gradients so far, by leaf, and the trace to which their computation is appended."""
 
-    def __init__(self, activity: Activity, pullbacks: dict[Var, Pullback], trace: Trace) -> None:
-        self.activity, self.pullbacks, self.trace = activity, pullbacks, trace
+    def __init__(
+        self,
+        activity: Activity,
+        writes: Writes,
+        pullbacks: dict[Var, Pullback],
+        trace: Trace,
+    ) -> None:
+        self.activity, self.writes, self.pullbacks, self.trace = activity, writes, pullbacks, trace
         self._adjoint: dict[Leaf, Symbol] = {}
 
     def seed(self, result: Expr, numbers: Iterable[int], types: Sequence[Any]) -> tuple[Var, ...]:
@@ -94,7 +101,7 @@ class Sweep:
             like = OPERATORS["zeros_like"]
             dy = tuple(like(f) if d is None else d for d, f in zip(dys, y, strict=True))
         try:
-            gradients = rule(self._saved(rule, call, y, dy))
+            gradients = rule(self._saved(rule, call, binding, y, dy))
         except MetaError as error:
             error.note(f"in the gradient of {op.name}, called at {binding.span}")
             raise
@@ -113,12 +120,24 @@ class Sweep:
                     )
                 self._accumulate(target, g)
 
-    def _saved(self, rule: Rule, call: Call, y: Any, dy: Any) -> dict[str, Any]:
+    def _saved(self, rule: Rule, call: Call, binding: Binding, y: Any, dy: Any) -> dict[str, Any]:
         values: dict[str, Any] = {rule.dy: dy}
         for name, index, type_only in rule.kept:
-            value = y if index < 0 else self._value(call.args[index])
+            atom = binding.var if index < 0 else call.args[index]
+            if not type_only:
+                self._require_unwritten(rule, name, atom, binding)
+            value = y if index < 0 else self._value(atom)
             values[name] = _types(value) if type_only else value
         return values
+
+    def _require_unwritten(self, rule: Rule, name: str, value: Any, binding: Binding) -> None:
+        if any(self.writes.overwritten(binding, a) for a in flat_atoms(value)):
+            raise GradientError(
+                f"{name!r}, which the gradient needs, is written in place after the call",
+                op=rule.op.name,
+                hint="write to a copy (meta.copy)",
+                span=binding.span,
+            )
 
     def _value(self, argument: Any) -> Any:
         """Return what an argument looks like to a rule: a symbol, a tuple of symbols or a

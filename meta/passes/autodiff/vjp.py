@@ -45,6 +45,7 @@ from meta.passes.autodiff.leaves import (
     target_type,
 )
 from meta.passes.autodiff.sweep import Pullback, Sweep
+from meta.passes.autodiff.writes import Writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class Differentiator:
 
     def __init__(self, module: Module, activity: Activity) -> None:
         self.module, self.activity = module, activity
+        self._writes = Writes(module)
         taken = Names()
         for name in module.functions:
             taken.unique(name)
@@ -135,7 +137,7 @@ class Differentiator:
         self, block: Block, pullbacks: dict[Var, Pullback], backward: _Backward, trace: Trace
     ) -> tuple[tuple[Var, ...], Expr]:
         """Append the backward computation to a trace; return its parameters and its result."""
-        sweep = Sweep(self.activity, pullbacks, trace)
+        sweep = Sweep(self.activity, self._writes, pullbacks, trace)
         dys = sweep.seed(block.result, backward.outputs, backward.types)
         sweep.back(block.bindings)
         return dys, trace.atom(sweep.gradients(backward.targets))
