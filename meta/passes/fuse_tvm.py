@@ -9,6 +9,7 @@ as many. An ``opaque`` call stays alone. These are the kinds of TVM's operator f
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from meta.dialect.core import FUSED, DialectOp
@@ -23,6 +24,9 @@ from meta.ir import (
     If,
     Module,
     TensorType,
+    Tuple,
+    TupleGetItem,
+    TupleType,
     Var,
     bindings,
     map_atoms,
@@ -44,10 +48,10 @@ def fuse_tvm(module: Module, *, max_members: int = MAX_MEMBERS) -> Module:
 
     A call joins its users if they all are in one group, and the kinds allow it: a call that reads
     element by element joins anything but an opaque call or a convolution; a reduction or a
-    convolution joins users that are elementwise. The result of a group is that of its last call;
-    nothing else leaves it, so no value is computed twice or kept in memory that was not before. A
-    call never moves behind another that writes what it reads. A group has at most ``max_members``
-    calls.
+    convolution joins users that are elementwise. The result of a group is that of its last call,
+    and with it those of elementwise calls of the same shape that others need later, as a backward
+    pass does. So no value is computed twice or kept in memory that was not before. A call never
+    moves behind another that writes what it reads. A group has at most ``max_members`` calls.
 
     >>> from meta.base.device import CPU
     >>> from meta.dialect import only
@@ -152,7 +156,7 @@ class _Fuser:
             if group is None or len(group.members) == 1:
                 kept.append(binding)
             elif i == group.last:
-                kept.append(self._fused(group, items))
+                kept += self._fused(group, items, users)
         return Block(tuple(kept), block.result)
 
     def _with_inner_blocks(self, binding: Binding) -> Binding:
@@ -169,10 +173,15 @@ class _Fuser:
         self, own: _Group, users: set[int], groups: dict[int, _Group], items: list[Binding]
     ) -> _Group | None:
         """Return the group that a call may join, None if it stays apart."""
-        if not users or not users <= groups.keys():
+        fusable = [groups[u] for u in users if u in groups]
+        if not fusable:
             return None
-        group = groups[min(users)]
-        if any(groups[u] is not group for u in users) or group.dialect != own.dialect:
+        group = min(fusable, key=lambda g: g.last)
+        apart = (u for u in users if groups.get(u) is not group)
+        outside = {groups[u].last if u in groups else u for u in apart}
+        if group.dialect != own.dialect:
+            return None
+        if outside and not self._may_leave(own, group, min(outside), items):
             return None
         if len(group.members) >= self.max_members or not _may_feed(own.rank, group.rank):
             return None
@@ -181,7 +190,23 @@ class _Fuser:
         passed = items[position + 1 : group.last]
         return None if any(read & self.buffers.written_by(b) for b in passed) else group
 
-    def _fused(self, group: _Group, items: list[Binding]) -> Binding:
+    def _may_leave(self, own: _Group, group: _Group, needed: int, items: list[Binding]) -> bool:
+        """Whether a call in a group may have a result that others read, the first at ``needed``.
+
+        Nobody may write to it: what a view of it is, and what not, is decided by the program.
+        """
+        var, type_ = items[own.last].var, items[group.last].var.type
+        assert isinstance(var.type, TensorType) and isinstance(type_, TensorType)
+        return (
+            needed > group.last
+            and max(own.rank, group.rank) <= _BROADCAST
+            and var.type.shape == type_.shape
+            and self.buffers.of(var) not in self.buffers.written
+        )
+
+    def _fused(
+        self, group: _Group, items: list[Binding], users: dict[Expr, set[int]]
+    ) -> list[Binding]:
         members = [items[i] for i in sorted(group.members)]
         inside: dict[Expr, Expr] = {m.var: Var(m.var.name, m.var.type) for m in members}
         params: dict[Expr, Var] = {}
@@ -202,33 +227,48 @@ class _Fuser:
             assert isinstance(var, Var)
             body.append(Binding(var, map_atoms(member.value, leaf), member.span))
         last = members[-1]
+        inner = set(group.members)
+        left = [m for m in members if m is last or not users.get(m.var, set()) <= inner]
+        one = len(left) == 1
         function = Function(
             tuple(params.values()),
-            Block(tuple(body), inside[last.var]),
-            last.var.type,
+            Block(
+                tuple(body), inside[last.var] if one else Tuple(tuple(inside[m.var] for m in left))
+            ),
+            last.var.type if one else TupleType(tuple(_tensor_type(m.var) for m in left)),
             {FUSED: group.dialect},
         )
         callee = GlobalVar(self.made.name(function, members), function.type)
-        return Binding(last.var, Call(callee, tuple(params)), last.span)
+        call = Call(callee, tuple(params))
+        if one:
+            return [Binding(last.var, call, last.span)]
+        results = Var(last.var.name, function.result_type)
+        fields = (Binding(m.var, TupleGetItem(results, i), m.span) for i, m in enumerate(left))
+        return [Binding(results, call, last.span), *fields]
+
+
+def _tensor_type(var: Var) -> TensorType:
+    assert isinstance(var.type, TensorType)
+    return var.type
 
 
 def _users(items: list[Binding], block: Block) -> dict[Expr, set[int]]:
-    """Return who uses each variable; -1 for the block's result and for nested blocks."""
+    """Return who uses each variable, by position; the block's result comes after all bindings."""
     users: dict[Expr, set[int]] = {}
+
+    def add(atoms: Iterable[Expr], position: int) -> None:
+        for atom in atoms:
+            users.setdefault(atom, set()).add(position)
+
     for i, binding in enumerate(items):
-        for atom in operands(binding.value):
-            users.setdefault(atom, set()).add(i)
+        add(operands(binding.value), i)
         for inner in inner_blocks(binding.value):
+            add(operands(inner.result), i)
             for nested in bindings(inner):
-                for atom in operands(nested.value):
-                    users.setdefault(atom, set()).add(-1)
+                add(operands(nested.value), i)
                 for deeper in inner_blocks(nested.value):
-                    for atom in operands(deeper.result):
-                        users.setdefault(atom, set()).add(-1)
-            for atom in operands(inner.result):
-                users.setdefault(atom, set()).add(-1)
-    for atom in operands(block.result):
-        users.setdefault(atom, set()).add(-1)
+                    add(operands(deeper.result), i)
+    add(operands(block.result), len(items))
     return users
 
 

@@ -97,7 +97,8 @@ class _Overwriting:
             return None
         if isinstance(call.callee, GlobalVar):
             function = self.functions[call.callee.name]
-            fits = FUSED in function.attrs and all(map(_is_elementwise, function.body.bindings))
+            fits = FUSED in function.attrs and isinstance(function.result_type, TensorType)
+            fits = fits and all(map(_is_elementwise, function.body.bindings))
             return (call.callee.name, function, call.args) if fits else None
         return _alone(binding, call) if _is_elementwise(binding) else None
 

@@ -233,17 +233,18 @@ class FunctionEmitter(Values):
         self.add(Invoke(number, sources, outs, fills, written, span))
         return outs[0] if not isinstance(values.out, TupleType) else outs
 
-    def fused(self, call: ir.Call, binding: ir.Binding) -> Register:
+    def fused(self, call: ir.Call, binding: ir.Binding) -> Register | tuple[Register, ...]:
         """Emit the one kernel of a fused function."""
         assert isinstance(call.callee, ir.GlobalVar)
         function = self.tables.functions[call.callee.name]
         sources = tuple(r for a in call.args for r in self.flat(a))
-        assert isinstance(function.result_type, TensorType)
+        result = function.result_type
+        types = result.fields if isinstance(result, TupleType) else (result,)
         fills = not function.attrs.get(ALLOCATES, False)
-        outs = self.outs((function.result_type,), fills)
+        outs = self.outs([t for t in types if isinstance(t, TensorType)], fills)
         number = self.tables.kernel(FusedRef(function.attrs[FUSED], call.callee.name))
         self.add(Invoke(number, sources, outs, fills, span=binding.span))
-        return outs[0]
+        return outs if isinstance(result, TupleType) else outs[0]
 
     def outs(self, types: Sequence[TensorType], fills: bool) -> tuple[Register, ...]:
         """Return registers for what a kernel makes; if it fills them, with memory: where the plan

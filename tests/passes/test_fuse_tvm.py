@@ -58,7 +58,7 @@ CASES = {
           %b: float32[4, 6] = tvm.relu(%a)
           return (%a, %b)
         }""",
-        ["exp", "relu"],
+        ["exp relu"],
     ),
     "users in two kernels": (
         """{
@@ -67,7 +67,65 @@ CASES = {
           %c: float32[4, 6] = tvm.tanh(%a)
           return (%b, %c)
         }""",
-        ["exp", "relu", "tanh"],
+        ["exp relu", "tanh"],
+    ),
+    "a value of another shape that leaves the function": (
+        """{
+          %a: float32[6] = tvm.exp(const float32[6] [0, 0, 0, 0, 0, 0])
+          %b: float32[4, 6] = tvm.add(%a, %x)
+          return (%a, %b)
+        }""",
+        ["exp", "add"],
+    ),
+    "a value that is needed before the kernel is over": (
+        """{
+          %a: float32[4, 6] = tvm.exp(%x)
+          %b: float32[4, 6] = tvm.cumsum(%a, axis=1)
+          %c: float32[4, 6] = tvm.add(%a, %b)
+          return %c
+        }""",
+        ["exp", "cumsum", "add"],
+    ),
+    "a value that is needed after the kernel, too": (
+        """{
+          %a: float32[4, 6] = tvm.exp(%x)
+          %b: float32[4, 6] = tvm.relu(%a)
+          %c: float32[4, 6] = tvm.cumsum(%b, axis=1)
+          %d: float32[4, 6] = tvm.cumsum(%a, axis=1)
+          return (%c, %d)
+        }""",
+        ["exp relu", "cumsum", "cumsum"],
+    ),
+    "a value that leaves a reduction's kernel": (
+        """{
+          %a: float32[4, 6] = tvm.exp(%x)
+          %b: float32[4] = tvm.sum(%a, axis=1)
+          return (%a, %b)
+        }""",
+        ["exp", "sum"],
+    ),
+    "a value that is written later": (
+        """{
+          %a: float32[4, 6] = tvm.exp(%x)
+          %b: float32[4, 6] = tvm.relu(%a)
+          %u: () = tvm.sgd(%a, %y, %y, 0.1, 0.9)
+          return (%a, %b)
+        }""",
+        ["exp", "relu", "sgd"],
+    ),
+    "a value that a branch needs, in between": (
+        """{
+          %a: float32[4, 6] = tvm.exp(%x)
+          %c: bool[] = tvm.less(const float32[] 0.0, const float32[] 1.0)
+          %r: float32[4, 6] = if %c {
+            yield %a
+          } else {
+            yield %y
+          }
+          %b: float32[4, 6] = tvm.add(%a, %r)
+          return %b
+        }""",
+        ["exp", "less", "add"],
     ),
     "into a reduction and out of it": (
         """{
@@ -180,6 +238,32 @@ def test_a_constant_is_a_parameter() -> None:
     )
     assert kernels(module) == ["exp add"]
     assert len(module.functions["fused_exp_add"].params) == 2
+
+
+def test_results_of_a_kernel_are_fields() -> None:
+    module = fused(
+        """{
+          %a: float32[4, 6] = tvm.exp(%x)
+          %b: float32[4, 6] = tvm.relu(%a)
+          return (%a, %b)
+        }"""
+    )
+    expected = parse(
+        """func @main(%x: float32[4, 6], %y: float32[4, 6]) {
+          %both: (float32[4, 6], float32[4, 6]) = @fused_exp_relu(%x)
+          %a: float32[4, 6] = %both.0
+          %b: float32[4, 6] = %both.1
+          return (%a, %b)
+        }
+
+        func @fused_exp_relu(%x: float32[4, 6]) -> (float32[4, 6], float32[4, 6])
+            attrs(fused="tvm") {
+          %a: float32[4, 6] = tvm.exp(%x)
+          %b: float32[4, 6] = tvm.relu(%a)
+          return (%a, %b)
+        }"""
+    )
+    assert structural_equal(module, expected)
 
 
 def test_inside_of_branches() -> None:

@@ -23,9 +23,9 @@ from meta.ir import Call, Expr, Function, TensorType, Tuple
 def fuse(function: Function, device: Device) -> OpEnv:
     """Return the kernel of a function whose bindings are calls of this dialect's operators.
 
-    Its parameters are tensors of static shapes, its result one tensor. A Python number in it is a
-    constant of the kernel, which an operator called alone takes as an argument. With the attribute
-    ``in_place`` the result may take the memory of that parameter.
+    Its parameters are tensors of static shapes, its result is one tensor or a tuple of them. A
+    Python number in it is a constant of the kernel, which an operator called alone takes as an
+    argument. With the attribute ``in_place`` the result may take the memory of that parameter.
     """
     tensors: dict[Expr, te.Tensor] = {}
     for param in function.params:
@@ -46,8 +46,10 @@ def fuse(function: Function, device: Device) -> OpEnv:
         (tensors[binding.var],) = call.callee.compute.apply(args, binding.var.type, leaf)
     place = function.attrs.get(IN_PLACE)
     in_place = False if place is None else (place,)
-    result = prim_func(inputs, [tensors[function.body.result]], in_place=in_place)
-    return OpEnv(deferred(result, for_device(device)), allocates=False)
+    result = function.body.result
+    outputs = [tensors[r] for r in (result.fields if isinstance(result, Tuple) else (result,))]
+    kernel = prim_func(inputs, outputs, in_place=in_place)
+    return OpEnv(deferred(kernel, for_device(device)), allocates=False)
 
 
 dialect.fuse = fuse

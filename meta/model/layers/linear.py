@@ -26,6 +26,7 @@ class Linear(Model):
         """Apply the layer to an array with any number of leading axes."""
         rows = x if x.ndim == 2 else op.reshape(x, (-1, x.shape[-1]))
         y = op.dense(rows, self.w)
-        if self.b is not None:
-            y = op.add(y, self.b)
-        return y if x.ndim == 2 else op.reshape(y, (*x.shape[:-1], self.w.shape[0]))
+        if x.ndim != 2:
+            y = op.reshape(y, (*x.shape[:-1], self.w.shape[0]))
+        # Last, so that the addition is a neighbour of what follows and runs in one kernel with it.
+        return y if self.b is None else op.add(y, self.b)
