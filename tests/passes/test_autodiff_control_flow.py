@@ -12,7 +12,7 @@ import torch
 import meta
 from meta.base.errors import ArgumentError, GradientError, IRError, UnknownName
 from meta.ir import Module, bindings, first_difference, parse, structural_equal, verify
-from meta.passes import autodiff, dead_code, infer_type, simplify
+from meta.passes import autodiff, dead_code, infer_type, inline, simplify
 from meta.testing import check
 from meta.vm.interpreter import interpret, run_module
 from meta.vm.program import module_program
@@ -488,6 +488,36 @@ def test_the_types_of_a_differentiated_program_are_inferred() -> None:
     bare = parse(re.sub(r"(?m)^( *%\w+): .*? = (?!fn)", r"\1 = ", str(found)))
     assert any(b.var.type is None for b in bindings(bare.main))
     assert first_difference(infer_type(bare), found) is None
+
+
+def test_a_second_derivative_through_functions_that_do_not_recur() -> None:
+    """The pullbacks that the first derivative calls are known once their makers are inlined."""
+    program = module("""
+        func @f(%x: float32[2], %w: float32[2]) -> float32[2] {
+          %a: float32[2] = multiply(%x, %w)
+          %y: float32[2] = sin(%a)
+          return %y
+        }
+
+        func @main(%x: float32[2], %w: float32[2]) -> float32[2] {
+          %y: float32[2] = @f(%x, %w)
+          %z: float32[2] = @f(%y, %w)
+          return %z
+        }""")
+    first = optimized(autodiff(program, wrt=["x"]))
+    second = autodiff(inline(first), wrt=["x"])
+    verify(second, typed=True)
+    x, w, ones = (
+        torch.tensor([0.3, 0.7], requires_grad=True),
+        torch.tensor([1.5, -2.0]),
+        torch.ones(2),
+    )
+    (slope,) = torch.autograd.grad(torch.sin(torch.sin(x * w) * w).sum(), x, create_graph=True)
+    (bend,) = torch.autograd.grad(slope.sum(), x)
+    args = [meta.array(a.detach()) for a in (torch.zeros(2), ones, ones, x, w)]
+    (_, (dx,)), (found,) = run(second, *args)
+    check(dx, meta.array(slope.detach()), 1e-5, 1e-5)
+    check(found, meta.array(bend), 1e-5, 1e-5)
 
 
 CHOSEN = """

@@ -133,9 +133,9 @@ class Activity:
                 "a gradient would have to flow through a closure that is not known where it is "
                 "called",
                 found=f"a call of %{getattr(call.callee, 'name', '')}",
-                hint="call closures in the scope that defines them or pass them to functions of "
-                "the module; choose between results, not between closures, and keep closures out "
-                "of results",
+                hint="call closures in the scope that defines them, or pass them to functions of "
+                "the module; let an If choose between results, not between closures; inline "
+                "(meta.passes.inline) a function that returns one",
                 span=binding.span,
             )
         return []
