@@ -138,7 +138,7 @@ class _Fuser:
         self.buffers, self.made, self.max_members = buffers, made, max_members
 
     def block(self, block: Block) -> Block:
-        items = [self._with_inner_blocks(b) for b in block.bindings]
+        items = list(block.bindings)
         users = _users(items, block)
         groups: dict[int, _Group] = {}
         for i in reversed(range(len(items))):
@@ -154,7 +154,7 @@ class _Fuser:
         for i, binding in enumerate(items):
             group = groups.get(i)
             if group is None or len(group.members) == 1:
-                kept.append(binding)
+                kept.append(self._with_inner_blocks(binding))
             elif i == group.last:
                 kept += self._fused(group, items, users)
         return Block(tuple(kept), block.result)
