@@ -175,7 +175,7 @@ def _row_loop(
     new, y = _carried_and_y(f, loop.body.run(f, state.tree(), x))
     new = next_carried(state, new, "scan", f, loop.body)
     y = Carried(y, loop.body)
-    buffers = [op.zeros((rows.count, *t.static_shape), t.dtype, where) for t in y.types]
+    buffers = [op.zeros((rows.count, *t.shape), t.dtype, where) for t in y.types]
     stacks = loop.carry(Carried(buffers, trace), "ys")
     written = loop.body.run(_with_rows, stacks, i, y.leaves)
     following = loop.body.run(lambda: i + (-1 if reverse else 1))

@@ -13,7 +13,7 @@ import meta
 from meta import op
 from meta.base import config
 from meta.base.errors import TraceError, TypeInferError
-from meta.ir import bindings, parse, structural_equal, verify
+from meta.ir import bindings, parse, parse_type, structural_equal, verify
 from meta.ir.expr import GlobalVar, If
 from meta.model import Model, control_flow, parameter, trace
 from meta.op.core import tree
@@ -361,6 +361,24 @@ def test_an_lstm_is_torchs() -> None:
         (_, found), by_name = run(dy, xs, h, c)
         check(found, ys, 1e-5, 1e-5)
         check_gradients(by_name)
+
+
+# Symbolic dimensions.
+
+
+def test_loops_and_branches_on_arrays_of_any_extent() -> None:
+    @trace
+    def f(x: Any, k: Any) -> Any:
+        y = meta.while_loop(lambda s: s[0] < 4, lambda s: (s[0] + 1, s[1] * 0.5 + x * k), (0, x))[1]
+        y = meta.cond(op.sum(y) > 0.0, lambda: y * 2.0, lambda: -y)
+        return meta.scan(lambda s, row: (s + row, s * row), op.sum(y, 1), op.transpose(y))
+
+    types = parse_type("float32[n, 3]"), parse_type("float32[]")
+    verify(f.program(*types).module, typed=True)
+    compiled = meta.vm.compile(f, *types)
+    for rows in (1, 2, 5):
+        x, k = f32(rows, 3, seed=rows), meta.array(0.5)
+        check(compiled(x, k), f.function(x, k), 1e-5, 1e-5)
 
 
 # Several functions in one program.
