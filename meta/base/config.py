@@ -63,6 +63,12 @@ KNOBS: dict[str, Knob] = {
             "where compiled kernels are kept (empty: the user's cache folder)",
         ),
         Knob("META_CACHE", _flag, True, "keep compiled kernels on disk"),
+        Knob(
+            "META_PROGRAM_CACHE",
+            _flag,
+            True,
+            "keep compiled programs on disk, beside their kernels",
+        ),
         Knob("META_CPU_TARGET", str, "", "TVM target of the CPU kernels (empty: this machine)"),
         Knob(
             "META_TF32",

@@ -26,7 +26,7 @@ def dialect_of(kernel: Kernel) -> str:
 
 
 def artifact_records(kernels: Sequence[OpEnv]) -> list[dict[str, Any] | None]:
-    """Return, for each kernel, the name of its file and what else is needed; None if it has none."""
+    """Return, for each kernel, the name of its file and what else is needed; None without one."""
     return [
         None if k.artifact is None else {"file": k.artifact.file.name, **k.artifact.record}
         for k in kernels

@@ -12,6 +12,7 @@ from meta.base.device import require
 from meta.base.errors import ArgumentError, DeviceError
 from meta.ir import Module
 from meta.runtime.ndarray import as_array, ndarray
+from meta.vm import program_cache
 from meta.vm.convention import bind
 from meta.vm.emit import ENTRY, emit
 from meta.vm.executable import Executable
@@ -69,18 +70,27 @@ def compile(
     budget = {} if memory_budget is None else {"rematerialize": {"budget": memory_budget}}
     with PassContext(required=budget, config=budget):
         passes = pipeline(where, opt_level)
-    module = passes(Module({**program.module.functions, ENTRY: main}))
+    traced = Module({**program.module.functions, ENTRY: main})
+    key = program_cache.key_of(traced, passes, where)
+    found = None if key is None else program_cache.find(key)
+    if found is not None:
+        return Executable(
+            found.code, found.kernels, where, found.module, program.arrays, program.convention
+        )
+    module = passes(traced)
     code = emit(module, where)
-    kernels = bind_kernels(code.kernels, module.functions, where)
-    return Executable(
+    made = Executable(
         code,
-        kernels,
+        bind_kernels(code.kernels, module.functions, where),
         where,
         lambda: module,
         program.arrays,
         program.convention,
         passes.history,
     )
+    if key is not None:
+        program_cache.keep(key, made)
+    return made
 
 
 def _arrays(value: Any) -> list[ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from meta.vm.explain_program import ProgramExplanation, explain_program
 from meta.vm.extents import Range, require_in_range
 from meta.vm.link import link
 from meta.vm.profile import Profile, profile
+from meta.vm.save import save
 from meta.vm.steps import buffer
 from meta.vm.writable import require_writable
 
@@ -41,6 +43,7 @@ class Executable:
     Attributes
     ----------
     code: its instructions. device: where it runs. arena_bytes: memory kept for intermediates.
+    envs: the kernels that the code names, in order.
     arrays: parameters and running statistics. convention: how it is called.
     history: what the passes did; empty if they did not have to run.
     """
@@ -57,12 +60,12 @@ class Executable:
     ) -> None:
         self.code, self.device, self.history = code, device, list(history)
         self.arrays, self.convention = tuple(arrays), convention
-        self._module, self._kernels = module, tuple(kernels)
+        self._module, self.envs = module, tuple(kernels)
         self._flatten, self._unflatten = convention.flatten, convention.unflatten
         self._preference = current_preference.get()
         if device.kind == "cpu":
             keep_freed_memory()
-        self._linked = link(code, self._kernels, device)
+        self._linked = link(code, self.envs, device)
         self.arena_bytes = self._linked.arena_bytes
         # None: the extents differ from call to call.
         self._keys = [_key(type_, device) for _, type_ in self.code.params]
@@ -152,9 +155,7 @@ class Executable:
         copies. On CUDA the times are those between events on the current stream.
         """
         inputs = [*self._flatten(*args, **kwargs), *self.arrays]
-        return profile(
-            self.code, self._kernels, self.device, lambda: self._own(inputs), repeat, warmup
-        )
+        return profile(self.code, self.envs, self.device, lambda: self._own(inputs), repeat, warmup)
 
     def debug(self, *args: Any, stop_at_nan: bool = False, **kwargs: Any) -> DebugRun:
         """Run the program on these arguments and return what each instruction read and made.
@@ -163,7 +164,7 @@ class Executable:
         behind the first instruction that makes a NaN.
         """
         inputs = [*self._flatten(*args, **kwargs), *self.arrays]
-        return debug(self.code, self._kernels, self.device, self._own(inputs), stop_at_nan)
+        return debug(self.code, self.envs, self.device, self._own(inputs), stop_at_nan)
 
     def explain(self) -> ProgramExplanation:
         """Say which dialect runs each instruction, and why not the others."""
@@ -173,6 +174,15 @@ class Executable:
         """Return main's arguments with copies of those that the program writes."""
         tensors = self._tensors(arrays)
         return [t.clone() if i in self._linked.written else t for i, t in enumerate(tensors)]
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the program to a folder: code, constants, parameters and compiled kernels.
+
+        `meta.vm.load` reads it in any process. The folder is made, or replaced if it was saved to
+        before, at once: a reader sees the old program or the new one. Raises ArgumentError for a
+        folder of other things, and for a Python argument of the model that is no literal.
+        """
+        save(self, folder)
 
     def __repr__(self) -> str:
         count = sum(self.kernels().values())

@@ -25,12 +25,17 @@ def bind_kernels(
     """
     envs = [_find(kernel, functions, device) for kernel in kernels]
     compile_together(envs)
-    return tuple(
-        OpEnv(ForAllExtents(_base(kernel), env.run, kernel, device), allocates=True)
-        if env.polymorphic and isinstance(kernel, KernelRef)
-        else env
-        for env, kernel in zip(envs, kernels, strict=True)
-    )
+    return tuple(_for_all_extents(*pair, device) for pair in zip(envs, kernels, strict=True))
+
+
+def _for_all_extents(env: OpEnv, kernel: Kernel, device: Device) -> OpEnv:
+    """Let a kernel that serves all extents allocate its results; return others as they are."""
+    if not env.polymorphic or not isinstance(kernel, KernelRef):
+        return env
+    run = ForAllExtents(_base(kernel), env.run, kernel, device)
+    made = OpEnv(run, allocates=True, dialect_op=env.dialect_op)
+    made.artifact = env.artifact
+    return made
 
 
 def _find(kernel: Kernel, functions: Mapping[str, Function], device: Device) -> OpEnv:

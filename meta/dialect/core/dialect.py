@@ -83,8 +83,9 @@ class Dialect:
     plevel: level of its operators unless they state their own.
     probe: returns None if the backend is usable on this machine, else the reason why not.
     package: a package whose modules register the operators; imported when they are first asked for.
-    restorer: a module whose function ``restore(artifact)`` makes a kernel of an `Artifact` again;
-        imported when one is first met, without the package's other modules.
+    restorer: a module whose function ``restore(artifact)`` makes a kernel of an `Artifact` again,
+        where ``environment(device)`` returns what it did; imported when one is first met, without
+        the package's other modules.
     """
 
     name: str
@@ -156,6 +157,11 @@ class Dialect:
             raise ValueError(f"dialect {self.name!r} keeps no kernels")
         made: Kernel = importlib.import_module(self.restorer).restore(artifact)
         return made
+
+    def environment(self, device: Device) -> str:
+        """Return what has to be the same where a kept kernel is to run: versions, processor."""
+        found: str = importlib.import_module(self.restorer).environment(device)
+        return found
 
     def op(self, base: Op, *, plevel: Levels | None = None) -> Callable[[Maker], DialectOp]:
         """Register a maker: it gets the call without data and returns an `OpEnv`, or raises

@@ -5,12 +5,43 @@ An artifact is made into a kernel again without TVM's Python package.
 
 from __future__ import annotations
 
+import hashlib
+import platform
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
+import torch
+
+from meta.base import config
+from meta.base.device import Device
 from meta.dialect.core import Artifact
 from meta.dialect.tvm import cache
 from meta.dialect.tvm.launch import Kernel, Launch
 from meta.dialect.tvm.workspace import launcher
+
+
+def environment(device: Device) -> str:
+    """Return what decides whether compiled code runs: TVM's version, and the processor."""
+    versions = f"apache-tvm {version('apache-tvm')}, apache-tvm-ffi {version('apache-tvm-ffi')}"
+    if device.kind == "cuda":
+        major, minor = torch.cuda.get_device_capability(device.ordinal)
+        return f"{versions}, {platform.machine()}, sm_{major}{minor}"
+    wanted = config.get("META_CPU_TARGET")
+    features = hashlib.sha256(_features().encode()).hexdigest()[:16]
+    return f"{versions}, {platform.machine()}, features {features}, target {wanted!r}"
+
+
+@lru_cache(maxsize=1)
+def _features() -> str:
+    """Return what the processor can do, as Linux lists it; elsewhere, its name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    found = {line for line in lines if line.startswith(("model name", "flags", "Features"))}
+    return "\n".join(sorted(found))
 
 
 def artifact_of(stored: cache.Stored, launch: Launch) -> Artifact:

@@ -30,9 +30,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from meta.base import config
+from meta.base.cache_folder import cache_folder, distrust, open_private
 from meta.dialect.tvm.native import load_library
 from meta.dialect.tvm.openmp import write_launcher
 from meta.dialect.tvm.workspace import Workspace
@@ -81,9 +80,7 @@ _trouble: str = ""
 
 def folder() -> Path:
     """Return the folder of the cache; it need not exist."""
-    named = config.get("META_CACHE_DIR")
-    base = Path(named) if named else Path(platformdirs.user_cache_dir("meta", appauthor=False))
-    return base.expanduser() / "kernels"
+    return cache_folder("kernels")
 
 
 def status() -> Status:
@@ -91,7 +88,7 @@ def status() -> Status:
     where = folder()
     if not config.get("META_CACHE"):
         return Status(where, False, False, "switched off by META_CACHE")
-    problem = _open(where)
+    problem = open_private(where)
     if problem:
         return Status(where, False, False, problem)
     if not os.access(where, os.W_OK):
@@ -110,7 +107,7 @@ def digest(key: str) -> str:
 def load(key: str) -> Stored | None:
     """Return the function of ``key``, or None if it is not in the cache in good order."""
     where = folder()
-    if not config.get("META_CACHE") or _open(where):
+    if not config.get("META_CACHE") or open_private(where):
         return None
     entry = _read_entry(_entry_path(where, digest(key)))
     if entry is None or entry["key"] != key:
@@ -160,28 +157,8 @@ def clear() -> None:
     """Remove all cached kernels of this user."""
     with _lock:
         where = folder()
-        if where.is_dir() and not _open(where):
+        if where.is_dir() and not open_private(where):
             shutil.rmtree(where)
-
-
-def _open(where: Path) -> str:
-    """Create the folder if need be; return why it cannot be trusted or used, or nothing."""
-    try:
-        where.mkdir(mode=0o700, parents=True, exist_ok=True)
-        information = where.stat()
-    except OSError as error:
-        return f"the folder cannot be made: {error}"
-    return _distrust(information)
-
-
-def _distrust(information: os.stat_result) -> str:
-    if not hasattr(os, "geteuid"):
-        return ""  # Windows: the user's folders are private by inheritance
-    if information.st_uid != os.geteuid():
-        return "it belongs to another user"
-    if information.st_mode & 0o022:
-        return "others may write to it"
-    return ""
 
 
 def _entry_path(where: Path, name: str) -> Path:
@@ -215,7 +192,7 @@ def load_verified(path: Path) -> Any | None:
         if path not in _libraries:
             try:
                 with path.open("rb") as file:
-                    if _distrust(os.fstat(file.fileno())):
+                    if distrust(os.fstat(file.fileno())):
                         return None
                     content = file.read()
             except OSError:

@@ -1,0 +1,38 @@
+"""Where caches are on disk, and whether a folder can be trusted: what is in it may be run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+from meta.base import config
+
+
+def cache_folder(name: str) -> Path:
+    """Return the folder of one cache of this user; it need not exist."""
+    named = config.get("META_CACHE_DIR")
+    base = Path(named) if named else Path(platformdirs.user_cache_dir("meta", appauthor=False))
+    return base.expanduser() / name
+
+
+def open_private(where: Path) -> str:
+    """Create the folder if need be; return why it cannot be trusted or used, or nothing."""
+    try:
+        where.mkdir(mode=0o700, parents=True, exist_ok=True)
+        information = where.stat()
+    except OSError as error:
+        return f"the folder cannot be made: {error}"
+    return distrust(information)
+
+
+def distrust(information: os.stat_result) -> str:
+    """Return why a file or folder cannot be trusted, or nothing: others may write to it."""
+    if not hasattr(os, "geteuid"):
+        return ""  # Windows: the user's folders are private by inheritance
+    if information.st_uid != os.geteuid():
+        return "it belongs to another user"
+    if information.st_mode & 0o022:
+        return "others may write to it"
+    return ""

@@ -1,0 +1,245 @@
+"""A compiled program as a folder: what `Executable.save` writes and the program cache keeps.
+
+::
+
+    manifest.json          versions, device, hashes of the other files, one record per kernel
+    code.json              the instructions (`code_json`)
+    program.json           the program that they were emitted from (`meta.ir.to_json`)
+    constants.safetensors  constants of both
+    kernels/<sha256>.so    compiled kernels, named after their content
+
+Everything is checked against the manifest before it is used, and the manifest against its own
+checksum: a truncated or edited file raises FormatError. The hashes find accidents. They are no
+signature: loading a kernel runs its code, so load folders from people whom you trust.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from meta.base.device import Device, require
+from meta.base.errors import FormatError
+from meta.dialect.core import OpEnv
+from meta.dialect.core.catalog import DIALECTS
+from meta.ir import Module, from_json, to_json, verify
+from meta.runtime.tensor_file import read_tensors, write_tensors
+from meta.vm.artifacts import artifact_records, dialect_of, restored
+from meta.vm.code import Code, FusedRef
+from meta.vm.code_json import code_from_json, code_to_json, constant_name
+from meta.vm.kernels import bind_kernels
+
+SCHEMA, VERSION = "meta.executable", 1
+MANIFEST, CODE, PROGRAM = "manifest.json", "code.json", "program.json"
+CONSTANTS, KERNELS = "constants.safetensors", "kernels"
+MAX_MANIFEST_BYTES = 64 << 20
+"""Larger manifests are not ours."""
+_FIELDS = ("schema", "version", "written_by", "device", "environments", "kernels", "files", "more")
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a folder holds: everything that an `Executable` is made of, but arrays and convention.
+
+    ``module`` reads the program when it is asked for. ``more`` is what the writer added.
+    """
+
+    code: Code
+    kernels: tuple[OpEnv, ...]
+    device: Device
+    module: Callable[[], Module]
+    more: Any
+
+
+def write_folder(
+    folder: Path,
+    code: Code,
+    kernels: Sequence[OpEnv],
+    device: Device,
+    module: Module,
+    *,
+    more: Any = None,
+    files: Mapping[str, Callable[[Path], None]] | None = None,
+    place: Callable[[Path, Path], Any] = shutil.copyfile,
+) -> None:
+    """Write a program to ``folder``, which appears complete or not at all; an older one goes.
+
+    ``more``: plain data for the manifest. ``files``: further files by name, and what writes each.
+    ``place`` puts a kernel's file to its place: a copy, or a link.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"))
+    try:
+        constants = {
+            constant_name(i): c for i, c in enumerate(code.constants) if isinstance(c, torch.Tensor)
+        }
+        text = to_json(module, constants)
+        (part / PROGRAM).write_text(text, encoding="utf-8")
+        (part / CODE).write_text(json.dumps(code_to_json(code)), encoding="utf-8")
+        write_tensors(part / CONSTANTS, constants)
+        for name, write in (files or {}).items():
+            write(part / name)
+        (part / KERNELS).mkdir(mode=0o700)
+        for file in {k.artifact.file for k in kernels if k.artifact is not None}:
+            place(file, part / KERNELS / file.name)
+            (part / KERNELS / file.name).chmod(0o600)
+        manifest = {
+            "schema": SCHEMA,
+            "version": VERSION,
+            "written_by": {"torch": version("torch")},
+            "device": str(device),
+            "environments": _environments(code, kernels, device),
+            "kernels": artifact_records(kernels),
+            "files": {
+                name: _hash(part / name) for name in (CODE, PROGRAM, CONSTANTS, *(files or {}))
+            },
+            "more": more,
+        }
+        (part / MANIFEST).write_text(
+            json.dumps({**manifest, "checksum": _checksum(manifest)}, indent=1), encoding="utf-8"
+        )
+        _put(part, folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _put(part: Path, folder: Path) -> None:
+    """Rename a complete folder to its name. Of two writers at once, the last one's stays."""
+    old = part.with_suffix(".old")
+    with suppress(FileNotFoundError):
+        os.rename(folder, old)
+    try:
+        os.rename(part, folder)
+    except OSError:
+        if not (folder / MANIFEST).exists():
+            raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def read_folder(folder: Path, *, rebuild: bool = False) -> Contents:
+    """Return what `write_folder` wrote.
+
+    Kernels are loaded from the folder if they were compiled by the same version of their compiler
+    for the same kind of processor; else, and with ``rebuild``, they are compiled once more from the
+    program. Raises FormatError for a folder that is not in good order, DeviceError if its device is
+    not there.
+    """
+    manifest = read_manifest(folder)
+    device = require(manifest["device"])
+    tensors = read_tensors(folder / CONSTANTS)
+    try:
+        document = json.loads((folder / CODE).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{folder / CODE} is no JSON: {error}") from None
+    on_device = {name: tensor.to(str(device)) for name, tensor in tensors.items()}
+    code = code_from_json(document, on_device)
+
+    def module() -> Module:
+        read_manifest(folder)  # the files may have changed meanwhile
+        text = (folder / PROGRAM).read_text(encoding="utf-8")
+        found = from_json(text, read_tensors(folder / CONSTANTS))
+        verify(found, typed=True)
+        return found
+
+    records = manifest["kernels"]
+    if not isinstance(records, list) or len(records) != len(code.kernels):
+        raise FormatError(
+            "the manifest does not fit the code", expected=f"{len(code.kernels)} kernels"
+        )
+    kernels = _kernels(folder, code, records, manifest["environments"], device, module, rebuild)
+    return Contents(code, kernels, device, module, manifest["more"])
+
+
+def _kernels(
+    folder: Path,
+    code: Code,
+    records: list[Any],
+    environments: Any,
+    device: Device,
+    module: Callable[[], Module],
+    rebuild: bool,
+) -> tuple[OpEnv, ...]:
+    found: dict[int, OpEnv] = {}
+    for i, record in enumerate(records):
+        if record is None or rebuild:
+            continue
+        dialect = dialect_of(code.kernels[i])
+        if dialect not in DIALECTS or not isinstance(environments, dict):
+            raise FormatError("the manifest does not fit the code", found=code.kernels[i].name)
+        if environments.get(dialect) == DIALECTS[dialect].environment(device):
+            found[i] = restored(code, i, record, folder / KERNELS, device)
+    missing = [i for i in range(len(code.kernels)) if i not in found]
+    fused = any(isinstance(code.kernels[i], FusedRef) for i in missing)
+    made = bind_kernels(
+        [code.kernels[i] for i in missing], module().functions if fused else {}, device
+    )
+    found.update(zip(missing, made, strict=True))
+    return tuple(found[i] for i in range(len(code.kernels)))
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest after comparing all hashes; FormatError if one is not as it was."""
+    path = folder / MANIFEST
+    try:
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise FormatError(f"{path} is larger than a manifest can be")
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FormatError(
+            f"{folder} holds no compiled program",
+            found=str(error),
+            hint="write one with exe.save(folder)",
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path} is damaged: {error}") from None
+    if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
+        raise FormatError(f"{path} is no manifest of a compiled program", expected=SCHEMA)
+    if manifest.get("version") != VERSION:
+        raise FormatError(
+            "this folder was written by another version",
+            expected=VERSION,
+            found=manifest.get("version"),
+            hint="compile and save the model once more",
+        )
+    checksum = manifest.pop("checksum", None)
+    if checksum != _checksum(manifest) or set(manifest) != set(_FIELDS):
+        raise FormatError(f"{path} was changed after it was written")
+    for name, expected in manifest["files"].items():
+        if _hash(folder / name) != expected:
+            raise FormatError(
+                f"{folder / name} was changed after it was written, or is incomplete",
+                hint="copy the folder once more, or compile and save the model again",
+            )
+    return manifest
+
+
+def _checksum(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _hash(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise FormatError(f"{path} cannot be read", found=str(error)) from None
+
+
+def _environments(code: Code, kernels: Sequence[OpEnv], device: Device) -> dict[str, str]:
+    """Return, by dialect, where the compiled kernels run."""
+    names = {
+        dialect_of(ref)
+        for ref, env in zip(code.kernels, kernels, strict=True)
+        if env.artifact is not None
+    }
+    return {name: DIALECTS[name].environment(device) for name in sorted(names)}

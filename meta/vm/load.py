@@ -1,0 +1,47 @@
+"""`load`: an executable out of the folder that `Executable.save` wrote."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from meta.base.errors import FormatError
+from meta.ir import TensorType
+from meta.runtime.ndarray import ndarray
+from meta.runtime.tensor_file import read_tensors
+from meta.vm.convention_json import convention_from_json
+from meta.vm.executable import Executable
+from meta.vm.folder import read_folder
+from meta.vm.save import ARRAYS
+
+
+def load(folder: str | os.PathLike[str], *, rebuild: bool = False) -> Executable:
+    """Return the executable that `Executable.save` wrote to a folder.
+
+    It is called as the model was, and owns its parameters (``exe.arrays``). A compiler runs only
+    if the kernels were compiled by another version of it or for another processor, or with
+    ``rebuild``: then nothing in the folder is run as code. Without, loading runs the kernels' code:
+    load folders of people whom you trust.
+
+    Raises FormatError, naming the file, for a folder that is damaged, incomplete or edited, and
+    DeviceError if the device that it was compiled for is not there.
+    """
+    source = Path(folder)
+    contents = read_folder(source, rebuild=rebuild)
+    convention = convention_from_json(contents.more)
+    tensors = read_tensors(source / ARRAYS)
+    arrays = [
+        ndarray(tensors[str(i)].to(str(contents.device)))
+        for i in range(len(tensors))
+        if str(i) in tensors
+    ]
+    params = contents.code.params[len(contents.code.params) - len(arrays) :]
+    if len(arrays) != len(tensors) or len(arrays) > len(contents.code.params):
+        raise FormatError(f"{source / ARRAYS} does not hold the program's arrays")
+    for array, (name, type_) in zip(arrays, params, strict=True):
+        if TensorType(array.shape, array.dtype) != type_:
+            found = f"{array.dtype}{list(array.shape)}"
+            raise FormatError(f"the array of %{name} does not fit", expected=type_, found=found)
+    return Executable(
+        contents.code, contents.kernels, contents.device, contents.module, arrays, convention
+    )

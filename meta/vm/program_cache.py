@@ -1,0 +1,137 @@
+"""Compiled programs on disk: a second process compiles nothing, and does not import a compiler.
+
+A program is found by a hash of everything that decides its code: its text with the user's lines,
+device, passes and their options, preferences, knobs, versions, and the source of this package. It
+lies in a folder of the form of `folder.py`, and one that is damaged is as good as none.
+
+Programs with operators from outside of this package are left out: nothing says when such code
+changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from functools import lru_cache, partial
+from importlib.metadata import version
+from pathlib import Path
+
+from meta.base import config
+from meta.base.cache_folder import cache_folder, open_private
+from meta.base.device import Device
+from meta.base.errors import FormatError
+from meta.dialect.core import DialectOp, dialects
+from meta.dialect.core.preference import current as current_preference
+from meta.ir import Module, bindings, operands, to_json
+from meta.op.core import Op
+from meta.passes import Pipeline
+from meta.passes.manager import Pass, pass_name
+from meta.vm.executable import Executable
+from meta.vm.folder import Contents, read_folder, write_folder
+
+_PACKAGE = Path(__file__).parents[1]
+_VERSIONS = ("apache-tvm", "apache-tvm-ffi", "numpy", "torch")
+# What must not be skipped: these ask for the passes to be seen, checked or cut short.
+_WATCHED = ("META_DEBUG", "META_DUMP_IR", "META_FUEL", "META_VERIFY")
+# What does not change a program.
+_NEUTRAL = ("META_CACHE", "META_CACHE_DIR", "META_PROGRAM_CACHE", "META_PROGRESS")
+
+
+def key_of(module: Module, passes: Pipeline, device: Device) -> str | None:
+    """Return the name under which a program is kept, None if it is not to be.
+
+    ``module``: as it was traced. ``passes``: what turns it into code.
+    """
+    knobs = {k["name"]: (k["value"], k["default"]) for k in config.table()}
+    if not config.get("META_CACHE") or not config.get("META_PROGRAM_CACHE"):
+        return None
+    if any(knobs[name][0] != knobs[name][1] for name in _WATCHED) or not _is_ours(module):
+        return None
+    preference = current_preference.get()
+    parts = [
+        to_json(module),
+        str(device),
+        repr([_described(step) for step in passes.passes]),
+        repr((preference.first, preference.only, sorted(preference.excluded))),
+        repr(sorted((name, value) for name, (value, _) in knobs.items() if name not in _NEUTRAL)),
+        repr([(d.name, d.unavailable, d.devices) for d in dialects()]),
+        *(f"{name} {version(name)}" for name in _VERSIONS),
+        _environments(device),
+        _sources(),
+    ]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def find(key: str) -> Contents | None:
+    """Return the compiled program of a key, None if there is none in good order."""
+    where = cache_folder("programs")
+    if open_private(where):
+        return None
+    try:
+        return read_folder(where / key[:2] / key)
+    except FormatError:  # absent or damaged: compiled anew
+        return None
+
+
+def keep(key: str, executable: Executable) -> None:
+    """Keep a compiled program, if all its compiled kernels are kept, and the folder can be used."""
+    where = cache_folder("programs")
+    if open_private(where) or not os.access(where, os.W_OK):
+        return
+    write_folder(
+        where / key[:2] / key,
+        executable.code,
+        executable.envs,
+        executable.device,
+        executable.module,
+        place=_place,
+    )
+
+
+def _is_ours(module: Module) -> bool:
+    """Whether operators and kernels of a program, all that dispatch may choose, are of this
+    package.
+    """
+    used = {
+        atom
+        for function in module.functions.values()
+        for binding in bindings(function)
+        for atom in operands(binding.value)
+        if isinstance(atom, DialectOp | Op)
+    }
+    bases = {op.base if isinstance(op, DialectOp) else op for op in used}
+    sites = [site for op in bases for site in (op.site, *(d.site for d in op.aspects.dialect_ops))]
+    shipped = all(_PACKAGE in Path(d.site.file).parents for d in dialects())
+    return shipped and all(_PACKAGE in Path(site.file).parents for site in sites)
+
+
+def _described(step: Pass) -> str:
+    """Return a pass's name and options, without those that the pipeline gives."""
+    options = step.keywords if isinstance(step, partial) else {}
+    given = {k: v for k, v in options.items() if k not in ("device", "lower")}
+    return f"{pass_name(step)}{sorted(given.items())}"
+
+
+def _environments(device: Device) -> str:
+    """Return on what the kernels of each dialect run here."""
+    kept = [d for d in dialects() if d.restorer and d.unavailable is None]
+    return repr([(d.name, d.environment(device)) for d in kept])
+
+
+@lru_cache(maxsize=1)
+def _sources() -> str:
+    """Return a hash of this package's source."""
+    content = hashlib.sha256()
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        content.update(str(path.relative_to(_PACKAGE)).encode())
+        content.update(path.read_bytes())
+    return content.hexdigest()
+
+
+def _place(source: Path, target: Path) -> None:
+    """Link a kernel's file, which never changes; copy it where that cannot be done."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
