@@ -14,6 +14,10 @@ from zlib import crc32
 import pytest
 import torch
 
+# Tests compile what they compile: no program comes from an earlier run. Those of the program cache
+# switch it on.
+os.environ.setdefault("META_PROGRAM_CACHE", "0")
+
 
 def first_on_path(folder: Path) -> dict[str, str]:
     """Return the environment of a process that imports from ``folder`` before anything else."""

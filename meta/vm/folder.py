@@ -5,7 +5,8 @@
     manifest.json          versions, device, hashes of the other files, one record per kernel
     code.json              the instructions (`code_json`)
     program.json           the program that they were emitted from (`meta.ir.to_json`)
-    constants.safetensors  constants of both
+    fused.json             those of its functions whose kernels are made when it is loaded
+    constants.safetensors  constants of all
     kernels/<sha256>.so    compiled kernels, named after their content
 
 Everything is checked against the manifest before it is used, and the manifest against its own
@@ -41,11 +42,12 @@ from meta.vm.code_json import code_from_json, code_to_json, constant_name
 from meta.vm.kernels import bind_kernels
 
 SCHEMA, VERSION = "meta.executable", 1
-MANIFEST, CODE, PROGRAM = "manifest.json", "code.json", "program.json"
+MANIFEST, CODE, PROGRAM, FUSED = "manifest.json", "code.json", "program.json", "fused.json"
 CONSTANTS, KERNELS = "constants.safetensors", "kernels"
 MAX_MANIFEST_BYTES = 64 << 20
 """Larger manifests are not ours."""
 _FIELDS = ("schema", "version", "written_by", "device", "environments", "kernels", "files", "more")
+_KINDS = {"device": str, "environments": dict, "kernels": list, "files": dict}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +86,9 @@ def write_folder(
         constants = {
             constant_name(i): c for i, c in enumerate(code.constants) if isinstance(c, torch.Tensor)
         }
-        text = to_json(module, constants)
-        (part / PROGRAM).write_text(text, encoding="utf-8")
+        (part / PROGRAM).write_text(to_json(module, constants), encoding="utf-8")
+        fused = to_json(_without_artifact(module, code, kernels), constants)
+        (part / FUSED).write_text(fused, encoding="utf-8")
         (part / CODE).write_text(json.dumps(code_to_json(code)), encoding="utf-8")
         write_tensors(part / CONSTANTS, constants)
         for name, write in (files or {}).items():
@@ -102,7 +105,8 @@ def write_folder(
             "environments": _environments(code, kernels, device),
             "kernels": artifact_records(kernels),
             "files": {
-                name: _hash(part / name) for name in (CODE, PROGRAM, CONSTANTS, *(files or {}))
+                name: _hash(part / name)
+                for name in (CODE, PROGRAM, FUSED, CONSTANTS, *(files or {}))
             },
             "more": more,
         }
@@ -112,6 +116,16 @@ def write_folder(
         _put(part, folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _without_artifact(module: Module, code: Code, kernels: Sequence[OpEnv]) -> Module:
+    """Return the fused functions whose kernels are not kept; they are few, and quick to read."""
+    names = [
+        ref.function
+        for ref, env in zip(code.kernels, kernels, strict=True)
+        if isinstance(ref, FusedRef) and env.artifact is None
+    ]
+    return Module({name: module.functions[name] for name in names})
 
 
 def _put(part: Path, folder: Path) -> None:
@@ -147,45 +161,47 @@ def read_folder(folder: Path, *, rebuild: bool = False) -> Contents:
 
     def module() -> Module:
         read_manifest(folder)  # the files may have changed meanwhile
-        text = (folder / PROGRAM).read_text(encoding="utf-8")
-        found = from_json(text, read_tensors(folder / CONSTANTS))
-        verify(found, typed=True)
-        return found
+        return _module(folder / PROGRAM, tensors)
 
     records = manifest["kernels"]
-    if not isinstance(records, list) or len(records) != len(code.kernels):
+    if len(records) != len(code.kernels) or not all(r is None or type(r) is dict for r in records):
         raise FormatError(
             "the manifest does not fit the code", expected=f"{len(code.kernels)} kernels"
         )
-    kernels = _kernels(folder, code, records, manifest["environments"], device, module, rebuild)
+    found = {} if rebuild else _restored(folder, code, manifest, device)
+    missing = [i for i in range(len(code.kernels)) if i not in found]
+    compiled = any(records[i] is not None for i in missing)
+    source = module() if compiled else _module(folder / FUSED, tensors)
+    refs = [code.kernels[i] for i in missing]
+    for ref in refs:
+        if isinstance(ref, FusedRef) and ref.function not in source.functions:
+            raise FormatError(f"the program has no function {ref.function!r}")
+    found.update(zip(missing, bind_kernels(refs, source.functions, device), strict=True))
+    kernels = tuple(found[i] for i in range(len(code.kernels)))
     return Contents(code, kernels, device, module, manifest["more"])
 
 
-def _kernels(
-    folder: Path,
-    code: Code,
-    records: list[Any],
-    environments: Any,
-    device: Device,
-    module: Callable[[], Module],
-    rebuild: bool,
-) -> tuple[OpEnv, ...]:
+def _module(path: Path, tensors: Mapping[str, torch.Tensor]) -> Module:
+    found = from_json(path.read_text(encoding="utf-8"), tensors)
+    verify(found, typed=True)
+    return found
+
+
+def _restored(
+    folder: Path, code: Code, manifest: Mapping[str, Any], device: Device
+) -> dict[int, OpEnv]:
+    """Return the kernels that can be loaded, by number."""
     found: dict[int, OpEnv] = {}
-    for i, record in enumerate(records):
-        if record is None or rebuild:
+    environments = manifest["environments"]
+    for i, record in enumerate(manifest["kernels"]):
+        if record is None:
             continue
         dialect = dialect_of(code.kernels[i])
-        if dialect not in DIALECTS or not isinstance(environments, dict):
+        if dialect not in DIALECTS or not DIALECTS[dialect].restorer:
             raise FormatError("the manifest does not fit the code", found=code.kernels[i].name)
         if environments.get(dialect) == DIALECTS[dialect].environment(device):
             found[i] = restored(code, i, record, folder / KERNELS, device)
-    missing = [i for i in range(len(code.kernels)) if i not in found]
-    fused = any(isinstance(code.kernels[i], FusedRef) for i in missing)
-    made = bind_kernels(
-        [code.kernels[i] for i in missing], module().functions if fused else {}, device
-    )
-    found.update(zip(missing, made, strict=True))
-    return tuple(found[i] for i in range(len(code.kernels)))
+    return found
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -215,6 +231,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     checksum = manifest.pop("checksum", None)
     if checksum != _checksum(manifest) or set(manifest) != set(_FIELDS):
         raise FormatError(f"{path} was changed after it was written")
+    for name, kind in _KINDS.items():
+        if not isinstance(manifest[name], kind):
+            raise FormatError(f"{path} is damaged: {name}", found=type(manifest[name]).__name__)
     for name, expected in manifest["files"].items():
         if _hash(folder / name) != expected:
             raise FormatError(
