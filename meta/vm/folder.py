@@ -156,7 +156,8 @@ def read_folder(folder: Path, *, rebuild: bool = False) -> Contents:
         document = json.loads((folder / CODE).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{folder / CODE} is no JSON: {error}") from None
-    on_device = {name: tensor.to(str(device)) for name, tensor in tensors.items()}
+    # Copied out of the mapped file: aligned as torch's own memory is, and safe from later edits.
+    on_device = {name: tensor.to(str(device), copy=True) for name, tensor in tensors.items()}
     code = code_from_json(document, on_device)
 
     def module() -> Module:

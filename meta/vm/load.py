@@ -31,7 +31,7 @@ def load(folder: str | os.PathLike[str], *, rebuild: bool = False) -> Executable
     convention = convention_from_json(contents.more)
     tensors = read_tensors(source / ARRAYS)
     arrays = [
-        ndarray(tensors[str(i)].to(str(contents.device)))
+        ndarray(tensors[str(i)].to(str(contents.device), copy=True))  # out of the mapped file
         for i in range(len(tensors))
         if str(i) in tensors
     ]
