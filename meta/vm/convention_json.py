@@ -11,7 +11,7 @@ from meta.ir.literals import is_literal, literal_text
 from meta.op.core import tree
 from meta.vm.convention import Convention
 
-_KINDS = {kind.name: kind for kind in type(inspect.Parameter.POSITIONAL_ONLY)}  # type: ignore[attr-defined]
+_KINDS = {kind.name: kind for kind in type(inspect.Parameter.POSITIONAL_ONLY)}
 _MAX_NESTING = 64
 
 
