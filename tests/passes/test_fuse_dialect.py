@@ -250,4 +250,69 @@ def test_torch_declines_integers() -> None:
         "%a = dense(%x, %w)\n %r = bias_add(%a, %b)", LINEAR.replace("float32", "int32")
     )
     assert fuse_dialect(given, device=CPU).functions == given.functions
-    assert "int32 has no fused product" in explain_fusion(given, device=CPU)
+    assert "not for int32" in explain_fusion(given, device=CPU)
+
+
+CONV = "%x: float32[2, 3, 8, 8], %w: float32[4, 3, 3, 3], %b: float32[4]"
+
+
+@pytest.mark.parametrize("options", ["", ", 2, (1, 0, 0, 2)", ", 1, 2, 2", ", 1, 0, 1, 1"])
+def test_torch_has_convolutions_with_bias(options: str) -> None:
+    for act, name in (("copy", "conv2d_bias"), ("relu", "conv2d_bias_relu")):
+        text = f"%a = conv2d(%x, %w{options})\n %c = bias_add(%a, %b)\n %r = {act}(%c)"
+        found, fused, plain = kernels(program(text, CONV), (2, 3, 8, 8), (4, 3, 3, 3), (4,))
+        assert found[0] == f"torch.{name}"
+        torch.testing.assert_close(fused, plain)
+
+
+def test_a_convolution_of_another_layout_stays() -> None:
+    text = '%a = conv2d(%x, %w, 1, 0, 1, 1, "NHWC")\n %r = bias_add(%a, %b)'
+    given = program(text, CONV.replace("[2, 3, 8, 8]", "[2, 8, 8, 3]"))
+    assert fuse_dialect(given, device=CPU).functions == given.functions
+
+
+@pytest.mark.parametrize(
+    ("act", "name"),
+    [
+        ("copy(%c)", "large_linear"),
+        ("relu(%c)", "large_linear_relu"),
+        ("gelu(%c)", "large_linear_gelu"),
+        ('gelu(%c, "tanh")', "large_linear_gelu"),
+    ],
+)
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
+def test_torch_runs_large_linear_layers_on_onednn(
+    act: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meta.dialect.torch.gemm.LARGE", 60)
+    text = f"%a = dense(%x, %w)\n %c = bias_add(%a, %b)\n %r = {act}"
+    found, fused, plain = kernels(program(text, LINEAR), (4, 3), (5, 3), (5,))
+    assert found[0] == f"torch.{name}"
+    torch.testing.assert_close(fused, plain)
+
+
+QKV = "%q: float32[3, 8, 4], %k: float32[3, 300, 4], %v: float32[3, 300, 4]"
+
+
+@pytest.mark.parametrize("scale", ["multiply(%a, 0.5)", "divide(%a, 2.0)", "copy(%a)"])
+def test_torch_has_attention(scale: str) -> None:
+    text = f"%a = batch_matmul_nt(%q, %k)\n %s = {scale}\n %p = softmax(%s, 2)\n"
+    text += " %r = batch_matmul(%p, %v)"
+    found, fused, plain = kernels(program(text, QKV), (3, 8, 4), (3, 300, 4), (3, 300, 4))
+    assert found == ["torch.attention" if "copy" in scale else "torch.scaled_attention"]
+    torch.testing.assert_close(fused, plain)
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        (QKV.replace("300", "200"), "200 keys are fewer than 256"),
+        (QKV.replace("[3, 8, 4]", "[1, 8, 4]"), "used with every other one"),
+        (QKV.replace("%v: float32[3, 300, 4]", "%v: float32[3, 300, 5]"), "as wide as keys"),
+    ],
+)
+def test_attention_that_torch_declines(params: str, says: str) -> None:
+    text = "%a = batch_matmul_nt(%q, %k)\n %p = softmax(%a)\n %r = batch_matmul(%p, %v)"
+    given = program(text, params)
+    assert fuse_dialect(given, device=CPU).functions == given.functions
+    assert says in explain_fusion(given, device=CPU)

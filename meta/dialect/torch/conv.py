@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from meta import op
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.fusion import ON_CPU, single_or_double
 from meta.dialect.torch.precision import in_float32
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, KERNEL, pads, permutation
@@ -102,3 +103,28 @@ def convolution(conv, conv_dx, conv_dw):
 
 
 convolution(op.conv2d, op.conv2d_dx, op.conv2d_dw)
+
+
+# With its bias a convolution is 1.02 to 1.2 times as fast as beside generated code for that;
+# oneDNN's own fused ReLU brings nothing more.
+@dialect.pattern(
+    lambda x, w, b, stride, padding, dilation, groups: op.bias_add(
+        op.conv2d(x, w, stride, padding, dilation, groups), b
+    ),
+    plevel=ON_CPU,
+    when=single_or_double,
+)
+def conv2d_bias(x, w, b, stride, padding, dilation, groups):
+    image, window = _geometry(x, stride, padding, dilation)
+    return _convolve(image, w, b, *window, False, (0, 0), groups).contiguous()
+
+
+@dialect.pattern(
+    lambda x, w, b, stride, padding, dilation, groups: op.relu(
+        op.bias_add(op.conv2d(x, w, stride, padding, dilation, groups), b)
+    ),
+    plevel=ON_CPU,
+    when=single_or_double,
+)
+def conv2d_bias_relu(x, w, b, stride, padding, dilation, groups):
+    return torch.relu_(conv2d_bias(x, w, b, stride, padding, dilation, groups))

@@ -6,6 +6,7 @@ from meta import op
 from meta.base.dtype import is_float
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.fusion import ON_CPU, single_or_double
 from meta.dialect.torch.precision import in_float32
 
 _mm = in_float32(torch.mm, torch.backends.cuda.matmul)
@@ -73,3 +74,62 @@ def batch_matmul_tn(x1, x2, out):
 @kernel(op.batch_matmul_tt)
 def batch_matmul_tt(x1, x2, out):
     products(x1.mT, x2.mT, out)
+
+
+# A linear layer in one call is 1.0 to 1.2 times as fast as a product beside generated code, most
+# where the product is small.
+@dialect.pattern(
+    lambda x, w, b: op.bias_add(op.dense(x, w), b), plevel=ON_CPU, when=single_or_double
+)
+def linear(x, w, b, out):
+    torch.addmm(b, x, w.t(), out=out)
+
+
+@dialect.pattern(
+    lambda x, w, b: op.relu(op.bias_add(op.dense(x, w), b)), plevel=ON_CPU, when=single_or_double
+)
+def linear_relu(x, w, b, out):
+    torch.addmm(b, x, w.t(), out=out)
+    torch.relu_(out)
+
+
+# oneDNN's product, with what follows, is 1.1 to 1.2 times as fast as MKL's where it is large, and
+# slower where it is small.
+LARGE = 2**27
+"""The number of multiplications from which on oneDNN is faster."""
+FOR_LARGE = {"cpu": LIBRARY + 1}
+
+
+def large(x, w):
+    """Decline products that MKL is faster at."""
+    if x.dtype != "float32":
+        return f"not for {x.dtype}"
+    if not torch.backends.mkldnn.is_available():
+        return "torch was built without oneDNN"
+    count = x.size * w.shape[0]
+    return None if count >= LARGE else f"{count} multiplications are fewer than {LARGE}"
+
+
+def _onednn(x, w, b, activation, algorithm):
+    return torch.ops.mkldnn._linear_pointwise(x, w, b, activation, [], algorithm)
+
+
+@dialect.pattern(lambda x, w, b: op.bias_add(op.dense(x, w), b), plevel=FOR_LARGE, when=large)
+def large_linear(x, w, b):
+    return _onednn(x, w, b, "none", "")
+
+
+@dialect.pattern(
+    lambda x, w, b: op.relu(op.bias_add(op.dense(x, w), b)), plevel=FOR_LARGE, when=large
+)
+def large_linear_relu(x, w, b):
+    return _onednn(x, w, b, "relu", "")
+
+
+@dialect.pattern(
+    lambda x, w, b, approximate: op.gelu(op.bias_add(op.dense(x, w), b), approximate),
+    plevel=FOR_LARGE,
+    when=large,
+)
+def large_linear_gelu(x, w, b, approximate):
+    return _onednn(x, w, b, "gelu", approximate)
