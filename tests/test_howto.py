@@ -62,6 +62,7 @@ def _run_page(page: str, folder: Path) -> str:
 def test_the_backend_page_runs(tmp_path: Path) -> None:
     printed = _run_page("backend.md", tmp_path)
     assert re.search(r"->\s+acme\s+plevel 15", printed), printed
+    assert "{'acme.scaled_log_softmax': 1}" in printed
 
 
 def test_the_control_flow_page_runs(tmp_path: Path) -> None:
