@@ -35,7 +35,7 @@ def type_of(expr: Expr) -> Type | None:
                 return None
             return owner.fields[expr.index]
         case If():
-            return type_of(expr.then_block.result)
+            return either_type(type_of(expr.then_block.result), type_of(expr.else_block.result))
         case Call():
             callee = type_of(expr.callee)
             if not isinstance(callee, FuncType):
@@ -44,6 +44,32 @@ def type_of(expr: Expr) -> Type | None:
             return call_type(callee, args)
         case _:
             return None
+
+
+def either_type(a: Type | None, b: Type | None) -> Type | None:
+    """Return the type of a value of one of two compatible types: dimensions that differ are
+    unknown. What is not known, or does not fit (which `verify` says), is as in the other type.
+    """
+    match a, b:
+        case TensorType(), TensorType() if compatible(a, b):
+            dims = zip(a.shape, b.shape, strict=True)
+            return a.with_shape(tuple(x if x == y else UNKNOWN for x, y in dims))
+        case (TupleType() | FuncType(), TupleType() | FuncType()) if compatible(a, b):
+            return _either_parts(a, b)
+        case _:
+            return b if a is None else a
+
+
+def _either_parts(a: TupleType | FuncType, b: TupleType | FuncType) -> Type:
+    def each(mine: Sequence[Type], others: Sequence[Type]) -> tuple[Type, ...]:
+        found = (either_type(x, y) for x, y in zip(mine, others, strict=True))
+        return tuple(t for t in found if t is not None)
+
+    if isinstance(a, TupleType) and isinstance(b, TupleType):
+        return TupleType(each(a.fields, b.fields))
+    assert isinstance(a, FuncType) and isinstance(b, FuncType)
+    *params, result = each((*a.params, a.result), (*b.params, b.result))
+    return FuncType(tuple(params), result)
 
 
 def compatible(a: Type | None, b: Type | None) -> bool:
