@@ -34,7 +34,7 @@ _MAX_CHAIN = 8
 
 def inline(module: Module, *, max_bindings: int = 16) -> Module:
     """Inline calls of closures and global functions that are used once or have at most
-    ``max_bindings`` bindings; and variables that are bound to other atoms.
+    ``max_bindings`` bindings; and variables that are bound to variables, constants and functions.
 
     Recursive functions, main, and functions with attributes (fused ones) stay calls; so does a call
     whose arguments have not exactly the types of the parameters. A function that is not called any
@@ -67,13 +67,12 @@ def inline(module: Module, *, max_bindings: int = 16) -> Module:
     count = Counter(a.name for a in atoms if isinstance(a, GlobalVar))
     stay = {"main", *recursive(module)}
     done: dict[str, Function] = {}
+    callees: dict[str, Function] = {}
     for name in callees_first(module):
-        callees = {
-            n: f
-            for n, f in done.items()
-            if n not in stay and (count[n] == 1 or _size(f) <= max_bindings)
-        }
-        done[name] = _Inliner(module.functions[name], callees, max_bindings).function()
+        function = _Inliner(module.functions[name], callees, max_bindings).function()
+        done[name] = function
+        if name not in stay and (count[name] == 1 or _size(function) <= max_bindings):
+            callees[name] = function
     return Module({name: done[name] for name in module.functions})
 
 
@@ -100,7 +99,7 @@ class _Inliner:
     def binding(self, binding: Binding, kept: list[Binding], depth: int, chain: int) -> None:
         """Add what becomes of a binding in a block ``depth`` deep, after ``chain`` calls."""
         value = map_atoms(binding.value, self.leaf)
-        if isinstance(value, Var | Constant | GlobalVar | Op):
+        if isinstance(value, Var | Constant | GlobalVar):
             self.mapping[binding.var] = value
             return
         if isinstance(value, If):
@@ -139,10 +138,12 @@ class _Inliner:
 
 
 def _fits(param: Var, argument: object) -> bool:
-    """Whether an argument may stand where the parameter stands. A symbolic dimension of the
-    function must be the same one outside.
+    """Whether an argument may stand where the parameter stands.
+
+    A symbolic dimension of the function must be the same one outside. A call that names an operator
+    gives it all its arguments; that of a parameter need not.
     """
-    if not isinstance(argument, Expr):
+    if not isinstance(argument, Expr) or isinstance(argument, Op):
         return False
     found = type_of(argument)
     return param.type is None or found is None or found == param.type

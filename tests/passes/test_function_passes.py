@@ -166,6 +166,24 @@ def test_what_is_not_inlined() -> None:
     becomes(inlined, text, text)
 
 
+def test_operators_as_values_stay() -> None:
+    text = """
+    func @main(%x: float32[3]) -> (float32[3], float32[3]) {
+      %f: fn(float32[3]) -> float32[3] = softmax
+      %y: float32[3] = %f(%x)
+      %z: float32[3] = @apply(softmax, %x)
+      return (%y, %z)
+    }
+
+    func @apply(%f: fn(float32[3]) -> float32[3], %x: float32[3]) -> float32[3] {
+      %y: float32[3] = %f(%x)
+      return %y
+    }"""
+    becomes(inlined, text, text)
+    y, z = interpret(module_program(parse(text)), meta.array([1.0, 2.0, 3.0]))
+    assert y.numpy().tolist() == z.numpy().tolist()
+
+
 def test_effects_keep_their_order() -> None:
     becomes(
         inlined,
