@@ -61,7 +61,8 @@ class Sweep:
     def gradients(self, targets: Iterable[Target]) -> tuple[Any, ...]:
         """Return the gradients of targets, zeros for what nothing depended on."""
         self.trace.site = lambda: None
-        return self.trace.run(lambda: tuple(map(self._gradient, targets)))
+        found: tuple[Any, ...] = self.trace.run(lambda: tuple(map(self._gradient, targets)))
+        return found
 
     def back(self, bindings: Sequence[Binding]) -> None:
         """Propagate the gradients of all bindings' variables to what these were computed from."""
@@ -167,7 +168,8 @@ class Sweep:
             atom = self.trace.builder.emit(value, span=self.trace.site())
         type_ = known_type(atom)
         assert isinstance(type_, TensorType)
-        return OPERATORS["zeros_like"](Symbol(self.trace, atom, type_))
+        zeros: Symbol = OPERATORS["zeros_like"](Symbol(self.trace, atom, type_))
+        return zeros
 
 
 def _types(value: Any) -> Any:

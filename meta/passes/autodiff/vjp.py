@@ -64,6 +64,10 @@ class _Backward:
         return FuncType(tuple(self.types), TupleType(tuple(map(target_type, self.targets))))
 
 
+_Pair = tuple[Expr, Type, Sequence[int], Sequence[Leaf | None]]
+"""What yields a value and its pullback, its type, and the pullback's outputs and targets."""
+
+
 class Differentiator:
     """Writes the differentiated form of functions and blocks of a module."""
 
@@ -147,36 +151,53 @@ class Differentiator:
         pullbacks = {}
         for binding in block.bindings:
             value, var = binding.value, binding.var
-            outputs = self.activity.outputs(var)
-            targets: list[Leaf | None] = []
-            pair: Expr | None = None
-            if outputs and isinstance(value, If):
-                blocks = (value.then_block, value.else_block)
-                captured = self.activity.captured(blocks)
-                types = leaf_types(known_type(var))
-                backward = _Backward(outputs, [types[i] for i in outputs], captured)
-                pair = If(value.condition, *(self._with_pullback(b, backward) for b in blocks))
-                type_: Type = TupleType((known_type(var), backward.type))
-                targets += captured
-            elif outputs and isinstance(value, Call) and isinstance(value.callee, GlobalVar):
-                callee = value.callee.name
-                function_type, outputs = self._type(callee), self.activity.results(callee)
-                pair = Call(GlobalVar(self._names[callee], function_type), value.args)
-                type_ = call_type(function_type, [_argument_type(a) for a in value.args])
-                for param, arg in zip(
-                    self.module.functions[callee].params, value.args, strict=True
-                ):
-                    given = leaves(arg)
-                    targets += [given[number] for _, number in self.activity.of(param)]
-            if pair is None:
+            if not self.activity.outputs(var):
                 builder.append(binding)
-                continue
-            both = builder.emit(pair, type=type_, span=binding.span)
-            builder.append(Binding(var, TupleGetItem(both, 0), binding.span))
-            name = f"{var.name}_pullback" if is_identifier(var.name) else "pullback"
-            closure = builder.emit(TupleGetItem(both, 1), name=name, span=binding.span)
-            pullbacks[var] = Pullback(closure, outputs, targets)
+            elif isinstance(value, If):
+                pullbacks[var] = self._append(builder, binding, *self._conditional(value, var))
+            elif isinstance(value, Call) and isinstance(value.callee, GlobalVar):
+                pullbacks[var] = self._append(builder, binding, *self._call(value))
+            else:
+                builder.append(binding)
         return pullbacks
+
+    def _append(
+        self,
+        builder: BlockBuilder,
+        binding: Binding,
+        pair: Expr,
+        type_: Type,
+        outputs: Sequence[int],
+        targets: Sequence[Leaf | None],
+    ) -> Pullback:
+        """Append what yields a value and its pullback, and take the two apart."""
+        var, span = binding.var, binding.span
+        both = builder.emit(pair, type=type_, span=span)
+        builder.append(Binding(var, TupleGetItem(both, 0), span))
+        name = f"{var.name}_pullback" if is_identifier(var.name) else "pullback"
+        closure = builder.emit(TupleGetItem(both, 1), name=name, span=span)
+        return Pullback(closure, outputs, targets)
+
+    def _conditional(self, value: If, var: Var) -> _Pair:
+        blocks = (value.then_block, value.else_block)
+        outputs, captured = self.activity.outputs(var), self.activity.captured(blocks)
+        types = leaf_types(known_type(var))
+        backward = _Backward(outputs, [types[i] for i in outputs], captured)
+        then, other = (self._with_pullback(b, backward) for b in blocks)
+        type_ = TupleType((known_type(var), backward.type))
+        return If(value.condition, then, other), type_, outputs, captured
+
+    def _call(self, call: Call) -> _Pair:
+        assert isinstance(call.callee, GlobalVar)
+        callee = call.callee.name
+        function_type = self._type(callee)
+        targets: list[Leaf | None] = []
+        for param, arg in zip(self.module.functions[callee].params, call.args, strict=True):
+            given = leaves(arg)
+            targets += [given[number] for _, number in self.activity.of(param)]
+        type_ = call_type(function_type, [_argument_type(a) for a in call.args])
+        differentiated = Call(GlobalVar(self._names[callee], function_type), call.args)
+        return differentiated, type_, self.activity.results(callee), targets
 
 
 def _called_only(function: Function) -> Var | None:
