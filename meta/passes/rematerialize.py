@@ -22,7 +22,7 @@ from meta.ir import (
 from meta.passes.call_of import base_op, is_pure
 from meta.passes.cost import NOTHING, Cost, cost_of
 from meta.passes.effects import may_write_anything, written
-from meta.passes.lifetimes import Buffer, Lifetimes, Memory, view_source
+from meta.passes.lifetimes import Lifetimes, Memory, view_source
 from meta.passes.manager import Pass
 from meta.passes.plan_memory import planned_peak
 
@@ -181,35 +181,49 @@ class _State:
         bytes_at = self.low.live_bytes()
         worst = bytes_at.index(max(bytes_at))
         choices = []
-        for number, buffer in enumerate(self.live.buffers):
-            value = self.bindings[buffer.binding].var
-            fits = value not in refused and not buffer.leaves and buffer.size > 0
-            if fits and self._in_use(buffer, number, worst):
-                choice = self._choice(number, buffer, worst)
+        for value, buffers in self.results.items():
+            if value not in refused and not any(self.live.buffers[n].leaves for n in buffers):
+                choice = self._choice(value, buffers, worst)
                 if choice is not None:
                     choices.append(choice)
         return max(choices, key=lambda choice: choice.gain, default=None)
 
-    def _in_use(self, buffer: Buffer, number: int, worst: int) -> bool:
-        uses = [self.moments[i] for i in self.users.get(number, ())]
-        made = self.moments[buffer.binding]
-        return made < worst and worst not in uses and max(uses, default=-1) > worst
+    @cached_property
+    def results(self) -> dict[Var, list[int]]:
+        """The buffers that each binding makes, by its variable."""
+        found: dict[Var, list[int]] = {}
+        for number, buffer in enumerate(self.live.buffers):
+            found.setdefault(self.bindings[buffer.binding].var, []).append(number)
+        return found
 
-    def _choice(self, number: int, buffer: Buffer, worst: int) -> _Choice | None:
-        users = frozenset(i for i in self.users[number] if self.moments[i] > worst)
+    def _idle(self, number: int, worst: int) -> tuple[int, int] | None:
+        """Return the uses of a buffer around the worst moment; None if it is not idle then."""
+        made = self.moments[self.live.buffers[number].binding]
+        uses = [made, *(self.moments[i] for i in self.users.get(number, ()))]
+        before, after = [m for m in uses if m < worst], [m for m in uses if m > worst]
+        if not before or not after or worst in uses:
+            return None
+        return max(before), min(after)
+
+    def _choice(self, value: Var, buffers: list[int], worst: int) -> _Choice | None:
+        idle = {n: uses for n in buffers if (uses := self._idle(n, worst)) is not None}
+        if not idle:
+            return None
+        readers = {i for n in idle for i in self.users[n]}
+        users = frozenset(i for i in readers if self.moments[i] > worst)
         if not all(isinstance(self.bindings[i].value, Call) for i in users):
             return None
         at = min(users)
-        cloner = _Cloner(self, at, self.bindings[buffer.binding].var)
+        cloner = _Cloner(self, at, value)
         wanted = {a for i in users for a in operands(self.bindings[i].value)}
         for atom in wanted:
-            again = isinstance(atom, Var) and number in self.live.of(atom)
+            again = isinstance(atom, Var) and not self.live.of(atom).isdisjoint(idle)
             if again and not cloner.clone(atom):
                 return None
-        before = [m for i in self.users[number] if (m := self.moments[i]) < worst]
-        idle = self.moments[at] - max(before, default=self.moments[buffer.binding])
-        gain = buffer.size * max(idle, 1) / (cloner.cost.time + 1)
-        value = self.bindings[buffer.binding].var
+        saved = sum(
+            self.live.buffers[n].size * (after - before) for n, (before, after) in idle.items()
+        )
+        gain = saved / (cloner.cost.time + 1)
         return _Choice(value, at, tuple(cloner.made), users, cloner.renamed, gain)
 
     def in_use_at(self, var: Var, at: int) -> bool:

@@ -42,10 +42,10 @@ def _per_head(x, query):
 def _per_group(dx, like):
     """Sum gradients over the heads that share one of ``like``."""
     if dx.shape == like.shape:
-        return dx.to(like.dtype).contiguous()
+        return dx
     batch, groups, length, width = like.shape
     split = dx.reshape(batch, groups, dx.shape[1] // max(groups, 1), length, width)
-    return split.sum(2, dtype=wide(dx.dtype)).to(like.dtype)
+    return split.sum(2, dtype=wide(dx.dtype))
 
 
 def _visible(query, key):
@@ -90,7 +90,13 @@ def _scores(query, key, mask, causal, scale):
 
 
 @dialect.kernel(op.scaled_dot_product_attention, plevel=LIBRARY, strided=False)
-def scaled_dot_product_attention(query, key, value, mask, causal, scale):
+def scaled_dot_product_attention(query, key, value, mask, causal, scale, out):
+    y, logsumexp = _forward(query, key, value, mask, causal, scale)
+    out[0].copy_(y)
+    out[1].copy_(logsumexp)
+
+
+def _forward(query, key, value, mask, causal, scale):
     scale, kind = score_scale(scale, query.shape[-1]), _fused(query, key, value)
     key, value = _per_head(key, query), _per_head(value, query)
     if kind is None:
@@ -108,10 +114,9 @@ def scaled_dot_product_attention(query, key, value, mask, causal, scale):
         # It comes in steps of 32 queries.
         logsumexp = logsumexp[:, :, : query.shape[2]]
     if bias is None:
-        return y.contiguous(), logsumexp.contiguous()
+        return y, logsumexp
     blind = (bias == -torch.inf).all(-1)
-    y = y.masked_fill(blind.unsqueeze(-1), 0)
-    return y.contiguous(), logsumexp.masked_fill(blind, 0).contiguous()
+    return y.masked_fill(blind.unsqueeze(-1), 0), logsumexp.masked_fill(blind, 0)
 
 
 def _composed(query, key, value, mask, causal, scale):
@@ -120,11 +125,11 @@ def _composed(query, key, value, mask, causal, scale):
     logsumexp = torch.logsumexp(scores, -1)
     logsumexp = logsumexp.masked_fill(logsumexp == -torch.inf, 0)
     y = torch.exp(scores - logsumexp.unsqueeze(-1)) @ value.to(dtype)
-    return y.to(query.dtype).contiguous(), logsumexp.contiguous()
+    return y, logsumexp
 
 
 @dialect.kernel(op.scaled_dot_product_attention_dx, plevel=LIBRARY, strided=False)
-def scaled_dot_product_attention_dx(query, key, value, mask, y, logsumexp, dy, causal, scale):
+def scaled_dot_product_attention_dx(query, key, value, mask, y, logsumexp, dy, causal, scale, out):
     scale, kind = score_scale(scale, query.shape[-1]), _fused(query, key, value)
     keys, values = _per_head(key, query), _per_head(value, query)
     if kind is None:
@@ -142,7 +147,9 @@ def scaled_dot_product_attention_dx(query, key, value, mask, y, logsumexp, dy, c
             )
         else:
             dq, dk, dv = _cuda_backward(query, keys, values, bias, y, logsumexp, dy, causal, scale)
-    return dq.to(query.dtype).contiguous(), _per_group(dk, key), _per_group(dv, value)
+    out[0].copy_(dq)
+    out[1].copy_(_per_group(dk, key))
+    out[2].copy_(_per_group(dv, value))
 
 
 def _cuda_backward(query, key, value, bias, y, logsumexp, dy, causal, scale):
@@ -167,12 +174,14 @@ def _composed_backward(query, key, value, mask, y, logsumexp, dy, causal, scale)
 
 
 @dialect.kernel(op.scaled_dot_product_attention_dmask, plevel=LIBRARY)
-def scaled_dot_product_attention_dmask(query, key, value, mask, y, logsumexp, dy, causal, scale):
+def scaled_dot_product_attention_dmask(
+    query, key, value, mask, y, logsumexp, dy, causal, scale, out
+):
     scale = score_scale(scale, query.shape[-1])
     key, value = _per_head(key, query), _per_head(value, query)
     arguments = (query, key, value, mask, y, logsumexp, dy, causal, scale)
     _, ds = _composed_backward(*arguments)
-    return ds.sum_to_size(mask.shape).to(mask.dtype).contiguous()
+    out.copy_(ds.sum_to_size(mask.shape))
 
 
 # Attention that is written out, one head per matrix of a batch. The fused kernel is 1.2 times as

@@ -1,0 +1,217 @@
+"""What compilation does to the training step of a transformer's encoder: kernel launches, memory
+and time, before and after fusion and planning, beside torch eager.
+
+    python benchmarks/compile_report.py [--layers 1] [--rounds 20] [--json] [--check]
+
+A step is forward, backward and update by SGD with momentum of `models/encoder.py`. The programs:
+
+*as traced*: each operator by itself, each result allocated. *planned*: as traced, results placed
+in one arena. *fused*: neighbours in one kernel, too. *compiled*: what `meta.vm.compile` makes: also
+reordered and written in place. *budget*: compiled with ``memory_budget`` of half of that peak, for
+the stack of ``--budget-layers`` (a single layer's largest kernel needs nearly half by itself).
+
+Peaks do not count inputs, parameters and the optimizer's state, on either side. *planned* is what
+the program takes by its plan, everything that is allocated per call included; *bound* is what is in
+use at its worst moment, below which no plan can be. *measured* is the arena and the most that
+torch's allocator had given out beside it during a call, by the memory events of torch.profiler; for
+torch eager it is the whole step, gradients included, which are freed at its end. Memory that TVM's
+kernels take for themselves is not seen by that.
+
+The goals, which ``--check`` holds: compiled, planned is at most 1.05 of bound, and measured less
+than torch eager; under a budget, planned is within it, losses agree, and a step takes at most
+1.25 of the time without one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from models.contenders import MOMENTUM, RATE
+from models.encoder import encoder
+from models.network import Network, WithLoss
+from report import conditions, plain
+from torch.nn.functional import cross_entropy
+from torch.profiler import ProfilerActivity, profile
+
+import meta
+from meta.optim.sgd import with_sgd
+
+BOUND_GOAL, BUDGET_SHARE, TIME_GOAL = 1.05, 0.5, 1.25
+FUSION = ("fuse_dialect", "fuse_tvm")
+BETTER = ("memory_schedule", "inplace_update")
+WITHOUT = {
+    "as traced": (*FUSION, *BETTER, "plan_memory"),
+    "planned": (*FUSION, *BETTER),
+    "fused": BETTER,
+    "compiled": (),
+}
+"""The passes that each program goes without."""
+
+
+@dataclass
+class Row:
+    """One program: a call of it, and what is known of it."""
+
+    name: str
+    call: Callable[[], torch.Tensor]
+    kernels: int | None = None
+    planned: int | None = None
+    bound: int | None = None
+    measured: int = 0
+    ms: float = math.inf
+    loss: float = 0.0
+
+    def record(self) -> dict[str, Any]:
+        """Return the row as values that JSON has."""
+        return {name: value for name, value in vars(self).items() if name != "call"}
+
+
+def ours(network: Network, name: str, budget: int | None = None) -> Row:
+    """Return a program of `meta`."""
+    model, _ = network.pair()
+    x, labels = network.batch()
+    step = with_sgd(RATE, MOMENTUM)(WithLoss(model))
+    arguments = [meta.array(1.0), meta.array(x), meta.array(labels)]
+    with meta.PassContext(disabled=WITHOUT.get(name, ())):
+        run = meta.vm.compile(step, *arguments, memory_budget=budget)
+    memory = run.memory()
+    row = Row(name, lambda: run(*arguments).torch(), sum(run.kernels().values()))
+    row.planned, row.bound = memory.peak, memory.lower_bound
+    row.loss = float(row.call())
+    row.measured = memory.arena + allocated(row.call)
+    return row
+
+
+def theirs(network: Network) -> Row:
+    """Return torch eager."""
+    _, model = network.pair()
+    x, labels = network.batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
+
+    def call() -> torch.Tensor:
+        loss = cross_entropy(model(x), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    row = Row("torch eager", call)
+    row.loss = float(call())
+    row.measured = allocated(call)
+    return row
+
+
+def allocated(call: Callable[[], Any]) -> int:
+    """Return the most bytes that torch's allocator had given out at once during a call."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        kept = call()
+    del kept
+    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
+    total = most = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        total += event.nbytes()
+        most = max(most, total)
+    return most
+
+
+def time_all(rows: list[Row], rounds: int) -> None:
+    """Note the least time of each program in milliseconds, the programs taking turns."""
+    for _ in range(rounds):
+        for row in rows:
+            row.call()  # its memory is in the caches again
+            for _ in range(3):
+                start = time.perf_counter()
+                row.call()
+                row.ms = min(row.ms, 1e3 * (time.perf_counter() - start))
+
+
+def measure(layers: int, budget_layers: int, rounds: int) -> tuple[list[Row], list[Row]]:
+    """Return the rows of the one encoder, and of the one with and without a budget."""
+    network = encoder(layers)
+    rows = [*(ours(network, name) for name in WITHOUT), theirs(network)]
+    time_all(rows, rounds)
+    deep = encoder(budget_layers)
+    free = ours(deep, "compiled")
+    assert free.planned is not None
+    limited = [free, ours(deep, "budget", int(BUDGET_SHARE * free.planned)), theirs(deep)]
+    time_all(limited, rounds)
+    return rows, limited
+
+
+def missed(rows: list[Row], limited: list[Row]) -> list[str]:
+    """Return the goals that are missed."""
+    compiled, torchs = rows[-2], rows[-1]
+    free, small, _ = limited
+    close = all(math.isclose(r.loss, rows[0].loss, rel_tol=1e-4) for r in rows)
+    goals = {
+        f"planned at most {BOUND_GOAL} of bound": compiled.planned <= BOUND_GOAL * compiled.bound,
+        "measured less than torch eager": compiled.measured < torchs.measured,
+        "planned within the budget": small.planned <= BUDGET_SHARE * free.planned,
+        f"with a budget at most {TIME_GOAL} of the time": small.ms <= TIME_GOAL * free.ms,
+        "equal losses": close and math.isclose(small.loss, free.loss, rel_tol=1e-5),
+    }
+    return [goal for goal, held in goals.items() if not held]
+
+
+def table(rows: list[Row]) -> list[list[str]]:
+    """Return rows as text, the head first."""
+
+    def mega(count: int | None) -> str:
+        return "" if count is None else f"{count / 1e6:.2f}"
+
+    lines = [
+        [
+            r.name, "", "" if r.kernels is None else str(r.kernels), mega(r.planned), mega(r.bound),
+            f"{r.planned / r.bound:.3f}" if r.planned and r.bound else "", mega(r.measured),
+            f"{r.ms:.2f}",
+        ]
+        for r in rows
+    ]  # fmt: skip
+    units = ["planned, MB", "bound, MB", "to bound", "measured, MB", "ms"]
+    return [["program", "", "kernels", *units], *lines]
+
+
+def main() -> int:
+    """Measure and print; return 1 if ``--check`` finds a goal missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--layers", type=int, default=1)
+    parser.add_argument("--budget-layers", type=int, default=4, help="for the row of the budget")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    os.environ["TVM_NUM_THREADS"] = str(options.threads)  # read when TVM first runs in parallel
+    rows, limited = measure(options.layers, options.budget_layers, options.rounds)
+    where = conditions(True, f"least of {options.rounds} rounds")
+    goals = missed(rows, limited)
+    if options.json:
+        report = {"conditions": where, "missed": goals}
+        report["encoder"] = {"layers": options.layers, "rows": [r.record() for r in rows]}
+        report["budget"] = {
+            "layers": options.budget_layers, "rows": [r.record() for r in limited]
+        }  # fmt: skip
+        print(json.dumps(report))
+    else:
+        free, small, _ = limited
+        print(f"{where}\n\n{encoder(options.layers).what}\n{plain(table(rows))}\n")
+        print(f"{encoder(options.budget_layers).what}\n{plain(table(limited))}")
+        print(f"budget: {small.planned / free.planned:.2f} of the peak, ", end="")
+        print(f"{small.ms / free.ms:.2f} of the time\n\nGoals missed: {'; '.join(goals) or 'none'}")
+    return int(options.check and bool(goals))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
