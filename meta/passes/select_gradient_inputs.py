@@ -131,8 +131,10 @@ class _Select:
         them.
         """
         y = given.get("y")
-        call = self._values.get(y) if isinstance(y, Var) else None
-        if not isinstance(call, Call) or call.callee is not op.forward:
+        if not isinstance(y, Var):
+            return {}
+        call = self._values.get(y)
+        if not isinstance(call, Call) or op.forward is None or call.callee is not op.forward:
             return {}
         slots = op.forward.schema.index
         found = {n: call.args[slots[n]] for n in given if n in slots}
