@@ -11,6 +11,7 @@ from math import prod
 from tvm import te, tirx
 
 from meta import op
+from meta.base.dtype import is_float
 from meta.dialect.tvm import ordered
 from meta.dialect.tvm.compute import OPAQUE, OUT_ELEMWISE_FUSABLE, compute
 from meta.dialect.tvm.elementwise import cast, computing
@@ -30,8 +31,11 @@ class _Sliding:
         """The number of taps of a window."""
         return self.taps.kernel
 
-    covers = length
-    """An upper bound of the number of windows that cover an input."""
+    @property
+    def covers(self):
+        """An upper bound of the number of windows that cover an input."""
+        taps = self.taps
+        return -(-taps.kernel // taps.stride) if taps.dilation == 1 else taps.kernel
 
     def tap(self, o, k):
         """Return where tap k of window o lies, and whether that is inside the input."""
@@ -40,6 +44,10 @@ class _Sliding:
 
     def cover(self, h, j):
         """Return the j-th window that may cover input h, which tap that is, and whether it does."""
+        if self.taps.dilation == 1:  # those that start at or before h, the last first
+            o = tirx.floordiv(h + self.taps.before, self.taps.stride) - j
+            tap = h + self.taps.before - o * self.taps.stride
+            return o, tap, te.all(tap < self.taps.kernel, o >= 0, o < self.taps.out)
         start = h + self.taps.before - j * self.taps.dilation
         o = tirx.floordiv(start, self.taps.stride)
         exact = tirx.floormod(start, self.taps.stride) == 0
@@ -195,10 +203,13 @@ def _maximum_gradient(x, y, dy, axes):
     none = tirx.max_value("int32")
 
     def first(n, c, *at):
-        best = ordered.key(y(n, c, *at), dtype, True)
+        best = cast(y(n, c, *at), wide)
 
         def number(places, taps):
-            found = ordered.key(x(n, c, *places), dtype, True) == best
+            value = cast(x(n, c, *places), wide)
+            found = value == best
+            if is_float(dtype):  # a NaN is the maximum wherever it is
+                found = te.any(found, tirx.isnan(value))
             return tirx.Select(found, _number(taps, axes), none)
 
         return _over(axes, at, te.min, number, none)
