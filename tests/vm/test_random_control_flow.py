@@ -58,3 +58,12 @@ def test_random_programs_with_control_flow(
     program: list[tuple[str, int, int, int]], wanted: list[int]
 ) -> None:
     check_program(program, wanted, TABLE)
+
+
+@settings(max_examples=5, deadline=None, derandomize=True)
+@given(st.lists(steps, min_size=4, max_size=8), st.lists(st.integers(0, 99), max_size=3))
+def test_random_programs_with_control_flow_on_tvm(
+    program: list[tuple[str, int, int, int]], wanted: list[int]
+) -> None:
+    with meta.dialect.only("tvm"):
+        check_program(program, wanted, TABLE)
