@@ -320,20 +320,6 @@ def test_an_error_at_run_time_names_the_user_s_line() -> None:
     assert run(good).numpy().tolist() == [[1.0, 2.0]]
 
 
-BRANCH_NARROWS = """
-func @main(%x: float32[4]) -> float32[2] {
-  %u: float32[?] = unique(%x)
-  %p: bool[4] = less(%x, 0.0)
-  %c: bool[] = any(%p)
-  %y: float32[2] = if %c {
-    yield const float32[2] [1.0, 2.0]
-  } else {
-    yield %u
-  }
-  %z: float32[2] = exp(%y)
-  return %z
-}"""
-
 CALL_NARROWS = """
 func @f(%t: (float32[2], float32[4])) -> float32[2] {
   %y: float32[2] = %t.0
@@ -359,7 +345,7 @@ func @main(%x: float32[4]) -> float32[2] {
 }"""
 
 
-@pytest.mark.parametrize("text", [BRANCH_NARROWS, CALL_NARROWS, CLOSURE_NARROWS])
+@pytest.mark.parametrize("text", [CALL_NARROWS, CLOSURE_NARROWS])
 def test_extents_that_the_program_claims_are_checked(text: str) -> None:
     """A kernel is made for two elements; it must not be given three."""
     both(text, array(1.0, 2.0, 2.0, 1.0))
