@@ -17,7 +17,7 @@ from meta.passes.fuse_tvm import fuse_tvm
 from meta.passes.infer_type import infer_type
 from meta.passes.inline import inline
 from meta.passes.inplace_update import inplace_update
-from meta.passes.lift_closures import lift_closures
+from meta.passes.lambda_lift import lambda_lift
 from meta.passes.manager import PassRecord, Pipeline
 from meta.passes.memory_schedule import memory_schedule
 from meta.passes.plan_memory import plan_memory
@@ -41,7 +41,7 @@ __all__ = [
     "infer_type",
     "inline",
     "inplace_update",
-    "lift_closures",
+    "lambda_lift",
     "memory_schedule",
     "plan_memory",
     "rematerialize",

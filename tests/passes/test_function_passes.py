@@ -22,7 +22,7 @@ from meta.ir import (
     verify,
 )
 from meta.ir.literals import MAX_NESTING
-from meta.passes import dead_code, infer_type, inline, lift_closures, simplify
+from meta.passes import dead_code, infer_type, inline, lambda_lift, simplify
 from meta.vm.interpreter import interpret
 from meta.vm.program import module_program
 
@@ -401,9 +401,9 @@ PIPELINES = {
     "inline": [inline],
     "inline everything": [partial(inline, max_bindings=1000)],
     "inline once": [partial(inline, max_bindings=0)],
-    "lift_closures": [lift_closures],
-    "lift, inline": [lift_closures, inline, dead_code],
-    "inline, lift": [inline, simplify, dead_code, lift_closures, infer_type],
+    "lambda_lift": [lambda_lift],
+    "lift, inline": [lambda_lift, inline, dead_code],
+    "inline, lift": [inline, simplify, dead_code, lambda_lift, infer_type],
 }
 
 

@@ -37,7 +37,7 @@ from meta.passes.autodiff.leaves import (
 )
 from meta.passes.autodiff.vjp import Differentiator
 from meta.passes.call_graph import callees, reached_from_main
-from meta.passes.lift_closures import lift_closures
+from meta.passes.lambda_lift import lambda_lift
 
 
 def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline") -> Module:
@@ -55,7 +55,7 @@ def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline"
 
     A function ``f`` that a gradient flows through gets a companion ``f_vjp``, which returns the
     result and its pullback, as does each block of an `If`. Closures become functions first
-    (`lift_closures`). What main no longer reaches is dropped.
+    (`lambda_lift`). What main no longer reaches is dropped.
 
     Raises GradientError for a parameter or a result without floating point numbers, a result that
     is not computed from ``wrt`` by differentiable operators, and a closure that is not known where
@@ -103,7 +103,7 @@ def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline"
         raise ArgumentError(
             "unknown form of the result", expected="'inline' or 'closure'", found=repr(result)
         )
-    module = _without_calls_of_main(lift_closures(module))
+    module = _without_calls_of_main(lambda_lift(module))
     wanted = [_wanted(_param(module.main, p)) for p in wrt]
     activity = Activity(module, [leaf for w in wanted for leaf in target_leaves(w)])
     _require_active_result(module.main, activity)

@@ -1,17 +1,17 @@
-"""lift_closures: what becomes a function of the module, and what stays a closure."""
+"""lambda_lift: what becomes a function of the module, and what stays a closure."""
 
 from __future__ import annotations
 
 import pytest
 
 from meta.ir import Module, bindings, first_difference, parse, structural_equal, verify
-from meta.passes import lift_closures
+from meta.passes import lambda_lift
 
 
 def lifted(before: str) -> Module:
     module = parse(before)
     verify(module, typed=True)
-    found = lift_closures(module)
+    found = lambda_lift(module)
     verify(found, typed=True)
     return found
 
@@ -19,7 +19,7 @@ def lifted(before: str) -> Module:
 def becomes(before: str, after: str) -> None:
     found, expected = lifted(before), parse(after)
     assert structural_equal(found, expected), f"{first_difference(found, expected)}\n{found}"
-    assert structural_equal(lift_closures(found), found)
+    assert structural_equal(lambda_lift(found), found)
 
 
 def test_captures_of_captured_closures_become_parameters() -> None:
@@ -151,7 +151,7 @@ def test_a_known_argument_that_is_also_chosen_is_a_closure_in_the_copy() -> None
 
 def test_a_program_without_closures_is_the_same_object() -> None:
     module = parse("func @main(%x: float32[2]) -> float32[2] {\n  return %x\n}")
-    assert lift_closures(module) is module
+    assert lambda_lift(module) is module
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from meta.ir.names import Names
 from meta.passes.dead_code import dead_code
 
 
-def lift_closures(module: Module) -> Module:
+def lambda_lift(module: Module) -> Module:
     """Turn closures that are known where they are called into functions of the module.
 
     A closure is known through other names, fields of tuples, captures and arguments of functions of
@@ -38,7 +38,7 @@ def lift_closures(module: Module) -> Module:
     as it is.
 
     >>> from meta.ir import parse
-    >>> print(lift_closures(parse('''
+    >>> print(lambda_lift(parse('''
     ... func @main(%x: float32[2], %w: float32[2]) -> float32[2] {
     ...   %f: fn(float32[2]) -> float32[2] = fn(%a: float32[2]) -> float32[2] {
     ...     %b: float32[2] = multiply(%a, %w)
