@@ -8,6 +8,7 @@ out, so that any part of a list of steps is a program too, and a failing one shr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any
 
 import meta
@@ -68,6 +69,7 @@ class _Writer:
         self.pool = Pool(self.trace, dtype)
         self.functions: dict[str, Function] = {}
         self.depth = 0
+        self.numbers = count()
 
     def module(self, steps: list[Step], wanted: list[int]) -> Module:
         params = []
@@ -83,8 +85,8 @@ class _Writer:
         main = Function(tuple(params), body, type_of(body.result))
         return Module({"main": main, **self.functions})
 
-    def steps(self, left: Iterator[Step], count: int) -> None:
-        for _ in range(count):
+    def steps(self, left: Iterator[Step], number: int) -> None:
+        for _ in range(number):
             step = next(left, None)
             if step is None:
                 return
@@ -110,12 +112,12 @@ class _Writer:
             self.depth -= 1
         return values
 
-    def block(self, left: Iterator[Step], count: int, type_: TensorType | None) -> Block:
+    def block(self, left: Iterator[Step], number: int, type_: TensorType | None) -> Block:
         """Write a block of some steps that yields its newest value of a type (any float: None)."""
         outer, outside = self.trace.builder, list(self.pool.values)
         self.trace.builder = BlockBuilder(outer.names)
         try:
-            self.steps(left, count)
+            self.steps(left, number)
             fits = self.pool.is_float if type_ is None else lambda v: v.type == type_
             return self.trace.builder.finish(self.pool.of(0, fits).atom)
         finally:
@@ -124,7 +126,7 @@ class _Writer:
     def write_if(self, left: Iterator[Step], i: int, j: int, k: int) -> list[Any]:
         condition = self.pool.of(i, lambda v: v.type == TensorType((), "bool"))
         type_ = self.pool.float(j).type
-        blocks = [self.block(left, count, type_) for count in (k % 3, k // 3 % 3)]
+        blocks = [self.block(left, number, type_) for number in (k % 3, k // 3 % 3)]
         return [self.trace.emit(If(condition.atom, *blocks), type_)]
 
     def write_closure(self, left: Iterator[Step], i: int, j: int, k: int) -> list[Any]:
@@ -157,7 +159,7 @@ class _Writer:
         x, x_symbol = self.trace.parameter(argument.type, "x")
         self.pool.values = [n_symbol, x_symbol]
         type_ = FuncType((counter, argument.type), argument.type)
-        loop = GlobalVar(f"loop{len(self.functions)}", type_)
+        loop = GlobalVar(f"loop{next(self.numbers)}", type_)
         try:
             done = n_symbol <= 0
             again = self.again(left, 1 + k % 2, n_symbol, x_symbol, loop)
@@ -171,13 +173,13 @@ class _Writer:
         return [self.trace.emit(Call(loop, (times.atom, argument.atom)), argument.type)]
 
     def again(
-        self, left: Iterator[Step], count: int, n: Symbol, x: Symbol, loop: GlobalVar
+        self, left: Iterator[Step], number: int, n: Symbol, x: Symbol, loop: GlobalVar
     ) -> Block:
         outer = self.trace.builder
         self.trace.builder = BlockBuilder(outer.names)
         try:
             less = n - 1
-            self.steps(left, count)
+            self.steps(left, number)
             new = self.argument_like(x)
             result = self.trace.emit(Call(loop, (less.atom, new.atom)), x.type)
             return self.trace.builder.finish(result.atom)
@@ -205,18 +207,18 @@ class _Writer:
     def argument_like(self, value: Symbol) -> Symbol:
         return self.pool.of(0, lambda v: v.type == value.type and self.pool.is_writable(v))
 
-    def function(self, left: Iterator[Step], type_: TensorType, count: int) -> Function:
+    def function(self, left: Iterator[Step], type_: TensorType, number: int) -> Function:
         param, symbol = self.trace.parameter(type_, "a")
         outside = self.pool.values
         self.pool.values = [*outside, symbol]
         try:
-            body = self.block(left, count, None)
+            body = self.block(left, number, None)
         finally:
             self.pool.values = outside
         return Function((param,), body, type_of(body.result))
 
     def named(self, function: Function) -> GlobalVar:
-        name = f"f{len(self.functions)}"
+        name = f"f{next(self.numbers)}"
         self.functions[name] = function
         return GlobalVar(name, function.type)
 
