@@ -69,3 +69,26 @@ def test_the_control_flow_page_runs(tmp_path: Path) -> None:
     printed = _run_page("control_flow.md", tmp_path)
     assert "func @while_loop(" in printed
     assert "Python decides here" in printed
+
+
+def test_following_the_pass_page_adds_a_pass(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "howto" / "pass.md").read_text("utf-8")
+    for folder in ("meta", "tests"):
+        shutil.copytree(
+            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for name, code in BLOCK.findall(text):
+        with open(tmp_path / name, "a", encoding="utf-8") as file:
+            file.write(code)
+    (line,) = re.findall(r"```python line\n(.*?)```", text, re.DOTALL)
+    pipeline = tmp_path / "meta" / "vm" / "pipeline.py"
+    source = pipeline.read_text("utf-8")
+    source = source.replace("    dispatch,\n", "    dispatch,\n    double_by_add,\n", 1)
+    source = source.replace("    # Who runs what.\n", f"{line}    # Who runs what.\n", 1)
+    pipeline.write_text(source, "utf-8")
+    report = _run(
+        tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/passes", "-k",
+        "double_by_add",
+    )  # fmt: skip
+    assert re.search(r"\b9 passed", report), report
