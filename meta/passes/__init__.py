@@ -1,8 +1,8 @@
 """Floor 4: passes, functions from a Module to a Module, one per file.
 
-To add one (docs/howto/pass.md), write ``passes/<name>.py`` with a function of that name whose first docstring line is an
-imperative sentence and whose docstring shows a program before and after, and put it into a
-pipeline.
+To add one (docs/howto/pass.md), write ``passes/<name>.py`` with a function of that name whose first
+docstring line is an imperative sentence and whose docstring shows a program before and after, and
+put it into a pipeline.
 """
 
 from meta.passes.autodiff import autodiff
