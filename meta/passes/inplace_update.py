@@ -15,6 +15,7 @@ from meta.ir import (
     GlobalVar,
     Module,
     TensorType,
+    TupleType,
     Var,
     map_atoms,
     operands,
@@ -30,11 +31,11 @@ _ELEMENTWISE = ("elemwise", "broadcast")
 def inplace_update(module: Module) -> Module:
     """Let elementwise kernels write over an operand of theirs that dies.
 
-    A fused function gets the attribute ``in_place=k``: its result may take the memory of parameter
-    ``k``, so its kernel does not assume that the two are apart. A call that is not fused becomes a
-    function of one member. An operand is overwritten if it is of the result's type, was computed
-    in this function, is used by nothing later, views included, and shares no memory with another
-    operand. `plan_memory` then gives both one place.
+    A fused function gets the attribute ``in_place=k``: its result (the last one, if there are
+    several) may take the memory of parameter ``k``, so its kernel does not assume that the two are
+    apart. A call that is not fused becomes a function of one member. An operand is overwritten if
+    it is of the result's type, was computed in this function, is used by nothing later, views
+    included, and shares no memory with another operand. `plan_memory` then gives both one place.
 
     A call with a run-time number stays: the number would become part of the kernel.
 
@@ -97,8 +98,7 @@ class _Overwriting:
             return None
         if isinstance(call.callee, GlobalVar):
             function = self.functions[call.callee.name]
-            fits = FUSED in function.attrs and isinstance(function.result_type, TensorType)
-            fits = fits and all(map(_is_elementwise, function.body.bindings))
+            fits = FUSED in function.attrs and all(map(_is_elementwise, function.body.bindings))
             return (call.callee.name, function, call.args) if fits else None
         return _alone(binding, call) if _is_elementwise(binding) else None
 
@@ -155,10 +155,13 @@ def _alone(binding: Binding, call: Call) -> tuple[str, Function, tuple[Expr, ...
 
 
 def _dying(args: tuple[Expr, ...], result: Var, live: Lifetimes) -> int | None:
-    """Return which argument dies where ``result`` is computed, so that this may overwrite it."""
-    (number,) = live.of(result)
+    """Return which argument dies where ``result`` is computed, so that this, or the last one of
+    several results, may overwrite it.
+    """
+    type_ = result.type.fields[-1] if isinstance(result.type, TupleType) else result.type
+    number = max(live.of(result))
     for which, arg in enumerate(args):
-        fits = isinstance(arg, Var) and arg.type == result.type
+        fits = isinstance(arg, Var) and arg.type == type_
         if fits and live.overwritable(number, args, which) is not None:
             return which
     return None

@@ -205,7 +205,7 @@ class Lifetimes:
         if isinstance(call.callee, GlobalVar) and is_fused(call, self.module):
             which = self.module.functions[call.callee.name].attrs.get(IN_PLACE)
             if which is not None:
-                self._over.append((*_numbers(place), call.args, which))
+                self._over.append((max(_numbers(place)), call.args, which))
         return place
 
     def _new(self, type_: Type | None, name: str, count: list[int]) -> Place:

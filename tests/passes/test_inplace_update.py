@@ -12,7 +12,7 @@ from meta import op
 from meta.base.device import CPU
 from meta.dialect import only
 from meta.dialect.core import IN_PLACE
-from meta.ir import Module, parse, structural_equal
+from meta.ir import Module, TupleType, parse, structural_equal
 from meta.model import trace
 from meta.passes import dispatch, infer_type, inplace_update, plan_memory
 from meta.passes.plan_memory import OFFSETS
@@ -116,3 +116,24 @@ def test_programs_give_the_same() -> None:
     for _ in range(2):
         for found, wanted in zip(run(x, y), expected, strict=True):
             np.testing.assert_allclose(found.numpy(), wanted.numpy(), 1e-5)
+
+
+def bias_and_activation(x: Any, w: Any, b: Any) -> Any:
+    y = op.bias_add(op.cumsum(op.multiply(x, w), 0), b)
+    return op.add(op.cumsum(op.gelu(y), 1), op.sigmoid(op.cumsum(y, 0)))
+
+
+def test_the_last_of_several_results_is_written_in_place() -> None:
+    x, w = (meta.array(np.random.default_rng(i).normal(size=(64, 64)), "float32") for i in (0, 1))
+    b = meta.array(np.linspace(-1, 1, 64), "float32")
+    with only("tvm"):
+        run = meta.vm.compile(trace(bias_and_activation), x, w, b)
+        expected = bias_and_activation(x, w, b)
+    several = [
+        f
+        for f in run.module.functions.values()
+        if IN_PLACE in f.attrs and isinstance(f.result_type, TupleType)
+    ]
+    assert several
+    for _ in range(2):
+        np.testing.assert_allclose(run(x, w, b).numpy(), expected.numpy(), 1e-4, 1e-4)

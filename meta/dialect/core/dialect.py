@@ -34,7 +34,8 @@ from meta.op.core.handler import Default, current
 from meta.op.core.op import Op
 
 IN_PLACE = "in_place"
-"""The attribute of a fused function whose result may take the memory of a parameter: its number."""
+"""The attribute of a fused function whose (last) result may take the memory of a parameter: its
+number."""
 Maker = Callable[[CallValues], OpEnv]
 Probe = Callable[[], str | None]
 

@@ -25,7 +25,8 @@ def fuse(function: Function, device: Device) -> OpEnv:
 
     Its parameters are tensors of static shapes, its result is one tensor or a tuple of them. A
     Python number in it is a constant of the kernel, which an operator called alone takes as an
-    argument. With the attribute ``in_place`` the result may take the memory of that parameter.
+    argument. With the attribute ``in_place`` the (last) result may take that parameter's
+    memory.
     """
     tensors: dict[Expr, te.Tensor] = {}
     for param in function.params:
