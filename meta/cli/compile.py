@@ -21,12 +21,17 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "each pass.",
     )
     add_arguments(parser)
+    parser.add_argument(
+        "--output", metavar="DIR", help="save the compiled program; meta.vm.load reads it"
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the record."""
     executable, types = compiled(options)
+    if options.output:
+        executable.save(options.output)
     found = {"target": options.target, "inputs": list(map(str, types)), **record(executable)}
     print(json.dumps(found, indent=2) if options.json else text(found))
     return 0

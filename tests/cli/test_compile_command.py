@@ -95,6 +95,13 @@ def test_program_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["instructions"][0]["operator"] == "take"
 
 
+def test_the_compiled_program_is_saved(tmp_path: Path) -> None:
+    arguments = ["my_models:Scale", "--input", "float32[1, 2]", "--output", str(tmp_path / "out")]
+    assert main(["compile", *arguments]) == 0
+    run = meta.vm.load(tmp_path / "out")
+    assert run(meta.array([[1.0, -1.0]])).numpy().tolist() == [[0.0, 0.0]]
+
+
 def test_profile_with_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["my_models.py:Scale", "--input", "float32[3,2]", "--trace", "out.json"]
     assert main(["profile", *arguments]) == 0
