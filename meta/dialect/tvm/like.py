@@ -25,11 +25,11 @@ def collapse_sum_like(x, out):
     return te.compute(out.shape, lambda *i: total(*i).astype(out.dtype), name="cast")
 
 
-@compute(op.cast_like, ELEMWISE, static=True)
+@compute(op.cast_like, ELEMWISE)
 def cast_like(x, out):
-    return cast(x, out)
+    return cast(x, out.dtype)
 
 
-@compute(op.group_cast, ELEMWISE, static=True)
+@compute(op.group_cast, ELEMWISE)
 def group_cast(tensor_list, out):
-    return [cast(t, type_) for t, type_ in zip(tensor_list, out, strict=True)]
+    return [cast(t, type_.dtype) for t, type_ in zip(tensor_list, out, strict=True)]
