@@ -11,7 +11,7 @@ import torch
 import meta
 from meta import op
 from meta.base.device import CPU, Device
-from meta.base.errors import RegistrationError, UnknownName
+from meta.base.errors import IRError, RegistrationError, UnknownName
 from meta.dialect import Dialect
 from meta.dialect.core import DIALECTS, HANDWRITTEN, LIBRARY, REFERENCE
 from meta.dialect.core.preference import forget
@@ -223,6 +223,25 @@ def test_a_function_that_names_a_pattern_which_is_not_there(acme: Dialect) -> No
         raise AssertionError
 
     with pytest.raises(UnknownName, match=r"no pattern 'gat'"):
+        meta.vm.compile(parse(text), meta.array([1.0, 2.0]))
+
+
+@pytest.mark.parametrize("arguments", ["", 'arguments=(("x", 1),)', 'arguments=("x",)'])
+def test_a_function_that_does_not_say_what_the_kernel_takes(acme: Dialect, arguments: str) -> None:
+    @acme.pattern(lambda x: op.relu(op.exp(x)))
+    def gate(x):
+        raise AssertionError
+
+    attrs = ", ".join(['fused="acme"', 'kernel="gate"', *filter(None, [arguments])])
+    text = f"""func @main(%x: float32[2]) -> float32[2] {{
+      %r: float32[2] = @f(%x)
+      return %r
+    }}
+    func @f(%x: float32[2]) -> float32[2] attrs({attrs}) {{
+      %r: float32[2] = exp(%x)
+      return %r
+    }}"""
+    with pytest.raises(IRError, match=r"takes as \['x'\]"):
         meta.vm.compile(parse(text), meta.array([1.0, 2.0]))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from meta.base.errors import RegistrationError
+from meta.base.errors import IRError, RegistrationError
 from meta.base.source import Span
 from meta.dialect.core.openv import Kernel, OpEnv
 from meta.ir.expr import Function
@@ -69,12 +69,26 @@ class FusedPattern:
         return OUT not in inspect.signature(self.kernel).parameters
 
     def env(self, function: Function) -> OpEnv:
-        """Return the kernel of a function that was made of a match, called with its arguments."""
-        places = dict(function.attrs[ARGUMENTS])
-        constants = dict(function.attrs.get(LITERALS, ()))
+        """Return the kernel of a function that was made of a match, called with its arguments.
+
+        IRError if the function's attributes, which may come from a file, do not give the kernel
+        what it takes.
+        """
+        places: dict[str, Any] = {}
+        for name, place in _pairs(function.attrs.get(ARGUMENTS)):
+            if type(place) is int and 0 <= place < len(function.params):
+                places[name] = place
+        constants = dict(_pairs(function.attrs.get(LITERALS, ())))
         if not self.allocates:
             places[OUT] = len(function.params)
         wanted = inspect.signature(self.kernel).parameters
+        missing = [name for name in wanted if name not in places and name not in constants]
+        if missing:
+            raise IRError(
+                f"a function does not say what the kernel {self.name!r} takes as {missing}",
+                found={n: function.attrs.get(n) for n in (ARGUMENTS, LITERALS)},
+                span=self.site,
+            )
         run = launcher(
             self.kernel,
             {n: p for n, p in places.items() if n in wanted},
@@ -82,6 +96,12 @@ class FusedPattern:
             len(function.params) + (not self.allocates),
         )
         return OpEnv(run, allocates=self.allocates, strided=True)
+
+
+def _pairs(value: Any) -> list[tuple[str, Any]]:
+    """Return the pairs of a name and a value that a literal consists of; nothing of others."""
+    pairs = value if isinstance(value, tuple) else ()
+    return [p for p in pairs if isinstance(p, tuple) and len(p) == 2 and isinstance(p[0], str)]
 
 
 def launcher(
