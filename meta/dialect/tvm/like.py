@@ -25,11 +25,11 @@ def collapse_sum_like(x, out):
     return te.compute(out.shape, lambda *i: total(*i).astype(out.dtype), name="cast")
 
 
-@compute(op.cast_like, ELEMWISE)
+@compute(op.cast_like, ELEMWISE, static=True)
 def cast_like(x, out):
     return cast(x, out.dtype)
 
 
-@compute(op.group_cast, ELEMWISE)
+@compute(op.group_cast, ELEMWISE, static=True)
 def group_cast(tensor_list, out):
     return [cast(t, type_.dtype) for t, type_ in zip(tensor_list, out, strict=True)]
