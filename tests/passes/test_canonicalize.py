@@ -108,6 +108,14 @@ def test_one_element_is_no_bias() -> None:
     assert structural_equal(canonicalize(given), given)
 
 
+@pytest.mark.parametrize(("extent", "name"), [("n", "bias_add"), ("?", "add")])
+def test_a_bias_whose_extent_is_that_of_the_data(extent: str, name: str) -> None:
+    params = f"%x: float32[2, {extent}], %b: float32[{extent}]"
+    given = infer_type(parse(f"func @main({params}) {{\n %r = add(%x, %b)\n return %r\n}}"))
+    (binding,) = bindings(canonicalize(given).main)
+    assert binding.value.callee.name == name
+
+
 def test_sums_in_another_order_are_common() -> None:
     found = eliminate_common_subexpressions(
         program("%a = add(%x, %y)\n %b = add(%y, %x)\n %c = subtract(%x, %y)\n"

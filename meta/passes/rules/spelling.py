@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from meta.base.registry import OPERATORS
-from meta.ir import Constant, Expr, TensorType, Tuple, type_of
+from meta.ir import UNKNOWN, Constant, Expr, TensorType, Tuple, type_of
 from meta.op.core.axes import permutation
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.subscripts import equation_of, subscripts
@@ -187,6 +187,8 @@ def bias_along_an_axis(at: Site) -> Expr | None:
         wide, narrow = tensor_type(data), tensor_type(bias)
         if wide != at.type or narrow is None or any(a is not None for a in others):
             continue
+        if UNKNOWN in narrow.shape:
+            continue  # it may be 1
         axis = _only_axis(narrow, at.type.ndim)
         if (
             axis is None
