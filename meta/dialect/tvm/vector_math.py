@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import tirx
+from tvm.ir import register_op_attr
 
 _LEVEL = 100  # above the level of TVM's own rules
 _MAGIC = 12582912.0  # 1.5 * 2**23: adding it leaves the rounded integer in the low mantissa bits
@@ -352,3 +353,6 @@ def _register(name: str, rule: Callable[..., Any]) -> None:
 
 for _name, _rule in _RULES.items():
     _register(_name, _rule)
+
+# TVM takes a vector of it apart, though not one of the others.
+register_op_attr("tirx.erf", "TVectorizable", True)
