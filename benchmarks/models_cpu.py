@@ -83,7 +83,6 @@ def compare(contenders: dict[str, Contender], calls: dict[str, Any]) -> None:
         for found, expected in zip(results[name], results["eager"], strict=True):
             _same(found, expected, f"the result of {name}")
         for key, expected in states["eager"].items():
-            # A contender of ours has the model in a model.
             _same(states[name][key], expected, f"{key} after training with {name}")
 
 

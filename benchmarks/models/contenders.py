@@ -56,7 +56,6 @@ def _of_meta(
         def call() -> Any:
             return executable(*inputs).torch()
 
-        call.executable = executable
         return call
 
     return compiled
