@@ -15,6 +15,8 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from meta.dialect.tvm.vector_math import FUNCTIONS
+
 SPATIAL, REDUCE = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 # Calls that cost about as much as one arithmetic operation, or nothing.
 _CHEAP_CALLS = frozenset(
@@ -35,6 +37,8 @@ class Stage:
 
     ``spatial`` and ``reduce`` hold extents, None for a dynamic one. ``loads`` maps a buffer to
     the index tuples it is read at. ``cost`` is in units of one arithmetic operation.
+    ``nesting`` counts the transcendental functions (`vector_math.FUNCTIONS`) of which one takes the
+    other's value, and ``around`` those around a load of each buffer.
     """
 
     block: Any
@@ -45,6 +49,8 @@ class Stage:
     loads: dict[tirx.Var, list[list[Any]]] = field(default_factory=dict)
     cost: int = 1
     branches: bool = False
+    nesting: int = 0
+    around: dict[tirx.Var, int] = field(default_factory=dict)
 
     @property
     def static(self) -> bool:
@@ -112,6 +118,22 @@ def _inspect(value: Any, stage: Stage) -> None:
         if node.op.name in ("tirx.if_then_else", "tirx.likely"):
             stage.branches = True
         stage.cost += 1 if node.op.name in _CHEAP_CALLS else _HEAVY
+
+    tvm_ffi.structural_walk(value, [(tvm.ir.TensorLoad, load), (tvm.ir.Call, call)])
+    _count_functions(value, stage, 0)
+
+
+def _count_functions(value: Any, stage: Stage, around: int) -> None:
+    """Note how deep functions nest in an expression that has so many of them around it."""
+
+    def load(node: Any) -> None:
+        stage.around[node.source] = max(stage.around.get(node.source, 0), around)
+
+    def call(node: Any) -> None:
+        if node.op.name in FUNCTIONS:
+            stage.nesting = max(stage.nesting, around + 1)
+            for argument in node.args:
+                _count_functions(argument, stage, around + 1)
 
     tvm_ffi.structural_walk(value, [(tvm.ir.TensorLoad, load), (tvm.ir.Call, call)])
 

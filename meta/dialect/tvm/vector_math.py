@@ -25,6 +25,14 @@ _MAGIC = 12582912.0  # 1.5 * 2**23: adding it leaves the rounded integer in the 
 _MAGIC_BITS = 0x4B400000
 
 
+def _named(values: list[Any], body: Callable[..., Any]) -> Any:
+    """Name arguments: a rule may read them more than once, and they may hold calls themselves."""
+    if not values:
+        return body()
+    first, *rest = values
+    return _let(first, lambda x: _named(rest, lambda *others: body(x, *others)))
+
+
 class _Lanes:
     """Constants and bit casts with as many lanes as the argument."""
 
@@ -318,6 +326,10 @@ _RULES: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+FUNCTIONS = frozenset(f"tirx.{name}" for name in _RULES)
+"""The calls that become plain arithmetic."""
+
+
 def _libm(call: Any) -> Any:
     """The C library's function: TVM's float64 tanh is wrong for small arguments."""
     return tirx.call_pure_extern(call.ty, call.op.name.removeprefix("tirx."), *call.args)
@@ -340,10 +352,10 @@ def _register(name: str, rule: Callable[..., Any]) -> None:
         kind = str(dtype).split("x")[0]
         lanes = _Lanes(call)
         if kind == "float32":
-            return rule(lanes, *call.args)
+            return _named(list(call.args), lambda *args: rule(lanes, *args))
         if kind in ("float16", "bfloat16"):
             wide = [argument.astype(lanes.dtype("float32")) for argument in call.args]
-            return rule(lanes, *wide).astype(str(dtype))
+            return _named(wide, lambda *args: rule(lanes, *args)).astype(str(dtype))
         return default(call)
 
     default = {"exp": _llvm, "log": _llvm, "pow": _llvm, "sigmoid": _logistic}.get(name, _libm)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from tvm import te, tirx
 
+import meta
 from meta.base.device import CPU
 from meta.base.dtype import TO_TORCH
 from meta.dialect.tvm.build import kernel
@@ -103,3 +106,22 @@ def test_half_types_are_computed_in_float32(name, dtype):
     torch.testing.assert_close(
         _run(name, x, dtype), expected, rtol=torch.finfo(x.dtype).eps, atol=1e-37, equal_nan=True
     )
+
+
+def test_functions_of_functions_are_compiled_in_time() -> None:
+    """Fused into one expression, six would take TVM hours."""
+
+    @meta.model.trace
+    def nested(x: Any) -> Any:
+        for i in range(6):
+            x = meta.tanh(meta.exp(x * (0.1 + i) - float(i)))
+        return meta.relu(x * 1.0)
+
+    x = torch.linspace(-1, 1, 64)
+    expected = x
+    for i in range(6):
+        expected = torch.tanh(torch.exp(expected * (0.1 + i) - i))
+    with meta.dialect.only("tvm"):
+        exe = meta.vm.compile(nested, meta.array(x))
+    torch.testing.assert_close(exe(meta.array(x)).torch(), expected, atol=1e-5, rtol=1e-5)
+    assert sum(exe.kernels().values()) == 1
