@@ -12,6 +12,7 @@ from functools import partial
 
 from meta.base import config
 from meta.base.errors import IRError
+from meta.base.progress import bar
 from meta.ir import Module, text, verify
 from meta.passes.dump import Dump
 
@@ -55,17 +56,20 @@ class Pipeline:
         )
         dump = Dump(folder) if folder else None
         _show(self.history[0], dump)
-        for step in self.passes:
-            if 0 <= limit <= Pipeline.fuel_used:
-                break
-            Pipeline.fuel_used += 1
-            started = time.perf_counter()
-            module = step(module)
-            record = PassRecord(pass_name(step), time.perf_counter() - started, module)
-            self.history.append(record)
-            _show(record, dump)
-            if checked:
-                _verify(module, record.name)
+        with bar(len(self.passes), "passes", delay=1.0) as progress:
+            for step in self.passes:
+                if 0 <= limit <= Pipeline.fuel_used:
+                    break
+                Pipeline.fuel_used += 1
+                progress.set_postfix_str(pass_name(step), refresh=False)
+                started = time.perf_counter()
+                module = step(module)
+                record = PassRecord(pass_name(step), time.perf_counter() - started, module)
+                self.history.append(record)
+                _show(record, dump)
+                if checked:
+                    _verify(module, record.name)
+                progress.update()
         return module
 
     def __repr__(self) -> str:

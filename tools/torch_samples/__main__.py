@@ -17,7 +17,7 @@ from functools import partial
 import torch
 
 import meta
-from meta.cli.progress import bar
+from meta.base.progress import bar
 from tools.torch_samples import report
 from tools.torch_samples.entries import ENTRIES
 from tools.torch_samples.families import ADAPTERS

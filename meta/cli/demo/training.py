@@ -13,9 +13,9 @@ import torch
 
 import meta
 from meta.base.device import Device
+from meta.base.progress import bar
 from meta.cli.demo.data import Array, Images
 from meta.cli.demo.network import Loss, SmallNet
-from meta.cli.progress import bar
 from meta.model import Model
 from meta.optim.sgd import WithSGD, with_sgd
 

@@ -23,6 +23,7 @@ from tvm import tirx
 from tvm.target import Target
 
 from meta.base.errors import MetaError
+from meta.base.progress import bar
 from meta.dialect.core import Compiled, Deferred
 from meta.dialect.tvm import (
     access,
@@ -166,13 +167,15 @@ def _compile(
     rules = schedule_cuda if on_cuda else schedule_cpu
     scheduled: dict[str, tirx.PrimFunc] = {}
     needs: dict[str, tuple[workspace.Workspace, ...]] = {}
-    for symbol, function in functions.items():
-        made, needs[symbol] = rules.schedule(function, target), ()
-        if on_cuda:  # on the CPU, TVM's pool is right: a call is over when it returns
-            made, needs[symbol] = workspace_parameters.as_parameters(made)
-        scheduled[symbol] = made.with_attr("global_symbol", symbol)
-    with target:
-        return tvm.compile(tvm.IRModule(scheduled), target).mod, needs
+    with bar(len(functions) + 1, "kernels", delay=1.0) as progress:  # the last step is TVM's own
+        for symbol, function in functions.items():
+            made, needs[symbol] = rules.schedule(function, target), ()
+            if on_cuda:  # on the CPU, TVM's pool is right: a call is over when it returns
+                made, needs[symbol] = workspace_parameters.as_parameters(made)
+            scheduled[symbol] = made.with_attr("global_symbol", symbol)
+            progress.update()
+        with target:
+            return tvm.compile(tvm.IRModule(scheduled), target).mod, needs
 
 
 def _blame(
