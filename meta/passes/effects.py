@@ -1,34 +1,116 @@
-"""What a binding reads, and what it may write: for passes that move or repeat bindings."""
+"""What evaluating a binding reads and may write: for passes that move or repeat bindings."""
 
 from __future__ import annotations
 
-from meta.ir import Binding, Call, Expr, If, bindings, free_vars, operands
+from collections.abc import Hashable, Iterator
+
+from meta.dialect.core import IN_PLACE
+from meta.ir import (
+    Binding,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    bindings,
+    free_vars,
+    operands,
+)
 from meta.ir.visit import inner_blocks
-from meta.passes.call_of import base_op, flat_atoms, has_effect
-from meta.passes.lifetimes import Lifetimes, Memory, is_fused
+from meta.passes.call_of import base_op, flat_atoms
+from meta.passes.lifetimes import Lifetimes, Memory, is_fused, numbered
+
+ANYTHING = "anything"
+"""The place that every binding reads, and that a call of a function writes."""
+_RANDOM, _SHARED = "random", "shared"
 
 
-def reads(binding: Binding) -> list[Expr]:
-    """Return the atoms that a binding uses, its blocks included."""
-    inner = [v for block in inner_blocks(binding.value) for v in free_vars(block)]
-    return [*operands(binding.value), *inner]
+class Effects:
+    """The places that each binding of one function reads and writes, as `meta.ir.to_graph` takes
+    them.
+
+    A place is the memory of a value, through views and tuples; the state of the random numbers,
+    which each random call writes; or ANYTHING. All memory that a function is given by its caller,
+    or gives to one that it calls, or gets back, is one place, since it may be the same. The
+    arguments of main are taken to be apart.
+    """
+
+    def __init__(self, function: Function, live: Lifetimes) -> None:
+        self._live = live
+        self._is_main = function is live.module.main
+        self._known_shared: set[Memory] = set()
+        self._calls = False
+        for binding in numbered(function):
+            given: tuple[Expr, ...]
+            if self._is_call(binding):
+                given = (*operands(binding.value), binding.var)
+            elif isinstance(binding.value, Function):
+                given = tuple(free_vars(binding.value))
+            else:
+                continue
+            self._calls = True
+            self._known_shared.update(m for atom in given for m in live.memory(atom))
+
+    def places(self, binding: Binding) -> tuple[set[Hashable], set[Hashable]]:
+        """Return what a binding reads and what it may write, its blocks included."""
+        reads = {ANYTHING, *(p for atom in uses(binding) for p in self.of(atom))}
+        return reads, self.writes(binding)
+
+    def of(self, atom: Expr) -> set[Hashable]:
+        """Return the places that reading an atom reads."""
+        return {_SHARED if self._is_shared(m) else m for m in self._live.memory(atom)}
+
+    def writes(self, binding: Binding) -> set[Hashable]:
+        """Return what evaluating a binding may write."""
+        found: set[Hashable] = set()
+        # That a closure is made writes nothing; that it is called, anything.
+        inside = _inside(binding) if isinstance(binding.value, If) else ()
+        for one in (binding, *inside):
+            if self._is_call(one):
+                found.add(ANYTHING)
+            if not isinstance(one.value, Call):
+                continue
+            op = base_op(one.value.callee)
+            if op is not None and op.random:
+                found.add(_RANDOM)
+            found.update(p for atom in self._written(one.value) for p in self.of(atom))
+        return found
+
+    def _written(self, call: Call) -> Iterator[Expr]:
+        op = base_op(call.callee)
+        if op is not None:
+            yield from (a for slot in op.schema.written for a in flat_atoms(call.args[slot]))
+        elif is_fused(call, self._live.module):
+            assert isinstance(call.callee, GlobalVar)
+            over = self._live.module.functions[call.callee.name].attrs.get(IN_PLACE)
+            if isinstance(over, int):
+                yield from flat_atoms(call.args[over])
+
+    def _is_call(self, binding: Binding) -> bool:
+        """Whether a binding is a call of a function that is no kernel, which may do anything."""
+        call = binding.value
+        is_function = isinstance(call, Call) and base_op(call.callee) is None
+        return is_function and not is_fused(call, self._live.module)
+
+    def _is_shared(self, memory: Memory) -> bool:
+        if memory in self._known_shared:
+            return True
+        return not isinstance(memory, int) and (
+            not self._is_main or (self._calls and isinstance(memory, Constant))
+        )
 
 
-def may_write_anything(binding: Binding, live: Lifetimes) -> bool:
-    """Whether a binding is a call of a function, or an `If` with an effect."""
-    if isinstance(binding.value, If):
-        inner = (b for block in inner_blocks(binding.value) for b in bindings(block))
-        return any(has_effect(b) and not is_fused(b.value, live.module) for b in inner)
-    call = binding.value
-    is_function = isinstance(call, Call) and base_op(call.callee) is None
-    return is_function and not is_fused(call, live.module)
+def uses(binding: Binding) -> Iterator[Expr]:
+    """Yield the atoms that a binding uses, its blocks included."""
+    yield from operands(binding.value)
+    for one in _inside(binding):
+        yield from operands(one.value)
+    for block in inner_blocks(binding.value):
+        yield from operands(block.result)
 
 
-def written(binding: Binding, live: Lifetimes) -> set[Memory]:
-    """Return what a call of an operator writes in place."""
-    call = binding.value
-    op = base_op(call.callee) if isinstance(call, Call) else None
-    if op is None or not isinstance(call, Call):
-        return set()
-    atoms = [a for slot in op.schema.written for a in flat_atoms(call.args[slot])]
-    return {m for atom in atoms for m in live.memory(atom)}
+def _inside(binding: Binding) -> Iterator[Binding]:
+    """Yield the bindings of the blocks of an `If`, of a closure, and of blocks in these."""
+    for block in inner_blocks(binding.value):
+        yield from bindings(block)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,8 +21,8 @@ from meta.ir import (
 )
 from meta.passes.call_of import base_op, is_pure
 from meta.passes.cost import NOTHING, Cost, cost_of
-from meta.passes.effects import may_write_anything, written
-from meta.passes.lifetimes import Lifetimes, Memory, view_source
+from meta.passes.effects import ANYTHING, Effects
+from meta.passes.lifetimes import Lifetimes, view_source
 from meta.passes.manager import Pass
 from meta.passes.plan_memory import planned_peak
 
@@ -138,6 +138,7 @@ class _State:
         self.low = Lifetimes(lowered.main, lowered)
         self.peak = planned_peak(lowered.main, lowered)
         self.live = Lifetimes(module.main, module)
+        self.effects = Effects(module.main, self.live)
         self.index = {b.var: i for i, b in enumerate(self.bindings)}
 
     @cached_property
@@ -166,15 +167,10 @@ class _State:
         return found
 
     @cached_property
-    def writes(self) -> list[tuple[int, frozenset[Memory] | None]]:
-        """The bindings that write, and to what; None stands for anything."""
-        found: list[tuple[int, frozenset[Memory] | None]] = []
-        for i, binding in enumerate(self.bindings):
-            if may_write_anything(binding, self.live):
-                found.append((i, None))
-            elif memory := written(binding, self.live):
-                found.append((i, frozenset(memory)))
-        return found
+    def writes(self) -> list[tuple[int, set[Hashable]]]:
+        """The bindings that write, and to which places."""
+        found = [(i, self.effects.writes(b)) for i, b in enumerate(self.bindings)]
+        return [(i, places) for i, places in found if places]
 
     def best_choice(self, refused: set[Var]) -> _Choice | None:
         """Return what to recompute so that less is in use at the worst moment, if there is any."""
@@ -242,11 +238,8 @@ class _State:
 
     def unchanged(self, atoms: Iterable[Expr], since: int, until: int) -> bool:
         """Whether nothing is written to atoms between two bindings."""
-        memory = {m for atom in atoms for m in self.live.memory(atom)}
-        return not any(
-            since < i < until and (targets is None or memory & targets)
-            for i, targets in self.writes
-        )
+        read = {ANYTHING, *(place for atom in atoms for place in self.effects.of(atom))}
+        return not any(since < i < until and read & places for i, places in self.writes)
 
 
 class _Cloner:
