@@ -28,10 +28,12 @@ def open_private(where: Path) -> str:
 
 
 def distrust(information: os.stat_result) -> str:
-    """Return why a file or folder cannot be trusted, or nothing: others may write to it."""
+    """Return why a file or folder cannot be trusted, or nothing: others than this user and the
+    administrator, who installs what is shared, may write to it.
+    """
     if not hasattr(os, "geteuid"):
         return ""  # Windows: the user's folders are private by inheritance
-    if information.st_uid != os.geteuid():
+    if information.st_uid not in (os.geteuid(), 0):
         return "it belongs to another user"
     if information.st_mode & 0o022:
         return "others may write to it"

@@ -49,7 +49,10 @@ def restored(
     try:
         run = DIALECTS[dialect].restore(Artifact(folder / name, rest))
     except ValueError as error:
-        raise FormatError(f"the kernel {kernel.name} cannot be loaded: {error}") from None
+        raise FormatError(
+            f"the kernel {kernel.name} cannot be loaded: {error}",
+            hint="meta.vm.load(folder, rebuild=True) compiles all kernels anew",
+        ) from None
     env = OpEnv(run, allocates=False)
     if not isinstance(kernel, KernelRef):
         return env

@@ -7,6 +7,7 @@ return fresh tensors.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -23,6 +24,8 @@ from meta.vm.eager import Plan, allocator
 
 Shapes = tuple[Any, ...]
 """The shapes of a call's tensors, then its unbound extents."""
+REMEMBERED = 1024
+"""Combinations of extents for which a kernel remembers what was decided, those met last."""
 
 
 class ByExtents:
@@ -34,14 +37,11 @@ class ByExtents:
         self.op, self.kernel, self.device = op, kernel, device
         self.unbound = kernel.unbound
         self.preference = current_preference.get()
-        self.plans: dict[Shapes, Plan] = {}
+        self.plan_of = lru_cache(maxsize=REMEMBERED)(self.plan)
 
     def __call__(self, *values: Any) -> Any:
         count = len(values) - len(self.unbound)
-        shapes = _shapes(values, count)
-        plan = self.plans.get(shapes)
-        if plan is None:
-            plan = self.plans[shapes] = self.plan(shapes)
+        plan = self.plan_of(_shapes(values, count))
         result = plan.run(list(values[:count]))
         return tuple([r.torch() for r in result]) if isinstance(result, tuple) else result.torch()
 
@@ -66,15 +66,11 @@ class ForAllExtents:
     def __init__(self, op: Op, run: Callable[..., Any], kernel: KernelRef, device: Device) -> None:
         self.op, self.run, self.kernel, self.device = op, run, kernel, device
         self.unbound = kernel.unbound
-        self.makers: dict[Shapes, tuple[Callable[[], torch.Tensor], ...]] = {}
+        self.makers_for = lru_cache(maxsize=REMEMBERED)(self.allocators)
 
     def __call__(self, *values: Any) -> Any:
         count = len(values) - len(self.unbound)
-        shapes = _shapes(values, count)
-        makers = self.makers.get(shapes)
-        if makers is None:
-            makers = self.makers[shapes] = self.allocators(shapes)
-        outs = tuple([make() for make in makers])
+        outs = tuple([make() for make in self.makers_for(_shapes(values, count))])
         self.run(*values[:count], *outs)
         return outs
 

@@ -179,8 +179,9 @@ class Executable:
         """Write the program to a folder: code, constants, parameters and compiled kernels.
 
         `meta.vm.load` reads it in any process. The folder is made, or replaced if it was saved to
-        before, at once: a reader sees the old program or the new one. Raises ArgumentError for a
-        folder of other things, and for a Python argument of the model that is no literal.
+        before: nobody sees half of a program. Raises ArgumentError for a folder of other things,
+        for a Python argument of the model that is no literal, and for parameters that share memory
+        to which the program writes.
         """
         save(self, folder)
 

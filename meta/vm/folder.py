@@ -16,6 +16,7 @@ signature: loading a kernel runs its code, so load folders from people whom you 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -78,7 +79,8 @@ def write_folder(
     """Write a program to ``folder``, which appears complete or not at all; an older one goes.
 
     ``more``: plain data for the manifest. ``files``: further files by name, and what writes each.
-    ``place`` puts a kernel's file to its place: a copy, or a link.
+    ``place`` puts a kernel's file to its place: a copy, or a link. Whom the umask lets read the
+    folder may read it; only its owner may write to it, since it is run.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"))
@@ -96,7 +98,6 @@ def write_folder(
         (part / KERNELS).mkdir(mode=0o700)
         for file in {k.artifact.file for k in kernels if k.artifact is not None}:
             place(file, part / KERNELS / file.name)
-            (part / KERNELS / file.name).chmod(0o600)
         manifest = {
             "schema": SCHEMA,
             "version": VERSION,
@@ -113,6 +114,7 @@ def write_folder(
         (part / MANIFEST).write_text(
             json.dumps({**manifest, "checksum": _checksum(manifest)}, indent=1), encoding="utf-8"
         )
+        _open_to_readers(part)
         _put(part, folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -129,16 +131,32 @@ def _without_artifact(module: Module, code: Code, kernels: Sequence[OpEnv]) -> M
 
 
 def _put(part: Path, folder: Path) -> None:
-    """Rename a complete folder to its name. Of two writers at once, the last one's stays."""
+    """Rename a complete folder to its name. Of several writers at once, the last one's stays."""
     old = part.with_suffix(".old")
-    with suppress(FileNotFoundError):
-        os.rename(folder, old)
-    try:
-        os.rename(part, folder)
-    except OSError:
-        if not (folder / MANIFEST).exists():
-            raise
-    shutil.rmtree(old, ignore_errors=True)
+    while True:
+        with suppress(FileNotFoundError):
+            os.rename(folder, old)
+        try:
+            os.rename(part, folder)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                with suppress(OSError):
+                    os.rename(old, folder)
+                raise
+            # Another writer's folder came in between.
+        finally:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _open_to_readers(folder: Path) -> None:
+    """Let those read a folder that is private so far who may read a new file in it."""
+    readers = (folder / MANIFEST).stat().st_mode & 0o444
+    for path in (folder / KERNELS).iterdir():
+        if path.stat().st_nlink == 1:  # a link has the mode of what it is a link to
+            path.chmod(0o600 | readers)
+    for path in (folder / KERNELS, folder):
+        path.chmod(0o700 | readers | readers >> 2)
 
 
 def read_folder(folder: Path, *, rebuild: bool = False) -> Contents:
@@ -152,8 +170,10 @@ def read_folder(folder: Path, *, rebuild: bool = False) -> Contents:
     manifest = read_manifest(folder)
     device = require(manifest["device"])
     tensors = read_tensors(folder / CONSTANTS)
+    # Read now: the folder may be another program's, or gone, when somebody asks for the module.
+    program = _text(folder / PROGRAM)
     try:
-        document = json.loads((folder / CODE).read_text(encoding="utf-8"))
+        document = json.loads(_text(folder / CODE))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{folder / CODE} is no JSON: {error}") from None
     # Copied out of the mapped file: aligned as torch's own memory is, and safe from later edits.
@@ -161,8 +181,7 @@ def read_folder(folder: Path, *, rebuild: bool = False) -> Contents:
     code = code_from_json(document, on_device)
 
     def module() -> Module:
-        read_manifest(folder)  # the files may have changed meanwhile
-        return _module(folder / PROGRAM, tensors)
+        return _module(program, tensors)
 
     records = manifest["kernels"]
     if len(records) != len(code.kernels) or not all(r is None or type(r) is dict for r in records):
@@ -172,7 +191,7 @@ def read_folder(folder: Path, *, rebuild: bool = False) -> Contents:
     found = {} if rebuild else _restored(folder, code, manifest, device)
     missing = [i for i in range(len(code.kernels)) if i not in found]
     compiled = any(records[i] is not None for i in missing)
-    source = module() if compiled else _module(folder / FUSED, tensors)
+    source = module() if compiled else _module(_text(folder / FUSED), tensors)
     refs = [code.kernels[i] for i in missing]
     for ref in refs:
         if isinstance(ref, FusedRef) and ref.function not in source.functions:
@@ -182,8 +201,15 @@ def read_folder(folder: Path, *, rebuild: bool = False) -> Contents:
     return Contents(code, kernels, device, module, manifest["more"])
 
 
-def _module(path: Path, tensors: Mapping[str, torch.Tensor]) -> Module:
-    found = from_json(path.read_text(encoding="utf-8"), tensors)
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:  # the folder is being replaced, for one
+        raise FormatError(f"{path} cannot be read", found=str(error)) from None
+
+
+def _module(text: str, tensors: Mapping[str, torch.Tensor]) -> Module:
+    found = from_json(text, tensors)
     verify(found, typed=True)
     return found
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from meta.base.errors import ArgumentError
 from meta.runtime.tensor_file import write_tensors
+from meta.vm.aliasing import summaries
 from meta.vm.convention_json import convention_to_json
 from meta.vm.folder import MANIFEST, write_folder
 
@@ -20,12 +21,13 @@ ARRAYS = "arrays.safetensors"
 
 def save(executable: Executable, folder: str | os.PathLike[str]) -> None:
     """Write an executable to a folder, which is made; see `Executable.save`."""
-    target = Path(folder)
-    if target.exists() and not (target / MANIFEST).is_file() and any(target.iterdir()):
+    target = Path(folder).resolve()
+    if target.exists() and not _replaceable(target):
         raise ArgumentError(
             f"{target} holds something else than a compiled program",
             expected="a new folder, or one that was saved to before",
         )
+    _check_sharing(executable)
     arrays = {str(i): array.torch() for i, array in enumerate(executable.arrays)}
     write_folder(
         target,
@@ -36,3 +38,26 @@ def save(executable: Executable, folder: str | os.PathLike[str]) -> None:
         more=convention_to_json(executable.convention),
         files={ARRAYS: lambda path: write_tensors(path, arrays)},
     )
+
+
+def _replaceable(target: Path) -> bool:
+    """Whether nothing is lost with what is there: a program of ours, or an empty folder."""
+    return target.is_dir() and ((target / MANIFEST).is_file() or not any(target.iterdir()))
+
+
+def _check_sharing(executable: Executable) -> None:
+    """Raise ArgumentError for memory of several arrays that is written: each is saved by itself."""
+    first = len(executable.code.params) - len(executable.arrays)
+    places: dict[int, list[int]] = {}
+    for i, array in enumerate(executable.arrays):
+        if array.size:
+            places.setdefault(array.torch().untyped_storage().data_ptr(), []).append(first + i)
+    written = summaries(executable.code)[executable.code.entry].written
+    for shared in places.values():
+        if len(shared) > 1 and not written.isdisjoint(shared):
+            names = ", ".join(f"%{executable.code.params[i][0]}" for i in shared)
+            raise ArgumentError(
+                "arrays that share memory cannot be saved with a program that writes to them",
+                found=names,
+                hint="make them one array of the model, or copies",
+            )

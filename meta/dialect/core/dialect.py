@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from meta.base.device import Device
-from meta.base.errors import RegistrationError, UnknownName
+from meta.base.errors import DispatchError, RegistrationError, UnknownName
 from meta.base.registry import nearest
 from meta.base.source import Span, definition_span
 from meta.dialect.core.catalog import DIALECTS
@@ -273,12 +273,18 @@ class Dialect:
     def fused_kernel(self, function: Function, device: Device) -> OpEnv:
         """Return the kernel of a fused function: its pattern's, or else what the backend compiles.
 
-        UnknownName if the function names a pattern that this dialect does not have.
+        UnknownName if the function names a pattern that this dialect does not have, DispatchError
+        if the backend cannot compile functions, on this machine or at all.
         """
-        if KERNEL not in function.attrs:
-            assert self.fuse is not None
-            return self.fuse(function, device)
         self.load()
+        if KERNEL not in function.attrs:
+            if self.fuse is None:
+                raise DispatchError(
+                    f"dialect {self.name!r} cannot compile a fused function",
+                    found=self.unavailable,
+                    hint="compile the model once more on this machine",
+                )
+            return self.fuse(function, device)
         name = function.attrs[KERNEL]
         if name not in self.patterns:
             raise UnknownName(

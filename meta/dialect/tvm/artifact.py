@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import platform
 from functools import lru_cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from meta.base import config
+from meta.base.cache_folder import distrust
 from meta.base.device import Device
 from meta.dialect.core import Artifact
 from meta.dialect.tvm import cache
@@ -24,13 +25,20 @@ from meta.dialect.tvm.workspace import launcher
 
 def environment(device: Device) -> str:
     """Return what decides whether compiled code runs: TVM's version, and the processor."""
-    versions = f"apache-tvm {version('apache-tvm')}, apache-tvm-ffi {version('apache-tvm-ffi')}"
+    versions = ", ".join(map(_versioned, ("apache-tvm", "apache-tvm-ffi")))
     if device.kind == "cuda":
         major, minor = torch.cuda.get_device_capability(device.ordinal)
         return f"{versions}, {platform.machine()}, sm_{major}{minor}"
     wanted = config.get("META_CPU_TARGET")
     features = hashlib.sha256(_features().encode()).hexdigest()[:16]
     return f"{versions}, {platform.machine()}, features {features}, target {wanted!r}"
+
+
+def _versioned(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"no {package}"
 
 
 @lru_cache(maxsize=1)
@@ -63,6 +71,9 @@ def restore(artifact: Artifact) -> Kernel:
     if workspaces is None or not isinstance(record["launch"], dict):
         raise ValueError("a kernel's record is damaged")
     launch = Launch.read(record["launch"])
+    problem = distrust(artifact.file.stat()) if artifact.file.is_file() else ""
+    if problem:
+        raise ValueError(f"{artifact.file} is not run: {problem}")
     module = cache.load_verified(artifact.file)
     symbol = record["symbol"]
     if module is None or not isinstance(symbol, str) or not module.implements_function(symbol):

@@ -184,7 +184,7 @@ def _read_entry(path: Path) -> dict[str, Any] | None:
 def load_verified(path: Path) -> Any | None:
     """Return a library that is named after its content, loaded; None if it is not in good order.
 
-    It must belong to this user and be writable by nobody else.
+    It must not be writable by others: `distrust`.
     """
     if not _LIBRARY_NAME.fullmatch(path.name):
         return None

@@ -33,10 +33,10 @@ def load_library(path: str | os.PathLike[str]) -> Any:
 @cache
 def _runtime() -> None:
     """Load the runtime libraries; TVM's own import does the same, whichever comes first."""
-    if "tvm" in sys.modules:
+    if sys.modules.get("tvm") is not None:
         return
-    spec = find_spec("tvm")
+    spec = find_spec("tvm")  # says where the libraries of a source build are
     folders = [Path(p) / "lib" for p in (spec and spec.submodule_search_locations) or ()]
-    load_lib_ctypes("tvm", _RUNTIME, "RTLD_GLOBAL", extra_lib_paths=folders)
+    load_lib_ctypes("apache-tvm", _RUNTIME, "RTLD_GLOBAL", extra_lib_paths=folders)
     if torch.cuda.is_available():
-        load_lib_ctypes("tvm", _CUDA_RUNTIME, "RTLD_GLOBAL", extra_lib_paths=folders)
+        load_lib_ctypes("apache-tvm", _CUDA_RUNTIME, "RTLD_GLOBAL", extra_lib_paths=folders)

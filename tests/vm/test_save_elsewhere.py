@@ -1,0 +1,192 @@
+"""Saved programs on other machines: without a compiler, read-only, shared, at odd paths."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import meta
+from meta.base.errors import ArgumentError, FormatError
+from meta.model import trace
+from meta.op.core import tree
+from meta.runtime.ndarray import ndarray
+from meta.vm import by_extents, load
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def kernels_of_both() -> Iterator[None]:
+    with meta.dialect.only("torch", "tvm"):
+        yield
+
+
+def array(*shape: int) -> meta.ndarray:
+    return meta.array(torch.arange(float(np.prod(shape))).reshape(shape))
+
+
+@trace
+def scaled(x: Any) -> Any:
+    return meta.softmax(x * 2.0), meta.tanh(x) * 0.5
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved") / "a program"
+    with meta.dialect.only("torch", "tvm"):
+        meta.vm.compile(scaled, array(2, 3)).save(folder)
+    return folder
+
+
+WITHOUT_TVM = """
+import sys
+sys.modules["tvm"] = None  # cannot be imported
+import meta
+exe = meta.vm.load(sys.argv[1])
+print(exe(meta.array([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]))[0].numpy().tolist())
+try:
+    meta.vm.load(sys.argv[1], rebuild=True)
+except meta.errors.MetaError as error:
+    print(error)
+"""
+
+
+def test_without_tvm(saved: Path, tmp_path: Path) -> None:
+    for path in (saved, *saved.rglob("*")):
+        path.chmod(path.stat().st_mode & 0o555)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TVM, str(saved)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "META_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    for path in (saved, *saved.rglob("*")):
+        path.chmod(path.stat().st_mode | 0o200)
+    assert done.returncode == 0, done.stderr
+    values, said = done.stdout.split("\n", 1)
+    assert values == str(scaled(array(2, 3))[0].numpy().tolist())
+    assert "the package apache-tvm is not installed" in said
+
+
+@pytest.mark.parametrize(("umask", "expected"), [(0o077, "600"), (0o022, "644"), (0o002, "644")])
+def test_who_may_read_it(umask: int, expected: str, tmp_path: Path) -> None:
+    exe = meta.vm.compile(scaled, array(2, 3))
+    before = os.umask(umask)
+    try:
+        exe.save(tmp_path / "program")
+    finally:
+        os.umask(before)
+    (kernels,) = {oct(p.stat().st_mode)[-3:] for p in (tmp_path / "program/kernels").iterdir()}
+    assert kernels == expected
+    assert oct((tmp_path / "program").stat().st_mode)[-3:] == expected.replace("6", "7").replace(
+        "4", "5"
+    )
+    load(tmp_path / "program")
+
+
+def test_kernels_that_others_may_write(tmp_path: Path) -> None:
+    folder = tmp_path / "program"
+    meta.vm.compile(scaled, array(2, 3)).save(folder)
+    for path in (folder / "kernels").iterdir():
+        path.chmod(0o664)
+    with pytest.raises(FormatError, match="others may write to it") as caught:
+        load(folder)
+    assert "rebuild=True" in str(caught.value)
+    assert load(folder, rebuild=True)(array(2, 3))
+
+
+def test_another_program_in_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "program"
+    meta.vm.compile(scaled, array(2, 3)).save(folder)
+    first = load(folder)
+
+    @trace
+    def other(x: Any) -> Any:
+        return meta.exp(x)
+
+    meta.vm.compile(other, array(4)).save(folder)
+    assert "softmax" in str(first.module) and "exp" in str(load(folder).module)
+    first.save(tmp_path / "copy")
+    again = load(tmp_path / "copy")
+    assert torch.equal(again(array(2, 3))[0].torch(), first(array(2, 3))[0].torch())
+
+
+def test_places_that_hold_something_else(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("...")
+    with pytest.raises(ArgumentError, match="something else"):
+        load(saved).save(tmp_path / "file")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    load(saved).save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and load(tmp_path / "empty")
+
+
+def test_constants_of_all_kinds(tmp_path: Path) -> None:
+    mask = meta.array(torch.tensor([True, False, True]))
+    half = meta.array(torch.tensor([1.5, -2.0, float("nan")]).bfloat16())
+    large = meta.array(np.array([2**63 + 5, 1], dtype="uint64"))
+    empty = meta.array(torch.zeros(0, 3))
+
+    @trace
+    def mixed(x: Any) -> Any:
+        return (
+            meta.where(mask, x, float("-inf")),
+            meta.cast(x, "bfloat16") * half,
+            large,
+            meta.concatenate((empty, x), 0),
+            empty,
+        )
+
+    exe = meta.vm.compile(mixed, array(2, 3))
+    exe.save(tmp_path / "program")
+    expected, _ = tree.flatten(exe(array(2, 3)))
+    found, _ = tree.flatten(load(tmp_path / "program")(array(2, 3)))
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype and one.shape == other.shape
+        assert bytes(one.torch().flatten().view(torch.uint8)) == bytes(
+            other.torch().flatten().view(torch.uint8)
+        )
+
+
+def test_parameters_that_share_memory(tmp_path: Path) -> None:
+    values = torch.ones(3, 2)
+
+    class Tied(meta.Model):
+        def build(self) -> None:
+            self.a = meta.model.parameter(ndarray(values))
+            self.b = meta.model.parameter(ndarray(values))
+
+        @trace
+        def forward(self, x: Any) -> Any:
+            return meta.matmul(x, self.a) + meta.matmul(x, self.b)
+
+    model = Tied()
+    meta.vm.compile(model.infer_mode(), array(2, 3)).save(tmp_path / "read")
+    model.train_mode()
+    step = meta.optim.sgd.with_sgd(0.1, 0.9)(model)
+    exe = meta.vm.compile(step, array(2, 2), array(2, 3))
+    with pytest.raises(ArgumentError, match="share memory"):
+        exe.save(tmp_path / "written")
+
+
+def test_what_is_remembered_of_extents_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_extents, "REMEMBERED", 2)
+    exe = meta.vm.compile(scaled, meta.ir.parse_type("float32[n, 3]"))
+    for n in (1, 2, 3, 1):
+        expected = scaled(array(n, 3))
+        for one, other in zip(exe(array(n, 3)), expected, strict=True):
+            assert torch.allclose(one.torch(), other.torch())
+    runs = [env.run for env in exe.envs]
+    sizes = [r.plan_of for r in runs if isinstance(r, by_extents.ByExtents)]
+    sizes += [r.makers_for for r in runs if isinstance(r, by_extents.ForAllExtents)]
+    assert sizes and all(cached.cache_info().currsize == 2 for cached in sizes)
