@@ -18,6 +18,7 @@ from meta.base import config
 from meta.base.device import Device, available
 from meta.cli.table import section, short_site
 from meta.dialect.core import dialects
+from meta.vm.program_cache import size as programs_on_disk
 
 PACKAGES = (
     "torch", "apache-tvm", "apache-tvm-ffi", "numpy", "ml_dtypes", "safetensors", "tqdm",
@@ -29,7 +30,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the arguments."""
     parser = commands.add_parser(
         "env",
-        help="versions, devices, backends, every META_* variable, the kernel cache",
+        help="versions, devices, backends, every META_* variable, the caches on disk",
         description="Show what is there on this machine and how meta is set up.",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -44,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def environment() -> dict[str, Any]:
-    """Return versions, devices, dialects, knobs and the state of the kernel cache."""
+    """Return versions, devices, dialects, knobs and the state of the caches."""
     return {
         "meta": meta.__version__,
         "python": platform.python_version(),
@@ -59,6 +60,7 @@ def environment() -> dict[str, Any]:
         ],
         "knobs": config.table(),
         "kernel_cache": kernel_cache(),
+        "program_cache": program_cache(),
     }  # fmt: skip
 
 
@@ -110,6 +112,15 @@ def kernel_cache() -> dict[str, Any]:
     return {**status, "folder": str(status["folder"]), "kernels": kernels}
 
 
+def program_cache() -> dict[str, Any]:
+    """Return the folder of the cache of compiled programs, how many it holds, and their size."""
+    folder, programs, size = programs_on_disk()
+    used = bool(config.get("META_CACHE") and config.get("META_PROGRAM_CACHE"))
+    return {
+        "folder": str(folder), "used": used, "programs": programs, "mib": round(size / 2**20, 1),
+    }  # fmt: skip
+
+
 def text(record: dict[str, Any]) -> str:
     """Return the record for a terminal."""
     versions = [
@@ -154,6 +165,15 @@ def text(record: dict[str, Any]) -> str:
             ["state", ", ".join(state) or "not in use"],
             *([["why", cache["reason"]]] if cache["reason"] else []),
             *([["kernels", cache["kernels"]]] if "kernels" in cache else []),
+        ],
+    )
+    programs = record["program_cache"]
+    lines += section(
+        "program cache",
+        [
+            ["folder", programs["folder"]],
+            ["state", "in use" if programs["used"] else "not in use"],
+            ["programs", f"{programs['programs']} of {programs['mib']} MiB"],
         ],
     )
     return "\n".join(lines)

@@ -4,8 +4,11 @@ A program is found by a hash of everything that decides its code: its text with 
 device, passes and their options, preferences, knobs, versions, and the source of this package. It
 lies in a folder of the form of `folder.py`, and one that is damaged is as good as none.
 
-Programs with operators from outside of this package are left out: nothing says when such code
-changes.
+Programs are left out if an operator of theirs, or a backend, kernel or fused pattern that might
+run them, is from outside of this package: nothing says when such code changes.
+
+Nothing here fails a compilation: what cannot be written is not kept. The programs used last stay,
+as many as `MAX_BYTES` hold.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from contextlib import suppress
 from functools import lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +25,8 @@ from meta.base import config
 from meta.base.cache_folder import cache_folder, open_private
 from meta.base.device import Device
 from meta.base.errors import FormatError
+from meta.base.registry import OPERATORS
+from meta.base.source import Span
 from meta.dialect.core import DialectOp, dialects
 from meta.dialect.core.preference import current as current_preference
 from meta.ir import Module, bindings, operands, to_json
@@ -31,7 +37,9 @@ from meta.vm.executable import Executable
 from meta.vm.folder import Contents, read_folder, write_folder
 
 _PACKAGE = Path(__file__).parents[1]
-_VERSIONS = ("apache-tvm", "apache-tvm-ffi", "numpy", "torch")
+_VERSIONS = ("numpy", "torch")
+MAX_BYTES = 2 << 30
+"""Of all programs together, kernels included."""
 # What must not be skipped: these ask for the passes to be seen, checked or cut short.
 _WATCHED = ("META_DEBUG", "META_DUMP_IR", "META_FUEL", "META_VERIFY")
 # What does not change a program.
@@ -68,30 +76,63 @@ def find(key: str) -> Contents | None:
     where = cache_folder("programs")
     if open_private(where):
         return None
+    folder = where / key[:2] / key
     try:
-        return read_folder(where / key[:2] / key)
-    except FormatError:  # absent or damaged: compiled anew
+        found = read_folder(folder)
+        os.utime(folder)  # `_trim` goes by it
+    except (FormatError, OSError):  # absent, damaged, just being removed: compiled anew
         return None
+    return found
 
 
 def keep(key: str, executable: Executable) -> None:
-    """Keep a compiled program, if all its compiled kernels are kept, and the folder can be used."""
+    """Keep a compiled program, if the folder can be used."""
     where = cache_folder("programs")
     if open_private(where) or not os.access(where, os.W_OK):
         return
-    write_folder(
-        where / key[:2] / key,
-        executable.code,
-        executable.envs,
-        executable.device,
-        executable.module,
-        place=_place,
-    )
+    with suppress(OSError):  # a full disk, for one
+        write_folder(
+            where / key[:2] / key,
+            executable.code,
+            executable.envs,
+            executable.device,
+            executable.module,
+            place=_place,
+        )
+        _trim(where)
+
+
+def size() -> tuple[Path, int, int]:
+    """Return the folder, and how many programs of how many bytes are in it."""
+    where = cache_folder("programs")
+    entries = _entries(where)
+    return where, len(entries), sum(found for _, found, _ in entries)
+
+
+def _entries(where: Path) -> list[tuple[float, int, Path]]:
+    """Return when each program, or what a killed writer left of one, was used, and its bytes."""
+    found = []
+    for folder in where.glob("*/*"):
+        with suppress(OSError):  # removed by another process meanwhile
+            files = (p.stat() for p in folder.rglob("*"))
+            found.append((folder.stat().st_mtime, sum(f.st_size for f in files), folder))
+    return sorted(found)
+
+
+def _trim(where: Path) -> None:
+    """Remove programs, those first that were not used for the longest time."""
+    entries = _entries(where)
+    total = sum(found for _, found, _ in entries)
+    for _, freed, folder in entries:
+        if total <= MAX_BYTES:
+            break
+        shutil.rmtree(folder, ignore_errors=True)
+        total -= freed
 
 
 def _is_ours(module: Module) -> bool:
-    """Whether operators and kernels of a program, all that dispatch may choose, are of this
-    package.
+    """Whether the operators of a program are of this package, and all kernels and patterns for
+    those that there are or that a pass may put in: any shipped one.
     """
     used = {
         atom
@@ -100,10 +141,17 @@ def _is_ours(module: Module) -> bool:
         for atom in operands(binding.value)
         if isinstance(atom, DialectOp | Op)
     }
-    bases = {op.base if isinstance(op, DialectOp) else op for op in used}
-    sites = [site for op in bases for site in (op.site, *(d.site for d in op.aspects.dialect_ops))]
-    shipped = all(_PACKAGE in Path(d.site.file).parents for d in dialects())
-    return shipped and all(_PACKAGE in Path(site.file).parents for site in sites)
+    if not all(_ships(op.base.site if isinstance(op, DialectOp) else op.site) for op in used):
+        return False
+    shipped = [op for op in OPERATORS.values() if _ships(op.site)]
+    kernels = (kernel for op in shipped for kernel in op.aspects.dialect_ops)
+    patterns = (pattern for d in dialects() for pattern in d.patterns.values())
+    return all(_ships(one.site) for one in (*dialects(), *kernels, *patterns))
+
+
+def _ships(site: Span) -> bool:
+    """Whether a line of source is of this package."""
+    return site.file.startswith(f"{_PACKAGE}{os.sep}")
 
 
 def _described(step: Pass) -> str:
