@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -190,3 +192,35 @@ def test_what_is_remembered_of_extents_is_bounded(monkeypatch: pytest.MonkeyPatc
     sizes = [r.plan_of for r in runs if isinstance(r, by_extents.ByExtents)]
     sizes += [r.makers_for for r in runs if isinstance(r, by_extents.ForAllExtents)]
     assert sizes and all(cached.cache_info().currsize == 2 for cached in sizes)
+
+
+def test_many_writers_of_one_folder(tmp_path: Path) -> None:
+    exe, folder = meta.vm.compile(scaled, array(2, 3)), tmp_path / "program"
+
+    def write(_: int) -> None:
+        for _ in range(10):
+            exe.save(folder)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert load(folder)(array(2, 3))
+    assert [p.name for p in tmp_path.iterdir()] == ["program"]
+
+
+def test_what_was_there_stays_if_the_new_one_cannot_be_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exe, folder = meta.vm.compile(scaled, array(2, 3)), tmp_path / "program"
+    exe.save(folder)
+    rename = os.rename
+
+    def refuse(source: Path, target: Path) -> None:
+        if source.name.endswith(".part"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        rename(source, target)
+
+    with monkeypatch.context() as m, pytest.raises(PermissionError):
+        m.setattr(os, "rename", refuse)
+        exe.save(folder)
+    assert load(folder)(array(2, 3))
+    assert [p.name for p in tmp_path.iterdir()] == ["program"]
