@@ -178,10 +178,10 @@ def read_folder(folder: Path, *, rebuild: bool = False) -> Contents:
         raise FormatError(f"{folder / CODE} is no JSON: {error}") from None
     # Copied out of the mapped file: aligned as torch's own memory is, and safe from later edits.
     on_device = {name: tensor.to(str(device), copy=True) for name, tensor in tensors.items()}
-    code = code_from_json(document, on_device)
+    code = code_from_json(document, on_device)  # the module's are the same tensors
 
     def module() -> Module:
-        return _module(program, tensors)
+        return _module(program, on_device)
 
     records = manifest["kernels"]
     if len(records) != len(code.kernels) or not all(r is None or type(r) is dict for r in records):
@@ -191,7 +191,7 @@ def read_folder(folder: Path, *, rebuild: bool = False) -> Contents:
     found = {} if rebuild else _restored(folder, code, manifest, device)
     missing = [i for i in range(len(code.kernels)) if i not in found]
     compiled = any(records[i] is not None for i in missing)
-    source = module() if compiled else _module(_text(folder / FUSED), tensors)
+    source = module() if compiled else _module(_text(folder / FUSED), on_device)
     refs = [code.kernels[i] for i in missing]
     for ref in refs:
         if isinstance(ref, FusedRef) and ref.function not in source.functions:

@@ -21,6 +21,8 @@ from functools import lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
 
+import torch
+
 from meta.base import config
 from meta.base.cache_folder import cache_folder, open_private
 from meta.base.device import Device
@@ -30,6 +32,7 @@ from meta.base.source import Span
 from meta.dialect.core import DialectOp, dialects
 from meta.dialect.core.preference import current as current_preference
 from meta.ir import Module, bindings, operands, to_json
+from meta.ir.constants import tensor_bytes
 from meta.op.core import Op
 from meta.passes import Pipeline
 from meta.passes.manager import Pass, pass_name
@@ -57,8 +60,9 @@ def key_of(module: Module, passes: Pipeline, device: Device) -> str | None:
     if any(knobs[name][0] != knobs[name][1] for name in _WATCHED) or not _is_ours(module):
         return None
     preference = current_preference.get()
+    constants: dict[str, torch.Tensor] = {}
     parts = [
-        to_json(module),
+        to_json(module, constants),
         str(device),
         repr([_described(step) for step in passes.passes]),
         repr((preference.first, preference.only, sorted(preference.excluded))),
@@ -68,7 +72,10 @@ def key_of(module: Module, passes: Pipeline, device: Device) -> str | None:
         _environments(device),
         _sources(),
     ]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    content = hashlib.sha256("\0".join(parts).encode())
+    for tensor in constants.values():  # the text has their names and types
+        content.update(tensor_bytes(tensor))
+    return content.hexdigest()
 
 
 def find(key: str) -> Contents | None:

@@ -70,6 +70,15 @@ def test_what_is_another_program() -> None:
     assert from_cache(compiled())
 
 
+def test_constants_are_of_the_program() -> None:
+    def added(*values: float) -> Executable:
+        constant = meta.array(torch.tensor(values))
+        return meta.vm.compile(trace(lambda x: x + constant), meta.array([0.0, 0.0]))
+
+    added(1.0, 2.0)
+    assert from_cache(added(1.0, 2.0)) and not from_cache(added(1.0, 3.0))
+
+
 @pytest.mark.parametrize(
     "knobs",
     [{"META_CACHE": False}, {"META_PROGRAM_CACHE": False}, {"META_VERIFY": True}],

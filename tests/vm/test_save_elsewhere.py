@@ -160,6 +160,17 @@ def test_constants_of_all_kinds(tmp_path: Path) -> None:
         )
 
 
+def test_saved_again_it_is_no_larger(tmp_path: Path) -> None:
+    table = array(1000)
+    exe = meta.vm.compile(trace(lambda x: meta.sum(x * table)), array(1))
+    exe.save(tmp_path / "first")
+    load(tmp_path / "first").save(tmp_path / "second")
+    for name in ("constants.safetensors", "program.json", "code.json"):
+        assert len((tmp_path / "first" / name).read_bytes()) == len(
+            (tmp_path / "second" / name).read_bytes()
+        )
+
+
 def test_parameters_that_share_memory(tmp_path: Path) -> None:
     values = torch.ones(3, 2)
 
