@@ -50,6 +50,8 @@ def compile(
         program fits (see `meta.passes.rematerialize`). ArgumentError, with the least that works, if
         it cannot.
 
+    What was compiled before, in any process, is taken from the program cache (META_PROGRAM_CACHE).
+
     Raises TraceError, TypeInferError or DispatchError, at the user's line, for what cannot be
     traced, typed or run.
     """

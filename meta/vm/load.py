@@ -23,7 +23,8 @@ def load(folder: str | os.PathLike[str], *, rebuild: bool = False) -> Executable
     ``rebuild``: then nothing in the folder is run as code. Without, loading runs the kernels' code:
     load folders of people whom you trust.
 
-    Raises FormatError, naming the file, for a folder that is damaged, incomplete or edited, and
+    Raises FormatError, naming the file, for a folder that is damaged, incomplete or edited, for
+    kernels that others may have written, and if a compiler would have to run that is not installed;
     DeviceError if the device that it was compiled for is not there.
     """
     source = Path(folder)

@@ -28,6 +28,7 @@ def save(executable: Executable, folder: str | os.PathLike[str]) -> None:
             expected="a new folder, or one that was saved to before",
         )
     _check_sharing(executable)
+    _check_kernels(executable)
     arrays = {str(i): array.torch() for i, array in enumerate(executable.arrays)}
     write_folder(
         target,
@@ -43,6 +44,17 @@ def save(executable: Executable, folder: str | os.PathLike[str]) -> None:
 def _replaceable(target: Path) -> bool:
     """Whether nothing is lost with what is there: a program of ours, or an empty folder."""
     return target.is_dir() and ((target / MANIFEST).is_file() or not any(target.iterdir()))
+
+
+def _check_kernels(executable: Executable) -> None:
+    """Raise ArgumentError for a kernel whose file is gone: the cache, or the folder it is from."""
+    for env in executable.envs:
+        if env.artifact is not None and not env.artifact.file.is_file():
+            raise ArgumentError(
+                "a compiled kernel of this program is no longer on disk",
+                expected=env.artifact.file,
+                hint="save before the folder that it was loaded from, or the cache, is removed",
+            )
 
 
 def _check_sharing(executable: Executable) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -119,6 +120,16 @@ def test_another_program_in_its_folder(tmp_path: Path) -> None:
     first.save(tmp_path / "copy")
     again = load(tmp_path / "copy")
     assert torch.equal(again(array(2, 3))[0].torch(), first(array(2, 3))[0].torch())
+
+
+def test_kernels_that_are_gone(tmp_path: Path) -> None:
+    meta.vm.compile(scaled, array(2, 3)).save(tmp_path / "first")
+    exe = load(tmp_path / "first")
+    shutil.rmtree(tmp_path / "first")
+    assert exe(array(2, 3)) and "softmax" in str(exe.module)
+    with pytest.raises(ArgumentError, match="no longer on disk"):
+        exe.save(tmp_path / "second")
+    assert not list(tmp_path.iterdir())
 
 
 def test_places_that_hold_something_else(
