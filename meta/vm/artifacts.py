@@ -46,19 +46,23 @@ def restored(
     if dialect not in DIALECTS or not isinstance(name, str) or name != Path(name).name:
         raise FormatError(f"the record of the kernel {kernel.name} is damaged", found=record)
     rest = {key: value for key, value in record.items() if key != "file"}
+    artifact = Artifact(folder / name, rest)
     try:
-        run = DIALECTS[dialect].restore(Artifact(folder / name, rest))
+        run = DIALECTS[dialect].restore(artifact)
     except ValueError as error:
         raise FormatError(
             f"the kernel {kernel.name} cannot be loaded: {error}",
             hint="meta.vm.load(folder, rebuild=True) compiles all kernels anew",
         ) from None
     env = OpEnv(run, allocates=False)
+    env.artifact = artifact
     if not isinstance(kernel, KernelRef):
         return env
     base = OPERATORS[kernel.operator.rpartition(".")[2]]
     if not kernel.is_static:
-        return OpEnv(ForAllExtents(base, env.run, kernel, device), allocates=True)
+        env = OpEnv(ForAllExtents(base, run, kernel, device), allocates=True)
+        env.artifact = artifact
+        return env
     if base.schema.written:
         call = base.call_values(kernel.args, device)
         env.wrap(partial(counting, places=written_places(call)))
