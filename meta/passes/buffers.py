@@ -6,11 +6,13 @@ apart into one buffer. That is right as long as nobody writes to it: see `Buffer
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 from meta.base.device import CPU
 from meta.dialect.core import IN_PLACE
 from meta.ir import (
     Binding,
-    Block,
     Call,
     Constant,
     Expr,
@@ -21,10 +23,12 @@ from meta.ir import (
     TupleGetItem,
     Var,
     bindings,
+    free_vars,
     operands,
 )
 from meta.ir.visit import inner_blocks
 from meta.op.core import View
+from meta.passes.call_graph import callees
 from meta.passes.call_of import base_op, flat_atoms, has_effect, typed_args
 
 
@@ -33,70 +37,119 @@ class Buffers:
 
     Attributes
     ----------
-    written: buffers that an operator writes in place, or that are handed to a function, which may.
-    leaving: buffers that are results: the caller may write to them, and to the arguments, later.
+    written: buffers that an operator writes in place, or that are handed to a function, which may;
+    and what may be the same memory. leaving: buffers that are results: the caller may write to
+    them, and to the arguments, later. results: what the function's own result may be.
 
-    A call of a global function may write what it is given, unless the ``module`` is known and the
-    function `keeps_apart`.
+    The result of an `If` may be what either block returns. A call of a function may write what it
+    is given and return it; of a global function the ``summaries`` say what.
     """
 
-    def __init__(self, function: Function, module: Module | None = None) -> None:
-        self._module = module
-        self._apart: dict[str, bool] = {}
+    def __init__(self, function: Function, summaries: Summaries | None = None) -> None:
+        self._summaries = summaries
         # A view's buffer is that of what it views; a tuple's variables are looked through.
         self._base: dict[Var, Expr] = {}
-        self._fields: dict[Var, Tuple] = {}
-        self.written: set[Expr] = set()
-        self.leaving: set[Expr] = set()
-        self._leave(function.body)
+        self._fields: dict[Expr, Tuple] = {}
+        self._items: dict[tuple[Expr, int], TupleGetItem] = {}
+        # What may be one memory when the program runs, as a forest.
+        self._parent: dict[Expr, Expr] = {}
+        written: set[Expr] = set()
+        leaving = self._leaves(function.body.result)
         for binding in bindings(function):
-            value = binding.value
+            var, value = binding.var, binding.value
             if isinstance(value, Tuple):
-                self._fields[binding.var] = value
+                self._fields[var] = value
             elif isinstance(value, Var | Constant | TupleGetItem):
-                self._base[binding.var] = self._resolved(value)
+                self._base[var] = self._resolved(value)
             elif isinstance(value, Call):
-                self._call(binding.var, value)
-            for block in inner_blocks(value):
-                self._leave(block)
-        self.written = {self.of(a) for a in self.written}
-        self.leaving = {self.of(a) for a in self.leaving}
+                written |= self._call(var, value)
+        for binding in bindings(function):
+            for block in inner_blocks(binding.value):
+                results = self._leaves(block.result)
+                leaving |= results
+                self._unite(binding.var, results)
+            if isinstance(binding.value, Function):
+                self._unite(binding.var, free_vars(binding.value))
+        self._groups = self._members()
+        self.results = self.sharing(self._leaves(function.body.result))
+        self.written = self.sharing(written)
+        self.leaving = {self.of(a) for a in leaving}
 
-    def _call(self, var: Var, call: Call) -> None:
+    def _call(self, var: Var, call: Call) -> set[Expr]:
+        """Take note of what the result of a call shares; return what the call may write."""
         op = base_op(call.callee)
         if op is None:
-            if not self._known_apart(call.callee):
-                self.written.update(operands(call))
-            return
-        for slot in op.schema.written:
-            self.written.update(flat_atoms(call.args[slot]))
+            written, returned = self._effects(call)
+            self._unite(var, returned)
+            return written
         # Only an operator with a declare of its own can return a view.
         out = op.call_values(typed_args(op, call), CPU).out if op.declare_site is not None else None
         if isinstance(out, View):
             self._base[var] = flat_atoms(call.args[out.slot])[0]
+        return {atom for slot in op.schema.written for atom in flat_atoms(call.args[slot])}
 
-    def _known_apart(self, callee: Expr) -> bool:
-        if self._module is None or not isinstance(callee, GlobalVar):
-            return False
-        name = callee.name
-        if name not in self._apart:
-            self._apart[name] = keeps_apart(self._module.functions[name])
-        return self._apart[name]
-
-    def _leave(self, block: Block) -> None:
-        self.leaving.update(operands(block.result))
+    def _effects(self, call: Call) -> tuple[set[Expr], set[Expr]]:
+        """Return what a call of a function may write and what it may return, of what it is
+        given.
+        """
+        if self._summaries is None or not isinstance(call.callee, GlobalVar):
+            given = {leaf for atom in operands(call) for leaf in self._leaves(atom)}
+            return given, given
+        summary = self._summaries[call.callee.name]
+        written, returned = (
+            {leaf for i in places for a in flat_atoms(call.args[i]) for leaf in self._leaves(a)}
+            for places in (summary.written, summary.returned)
+        )
+        return written, returned | summary.constants
 
     def _resolved(self, value: Expr) -> Expr:
-        if isinstance(value, TupleGetItem):
-            fields = self._fields.get(value.value) if isinstance(value.value, Var) else value.value
-            return fields.fields[value.index] if isinstance(fields, Tuple) else value
-        return value
+        """Return what a variable that is bound to an atom or to a field stands for."""
+        if not isinstance(value, TupleGetItem):
+            return value
+        whole = self.of(value.value)
+        known = whole if isinstance(whole, Tuple) else self._fields.get(whole)
+        if known is not None:
+            return known.fields[value.index]
+        return self._items.setdefault((whole, value.index), TupleGetItem(whole, value.index))
+
+    def _leaves(self, atom: Expr) -> set[Expr]:
+        """Return the buffers of what an atom is, of the fields of a known tuple."""
+        known = atom if isinstance(atom, Tuple) else self._fields.get(self.of(atom))
+        if known is None:
+            return {self.of(atom)}
+        return {leaf for field in known.fields for leaf in self._leaves(field)}
+
+    def _root(self, buffer: Expr) -> Expr:
+        while (parent := self._parent.get(buffer, buffer)) is not buffer:
+            self._parent[buffer] = self._parent.get(parent, parent)
+            buffer = parent
+        return buffer
+
+    def _unite(self, var: Var, buffers: Iterable[Expr]) -> None:
+        for buffer in buffers:
+            self._parent[self._root(owner(self.of(buffer)))] = self._root(var)
+            self._parent.setdefault(var, var)
+
+    def _members(self) -> dict[Expr, set[Expr]]:
+        """Return, by root, what may be one memory, fields included."""
+        groups: dict[Expr, set[Expr]] = {}
+        for buffer in self._parent:
+            groups.setdefault(self._root(buffer), set()).add(buffer)
+        for item in self._items.values():
+            if owner(item) in self._parent:
+                groups[self._root(owner(item))].add(item)
+        return groups
 
     def of(self, atom: Expr) -> Expr:
         """Return the atom whose buffer this one shares; itself if it has its own."""
         while isinstance(atom, Var) and atom in self._base:
             atom = self._base[atom]
         return atom
+
+    def sharing(self, atoms: Iterable[Expr]) -> set[Expr]:
+        """Return the buffers of atoms, and those that may be the same memory as one of them."""
+        found = {self.of(atom) for atom in atoms}
+        return found.union(*(self._groups.get(self._root(owner(b)), ()) for b in found))
 
     def written_by(self, binding: Binding) -> set[Expr]:
         """Return the buffers that evaluating a binding may write, nested blocks included.
@@ -112,11 +165,11 @@ class Buffers:
             op = base_op(one.value.callee)
             if op is not None:
                 found.update(a for s in op.schema.written for a in flat_atoms(one.value.args[s]))
-            elif not self._known_apart(one.value.callee):
-                found.update(operands(one.value))
+            else:
+                found |= self._effects(one.value)[0]
                 if isinstance(one.value.callee, Var):
                     found |= self.written
-        return {self.of(a) for a in found}
+        return self.sharing(found)
 
     def replaceable(self, var: Var, by: Expr) -> bool:
         """Whether a freshly computed ``var`` may become the same buffer as ``by``.
@@ -129,12 +182,62 @@ class Buffers:
         return not own and self.of(by) not in self.written
 
 
-def keeps_apart(function: Function) -> bool:
-    """Whether a function writes nothing that it is given and returns none of it, as a kernel does.
+def owner(buffer: Expr) -> Expr:
+    """Return the tuple whose field a buffer is, for all its fields, or else the buffer itself."""
+    while isinstance(buffer, TupleGetItem):
+        buffer = buffer.value
+    return buffer
 
-    One that calls other functions counts as one that may.
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a call of a global function may do to memory that is not its own.
+
+    Attributes
+    ----------
+    written: the parameters, by number, whose memory it may write. returned: those whose memory its
+    result may be. constants: those of the program that its result may be.
     """
-    buffers = Buffers(function)
-    results = {buffers.of(atom) for atom in operands(function.body.result)}
-    given = any(isinstance(r, Constant | TupleGetItem) or r in function.params for r in results)
-    return not buffers.written and not given and IN_PLACE not in function.attrs
+
+    written: frozenset[int] = frozenset()
+    returned: frozenset[int] = frozenset()
+    constants: frozenset[Expr] = frozenset()
+
+
+class Summaries:
+    """The summaries of a module's functions, computed when they are asked for: a fixed point over
+    the calls.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._found: dict[str, Summary] = {}
+
+    def __getitem__(self, name: str) -> Summary:
+        if name not in self._found:
+            self._solve(name)
+        return self._found[name]
+
+    def _solve(self, root: str) -> None:
+        pending, names = [root], []
+        while pending:
+            name = pending.pop()
+            if name not in self._found:
+                self._found[name] = Summary()
+                names.append(name)
+                pending += callees(self._module.functions[name])
+        changed = True
+        while changed:
+            new = {name: self._summary(self._module.functions[name]) for name in reversed(names)}
+            changed = any(self._found[name] != summary for name, summary in new.items())
+            self._found.update(new)
+
+    def _summary(self, function: Function) -> Summary:
+        buffers = Buffers(function, self)
+        written, results = (set(map(owner, b)) for b in (buffers.written, buffers.results))
+        every = IN_PLACE in function.attrs
+        return Summary(
+            frozenset(i for i, p in enumerate(function.params) if every or p in written),
+            frozenset(i for i, p in enumerate(function.params) if p in results),
+            frozenset(r for r in results if isinstance(r, Constant)),
+        )

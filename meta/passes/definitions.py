@@ -6,8 +6,8 @@ nobody wrote to these arguments in between.
 
 from __future__ import annotations
 
-from meta.ir import Binding, Expr, Function, TupleGetItem, Var, bindings, operands
-from meta.passes.buffers import Buffers
+from meta.ir import Binding, Expr, Function, Var, bindings, operands
+from meta.passes.buffers import Buffers, owner
 
 
 class Definitions:
@@ -30,7 +30,7 @@ class Definitions:
     def add(self, binding: Binding) -> None:
         """Take note of a binding, and of what it writes."""
         for buffer in self._buffers.written_by(binding):
-            for var in self._readers.pop(_owner(buffer), ()):
+            for var in self._readers.pop(owner(buffer), ()):
                 self._values.pop(var, None)
         read = {self._buffers.of(atom) for atom in operands(binding.value)}
         if not self._in_order and read & self._buffers.written:
@@ -38,9 +38,4 @@ class Definitions:
         self._values[binding.var] = binding.value
         # Who writes to the result makes it another value than what was computed.
         for buffer in (*read, self._buffers.of(binding.var)):
-            self._readers.setdefault(_owner(buffer), []).append(binding.var)
-
-
-def _owner(buffer: Expr) -> Expr:
-    """Return the tuple whose field a buffer is, for all its fields, or else the buffer itself."""
-    return buffer.value if isinstance(buffer, TupleGetItem) else buffer
+            self._readers.setdefault(owner(buffer), []).append(binding.var)

@@ -23,7 +23,7 @@ from meta.ir import (
     operands,
 )
 from meta.ir.constants import INLINE_LIMIT, tensor_bytes
-from meta.passes.buffers import Buffers
+from meta.passes.buffers import Buffers, Summaries
 from meta.passes.call_of import base_op, is_pure
 
 
@@ -48,7 +48,9 @@ def eliminate_common_subexpressions(module: Module) -> Module:
       return %c
     }
     """
-    return Module({name: _function(f, Buffers(f), {}) for name, f in module.functions.items()})
+    summaries = Summaries(module)
+    functions = {n: _function(f, Buffers(f, summaries), {}) for n, f in module.functions.items()}
+    return Module(functions)
 
 
 def _function(function: Function, buffers: Buffers, known: dict[Hashable, Var]) -> Function:

@@ -9,7 +9,7 @@ from meta.dialect.core import only
 from meta.ir import Binding, Call, Constant, Expr, Module, TensorType, Tuple
 from meta.op.core import Op
 from meta.op.core.handler import Default, use
-from meta.passes.buffers import Buffers
+from meta.passes.buffers import Buffers, Summaries
 from meta.passes.call_of import flat_atoms, is_pure
 from meta.passes.rewrite import rewrite_function
 from meta.runtime.ndarray import ndarray
@@ -37,9 +37,10 @@ def fold_constant(module: Module) -> Module:
       return %b
     }
     """
+    summaries = Summaries(module)
     return Module(
         {
-            name: rewrite_function(function, partial(_fold, Buffers(function)))
+            name: rewrite_function(function, partial(_fold, Buffers(function, summaries)))
             for name, function in module.functions.items()
         }
     )

@@ -34,7 +34,7 @@ from meta.ir import (
     structural_hash,
 )
 from meta.ir.visit import inner_blocks
-from meta.passes.buffers import Buffers
+from meta.passes.buffers import Buffers, Summaries
 from meta.passes.call_of import base_op, has_effect
 
 MAX_MEMBERS = 24
@@ -78,12 +78,12 @@ def fuse_tvm(module: Module, *, max_members: int = MAX_MEMBERS) -> Module:
     }
     """
     made = _Made(set(module.functions))
-    functions = {}
+    functions, summaries = {}, Summaries(module)
     for name, function in module.functions.items():
         if FUSED in function.attrs:
             functions[name] = function
             continue
-        fuser = _Fuser(Buffers(function, module), made, max_members)
+        fuser = _Fuser(Buffers(function, summaries), made, max_members)
         functions[name] = replace(function, body=fuser.block(function.body))
     return Module({**functions, **made.functions})
 

@@ -30,7 +30,7 @@ from meta.ir import (
 )
 from meta.ir.visit import inner_blocks
 from meta.op.core import Op
-from meta.passes.buffers import Buffers
+from meta.passes.buffers import Buffers, Summaries
 from meta.passes.lifetimes import type_bytes
 
 
@@ -59,9 +59,10 @@ def select_gradient_inputs(module: Module) -> Module:
       return (%s, %dx)
     }
     """
-    functions = {}
+    functions, summaries = {}, Summaries(module)
     for name, function in module.functions.items():
-        select = _Select(function, function.params if name == "main" else ())
+        free = function.params if name == "main" else ()
+        select = _Select(Buffers(function, summaries), function, free)
         functions[name] = replace(function, body=select.block(function.body))
     return Module(functions)
 
@@ -69,8 +70,8 @@ def select_gradient_inputs(module: Module) -> Module:
 class _Select:
     """One function, from its last binding to its first: what is used later is known by then."""
 
-    def __init__(self, function: Function, free: tuple[Var, ...]) -> None:
-        self._buffers = Buffers(function)
+    def __init__(self, buffers: Buffers, function: Function, free: tuple[Var, ...]) -> None:
+        self._buffers = buffers
         self._values = {b.var: b.value for b in bindings(function)}
         self._free: set[Expr] = set(free)
         self._kept = set(self._free)

@@ -26,7 +26,7 @@ from meta.ir import (
     type_of,
 )
 from meta.op.core.tracing import Trace
-from meta.passes.buffers import Buffers
+from meta.passes.buffers import Buffers, Summaries
 from meta.passes.outline import Outlined
 from meta.passes.pattern.build import Pattern
 from meta.passes.pattern.find import Match, call_with, captured_atoms, match
@@ -78,7 +78,9 @@ def rewrite(
     for name, function in module.functions.items():
         found = match(pattern, function, module=module, shared=shared)
         if found:
-            function = _Rewriter(function, Buffers(function, module), found, replacement).function()
+            function = _Rewriter(
+                function, Buffers(function, Summaries(module)), found, replacement
+            ).function()
         functions[name] = function
     return Module(functions)
 

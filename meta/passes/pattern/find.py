@@ -25,7 +25,7 @@ from meta.ir.def_use import User
 from meta.ir.literals import literal_text
 from meta.ir.printer import first_line, variable_names
 from meta.ir.visit import inner_blocks
-from meta.passes.buffers import Buffers
+from meta.passes.buffers import Buffers, Summaries
 from meta.passes.call_of import is_pure
 from meta.passes.pattern.build import Pattern
 from meta.passes.pattern.parts import of_type
@@ -137,7 +137,8 @@ class _Finder:
         self, pattern: Pattern, function: Function, module: Module | None, shared: bool
     ) -> None:
         self.pattern, self.function, self.shared = pattern, function, shared
-        self.buffers, self.uses = Buffers(function, module), DefUse(function)
+        summaries = None if module is None else Summaries(module)
+        self.buffers, self.uses = Buffers(function, summaries), DefUse(function)
         self.taken: set[Binding] = set()
         self.refused: list[Refusal] = []
 

@@ -7,7 +7,7 @@ from functools import partial
 from meta.base.device import CPU
 from meta.ir import Binding, Call, Constant, Expr, Module, TensorType, TupleGetItem, Var
 from meta.op.core import View
-from meta.passes.buffers import Buffers
+from meta.passes.buffers import Buffers, Summaries
 from meta.passes.call_of import base_op, typed_args
 from meta.passes.definitions import Definitions
 from meta.passes.rewrite import rewrite_function
@@ -21,9 +21,9 @@ def apply(rules: Rules, module: Module) -> Module:
     Fields of known tuples become what they are. What is written or leaves the program stays an
     array of its own.
     """
-    functions = {}
+    functions, summaries = {}, Summaries(module)
     for name, function in module.functions.items():
-        buffers = Buffers(function)
+        buffers = Buffers(function, summaries)
         known = Definitions(function, buffers)
         functions[name] = rewrite_function(function, partial(_step, rules, buffers, known))
     return Module(functions)
@@ -57,8 +57,9 @@ def _rewritten(rules: Rules, binding: Binding, known: Definitions) -> Expr | Non
 def _may_be(result: Expr, binding: Binding, buffers: Buffers) -> bool:
     """Whether a value may share the memory that it would share as ``result``."""
     shared = _viewed(result) if isinstance(result, Call) else result
-    fresh = isinstance(binding.value, Call) and _viewed(binding.value) is None
-    return shared is None or not fresh or buffers.replaceable(binding.var, shared)
+    if shared is None or buffers.of(shared) is buffers.of(binding.var):
+        return True
+    return buffers.replaceable(binding.var, shared)
 
 
 def _viewed(call: Call) -> Expr | None:
