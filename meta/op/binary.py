@@ -145,15 +145,21 @@ def power(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     return arithmetic(numbers.power, x1, x2, of_bools=False)
 
 
-@op(commutative=True)
+@op
 def maximum(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """The larger of x1 and x2; NaN if either is NaN. Operands as of `multiply`."""
+    """The larger of x1 and x2; NaN if either is NaN. Operands as of `multiply`.
+
+    Of 0.0 and -0.0, which are equal, it may be either, and may change with the order.
+    """
     return arithmetic(lambda a, b: a if a != a or a >= b else b, x1, x2)
 
 
-@op(commutative=True)
+@op
 def minimum(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """The smaller of x1 and x2; NaN if either is NaN. Operands as of `multiply`."""
+    """The smaller of x1 and x2; NaN if either is NaN. Operands as of `multiply`.
+
+    Of 0.0 and -0.0, which are equal, it may be either, and may change with the order.
+    """
     return arithmetic(lambda a, b: a if a != a or a <= b else b, x1, x2)
 
 

@@ -80,7 +80,7 @@ def hypot(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     return _of_float_tensors(np.hypot, x1, x2)
 
 
-@op(commutative=True)
+@op
 def fmax(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The larger of x1 and x2; the other one where one is NaN, unlike `maximum`.
 
@@ -90,7 +90,7 @@ def fmax(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     return arithmetic(lambda a, b: a if b != b or a >= b else b, x1, x2)
 
 
-@op(commutative=True)
+@op
 def fmin(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The smaller of x1 and x2; the other one where one is NaN. Arguments as of `fmax`."""
     return arithmetic(lambda a, b: a if b != b or a <= b else b, x1, x2)

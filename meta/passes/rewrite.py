@@ -25,13 +25,18 @@ def rewrite(module: Module, rule: Rule) -> Module:
 
 
 def rewrite_function(
-    function: Function, rule: Rule, mapping: Mapping[Var, Expr] | None = None
+    function: Function,
+    rule: Rule,
+    mapping: Mapping[Var, Expr] | None = None,
+    result: Callable[[Expr], Expr] = lambda atom: atom,
 ) -> Function:
-    """Apply ``rule`` to one function."""
-    return replace(function, body=_block(function.body, rule, dict(mapping or {})))
+    """Apply ``rule`` to one function, and ``result`` to the results of its blocks."""
+    return replace(function, body=_block(function.body, rule, dict(mapping or {}), result))
 
 
-def _block(block: Block, rule: Rule, mapping: dict[Var, Expr]) -> Block:
+def _block(
+    block: Block, rule: Rule, mapping: dict[Var, Expr], result_rule: Callable[[Expr], Expr]
+) -> Block:
     def leaf(atom: Expr) -> Expr:
         return mapping.get(atom, atom) if isinstance(atom, Var) else atom
 
@@ -41,11 +46,11 @@ def _block(block: Block, rule: Rule, mapping: dict[Var, Expr]) -> Block:
         if isinstance(value, If):
             value = If(
                 value.condition,
-                _block(value.then_block, rule, mapping),
-                _block(value.else_block, rule, mapping),
+                _block(value.then_block, rule, mapping, result_rule),
+                _block(value.else_block, rule, mapping, result_rule),
             )
         elif isinstance(value, Function):
-            value = replace(value, body=_block(value.body, rule, mapping))
+            value = replace(value, body=_block(value.body, rule, mapping, result_rule))
         if value is not binding.value:
             binding = Binding(binding.var, value, binding.span)
         result = rule(binding)
@@ -55,4 +60,4 @@ def _block(block: Block, rule: Rule, mapping: dict[Var, Expr]) -> Block:
             kept.append(result)
         elif result is not None:
             mapping[binding.var] = result
-    return Block(tuple(kept), map_atoms(block.result, leaf))
+    return Block(tuple(kept), result_rule(map_atoms(block.result, leaf)))

@@ -12,7 +12,8 @@ def simplify(module: Module) -> Module:
 
     The rules are in `meta/passes/rules`, by subject: identities of arithmetic, casts that lose
     nothing, chains of views, transpositions and broadcasts, split and concatenate, transposed
-    operands of products, decided `where`; and fields of known tuples. They are exact, also for NaN,
+    operands of products, decided `where`; fields of known tuples, and results that are tuples taken
+    apart and put together again. They are exact, also for NaN,
     infinities and signed zeros. What is written or leaves the program stays an array of its own.
 
     >>> from meta.ir import parse

@@ -11,7 +11,7 @@ from meta.dialect import only
 from meta.op.core import Op
 
 COMMUTATIVE = [name for name in OPERATORS if OPERATORS[name].commutative]
-SPECIAL = [0.0, 1.0, -1.0, 0.1, -3.5, 1e30, 1e-30, float("inf"), float("-inf"), float("nan")]
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.1, -3.5, 1e30, 1e-30, float("inf"), float("-inf"), float("nan")]
 INTEGERS = [0, 1, -1, 7, 2**31 - 1, -(2**31)]
 
 
@@ -30,11 +30,14 @@ def test_arguments_may_be_exchanged(name: str) -> None:
     a, b = map(meta.array, operands(op))
     with only("torch"):
         one, other = op(a, b).torch(), op(b, a).torch()
-    # Equal as numbers: which of two zeros, and which nan, is left open.
+    # Zeros have their sign; which nan it is, is left open.
     assert torch.equal(one.isnan(), other.isnan())
     assert torch.equal(one[~one.isnan()], other[~other.isnan()])
+    assert torch.equal(one[~one.isnan()].signbit(), other[~other.isnan()].signbit())
 
 
 def test_those_that_do_not_commute_do_not_say_so() -> None:
-    assert {"add", "multiply", "maximum", "bitwise_xor", "logical_or"} <= set(COMMUTATIVE)
+    assert {"add", "multiply", "hypot", "bitwise_xor", "logical_or"} <= set(COMMUTATIVE)
     assert not {"subtract", "divide", "power", "less", "matmul", "left_shift"} & set(COMMUTATIVE)
+    # Of two zeros they return the one that stands first, or second.
+    assert not {"maximum", "minimum", "fmax", "fmin"} & set(COMMUTATIVE)

@@ -40,8 +40,8 @@ C = "const float32[3] [2.0, 2.0, 2.0]"
     ("before", "after"),
     [
         ("add(1.0, %x)", "add(%x, 1.0)"),
-        ("maximum(const float32[3] [1.0, 2.0, 3.0], %x)",
-         "maximum(%x, const float32[3] [1.0, 2.0, 3.0])"),
+        ("hypot(const float32[3] [1.0, 2.0, 3.0], %x)",
+         "hypot(%x, const float32[3] [1.0, 2.0, 3.0])"),
         ("less(0.0, %x)", "greater(%x, 0.0)"),
         ("greater_equal(0.0, %x)", "less_equal(%x, 0.0)"),
         ("equal(2, %x)", "equal(%x, 2)"),

@@ -11,21 +11,23 @@ from meta.passes.buffers import Buffers, Summaries
 from meta.passes.call_of import base_op, typed_args
 from meta.passes.definitions import Definitions
 from meta.passes.rewrite import rewrite_function
-from meta.passes.rules.pieces import field_of
+from meta.passes.rules.pieces import field_of, whole
 from meta.passes.rules.table import Rules, Site, op_call
 
 
 def apply(rules: Rules, module: Module) -> Module:
     """Return the module with every binding rewritten until no rule applies to it any more.
 
-    Fields of known tuples become what they are. What is written or leaves the program stays an
-    array of its own.
+    Fields of known tuples become what they are, and a result that is put together of the fields of
+    one call or `If` becomes that: the call is then in tail position. What is written or leaves the
+    program stays an array of its own.
     """
     functions, summaries = {}, Summaries(module)
     for name, function in module.functions.items():
         buffers = Buffers(function, summaries)
         known = Definitions(function, buffers)
-        functions[name] = rewrite_function(function, partial(_step, rules, buffers, known))
+        step, result = partial(_step, rules, buffers, known), partial(whole, known=known)
+        functions[name] = rewrite_function(function, step, result=result)
     return Module(functions)
 
 

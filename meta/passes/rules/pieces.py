@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meta.ir import Expr, Tuple, TupleGetItem
+from meta.ir import Call, Expr, If, Tuple, TupleGetItem, type_of
 from meta.op.core.check import normalize_axis
 from meta.op.transform import split_bounds, split_points
 from meta.passes.definitions import Definitions
@@ -55,6 +55,25 @@ def field_of(value: TupleGetItem, known: Definitions) -> Expr | None:
     if joined is None or joined.name != "concatenate":
         return None
     return _part(split, joined, value.index)
+
+
+def whole(atom: Expr, known: Definitions) -> Expr:
+    """Return the tuple whose fields, all of them in order, a tuple is made of; else the atom.
+
+    Only that of a function's call or an `If`: its value goes on as it is.
+    """
+    gets = [known.get(f) for f in _fields(atom)]
+    owner = gets[0].value if gets and isinstance(gets[0], TupleGetItem) else None
+    if owner is None or type_of(owner) != type_of(atom):
+        return atom
+    value = known.get(owner)
+    if not isinstance(value, Call | If) or op_call(value) is not None:
+        return atom
+    fields = all(
+        isinstance(g, TupleGetItem) and g.value is owner and g.index == i
+        for i, g in enumerate(gets)
+    )
+    return owner if fields else atom
 
 
 def _part(split: OpCall, joined: OpCall, index: int) -> Expr | None:
