@@ -99,6 +99,23 @@ def vector_width(stage: Stage, lanes: int) -> int | None:
     return None
 
 
+def along_last(stage: Stage, lanes: int) -> bool:
+    """Whether the last axis is a number of vectors of ``lanes``, and every access walks along it in
+    its own last dimension, as a bias does, or ignores it.
+    """
+    extent, axis = stage.spatial[-1], stage.axes[-1]
+    return (
+        extent is not None
+        and extent % lanes == 0
+        and all(
+            not any(uses(i, axis) for i in indices[:-1])
+            and (not indices or indices[-1].same_as(axis) or not uses(indices[-1], axis))
+            for accesses in stage.loads.values()
+            for indices in accesses
+        )
+    )
+
+
 def transposed(stage: Stage) -> tuple[int, int] | None:
     """The axis that walks along the last dimension of an input, if not the innermost; the tile."""
     for accesses in stage.loads.values():

@@ -22,6 +22,7 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
 from meta.dialect.tvm.access import (
+    along_last,
     contiguous,
     flat_axes,
     is_float,
@@ -360,6 +361,10 @@ def _injective(sch: s_tir.Schedule, stage: Stage, in_place: bool) -> list[Any]:
         return loops
     if same:
         return [sch.fuse(*loops)]
+    if in_place and is_float32(stage) and along_last(stage, LANES):
+        _, lanes = sch.split(loops[-1], [None, LANES])
+        sch.vectorize(lanes)
+        return loops[:-1]
     flat = flat_axes(stage)
     if flat > 1:
         sch.fuse(*loops[-flat:])
