@@ -86,9 +86,10 @@ def find(key: str) -> Contents | None:
     folder = where / key[:2] / key
     try:
         found = read_folder(folder)
-        os.utime(folder)  # `_trim` goes by it
     except (FormatError, OSError):  # absent, damaged, just being removed: compiled anew
         return None
+    with suppress(OSError):  # a cache that is only read
+        os.utime(folder)  # `_trim` goes by it
     return found
 
 

@@ -144,6 +144,16 @@ def test_a_full_disk_or_a_folder_that_goes_away(monkeypatch: pytest.MonkeyPatch)
         assert not from_cache(compiled())
 
 
+def test_a_cache_that_can_only_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermissionError(errno.EROFS, "Read-only file system")
+
+    compiled()
+    for name in ("utime", "mkdir", "rename"):
+        monkeypatch.setattr(os, name, refuse)
+    assert from_cache(compiled()) and not from_cache(compiled(by=3.0))
+
+
 def test_the_programs_used_last_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled(by=1.0)
     where, programs, one = program_cache.size()
