@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input",
         nargs="+",
+        action="extend",
         default=[],
         metavar="TYPE",
         help="the type of each argument, like 'float32[2,3]'; program text needs none",
@@ -80,15 +81,19 @@ def load(target: str) -> Any:
     Importing the user's module runs its code.
     """
     where, colon, name = target.rpartition(":")
-    if not colon:
-        if Path(target).suffix != ".meta":
-            raise ArgumentError("this names nothing to compile", expected=SYNTAX, found=target)
+    if not colon and Path(target).suffix == ".meta":
         return parse(Path(target).read_text("utf-8"), file=target)
+    if not (where.endswith(".py") or _is_dotted(where)) or not name.isidentifier():
+        raise ArgumentError("this names nothing to compile", expected=SYNTAX, found=repr(target))
     module = _file(where) if where.endswith(".py") else _module(where)
     if not hasattr(module, name):
         raise UnknownName(f"{where} has no {name!r}", hint=nearest(name, vars(module)))
     found = getattr(module, name)
     return found() if isinstance(found, type) and issubclass(found, meta.Model) else found
+
+
+def _is_dotted(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
 
 
 def _file(path: str) -> ModuleType:

@@ -59,8 +59,8 @@ def _read_dim(cursor: Cursor) -> Dim:
     if cursor.accept("?"):
         return UNKNOWN
     dim = read_sum(cursor)
-    if isinstance(dim, int) and dim < 0:
-        cursor.fail("a dimension that is not negative", str(dim), at=at)
+    if isinstance(dim, int) and not 0 <= dim < 1 << 63:
+        cursor.fail("a dimension from 0 to 2**63 - 1", str(dim), at=at)
     return dim
 
 

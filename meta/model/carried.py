@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from meta.base.device import CPU, Device
-from meta.base.errors import TraceError, TypeInferError
+from meta.base.errors import ArgumentError, TraceError, TypeInferError
 from meta.base.source import definition_span
 from meta.ir import TensorType
 from meta.op.core import tree
@@ -25,10 +25,13 @@ HINT = "cast, reshape or fill what differs; a Python number is float32, int64 or
 class Carried:
     """A nested container of arrays, or while tracing of symbols, taken apart.
 
-    ``key`` is the same for states of one structure and types; ``str`` shows both.
+    ``key`` is the same for states of one structure and types; ``str`` shows both. The keys of dicts
+    come in the order of another state that is given, if that has the same.
     """
 
-    def __init__(self, value: Any, trace: Trace | None = None) -> None:
+    def __init__(self, value: Any, trace: Trace | None = None, like: Carried | None = None) -> None:
+        if like is not None:
+            value = tree.in_order_of(value, like.structure)
         leaves, self.structure = tree.flatten(value, _is_leaf)
         where = CPU if trace is None else trace.device
         where = next((v.device for v in leaves if isinstance(v, ndarray)), where)
@@ -49,7 +52,7 @@ def next_carried(
     state: Carried, value: Any, what: str, function: Callable[..., Any], trace: Trace | None = None
 ) -> Carried:
     """Return the state that a step returned; TraceError if its type is not that of ``state``."""
-    new = Carried(value, trace)
+    new = Carried(value, trace, state)
     if new.key != state.key:
         raise TraceError(
             f"the body of {what} changes the type of its state",
@@ -95,6 +98,18 @@ def _require_bool(type_: TensorType, what: str, function: Callable[..., Any] | N
             found=f"{type_}" if function is None else f"{type_}, from {named(function)}",
             hint="compare (x > 0.0), and reduce with meta.all or meta.any",
         )
+
+
+def require_functions(*functions: Any) -> None:
+    """Raise ArgumentError if one cannot be called."""
+    for function in functions:
+        if not callable(function):
+            raise ArgumentError(
+                "control flow is given functions",
+                expected="a function",
+                found=f"{type(function).__name__}",
+                hint="write lambda: ... around a value",
+            )
 
 
 def named(function: Callable[..., Any]) -> str:

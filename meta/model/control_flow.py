@@ -4,7 +4,8 @@ While tracing, `cond` becomes an `If`, and a loop a global function that calls i
 position, which the executors run in constant space. Elsewhere they are Python's `if` and `while`,
 so that the eager tape records what was run.
 
-The functions given take and return nested tuples, lists and dicts of arrays. They may use arrays,
+The functions given take and return nested tuples, lists and dicts of arrays; in which order a dict
+has its keys does not matter. They may use arrays,
 parameters of a model and traced values of the code around. A Python number among what is carried or
 returned is an array as `meta.array` makes it.
 """
@@ -18,7 +19,15 @@ from typing import Any
 from meta import op
 from meta.base.errors import TraceError, TypeInferError
 from meta.ir import If
-from meta.model.carried import HINT, Carried, named, next_carried, predicate, truth
+from meta.model.carried import (
+    HINT,
+    Carried,
+    named,
+    next_carried,
+    predicate,
+    require_functions,
+    truth,
+)
 from meta.model.loop import Loop, packed, packed_type, unpacked
 from meta.op.core.handler import current
 from meta.op.core.tracing import BlockTrace, Symbol, Trace
@@ -42,6 +51,7 @@ def cond(
     >>> cond(x < 0.0, lambda: -x, lambda: x).item()
     3.0
     """
+    require_functions(then_fn, else_fn)
     trace = current.get()
     if isinstance(pred, bool) or not isinstance(trace, Trace):
         chosen = then_fn if truth(pred, "pred") else else_fn
@@ -50,7 +60,8 @@ def cond(
     blocks, states = [], []
     for function in (then_fn, else_fn):
         block = BlockTrace(trace)
-        state = Carried(block.run(function, *operands), block)
+        first = states[0] if states else None
+        state = Carried(block.run(function, *operands), block, first)
         blocks.append(block.builder.finish(packed([s.atom for s in state.leaves])))
         states.append(state)
     then, other = states
@@ -77,6 +88,7 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], ini
     >>> a.item()
     6
     """
+    require_functions(cond_fn, body_fn)
     trace = current.get()
     if not isinstance(trace, Trace):
         state = Carried(init)
@@ -121,6 +133,7 @@ def scan(
     >>> sums.numpy().tolist()
     [1.0, 3.0, 6.0]
     """
+    require_functions(f)
     trace = current.get()
     if isinstance(trace, Trace):
         return _traced_scan(trace, f, Carried(init, trace), _Rows(xs, length, trace), reverse)
@@ -191,7 +204,7 @@ def _eager_scan(
     for i in reversed(range(rows.count)) if reverse else range(rows.count):
         new, y = _carried_and_y(f, f(state.tree(), rows.row(i)))
         state = next_carried(state, new, "scan", f)
-        ys.append(Carried(y))
+        ys.append(Carried(y, like=ys[0] if ys else None))
         if ys[-1].key != ys[0].key:
             raise TraceError(
                 f"the rows that {named(f)} returns differ",
@@ -212,7 +225,7 @@ class _Rows:
         if length is not None:
             counts.add(length)
         count = counts.pop() if len(counts) == 1 else None
-        if not isinstance(count, int) or count < 1:
+        if type(count) is not int or count < 1:
             raise TypeInferError(
                 "scan needs rows",
                 expected="arrays whose first axes have one extent, which is known and at least 1, "

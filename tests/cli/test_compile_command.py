@@ -88,6 +88,17 @@ def test_levels_and_several_inputs(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["inputs"] == ["float32[n]"] * 2
 
 
+def test_inputs_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["my_models:double", "--input", "float32[2]", "--input", "float32[2]"]
+    assert output(capsys, "compile", *arguments)["inputs"] == ["float32[2]"] * 2
+
+
+@pytest.mark.parametrize("target", [":x", "../up:x", "my_models:", "a:b:c", "a..b:x", "", ":", "."])
+def test_targets_that_name_nothing(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", target]) == 2
+    assert "names nothing to compile" in capsys.readouterr().err
+
+
 def test_program_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert output(capsys, "compile", "take.meta")["kernels"] == {"torch.take": 1}
     found = output(capsys, "profile", "take.meta", "--repeat", "3")

@@ -61,6 +61,18 @@ def flatten(tree: Any, is_leaf: Callable[[object], bool] = is_array) -> tuple[li
     return [], tree
 
 
+def in_order_of(tree: Any, structure: Any) -> Any:
+    """Return a tree whose dicts have their keys in the order of those in ``structure``, where the
+    keys are the same.
+    """
+    if isinstance(tree, dict) and isinstance(structure, dict) and tree.keys() == structure.keys():
+        return {k: in_order_of(tree[k], inner) for k, inner in structure.items()}
+    same = type(tree) is type(structure) and isinstance(tree, tuple | list)
+    if same and len(tree) == len(structure):
+        return _like(tree, list(map(in_order_of, tree, structure)))
+    return tree
+
+
 def unflatten(structure: Any, leaves: list[Any]) -> Any:
     """Put leaves back in place of `LEAF`."""
     return _fill(structure, iter(leaves))

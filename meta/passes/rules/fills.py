@@ -16,6 +16,8 @@ from meta.passes.rules.table import OpCall, op_call, tensor_type
 
 # A constant is looked at up to this many elements.
 _LIMIT = 4096
+# Up to this, every integer is a float64.
+_EXACT = 1 << 53
 _ALIKE = {"zeros": 0, "zeros_like": 0, "ones": 1, "ones_like": 1}
 _SPREADS = ("reshape", "expand_dims", "squeeze", "broadcast_to", "broadcast_to_like", "transpose")
 
@@ -42,6 +44,8 @@ def _filled(value: OpCall, atom: Any) -> Number | None:
     if name not in ("full", "full_like") or type_ is None:
         return None
     number = value.args[0 if name == "full" else 1]
+    if isinstance(number, int) and abs(number) > _EXACT:
+        return None
     if not math.isfinite(number):
         return float(number) if is_float(type_.dtype) else None
     held: Number = torch.tensor(number).double().to(TO_TORCH[type_.dtype]).item()
