@@ -11,10 +11,10 @@ from typing import TypeVar
 
 import torch
 
-from meta.base.dtype import is_float
 from meta.base.errors import UnknownName
 from meta.base.registry import nearest
-from meta.ir.constants import from_base64, from_values
+from meta.ir.constant_parser import read_constant, read_static_type
+from meta.ir.constants import from_base64
 from meta.ir.expr import (
     Binding,
     Block,
@@ -35,8 +35,8 @@ from meta.ir.lexer import Cursor
 from meta.ir.literals import MAX_NESTING
 from meta.ir.operators import resolve_op, slots_of
 from meta.ir.quoting import is_identifier
-from meta.ir.type_parser import read_int, read_sum, read_tensor_type, read_type
-from meta.ir.types import Dim, TensorType, Type
+from meta.ir.type_parser import read_int, read_sum, read_type
+from meta.ir.types import Dim, Type
 
 T = TypeVar("T")
 
@@ -313,7 +313,7 @@ class _Parser:
         if name in _WORDS:
             return _WORDS[cursor.advance()]
         if cursor.accept_name("const"):
-            return self.inline_constant()
+            return read_constant(cursor)
         if cursor.accept_name("dim"):
             return read_sum(cursor)
         if name not in self.ops:
@@ -351,43 +351,6 @@ class _Parser:
             self.without_data[name] = at
         return self.constants[name]
 
-    def static_type(self) -> TensorType:
-        at, found = self.cursor.start, read_tensor_type(self.cursor)
-        if not found.is_static:
-            self.cursor.fail("a type without unknown dimensions", str(found), at=at)
-        return found
-
-    def inline_constant(self) -> Constant:
-        """Read ``float32[2] [1.0, 2.5]`` or ``float32[] 1.0``."""
-        cursor, at = self.cursor, self.cursor.start
-        found = self.static_type()
-        values: list[float | int | bool] = []
-        if not found.shape:
-            values.append(self.element(found.dtype))
-        else:
-            cursor.expect("[")
-            while not cursor.accept("]"):
-                values.append(self.element(found.dtype))
-                if not cursor.accept(","):
-                    cursor.expect("]", "',' or ']'")
-                    break
-        try:
-            return Constant(from_values(values, found.static_shape, found.dtype))
-        except ValueError as error:
-            cursor.fail(f"a constant of type {found}", str(error), at=at)
-
-    def element(self, dtype: str) -> float | int | bool:
-        cursor = self.cursor
-        if dtype == "bool":
-            if cursor.text not in ("True", "False"):
-                cursor.fail("True or False")
-            return cursor.advance() == "True"
-        if not is_float(dtype):
-            return read_int(cursor)
-        if cursor.kind != "number" and cursor.text not in ("nan", "inf"):
-            cursor.fail("a number")
-        return float(cursor.advance())
-
     def data(self) -> bool:
         """Read ``data @data.0 = type "base64"`` if there is one."""
         cursor = self.cursor
@@ -397,7 +360,7 @@ class _Parser:
         if name in self.constants and name not in self.without_data:
             cursor.fail("data of each name once", f"a second {name}", at=at)
         cursor.expect("=")
-        found, at = self.static_type(), cursor.start
+        found, at = read_static_type(cursor), cursor.start
         payload = cursor.expect("string", "the bytes, a string in base64")[1:-1]
         try:
             data = from_base64(payload, found.static_shape, found.dtype)

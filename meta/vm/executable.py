@@ -45,7 +45,8 @@ class Executable:
     code: its instructions. device: where it runs. arena_bytes: memory kept for intermediates.
     envs: the kernels that the code names, in order.
     arrays: parameters and running statistics. convention: how it is called.
-    history: what the passes did; empty if they did not have to run.
+    history: a record of each pass: name, seconds, the program after it (the first is the input);
+    empty for a program that was loaded or found in the cache.
     """
 
     def __init__(
