@@ -20,6 +20,7 @@ from meta.ir import (
     map_atoms,
     operands,
     structural_hash,
+    with_fresh_vars,
 )
 from meta.passes.call_of import has_effect
 from meta.passes.lifetimes import Lifetimes, closures, numbered
@@ -109,7 +110,7 @@ class _Overwriting:
             return binding
         name, function, args = kernel
         attrs = {**function.attrs, IN_PLACE: self._overwritten[binding.var]}
-        function = replace(function, attrs=attrs)
+        function = replace(with_fresh_vars(function), attrs=attrs)
         digest = structural_hash(function)
         if digest not in self._by_hash:
             self._by_hash[digest] = self._new_name(f"{name}_in_place")
