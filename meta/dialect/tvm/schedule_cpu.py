@@ -45,9 +45,6 @@ FOLDS = (16, 4)
 """Widths to which a vector of partial results is folded, before those are added one by one."""
 INLINE_COST = 10
 """A producer that is read several times is recomputed for each if it costs no more than this."""
-MAX_NESTING = 2
-"""Transcendental functions of one another in one expression: TVM's compile time is exponential in
-their number, seconds for two and minutes for three."""
 LANES = 16
 """Width of the vectors of a loop that writes in place: one 512-bit or two 256-bit registers."""
 FEW = 4
@@ -130,7 +127,7 @@ def inline(sch: s_tir.Schedule, function: tirx.PrimFunc, no_alias: bool) -> None
         readers = {j: s for j, s in enumerate(stages) if s and stage.buffer in s.loads}
         if not readers or not _worth_inlining(stage, list(readers.values())):
             continue
-        if any(r.around[stage.buffer] + stage.nesting > MAX_NESTING for r in readers.values()):
+        if stage.named and any(_repeats(r, stage.buffer) for r in readers.values()):
             continue
         if not no_alias and any(i < o < j for o in outputs for j in readers):
             continue  # an input that it reads may be overwritten by then
@@ -140,14 +137,23 @@ def inline(sch: s_tir.Schedule, function: tirx.PrimFunc, no_alias: bool) -> None
             continue
         for reader in readers.values():
             times = len(reader.loads.pop(stage.buffer))
-            outer = reader.around.pop(stage.buffer)
-            reader.nesting = max(reader.nesting, outer + stage.nesting)
-            for buffer, inner in stage.around.items():
-                reader.around[buffer] = max(reader.around.get(buffer, 0), outer + inner)
+            reader.named |= stage.named
+            reader.arguments |= stage.arguments
+            if stage.buffer in reader.arguments:
+                reader.arguments |= stage.loads.keys()
             reader.cost += times * stage.cost
             reader.branches |= stage.branches
             for buffer, indices in stage.loads.items():
                 reader.loads.setdefault(buffer, []).extend(indices * times)
+
+
+def _repeats(reader: Stage, buffer: tirx.Var) -> bool:
+    """Whether what is inlined for a buffer comes to stand in several places of one expression.
+
+    TVM refuses a name that is bound twice, to values which its simplifier makes differ. A function
+    repeats its arguments: functions of functions also take exponential time to compile.
+    """
+    return buffer in reader.arguments or len(reader.loads[buffer]) > 1
 
 
 def _worth_inlining(stage: Stage, readers: list[Stage]) -> bool:

@@ -37,8 +37,8 @@ class Stage:
 
     ``spatial`` and ``reduce`` hold extents, None for a dynamic one. ``loads`` maps a buffer to
     the index tuples it is read at. ``cost`` is in units of one arithmetic operation.
-    ``nesting`` counts the transcendental functions (`vector_math.FUNCTIONS`) of which one takes the
-    other's value, and ``around`` those around a load of each buffer.
+    ``named``: whether its value has, or will have, names in it: it is a `tirx.Let`, or calls one of
+    `vector_math.FUNCTIONS`; ``arguments``: the buffers that are read in an argument of such a call.
     """
 
     block: Any
@@ -49,8 +49,8 @@ class Stage:
     loads: dict[tirx.Var, list[list[Any]]] = field(default_factory=dict)
     cost: int = 1
     branches: bool = False
-    nesting: int = 0
-    around: dict[tirx.Var, int] = field(default_factory=dict)
+    named: bool = False
+    arguments: set[tirx.Var] = field(default_factory=set)
 
     @property
     def static(self) -> bool:
@@ -114,28 +114,24 @@ def _inspect(value: Any, stage: Stage) -> None:
         stage.loads.setdefault(node.source, []).append(list(node.indices))
         stage.cost += 1
 
+    def argument(node: Any) -> None:
+        stage.arguments.add(node.source)
+
     def call(node: Any) -> None:
         if node.op.name in ("tirx.if_then_else", "tirx.likely"):
             stage.branches = True
         stage.cost += 1 if node.op.name in _CHEAP_CALLS else _HEAVY
-
-    tvm_ffi.structural_walk(value, [(tvm.ir.TensorLoad, load), (tvm.ir.Call, call)])
-    _count_functions(value, stage, 0)
-
-
-def _count_functions(value: Any, stage: Stage, around: int) -> None:
-    """Note how deep functions nest in an expression that has so many of them around it."""
-
-    def load(node: Any) -> None:
-        stage.around[node.source] = max(stage.around.get(node.source, 0), around)
-
-    def call(node: Any) -> None:
         if node.op.name in FUNCTIONS:
-            stage.nesting = max(stage.nesting, around + 1)
-            for argument in node.args:
-                _count_functions(argument, stage, around + 1)
+            stage.named = True
+            for given in node.args:
+                tvm_ffi.structural_walk(given, (tvm.ir.TensorLoad, argument))
 
-    tvm_ffi.structural_walk(value, [(tvm.ir.TensorLoad, load), (tvm.ir.Call, call)])
+    def let(_: Any) -> None:
+        stage.named = True
+
+    tvm_ffi.structural_walk(
+        value, [(tvm.ir.TensorLoad, load), (tvm.ir.Call, call), (tirx.Let, let)]
+    )
 
 
 def axes_of_loops(schedule: s_tir.Schedule, block: Any) -> list[tuple[Any, list[int]]]:

@@ -25,14 +25,6 @@ _MAGIC = 12582912.0  # 1.5 * 2**23: adding it leaves the rounded integer in the 
 _MAGIC_BITS = 0x4B400000
 
 
-def _named(values: list[Any], body: Callable[..., Any]) -> Any:
-    """Name arguments: a rule may read them more than once, and they may hold calls themselves."""
-    if not values:
-        return body()
-    first, *rest = values
-    return _let(first, lambda x: _named(rest, lambda *others: body(x, *others)))
-
-
 class _Lanes:
     """Constants and bit casts with as many lanes as the argument."""
 
@@ -352,10 +344,10 @@ def _register(name: str, rule: Callable[..., Any]) -> None:
         kind = str(dtype).split("x")[0]
         lanes = _Lanes(call)
         if kind == "float32":
-            return _named(list(call.args), lambda *args: rule(lanes, *args))
+            return rule(lanes, *call.args)
         if kind in ("float16", "bfloat16"):
             wide = [argument.astype(lanes.dtype("float32")) for argument in call.args]
-            return _named(wide, lambda *args: rule(lanes, *args)).astype(str(dtype))
+            return rule(lanes, *wide).astype(str(dtype))
         return default(call)
 
     default = {"exp": _llvm, "log": _llvm, "pow": _llvm, "sigmoid": _logistic}.get(name, _libm)
