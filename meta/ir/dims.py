@@ -67,11 +67,6 @@ class SymbolicDim:
         self.terms = (((name,), 1),)
 
     @property
-    def is_symbol(self) -> bool:
-        """Whether this is one named extent and nothing else."""
-        return self.name is not None
-
-    @property
     def name(self) -> str | None:
         """The name of an extent that is nothing else, else None."""
         if len(self.terms) != 1:

@@ -8,6 +8,7 @@ part is a class with a method `ways` here.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
@@ -39,7 +40,7 @@ Ways = list[tuple[Goal, ...]]
 
 
 @dataclass(eq=False, frozen=True)
-class Part(Overloads):
+class Part(Overloads, ABC):
     """What one value has to be. Parts compare by identity: one part, one value.
 
     ``name``: under which the value is captured; "" captures nothing. ``opens``: whether the binding
@@ -54,9 +55,9 @@ class Part(Overloads):
     __ne__ = object.__ne__
     __hash__ = object.__hash__
 
+    @abstractmethod
     def ways(self, value: Any, scope: Scope) -> Ways | str:
         """Return the ways in which ``value`` (an atom or a literal) can be this, or why none."""
-        raise NotImplementedError
 
     @property
     def inner(self) -> tuple[Part, ...]:
