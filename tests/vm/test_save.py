@@ -20,7 +20,7 @@ from meta.dialect.core.catalog import DIALECTS
 from meta.ir import parse_type, structural_equal
 from meta.model import trace, value_and_grad
 from meta.op.core import tree
-from meta.vm import Executable, load
+from meta.vm import load
 from tests.model.networks import MLP, Encoder, LeNet, WithLoss
 
 ROOT = Path(__file__).parents[2]
@@ -331,14 +331,8 @@ def test_another_compiler_or_processor_rebuilds(
     restored: list[str] = []
     monkeypatch.setattr(DIALECTS["tvm"], "restore", lambda artifact: restored.append(artifact))
     (x,) = inputs((2, 5))
-    expected = load_with(monkeypatch, saved)(x)
+    expected = load(saved, rebuild=True)(x)
     assert torch.equal(load(folder)(x).torch(), expected.torch()) and not restored
-
-
-def load_with(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Executable:
-    with monkeypatch.context() as undone:
-        undone.undo()
-        return load(folder, rebuild=True)
 
 
 def test_rebuilding_runs_no_code_of_the_folder(saved: Path, tmp_path: Path) -> None:
