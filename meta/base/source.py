@@ -49,3 +49,9 @@ def definition_span(function: object) -> Span:
     """Return where a function was defined."""
     code = function.__code__  # type: ignore[attr-defined]
     return Span(code.co_filename, code.co_firstlineno)
+
+
+def caller_span() -> Span:
+    """Return the line that called the function which calls this one."""
+    frame = sys._getframe(2)
+    return Span(frame.f_code.co_filename, frame.f_lineno)

@@ -1,0 +1,6 @@
+"""What importers share: the registry of converters and how a converter sees its call."""
+
+from meta.frontend.core.call_site import CallSite, Unconvertible, known
+from meta.frontend.core.converter import Converter, Converters
+
+__all__ = ["CallSite", "Converter", "Converters", "Unconvertible", "known"]

@@ -1,0 +1,182 @@
+"""`Converters`: by operator of another system, the function that expresses it in base operators.
+
+A source makes one registry and fills it in the family files of its folder::
+
+    relay = Converters("relay", attributes=...)
+    relay.same("nn.relu", op.relu)                  # arguments and attributes agree
+
+    @relay("nn.dense", op.dense)                    # the base operators it becomes
+    def dense(data, weight, *, units, out_dtype, call):
+        ...
+
+Positional parameters are the tensors, in the source's order: arrays, symbols, or Python tuples of
+them; ``*name`` takes any number, and a default of None says that one may be absent. Keyword-only
+parameters are attributes by the source's names, as plain Python values with defaults filled in. A
+parameter ``call`` is given the `CallSite`. An attribute that the function does not take must have
+its default value in every call; `ignore` names those that mean nothing here. A converter calls
+operators of `meta.op`, works eagerly and traced, and raises `Unconvertible` for what it cannot do.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from meta.base.errors import RegistrationError
+from meta.base.registry import Registry, nearest
+from meta.base.source import Span, caller_span, definition_span
+from meta.frontend.core.call_site import CallSite, Unconvertible
+from meta.op.core import Op
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Converter:
+    """How one operator of another system is expressed.
+
+    Attributes
+    ----------
+    name: the source's name. function: as described above; None if the operator is not converted.
+    reason: why it is not converted. becomes: the base operators in the result.
+    attributes: names of the attributes that the function takes. ignored: those without a meaning
+    here. takes_call: whether it wants the `CallSite`. site: where it is defined.
+    """
+
+    name: str
+    function: Function | None
+    site: Span
+    reason: str | None = None
+    becomes: tuple[Op, ...] = ()
+    attributes: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()
+    takes_call: bool = False
+
+
+class Converters:
+    """The converters of one source.
+
+    Parameters
+    ----------
+    source: the source's name, "relay"; operators list their converters under it.
+    attributes: the attributes of an operator with their defaults, or None for an operator that is
+        not known; a converter that asks for another one is refused when it is registered.
+    """
+
+    def __init__(
+        self, source: str, attributes: Callable[[str], Mapping[str, Any] | None] = lambda _: None
+    ) -> None:
+        self.source = source
+        self._attributes = attributes
+        self._registry: Registry[Converter] = Registry(f"{source} converter")
+
+    def __call__(
+        self, *names: str | Op, ignore: tuple[str, ...] = ()
+    ) -> Callable[[Function], Function]:
+        """Register a function for one or more of the source's operators: a decorator.
+
+        Parameters
+        ----------
+        names: the source's names, and the base operators that the function calls.
+        ignore: attributes that have no meaning here, so that any value will do.
+        """
+        sources = [n for n in names if isinstance(n, str)]
+        becomes = tuple(n for n in names if isinstance(n, Op))
+
+        def register(function: Function) -> Function:
+            for name in sources:
+                self._add(name, function, definition_span(function), becomes, ignore)
+            return function
+
+        return register
+
+    def same(self, name: str, op: Op) -> None:
+        """Register an operator whose tensors and attributes are those of a base operator: the
+        tensors in the same order, the attributes under the same names.
+        """
+        wanted = frozenset(self._attributes(name) or ())
+        self._register(Converter(name, op, caller_span(), None, (op,), wanted))
+
+    def refuse(self, *names: str, why: str) -> None:
+        """State that operators are not converted, and why: what a user reads and the documentation
+        lists.
+        """
+        for name in names:
+            self._register(Converter(name, None, caller_span(), why))
+
+    def _add(
+        self,
+        name: str,
+        function: Function,
+        site: Span,
+        becomes: tuple[Op, ...],
+        ignore: tuple[str, ...],
+    ) -> None:
+        keywords = {
+            p.name
+            for p in inspect.signature(function).parameters.values()
+            if p.kind is inspect.Parameter.KEYWORD_ONLY
+        }
+        attributes = frozenset(keywords - {"call"})
+        stated = self._attributes(name)
+        wrong = sorted((attributes | set(ignore)) - set(stated)) if stated is not None else []
+        if wrong:
+            raise RegistrationError(
+                f"the {self.source} converter of {name!r} takes {wrong[0]!r}, which is no "
+                "attribute of it",
+                expected=", ".join(sorted(stated or ())) or "no attributes",
+                span=site,
+            )
+        converter = Converter(
+            name, function, site, None, becomes, attributes, frozenset(ignore), "call" in keywords
+        )
+        self._register(converter)
+
+    def _register(self, converter: Converter) -> None:
+        self._registry.register(converter.name, converter, converter.site)
+        for op in converter.becomes:
+            op.aspects.converters[f"{self.source} {converter.name}"] = converter
+
+    def apply(self, site: CallSite, args: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        """Convert one call: run the function of the operator ``site.name``.
+
+        Parameters
+        ----------
+        args: arrays, symbols, and tuples of them.
+        attributes: those that the source states.
+
+        Raises Unconvertible if the operator has no converter, takes other arguments, or an
+        attribute that the converter does not take differs from its default.
+        """
+        converter = self._registry.get(site.name)
+        if converter is None:
+            raise Unconvertible("there is no converter", hint=nearest(site.name, self._registry))
+        if converter.function is None:
+            raise Unconvertible(converter.reason or "it is not converted")
+        defaults = self._attributes(site.name) or {}
+        for name, value in attributes.items():
+            if name in converter.attributes or name in converter.ignored:
+                continue
+            if name not in defaults or value != defaults[name]:
+                raise Unconvertible(f"the attribute {name}={value!r} is not supported")
+        given = {n: attributes.get(n, defaults.get(n)) for n in converter.attributes}
+        call = {"call": site} if converter.takes_call else {}
+        if isinstance(converter.function, Op):
+            return converter.function(*args, **given)
+        try:
+            inspect.signature(converter.function).bind(*args, **given, **call)
+        except TypeError as error:
+            raise Unconvertible(f"it does not take these arguments: {error}") from None
+        return converter.function(*args, **given, **call)
+
+    def get(self, name: str) -> Converter | None:
+        """Return an operator's converter, or None."""
+        return self._registry.get(name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._registry
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._registry)

@@ -1,0 +1,40 @@
+"""Errors of reading and converting Relay programs."""
+
+from __future__ import annotations
+
+from meta.base.errors import FormatError
+from meta.base.source import Span
+
+
+class RelayError(FormatError):
+    """A Relay program that cannot be read or converted.
+
+    Parameters
+    ----------
+    place: where in the source, as "model.relay:12:5" or "node 17 of model.json".
+    excerpt: the source line with a caret under the place, one string with a line break.
+    The other parameters are those of `MetaError`.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        place: str | None = None,
+        excerpt: str | None = None,
+        found: object = None,
+        expected: object = None,
+        hint: str | None = None,
+        span: Span | None = None,
+    ) -> None:
+        super().__init__(what, found=found, expected=expected, hint=hint, span=span)
+        self.place = place
+        if place is not None:
+            self.note(f"in:       {place}")
+        if excerpt is not None:
+            for line in excerpt.splitlines():
+                self.note(f"  {line}")
+
+
+class ParamsError(FormatError):
+    """A parameter file that is damaged, or that does not fit the program."""
