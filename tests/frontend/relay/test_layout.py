@@ -52,8 +52,6 @@ def test_split_and_merge() -> None:
     np.testing.assert_array_equal(changed(blocked, "NCHW4c", "NHWC"), x.transpose(0, 2, 3, 1))
     twice = changed(blocked, "NCHW4c", "NCHW2c")
     np.testing.assert_array_equal(twice, changed(x, "NCHW", "NCHW2c"))
-        changed(blocked, "NCHW4c", "NCHW2c"), changed(x, "NCHW", "NCHW2c")
-    )
 
 
 def test_parts_nest_in_their_order() -> None:
