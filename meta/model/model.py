@@ -8,6 +8,7 @@ dicts are its state.
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -87,14 +88,23 @@ class Model:
             model._training = training
         return self
 
+    def members(self) -> dict[str, Any]:
+        """Return what the model holds by name: its attributes that do not begin with "_".
+
+        A model whose names are no Python attributes ("conv1.weight") says here what they are.
+        """
+        return {k: v for k, v in vars(self).items() if not k.startswith("_")}
+
+    def call_signature(self) -> inspect.Signature | None:
+        """Return what a call takes; None, the usual case, for what ``forward`` says."""
+        return None
+
     def attributes(self) -> Iterator[tuple[str, Any]]:
         """Iterate over (dotted path, value) of everything in this model and the models and
         containers inside.
         """
         seen = {id(self)}
-        stack: list[tuple[str, Any]] = [
-            (k, v) for k, v in reversed(vars(self).items()) if not k.startswith("_")
-        ]
+        stack: list[tuple[str, Any]] = list(reversed(self.members().items()))
         while stack:
             path, value = stack.pop()
             yield path, value
@@ -103,7 +113,7 @@ class Model:
                     continue
                 seen.add(id(value))
             if isinstance(value, Model):
-                inner = [(k, v) for k, v in vars(value).items() if not k.startswith("_")]
+                inner = list(value.members().items())
             elif isinstance(value, dict):
                 inner = [(str(k), v) for k, v in value.items()]
             elif isinstance(value, list | tuple):

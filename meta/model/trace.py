@@ -56,7 +56,7 @@ class Traced:
         bound = Traced.__new__(Traced)
         bound.__dict__.update(self.__dict__)
         bound.owner = instance
-        bound._given = self.signature.replace(
+        bound._given = instance.call_signature() or self.signature.replace(
             parameters=list(self.signature.parameters.values())[1:]
         )
         # The model has the programs, and these do not refer to it: a model that is dropped is freed
