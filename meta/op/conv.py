@@ -28,12 +28,12 @@ def conv2d(
     ``y[n, o, i, j] = sum(x[n, c, i*sh - top + p*dh, j*sw - left + q*dw] * w[o, c, p, q])`` over
     the input channels c of o's group and the taps (p, q); x is 0 outside.
 
-    x: floating point [N, C, H, W]. w: same dtype, [O, C/groups, KH, KW].
+    x: numbers [N, C, H, W]. w: same dtype, [O, C/groups, KH, KW].
     stride, dilation: int or (vertical, horizontal). padding: int, (vertical, horizontal) or
     (top, left, bottom, right). layout, kernel_layout, out_layout: the letters of NCHW, OIHW and
     NCHW in the order in which x, w and the result have them.
     Result: [N, O, OH, OW] of x's dtype, with OH = (H + top + bottom - dh*(KH-1) - 1) // sh + 1.
-    Half precision accumulates in float32.
+    Half precision accumulates in float32; integers wrap around, and have no gradient.
 
     Raises TypeInferError if shapes, dtypes or groups do not match, or no window fits.
     """

@@ -26,11 +26,11 @@ def conv1d(
     ``y[n, o, i] = sum(x[n, c, i*stride - before + p*dilation] * w[o, c, p])`` over the input
     channels c of o's group and the taps p; x is 0 outside.
 
-    x: floating point [N, C, W]. w: same dtype, [O, C/groups, K]. stride, dilation: int or (int,).
+    x: numbers [N, C, W]. w: same dtype, [O, C/groups, K]. stride, dilation: int or (int,).
     padding: int or (before, after). layout, kernel_layout, out_layout: the letters of NCW, OIW and
     NCW in the order in which x, w and the result have them.
     Result: [N, O, OW] of x's dtype, OW = (W + before + after - dilation*(K-1) - 1) // stride + 1.
-    Half precision accumulates in float32.
+    Half precision accumulates in float32; integers wrap around, and have no gradient.
 
     Raises TypeInferError if shapes, dtypes or groups do not match, or no window fits.
     """

@@ -23,12 +23,12 @@ def conv3d(
 ) -> Tensor:
     """3-d cross-correlation: `conv2d` with a depth, the spatial axis D before H and W.
 
-    x: floating point [N, C, D, H, W]. w: same dtype, [O, C/groups, KD, KH, KW]. stride, dilation:
+    x: numbers [N, C, D, H, W]. w: same dtype, [O, C/groups, KD, KH, KW]. stride, dilation:
     int or one int per axis. padding: int, (depth, vertical, horizontal), or (front, top, left,
     back, bottom, right). layout, kernel_layout, out_layout: the letters of NCDHW, OIDHW and NCDHW
     in the order in which x, w and the result have them.
     Result: [N, O, OD, OH, OW] of x's dtype, OD = (D + front + back - dd*(KD-1) - 1) // sd + 1.
-    Half precision accumulates in float32.
+    Half precision accumulates in float32; integers wrap around, and have no gradient.
 
     Raises TypeInferError if shapes, dtypes or groups do not match, or no window fits.
     """

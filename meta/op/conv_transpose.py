@@ -26,12 +26,13 @@ def conv2d_transpose(
 ) -> Tensor:
     """Transposed 2-d convolution: what `conv2d` with the same window and kernel has as gradient.
 
-    x: floating point [N, I, H, W]. w: same dtype, [I, O/groups, KH, KW]. stride, dilation: int or
+    x: numbers [N, I, H, W]. w: same dtype, [I, O/groups, KH, KW]. stride, dilation: int or
     (vertical, horizontal). padding: int, (vertical, horizontal) or (top, left, bottom, right), cut
     off the result. output_padding: rows and columns added below and to the right, less than the
     stride. layout, kernel_layout, out_layout: the letters of NCHW, IOHW and NCHW in the order in
     which x, w and the result have them.
     Result: [N, O, OH, OW] of x's dtype, OH = (H-1)*sh - top - bottom + dh*(KH-1) + 1 + extra rows.
+    Integers wrap around, and have no gradient.
 
     Raises TypeInferError if shapes, dtypes or groups do not match.
     """

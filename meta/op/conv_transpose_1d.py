@@ -24,12 +24,13 @@ def conv1d_transpose(
 ) -> Tensor:
     """Transposed 1-d convolution: what `conv1d` with the same window and kernel has as gradient.
 
-    x: floating point [N, I, W]. w: same dtype, [I, O/groups, K]. stride, dilation: int or (int,).
+    x: numbers [N, I, W]. w: same dtype, [I, O/groups, K]. stride, dilation: int or (int,).
     padding: int or (before, after), cut off the result. output_padding: elements added behind, less
     than the stride. layout, kernel_layout, out_layout: the letters of NCW, IOW and NCW in the order
     in which x, w and the result have them.
     Result: [N, O, OW] of x's dtype, OW = (W-1)*stride - before - after + dilation*(K-1) + 1 +
     output_padding.
+    Integers wrap around, and have no gradient.
 
     Raises TypeInferError if shapes, dtypes or groups do not match.
     """

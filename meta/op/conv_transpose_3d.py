@@ -25,12 +25,13 @@ def conv3d_transpose(
     """Transposed 3-d convolution: `conv2d_transpose` with a depth, the spatial axis D before H
     and W.
 
-    x: floating point [N, I, D, H, W]. w: same dtype, [I, O/groups, KD, KH, KW]. stride, dilation:
+    x: numbers [N, I, D, H, W]. w: same dtype, [I, O/groups, KD, KH, KW]. stride, dilation:
     int or one int per axis. padding: int, (depth, vertical, horizontal), or (front, top, left,
     back, bottom, right), cut off the result. output_padding: int or one int per axis, added at the
     end of the axis, less than the stride. layout, kernel_layout, out_layout: the letters of NCDHW,
     IODHW and NCDHW in the order in which x, w and the result have them.
     Result: [N, O, OD, OH, OW] of x's dtype, OD = (D-1)*sd - front - back + dd*(KD-1) + 1 + extra.
+    Integers wrap around, and have no gradient.
 
     Raises TypeInferError if shapes, dtypes or groups do not match.
     """

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F_
 
-from meta.testing import F, I, OpCase, error, refusals, sample
+from meta.testing import B, F, I, OpCase, error, refusals, sample
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
@@ -49,6 +49,11 @@ def convolved(x, w, stride=1, padding=0, dilation=1, groups=1):
 
 
 conv = in_layout(convolved, "OI")
+
+
+def in_whole_numbers(forward):
+    """Let an oracle of floats serve integers small enough to be exact in float64."""
+    return lambda x, w, *options: forward(x.double(), w.double(), *options).to(x.dtype)
 
 
 def gradient(forward, argument):
@@ -113,6 +118,15 @@ def cases(name, forward, windows, more=(), more_dx=()):
     return [
         OpCase(
             name,
+            [
+                sample(*(I(*s, low=-128, high=128, dtype="int32") for s in (x, w)), *options)
+                for x, w, options, _ in windows[-6:-2]
+            ],
+            in_whole_numbers(forward),
+            dtypes=(),
+        ),
+        OpCase(
+            name,
             [sample(F(*x), F(*w), *options) for x, w, options, _ in windows] + list(more),
             forward,
             atol=HALF,
@@ -157,8 +171,8 @@ def refused(count):
             f"conv{count}d": [
                 error(F(4, *[5] * count), w, **fits, match=f"x {axes}"),
                 error(x, F(6, 2), **fits, match=f"w {axes}"),
-                error(x, integers, **fits, match="w must be floating point"),
-                error(I(1, 4, *[5] * count, low=0, high=2), w, match="x must be floating point"),
+                error(x, integers, **fits, match="differ in dtype"),
+                error(B(1, 4, *[5] * count), B(6, 4, *[3] * count), match="bools have no product"),
                 error(x, w, groups=3, match="channels do not match"),
                 error(x, w, groups=0, match="groups must be positive"),
                 error(x, F(5, 2, *[3] * count), **fits, match="do not fill the groups"),
@@ -173,6 +187,14 @@ def refused(count):
                 error(w, None, y, (1, 4), *windows, match=extents),
                 error(w, None, y, (1, 4, *[6] * count), *windows, match="dy has not the shape"),
                 error(w, x, y, (1, 4, *[5] * count), *windows, match="y and dy differ in type"),
+                error(
+                    integers,
+                    None,
+                    integers,
+                    (1, 4, *[5] * count),
+                    *windows,
+                    match="dy must be floating point",
+                ),
             ],
             f"conv{count}d_dw": [
                 error(x, None, y, (6, 2), *windows, match=extents),

@@ -12,7 +12,7 @@ def _refused(count):
         {
             f"conv{count}d_transpose": [
                 error(F(4, *[3] * count), w, **fits, match=f"x must have {count + 2} axes"),
-                error(x, I(4, 2, *[3] * count, low=0, high=2), match="w must be floating point"),
+                error(x, I(4, 2, *[3] * count, low=0, high=2), match="differ in dtype"),
                 error(x, F(3, 2, *[3] * count), match="the channels of x and w differ"),
                 error(x, w, groups=3, match="groups must divide the channels"),
                 error(x, w, stride=2, output_padding=2, match="output_padding does not fit"),

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from meta import op
+from meta.base.dtype import is_float
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.fusion import ON_CPU, single_or_double
@@ -53,9 +54,58 @@ def _like(dy, shape):
     return dy.new_empty(shape)
 
 
+def no_integers_on_cuda(call):
+    """Decline what ATen has no kernel for: not even a product of matrices."""
+    if call.device.kind == "cuda" and not is_float(call.args.x.dtype):
+        return f"ATen has no convolution of {call.args.x.dtype} on CUDA"
+    return None
+
+
+def _integers(x, w, stride, padding, dilation, groups):
+    """Return the convolution of integers, which ATen has not, as a product of matrices."""
+    count = x.ndim - 2
+    around = pads(padding, count)
+    sides = zip(around[count - 1 :: -1], around[: count - 1 : -1], strict=True)
+    x = F.pad(x, [side for both in sides for side in both])
+    steps, apart = pair(stride, "stride", count), pair(dilation, "dilation", count)
+    for axis in range(count):
+        extent = apart[axis] * (w.shape[2 + axis] - 1) + 1
+        x = x.unfold(2 + axis, extent, steps[axis])[..., :: apart[axis]]
+    # [N, groups, C/groups, *places, *taps] times [groups, O/groups, C/groups, *taps]
+    windows = x.unflatten(1, (groups, -1)).movedim(2, 2 + count).flatten(2 + count)
+    places = windows.shape[2 : 2 + count]
+    rows = windows.flatten(2, 1 + count)
+    y = torch.matmul(rows, w.reshape(groups, len(w) // groups, -1).mT)
+    return y.unflatten(2, places).movedim(-1, 2).flatten(1, 2)
+
+
+def _integers_by_input(w, dy, shape, stride, padding, dilation, groups):
+    """Return the transposed convolution of integers: of dy with zeros in between, backwards."""
+    count = dy.ndim - 2
+    steps, apart = pair(stride, "stride", count), pair(dilation, "dilation", count)
+    before = pads(padding, count)[:count]
+    extents = [d * (k - 1) for d, k in zip(apart, w.shape[2:], strict=True)]
+    sizes = [n + e for n, e in zip(shape[2:], extents, strict=True)]
+    spread = dy.new_zeros((*dy.shape[:2], *sizes))
+    starts = [e - b for e, b in zip(extents, before, strict=True)]
+    # A window may begin before the result by more than its extent: then nothing reads it.
+    first = [max(0, -(-(-s) // t)) for s, t in zip(starts, steps, strict=True)]
+    into, out_of = [slice(None)] * 2, [slice(None)] * 2
+    for s, t, f, n, size in zip(starts, steps, first, dy.shape[2:], sizes, strict=True):
+        n = max(min(n, -(-(size - s) // t)), f)
+        into.append(slice(s + f * t, max(s + (n - 1) * t + 1, 0), t) if n > f else slice(0))
+        out_of.append(slice(f, n))
+    spread[tuple(into)] = dy[tuple(out_of)]
+    kernel = w.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flip(*range(2, 2 + count))
+    return _integers(spread, kernel, 1, 0, dilation, groups)
+
+
 def forward(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_layout):
     """Return the convolution of x with w."""
     image, kernel = _image(x, layout), _kernel(w, kernel_layout)
+    if not x.is_floating_point():
+        y = _integers(image, kernel, stride, padding, dilation, groups)
+        return _laid_out(y, DATA[x.ndim - 2], out_layout)
     image, window = _geometry(image, stride, padding, dilation)
     y = _convolve(image, kernel, None, *window, False, (0,) * (x.ndim - 2), groups)
     return _laid_out(y, DATA[x.ndim - 2], out_layout)
@@ -97,6 +147,9 @@ def by_input(
         _kernel(x_or_w, kernel_layout),
         _image(_like(dy, shape), layout),
     )
+    if not dy.is_floating_point():
+        dx = _integers_by_input(w, dy, image.shape, stride, padding, dilation, groups)
+        return _laid_out(dx, DATA[dy.ndim - 2], layout)
     padded, window = _geometry(image, stride, padding, dilation)
     dx = _backward(dy, padded, w, window, groups, [True, False, False])
     if padded is not image:
@@ -120,7 +173,7 @@ def by_kernel(
 
 def convolution(conv, conv_dx, conv_dw):
     """Register the kernels of a convolution and of its two gradients."""
-    dialect.kernel(conv, plevel=LIBRARY)(forward)
+    dialect.kernel(conv, plevel=LIBRARY, when=no_integers_on_cuda)(forward)
     dialect.kernel(conv_dx, plevel=LIBRARY)(by_input)
     dialect.kernel(conv_dw, plevel=LIBRARY)(by_kernel)
 

@@ -12,7 +12,7 @@ from meta.op.core.window import exchanged
 def transposed(conv_transpose, conv_dx, conv_dw):
     """Register the kernels of a transposed convolution and of its two gradients."""
 
-    @dialect.kernel(conv_transpose, plevel=LIBRARY)
+    @dialect.kernel(conv_transpose, plevel=LIBRARY, when=conv.no_integers_on_cuda)
     def forward(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_layout, call):
         window = (stride, padding, dilation, groups)
         layouts = (out_layout, exchanged(kernel_layout), layout)

@@ -91,8 +91,9 @@ class Convolution:
     kernel: str
 
     def forward(self, x: TensorType, w: TensorType, *options: Any) -> TensorType:
-        """Return the type of the result."""
+        """Return the type of the result. Integers are fine; only floats have gradients."""
         self._check(x=x, w=w)
+        require(x.dtype != "bool", "bools have no product", expected="numbers", found=str(x))
         return TensorType(self._result(x.shape, w.static_shape, options), x.dtype)
 
     def by_input(
@@ -105,6 +106,7 @@ class Convolution:
     ) -> TensorType:
         """Return the type of the gradient by x of this shape; x_or_w is w."""
         self._check(x_or_w=x_or_w, dy=dy)
+        require_float(dy, "dy")
         return self._gradient(shape, x_or_w.static_shape, y, dy, shape, options)
 
     def by_kernel(
@@ -117,12 +119,12 @@ class Convolution:
     ) -> TensorType:
         """Return the type of the gradient by w of this shape; x_or_w is x."""
         self._check(x_or_w=x_or_w, dy=dy)
+        require_float(dy, "dy")
         return self._gradient(x_or_w.shape, shape, y, dy, shape, options)
 
     def _check(self, **tensors: TensorType) -> None:
         for name, value in tensors.items():
             require_ndim(value, len(self.kernel), name)
-            require_float(value, name)
         require_same_dtype(*tensors.values())
 
     def _gradient(
