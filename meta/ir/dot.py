@@ -11,13 +11,20 @@ from meta.ir.expr import (
     Block,
     Call,
     Constant,
+    Construct,
     Expr,
+    Fail,
     Function,
+    GetField,
     If,
+    IsVariant,
+    MakeRef,
     Module,
+    ReadRef,
     Tuple,
     TupleGetItem,
     Var,
+    WriteRef,
 )
 from meta.ir.literals import literal_text
 from meta.ir.operators import slots_of
@@ -141,6 +148,20 @@ def _label(value: Expr) -> str:
             return f"field {value.index}"
         case Tuple():
             return "tuple"
+        case Construct():
+            return value.constructor
+        case IsVariant():
+            return f"is {value.constructor}"
+        case GetField():
+            return f"field {value.index} of {value.constructor}"
+        case MakeRef():
+            return "make_ref"
+        case ReadRef():
+            return "read_ref"
+        case WriteRef():
+            return "write_ref"
+        case Fail():
+            return f"fail: {value.message}"
         case Var():
             return "same"
         case Constant():

@@ -9,7 +9,9 @@ arguments of a `Call` are atoms or plain Python literals (None, bool, int, float
 tuples of them): there are no attributes apart from arguments.
 
 A new node kind is a class here and a case in each of `printer.py`, `parser.py`, `json_writer.py`,
-`json_reader.py`, `structural.py`, `verify.py`, `typeof.py`, `visit.py`, `liveness.py` and `dot.py`.
+`json_reader.py`, `structural.py`, `verify.py`, `typeof.py`, `visit.py`, `liveness.py` and `dot.py`;
+and, above this floor, in `passes/buffers.py`, `passes/effects.py`, `vm/interpreter.py` and
+`vm/emit_function.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import torch
 
 from meta.base.dtype import FROM_TORCH
 from meta.base.source import Span
-from meta.ir.types import FuncType, TensorType, Type
+from meta.ir.types import DataType, FuncType, TensorType, Type
 
 Literal = Any
 """A plain Python argument: None, bool, int, float, str, or a tuple of these."""
@@ -130,6 +132,68 @@ class TupleGetItem(Expr):
 
 
 @dataclass(eq=False, slots=True)
+class Construct(Expr):
+    """A value of a data type: one of its constructors applied to atoms."""
+
+    type: DataType
+    constructor: str
+    fields: tuple[Expr, ...]
+
+
+@dataclass(eq=False, slots=True)
+class IsVariant(Expr):
+    """Whether a data value was made by a constructor: bool[]. The condition of an `If`."""
+
+    value: Expr
+    constructor: str
+
+
+@dataclass(eq=False, slots=True)
+class GetField(Expr):
+    """Field ``index`` of a data value that is known to have been made by ``constructor``.
+
+    Its type stands here too, so that nobody needs the module to know it.
+    """
+
+    value: Expr
+    constructor: str
+    index: int
+    type: Type
+
+
+@dataclass(eq=False, slots=True)
+class MakeRef(Expr):
+    """A new reference that holds a value."""
+
+    value: Expr
+
+
+@dataclass(eq=False, slots=True)
+class ReadRef(Expr):
+    """What a reference holds now."""
+
+    ref: Expr
+
+
+@dataclass(eq=False, slots=True)
+class WriteRef(Expr):
+    """Let a reference hold another value. Its own value is the empty tuple."""
+
+    ref: Expr
+    value: Expr
+
+
+@dataclass(eq=False, slots=True)
+class Fail(Expr):
+    """Raises an error when it is run, as where no case of a match fits; ``type`` is that of the
+    value which is never there.
+    """
+
+    message: str
+    type: Type
+
+
+@dataclass(eq=False, slots=True)
 class Binding(Node):
     """``var: type = value``, with the user's line that caused it."""
 
@@ -173,11 +237,38 @@ class Function(Expr):
         return FuncType(tuple(p for p in params if p is not None), self.result_type)
 
 
+@dataclass(frozen=True, slots=True)
+class ConstructorDefinition:
+    """One way to make a value of a data type: the types of its fields."""
+
+    name: str
+    fields: tuple[Type, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TypeDefinition:
+    """A data type: its constructors, which have different names. Compares by value."""
+
+    name: str
+    constructors: tuple[ConstructorDefinition, ...]
+
+    def constructor(self, name: str) -> ConstructorDefinition | None:
+        """Return the constructor of a name; None if there is none."""
+        return next((c for c in self.constructors if c.name == name), None)
+
+
 @dataclass(eq=False, slots=True)
 class Module(Node):
-    """Functions by global name. ``main`` is the entry point where there is one."""
+    """Functions by global name, and data types by name. ``main`` is the entry point where there is
+    one. A pass makes its result by `with_functions`, so that nothing else is lost.
+    """
 
     functions: dict[str, Function]
+    types: dict[str, TypeDefinition] = field(default_factory=dict)
+
+    def with_functions(self, functions: dict[str, Function]) -> Module:
+        """Return a module with other functions and all else as it is here."""
+        return Module(functions, self.types)
 
     @property
     def main(self) -> Function:

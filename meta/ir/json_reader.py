@@ -22,25 +22,45 @@ from meta.ir.expr import (
     Block,
     Call,
     Constant,
+    Construct,
+    ConstructorDefinition,
     Expr,
+    Fail,
     Function,
+    GetField,
     GlobalVar,
     If,
+    IsVariant,
     Literal,
+    MakeRef,
     Module,
     Op,
+    ReadRef,
     Tuple,
     TupleGetItem,
+    TypeDefinition,
     Var,
+    WriteRef,
 )
+from meta.ir.json_values import JsonValues
 from meta.ir.json_writer import SCHEMA, VERSION
 from meta.ir.literals import MAX_NESTING
 from meta.ir.operators import resolve_op
 from meta.ir.parser import parse_dim, parse_type
 from meta.ir.type_parser import MAX_DIGITS
-from meta.ir.types import SymbolicDim, TensorType, Type
+from meta.ir.types import DataType, SymbolicDim, TensorType, Type
 
 _ATOMS = ("var", "constant", "global", "op", "tuple")
+_DATA_VALUES = {
+    "construct": ("type", "fields"),
+    "is_variant": ("of",),
+    "get_field": ("index", "of", "type"),
+    "make_ref": (),
+    "read_ref": (),
+    "write_ref": ("value",),
+    "fail": ("type",),
+}
+"""By the key that tells a value about data and references: its other keys."""
 _NOT_FINITE = ("nan", "inf", "-inf")
 _MAX_LINE = 10**9
 """As many lines as program text can say."""
@@ -86,7 +106,7 @@ def _read_int(text: str) -> int:
     return int(text)
 
 
-class _Reader:
+class _Reader(JsonValues):
     """Reads one document. Every method gets a value and the path to it."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -99,48 +119,8 @@ class _Reader:
         self.numbers: set[int] = set()
         self.scope: dict[int, Var] = {}
 
-    # Any JSON value
-
-    def fail(self, path: str, what: str, *, expected: object = None, **details: Any) -> NoReturn:
-        raise FormatError(f"{path or 'the document'}: {what}", expected=expected, **details)
-
-    def object(
-        self, value: Any, path: str, keys: tuple[str, ...], optional: tuple[str, ...] = ()
-    ) -> dict[str, Any]:
-        """Return an object that has these keys and no others."""
-        found: dict[str, Any] = self.checked(value, path, dict, "an object")
-        for key in keys:
-            if key not in found:
-                self.fail(path, f"the key {key!r} is missing")
-        for key in found:
-            if key not in keys and key not in optional:
-                self.fail(path, f"unknown key {key!r}", hint=nearest(key, (*keys, *optional)))
-        return found
-
-    def checked(self, value: Any, path: str, kind: type, what: str) -> Any:
-        # True is an int in Python and none in JSON.
-        if type(value) is not kind:
-            self.fail(path, f"a {type(value).__name__} is found", expected=what)
-        return value
-
-    def array(self, value: Any, path: str) -> list[Any]:
-        return self.checked(value, path, list, "an array")  # type: ignore[no-any-return]
-
-    def string(self, value: Any, path: str) -> str:
-        return self.checked(value, path, str, "a string")  # type: ignore[no-any-return]
-
-    def integer(self, value: Any, path: str, below: int | None = None) -> int:
-        """Return an integer that is not negative, and less than ``below``."""
-        number: int = self.checked(value, path, int, "an integer")
-        if number < 0 or (below is not None and number >= below):
-            limit = "" if below is None else f", below {below}"
-            self.fail(path, f"{number} is out of range", expected=f"at least 0{limit}")
-        return number
-
-    # The document
-
     def module(self, document: Any) -> Module:
-        keys = ("schema", "version", "functions", "constants")
+        keys = ("schema", "version", "types", "functions", "constants")
         if not isinstance(document, dict) or document.get("schema") != SCHEMA:
             self.fail("", "this is no program", expected=f'an object with "schema": "{SCHEMA}"')
         root = self.object(document, "", keys)
@@ -148,6 +128,11 @@ class _Reader:
             self.fail("version", f"version {root['version']} is not known", expected=VERSION)
         entries = self.array(root["constants"], "constants")
         self.constants = [self.constant(e, f"constants[{i}]") for i, e in enumerate(entries)]
+        definitions = self.checked(root["types"], "types", dict, "an object")
+        types = {
+            name: self.definition(name, entry, f"types[{json.dumps(name)}]")
+            for name, entry in definitions.items()
+        }
         self.functions = self.checked(root["functions"], "functions", dict, "an object")
         functions = {}
         for name, entry in self.functions.items():
@@ -156,7 +141,20 @@ class _Reader:
             functions[name] = self.function(entry, f"functions[{json.dumps(name)}]", 0)
         for name, var in self.globals.items():
             var.type = functions[name].type
-        return Module(functions)
+        return Module(functions, types)
+
+    def definition(self, name: str, value: Any, path: str) -> TypeDefinition:
+        constructors: dict[str, ConstructorDefinition] = {}
+        for i, item in enumerate(self.array(value, path)):
+            at = f"{path}[{i}]"
+            entry = self.object(item, at, ("name", "fields"))
+            constructor = self.string(entry["name"], f"{at}.name")
+            if constructor in constructors:
+                self.fail(f"{at}.name", f"a second constructor {constructor!r}")
+            types = enumerate(self.array(entry["fields"], f"{at}.fields"))
+            fields = tuple(self.type(t, f"{at}.fields[{j}]") for j, t in types)
+            constructors[constructor] = ConstructorDefinition(constructor, fields)
+        return TypeDefinition(name, tuple(constructors.values()))
 
     def constant(self, value: Any, path: str) -> Constant:
         external = isinstance(value, dict) and "tensor" in value
@@ -274,8 +272,41 @@ class _Reader:
             case {"function": function}:
                 self.object(value, path, ("function",))
                 return self.function(function, f"{path}.function", depth + 1)
+            case dict() if not value.keys().isdisjoint(_DATA_VALUES):
+                return self.data_value(value, path)
             case _:
                 return self.atom(value, path)
+
+    def data_value(self, value: dict[str, Any], path: str) -> Expr:
+        """Read what is about a data value or a reference."""
+        kind = next(k for k in _DATA_VALUES if k in value)
+        entry = self.object(value, path, (kind, *_DATA_VALUES[kind]))
+
+        def atom(key: str) -> Expr:
+            return self.atom(entry[key], f"{path}.{key}")
+
+        def string(key: str) -> str:
+            return self.string(entry[key], f"{path}.{key}")
+
+        match kind:
+            case "construct":
+                fields = enumerate(self.array(entry["fields"], f"{path}.fields"))
+                atoms = tuple(self.atom(f, f"{path}.fields[{i}]") for i, f in fields)
+                return Construct(DataType(string("type")), string(kind), atoms)
+            case "is_variant":
+                return IsVariant(atom("of"), string(kind))
+            case "get_field":
+                index = self.integer(entry["index"], f"{path}.index")
+                type_ = self.type(entry["type"], f"{path}.type")
+                return GetField(atom("of"), string(kind), index, type_)
+            case "make_ref":
+                return MakeRef(atom(kind))
+            case "read_ref":
+                return ReadRef(atom(kind))
+            case "write_ref":
+                return WriteRef(atom(kind), atom("value"))
+            case _:
+                return Fail(string(kind), self.type(entry["type"], f"{path}.type"))
 
     def argument(self, value: Any, path: str) -> Expr | Literal:
         if isinstance(value, dict) and not value.keys() & {"float", "dim"}:

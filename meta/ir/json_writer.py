@@ -1,6 +1,7 @@
 """Programs as JSON that `json_reader.py` reads back, to the last bit::
 
-    {"schema": "meta.ir", "version": 1,
+    {"schema": "meta.ir", "version": 2,
+     "types": {"List": [{"name": "Cons", "fields": ["float32[]", "type List"]}, ...], ...},
      "functions": {"main": FUNCTION, ...},
      "constants": [{"type": "float32[2]", "base64": "AACAPwAAAEA="},
                    {"type": "float32[64, 3]", "tensor": "constant.1"}, ...]}
@@ -11,7 +12,12 @@
     BLOCK     {"bindings": [BINDER and {"value": VALUE, "span": ["/home/me/lenet.py", 12]}, ...],
                "result": ATOM}
     VALUE     ATOM, {"call": ATOM, "args": [ATOM or LITERAL, ...]}, {"field": 1, "of": ATOM},
-              {"if": ATOM, "then": BLOCK, "else": BLOCK}, {"function": FUNCTION}
+              {"if": ATOM, "then": BLOCK, "else": BLOCK}, {"function": FUNCTION},
+              {"construct": "Cons", "type": "List", "fields": [ATOM, ...]},
+              {"is_variant": "Cons", "of": ATOM},
+              {"get_field": "Cons", "index": 0, "of": ATOM, "type": "float32[]"},
+              {"make_ref": ATOM}, {"read_ref": ATOM}, {"write_ref": ATOM, "value": ATOM},
+              {"fail": "no case fits", "type": "float32[]"}
     ATOM      {"var": 0}, {"constant": 0}, {"global": "main"}, {"op": "relu"},
               {"tuple": [ATOM, ...]}
     LITERAL   null, true, 1, 1.5, "text", [LITERAL, ...], {"float": "nan"} (or inf, -inf),
@@ -38,20 +44,28 @@ from meta.ir.expr import (
     Block,
     Call,
     Constant,
+    Construct,
     Expr,
+    Fail,
     Function,
+    GetField,
     GlobalVar,
     If,
+    IsVariant,
+    MakeRef,
     Module,
     Op,
+    ReadRef,
     Tuple,
     TupleGetItem,
+    TypeDefinition,
     Var,
+    WriteRef,
 )
 from meta.ir.literals import MAX_NESTING, is_literal
 
 SCHEMA = "meta.ir"
-VERSION = 1
+VERSION = 2
 
 
 def to_json(module: Module, constants: dict[str, torch.Tensor] | None = None) -> str:
@@ -66,6 +80,7 @@ def to_json(module: Module, constants: dict[str, torch.Tensor] | None = None) ->
     document = {
         "schema": SCHEMA,
         "version": VERSION,
+        "types": {name: _definition(d) for name, d in module.types.items()},
         "functions": functions,
         "constants": writer.constants,
     }
@@ -131,6 +146,26 @@ class _Writer:
                 }
             case Function():
                 return {"function": self.function(value, depth + 1)}
+            case Construct():
+                fields = [self.atom(f) for f in value.fields]
+                return {"construct": value.constructor, "type": value.type.name, "fields": fields}
+            case IsVariant():
+                return {"is_variant": value.constructor, "of": self.atom(value.value)}
+            case GetField():
+                return {
+                    "get_field": value.constructor,
+                    "index": value.index,
+                    "of": self.atom(value.value),
+                    "type": str(value.type),
+                }
+            case MakeRef():
+                return {"make_ref": self.atom(value.value)}
+            case ReadRef():
+                return {"read_ref": self.atom(value.ref)}
+            case WriteRef():
+                return {"write_ref": self.atom(value.ref), "value": self.atom(value.value)}
+            case Fail():
+                return {"fail": value.message, "type": str(value.type)}
             case _:
                 return self.atom(value)
 
@@ -182,6 +217,10 @@ class _Writer:
             name = f"constant.{number}"
             self.external[name] = tensor
         return {"type": str(constant.type), "tensor": name}
+
+
+def _definition(definition: TypeDefinition) -> list[dict[str, Any]]:
+    return [{"name": c.name, "fields": [str(f) for f in c.fields]} for c in definition.constructors]
 
 
 def _literal(value: Any) -> Any:

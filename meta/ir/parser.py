@@ -15,6 +15,7 @@ from meta.base.errors import UnknownName
 from meta.base.registry import nearest
 from meta.ir.constant_parser import read_constant, read_static_type
 from meta.ir.constants import from_base64
+from meta.ir.data_parser import DATA_VALUES
 from meta.ir.expr import (
     Binding,
     Block,
@@ -29,13 +30,13 @@ from meta.ir.expr import (
     Op,
     Tuple,
     TupleGetItem,
+    TypeDefinition,
     Var,
 )
 from meta.ir.lexer import Cursor
 from meta.ir.literals import MAX_NESTING
 from meta.ir.operators import resolve_op, slots_of
-from meta.ir.quoting import is_identifier
-from meta.ir.type_parser import read_int, read_sum, read_type
+from meta.ir.type_parser import read_int, read_name, read_sum, read_type, read_type_definition
 from meta.ir.types import Dim, Type
 
 T = TypeVar("T")
@@ -57,6 +58,7 @@ def parse(text: str, file: str = "<text>") -> Module:
     """
     parser = _Parser(text, file)
     functions: dict[str, Function] = {}
+    types: dict[str, TypeDefinition] = {}
     while parser.cursor.kind != "end":
         if parser.cursor.accept_name("func"):
             at = parser.cursor.start
@@ -65,8 +67,13 @@ def parse(text: str, file: str = "<text>") -> Module:
                 parser.cursor.fail("one function of each name", f"a second @{name}", at=at)
             functions[name] = parser.function("return", 0)
             parser.scope.clear()
+        elif parser.cursor.accept_name("type"):
+            at, definition = parser.cursor.start, read_type_definition(parser.cursor)
+            if definition.name in types:
+                parser.cursor.fail("one data type of each name", repr(definition.name), at=at)
+            types[definition.name] = definition
         elif not parser.data():
-            parser.cursor.fail("'func' or 'data'")
+            parser.cursor.fail("'func', 'type' or 'data'")
     parser.finish()
     for name, (var, at) in parser.globals.items():
         if name not in functions:
@@ -74,7 +81,7 @@ def parse(text: str, file: str = "<text>") -> Module:
                 "a function of this module", f"@{name}", hint=nearest(name, functions), at=at
             )
         var.type = functions[name].type
-    return Module(functions)
+    return Module(functions, types)
 
 
 def parse_function(text: str, file: str = "<text>") -> Function:
@@ -171,12 +178,7 @@ class _Parser:
 
     def attr(self, attrs: dict[str, Literal]) -> None:
         cursor, at = self.cursor, self.cursor.start
-        if cursor.kind == "string":
-            key = cursor.unquoted(cursor.advance(), at)
-        elif is_identifier(cursor.text):
-            key = cursor.advance()
-        else:
-            cursor.fail("an attribute's name")
+        key = read_name(cursor, "an attribute's name")
         if key in attrs:
             cursor.fail("attributes with different names", repr(key), at=at)
         cursor.expect("=")
@@ -227,6 +229,8 @@ class _Parser:
             return If(condition, then_block, self.block("yield", depth + 1))
         if cursor.accept_name("fn"):
             return self.function("return", depth + 1)
+        if cursor.kind == "name" and cursor.text in DATA_VALUES:
+            return DATA_VALUES[cursor.advance()](cursor, self.atom)
         atom = self.atom()
         if cursor.kind == "(":
             return Call(atom, self.call_arguments(atom))

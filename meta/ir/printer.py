@@ -11,6 +11,10 @@
 - ``(%a, %b)``, ``(%a,)`` and ``(,)`` are tuples of atoms, ``%t.0`` is a field of one;
   ``(1, 2)`` and ``()`` are literals.
 - ``if %c { ... yield %x } else { ... yield %y }`` and ``fn(%a: T) -> R { ... return %r }`` nest.
+- ``type List { Nil() Cons(float32[], type List) }`` defines a data type, before the functions;
+  ``construct List:Cons(%x, %xs)`` makes a value of it, ``is_variant Cons(%v)`` asks how it was made
+  and ``get_field Cons.0(%v) -> float32[]`` takes it apart; ``fail "no case fits" -> float32[]``.
+- ``make_ref(%x)``, ``read_ref(%r)`` and ``write_ref(%r, %x)`` are about a mutable cell.
 - ``const float32[2] [1.0, 2.5]`` is a small constant; a large one is ``@data.0``, with its bytes at
   the end: ``data @data.0 = float32[64, 3] "base64"``.
 - ``# file:line`` is the user's line of the binding that begins on that line.
@@ -31,16 +35,24 @@ from meta.ir.expr import (
     Block,
     Call,
     Constant,
+    Construct,
     Expr,
+    Fail,
     Function,
+    GetField,
     GlobalVar,
     If,
+    IsVariant,
+    MakeRef,
     Module,
     Node,
     Op,
+    ReadRef,
     Tuple,
     TupleGetItem,
+    TypeDefinition,
     Var,
+    WriteRef,
     print_with,
 )
 from meta.ir.literals import MAX_NESTING, literal_text
@@ -63,8 +75,11 @@ def text(node: Node | Type) -> str:
     printer = _Printer()
     match node:
         case Module():
-            for i, (name, function) in enumerate(node.functions.items()):
-                printer.lines += [""] * (i > 0)
+            for definition in node.types.values():
+                printer.separate()
+                printer.definition(definition)
+            for name, function in node.functions.items():
+                printer.separate()
                 printer.top_level(name, function)
         case Function():
             printer.name_all(node)
@@ -111,6 +126,11 @@ def global_text(name: str) -> str:
     return f"@{name if is_identifier(name) and name != 'data' else quote(name)}"
 
 
+def name_text(name: str) -> str:
+    """Return the text of the name of a data type, a constructor or an attribute."""
+    return name if is_identifier(name) else quote(name)
+
+
 def span_text(span: Span) -> str:
     """Return a span as a comment; an odd file name is quoted, to keep it on one line."""
     file = span.file
@@ -139,6 +159,18 @@ class _Printer:
             self.var_names[var] = "%" + self.names.unique(var.name)
         return self.var_names[var]
 
+    def separate(self) -> None:
+        self.lines += [""] * bool(self.lines)
+
+    def definition(self, definition: TypeDefinition) -> None:
+        self.begin(f"type {name_text(definition.name)} {{")
+        self.depth += 1
+        for constructor in definition.constructors:
+            fields = ", ".join(map(str, constructor.fields))
+            self.begin(f"{name_text(constructor.name)}({fields})")
+        self.depth -= 1
+        self.begin("}")
+
     def top_level(self, name: str, function: Function) -> None:
         self.name_all(function)
         self.begin(self.signature(f"func {global_text(name)}", function) + " {")
@@ -151,10 +183,7 @@ class _Printer:
     def signature(self, head: str, function: Function) -> str:
         params = ", ".join(self.typed(p) for p in function.params)
         result = f" -> {function.result_type}" if function.result_type is not None else ""
-        attrs = [
-            f"{key if is_identifier(key) else quote(key)}={literal_text(value)}"
-            for key, value in function.attrs.items()
-        ]
+        attrs = [f"{name_text(key)}={literal_text(value)}" for key, value in function.attrs.items()]
         return f"{head}({params}){result}" + (f" attrs({', '.join(attrs)})" if attrs else "")
 
     def typed(self, var: Var) -> str:
@@ -218,10 +247,39 @@ class _Printer:
             case Call():
                 callee = self.expr(expr.callee, depth + 1)
                 return f"{callee}({', '.join(self.arguments(expr, depth + 1))})"
+            case (
+                Construct() | IsVariant() | GetField() | MakeRef() | ReadRef() | WriteRef() | Fail()
+            ):
+                return self.data_value(expr, depth + 1)
             case Expr():
                 return f"<{type(expr).__name__}>"
             case _:
                 return literal_text(expr)
+
+    def data_value(self, expr: Expr, depth: int) -> str:
+        """Return the text of what is about a data value or a reference."""
+        match expr:
+            case Construct():
+                fields = ", ".join(self.expr(f, depth) for f in expr.fields)
+                type_, constructor = name_text(expr.type.name), name_text(expr.constructor)
+                return f"construct {type_}:{constructor}({fields})"
+            case IsVariant():
+                constructor = name_text(expr.constructor)
+                return f"is_variant {constructor}({self.expr(expr.value, depth)})"
+            case GetField():
+                field = f"{name_text(expr.constructor)}.{expr.index}"
+                return f"get_field {field}({self.expr(expr.value, depth)}) -> {expr.type}"
+            case MakeRef():
+                return f"make_ref({self.expr(expr.value, depth)})"
+            case ReadRef():
+                return f"read_ref({self.expr(expr.ref, depth)})"
+            case WriteRef():
+                value = self.expr(expr.value, depth)
+                return f"write_ref({self.expr(expr.ref, depth)}, {value})"
+            case Fail():
+                return f"fail {quote(expr.message)} -> {expr.type}"
+            case _:
+                raise TypeError(f"a {type(expr).__name__} is not about data or references")
 
     def arguments(self, call: Call, depth: int) -> Iterable[str]:
         """Yield the arguments: atoms by position, literals and whatever follows them by name."""

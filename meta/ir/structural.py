@@ -23,16 +23,24 @@ from meta.ir.expr import (
     Block,
     Call,
     Constant,
+    Construct,
     Expr,
+    Fail,
     Function,
+    GetField,
     GlobalVar,
     If,
+    IsVariant,
+    MakeRef,
     Module,
     Node,
     Op,
+    ReadRef,
     Tuple,
     TupleGetItem,
+    TypeDefinition,
     Var,
+    WriteRef,
 )
 from meta.ir.literals import literal_text
 from meta.ir.printer import atom_text, first_line, global_text
@@ -74,8 +82,13 @@ class _Words:
         self._starts: list[int] = []
         self._places: list[tuple[str, Function | Block, Binding | Expr | None]] = []
         self._owner: tuple[str, Function | Block] | None = None
+        # What the words before the first mark are about.
+        self._unmarked = "the signature"
         match node:
             case Module():
+                self._unmarked = "the data types"
+                for definition in sorted(node.types.values(), key=lambda d: d.name):
+                    self._definition(definition)
                 for name, function in sorted(node.functions.items()):
                     self._owner = (global_text(name), function)
                     self._mark(None)
@@ -91,13 +104,21 @@ class _Words:
                 self._owner = ("the function", node)
                 self._function(node)
             case _:
+                self._unmarked = "the expression"
                 self._value(node)
+
+    def _definition(self, definition: TypeDefinition) -> None:
+        # In their order: a constructor's place may be its tag.
+        self.words.append(f"type {quote(definition.name)} {len(definition.constructors)}")
+        for constructor in definition.constructors:
+            fields = ", ".join(map(str, constructor.fields))
+            self.words.append(f"constructor {quote(constructor.name)}({fields})")
 
     def place(self, index: int) -> str:
         """Return the function and the printed binding to which a word belongs."""
         at = bisect_right(self._starts, index) - 1
         if at < 0:
-            return "  the signature" if self._owner is not None else "  the expression"
+            return f"  {self._unmarked}"
         owner, root, part = self._places[at]
         match part:
             case None:
@@ -151,6 +172,22 @@ class _Words:
                 self._block(value.else_block)
             case Function():
                 self._function(value)
+            case Construct():
+                fields = ", ".join(map(self._atom, value.fields))
+                self.words.append(f"{value.type} {quote(value.constructor)}({fields})")
+            case IsVariant():
+                self.words.append(f"is {quote(value.constructor)} {self._atom(value.value)}")
+            case GetField():
+                field = f"{quote(value.constructor)}.{value.index}"
+                self.words.append(f"field {field} {self._atom(value.value)} {value.type}")
+            case MakeRef():
+                self.words.append(f"make_ref {self._atom(value.value)}")
+            case ReadRef():
+                self.words.append(f"read_ref {self._atom(value.ref)}")
+            case WriteRef():
+                self.words.append(f"write_ref {self._atom(value.ref)} {self._atom(value.value)}")
+            case Fail():
+                self.words.append(f"fail {quote(value.message)} {value.type}")
             case _:
                 self.words.append(self._atom(value))
 

@@ -1,13 +1,17 @@
-"""Reads types: ``float32[3, 2*n, ?]``, ``(A, B)``, ``(A,)``, ``fn(A, B) -> R``."""
+"""Reads types: ``float32[3, 2*n, ?]``, ``(A, B)``, ``(A,)``, ``fn(A, B) -> R``, ``type List``,
+``ref(A)``; and the definitions of data types, ``type List { Nil() Cons(A, type List) }``.
+"""
 
 from __future__ import annotations
 
 from meta.base.dtype import DTYPES
 from meta.base.registry import nearest
 from meta.ir.dims import UNKNOWN, Dim, SymbolicDim, is_quotient
+from meta.ir.expr import ConstructorDefinition, TypeDefinition
 from meta.ir.lexer import Cursor
 from meta.ir.literals import MAX_NESTING
-from meta.ir.types import FuncType, TensorType, TupleType, Type
+from meta.ir.quoting import is_identifier
+from meta.ir.types import DataType, FuncType, RefType, TensorType, TupleType, Type
 
 MAX_DIGITS = 100
 """More digits are refused: reading a decimal number takes quadratic time."""
@@ -23,6 +27,13 @@ def read_type(cursor: Cursor, depth: int = 0) -> Type:
         params = _read_list(cursor, depth)
         cursor.expect("->")
         return FuncType(params, read_type(cursor, depth + 1))
+    if cursor.accept_name("type"):
+        return DataType(read_name(cursor, "a data type's name"))
+    if cursor.accept_name("ref"):
+        cursor.expect("(")
+        value = read_type(cursor, depth + 1)
+        cursor.expect(")")
+        return RefType(value)
     return read_tensor_type(cursor)
 
 
@@ -35,6 +46,30 @@ def _read_list(cursor: Cursor, depth: int) -> tuple[Type, ...]:
             cursor.expect(")", "',' or ')'")
             break
     return tuple(types)
+
+
+def read_name(cursor: Cursor, what: str) -> str:
+    """Read a name, which is quoted if it is no identifier."""
+    at = cursor.start
+    if cursor.kind == "string":
+        return cursor.unquoted(cursor.advance(), at)
+    if cursor.kind != "name" or not is_identifier(cursor.text):
+        cursor.fail(what)
+    return cursor.advance()
+
+
+def read_type_definition(cursor: Cursor) -> TypeDefinition:
+    """Read a data type's definition from its name on."""
+    name = read_name(cursor, "a data type's name")
+    cursor.expect("{")
+    constructors: dict[str, ConstructorDefinition] = {}
+    while not cursor.accept("}"):
+        at, constructor = cursor.start, read_name(cursor, "a constructor or '}'")
+        if constructor in constructors:
+            cursor.fail("constructors with different names", repr(constructor), at=at)
+        fields = _read_list(cursor, 0)
+        constructors[constructor] = ConstructorDefinition(constructor, fields)
+    return TypeDefinition(name, tuple(constructors.values()))
 
 
 def read_tensor_type(cursor: Cursor) -> TensorType:

@@ -7,11 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meta.ir.expr import Call, Constant, Expr, Function, GlobalVar, If, Tuple, TupleGetItem, Var
+from meta.ir.expr import (
+    Call,
+    Constant,
+    Construct,
+    Expr,
+    Fail,
+    Function,
+    GetField,
+    GlobalVar,
+    If,
+    IsVariant,
+    MakeRef,
+    ReadRef,
+    Tuple,
+    TupleGetItem,
+    Var,
+    WriteRef,
+)
 from meta.ir.types import (
     UNKNOWN,
     Dim,
     FuncType,
+    RefType,
     SymbolicDim,
     TensorType,
     TupleType,
@@ -19,12 +37,26 @@ from meta.ir.types import (
     UnknownDim,
 )
 
+BOOL = TensorType((), "bool")
+
 
 def type_of(expr: Expr) -> Type | None:
     """Return an expression's type, or None where an operator or an untyped variable decides it."""
     match expr:
         case Var() | GlobalVar() | Constant() | Function():
             return expr.type
+        case Construct() | GetField() | Fail():
+            return expr.type
+        case IsVariant():
+            return BOOL
+        case MakeRef():
+            value = type_of(expr.value)
+            return None if value is None else RefType(value)
+        case ReadRef():
+            ref = type_of(expr.ref)
+            return ref.value if isinstance(ref, RefType) else None
+        case WriteRef():
+            return TupleType(())
         case Tuple():
             fields = [type_of(f) for f in expr.fields]
             known = tuple(f for f in fields if f is not None)
@@ -56,6 +88,9 @@ def either_type(a: Type | None, b: Type | None) -> Type | None:
             return a.with_shape(tuple(x if x == y else UNKNOWN for x, y in dims))
         case (TupleType() | FuncType(), TupleType() | FuncType()) if compatible(a, b):
             return _either_parts(a, b)
+        case RefType(), RefType() if compatible(a, b):
+            value = either_type(a.value, b.value)
+            return a if value is None else RefType(value)
         case _:
             return b if a is None else a
 
@@ -84,6 +119,8 @@ def compatible(a: Type | None, b: Type | None) -> bool:
             return _all_compatible(a.fields, b.fields)
         case FuncType(), FuncType():
             return _all_compatible(a.params, b.params) and compatible(a.result, b.result)
+        case RefType(), RefType():
+            return compatible(a.value, b.value)
         case _:
             return a == b
 
@@ -117,6 +154,8 @@ def bind_dims(param: Type, arg: Type | None, symbols: dict[str, Dim]) -> bool:
         case FuncType(), FuncType():
             # The inner function's own symbols are not this call's to bind.
             return compatible(_replace_dims(param, symbols), _replace_dims(arg, {}))
+        case RefType(), RefType():
+            return bind_dims(param.value, arg.value, symbols)
         case _:
             return compatible(param, arg)
 
@@ -144,5 +183,7 @@ def _replace_dims(type_: Type, symbols: dict[str, Dim]) -> Type:
         case FuncType():
             params = tuple(_replace_dims(p, symbols) for p in type_.params)
             return FuncType(params, _replace_dims(type_.result, symbols))
+        case RefType():
+            return RefType(_replace_dims(type_.value, symbols))
         case _:
             return type_

@@ -1,7 +1,10 @@
-"""Types of values in the IR: tensors with static, symbolic or unknown dims, tuples, functions.
+"""Types of values in the IR: tensors with static, symbolic or unknown dims, tuples, functions, data
+values, references.
 
 ``str(type)`` is the text form, which `type_parser.py` reads back: ``float32[3, 2*n, ?]``,
-``(float32[3], int64[])``, ``fn(float32[3]) -> float32[]``. Dimensions are in `dims.py`.
+``(float32[3], int64[])``, ``fn(float32[3]) -> float32[]``, ``type List``, ``ref(float32[3])``.
+Dimensions are in `dims.py`. A new kind of type is a class here, and a case in each of
+`type_parser.py`, `typeof.py` and `verify.py`.
 """
 
 from __future__ import annotations
@@ -12,11 +15,14 @@ from math import prod
 
 from meta.base.errors import TypeInferError
 from meta.ir.dims import UNKNOWN, Dim, SymbolicDim, UnknownDim, product
+from meta.ir.quoting import is_identifier, quote
 
 __all__ = [
     "UNKNOWN",
+    "DataType",
     "Dim",
     "FuncType",
+    "RefType",
     "SymbolicDim",
     "TensorType",
     "TupleType",
@@ -106,3 +112,27 @@ class FuncType(Type):
 
     def __str__(self) -> str:
         return f"fn({', '.join(str(p) for p in self.params)}) -> {self.result}"
+
+
+@dataclass(frozen=True, slots=True)
+class DataType(Type):
+    """An algebraic data type, by its name in `Module.types`, where its constructors are.
+
+    It has no parameters: who brings in a generic type defines one type for each use of it. A field
+    of a constructor may be of the type itself (lists, trees).
+    """
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"type {self.name if is_identifier(self.name) else quote(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RefType(Type):
+    """A mutable cell that holds one value."""
+
+    value: Type
+
+    def __str__(self) -> str:
+        return f"ref({self.value})"

@@ -4,6 +4,7 @@
 - Arguments, results, conditions and fields are atoms or literals; other values are bound.
 - A global name is that of a function of the module; a function gets as many arguments as it has
   parameters, an operator as it has slots.
+- A data type has a definition; what is made and what is taken apart fits it.
 - Declared types fit what follows from tuples, fields, conditionals, calls and results.
 - Nothing nests deeper than `MAX_NESTING`, so that every program prints and parses.
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from meta.base.dtype import DTYPES, FROM_TORCH
+from meta.base.dtype import FROM_TORCH
 from meta.base.errors import IRError
 from meta.base.registry import nearest
 from meta.ir.expr import (
@@ -22,23 +23,29 @@ from meta.ir.expr import (
     Block,
     Call,
     Constant,
+    Construct,
     Expr,
+    Fail,
     Function,
+    GetField,
     GlobalVar,
     If,
+    IsVariant,
+    MakeRef,
     Module,
     Op,
+    ReadRef,
     Tuple,
     TupleGetItem,
     Var,
+    WriteRef,
 )
 from meta.ir.literals import MAX_NESTING, is_literal
 from meta.ir.operators import slots_of
 from meta.ir.printer import atom_text, first_line, global_text
-from meta.ir.typeof import bind_dims, call_type, compatible, type_of
-from meta.ir.types import Dim, FuncType, TensorType, TupleType, Type
-
-_BOOL = TensorType((), "bool")
+from meta.ir.typeof import BOOL, bind_dims, call_type, compatible, type_of
+from meta.ir.types import Dim, FuncType, TupleType, Type
+from meta.ir.verify_data import DataVerifier
 
 
 def verify(module: Module, *, typed: bool = False) -> None:
@@ -47,18 +54,17 @@ def verify(module: Module, *, typed: bool = False) -> None:
     ``typed`` also asks that every variable and every result has a type.
     """
     verifier = _Verifier(module, typed)
+    verifier.definitions()
     for name, function in module.functions.items():
         verifier.top_level(name, function)
 
 
-class _Verifier:
+class _Verifier(DataVerifier):
     def __init__(self, module: Module, typed: bool) -> None:
-        self.module = module
+        super().__init__(module)
         self.typed = typed
         self.bound: set[Var] = set()
         self.scope: set[Var] = set()
-        self.good_types: set[Type] = set()
-        self.name = ""
         self.root = Function((), Block((), Tuple(())))
         self.binding: Binding | None = None
 
@@ -68,13 +74,13 @@ class _Verifier:
         if self.binding is not None:
             span = self.binding.span
             details["found"] = first_line(self.root, self.binding)
-        raise IRError(f"in {global_text(self.name)}: {what}", span=span, **details)
+        raise IRError(f"in {self.where}: {what}", span=span, **details)
 
     def show(self, atom: Expr) -> str:
         return atom_text(self.root, atom)
 
     def top_level(self, name: str, function: Function) -> None:
-        self.name, self.root, self.binding = name, function, None
+        self.where, self.root, self.binding = global_text(name), function, None
         self.function(function, 0)
         self.scope.clear()
 
@@ -122,26 +128,6 @@ class _Verifier:
         self.bound.add(var)
         self.scope.add(var)
 
-    def check_type(self, type_: Type | None, depth: int = 0) -> None:
-        """Check that a type can be written down: known dtypes, no negative dimension."""
-        if type_ is None or type_ in self.good_types:
-            return
-        if depth > MAX_NESTING:
-            self.fail(f"types are nested more than {MAX_NESTING} deep")
-        match type_:
-            case TensorType():
-                if type_.dtype not in DTYPES:
-                    self.fail(f"{type_.dtype!r} is no dtype", hint=nearest(type_.dtype, DTYPES))
-                if any(isinstance(d, int) and d < 0 for d in type_.shape):
-                    self.fail(f"the type {type_} has a negative dimension")
-            case TupleType():
-                for field in type_.fields:
-                    self.check_type(field, depth + 1)
-            case FuncType():
-                for part in (*type_.params, type_.result):
-                    self.check_type(part, depth + 1)
-        self.good_types.add(type_)
-
     def value(self, value: Expr, depth: int) -> None:
         """Check what a binding binds."""
         match value:
@@ -153,6 +139,20 @@ class _Verifier:
                 self.conditional(value, depth)
             case Function():
                 self.function(value, depth + 1)
+            case Construct():
+                self.construct(value)
+            case IsVariant():
+                self.variant(value.value, value.constructor)
+            case GetField():
+                self.get_field(value)
+            case MakeRef():
+                self.atom(value.value, "what the reference holds")
+            case ReadRef():
+                self.reference(value.ref)
+            case WriteRef():
+                self.write(value)
+            case Fail():
+                self.check_type(value.type)
             case _:
                 self.atom(value, "the value")
 
@@ -253,8 +253,8 @@ class _Verifier:
     def conditional(self, value: If, depth: int) -> None:
         self.atom(value.condition, "the condition")
         type_ = self.type_of(value.condition)
-        if not compatible(type_, _BOOL):
-            self.fail(f"the condition has type {type_}", expected=_BOOL)
+        if not compatible(type_, BOOL):
+            self.fail(f"the condition has type {type_}", expected=BOOL)
         owner = self.binding
         for block in (value.then_block, value.else_block):
             self.binding = owner

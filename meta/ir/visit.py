@@ -5,20 +5,28 @@ A pass of its own rewrites bindings in a loop; these helpers know where atoms an
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from meta.ir.expr import (
     Binding,
     Block,
     Call,
+    Construct,
     Expr,
+    Fail,
     Function,
+    GetField,
     GlobalVar,
     If,
+    IsVariant,
     Literal,
+    MakeRef,
+    ReadRef,
     Tuple,
     TupleGetItem,
     Var,
+    WriteRef,
 )
 
 
@@ -33,14 +41,19 @@ def operands(expr: Expr) -> Iterator[Expr]:
             for arg in expr.args:
                 if isinstance(arg, Expr):
                     yield from operands(arg)
-        case Tuple():
+        case Tuple() | Construct():
             for field in expr.fields:
                 yield from operands(field)
-        case TupleGetItem():
+        case TupleGetItem() | IsVariant() | GetField() | MakeRef():
             yield from operands(expr.value)
         case If():
             yield from operands(expr.condition)
-        case Function():
+        case ReadRef():
+            yield from operands(expr.ref)
+        case WriteRef():
+            yield from operands(expr.ref)
+            yield from operands(expr.value)
+        case Function() | Fail():
             pass
         case _:
             yield expr
@@ -113,15 +126,27 @@ def map_atoms(expr: Expr, replace: Callable[[Expr], Expr]) -> Expr:
         case Tuple():
             fields = each(expr.fields)
             return expr if fields is expr.fields else Tuple(fields)
-        case TupleGetItem():
+        case Construct():
+            fields = each(expr.fields)
+            if fields is expr.fields:
+                return expr
+            return Construct(expr.type, expr.constructor, fields)
+        case TupleGetItem() | IsVariant() | GetField() | MakeRef():
             value = map_atoms(expr.value, replace)
-            return expr if value is expr.value else TupleGetItem(value, expr.index)
+            return expr if value is expr.value else dataclasses.replace(expr, value=value)
+        case ReadRef():
+            ref = map_atoms(expr.ref, replace)
+            return expr if ref is expr.ref else ReadRef(ref)
+        case WriteRef():
+            ref, value = map_atoms(expr.ref, replace), map_atoms(expr.value, replace)
+            same = ref is expr.ref and value is expr.value
+            return expr if same else WriteRef(ref, value)
         case If():
             condition = map_atoms(expr.condition, replace)
             if condition is expr.condition:
                 return expr
             return If(condition, expr.then_block, expr.else_block)
-        case Function():
+        case Function() | Fail():
             return expr
         case _:
             return replace(expr)

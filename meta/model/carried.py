@@ -11,10 +11,10 @@ import numpy as np
 from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError, TraceError, TypeInferError
 from meta.base.source import definition_span
-from meta.ir import TensorType
+from meta.ir import TensorType, Type
 from meta.op.core import tree
 from meta.op.core.array_type import array_type
-from meta.op.core.tracing import Symbol, Trace
+from meta.op.core.tracing import Trace, Value
 from meta.runtime.ndarray import array, as_array, ndarray
 
 _BOOL = TensorType((), "bool")
@@ -69,15 +69,15 @@ def _is_leaf(value: object) -> bool:
 
 def _as_array(value: Any, device: Device) -> Any:
     if tree.is_array(value):
-        return value if isinstance(value, Symbol) else as_array(value)
+        return value if isinstance(value, Value) else as_array(value)
     return array(value, device=device)
 
 
-def _type(leaf: Any) -> TensorType:
-    return leaf.type if isinstance(leaf, Symbol) else array_type(leaf.key)
+def _type(leaf: Any) -> Type:
+    return leaf.type if isinstance(leaf, Value) else array_type(leaf.key)
 
 
-def predicate(symbol: Symbol, what: str, function: Callable[..., Any] | None = None) -> Symbol:
+def predicate(symbol: Value, what: str, function: Callable[..., Any] | None = None) -> Value:
     """Return a traced predicate; TypeInferError if it is none."""
     _require_bool(symbol.type, what, function)
     return symbol
@@ -90,7 +90,7 @@ def truth(value: Any, what: str, function: Callable[..., Any] | None = None) -> 
     return bool(found)
 
 
-def _require_bool(type_: TensorType, what: str, function: Callable[..., Any] | None) -> None:
+def _require_bool(type_: Type, what: str, function: Callable[..., Any] | None) -> None:
     if type_ != _BOOL:
         raise TypeInferError(
             f"{what} must be a bool array without axes",

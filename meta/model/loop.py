@@ -11,7 +11,6 @@ from meta.ir import (
     FuncType,
     GlobalVar,
     If,
-    TensorType,
     Tuple,
     TupleType,
     Type,
@@ -19,7 +18,7 @@ from meta.ir import (
 )
 from meta.model.carried import Carried
 from meta.op.core import tree
-from meta.op.core.tracing import BlockTrace, FunctionTrace, Symbol, Trace
+from meta.op.core.tracing import BlockTrace, FunctionTrace, Trace, Value
 
 
 class Loop:
@@ -32,10 +31,10 @@ class Loop:
     def __init__(self, trace: Trace, name: str) -> None:
         self.trace, self.name = trace, trace.global_names.unique(name)
         self.scope = FunctionTrace(trace)
-        self.inits: list[Symbol] = []
-        self.params: list[Symbol] = []
+        self.inits: list[Value] = []
+        self.params: list[Value] = []
 
-    def carry(self, start: Carried, name: str) -> list[Symbol]:
+    def carry(self, start: Carried, name: str) -> list[Value]:
         """Add carried values; return what stands for them in the loop."""
         names = tree.leaf_names(start.structure, name)
         added = [
@@ -45,12 +44,12 @@ class Loop:
         self.params += added
         return added
 
-    def enter(self, condition: Symbol) -> None:
+    def enter(self, condition: Value) -> None:
         """Go on as long as the condition is true."""
         self.condition = condition
         self.body = BlockTrace(self.scope)
 
-    def finish(self, new: list[Symbol]) -> list[Symbol]:
+    def finish(self, new: list[Value]) -> list[Value]:
         """Close the loop with the next carried values; return the last ones, in the code around."""
         outside, inside = list(self.scope.captured), list(self.scope.captured.values())
         params = [_var(s) for s in (*self.params, *inside)]
@@ -74,16 +73,16 @@ def packed(atoms: list[Any]) -> Expr:
     return atoms[0] if len(atoms) == 1 else Tuple(tuple(atoms))
 
 
-def packed_type(types: list[TensorType]) -> Type:
+def packed_type(types: list[Type]) -> Type:
     """Return the type of what `packed` returns for atoms of these types."""
     return types[0] if len(types) == 1 else TupleType(tuple(types))
 
 
-def unpacked(symbols: Any) -> list[Symbol]:
-    """Return the symbols of what `packed` returned."""
+def unpacked(symbols: Any) -> list[Value]:
+    """Return the values of what `packed` returned."""
     return list(symbols) if isinstance(symbols, tuple) else [symbols]
 
 
-def _var(symbol: Symbol) -> Var:
+def _var(symbol: Value) -> Var:
     assert isinstance(symbol.atom, Var)
     return symbol.atom

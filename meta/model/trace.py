@@ -15,12 +15,12 @@ from typing import Any
 from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError, TraceError
 from meta.base.source import definition_span
-from meta.ir import Block, Function, Module, TensorType, Var, free_vars, type_of
+from meta.ir import Block, Function, Module, TensorType, Type, Var, free_vars, type_of
 from meta.model.model import Model
 from meta.op.core import tree
 from meta.op.core.array_type import array_type
 from meta.op.core.handler import current
-from meta.op.core.tracing import Symbol, Trace
+from meta.op.core.tracing import Trace, Value
 from meta.runtime.ndarray import as_array, ndarray
 from meta.vm.convention import Convention, bind
 from meta.vm.interpreter import interpret
@@ -99,7 +99,7 @@ class Traced:
         are used.
         """
         leaves, structure = tree.flatten(self._bind(args, kwargs))
-        types = [v.type if isinstance(v, Symbol) else array_type(as_array(v).key) for v in leaves]
+        types = [v.type if isinstance(v, Value) else array_type(as_array(v).key) for v in leaves]
         return self._trace(Trace(device), types, structure)
 
     def _device(self) -> Device:
@@ -114,7 +114,7 @@ class Traced:
         site = definition_span(self.function)
         return bind(self.function.__qualname__, self._given, args, kwargs, site)
 
-    def _trace(self, trace: Trace, types: list[TensorType], structure: Any) -> Program:
+    def _trace(self, trace: Trace, types: list[Type], structure: Any) -> Program:
         inputs, symbols = [], []
         for name, type_ in zip(tree.leaf_names(structure), types, strict=True):
             var, symbol = trace.parameter(type_, name)
@@ -131,7 +131,7 @@ class Traced:
         leaves, out_structure = tree.flatten(result)
         body = trace.finish(tuple(leaves) if out_structure is not tree.LEAF else leaves[0])
         main, used = _without_unused(inputs, params, body)
-        module = Module({"main": main, **trace.functions})
+        module = Module({"main": main, **trace.functions}, trace.types)
         convention = Convention(
             self.function.__qualname__,
             self._given,
@@ -148,7 +148,7 @@ class Traced:
     def _check_no_leak(self) -> None:
         """A symbol kept in an attribute would be met again outside this trace."""
         for path, value in () if self.owner is None else self.owner.attributes():
-            if isinstance(value, Symbol):
+            if isinstance(value, Value):
                 raise TraceError(
                     f"the traced code stores a traced value in the attribute {path!r}",
                     hint="return it, or write it into an array attribute with an in-place operator",

@@ -33,7 +33,7 @@ def reached_from_main(module: Module) -> Module:
         new = set(callees(module.functions[pending.pop()])) - reached
         reached |= new
         pending += sorted(new)
-    return Module({n: f for n, f in module.functions.items() if n in reached})
+    return module.with_functions({n: f for n, f in module.functions.items() if n in reached})
 
 
 def recursive(module: Module) -> set[str]:

@@ -30,7 +30,7 @@ def dead_code(module: Module) -> Module:
     }
     """
     functions = {n: replace(f, body=_block(f.body, set())) for n, f in module.functions.items()}
-    return reached_from_main(Module(functions))
+    return reached_from_main(module.with_functions(functions))
 
 
 def _block(block: Block, used: set[Expr]) -> Block:

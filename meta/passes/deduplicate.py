@@ -57,7 +57,7 @@ def deduplicate(module: Module) -> Module:
         functions = {
             name: rename_globals(f, names) for name, f in functions.items() if name not in names
         }
-    return Module(functions)
+    return module.with_functions(functions)
 
 
 def _twins(functions: dict[str, Function]) -> dict[str, str]:

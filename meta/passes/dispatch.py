@@ -49,7 +49,7 @@ def dispatch(module: Module, *, device: Device) -> Module:
         assert env.dialect_op is not None
         return Binding(binding.var, Call(env.dialect_op, value.args), binding.span)
 
-    return Module(
+    return module.with_functions(
         {
             name: function if FUSED in function.attrs else rewrite_function(function, rule)
             for name, function in module.functions.items()

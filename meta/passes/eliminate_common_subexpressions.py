@@ -50,7 +50,7 @@ def eliminate_common_subexpressions(module: Module) -> Module:
     """
     summaries = Summaries(module)
     functions = {n: _function(f, Buffers(f, summaries), {}) for n, f in module.functions.items()}
-    return Module(functions)
+    return module.with_functions(functions)
 
 
 def _function(function: Function, buffers: Buffers, known: dict[Hashable, Var]) -> Function:

@@ -38,7 +38,7 @@ def fold_constant(module: Module) -> Module:
     }
     """
     summaries = Summaries(module)
-    return Module(
+    return module.with_functions(
         {
             name: rewrite_function(function, partial(_fold, Buffers(function, summaries)))
             for name, function in module.functions.items()

@@ -160,7 +160,7 @@ def _partitioned(module: Module, fused: FusedPattern, device: Device) -> Module:
     for name, function in module.functions.items():
         found = [] if FUSED in function.attrs else match(described, function, module=module)
         functions[name] = _with_calls(function, fused, found, made) if found else function
-    return Module({**functions, **made.functions})
+    return module.with_functions({**functions, **made.functions})
 
 
 def _with_calls(

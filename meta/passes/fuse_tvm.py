@@ -85,7 +85,7 @@ def fuse_tvm(module: Module, *, max_members: int = MAX_MEMBERS) -> Module:
             continue
         fuser = _Fuser(Buffers(function, summaries), made, max_members)
         functions[name] = replace(function, body=fuser.block(function.body))
-    return Module({**functions, **made.functions})
+    return module.with_functions({**functions, **made.functions})
 
 
 @dataclass

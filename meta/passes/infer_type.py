@@ -80,7 +80,7 @@ def infer_type(module: Module) -> Module:
             type_ = new.result_type
         functions[name] = replace(new, result_type=type_)
         inferred.add(name)
-    return Module(functions)
+    return module.with_functions(functions)
 
 
 def _require_typed(function: Function, name: str) -> None:

@@ -73,7 +73,7 @@ def inline(module: Module, *, max_bindings: int = 16) -> Module:
         done[name] = function
         if name not in stay and (count[name] == 1 or _size(function) <= max_bindings):
             callees[name] = function
-    return Module({name: done[name] for name in module.functions})
+    return module.with_functions({name: done[name] for name in module.functions})
 
 
 class _Inliner:

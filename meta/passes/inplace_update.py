@@ -68,7 +68,9 @@ def inplace_update(module: Module) -> Module:
     changed = rewrite(module, overwriting.rule)
     functions = {**changed.functions, **overwriting.made}
     called = _called(functions)
-    return Module({n: f for n, f in functions.items() if FUSED not in f.attrs or n in called})
+    return module.with_functions(
+        {n: f for n, f in functions.items() if FUSED not in f.attrs or n in called}
+    )
 
 
 class _Overwriting:

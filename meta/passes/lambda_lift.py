@@ -63,7 +63,7 @@ def lambda_lift(module: Module) -> Module:
     lift = _Lift(module)
     for name, function in module.functions.items():
         lift.functions[name] = replace(function, body=lift.block(function.body))
-    return dead_code(Module(lift.functions))
+    return dead_code(module.with_functions(lift.functions))
 
 
 def _hands_on(value: Expr) -> bool:

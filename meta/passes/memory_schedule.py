@@ -51,7 +51,9 @@ def memory_schedule(module: Module) -> Module:
       return %f
     }
     """
-    return Module({name: _function(f, module) for name, f in module.functions.items()})
+    return module.with_functions(
+        {name: _function(f, module) for name, f in module.functions.items()}
+    )
 
 
 def _function(function: Function, module: Module) -> Function:

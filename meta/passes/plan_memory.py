@@ -48,7 +48,9 @@ def plan_memory(module: Module, *, device: Device) -> Module:
       return %d
     }
     """
-    return Module({n: _function(f, module, device) for n, f in module.functions.items()})
+    return module.with_functions(
+        {n: _function(f, module, device) for n, f in module.functions.items()}
+    )
 
 
 def planned_peak(function: Function, module: Module) -> int:

@@ -86,7 +86,9 @@ class Program:
         """Return the module with other bindings in main."""
         main = self.module.main
         body = Block(tuple(items), main.body.result)
-        return Module({**self.module.functions, "main": replace(main, body=body)})
+        return self.module.with_functions(
+            {**self.module.functions, "main": replace(main, body=body)}
+        )
 
     def recomputed(self, origin: Var) -> list[Var]:
         """Return the recomputations of a value that nobody writes to, the first one first."""

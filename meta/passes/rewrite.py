@@ -21,7 +21,7 @@ def rewrite(module: Module, rule: Rule) -> Module:
     binding that holds them.
     """
     functions = {name: rewrite_function(f, rule) for name, f in module.functions.items()}
-    return Module(functions)
+    return module.with_functions(functions)
 
 
 def rewrite_function(

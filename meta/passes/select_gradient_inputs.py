@@ -64,7 +64,7 @@ def select_gradient_inputs(module: Module) -> Module:
         free = function.params if name == "main" else ()
         select = _Select(Buffers(function, summaries), function, free)
         functions[name] = replace(function, body=select.block(function.body))
-    return Module(functions)
+    return module.with_functions(functions)
 
 
 class _Select:

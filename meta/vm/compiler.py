@@ -72,7 +72,7 @@ def compile(
     budget = {} if memory_budget is None else {"rematerialize": {"budget": memory_budget}}
     with PassContext(required=budget, config=budget):
         passes = pipeline(where, opt_level)
-    traced = Module({**program.module.functions, ENTRY: main})
+    traced = program.module.with_functions({**program.module.functions, ENTRY: main})
     key = program_cache.key_of(traced, passes, where)
     found = None if key is None else program_cache.find(key)
     if found is not None:

@@ -33,7 +33,7 @@ from meta.op.core.call import (
 )
 from meta.op.core.op import Op
 from meta.op.core.schema import INT_LIMIT
-from meta.op.core.tracing import Symbol
+from meta.op.core.tracing import Value
 from meta.runtime.ndarray import ArrayKey, array_key, as_array, ndarray
 from meta.vm.writable import require_writable
 
@@ -275,7 +275,7 @@ def _canonical(op: Op, args: tuple[Any, ...]) -> Any:
 
 
 def _lift(value: Any) -> ndarray:
-    if isinstance(value, Symbol):
+    if isinstance(value, Value):
         raise TraceError(
             "a traced value is used outside the function that it was traced in",
             found=repr(value),

@@ -127,7 +127,7 @@ def _without_artifact(module: Module, code: Code, kernels: Sequence[OpEnv]) -> M
         for ref, env in zip(code.kernels, kernels, strict=True)
         if isinstance(ref, FusedRef) and env.artifact is None
     ]
-    return Module({name: module.functions[name] for name in names})
+    return module.with_functions({name: module.functions[name] for name in names})
 
 
 def _put(part: Path, folder: Path) -> None:

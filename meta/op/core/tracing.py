@@ -1,8 +1,9 @@
 """Tracing: running Python code on symbols, so that every operator call becomes a binding of a
 program.
 
-Used by passes that write code by running rules (autodiff) and by models. A `Symbol` looks like an
-array that has a type but no values.
+Used by passes that write code by running rules (autodiff), by models and by importers. A `Symbol`
+looks like an array that has a type but no values; data values, references and functions are plain
+`Value`s, which code can only hand on.
 """
 
 from __future__ import annotations
@@ -11,14 +12,25 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meta.base.device import CPU, Device
-from meta.base.errors import ArgumentError, TraceError
+from meta.base.errors import ArgumentError, TraceError, TypeInferError
 from meta.base.overloads import Overloads
 from meta.base.source import Span, user_span
 from meta.ir.builder import BlockBuilder
-from meta.ir.expr import Block, Call, Constant, Expr, Function, Module, Tuple, TupleGetItem, Var
+from meta.ir.expr import (
+    Block,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    Module,
+    Tuple,
+    TupleGetItem,
+    TypeDefinition,
+    Var,
+)
 from meta.ir.names import Names
 from meta.ir.typeof import type_of
-from meta.ir.types import TensorType, TupleType, Type
+from meta.ir.types import DataType, TensorType, TupleType, Type
 from meta.ir.visit import rename_globals, substitute, with_fresh_vars
 from meta.op.core.call import map_tensors, written_args
 from meta.op.core.handler import use
@@ -26,14 +38,38 @@ from meta.op.core.op import Op
 from meta.runtime.ndarray import as_array, ndarray
 
 
-class Symbol(Overloads):
-    """A value of a program under construction: an atom and its type."""
+class Value:
+    """A value of a program under construction: an atom and its type.
+
+    A tensor is a `Symbol`. What is no more than this, a data value, a reference or a function, is
+    taken apart by bindings that are emitted, and is no argument of an operator.
+    """
 
     __slots__ = ("atom", "trace", "type")
-    __array_priority__ = 2000
+    type: Any
+    """A `Type`; of a `Symbol` a `TensorType`."""
 
-    def __init__(self, trace: Trace, atom: Expr, type_: TensorType) -> None:
+    def __init__(self, trace: Trace, atom: Expr, type_: Type) -> None:
         self.trace, self.atom, self.type = trace, atom, type_
+
+    def __repr__(self) -> str:
+        return f"<value {self.type}>"
+
+    def __bool__(self) -> bool:
+        raise TraceError(
+            "Python decides here (if, while, and, or, not) by a traced value, which is not known "
+            "while tracing",
+            found=repr(self),
+            hint="emit an IsVariant and an If for a data value, a ReadRef for a reference",
+        )
+
+
+class Symbol(Value, Overloads):
+    """A tensor of a program under construction."""
+
+    __slots__ = ()
+    __array_priority__ = 2000
+    type: TensorType
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -95,6 +131,7 @@ class Trace:
     Attributes
     ----------
     functions: the global functions that the body calls, by name.
+    types: the data types of its values, by name; add one with `define`.
     device: where the inputs are, so where new arrays should be made.
     """
 
@@ -102,6 +139,7 @@ class Trace:
         self.builder = BlockBuilder()
         self.device = device
         self.functions: dict[str, Function] = {}
+        self.types: dict[str, TypeDefinition] = {}
         self.global_names = Names()
         self.global_names.unique("main")
         # The user's line for new bindings; a pass gives that of the code which it derives from.
@@ -109,18 +147,32 @@ class Trace:
         # id -> (array, symbol): the array is kept so that its id is not given to another one.
         self._arrays: dict[int, tuple[ndarray, Symbol]] = {}
 
-    def parameter(self, type_: TensorType, name: str) -> tuple[Var, Symbol]:
-        """Return a new function parameter and the symbol that stands for it."""
+    def define(self, definition: TypeDefinition) -> DataType:
+        """Add a data type and return it; TraceError if its name is that of a different one."""
+        known = self.types.setdefault(definition.name, definition)
+        if known != definition:
+            raise TraceError(
+                f"two data types of one program have the name {definition.name!r}",
+                expected=known,
+                found=definition,
+                hint="rename one of them",
+            )
+        return DataType(definition.name)
+
+    def parameter(self, type_: Type, name: str) -> tuple[Var, Any]:
+        """Return a new function parameter and what stands for it, as `unpack` returns it."""
         var = Var(name, type_)
-        return var, Symbol(self, var, type_)
+        return var, self.unpack(var, type_)
 
     def bind(self, array: ndarray, symbol: Symbol) -> None:
         """Let ``symbol`` stand for ``array`` wherever the traced code uses it."""
         self._arrays[id(array)] = (array, symbol)
 
-    def lift(self, value: Any) -> Symbol:
-        """Return the symbol of a tensor-like object; TraceError for a symbol of another trace."""
-        if isinstance(value, Symbol):
+    def lift(self, value: Any) -> Value:
+        """Return a value, or the symbol of a tensor-like object; TraceError for a value of another
+        trace.
+        """
+        if isinstance(value, Value):
             if value.trace is not self:
                 raise TraceError(
                     "a traced value is used outside the function that it was traced in",
@@ -135,8 +187,19 @@ class Trace:
             self._arrays[id(array)] = (array, Symbol(self, constant, constant.type))
         return self._arrays[id(array)][1]
 
+    def lift_tensor(self, value: Any) -> Symbol:
+        """Return the symbol of a tensor-like object; TypeInferError for another kind of value."""
+        symbol = self.lift(value)
+        if not isinstance(symbol, Symbol):
+            raise TypeInferError(
+                "an operator is given a value that is no tensor",
+                expected="a tensor",
+                found=symbol.type,
+            )
+        return symbol
+
     def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        bound = op.schema.bind(args, kwargs, self.lift)
+        bound = op.schema.bind(args, kwargs, self.lift_tensor)
         written = written_args(op, bound)
         for symbol in written:
             if isinstance(symbol.atom, Constant):
@@ -156,23 +219,28 @@ class Trace:
         return (*(own if isinstance(own, tuple) else (own,)), *written)
 
     def emit(self, value: Expr, type_: Type) -> Any:
-        """Append a binding; return its symbol, or a tuple of symbols for a tuple type."""
+        """Append a binding; return what stands for its variable, as `unpack` does."""
         var = self.builder.emit(value, type=type_, span=self.site())
         return self.unpack(var, type_)
 
     def unpack(self, atom: Expr, type_: Type) -> Any:
-        """Return the symbol of an atom, emitting the projections of a tuple-typed one."""
+        """Return the symbol of an atom, or a `Value` if it is no tensor. A tuple-typed one is taken
+        apart by projections that are emitted.
+        """
         if isinstance(type_, TupleType):
             return tuple(self.emit(TupleGetItem(atom, i), f) for i, f in enumerate(type_.fields))
         if isinstance(type_, TensorType):
             return Symbol(self, atom, type_)
-        raise TraceError("a function is no traced value", found=type_)
+        return Value(self, atom, type_)
 
     def inline(self, module: Module, args: Sequence[Expr]) -> Any:
         """Append the body of a module's main applied to atoms; return the symbols of its result.
 
-        The other functions of the module come along, under names that are free here.
+        The other functions of the module come along, under names that are free here, and its data
+        types.
         """
+        for definition in module.types.values():
+            self.define(definition)
         names = {n: self.global_names.unique(n) for n in module.functions if n != "main"}
         for name, new in names.items():
             self.functions[new] = with_fresh_vars(rename_globals(module.functions[name], names))
@@ -183,7 +251,7 @@ class Trace:
         return self.symbols(body.result)
 
     def symbols(self, atom: Expr) -> Any:
-        """Return the symbol of an atom; a tuple of symbols, projected where needed, for a tuple."""
+        """Return what stands for an atom; for a tuple a tuple, with projections where needed."""
         if isinstance(atom, Tuple):
             return tuple(self.symbols(f) for f in atom.fields)
         type_ = type_of(atom)
@@ -197,27 +265,28 @@ class Trace:
             return function(*args)
 
     def finish(self, result: Any) -> Block:
-        """Close the body. ``result`` is a symbol or a (nested) tuple of symbols and arrays."""
+        """Close the body. ``result`` is a value or a (nested) tuple of values and arrays."""
         return self.builder.finish(self.atom(result))
 
     def atom(self, value: Any) -> Expr:
-        """Return the atom of a symbol, an array or a nested tuple of them."""
+        """Return the atom of a value, an array or a nested tuple of them."""
         if isinstance(value, tuple | list):
             return Tuple(tuple(self.atom(v) for v in value))
         return self.lift(value).atom
 
 
 class BlockTrace(Trace):
-    """A block of an `If` under construction, in which the symbols of the code around are known."""
+    """A block of an `If` under construction, in which the values of the code around are known."""
 
     def __init__(self, outer: Trace) -> None:
         super().__init__(outer.device)
         self.outer = outer
         self.functions, self.global_names = outer.functions, outer.global_names
+        self.types = outer.types
 
-    def lift(self, value: Any) -> Symbol:
-        """Return the symbol of a tensor-like object, here or in the code around."""
-        if isinstance(value, Symbol) and value.trace is self:
+    def lift(self, value: Any) -> Value:
+        """Return a value of here or of the code around, or the symbol of a tensor-like object."""
+        if isinstance(value, Value) and value.trace is self:
             return value
         return self.outer.lift(value)
 
@@ -227,21 +296,23 @@ class FunctionTrace(BlockTrace):
 
     Attributes
     ----------
-    captured: by variable of the code around, the symbol of the parameter that stands for it.
+    captured: by variable of the code around, the parameter that stands for it.
     """
 
     def __init__(self, outer: Trace) -> None:
         super().__init__(outer)
-        self.captured: dict[Var, Symbol] = {}
+        self.captured: dict[Var, Value] = {}
 
-    def lift(self, value: Any) -> Symbol:
-        """Return the symbol of a tensor-like object, a parameter for one of the code around."""
-        symbol = super().lift(value)
-        if symbol.trace is self or not isinstance(symbol.atom, Var):
-            return symbol
-        if symbol.atom not in self.captured:
-            _, self.captured[symbol.atom] = self.parameter(symbol.type, symbol.atom.name)
-        return self.captured[symbol.atom]
+    def lift(self, value: Any) -> Value:
+        """Return a value of here or the symbol of a tensor-like object; for a value of the code
+        around, a parameter.
+        """
+        found = super().lift(value)
+        if found.trace is self or not isinstance(found.atom, Var):
+            return found
+        if found.atom not in self.captured:
+            _, self.captured[found.atom] = self.parameter(found.type, found.atom.name)
+        return self.captured[found.atom]
 
 
 def _atom_argument(value: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from meta.ir.types import TensorType
-from meta.op.core.tracing import Symbol
+from meta.op.core.tracing import Value
 from meta.runtime.ndarray import ndarray
 
 LEAF = object()
@@ -36,11 +36,11 @@ class Same:
 
 
 def is_array(value: object) -> bool:
-    """Whether a value is tensor-like, as opposed to a container or a Python constant.
+    """Whether a value is tensor-like or traced, as opposed to a container or a Python constant.
 
     A `TensorType` stands for an array where a program is traced or compiled.
     """
-    return isinstance(value, ndarray | Symbol | torch.Tensor | np.ndarray | TensorType)
+    return isinstance(value, ndarray | Value | torch.Tensor | np.ndarray | TensorType)
 
 
 def flatten(tree: Any, is_leaf: Callable[[object], bool] = is_array) -> tuple[list[Any], Any]:

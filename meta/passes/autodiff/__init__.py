@@ -109,7 +109,9 @@ def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline"
     _require_active_result(module.main, activity)
     made = Differentiator(module, activity)
     main = made.inlined_main(wanted) if result == "inline" else made.main_with_pullback(wanted)
-    return reached_from_main(Module({**module.functions, **made.functions(), "main": main}))
+    return reached_from_main(
+        module.with_functions({**module.functions, **made.functions(), "main": main})
+    )
 
 
 def _param(main: Function, key: int | str) -> Var:
@@ -168,4 +170,4 @@ def _without_calls_of_main(module: Module) -> Module:
         names.unique(name)
     twin = names.unique("main")
     functions = {n: rename_globals(f, {"main": twin}) for n, f in module.functions.items()}
-    return Module({**functions, twin: with_fresh_vars(functions["main"])})
+    return module.with_functions({**functions, twin: with_fresh_vars(functions["main"])})

@@ -82,7 +82,7 @@ def rewrite(
                 function, Buffers(function, Summaries(module)), found, replacement
             ).function()
         functions[name] = function
-    return Module(functions)
+    return module.with_functions(functions)
 
 
 class _Rewriter:
@@ -228,7 +228,7 @@ attrs(fused="torch") {
         }
         members = {m for one in found for m in one.members}
         functions[own_name] = replace(function, body=exchange(function.body, calls, members))
-    return Module({**functions, **made.functions})
+    return module.with_functions({**functions, **made.functions})
 
 
 def exchange(block: Block, calls: Mapping[Binding, Binding], members: set[Binding]) -> Block:

@@ -28,7 +28,7 @@ def apply(rules: Rules, module: Module) -> Module:
         known = Definitions(function, buffers)
         step, result = partial(_step, rules, buffers, known), partial(whole, known=known)
         functions[name] = rewrite_function(function, step, result=result)
-    return Module(functions)
+    return module.with_functions(functions)
 
 
 def _step(rules: Rules, buffers: Buffers, known: Definitions, binding: Binding) -> Binding | Expr:
