@@ -1,0 +1,286 @@
+"""The outer form of TVM's JSON graphs: a list of nodes, the encoded arrays, the writer's version.
+
+Nothing here knows what a node means. The scanner of the standard library does the inner work, one
+node at a time, so that a large file shows its progress and is refused at its first bad node.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from sys import intern
+from typing import Any, NoReturn
+
+from meta.base.progress import bar
+from meta.frontend.relay.errors import RelayError
+
+PROGRESS_DELAY = 1.0
+_BLANKS = re.compile(r"[ \t\n\r]*")
+_VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})")
+_MAX_DIGITS = 30
+# Places in other files and of devices, which no part of reading asks for: most of a file's text.
+_SKIPPED = frozenset({"span", "virtual_device_"})
+_EXECUTOR_KEYS = frozenset({"arg_nodes", "node_row_ptr", "heads"})
+_EXECUTOR = (
+    "this is the JSON of a graph executor, a compiled model, and no Relay program",
+    "give the Relay program that it was built from (tvm.ir.save_json or astext)",
+)
+_LATER = (
+    "this JSON was written by a TVM that has no Relay any more; its programs are Relax",
+    "load it with that TVM and use meta.frontend.relax",
+)
+
+
+@dataclass(slots=True)
+class Node:
+    """An object of the graph.
+
+    Attributes
+    ----------
+    type_key: its class. attrs: fields by name, as text. data: indices of an array's or a map's
+    items; keys: of a map whose keys are all strings, else None. text: of an object that is given by
+    its text; encoded: whether that is base64 with a length in front.
+    """
+
+    type_key: str
+    attrs: dict[str, str]
+    data: list[int]
+    keys: list[str] | None = None
+    text: str | None = None
+    encoded: bool = False
+
+
+@dataclass(slots=True)
+class Document:
+    """A JSON graph.
+
+    ``root`` and all references are indices into ``nodes``, of which the first is always null.
+    ``version`` is the major and minor version of the TVM that wrote it, None if it does not say.
+    """
+
+    source: str
+    root: int = -1
+    nodes: list[Node] = field(default_factory=list)
+    arrays: list[str] = field(default_factory=list)
+    version: tuple[int, int] | None = None
+
+
+class _Refused(ValueError):
+    """What is wrong with a value of the JSON, from inside the standard library's scanner."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _Refused(f"the key {twice[:80]!r} occurs twice in one object")
+    return result
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise _Refused(f"{name} is no JSON")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise _Refused(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def decode(data: bytes, source: str) -> str:
+    """Return a file's text. Raises RelayError where it is not UTF-8."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RelayError(
+            "the text is not valid UTF-8", place=f"{source}, byte {error.start}"
+        ) from None
+
+
+class _Scanner:
+    """Reads a JSON text from the front, value by value."""
+
+    def __init__(self, text: str, source: str) -> None:
+        self.text, self.source, self.position = text, source, 0
+        self.decoder = json.JSONDecoder(
+            object_pairs_hook=_object, parse_constant=_no_constant, parse_int=_integer
+        )
+
+    def fail(self, what: str, at: int | None = None, expected: str | None = None) -> NoReturn:
+        at = self.position if at is None else at
+        line = self.text.count("\n", 0, at) + 1
+        column = at - self.text.rfind("\n", 0, at)
+        raise RelayError(
+            f"the JSON cannot be read: {what}",
+            place=f"{self.source}:{line}:{column}",
+            expected=expected,
+        )
+
+    def skip_blanks(self) -> None:
+        found = _BLANKS.match(self.text, self.position)
+        assert found is not None
+        self.position = found.end()
+
+    def take(self, character: str) -> bool:
+        """Skip a character, and the blanks around it, if it is the next."""
+        self.skip_blanks()
+        if not self.text.startswith(character, self.position):
+            return False
+        self.position += 1
+        self.skip_blanks()
+        return True
+
+    def expect(self, character: str) -> None:
+        if not self.take(character):
+            at_end = self.position >= len(self.text)
+            self.fail("it ends here" if at_end else "an unexpected character", expected=character)
+
+    def value(self) -> Any:
+        try:
+            value, self.position = self.decoder.raw_decode(self.text, self.position)
+        except json.JSONDecodeError as error:
+            self.fail(error.msg, error.pos)
+        except RecursionError:
+            self.fail("brackets are nested too deeply")
+        except _Refused as error:
+            self.fail(str(error))
+        return value
+
+    def key(self) -> str:
+        key = self.value()
+        if not isinstance(key, str):
+            self.fail("a key that is no string")
+        self.expect(":")
+        return key
+
+
+def _fault(document: Document, what: str) -> NoReturn:
+    raise RelayError(
+        f"node {len(document.nodes)} is no node of a JSON graph: {what}", place=document.source
+    )
+
+
+def _texts(document: Document, values: Any, what: str) -> None:
+    """Check that values are strings, of characters that exist."""
+    for value in values:
+        if not isinstance(value, str):
+            _fault(document, f"{what} that is no string")
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                _fault(document, f"{what} that holds half a character (a lone surrogate)")
+
+
+def _indices(document: Document, data: Any) -> list[int]:
+    if not isinstance(data, list) or not all(type(i) is int for i in data):
+        _fault(document, "'data' is not a list of numbers")
+    return data
+
+
+def _node(document: Document, value: Any) -> Node:
+    if not isinstance(value, dict):
+        _fault(document, f"it is of type {type(value).__name__}")
+    key = value.get("type_key")
+    if not isinstance(key, str):
+        if "op" in value and "inputs" in value:
+            raise RelayError(_EXECUTOR[0], hint=_EXECUTOR[1], place=document.source)
+        _fault(document, "it has no 'type_key'")
+    attrs = value.get("attrs", {})
+    if not isinstance(attrs, dict):
+        _fault(document, "'attrs' is no object")
+    keys = value.get("keys")
+    if keys is not None and not isinstance(keys, list):
+        _fault(document, "'keys' is no list")
+    # Until v0.6 operators and the like had a 'global_key'.
+    text = value.get("repr_str", value.get("global_key"))
+    encoded = text is None and "repr_b64" in value
+    text = value["repr_b64"] if encoded else text
+    _texts(document, [key], "a type key")
+    _texts(document, attrs.values(), "an attribute")
+    _texts(document, attrs, "an attribute's name")
+    _texts(document, keys or (), "a key")
+    _texts(document, () if text is None else (text,), "a text")
+    kept = {intern(n): v for n, v in attrs.items() if n not in _SKIPPED}
+    return Node(intern(key), kept, _indices(document, value.get("data", [])), keys, text, encoded)
+
+
+def _read_nodes(document: Document, scanner: _Scanner) -> None:
+    scanner.expect("[")
+    if scanner.take("]"):
+        return
+    with bar(len(scanner.text), f"reading {document.source}", PROGRESS_DELAY) as progress:
+        while True:
+            document.nodes.append(_node(document, scanner.value()))
+            if len(document.nodes) % 4096 == 0:
+                progress.update(scanner.position - progress.n)
+            if not scanner.take(","):
+                break
+    scanner.expect("]")
+
+
+def _read_member(document: Document, scanner: _Scanner, key: str) -> None:
+    if key in _EXECUTOR_KEYS:
+        raise RelayError(_EXECUTOR[0], hint=_EXECUTOR[1], place=document.source)
+    if key == "root_index":
+        raise RelayError(_LATER[0], hint=_LATER[1], place=document.source)
+    if key == "nodes":
+        _read_nodes(document, scanner)
+        return
+    value = scanner.value()
+    if key == "root":
+        if type(value) is not int:
+            scanner.fail("'root' is no number")
+        document.root = value
+    elif key == "b64ndarrays":
+        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+            scanner.fail("'b64ndarrays' is not a list of strings")
+        document.arrays = value
+    elif key == "attrs":
+        stated = value.get("tvm_version") if isinstance(value, dict) else None
+        found = _VERSION.match(stated) if isinstance(stated, str) else None
+        document.version = (int(found[1]), int(found[2])) if found else None
+
+
+def read_document(text: str, source: str) -> Document:
+    """Read the outer form of a JSON graph.
+
+    Raises RelayError, with line and column, for what is no JSON or no graph: keys that occur twice,
+    constants such as NaN, brackets without end; and for other programs' JSON, with what it is.
+    """
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise RelayError(
+                "the text holds half a character (a lone surrogate)",
+                place=f"{source}, character {error.start}",
+            ) from None
+    document, scanner = Document(source), _Scanner(text, source)
+    scanner.expect("{")
+    seen: set[str] = set()
+    if not scanner.take("}"):
+        while True:
+            key = scanner.key()
+            if key in seen:
+                scanner.fail(f"the key {key[:80]!r} occurs twice in one object")
+            seen.add(key)
+            _read_member(document, scanner, key)
+            if not scanner.take(","):
+                break
+        scanner.expect("}")
+    scanner.skip_blanks()
+    if scanner.position < len(text):
+        scanner.fail("text after its end")
+    missing = sorted({"root", "nodes"} - seen)
+    if missing:
+        raise RelayError(
+            f"this JSON is no Relay program: it has no {missing[0]!r}",
+            found="the keys " + ", ".join(sorted(seen))[:200] if seen else "an empty object",
+            place=source,
+        )
+    if not 0 <= document.root < len(document.nodes):
+        raise RelayError(f"the root is node {document.root} of {len(document.nodes)}", place=source)
+    return document

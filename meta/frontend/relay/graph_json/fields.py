@@ -1,0 +1,91 @@
+"""Encodings of a node's fields: which there are, and how those that are no references are read.
+
+An encoding follows from the field's type, never from the looks of the text: "0" is null for an
+object and zero for a number.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import struct
+
+OBJECT, NDARRAY, STRING = "object", "ndarray", "string"
+"""Encodings that refer to something: a node, an array of the file, a node unless it is the text."""
+
+INT, BOOL, DOUBLE, DTYPE = "int", "bool", "double", "dtype"
+"""Encodings that are the value itself."""
+
+_ENCODINGS = {
+    **dict.fromkeys(("int", "int32_t", "int64_t", "uint64_t"), INT),
+    **dict.fromkeys(("String", "std::string"), STRING),
+    "bool": BOOL,
+    "double": DOUBLE,
+    "DataType": DTYPE,
+}
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
+_DOUBLE = re.compile(r"-?(?:[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,4})?|inf|nan)|-nan")
+_DTYPE = re.compile(r"(?:custom\[[^\]\s]{1,60}\]|[a-z][a-z0-9_]{0,40})[0-9]{0,4}(?:x[0-9]{1,4})?")
+_LONGEST_NUMBER = 400  # the longest double without an exponent has 309 digits
+
+
+class BadField(Exception):
+    """A field whose text is no value of its type: what is wrong, without the place."""
+
+
+def encoding(cpp_type: str) -> str:
+    """Return the encoding of an operator's attribute of a C++ type."""
+    return _ENCODINGS.get(cpp_type, OBJECT)
+
+
+def integer(text: str) -> int:
+    """Read an integer of at most 64 bits."""
+    if not _INTEGER.fullmatch(text):
+        raise BadField(f"{text[:40]!r} is no integer")
+    value = int(text)
+    if not -(2**63) <= value < 2**64:
+        raise BadField(f"{text} has more than 64 bits")
+    return value
+
+
+def boolean(text: str) -> bool:
+    """Read "0" or "1"."""
+    if text not in ("0", "1"):
+        raise BadField(f"{text[:40]!r} is no boolean")
+    return text == "1"
+
+
+def double(text: str) -> float:
+    """Read a floating point number; infinities and NaN are "inf", "-inf" and "nan"."""
+    if len(text) > _LONGEST_NUMBER or not _DOUBLE.fullmatch(text):
+        raise BadField(f"{text[:40]!r} is no number")
+    return float(text)
+
+
+def dtype(text: str) -> str:
+    """Read a dtype; "" is none, and so is "void"."""
+    if text in ("", "void"):
+        return ""
+    if not _DTYPE.fullmatch(text):
+        raise BadField(f"{text[:40]!r} is no dtype")
+    return text
+
+
+def decode_base64(text: str, what: str) -> bytes:
+    """Return what a base64 text encodes. Blanks and any other foreign character are refused."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise BadField(f"{what} is no base64") from None
+
+
+def length_prefixed(text: str) -> str:
+    """Read a string that is base64 of a 64-bit length and the bytes."""
+    data = decode_base64(text, "a text")
+    if len(data) < 8 or struct.unpack_from("<Q", data)[0] != len(data) - 8:
+        raise BadField("a text whose length does not agree")
+    try:
+        return data[8:].decode()
+    except UnicodeDecodeError:
+        raise BadField("a text that is not valid UTF-8") from None

@@ -1,0 +1,152 @@
+"""The root of a JSON graph: a module, or what is taken for one."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from meta.frontend.relay import ast
+from meta.frontend.relay.errors import RelayError
+from meta.frontend.relay.free_variables import free_variables
+from meta.frontend.relay.graph_json import expressions, types, values
+from meta.frontend.relay.graph_json.document import read_document
+from meta.frontend.relay.graph_json.fields import OBJECT
+from meta.frontend.relay.graph_json.resolve import Kind, Resolver
+from meta.frontend.relay.graph_json.types import type_names
+from meta.frontend.relay.graph_json.upgrade import type_key
+
+Fields = dict[str, Any]
+
+
+def _type_definition(resolver: Resolver, index: int, fields: Fields) -> ast.TypeDefinition:
+    header = resolver.expect(index, fields["header"], ast.DataType, "its name")
+    found = resolver.each(index, fields["constructors"], ast.Constructor, "constructor")
+    names = [c.name for c in found]
+    if len(set(names)) != len(names):
+        resolver.fail(index, "two of its constructors have one name")
+    constructors = tuple(
+        ast.ConstructorDefinition(c.name, resolver.constructor_fields[c]) for c in found
+    )
+    return ast.TypeDefinition(
+        header.name, type_names(resolver, index, fields["type_vars"]), constructors
+    )
+
+
+def _functions(resolver: Resolver, index: int, found: dict[Any, Any]) -> dict[str, ast.Function]:
+    functions: dict[str, ast.Function] = {}
+    for key, value in found.items():
+        name = key.name if isinstance(key, ast.GlobalVar) else key
+        if not isinstance(name, str):
+            resolver.fail(index, "a function's name is no name")
+        if name in functions:
+            resolver.fail(index, f"two functions are called {name[:60]!r}")
+        functions[name] = resolver.expect(
+            index, value, ast.Function, f"what the module has as {name[:60]!r}"
+        )
+    return functions
+
+
+def _module(resolver: Resolver, index: int, fields: Fields) -> ast.Module:
+    found = {} if fields["functions"] is None else fields["functions"]
+    functions = _functions(resolver, index, resolver.expect(index, found, dict, "its functions"))
+    definitions: dict[str, ast.TypeDefinition] = {}
+    found = {} if fields["type_definitions"] is None else fields["type_definitions"]
+    for value in resolver.expect(index, found, dict, "its types").values():
+        definition = resolver.expect(index, value, ast.TypeDefinition, "a type's definition")
+        if definition.name in definitions:
+            resolver.fail(index, f"two types are called {definition.name[:60]!r}")
+        definitions[definition.name] = definition
+    attrs = {} if fields["attrs"] is None else fields["attrs"]
+    attrs = dict(resolver.expect(index, attrs, dict, "its attributes"))
+    return ast.Module(functions, definitions, attrs)
+
+
+_KINDS: dict[str, Kind] = {
+    **values.KINDS,
+    **types.KINDS,
+    **expressions.KINDS,
+    "relay.TypeData": Kind(
+        _type_definition, {"header": OBJECT, "type_vars": OBJECT, "constructors": OBJECT}
+    ),
+    "IRModule": Kind(_module, {"functions": OBJECT, "type_definitions": OBJECT, "attrs": OBJECT}),
+}
+_FOREIGN = {
+    "tir.PrimFunc": "a function of TVM's tensor level, as lowering makes it",
+    "relay.ExternalFunction": "a function that is not in the file",
+}
+
+
+def _kind_of(resolver: Resolver, index: int) -> Kind:
+    """Return how a node is read. Raises RelayError for a type key that Relay does not have."""
+    key = type_key(resolver.document.nodes[index].type_key)
+    kind = _KINDS.get(key) or values.attributes_kind(key, resolver.document.version)
+    if kind is not None:
+        return kind
+    if key.startswith("relax."):
+        resolver.fail(index, "part of a Relax program", hint="use meta.frontend.relax")
+    if key in _FOREIGN:
+        resolver.fail(index, _FOREIGN[key], hint="save the module before it is compiled or lowered")
+    if not key:
+        resolver.fail(index, f"node {index} is null, which only node 0 may be")
+    resolver.fail(index, "an object of this type is not known")
+
+
+def _no_program(resolver: Resolver, value: Any, why: str) -> NoReturn:
+    key = resolver.document.nodes[resolver.document.root].type_key
+    raise RelayError(
+        f"the root of this JSON, {key or 'null'!r}, is no program: {why}",
+        place=str(resolver.place(resolver.document.root)),
+        hint="save a module or a function",
+    )
+
+
+def _as_main(value: ast.Expr) -> dict[str, ast.Function]:
+    if isinstance(value, ast.Function):
+        return {"main": value}
+    main = ast.Function(free_variables(value), value, value.checked_type)
+    main.place = value.place
+    return {"main": main}
+
+
+def _program(resolver: Resolver, value: Any) -> ast.Module:
+    """Return the module that a root is or is taken for."""
+    if isinstance(value, ast.Module):
+        return value
+    if isinstance(value, ast.Expr):
+        return ast.Module(_as_main(value))
+    if isinstance(value, dict) and value:
+        if all(isinstance(v, ast.Function) for v in value.values()):
+            return ast.Module(_functions(resolver, resolver.document.root, value))
+        if all(isinstance(v, ast.Constant) for v in value.values()):
+            _no_program(resolver, value, "it holds parameters; give the program first")
+    if isinstance(value, tuple) and value and all(isinstance(v, ast.Expr) for v in value):
+        if len(value) == 1:
+            return ast.Module(_as_main(value[0]))
+        if not any(isinstance(v, ast.Function) for v in value):
+            return ast.Module(_as_main(ast.Tuple(value)))
+        _no_program(resolver, value, "of several functions none is the main one")
+    _no_program(resolver, value, "nothing in it can be run")
+
+
+def read_program(text: str, source: str) -> ast.Module:
+    """Read the JSON of a module, of a function, which becomes ``main``, or of an expression: then
+    ``main`` has the free variables as parameters, in the order of their use.
+    """
+    document = read_document(text, source)
+    resolver = Resolver(document, _kind_of)
+    module = _program(resolver, resolver.resolve(document.root))
+    module.source, module.version = source, document.version
+    module.warnings += resolver.warnings
+    return module
+
+
+def read_table(text: str, source: str) -> tuple[dict[str, tuple[Any, ...]], list[str]]:
+    """Read the JSON of a text's metadata section: a map of arrays, by type key."""
+    document = read_document(text, source)
+    resolver = Resolver(document, _kind_of)
+    table = resolver.resolve(document.root)
+    fits = isinstance(table, dict) and all(
+        isinstance(key, str) and isinstance(items, tuple) for key, items in table.items()
+    )
+    if not fits:
+        raise RelayError("the metadata is no map of lists", place=source)
+    return table, resolver.warnings

@@ -1,0 +1,287 @@
+"""From nodes to values: everything that the root reaches, each node once, children first.
+
+Nothing recurses over the graph: chains of 10^5 nodes are normal. What the kinds of nodes are is
+said elsewhere (`values.py`, `types.py`, `expressions.py`, `program.py`), as a `Kind` each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeVar
+
+import torch
+
+from meta.base.progress import bar
+from meta.frontend.relay import ast
+from meta.frontend.relay.errors import RelayError
+from meta.frontend.relay.graph_json import fields as encodings
+from meta.frontend.relay.graph_json.document import PROGRESS_DELAY, Document, Node
+from meta.frontend.relay.graph_json.fields import (
+    BOOL,
+    DOUBLE,
+    DTYPE,
+    INT,
+    NDARRAY,
+    OBJECT,
+    STRING,
+    BadField,
+)
+from meta.frontend.relay.ndarray_record import BadRecord, read_record
+
+MAX_EXPANDED = 1_000_000
+"""How many parts a type or an attribute value may have when what it shares is written out."""
+
+STRING_KEYS = frozenset({"runtime.String", "Str"})
+_INDEX = re.compile(r"[0-9]{1,9}")
+_SCALARS: dict[str, Callable[[str], Any]] = {
+    INT: encodings.integer,
+    BOOL: encodings.boolean,
+    DOUBLE: encodings.double,
+    DTYPE: encodings.dtype,
+}
+# What is nested in these is nested data; calls, tuples and the bodies of lets are chains.
+_NESTED = (tuple, dict, ast.Attrs, ast.Opaque, ast.Let)
+_DATA = (tuple, dict, ast.Attrs, ast.Opaque, ast.Type, ast.Pattern)
+_UNREAD = object()
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the nodes of one type key are read.
+
+    Attributes
+    ----------
+    build: from the resolver, the node's index and its decoded fields, makes the value.
+    fields: encodings by name; a field that the node lacks is None. items: whether the node's data
+    are references. nests: whether what it holds stands one level deeper. open: whether fields that
+    are not listed are worth a warning.
+    """
+
+    build: Callable[[Resolver, int, dict[str, Any]], Any]
+    fields: Mapping[str, str] = field(default_factory=dict)
+    items: bool = False
+    nests: bool = False
+    open: bool = False
+
+
+class Resolver:
+    """The state of reading one document.
+
+    Attributes
+    ----------
+    values: what the nodes are, by index, as far as they are read. warnings: sentences.
+    constructor_fields: the types of a constructor's fields.
+    """
+
+    def __init__(self, document: Document, kind_of: Callable[[Resolver, int], Kind]) -> None:
+        self.document, self._kind_of = document, kind_of
+        count = len(document.nodes)
+        self.values: list[Any] = [_UNREAD] * count
+        self._depth, self._size = [0] * count, [1] * count
+        self.warnings: list[str] = []
+        self.constructor_fields: dict[ast.Constructor, tuple[ast.Type, ...]] = {}
+        self._arrays: dict[int, torch.Tensor | None] = {}
+        self._type_names: set[str] = set()
+
+    # What builders use.
+
+    def fail(self, index: int, what: str, hint: str | None = None) -> NoReturn:
+        """Raise a RelayError about a node."""
+        key = self.document.nodes[index].type_key
+        raise RelayError(f"{key}: {what}" if key else what, place=str(self.place(index)), hint=hint)
+
+    def place(self, index: int) -> ast.Place:
+        """Return where a node stands."""
+        return ast.Place(self.document.source, node=index)
+
+    def warn(self, sentence: str) -> None:
+        """Note what is read otherwise than TVM would, once."""
+        if sentence not in self.warnings:
+            self.warnings.append(sentence)
+
+    def expect(self, index: int, value: Any, kinds: type[_T], what: str) -> _T:
+        """Return a value that has to be of a class, for example an expression."""
+        if not isinstance(value, kinds):
+            found = "nothing" if value is None else f"a {type(value).__name__}"
+            self.fail(index, f"{what} is {found}")
+        return value
+
+    def each(self, index: int, value: Any, kinds: type[_T], what: str) -> tuple[_T, ...]:
+        """Return an array whose items all have to be of a class; null is an empty one."""
+        items = () if value is None else self.expect(index, value, tuple, f"the list of {what}s")
+        for item in items:
+            self.expect(index, item, kinds, f"a {what}")
+        return items
+
+    def text(self, index: int) -> str:
+        """Return the text of a node that is given by it."""
+        node = self.document.nodes[index]
+        if node.text is None:
+            return ""
+        try:
+            return encodings.length_prefixed(node.text) if node.encoded else node.text
+        except BadField as error:
+            self.fail(index, str(error))
+
+    def array(self, index: int, number: int) -> torch.Tensor | None:
+        """Return an encoded array by its number; None if the file has lost its bytes."""
+        if number not in self._arrays:
+            arrays = self.document.arrays
+            if not 0 <= number < len(arrays):
+                self.fail(index, f"it refers to array {number} of {len(arrays)}")
+            self._arrays[number] = self.decode_array(index, arrays[number])
+        return self._arrays[number]
+
+    def decode_array(self, index: int, text: str) -> torch.Tensor | None:
+        """Return the array that a base64 text holds."""
+        try:
+            data = encodings.decode_base64(text, "an array")
+            tensor, end = read_record(memoryview(data), lost_bool=True)
+        except (BadField, BadRecord) as error:
+            self.fail(index, f"its array cannot be read: {error}")
+        if end != len(data):
+            self.fail(index, f"its array has {len(data) - end} bytes too many")
+        return tensor
+
+    def constant(self, index: int, tensor: torch.Tensor | None) -> ast.Constant:
+        """Return the constant of an array that was read."""
+        if tensor is not None:
+            return ast.Constant(tensor)
+        self.warn("TVM 0.6 did not write the bytes of bool constants: their values are unknown")
+        return ast.Constant(None, missing=f"the bool constant of node {index}, written by TVM 0.6")
+
+    def type_variable_name(self, name: str) -> str:
+        """Return a name that no other type variable of the program has."""
+        unique, number = name, 0
+        while unique in self._type_names:
+            number += 1
+            unique = f"{name}{number}"
+        self._type_names.add(unique)
+        return unique
+
+    # Resolution.
+
+    def resolve(self, root: int) -> Any:
+        """Return what a node is.
+
+        Raises RelayError for references that lead nowhere or in a circle, unknown type keys, and
+        fields that do not fit; in each case with the node.
+        """
+        if root == 0:
+            return None
+        with bar(len(self.values), f"resolving {self.document.source}", PROGRESS_DELAY) as progress:
+            for count in self._run(root):
+                if count % 4096 == 0:
+                    progress.update(4096)
+        return self.values[root]
+
+    def _run(self, root: int) -> Iterator[int]:
+        self.values[0] = None
+        stack, on_path, built = [root], set(), 0
+        kinds: dict[int, Kind] = {}
+        while stack:
+            index = stack[-1]
+            if self.values[index] is not _UNREAD:
+                stack.pop()
+                continue
+            if index in on_path:
+                stack.pop()
+                on_path.remove(index)
+                self._build(index, kinds.pop(index))
+                built += 1
+                yield built
+                continue
+            on_path.add(index)
+            kind = kinds[index] = self._kind_of(self, index)
+            for child in self._children(index, kind):
+                if child in on_path:
+                    self.fail(index, f"it contains itself, by way of node {child}")
+                if self.values[child] is _UNREAD:
+                    stack.append(child)
+
+    def _children(self, index: int, kind: Kind) -> list[int]:
+        node = self.document.nodes[index]
+        found = [
+            self._reference(index, node.attrs[name], name)
+            for name, encoding in kind.fields.items()
+            if encoding is OBJECT and name in node.attrs
+        ]
+        if kind.items:
+            for item in node.data:
+                if not 0 <= item < len(self.values):
+                    self.fail(index, f"it refers to node {item} of {len(self.values)}")
+            found += node.data
+        found.reverse()  # the first one is read first
+        return found
+
+    def _reference(self, index: int, text: str, name: str) -> int:
+        if not _INDEX.fullmatch(text):
+            self.fail(index, f"the field {name!r} is {text[:40]!r} where a node's index belongs")
+        if int(text) >= len(self.values):
+            self.fail(index, f"the field {name!r} refers to node {text} of {len(self.values)}")
+        return int(text)
+
+    def _build(self, index: int, kind: Kind) -> None:
+        node = self.document.nodes[index]
+        decoded = {
+            name: self._decode(index, node, name, encoding)
+            for name, encoding in kind.fields.items()
+        }
+        if kind.open:
+            self._warn_of_others(node, kind)
+        value = kind.build(self, index, decoded)
+        self.values[index] = value
+        self._measure(index, kind, value)
+
+    def _decode(self, index: int, node: Node, name: str, encoding: str) -> Any:
+        text = node.attrs.get(name)
+        if text is None:
+            return None
+        if encoding is OBJECT:
+            return self.values[int(text)]
+        if encoding is STRING:
+            return self._string(text)
+        try:
+            if encoding is NDARRAY:
+                return encodings.integer(text)
+            return _SCALARS[encoding](text)
+        except BadField as error:
+            self.fail(index, f"the field {name!r} cannot be read: {error}")
+
+    def _string(self, text: str) -> str:
+        """Read a string, which some versions write in place and others as a node."""
+        nodes = self.document.nodes
+        index = int(text) if _INDEX.fullmatch(text) else len(nodes)
+        is_node = index < len(nodes) and nodes[index].type_key in STRING_KEYS
+        return self.text(index) if is_node else text
+
+    def _warn_of_others(self, node: Node, kind: Kind) -> None:
+        for name in node.attrs:
+            if name not in kind.fields:
+                self.warn(f"{node.type_key} has a field {name[:60]!r} that is not known: left out")
+
+    def _measure(self, index: int, kind: Kind, value: Any) -> None:
+        """Bound how deep things nest, and how large data grow that share their parts."""
+        node = self.document.nodes[index]
+        depth, size = 0, 1
+        children = [(i, False) for i in node.data] if kind.items else []
+        children += [
+            (int(node.attrs[name]), name == "body")
+            for name, encoding in kind.fields.items()
+            if encoding is OBJECT and name in node.attrs
+        ]
+        for child, is_body in children:
+            item = self.values[child]
+            nested = isinstance(item, _NESTED) and not is_body
+            depth = max(depth, self._depth[child] + nested)
+            size += self._size[child]
+        self._depth[index] = depth + kind.nests
+        if depth > ast.MAX_NESTING:
+            self.fail(index, f"nested more than {ast.MAX_NESTING} levels deep")
+        if isinstance(value, _DATA):
+            self._size[index] = size
+            if size > MAX_EXPANDED:
+                self.fail(index, f"written out it would have more than {MAX_EXPANDED} parts")

@@ -1,0 +1,176 @@
+"""Nodes that are plain data: numbers, strings, arrays, maps, attributes of operators.
+
+An attribute type of an operator needs no entry here: `operators.json` has them.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import Any
+
+from meta.frontend.relay import ast
+from meta.frontend.relay.graph_json.fields import (
+    DOUBLE,
+    DTYPE,
+    INT,
+    OBJECT,
+    STRING,
+    BadField,
+    boolean,
+    decode_base64,
+    double,
+    encoding,
+    integer,
+)
+from meta.frontend.relay.graph_json.resolve import STRING_KEYS, Kind, Resolver
+from meta.frontend.relay.graph_json.upgrade import field_type
+from meta.frontend.relay.operator_table import attribute_types
+
+Fields = dict[str, Any]
+
+
+def _array(resolver: Resolver, index: int, _: Fields) -> tuple[Any, ...]:
+    return tuple(resolver.values[i] for i in resolver.document.nodes[index].data)
+
+
+def _map(resolver: Resolver, index: int, _: Fields) -> dict[Any, Any]:
+    """A dict; its keys are strings, or global variables and the like, which compare by identity."""
+    node, values = resolver.document.nodes[index], resolver.values
+    if node.keys is not None:
+        if len(node.keys) != len(node.data):
+            resolver.fail(index, f"a map of {len(node.keys)} keys and {len(node.data)} values")
+        pairs = list(zip(node.keys, (values[i] for i in node.data), strict=True))
+    else:
+        if len(node.data) % 2:
+            resolver.fail(index, "a map with a key that has no value")
+        pairs = [
+            (values[k], values[v]) for k, v in zip(node.data[::2], node.data[1::2], strict=True)
+        ]
+    result: dict[Any, Any] = {}
+    for key, value in pairs:
+        if not isinstance(key, str | int | ast.GlobalVar | ast.DataType):
+            resolver.fail(index, f"a map's key is a {type(key).__name__}")
+        if key in result:
+            resolver.fail(index, f"the key {str(key)[:60]!r} occurs twice in a map")
+        result[key] = value
+    return result
+
+
+def _string(resolver: Resolver, index: int, _: Fields) -> str:
+    return resolver.text(index)
+
+
+def _immediate(resolver: Resolver, index: int, fields: Fields) -> Any:
+    value = fields["value"]
+    if value is None:
+        resolver.fail(index, "a number without a value")
+    return bool(value) if fields["dtype"] in ("bool", "uint1") else value
+
+
+def _string_immediate(resolver: Resolver, index: int, fields: Fields) -> str:
+    return resolver.expect(index, fields["value"], str, "its value")
+
+
+def _boxed(resolver: Resolver, index: int, _: Fields) -> Any:
+    """A number as an object, which is written as text (since v0.18)."""
+    text = resolver.text(index)
+    try:
+        if resolver.document.nodes[index].type_key == "runtime.BoxBool":
+            return boolean({"true": "1", "false": "0"}.get(text, text))
+        is_int = resolver.document.nodes[index].type_key == "runtime.BoxInt"
+        return integer(text) if is_int else double(text)
+    except BadField as error:
+        resolver.fail(index, str(error))
+
+
+def _nd_array(resolver: Resolver, index: int, _: Fields) -> ast.Constant:
+    return resolver.constant(index, resolver.decode_array(index, resolver.text(index)))
+
+
+def _shape_tuple(resolver: Resolver, index: int, _: Fields) -> tuple[int, ...]:
+    try:
+        data = decode_base64(resolver.document.nodes[index].text or "", "a shape")
+    except BadField as error:
+        resolver.fail(index, str(error))
+    if len(data) < 8 or struct.unpack_from("<Q", data)[0] * 8 != len(data) - 8:
+        resolver.fail(index, "a shape whose length does not agree")
+    return struct.unpack(f"<{len(data) // 8 - 1}q", data[8:])
+
+
+def _dict_attrs(resolver: Resolver, index: int, fields: Fields) -> dict[str, Any]:
+    entries = fields["__dict__"]
+    entries = {} if entries is None else resolver.expect(index, entries, dict, "its map")
+    if not all(isinstance(key, str) for key in entries):
+        resolver.fail(index, "an attribute's name is no string")
+    return entries
+
+
+def _opaque(resolver: Resolver, index: int, fields: Fields) -> ast.Opaque:
+    node = resolver.document.nodes[index]
+    stated = [(name, fields.get(name, text)) for name, text in sorted(node.attrs.items())]
+    if node.text is not None:
+        stated.append(("text", resolver.text(index)))
+    return ast.Opaque(node.type_key, tuple(stated))
+
+
+def _virtual_device(resolver: Resolver, index: int, fields: Fields) -> ast.Opaque:
+    opaque = _opaque(resolver, index, fields)
+    return ast.Opaque("VirtualDevice", opaque.fields)
+
+
+def _attributes(resolver: Resolver, index: int, fields: Fields) -> ast.Attrs:
+    """Attributes as far as the node states them: the table has the defaults of the others."""
+    node = resolver.document.nodes[index]
+    stated = {name: value for name, value in fields.items() if name in node.attrs}
+    return ast.Attrs(stated, node.type_key, whole=True)
+
+
+@cache
+def _attributes_kind(key: str, version: tuple[int, int] | None) -> Kind:
+    encodings = {
+        name: encoding(field_type(key, name, version, f.type))
+        for name, f in attribute_types()[key].items()
+    }
+    return Kind(_attributes, encodings, open=True)
+
+
+def attributes_kind(key: str, version: tuple[int, int] | None) -> Kind | None:
+    """Return how the attributes of an operator are read; None if the table has no such type.
+
+    The kinds are kept, one per version: those met in files are few.
+    """
+    if key == "DictAttrs" or key not in attribute_types():
+        return None
+    return _attributes_kind(key, version if version is not None and version < (0, 7) else None)
+
+
+# Objects of the compiler, which say nothing about what a program computes.
+_OPAQUE = (
+    "Target TargetKind EnvFunc Executor Runtime relay.Executor relay.Runtime tir.IndexMap "
+    "WorkspaceMemoryPools ConstantMemoryPools WorkspacePoolInfo ConstantPoolInfo"
+)
+_BOXES = ("runtime.BoxInt", "runtime.BoxFloat", "runtime.BoxBool")
+
+KINDS: dict[str, Kind] = {
+    "Array": Kind(_array, items=True),
+    "Map": Kind(_map, items=True),
+    "IntImm": Kind(_immediate, {"dtype": DTYPE, "value": INT}),
+    "FloatImm": Kind(_immediate, {"dtype": DTYPE, "value": DOUBLE}),
+    "tir.StringImm": Kind(_string_immediate, {"value": STRING}),
+    "runtime.NDArray": Kind(_nd_array),
+    "runtime.ShapeTuple": Kind(_shape_tuple),
+    "DictAttrs": Kind(_dict_attrs, {"__dict__": OBJECT}),
+    "VirtualDevice": Kind(
+        _virtual_device,
+        {
+            "device_type_int": INT,
+            "virtual_device_id": INT,
+            "target": OBJECT,
+            "memory_scope": STRING,
+        },
+    ),
+    **{key: Kind(_string) for key in STRING_KEYS},
+    **{key: Kind(_boxed) for key in _BOXES},
+    **{key: Kind(_opaque) for key in _OPAQUE.split()},
+}
