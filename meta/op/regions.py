@@ -1,6 +1,6 @@
 """Operators on regions of interest in images. Add one here.
 
-Boxes are in `vision.py`.
+Boxes are in `vision.py`, maxima over regions in `region_max.py`.
 """
 
 from meta.op.core import Ints, Tensor, op
@@ -12,7 +12,7 @@ MOST_SAMPLES = 1024
 """The most samples per axis of a bin where their number follows from its size."""
 
 
-def _pooled(
+def pooled(
     data: Tensor,
     rois: Tensor,
     pooled_size: Ints,
@@ -20,7 +20,7 @@ def _pooled(
     layout: str,
     mode: str,
 ) -> Tensor:
-    """Check the arguments of `roi_align`; return its type."""
+    """Check the arguments of pooling regions; return the type of the result."""
     require_ndim(data, 4, "data")
     require_float(data, "data")
     require_same_dtype(data, rois)
@@ -63,7 +63,7 @@ def roi_align(
     As torchvision's and ONNX's with corners that are not aligned by half an element. Raises
     TypeInferError for unknown names, sizes below 1 and an empty height or width.
     """
-    return _pooled(data, rois, pooled_size, spatial_scale, layout, mode)
+    return pooled(data, rois, pooled_size, spatial_scale, layout, mode)
 
 
 @op
@@ -82,7 +82,7 @@ def roi_align_dx(
     For "max" it is the first of its greatest samples that gets dy. dy: of the shape of the forward
     result; other arguments as there. Result: type of data. It is linear in dy.
     """
-    y = _pooled(data, rois, pooled_size, spatial_scale, layout, mode)
+    y = pooled(data, rois, pooled_size, spatial_scale, layout, mode)
     require_same_dtype(data, dy)
     fits = dy.shape == y.shape or not (dy.is_static and y.is_static)
     require(fits, "dy does not fit", expected=list(y.shape), found=str(dy))
@@ -108,4 +108,4 @@ def roi_align_ddy(
     require_same_dtype(data, ddx)
     fits = ddx.shape == data.shape or not (ddx.is_static and data.is_static)
     require(fits, "ddx does not fit", expected=str(data), found=str(ddx))
-    return _pooled(data, rois, pooled_size, spatial_scale, layout, mode)
+    return pooled(data, rois, pooled_size, spatial_scale, layout, mode)

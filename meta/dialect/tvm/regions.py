@@ -21,16 +21,16 @@ LARGEST = 2**31 - 1
 """The most elements of an array: loops that are built by hand count in int32."""
 
 
-def _too_large(call):
+def too_large(call):
     sizes = [prod(t.static_shape) for t in (*call.tensors(), *call.outputs)]
     return f"{max(sizes)} elements; at most {LARGEST}" if max(sizes) > LARGEST else None
 
 
-def _wide(x):
+def wide(x):
     return te.compute(x.shape, lambda *i: cast(x(*i), computing(str(x.dtype))), name="wide")
 
 
-def _named(value):
+def named(value):
     """Return a value that is computed once, by a statement at this place of the loops.
 
     A number is kept in a cell of its own: TVM would put what a name stands for into all that uses
@@ -52,27 +52,27 @@ class Axis:
 
     def __init__(self, begin, end, bins, extent, sample_ratio):
         one = constant(1, begin)
-        self.begin, self.extent = _named(begin), extent
-        length = _named(end - self.begin)
-        self.size = _named(tirx.Select(length > one, length, one) / constant(bins, begin))
+        self.begin, self.extent = named(begin), extent
+        length = named(end - self.begin)
+        self.size = named(tirx.Select(length > one, length, one) / constant(bins, begin))
         if sample_ratio > 0:
             self.count = tirx.const(sample_ratio, "int32")
         else:
-            most, ceiling = constant(MOST_SAMPLES, begin), _named(tirx.ceil(self.size))
-            self.count = _named(tirx.Select(ceiling < most, ceiling, most).astype("int32"))
+            most, ceiling = constant(MOST_SAMPLES, begin), named(tirx.ceil(self.size))
+            self.count = named(tirx.Select(ceiling < most, ceiling, most).astype("int32"))
 
     def taps(self, part, sample):
         """Return whether a sample of a bin is inside, and the (element, weight) that it reads."""
         dtype = str(self.begin.ty.dtype)
         half, zero, last = (constant(v, self.begin) for v in (0.5, 0, self.extent - 1))
         step = (sample.astype(dtype) + half) * (self.size / self.count.astype(dtype))
-        position = _named(self.begin + part.astype(dtype) * self.size + step)
+        position = named(self.begin + part.astype(dtype) * self.size + step)
         above, below = constant(-1, position), constant(self.extent, position)
-        inside = _named(tirx.And(position >= above, position <= below))
-        within = _named(tirx.Select(inside, tirx.max(tirx.min(position, last), zero), zero))
-        low = _named(tirx.floor(within).astype("int32"))
-        weight = _named(within - low.astype(dtype))
-        high = _named(tirx.min(low + 1, self.extent - 1))
+        inside = named(tirx.And(position >= above, position <= below))
+        within = named(tirx.Select(inside, tirx.max(tirx.min(position, last), zero), zero))
+        low = named(tirx.floor(within).astype("int32"))
+        weight = named(within - low.astype(dtype))
+        high = named(tirx.min(low + 1, self.extent - 1))
         return inside, [(low, constant(1, weight) - weight), (high, weight)]
 
 
@@ -99,10 +99,10 @@ class Region:
 
     def __init__(self, layout, rois, r, pooled_size, spatial_scale, sample_ratio):
         self.layout, extents = layout, layout.extents
-        number = _named(rois[r, 0])
+        number = named(rois[r, 0])
         zero = constant(0, number)
-        self.exists = _named(tirx.And(number >= zero, number < constant(extents["N"], number)))
-        self.image = _named(tirx.Select(self.exists, number, zero).astype("int32"))
+        self.exists = named(tirx.And(number >= zero, number < constant(extents["N"], number)))
+        self.image = named(tirx.Select(self.exists, number, zero).astype("int32"))
         scale, bins = tirx.const(spatial_scale, rois.dtype), pair(pooled_size, "pooled_size")
         x1, y1, x2, y2 = (rois[r, i] * scale for i in (1, 2, 3, 4))
         self.vertical = Axis(y1, y2, bins[0], extents["H"], sample_ratio)
@@ -112,17 +112,17 @@ class Region:
         """Return whether a sample is inside, and the (h, w, weight) that it reads."""
         in_height, rows = self.vertical.taps(ph, sy)
         in_width, columns = self.horizontal.taps(pw, sx)
-        inside = _named(tirx.And(self.exists, tirx.And(in_height, in_width)))
-        return inside, [(h, w, _named(a * b)) for h, a in rows for w, b in columns]
+        inside = named(tirx.And(self.exists, tirx.And(in_height, in_width)))
+        return inside, [(h, w, named(a * b)) for h, a in rows for w, b in columns]
 
     def read(self, data, c, inside, taps):
         """Return the value of a sample; 0 outside of the image."""
         parts = [data[self.layout.place(self.image, c, h, w)] * weight for h, w, weight in taps]
         total = parts[0] + parts[1] + parts[2] + parts[3]
-        return _named(tirx.Select(inside, total, constant(0, total)))
+        return named(tirx.Select(inside, total, constant(0, total)))
 
 
-def _greater(key, best):
+def greater(key, best):
     """Whether a key takes the place of the best so far; a NaN is the greatest, the first stays."""
     return tirx.Or(key > best, tirx.And(is_nan(key), tirx.Not(is_nan(best))))
 
@@ -133,7 +133,7 @@ def _pooled(chooser, images, rois, out, mode, layout, *options):
     if 0 in shape or 0 in list(map(int, images.shape)):
         return te.compute(shape, lambda *_: tirx.const(0, out.dtype), name="pooled")
     order = Layout(layout, images.shape)
-    chooses = [] if chooser is images else [_wide(chooser)]
+    chooses = [] if chooser is images else [wide(chooser)]
 
     def loops(ins, outs):
         with IRBuilder() as builder:
@@ -142,7 +142,7 @@ def _pooled(chooser, images, rois, out, mode, layout, *options):
             ]
             with T.parallel(0, prod(shape)) as element:
                 index = [i + tirx.const(0, "int32") for i in unflat_index(element, shape)]
-                place = tuple(_named(i) for i in index)
+                place = tuple(named(i) for i in index)
                 r, c, ph, pw = order.split(place)
                 region = Region(order, boxes, r, *options)
                 counts = region.vertical.count, region.horizontal.count
@@ -155,7 +155,7 @@ def _pooled(chooser, images, rois, out, mode, layout, *options):
                     else:
                         key = region.read(keys[0], c, *taps) if keys else value
                         first = tirx.And(sy == 0, sx == 0)
-                        with T.If(tirx.Or(first, _greater(key, best[place]))), T.Then():
+                        with T.If(tirx.Or(first, greater(key, best[place]))), T.Then():
                             result[place] = value
                             best[place] = key
                 if mode == "avg":
@@ -163,19 +163,19 @@ def _pooled(chooser, images, rois, out, mode, layout, *options):
             return builder.get()
 
     best = shape if mode == "max" else (1,)
-    wide = computing(out.dtype)
-    inputs = [_wide(rois), _wide(images), *chooses]
-    pooled = te.extern([shape, best], inputs, loops, dtype=[wide] * 2, name="pooled")[0]
+    computed = computing(out.dtype)
+    inputs = [wide(rois), wide(images), *chooses]
+    pooled = te.extern([shape, best], inputs, loops, dtype=[computed] * 2, name="pooled")[0]
     return te.compute(shape, lambda *i: cast(pooled(*i), out.dtype), name="rounded")
 
 
-@compute(op.roi_align, OPAQUE, when=_too_large)
+@compute(op.roi_align, OPAQUE, when=too_large)
 def roi_align(data, rois, pooled_size, spatial_scale, sample_ratio, layout, mode, out):
     options = (layout, pooled_size, spatial_scale, sample_ratio)
     return _pooled(data, data, rois, out, mode, *options)
 
 
-@compute(op.roi_align_dx, OPAQUE, when=_too_large)
+@compute(op.roi_align_dx, OPAQUE, when=too_large)
 def roi_align_dx(data, rois, dy, pooled_size, spatial_scale, sample_ratio, layout, mode, out):
     shape = out.static_shape
     if 0 in shape or int(rois.shape[0]) == 0:
@@ -202,21 +202,21 @@ def roi_align_dx(data, rois, dy, pooled_size, spatial_scale, sample_ratio, layou
                     taps = region.taps(ph, pw, sy, sx)
                     if mode == "avg":
                         part = share / (counts[0] * counts[1]).astype(dx.dtype)
-                        add(region, c, _named(part), *taps)
+                        add(region, c, named(part), *taps)
                     else:
                         key = region.read(keys, c, *taps)
                         first = tirx.And(sy == 0, sx == 0)
-                        with T.If(tirx.Or(first, _greater(key, best[row]))), T.Then():
+                        with T.If(tirx.Or(first, greater(key, best[row]))), T.Then():
                             best[row] = key
                             chosen[row, 0] = sy
                             chosen[row, 1] = sx
                 if mode == "max":
-                    sample = [_named(chosen[row, axis]) for axis in (0, 1)]
+                    sample = [named(chosen[row, axis]) for axis in (0, 1)]
                     add(region, c, share, *region.taps(ph, pw, *sample))
 
             with T.parallel(0, images * channels) as row:
-                n = _named(tirx.indexdiv(row, channels))
-                c = _named(tirx.indexmod(row, channels))
+                n = named(tirx.indexdiv(row, channels))
+                c = named(tirx.indexmod(row, channels))
                 with T.grid(order.extents["H"], order.extents["W"]) as (h, w):
                     dx[order.place(n, c, h, w)] = tirx.const(0, dx.dtype)
                 with T.serial(0, int(rois.shape[0])) as r:
@@ -224,22 +224,22 @@ def roi_align_dx(data, rois, dy, pooled_size, spatial_scale, sample_ratio, layou
                     own = tirx.And(region.exists, region.image == n)
                     bins = T.grid(*pair(pooled_size, "pooled_size"))
                     with T.If(own), T.Then(), bins as (ph, pw):
-                        share = _named(gradients[order.place(r, c, ph, pw)])
+                        share = named(gradients[order.place(r, c, ph, pw)])
                         spread(region, row, c, ph, pw, share)
             return builder.get()
 
-    wide = computing(out.dtype)
+    computed = computing(out.dtype)
     dx = te.extern(
         [shape, (images * channels,), (images * channels, 2)],
-        [_wide(rois), _wide(data), _wide(dy)],
+        [wide(rois), wide(data), wide(dy)],
         loops,
-        dtype=[wide, wide, "int32"],
+        dtype=[computed, computed, "int32"],
         name="dx",
     )[0]
     return te.compute(shape, lambda *i: cast(dx(*i), out.dtype), name="rounded")
 
 
-@compute(op.roi_align_ddy, OPAQUE, when=_too_large)
+@compute(op.roi_align_ddy, OPAQUE, when=too_large)
 def roi_align_ddy(data, rois, ddx, pooled_size, spatial_scale, sample_ratio, layout, mode, out):
     options = (layout, pooled_size, spatial_scale, sample_ratio)
     return _pooled(data, ddx, rois, out, mode, *options)
