@@ -1,0 +1,213 @@
+"""Arithmetic of quantized tensors as Relay's compiler lowered it: what the qnn families share.
+
+A quantized tensor ``q`` stands for ``scale * (q - zero)``. Scale and zero point are numbers, or
+vectors with an entry per channel, constants of the program (then what is computed of them is, too)
+or not. `scale_of` and `zero_of` read them; the functions take what these return.
+"""
+
+from __future__ import annotations
+
+from math import floor, frexp
+from typing import Any
+
+import numpy as np
+
+from meta import op
+from meta.base.device import Device
+from meta.base.dtype import bits
+from meta.frontend.core import Unconvertible, known
+from meta.runtime.ndarray import array
+
+ROUNDING = {"None": "upward", "UPWARD": "upward", "TONEAREST": "nearest"}
+COMPUTED = {"None": "int64", "int64": "int64", "float32": "float32", "float64": "float64"}
+
+
+def scale_of(tensor: Any, attribute: float | None = None, name: str = "scale") -> Any:
+    """Return a scale as a float if it is one known number, otherwise as the array or symbol.
+
+    ``attribute`` is what the call states in its place, as programs of TVM 0.6 do.
+    """
+    return _parameter(tensor, attribute, name, float)
+
+
+def zero_of(tensor: Any, attribute: int | None = None, name: str = "zero point") -> Any:
+    """Return a zero point as an int if it is one known number, otherwise the array or symbol."""
+    return _parameter(tensor, attribute, name, int)
+
+
+def _parameter(tensor: Any, attribute: Any, name: str, number: type) -> Any:
+    if tensor is None:
+        if attribute is None:
+            raise Unconvertible(f"the {name} is neither an argument nor an attribute")
+        return number(attribute)
+    value = known(tensor)
+    return number(value.torch().item()) if value is not None and value.size == 1 else tensor
+
+
+def fixed_point(value: float) -> tuple[int, int]:
+    """Return the fixed-point number nearest to ``value``: see `meta.op.fixed_point_number`."""
+    fraction, shift = frexp(value)
+    whole = floor(abs(fraction) * 2**31 + 0.5)
+    if whole == 2**31:
+        whole, shift = whole // 2, shift + 1
+    return (whole if value >= 0 else -whole), shift
+
+
+def along(value: Any, ndim: int, axis: int) -> Any:
+    """Return a number as it is, and a vector as one along an axis of tensors of ``ndim`` axes."""
+    if isinstance(value, int | float) or value.ndim == 0:
+        return value
+    if value.ndim != 1:
+        raise Unconvertible(f"a scale or zero point of {value.ndim} axes is not supported")
+    shape = [1] * ndim
+    if ndim:
+        place = axis + ndim if axis < 0 else axis
+        if not 0 <= place < ndim:
+            raise Unconvertible(f"axis {axis} is none of {ndim} axes")
+        shape[place] = value.shape[0]
+    return op.reshape(value, tuple(shape))
+
+
+def shifted(x: Any, zero: Any, axis: int = -1, dtype: str = "int32") -> Any:
+    """Return x - zero in ``dtype``."""
+    return minus(op.cast(x, dtype), zero, axis)
+
+
+def minus(x: Any, zero: Any, axis: int = -1) -> Any:
+    """Return x - zero in the dtype of x."""
+    if isinstance(zero, int):
+        return x if zero == 0 else op.subtract(x, zero)
+    return op.subtract(x, op.cast(along(zero, x.ndim, axis), x.dtype))
+
+
+def plus(x: Any, zero: Any, axis: int = -1) -> Any:
+    """Return x + zero in the dtype of x."""
+    if isinstance(zero, int):
+        return x if zero == 0 else op.add(x, zero)
+    return op.add(x, op.cast(along(zero, x.ndim, axis), x.dtype))
+
+
+def times(a: Any, b: Any) -> Any:
+    """Return the product of two scales, rounded to float32 as the tensors that hold them are."""
+    if isinstance(a, float) and isinstance(b, float):
+        return float(np.float32(a) * np.float32(b))
+    return op.multiply(a, b)
+
+
+def saturated(x: Any, dtype: str) -> Any:
+    """Return whole numbers of any dtype as integers, those beyond the dtype as its nearest one.
+
+    A NaN is the largest.
+    """
+    size = bits(dtype)
+    low, high = (0, 2**size - 1) if dtype.startswith("u") else (-(2 ** (size - 1)), 2 ** (size - 1))
+    high = high - 1 if not dtype.startswith("u") else high
+    if x.dtype.startswith(("int", "uint")):
+        return op.cast(op.clip(x, low, high), dtype)
+    # Comparisons, as the compiled code had them: they are false for a NaN.
+    below = float(high) if size < 32 else float(high + 1)
+    x = op.where(op.less(x, below), x, below)
+    x = op.where(op.greater(x, float(low)), x, float(low))
+    if size < 32:
+        return op.cast(x, dtype)
+    return op.cast(op.minimum(op.cast(x, "int64"), high), dtype)
+
+
+def round_half_away(x: Any) -> Any:
+    """Return floats rounded to whole numbers, halves away from 0, exactly for large ones too."""
+    whole = op.trunc(x)
+    is_half = op.greater_equal(op.abs(op.subtract(x, whole)), 0.5)
+    return op.where(is_half, op.add(whole, op.sign(x)), whole)
+
+
+def quantize(x: Any, scale: Any, zero: Any, dtype: str, axis: int = -1) -> Any:
+    """Return floats as integers, round(x / scale) + zero, saturated."""
+    rounded = round_half_away(op.divide(x, along(scale, x.ndim, axis)))
+    return saturated(plus(rounded, zero, axis), dtype)
+
+
+def dequantize(x: Any, scale: Any, zero: Any, axis: int = -1, dtype: str = "float32") -> Any:
+    """Return integers as floats, scale * (x - zero)."""
+    real = op.multiply(op.cast(shifted(x, zero, axis), "float32"), along(scale, x.ndim, axis))
+    if dtype == "float32":
+        return real
+    if dtype == "float16":
+        real = op.clip(real, -65504.0, 65504.0)
+    return op.cast(real, dtype)
+
+
+def requantize(
+    x: Any,
+    scale: Any,
+    zero: Any,
+    to_scale: Any,
+    to_zero: Any,
+    dtype: str,
+    device: Device,
+    axis: int = -1,
+    rounding: str = "None",
+    computed: str = "None",
+) -> Any:
+    """Return a quantized tensor with another scale and zero point, as ``dtype``, saturated.
+
+    axis: along which ``scale`` and ``zero`` lie. rounding, computed: Relay's attributes "rounding"
+    and "compute_dtype": of halves, and whether ratios are fixed-point numbers or floats.
+    """
+    if rounding not in ROUNDING or computed not in COMPUTED:
+        raise Unconvertible(f"rounding={rounding!r} with compute_dtype={computed!r} is unknown")
+    if COMPUTED[computed] != "int64":
+        kind = COMPUTED[computed]
+        scaled = _by_floats(x, scale, zero, to_scale, to_zero, axis, ROUNDING[rounding], kind)
+        return saturated(scaled, dtype)
+    factor, shift = (along(v, x.ndim, axis) for v in _fixed_point_ratio(scale, to_scale, device))
+    scaled = op.fixed_point_multiply(shifted(x, zero, axis), factor, shift, ROUNDING[rounding])
+    scaled = plus(scaled, to_zero)
+    return scaled if dtype == "int32" else saturated(scaled, dtype)
+
+
+def _fixed_point_ratio(scale: Any, to_scale: Any, device: Device) -> tuple[Any, Any]:
+    """Return scale / to_scale as (multiplier, shift): numbers or vectors."""
+    if isinstance(to_scale, float) and isinstance(scale, float):
+        return fixed_point(scale / to_scale)
+    values = known(scale)
+    if isinstance(to_scale, float) and values is not None:
+        pairs = [fixed_point(float(v) / to_scale) for v in values.numpy().reshape(-1)]
+        factors, shifts = (np.array(c, np.int32) for c in zip(*pairs, strict=True))
+        return array(factors, device=device), array(shifts, device=device)
+    factor, shift = op.fixed_point_number(_ratio(scale, to_scale))
+    return factor, shift
+
+
+def _ratio(scale: Any, to_scale: Any) -> Any:
+    """Return scale / to_scale in float64."""
+    if isinstance(scale, float) and isinstance(to_scale, float):
+        return scale / to_scale
+    wide = [s if isinstance(s, float) else op.cast(s, "float64") for s in (scale, to_scale)]
+    return op.divide(*wide)
+
+
+def _by_floats(
+    x: Any,
+    scale: Any,
+    zero: Any,
+    to_scale: Any,
+    to_zero: Any,
+    axis: int,
+    rounding: str,
+    computed: str,
+) -> Any:
+    """Return a requantized tensor as whole floats."""
+    value, ratio = minus(op.cast(x, computed), zero, axis), _ratio(scale, to_scale)
+    if computed == "float32":
+        # The product of two float32 is exact in float64: it is rounded once, whatever a compiler
+        # makes of a product and a sum.
+        ratio = float(np.float32(ratio)) if isinstance(ratio, float) else op.cast(ratio, "float32")
+        wide = ratio if isinstance(ratio, float) else op.cast(ratio, "float64")
+        product = op.multiply(op.cast(value, "float64"), along(wide, x.ndim, axis))
+        value = op.cast(product, "float32")
+    else:
+        value = op.multiply(value, along(ratio, x.ndim, axis))
+    value = plus(value, to_zero)
+    if rounding == "upward":
+        return op.floor(op.add(value, 0.5))
+    return op.multiply(op.floor(op.add(op.abs(value), 0.5)), op.sign(value))
