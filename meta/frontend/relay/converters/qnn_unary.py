@@ -102,7 +102,7 @@ def softmax(
     whole = op.floor_divide(op.negative(power), unit)
     rest = op.add(power, op.multiply(whole, unit))
     exponential = op.left_shift(op.add(op.right_shift(rest, 1), unit), op.subtract(STEPS, whole))
-    total = op.sum(exponential, axis, True)
+    total = op.cast(op.sum(exponential, axis, True), "int32")
     share = op.multiply(op.floor_divide(1 << FRACTION, total), exponential)
     bits = 7  # of a share that is int8
     y = op.right_shift(share, FRACTION - bits)

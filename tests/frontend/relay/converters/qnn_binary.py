@@ -65,7 +65,7 @@ CASES = [
                 {"lhs_axis": -1, "rhs_axis": 1},
                 (),
                 "right vector",
-            ),  # noqa: E501
+            ),
             ((A, B, F(0.35), Z(4), F(0.2), Z(1), F(0.35), Z(4)), {}, ALL, "same as the result"),
         )
     ],
@@ -138,5 +138,5 @@ CASES += [
         (PARTS,),
         attrs={"axis": 1, "output_scale": 0.15, "output_zero_point": 3},
         refused="as many scales",
-    ),  # noqa: E501
+    ),
 ]
