@@ -22,10 +22,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from meta.base.errors import RegistrationError
-from meta.base.registry import Registry, nearest
+from meta.base.registry import Registry
 from meta.base.source import Span, caller_span, definition_span
 from meta.frontend.core.call_site import CallSite, Unconvertible
 from meta.op.core import Op
@@ -150,17 +151,8 @@ class Converters:
         Raises Unconvertible if the operator has no converter, takes other arguments, or an
         attribute that the converter does not take differs from its default.
         """
-        converter = self._registry.get(site.name)
-        if converter is None:
-            raise Unconvertible("there is no converter", hint=nearest(site.name, self._registry))
-        if converter.function is None:
-            raise Unconvertible(converter.reason or "it is not converted")
+        converter = self.require(site.name, attributes)
         defaults = self._attributes(site.name) or {}
-        for name, value in attributes.items():
-            if name in converter.attributes or name in converter.ignored:
-                continue
-            if name not in defaults or value != defaults[name]:
-                raise Unconvertible(f"the attribute {name}={value!r} is not supported")
         given = {n: attributes.get(n, defaults.get(n)) for n in converter.attributes}
         call = {"call": site} if converter.takes_call else {}
         if isinstance(converter.function, Op):
@@ -171,9 +163,32 @@ class Converters:
             raise Unconvertible(f"it does not take these arguments: {error}") from None
         return converter.function(*args, **given, **call)
 
+    def require(self, name: str, attributes: Mapping[str, Any]) -> Converter:
+        """Return an operator's converter, if it takes attributes such as a call states.
+
+        Raises Unconvertible as `apply`, for what can be told without the arguments.
+        """
+        converter = self._registry.get(name)
+        if converter is None:
+            near = get_close_matches(name, [n for n in self if self[n].function is not None], 2)
+            hint = f"the nearest that are converted: {', '.join(near)}" if near else None
+            raise Unconvertible("there is no converter", hint=hint)
+        if converter.function is None:
+            raise Unconvertible(converter.reason or "it is not converted")
+        defaults = self._attributes(name) or {}
+        for attribute, value in attributes.items():
+            if attribute in converter.attributes or attribute in converter.ignored:
+                continue
+            if attribute not in defaults or value != defaults[attribute]:
+                raise Unconvertible(f"the attribute {attribute}={value!r} is not supported")
+        return converter
+
     def get(self, name: str) -> Converter | None:
         """Return an operator's converter, or None."""
         return self._registry.get(name)
+
+    def __getitem__(self, name: str) -> Converter:
+        return self._registry[name]
 
     def __contains__(self, name: str) -> bool:
         return name in self._registry

@@ -1,0 +1,347 @@
+"""`Evaluator`: an abstract interpreter of Relay, whose operators are calls under a trace.
+
+It goes through the steps of a scope in order and recurses into the scopes inside; each kind of
+expression is a method. Functions are in `functions.py`, matches in `match.py`, operators in
+`operators.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta.frontend.relay import ast
+from meta.frontend.relay.convert.context import Context
+from meta.frontend.relay.convert.functions import Functions
+from meta.frontend.relay.convert.match import Matches
+from meta.frontend.relay.convert.operators import call_operator
+from meta.frontend.relay.convert.order import Bind, Scope
+from meta.frontend.relay.convert.types import Bindings, relay_text
+from meta.frontend.relay.convert.values import (
+    Closure,
+    ConstructorFunction,
+    Env,
+    KnownFunction,
+    OpenData,
+    OperatorFunction,
+    type_of,
+)
+from meta.ir import If, TensorType, TupleType, Type, compatible
+from meta.ir.expr import Construct, MakeRef, ReadRef, WriteRef
+from meta.ir.literals import MAX_NESTING
+from meta.ir.typeof import either_type
+from meta.ir.types import DataType, RefType
+from meta.op.core.tracing import BlockTrace, FunctionTrace, Trace, Value
+from meta.runtime.ndarray import ndarray
+
+_BOOL = TensorType((), "bool")
+_MAX_BLOCKS = MAX_NESTING // 2
+"""Branches that are nested deeper become functions: the IR's blocks may nest `MAX_NESTING` deep."""
+
+__all__ = ["Evaluator"]
+
+
+class Evaluator:
+    """Evaluates the scopes of a program's functions."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.functions = Functions(context, self)
+        self.matches = Matches(context, self)
+
+    def main(self, args: tuple[Any, ...]) -> Any:
+        """Return the result of main for these values."""
+        program = self.context.program
+        closure = self.functions.global_function("main")
+        env = Env()
+        for param, arg in zip(closure.params, args, strict=True):
+            found = type_of(arg)
+            assert found is not None
+            self.functions.check(param.type, found, {}, f"the input %{param.name}")
+            env.values[param] = arg
+        with self.context.within(self.context.root):
+            result = self.scope(closure.scope, closure, env)
+            result = self.functions.fit(result, program.main.result_type, {}, "the result of @main")
+        return result
+
+    def scope(self, scope: Scope, closure: Closure, env: Env) -> Any:
+        """Evaluate the steps of a scope, and return its result."""
+        for step in scope.steps:
+            if isinstance(step, Bind):
+                self._bind(step.let, closure, env)
+                continue
+            if step.place is not None:
+                self.context.place = step.place
+            env.values[step] = self._step(step, closure, env)
+        return self.value(scope.result, env)
+
+    def _bind(self, let: ast.Let, closure: Closure, env: Env) -> None:
+        value = self.value(let.value, env)
+        what = f"%{let.var.name}"
+        if isinstance(value, Closure) and value.name == "fn":
+            value.name = let.var.name
+            if isinstance(let.var.type, ast.FuncType):
+                value.result_types += (let.var.type.result,)
+            once = closure.order.uses
+            value.inline |= once[let.value] == 1 and once[let.var] == 1
+        found = type_of(value)
+        if found is not None:
+            self.functions.check(let.var.type, found, dict(env.types), what)
+        elif isinstance(value, OpenData) and let.var.type is not None:
+            value = self.functions.fit(value, let.var.type, dict(env.types), what)
+        env.values[let.var] = value
+
+    def value(self, node: ast.Expr, env: Env) -> Any:
+        """Return the value of an expression that is a leaf, or was a step before."""
+        match node:
+            case ast.Constant():
+                return self.context.constant(node)
+            case ast.GlobalVar():
+                return self.functions.global_function(node.name)
+            case ast.Op():
+                return OperatorFunction(node.name)
+            case ast.Constructor():
+                if self.context.types.fields(node):
+                    return ConstructorFunction(node)
+                return self._construct(node, (), node.checked_type, env)
+        found = env.find(node)
+        if found is None:
+            name = f"%{node.name}" if isinstance(node, ast.Var) else "an expression"
+            raise self.context.error(
+                f"{name} is used where it has no value",
+                hint="is it a variable of another function, or of a let that comes later?",
+            )
+        return found
+
+    def _step(self, node: ast.Expr, closure: Closure, env: Env) -> Any:
+        match node:
+            case ast.Call():
+                return self._call(node, env)
+            case ast.Tuple():
+                return tuple(self.value(f, env) for f in node.fields)
+            case ast.TupleGetItem():
+                return self._item(self.value(node.value, env), node.index)
+            case ast.Let():
+                return self.value(node.body, env)
+            case ast.If():
+                return self._if(node, closure, env)
+            case ast.Function():
+                return self._function(node, closure, env)
+            case ast.Match():
+                return self.matches.evaluate(node, closure, env)
+            case ast.RefCreate():
+                return self._new_reference(node, env)
+            case ast.RefRead():
+                ref, type_ = self._reference(node.ref, env)
+                return self.context.trace.emit(ReadRef(ref.atom), type_.value)
+            case ast.RefWrite():
+                return self._write(node, env)
+        raise self.context.error(f"{type(node).__name__} is no expression that has a value")
+
+    # Calls.
+
+    def _call(self, node: ast.Call, env: Env) -> Any:
+        args = tuple(self.value(a, env) for a in node.args)
+        if isinstance(node.op, ast.Op):
+            return self.operator(node.op.name, args, node, env.types)
+        if isinstance(node.op, ast.Constructor):
+            return self._construct(node.op, args, node.checked_type, env)
+        return self.functions.call(self.value(node.op, env), args, node, env.types)
+
+    def operator(
+        self, name: str, args: tuple[Any, ...], node: ast.Call | None, types: Bindings
+    ) -> Any:
+        """Call an operator."""
+        trace = self.context.trace
+        lifted = tuple(_lifted(trace, a) for a in args)
+        return call_operator(self.context, name, lifted, node, types)
+
+    def _function(self, node: ast.Function, closure: Closure, env: Env) -> Closure:
+        made = self.functions.closure(node, env, closure)
+        # Used once, and that by a call: `_bind` looks after those that have a name.
+        made.inline |= closure.order.uses[node] == 1 and node in closure.order.called
+        return made
+
+    def _item(self, value: Any, index: int) -> Any:
+        if not isinstance(value, tuple) or not 0 <= index < len(value):
+            raise self.context.error(
+                f"there is no field {index}", found=type_of(value) or type(value).__name__
+            )
+        return value[index]
+
+    # Branches.
+
+    def _if(self, node: ast.If, closure: Closure, env: Env) -> Any:
+        condition = self.value(node.condition, env)
+        scopes = closure.order.scopes[node]
+        if type_of(condition) != _BOOL:
+            raise self.context.error(
+                "the condition of an if is no boolean scalar",
+                expected=_BOOL,
+                found=type_of(condition),
+            )
+        if isinstance(condition, ndarray):
+            chosen = scopes[0] if condition.item() else scopes[1]
+            return self.scope(chosen, closure, Env(env))
+        branches = [lambda s=s: self.branch(s, closure, Env(env)) for s in scopes]
+        return self.choose(condition, *branches)
+
+    def branch(self, scope: Scope, closure: Closure, env: Env) -> Any:
+        """Evaluate the scope of a branch: in place, or in a function where blocks nest deep."""
+        if _block_depth(self.context.trace) < _MAX_BLOCKS:
+            return self.scope(scope, closure, env)
+        part = Closure("branch", (), scope, closure.order, env)
+        return self.functions.call(part, (), None, env.types)
+
+    def choose(self, condition: Value, then: Any, otherwise: Any) -> Any:
+        """Return the value of an `If`; ``then`` and ``otherwise`` evaluate its branches."""
+        trace, place = self.context.trace, self.context.place
+        blocks, values = [], []
+        for evaluate in (then, otherwise):
+            block = BlockTrace(trace)
+            with self.context.within(block):
+                values.append(evaluate())
+            blocks.append(block)
+        self.context.place = place
+        if values[0] is values[1] and isinstance(values[0], KnownFunction):
+            return values[0]
+        expected = self._common(*values)
+        for i, block in enumerate(blocks):
+            with self.context.within(block):
+                values[i] = self.functions.coerce(values[i], expected)
+        types = [type_of(v) for v in values]
+        type_ = either_type(*types)
+        if type_ is None or not compatible(*types):
+            raise self.context.error(
+                "the branches have different types", expected=types[0], found=types[1]
+            )
+        bodies = [b.finish(v) for b, v in zip(blocks, values, strict=True)]
+        return trace.emit(If(trace.atom(condition), *bodies), type_)
+
+    def _common(self, a: Any, b: Any) -> Type | None:
+        """Return the type that two values have in common, as far as either has one."""
+        found, other = type_of(a), type_of(b)
+        if found is not None and other is not None:
+            return either_type(found, other) if compatible(found, other) else None
+        if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+            fields = [self._common(x, y) for x, y in zip(a, b, strict=True)]
+            known = tuple(f for f in fields if f is not None)
+            return TupleType(known) if len(known) == len(fields) else None
+        return found if found is not None else other
+
+    # References.
+
+    def _new_reference(self, node: ast.RefCreate, env: Env) -> Any:
+        declared = node.checked_type
+        inner = declared.value if isinstance(declared, ast.RefType) else None
+        value = self.functions.fit(
+            self.value(node.value, env), inner, dict(env.types), "what a reference holds"
+        )
+        found = type_of(value)
+        # The declared type may leave dimensions open, so that other sizes can be written.
+        type_ = self.context.types.to_ir(inner, env.types)
+        held = found if type_ is None or type_ == found else either_type(type_, found)
+        assert held is not None
+        return self.context.trace.emit(MakeRef(self.context.trace.atom(value)), RefType(held))
+
+    def _reference(self, node: ast.Expr, env: Env) -> tuple[Value, RefType]:
+        value = self.value(node, env)
+        type_ = type_of(value)
+        if not isinstance(type_, RefType):
+            raise self.context.error("this is no reference", found=type_)
+        return self.context.trace.lift(value), type_
+
+    def _write(self, node: ast.RefWrite, env: Env) -> Any:
+        ref, type_ = self._reference(node.ref, env)
+        value = self.functions.coerce(self.value(node.value, env), type_.value)
+        trace = self.context.trace
+        trace.builder.emit(
+            WriteRef(ref.atom, trace.atom(value)), type=TupleType(()), span=trace.site()
+        )
+        return ()
+
+    # Data.
+
+    def construct(
+        self,
+        constructor: ast.Constructor,
+        args: tuple[Any, ...],
+        node: ast.Call | None,
+        types: Bindings,
+    ) -> Any:
+        """Call a constructor that is given as a value."""
+        stated = None if node is None else node.checked_type
+        return self._construct(constructor, args, stated, Env(None, dict(types)))
+
+    def _construct(
+        self,
+        constructor: ast.Constructor,
+        args: tuple[Any, ...],
+        declared: ast.Type | None,
+        env: Env,
+    ) -> Any:
+        """Return a data value, an open one where its type does not follow from its fields."""
+        types = self.context.types
+        fields = types.fields(constructor)
+        if len(fields) != len(args):
+            raise self.context.error(
+                f"{constructor.name} has another number of fields",
+                expected=len(fields),
+                found=len(args),
+            )
+        bindings: Bindings = {}
+        for i, (field, arg) in enumerate(zip(fields, args, strict=True)):
+            if (found := type_of(arg)) is not None:
+                what = f"field {i} of {constructor.name}"
+                self.functions.check(field, found, bindings, what)
+        params = types.definition(constructor.data_type).type_params
+        if not all(p in bindings for p in params):
+            return OpenData(constructor, args, declared, env)
+        type_ = types.instance(constructor.data_type, tuple(bindings[p] for p in params))
+        return self._emit_data(constructor, args, type_)
+
+    def close(self, value: OpenData, expected: Type | None) -> Value:
+        """Return a data value of the expected type; of the declared one, if none is expected."""
+        types = self.context.types
+        wanted = expected or types.to_ir(value.declared, value.env.types)
+        if not isinstance(wanted, DataType):
+            if wanted is not None:
+                raise self.context.error(
+                    f"a {value.constructor.data_type} is no {wanted}", hint="check its use"
+                )
+            raise self.context.error(
+                f"the type arguments of {value.constructor.name} are not known",
+                found=relay_text(value.declared),
+                hint="declare the type where it is bound: let %x: List[float32] = Nil;",
+            )
+        return self._emit_data(value.constructor, value.fields, wanted)
+
+    def _emit_data(
+        self, constructor: ast.Constructor, args: tuple[Any, ...], type_: DataType
+    ) -> Value:
+        types, trace = self.context.types, self.context.trace
+        name, arguments = types.arguments(type_.name)
+        if name != constructor.data_type:
+            raise self.context.error(f"{constructor.name} makes no {type_}")
+        bindings = dict(zip(types.definition(name).type_params, arguments, strict=True))
+        given = tuple(
+            self.functions.coerce(arg, types.to_ir(field, bindings))
+            for field, arg in zip(types.fields(constructor), args, strict=True)
+        )
+        atoms = tuple(trace.atom(v) for v in given)
+        found: Value = trace.emit(Construct(type_, constructor.name, atoms), type_)
+        return found
+
+
+def _block_depth(trace: Trace) -> int:
+    depth = 0
+    while isinstance(trace, BlockTrace) and not isinstance(trace, FunctionTrace):
+        depth += 1
+        trace = trace.outer
+    return depth
+
+
+def _lifted(trace: Trace, value: Any) -> Any:
+    """Return an operator's argument with its symbols as they are known in this trace."""
+    if isinstance(value, tuple):
+        return tuple(_lifted(trace, v) for v in value)
+    return trace.lift(value) if isinstance(value, Value) else value

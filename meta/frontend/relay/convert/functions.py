@@ -1,0 +1,334 @@
+"""Calls of functions: inlined, or functions of the IR, one for each choice of argument types.
+
+What a function takes of the code around it becomes further parameters (lambda lifting), so a
+let-bound function may call itself. As a value, a function is a closure of the IR around such a
+call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from meta.frontend.relay import ast
+from meta.frontend.relay.convert.context import Context
+from meta.frontend.relay.convert.program import is_hint
+from meta.frontend.relay.convert.types import Bindings, relay_text
+from meta.frontend.relay.convert.values import (
+    Closure,
+    ConstructorFunction,
+    Env,
+    Instance,
+    KnownFunction,
+    OpenData,
+    OperatorFunction,
+    type_of,
+)
+from meta.ir import Call, Function, FuncType, GlobalVar, Type, Var, compatible
+from meta.ir.typeof import either_type
+from meta.op.core.tracing import BlockTrace, FunctionTrace, Value
+
+if TYPE_CHECKING:
+    from meta.frontend.relay.convert.evaluate import Evaluator
+
+
+class Functions:
+    """The functions of a conversion."""
+
+    def __init__(self, context: Context, evaluator: Evaluator) -> None:
+        self.context, self.evaluator = context, evaluator
+        self._globals: dict[str, Closure] = {}
+
+    def global_function(self, name: str) -> Closure:
+        """Return a function of the module; RelayError if there is none."""
+        found = self._globals.get(name)
+        if found is None:
+            program = self.context.program
+            function = program.function(name)
+            order = program.order(name)
+            found = self._globals[name] = Closure(
+                name,
+                function.params,
+                order.root,
+                order,
+                Env(),
+                program.inlines(name),
+                function.type_params,
+                (function.result_type, _result_of(function.checked_type)),
+            )
+        return found
+
+    def closure(self, node: ast.Function, env: Env, closure: Closure) -> Closure:
+        """Return the value of a function expression, in the code of another one."""
+        order = closure.order
+        (scope,) = order.scopes[node]
+        return Closure(
+            "fn",
+            node.params,
+            scope,
+            order,
+            env,
+            is_hint(node.attrs, scope),
+            node.type_params,
+            (node.result_type, _result_of(node.checked_type)),
+        )
+
+    # Calls.
+
+    def call(
+        self, callee: Any, args: tuple[Any, ...], node: ast.Call | None, types: Bindings
+    ) -> Any:
+        """Call a function value and return the result. ``types`` are the type parameters where
+        ``node`` stands.
+        """
+        match callee:
+            case Closure():
+                return self._call_closure(callee, args, node, types)
+            case OperatorFunction():
+                return self.evaluator.operator(callee.name, args, node, types)
+            case ConstructorFunction():
+                return self.evaluator.construct(callee.constructor, args, node, types)
+            case Value() if isinstance(callee.type, FuncType):
+                return self._call_value(callee, args)
+            case _:
+                raise self.context.error(
+                    "what is called is no function", found=type_of(callee) or type(callee).__name__
+                )
+
+    def _call_value(self, callee: Value, args: tuple[Any, ...]) -> Any:
+        wanted: FuncType = callee.type
+        self._check_count("the function", len(wanted.params), len(args))
+        given = tuple(self.coerce(a, p) for a, p in zip(args, wanted.params, strict=True))
+        trace = self.context.trace
+        atoms = tuple(trace.atom(a) for a in given)
+        return trace.emit(Call(trace.atom(callee), atoms), wanted.result)
+
+    def _call_closure(
+        self, closure: Closure, args: tuple[Any, ...], node: ast.Call | None, outer: Bindings
+    ) -> Any:
+        self._check_count(f"{closure.name}", len(closure.params), len(args))
+        types = dict(closure.env.types)
+        for name in closure.type_params:
+            types.pop(name, None)
+        if node is not None and len(node.type_args) == len(closure.type_params):
+            for name, arg in zip(closure.type_params, node.type_args, strict=True):
+                known = self.context.types.to_ir(arg, outer)
+                if known is not None and not isinstance(arg, ast.TensorType):
+                    types[name] = known
+        args = self._fit(closure, args, types)
+        if closure.inline:
+            return self._inlined(closure, args, types)
+        return self._call_instance(closure, args, types, node, outer)
+
+    def _check_count(self, name: str, expected: int, found: int) -> None:
+        if expected != found:
+            raise self.context.error(
+                f"{name} is called with another number of arguments", expected=expected, found=found
+            )
+
+    def _fit(self, closure: Closure, args: tuple[Any, ...], types: Bindings) -> tuple[Any, ...]:
+        """Check arguments against the declared types, which binds type parameters; functions and
+        open data come last, since the others may say their types.
+        """
+        fitted = list(args)
+        for i, (param, arg) in enumerate(zip(closure.params, args, strict=True)):
+            if (found := type_of(arg)) is not None:
+                self.check(param.type, found, types, f"%{param.name} of {closure.name}")
+            elif isinstance(arg, OpenData):
+                fitted[i] = arg
+        for i, (param, arg) in enumerate(zip(closure.params, args, strict=True)):
+            if type_of(arg) is None and not closure.inline:
+                fitted[i] = self.fit(arg, param.type, types, f"%{param.name} of {closure.name}")
+        return tuple(fitted)
+
+    def fit(self, value: Any, declared: ast.Type | None, types: Bindings, what: str) -> Any:
+        """Return a value that has a type, which is checked against the declared one."""
+        if type_of(value) is None:
+            value = self._typed(value, declared, types)
+        found = type_of(value)
+        assert found is not None
+        self.check(declared, found, types, what)
+        return value
+
+    def _typed(self, value: Any, declared: ast.Type | None, types: Bindings) -> Any:
+        to_ir = self.context.types.to_ir
+        if isinstance(value, tuple):
+            fields: tuple[ast.Type | None, ...] = (None,) * len(value)
+            if isinstance(declared, ast.TupleType) and len(declared.fields) == len(value):
+                fields = declared.fields
+            return tuple(
+                v if type_of(v) is not None else self._typed(v, f, types)
+                for v, f in zip(value, fields, strict=True)
+            )
+        if isinstance(value, KnownFunction) and isinstance(declared, ast.FuncType):
+            return self.as_value(value, [to_ir(p, types) for p in declared.params])
+        return self.coerce(value, to_ir(declared, types))
+
+    def check(self, declared: ast.Type | None, found: Type, types: Bindings, what: str) -> None:
+        """Raise RelayError for a type that the declared one does not allow."""
+        if not self.context.types.unify(declared, found, types):
+            raise self.context.error(
+                f"{what} has another type than the program declares",
+                expected=relay_text(declared),
+                found=found,
+            )
+
+    # Inlining.
+
+    def _inlined(self, closure: Closure, args: tuple[Any, ...], types: Bindings) -> Any:
+        env = Env(closure.env, types)
+        env.values.update(zip(closure.params, args, strict=True))
+        value = self.evaluator.scope(closure.scope, closure, env)
+        declared = closure.result_types[0] if closure.result_types else None
+        if (found := type_of(value)) is not None:
+            self.check(declared, found, types, f"the result of {closure.name}")
+        elif isinstance(value, OpenData) and declared is not None:
+            value = self.fit(value, declared, types, f"the result of {closure.name}")
+        return value
+
+    # Functions of the IR.
+
+    def _call_instance(
+        self,
+        closure: Closure,
+        args: tuple[Any, ...],
+        types: Bindings,
+        node: ast.Call | None,
+        outer: Bindings,
+    ) -> Any:
+        found = tuple(t for t in map(type_of, args) if t is not None)
+        assert len(found) == len(args)
+        instance = self._instance(closure, found, types)
+        if instance.result is None:
+            stated = None if node is None else node.checked_type
+            instance.result = self.context.types.to_ir(stated, outer)
+        if instance.result is None:
+            raise self.context.error(
+                f"{closure.name} calls itself, and the type of its result is not declared",
+                hint="declare it: fn (...) -> Tensor[(...), float32] { ... }",
+            )
+        trace = self.context.trace
+        atoms = [trace.atom(a) for a in args]
+        extra = [trace.lift(c) for c in instance.captured]
+        types_ = (*instance.params, *(c.type for c in extra))
+        callee = GlobalVar(instance.name, FuncType(types_, instance.result))
+        return trace.emit(Call(callee, (*atoms, *(c.atom for c in extra))), instance.result)
+
+    def _instance(self, closure: Closure, params: tuple[Type, ...], types: Bindings) -> Instance:
+        """Return the function for arguments of these types. One that is under way is used again
+        where dimensions differ, with those unknown: else a recursion that changes them has no end.
+        """
+        own = tuple(types.get(name) for name in closure.type_params)
+        found = closure.instances.get((params, own))
+        if found is not None:
+            return found
+        for other in closure.instances.values():
+            if not other.done and len(other.params) == len(params):
+                pairs = list(zip(other.params, params, strict=True))
+                if all(compatible(a, b) for a, b in pairs):
+                    joined = tuple(t for t in (either_type(a, b) for a, b in pairs) if t)
+                    if joined == other.params:
+                        return other
+                    return self._instance(closure, joined, types)
+        name = self.context.root.global_names.unique(closure.name)
+        declared = [self.context.types.to_ir(t, types) for t in closure.result_types]
+        result = next((t for t in declared if t is not None), None)
+        made = closure.instances[params, own] = Instance(name, params, result)
+        self._trace(closure, made, types)
+        return made
+
+    def _trace(self, closure: Closure, instance: Instance, types: Bindings) -> None:
+        context = self.context
+        scope = FunctionTrace(context.trace)
+        for value in self._captured(closure):
+            before = len(scope.captured)
+            scope.lift(value)
+            if len(scope.captured) > before:
+                instance.captured.append(value)
+        env = Env(closure.env, types)
+        variables = []
+        with context.within(scope):
+            for param, type_ in zip(closure.params, instance.params, strict=True):
+                var, env.values[param] = scope.parameter(type_, param.name)
+                variables.append(var)
+            value = self.evaluator.scope(closure.scope, closure, env)
+            declared = closure.result_types[0] if closure.result_types else None
+            value = self.fit(value, declared, types, f"the result of {closure.name}")
+            found = type_of(value)
+            block = scope.finish(value)
+        assert len(scope.captured) == len(instance.captured)
+        inside = [v.atom for v in scope.captured.values() if isinstance(v.atom, Var)]
+        instance.result, instance.done = found, True
+        context.root.functions[instance.name] = Function((*variables, *inside), block, found)
+
+    def _captured(self, closure: Closure) -> list[Value]:
+        """Return what a function takes of the code around it, functions taken apart."""
+        found: dict[Any, Value] = {}
+        seen: set[Closure] = set()
+        stack: list[Any] = [closure]
+        while stack:
+            value = stack.pop()
+            if isinstance(value, Closure):
+                if value not in seen:
+                    seen.add(value)
+                    free = value.order.free(value.scope)
+                    stack += reversed([value.env.find(node) for node in free])
+            elif isinstance(value, OpenData):
+                stack += reversed(value.fields)
+            elif isinstance(value, tuple):
+                stack += reversed(value)
+            elif isinstance(value, Value) and isinstance(value.atom, Var):
+                found.setdefault(value.atom, value)
+        return list(found.values())
+
+    # Functions as values, and data whose type was open.
+
+    def coerce(self, value: Any, expected: Type | None) -> Any:
+        """Return a value that has a type: the expected one, if it is known."""
+        found = type_of(value)
+        if found is None and isinstance(value, tuple):
+            fields = getattr(expected, "fields", (None,) * len(value))
+            value = tuple(self.coerce(v, f) for v, f in zip(value, fields, strict=True))
+        elif isinstance(value, OpenData):
+            value = self.evaluator.close(value, expected)
+        elif isinstance(value, KnownFunction):
+            params = list(expected.params) if isinstance(expected, FuncType) else None
+            value = self.as_value(value, params)
+        found = type_of(value)
+        if found is None or not compatible(found, expected):
+            raise self.context.error(
+                "a value has another type than it should have here", expected=expected, found=found
+            )
+        return value
+
+    def as_value(self, function: KnownFunction, params: list[Type | None] | None) -> Value:
+        """Return a known function as a closure of the IR, with parameters of these types."""
+        wanted = params
+        if isinstance(function, Closure):
+            own = [self.context.types.to_ir(p.type, function.env.types) for p in function.params]
+            given = params or [None] * len(own)
+            self._check_count(function.name, len(own), len(given))
+            wanted = [g if g is not None else o for g, o in zip(given, own, strict=True)]
+        known = [t for t in wanted or () if t is not None]
+        if wanted is None or len(known) != len(wanted):
+            raise self.context.error(
+                "the types of the parameters of a function that is used as a value are not known",
+                hint="declare them: fn (%x: Tensor[(...), float32]) { ... }",
+            )
+        trace = self.context.trace
+        block = BlockTrace(trace)
+        variables, values = [], []
+        with self.context.within(block):
+            for i, type_ in enumerate(known):
+                var, value = block.parameter(type_, f"x{i}")
+                variables.append(var)
+                values.append(value)
+            result = self.coerce(self.call(function, tuple(values), None, {}), None)
+            body = block.finish(result)
+        made = Function(tuple(variables), body, type_of(result))
+        type_ = FuncType(tuple(known), made.result_type or type_of(result))  # type: ignore[arg-type]
+        found: Value = trace.emit(made, type_)
+        return found
+
+
+def _result_of(type_: ast.Type | None) -> ast.Type | None:
+    return type_.result if isinstance(type_, ast.FuncType) else None

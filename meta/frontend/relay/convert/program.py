@@ -1,0 +1,106 @@
+"""`Program`: a Relay module with what is found out about it once, for all conversions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from meta.base.errors import ArgumentError
+from meta.base.registry import nearest
+from meta.frontend.relay import ast
+from meta.frontend.relay.convert.order import Order, Scope
+from meta.frontend.relay.errors import RelayError
+from meta.runtime.ndarray import ndarray
+
+HINTS = frozenset({"Inline", "Primitive", "Composite", "Compiler"})
+"""Attributes of functions that partition a program for a compiler. Such a function is inlined where
+it calls no other: `meta` fuses by itself.
+"""
+
+
+class Program:
+    """A Relay module, and the order of evaluation of its functions.
+
+    Copies of a model share it: nothing here changes after it was computed.
+    """
+
+    def __init__(self, module: ast.Module) -> None:
+        self.module = module
+        self._orders: dict[str, Order] = {}
+        self._constants: dict[ast.Constant, ndarray] = {}
+        self._uses: Counter[str] | None = None
+
+    def __deepcopy__(self, _: object) -> Program:
+        return self
+
+    @property
+    def main(self) -> ast.Function:
+        """The entry point; RelayError if there is none."""
+        return self.function("main")
+
+    def function(self, name: str) -> ast.Function:
+        """Return a global function; RelayError if there is none."""
+        found = self.module.functions.get(name)
+        if found is None:
+            raise RelayError(
+                f"the program has no function @{name}", hint=nearest(name, self.module.functions)
+            )
+        return found
+
+    def order(self, name: str) -> Order:
+        """Return the order of evaluation of a global function."""
+        if name not in self._orders:
+            self._orders[name] = Order(self.function(name))
+        return self._orders[name]
+
+    def inlines(self, name: str) -> bool:
+        """Whether calls of a global function are replaced by its body: it is a compiler's hint, or
+        used in one place.
+        """
+        if is_hint(self.function(name).attrs, self.order(name).root):
+            return True
+        if self._uses is None:
+            self._uses = Counter(["main"])
+            for other in self.module.functions:
+                for node, count in self.order(other).uses.items():
+                    if isinstance(node, ast.GlobalVar):
+                        self._uses[node.name] += count
+        return self._uses[name] == 1 and not self._calls_itself(name)
+
+    def _calls_itself(self, name: str) -> bool:
+        return any(isinstance(n, ast.GlobalVar) and n.name == name for n in self.order(name).uses)
+
+    def calls(self) -> Iterator[ast.Call]:
+        """Yield the calls of operators, function by function."""
+        for name in self.module.functions:
+            for node in self.order(name).nodes:
+                if isinstance(node, ast.Call) and isinstance(node.op, ast.Op):
+                    yield node
+
+    def constant(self, node: ast.Constant) -> ndarray:
+        """Return a constant's array; RelayError if the file does not hold it."""
+        found = self._constants.get(node)
+        if found is None:
+            place = None if node.place is None else str(node.place)
+            if node.value is None:
+                raise RelayError(
+                    f"the file does not hold the value of {node.missing or 'a constant'}",
+                    place=place,
+                    hint="print the module with its metadata (mod.astext()), or save it as JSON",
+                )
+            try:
+                found = self._constants[node] = ndarray(node.value.contiguous())
+            except ArgumentError as error:
+                raise RelayError(f"a constant cannot be used: {error.what}", place=place) from error
+        return found
+
+
+def is_hint(attrs: Mapping[str, Any], scope: Scope) -> bool:
+    """Whether a function only says what a compiler should take together: it has such an attribute,
+    and calls nothing but operators.
+    """
+    if HINTS.isdisjoint(attrs) or scope.inner:
+        return False
+    calls = [step for step in scope.steps if isinstance(step, ast.Call)]
+    return all(isinstance(call.op, ast.Op) for call in calls)

@@ -1,0 +1,138 @@
+"""Types: those that a Relay program declares, against those that values really have.
+
+Types of values flow from the inputs. What the program declares may leave dimensions open, has type
+parameters, and is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from meta.base.dtype import DTYPES
+from meta.frontend.relay import ast
+from meta.frontend.relay.errors import RelayError
+from meta.ir import UNKNOWN, Dim, FuncType, TensorType, TupleType, Type, compatible
+from meta.ir.typeof import either_type
+from meta.ir.types import DataType, RefType
+
+Bindings = dict[str, Type]
+"""The types that type parameters stand for."""
+
+Instance = Callable[[str, tuple[Type, ...]], DataType]
+"""Makes the type of a data type, by name, for arguments."""
+
+Arguments = Callable[[str], tuple[str, tuple[Type, ...]]]
+"""Returns, by the name of such a type, the data type and the arguments."""
+
+
+def to_ir(type_: ast.Type | None, bindings: Bindings, instance: Instance) -> Type | None:
+    """Return a declared type, or None where it leaves open more than dimensions.
+
+    Raises RelayError for an element type that `meta` has not.
+    """
+
+    def each(types: tuple[ast.Type, ...]) -> tuple[Type, ...] | None:
+        found = [to_ir(t, bindings, instance) for t in types]
+        known = tuple(t for t in found if t is not None)
+        return known if len(known) == len(found) else None
+
+    match type_:
+        case ast.TensorType():
+            return TensorType(tuple(map(_dim, type_.shape)), element_type(type_.dtype))
+        case ast.TupleType():
+            fields = each(type_.fields)
+            return None if fields is None else TupleType(fields)
+        case ast.FuncType():
+            types = None if type_.type_params else each((*type_.params, type_.result))
+            return None if types is None else FuncType(types[:-1], types[-1])
+        case ast.TypeVar():
+            return bindings.get(type_.name)
+        case ast.DataType():
+            args = each(type_.args)
+            return None if args is None else instance(type_.name, args)
+        case ast.RefType():
+            value = to_ir(type_.value, bindings, instance)
+            return None if value is None else RefType(value)
+        case _:
+            return None
+
+
+def _dim(dim: ast.Dim) -> Dim:
+    return dim if isinstance(dim, int) else UNKNOWN
+
+
+def element_type(dtype: str) -> str:
+    """Return `meta`'s name of a dtype; RelayError if it has none."""
+    name = {"uint1": "bool"}.get(dtype, dtype)
+    if name not in DTYPES:
+        raise RelayError(
+            f"tensors of {dtype} are not supported", expected=", ".join(DTYPES), found=dtype
+        )
+    return name
+
+
+def unify(
+    declared: ast.Type | None, actual: Type, bindings: Bindings, arguments: Arguments
+) -> bool:
+    """Tell whether a value fits a declared type, and bind the type parameters in it."""
+
+    def each(types: tuple[ast.Type, ...], found: tuple[Type, ...]) -> bool:
+        return len(types) == len(found) and all(
+            unify(t, f, bindings, arguments) for t, f in zip(types, found, strict=True)
+        )
+
+    match declared, actual:
+        case (None | ast.UnknownType(), _):
+            return True
+        case ast.TypeVar(), _:
+            known = bindings.get(declared.name)
+            if known is not None and not compatible(known, actual):
+                return False
+            joined = either_type(known, actual)
+            assert joined is not None
+            bindings[declared.name] = joined
+            return True
+        case ast.TensorType(), TensorType():
+            wanted = TensorType(tuple(map(_dim, declared.shape)), element_type(declared.dtype))
+            return compatible(wanted, actual)
+        case ast.TupleType(), TupleType():
+            return each(declared.fields, actual.fields)
+        case ast.FuncType(), FuncType():
+            if declared.type_params:
+                return len(declared.params) == len(actual.params)
+            return each((*declared.params, declared.result), (*actual.params, actual.result))
+        case ast.DataType(), DataType():
+            name, args = arguments(actual.name)
+            return name == declared.name and each(declared.args, args)
+        case ast.RefType(), RefType():
+            return unify(declared.value, actual.value, bindings, arguments)
+        case _:
+            return False
+
+
+def relay_text(type_: Any) -> str:
+    """Write a declared type as Relay does, ``Tensor[(2, ?), float32]``."""
+
+    def each(types: tuple[ast.Type, ...]) -> str:
+        return ", ".join(map(relay_text, types))
+
+    match type_:
+        case ast.TensorType():
+            dims = ", ".join(
+                str(d) if isinstance(d, int) else "?" if isinstance(d, ast.AnyDim) else d.name
+                for d in type_.shape
+            )
+            return f"Tensor[({dims}), {type_.dtype}]" if type_.shape else type_.dtype
+        case ast.TupleType():
+            return f"({each(type_.fields)}{',' if len(type_.fields) == 1 else ''})"
+        case ast.FuncType():
+            return f"fn ({each(type_.params)}) -> {relay_text(type_.result)}"
+        case ast.TypeVar():
+            return str(type_.name)
+        case ast.DataType():
+            return f"{type_.name}[{each(type_.args)}]"
+        case ast.RefType():
+            return f"ref({relay_text(type_.value)})"
+        case _:
+            return "_"

@@ -1,0 +1,107 @@
+"""`RelayModel`: a Relay program as a `Model`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from meta.base.dtype import is_float
+from meta.base.errors import ArgumentError
+from meta.frontend.core import ImportedModel
+from meta.frontend.relay import ast
+from meta.frontend.relay.convert import Program, convert
+from meta.frontend.relay.convert.unsupported import require_supported
+from meta.frontend.relay.errors import ParamsError, RelayError
+from meta.frontend.relay.pairing import pair
+from meta.op.core import tree
+from meta.op.core.handler import current
+from meta.op.core.tracing import Symbol, Trace, Value
+from meta.runtime.ndarray import as_array, ndarray
+
+STATISTICS = {"nn.batch_norm": (3, 4)}
+"""Arguments of operators that training updates, but not by gradients."""
+
+
+class RelayModel(ImportedModel):
+    """A model whose code is a Relay program.
+
+    The parameters of ``main`` that an array is given for are its state, by the array's name;
+    floating point ones require a gradient, but for running statistics. The others are its inputs,
+    in order. It begins in infer mode; after `train_mode`, batch normalisation and dropout are
+    converted to their training forms. What it returns is what ``main`` does: an array, or tuples.
+    """
+
+    def build(self, module: ast.Module, params: Mapping[str, torch.Tensor] | None = None) -> None:
+        """Take a program and arrays for parameters of its ``main``.
+
+        Raises RelayError for a program that cannot be converted, with everything that stands
+        against it, and ParamsError for arrays that do not fit.
+        """
+        given = params or {}
+        self._program = Program(module)
+        pairing = pair(module, given)
+        require_supported(self._program)
+        self._unused = tuple(pairing.unused)
+        main = self._program.main
+        statistics = _statistics(self._program)
+        arrays: dict[str, ndarray] = {}
+        for var, name in pairing.bound.items():
+            arrays[name] = _array(name, given[name])
+            arrays[name].requires_grad = is_float(arrays[name].dtype) and var not in statistics
+        # By parameter of main, the name of its array; None for an input.
+        self._sources = tuple(pairing.bound.get(var) for var in main.params)
+        super().build(arrays, [var.name for var in pairing.free])
+
+    @property
+    def relay(self) -> ast.Module:
+        """The program."""
+        return self._program.module
+
+    @property
+    def unused_params(self) -> tuple[str, ...]:
+        """Names of arrays that fit no parameter of ``main``; normal for an optimised program."""
+        return self._unused
+
+    def convert(self, *inputs: Any) -> Any:
+        """Convert the program for inputs of these types; raises RelayError where that fails."""
+        trace = current.get()
+        assert isinstance(trace, Trace)
+        given = iter(inputs)
+        args = tuple(
+            _known_or_traced(next(given)) if name is None else trace.lift(self.arrays[name])
+            for name in self._sources
+        )
+        result = convert(self._program, trace, args, self.training)
+        for leaf in tree.flatten(result)[0]:
+            if not isinstance(leaf, Symbol | ndarray):
+                raise RelayError(
+                    "main returns a value that is no tensor",
+                    expected="a tensor, or tuples of tensors",
+                    found=leaf.type,
+                    hint="take it apart in the program: match a data value, call a function",
+                )
+        return result
+
+
+def _known_or_traced(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return tuple(map(_known_or_traced, value))
+    return value if isinstance(value, Value) else as_array(value)
+
+
+def _array(name: str, tensor: torch.Tensor) -> ndarray:
+    try:
+        return ndarray(tensor.contiguous().clone())
+    except ArgumentError as error:
+        raise ParamsError(f"the array {name!r} cannot be used: {error.what}") from error
+
+
+def _statistics(program: Program) -> set[ast.Expr]:
+    """Return the variables that are running statistics of an operator."""
+    found: set[ast.Expr] = set()
+    for call in program.calls():
+        assert isinstance(call.op, ast.Op)
+        found.update(call.args[i] for i in STATISTICS.get(call.op.name, ()) if i < len(call.args))
+    return found
