@@ -155,13 +155,15 @@ class Converters:
         defaults = self._attributes(site.name) or {}
         given = {n: attributes.get(n, defaults.get(n)) for n in converter.attributes}
         call = {"call": site} if converter.takes_call else {}
-        if isinstance(converter.function, Op):
-            return converter.function(*args, **given)
+        function = converter.function
+        assert function is not None
+        if isinstance(function, Op):
+            return function(*args, **given)
         try:
-            inspect.signature(converter.function).bind(*args, **given, **call)
+            inspect.signature(function).bind(*args, **given, **call)
         except TypeError as error:
             raise Unconvertible(f"it does not take these arguments: {error}") from None
-        return converter.function(*args, **given, **call)
+        return function(*args, **given, **call)
 
     def require(self, name: str, attributes: Mapping[str, Any]) -> Converter:
         """Return an operator's converter, if it takes attributes such as a call states.

@@ -55,7 +55,7 @@ def test_inputs_by_position_and_by_name(model: Scaled) -> None:
         model(X)
     with pytest.raises(meta.errors.ArgumentError, match="no input 'date'"):
         model.arguments({"date": X})
-    with pytest.raises(meta.errors.ArgumentError, match="'input.1' is missing"):
+    with pytest.raises(meta.errors.ArgumentError, match=r"'input\.1' is missing"):
         model.arguments({"data": X})
 
 

@@ -11,7 +11,6 @@ from typing import Any
 from meta.frontend.relay.convert.context import Context
 from meta.frontend.relay.convert.evaluate import Evaluator
 from meta.frontend.relay.convert.program import Program
-from meta.frontend.relay.errors import RelayError
 from meta.op.core.tracing import Trace
 
 __all__ = ["Program", "convert"]

@@ -7,6 +7,7 @@ call.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from meta.frontend.relay import ast
@@ -291,8 +292,8 @@ class Functions:
         elif isinstance(value, OpenData):
             value = self.evaluator.close(value, expected)
         elif isinstance(value, KnownFunction):
-            params = list(expected.params) if isinstance(expected, FuncType) else None
-            value = self.as_value(value, params)
+            function = expected if isinstance(expected, FuncType) else None
+            value = self.as_value(value, function and function.params)
         found = type_of(value)
         if found is None or not compatible(found, expected):
             raise self.context.error(
@@ -300,7 +301,7 @@ class Functions:
             )
         return value
 
-    def as_value(self, function: KnownFunction, params: list[Type | None] | None) -> Value:
+    def as_value(self, function: KnownFunction, params: Sequence[Type | None] | None) -> Value:
         """Return a known function as a closure of the IR, with parameters of these types."""
         wanted = params
         if isinstance(function, Closure):

@@ -72,12 +72,12 @@ def call_operator(
             f"the attributes of {name} cannot be used: {error or type(error).__name__}",
             found=f"{_call_text(name, args)} with {fields}",
         ) from error
-    found = type_of(result)
-    if found is not None and not context.types.unify(stated, found, dict(types)):
+    type_ = type_of(result)
+    if type_ is not None and not context.types.unify(stated, type_, dict(types)):
         raise context.error(
             f"the result of {name} has not the type that the program states",
             expected=relay_text(stated),
-            found=f"{found}, of {_call_text(name, args)}",
+            found=f"{type_}, of {_call_text(name, args)}",
         )
     return result
 
