@@ -10,6 +10,8 @@ from math import prod
 from meta.ir.types import UNKNOWN
 from meta.op.core import Tensor, TensorType, op
 from meta.op.core.check import require
+from meta.op.core.same_dtype import require_same_dtype
+from meta.op.transform import require_index
 
 
 @op
@@ -60,3 +62,25 @@ def unique(
     if return_counts:
         results.append(vector.with_dtype("int64"))
     return tuple(results) if len(results) > 1 else vector
+
+
+@op
+def sparse_fill_empty_rows(
+    indices: Tensor, values: Tensor, shape: Tensor, default: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A sparse tensor with an entry in every row: (indices, values, which rows had none).
+
+    indices: [entries, axes], integers, the coordinates of ``values`` [entries]; the first is the
+    row. shape: a vector of integers, the extents of the whole. default: a scalar of the dtype of
+    values, which a row without an entry gets at its beginning. Entries come in the order of their
+    rows, those of one row in their own; a row out of range counts as the nearest one. The last
+    result is bool, an element for each row. TypeInferError for other types.
+    """
+    fits = indices.ndim == 2 and values.ndim == 1 and shape.ndim == 1 and default.ndim == 0
+    found = f"indices={indices}, values={values}, shape={shape}, default={default}"
+    require(fits, "the arguments are no sparse tensor", expected="ndim 2, 1, 1 and 0", found=found)
+    require_index(indices)
+    require_index(shape)
+    require_same_dtype(values, default)
+    entries = TensorType((UNKNOWN, indices.shape[1]), indices.dtype)
+    return entries, TensorType((UNKNOWN,), values.dtype), TensorType((UNKNOWN,), "bool")

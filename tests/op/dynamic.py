@@ -82,3 +82,42 @@ CASES = [
 ]
 
 CASES += refusals({"nonzero": [error(F(), match="x has no axis")]})
+
+
+def sparse_fill_empty_rows(indices, values, shape, default):
+    """Row by row."""
+    places, numbers, empty = [], [], []
+    for row in range(int(shape[0])):
+        own = [k for k, at in enumerate(indices.tolist()) if at[0] == row]
+        empty.append(not own)
+        places += [indices[k] for k in own] or [torch.tensor([row] + [0] * (len(shape) - 1))]
+        numbers += [values[k] for k in own] or [default]
+    return (
+        torch.stack(places).to(indices.dtype),
+        torch.stack(numbers),
+        torch.tensor(empty, dtype=torch.bool),
+    )
+
+
+ENTRIES = C([[3, 1], [0, 3], [0, 1], [2, 0]], "int64")
+NONE = C([[0, 0]], "int64")
+
+CASES += [
+    OpCase(
+        "sparse_fill_empty_rows",
+        samples=[
+            sample(ENTRIES, F(4), C([5, 6], "int64"), F()),
+            sample(ENTRIES, I(4, low=0, high=9), C([4, 6], "int64"), C(10, "int64")),
+            sample(NONE, F(1), C([3, 1], "int64"), F()),
+        ],
+        oracle=sparse_fill_empty_rows,
+        dialects=("torch",),
+        grad=False,
+        errors=[
+            error(F(4, 2), F(4), C([5, 6], "int64"), F(), match="integer"),
+            error(ENTRIES, F(4), F(2), F(), match="integer"),
+            error(ENTRIES, F(4, 1), C([5, 6], "int64"), F(), match="no sparse tensor"),
+            error(ENTRIES, F(4), C([5, 6], "int64"), C(1, "int64"), match="dtype"),
+        ],
+    )
+]

@@ -38,3 +38,18 @@ def nonzero(x):
 @dialect.kernel(op.unique)
 def unique(x, return_inverse, return_counts):
     return torch.unique(x, True, return_inverse, return_counts)
+
+
+@dialect.kernel(op.sparse_fill_empty_rows)
+def sparse_fill_empty_rows(indices, values, shape, default):
+    count = max(int(shape[0]), 0)
+    rows = indices[:, 0].long().clamp(0, max(count - 1, 0))
+    empty = torch.ones(count, dtype=torch.bool, device=indices.device)
+    if count:
+        empty[rows] = False
+    missing = torch.nonzero(empty)[:, 0]
+    added = indices.new_zeros(len(missing), indices.shape[1])
+    added[:, 0] = missing.to(indices.dtype)
+    order = torch.argsort(torch.cat([rows, missing]), stable=True)
+    filled = torch.cat([values, default.expand(len(missing))])
+    return torch.cat([indices, added])[order], filled[order], empty

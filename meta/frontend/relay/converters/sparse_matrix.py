@@ -1,0 +1,95 @@
+"""Converters of operators on sparse matrices.
+
+A matrix comes in the format CSR (data [nonzeros], indices of their columns, indptr [rows + 1]:
+where each row begins) or BSR, of blocks (data [blocks, height, width]). It is written out: products
+are then those of dense matrices, which have gradients and run on every dialect.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from meta import op
+from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.relay.registry import relay
+
+
+def _rows(indptr: Any, count: int, call: CallSite) -> Any:
+    """Return the row of each of ``count`` entries."""
+    places = op.arange(0, count, 1, dtype=indptr.dtype, device=str(call.device))
+    return op.subtract(op.searchsorted(indptr, places, right=True, dtype=indptr.dtype), 1)
+
+
+def _dense(data: Any, indices: Any, indptr: Any, columns: int, call: CallSite) -> Any:
+    """Return a matrix of ``columns`` columns, written out; entries of one place add up."""
+    if data.ndim not in (1, 2, 3):
+        raise Unconvertible(f"a sparse matrix with data of {data.ndim} axes is not supported")
+    rows = _rows(indptr, data.shape[0], call)
+    at = op.stack((rows, op.cast(indices, rows.dtype)), 0)
+    block = (*data.shape[1:], 1, 1)[:2] if data.ndim > 1 else (1, 1)
+    grid = (indptr.shape[0] - 1, columns // block[1])
+    zeros = op.zeros((*grid, *data.shape[1:]), data.dtype, device=str(call.device))
+    blocks = op.scatter_nd(zeros, at, data, "add")
+    if data.ndim == 1:
+        return blocks
+    high = op.transpose(op.reshape(blocks, (*grid, *block)), (0, 2, 1, 3))
+    return op.reshape(high, (grid[0] * block[0], columns))
+
+
+BECOMES = (op.searchsorted, op.scatter_nd)
+
+
+@relay("nn.sparse_dense", "nn.internal.sparse_dense_padded", op.dense, *BECOMES)
+def sparse_dense(
+    dense: Any, data: Any, indices: Any, indptr: Any, *, sparse_lhs: bool, call: CallSite
+) -> Any:
+    """dense @ sparse.T, or sparse @ dense.T. The padded form has zeros in addition."""
+    sparse = _dense(data, indices, indptr, dense.shape[1], call)
+    return op.dense(sparse, dense) if sparse_lhs else op.dense(dense, sparse)
+
+
+@relay("nn.sparse_conv2d", op.dense, *BECOMES)
+def sparse_conv2d(
+    dense: Any,
+    data: Any,
+    indices: Any,
+    indptr: Any,
+    *,
+    layout: str,
+    kernel_size: tuple[int, ...],
+    call: CallSite,
+) -> Any:
+    """A product with each pixel's channels."""
+    if prod(kernel_size) != 1 or layout not in ("NHWC", "NCHW"):
+        raise Unconvertible(
+            f"kernel_size={tuple(kernel_size)} in the layout {layout} is not supported",
+            hint="a kernel of 1 by 1, in NHWC or NCHW",
+        )
+    x = dense if layout == "NHWC" else op.transpose(dense, (0, 2, 3, 1))
+    *pixels, channels = x.shape
+    weight = _dense(data, indices, indptr, channels, call)
+    y = op.dense(op.reshape(x, (prod(pixels), channels)), weight)
+    y = op.reshape(y, (*pixels, weight.shape[0]))
+    return y if layout == "NHWC" else op.transpose(y, (0, 3, 1, 2))
+
+
+@relay("nn.sparse_add", op.add, *BECOMES)
+def sparse_add(dense: Any, data: Any, indices: Any, indptr: Any, *, call: CallSite) -> Any:
+    return op.add(dense, _dense(data, indices, indptr, dense.shape[1], call))
+
+
+@relay("nn.sparse_transpose", op.argsort, op.take, op.searchsorted)
+def sparse_transpose(data: Any, indices: Any, indptr: Any, *, call: CallSite) -> Any:
+    """The transposed of a square matrix in CSR format: entries in the order of their columns."""
+    if data.ndim != 1:
+        raise Unconvertible("only the format CSR is supported")
+    order = op.argsort(indices)
+    columns = op.take(indices, order)
+    count = indptr.shape[0]
+    starts = op.arange(0, count, 1, dtype=indices.dtype, device=str(call.device))
+    return (
+        op.take(data, order),
+        op.cast(op.take(_rows(indptr, data.shape[0], call), order), "int32"),
+        op.searchsorted(columns, starts, dtype="int32"),
+    )
