@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from sys import intern
 from typing import Any, NoReturn
@@ -21,6 +22,10 @@ _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})")
 _MAX_DIGITS = 30
 # Places in other files and of devices, which no part of reading asks for: most of a file's text.
 _SKIPPED = frozenset({"span", "virtual_device_"})
+_TEXTS = frozenset({"repr_str", "repr_b64", "global_key"})  # the last one until v0.6
+_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
+_NO_ATTRS: dict[str, str] = {}
+_NO_DATA: list[int] = []
 _EXECUTOR_KEYS = frozenset({"arg_nodes", "node_row_ptr", "heads"})
 _EXECUTOR = (
     "this is the JSON of a graph executor, a compiled model, and no Relay program",
@@ -39,14 +44,15 @@ class Node:
     Attributes
     ----------
     type_key: its class. attrs: fields by name, as text. data: indices of an array's or a map's
-    items; keys: of a map whose keys are all strings, else None. text: of an object that is given by
-    its text; encoded: whether that is base64 with a length in front.
+    items; keys: of a map whose keys are all strings (``has_keys``). text: of an object that is
+    given by its text; encoded: whether that is base64 with a length in front.
     """
 
     type_key: str
     attrs: dict[str, str]
     data: list[int]
-    keys: list[str] | None = None
+    keys: Sequence[str] = ()
+    has_keys: bool = False
     text: str | None = None
     encoded: bool = False
 
@@ -162,22 +168,18 @@ def _fault(document: Document, what: str) -> NoReturn:
     )
 
 
-def _texts(document: Document, values: Any, what: str) -> None:
-    """Check that values are strings, of characters that exist."""
-    for value in values:
-        if not isinstance(value, str):
-            _fault(document, f"{what} that is no string")
-        if not value.isascii():
-            try:
-                value.encode()
-            except UnicodeEncodeError:
-                _fault(document, f"{what} that holds half a character (a lone surrogate)")
+def _check_text(document: Document, value: object, what: str) -> None:
+    if not isinstance(value, str):
+        _fault(document, f"{what} that is no string")
 
 
-def _indices(document: Document, data: Any) -> list[int]:
-    if not isinstance(data, list) or not all(type(i) is int for i in data):
-        _fault(document, "'data' is not a list of numbers")
-    return data
+def _check_characters(document: Document, node: Node) -> None:
+    """Check that a node's strings are made of whole characters."""
+    for value in (node.type_key, node.text or "", *node.attrs, *node.attrs.values(), *node.keys):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            _fault(document, "a text that holds half a character (a lone surrogate)")
 
 
 def _node(document: Document, value: Any) -> Node:
@@ -188,32 +190,45 @@ def _node(document: Document, value: Any) -> Node:
         if "op" in value and "inputs" in value:
             raise RelayError(_EXECUTOR[0], hint=_EXECUTOR[1], place=document.source)
         _fault(document, "it has no 'type_key'")
-    attrs = value.get("attrs", {})
-    if not isinstance(attrs, dict):
-        _fault(document, "'attrs' is no object")
-    keys = value.get("keys")
-    if keys is not None and not isinstance(keys, list):
-        _fault(document, "'keys' is no list")
-    # Until v0.6 operators and the like had a 'global_key'.
-    text = value.get("repr_str", value.get("global_key"))
-    encoded = text is None and "repr_b64" in value
-    text = value["repr_b64"] if encoded else text
-    _texts(document, [key], "a type key")
-    _texts(document, attrs.values(), "an attribute")
-    _texts(document, attrs, "an attribute's name")
-    _texts(document, keys or (), "a key")
-    _texts(document, () if text is None else (text,), "a text")
-    kept = {intern(n): v for n, v in attrs.items() if n not in _SKIPPED}
-    return Node(intern(key), kept, _indices(document, value.get("data", [])), keys, text, encoded)
+    node = Node(intern(key), _NO_ATTRS, _NO_DATA)
+    for member, content in value.items():
+        if member == "attrs":
+            if not isinstance(content, dict):
+                _fault(document, "'attrs' is no object")
+            for text in content.values():
+                if type(text) is not str:
+                    _fault(document, "an attribute that is no string")
+            node.attrs = {intern(n): v for n, v in content.items() if n not in _SKIPPED}
+        elif member == "data":
+            if not isinstance(content, list):
+                _fault(document, "'data' is no list")
+            for index in content:
+                if type(index) is not int:
+                    _fault(document, "'data' holds what is no number")
+            node.data = content
+        elif member == "keys":
+            if not isinstance(content, list):
+                _fault(document, "'keys' is no list")
+            for text in content:
+                _check_text(document, text, "a key")
+            node.keys, node.has_keys = content, True
+        elif member in _TEXTS:
+            _check_text(document, content, "a text")
+            node.text, node.encoded = content, member == "repr_b64"
+    return node
 
 
 def _read_nodes(document: Document, scanner: _Scanner) -> None:
     scanner.expect("[")
     if scanner.take("]"):
         return
+    escapes = _HALF_CHARACTER.search(scanner.text) is not None
     with bar(len(scanner.text), f"reading {document.source}", PROGRESS_DELAY) as progress:
         while True:
-            document.nodes.append(_node(document, scanner.value()))
+            node = _node(document, scanner.value())
+            if escapes:
+                _check_characters(document, node)
+            document.nodes.append(node)
             if len(document.nodes) % 4096 == 0:
                 progress.update(scanner.position - progress.n)
             if not scanner.take(","):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NoReturn, TypeVar
 
 import torch
@@ -41,9 +42,7 @@ _SCALARS: dict[str, Callable[[str], Any]] = {
     DOUBLE: encodings.double,
     DTYPE: encodings.dtype,
 }
-# What is nested in these is nested data; calls, tuples and the bodies of lets are chains.
-_NESTED = (tuple, dict, ast.Attrs, ast.Opaque, ast.Let)
-_DATA = (tuple, dict, ast.Attrs, ast.Opaque, ast.Type, ast.Pattern)
+_DATA = (tuple, dict, ast.Attrs, ast.Opaque)
 _UNREAD = object()
 _T = TypeVar("_T")
 
@@ -65,6 +64,11 @@ class Kind:
     items: bool = False
     nests: bool = False
     open: bool = False
+
+    @cached_property
+    def references(self) -> tuple[str, ...]:
+        """The fields that refer to a node."""
+        return tuple(name for name, encoding in self.fields.items() if encoding is OBJECT)
 
 
 class Resolver:
@@ -179,42 +183,39 @@ class Resolver:
         return self.values[root]
 
     def _run(self, root: int) -> Iterator[int]:
-        self.values[0] = None
-        stack, on_path, built = [root], set(), 0
-        kinds: dict[int, Kind] = {}
+        values = self.values
+        values[0] = None
+        stack, built = [root], 0
+        path: dict[int, tuple[Kind, list[int]]] = {}
         while stack:
             index = stack[-1]
-            if self.values[index] is not _UNREAD:
+            if values[index] is not _UNREAD:
                 stack.pop()
                 continue
-            if index in on_path:
+            if index in path:
                 stack.pop()
-                on_path.remove(index)
-                self._build(index, kinds.pop(index))
+                self._build(index, *path.pop(index))
                 built += 1
                 yield built
                 continue
-            on_path.add(index)
-            kind = kinds[index] = self._kind_of(self, index)
-            for child in self._children(index, kind):
-                if child in on_path:
+            kind = self._kind_of(self, index)
+            children = self._children(index, kind)
+            path[index] = kind, children
+            for child in reversed(children):  # the first one is read first
+                if child in path:
                     self.fail(index, f"it contains itself, by way of node {child}")
-                if self.values[child] is _UNREAD:
+                if values[child] is _UNREAD:
                     stack.append(child)
 
     def _children(self, index: int, kind: Kind) -> list[int]:
         node = self.document.nodes[index]
-        found = [
-            self._reference(index, node.attrs[name], name)
-            for name, encoding in kind.fields.items()
-            if encoding is OBJECT and name in node.attrs
-        ]
+        attrs = node.attrs
+        found = [self._reference(index, attrs[n], n) for n in kind.references if n in attrs]
         if kind.items:
             for item in node.data:
                 if not 0 <= item < len(self.values):
                     self.fail(index, f"it refers to node {item} of {len(self.values)}")
             found += node.data
-        found.reverse()  # the first one is read first
         return found
 
     def _reference(self, index: int, text: str, name: str) -> int:
@@ -224,7 +225,7 @@ class Resolver:
             self.fail(index, f"the field {name!r} refers to node {text} of {len(self.values)}")
         return int(text)
 
-    def _build(self, index: int, kind: Kind) -> None:
+    def _build(self, index: int, kind: Kind, children: list[int]) -> None:
         node = self.document.nodes[index]
         decoded = {
             name: self._decode(index, node, name, encoding)
@@ -232,9 +233,8 @@ class Resolver:
         }
         if kind.open:
             self._warn_of_others(node, kind)
-        value = kind.build(self, index, decoded)
-        self.values[index] = value
-        self._measure(index, kind, value)
+        value = self.values[index] = kind.build(self, index, decoded)
+        self._measure(index, kind, children, value)
 
     def _decode(self, index: int, node: Node, name: str, encoding: str) -> Any:
         text = node.attrs.get(name)
@@ -263,25 +263,26 @@ class Resolver:
             if name not in kind.fields:
                 self.warn(f"{node.type_key} has a field {name[:60]!r} that is not known: left out")
 
-    def _measure(self, index: int, kind: Kind, value: Any) -> None:
-        """Bound how deep things nest, and how large data grow that share their parts."""
-        node = self.document.nodes[index]
-        depth, size = 0, 1
-        children = [(i, False) for i in node.data] if kind.items else []
-        children += [
-            (int(node.attrs[name]), name == "body")
-            for name, encoding in kind.fields.items()
-            if encoding is OBJECT and name in node.attrs
-        ]
-        for child, is_body in children:
-            item = self.values[child]
-            nested = isinstance(item, _NESTED) and not is_body
-            depth = max(depth, self._depth[child] + nested)
-            size += self._size[child]
-        self._depth[index] = depth + kind.nests
+    def _measure(self, index: int, kind: Kind, children: list[int], value: Any) -> None:
+        """Bound how deep things nest, and how large data grow that share their parts.
+
+        Calls, tuples and the bodies of lets are chains, which may be of any length.
+        """
+        values, depths = self.values, self._depth
+        is_data = isinstance(value, _DATA)
+        body = self.document.nodes[index].attrs.get("body")
+        depth = 0
+        for child in children:
+            item, inner = values[child], depths[child]
+            is_inner_let = type(item) is ast.Let and str(child) != body
+            if is_inner_let or (is_data and isinstance(item, _DATA)):
+                inner += 1
+            if inner > depth:
+                depth = inner
         if depth > ast.MAX_NESTING:
             self.fail(index, f"nested more than {ast.MAX_NESTING} levels deep")
-        if isinstance(value, _DATA):
-            self._size[index] = size
+        depths[index] = depth + kind.nests
+        if is_data or isinstance(value, ast.Type | ast.Pattern):
+            size = self._size[index] = 1 + sum(self._size[child] for child in children)
             if size > MAX_EXPANDED:
                 self.fail(index, f"written out it would have more than {MAX_EXPANDED} parts")

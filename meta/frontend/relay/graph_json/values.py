@@ -37,7 +37,7 @@ def _array(resolver: Resolver, index: int, _: Fields) -> tuple[Any, ...]:
 def _map(resolver: Resolver, index: int, _: Fields) -> dict[Any, Any]:
     """A dict; its keys are strings, or global variables and the like, which compare by identity."""
     node, values = resolver.document.nodes[index], resolver.values
-    if node.keys is not None:
+    if node.has_keys:
         if len(node.keys) != len(node.data):
             resolver.fail(index, f"a map of {len(node.keys)} keys and {len(node.data)} values")
         pairs = list(zip(node.keys, (values[i] for i in node.data), strict=True))
