@@ -89,7 +89,7 @@ def _integers_by_input(w, dy, shape, stride, padding, dilation, groups):
     spread = dy.new_zeros((*dy.shape[:2], *sizes))
     starts = [e - b for e, b in zip(extents, before, strict=True)]
     # A window may begin before the result by more than its extent: then nothing reads it.
-    first = [max(0, -(-(-s) // t)) for s, t in zip(starts, steps, strict=True)]
+    first = [max(0, -(s // t)) for s, t in zip(starts, steps, strict=True)]
     into, out_of = [slice(None)] * 2, [slice(None)] * 2
     for s, t, f, n, size in zip(starts, steps, first, dy.shape[2:], sizes, strict=True):
         n = max(min(n, -(-(size - s) // t)), f)

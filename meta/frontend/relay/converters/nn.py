@@ -1,0 +1,40 @@
+"""Converters of softmax, activations with parameters, biases and the like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta import op
+from meta.frontend.core import Unconvertible
+from meta.frontend.relay.registry import relay
+from meta.op.core.check import normalize_axis
+
+relay.same("nn.softmax", op.softmax)
+relay.same("nn.log_softmax", op.log_softmax)
+# The same function, of which TVM computes an approximation.
+relay.same("nn.fast_softmax", op.softmax)
+relay.same("nn.bias_add", op.bias_add)
+relay.same("nn.batch_flatten", op.batch_flatten)
+
+
+@relay("nn.leaky_relu", op.leaky_relu)
+def leaky_relu(data: Any, *, alpha: float) -> Any:
+    return op.leaky_relu(data, alpha)
+
+
+@relay("nn.prelu", op.where)
+def prelu(data: Any, alpha: Any, *, axis: int) -> Any:
+    at = normalize_axis(axis, data.ndim)
+    shape = tuple(alpha.shape[0] if i == at else 1 for i in range(data.ndim))
+    return op.where(data > 0, data, data * op.reshape(alpha, shape))
+
+
+@relay("nn.fifo_buffer", op.concatenate, op.strided_slice)
+def fifo_buffer(data: Any, buffer: Any, *, axis: int) -> Any:
+    """The buffer without its oldest elements along an axis, and the data behind."""
+    at = normalize_axis(axis, buffer.ndim)
+    extent, new = buffer.shape[at], data.shape[at]
+    if new > extent:
+        raise Unconvertible(f"{new} elements do not fit into a buffer of {extent}")
+    begin = tuple(new if i == at else 0 for i in range(buffer.ndim))
+    return op.concatenate((op.strided_slice(buffer, begin, buffer.shape), data), at)

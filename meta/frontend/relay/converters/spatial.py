@@ -1,0 +1,82 @@
+"""Converters of what moves elements between space, channels and batch, and of upsampling."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from meta import op
+from meta.frontend.relay.layout import change_layout, to_plain
+from meta.frontend.relay.registry import relay
+from meta.frontend.relay.windows import extents, plain
+
+Pairs = tuple[tuple[int, int], ...]
+
+relay.same("nn.depth_to_space", op.depth_to_space)
+
+
+# The mode is an attribute of both, but TVM's kernel knows one order.
+@relay("nn.space_to_depth", op.space_to_depth, ignore=("mode",))
+def space_to_depth(data: Any, *, block_size: int, layout: str) -> Any:
+    return op.space_to_depth(data, block_size, layout)
+
+
+@relay("nn.space_to_batch_nd", op.pad, op.reshape, op.transpose)
+def space_to_batch_nd(
+    data: Any, *, block_shape: tuple[int, ...], paddings: Pairs, pad_value: float
+) -> Any:
+    """The elements of every block of the padded spatial axes (behind the first) become a batch."""
+    count = len(block_shape)
+    widths = (0, 0, *(n for p in paddings for n in p), *(0, 0) * (data.ndim - 1 - count))
+    x = op.pad(data, widths, pad_value) if any(widths) else data
+    batch, space, rest = x.shape[0], x.shape[1 : 1 + count], x.shape[1 + count :]
+    split = [n for s, b in zip(space, block_shape, strict=True) for n in (s // b, b)]
+    x = op.reshape(x, (batch, *split, *rest))
+    blocks, places = range(2, 2 + 2 * count, 2), range(1, 1 + 2 * count, 2)
+    x = op.transpose(x, (*blocks, 0, *places, *range(1 + 2 * count, x.ndim)))
+    return op.reshape(x, (batch * prod(block_shape), *split[::2], *rest))
+
+
+@relay("nn.batch_to_space_nd", op.reshape, op.transpose, op.strided_slice)
+def batch_to_space_nd(data: Any, *, block_shape: tuple[int, ...], crops: Pairs) -> Any:
+    """Undo `space_to_batch_nd`, with ``crops`` for its paddings."""
+    count = len(block_shape)
+    batch, space, rest = data.shape[0], data.shape[1 : 1 + count], data.shape[1 + count :]
+    batch = batch // prod(block_shape)
+    x = op.reshape(data, (*block_shape, batch, *space, *rest))
+    pairs = [axis for i in range(count) for axis in (count + 1 + i, i)]
+    x = op.transpose(x, (count, *pairs, *range(2 * count + 1, x.ndim)))
+    sizes = [s * b for s, b in zip(space, block_shape, strict=True)]
+    x = op.reshape(x, (batch, *sizes, *rest))
+    begin = (0, *(before for before, _ in crops))
+    end = (batch, *(s - after for s, (_, after) in zip(sizes, crops, strict=True)))
+    return op.strided_slice(x, begin, end)
+
+
+@relay("nn.upsampling", op.upsampling)
+def upsampling(
+    data: Any, *, scale_h: float, scale_w: float, layout: str, method: str, align_corners: bool
+) -> Any:
+    scales = (float(scale_h), float(scale_w))
+    x = to_plain(data, layout)
+    y = op.upsampling(x, *scales, plain(layout), method, bool(align_corners))
+    return change_layout(y, plain(layout), layout)
+
+
+@relay("nn.upsampling3d", op.resize3d)
+def upsampling3d(
+    data: Any,
+    *,
+    scale_d: float,
+    scale_h: float,
+    scale_w: float,
+    layout: str,
+    method: str,
+    coordinate_transformation_mode: str,
+) -> Any:
+    x, order = to_plain(data, layout), plain(layout)
+    scales = (scale_d, scale_h, scale_w)
+    size = tuple(round(n * s) for n, s in zip(extents(x, order, "DHW"), scales, strict=True))
+    kind = method.removeprefix("tri")
+    y = op.resize3d(x, size, order, kind, coordinate_transformation_mode)
+    return change_layout(y, order, layout)
