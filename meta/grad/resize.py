@@ -6,44 +6,33 @@ from meta.ir.types import TensorType
 from meta.op.core.resample import upsampled
 
 
-@gradient(op.resize2d)
-def resize2d(
-    x,
-    size,
-    layout,
-    method,
-    coordinate_transformation_mode,
-    rounding_method,
-    cubic_alpha,
-    cubic_exclude,
-    out_dtype,
-    dy,
-):
-    options = (
-        layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
-        cubic_exclude, out_dtype,
-    )  # fmt: skip
-    return op.resize2d_dx(x, dy, size, *options)
+def resizing(forward, backward):
+    """Register the gradients of a resize over any number of axes, and of its gradient."""
+
+    @gradient(forward)
+    def of_resize(
+        x, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
+        cubic_exclude, out_dtype, dy,
+    ):  # fmt: skip
+        options = (
+            layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
+            cubic_exclude, out_dtype,
+        )  # fmt: skip
+        return backward(x, dy, size, *options)
+
+    @gradient(backward)
+    def of_dx(
+        x, dy: TensorType, size, layout, method, coordinate_transformation_mode, rounding_method,
+        cubic_alpha, cubic_exclude, dy_,
+    ):  # fmt: skip
+        options = (
+            layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
+            cubic_exclude, dy.dtype,
+        )  # fmt: skip
+        return op.zeros_like(x), forward(dy_, size, *options)
 
 
-@gradient(op.resize2d_dx)
-def resize2d_dx(
-    x,
-    dy: TensorType,
-    size,
-    layout,
-    method,
-    coordinate_transformation_mode,
-    rounding_method,
-    cubic_alpha,
-    cubic_exclude,
-    dy_,
-):
-    options = (
-        layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
-        cubic_exclude, dy.dtype,
-    )  # fmt: skip
-    return op.zeros_like(x), op.resize2d(dy_, size, *options)
+resizing(op.resize2d, op.resize2d_dx)
 
 
 @gradient(op.upsampling)

@@ -1,14 +1,19 @@
-"""Resizing of images by interpolation. Add one here, with `meta/op/core/resample.py`."""
+"""Resizing of images by interpolation. Add one here, with `meta/op/core/resample.py`; signals and
+volumes are in `resize_1d.py` and `resize_3d.py`.
+"""
+
+from typing import Any
 
 from meta.base import dtype as dtypes
 from meta.ir.types import Dim
 from meta.op.core import Ints, Tensor, op
 from meta.op.core.check import pair, require, require_float, require_ndim
 from meta.op.core.resample import sampling, upsampled
-from meta.op.core.window import permutation
+from meta.op.core.window import DATA, permutation
 
 
-def _resized(
+def resized(
+    count: int,
     x: Tensor,
     size: Ints,
     layout: str,
@@ -19,14 +24,14 @@ def _resized(
     exclude: int,
     out_dtype: str,
 ) -> Tensor:
-    """Check the arguments of a resize; return its type."""
-    require_ndim(x, 4, "x")
-    permutation(layout, "NCHW", "layout")
+    """Check the arguments of a resize of ``count`` spatial axes; return its type."""
+    require_ndim(x, count + 2, "x")
+    permutation(layout, DATA[count], "layout")
     if method != "nearest_neighbor":
         require_float(x, "x")
-    extents = pair(size, "size")
+    extents = pair(size, "size", count)
     shape: list[Dim] = list(x.shape)
-    for letter, out in zip("HW", extents, strict=True):
+    for letter, out in zip(DATA[count][2:], extents, strict=True):
         axis = layout.index(letter)
         extent = shape[axis]
         known = extent if isinstance(extent, int) else 1
@@ -36,6 +41,16 @@ def _resized(
     floats = dtypes.is_float(x.dtype) == dtypes.is_float(dtype)
     require(floats, "out_dtype is of another kind than x", expected=x.dtype, found=dtype)
     return x.with_shape(tuple(shape)).with_dtype(dtype)
+
+
+def resized_dx(count: int, x: Tensor, dy: Tensor, *options: Any) -> Tensor:
+    """Return the type of a gradient of `resized` after checking its arguments."""
+    require_float(x, "x")
+    require_float(dy, "dy")
+    y = resized(count, x, *options)
+    fits = dy.shape == y.shape or not (dy.is_static and y.is_static)
+    require(fits, "dy does not fit", expected=list(y.shape), found=str(dy))
+    return x
 
 
 @op
@@ -68,8 +83,8 @@ def resize2d(
 
     Raises TypeInferError for unknown names, sizes below 1 and an empty height or width.
     """
-    return _resized(
-        x, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
+    return resized(
+        2, x, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
         cubic_exclude, out_dtype,
     )  # fmt: skip
 
@@ -92,15 +107,10 @@ def resize2d_dx(
     x: the argument of the forward call, of which only the type counts; floating point. dy: gradient
     of the result, of its shape. Other arguments as there. Result: type of x.
     """
-    require_float(x, "x")
-    require_float(dy, "dy")
-    y = _resized(
-        x, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
-        cubic_exclude, out_dtype,
+    return resized_dx(
+        2, x, dy, size, layout, method, coordinate_transformation_mode, rounding_method,
+        cubic_alpha, cubic_exclude, out_dtype,
     )  # fmt: skip
-    fits = dy.shape == y.shape or not (dy.is_static and y.is_static)
-    require(fits, "dy does not fit", expected=list(y.shape), found=str(dy))
-    return x
 
 
 @op
@@ -123,4 +133,4 @@ def upsampling(
     require(x.is_static, "x must have known extents", found=str(x))
     sizes = tuple(x.static_shape[layout.index(letter)] for letter in "HW")
     size, method, mode = upsampled(sizes, (scale_h, scale_w), method, align_corners)
-    return _resized(x, size, layout, method, mode, "", -0.5, 0, "")
+    return resized(2, x, size, layout, method, mode, "", -0.5, 0, "")

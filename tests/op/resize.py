@@ -50,7 +50,7 @@ def _matrix(m, n, method, mode, rounding, alpha, exclude):
     return weights
 
 
-def _resize(
+def resize(
     x,
     size,
     layout="NCHW",
@@ -61,8 +61,8 @@ def _resize(
     exclude=0,
     out_dtype="",
 ):
-    sizes = (size, size) if isinstance(size, int) else size
-    axes = [layout.index(letter) for letter in "HW"]
+    axes = [layout.index(letter) for letter in "DHW" if letter in layout]
+    sizes = (size,) * len(axes) if isinstance(size, int) else size
     y = x.double()
     for axis, n in zip(axes, sizes, strict=True):
         w = _matrix(x.shape[axis], n, method, mode, rounding, alpha, exclude)
@@ -70,10 +70,10 @@ def _resize(
     return y if x.dtype.is_floating_point else y.to(x.dtype)
 
 
-def _resize_dx(x, dy, *args):
+def resize_dx(x, dy, *args):
     leaf = torch.zeros(x.shape, dtype=torch.float64, requires_grad=True)
     with torch.enable_grad():
-        (dx,) = torch.autograd.grad(_resize(leaf, *args), leaf, dy, create_graph=dy.requires_grad)
+        (dx,) = torch.autograd.grad(resize(leaf, *args), leaf, dy, create_graph=dy.requires_grad)
     return dx
 
 
@@ -82,7 +82,7 @@ def _upsampling(
 ):
     size = round(x.shape[layout.index("H")] * scale_h), round(x.shape[layout.index("W")] * scale_w)
     mode = "align_corners" if align_corners else "asymmetric"
-    return _resize(x, size, layout, method.removeprefix("bi"), mode)
+    return resize(x, size, layout, method.removeprefix("bi"), mode)
 
 
 # (shape, size, further arguments)
@@ -107,26 +107,29 @@ _CALLS = [
 ]
 
 
-def _result(shape, size, layout="NCHW", *_):
-    sizes = dict(zip("HW", (size, size) if isinstance(size, int) else size, strict=True))
+def result(shape, size, layout="NCHW", *_):
+    """Return the shape of a resized tensor."""
+    letters = [letter for letter in "DHW" if letter in layout]
+    extents = (size,) * len(letters) if isinstance(size, int) else size
+    sizes = dict(zip(letters, extents, strict=True))
     return [sizes.get(letter, n) for letter, n in zip(layout, shape, strict=True)]
 
 
 CASES = [
-    OpCase("resize2d", [sample(F(*shape), *rest) for shape, *rest in _CALLS], _resize),
+    OpCase("resize2d", [sample(F(*shape), *rest) for shape, *rest in _CALLS], resize),
     OpCase(
         "resize2d",
         [
             sample(I(1, 2, 5, 4, low=0, high=99, dtype=d), (3, 6), "NCHW", "nearest_neighbor")
             for d in ("uint8", "int8", "int32", "int64")
         ],
-        _resize,
+        resize,
         dtypes=(),
     ),
     OpCase(
         "resize2d_dx",
-        [sample(F(*shape), F(*_result(shape, *rest)), *rest) for shape, *rest in _CALLS],
-        _resize_dx,
+        [sample(F(*shape), F(*result(shape, *rest)), *rest) for shape, *rest in _CALLS],
+        resize_dx,
     ),
     OpCase(
         "upsampling",

@@ -1,7 +1,8 @@
 """Resizing on ATen: one axis after the other, by selecting and adding up whole slices.
 
 ATen's own interpolation has three of the coordinate modes and another arithmetic; this one reads
-the same elements as every dialect.
+the same elements as every dialect. The kernels serve any number of spatial axes; `resize_1d.py` and
+`resize_3d.py` register them too.
 """
 
 import torch
@@ -27,14 +28,14 @@ def taps(s, like, axis):
         weights = [torch.where(i, w, 0.0) for i, w in zip(inside, weights, strict=True)]
         total = sum(weights)
         weights = [w / total for w in weights]
-    shape = [-1 if a == axis else 1 for a in range(4)]
+    shape = [-1 if a == axis else 1 for a in range(like.ndim)]
     return [(i, w.to(like.dtype).reshape(shape)) for i, w in zip(found, weights, strict=True)]
 
 
 def samplings(shape, size, layout, *options):
-    """Return (axis, sampling) of height and width."""
-    axes = [layout.index(letter) for letter in "HW"]
-    extents = pair(size, "size")
+    """Return (axis, sampling) of each spatial axis."""
+    axes = [layout.index(letter) for letter in "DHW" if letter in layout]
+    extents = pair(size, "size", len(axes))
     return [(a, sampling(shape[a], n, *options)) for a, n in zip(axes, extents, strict=True)]
 
 
@@ -49,33 +50,39 @@ def forward(x, axes, dtype):
     return y.to(dtype).contiguous()
 
 
-@dialect.kernel(op.resize2d)
-def resize2d(
-    x, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
-    cubic_exclude, call,
-):  # fmt: skip
-    options = (
-        method, coordinate_transformation_mode, rounding_method, cubic_alpha, cubic_exclude
-    )  # fmt: skip
-    return forward(x, samplings(x.shape, size, layout, *options), TO_TORCH[call.outputs[0].dtype])
+def resizing(resize, resize_dx):
+    """Register the kernels of a resize and of its gradient."""
+
+    @dialect.kernel(resize)
+    def _(
+        x, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
+        cubic_exclude, call,
+    ):  # fmt: skip
+        options = (
+            method, coordinate_transformation_mode, rounding_method, cubic_alpha, cubic_exclude
+        )  # fmt: skip
+        axes = samplings(x.shape, size, layout, *options)
+        return forward(x, axes, TO_TORCH[call.outputs[0].dtype])
+
+    @dialect.kernel(resize_dx)
+    def _(
+        x, dy, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
+        cubic_exclude,
+    ):  # fmt: skip
+        options = (
+            method, coordinate_transformation_mode, rounding_method, cubic_alpha, cubic_exclude
+        )  # fmt: skip
+        dx = widened(dy)
+        for axis, s in samplings(x.shape, size, layout, *options):
+            shape = [s.size if a == axis else n for a, n in enumerate(dx.shape)]
+            spread = dx.new_zeros(shape)
+            for i, w in taps(s, dx, axis):
+                spread.index_add_(axis, i, dx if w is None else dx * w)
+            dx = spread
+        return dx.to(x.dtype)
 
 
-@dialect.kernel(op.resize2d_dx)
-def resize2d_dx(
-    x, dy, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
-    cubic_exclude,
-):  # fmt: skip
-    options = (
-        method, coordinate_transformation_mode, rounding_method, cubic_alpha, cubic_exclude
-    )  # fmt: skip
-    dx = widened(dy)
-    for axis, s in samplings(x.shape, size, layout, *options):
-        shape = [s.size if a == axis else n for a, n in enumerate(dx.shape)]
-        spread = dx.new_zeros(shape)
-        for i, w in taps(s, dx, axis):
-            spread.index_add_(axis, i, dx if w is None else dx * w)
-        dx = spread
-    return dx.to(x.dtype)
+resizing(op.resize2d, op.resize2d_dx)
 
 
 @dialect.kernel(op.upsampling)

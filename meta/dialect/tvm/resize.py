@@ -1,7 +1,8 @@
 """Resizing in tensor expressions. Half precision is computed in float32.
 
 Forward, an element of the result is a weighted sum of what its sample reads. Backward, the axes
-come one after the other; an element adds up the few samples that can have read it.
+come one after the other; an element adds up the few samples that can have read it. The functions
+serve any number of spatial axes; `resize_1d.py` and `resize_3d.py` register them too.
 """
 
 from tvm import te, tirx
@@ -71,9 +72,10 @@ class Axis:
 
 
 def axes_of(shape, dtype, size, layout, *options):
-    """Return the `Axis` of height and of width."""
+    """Return the `Axis` of each spatial axis, outermost first."""
+    letters = [letter for letter in "DHW" if letter in layout]
     found = []
-    for letter, out in zip("HW", pair(size, "size"), strict=True):
+    for letter, out in zip(letters, pair(size, "size", len(letters)), strict=True):
         p = layout.index(letter)
         found.append(Axis(p, sampling(int(shape[p]), out, *options), dtype))
     return found
@@ -82,20 +84,23 @@ def axes_of(shape, dtype, size, layout, *options):
 def forward(x, out, size, layout, *options):
     """Return the resized image."""
     wide = computing(str(x.dtype)) if is_float(str(x.dtype)) else str(x.dtype)
-    vertical, horizontal = axes_of(x.shape, wide, size, layout, *options)
-
-    def at(index, h, w):
-        place = list(index)
-        place[vertical.position], place[horizontal.position] = h, w
-        return x(*place).astype(wide)
+    axes = axes_of(x.shape, wide, size, layout, *options)
 
     def element(*index):
-        rows = []
-        columns = horizontal.taps(index[horizontal.position])
-        for h, weight in vertical.taps(index[vertical.position]):
-            values = [weighted(at(index, h, w), factor) for w, factor in columns]
-            rows.append(weighted(added(values), weight))
-        return added(rows).astype(out.dtype)
+        taps = [axis.taps(index[axis.position]) for axis in axes]
+
+        def sampled(place, k):
+            """Return the sample along the axes from ``k`` on, at elements of the others."""
+            if k == len(axes):
+                return x(*place).astype(wide)
+            at = axes[k].position
+            values = [
+                weighted(sampled([*place[:at], e, *place[at + 1 :]], k + 1), weight)
+                for e, weight in taps[k]
+            ]
+            return added(values)
+
+        return sampled(list(index), 0).astype(out.dtype)
 
     return te.compute(out.shape, element, name="resized")
 
@@ -113,30 +118,35 @@ def added(values):
     return total
 
 
-@compute(op.resize2d, INJECTIVE)
-def resize2d(
-    x, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
-    cubic_exclude, out,
-):  # fmt: skip
-    options = (
-        method, coordinate_transformation_mode, rounding_method, cubic_alpha, cubic_exclude
-    )  # fmt: skip
-    return forward(x, out, size, layout, *options)
+def resizing(resize, resize_dx):
+    """Register the functions of a resize and of its gradient."""
+
+    @compute(resize, INJECTIVE)
+    def _(
+        x, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
+        cubic_exclude, out,
+    ):  # fmt: skip
+        options = (
+            method, coordinate_transformation_mode, rounding_method, cubic_alpha, cubic_exclude
+        )  # fmt: skip
+        return forward(x, out, size, layout, *options)
+
+    @compute(resize_dx, OPAQUE)
+    def _(
+        dy, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
+        cubic_exclude, out,
+    ):  # fmt: skip
+        options = (
+            method, coordinate_transformation_mode, rounding_method, cubic_alpha, cubic_exclude
+        )  # fmt: skip
+        wide = "float64" if "float64" in (str(dy.dtype), out.dtype) else "float32"
+        dx = dy
+        for axis in axes_of(out.shape, wide, size, layout, *options):
+            dx = axis.spread(dx)
+        return te.compute(out.shape, lambda *i: dx(*i).astype(out.dtype), name="dx")
 
 
-@compute(op.resize2d_dx, OPAQUE)
-def resize2d_dx(
-    dy, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
-    cubic_exclude, out,
-):  # fmt: skip
-    options = (
-        method, coordinate_transformation_mode, rounding_method, cubic_alpha, cubic_exclude
-    )  # fmt: skip
-    wide = "float64" if "float64" in (str(dy.dtype), out.dtype) else "float32"
-    dx = dy
-    for axis in axes_of(out.shape, wide, size, layout, *options):
-        dx = axis.spread(dx)
-    return te.compute(out.shape, lambda *i: dx(*i).astype(out.dtype), name="dx")
+resizing(op.resize2d, op.resize2d_dx)
 
 
 @compute(op.upsampling, INJECTIVE)

@@ -7,9 +7,7 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.frontend.core import CallSite, Unconvertible
 from meta.frontend.relay.layout import change_layout, to_plain
-from meta.frontend.relay.products import as_dtype
 from meta.frontend.relay.registry import relay
 from meta.frontend.relay.windows import extents, per_axis, plain
 from meta.op.core import Op
@@ -55,7 +53,9 @@ def _sliding(base: Op) -> Callable[..., Any]:
         out_layout: str,
     ) -> Any:
         window = (*map(per_axis, (pool_size, strides, padding, dilation)), bool(ceil_mode), True)
-        return _in_layout(data, layout, out_layout, lambda x, l: base(x, *window, l), mean=False)
+        return _in_layout(
+            data, layout, out_layout, lambda x, order: base(x, *window, order), mean=False
+        )
 
     return pool
 
@@ -77,7 +77,9 @@ def _sliding_mean(base: Op) -> Callable[..., Any]:
     ) -> Any:
         flags = (bool(ceil_mode), bool(count_include_pad))
         window = (*map(per_axis, (pool_size, strides, padding, dilation)), *flags)
-        return _in_layout(data, layout, out_layout, lambda x, l: base(x, *window, l), mean=True)
+        return _in_layout(
+            data, layout, out_layout, lambda x, order: base(x, *window, order), mean=True
+        )
 
     return pool
 
