@@ -1,0 +1,204 @@
+"""Reads what has no parts: literals, variables, numbers of graph bindings, names, metadata."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import torch
+
+from meta.base.registry import nearest
+from meta.frontend.relay import ast
+from meta.frontend.relay.text.metadata import CONSTANT, Missing, unavailable
+from meta.frontend.relay.text.numbers import parse_number, scalar
+from meta.frontend.relay.text.quoting import KEYWORDS, MALFORMED, unquote
+from meta.frontend.relay.text.reader import ConstructorFacts, Reader
+from meta.frontend.relay.text.types import read_name, read_type, take_comment
+
+_TYPE_START = re.compile(r"[^\W\d]")
+
+
+def _number(r: Reader) -> ast.Expr:
+    lex = r.lex
+    start = lex.start
+    try:
+        value, dtype = parse_number(lex.text)
+    except ValueError as error:
+        lex.fail(str(error))
+    place = lex.place(start)
+    lex.advance()
+    stated = take_comment(r)
+    tensor = None if dtype is not None else _as_stated(value, stated)
+    if tensor is None:
+        tensor = _constant(r, value, dtype, start)
+    return ast.Constant(tensor, checked_type=stated, place=place)
+
+
+def _as_stated(value: int | float, stated: ast.Type | None) -> torch.Tensor | None:
+    """Return the tensor that a literal without a suffix is by the comment behind it.
+
+    Up to TVM 0.8 the dtype of a literal is nowhere else: ``2 /* ty=float64 */``.
+    """
+    if not isinstance(stated, ast.TensorType) or stated.shape:
+        return None
+    try:
+        return scalar(value, stated.dtype)
+    except (ValueError, KeyError):  # the comment says something else
+        return None
+
+
+def _constant(r: Reader, value: int | float, dtype: str | None, start: int) -> torch.Tensor:
+    if dtype is None and isinstance(value, int):
+        dtype = "int32" if -(2**31) <= value < 2**31 else "int64"
+    try:
+        return scalar(value, dtype or "float32")
+    except ValueError as error:
+        r.lex.fail(str(error), f"{value!r}", at=start)
+
+
+def _local(r: Reader) -> ast.Expr:
+    """Read a variable; what the token has more than the longest declared name is given back."""
+    lex = r.lex
+    run = lex.text[1:]
+    var = r.scope.find(unquote(run) if run[:1] == '"' else run)
+    if var is None:
+        var = r.scope.find_in(run)
+        if var is None:
+            names = [*r.scope.variables, *r.scope.free]
+            lex.fail("a variable in scope", hint=nearest(run, names) if names else None)
+        lex.cut(1 + len(var.name))
+    lex.advance()
+    return var
+
+
+def declare(r: Reader, *, free: bool = False) -> ast.Var:
+    """Read the name of a new variable and its type, if there is one, and let it be in scope."""
+    lex = r.lex
+    run = lex.text[1:] if lex.kind == "local" else ""
+    if lex.kind == "graph":
+        lex.fail("a variable: its name does not begin with a digit")
+    if lex.kind != "local" or not run:
+        lex.fail("the name of a variable, such as %x")
+    if run[0] == '"':
+        name = unquote(run)
+    else:
+        name = _declared(run)
+        lex.cut(1 + len(name))
+        name = name.removesuffix(MALFORMED)
+    var = ast.Var(name, place=lex.place(lex.start))
+    lex.advance()
+    if lex.kind == "{":
+        _virtual_device(r)
+    if lex.accept(":"):
+        var.type = read_type(r)
+    var.checked_type = take_comment(r)
+    if free:
+        r.scope.declare_free(var)
+    else:
+        r.scope.declare(var)
+    return var
+
+
+def _declared(run: str) -> str:
+    """Return the name that ``run`` begins with, without the colon and the type behind it.
+
+    A colon within a name is followed by a digit or by another colon, as in "input:0".
+    """
+    name, colon, rest = run.rpartition(":")
+    if colon and (not rest or _TYPE_START.match(rest)):
+        return name
+    return run
+
+
+def _virtual_device(r: Reader) -> None:
+    """Read ``{virtual_device=meta[VirtualDevice][0]}`` behind a parameter, which is left out."""
+    lex = r.lex
+    lex.advance()
+    lex.expect_name("virtual_device")
+    lex.expect("=")
+    if lex.kind != "name" or lex.text != "meta":
+        lex.fail("meta[VirtualDevice][0]")
+    r.metadata.take(lex)
+    lex.expect("}")
+    said = "virtual devices of parameters are left out"
+    if said not in r.warnings:
+        r.warnings.append(said)
+
+
+def _graph(r: Reader) -> ast.Expr:
+    value = r.scope.numbers.get(r.lex.text)
+    if value is None:
+        r.lex.fail("a number that a graph binding, such as '%0 = ...;', has bound before")
+    r.lex.advance()
+    return value
+
+
+def _global(r: Reader) -> ast.Expr:
+    place = r.lex.place(r.lex.start)
+    return ast.GlobalVar(global_name(r), place=place)
+
+
+def global_name(r: Reader) -> str:
+    """Read the name of a function of the module."""
+    text = r.lex.text
+    if r.lex.kind != "global" or len(text) == 1:
+        r.lex.fail("the name of a function of the module, such as @main")
+    r.lex.advance()
+    return unquote(text[1:]) if text[1] == '"' else text[1:]
+
+
+def _string(r: Reader) -> ast.Expr:
+    r.lex.fail(
+        "an expression", "a string", hint="strings stand in attributes, 'cast(%x, dtype=\"int8\")'"
+    )
+
+
+SIMPLE: dict[str, Callable[[Reader], ast.Expr]] = {
+    "number": _number,
+    "local": _local,
+    "graph": _graph,
+    "global": _global,
+    "string": _string,
+}
+"""How expressions that are one token are read, by its kind; names apart."""
+
+
+def read_word(r: Reader) -> ast.Expr:
+    """Read True, False, a reference to metadata, a constructor or an operator."""
+    lex = r.lex
+    start, word = lex.start, lex.text
+    if word in ("True", "False"):
+        lex.advance()
+        stated = take_comment(r)
+        value = torch.tensor(word == "True")
+        return ast.Constant(value, checked_type=stated, place=lex.place(start))
+    if word == "meta":
+        return _from_metadata(r)
+    if word in KEYWORDS:
+        lex.fail("an expression")
+    name = read_name(r, "an expression")
+    known = r.constructors.get(name)
+    if known is None:
+        r.operators.setdefault(name, start)
+        return ast.Op(name, place=lex.place(start))
+    return constructor(r, name, known, start)
+
+
+def constructor(r: Reader, name: str, known: ConstructorFacts, start: int) -> ast.Constructor:
+    """Return a reference to a constructor."""
+    return ast.Constructor(name, known.data_type, place=r.lex.place(start))
+
+
+def _from_metadata(r: Reader) -> ast.Expr:
+    lex = r.lex
+    start = lex.start
+    item = r.metadata.take(lex)
+    if isinstance(item, Missing):
+        if item.type_key != CONSTANT:
+            raise unavailable(lex, item, start)
+        item = r.metadata.constant(item)
+    if not isinstance(item, ast.Expr):
+        lex.fail("an expression", f"a {type(item).__name__} of the metadata section", at=start)
+    if item.place is None:
+        item.place = lex.place(start)
+    return item

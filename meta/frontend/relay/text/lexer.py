@@ -1,0 +1,200 @@
+"""Cuts Relay text into tokens, one at a time, and says where in the text an error is.
+
+Tokens are made on demand, since how far a name reaches depends on what is declared
+(``%conv1.weight`` is a variable or a projection that fails): `Lexer.cut` gives back what a token
+has too much. A kind of token is a row of `TOKEN`; what the tokens mean is in the other files.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from typing import NoReturn
+
+from meta.frontend.relay import ast
+from meta.frontend.relay.errors import RelayError
+from meta.frontend.relay.text.quoting import NAME, STRING
+
+# What may be a variable's name where TVM's printer wrote it, and more; colons are sorted out later.
+_RUN = r'[^\s,;()\[\]{}="%@/]*(?:/(?!\*)[^\s,;()\[\]{}="%@/]*)*'
+TOKEN = re.compile(
+    rf"""[ \t\r\n\f\v]*(?:
+      (?P<graph>%[0-9]+)
+    | (?P<name>(?!(?:inf|nan)f(?:16|32|64)?(?![\w.]))(?:match\?|{NAME}|\$(?:{STRING})))
+    | (?P<comment>/[*/])
+    | (?P<number>(?:-{{1,16}}(?=[0-9in]))?(?:
+          [0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?(?:[fi][0-9]*)?
+        | (?:inf|nan)f(?:16|32|64)?(?![\w.])))
+    | (?P<mark>[](){{}}[,:+*?]|;;?|=[=>]?|->?|[<>!]=?|/)
+    | (?P<local>%(?:{STRING}|{_RUN}))
+    | (?P<global>@(?:{STRING}|{_RUN}))
+    | (?P<projection>\.[ \t]*[0-9]+)
+    | (?P<string>{STRING})
+    | (?P<directive>\#\[)
+    | (?P<end>\Z)
+    | (?P<bad>.)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
+_NAMES = {
+    "local": "a variable",
+    "global": "a global name",
+    "name": "a name",
+    "number": "a number",
+    "string": "a string",
+    "end": "the end of the text",
+}
+_SHOWN = 100
+"""Columns of the offending line that an error shows."""
+
+
+def skip_comment(text: str, at: int) -> int | None:
+    """Return where the comment that begins at an offset ends, None if it does not."""
+    if text[at + 1] == "/":
+        line = text.find("\n", at)
+        return line if line >= 0 else len(text)
+    depth = 0
+    for edge in _COMMENT_EDGE.finditer(text, at):
+        depth += 1 if edge[0] == "/*" else -1
+        if depth == 0:
+            return edge.end()
+    return None
+
+
+class Lexer:
+    """The current token of a text.
+
+    Attributes
+    ----------
+    kind: a group of `TOKEN`; of marks, their text. text: the token. start, end: offsets.
+    type_comment: T if a comment ``/* ty=T */`` is between this token and the one before.
+    """
+
+    def __init__(self, source: str, file: str) -> None:
+        self.source, self.file = source, file
+        self._match = TOKEN.match
+        self._lines: list[int] | None = None
+        self.kind = self.text = ""
+        self.start = self.end = 0
+        self.type_comment: str | None = None
+        self.advance()
+
+    def advance(self) -> str:
+        """Step over the current token and return its text."""
+        before = self.text
+        self.type_comment = None
+        while True:
+            found = self._match(self.source, self.end)
+            assert found is not None, "the last alternative of TOKEN takes any character"
+            kind = found.lastgroup
+            assert kind is not None, "every alternative of TOKEN is a group"
+            self.text = text = found[kind]
+            self.end = end = found.end()
+            self.start = end - len(text)
+            if kind != "comment":
+                break
+            self._comment()
+        self.kind = text if kind == "mark" else kind
+        if kind == "bad":
+            self._refuse(text)
+        return before
+
+    def _comment(self) -> None:
+        end = skip_comment(self.source, self.start)
+        if end is None:
+            self.fail("'*/'", "a comment without end", at=self.start)
+        self.end = end
+        if self.type_comment is None and self.source.startswith("/*", self.start):
+            comment = self.source[self.start + 2 : end - 2].strip()
+            if comment.startswith("ty="):
+                self.type_comment = comment[3:].partition(" span=")[0]
+
+    def _refuse(self, char: str) -> NoReturn:
+        if char == '"':
+            self.fail("a string that ends", "an open string", at=self.start)
+        self.fail("Relay text", repr(char), at=self.start)
+
+    def cut(self, length: int) -> None:
+        """Shorten the current token to its first ``length`` characters."""
+        self.text = self.text[:length]
+        self.end = self.start + length
+
+    def accept(self, kind: str) -> bool:
+        """Step over the current token if it is of that kind."""
+        if self.kind != kind:
+            return False
+        self.advance()
+        return True
+
+    def accept_name(self, name: str) -> bool:
+        """Step over the current token if it is that word."""
+        if self.kind != "name" or self.text != name:
+            return False
+        self.advance()
+        return True
+
+    def expect(self, kind: str, what: str = "") -> str:
+        """Step over a token of that kind and return its text, or fail."""
+        if self.kind != kind:
+            self.fail(what or _NAMES.get(kind, repr(kind)))
+        return self.advance()
+
+    def expect_name(self, name: str) -> None:
+        """Step over that word, or fail."""
+        if not self.accept_name(name):
+            self.fail(repr(name))
+
+    def follows(self, pattern: re.Pattern[str]) -> bool:
+        """Tell whether what follows the current token matches."""
+        return pattern.match(self.source, self.end) is not None
+
+    def _starts(self) -> list[int]:
+        if self._lines is None:
+            self._lines = [0, *(m.end() for m in re.finditer("\n", self.source))]
+        return self._lines
+
+    def place(self, at: int) -> ast.Place:
+        """Return line and column of an offset."""
+        starts = self._starts()
+        line = bisect_right(starts, at)
+        return ast.Place(self.file, line, at - starts[line - 1] + 1)
+
+    def fail(
+        self, expected: object, found: str = "", *, hint: str | None = None, at: int | None = None
+    ) -> NoReturn:
+        """Raise RelayError at an offset, by default that of the current token."""
+        if not found:
+            shown = self.text if len(self.text) <= 40 else self.text[:40] + "..."
+            found = repr(shown) if self.kind != "end" else _NAMES["end"]
+        raise self.error(
+            "this Relay text cannot be read", at, expected=expected, found=found, hint=hint
+        ) from None
+
+    def error(
+        self,
+        what: str,
+        at: int | None = None,
+        *,
+        expected: object = None,
+        found: object = None,
+        hint: str | None = None,
+    ) -> RelayError:
+        """Return an error with the line of an offset, by default that of the current token."""
+        place = self.place(self.start if at is None else at)
+        assert place.line is not None and place.column is not None
+        starts = self._starts()
+        begin = starts[place.line - 1]
+        end = starts[place.line] - 1 if place.line < len(starts) else len(self.source)
+        column = place.column - 1
+        clip = max(0, column - _SHOWN * 3 // 4)
+        line = self.source[begin + clip : min(end, begin + clip + _SHOWN)]
+        line = "".join(c if c.isprintable() else " " for c in line)
+        return RelayError(
+            what,
+            place=str(place),
+            excerpt=f"{line}\n{' ' * (column - clip)}^",
+            expected=expected,
+            found=found,
+            hint=hint,
+        )

@@ -1,0 +1,114 @@
+"""Numbers of Relay text: what a literal says, and the shortest literal that says a number.
+
+A literal has a value and perhaps a dtype: ``1.5f`` float32, ``7i64`` int64, ``7`` and ``1.5``
+none, which then is int32 (int64 where it does not fit) and float32.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from meta.base.dtype import FROM_TORCH, TO_TORCH, is_float, limits
+
+_LITERAL = re.compile(
+    r"(-*)(?:(inf|nan)f([0-9]*)"
+    r"|([0-9]+)(?:i([0-9]*))?"
+    r"|([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)(f?)([0-9]*))"
+)
+_INT = {"": None, "16": "int16", "32": "int32", "64": "int64"}
+_FLOAT = {"": "float32", "16": "float16", "32": "float32", "64": "float64"}
+_SUFFIX = {
+    "int16": "i16",
+    "int32": "",
+    "int64": "i64",
+    "float16": "f16",
+    "float32": "f",
+    "float64": "f64",
+}
+# What rounds to the largest number of float32 is written for it: its digits are a little above it.
+_LARGEST = {
+    "float16": float(limits("float16").max),
+    "bfloat16": float(limits("bfloat16").max),
+    "float32": 2.0**128 * (1 - 2.0**-25) * (1 - 2.0**-53),
+    "float64": float(limits("float64").max),
+}
+MAX_DIGITS = 400
+"""Digits that a number may have; int() of many takes time that grows with their square."""
+
+
+def parse_number(text: str) -> tuple[int | float, str | None]:
+    """Return a literal's value and dtype, None if it says none.
+
+    Raises ValueError with what was expected.
+    """
+    match = _LITERAL.fullmatch(text)
+    if match is None or len(text) > MAX_DIGITS:
+        raise ValueError(f"a number of at most {MAX_DIGITS} characters, such as 1.5f, 3 or 7i64")
+    minus, special, special_width, digits, int_width, real, f, real_width = match.groups()
+    sign = -1 if len(minus) % 2 else 1
+    if digits is not None:
+        dtype = _width(int_width or "", _INT)
+        value = sign * int(digits)
+        if dtype is not None and not limits(dtype).min <= value <= limits(dtype).max:
+            raise ValueError(f"an integer that fits {dtype}")
+        if not -(2**63) <= value < 2**64:
+            raise ValueError("an integer of at most 64 bits")
+        return value, dtype
+    dtype = _width(special_width if special else real_width, _FLOAT) if special or f else None
+    number = sign * float(special or real)
+    if real is not None and abs(number) == float("inf"):
+        raise ValueError("a number that fits float64")
+    return number, dtype
+
+
+def _width(width: str, dtypes: dict[str, str | None] | dict[str, str]) -> str | None:
+    if width not in dtypes:
+        raise ValueError("a width of 16, 32 or 64 bits")
+    return dtypes[width]
+
+
+def scalar(value: int | float | bool, dtype: str) -> torch.Tensor:
+    """Return the scalar tensor; ValueError if the value does not fit the dtype."""
+    if dtype == "bool":
+        return torch.tensor(bool(value))
+    if is_float(dtype):
+        if _LARGEST[dtype] < abs(value) < float("inf"):
+            raise ValueError(f"a number that fits {dtype}")
+        return torch.tensor(float(value), dtype=TO_TORCH[dtype])
+    bounds = limits(dtype)
+    if value != value or value != int(value) or not bounds.min <= value <= bounds.max:
+        raise ValueError(f"a number that fits {dtype}")
+    return torch.tensor(int(value), dtype=TO_TORCH[dtype])
+
+
+def literal_of(tensor: torch.Tensor) -> str | None:
+    """Return the literal of a scalar tensor, None if its dtype has none."""
+    dtype = FROM_TORCH.get(tensor.dtype)
+    if tensor.ndim or (dtype not in _SUFFIX and dtype != "bool"):
+        return None
+    value = tensor.item()
+    if dtype == "bool":
+        return str(value)
+    suffix = _SUFFIX[dtype]
+    return f"{_shortest(value, dtype)}{suffix}" if is_float(dtype) else f"{value}{suffix}"
+
+
+def float_literal(value: float) -> str:
+    """Return a float attribute: double precision, though the suffix is that of float32."""
+    return f"{_shortest(value, 'float64')}f"
+
+
+def _shortest(value: float, dtype: str) -> str:
+    """Return the fewest digits that give the value when they are rounded to the dtype."""
+    if value != value:
+        return "nan"
+    text = repr(value)
+    if dtype != "float64" and abs(value) != float("inf"):
+        candidates = (f"{value:.{digits}g}" for digits in range(1, 10))
+        exact = TO_TORCH[dtype]
+        text = next(
+            (c for c in candidates if torch.tensor(float(c), dtype=exact).item() == value), text
+        )
+    return text.removesuffix(".0")

@@ -1,0 +1,187 @@
+"""Reads types: ``Tensor[(2, ?), float32]``, ``fn (T) -> U``, ``List[A]``, ``(T, U)``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from meta.base.dtype import limits
+from meta.frontend.relay import ast
+from meta.frontend.relay.errors import RelayError
+from meta.frontend.relay.text.metadata import Missing
+from meta.frontend.relay.text.numbers import parse_number
+from meta.frontend.relay.text.quoting import DTYPE, unquote
+from meta.frontend.relay.text.reader import Reader
+
+_DTYPES = {
+    "int": "int32",
+    "uint": "uint32",
+    "float": "float32",
+    "uint1": "bool",
+    "bfloat": "bfloat16",
+}
+
+
+def read_type(r: Reader, depth: int = 0) -> ast.Type:
+    """Read a type."""
+    lex = r.lex
+    if depth >= ast.MAX_NESTING:
+        raise r.too_deep()
+    if lex.kind == "(":
+        return _tuple(r, depth)
+    if lex.kind != "name":
+        lex.fail("a type")
+    word = lex.text
+    if word == "Tensor":
+        return _tensor(r)
+    if word == "_":
+        lex.advance()
+        return ast.UnknownType()
+    if word == "fn":
+        return _function(r, depth)
+    if word == "ref" and lex.source[lex.end : lex.end + 20].lstrip().startswith("("):
+        lex.advance()
+        lex.expect("(")
+        value = read_type(r, depth + 1)
+        lex.expect(")")
+        return ast.RefType(value)
+    return _named(r, depth)
+
+
+def read_name(r: Reader, what: str) -> str:
+    """Read a name without a sign."""
+    text = r.lex.expect("name", what)
+    return unquote(text[1:]) if text[0] == "$" else text
+
+
+def read_type_params(r: Reader) -> tuple[str, ...]:
+    """Read ``[A, B]`` if it is there."""
+    names: list[str] = []
+    if r.lex.accept("["):
+        while r.lex.kind != "]":
+            names.append(read_name(r, "a type parameter"))
+            if not r.lex.accept(","):
+                break
+        r.lex.expect("]", "',' or ']'")
+    return tuple(names)
+
+
+def read_types(r: Reader, close: str, depth: int = 0) -> tuple[ast.Type, ...]:
+    """Read types with commas between them up to a closing mark, which is stepped over."""
+    return _types(r, close, depth)[0]
+
+
+def _types(r: Reader, close: str, depth: int) -> tuple[tuple[ast.Type, ...], bool]:
+    """Read types up to a closing mark; tell also whether a comma stands before it."""
+    types: list[ast.Type] = []
+    comma = False
+    while r.lex.kind != close:
+        types.append(read_type(r, depth + 1))
+        comma = r.lex.accept(",")
+        if not comma:
+            break
+    r.lex.expect(close, f"',' or {close!r}")
+    return tuple(types), comma
+
+
+def take_comment(r: Reader) -> ast.Type | None:
+    """Return the type that the comment before the current token states. What cannot be read is a
+    comment like any other.
+    """
+    text, r.lex.type_comment = r.lex.type_comment, None
+    if text is None:
+        return None
+    key = (text, r.type_vars)
+    if key not in r.comments:
+        r.comments[key] = _comment(r, text)
+    return r.comments[key]
+
+
+def _comment(r: Reader, text: str) -> ast.Type | None:
+    try:
+        inner = r.on_comment(text)
+        result = read_type(inner)
+    except RelayError:
+        return None
+    return result if inner.lex.kind == "end" else None
+
+
+def _tuple(r: Reader, depth: int) -> ast.Type:
+    r.lex.advance()
+    fields, comma = _types(r, ")", depth)
+    # Up to version 0.0.4 parentheses group.
+    return fields[0] if r.old and len(fields) == 1 and not comma else ast.TupleType(fields)
+
+
+def _function(r: Reader, depth: int) -> ast.Type:
+    r.lex.advance()
+    names = read_type_params(r)
+    inner = replace(r, type_vars=r.type_vars | frozenset(names)) if names else r
+    r.lex.expect("(")
+    params = read_types(inner, ")", depth)
+    r.lex.expect("->")
+    return ast.FuncType(params, read_type(inner, depth + 1), names)
+
+
+def _named(r: Reader, depth: int) -> ast.Type:
+    quoted = r.lex.text[0] == "$"
+    name = read_name(r, "a type")
+    if r.lex.accept("["):
+        return ast.DataType(name, read_types(r, "]", depth))
+    if name in r.type_vars:
+        return ast.TypeVar(name)
+    if not quoted and DTYPE.fullmatch(name):
+        return ast.TensorType((), _DTYPES.get(name, name))
+    return ast.DataType(name)
+
+
+def _tensor(r: Reader) -> ast.Type:
+    lex = r.lex
+    lex.advance()
+    lex.expect("[")
+    dims: list[ast.Dim] = []
+    if lex.accept("("):
+        while lex.kind != ")":
+            dims.append(_dim(r))
+            if not lex.accept(","):
+                break
+        lex.expect(")", "',' or ')'")
+    elif r.old:
+        dims.append(_dim(r))
+    else:
+        lex.fail("a shape, '('")
+    lex.expect(",", "',' and a dtype")
+    dtype = read_name(r, "a dtype")
+    if dtype == "custom" and lex.accept("["):
+        dtype = f"custom[{read_name(r, 'the name of a dtype')}]"
+        lex.expect("]")
+        dtype += lex.expect("number", "a number of bits")
+    lex.expect("]")
+    return ast.TensorType(tuple(dims), _DTYPES.get(dtype, dtype))
+
+
+def _dim(r: Reader) -> ast.Dim:
+    lex = r.lex
+    if lex.accept("?"):
+        return ast.AnyDim()
+    if lex.kind == "name" and lex.text == "meta":
+        at = lex.start
+        item = r.metadata.take(lex)
+        if isinstance(item, Missing):
+            return ast.SymbolDim(item.text)
+        if isinstance(item, int | ast.AnyDim | ast.SymbolDim) and not isinstance(item, bool):
+            return item
+        lex.fail("a dimension", f"a {type(item).__name__}", at=at)
+    if lex.kind == "number":
+        value = _integer(lex.text)
+        if value is not None:
+            lex.advance()
+            return value
+    lex.fail(f"a dimension: '?' or an integer from 0 to {limits('int64').max}")
+
+
+def _integer(text: str) -> int | None:
+    try:
+        value, _ = parse_number(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, int) and value >= 0 else None
