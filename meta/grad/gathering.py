@@ -72,6 +72,43 @@ def scatter_add(dy: Any, index: Any, src: TensorType, axis: int) -> Any:
     return dy, None, _read(dy, axis, index, src)
 
 
+@gradient(op.scatter_reduce)
+def scatter_reduce(x: Any, index: Any, src: Any, axis: int, reduce: str, y: Any, dy: Any) -> Any:
+    """Of an extremum: dy, shared by those that are equal to it. Of a product: dy times the others.
+
+    Zeros are counted, as a product without one factor is no quotient where that factor is 0.
+    """
+    used = src
+    if index.shape != src.shape:
+        used = op.strided_slice(src, (0,) * src.ndim, tuple(index.shape))
+    if reduce == "prod":
+        dx, dused = _factors(x, index, used, axis, dy)
+    else:
+        here = op.cast(op.equal(x, y), dy.dtype)
+        there = op.cast(op.equal(used, op.gather(y, axis, index)), dy.dtype)
+        share = op.divide(dy, op.scatter_add(here, index, there, axis))
+        dx, dused = here * share, there * op.gather(share, axis, index)
+    if used is not src:
+        dused = op.strided_slice_dx(dused, tuple(src.shape), (0,) * src.ndim, tuple(index.shape))
+    return dx, None, dused
+
+
+def _factors(x: Any, index: Any, src: Any, axis: int, dy: Any) -> Any:
+    """Return the gradients of a product at both kinds of factors."""
+    x_zero, src_zero = op.equal(x, 0.0), op.equal(src, 0.0)
+    zeros = op.scatter_add(op.cast(x_zero, dy.dtype), index, op.cast(src_zero, dy.dtype), axis)
+    x_rest, src_rest = op.where(x_zero, 1.0, x), op.where(src_zero, 1.0, src)
+    rest = dy * op.scatter_reduce(x_rest, index, src_rest, axis, "prod")
+
+    def at(zero: Any, factor: Any, count: Any, whole: Any) -> Any:
+        alone = op.where(op.equal(count, 1.0), whole, op.zeros_like(whole))
+        others = op.where(op.equal(count, 0.0), whole / factor, op.zeros_like(whole))
+        return op.where(zero, alone, others)
+
+    read = op.gather(zeros, axis, index), op.gather(rest, axis, index)
+    return at(x_zero, x_rest, zeros, rest), at(src_zero, src_rest, *read)
+
+
 @gradient(op.scatter_nd)
 def scatter_nd(dy: Any, indices: Any, updates: Any, mode: str) -> Any:
     """As of `scatter` and `scatter_add`."""

@@ -167,6 +167,24 @@ def scatter_add(x: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
     return _scattered(x, index, src, axis)
 
 
+REDUCTIONS = ("prod", "amin", "amax")
+"""How `scatter_reduce` may reduce."""
+
+
+@op
+def scatter_reduce(x: Tensor, index: Tensor, src: Tensor, axis: int, reduce: str) -> Tensor:
+    """``x`` with each place along ``axis`` that ``index`` names reduced with the elements of
+    ``src`` that belong to it: for axis 1, ``y[i, index[i, j, k], k] *= src[i, j, k]``.
+
+    ``reduce``: "prod", "amin" or "amax"; what was in ``x`` takes part, and a NaN stays. Sums are
+    `scatter_add`. Half precision is multiplied in float32; integers wrap. The gradient of an
+    extremum is shared evenly among equal ones. Shapes and dtypes as for `scatter`; not bool.
+    """
+    require(reduce in REDUCTIONS, "unknown reduction", expected=", ".join(REDUCTIONS), found=reduce)
+    require(x.dtype != "bool", "bool has no order", expected="a dtype of numbers")
+    return _scattered(x, index, src, axis)
+
+
 @op
 def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, mode: str = "update") -> Tensor:
     """``data`` with ``updates`` written to the coordinates ``indices[:, i, j, ...]``, or added.

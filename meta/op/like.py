@@ -5,7 +5,7 @@ Of ``like_type`` only the type counts.
 
 from meta.base.dtype import is_float
 from meta.op.core import DType, Tensor, op
-from meta.op.core.check import broadcast_shapes, require
+from meta.op.core.check import broadcast_shapes, fit, require
 from meta.op.transform import view_of_first
 
 
@@ -30,7 +30,7 @@ reshape_like.declare(view_of_first)
 
 def _require_broadcast(narrow: Tensor, wide: Tensor) -> None:
     require(
-        broadcast_shapes(narrow.shape, wide.shape) == wide.shape,
+        fit(broadcast_shapes(narrow.shape, wide.shape), wide.shape),
         "one shape does not broadcast to the other",
         expected=f"a shape that broadcasts to {wide}",
         found=narrow,

@@ -4,15 +4,17 @@ Of the views (`reshape`, `batch_flatten`, `expand_dims`, `squeeze`) the result s
 the argument where that is compact.
 """
 
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from meta.base.errors import TypeInferError
 from meta.ir.dims import product, total
-from meta.ir.types import UNKNOWN
+from meta.ir.types import UNKNOWN, Dim, UnknownDim
 from meta.op.core import CallValues, DType, Ints, Scalar, Tensor, View, op
 from meta.op.core.axes import inverse_permutation, permutation, swapped
 from meta.op.core.check import (
     broadcast_shapes,
+    fit,
     normalize_axes,
     normalize_axis,
     require,
@@ -119,14 +121,28 @@ def concatenate(x: tuple[Tensor, ...], axis: int = 0) -> Tensor:
     """Join tensors along an axis. They agree in dtype and in all other extents."""
     _alike(x)
     at = normalize_axis(axis, x[0].ndim)
-    others = {(*t.shape[:at], *t.shape[at + 1 :]) for t in x}
+    others = [(*t.shape[:at], *t.shape[at + 1 :]) for t in x]
+    common = _common(others)
     require(
-        len(others) == 1 and all(t.ndim == x[0].ndim for t in x),
+        common is not None and all(t.ndim == x[0].ndim for t in x),
         f"the tensors differ in an axis other than {at}",
         found=", ".join(map(str, x)),
     )
+    assert common is not None
     joined = total(t.shape[at] for t in x)
-    return x[0].with_shape((*x[0].shape[:at], joined, *x[0].shape[at + 1 :]))
+    return x[0].with_shape((*common[:at], joined, *common[at:]))
+
+
+def _common(shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...] | None:
+    """Return the shape that all are, with what any of them tells of it; None if they differ."""
+    result = shapes[0]
+    for shape in shapes[1:]:
+        if not fit(shape, result):
+            return None
+        result = tuple(
+            b if isinstance(a, UnknownDim) else a for a, b in zip(result, shape, strict=True)
+        )
+    return result
 
 
 @op(schema=concatenate)
@@ -169,23 +185,38 @@ def split(x: Tensor, indices_or_sections: Ints | None = None, axis: int = 0) -> 
     """
     at = normalize_axis(axis, x.ndim)
     extent = x.shape[at]
-    if not isinstance(extent, int):
+    if isinstance(extent, int):
+        parts: list[Dim] = [e - b for b, e in split_bounds(extent, indices_or_sections)]
+    elif isinstance(extent, UnknownDim) and indices_or_sections is not None:
+        parts = _unknown_parts(indices_or_sections)
+    else:
         raise TypeInferError("an axis of unknown extent cannot be split", found=str(x))
-    return tuple(
-        x.with_shape((*x.shape[:at], end - begin, *x.shape[at + 1 :]))
-        for begin, end in split_bounds(extent, indices_or_sections)
+    return tuple(x.with_shape((*x.shape[:at], part, *x.shape[at + 1 :])) for part in parts)
+
+
+def _unknown_parts(indices_or_sections: int | tuple[int, ...]) -> list[Dim]:
+    """Return the extents of the parts of an axis of unknown extent."""
+    if isinstance(indices_or_sections, int):
+        require(indices_or_sections > 0, "no parts are asked for", found=indices_or_sections)
+        return [UNKNOWN] * indices_or_sections
+    begun = (0, *indices_or_sections)
+    require(
+        all(a <= b for a, b in pairwise(begun)),
+        "the indices must ascend",
+        found=indices_or_sections,
     )
+    return [*(b - a for a, b in pairwise(begun)), UNKNOWN]
 
 
 @op
 def stack(x: tuple[Tensor, ...], axis: int = 0) -> Tensor:
     """Join tensors of equal shape and dtype along a new axis (-1: behind the last)."""
     _alike(x)
-    require(
-        len({t.shape for t in x}) == 1, "the tensors differ in shape", found=", ".join(map(str, x))
-    )
+    shape = _common([t.shape for t in x])
+    require(shape is not None, "the tensors differ in shape", found=", ".join(map(str, x)))
+    assert shape is not None
     at = normalize_axis(axis, x[0].ndim + 1)
-    return x[0].with_shape((*x[0].shape[:at], len(x), *x[0].shape[at:]))
+    return x[0].with_shape((*shape[:at], len(x), *shape[at:]))
 
 
 @op

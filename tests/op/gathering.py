@@ -69,6 +69,12 @@ def scatter_add(x, index, src, axis):
     return x.index_put(at(x, axis, index, x.shape), part(src, index), accumulate=True)
 
 
+def scatter_reduce(x, index, src, axis, reduce):
+    """Reduce into x."""
+    places = index.long().clamp(0, x.shape[axis] - 1)
+    return x.scatter_reduce(axis, places, part(src, index), reduce)
+
+
 def scatter_nd(data, indices, updates, mode="update"):
     """Put into, or add to, data."""
     return data.index_put(coordinates(data, indices), updates, accumulate=mode == "add")
@@ -176,6 +182,24 @@ CASES = [
         oracle=scatter_add,
     ),
     OpCase(
+        "scatter_reduce",
+        samples=[
+            sample(F(2, 3), WILD, F(2, 3), 1, "amax"),
+            sample(F(2, 3), I(2, 7, low=0, high=3), F(2, 8), -1, "amin"),
+            sample(F(2, 3), I(2, 4, low=0, high=3), F(2, 4), -1, "prod"),
+            sample(C([[0.0, 2.0, 3.0]]), C([[0, 1, 1, 2, 2]], "int64"),
+                   C([[2.0, 0.0, 3.0, 0.0, 0.0]]), 1, "prod"),
+            sample(F(4, 3), C([[2, 0]], "int32"), F(1, 2), 0, "prod"),
+            sample(F(4, 3), C([[2, 0]], "int32"), F(1, 2), 0, "amin"),
+            sample(F(2, 3), I(2, 0, low=0, high=3), F(2, 0), 1, "amax"),
+            *[sample(I(2, 3, low=0, high=9), WILD, I(2, 3, low=0, high=9), 1, how)
+              for how in ("prod", "amin", "amax")],
+            sample(C([[1.0, float("nan")]]), C([[0, 0, 1]], "int64"),
+                   C([[2.0, float("nan"), 1.0]]), 1, "amax"),
+        ],
+        oracle=scatter_reduce,
+    ),
+    OpCase(
         "scatter_nd",
         samples=[
             sample(F(3, 4), C([[0, 9, -1], [1, 9, 2]], "int64"), F(3)),
@@ -222,6 +246,10 @@ CASES += refusals(
         ],
         "scatter": NO_SOURCE,
         "scatter_add": NO_SOURCE,
+        "scatter_reduce": [
+            *(error(*e.args, "amax", match=e.match) for e in NO_SOURCE),
+            error(_X, _AT, F(3, 2), 1, "sum", match="unknown reduction"),
+        ],
         "scatter_dx": [
             error(_X, F(3, 3), _X, _AT, F(3, 2), 1, match="y has another type"),
             error(_X, _X, F(3, 3), _AT, F(3, 2), 1, match="dy has another type"),

@@ -13,6 +13,7 @@ from meta.base.errors import TypeInferError
 from meta.ir.types import UNKNOWN, SymbolicDim, TensorType
 from meta.op.core.check import (
     broadcast_shapes,
+    fit,
     normalize_axes,
     normalize_axis,
     pair,
@@ -43,9 +44,16 @@ def test_broadcast_shapes_with_unknown_extents() -> None:
     assert broadcast_shapes((N, 1), (1, 3)) == (N, 3)
     assert broadcast_shapes((N,), (2, N)) == (2, N)
     assert broadcast_shapes((UNKNOWN,), (1,)) == (UNKNOWN,)
-    for other in (2, SymbolicDim("m"), UNKNOWN):
+    assert broadcast_shapes((UNKNOWN, 3), (2, UNKNOWN), (1, 1)) == (2, 3)
+    assert broadcast_shapes((N,), (UNKNOWN,)) == (N,)
+    for other in (2, SymbolicDim("m")):
         with pytest.raises(TypeInferError):
-            broadcast_shapes((N,), (other,))
+            broadcast_shapes((N,), (other,), (UNKNOWN,))
+
+
+def test_shapes_that_may_be_equal() -> None:
+    assert fit((2, UNKNOWN), (UNKNOWN, 3)) and fit((N,), (UNKNOWN,)) and fit((), ())
+    assert not fit((2, UNKNOWN), (3, 3)) and not fit((2,), (2, UNKNOWN)) and not fit((N,), (2,))
 
 
 @given(st.integers(-6, 6), st.integers(0, 4))

@@ -95,6 +95,14 @@ def scatter_add(x, index, src, axis):
     return _scatter_add(x.contiguous(), index, src, axis)
 
 
+@dialect.kernel(op.scatter_reduce, plevel=LIBRARY)
+def scatter_reduce(x, index, src, axis, reduce):
+    dtype = _wide(x)
+    places = _in_range(index, x.shape[axis])
+    src = src[tuple(slice(d) for d in index.shape)]
+    return x.to(dtype).scatter_reduce(axis, places, src.to(dtype), reduce).to(x.dtype)
+
+
 @dialect.kernel(op.scatter_nd, plevel=LIBRARY)
 def scatter_nd(data, indices, updates, mode):
     if mode == "add":

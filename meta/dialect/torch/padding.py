@@ -26,20 +26,21 @@ def _source(before, after, extent, mode, device):
 def pad(x, pad_width, pad_value, pad_mode, out):
     pairs = pad_pairs(pad_width, x.ndim)
     if pad_mode != "constant":
-        out.copy_(_repeated(x, pairs, pad_mode))
+        out.copy_(repeated(x, pairs, pad_mode))
         return
     fill(pad_value, out)
-    _inner(out, pairs, x.shape).copy_(x)
+    inner(out, pairs, x.shape).copy_(x)
 
 
-def _inner(padded, pairs, shape):
+def inner(padded, pairs, shape):
     """Return what is not padding, a view."""
     for axis, ((before, _), extent) in enumerate(zip(pairs, shape, strict=True)):
         padded = padded.narrow(axis, before, extent)
     return padded
 
 
-def _repeated(x, pairs, mode):
+def repeated(x, pairs, mode):
+    """Return ``x`` with its own elements around it."""
     for axis, pair in enumerate(pairs):
         if any(pair):
             x = x.index_select(axis, _source(*pair, x.shape[axis], mode, x.device))
@@ -48,14 +49,14 @@ def _repeated(x, pairs, mode):
 
 @dialect.kernel(op.mirror_pad)
 def mirror_pad(x, pad_width, mode, out):
-    out.copy_(_repeated(x, pad_pairs(pad_width, x.ndim), MIRRORS[mode]))
+    out.copy_(repeated(x, pad_pairs(pad_width, x.ndim), MIRRORS[mode]))
 
 
 @dialect.kernel(op.pad_dx)
 def pad_dx(dy, pad_width, pad_mode, out):
     pairs = pad_pairs(pad_width, dy.ndim)
     if pad_mode == "constant":
-        out.copy_(_inner(dy, pairs, out.shape))
+        out.copy_(inner(dy, pairs, out.shape))
         return
     total = dy.to(wide(dy.dtype)) if dy.dtype.is_floating_point else dy
     for axis, (pair, extent) in enumerate(zip(pairs, out.shape, strict=True)):

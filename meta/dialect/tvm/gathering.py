@@ -7,8 +7,10 @@ That is deterministic and parallel, but slow for many indices, where libraries s
 from tvm import te, tirx
 
 from meta import op
+from meta.dialect.tvm import ordered
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
 from meta.dialect.tvm.elementwise import cast, computing
+from meta.dialect.tvm.reduce import product
 from meta.dialect.tvm.transform import in_range, ints
 from meta.op.core.check import normalize_axis
 
@@ -219,6 +221,49 @@ def scatter_dx(dy, index, axis, out):
 @compute(op.scatter_add, OPAQUE)
 def scatter_add(x, index, src, axis, out):
     return _added(x, _Along(index, out.static_shape, axis), src, out.dtype)
+
+
+def _reduced(found, src, combine, element, neutral):
+    """Return ``combine`` of the elements of ``src`` by index, ``neutral`` where there are none."""
+    over = found.reduce_axes()
+
+    def body(*i):
+        k = [axis.var for axis in over]
+        return combine(
+            _chosen(found, i, k, lambda: element(src(*found.place(i, k))), neutral), axis=over
+        )
+
+    return te.compute(found.shape, body, name="reduced")
+
+
+@compute(op.scatter_reduce, OPAQUE)
+def scatter_reduce(x, index, src, axis, reduce, out):
+    found, dtype = _Along(index, out.static_shape, axis), out.dtype
+    if found.empty:
+        return te.compute(found.shape, lambda *i: x(*i), name="scatter_reduce")
+    if reduce == "prod":
+        wide = computing(dtype)
+        factors = _reduced(found, src, product, lambda v: cast(v, wide), tirx.const(1, wide))
+        return te.compute(
+            out.shape,
+            lambda *i: cast(cast(x(*i), wide) * factors(*i), dtype),
+            name="scatter_reduce",
+        )
+    largest = reduce == "amax"
+
+    def key(value):
+        return ordered.key(value, dtype, largest)
+
+    of = ordered.key_dtype(dtype)
+    neutral = tirx.min_value(of) if largest else tirx.max_value(of)
+    best = _reduced(found, src, te.max if largest else te.min, key, neutral)
+    better = tirx.max if largest else tirx.min
+
+    def element(*i):
+        chosen = better(key(x(*i)), best(*i))
+        return chosen if of == dtype else ordered.value(chosen, dtype)
+
+    return te.compute(out.shape, element, name="scatter_reduce")
 
 
 @compute(op.scatter_nd, OPAQUE)

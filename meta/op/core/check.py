@@ -9,7 +9,7 @@ from typing import Any
 
 from meta.base import dtype as dtypes
 from meta.base.errors import TypeInferError
-from meta.ir.types import Dim, TensorType
+from meta.ir.types import Dim, TensorType, UnknownDim
 
 
 def require(condition: bool, what: str, *, expected: object = None, found: object = None) -> None:
@@ -43,20 +43,32 @@ def normalize_axes(
 
 
 def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """Return the common shape under numpy's rules."""
+    """Return the common shape under numpy's rules.
+
+    An unknown extent beside one that is known and not 1 is taken to fit: it can only be that or 1.
+    """
     ndim = max((len(s) for s in shapes), default=0)
     result: list[Dim] = []
     for i in range(ndim):
         dims = [s[i - ndim + len(s)] for s in shapes if i >= ndim - len(s)]
         wide = [d for d in dims if d != 1]
-        if any(d != wide[0] for d in wide[1:]):
+        told = [d for d in wide if not isinstance(d, UnknownDim)]
+        if any(d != told[0] for d in told[1:]):
             raise TypeInferError(
                 "shapes cannot be broadcast together",
                 expected="equal extents, or 1, counted from the last axis",
                 found=" and ".join(str(list(s)) for s in shapes),
             )
-        result.append(wide[0] if wide else 1)
+        result.append((told or wide or [1])[0])
     return tuple(result)
+
+
+def fit(found: Sequence[Dim], expected: Sequence[Dim]) -> bool:
+    """Whether two shapes may be equal: as many extents, equal where both are known."""
+    return len(found) == len(expected) and all(
+        a == b or isinstance(a, UnknownDim) or isinstance(b, UnknownDim)
+        for a, b in zip(found, expected, strict=True)
+    )
 
 
 def require_extents(shape: Sequence[Dim]) -> None:

@@ -1,0 +1,69 @@
+"""What converters do to their arguments: numbers out of constants, constants out of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from meta.frontend.core import CallSite, Unconvertible, known
+from meta.frontend.relay import ast
+from meta.ir.dims import Dim, SymbolicDim, UnknownDim
+from meta.runtime.ndarray import array, ndarray
+
+
+def known_ints(value: Any) -> tuple[int, ...] | None:
+    """Return the integers of a vector or scalar that is known while converting, otherwise None."""
+    values = known(value)
+    return None if values is None else tuple(int(v) for v in values.numpy().reshape(-1))
+
+
+def known_number(value: Any) -> int | float | bool | None:
+    """Return the number of a scalar that is known while converting, otherwise None."""
+    values = known(value)
+    if values is None:
+        return None
+    if values.size != 1:
+        raise Unconvertible(f"a scalar is needed, not shape {list(values.shape)}")
+    return values.item() if values.ndim == 0 else values.numpy().reshape(-1)[0].item()
+
+
+def constant(values: Any, dtype: str, call: CallSite) -> ndarray:
+    """Return an array of the converter's own making, on the device of the program."""
+    return array(np.asarray(values), dtype=dtype, device=call.device)
+
+
+def declared(call: CallSite, index: int | None = None) -> ast.TensorType | None:
+    """Return the tensor type that the file states for the result, or for one field of a tuple;
+    None where it states none.
+    """
+    stated = call.result_type
+    if isinstance(stated, ast.TupleType) and index is not None and index < len(stated.fields):
+        stated = stated.fields[index]
+    return stated if isinstance(stated, ast.TensorType) else None
+
+
+def result_dtype(call: CallSite, default: str, index: int | None = None) -> str:
+    """Return the dtype that the file states for the result, or the default."""
+    stated = declared(call, index)
+    return default if stated is None else stated.dtype
+
+
+def ints(value: Any) -> tuple[int, ...]:
+    """Return an attribute that is a list of integers, a number or unset as a tuple."""
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, int) else tuple(value)
+
+
+def is_static(shape: Sequence[Dim]) -> bool:
+    """Whether all extents are numbers."""
+    return all(isinstance(d, int) for d in shape)
+
+
+def static_extent(extent: Dim, what: str) -> int:
+    """Return an extent that has to be a number; Unconvertible if it is none."""
+    if isinstance(extent, SymbolicDim | UnknownDim):
+        raise Unconvertible(f"{what} has the extent {extent}, which has to be a number")
+    return extent

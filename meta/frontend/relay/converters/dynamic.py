@@ -1,0 +1,286 @@
+"""Converters of `dyn.*`: operators that take what others have as attributes from tensors.
+
+Where these tensors are known while converting, each is the operator without "dyn."; otherwise
+the shape of the result depends on the data, and a base operator takes the tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from meta import op
+from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.relay.arguments import constant, known_ints, known_number, static_extent
+from meta.frontend.relay.arithmetic import cast_to, rounded
+from meta.frontend.relay.converters import init, slicing, sorting, transform
+from meta.frontend.relay.registry import relay
+
+METHODS = {"bilinear": "linear", "bicubic": "cubic"}
+"""Old names of ways to interpolate."""
+
+
+def _as_static(call: CallSite, name: str, args: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert the call as the operator of another name, with attributes that are known now."""
+    given = call.given | frozenset(attributes)
+    site = replace(call, name=name, given=given, has_attributes=True)
+    return relay.apply(site, args, attributes)
+
+
+@relay("dyn.reshape", op.reshape, op.dynamic_reshape, ignore=("newshape", "reverse"))
+def reshape(data: Any, newshape: Any, *, allowzero: bool | None) -> Any:
+    """Of the shape codes 0 and -1 can occur at run time."""
+    codes = known_ints(newshape)
+    if codes is not None:
+        return transform.reshape(data, newshape=codes, allowzero=allowzero, reverse=False)
+    return op.dynamic_reshape(data, newshape, bool(allowzero))
+
+
+@relay("vm.reshape_tensor", op.reshape, op.dynamic_reshape, ignore=("newshape",))
+def reshape_tensor(data: Any, shape: Any) -> Any:
+    """What TVM's lowering makes of a reshape."""
+    return reshape(data, shape, allowzero=False)
+
+
+@relay("dyn.broadcast_to", op.broadcast_to, op.dynamic_broadcast_to, ignore=("shape", "dtype"))
+def broadcast_to(data: Any, shape: Any) -> Any:
+    """To the extents in a vector."""
+    extents = known_ints(shape)
+    return (
+        op.dynamic_broadcast_to(data, shape) if extents is None else op.broadcast_to(data, extents)
+    )
+
+
+@relay("dyn.full", op.full, op.dynamic_full, ignore=("shape",))
+def full(fill_value: Any, shape: Any, *, dtype: str, call: CallSite) -> Any:
+    """Of the extents in a vector."""
+    extents = known_ints(shape)
+    if extents is not None:
+        return init.full(fill_value, shape=extents, dtype=dtype, call=call)
+    return op.dynamic_full(fill_value, shape, dtype or fill_value.dtype)
+
+
+@relay("dyn.zeros", op.zeros, op.dynamic_full, ignore=("shape",))
+def zeros(shape: Any, *, dtype: str, call: CallSite) -> Any:
+    """Of the extents in a vector."""
+    return full(constant(0, dtype or "float32", call), shape, dtype=dtype, call=call)
+
+
+@relay("dyn.ones", op.ones, op.dynamic_full, ignore=("shape",))
+def ones(shape: Any, *, dtype: str, call: CallSite) -> Any:
+    """Of the extents in a vector."""
+    return full(constant(1, dtype or "float32", call), shape, dtype=dtype, call=call)
+
+
+@relay("dyn.tile", op.tile, op.dynamic_tile, ignore=("reps",))
+def tile(data: Any, reps: Any) -> Any:
+    """As often as a vector says."""
+    counts = known_ints(reps)
+    return op.dynamic_tile(data, reps) if counts is None else op.tile(data, counts)
+
+
+@relay("dyn.topk", op.topk, op.dynamic_topk, ignore=("k",))
+def topk(
+    data: Any,
+    k: Any,
+    *,
+    axis: int,
+    ret_type: str,
+    is_ascend: bool,
+    dtype: str,
+    call: CallSite,
+) -> Any:
+    """As many as a scalar says; below 1 all."""
+    count = known_number(k)
+    if count is not None:
+        return sorting.topk(
+            data,
+            k=int(count),
+            axis=axis,
+            ret_type=ret_type,
+            is_ascend=is_ascend,
+            dtype=dtype,
+            call=call,
+        )
+    return op.dynamic_topk(data, k, axis, ret_type, bool(is_ascend), dtype or "int32")
+
+
+@relay("dyn.one_hot", op.one_hot, op.dynamic_one_hot, ignore=("depth",))
+def one_hot(
+    indices: Any, on_value: Any, off_value: Any, depth: Any, *, axis: int, dtype: str
+) -> Any:
+    """As deep as a scalar says."""
+    count = known_number(depth)
+    if count is not None:
+        return init.one_hot(indices, on_value, off_value, depth=int(count), axis=axis, dtype=dtype)
+    return op.dynamic_one_hot(indices, on_value, off_value, depth, axis, dtype or on_value.dtype)
+
+
+@relay("dyn.strided_slice", op.strided_slice, op.dynamic_strided_slice)
+def strided_slice(
+    data: Any, begin: Any, end: Any, strides: Any, *, slice_mode: str, call: CallSite
+) -> Any:
+    """By bounds in vectors."""
+    first, last, steps = known_ints(begin), known_ints(end), known_ints(strides)
+    if first is not None and last is not None and steps is not None:
+        return slicing.strided_slice(
+            data, begin=first, end=last, strides=steps, axes=None, slice_mode=slice_mode
+        )
+    count = static_extent(begin.shape[0], "begin")
+    if slice_mode == "size":
+        strides = constant([1] * count, "int64", call)
+    elif tuple(strides.shape) == (1,) and count != 1:
+        strides = op.broadcast_to(strides, (count,))
+    return op.dynamic_strided_slice(data, begin, end, strides, slice_mode)
+
+
+@relay("dyn.squeeze", op.squeeze, op.dynamic_squeeze, ignore=("axis",))
+def squeeze(data: Any, axes: Any) -> Any:
+    """Without the axes that a vector names."""
+    places = known_ints(axes)
+    return op.dynamic_squeeze(data, axes) if places is None else op.squeeze(data, places)
+
+
+@relay("dyn.expand_dims", op.expand_dims, op.dynamic_expand_dims)
+def expand_dims(data: Any, axis: Any, *, num_newaxis: int) -> Any:
+    """New axes where a scalar says."""
+    place = known_number(axis)
+    if place is None:
+        return op.dynamic_expand_dims(data, axis, num_newaxis)
+    return op.expand_dims(data, int(place), num_newaxis)
+
+
+@relay("dyn.nn.pad", op.pad, op.dynamic_pad, ignore=("pad_width", "pad_value"))
+def pad(data: Any, pad_width: Any, pad_val: Any, *, pad_mode: str, call: CallSite) -> Any:
+    """As wide as a matrix says: before and after every axis."""
+    widths = known_ints(pad_width)
+    if widths is None:
+        return op.dynamic_pad(data, pad_width, cast_to(pad_val, data.dtype), pad_mode)
+    pairs = tuple(zip(widths[::2], widths[1::2], strict=True))
+    site = replace(call, version=max(call.version or (0, 8), (0, 8)))
+    attributes = {"pad_width": pairs, "pad_mode": pad_mode}
+    return _as_static(site, "nn.pad", (data, pad_val), attributes)
+
+
+@relay("dyn.image.resize2d", op.resize2d, op.dynamic_resize2d, ignore=("size", "roi"))
+def resize2d(
+    data: Any,
+    size: Any,
+    roi: Any = None,
+    *,
+    layout: str,
+    method: str,
+    coordinate_transformation_mode: str,
+    rounding_method: str,
+    cubic_alpha: float,
+    cubic_exclude: int,
+    extrapolation_value: float,
+    out_dtype: str,
+    call: CallSite,
+) -> Any:
+    """To the height and width in a vector."""
+    stated = {
+        "layout": layout,
+        "method": method,
+        "coordinate_transformation_mode": coordinate_transformation_mode,
+        "rounding_method": rounding_method,
+        "cubic_alpha": cubic_alpha,
+        "cubic_exclude": cubic_exclude,
+        "extrapolation_value": extrapolation_value,
+        "out_dtype": out_dtype,
+    }
+    extents = known_ints(size)
+    if extents is not None:
+        region = {"roi": tuple(known_ints(roi) or ())} if roi is not None else {}
+        return _as_static(call, "image.resize2d", (data,), {"size": extents, **region, **stated})
+    if coordinate_transformation_mode == "tf_crop_and_resize":
+        raise Unconvertible("a region cannot be resized to a size of the run time")
+    del stated["extrapolation_value"]
+    return op.dynamic_resize2d(data, size, **stated)
+
+
+@relay("dyn.image.resize", op.resize2d, op.dynamic_resize2d, ignore=("size",))
+def resize(
+    data: Any,
+    size: Any,
+    *,
+    layout: str,
+    method: str,
+    coordinate_transformation_mode: str,
+    align_corners: bool | None,
+    out_dtype: str,
+) -> Any:
+    """TVM 0.7's name of dyn.image.resize2d, with other names of the methods."""
+    mode = "align_corners" if align_corners else coordinate_transformation_mode
+    resized, extents = op.dynamic_resize2d, size
+    known = known_ints(size)
+    if known is not None:
+        resized, extents = op.resize2d, known
+    return resized(
+        data,
+        extents,
+        layout,
+        METHODS.get(method, method),
+        mode,
+        out_dtype=out_dtype,
+    )
+
+
+@relay("dyn.nn.upsampling", op.upsampling, op.dynamic_resize2d, ignore=("scale_h", "scale_w"))
+def upsampling(
+    data: Any,
+    scale_h: Any,
+    scale_w: Any,
+    *,
+    layout: str,
+    method: str,
+    align_corners: bool,
+    call: CallSite,
+) -> Any:
+    """By factors in scalars; the extents are rounded."""
+    height, width = known_number(scale_h), known_number(scale_w)
+    if height is not None and width is not None:
+        attributes = {
+            "scale_h": float(height),
+            "scale_w": float(width),
+            "layout": layout,
+            "method": method,
+            "align_corners": align_corners,
+        }
+        return _as_static(call, "nn.upsampling", (data,), attributes)
+    extents = op.cast(transform.shape_of(data, dtype="int64", call=call), "float64")
+    sizes = []
+    for letter, scale in (("H", scale_h), ("W", scale_w)):
+        at = layout.index(letter)
+        extent = op.strided_slice(extents, (at,), (at + 1,))
+        sizes.append(op.multiply(extent, op.cast(op.reshape(scale, (1,)), "float64")))
+    size = op.cast(rounded(op.concatenate(tuple(sizes), 0)), "int64")
+    mode = "align_corners" if align_corners else "asymmetric"
+    return op.dynamic_resize2d(data, size, layout, METHODS.get(method, method), mode)
+
+
+@relay("dyn.nn.upsampling3d", ignore=("scale_d", "scale_h", "scale_w"))
+def upsampling3d(
+    data: Any,
+    scale_d: Any,
+    scale_h: Any,
+    scale_w: Any,
+    *,
+    layout: str,
+    method: str,
+    coordinate_transformation_mode: str,
+    call: CallSite,
+) -> Any:
+    """By factors in scalars, which have to be known."""
+    scales = {"scale_d": scale_d, "scale_h": scale_h, "scale_w": scale_w}
+    factors = {name: known_number(scale) for name, scale in scales.items()}
+    if None in factors.values():
+        raise Unconvertible("a volume cannot be resized by factors of the run time")
+    attributes = {
+        **factors,
+        "layout": layout,
+        "method": method,
+        "coordinate_transformation_mode": coordinate_transformation_mode,
+    }
+    return _as_static(call, "nn.upsampling3d", (data,), attributes)

@@ -1,0 +1,84 @@
+"""The shape codes of Relay's reshape, as a shape that the base operator takes.
+
+0 copies an extent, -1 infers one, -2 copies all that are left, -3 merges the next two, and -4
+splits the next one into the two that follow, one of which may be -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from meta.frontend.core import Unconvertible
+from meta.ir.dims import Dim, UnknownDim, product
+
+
+def resolved_shape(
+    shape: Sequence[Dim], codes: Sequence[int], *, allowzero: bool = False, reverse: bool = False
+) -> tuple[Any, ...]:
+    """Return the extents that ``codes`` stand for, beside at most one -1.
+
+    Parameters
+    ----------
+    shape: of the data. allowzero: a 0 is an extent. reverse: codes are matched from the last axis.
+
+    Raises Unconvertible for codes that do not fit the shape.
+    """
+    if reverse:
+        return resolved_shape(tuple(shape)[::-1], tuple(codes)[::-1], allowzero=allowzero)[::-1]
+    reader = _Codes(shape, codes, allowzero)
+    return tuple(reader.read())
+
+
+class _Codes:
+    """Reads codes from left to right beside the axes that they use up."""
+
+    def __init__(self, shape: Sequence[Dim], codes: Sequence[int], allowzero: bool) -> None:
+        self.left = list(shape)
+        self.codes = list(codes)
+        self.what = f"reshape of {list(shape)} by {list(codes)}"
+        self.allowzero = allowzero
+
+    def read(self) -> list[Dim]:
+        """Return the extents. An unknown one is inferred, which only one can be."""
+        result: list[Dim] = []
+        while self.codes:
+            code = self.codes.pop(0)
+            if code == 0 and not self.allowzero:
+                result.append(self.axis())
+            elif code == -2:
+                result += self.left
+                self.left = []
+            elif code == -3:
+                result.append(product((self.axis(), self.axis())))
+            elif code == -4:
+                result += self.halves()
+            elif code < -4:
+                raise Unconvertible(f"{self.what}: {code} is no code")
+            else:
+                result.append(code)
+                del self.left[:1]
+        known: list[Dim] = [-1 if isinstance(d, UnknownDim) else d for d in result]
+        if sum(isinstance(d, int) and d == -1 for d in known) > 1:
+            raise Unconvertible(f"{self.what}: more than one extent would have to be inferred")
+        return known
+
+    def axis(self) -> Dim:
+        """Return the extent of the next axis of the data."""
+        if not self.left:
+            raise Unconvertible(f"{self.what}: there is no axis left to copy")
+        return self.left.pop(0)
+
+    def halves(self) -> tuple[Dim, Dim]:
+        """Return the two extents that the next axis is split into."""
+        whole = self.axis()
+        if len(self.codes) < 2:
+            raise Unconvertible(f"{self.what}: two extents have to follow -4")
+        first, second = self.codes.pop(0), self.codes.pop(0)
+        if first == -1 == second or min(first, second) < -1 or 0 in (first, second):
+            raise Unconvertible(f"{self.what}: -4 cannot split into {first} and {second}")
+        if isinstance(whole, UnknownDim):
+            return first, second
+        if first == -1:
+            return whole // second, second
+        return first, whole // first if second == -1 else second
