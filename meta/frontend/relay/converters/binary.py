@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from meta import op
-from meta.base.dtype import is_float
-from meta.frontend.core import CallSite, Unconvertible
-from meta.frontend.relay.arithmetic import quotient, rounded, truncated_quotient
+from meta.frontend.core import CallSite
+from meta.frontend.relay.arithmetic import quotient, truncated_quotient
 from meta.frontend.relay.registry import relay
 
 relay.same("floor_divide", op.floor_divide)
@@ -43,27 +42,3 @@ def where(condition: Any, x: Any, y: Any, *, call: CallSite) -> Any:
         if old or condition.shape[0] not in (1, x.shape[-1]):
             condition = op.reshape(condition, (-1, *(1,) * (x.ndim - 1)))
     return op.where(condition, x, y)
-
-
-@relay("relay.op.annotation.simulated_quantize", op.divide, op.clip, op.trunc, op.multiply)
-def simulated_quantize(
-    data: Any,
-    dom_scale: Any,
-    clip_min: Any,
-    clip_max: Any,
-    *,
-    kind: int,
-    rounding: str,
-    sign: bool,
-) -> Any:
-    """Rounded to a multiple of the scale between two bounds: what quantizing will do to the data.
-
-    Kind 0 stands for the identity.
-    """
-    if kind == 0:
-        return data
-    if not sign or rounding != "round" or not is_float(data.dtype):
-        raise Unconvertible("only signed rounding of floating point data is defined")
-    scaled = op.divide(data, dom_scale)
-    clipped = op.maximum(op.minimum(scaled, clip_max), clip_min)
-    return op.multiply(rounded(clipped), dom_scale)
