@@ -3,7 +3,7 @@
 `meta/runtime/threefry.py` is the generator and says what the ten words of a state are.
 """
 
-from meta.op.core import Ints, Tensor, TensorType, op
+from meta.op.core import DType, Ints, Tensor, TensorType, op
 from meta.op.core.check import require
 from meta.runtime.threefry import STATE_WORDS
 
@@ -39,3 +39,16 @@ def threefry_split(key: Tensor) -> tuple[Tensor, Tensor]:
     key: a state, see `threefry_generate`. Results: uint64[10] each. TypeInferError as there.
     """
     return _check(key), _check(key)
+
+
+@op
+def bits_to_uniform(bits: Tensor, dtype: DType = "float32") -> Tensor:
+    """Floats uniform on [0, 1), of random bits: multiples of 2**-23, or of 2**-52 in float64.
+
+    bits: uint64 of any shape, as from `threefry_generate`; float32 is made of bits 9 to 31 of each,
+    float64 of bits 12 to 63. Raises TypeInferError for other dtypes.
+    """
+    require(bits.dtype == "uint64", "bits must be uint64", expected="uint64", found=str(bits))
+    fits = dtype in ("float32", "float64")
+    require(fits, "no such uniform numbers", expected="float32 or float64", found=dtype)
+    return bits.with_dtype(dtype)

@@ -114,3 +114,29 @@ CASES = [
         errors=[error(C([0] * 9, "uint64"), match="no state of the generator")],
     ),
 ]
+
+
+def uniform(bits, dtype="float32"):
+    first, count = (9, 23) if dtype == "float32" else (12, 52)
+    numbers = [(int(b) >> first) % 2**count / 2**count for b in bits.flatten().tolist()]
+    return torch.tensor(numbers, dtype=getattr(torch, dtype)).reshape(bits.shape)
+
+
+BITS = C([[0, 1, 2**64 - 1], [2**63, 0x0123456789ABCDEF, 0xFEDCBA9876543210]], "uint64")
+
+CASES += [
+    OpCase(
+        "bits_to_uniform",
+        samples=[
+            *(sample(BITS, dtype) for dtype in ("float32", "float64")),
+            sample(C(77777, "uint64")),
+        ],
+        oracle=uniform,
+        dtypes=(),
+        grad=False,
+        errors=[
+            error(C([1], "int64"), match="bits must be uint64"),
+            error(BITS, "float16", match="float32 or float64"),
+        ],
+    )
+]

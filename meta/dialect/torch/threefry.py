@@ -72,3 +72,12 @@ def threefry_split(key):
     state = _state(key)
     both = split_state(state, _hash(state[4:8], state[:4]), WORDS)
     return tuple(_key(side, key) for side in both)
+
+
+@dialect.kernel(op.bits_to_uniform)
+def bits_to_uniform(bits, dtype, out):
+    words = bits.view(torch.int64)
+    if dtype == "float32":
+        out.copy_((words >> 9) & 0x7FFFFF).mul_(2.0**-23)
+    else:
+        out.copy_((words >> 12) & (2**52 - 1)).mul_(2.0**-52)

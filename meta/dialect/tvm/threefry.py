@@ -7,7 +7,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from meta import op
-from meta.dialect.tvm.compute import OPAQUE, compute
+from meta.dialect.tvm.compute import ELEMWISE, OPAQUE, compute
 from meta.dialect.tvm.transform import flat_index
 from meta.runtime.threefry import (
     ROUNDS,
@@ -135,3 +135,16 @@ def threefry_split(key):
     hashed = _words(_hash(lambda _: old[4:8], old[:4], 1, "hash"))
     both = split_state(old, hashed, WORDS)
     return [_stage(side, f"side{k}") for k, side in enumerate(both)]
+
+
+@compute(op.bits_to_uniform, ELEMWISE)
+def bits_to_uniform(bits, dtype):
+    first, count = (9, 23) if dtype == "float32" else (12, 52)
+
+    def element(*index):
+        # Signed: processors turn these into floats, and no constant is above 2**63.
+        word = tirx.Cast("int64", tirx.shift_right(bits(*index), tirx.const(first, "uint64")))
+        kept = tirx.bitwise_and(word, tirx.const((1 << count) - 1, "int64"))
+        return tirx.Cast(dtype, kept) * tirx.const(2.0**-count, dtype)
+
+    return te.compute(bits.shape, element, name="uniform")
