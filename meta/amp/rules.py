@@ -32,7 +32,7 @@ never(op.exp, op.power, op.rsqrt)
 never(op.expm1, op.reciprocal, op.sinh, op.cosh)
 never(op.exp2, op.square, op.erfinv, op.lgamma, op.digamma, op.trigamma, op.i0, op.i1)
 # Sums of many terms: the range again, and with them the gradients of broadcast parameters.
-never(op.sum, op.var, op.l2norm)
+never(op.sum, op.var, op.l2norm, op.dft)
 # Probabilities and losses: the small ones carry the gradient.
 never(op.softmax, op.softmax_dx, op.log_softmax, op.log_softmax_dx, op.logsumexp)
 never(op.logsigmoid)
