@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meta import amp, analysis, dialect, grad, ir, model, op, optim, passes, vm
+from meta import amp, analysis, dialect, frontend, grad, ir, model, op, optim, passes, vm
 from meta.base import errors
 from meta.base.errors import MetaError
 from meta.base.registry import OPERATORS
@@ -33,6 +33,7 @@ __all__ = [
     "errors",
     "explain",
     "from_dlpack",
+    "frontend",
     "grad",
     "ir",
     "model",

@@ -1,5 +1,37 @@
 """Importers: programs of other systems become models of `meta`.
 
 One folder per source; `core` holds what they share. A new source is a folder with a `load` or
-`from_...` function and its converters.
+`from_...` function and its converters, and a line in `_PLACES`. What a source needs, such as TVM or
+onnx, is imported when it is first used.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from meta.frontend.onnx import from_onnx
+    from meta.frontend.relax import from_relax
+    from meta.frontend.torch import from_torch
+
+_PLACES = {
+    "from_onnx": "meta.frontend.onnx",
+    "from_relax": "meta.frontend.relax",
+    "from_torch": "meta.frontend.torch",
+}
+_SOURCES = ("onnx", "relax", "relay", "torch")
+
+__all__ = ["from_onnx", "from_relax", "from_torch"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        return getattr(import_module(_PLACES[name]), name)
+    if name in _SOURCES:
+        return import_module(f"meta.frontend.{name}")
+    raise AttributeError(f"module 'meta.frontend' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *_SOURCES]

@@ -1,0 +1,137 @@
+"""Computes what in an ONNX graph follows from constants and known extents alone.
+
+TVM's importer wants shapes, axes and the like as constants, and exporters write them as nodes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+SMALL = 4096
+"""Elements of a value that is still computed now."""
+RANDOM = {
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+}
+
+
+DTYPES = {
+    "value_float": np.float32,
+    "value_floats": np.float32,
+    "value_int": np.int64,
+    "value_ints": np.int64,
+}
+"""The attributes of a constant that are no tensor."""
+
+
+def folded(model: onnx.ModelProto) -> None:
+    """Replace in place each node whose value is known and small by a constant."""
+    graph = model.graph
+    shapes = _extents(model)
+    values = {
+        i.name: numpy_helper.to_array(i)
+        for i in graph.initializer
+        if i.data_type in (onnx.TensorProto.INT32, onnx.TensorProto.INT64, onnx.TensorProto.BOOL)
+        and int(np.prod(i.dims)) <= SMALL
+    }
+    nodes = []
+    for node in graph.node:
+        results = _results(model, node, values, shapes)
+        if results is None:
+            nodes.append(node)
+            continue
+        for name, value in zip(node.output, results, strict=True):
+            if name:
+                values[name] = value
+                tensor = numpy_helper.from_array(value)
+                nodes.append(helper.make_node("Constant", [], [name], value=tensor))
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _extents(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """Return the shapes that are known, by name."""
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except onnx.shape_inference.InferenceError:
+        return {}
+    graph = inferred.graph
+    shapes = {}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        tensor = value.type.tensor_type
+        if value.type.HasField("tensor_type") and tensor.HasField("shape"):
+            dims = tensor.shape.dim
+            if all(d.HasField("dim_value") for d in dims):
+                shapes[value.name] = tuple(d.dim_value for d in dims)
+    shapes.update({i.name: tuple(i.dims) for i in graph.initializer})
+    return shapes
+
+
+def _results(
+    model: onnx.ModelProto,
+    node: onnx.NodeProto,
+    values: dict[str, Any],
+    shapes: dict[str, tuple[int, ...]],
+) -> list[Any] | None:
+    """Return the values of a node, or None if they are not known or not small."""
+    if node.op_type == "Constant":
+        return _constant(node)
+    inputs = [i for i in node.input if i]
+    if node.op_type in ("Shape", "Size") and inputs and inputs[0] in shapes:
+        given = {inputs[0]: np.broadcast_to(np.float32(0), shapes[inputs[0]])}
+    elif inputs and all(i in values for i in inputs) and not _has_effect(node):
+        given = {i: values[i] for i in inputs}
+    else:
+        return None
+    declared = [shapes.get(o) for o in node.output if o]
+    if any(s is not None and int(np.prod(s)) > SMALL for s in declared):
+        return None
+    try:
+        results = _run(model, node, given)
+    except Exception:
+        # What the reference implementation cannot compute is left to the importer.
+        return None
+    fits = all(isinstance(r, np.ndarray | np.generic) and np.size(r) <= SMALL for r in results)
+    return [np.asarray(r) for r in results] if fits else None
+
+
+def _constant(node: onnx.NodeProto) -> list[Any] | None:
+    """Return what a constant is, however the node says it; None for text and large ones."""
+    (attribute,) = node.attribute
+    if attribute.name == "value":
+        if attribute.t.data_type == onnx.TensorProto.STRING:
+            return None
+        value = numpy_helper.to_array(attribute.t)
+    elif attribute.name in DTYPES:
+        value = np.array(helper.get_attribute_value(attribute), DTYPES[attribute.name])
+    else:
+        return None
+    return [value] if value.size <= SMALL else None
+
+
+def _has_effect(node: onnx.NodeProto) -> bool:
+    """Whether a node draws numbers, or contains a graph, which may refer to others."""
+    graphs = any(a.type in (a.GRAPH, a.GRAPHS) for a in node.attribute)
+    return graphs or node.op_type in RANDOM
+
+
+def _run(model: onnx.ModelProto, node: onnx.NodeProto, given: dict[str, Any]) -> list[Any]:
+    def value(name: str) -> onnx.ValueInfoProto:
+        dtype = helper.np_dtype_to_tensor_dtype(given[name].dtype)
+        return helper.make_tensor_value_info(name, dtype, given[name].shape)
+
+    outputs = [onnx.ValueInfoProto(name=o) for o in node.output if o]
+    graph = helper.make_graph([node], "node", [value(n) for n in given], outputs)
+    single = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    results = ReferenceEvaluator(single).run(None, given)
+    found = iter(results)
+    return [next(found) if o else None for o in node.output]

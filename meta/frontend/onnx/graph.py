@@ -1,0 +1,142 @@
+"""Prepares an ONNX graph for TVM's importer, which needs to know more than a graph says.
+
+In this order: inputs that are given become constants; functions of the model are inlined, and those
+operators that the importer does not know but ONNX defines by others; what follows from constants
+and known extents alone is computed; initializers that are no weights become constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from onnx.inliner import inline_local_functions, inline_selected_functions
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from meta.base.errors import ArgumentError
+from meta.base.registry import nearest
+from meta.frontend.onnx.folding import folded
+from meta.frontend.relax.errors import RelaxError
+
+DEFAULT_DOMAINS = ("", "ai.onnx")
+DEPTH = 8
+"""How often functions that are in functions are inlined."""
+NUMBERS = {
+    "Clip": (1, 2),
+    "Pad": (1, 2, 3),
+    "Range": (0, 1, 2),
+    "Resize": (1, 2, 3),
+    "Upsample": (1,),
+    "QuantizeLinear": (1, 2),
+    "DequantizeLinear": (1, 2),
+    "Dropout": (1, 2),
+    "OneHot": (1, 2),
+    "NonMaxSuppression": (2, 3, 4),
+}
+"""Inputs of floating point that are no weights."""
+
+
+def prepared(model: onnx.ModelProto, constants: Mapping[str, object]) -> onnx.ModelProto:
+    """Return a model that computes the same and that the importer can read."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    _fix_inputs(copy, constants)
+    copy = _inlined(copy)
+    folded(copy)
+    _constants_of_initializers(copy.graph)
+    return copy
+
+
+def _fix_inputs(model: onnx.ModelProto, constants: Mapping[str, object]) -> None:
+    graph = model.graph
+    inputs = {i.name: i for i in graph.input}
+    for name, value in constants.items():
+        if name not in inputs:
+            raise ArgumentError(f"the model has no input {name!r}", hint=nearest(name, inputs))
+        dtype = helper.tensor_dtype_to_np_dtype(inputs[name].type.tensor_type.elem_type)
+        values = np.asarray(getattr(value, "numpy", lambda v=value: v)())
+        _drop(graph.initializer, lambda i, name=name: i.name == name)
+        graph.node.insert(0, constant_node(name, values.astype(dtype)))
+        graph.input.remove(inputs[name])
+
+
+def constant_node(name: str, value: Any) -> onnx.NodeProto:
+    """Return a node that gives an array a name."""
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(value))
+
+
+def _drop(repeated: Any, unwanted: Any) -> None:
+    kept = [item for item in repeated if not unwanted(item)]
+    del repeated[:]
+    repeated.extend(kept)
+
+
+def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Inline functions until the importer knows all operators, or nothing changes.
+
+    Raises RelaxError for a function that onnx cannot inline.
+    """
+    try:
+        if model.functions:
+            model = inline_local_functions(model)
+        for _ in range(DEPTH):
+            unknown = sorted({n.op_type for n in model.graph.node if _is_better_inlined(n)})
+            if not unknown:
+                break
+            model = inline_selected_functions(
+                onnx.shape_inference.infer_shapes(model),
+                [("", n) for n in unknown],
+                inline_schema_functions=True,
+            )
+    except (RuntimeError, onnx.shape_inference.InferenceError) as error:
+        raise RelaxError(f"onnx cannot inline a function of the model: {error}") from error
+    return model
+
+
+def _is_better_inlined(node: onnx.NodeProto) -> bool:
+    """Whether ONNX defines a node's operator by others, and the importer does not know it, or is
+    wrong about it.
+    """
+    name = node.op_type
+    if node.domain not in DEFAULT_DOMAINS or not onnx.defs.has(name):
+        return False
+    schema = onnx.defs.get_schema(name)
+    if not schema.has_function and not schema.has_context_dependent_function:
+        return False
+    known = name in onnx_frontend._get_convert_map()
+    # The importer knows another Attention, and of LayerNormalization only the first result.
+    wrong = name == "Attention" or (name == "LayerNormalization" and len(node.output) > 1)
+    return wrong or not known
+
+
+def _constants_of_initializers(graph: onnx.GraphProto) -> None:
+    """Make constants of initializers that are integers, single numbers, or no weights."""
+    numbers = {
+        node.input[i]
+        for node in graph.node
+        for i in NUMBERS.get(node.op_type, ())
+        if i < len(node.input)
+    }
+    weights, nodes = [], []
+    for initializer in graph.initializer:
+        floating = initializer.data_type in (
+            onnx.TensorProto.FLOAT,
+            onnx.TensorProto.DOUBLE,
+            onnx.TensorProto.FLOAT16,
+            onnx.TensorProto.BFLOAT16,
+        )
+        if floating and initializer.dims and initializer.name not in numbers:
+            weights.append(initializer)
+        else:
+            value = numpy_helper.to_array(initializer)
+            nodes.append(constant_node(initializer.name, value))
+    kept = {w.name for w in weights}
+    others = list(graph.node)
+    fixed = {n.output[0] for n in nodes}
+    del graph.initializer[:], graph.node[:]
+    graph.initializer.extend(weights)
+    graph.node.extend([*nodes, *others])
+    _drop(graph.input, lambda i: i.name in kept or i.name in fixed)

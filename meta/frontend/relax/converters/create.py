@@ -1,0 +1,101 @@
+"""Converters of operators that make tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from meta import op
+from meta.frontend.core import CallSite, known
+from meta.frontend.relax.registry import relax
+from meta.runtime.ndarray import array
+
+
+def _device(call: CallSite) -> str:
+    return str(call.device)
+
+
+@relax("full", op.full, op.broadcast_to)
+def full(shape: Any, value: Any, *, dtype: str, call: CallSite) -> Any:
+    dtype = dtype or value.dtype
+    number = known(value)
+    if number is not None:
+        return op.full(number.item(), tuple(shape), dtype, _device(call))
+    return op.broadcast_to(op.cast(value, dtype), tuple(shape))
+
+
+@relax("full_like", op.full_like, op.broadcast_to)
+def full_like(x: Any, value: Any, *, dtype: str | None) -> Any:
+    x = op.cast(x, dtype) if dtype and dtype != x.dtype else x
+    number = known(value)
+    if number is not None:
+        return op.full_like(x, number.item())
+    return op.broadcast_to(op.cast(value, x.dtype), x.shape)
+
+
+@relax("zeros", op.zeros)
+def zeros(shape: Any, *, dtype: str, call: CallSite) -> Any:
+    return op.zeros(tuple(shape), dtype, _device(call))
+
+
+@relax("ones", op.ones)
+def ones(shape: Any, *, dtype: str, call: CallSite) -> Any:
+    return op.ones(tuple(shape), dtype, _device(call))
+
+
+@relax("zeros_like", op.zeros_like)
+def zeros_like(x: Any, *, dtype: str | None) -> Any:
+    return op.zeros_like(op.cast(x, dtype) if dtype and dtype != x.dtype else x)
+
+
+@relax("ones_like", op.ones_like)
+def ones_like(x: Any, *, dtype: str | None) -> Any:
+    return op.ones_like(op.cast(x, dtype) if dtype and dtype != x.dtype else x)
+
+
+@relax("eye")
+def eye(n: int, m: int, k: int, *, dtype: str, call: CallSite) -> Any:
+    return array(np.eye(n, m, k), dtype, device=call.device)
+
+
+@relax("eye_like")
+def eye_like(x: Any, k: int, *, dtype: str | None, call: CallSite) -> Any:
+    return array(np.eye(*x.shape, k), dtype or x.dtype, device=call.device)
+
+
+@relax("arange", op.arange)
+def arange(start: Any, end: Any, step: Any, *, dtype: str, call: CallSite) -> Any:
+    return op.arange(start, end, step, dtype, _device(call))
+
+
+@relax("hamming_window")
+def hamming_window(
+    size: int, periodic: bool, alpha: float, beta: float, *, dtype: str, call: CallSite
+) -> Any:
+    """alpha - beta * cos(2 pi i / n), n being the size, or one less if it is not periodic."""
+    n = size if periodic else size - 1
+    window = alpha - beta * np.cos(2 * np.pi * np.arange(size) / max(n, 1))
+    return array(window, dtype, device=call.device)
+
+
+@relax("tril", op.tril)
+def tril(x: Any, k: int) -> Any:
+    return op.tril(x, k)
+
+
+@relax("triu", op.triu)
+def triu(x: Any, k: int) -> Any:
+    return op.triu(x, k)
+
+
+@relax("one_hot", op.one_hot)
+def one_hot(indices: Any, on: Any, off: Any, *, depth: int, axis: int, call: CallSite) -> Any:
+    dtype = call.result_type.dtype if call.result_type is not None else "float32"
+    return op.one_hot(indices, on, off, depth, axis, dtype)
+
+
+@relax("null_value")
+def null_value() -> None:
+    """What stands for an argument that is absent."""
+    return None

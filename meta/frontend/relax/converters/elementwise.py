@@ -1,0 +1,138 @@
+"""Converters of elementwise functions: of one tensor, of two, of three."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta import op
+from meta.base.dtype import is_float
+from meta.frontend.relax.registry import relax
+
+for _name, _op in {
+    "abs": op.abs,
+    "acos": op.acos,
+    "acosh": op.acosh,
+    "asin": op.asin,
+    "asinh": op.asinh,
+    "atan": op.atan,
+    "atan2": op.atan2,
+    "atanh": op.atanh,
+    "bitwise_and": op.bitwise_and,
+    "bitwise_not": op.bitwise_not,
+    "bitwise_or": op.bitwise_or,
+    "bitwise_xor": op.bitwise_xor,
+    "ceil": op.ceil,
+    "cos": op.cos,
+    "cosh": op.cosh,
+    "equal": op.equal,
+    "erf": op.erf,
+    "exp": op.exp,
+    "floor": op.floor,
+    "floor_divide": op.floor_divide,
+    "floor_mod": op.mod,
+    "greater": op.greater,
+    "greater_equal": op.greater_equal,
+    "isfinite": op.isfinite,
+    "isinf": op.isinf,
+    "isnan": op.isnan,
+    "left_shift": op.left_shift,
+    "less": op.less,
+    "less_equal": op.less_equal,
+    "log": op.log,
+    "log_add_exp": op.logaddexp,
+    "logical_and": op.logical_and,
+    "logical_not": op.logical_not,
+    "logical_or": op.logical_or,
+    "logical_xor": op.logical_xor,
+    "maximum": op.maximum,
+    "minimum": op.minimum,
+    "mod": op.fmod,
+    "multiply": op.multiply,
+    "negative": op.negative,
+    "nn.gelu": op.gelu,
+    "nn.relu": op.relu,
+    "nn.selu": op.selu,
+    "nn.silu": op.silu,
+    "not_equal": op.not_equal,
+    "power": op.power,
+    "right_shift": op.right_shift,
+    "round": op.round,
+    "rsqrt": op.rsqrt,
+    "sigmoid": op.sigmoid,
+    "sign": op.sign,
+    "sin": op.sin,
+    "sinh": op.sinh,
+    "sqrt": op.sqrt,
+    "square": op.square,
+    "tan": op.tan,
+    "tanh": op.tanh,
+    "te.maximum": op.maximum,
+    "te.minimum": op.minimum,
+    "trunc": op.trunc,
+    "where": op.where,
+}.items():
+    relax.same(_name, _op)
+
+
+@relax("add", op.add)
+def add(x1: Any, x2: Any) -> Any:
+    return op.add(x1, x2)
+
+
+@relax("subtract", op.subtract)
+def subtract(x1: Any, x2: Any) -> Any:
+    return op.subtract(x1, x2)
+
+
+@relax("divide", op.divide, op.floor_divide)
+def divide(x1: Any, x2: Any) -> Any:
+    """Of integers the quotient is rounded towards zero."""
+    if is_float(x1.dtype):
+        return op.divide(x1, x2)
+    quotient = op.floor_divide(x1, x2)
+    if x1.dtype.startswith("uint"):
+        return quotient
+    rest = op.subtract(x1, op.multiply(quotient, x2))
+    inexact = op.logical_and(op.not_equal(rest, 0), op.less(quotient, 0))
+    return op.add(quotient, op.cast(inexact, x1.dtype))
+
+
+@relax("ewise_fma", op.multiply, op.add)
+def ewise_fma(x1: Any, x2: Any, x3: Any) -> Any:
+    return op.add(op.multiply(x1, x2), x3)
+
+
+@relax("clip", op.clip, op.maximum, op.minimum)
+def clip(x: Any, low: Any, high: Any) -> Any:
+    """The bounds are numbers; those of an array of integers may be infinite."""
+    if is_float(x.dtype):
+        return op.clip(x, float(low), float(high))
+    for bound, function in ((low, op.maximum), (high, op.minimum)):
+        if abs(bound) < 2**53:
+            x = function(x, int(bound))
+    return x
+
+
+@relax("nn.gelu_tanh", op.gelu)
+def gelu_tanh(x: Any) -> Any:
+    return op.gelu(x, approximate="tanh")
+
+
+@relax("nn.leakyrelu", op.leaky_relu)
+def leakyrelu(x: Any, *, alpha: float) -> Any:
+    return op.leaky_relu(x, alpha)
+
+
+@relax("nn.softplus", op.softplus)
+def softplus(x: Any, *, beta: float, threshold: float) -> Any:
+    return op.softplus(x, beta, threshold)
+
+
+@relax("nn.prelu", op.prelu, op.where)
+def prelu(x: Any, alpha: Any, *, axis: int) -> Any:
+    if axis in (1, 1 - x.ndim) and x.ndim > 1 and alpha.ndim == 1:
+        return op.prelu(x, alpha)
+    if alpha.ndim == 1:
+        at = axis % max(x.ndim, 1)
+        alpha = op.reshape(alpha, (-1, *(1,) * (x.ndim - 1 - at)))
+    return op.where(op.greater(x, 0.0), x, op.multiply(x, alpha))

@@ -1,0 +1,144 @@
+"""Converters of operators that read and write elements by index."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from meta import op
+from meta.frontend.core import Unconvertible
+from meta.frontend.relax.converters.shapes import numbers
+from meta.frontend.relax.registry import relax
+from meta.runtime.ndarray import array
+
+
+@relax("strided_slice", op.strided_slice)
+def strided_slice(
+    x: Any, axes: Any, begin: Any, end: Any, strides: Any = None, *, assume_inbound: bool
+) -> Any:
+    """Bounds are clipped, so it does not matter whether they are inside."""
+    del assume_inbound
+    bounds = [numbers(v, "a bound of a slice") for v in (axes, begin, end)]
+    steps = [1] * len(bounds[0]) if strides is None else numbers(strides, "a stride")
+    by_axis = {a % x.ndim: (b, e, s) for a, b, e, s in zip(*bounds, steps, strict=True)}
+    return sliced(x, by_axis)
+
+
+@relax("dynamic_strided_slice", op.strided_slice)
+def dynamic_strided_slice(x: Any, begin: Any, end: Any, strides: Any) -> Any:
+    """A negative bound counts from the end, also where it is the end of a downward slice."""
+    bounds = [numbers(v, "a bound of a slice") for v in (begin, end, strides)]
+    return sliced(x, dict(enumerate(zip(*bounds, strict=True))))
+
+
+def sliced(x: Any, by_axis: dict[int, tuple[Any, Any, Any]]) -> Any:
+    """Return a slice by (begin, end, stride) of some axes."""
+    if not by_axis:
+        return x
+    last = max(by_axis) + 1
+    cuts = [by_axis.get(a, (0, sys.maxsize, 1)) for a in range(last)]
+    begin, end, strides = (tuple(map(_int64, v)) for v in zip(*cuts, strict=True))
+    return op.strided_slice(x, begin, end, strides)
+
+
+def _int64(value: Any) -> Any:
+    return max(min(value, sys.maxsize), -sys.maxsize) if isinstance(value, int) else value
+
+
+@relax("take", op.take)
+def take(x: Any, indices: Any, *, axis: int | None, mode: str) -> Any:
+    """ "fast" promises that every index is in range; one that is not is moved there."""
+    if mode == "nan":
+        raise Unconvertible("NaN for an index out of range (mode='nan') is not supported")
+    if isinstance(indices, int):
+        indices = array(indices, "int64")
+    return op.take(x, indices, axis, "wrap" if mode == "wrap" else "clip")
+
+
+@relax("gather_elements", op.gather)
+def gather_elements(x: Any, indices: Any, *, axis: int) -> Any:
+    return op.gather(x, axis % x.ndim, indices)
+
+
+@relax("gather_nd", op.gather_nd)
+def gather_nd(x: Any, indices: Any, *, batch_dims: int) -> Any:
+    """The coordinates are along the last axis of the indices."""
+    if batch_dims:
+        return _gather_in_batches(x, indices, batch_dims)
+    return op.gather_nd(x, _coordinates_first(indices))
+
+
+def _coordinates_first(indices: Any) -> Any:
+    last = indices.ndim - 1
+    return op.transpose(indices, (last, *range(last))) if last else indices
+
+
+def _gather_in_batches(x: Any, indices: Any, batch_dims: int) -> Any:
+    """Add the places along the axes of the batch to the coordinates."""
+    shape = indices.shape
+    coordinates = [
+        op.broadcast_to(
+            op.reshape(
+                op.cast(op.arange(0, shape[i], 1, "int64"), indices.dtype),
+                (*(1,) * i, shape[i], *(1,) * (len(shape) - 1 - i)),
+            ),
+            (*shape[:-1], 1),
+        )
+        for i in range(batch_dims)
+    ]
+    return op.gather_nd(x, _coordinates_first(op.concatenate((*coordinates, indices), -1)))
+
+
+@relax("index_tensor", op.adv_index)
+def index_tensor(x: Any, indices: Any) -> Any:
+    return op.adv_index((x, *indices))
+
+
+@relax("index_put", op.scatter_nd)
+def index_put(x: Any, indices: Any, values: Any, *, accumulate: bool) -> Any:
+    """``x[i0, i1, ...] = values``, or ``+=``."""
+    rows = indices if isinstance(indices, tuple) else (indices,)
+    rows = tuple(_from_start(r, x.shape[a]) for a, r in enumerate(rows))
+    shape = _broadcast(rows)
+    index = op.stack(tuple(op.broadcast_to(r, shape) for r in rows), 0)
+    updates = op.broadcast_to(values, (*shape, *x.shape[len(rows) :]))
+    return op.scatter_nd(x, index, updates, "add" if accumulate else "update")
+
+
+def _from_start(index: Any, extent: int) -> Any:
+    """Count negative indices from the start."""
+    index = op.cast(index, "int64")
+    return op.where(op.less(index, 0), op.add(index, extent), index)
+
+
+def _broadcast(tensors: Any) -> tuple[int, ...]:
+    ndim = max(t.ndim for t in tensors)
+    shapes = [(1,) * (ndim - t.ndim) + tuple(t.shape) for t in tensors]
+    return tuple(max(extents) for extents in zip(*shapes, strict=True))
+
+
+@relax("scatter_elements", op.scatter, op.scatter_add)
+def scatter_elements(x: Any, indices: Any, updates: Any, *, axis: int, reduction: str) -> Any:
+    at = axis % x.ndim
+    if reduction not in ("update", "add"):
+        raise Unconvertible(f"the reduction {reduction!r} is not supported", hint="update or add")
+    function = op.scatter_add if reduction == "add" else op.scatter
+    return function(x, _from_start(indices, x.shape[at]), updates, at)
+
+
+@relax("scatter_nd", op.scatter_nd)
+def scatter_nd(x: Any, indices: Any, updates: Any, *, reduction: str) -> Any:
+    if reduction not in ("update", "add"):
+        raise Unconvertible(f"the reduction {reduction!r} is not supported", hint="update or add")
+    extents = array([x.shape[i] for i in range(indices.shape[-1])], "int64")
+    index = op.cast(indices, "int64")
+    index = op.where(op.less(index, 0), op.add(index, extents), index)
+    return op.scatter_nd(x, _coordinates_first(index), updates, reduction)
+
+
+@relax("slice_scatter", op.strided_set)
+def slice_scatter(x: Any, src: Any, start: int, end: int, step: int, *, axis: int) -> Any:
+    at = axis % x.ndim
+    begin = (*(0,) * at, start)
+    ends = (*x.shape[:at], min(end, x.shape[at]))
+    return op.strided_set(x, src, begin, ends, (*(1,) * at, step))

@@ -1,0 +1,159 @@
+"""Converters of operators that rearrange, repeat or convert elements."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from meta import op
+from meta.frontend.relax.converters.shapes import numbers
+from meta.frontend.relax.registry import relax
+
+
+@relax("astype", op.cast)
+def astype(x: Any, *, dtype: str) -> Any:
+    return x if x.dtype == dtype else op.cast(x, dtype)
+
+
+@relax("wrap_param", op.cast)
+def wrap_param(x: Any, *, dtype: str) -> Any:
+    return x if x.dtype == dtype else op.cast(x, dtype)
+
+
+@relax("broadcast_to", op.broadcast_to)
+def broadcast_to(x: Any, shape: Any) -> Any:
+    return op.broadcast_to(x, tuple(shape))
+
+
+@relax("reshape", op.reshape)
+def reshape(x: Any, shape: Any) -> Any:
+    """A 0 in the shape is an extent here, not that of the argument."""
+    return op.reshape(x, _extents(x, tuple(numbers(shape, "a shape"))))
+
+
+def _extents(x: Any, shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    if 0 in shape and 0 not in x.shape:
+        return tuple(x.shape[i] if e == 0 else e for i, e in enumerate(shape))
+    return shape
+
+
+@relax("flatten", op.reshape)
+def flatten(x: Any) -> Any:
+    return op.reshape(x, (math.prod(x.shape),))
+
+
+@relax("nn.batch_flatten", op.batch_flatten)
+def batch_flatten(x: Any) -> Any:
+    return op.batch_flatten(x)
+
+
+@relax("concat", op.concatenate)
+def concat(tensors: Any, *, axis: int | None) -> Any:
+    if axis is None:
+        return op.concatenate(tuple(op.reshape(t, (-1,)) for t in tensors), 0)
+    return op.concatenate(tuple(tensors), axis)
+
+
+@relax("stack", op.stack)
+def stack(tensors: Any, *, axis: int | None) -> Any:
+    return op.stack(tuple(tensors), axis or 0)
+
+
+@relax("expand_dims", op.expand_dims)
+def expand_dims(x: Any, *, axis: tuple[int, ...]) -> Any:
+    """The axes are places in the result."""
+    ndim = x.ndim + len(axis)
+    for at in sorted(a % ndim for a in axis):
+        x = op.expand_dims(x, at)
+    return x
+
+
+@relax("squeeze", op.squeeze)
+def squeeze(x: Any, *, axis: tuple[int, ...] | None) -> Any:
+    if axis is None:
+        return op.squeeze(x)
+    return op.squeeze(x, tuple(axis)) if axis else x
+
+
+@relax("permute_dims", op.transpose)
+def permute_dims(x: Any, *, axes: tuple[int, ...] | None) -> Any:
+    return op.transpose(x, axes)
+
+
+@relax("split", op.split)
+def split(x: Any, *, indices_or_sections: Any, axis: int) -> Any:
+    """A number of parts that does not divide the axis gives a last part that is shorter."""
+    extent = x.shape[axis]
+    if isinstance(indices_or_sections, int) and isinstance(extent, int):
+        step = -(-extent // indices_or_sections)
+        if step * indices_or_sections != extent:
+            ends = (min(i * step, extent) for i in range(1, indices_or_sections))
+            indices_or_sections = tuple(ends)
+    return tuple(op.split(x, indices_or_sections, axis))
+
+
+@relax("flip", op.flip)
+def flip(x: Any, *, axis: int) -> Any:
+    return op.flip(x, axis)
+
+
+@relax("repeat", op.repeat)
+def repeat(x: Any, *, repeats: int, axis: int | None) -> Any:
+    return op.repeat(x, repeats, axis)
+
+
+@relax("tile", op.tile)
+def tile(x: Any, *, repeats: tuple[int, ...]) -> Any:
+    return op.tile(x, repeats)
+
+
+@relax("reverse_sequence", op.reverse_sequence)
+def reverse_sequence(x: Any, lengths: Any, *, seq_axis: int, batch_axis: int) -> Any:
+    return op.reverse_sequence(x, lengths, seq_axis, batch_axis)
+
+
+@relax("meshgrid", op.mesh_grid)
+def meshgrid(tensors: Any, *, indexing: str | None) -> Any:
+    grids = op.mesh_grid(tuple(tensors))
+    if indexing == "xy" and len(tensors) > 1:
+        first, second, *others = op.mesh_grid((tensors[1], tensors[0], *tensors[2:]))
+        return (second, first, *others)
+    return tuple(grids)
+
+
+@relax("collapse_sum_like", op.collapse_sum_like)
+def collapse_sum_like(x: Any, target: Any) -> Any:
+    return op.collapse_sum_like(x, target)
+
+
+@relax("collapse_sum_to", op.sum)
+def collapse_sum_to(x: Any, shape: Any) -> Any:
+    target = tuple(shape)
+    lead = x.ndim - len(target)
+    axes = (*range(lead), *(lead + i for i, e in enumerate(target) if e != x.shape[lead + i]))
+    return op.reshape(op.cast(op.sum(x, axes), x.dtype), target) if axes else x
+
+
+@relax("nn.pixel_shuffle", op.reshape, op.transpose)
+def pixel_shuffle(x: Any, *, upscale_factor: int) -> Any:
+    """[..., C * r * r, H, W] to [..., C, H * r, W * r] (Shi et al., arXiv:1609.05158)."""
+    r, (*lead, channels, height, width) = upscale_factor, x.shape
+    n = len(lead)
+    parts = op.reshape(x, (*lead, channels // (r * r), r, r, height, width))
+    order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
+    shape = (*lead, channels // (r * r), height * r, width * r)
+    return op.reshape(op.transpose(parts, order), shape)
+
+
+@relax(
+    "builtin.stop_lift_params",
+    "grad.end_checkpoint",
+    "grad.start_checkpoint",
+    "hint_on_device",
+    "memory.ensure_zero_offset",
+    "to_vdevice",
+    ignore=("device_type", "index", "memory_scope", "dst_vdevice"),
+)
+def hint(x: Any) -> Any:
+    """Hints for TVM's own passes: the argument as it is."""
+    return x

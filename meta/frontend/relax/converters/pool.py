@@ -1,0 +1,94 @@
+"""Converters of pooling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta import op
+from meta.frontend.core import Unconvertible
+from meta.frontend.relax.registry import relax
+from meta.op.core.op import Op
+
+
+def _same_layout(layout: str, out_layout: str) -> None:
+    if out_layout and out_layout != layout:
+        raise Unconvertible(f"pooling from layout {layout} to {out_layout} is not supported")
+
+
+def _pooling(name: str, function: Op) -> None:
+    @relax(name, function)
+    def pool(
+        x: Any,
+        *,
+        pool_size: tuple[int, ...],
+        strides: tuple[int, ...],
+        padding: tuple[int, ...],
+        dilation: tuple[int, ...],
+        ceil_mode: bool,
+        count_include_pad: bool,
+        layout: str,
+        out_layout: str,
+    ) -> Any:
+        _same_layout(layout, out_layout)
+        window = (pool_size, strides, padding, dilation, ceil_mode, count_include_pad)
+        return function(x, *window, layout)
+
+
+def _adaptive(name: str, function: Op) -> None:
+    @relax(name, function)
+    def pool(x: Any, *, output_size: Any, layout: str, out_layout: str) -> Any:
+        """No size leaves the extents as they are."""
+        _same_layout(layout, out_layout)
+        own = tuple(e for e, letter in zip(x.shape, layout, strict=True) if letter in "DHW")
+        return function(x, output_size or own, layout)
+
+
+for _rank in "1d", "2d", "3d":
+    for _kind in "max", "avg":
+        _pooling(f"nn.{_kind}_pool{_rank}", getattr(op, f"{_kind}_pool{_rank}"))
+    _adaptive(f"nn.adaptive_avg_pool{_rank}", getattr(op, f"adaptive_avg_pool{_rank}"))
+
+
+@relax("grad.avg_pool2d_backward", op.avg_pool2d_dx)
+def avg_pool2d_backward(
+    dy: Any,
+    x: Any,
+    *,
+    pool_size: tuple[int, ...],
+    strides: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    layout: str,
+    out_layout: str,
+) -> Any:
+    _same_layout("NCHW", layout)
+    _same_layout(layout, out_layout)
+    window = (pool_size, strides, padding, dilation, ceil_mode, count_include_pad)
+    return op.avg_pool2d_dx(x, dy, dy, *window)
+
+
+@relax("grad.max_pool2d_backward", op.max_pool2d, op.max_pool2d_dx)
+def max_pool2d_backward(
+    dy: Any,
+    x: Any,
+    *,
+    pool_size: tuple[int, ...],
+    strides: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    layout: str,
+    out_layout: str,
+) -> Any:
+    _same_layout("NCHW", layout)
+    _same_layout(layout, out_layout)
+    window = (pool_size, strides, padding, dilation, ceil_mode, count_include_pad)
+    return op.max_pool2d_dx(x, op.max_pool2d(x, *window), dy, *window)
+
+
+@relax("grad.take_backward", op.take_dx)
+def take_backward(dy: Any, x: Any, indices: Any, *, axis: int | None, mode: str) -> Any:
+    return op.take_dx(x, dy, indices, axis, "wrap" if mode == "wrap" else "clip")

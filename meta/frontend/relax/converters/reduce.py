@@ -1,0 +1,151 @@
+"""Converters of operators that reduce, accumulate, search and sort along axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from meta import op
+from meta.base.dtype import is_float
+from meta.frontend.core import CallSite, Unconvertible, known
+from meta.frontend.relax.registry import relax
+from meta.op.core.op import Op
+from meta.runtime.ndarray import array
+
+
+def _reducing(name: str, function: Op) -> None:
+    @relax(name, function)
+    def reduce(x: Any, *, axis: Any, keepdims: bool) -> Any:
+        """The dtype stays; no axes are all of them."""
+        return op.cast(function(x, _axes(axis), keepdims), x.dtype)
+
+
+def _axes(axis: Any) -> Any:
+    return () if axis is None else axis
+
+
+for _name, _op in {"max": op.max, "min": op.min, "prod": op.prod, "sum": op.sum}.items():
+    _reducing(_name, _op)
+
+
+@relax("mean", op.mean, op.sum)
+def mean(x: Any, *, axis: Any, keepdims: bool) -> Any:
+    if is_float(x.dtype):
+        return op.mean(x, _axes(axis), keepdims)
+    total = op.cast(op.sum(x, _axes(axis), keepdims), x.dtype)
+    count = x.size // max(total.size, 1)
+    return op.floor_divide(total, count)
+
+
+@relax("variance", op.var)
+def variance(x: Any, *, axis: Any, keepdims: bool) -> Any:
+    return op.var(x, _axes(axis), keepdims, correction=0)
+
+
+@relax("std", op.std)
+def std(x: Any, *, axis: Any, keepdims: bool) -> Any:
+    return op.std(x, _axes(axis), keepdims, correction=0)
+
+
+@relax("median", op.argsort, op.gather)
+def median(x: Any, *, axis: Any, keepdims: bool) -> Any:
+    """The lower of two middle elements; with an axis also its index."""
+    flat = op.reshape(x, (-1,)) if not axis else x
+    at = (axis[0] if axis else 0) % flat.ndim
+    order = op.argsort(flat, at, True, "int64")
+    middle = (flat.shape[at] - 1) // 2
+    begin = (*(0,) * at, middle)
+    end = (*flat.shape[:at], middle + 1)
+    index = op.strided_slice(order, begin, end)
+    value = op.gather(flat, at, index)
+    if not axis:
+        return op.reshape(value, (1,) if keepdims else ())
+    return (value, index) if keepdims else (op.squeeze(value, at), op.squeeze(index, at))
+
+
+@relax("argmax", op.argmax)
+def argmax(x: Any, *, axis: int | None, keepdims: bool) -> Any:
+    return op.argmax(x, _axes(axis), keepdims)
+
+
+@relax("argmin", op.argmin)
+def argmin(x: Any, *, axis: int | None, keepdims: bool) -> Any:
+    return op.argmin(x, _axes(axis), keepdims)
+
+
+def _scanning(name: str, function: Op) -> None:
+    @relax(name, function)
+    def scan(x: Any, *, axis: int | None, dtype: str, exclusive: Any) -> Any:
+        """Without an axis the elements are in one row."""
+        row = op.reshape(x, (-1,)) if axis is None else x
+        return function(row, axis or 0, dtype or x.dtype, bool(exclusive))
+
+
+_scanning("cumsum", op.cumsum)
+_scanning("cumprod", op.cumprod)
+
+
+@relax("sort", op.sort)
+def sort(x: Any, *, axis: int, descending: bool) -> Any:
+    return op.sort(x, axis, not descending)
+
+
+@relax("argsort", op.argsort)
+def argsort(x: Any, *, axis: int, descending: bool, dtype: str) -> Any:
+    return op.argsort(x, axis, not descending, dtype or "int32")
+
+
+@relax("topk", op.topk)
+def topk(x: Any, *, k: int, axis: int, ret_type: str, largest: bool, dtype: str) -> Any:
+    return op.topk(x, k, axis, ret_type, not largest, dtype or "int32")
+
+
+@relax("bucketize", op.searchsorted)
+def bucketize(x: Any, boundaries: Any, *, out_int32: bool, right: bool) -> Any:
+    return op.searchsorted(boundaries, x, right, "int32" if out_int32 else "int64")
+
+
+@relax("nonzero", op.argwhere)
+def nonzero(x: Any) -> Any:
+    """[axes, elements]; one number counts as a vector."""
+    return op.transpose(op.argwhere(op.reshape(x, (1,)) if x.ndim == 0 else x))
+
+
+@relax("unique", op.unique)
+def unique(
+    x: Any,
+    in_order: bool,
+    index: bool,
+    inverse: bool,
+    counts: bool,
+    axis: int | None = None,
+    *,
+    call: CallSite,
+) -> Any:
+    """Of known arrays everything is computed now; of others, distinct elements in order."""
+    if known(x) is not None:
+        found = _unique(x.numpy(), bool(in_order), axis)
+        flags = (True, bool(index), bool(inverse), bool(counts))
+        chosen = [array(v, device=call.device) for v, f in zip(found, flags, strict=True) if f]
+        return tuple(chosen) if len(chosen) > 1 else chosen[0]
+    if not in_order or index or axis is not None:
+        raise Unconvertible(
+            "distinct elements along an axis, in the order of occurrence, or with their first "
+            "indices are not supported"
+        )
+    found = op.unique(x, bool(inverse), bool(counts))
+    if inverse:
+        return (found[0], op.reshape(found[1], (-1,)), *found[2:])
+    return found
+
+
+def _unique(x: Any, in_order: bool, axis: int | None) -> tuple[Any, ...]:
+    values, index, inverse, counts = np.unique(x, True, True, True, axis=axis)
+    inverse = inverse.reshape(-1)
+    if not in_order:
+        order = np.argsort(index)
+        values = np.take(values, order, axis=axis)
+        inverse = np.argsort(order)[inverse]
+        index, counts = index[order], counts[order]
+    return values, index, inverse, counts

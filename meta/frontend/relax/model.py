@@ -1,0 +1,178 @@
+"""`from_relax`: a Relax module becomes a model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax as tvm_relax
+
+from meta.base.dtype import is_float
+from meta.base.errors import ArgumentError
+from meta.base.registry import nearest
+from meta.frontend.core import ImportedModel, Unconvertible
+from meta.frontend.relax.errors import RelaxError, failed
+from meta.frontend.relax.program import unsupported
+from meta.frontend.relax.values import constant
+from meta.frontend.relax.walker import Walker
+from meta.op.core.handler import current
+from meta.op.core.tracing import Trace
+from meta.runtime.ndarray import array, ndarray
+
+STATISTICS = (3, 4)
+"""Arguments of nn.batch_norm that are running statistics: state, but no parameters."""
+
+
+class RelaxModel(ImportedModel):
+    """A model whose code is the function "main" of a Relax module.
+
+    Attributes
+    ----------
+    arrays: parameters and other state by the names of the source.
+    """
+
+    def build(
+        self,
+        module: Any,
+        arrays: Mapping[str, ndarray],
+        input_names: Sequence[str],
+        state_names: Sequence[str],
+    ) -> None:
+        """Take a checked module; ``state_names`` are of main's parameters after the inputs."""
+        super().build(arrays, input_names)
+        self._module = module
+        self._state_names = tuple(state_names)
+
+    def convert(self, *inputs: Any) -> Any:
+        """Call the operators of main under the trace in force."""
+        trace = current.get()
+        if not isinstance(trace, Trace):
+            raise ArgumentError("a Relax program is converted under a trace")
+        state = tuple(trace.lift(self.arrays[n]) for n in self._state_names)
+        walker = Walker(self._module, self.training)
+        try:
+            return walker.main(self._module["main"], (*inputs, *state))
+        except Unconvertible as error:
+            if walker.failures:
+                raise failed(walker.failures) from None
+            raise RelaxError(error.why, hint=error.hint) from None
+
+
+def from_relax(
+    mod: Any, params: Mapping[str, object] | Sequence[object] | None = None
+) -> RelaxModel:
+    """Convert a Relax module, the current TVM's graph IR, to a model.
+
+    mod: a `tvm.ir.IRModule` with a function "main"; functions it calls come along.
+    params: weights by the names of main's parameters, or in their order the last ones; the
+    attributes "num_input" and "params" that TVM's importers give main are used if it is None.
+    Arrays of anything that `meta.array` takes.
+
+    The model is called with main's other parameters, positionally or by name, of any extents that
+    its shapes admit. Weights of floating point are parameters of the model, except the running
+    statistics of batch normalisation. The model is in infer mode; in train mode batch normalisation
+    takes the statistics of the batch and updates the running ones, and dropout drops.
+
+    Raises RelaxError listing every call that is not supported, or for weights that do not fit, and
+    ArgumentError for something else than such a module.
+    """
+    if not isinstance(mod, tvm.ir.IRModule) or "main" not in [
+        g.name_hint for g in mod.get_global_vars()
+    ]:
+        raise ArgumentError(
+            "from_relax takes a module with a function main",
+            expected="tvm.ir.IRModule",
+            found=type(mod).__name__,
+        )
+    main = mod["main"]
+    if not isinstance(main, tvm_relax.Function):
+        raise ArgumentError("main is no Relax function", found=type(main).__name__)
+    names = [str(p.name) for p in main.params]
+    given = _given(main, names, params)
+    return model_of(mod, [n for n in names if n not in given], given)
+
+
+def model_of(
+    module: Any,
+    input_names: Sequence[str],
+    state: Mapping[str, ndarray],
+    state_names: Mapping[str, str] | None = None,
+    *,
+    trainable: Collection[str] | None = None,
+    model: type[RelaxModel] = RelaxModel,
+    **more: Any,
+) -> Any:
+    """Return the model of a module whose main takes the inputs and the state, in any order.
+
+    state: arrays by the names of main's parameters. state_names: the source's names of these.
+    trainable: which of them may be trained; all if it is None. model: the class, which is built
+    with ``more``.
+    """
+    failures = unsupported(module)
+    if failures:
+        raise failed(failures)
+    main = module["main"]
+    module = _inputs_first(module, state)
+    renamed = state_names or {}
+    arrays = {renamed.get(n, n): a for n, a in state.items()}
+    fixed = _statistics(module)
+    for name, value in state.items():
+        may = trainable is None or name in trainable
+        value.requires_grad = may and is_float(value.dtype) and name not in fixed
+    order = [str(p.name) for p in main.params if str(p.name) in state]
+    return model(module, arrays, input_names, [renamed.get(n, n) for n in order], **more)
+
+
+def _given(main: Any, names: list[str], params: Any) -> dict[str, ndarray]:
+    """Return the weights by the names of main's parameters."""
+    attrs = main.attrs or {}
+    if params is None and "params" in attrs:
+        params = [constant(v) for v in attrs["params"]]
+    if params is None:
+        return {}
+    if not isinstance(params, Mapping):
+        if len(params) > len(names):
+            raise RelaxError("more weights than main has parameters", expected=len(names))
+        params = dict(zip(names[len(names) - len(params) :], params, strict=True))
+    unknown = [n for n in params if n not in names]
+    if unknown:
+        raise RelaxError(f"main has no parameter {unknown[0]!r}", hint=nearest(unknown[0], names))
+    return {n: _array(v) for n, v in params.items()}
+
+
+def _array(value: object) -> ndarray:
+    if isinstance(value, tvm.runtime.Tensor):
+        return constant(value)
+    return array(value.numpy() if hasattr(value, "numpy") else np.asarray(value))
+
+
+def _inputs_first(module: Any, state: Mapping[str, Any]) -> Any:
+    """Return the module with main's parameters reordered: inputs, then state."""
+    main = module["main"]
+    order = sorted(main.params, key=lambda p: str(p.name) in state)
+    if list(order) == list(main.params):
+        return module
+    function = tvm_relax.Function(order, main.body, main.ret_ty, main.is_pure, main.attrs)
+    copy = tvm.IRModule(dict(module.functions_items()))
+    copy["main"] = function
+    return copy
+
+
+def _statistics(module: Any) -> set[str]:
+    """Return the names of main's parameters that are running statistics."""
+    found: set[str] = set()
+
+    def visit(expr: Any) -> None:
+        if _calls(expr, "relax.nn.batch_norm"):
+            statistics = [expr.args[i] for i in STATISTICS]
+            found.update(str(s.name) for s in statistics if isinstance(s, tvm.ir.Var))
+
+    tvm_relax.analysis.post_order_visit(module["main"], visit)
+    return found
+
+
+def _calls(expr: Any, name: str) -> bool:
+    is_operator = isinstance(expr, tvm.ir.Call) and isinstance(expr.op, tvm.ir.Op)
+    return is_operator and expr.op.name == name

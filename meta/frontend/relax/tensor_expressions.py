@@ -1,0 +1,92 @@
+"""Tensor expressions that an importer knows by name.
+
+TVM's ONNX importer writes some operators (`Pad`, `Tile`, `Einsum`) not as calls of Relax operators
+but as tensor expressions, of which only loops are left. `NamingBuilder` is a block builder that
+notes in each function made that way which function of TOPI it is, and with what numbers; the
+converters in `converters/te.py` go by that. To know a further one, add it to `KNOWN` and write its
+converter.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+from tvm import ir, tirx, topi
+from tvm.relax import BlockBuilder, Expr
+
+from meta.frontend.core import Unconvertible
+
+MARK = "meta.te"
+KNOWN = {
+    topi.nn.pad: ("pad", "data"),
+    topi.nn.mirror_pad: ("mirror_pad", "data"),
+    topi.nn.replicate_pad: ("replicate_pad", "t"),
+    topi.nn.circular_pad: ("circular_pad", "t"),
+    topi.tile: ("tile", "a"),
+    topi.flip: ("flip", "a"),
+    topi.maximum: ("maximum", "lhs", "rhs"),
+    topi.minimum: ("minimum", "lhs", "rhs"),
+    topi.einsum: ("einsum", "operand"),
+}
+"""By function of TOPI, its name here and those of its parameters that are tensors."""
+
+
+class NamingBuilder(BlockBuilder):  # type: ignore[misc]
+    """A block builder whose tensor expressions can be told apart by name."""
+
+    def emit_te(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Emit a call of a tensor expression, marked if it is known."""
+        call = self.call_te(func, *args, **kwargs)
+        if func in KNOWN:
+            numbers = _numbers(func, args, kwargs)
+            if numbers is not None:
+                self._mark(call.args[0], KNOWN[func][0], numbers)
+        return self.emit(call)
+
+    def _mark(self, name: Any, known: str, numbers: dict[str, Any]) -> None:
+        function = self.get()[name]
+        text = json.dumps({"function": known, "numbers": numbers})
+        self.update_func(name, function.with_attr(MARK, text))
+
+
+def _numbers(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what is given besides tensors; None if that is no plain number or text."""
+    bound = inspect.signature(func).bind(*args, **kwargs)
+    bound.apply_defaults()
+    tensors = KNOWN[func][1:]
+    found = {n: _plain(v) for n, v in bound.arguments.items() if n not in tensors}
+    return found if _is_plain(list(found.values())) else None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tirx.IntImm | tirx.FloatImm):
+        return value.value
+    if isinstance(value, list | tuple | ir.Array):
+        return [_plain(v) for v in value]
+    return value
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return value is None or (
+        isinstance(value, bool | int | float | str) and not isinstance(value, Expr)
+    )
+
+
+def marked(function: Any) -> tuple[str, dict[str, Any]]:
+    """Return the name and the attributes of a tensor expression, as the registry has them.
+
+    Raises Unconvertible for a function that has no mark.
+    """
+    attrs = function.attrs or {}
+    if MARK not in attrs:
+        raise Unconvertible("of a function in TIR only loops are left, which are not converted")
+    found = json.loads(str(attrs[MARK]))
+    return f"te.{found['function']}", {k: _tuples(v) for k, v in found["numbers"].items()}
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,0 +1,257 @@
+"""Walks a Relax function and calls the converters: what `RelaxModel.convert` does under a trace.
+
+Extents are those of the actual arguments, so a program with symbolic shapes is converted for each.
+What is computed from small known arrays alone is computed at once: shapes, axes and the like are
+numbers to the converters. To support a further kind of expression, add a method for it in `_value`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import ir
+from tvm import relax as tvm_relax
+
+import meta.frontend.relax.converters  # noqa: F401  (registers them)
+from meta import dialect
+from meta.base.errors import MetaError
+from meta.frontend.core import CallSite, Unconvertible, known
+from meta.frontend.relax.errors import Failure, failed
+from meta.frontend.relax.extents import Extents, Shape
+from meta.frontend.relax.registry import relax
+from meta.frontend.relax.tensor_expressions import marked
+from meta.frontend.relax.values import (
+    attributes,
+    constant,
+    declared_shape,
+    dtype_of,
+    plain,
+    tensor_type,
+)
+from meta.ir import TensorType
+from meta.model import cond
+from meta.op.core.handler import current, use
+from meta.op.core.tracing import Symbol, Trace
+from meta.runtime.ndarray import ndarray
+
+SMALL = 4096
+"""Elements of an array that is still computed while converting."""
+
+
+@dataclass
+class Frame:
+    """A function or block under way: values of variables, and known extents."""
+
+    values: dict[Any, Any]
+    extents: Extents
+
+    def block(self) -> Frame:
+        """Return a frame for a block inside, which sees what is here."""
+        return Frame(dict(self.values), self.extents.copy())
+
+
+@dataclass(frozen=True)
+class Closure:
+    """A function value and the frame around it."""
+
+    function: Any
+    frame: Frame
+
+
+class Walker:
+    """Converts functions of one module, for one trace.
+
+    Parameters
+    ----------
+    module: a `tvm.ir.IRModule`. training: whether batch normalisation and dropout have their
+        training forms.
+    """
+
+    def __init__(self, module: Any, training: bool) -> None:
+        self.module, self.training = module, training
+        self.failures: list[Failure] = []
+        self._constants: dict[Any, ndarray] = {}
+        self._active: list[Any] = []
+
+    def main(self, function: Any, arguments: tuple[Any, ...]) -> Any:
+        """Convert a function applied to symbols; RelaxError lists every call that cannot be."""
+        result = self._function(function, arguments, Frame({}, Extents()))
+        if self.failures:
+            raise failed(self.failures)
+        return result
+
+    def _function(self, function: Any, arguments: tuple[Any, ...], frame: Frame) -> Any:
+        if function in self._active:
+            raise Unconvertible("a function that calls itself is not converted")
+        if len(function.params) != len(arguments):
+            raise Unconvertible(f"a function of {len(function.params)} arguments has another call")
+        inner = Frame(dict(frame.values), Extents())
+        for param, argument in zip(function.params, arguments, strict=True):
+            inner.values[param] = argument
+            self._match(inner, param.name, param.ty, argument)
+        self._active.append(function)
+        try:
+            return self._value(inner, function.body)
+        finally:
+            self._active.pop()
+
+    def _match(self, frame: Frame, name: str, type_: Any, value: Any) -> None:
+        """Bind the extents that a variable's type names; Unconvertible if the value has others."""
+        if isinstance(type_, tvm.ir.TupleType):
+            for i, (field, part) in enumerate(zip(type_.fields, value, strict=True)):
+                self._match(frame, f"{name}[{i}]", field, part)
+            return
+        if isinstance(type_, tvm.ir.PrimType) or value is None:
+            return
+        declared = declared_shape(type_)
+        actual = value if isinstance(value, Shape) else getattr(value, "shape", None)
+        if declared is not None and actual is not None:
+            if len(declared) != len(actual):
+                raise Unconvertible(f"{name} has {len(declared)} axes, here {len(actual)}")
+            wrong = frame.extents.match(declared, tuple(actual))
+            if wrong is not None:
+                raise Unconvertible(f"{name} has the shape {list(declared)}, here {list(actual)}")
+        if isinstance(type_, tvm_relax.TensorType) and isinstance(value, Symbol | ndarray):
+            wanted = dtype_of(type_.dtype)
+            if wanted != value.dtype:
+                raise Unconvertible(f"{name} is of {wanted}, here of {value.dtype}")
+
+    def _value(self, frame: Frame, expr: Any) -> Any:
+        """Compute an expression."""
+        if isinstance(expr, tvm_relax.SeqExpr):
+            for block in expr.blocks:
+                for binding in block.bindings:
+                    self._bind(frame, binding)
+            return self._value(frame, expr.body)
+        if isinstance(expr, ir.Var) and expr in frame.values:
+            return frame.values[expr]
+        if isinstance(expr, ir.Call) and not isinstance(expr.ty, tvm.ir.PrimType):
+            return self._call(frame, expr)
+        if isinstance(expr, ir.Tuple):
+            return tuple(self._value(frame, f) for f in expr.fields)
+        if isinstance(expr, ir.TupleGetItem):
+            return self._value(frame, expr.tuple_value)[expr.index]
+        if isinstance(expr, tvm_relax.ShapeExpr):
+            return Shape(frame.extents.value(e) for e in expr.values)
+        if isinstance(expr, ir.GenericConst):
+            return self._constant(expr)
+        if isinstance(expr, tvm_relax.If):
+            return self._if(frame, expr)
+        if isinstance(expr, tvm_relax.Function):
+            return Closure(expr, frame)
+        if isinstance(expr, ir.GlobalVar):
+            return Closure(self.module[expr], Frame({}, Extents()))
+        if isinstance(expr, ir.StringImm):
+            return str(expr.value)
+        return frame.extents.value(expr)
+
+    def _constant(self, expr: Any) -> Any:
+        if not isinstance(expr.value, tvm.runtime.Tensor):
+            return plain(expr.value)
+        if expr not in self._constants:
+            self._constants[expr] = constant(expr.value)
+        return self._constants[expr]
+
+    def _bind(self, frame: Frame, binding: Any) -> None:
+        """Add a binding's variable; after a failure, a value of its type, to find the others."""
+        name = binding.var.name
+        try:
+            value = self._value(frame, binding.value)
+            if isinstance(binding, tvm_relax.MatchCast):
+                self._match(frame, name, binding.ty, value)
+            if isinstance(binding.var.ty, tvm.ir.PrimType):
+                frame.extents.bind(binding.var, value)
+        except Unconvertible as error:
+            self.failures.append(Failure(_named(binding.value), error.why, error.hint, name))
+            value = self._stand_in(frame, binding.var.ty)
+        frame.values[binding.var] = value
+
+    def _stand_in(self, frame: Frame, type_: Any) -> Any:
+        """Return a value of a type for a program that will not run; RelaxError if there is none."""
+        if isinstance(type_, tvm.ir.TupleType):
+            return tuple(self._stand_in(frame, f) for f in type_.fields)
+        declared = tensor_type(type_, frame.extents.value)
+        if declared is None:
+            raise failed(self.failures)
+        return _trace().parameter(declared, "unsupported")[1]
+
+    def _if(self, frame: Frame, expr: Any) -> Any:
+        condition = self._value(frame, expr.cond)
+        now = known(condition)
+        chosen = bool(now.item()) if now is not None else condition
+        then, other = (
+            self._branch(frame.block(), b) for b in (expr.true_branch, expr.false_branch)
+        )
+        return cond(chosen, then, other)
+
+    def _branch(self, frame: Frame, body: Any) -> Callable[[], Any]:
+        return lambda: self._value(frame, body)
+
+    def _call(self, frame: Frame, call: Any) -> Any:
+        if isinstance(call.op, tvm.ir.Op):
+            return self._operator(frame, call)
+        if isinstance(call.op, tvm_relax.ExternFunc):
+            raise Unconvertible(f"{call.op.global_symbol} is a function outside of the program")
+        callee = self._value(frame, call.op)
+        arguments = tuple(self._value(frame, a) for a in call.args)
+        if not isinstance(callee, Closure) or not isinstance(callee.function, tvm_relax.Function):
+            raise Unconvertible("what is called is no Relax function")
+        return self._function(callee.function, arguments, callee.frame)
+
+    def _operator(self, frame: Frame, call: Any) -> Any:
+        name, attrs, arguments = operator_name(call), attributes(call.attrs), call.args
+        if name == "call_tir":
+            name, attrs = marked(self.module[call.args[0]])
+            arguments = call.args[1].fields
+        values = tuple(self._value(frame, a) for a in arguments)
+        declared = tensor_type(call.ty, frame.extents.value)
+        site = CallSite(
+            name,
+            given=frozenset(attrs),
+            training=self.training,
+            device=_trace().device,
+            result_type=declared,
+        )
+        try:
+            if _computed_now(values, declared):
+                with use(None), dialect.prefer("torch"):
+                    return relax.apply(site, values, attrs)
+            return relax.apply(site, values, attrs)
+        except MetaError as error:
+            error.note(f"converting {call}")
+            raise
+
+
+def operator_name(call: Any) -> str:
+    """Return the name of the operator that is called, without "relax."."""
+    return str(call.op.name).removeprefix("relax.")
+
+
+def _named(expr: Any) -> str:
+    if isinstance(expr, ir.Call) and isinstance(expr.op, tvm.ir.Op):
+        return operator_name(expr)
+    return type(expr).__name__
+
+
+def _trace() -> Trace:
+    trace = current.get()
+    if not isinstance(trace, Trace):
+        raise MetaError("a Relax program is converted under a trace")
+    return trace
+
+
+def _computed_now(values: Any, declared: TensorType | None) -> bool:
+    """Whether all arrays among the arguments are known, and they and the result are small."""
+    small = declared is None or (declared.is_static and declared.size <= SMALL)
+    return small and _small(values)
+
+
+def _small(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_small, value))
+    if isinstance(value, Symbol):
+        return False
+    return not isinstance(value, ndarray) or value.size <= SMALL

@@ -1,0 +1,165 @@
+"""`from_torch`: a PyTorch module becomes a model, by `torch.export` and TVM's importer."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, TensorArgument
+from torch.utils import _pytree as pytree
+from tvm.relax.frontend.torch import from_exported_program
+
+from meta.base.errors import ArgumentError
+from meta.frontend.relax.errors import RelaxError
+from meta.frontend.relax.model import RelaxModel, model_of
+from meta.runtime.ndarray import array, ndarray
+
+
+class TorchModel(RelaxModel):
+    """A model imported from PyTorch: called like the module, with results of the same structure."""
+
+    def build(
+        self,
+        module: Any,
+        arrays: Mapping[str, ndarray],
+        input_names: Sequence[str],
+        state_names: Sequence[str],
+        positional: int,
+        structures: tuple[Any, Any],
+    ) -> None:
+        """Take what `RelaxModel` takes, how many inputs are positional in the exported program,
+        and the structures (of torch's kind) of its inputs and results.
+        """
+        super().build(module, arrays, input_names, state_names)
+        self._positional, self._structures = positional, structures
+
+    def convert(self, *inputs: Any) -> Any:
+        """Call the operators of the program under the trace in force."""
+        keywords = self._input_names[self._positional :]
+        named = dict(zip(keywords, inputs[self._positional :], strict=True))
+        leaves, structure = pytree.tree_flatten((inputs[: self._positional], named))
+        given, taken = self._structures
+        if structure != given:
+            raise ArgumentError(
+                "the inputs have another structure than the example inputs",
+                expected=str(given),
+                found=str(structure),
+            )
+        results = super().convert(*leaves)
+        return pytree.tree_unflatten(results if isinstance(results, tuple) else (results,), taken)
+
+
+def from_torch(
+    module: Any,
+    example_inputs: Sequence[Any] = (),
+    example_kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+) -> TorchModel:
+    """Convert a PyTorch module to a model.
+
+    module: a `torch.nn.Module`, exported as it is in eval mode; or a
+        `torch.export.ExportedProgram`, for which the examples are not needed.
+    example_inputs, example_kwargs: what forward is called with, as for `torch.export.export`.
+    dynamic_shapes: which extents may vary, as there; others are those of the examples.
+
+    The model is called as the module is and returns what it returns, dicts and tuples included.
+    Its state has the names of `state_dict`; parameters that require a gradient do so here. It is
+    in infer mode; in train mode batch normalisation takes the statistics of the batch and updates
+    the running ones. Dropout is not in a module exported in eval mode, and so never drops here.
+
+    Raises RelaxError, listing them, for operators that TVM's importer or the converters do not
+    support, and ArgumentError for something else than a module.
+    """
+    if isinstance(module, ExportedProgram):
+        program, forward = module, None
+    elif isinstance(module, torch.nn.Module):
+        if isinstance(example_inputs, torch.Tensor):
+            raise ArgumentError("example_inputs is a tuple of inputs", hint="(x,)")
+        with _eval_mode(module), torch.no_grad(), _of_torch_itself():
+            program = torch.export.export(
+                module,
+                tuple(example_inputs),
+                dict(example_kwargs or {}),
+                dynamic_shapes=dynamic_shapes,
+            )
+        forward = inspect.signature(module.forward)
+    else:
+        raise ArgumentError(
+            "from_torch takes a module", expected="torch.nn.Module", found=type(module).__name__
+        )
+    return _converted(program, forward)
+
+
+def _converted(program: ExportedProgram, forward: inspect.Signature | None) -> TorchModel:
+    with _of_torch_itself():
+        program = program.run_decompositions()
+    specs = program.graph_signature.input_specs
+    for spec in specs:
+        # A buffer would become a constant without a name.
+        if spec.kind is InputKind.BUFFER and spec.persistent:
+            spec.kind = InputKind.PARAMETER
+    try:
+        module = from_exported_program(
+            program, keep_params_as_input=True, run_ep_decomposition=False
+        )
+    except Exception as error:
+        # The importer says in exceptions of many kinds what it does not support.
+        raise RelaxError(f"TVM's importer of PyTorch refuses the module: {error}") from error
+    kept = [s for s in specs if s.kind is InputKind.PARAMETER and isinstance(s.arg, TensorArgument)]
+    names = {s.arg.name: s.target for s in kept}
+    tensors = {s.arg.name: program.state_dict[s.target] for s in kept}
+    in_structure = program.call_spec.in_spec
+    arguments, named = in_structure.unflatten([None] * in_structure.num_leaves)
+    return model_of(
+        module,
+        [*_positional_names(forward, len(arguments)), *named],
+        _arrays(tensors),
+        names,
+        trainable={n for n, t in tensors.items() if t.requires_grad},
+        model=TorchModel,
+        positional=len(arguments),
+        structures=(in_structure, program.call_spec.out_spec),
+    )
+
+
+def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, ndarray]:
+    """Return copies of tensors; one that has several names is one array."""
+    copies: dict[int, ndarray] = {}
+    for tensor in tensors.values():
+        if id(tensor) not in copies:
+            copies[id(tensor)] = array(tensor)
+    return {n: copies[id(t)] for n, t in tensors.items()}
+
+
+def _positional_names(forward: inspect.Signature | None, count: int) -> list[str]:
+    """Return the names of forward's first parameters; of those behind ``*name``, numbered ones."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = forward.parameters.values() if forward is not None else ()
+    names = [p.name for p in parameters if p.kind in kinds][:count]
+    return [*names, *(f"in{i}" for i in range(len(names), count))]
+
+
+@contextlib.contextmanager
+def _of_torch_itself() -> Iterator[None]:
+    """Keep back a warning that torch's export gives about its own code."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
+        yield
+
+
+@contextlib.contextmanager
+def _eval_mode(module: torch.nn.Module) -> Iterator[None]:
+    """Put a module in eval mode for a block."""
+    modes = {m: m.training for m in module.modules()}
+    module.eval()
+    try:
+        yield
+    finally:
+        for m, mode in modes.items():
+            m.training = mode

@@ -1,0 +1,274 @@
+"""onnx's own node tests through `meta.frontend.from_onnx`: ``python -m tools.onnx_node_tests``.
+
+Each test is a model of one operator (or of those that define it) with inputs and expected outputs,
+which onnx makes itself. A test runs in a worker process with a time limit. It passes if all outputs
+have the expected shape, dtype and values, to the test's own tolerances.
+
+Many tests give shapes, axes and other arguments as graph inputs, where a model would have
+constants, and TVM's importer needs constants. Where a test is refused as it is, it is run once
+more with such inputs (vectors and single numbers behind the first input) given as constants; these
+are counted by themselves.
+
+Exit status: 0 done, 2 bad usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import re
+import sys
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+from onnx import numpy_helper
+from onnx.backend.test.loader import load_model_tests
+
+import meta
+from meta.base.progress import bar
+from meta.frontend import from_onnx
+
+AS_IT_IS, WITH_CONSTANTS, FAILED = "as it is", "with constants", "failed"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a test.
+
+    Attributes
+    ----------
+    name: of the test. operators: in its graph. result: `AS_IT_IS`, `WITH_CONSTANTS` or `FAILED`.
+    stage: where it failed: "import", "run" or "compare". reason: why.
+    """
+
+    name: str
+    operators: tuple[str, ...]
+    result: str
+    stage: str = ""
+    reason: str = ""
+
+
+class _Failed(Exception):
+    """A stage that a test does not pass."""
+
+    def __init__(self, stage: str, error: object) -> None:
+        super().__init__(stage)
+        self.stage, self.reason = stage, _first_line(error)
+
+
+def _first_line(error: object) -> str:
+    if not isinstance(error, BaseException):
+        return str(error)
+    text = str(error).strip()
+    if isinstance(error, meta.MetaError) and "not supported" in text:
+        # An error that lists calls: what is listed is the reason.
+        listed = [line.strip(" -") for line in text.splitlines() if "  - " in line]
+        text = re.sub(r", (once|\d+ times)(, first at [^:]+)?", "", listed[0]) if listed else text
+    kind = "" if isinstance(error, meta.MetaError) else f"{type(error).__name__}: "
+    return kind + (text.splitlines() or [""])[0]
+
+
+def outcome(case: Any) -> Outcome:
+    """Run one test."""
+    operators = tuple(sorted({node.op_type for node in case.model.graph.node}))
+    inputs, expected = case.data_sets[0]
+    try:
+        _check(case, inputs, expected, {})
+        return Outcome(case.name, operators, AS_IT_IS)
+    except _Failed as error:
+        first = error
+    constants = _constants(case.model, inputs)
+    if constants:
+        try:
+            _check(case, inputs, expected, constants)
+            return Outcome(case.name, operators, WITH_CONSTANTS)
+        except _Failed as error:
+            # With the constants there is one reason less.
+            first = error
+    return Outcome(case.name, operators, FAILED, first.stage, first.reason)
+
+
+def _constants(model: Any, inputs: list[Any]) -> dict[str, Any]:
+    """Return the inputs behind the first that are vectors or single numbers."""
+    named = list(zip([i.name for i in model.graph.input], inputs, strict=False))
+    return {
+        n: np.asarray(v)
+        for n, v in named[1:]
+        if isinstance(v, np.ndarray | np.generic) and np.ndim(v) <= 1
+    }
+
+
+def _check(case: Any, inputs: list[Any], expected: list[Any], constants: dict[str, Any]) -> None:
+    """Import, run and compare; raises _Failed."""
+    try:
+        model = from_onnx(case.model, constants)
+    except Exception as error:
+        raise _Failed("import", error) from error
+    try:
+        named = zip([i.name for i in case.model.graph.input], inputs, strict=False)
+        given = [_array(v) for n, v in named if n not in constants]
+        result = model(*given)
+        found = list(result) if isinstance(result, tuple) else [result]
+        values = [_numpy(r) for r in found]
+    except Exception as error:
+        raise _Failed("run", error) from error
+    if len(values) != len(expected):
+        raise _Failed("compare", f"{len(values)} outputs instead of {len(expected)}")
+    for value, wanted in zip(values, expected, strict=True):
+        _compare(value, _numpy(wanted), case.rtol, case.atol)
+
+
+def _compare(found: Any, wanted: Any, rtol: float, atol: float) -> None:
+    if found.shape != wanted.shape:
+        raise _Failed("compare", "another shape")
+    if found.dtype != wanted.dtype:
+        raise _Failed("compare", f"{found.dtype} instead of {wanted.dtype}")
+    if found.dtype.kind not in "biuf":
+        found, wanted = (v.astype(np.float32) for v in (found, wanted))
+    if not np.allclose(found, wanted, rtol, atol, equal_nan=True):
+        raise _Failed("compare", "other values")
+
+
+def _array(value: Any) -> Any:
+    return meta.array(_numpy(value))
+
+
+def _numpy(value: Any) -> Any:
+    if isinstance(value, meta.ndarray):
+        return value.numpy()
+    if isinstance(value, list | tuple) or value is None:
+        raise TypeError("sequences and optional values are not supported")
+    if hasattr(value, "data_type"):
+        return numpy_helper.to_array(value)
+    return np.asarray(value)
+
+
+def cases(pattern: str) -> list[Any]:
+    """Return onnx's tests of nodes whose name contains the pattern."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [c for c in load_model_tests(kind="node") if pattern in c.name]
+
+
+def _work(connection: Connection, pattern: str, dialect: str) -> None:
+    """Run tests by their place in the list until told to stop: the body of a worker."""
+    found = cases(pattern)
+    warnings.simplefilter("ignore")
+    np.seterr(all="ignore")
+    connection.send(None)
+    while True:
+        place = connection.recv()
+        if place is None:
+            return
+        with meta.dialect.prefer(dialect):
+            connection.send(outcome(found[place]))
+
+
+class Worker:
+    """A process that runs tests, and is started anew after one that crashed or took too long."""
+
+    def __init__(self, pattern: str, dialect: str, limit: float) -> None:
+        self._arguments, self._limit = (pattern, dialect), limit
+        self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, other = context.Pipe()
+        self._process = context.Process(target=_work, args=(other, *self._arguments), daemon=True)
+        self._process.start()
+        other.close()
+        self._connection.recv()
+
+    def run(self, place: int, case: Any) -> Outcome:
+        """Return the outcome of a test, of one without an answer too."""
+        self._connection.send(place)
+        if self._connection.poll(self._limit):
+            try:
+                return self._connection.recv()
+            except EOFError:
+                reason = "the process ended"
+        else:
+            reason = f"no result after {self._limit:g} s"
+        self.stop()
+        self._start()
+        operators = tuple(sorted({node.op_type for node in case.model.graph.node}))
+        return Outcome(case.name, operators, FAILED, "run", reason)
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.join()
+        self._connection.close()
+
+
+def outcomes(options: argparse.Namespace, found: list[Any]) -> Iterator[Outcome]:
+    """Yield the outcome of every test, in order."""
+    worker = Worker(options.filter, options.dialect, options.limit)
+    try:
+        with bar(len(found), "tests") as progress:
+            for place, case in enumerate(found):
+                yield worker.run(place, case)
+                progress.update()
+    finally:
+        worker.stop()
+
+
+def report(results: list[Outcome], names: bool) -> str:
+    """Return the counts, and the reasons for what does not pass, most frequent first."""
+    counts = Counter(r.result for r in results)
+    passed = counts[AS_IT_IS] + counts[WITH_CONSTANTS]
+    lines = [
+        f"{passed} of {len(results)} tests pass: {counts[AS_IT_IS]} as they are, "
+        f"{counts[WITH_CONSTANTS]} with inputs given as constants",
+        "",
+    ]
+    reasons: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
+    for result in results:
+        if result.result == FAILED:
+            reasons[result.stage, result.reason].append(result)
+    for (stage, reason), failed in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        lines.append(f"{len(failed):5}  {stage}: {reason}")
+        if names:
+            lines += [f"         {r.name}" for r in failed]
+    return "\n".join(lines)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    top = argparse.ArgumentParser(prog="python -m tools.onnx_node_tests", description=__doc__)
+    top.formatter_class = argparse.RawDescriptionHelpFormatter
+    top.add_argument("--filter", default="", metavar="TEXT", help="tests whose name contains it")
+    top.add_argument("--limit", type=float, default=30.0, metavar="S", help="seconds for a test")
+    top.add_argument(
+        "--dialect",
+        default="torch",
+        help='preferred: "torch" (default) compiles nothing, "tvm" compiles a kernel per shape',
+    )
+    top.add_argument("--names", action="store_true", help="name the tests that do not pass")
+    top.add_argument("--json", action="store_true", help="print everything as JSON")
+    return top
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    options = parser().parse_args(arguments)
+    found = cases(options.filter)
+    if not found:
+        print(f"no test's name contains {options.filter!r}", file=sys.stderr)
+        return 2
+    results = list(outcomes(options, found))
+    if options.json:
+        print(json.dumps([asdict(r) for r in results], indent=1))
+    else:
+        print(report(results, options.names))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
