@@ -157,8 +157,4 @@ def avg_pool2d(
         "count_include_pad": count_include_pad,
     }
     site = replace(call, name="nn.avg_pool2d", given=frozenset(attributes))
-    mean = relay.apply(site, (op.cast(x, "float64"),), attributes)
-    # A mean is a multiple of 1 / count; a quarter of that outwards hides its rounding.
-    count = 4 * max(1, int(np.prod(pool_size)))
-    whole = op.trunc(op.add(mean, op.multiply(op.sign(mean), 1.0 / count)))
-    return saturated(op.cast(whole, "int32"), data.dtype)
+    return saturated(relay.apply(site, (x,), attributes), data.dtype)

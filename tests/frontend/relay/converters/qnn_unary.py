@@ -95,3 +95,38 @@ CASES += [
     Case("qnn.softmax", (LOGITS, *SOFT), softmax(axis), {"axis": axis}, constants=constants)
     for axis, constants in ((-1, CONSTANT), (1, ()))
 ]
+
+
+def pooled(count_include_pad):
+    """Means of 2 by 3 windows with a stride of (2, 1) and padding 1, the fraction dropped."""
+
+    def oracle(x, scale, zero, to_scale, to_zero):
+        moved = q.requantize(x, scale, zero, to_scale, to_zero, "int32")
+        n, c, height, width = x.shape
+        y = np.zeros((n, c, (height + 2 - 2) // 2 + 1, width + 2 - 3 + 1), x.dtype)
+        for at in np.ndindex(*y.shape):
+            rows = [r for r in range(at[2] * 2 - 1, at[2] * 2 + 1) if 0 <= r < height]
+            columns = [k for k in range(at[3] - 1, at[3] + 2) if 0 <= k < width]
+            total = sum(int(moved[at[0], at[1], r, k]) for r in rows for k in columns)
+            count = 6 if count_include_pad else len(rows) * len(columns)
+            y[at] = q.saturated(abs(total) // count * (1 if total >= 0 else -1), str(x.dtype))
+        return y
+
+    return oracle
+
+
+IMAGE = RNG.integers(-128, 128, (2, 3, 5, 4)).astype(np.int8)
+WINDOW = {"pool_size": (2, 3), "strides": (2, 1), "padding": (1, 1)}
+
+CASES += [
+    Case(
+        "qnn.avg_pool2d",
+        (x, F(0.1), Z(3), F(0.13), Z(-5)),
+        pooled(flag),
+        {**WINDOW, "count_include_pad": flag},
+        constants=CONSTANT,
+        label=f"{x.dtype}-{flag}",
+    )
+    for x in (IMAGE, IMAGE.view(np.uint8))
+    for flag in (False, True)
+]
