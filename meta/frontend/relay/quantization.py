@@ -16,6 +16,7 @@ from meta import op
 from meta.base.device import Device
 from meta.base.dtype import bits
 from meta.frontend.core import Unconvertible, known
+from meta.frontend.relay.arithmetic import rounded
 from meta.runtime.ndarray import array
 
 ROUNDING = {"None": "upward", "UPWARD": "upward", "TONEAREST": "nearest"}
@@ -113,17 +114,10 @@ def saturated(x: Any, dtype: str) -> Any:
     return op.cast(op.minimum(op.cast(x, "int64"), high), dtype)
 
 
-def round_half_away(x: Any) -> Any:
-    """Return floats rounded to whole numbers, halves away from 0, exactly for large ones too."""
-    whole = op.trunc(x)
-    is_half = op.greater_equal(op.abs(op.subtract(x, whole)), 0.5)
-    return op.where(is_half, op.add(whole, op.sign(x)), whole)
-
-
 def quantize(x: Any, scale: Any, zero: Any, dtype: str, axis: int = -1) -> Any:
     """Return floats as integers, round(x / scale) + zero, saturated."""
-    rounded = round_half_away(op.divide(x, along(scale, x.ndim, axis)))
-    return saturated(plus(rounded, zero, axis), dtype)
+    whole = rounded(op.divide(x, along(scale, x.ndim, axis)))
+    return saturated(plus(whole, zero, axis), dtype)
 
 
 def dequantize(x: Any, scale: Any, zero: Any, axis: int = -1, dtype: str = "float32") -> Any:

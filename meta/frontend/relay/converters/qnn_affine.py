@@ -7,11 +7,11 @@ from typing import Any
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible, known
 from meta.frontend.relay import quantization
+from meta.frontend.relay.arithmetic import rounded
 from meta.frontend.relay.quantization import (
     along,
     plus,
     requantize,
-    round_half_away,
     scale_of,
     zero_of,
 )
@@ -103,8 +103,8 @@ def simulated_quantize(
     axis: int,
 ) -> Any:
     """qnn.quantize in the dtype of ``data``, into a dtype that a tensor names by its code."""
-    rounded = round_half_away(op.divide(data, along(scale_of(scale), data.ndim, axis)))
-    moved = plus(rounded, zero_of(zero), axis)
+    whole = rounded(op.divide(data, along(scale_of(scale), data.ndim, axis)))
+    moved = plus(whole, zero_of(zero), axis)
     return _by_code(out_dtype, data, {c: op.clip(moved, *_RANGE[d]) for c, d in SIMULATED.items()})
 
 
@@ -152,4 +152,4 @@ def annotated(
             hint='TVM itself computed sign=True with rounding="round" alone',
         )
     inside = op.maximum(op.minimum(op.divide(data, scale), clip_max), clip_min)
-    return op.multiply(round_half_away(inside), scale)
+    return op.multiply(rounded(inside), scale)

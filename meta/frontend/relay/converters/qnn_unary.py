@@ -12,12 +12,12 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import CallSite
+from meta.frontend.relay.arithmetic import rounded
 from meta.frontend.relay.quantization import (
     dequantize,
     fixed_point,
     quantize,
     requantize,
-    round_half_away,
     saturated,
     scale_of,
     shifted,
@@ -115,7 +115,7 @@ def _reciprocal(scale: Any) -> Any:
     if isinstance(scale, float):
         quotient = np.float32(1) / np.float32(scale)
         return int(np.floor(quotient + np.float64(0.5)))
-    return saturated(round_half_away(op.divide(1.0, scale)), "int32")
+    return saturated(rounded(op.divide(1.0, scale)), "int32")
 
 
 @relay("qnn.avg_pool2d", op.avg_pool2d, op.fixed_point_multiply, op.clip)
