@@ -1,0 +1,223 @@
+"""Damages Relay programs and parameter files, and checks that reading them fails cleanly.
+
+    python -m tools.fuzz_relay --cases 100000 --seed 1 [--json]
+    python -m tools.fuzz_relay --seed 1 --case 4711 [--save FILE]     # one case again
+
+A case is a file of the corpus after one to four mutations, all of it decided by seed and index. It
+passes if reading it gives a result or an error of `FormatError`'s family, takes less than 2 s of
+processor time and lets the peak memory of the process grow by less than 200 MB. Cases run in a
+process of their own: one that ends it (a crash) is reported like any other.
+
+To add a mutation, write a function in one of the lists of `tools/relay_mutations.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import random
+import resource
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from meta.base.errors import FormatError
+from meta.base.progress import bar
+from meta.frontend.relay.params import MAGIC, read_params
+from meta.frontend.relay.read import read
+from tools.relay_mutations import mutate
+
+CORPUS = Path(__file__).parents[1] / "tests" / "data" / "relay" / "fuzz"
+SECONDS, MEGABYTES = 2.0, 200.0
+_GIVE_UP = 20  # seconds after which a case is interrupted
+_ADDRESS_SPACE = 4 << 30  # what a process may ask for on top of what it has
+
+
+@dataclass
+class Failure:
+    """A case that did not pass: its index, the corpus file it comes from, what happened."""
+
+    index: int
+    file: str
+    why: str
+
+
+class _Hang(BaseException):
+    """Raised by the alarm; no `except Exception` of the reader can stop it."""
+
+
+def corpus(folder: Path) -> list[tuple[str, bytes]]:
+    """Return the files of a folder by name."""
+    files = sorted(p for p in folder.iterdir() if p.is_file())
+    if not files:
+        raise SystemExit(f"{folder} has no files")
+    return [(p.name, p.read_bytes()) for p in files]
+
+
+def case(files: list[tuple[str, bytes]], seed: int, index: int) -> tuple[str, bytes]:
+    """Return the name of the file that a case comes from, and its content."""
+    rng = random.Random(f"{seed}:{index}")
+    name, data = rng.choice(files)
+    for _ in range(rng.choice((1, 1, 1, 2, 3, 4))):
+        data = mutate(rng, data, [d for _, d in files])
+    return name, data
+
+
+def read_any(data: bytes) -> Any:
+    """Read what is a program or a parameter file."""
+    return read_params(data) if data.startswith(MAGIC) else read(data)
+
+
+def peak() -> float:
+    """Return the peak memory of this process in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def check(data: bytes, baseline: float) -> tuple[str | None, bool]:
+    """Read a case; return why it fails, None if it passes, and whether it could be read.
+
+    ``baseline`` is the peak memory of the process, in MB, before the first case.
+    """
+    start = time.process_time()
+    try:
+        read_any(data)
+        was_read = True
+    except FormatError as error:
+        str(error)  # what a user sees has to be printable too
+        was_read = False
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error)[:200]}", False
+    seconds, grown = time.process_time() - start, peak() - baseline
+    if seconds > SECONDS:
+        return f"{seconds:.1f} s", was_read
+    if grown > MEGABYTES:
+        return f"{grown:.0f} MB", was_read
+    return None, was_read
+
+
+def _alarm(*_: object) -> None:
+    raise _Hang
+
+
+def _check_in_time(data: bytes, baseline: float) -> tuple[str | None, bool]:
+    signal.alarm(_GIVE_UP)
+    try:
+        return check(data, baseline)
+    except _Hang:
+        return f"no end after {_GIVE_UP} s", False
+    finally:
+        signal.alarm(0)
+
+
+def _work(folder: Path, seed: int, begin: int, end: int, answers: Connection) -> None:
+    """Run cases; send the index and the file of each, and afterwards what `check` says."""
+    signal.signal(signal.SIGALRM, _alarm)
+    files = corpus(folder)
+    for _, data in files:  # what is imported or built once does not count
+        check(data, peak())
+    baseline = peak()
+    in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (in_use + _ADDRESS_SPACE, resource.RLIM_INFINITY))
+    for index in range(begin, end):
+        name, data = case(files, seed, index)
+        answers.send((index, name, None))
+        outcome = _check_in_time(data, baseline)
+        if peak() - baseline > MEGABYTES:
+            baseline = peak()  # reported once
+        answers.send((index, name, outcome))
+
+
+def run(folder: Path, seed: int, cases: int) -> tuple[list[Failure], int]:
+    """Run so many cases; return those that failed, and how many files could be read."""
+    context = multiprocessing.get_context("spawn")
+    failures: list[Failure] = []
+    index, was_read = -1, 0
+    with bar(cases, "cases") as progress:
+        while index < cases - 1:
+            ours, theirs = context.Pipe(duplex=False)
+            worker = context.Process(target=_work, args=(folder, seed, index + 1, cases, theirs))
+            worker.start()
+            theirs.close()
+            begun = None
+            try:
+                while True:
+                    index, name, outcome = ours.recv()
+                    if outcome is None:
+                        begun = name
+                        continue
+                    begun = None
+                    progress.update()
+                    was_read += outcome[1]
+                    if outcome[0] is not None:
+                        failures.append(Failure(index, name, outcome[0]))
+            except EOFError:
+                worker.join()
+            if begun is not None:
+                failures.append(Failure(index, begun, f"the process ended: {worker.exitcode}"))
+            elif worker.exitcode:
+                raise SystemExit(f"the worker ended with {worker.exitcode} between two cases")
+    return failures, was_read
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    top = argparse.ArgumentParser(
+        prog="python -m tools.fuzz_relay",
+        description="Damage Relay programs and params; reading them has to fail cleanly.",
+        epilog="Exit status: 0 all cases pass, 1 some do not, 2 bad usage, 130 interrupted.",
+    )
+    top.add_argument("--cases", type=int, default=1000, metavar="N", help="how many (1000)")
+    top.add_argument("--seed", type=int, default=0, metavar="S", help="decides the cases (0)")
+    top.add_argument("--case", type=int, metavar="I", help="run this one, with its traceback")
+    top.add_argument("--save", type=Path, metavar="FILE", help="write the input of --case there")
+    top.add_argument("--corpus", type=Path, default=CORPUS, metavar="DIR", help="files to damage")
+    top.add_argument("--json", action="store_true", help="print one JSON object")
+    return top
+
+
+def _again(options: argparse.Namespace) -> int:
+    name, data = case(corpus(options.corpus), options.seed, options.case)
+    print(f"{name}, {len(data)} bytes: {data[:400]!r}")
+    if options.save is not None:
+        options.save.write_bytes(data)
+    start = time.process_time()
+    try:
+        print(f"read: {type(read_any(data)).__name__}")
+    except FormatError as error:
+        print(f"refused: {error}")
+    print(f"{time.process_time() - start:.2f} s")
+    return 0
+
+
+def main() -> int:
+    """Run the command."""
+    options = parser().parse_args()
+    if not options.corpus.is_dir():
+        parser().error(f"{options.corpus} is no folder")
+    if options.case is not None:
+        return _again(options)
+    failures, was_read = run(options.corpus, options.seed, options.cases)
+    if options.json:
+        found = [asdict(f) for f in failures]
+        print(json.dumps({"cases": options.cases, "read": was_read, "failures": found}))
+        return bool(failures)
+    for failure in failures:
+        print(f"case {failure.index} ({failure.file}): {failure.why}")
+    refused = options.cases - was_read - len(failures)
+    print(
+        f"{options.cases} cases of seed {options.seed}: {was_read} could be read, "
+        f"{refused} were refused, {len(failures)} failed"
+    )
+    return bool(failures)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
