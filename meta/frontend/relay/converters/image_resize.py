@@ -92,6 +92,62 @@ def _crop(
     return _as(cut, images.dtype)
 
 
+@relay("image.resize1d", op.resize1d)
+def resize1d(
+    data: Any,
+    *,
+    size: tuple[int, ...],
+    layout: str,
+    method: str,
+    coordinate_transformation_mode: str,
+    rounding_method: str,
+    cubic_alpha: float,
+    cubic_exclude: int,
+    out_dtype: str,
+) -> Any:
+    _no_crop(coordinate_transformation_mode)
+    values, dtype = _in_floats(data, method, out_dtype)
+
+    def resize(x: Any, order: str) -> Any:
+        return op.resize1d(
+            x, _ints(size), order, method, coordinate_transformation_mode, rounding_method,
+            cubic_alpha, int(cubic_exclude),
+        )  # fmt: skip
+
+    return _as(_resized(resize, "NCW", values, layout), dtype)
+
+
+@relay("image.resize3d", op.resize3d)
+def resize3d(
+    data: Any,
+    *,
+    size: tuple[int, ...],
+    layout: str,
+    method: str,
+    coordinate_transformation_mode: str,
+    rounding_method: str,
+    cubic_alpha: float,
+    cubic_exclude: int,
+    out_dtype: str,
+) -> Any:
+    _no_crop(coordinate_transformation_mode)
+    method = "linear" if method == "trilinear" else method  # its name in TVM 0.7
+    values, dtype = _in_floats(data, method, out_dtype)
+
+    def resize(x: Any, order: str) -> Any:
+        return op.resize3d(
+            x, _ints(size), order, method, coordinate_transformation_mode, rounding_method,
+            cubic_alpha, int(cubic_exclude),
+        )  # fmt: skip
+
+    return _as(_resized(resize, "NCDHW", values, layout), dtype)
+
+
+def _no_crop(mode: str) -> None:
+    if mode == CROP:
+        raise Unconvertible(f"the coordinate mode {CROP!r} is for images", hint="image.resize2d")
+
+
 @relay("image.resize", op.resize2d)
 def resize(
     data: Any,

@@ -97,6 +97,7 @@ NUMBERS = np.arange(4, dtype=np.int32)[None]
 KEPT = np.array([[0, 2, 3, -1]], np.int32)
 COUNT = np.array([[3]], np.int32)
 SORTED = np.where(np.arange(4)[None, :, None] == 1, np.float32(-1), ROWS)
+COLUMNS = {"id_index": 0, "score_index": 1}
 NMS = {"coord_start": 2, "score_index": 1, "id_index": 0}
 
 
@@ -108,10 +109,10 @@ def valid(threshold):
 
 
 CASES = [
-    Case("vision.get_valid_counts", (ROWS, np.float32(0.5)), lambda *_: valid(0.5), NMS_ID := {
-        "id_index": 0, "score_index": 1}, constants=(1,)),
+    Case("vision.get_valid_counts", (ROWS, np.float32(0.5)), lambda *_: valid(0.5), COLUMNS,
+         constants=(1,)),
     Case("vision.get_valid_counts", (ROWS,), lambda *_: valid(0.75),
-         {**NMS_ID, "score_threshold": 0.75}, version=(0, 7)),
+         {**COLUMNS, "score_threshold": 0.75}, version=(0, 7)),
     Case("vision.non_max_suppression",
          (ROWS, FOUR, NUMBERS, np.int32(-1), np.float32(0.5)), (KEPT, COUNT), NMS,
          constants=(3, 4)),

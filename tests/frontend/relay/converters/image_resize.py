@@ -25,6 +25,7 @@ def interpolate(size, mode, align=None):
 X = floats(1, 8, 4, 5)
 BLOCKED = X.reshape(1, 2, 4, 4, 5).transpose(0, 1, 3, 4, 2)
 LINEAR = interpolate((7, 3), "bilinear", False)
+LINE, VOLUME = floats(2, 4, 3), floats(1, 2, 3, 4, 5)
 WHOLE = RNG.integers(-50, 50, (1, 2, 3, 3)).astype(np.int32)
 ROI = (0.1, 0.2, 0.9, 1.1)
 
@@ -107,6 +108,42 @@ CASES = [
         refused="needs a roi",
     ),
     Case("image.resize2d", (X,), refused="size is missing"),
+    Case(
+        "image.resize1d",
+        (LINE,),
+        lambda x: interpolate((7,), "linear", False)(x.transpose(0, 2, 1).copy()).permute(0, 2, 1),
+        {"size": (7,), "layout": "NWC", "rounding_method": ""},
+    ),
+    Case(
+        "image.resize1d",
+        (LINE,),
+        attrs={"size": (7,), "coordinate_transformation_mode": "tf_crop_and_resize"},
+        refused="is for images",
+    ),
+    Case(
+        "image.resize3d",
+        (VOLUME,),
+        interpolate((5, 2, 6), "trilinear", False),
+        {"size": (5, 2, 6), "method": "trilinear", "rounding_method": ""},
+        version=(0, 7),
+    ),
+    Case(
+        "image.resize3d",
+        (VOLUME,),
+        interpolate((6, 8, 2), "nearest"),
+        {
+            "size": (6, 8, 2),
+            "method": "nearest_neighbor",
+            "coordinate_transformation_mode": "asymmetric",
+            "rounding_method": "floor",
+        },
+    ),
+    Case(
+        "image.resize3d",
+        (VOLUME,),
+        attrs={"size": (2, 2, 2), "coordinate_transformation_mode": "tf_crop_and_resize"},
+        refused="is for images",
+    ),
     Case("image.resize", (X,), LINEAR, {"size": (7, 3)}, version=(0, 7)),
     Case(
         "image.resize",
