@@ -29,7 +29,7 @@ def _convolution(
     computed = "int64" if dtype == "int64" else "int32"
     x = _less(op.cast(data, computed), zero, attributes["data_layout"], "C")
     w = _less(op.cast(weight, computed), weight_zero, attributes["kernel_layout"], "O")
-    site = replace(call, name=name, given=frozenset(attributes))
+    site = replace(call, name=name)
     y = relay.apply(site, (x, w), attributes)
     return op.cast(y, dtype) if dtype != computed else y
 

@@ -156,5 +156,5 @@ def avg_pool2d(
         "ceil_mode": ceil_mode,
         "count_include_pad": count_include_pad,
     }
-    site = replace(call, name="nn.avg_pool2d", given=frozenset(attributes))
+    site = replace(call, name="nn.avg_pool2d")
     return saturated(relay.apply(site, (x,), attributes), data.dtype)
