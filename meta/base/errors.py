@@ -97,5 +97,9 @@ class IRError(MetaError, ValueError):
     """A program that breaks a rule of the IR: found by the verifier, a pass or the parser."""
 
 
+class ExecutionError(MetaError, RuntimeError):
+    """A program that fails while it runs, as it says itself: no case of a match fits."""
+
+
 class FormatError(MetaError, ValueError):
     """A file that is damaged, foreign or does not fit the object it is loaded into."""

@@ -1,15 +1,30 @@
 """Liveness: which values are still needed at each point of a function.
 
 A variable is live where its value, or memory that it may share, is used later. What shares memory
-by the form of a program is known here: tuples and their fields, what an `If` yields, a closure and
-what it closes over, a second name. That a call returns a view is the caller's to say.
+by the form of a program is known here: tuples, data values and their fields, references and what
+they hold, what an `If` yields, a closure and what it closes over, a second name. That a call
+returns a view, or stores something, is the caller's to say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from meta.ir.expr import Binding, Block, Expr, Function, If, Tuple, TupleGetItem, Var
+from meta.ir.expr import (
+    Binding,
+    Block,
+    Construct,
+    Expr,
+    Function,
+    GetField,
+    If,
+    MakeRef,
+    ReadRef,
+    Tuple,
+    TupleGetItem,
+    Var,
+    WriteRef,
+)
 from meta.ir.visit import bindings, free_vars, inner_blocks, operands
 
 Vars = frozenset[Var]
@@ -137,11 +152,15 @@ def _shared(
     """Return, by variable, those whose memory is its own or a part of it; and which are `If`s."""
     values: dict[Var, Expr] = {}
     found: dict[Var, list[Var]] = {}
+    writes: list[WriteRef] = []
     for binding in bindings(function):
         value = values[binding.var] = binding.value
         match value:
-            case Var() | Tuple():
+            case Var() | Tuple() | Construct() | GetField() | MakeRef() | ReadRef():
                 atoms = list(operands(value))
+            case WriteRef():
+                atoms = []
+                writes.append(value)
             case TupleGetItem():
                 owner = values.get(value.value) if isinstance(value.value, Var) else value.value
                 part = owner.fields[value.index] if isinstance(owner, Tuple) else value.value
@@ -153,4 +172,25 @@ def _shared(
             case _:
                 atoms = list(views.get(binding.var, ()))
         found[binding.var] = [a for a in atoms if isinstance(a, Var)]
+    _add_stored(found, writes)
     return found, {var for var, value in values.items() if isinstance(value, If)}
+
+
+def _add_stored(found: dict[Var, list[Var]], writes: list[WriteRef]) -> None:
+    """Let everything that may be, or lead to, the reference of a write keep what is written."""
+    changed = bool(writes)
+    while changed:
+        changed = False
+        for write in writes:
+            stored = [a for a in operands(write.value) if isinstance(a, Var)]
+            aliases = [a for a in operands(write.ref) if isinstance(a, Var)]
+            seen = set(aliases)
+            while aliases:
+                alias = aliases.pop()
+                kept = found.setdefault(alias, [])
+                new = [v for v in kept if v not in seen]
+                seen.update(new)
+                aliases += new
+                missing = [v for v in stored if v not in kept and v is not alias]
+                kept += missing
+                changed |= bool(missing)

@@ -15,13 +15,18 @@ from meta.ir import (
     Binding,
     Call,
     Constant,
+    Construct,
     Expr,
     Function,
+    GetField,
     GlobalVar,
+    MakeRef,
     Module,
+    ReadRef,
     Tuple,
     TupleGetItem,
     Var,
+    WriteRef,
     bindings,
     free_vars,
     operands,
@@ -42,7 +47,8 @@ class Buffers:
     them, and to the arguments, later. results: what the function's own result may be.
 
     The result of an `If` may be what either block returns. A call of a function may write what it
-    is given and return it; of a global function the ``summaries`` say what.
+    is given and return it; of a global function the ``summaries`` say what. A data value is one
+    memory with its fields, a reference with all that it is made or written to hold.
     """
 
     def __init__(self, function: Function, summaries: Summaries | None = None) -> None:
@@ -63,6 +69,8 @@ class Buffers:
                 self._base[var] = self._resolved(value)
             elif isinstance(value, Call):
                 written |= self._call(var, value)
+            else:
+                leaving |= self._data(var, value)
         for binding in bindings(function):
             for block in inner_blocks(binding.value):
                 results = self._leaves(block.result)
@@ -88,6 +96,24 @@ class Buffers:
             self._base[var] = flat_atoms(call.args[out.slot])[0]
         return {atom for slot in op.schema.written for atom in flat_atoms(call.args[slot])}
 
+    def _data(self, var: Var, value: Expr) -> set[Expr]:
+        """Take note of what a data value or a reference holds, which is returned, or gives back.
+
+        Who gets it back, and when, is not followed: it leaves the function.
+        """
+        match value:
+            case Construct() | MakeRef():
+                stored = {leaf for atom in operands(value) for leaf in self._leaves(atom)}
+                self._unite(var, stored)
+                return stored
+            case WriteRef():
+                stored = self._leaves(value.value)
+                self._unite(owner(self.of(value.ref)), stored)
+                return stored
+            case GetField() | ReadRef():
+                self._unite(var, {leaf for atom in operands(value) for leaf in self._leaves(atom)})
+        return set()
+
     def _effects(self, call: Call) -> tuple[set[Expr], set[Expr]]:
         """Return what a call of a function may write and what it may return, of what it is
         given.
@@ -96,6 +122,12 @@ class Buffers:
             given = {leaf for atom in operands(call) for leaf in self._leaves(atom)}
             return given, given
         summary = self._summaries[call.callee.name]
+        if summary.stores:
+            given = {
+                leaf for atom in call.args if isinstance(atom, Expr) for leaf in self._leaves(atom)
+            }
+            written = {leaf for i in summary.written for leaf in self._leaves(call.args[i])}
+            return written, given | summary.constants
         written, returned = (
             {leaf for i in places for a in flat_atoms(call.args[i]) for leaf in self._leaves(a)}
             for places in (summary.written, summary.returned)
@@ -125,7 +157,7 @@ class Buffers:
             buffer = parent
         return buffer
 
-    def _unite(self, var: Var, buffers: Iterable[Expr]) -> None:
+    def _unite(self, var: Expr, buffers: Iterable[Expr]) -> None:
         for buffer in buffers:
             self._parent[self._root(owner(self.of(buffer)))] = self._root(var)
             self._parent.setdefault(var, var)
@@ -161,7 +193,8 @@ class Buffers:
         for one in (binding, *inner):
             if not has_effect(one):
                 continue
-            assert isinstance(one.value, Call)
+            if not isinstance(one.value, Call):
+                continue  # a reference holds something else now: no memory is written
             op = base_op(one.value.callee)
             if op is not None:
                 found.update(a for s in op.schema.written for a in flat_atoms(one.value.args[s]))
@@ -196,12 +229,14 @@ class Summary:
     Attributes
     ----------
     written: the parameters, by number, whose memory it may write. returned: those whose memory its
-    result may be. constants: those of the program that its result may be.
+    result may be. constants: those of the program that its result may be. stores: whether it may
+    let a reference hold something, so that parameters and result may be parts of one another.
     """
 
     written: frozenset[int] = frozenset()
     returned: frozenset[int] = frozenset()
     constants: frozenset[Expr] = frozenset()
+    stores: bool = False
 
 
 class Summaries:
@@ -212,6 +247,8 @@ class Summaries:
     def __init__(self, module: Module) -> None:
         self._module = module
         self._found: dict[str, Summary] = {}
+        values = (b.value for f in module.functions.values() for b in bindings(f))
+        self._has_writes = any(isinstance(v, WriteRef) for v in values)
 
     def __getitem__(self, name: str) -> Summary:
         if name not in self._found:
@@ -234,10 +271,21 @@ class Summaries:
 
     def _summary(self, function: Function) -> Summary:
         buffers = Buffers(function, self)
-        written, results = (set(map(owner, b)) for b in (buffers.written, buffers.results))
+        stores = self._has_writes and any(self._stores(b.value) for b in bindings(function))
+        reached = buffers.results
+        if stores:
+            reached = buffers.sharing({*reached, *function.params})
+        written, results = (set(map(owner, b)) for b in (buffers.written, reached))
         every = IN_PLACE in function.attrs
         return Summary(
             frozenset(i for i, p in enumerate(function.params) if every or p in written),
             frozenset(i for i, p in enumerate(function.params) if p in results),
             frozenset(r for r in results if isinstance(r, Constant)),
+            stores,
         )
+
+    def _stores(self, value: Expr) -> bool:
+        """Whether a value lets a reference hold something; any closure may."""
+        if not isinstance(value, Call) or base_op(value.callee) is not None:
+            return isinstance(value, WriteRef)
+        return not isinstance(value.callee, GlobalVar) or self._found[value.callee.name].stores

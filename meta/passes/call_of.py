@@ -6,7 +6,18 @@ from typing import Any
 
 from meta.base.errors import IRError
 from meta.dialect.core import DialectOp
-from meta.ir import Binding, Call, Expr, Tuple, TupleType, type_of
+from meta.ir import (
+    Binding,
+    Call,
+    Expr,
+    Fail,
+    MakeRef,
+    ReadRef,
+    Tuple,
+    TupleType,
+    WriteRef,
+    type_of,
+)
 from meta.op.core import Op
 
 
@@ -48,6 +59,8 @@ def has_effect(binding: Binding) -> bool:
     """Whether evaluating a binding does more than compute its value, so that it must stay where it
     is.
     """
+    if isinstance(binding.value, WriteRef | Fail):
+        return True
     if not isinstance(binding.value, Call):
         return False
     op = base_op(binding.value.callee)
@@ -56,7 +69,7 @@ def has_effect(binding: Binding) -> bool:
 
 def is_pure(binding: Binding) -> bool:
     """Whether a binding may be computed any number of times, at any time, with the same result."""
-    if has_effect(binding):
+    if has_effect(binding) or isinstance(binding.value, MakeRef | ReadRef):
         return False
     op = base_op(binding.value.callee) if isinstance(binding.value, Call) else None
     return op is None or not op.random

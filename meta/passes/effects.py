@@ -9,10 +9,16 @@ from meta.ir import (
     Binding,
     Call,
     Constant,
+    Construct,
     Expr,
+    Fail,
     Function,
+    GetField,
     GlobalVar,
     If,
+    MakeRef,
+    ReadRef,
+    WriteRef,
     bindings,
     free_vars,
     operands,
@@ -22,8 +28,8 @@ from meta.passes.call_of import base_op, flat_atoms
 from meta.passes.lifetimes import Lifetimes, Memory, is_fused, numbered
 
 ANYTHING = "anything"
-"""The place that every binding reads, and that a call of a function writes."""
-_RANDOM, _SHARED = "random", "shared"
+"""The place that every binding reads, and that a call of a function and a failure write."""
+_RANDOM, _SHARED, _CELLS = "random", "shared", "cells"
 
 
 class Effects:
@@ -31,8 +37,9 @@ class Effects:
     them.
 
     A place is the memory of a value, through views and tuples; the state of the random numbers,
-    which each random call writes; or ANYTHING. All memory that a function is given by its caller,
-    or gives to one that it calls, or gets back, is one place, since it may be the same. The
+    which each random call writes; what references hold; or ANYTHING. All memory that a function is
+    given by its caller, or gives to one that it calls, or gets back, is one place, since it may be
+    the same; so is what it puts into data values and references, or takes out of them. The
     arguments of main are taken to be apart.
     """
 
@@ -42,19 +49,22 @@ class Effects:
         self._known_shared: set[Memory] = set()
         self._calls = False
         for binding in numbered(function):
-            given: tuple[Expr, ...]
+            given: tuple[Expr, ...] = ()
             if self._is_call(binding):
                 given = (*operands(binding.value), binding.var)
+                self._calls = True
             elif isinstance(binding.value, Function):
                 given = tuple(free_vars(binding.value))
-            else:
-                continue
-            self._calls = True
+                self._calls = True
+            elif isinstance(binding.value, Construct | GetField | MakeRef | ReadRef | WriteRef):
+                given = (*operands(binding.value), binding.var)
             self._known_shared.update(m for atom in given for m in live.memory(atom))
 
     def places(self, binding: Binding) -> tuple[set[Hashable], set[Hashable]]:
         """Return what a binding reads and what it may write, its blocks included."""
         reads = {ANYTHING, *(p for atom in uses(binding) for p in self.of(atom))}
+        if any(isinstance(one.value, ReadRef) for one in (binding, *_inside(binding))):
+            reads.add(_CELLS)
         return reads, self.writes(binding)
 
     def of(self, atom: Expr) -> set[Hashable]:
@@ -67,8 +77,10 @@ class Effects:
         # That a closure is made writes nothing; that it is called, anything.
         inside = _inside(binding) if isinstance(binding.value, If) else ()
         for one in (binding, *inside):
-            if self._is_call(one):
+            if self._is_call(one) or isinstance(one.value, Fail):
                 found.add(ANYTHING)
+            if isinstance(one.value, WriteRef):
+                found.add(_CELLS)
             if not isinstance(one.value, Call):
                 continue
             op = base_op(one.value.callee)

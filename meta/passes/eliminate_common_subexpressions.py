@@ -14,7 +14,9 @@ from meta.ir import (
     Constant,
     Expr,
     Function,
+    GetField,
     If,
+    IsVariant,
     Module,
     Tuple,
     TupleGetItem,
@@ -94,6 +96,10 @@ def _key(binding: Binding, buffers: Buffers) -> Hashable | None:
     value = binding.value
     if isinstance(value, TupleGetItem):
         return ("field", value.value, value.index)
+    if isinstance(value, GetField):
+        return ("field", value.value, value.constructor, value.index)
+    if isinstance(value, IsVariant):
+        return ("variant", value.value, value.constructor)
     op = base_op(value.callee) if isinstance(value, Call) else None
     if op is None or not is_pure(binding):
         return None

@@ -16,6 +16,7 @@ from meta.ir import (
     Function,
     FuncType,
     GlobalVar,
+    MakeRef,
     Module,
     Type,
     Var,
@@ -33,7 +34,8 @@ from meta.passes.rewrite import rewrite_function
 def infer_type(module: Module) -> Module:
     """Give every variable the type that its operator's type function infers.
 
-    A function that calls itself keeps its declared result type. Raises IRError for a parameter
+    A function that calls itself keeps its declared result type, and a reference the declared type
+    of what it may hold. Raises IRError for a parameter
     without a type and for a recursive function without a result type or with another one than it
     has, and TypeInferError, at the user's line, where a type function refuses.
 
@@ -104,6 +106,9 @@ def _typed(
     else:
         type_ = value_type(value, binding)
     if type_ is None or type_ == binding.var.type:
+        return binding
+    if isinstance(value, MakeRef) and binding.var.type is not None:
+        # What it holds first may be of a narrower type than what is written to it later.
         return binding
     return Binding(Var(binding.var.name, type_), value, binding.span)
 

@@ -19,17 +19,24 @@ from meta.ir import (
     Binding,
     Block,
     Call,
+    Construct,
     Expr,
+    Fail,
     Function,
+    GetField,
     GlobalVar,
     If,
+    IsVariant,
+    MakeRef,
     Module,
+    ReadRef,
     TensorType,
     Tuple,
     TupleGetItem,
     TupleType,
     Type,
     Var,
+    WriteRef,
     free_vars,
     operands,
 )
@@ -38,7 +45,7 @@ from meta.passes.call_of import base_op, flat_atoms, typed_args
 
 Memory = int | Expr
 """A buffer of the function by its number, or what is not the function's own: a parameter, a
-constant, or a variable that a closure captures."""
+constant, a variable that a closure captures, or what was in a data value or a reference."""
 Place = Any
 """What a variable is made of: the memories that it may be, a frozenset, or a tuple of places."""
 _NOWHERE: frozenset[Memory] = frozenset()
@@ -54,7 +61,7 @@ class Buffer:
     name: of the variable that the binding makes. type: of the tensor.
     last: the last binding that uses it, or a view of it.
     leaves: whether others may hold it when the function has returned: it is a result, an argument
-        of a call of a function, or in a closure.
+        of a call of a function, or in a closure, a data value or a reference.
     over: the buffer whose memory it takes, if it is written over one; that one then lives as long.
     """
 
@@ -192,6 +199,14 @@ class Lifetimes:
                 return owner[value.index] if isinstance(owner, tuple) else owner
             case Call():
                 return self._call(value, binding.var)
+            case Construct() | MakeRef() | WriteRef():
+                for atom in operands(value):
+                    self._use(self._place(atom), leaves=True)
+                return _nowhere(binding.var.type)
+            case IsVariant() | GetField() | ReadRef():
+                return frozenset((binding.var,))
+            case Fail():
+                return _nowhere(binding.var.type)
         return self._place(value)
 
     def _call(self, call: Call, var: Var) -> Place:
@@ -265,6 +280,11 @@ def _flat(place: Place | Sequence[Place]) -> Iterator[Memory]:
     else:
         for part in place:
             yield from _flat(part)
+
+
+def _nowhere(type_: Type | None) -> Place:
+    """Return the place of what has no memory that is known, in the form of its type."""
+    return tuple(map(_nowhere, type_.fields)) if isinstance(type_, TupleType) else _NOWHERE
 
 
 def _either(a: Place, b: Place) -> Place:

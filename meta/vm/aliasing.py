@@ -2,7 +2,9 @@
 
 For every register: the *roots* whose memory its value may share, parameters by number, constants,
 and memory that is made while the function runs. A function's `Summary` says which of its parameters
-it may write and return; summaries grow until nothing changes, which takes recursion in.
+it may write, return and put into references; summaries grow until nothing changes, which takes
+recursion in. All references of a program count as one, `CELL`: what one holds may be whatever was
+put into any.
 """
 
 from __future__ import annotations
@@ -25,22 +27,24 @@ from meta.vm.bytecode import (
     View,
     registers_of,
 )
+from meta.vm.bytecode_data import Construct, GetField, MakeRef, ReadRef, WriteRef
 from meta.vm.code import Code, FunctionCode, FusedRef
 
-CONSTANT, FRESH = -1, -2
+CONSTANT, FRESH, CELL = -1, -2, -3
 Roots = frozenset[int]
-"""Parameters by number, `CONSTANT`, `FRESH`."""
+"""Parameters by number, `CONSTANT`, `FRESH`, `CELL`."""
 _NONE: Roots = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a function may do to memory that it did not make: the roots of what it returns and of
-    what it writes.
+    """What a function may do to memory that it did not make: the roots of what it returns, of what
+    it writes, and of what it puts into references.
     """
 
     returned: Roots = _NONE
     written: Roots = _NONE
+    stored: Roots = _NONE
 
 
 def summaries(code: Code) -> dict[str, Summary]:
@@ -50,8 +54,22 @@ def summaries(code: Code) -> dict[str, Summary]:
     while True:
         new = {name: _Walk(code, name, found, closures).summary() for name in code.functions}
         if new == found:
-            return found
+            return {
+                name: _resolved(s, found[code.entry], name == code.entry) for name, s in new.items()
+            }
         found = new
+
+
+def _resolved(summary: Summary, entry: Summary, is_entry: bool) -> Summary:
+    """Return a summary with what references hold in the place of `CELL`: all that the entry, by
+    itself or by what it calls, puts into one. Its parameters are nobody else's.
+    """
+    held = frozenset(r for r in entry.stored if r != CELL and (r < 0 or is_entry))
+
+    def known(roots: Roots) -> Roots:
+        return (roots - {CELL}) | held if CELL in roots else roots
+
+    return Summary(known(summary.returned), known(summary.written), known(summary.stored))
 
 
 def require_writable_constants(code: Code) -> None:
@@ -86,13 +104,13 @@ class _Walk:
         self.code, self.found, self.closures = code, found, closures
         self.function: FunctionCode = code.functions[name]
         self.roots: dict[Register, Roots] = {i: frozenset({i}) for i in range(self.function.params)}
-        self.returned, self.written = _NONE, _NONE
+        self.returned, self.written, self.stored = _NONE, _NONE, _NONE
         self.writes: list[tuple[Invoke, Roots]] = []
 
     def summary(self) -> Summary:
         for instruction in self.function.instructions():
             self.step(instruction)
-        return Summary(self.returned, self.written)
+        return Summary(self.returned, self.written, self.stored)
 
     def of(self, operand: Operand) -> Roots:
         fresh = frozenset({FRESH})
@@ -104,8 +122,17 @@ class _Walk:
                 self.roots[i.out] = frozenset({CONSTANT})
             case Move():  # of two branches, perhaps
                 self.roots[i.out] = self.roots.get(i.out, _NONE) | self.of(i.source)
-            case View() | Field():
+            case View() | Field() | GetField():
                 self.roots[i.out] = self.of(i.source)
+            case Construct():
+                self.roots[i.out] = self.of(i.fields)
+            case MakeRef():
+                self.roots[i.out] = _NONE
+                self.stored |= self.of(i.value)
+            case ReadRef():
+                self.roots[i.out] = frozenset({CELL})
+            case WriteRef():
+                self.stored |= self.of(i.value)
             case MakeClosure():
                 self.roots[i.out] = self.of(i.captured)
             case Invoke():
@@ -126,6 +153,7 @@ class _Walk:
         for name, captured in self.callees(i):
             found = self.found[name]
             self.written |= self.outside(i, captured, found.written)
+            self.stored |= self.outside(i, captured, found.stored)
             returned |= self.outside(i, captured, found.returned)
         return returned
 

@@ -16,12 +16,12 @@ from meta.base.errors import FormatError, IRError
 from meta.base.source import Span
 from meta.ir import TensorType, parse_literal, parse_type
 from meta.ir.literals import literal_text
-from meta.vm import bytecode
+from meta.vm import bytecode, bytecode_data
 from meta.vm.bytecode import Instruction, Terminator
 from meta.vm.code import Code, FunctionCode, FusedRef, Kernel, KernelRef
 from meta.vm.verify import verify_code
 
-VERSION = 1
+VERSION = 2
 MAX_REGISTERS = 1 << 24
 """More are refused before memory is allocated for them."""
 _MAX_NESTING = 64
@@ -29,7 +29,8 @@ _KEYS = ("version", "entry", "params", "result", "functions", "constants", "kern
 
 
 def _instructions() -> dict[str, type[Instruction]]:
-    found = (v for v in vars(bytecode).values() if isinstance(v, type))
+    names = {**vars(bytecode), **vars(bytecode_data)}
+    found = (v for v in names.values() if isinstance(v, type))
     concrete = (v for v in found if issubclass(v, Instruction) and v.__str__ is not object.__str__)
     return {v.__name__: v for v in concrete}
 
@@ -351,6 +352,7 @@ _READERS: dict[str, Callable[[_Reader, Any, str], Any]] = {
     "tuple[Operand, ...]": _Reader.operands,
     "TensorType": _Reader.tensor_type,
     "str": _Reader.function_name,
+    "Text": _Reader.string,
     "str | Register": _Reader.callee,
     "bool": _Reader.flag,
     "Span | None": _Reader.span,

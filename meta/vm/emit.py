@@ -10,7 +10,7 @@ from __future__ import annotations
 from meta.base import config
 from meta.base.device import Device
 from meta.base.errors import IRError
-from meta.ir import FuncType, Module, TensorType, TupleType, Type
+from meta.ir import Module, TensorType, TupleType, Type
 from meta.vm.aliasing import require_writable_constants
 from meta.vm.code import Code, FunctionCode
 from meta.vm.emit_function import FunctionEmitter
@@ -26,8 +26,8 @@ ENTRY = "main"
 def emit(module: Module, device: Device) -> Code:
     """Return the code of a module's main, and of what it calls, on one device.
 
-    Raises IRError for a main that takes anything but tensors or returns a function, and for a
-    constant that is written.
+    Raises IRError for a main that takes anything but tensors or returns anything but tensors and
+    tuples of them, and for a constant that is written.
     """
     main = module.main
     params = []
@@ -38,9 +38,9 @@ def emit(module: Module, device: Device) -> Code:
             )
         params.append((param.name, param.type))
     result = main.result_type
-    if result is None or _has_function(result):
+    if result is None or not _is_of_tensors(result):
         raise IRError("the result of main must be made of tensors", found=result)
-    tables = Tables(module.functions, device)
+    tables = Tables(module, device)
     functions: dict[str, FunctionCode] = {}
     tables.use_global(ENTRY)
     while tables.waiting:
@@ -66,7 +66,7 @@ def emit(module: Module, device: Device) -> Code:
     return code
 
 
-def _has_function(type_: Type) -> bool:
+def _is_of_tensors(type_: Type) -> bool:
     if isinstance(type_, TupleType):
-        return any(map(_has_function, type_.fields))
-    return isinstance(type_, FuncType)
+        return all(map(_is_of_tensors, type_.fields))
+    return isinstance(type_, TensorType)

@@ -1,7 +1,7 @@
 """From the body of one function to instructions.
 
 Every value has a register of its own; `emit_values.py` says where each is. A new IR node gets a
-case in `value`.
+case in `value`, or in `emit_data.py`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from meta.vm.bytecode import (
     View,
 )
 from meta.vm.code import FunctionCode, FusedRef, KernelRef
+from meta.vm.emit_data import DataEmitter
 from meta.vm.emit_tables import Tables
 from meta.vm.emit_values import Values, narrows
 
@@ -65,6 +66,7 @@ class FunctionEmitter(Values):
         self.storage = self.new() if function.attrs.get(ARENA) else None
         self.offsets = {(i, j): at for i, j, at in function.attrs.get(OFFSETS, ())}
         self.binding = -1
+        self.data = DataEmitter(self, function)
 
     def code(self) -> FunctionCode:
         """Return the function's code, with nothing released."""
@@ -139,7 +141,8 @@ class FunctionEmitter(Values):
                 return self.closure(binding.var.name, value)
             case ir.Call():
                 return self.call(value, binding)
-        return self.atom(value)
+        found = self.data.value(binding)
+        return self.atom(value) if found is None else found
 
     def closure(self, name: str, function: ir.Function) -> Register:
         captured = tuple(free_vars(function))

@@ -4,12 +4,11 @@ functions that are still to be emitted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from meta.base.device import Device
 from meta.dialect.core.dispatch import cache_key
-from meta.ir import Constant, Function, Var
+from meta.ir import Constant, Function, Module, Var
 from meta.vm.code import Kernel, KernelRef
 
 
@@ -18,17 +17,17 @@ class Tables:
 
     Attributes
     ----------
-    functions: those of the module. constants, kernels: each is there once.
+    functions, types: those of the module. constants, kernels: each is there once.
     waiting: functions to emit: name, function, and the variables that come before its parameters.
     """
 
-    def __init__(self, functions: Mapping[str, Function], device: Device) -> None:
-        self.functions, self.device = functions, device
+    def __init__(self, module: Module, device: Device) -> None:
+        self.functions, self.types, self.device = module.functions, module.types, device
         self.constants: list[Any] = []
         self.kernels: list[Kernel] = []
         self._constant_numbers: dict[Any, int] = {}
         self._kernel_numbers: dict[Any, int] = {}
-        self._names = set(functions)
+        self._names = set(module.functions)
         self._needed: set[str] = set()
         self.waiting: list[tuple[str, Function, tuple[Var, ...]]] = []
 

@@ -15,6 +15,7 @@ from meta.base.source import Span
 from meta.ir import (
     Expr,
     FuncType,
+    RefType,
     SymbolicDim,
     TensorType,
     Tuple,
@@ -142,7 +143,9 @@ class Values:
             return tuple(self.checked(self.field(operand, i), f, w, span) for i, (f, w) in pairs)
         if not isinstance(wanted, TensorType):
             raise IRError(
-                "a function takes or returns more than is wanted of it here",
+                "a reference holds values of other extents than is wanted here"
+                if isinstance(wanted, RefType)
+                else "a function takes or returns more than is wanted of it here",
                 expected=wanted,
                 found=found,
                 span=span,
@@ -168,4 +171,7 @@ def narrows(found: Type | None, wanted: Type | None) -> bool:
             # The function is given what is wanted of it.
             backwards = map(narrows, wanted.params, found.params)
             return any(backwards) or narrows(found.result, wanted.result)
+        case RefType(), RefType():
+            # It is read here and may be written there.
+            return narrows(found.value, wanted.value) or narrows(wanted.value, found.value)
     return False

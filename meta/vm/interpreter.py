@@ -12,28 +12,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from meta.base import config
-from meta.base.errors import IRError, MetaError
+from meta.base.errors import ExecutionError, IRError, MetaError
 from meta.ir import (
     Binding,
     Block,
     Call,
     Constant,
+    Construct,
     Expr,
+    Fail,
     Function,
+    GetField,
     GlobalVar,
     If,
+    IsVariant,
+    MakeRef,
     Module,
     Op,
+    ReadRef,
     Tuple,
     TupleGetItem,
     Var,
+    WriteRef,
     free_vars,
 )
 from meta.ir.types import TensorType
 from meta.passes.call_of import base_op
 from meta.runtime.ndarray import ndarray
 from meta.vm.program import Program
+from meta.vm.values import Cell, DataValue
 
 
 def interpret(program: Program, *args: Any, **kwargs: Any) -> Any:
@@ -90,10 +100,13 @@ class _Machine:
         self.stack: list[_Frame] = []
         self.max_depth: int = config.get("META_MAX_DEPTH")
         self.captured: dict[Function, list[Var]] = {}
+        # Where the arguments are, and so what is made.
+        self.device = "cpu"
         # The buffers of the constants met.
         self.constants: set[int] = set()
 
     def run(self, args: Sequence[Any]) -> Any:
+        self.device = next((str(a.device) for a in args if isinstance(a, ndarray)), "cpu")
         self.call(_Closure(self.module.main, {}), args)
         while True:
             frame = self.stack[-1]
@@ -130,7 +143,31 @@ class _Machine:
         elif isinstance(value, Function):
             frame.bind(self.closure(value, env))
         else:
-            frame.bind(self.atom(value, env))
+            frame.bind(self.value(value, env))
+
+    def value(self, value: Expr, env: dict[Var, Any]) -> Any:
+        """Return the value of what is about data values and references, or of an atom."""
+        match value:
+            case Construct():
+                fields = tuple(self.atom(f, env) for f in value.fields)
+                return DataValue(value.constructor, fields)
+            case IsVariant():
+                fits = self.atom(value.value, env).constructor == value.constructor
+                return ndarray(torch.tensor(fits, device=self.device))
+            case GetField():
+                owner = self.atom(value.value, env)
+                return owner.field(value.constructor, value.index, self.span())
+            case MakeRef():
+                return Cell(self.atom(value.value, env))
+            case ReadRef():
+                return self.atom(value.ref, env).value
+            case WriteRef():
+                self.atom(value.ref, env).value = self.atom(value.value, env)
+                return ()
+            case Fail():
+                raise ExecutionError(value.message, span=self.span())
+            case _:
+                return self.atom(value, env)
 
     def replace_last(self, frame: _Frame) -> None:
         """Drop a frame that would do nothing but hand on the value that is to be computed."""

@@ -20,6 +20,7 @@ from meta.ir import TensorType
 from meta.passes.lifetimes import type_bytes
 from meta.runtime.ndarray import array_key
 from meta.vm import bytecode as bc
+from meta.vm import bytecode_data as data
 from meta.vm.aliasing import CONSTANT, summaries
 from meta.vm.code import Block, Code, FunctionCode, KernelRef
 from meta.vm.eager import allocator
@@ -29,17 +30,25 @@ from meta.vm.steps import (
     Step,
     buffer,
     check_step,
+    construct_step,
+    data_field_step,
     extent_step,
+    fail_step,
     field_step,
     filling_step,
     fixed_step,
     guarded,
     located,
+    make_ref_step,
     move_step,
+    read_ref_step,
     reader,
     release_step,
     returning_step,
+    variant_step,
+    variant_tensor_step,
     view_step,
+    write_ref_step,
 )
 
 
@@ -226,6 +235,23 @@ class _Linker:
                     steps.append(field_step(i.source, i.index, i.out))
                 case bc.MakeClosure():
                     steps.append(_closure_step(self.routines[i.function], i.captured, i.out))
+                case data.Construct():
+                    steps.append(construct_step(i.constructor, i.fields, i.out))
+                case data.IsVariant(as_tensor=False):
+                    steps.append(variant_step(i.source, i.constructor, i.out))
+                case data.IsVariant():
+                    where = str(self.device)
+                    steps.append(variant_tensor_step(i.source, i.constructor, i.out, where))
+                case data.GetField():
+                    steps.append(data_field_step(i.source, i.constructor, i.index, i.out, i.span))
+                case data.MakeRef():
+                    steps.append(make_ref_step(i.value, i.out))
+                case data.ReadRef():
+                    steps.append(read_ref_step(i.source, i.out))
+                case data.WriteRef():
+                    steps.append(write_ref_step(i.ref, i.value))
+                case data.Fail():
+                    steps.append(fail_step(i.message, i.span))
                 case bc.Check():
                     steps.append(check_step(i.source, i.type, i.span))
                 case bc.Release():

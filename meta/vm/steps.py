@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
-from meta.base.errors import IRError, MetaError
+from meta.base.errors import ExecutionError, IRError, MetaError
 from meta.base.source import Span
 from meta.ir import TensorType
 from meta.vm.bytecode import Operand, Register
+from meta.vm.values import Cell, DataValue
 
 Registers = list[Any]
 Step = Callable[[Registers], None]
@@ -115,6 +116,83 @@ def field_step(source: Register, index: int, out: Register) -> Step:
 
     def step(regs: Registers) -> None:
         regs[out] = regs[source][index]
+
+    return step
+
+
+def construct_step(constructor: str, fields: tuple[Operand, ...], out: Register) -> Step:
+    """Make a data value."""
+    read = reader(fields)
+
+    def step(regs: Registers) -> None:
+        regs[out] = DataValue(constructor, read(regs))
+
+    return step
+
+
+def variant_step(source: Register, constructor: str, out: Register) -> Step:
+    """Set ``out`` to whether a constructor made a value, a Python bool."""
+
+    def step(regs: Registers) -> None:
+        regs[out] = regs[source].constructor == constructor
+
+    return step
+
+
+def variant_tensor_step(source: Register, constructor: str, out: Register, device: str) -> Step:
+    """Set ``out`` to whether a constructor made a value, a new tensor."""
+
+    def step(regs: Registers) -> None:
+        regs[out] = torch.tensor(regs[source].constructor == constructor, device=device)
+
+    return step
+
+
+def data_field_step(
+    source: Register, constructor: str, index: int, out: Register, span: Span | None
+) -> Step:
+    """Take a field of a data value."""
+
+    def step(regs: Registers) -> None:
+        regs[out] = regs[source].field(constructor, index, span)
+
+    return step
+
+
+def make_ref_step(value: Operand, out: Register) -> Step:
+    """Make a reference."""
+    read = reader(value)
+
+    def step(regs: Registers) -> None:
+        regs[out] = Cell(read(regs))
+
+    return step
+
+
+def read_ref_step(source: Register, out: Register) -> Step:
+    """Read what a reference holds."""
+
+    def step(regs: Registers) -> None:
+        regs[out] = regs[source].value
+
+    return step
+
+
+def write_ref_step(ref: Register, value: Operand) -> Step:
+    """Let a reference hold another value."""
+    read = reader(value)
+
+    def step(regs: Registers) -> None:
+        regs[ref].value = read(regs)
+
+    return step
+
+
+def fail_step(message: str, span: Span | None) -> Step:
+    """Raise ExecutionError."""
+
+    def step(_: Registers) -> None:
+        raise ExecutionError(message, span=span)
 
     return step
 
