@@ -156,7 +156,7 @@ class _Machine:
                 return ndarray(torch.tensor(fits, device=self.device))
             case GetField():
                 owner = self.atom(value.value, env)
-                return owner.field(value.constructor, value.index, self.span())
+                return owner.field(value.constructor, value.index)
             case MakeRef():
                 return Cell(self.atom(value.value, env))
             case ReadRef():
@@ -165,7 +165,7 @@ class _Machine:
                 self.atom(value.ref, env).value = self.atom(value.value, env)
                 return ()
             case Fail():
-                raise ExecutionError(value.message, span=self.span())
+                raise ExecutionError(value.message)  # `run` adds the line
             case _:
                 return self.atom(value, env)
 

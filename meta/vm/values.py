@@ -21,7 +21,7 @@ class DataValue:
     def __init__(self, constructor: str, fields: tuple[Any, ...]) -> None:
         self.constructor, self.fields = constructor, fields
 
-    def field(self, constructor: str, index: int, span: Span | None) -> Any:
+    def field(self, constructor: str, index: int, span: Span | None = None) -> Any:
         """Return a field; ExecutionError if another constructor made the value."""
         if self.constructor != constructor:
             raise ExecutionError(
