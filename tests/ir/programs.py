@@ -16,20 +16,31 @@ from meta.ir import (
     Block,
     Call,
     Constant,
+    Construct,
+    ConstructorDefinition,
+    DataType,
     Expr,
+    Fail,
     Function,
     FuncType,
+    GetField,
     GlobalVar,
     If,
+    IsVariant,
+    MakeRef,
     Module,
     Op,
+    ReadRef,
+    RefType,
     SymbolicDim,
     TensorType,
     Tuple,
     TupleGetItem,
     TupleType,
     Type,
+    TypeDefinition,
     Var,
+    WriteRef,
 )
 
 
@@ -96,14 +107,35 @@ literals = st.recursive(
 )
 dims = st.one_of(st.integers(0, 9), symbolic_dims, st.just(UNKNOWN))
 tensor_types = st.builds(TensorType, st.lists(dims, max_size=3).map(tuple), st.sampled_from(DTYPES))
-types = st.recursive(
-    tensor_types,
-    lambda inner: (
-        st.builds(TupleType, st.lists(inner, max_size=3).map(tuple))
-        | st.builds(FuncType, st.lists(inner, max_size=2).map(tuple), inner)
-    ),
-    max_leaves=4,
-)
+
+
+def types_with(data: list[str]) -> st.SearchStrategy[Type]:
+    """Draw types, among them data types of these names."""
+    known = st.sampled_from(data).map(DataType) if data else st.nothing()
+    return st.recursive(
+        tensor_types | known,
+        lambda inner: (
+            st.builds(TupleType, st.lists(inner, max_size=3).map(tuple))
+            | st.builds(FuncType, st.lists(inner, max_size=2).map(tuple), inner)
+            | inner.map(RefType)
+        ),
+        max_leaves=4,
+    )
+
+
+types = types_with(["List", "float32", "a b", "é\n"])
+Definitions = dict[str, TypeDefinition]
+
+
+@st.composite
+def definitions(draw: st.DrawFn) -> Definitions:
+    """Draw data types whose constructors may take values of all of them."""
+    odd = st.sampled_from(["List", "Nil", "fn", "type", "float32"]) | st.text(max_size=4)
+    data = draw(st.lists(odd, max_size=2, unique=True))
+    fields = st.lists(types_with(data), max_size=2).map(tuple)
+    constructor = st.builds(ConstructorDefinition, odd, fields)
+    constructors = st.lists(constructor, max_size=3, unique_by=lambda c: c.name).map(tuple)
+    return {name: TypeDefinition(name, draw(constructors)) for name in data}
 
 
 @st.composite
@@ -127,8 +159,14 @@ def constants(draw: st.DrawFn) -> Constant:
 class _Writer:
     """Draws one module, function by function, block by block, with what is in scope."""
 
-    def __init__(self, draw: st.DrawFn, signatures: dict[str, tuple[list[Type], Type]]) -> None:
-        self.draw, self.signatures = draw, signatures
+    def __init__(
+        self,
+        draw: st.DrawFn,
+        signatures: dict[str, tuple[list[Type], Type]],
+        data: Definitions,
+    ) -> None:
+        self.draw, self.signatures, self.data = draw, signatures, data
+        self.types = types_with(list(data))
         self.shared = [draw(constants()) for _ in range(draw(st.integers(0, 2)))]
 
     def var(self, type_: Type | None) -> Var:
@@ -169,6 +207,7 @@ class _Writer:
     def value(self, scope: list[Var], depth: int) -> tuple[Expr, Type | None]:
         """Draw a value and the type that a variable for it may have."""
         kinds = ["op"] * 4 + ["atom", "field", "global", "closure call"]
+        kinds += ["construct", "variant", "get field", "make ref", "read ref", "write ref", "fail"]
         kinds += ["if", "closure"] if depth < 2 else []
         match self.draw(st.sampled_from(kinds)):
             case "atom":
@@ -193,9 +232,54 @@ class _Writer:
                 blocks = [self.block(scope, depth + 1, result) for _ in range(2)]
                 return If(condition, *blocks), result.type if scope else None
             case "closure":
-                function = self.function([self.draw(types)], None, scope, depth + 1)
+                function = self.function([self.draw(self.types)], None, scope, depth + 1)
                 return function, function.type
-        return self.call(self.draw(st.sampled_from(OPS)), scope), self.draw(st.none() | types)
+            case "make ref":
+                return MakeRef(self.atom(scope)), None
+            case "fail":
+                type_ = self.draw(self.types)
+                return Fail(self.draw(st.text(max_size=8)), type_), type_
+            case kind:
+                found = self.data_value(kind, scope)
+                if found is not None:
+                    return found
+        return self.call(self.draw(st.sampled_from(OPS)), scope), self.draw(st.none() | self.types)
+
+    def data_value(self, kind: str, scope: list[Var]) -> tuple[Expr, Type | None] | None:
+        """Draw what is about the data values and references in scope; None if there is none."""
+
+        def fitting(type_: Type) -> list[Var]:
+            return [v for v in scope if v.type is None or v.type == type_]
+
+        made = [
+            (DataType(name), c)
+            for name, definition in self.data.items()
+            for c in definition.constructors
+        ]
+        choices: list[tuple[Expr, Type | None]] = []
+        match kind:
+            case "construct":
+                choices = [
+                    (Construct(t, c.name, tuple(fitting(f)[0] for f in c.fields)), t)
+                    for t, c in made
+                    if all(fitting(f) for f in c.fields)
+                ]
+            case "variant":
+                type_ = TensorType((), "bool")
+                choices = [(IsVariant(v, c.name), type_) for t, c in made for v in fitting(t)]
+            case "get field":
+                choices = [
+                    (GetField(v, c.name, i, f), f)
+                    for t, c in made
+                    for v in fitting(t)
+                    for i, f in enumerate(c.fields)
+                ]
+            case "read ref":
+                choices = [(ReadRef(v), v.type.value) for v in scope if isinstance(v.type, RefType)]
+            case "write ref":
+                refs = ((v, v.type) for v in scope if isinstance(v.type, RefType))
+                choices = [(WriteRef(v, a), None) for v, t in refs for a in fitting(t.value)]
+        return self.draw(st.sampled_from(choices)) if choices else None
 
     def block(self, scope: list[Var], depth: int, result: Expr | None) -> Block:
         scope, bindings = list(scope), []
@@ -226,6 +310,8 @@ def modules(draw: st.DrawFn) -> Module:
             unique=True,
         )
     )
-    signatures = {n: (draw(st.lists(types, max_size=3)), draw(types)) for n in global_names}
-    writer = _Writer(draw, signatures)
-    return Module({n: writer.function(p, None, []) for n, (p, _) in signatures.items()})
+    data = draw(definitions())
+    known = types_with(list(data))
+    signatures = {n: (draw(st.lists(known, max_size=3)), draw(known)) for n in global_names}
+    writer = _Writer(draw, signatures, data)
+    return Module({n: writer.function(p, None, []) for n, (p, _) in signatures.items()}, data)

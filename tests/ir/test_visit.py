@@ -95,7 +95,7 @@ def test_with_fresh_vars_is_equal_and_shares_no_variable(module: Module) -> None
         copy = with_fresh_vars(function)
         assert structural_equal(copy, function)
         assert not set(binders(copy)) & set(binders(function))
-        verify(Module({**module.functions, name + "_copy": copy}))
+        verify(module.with_functions({**module.functions, name + "_copy": copy}))
 
 
 def test_rename_globals_reaches_nested_blocks() -> None:
