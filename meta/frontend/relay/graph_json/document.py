@@ -18,6 +18,7 @@ from meta.frontend.relay.errors import RelayError
 
 PROGRESS_DELAY = 1.0
 _BLANKS = re.compile(r"[ \t\n\r]*")
+_COMMA = re.compile(r"[ \t\n\r]*,[ \t\n\r]*")
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})")
 _MAX_DIGITS = 30
 # Places in other files and of devices, which no part of reading asks for: most of a file's text.
@@ -231,8 +232,11 @@ def _read_nodes(document: Document, scanner: _Scanner) -> None:
             document.nodes.append(node)
             if len(document.nodes) % 4096 == 0:
                 progress.update(scanner.position - progress.n)
-            if not scanner.take(","):
+            following = _COMMA.match(scanner.text, scanner.position)
+            if following is None:
                 break
+            scanner.position = following.end()
+    scanner.skip_blanks()
     scanner.expect("]")
 
 

@@ -38,6 +38,7 @@ STRING_KEYS = frozenset({"runtime.String", "Str"})
 _INDEX = re.compile(r"[0-9]{1,9}")
 _SCALARS: dict[str, Callable[[str], Any]] = {
     INT: encodings.integer,
+    NDARRAY: encodings.integer,
     BOOL: encodings.boolean,
     DOUBLE: encodings.double,
     DTYPE: encodings.dtype,
@@ -227,26 +228,25 @@ class Resolver:
 
     def _build(self, index: int, kind: Kind, children: list[int]) -> None:
         node = self.document.nodes[index]
-        decoded = {
-            name: self._decode(index, node, name, encoding)
-            for name, encoding in kind.fields.items()
-        }
+        attrs, values = node.attrs, self.values
+        decoded: dict[str, Any] = {}
+        for name, encoding in kind.fields.items():
+            text = attrs.get(name)
+            if text is None:
+                decoded[name] = None
+            elif encoding is OBJECT:
+                decoded[name] = values[int(text)]
+            else:
+                decoded[name] = self._decode(index, name, encoding, text)
         if kind.open:
             self._warn_of_others(node, kind)
         value = self.values[index] = kind.build(self, index, decoded)
         self._measure(index, kind, children, value)
 
-    def _decode(self, index: int, node: Node, name: str, encoding: str) -> Any:
-        text = node.attrs.get(name)
-        if text is None:
-            return None
-        if encoding is OBJECT:
-            return self.values[int(text)]
+    def _decode(self, index: int, name: str, encoding: str, text: str) -> Any:
         if encoding is STRING:
             return self._string(text)
         try:
-            if encoding is NDARRAY:
-                return encodings.integer(text)
             return _SCALARS[encoding](text)
         except BadField as error:
             self.fail(index, f"the field {name!r} cannot be read: {error}")
