@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import meta.frontend.relay.converters  # registers the converters
 from meta.cli.relay_operators import COMMAND, markdown, records
 from meta.frontend.relay.operator_table import operators
 from meta.frontend.relay.registry import relay

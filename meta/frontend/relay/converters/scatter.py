@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from meta import op
+from meta.base.dtype import is_float
 from meta.frontend.core import CallSite, Unconvertible
 from meta.frontend.relay.arguments import constant, static_extent
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import normalize_axis
 
-_REDUCTIONS = {"mul": "prod", "min": "amin", "max": "amax", "mean": "mean"}
+_REDUCTIONS = {"mul": "prod", "min": "amin", "max": "amax"}
 
 
 def _from_start(indices: Any, extent: Any) -> Any:
@@ -27,7 +28,7 @@ def _from_start(indices: Any, extent: Any) -> Any:
 def _reduction(name: str) -> str:
     if name not in _REDUCTIONS:
         raise Unconvertible(
-            f"the reduction {name!r} is unknown", hint="update, add, " + ", ".join(_REDUCTIONS)
+            f"the reduction {name!r} is unknown", hint="update, add, mean, mul, min, max"
         )
     return _REDUCTIONS[name]
 
@@ -43,7 +44,31 @@ def scatter_elements(
         return op.scatter(data, indices, updates, at)
     if reduction == "add":
         return op.scatter_add(data, indices, updates, at)
+    if reduction == "mean":
+        return _averaged(data, indices, updates, at)
     return op.scatter_reduce(data, indices, updates, at, _reduction(reduction))
+
+
+def _averaged(data: Any, indices: Any, updates: Any, axis: int) -> Any:
+    """Return what TVM calls the mean: every update in turn is averaged with what is there.
+
+    So an update counts half, and half of that for each one to the same place behind it.
+    """
+    if not is_float(data.dtype):
+        raise Unconvertible("the mean of integers depends on how each step is rounded")
+    count = static_extent(indices.shape[axis], "the indices")
+    last = indices.ndim
+    to_back = (*(a for a in range(last) if a != axis), axis)
+    back = tuple(to_back.index(a) for a in range(last))
+    rows = op.transpose(indices, to_back)
+    same = op.equal(op.expand_dims(rows, last), op.expand_dims(rows, last - 1))
+    later = op.cast(op.triu(op.cast(same, "int32"), 1), data.dtype)
+    weights = op.exp2(op.negative(op.add(op.sum(later, -1), 1.0)))
+    weights = op.transpose(weights, back) if count else op.zeros_like(updates)
+    ones = op.ones_like(weights)
+    written = op.scatter_add(op.zeros_like(data), indices, ones, axis)
+    kept = op.multiply(data, op.exp2(op.negative(written)))
+    return op.scatter_add(kept, indices, op.multiply(updates, weights), axis)
 
 
 @relay("scatter", op.scatter)
