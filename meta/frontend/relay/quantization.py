@@ -7,7 +7,7 @@ or not. `scale_of` and `zero_of` read them; the functions take what these return
 
 from __future__ import annotations
 
-from math import floor, frexp
+from math import floor, frexp, isfinite
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from meta.frontend.core import Unconvertible, known
 from meta.frontend.relay.arithmetic import rounded
 from meta.runtime.ndarray import array
 
+QUANTIZED = ("int8", "uint8", "int16", "uint16", "int32")
 ROUNDING = {"None": "upward", "UPWARD": "upward", "TONEAREST": "nearest"}
 COMPUTED = {"None": "int64", "int64": "int64", "float32": "float32", "float64": "float64"}
 
@@ -47,6 +48,8 @@ def _parameter(tensor: Any, attribute: Any, name: str, number: type) -> Any:
 
 def fixed_point(value: float) -> tuple[int, int]:
     """Return the fixed-point number nearest to ``value``: see `meta.op.fixed_point_number`."""
+    if not isfinite(value):
+        raise Unconvertible(f"a ratio of scales is {value}")
     fraction, shift = frexp(value)
     whole = floor(abs(fraction) * 2**31 + 0.5)
     if whole == 2**31:
@@ -58,6 +61,8 @@ def along(value: Any, ndim: int, axis: int) -> Any:
     """Return a number as it is, and a vector as one along an axis of tensors of ``ndim`` axes."""
     if isinstance(value, int | float) or value.ndim == 0:
         return value
+    if all(e == 1 for e in value.shape):
+        return op.reshape(value, ())
     if value.ndim != 1:
         raise Unconvertible(f"a scale or zero point of {value.ndim} axes is not supported")
     shape = [1] * ndim
@@ -100,9 +105,12 @@ def saturated(x: Any, dtype: str) -> Any:
 
     A NaN is the largest.
     """
+    if dtype not in QUANTIZED:
+        raise Unconvertible(f"{dtype} is no dtype of quantized values")
     size = bits(dtype)
-    low, high = (0, 2**size - 1) if dtype.startswith("u") else (-(2 ** (size - 1)), 2 ** (size - 1))
-    high = high - 1 if not dtype.startswith("u") else high
+    signed = dtype.startswith("int")
+    low = -(2 ** (size - 1)) if signed else 0
+    high = low + 2**size - 1
     if x.dtype.startswith(("int", "uint")):
         return op.cast(op.clip(x, low, high), dtype)
     # Comparisons, as the compiled code had them: they are false for a NaN.
@@ -149,6 +157,8 @@ def requantize(
     """
     if rounding not in ROUNDING or computed not in COMPUTED:
         raise Unconvertible(f"rounding={rounding!r} with compute_dtype={computed!r} is unknown")
+    if isinstance(to_scale, float) and to_scale == 0:
+        raise Unconvertible("the scale of the result is 0")
     if COMPUTED[computed] != "int64":
         kind = COMPUTED[computed]
         scaled = _by_floats(x, scale, zero, to_scale, to_zero, axis, ROUNDING[rounding], kind)

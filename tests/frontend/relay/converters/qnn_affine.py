@@ -171,6 +171,22 @@ CASES = [
         attrs={"out_dtype": "int8", "rounding": "DOWN"},
         refused="unknown",
     ),
+    Case(
+        "qnn.requantize", (SUMS, *ONE[:2], F(0), Z(0)), attrs={"out_dtype": "int8"}, refused="is 0"
+    ),
+    Case(
+        "qnn.requantize",
+        (SUMS, F(np.inf), *ONE[1:]),
+        attrs={"out_dtype": "int8"},
+        refused="ratio of scales is inf",
+    ),
+    Case(
+        "qnn.quantize",
+        (X, F(1), Z(0)),
+        attrs={"out_dtype": "float32"},
+        refused="no dtype of quantized values",
+    ),
+    requantized(SMALL, np.full((1, 1, 1), 0.3, F), Z(1), F(0.2), Z(4), label="scale of rank 3"),
 ]
 
 
