@@ -15,7 +15,8 @@ def one_pass(sch: s_tir.Schedule, stages: Sequence[Stage | None]) -> s_tir.Sched
     """Return a schedule in which all stages are in the loops of the first; None if they may not be.
 
     They may if they have one shape and every element depends on those at its own place only: what
-    is overwritten is then read by nobody else.
+    is overwritten is then read by nobody else. Each also has to read what another one computes:
+    TVM would run all of an unrelated stage, and of what reads it, for every element.
     """
     first = stages[0]
     if first is None or len(stages) < 2:
@@ -25,6 +26,9 @@ def one_pass(sch: s_tir.Schedule, stages: Sequence[Stage | None]) -> s_tir.Sched
             return None
         if not all(same_place(at, stage.axes) for places in stage.loads.values() for at in places):
             return None
+    computed = {stage.buffer for stage in stages if stage is not None}
+    if any(stage is None or not computed & stage.loads.keys() for stage in stages[1:]):
+        return None
     trial = sch.copy()
     try:
         innermost = trial.get_loops(first.block)[-1]

@@ -8,9 +8,12 @@ from tvm import te
 from tvm.target import Target
 
 import meta
+from meta.base.device import CPU
 from meta.dialect.tvm import schedule_cpu
+from meta.dialect.tvm.fused import fuse
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.optimizer import sgd
+from meta.ir import parse
 
 
 def scheduled(shape: tuple[int, ...]) -> str:
@@ -44,3 +47,22 @@ def test_results(shape: tuple[int, ...]) -> None:
     expected = 0.9 * v + dx
     torch.testing.assert_close(found_v.torch(), expected)
     torch.testing.assert_close(found_x.torch(), x - 0.1 * expected)
+
+
+def test_a_stage_that_reads_no_other_one() -> None:
+    """The second difference has nothing to do with the first, which is read again behind it."""
+    text = """
+    func @f(%a: float32[2, 144], %b: float32[2, 144])
+        -> (float32[2, 144], float32[2, 144], float32[2, 144]) attrs(fused="tvm", in_place=0) {
+      %c: float32[2, 144] = tvm.subtract(%a, %b)
+      %d: float32[2, 144] = tvm.add(%b, %b)
+      %e: float32[2, 144] = tvm.multiply(%c, %d)
+      return (%c, %d, %e)
+    }
+    """
+    run = fuse(parse(text).functions["f"], CPU).run
+    a, b = torch.arange(288.0).reshape(2, 144), torch.full((2, 144), 3.0)
+    c, d, e = torch.empty_like(a), torch.empty_like(a), a.clone()
+    run(e, b, c, d, e)
+    for found, expected in ((c, a - b), (d, b + b), (e, (a - b) * (b + b))):
+        torch.testing.assert_close(found, expected)
