@@ -97,7 +97,7 @@ def kind_of(data: bytes, source: str = "<bytes>") -> FileKind:
     Whether a text is a correct program is for its reader to say. Raises RelayError for what is
     recognised as something else, or is empty, with what it is and what to do.
     """
-    if not data.strip(b" \t\r\n"):
+    if not data or data.isspace():
         raise RelayError("the file is empty", place=source)
     if data.startswith(MAGIC):
         return FileKind.PARAMS

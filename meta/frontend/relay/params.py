@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def _count(data: memoryview, offset: int, least: int, what: str, where: str) -> 
     """Read a number of things that each take at least so many of the bytes that are left."""
     if len(data) - offset < _COUNT.size:
         raise ParamsError(f"{where} ends before the number of its {what}")
-    (count,) = _COUNT.unpack_from(data, offset)
+    count: int = _COUNT.unpack_from(data, offset)[0]
     left = len(data) - offset - _COUNT.size
     if count * least > left:
         raise ParamsError(f"{where} is damaged: {count} {what} in {left} bytes")
@@ -63,7 +64,7 @@ def _names(data: memoryview, offset: int, where: str) -> tuple[list[str], int]:
         name, offset = _name(data, offset, where)
         names.append(name)
     if len(set(names)) != len(names):
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        twice = next(name for name, k in Counter(names).items() if k > 1)
         raise ParamsError(f"{where} has two parameters called {twice!r}")
     return names, offset
 

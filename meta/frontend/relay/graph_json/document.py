@@ -1,12 +1,11 @@
 """The outer form of TVM's JSON graphs: a list of nodes, the encoded arrays, the writer's version.
 
-Nothing here knows what a node means. The scanner of the standard library does the inner work, one
-node at a time, so that a large file shows its progress and is refused at its first bad node.
+Nothing here knows what a node means. Nodes are read one at a time, so that a large file shows its
+progress and is refused at its first bad node.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,12 +14,10 @@ from typing import Any, NoReturn
 
 from meta.base.progress import bar
 from meta.frontend.relay.errors import RelayError
+from meta.frontend.relay.graph_json.scanner import Scanner
 
 PROGRESS_DELAY = 1.0
-_BLANKS = re.compile(r"[ \t\n\r]*")
-_COMMA = re.compile(r"[ \t\n\r]*,[ \t\n\r]*")
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})")
-_MAX_DIGITS = 30
 # Places in other files and of devices, which no part of reading asks for: most of a file's text.
 _SKIPPED = frozenset({"span", "virtual_device_"})
 _TEXTS = frozenset({"repr_str", "repr_b64", "global_key"})  # the last one until v0.6
@@ -71,96 +68,6 @@ class Document:
     nodes: list[Node] = field(default_factory=list)
     arrays: list[str] = field(default_factory=list)
     version: tuple[int, int] | None = None
-
-
-class _Refused(ValueError):
-    """What is wrong with a value of the JSON, from inside the standard library's scanner."""
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _Refused(f"the key {twice[:80]!r} occurs twice in one object")
-    return result
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise _Refused(f"{name} is no JSON")
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > _MAX_DIGITS:
-        raise _Refused(f"a number of {len(digits)} digits")
-    return int(digits)
-
-
-def decode(data: bytes, source: str) -> str:
-    """Return a file's text. Raises RelayError where it is not UTF-8."""
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise RelayError(
-            "the text is not valid UTF-8", place=f"{source}, byte {error.start}"
-        ) from None
-
-
-class _Scanner:
-    """Reads a JSON text from the front, value by value."""
-
-    def __init__(self, text: str, source: str) -> None:
-        self.text, self.source, self.position = text, source, 0
-        self.decoder = json.JSONDecoder(
-            object_pairs_hook=_object, parse_constant=_no_constant, parse_int=_integer
-        )
-
-    def fail(self, what: str, at: int | None = None, expected: str | None = None) -> NoReturn:
-        at = self.position if at is None else at
-        line = self.text.count("\n", 0, at) + 1
-        column = at - self.text.rfind("\n", 0, at)
-        raise RelayError(
-            f"the JSON cannot be read: {what}",
-            place=f"{self.source}:{line}:{column}",
-            expected=expected,
-        )
-
-    def skip_blanks(self) -> None:
-        found = _BLANKS.match(self.text, self.position)
-        assert found is not None
-        self.position = found.end()
-
-    def take(self, character: str) -> bool:
-        """Skip a character, and the blanks around it, if it is the next."""
-        self.skip_blanks()
-        if not self.text.startswith(character, self.position):
-            return False
-        self.position += 1
-        self.skip_blanks()
-        return True
-
-    def expect(self, character: str) -> None:
-        if not self.take(character):
-            at_end = self.position >= len(self.text)
-            self.fail("it ends here" if at_end else "an unexpected character", expected=character)
-
-    def value(self) -> Any:
-        try:
-            value, self.position = self.decoder.raw_decode(self.text, self.position)
-        except json.JSONDecodeError as error:
-            self.fail(error.msg, error.pos)
-        except RecursionError:
-            self.fail("brackets are nested too deeply")
-        except _Refused as error:
-            self.fail(str(error))
-        return value
-
-    def key(self) -> str:
-        key = self.value()
-        if not isinstance(key, str):
-            self.fail("a key that is no string")
-        self.expect(":")
-        return key
 
 
 def _fault(document: Document, what: str) -> NoReturn:
@@ -219,7 +126,7 @@ def _node(document: Document, value: Any) -> Node:
     return node
 
 
-def _read_nodes(document: Document, scanner: _Scanner) -> None:
+def _read_nodes(document: Document, scanner: Scanner) -> None:
     scanner.expect("[")
     if scanner.take("]"):
         return
@@ -232,15 +139,12 @@ def _read_nodes(document: Document, scanner: _Scanner) -> None:
             document.nodes.append(node)
             if len(document.nodes) % 4096 == 0:
                 progress.update(scanner.position - progress.n)
-            following = _COMMA.match(scanner.text, scanner.position)
-            if following is None:
+            if not scanner.take_comma():
                 break
-            scanner.position = following.end()
-    scanner.skip_blanks()
     scanner.expect("]")
 
 
-def _read_member(document: Document, scanner: _Scanner, key: str) -> None:
+def _read_member(document: Document, scanner: Scanner, key: str) -> None:
     if key in _EXECUTOR_KEYS:
         raise RelayError(_EXECUTOR[0], hint=_EXECUTOR[1], place=document.source)
     if key == "root_index":
@@ -277,7 +181,7 @@ def read_document(text: str, source: str) -> Document:
                 "the text holds half a character (a lone surrogate)",
                 place=f"{source}, character {error.start}",
             ) from None
-    document, scanner = Document(source), _Scanner(text, source)
+    document, scanner = Document(source), Scanner(text, source)
     scanner.expect("{")
     seen: set[str] = set()
     if not scanner.take("}"):

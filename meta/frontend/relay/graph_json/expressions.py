@@ -8,7 +8,7 @@ from typing import Any
 from meta.frontend.relay import ast
 from meta.frontend.relay.graph_json.fields import BOOL, INT, NDARRAY, OBJECT, STRING
 from meta.frontend.relay.graph_json.resolve import Kind, Resolver
-from meta.frontend.relay.graph_json.types import known_type, type_names
+from meta.frontend.relay.graph_json.types import inner_types, known_type, type_names
 
 Fields = dict[str, Any]
 
@@ -61,10 +61,7 @@ def _call(resolver: Resolver, index: int, fields: Fields) -> ast.Call:
         _expression(resolver, index, fields["op"], "what it calls"),
         resolver.each(index, fields["args"], ast.Expr, "argument"),
         attrs,
-        tuple(
-            t if t is not None else ast.UnknownType()
-            for t in resolver.each(index, fields["type_args"], ast.Type | None, "type argument")
-        ),
+        inner_types(resolver, index, fields["type_args"], "type argument"),
     )
 
 

@@ -77,7 +77,7 @@ class Resolver:
 
     Attributes
     ----------
-    values: what the nodes are, by index, as far as they are read. warnings: sentences.
+    values: what the nodes are, by index, as far as they are read.
     constructor_fields: the types of a constructor's fields.
     """
 
@@ -86,10 +86,15 @@ class Resolver:
         count = len(document.nodes)
         self.values: list[Any] = [_UNREAD] * count
         self._depth, self._size = [0] * count, [1] * count
-        self.warnings: list[str] = []
+        self._warnings: dict[str, None] = {}
         self.constructor_fields: dict[ast.Constructor, tuple[ast.Type, ...]] = {}
         self._arrays: dict[int, torch.Tensor | None] = {}
-        self._type_names: set[str] = set()
+        self._type_names: dict[str, int] = {}
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was read otherwise than TVM would."""
+        return list(self._warnings)
 
     # What builders use.
 
@@ -104,8 +109,7 @@ class Resolver:
 
     def warn(self, sentence: str) -> None:
         """Note what is read otherwise than TVM would, once."""
-        if sentence not in self.warnings:
-            self.warnings.append(sentence)
+        self._warnings[sentence] = None
 
     def expect(self, index: int, value: Any, kinds: type[_T], what: str) -> _T:
         """Return a value that has to be of a class, for example an expression."""
@@ -160,11 +164,11 @@ class Resolver:
 
     def type_variable_name(self, name: str) -> str:
         """Return a name that no other type variable of the program has."""
-        unique, number = name, 0
+        unique = name
         while unique in self._type_names:
-            number += 1
-            unique = f"{name}{number}"
-        self._type_names.add(unique)
+            self._type_names[name] += 1
+            unique = f"{name}{self._type_names[name]}"
+        self._type_names[unique] = 0
         return unique
 
     # Resolution.

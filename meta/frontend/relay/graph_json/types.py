@@ -24,7 +24,8 @@ def _inner(value: Any) -> Any:
     return ast.UnknownType() if value is None else value
 
 
-def _inner_all(resolver: Resolver, index: int, value: Any, what: str) -> tuple[ast.Type, ...]:
+def inner_types(resolver: Resolver, index: int, value: Any, what: str) -> tuple[ast.Type, ...]:
+    """Return a list of types, in which null stands for one that is not known."""
     items = () if value is None else resolver.expect(index, value, tuple, f"the list of {what}s")
     return resolver.each(index, tuple(map(_inner, items)), ast.Type, what)
 
@@ -50,11 +51,11 @@ def _tensor(resolver: Resolver, index: int, fields: Fields) -> ast.TensorType:
 
 
 def _tuple(resolver: Resolver, index: int, fields: Fields) -> ast.TupleType:
-    return ast.TupleType(_inner_all(resolver, index, fields["fields"], "field"))
+    return ast.TupleType(inner_types(resolver, index, fields["fields"], "field"))
 
 
 def _function(resolver: Resolver, index: int, fields: Fields) -> ast.FuncType:
-    params = _inner_all(resolver, index, fields["arg_types"], "parameter's type")
+    params = inner_types(resolver, index, fields["arg_types"], "parameter's type")
     result = resolver.expect(index, _inner(fields["ret_type"]), ast.Type, "the result's type")
     return ast.FuncType(params, result, type_names(resolver, index, fields["type_params"]))
 
@@ -76,7 +77,7 @@ def _global_variable(resolver: Resolver, index: int, fields: Fields) -> ast.Data
 
 def _call(resolver: Resolver, index: int, fields: Fields) -> ast.DataType:
     head = resolver.expect(index, fields["func"], ast.DataType, "what is applied to types")
-    return ast.DataType(head.name, _inner_all(resolver, index, fields["args"], "type"))
+    return ast.DataType(head.name, inner_types(resolver, index, fields["args"], "type"))
 
 
 def _reference(resolver: Resolver, index: int, fields: Fields) -> ast.RefType:
