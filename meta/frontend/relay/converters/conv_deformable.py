@@ -39,11 +39,20 @@ def _regular(
     return meta.array(grid[None, None].float().contiguous(), device=device)
 
 
+def _neighbours(at: Any, extent: int) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    """Return the elements around coordinates on an axis, [0, extent), with their weights."""
+    first, last = op.floor(at), float(extent - 1)
+    behind, fraction = first + 1.0, at - first
+    exists = op.less_equal(behind, last)
+    second = op.where(exists, fraction, op.zeros_like(fraction))
+    return (first, 1.0 - fraction), (op.minimum(behind, last), second)
+
+
 def _sampled(image: Any, y: Any, x: Any) -> Any:
     """Return [N, G, C/G, S], the samples of an image [N, G, C/G, H, W] at coordinates [N, G, S].
 
-    Between elements it is interpolated; behind the last row or column it is that, up to a distance
-    of 1; everything else outside is 0.
+    Between elements it is interpolated; behind the last row or column it fades to 0. Before the
+    first ones it is 0 at once, as in TVM.
     """
     n, groups, channels, height, width = image.shape
     flat = op.reshape(image, (n, groups, channels, height * width))
@@ -53,13 +62,10 @@ def _sampled(image: Any, y: Any, x: Any) -> Any:
     )
     # What is outside is read somewhere inside, and left out at the end.
     y, x = (op.where(inside, v, op.zeros_like(v)) for v in (y, x))
-    top, left = op.floor(y), op.floor(x)
-    down, right = y - top, x - left
-    rows = (top, op.minimum(top + 1.0, float(height - 1)))
-    columns = (left, op.minimum(left + 1.0, float(width - 1)))
+    rows, columns = _neighbours(y, height), _neighbours(x, width)
     total = None
-    for row, down_weight in zip(rows, (1.0 - down, down), strict=True):
-        for column, right_weight in zip(columns, (1.0 - right, right), strict=True):
+    for row, down_weight in rows:
+        for column, right_weight in columns:
             at = op.cast(row, "int64") * width + op.cast(column, "int64")
             at = op.broadcast_to(op.expand_dims(at, 2), (n, groups, channels, y.shape[2]))
             weight = op.expand_dims(down_weight * right_weight, 2)

@@ -18,9 +18,12 @@ def sample(image, y, x):
     if not (0 <= y < height and 0 <= x < width):
         return np.zeros(len(image))
     top, left = math.floor(y), math.floor(x)
-    rows = ((top, 1 - y + top), (min(top + 1, height - 1), y - top))
-    columns = ((left, 1 - x + left), (min(left + 1, width - 1), x - left))
-    return sum(a * b * image[:, h, w].astype(np.float64) for h, a in rows for w, b in columns)
+    total = np.zeros(len(image))
+    for h, a in ((top, 1 - y + top), (top + 1, y - top)):
+        for w, b in ((left, 1 - x + left), (left + 1, x - left)):
+            if h < height and w < width:
+                total += a * b * image[:, h, w]
+    return total
 
 
 def deformable(x, offset, w, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1, parts=1):
