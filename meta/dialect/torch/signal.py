@@ -3,10 +3,11 @@
 import torch
 
 from meta import op
+from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
 
 
-@dialect.kernel(op.dft)
+@dialect.kernel(op.dft, plevel=LIBRARY)
 def dft(re, im, inverse):
     if re.numel() == 0:
         return re.clone(), im.clone()  # MKL refuses to transform nothing

@@ -84,6 +84,15 @@ def requantized(
     )
 
 
+def _refuse_training(call: CallSite) -> None:
+    """A silent gradient of zeros would train nothing that comes before."""
+    if call.training:
+        raise Unconvertible(
+            "rounding has no gradient, so that what simulates quantization cannot be trained",
+            hint="infer mode, or the model before it was quantized",
+        )
+
+
 SIMULATED = {1: "int8", 2: "uint8", 3: "int32"}
 """Codes of the dtypes that simulated operators are told at run time; 0 passes values through."""
 _RANGE = {
@@ -101,8 +110,10 @@ def simulated_quantize(
     zero: Any,
     *,
     axis: int,
+    call: CallSite,
 ) -> Any:
     """qnn.quantize in the dtype of ``data``, into a dtype that a tensor names by its code."""
+    _refuse_training(call)
     whole = rounded(op.divide(data, along(scale_of(scale), data.ndim, axis)))
     moved = plus(whole, zero_of(zero), axis)
     return _by_code(out_dtype, data, {c: op.clip(moved, *_RANGE[d]) for c, d in SIMULATED.items()})
@@ -142,10 +153,12 @@ def annotated(
     kind: int | None,
     sign: bool,
     rounding: str,
+    call: CallSite,
 ) -> Any:
     """Rounded to a multiple of ``scale`` between two of them."""
     if kind == IDENTITY:
         return data
+    _refuse_training(call)
     if not sign or rounding != "round":
         raise Unconvertible(
             f"sign={sign}, rounding={rounding!r} is not supported",

@@ -230,6 +230,14 @@ CASES += [
         for kind in (1, 2, 3)
     ],
     Case(SIMULATED, ANNOTATED, X, {"kind": 0}),
+    Case(SIMULATED, ANNOTATED, attrs={"kind": 1}, training=True, refused="has no gradient"),
+    Case(
+        "qnn.simulated_quantize",
+        (X, Z(1), SCALES, ZEROS),
+        attrs={"axis": 1},
+        training=True,
+        refused="has no gradient",
+    ),
     Case(SIMULATED, ANNOTATED, attrs={"kind": 1, "sign": False}, refused="not supported"),
     Case(SIMULATED, ANNOTATED, attrs={"kind": 1, "rounding": "floor"}, refused="not supported"),
 ]
