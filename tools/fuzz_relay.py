@@ -21,6 +21,7 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -45,6 +46,9 @@ class Failure:
     index: int
     file: str
     why: str
+
+    def __str__(self) -> str:
+        return f"case {self.index} ({self.file}): {self.why}"
 
 
 class _Hang(BaseException):
@@ -136,33 +140,43 @@ def _work(folder: Path, seed: int, begin: int, end: int, answers: Connection) ->
         answers.send((index, name, outcome))
 
 
+def _listen(answers: Connection) -> Iterator[tuple[int, str, tuple[str | None, bool] | None]]:
+    """Yield what a worker sends, until it ends."""
+    try:
+        while True:
+            yield answers.recv()
+    except EOFError:
+        return
+
+
 def run(folder: Path, seed: int, cases: int) -> tuple[list[Failure], int]:
     """Run so many cases; return those that failed, and how many files could be read."""
     context = multiprocessing.get_context("spawn")
     failures: list[Failure] = []
-    index, was_read = -1, 0
+    last, was_read = -1, 0
     with bar(cases, "cases") as progress:
-        while index < cases - 1:
+
+        def fail(index: int, file: str, why: str) -> None:
+            failures.append(Failure(index, file, why))
+            progress.write(str(failures[-1]), file=sys.stderr)
+
+        while last < cases - 1:
             ours, theirs = context.Pipe(duplex=False)
-            worker = context.Process(target=_work, args=(folder, seed, index + 1, cases, theirs))
+            arguments = (folder, seed, last + 1, cases, theirs)
+            worker = context.Process(target=_work, args=arguments, daemon=True)
             worker.start()
             theirs.close()
             begun = None
-            try:
-                while True:
-                    index, name, outcome = ours.recv()
-                    if outcome is None:
-                        begun = name
-                        continue
-                    begun = None
+            for index, file, outcome in _listen(ours):
+                last, begun = index, file if outcome is None else None
+                if outcome is not None:
                     progress.update()
                     was_read += outcome[1]
                     if outcome[0] is not None:
-                        failures.append(Failure(index, name, outcome[0]))
-            except EOFError:
-                worker.join()
+                        fail(index, file, outcome[0])
+            worker.join()
             if begun is not None:
-                failures.append(Failure(index, begun, f"the process ended: {worker.exitcode}"))
+                fail(last, begun, f"the process ended: {worker.exitcode}")
             elif worker.exitcode:
                 raise SystemExit(f"the worker ended with {worker.exitcode} between two cases")
     return failures, was_read
@@ -211,7 +225,7 @@ def main() -> int:
         print(json.dumps({"cases": options.cases, "read": was_read, "failures": found}))
         return bool(failures)
     for failure in failures:
-        print(f"case {failure.index} ({failure.file}): {failure.why}")
+        print(failure)
     refused = options.cases - was_read - len(failures)
     print(
         f"{options.cases} cases of seed {options.seed}: {was_read} could be read, "
