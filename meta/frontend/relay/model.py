@@ -52,12 +52,18 @@ class RelayModel(ImportedModel):
             arrays[name].requires_grad = is_float(arrays[name].dtype) and var not in statistics
         # By parameter of main, the name of its array; None for an input.
         self._sources = tuple(pairing.bound.get(var) for var in main.params)
+        self._input_types = tuple(var.type or var.checked_type for var in pairing.free)
         super().build(arrays, [var.name for var in pairing.free])
 
     @property
     def relay(self) -> ast.Module:
         """The program."""
         return self._program.module
+
+    @property
+    def input_types(self) -> tuple[ast.Type | None, ...]:
+        """The declared types of the inputs, in order; None where there is none."""
+        return self._input_types
 
     @property
     def unused_params(self) -> tuple[str, ...]:

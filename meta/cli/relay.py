@@ -1,0 +1,198 @@
+"""``python -m meta relay``: say what a Relay program is, run it, or compile it for good."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import zipfile
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+import meta
+from meta.base.device import require
+from meta.base.errors import ArgumentError
+from meta.cli.table import section
+from meta.frontend import relay
+from meta.frontend.relay import ast
+from meta.frontend.relay.convert import Program
+from meta.frontend.relay.convert.types import element_type, relay_text
+from meta.frontend.relay.convert.unsupported import unsupported
+from meta.frontend.relay.pairing import pair
+from meta.ir import TensorType, parse_type
+from meta.op.core import tree
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the arguments."""
+    parser = commands.add_parser(
+        "relay",
+        help="read Relay programs of TVM: info, run, convert",
+        description="Read a Relay program (text, JSON, or a Model Library Format archive).",
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    info = _action(actions, "info", "inputs, parameters, operators, and what is not supported")
+    info.add_argument("--json", action="store_true", help="print one JSON object")
+    info.set_defaults(run=run_info)
+
+    run = _action(actions, "run", "run a program on the arrays of an npz file")
+    run.add_argument("--inputs", required=True, metavar="NPZ", help="inputs by name")
+    run.add_argument("--out", required=True, metavar="NPZ", help="results, out0, out1, ...")
+    run.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default cpu")
+    run.add_argument("--dialect", help="the dialect to prefer, such as torch")
+    run.set_defaults(run=run_program)
+
+    convert = _action(actions, "convert", "compile a program into a folder for meta.vm.load")
+    convert.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder")
+    convert.add_argument(
+        "--input",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="TYPE",
+        help="the type of each input, like 'float32[n,3]'; by default as the program declares",
+    )
+    convert.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default cpu")
+    convert.set_defaults(run=run_convert)
+
+
+def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
+    parser.add_argument("file", metavar="FILE", help="Relay text, JSON, or an archive of a model")
+    parser.add_argument("--params", metavar="FILE", help="the file of parameters")
+    return parser
+
+
+# info
+
+
+def run_info(options: argparse.Namespace) -> int:
+    """Print what a program is; 1 if it cannot be converted."""
+    found = info(options.file, options.params)
+    print(json.dumps(found, indent=2) if options.json else info_text(found))
+    return 1 if found["unsupported"] else 0
+
+
+def info(file: str, params: str | None) -> dict[str, Any]:
+    """Return what is known of a program without converting it, as values that JSON has."""
+    module, arrays = relay.read(file, params)
+    program = Program(module)
+    pairing = pair(module, arrays)
+    main = program.main
+    operators = Counter(c.op.name for c in program.calls() if isinstance(c.op, ast.Op))
+    return {
+        "file": os.fspath(file),
+        "tvm_version": None if module.version is None else ".".join(map(str, module.version)),
+        "text_version": module.text_version,
+        "functions": sorted(module.functions),
+        "types": sorted(module.types),
+        "inputs": [{"name": v.name, "type": relay_text(v.type)} for v in pairing.free],
+        "parameters": [
+            {"name": pairing.bound[v], "type": relay_text(v.type)}
+            for v in main.params
+            if v in pairing.bound
+        ],
+        "result": relay_text(main.result_type),
+        "unused_params": pairing.unused,
+        "operators": dict(operators.most_common()),
+        "unsupported": [
+            {"name": u.name, "why": u.why, "hint": u.hint, "count": u.count, "places": u.places}
+            for u in unsupported(program)
+        ],
+        "warnings": module.warnings,
+    }
+
+
+def info_text(found: dict[str, Any]) -> str:
+    """Return the record for a terminal."""
+    wrote = f", written by TVM {found['tvm_version']}" if found["tvm_version"] else ""
+    lines = [f"{found['file']}{wrote}", f"result: {found['result']}"]
+    for title in ("inputs", "parameters"):
+        rows = [[p["name"], p["type"]] for p in found[title]]
+        lines += section(f"{title} ({len(rows)})", rows)
+    lines += section("operators", [[n, count] for n, count in found["operators"].items()])
+    rows = [[u["name"], u["count"], u["why"], u["hint"] or ""] for u in found["unsupported"]]
+    lines += section("not supported", rows)
+    lines += section("arrays that fit no parameter", [[n] for n in found["unused_params"]])
+    return "\n".join([*lines, *section("warnings", [[w] for w in found["warnings"]])])
+
+
+# run
+
+
+def run_program(options: argparse.Namespace) -> int:
+    """Run a program and write its results."""
+    device = require(options.device)
+    model = relay.load(options.file, options.params)
+    model.to(device=device)
+    args = [_moved(a, device) for a in model.arguments(_arrays(options.inputs))]
+    dialect = meta.dialect.prefer(options.dialect) if options.dialect else nullcontext()
+    with dialect:
+        result = meta.vm.compile(model, *args, device=device)(*args)
+    leaves = {f"out{i}": a.numpy() for i, a in enumerate(tree.flatten(result)[0])}
+    np.savez(options.out, **leaves)
+    for name, array in leaves.items():
+        print(f"{name}: {array.dtype}{list(array.shape)}")
+    return 0
+
+
+def _moved(value: Any, device: object) -> Any:
+    return meta.array(value, device=device)
+
+
+def _arrays(path: str) -> Mapping[str, Any]:
+    """Read an npz file; ArgumentError if it is none."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        raise ArgumentError(
+            "the inputs cannot be read", expected="an npz file", found=f"{path}: {error}"
+        ) from error
+
+
+# convert
+
+
+def run_convert(options: argparse.Namespace) -> int:
+    """Compile a program for its input types and save it."""
+    device = require(options.device)
+    model = relay.load(options.file, options.params)
+    model.to(device=device)
+    types = [_tensor_type(text) for text in options.input] or declared_types(model)
+    executable = meta.vm.compile(model, *types, device=device)
+    executable.save(options.output)
+    print(f"{options.output}: inputs {', '.join(map(str, types))}; meta.vm.load reads it")
+    return 0
+
+
+def declared_types(model: relay.RelayModel) -> list[TensorType]:
+    """Return the types of a model's inputs as its program declares them. Each unknown dimension is
+    a symbolic one. ArgumentError for an input that is not declared to be a tensor.
+    """
+    found = []
+    for name, type_ in zip(model.input_names, model.input_types, strict=True):
+        if not isinstance(type_, ast.TensorType):
+            raise ArgumentError(
+                f"the type of the input {name!r} is not declared",
+                found=relay_text(type_),
+                hint="say it: --input 'float32[1,3,224,224]' for each input",
+            )
+        dims = (
+            str(d) if isinstance(d, int) else f"n{len(found)}_{i}"
+            for i, d in enumerate(type_.shape)
+        )
+        found.append(_tensor_type(f"{element_type(type_.dtype)}[{', '.join(dims)}]"))
+    return found
+
+
+def _tensor_type(text: str) -> TensorType:
+    type_ = parse_type(text)
+    if not isinstance(type_, TensorType):
+        raise ArgumentError("an input is a tensor", expected="float32[2, 3]", found=text)
+    return type_
