@@ -15,7 +15,7 @@ from meta.frontend.relay.convert.functions import Functions
 from meta.frontend.relay.convert.match import Matches
 from meta.frontend.relay.convert.operators import call_operator
 from meta.frontend.relay.convert.order import Bind, Scope
-from meta.frontend.relay.convert.types import Bindings, relay_text
+from meta.frontend.relay.convert.types import Bindings, joined, relay_text
 from meta.frontend.relay.convert.values import (
     Closure,
     ConstructorFunction,
@@ -25,7 +25,7 @@ from meta.frontend.relay.convert.values import (
     OperatorFunction,
     type_of,
 )
-from meta.ir import If, TensorType, TupleType, Type, compatible
+from meta.ir import If, TensorType, TupleType, Type
 from meta.ir.expr import Construct, MakeRef, ReadRef, WriteRef
 from meta.ir.literals import MAX_NESTING
 from meta.ir.typeof import either_type
@@ -209,8 +209,8 @@ class Evaluator:
             with self.context.within(block):
                 values[i] = self.functions.coerce(values[i], expected)
         types = [type_of(v) for v in values]
-        type_ = either_type(*types)
-        if type_ is None or not compatible(*types):
+        type_ = joined(*types)
+        if type_ is None:
             raise self.context.error(
                 "the branches have different types", expected=types[0], found=types[1]
             )
@@ -221,7 +221,7 @@ class Evaluator:
         """Return the type that two values have in common, as far as either has one."""
         found, other = type_of(a), type_of(b)
         if found is not None and other is not None:
-            return either_type(found, other) if compatible(found, other) else None
+            return joined(found, other)
         if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
             fields = [self._common(x, y) for x, y in zip(a, b, strict=True)]
             known = tuple(f for f in fields if f is not None)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from meta.frontend.relay import ast
 from meta.frontend.relay.convert.context import Context
 from meta.frontend.relay.convert.program import is_hint
-from meta.frontend.relay.convert.types import Bindings, relay_text
+from meta.frontend.relay.convert.types import Bindings, joined, relay_text
 from meta.frontend.relay.convert.values import (
     Closure,
     ConstructorFunction,
@@ -25,7 +25,6 @@ from meta.frontend.relay.convert.values import (
     type_of,
 )
 from meta.ir import Call, Function, FuncType, GlobalVar, Type, Var, compatible
-from meta.ir.typeof import either_type
 from meta.op.core.tracing import BlockTrace, FunctionTrace, Value
 
 if TYPE_CHECKING:
@@ -219,17 +218,14 @@ class Functions:
         where dimensions differ, with those unknown: else a recursion that changes them has no end.
         """
         own = tuple(types.get(name) for name in closure.type_params)
+        for other in closure.instances.values():
+            if not other.done and len(other.params) == len(params):
+                wider = [joined(a, b) for a, b in zip(other.params, params, strict=True)]
+                if None not in wider:
+                    params = tuple(t for t in wider if t is not None)
         found = closure.instances.get((params, own))
         if found is not None:
             return found
-        for other in closure.instances.values():
-            if not other.done and len(other.params) == len(params):
-                pairs = list(zip(other.params, params, strict=True))
-                if all(compatible(a, b) for a, b in pairs):
-                    joined = tuple(t for t in (either_type(a, b) for a, b in pairs) if t)
-                    if joined == other.params:
-                        return other
-                    return self._instance(closure, joined, types)
         name = self.context.root.global_names.unique(closure.name)
         declared = [self.context.types.to_ir(t, types) for t in closure.result_types]
         result = next((t for t in declared if t is not None), None)

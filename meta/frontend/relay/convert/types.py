@@ -111,6 +111,22 @@ def unify(
             return False
 
 
+def joined(a: Type | None, b: Type | None) -> Type | None:
+    """Return the type of a value of one of two types: extents that differ are unknown. None if
+    more than extents differ, or a type is not known.
+    """
+    match a, b:
+        case TensorType(), TensorType() if a.dtype == b.dtype and a.ndim == b.ndim:
+            dims = zip(a.shape, b.shape, strict=True)
+            return a.with_shape(tuple(x if x == y else UNKNOWN for x, y in dims))
+        case TupleType(), TupleType() if len(a.fields) == len(b.fields):
+            fields = [joined(x, y) for x, y in zip(a.fields, b.fields, strict=True)]
+            known = tuple(f for f in fields if f is not None)
+            return TupleType(known) if len(known) == len(fields) else None
+        case _:
+            return either_type(a, b) if a is not None and compatible(a, b) else None
+
+
 def relay_text(type_: Any) -> str:
     """Write a declared type as Relay does, ``Tensor[(2, ?), float32]``."""
 

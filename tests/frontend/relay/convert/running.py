@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 import meta
-from meta.frontend.relay import RelayModel, read
+from meta.frontend.relay.model import RelayModel
+from meta.frontend.relay.text import parse_text
 from meta.op.core import tree
 
 
 def model_of(text: str, **params: Any) -> RelayModel:
     """Return the model of a text."""
-    module, _ = read('#[version = "0.0.5"]\n' + text)
-    return RelayModel(module, params)
+    return RelayModel(parse_text('#[version = "0.0.5"]\n' + text), params)
 
 
 def run(text: str, *args: Any) -> Any:

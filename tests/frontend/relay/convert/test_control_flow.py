@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import meta
-from meta.frontend.relay import RelayError
+from meta.frontend.relay.errors import RelayError
 from tests.frontend.relay.convert.running import model_of, run
 
 
@@ -74,8 +74,8 @@ def test_branches_of_different_sizes_have_an_unknown_dimension() -> None:
 def test_branches_may_nest_deeper_than_blocks_of_the_ir() -> None:
     body = "%x"
     for i in range(80):
-        body = f"if (%x < {i}f) {{ %x * {i}f }} else {{ {body} }}"
-    assert run(f"def @main(%x: float32) {{ {body} }}", 70.5) == 70.5 * 71
+        body = f"if (%x > {i}f) {{ %x * {i}f }} else {{ {body} }}"
+    assert run(f"def @main(%x: float32) {{ {body} }}", 10.5) == 105.0
 
 
 @pytest.mark.parametrize(

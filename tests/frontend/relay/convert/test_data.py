@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import meta
-from meta.frontend.relay import RelayError
+from meta.frontend.relay.errors import RelayError
 from tests.frontend.relay.convert.running import model_of, run
 
 LIST = """
