@@ -22,6 +22,7 @@ from meta.frontend.relay import ast
 from meta.frontend.relay.convert import Program
 from meta.frontend.relay.convert.types import element_type, relay_text
 from meta.frontend.relay.convert.unsupported import unsupported
+from meta.frontend.relay.load import load_parts
 from meta.frontend.relay.pairing import pair
 from meta.ir import TensorType, parse_type
 from meta.op.core import tree
@@ -80,7 +81,7 @@ def run_info(options: argparse.Namespace) -> int:
 
 def info(file: str, params: str | None) -> dict[str, Any]:
     """Return what is known of a program without converting it, as values that JSON has."""
-    module, arrays = relay.read(file, params)
+    module, arrays = load_parts(file, params)
     program = Program(module)
     pairing = pair(module, arrays)
     main = program.main

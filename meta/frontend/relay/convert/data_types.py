@@ -12,9 +12,12 @@ from meta.ir.expr import ConstructorDefinition, TypeDefinition
 from meta.ir.types import DataType
 from meta.op.core.tracing import Trace
 
-MAX_INSTANCES = 1000
-"""So many types may be made of the program's; a type that contains larger ones of itself has no
-end.
+Path = tuple[str, ...]
+"""Data types, each inside of the one before."""
+
+MAX_INSIDE = 8
+"""A data type may contain itself with so many other arguments; one that contains ever larger ones
+of itself has no end.
 """
 
 
@@ -49,22 +52,26 @@ class DataTypes:
 
     def _make(self, key: tuple[str, tuple[Type, ...]]) -> None:
         """Define a type, and those that its fields need: a list, not a recursion."""
-        todo = [key]
-
-        def later(name: str, args: tuple[Type, ...]) -> DataType:
-            if (name, args) not in self._made:
-                self._name(name, args)
-                todo.append((name, args))
-            return self._made[name, args]
-
         self._name(*key)
+        todo: list[tuple[str, tuple[Type, ...], Path]] = [(*key, ())]
         while todo:
-            name, args = todo.pop()
+            name, args, around = todo.pop()
+            if around.count(name) > MAX_INSIDE:
+                raise RelayError(f"{name} contains types of itself without end")
+
+            def inner(
+                found: str, given: tuple[Type, ...], path: Path = (*around, name)
+            ) -> DataType:
+                if (found, given) not in self._made:
+                    self._name(found, given)
+                    todo.append((found, given, path))
+                return self._made[found, given]
+
             definition = self.definition(name)
             bindings = dict(zip(definition.type_params, args, strict=True))
             constructors = []
             for c in definition.constructors:
-                fields = [to_ir(f, bindings, later) for f in c.fields]
+                fields = [to_ir(f, bindings, inner) for f in c.fields]
                 known = tuple(f for f in fields if f is not None)
                 if len(known) != len(fields):
                     raise RelayError(f"a field of {name}.{c.name} has no known type")
@@ -82,8 +89,6 @@ class DataTypes:
                 expected=len(definition.type_params),
                 found=len(args),
             )
-        if len(self._made) >= MAX_INSTANCES:
-            raise RelayError(f"{name} contains types without end")
         text = f"{name}[{', '.join(map(str, args))}]" if args else name
         self._made[name, args] = DataType(text)
         self._sources[text] = (name, args)

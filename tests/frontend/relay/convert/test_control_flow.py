@@ -57,9 +57,7 @@ def test_a_closure_over_a_reference_counts() -> None:
 
 
 def test_what_is_computed_of_constants_is_known() -> None:
-    module = model_of(
-        "def @main(%x: float32) { %x + (2f * 3f) }"
-    ).program(meta.array(1.0)).module
+    module = model_of("def @main(%x: float32) { %x + (2f * 3f) }").program(meta.array(1.0)).module
     assert len(module.main.body.bindings) == 1
 
 

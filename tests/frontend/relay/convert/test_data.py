@@ -100,7 +100,9 @@ def test_nested_patterns_are_tried_in_order() -> None:
 
 
 def test_lists_of_tensors_and_of_functions() -> None:
-    text = LIST + """
+    text = (
+        LIST
+        + """
     def @main(%x: Tensor[(2), float32]) {
       let %fs = Cons(fn (%y: Tensor[(2), float32]) -> Tensor[(2), float32] { %y + %x },
                      Cons(fn (%y: Tensor[(2), float32]) -> Tensor[(2), float32] { %y * %x }, Nil));
@@ -109,6 +111,7 @@ def test_lists_of_tensors_and_of_functions() -> None:
                    -> Tensor[(2), float32] { %f(%acc) };
       @foldl(%apply, %x, %fs)
     }"""
+    )
     assert run(text, [2.0, 3.0]) == [8.0, 18.0]
 
 
@@ -123,7 +126,7 @@ def test_a_match_that_nothing_fits_fails_when_it_is_run() -> None:
     ("text", "message"),
     [
         ("def @main(%n: int32) { let %x = Nil; 1 }", None),
-        ("def @main(%n: int32) { @f(Nil) } def @f[A](%x: List[A]) -> int32 { 1 }", "not known"),
+        ("def @main(%n: int32) { (@f(Nil), @f(Nil)) } def @f[A](%x: List[A]) -> int32 { 1 }", "not known"),
         ("def @main(%n: int32) { @sum(Cons(1f, Nil)) }", "another type"),
         ("def @main(%n: int32) { @iota(%n) }", "main returns a value"),
         ("def @main(%n: int32) { Cons(%n, Cons(1f, Nil)) }", "another type"),
@@ -131,7 +134,7 @@ def test_a_match_that_nothing_fits_fails_when_it_is_run() -> None:
         ("def @main(%n: int32) { match (%n) { Nil => { 1 }, _ => { 2 } } }", "matched with a value"),
         ("type G[A] { Deep(G[(A, A)]), End(A) } def @main(%n: int32) { match (End(%n)) { _ => {1} } }",
          "without end"),
-        ("extern type E def @main(%e: E[]) { 1 }", "extern type"),
+        ("extern type E def @main(%e: E[]) { 1 }", "another type"),
     ],
 )  # fmt: skip
 def test_errors(text: str, message: str | None) -> None:
