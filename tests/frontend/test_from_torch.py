@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ class ResNet18(nn.Module):
         self.layers = nn.Sequential(
             *(
                 nn.Sequential(Block(a, b, 1 if i == 0 else 2), Block(b, b, 1))
-                for i, (a, b) in enumerate(zip(widths, widths[1:], strict=False))
+                for i, (a, b) in enumerate(itertools.pairwise(widths))
             )
         )
         self.avgpool = nn.AdaptiveAvgPool2d(1)
