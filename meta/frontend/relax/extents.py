@@ -5,14 +5,17 @@ To support a further kind of expression, add it to `RULES`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, tirx
 
+from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
 from meta.ir import UNKNOWN
+from meta.runtime.ndarray import array
 
 RULES: dict[type, Callable[[Any, Any], Any]] = {
     tirx.Add: lambda a, b: a + b,
@@ -38,6 +41,39 @@ RULES: dict[type, Callable[[Any, Any], Any]] = {
 
 class Shape(tuple[Any, ...]):
     """The value of a Relax shape: extents, as opposed to a tuple of arrays."""
+
+
+@dataclass(frozen=True)
+class RuntimeShape:
+    """A Relax shape of which only the number of axes is known: ``vector`` holds the extents."""
+
+    vector: Any
+
+    @property
+    def extents(self) -> tuple[RuntimeExtent, ...]:
+        """The extents, one by one."""
+        return tuple(RuntimeExtent(self.vector, i) for i in range(self.vector.shape[0]))
+
+
+@dataclass(frozen=True)
+class RuntimeExtent:
+    """One extent of a `RuntimeShape`."""
+
+    vector: Any
+    place: int
+
+
+def shape_of_extents(values: Sequence[Any]) -> Shape | RuntimeShape:
+    """Return the shape with these extents."""
+    if not any(isinstance(v, RuntimeExtent) for v in values):
+        return Shape(values)
+    parts = [
+        op.strided_slice(v.vector, (v.place,), (v.place + 1,))
+        if isinstance(v, RuntimeExtent)
+        else array([v], "int64")
+        for v in values
+    ]
+    return RuntimeShape(op.concatenate(tuple(parts), 0))
 
 
 class Extents:
@@ -90,7 +126,10 @@ class Extents:
         rule = RULES.get(type(expr))
         if rule is None:
             raise Unconvertible(f"the extent {expr} is computed by {type(expr).__name__}")
-        return rule(self.value(expr.a), self.value(expr.b))
+        operands = self.value(expr.a), self.value(expr.b)
+        if any(isinstance(v, RuntimeExtent) for v in operands):
+            raise Unconvertible(f"the extent {expr} depends on the values of inputs")
+        return rule(*operands)
 
     def _variable(self, var: Any) -> Any:
         if var not in self._known:

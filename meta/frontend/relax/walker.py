@@ -20,7 +20,7 @@ from meta import dialect
 from meta.base.errors import MetaError
 from meta.frontend.core import CallSite, Unconvertible, known
 from meta.frontend.relax.errors import Failure, failed
-from meta.frontend.relax.extents import Extents, Shape
+from meta.frontend.relax.extents import Extents, RuntimeShape, shape_of_extents
 from meta.frontend.relax.registry import relax
 from meta.frontend.relax.tensor_expressions import marked
 from meta.frontend.relax.values import (
@@ -107,7 +107,8 @@ class Walker:
         if isinstance(type_, tvm.ir.PrimType) or value is None:
             return
         declared = declared_shape(type_)
-        actual = value if isinstance(value, Shape) else getattr(value, "shape", None)
+        actual = value.extents if isinstance(value, RuntimeShape) else value
+        actual = actual if isinstance(actual, tuple) else getattr(value, "shape", None)
         if declared is not None and actual is not None:
             if len(declared) != len(actual):
                 raise Unconvertible(f"{name} has {len(declared)} axes, here {len(actual)}")
@@ -135,7 +136,7 @@ class Walker:
         if isinstance(expr, ir.TupleGetItem):
             return self._value(frame, expr.tuple_value)[expr.index]
         if isinstance(expr, tvm_relax.ShapeExpr):
-            return Shape(frame.extents.value(e) for e in expr.values)
+            return shape_of_extents([frame.extents.value(e) for e in expr.values])
         if isinstance(expr, ir.GenericConst):
             return self._constant(expr)
         if isinstance(expr, tvm_relax.If):
@@ -252,6 +253,6 @@ def _computed_now(values: Any, declared: TensorType | None) -> bool:
 def _small(value: Any) -> bool:
     if isinstance(value, tuple | list):
         return all(map(_small, value))
-    if isinstance(value, Symbol):
+    if isinstance(value, Symbol | RuntimeShape):
         return False
     return not isinstance(value, ndarray) or value.size <= SMALL

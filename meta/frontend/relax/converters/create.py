@@ -8,6 +8,7 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import CallSite, known
+from meta.frontend.relax.extents import RuntimeShape
 from meta.frontend.relax.registry import relax
 from meta.runtime.ndarray import array
 
@@ -16,9 +17,11 @@ def _device(call: CallSite) -> str:
     return str(call.device)
 
 
-@relax("full", op.full, op.broadcast_to)
+@relax("full", op.full, op.broadcast_to, op.dynamic_full)
 def full(shape: Any, value: Any, *, dtype: str, call: CallSite) -> Any:
     dtype = dtype or value.dtype
+    if isinstance(shape, RuntimeShape):
+        return op.dynamic_full(value, shape.vector, dtype)
     number = known(value)
     if number is not None:
         return op.full(number.item(), tuple(shape), dtype, _device(call))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from meta import op
-from meta.frontend.core import Unconvertible
+from meta.frontend.core import CallSite, Unconvertible
 from meta.frontend.relax.registry import relax
+from meta.runtime.ndarray import array
 
 PAD_MODES = {
     "constant": "constant",
@@ -85,7 +88,7 @@ def resize2d(
     )
 
 
-@relax("image.resize3d", op.resize2d)
+@relax("image.resize3d", op.resize3d)
 def resize3d(
     x: Any,
     size: Any,
@@ -100,12 +103,12 @@ def resize3d(
     extrapolation_value: float,
     out_dtype: str,
 ) -> Any:
-    """Interpolation is one axis after the other: height and width first, then depth."""
+    """Region and value outside are those of "tf_crop_and_resize" alone."""
     del roi, extrapolation_value
-    if layout != "NCDHW":
-        raise Unconvertible(f"resize3d in layout {layout} is not supported", hint="NCDHW")
-    options = (
-        "NCHW",
+    return op.resize3d(
+        x,
+        tuple(size),
+        layout,
         method,
         coordinate_transformation_mode,
         rounding_method,
@@ -113,14 +116,32 @@ def resize3d(
         cubic_exclude,
         out_dtype or "",
     )
-    n, c, d, h, w = x.shape
-    depth, height, width = size
-    y = x
-    if (height, width) != (h, w):
-        y = op.resize2d(op.reshape(y, (n * c, d, h, w)), (height, width), *options)
-    if depth != d:
-        rows = op.reshape(y, (n * c, d, height * width))
-        rows = op.expand_dims(op.transpose(rows, (0, 2, 1)), 3)
-        rows = op.resize2d(rows, (depth, 1), *options)
-        y = op.transpose(op.squeeze(rows, 3), (0, 2, 1))
-    return op.reshape(y, (n, c, depth, height, width))
+
+
+@relax("image.grid_sample", op.grid_sample)
+def grid_sample(
+    x: Any, grid: Any, *, method: str, layout: str, padding_mode: str, align_corners: bool
+) -> Any:
+    """The grid has its positions along axis 1."""
+    if layout not in ("NCHW", "NCDHW"):
+        raise Unconvertible(f"the layout {layout!r} is not supported", hint="NCHW or NCDHW")
+    last = op.transpose(grid, (0, *range(2, grid.ndim), 1))
+    return op.grid_sample(x, last, method, padding_mode, align_corners)
+
+
+@relax("image.affine_grid", op.matmul)
+def affine_grid(x: Any, size: Any, *, align_corners: bool, call: CallSite) -> Any:
+    """Positions [N, axes, ...] of a grid from -1 to 1, by matrices [N, axes, axes + 1]: of the
+    first and last elements with align_corners, of outer edges without.
+    """
+    extents = tuple(size)
+    planes = np.meshgrid(*(_centres(e, align_corners) for e in extents), indexing="ij")
+    rows = np.stack([p.reshape(-1) for p in (*planes[::-1], np.ones(extents))])
+    places = x @ array(rows, x.dtype, device=call.device)
+    return op.reshape(places, (x.shape[0], len(extents), *extents))
+
+
+def _centres(extent: int, align_corners: bool) -> Any:
+    if align_corners:
+        return np.linspace(-1.0, 1.0, extent)
+    return (2.0 * np.arange(extent) + 1.0) / extent - 1.0

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
 
 from meta import op
-from meta.frontend.core import Unconvertible
+from meta.frontend.core import Unconvertible, known
 from meta.frontend.relax.converters.shapes import numbers
 from meta.frontend.relax.registry import relax
 from meta.runtime.ndarray import array
+
+REDUCTIONS = {"mul": "prod", "max": "amax", "min": "amin"}
+"""Names of reductions, and what `scatter_reduce` calls them."""
 
 
 @relax("strided_slice", op.strided_slice)
@@ -24,10 +28,13 @@ def strided_slice(
     return sliced(x, by_axis)
 
 
-@relax("dynamic_strided_slice", op.strided_slice)
+@relax("dynamic_strided_slice", op.strided_slice, op.dynamic_strided_slice)
 def dynamic_strided_slice(x: Any, begin: Any, end: Any, strides: Any) -> Any:
-    """A negative bound counts from the end, also where it is the end of a downward slice."""
-    bounds = [numbers(v, "a bound of a slice") for v in (begin, end, strides)]
+    """The bounds are vectors, with an entry for every axis."""
+    given = (begin, end, strides)
+    if any(known(v) is None for v in given):
+        return op.dynamic_strided_slice(x, *given)
+    bounds = [numbers(v, "a bound of a slice") for v in given]
     return sliced(x, dict(enumerate(zip(*bounds, strict=True))))
 
 
@@ -117,23 +124,35 @@ def _broadcast(tensors: Any) -> tuple[int, ...]:
     return tuple(max(extents) for extents in zip(*shapes, strict=True))
 
 
-@relax("scatter_elements", op.scatter, op.scatter_add)
+@relax("scatter_elements", op.scatter, op.scatter_add, op.scatter_reduce)
 def scatter_elements(x: Any, indices: Any, updates: Any, *, axis: int, reduction: str) -> Any:
     at = axis % x.ndim
+    index = _from_start(indices, x.shape[at])
+    if reduction in REDUCTIONS:
+        return op.scatter_reduce(x, index, updates, at, REDUCTIONS[reduction])
     if reduction not in ("update", "add"):
-        raise Unconvertible(f"the reduction {reduction!r} is not supported", hint="update or add")
+        raise Unconvertible(f"the reduction {reduction!r} is not supported")
     function = op.scatter_add if reduction == "add" else op.scatter
-    return function(x, _from_start(indices, x.shape[at]), updates, at)
+    return function(x, index, updates, at)
 
 
-@relax("scatter_nd", op.scatter_nd)
+@relax("scatter_nd", op.scatter_nd, op.scatter_reduce)
 def scatter_nd(x: Any, indices: Any, updates: Any, *, reduction: str) -> Any:
-    if reduction not in ("update", "add"):
-        raise Unconvertible(f"the reduction {reduction!r} is not supported", hint="update or add")
-    extents = array([x.shape[i] for i in range(indices.shape[-1])], "int64")
+    """The coordinates are along the last axis of the indices, and may be negative."""
+    extents = x.shape[: indices.shape[-1]]
     index = op.cast(indices, "int64")
-    index = op.where(op.less(index, 0), op.add(index, extents), index)
-    return op.scatter_nd(x, _coordinates_first(index), updates, reduction)
+    index = op.where(op.less(index, 0), op.add(index, array(extents, "int64")), index)
+    if reduction in ("update", "add"):
+        return op.scatter_nd(x, _coordinates_first(index), updates, reduction)
+    if reduction not in REDUCTIONS:
+        raise Unconvertible(f"the reduction {reduction!r} is not supported")
+    # Rows of one axis, by their numbers.
+    steps = [math.prod(extents[i + 1 :]) for i in range(len(extents))]
+    rows = op.sum(op.multiply(index, array(steps, "int64")), -1)
+    flat = op.reshape(x, (math.prod(extents), math.prod(x.shape[len(extents) :])))
+    updates = op.reshape(updates, (-1, flat.shape[1]))
+    index = op.broadcast_to(op.reshape(rows, (-1, 1)), updates.shape)
+    return op.reshape(op.scatter_reduce(flat, index, updates, 0, REDUCTIONS[reduction]), x.shape)
 
 
 @relax("slice_scatter", op.strided_set)

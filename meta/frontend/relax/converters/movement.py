@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from meta import op
-from meta.frontend.relax.converters.shapes import numbers
+from meta.frontend.relax.extents import RuntimeShape
 from meta.frontend.relax.registry import relax
 
 
@@ -20,21 +20,18 @@ def wrap_param(x: Any, *, dtype: str) -> Any:
     return x if x.dtype == dtype else op.cast(x, dtype)
 
 
-@relax("broadcast_to", op.broadcast_to)
+@relax("broadcast_to", op.broadcast_to, op.dynamic_broadcast_to)
 def broadcast_to(x: Any, shape: Any) -> Any:
+    if isinstance(shape, RuntimeShape):
+        return op.dynamic_broadcast_to(x, shape.vector)
     return op.broadcast_to(x, tuple(shape))
 
 
-@relax("reshape", op.reshape)
+@relax("reshape", op.reshape, op.dynamic_reshape)
 def reshape(x: Any, shape: Any) -> Any:
-    """A 0 in the shape is an extent here, not that of the argument."""
-    return op.reshape(x, _extents(x, tuple(numbers(shape, "a shape"))))
-
-
-def _extents(x: Any, shape: tuple[Any, ...]) -> tuple[Any, ...]:
-    if 0 in shape and 0 not in x.shape:
-        return tuple(x.shape[i] if e == 0 else e for i, e in enumerate(shape))
-    return shape
+    if isinstance(shape, RuntimeShape):
+        return op.dynamic_reshape(x, shape.vector)
+    return op.reshape(x, tuple(shape))
 
 
 @relax("flatten", op.reshape)
@@ -148,6 +145,7 @@ def pixel_shuffle(x: Any, *, upscale_factor: int) -> Any:
 @relax(
     "builtin.stop_lift_params",
     "grad.end_checkpoint",
+    "grad.no_grad",
     "grad.start_checkpoint",
     "hint_on_device",
     "memory.ensure_zero_offset",

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from meta import op
 from meta.frontend.core import CallSite, Unconvertible, known
-from meta.frontend.relax.extents import Shape
+from meta.frontend.relax.extents import RuntimeShape, Shape
 from meta.frontend.relax.registry import relax
 from meta.runtime.ndarray import array
 
@@ -32,15 +33,19 @@ def shape_of(x: Any) -> Shape:
     return Shape(x.shape)
 
 
-@relax("shape_to_tensor")
+@relax("shape_to_tensor", op.cast)
 def shape_to_tensor(shape: Any, *, call: CallSite) -> Any:
+    if isinstance(shape, RuntimeShape):
+        return op.cast(shape.vector, "int64")
     if not all(isinstance(e, int) for e in shape):
         raise Unconvertible("an extent that is known by name only is computed with as an array")
     return array(np.array(shape, dtype=np.int64), device=call.device)
 
 
 @relax("tensor_to_shape")
-def tensor_to_shape(x: Any) -> Shape:
+def tensor_to_shape(x: Any) -> Shape | RuntimeShape:
+    if known(x) is None and isinstance(x.shape[0], int):
+        return RuntimeShape(x)
     return Shape(numbers(x, "a shape"))
 
 

@@ -55,3 +55,44 @@ def roi_align(
     if aligned:
         raise Unconvertible("regions that are aligned by half an element are not supported")
     return op.roi_align(x, rois, pooled_size, spatial_scale, sample_ratio, layout, mode)
+
+
+@relax("vision.roi_pool", op.roi_pool)
+def roi_pool(
+    x: Any, rois: Any, *, pooled_size: tuple[int, ...], spatial_scale: float, layout: str
+) -> Any:
+    return op.roi_pool(x, rois, pooled_size, spatial_scale, layout)
+
+
+@relax("vision.multibox_transform_loc", op.exp, op.softmax)
+def multibox_transform_loc(
+    scores: Any,
+    places: Any,
+    anchors: Any,
+    *,
+    clip: bool,
+    threshold: float,
+    variances: tuple[float, ...],
+    keep_background: bool,
+    apply_softmax: bool,
+) -> Any:
+    """(boxes [B, N, 4] as two corners (y, x, y, x), scores [B, C, N]) of TFLite's detectors.
+
+    scores: [B, C, N]. places: [B, 4 * N], (x, y, w, h) relative to anchors [1, N, 4], which are
+    (left, top, right, bottom).
+    """
+    x, y, w, h = op.split(op.reshape(places, (places.shape[0], -1, 4)), 4, 2)
+    left, top, right, bottom = op.split(anchors, 4, 2)
+    width, height = right - left, bottom - top
+    x = x * variances[0] * width + (left + right) * 0.5
+    y = y * variances[1] * height + (top + bottom) * 0.5
+    half_w = op.exp(w * variances[2]) * width * 0.5
+    half_h = op.exp(h * variances[3]) * height * 0.5
+    boxes = op.concatenate((y - half_h, x - half_w, y + half_h, x + half_w), 2)
+    boxes = op.clip(boxes, 0.0, 1.0) if clip else boxes
+    scores = op.softmax(scores, 1) if apply_softmax else scores
+    scores = scores * op.cast(op.greater_equal(scores, threshold), scores.dtype)
+    if not keep_background:
+        rest = op.strided_slice(scores, (0, 1), (scores.shape[0], scores.shape[1]))
+        scores = op.concatenate((op.zeros_like(scores[:, :1]), rest), 1)
+    return boxes, scores
