@@ -33,8 +33,15 @@ DTYPES = {
 """The attributes of a constant that are no tensor."""
 
 
-def folded(model: onnx.ModelProto) -> None:
-    """Replace in place each node whose value is known and small by a constant."""
+Values = dict[str, Any]
+Shapes = dict[str, tuple[int, ...]]
+
+
+def folded(model: onnx.ModelProto) -> tuple[Values, Shapes]:
+    """Replace in place each node whose value is known and small by a constant.
+
+    Returns the values and the shapes that are known, by name.
+    """
     graph = model.graph
     shapes = _extents(model)
     values = {
@@ -56,9 +63,10 @@ def folded(model: onnx.ModelProto) -> None:
                 nodes.append(helper.make_node("Constant", [], [name], value=tensor))
     del graph.node[:]
     graph.node.extend(nodes)
+    return values, shapes
 
 
-def _extents(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+def _extents(model: onnx.ModelProto) -> Shapes:
     """Return the shapes that are known, by name."""
     try:
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
@@ -79,8 +87,8 @@ def _extents(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
 def _results(
     model: onnx.ModelProto,
     node: onnx.NodeProto,
-    values: dict[str, Any],
-    shapes: dict[str, tuple[int, ...]],
+    values: Values,
+    shapes: Shapes,
 ) -> list[Any] | None:
     """Return the values of a node, or None if they are not known or not small."""
     if node.op_type == "Constant":
@@ -106,7 +114,7 @@ def _results(
 
 def _constant(node: onnx.NodeProto) -> list[Any] | None:
     """Return what a constant is, however the node says it; None for text and large ones."""
-    (attribute,) = node.attribute
+    attribute = node.attribute[0]
     if attribute.name == "value":
         if attribute.t.data_type == onnx.TensorProto.STRING:
             return None

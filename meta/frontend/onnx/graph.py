@@ -2,7 +2,8 @@
 
 In this order: inputs that are given become constants; functions of the model are inlined, and those
 operators that the importer does not know but ONNX defines by others; what follows from constants
-and known extents alone is computed; initializers that are no weights become constants.
+and known extents alone is computed; what the importer would read wrongly is refused; initializers
+that are no weights become constants.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from meta.base.errors import ArgumentError
 from meta.base.registry import nearest
 from meta.frontend.onnx.folding import folded
+from meta.frontend.onnx.misread import correct_momentum, refuse_misread
 from meta.frontend.relax.errors import RelaxError
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
@@ -45,7 +47,10 @@ def prepared(model: onnx.ModelProto, constants: Mapping[str, object]) -> onnx.Mo
     copy.CopyFrom(model)
     _fix_inputs(copy, constants)
     copy = _inlined(copy)
-    folded(copy)
+    values, shapes = folded(copy)
+    floats = {i.name: numpy_helper.to_array(i) for i in copy.graph.initializer}
+    refuse_misread(copy.graph, {**floats, **values}, shapes)
+    correct_momentum(copy.graph)
     _constants_of_initializers(copy.graph)
     return copy
 
@@ -86,6 +91,7 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
             unknown = sorted({n.op_type for n in model.graph.node if _is_better_inlined(n)})
             if not unknown:
                 break
+            _state_defaults(model.graph, unknown)
             model = inline_selected_functions(
                 onnx.shape_inference.infer_shapes(model),
                 [("", n) for n in unknown],
@@ -94,6 +100,17 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     except (RuntimeError, onnx.shape_inference.InferenceError) as error:
         raise RelaxError(f"onnx cannot inline a function of the model: {error}") from error
     return model
+
+
+def _state_defaults(graph: onnx.GraphProto, names: list[str]) -> None:
+    """State the default attributes of nodes that are to be inlined: onnx forgets some."""
+    for node in graph.node:
+        if node.op_type in names:
+            stated = {a.name for a in node.attribute}
+            for name, attribute in onnx.defs.get_schema(node.op_type).attributes.items():
+                default = attribute.default_value
+                if name not in stated and default.type != onnx.AttributeProto.UNDEFINED:
+                    node.attribute.append(default)
 
 
 def _is_better_inlined(node: onnx.NodeProto) -> bool:

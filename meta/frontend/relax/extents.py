@@ -62,17 +62,17 @@ class RuntimeExtent:
     vector: Any
     place: int
 
+    @property
+    def tensor(self) -> Any:
+        """The extent as a vector of one element."""
+        return op.strided_slice(self.vector, (self.place,), (self.place + 1,))
+
 
 def shape_of_extents(values: Sequence[Any]) -> Shape | RuntimeShape:
     """Return the shape with these extents."""
     if not any(isinstance(v, RuntimeExtent) for v in values):
         return Shape(values)
-    parts = [
-        op.strided_slice(v.vector, (v.place,), (v.place + 1,))
-        if isinstance(v, RuntimeExtent)
-        else array([v], "int64")
-        for v in values
-    ]
+    parts = [v.tensor if isinstance(v, RuntimeExtent) else array([v], "int64") for v in values]
     return RuntimeShape(op.concatenate(tuple(parts), 0))
 
 

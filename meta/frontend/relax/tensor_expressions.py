@@ -22,8 +22,8 @@ MARK = "meta.te"
 KNOWN = {
     topi.nn.pad: ("pad", "data"),
     topi.nn.mirror_pad: ("mirror_pad", "data"),
-    topi.nn.replicate_pad: ("replicate_pad", "t"),
-    topi.nn.circular_pad: ("circular_pad", "t"),
+    topi.nn.replicate_pad: ("replicate_pad", "data"),
+    topi.nn.circular_pad: ("circular_pad", "data"),
     topi.tile: ("tile", "a"),
     topi.flip: ("flip", "a"),
     topi.maximum: ("maximum", "lhs", "rhs"),

@@ -8,7 +8,7 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import CallSite, known
-from meta.frontend.relax.extents import RuntimeShape
+from meta.frontend.relax.extents import RuntimeExtent, RuntimeShape
 from meta.frontend.relax.registry import relax
 from meta.runtime.ndarray import array
 
@@ -67,8 +67,12 @@ def eye_like(x: Any, k: int, *, dtype: str | None, call: CallSite) -> Any:
     return array(np.eye(*x.shape, k), dtype or x.dtype, device=call.device)
 
 
-@relax("arange", op.arange)
+@relax("arange", op.arange, op.dynamic_arange)
 def arange(start: Any, end: Any, step: Any, *, dtype: str, call: CallSite) -> Any:
+    given = (start, end, step)
+    if any(isinstance(v, RuntimeExtent) for v in given):
+        tensors = (v.tensor if isinstance(v, RuntimeExtent) else array(v, "int64") for v in given)
+        return op.dynamic_arange(*tensors, dtype)
     return op.arange(start, end, step, dtype, _device(call))
 
 
