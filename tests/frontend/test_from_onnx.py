@@ -41,8 +41,16 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Small, str]:
     with warnings.catch_warnings():
         # The exporter warns of its own deprecated code.
         warnings.simplefilter("ignore")
-        torch.onnx.export(module, (torch.randn(2, 1, 14, 14),), path, input_names=["image"],
-                          dynamo=True, external_data=False, verbose=False, optimize=False)  # fmt: skip
+        torch.onnx.export(
+            module,
+            (torch.randn(2, 1, 14, 14),),
+            path,
+            input_names=["image"],
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+            optimize=False,
+        )
     return module, path
 
 
@@ -66,11 +74,11 @@ def test_an_exported_network(exported: tuple[Small, str]) -> None:
 def graph(
     nodes: list[Any],
     inputs: dict[str, Any],
-    outputs: list[str],
+    outputs: dict[str, int],
     weights: dict[str, Any] | None = None,
     dtype: int = TensorProto.FLOAT,
 ) -> onnx.ModelProto:
-    """Return a model of float32, or as ``inputs`` says by arrays, with outputs of one dtype."""
+    """Return a model; inputs are by arrays of their types, outputs by their numbers of axes."""
     made = helper.make_graph(
         nodes,
         "main",
@@ -78,7 +86,7 @@ def graph(
             helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
             for n, v in inputs.items()
         ],
-        [helper.make_tensor_value_info(n, dtype, None) for n in outputs],
+        [helper.make_tensor_value_info(n, dtype, list("abc"[:d])) for n, d in outputs.items()],
         [numpy_helper.from_array(v, n) for n, v in (weights or {}).items()],
     )
     return helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
@@ -100,20 +108,28 @@ def test_shapes_that_are_computed() -> None:
         helper.make_node("Reshape", ["x", "new"], ["y"]),
     ]
     weights = {"first": np.array([0]), "rest": np.array([-1])}
-    found = run(from_onnx(graph(nodes, {"x": X}, ["y"], weights)), X)
+    found = run(from_onnx(graph(nodes, {"x": X}, {"y": 2}, weights)), X)
     np.testing.assert_array_equal(found.numpy(), X.reshape(2, -1))
 
 
 def test_inputs_as_constants() -> None:
     nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
     shape = np.array([4, 6])
-    proto = graph(nodes, {"x": X, "shape": shape}, ["y"])
+    proto = graph(nodes, {"x": X, "shape": shape}, {"y": 2})
     model = from_onnx(proto, {"shape": shape})
     assert model.input_names == ("x",)
     np.testing.assert_array_equal(run(model, X).numpy(), X.reshape(4, 6))
-    np.testing.assert_array_equal(run(from_onnx(proto), X, shape).numpy(), X.reshape(4, 6))
+    with pytest.raises(RelaxError, match="refuses the model"):
+        from_onnx(proto)
     with pytest.raises(meta.errors.ArgumentError, match="no input 'shapes'"):
         from_onnx(proto, {"shapes": shape})
+
+
+def test_a_shape_of_the_run_time() -> None:
+    nodes = [helper.make_node("Expand", ["x", "shape"], ["y"])]
+    shape = np.array([5, 2, 3, 4])
+    model = from_onnx(graph(nodes, {"x": X, "shape": shape}, {"y": 4}))
+    np.testing.assert_array_equal(run(model, X, shape).numpy(), np.broadcast_to(X, shape))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +140,7 @@ def test_operators_that_are_tensor_expressions(mode: str, numpy_mode: str) -> No
     nodes = [helper.make_node("Pad", ["x", "pads"], ["y"], mode=mode)]
     if mode == "reflect":
         pads = {"pads": np.array([0, 1, 2, 0, 0, 1])}
-    found = run(from_onnx(graph(nodes, {"x": X}, ["y"], pads)), X)
+    found = run(from_onnx(graph(nodes, {"x": X}, {"y": 3}, pads)), X)
     width = pads["pads"].reshape(2, 3).T
     np.testing.assert_array_equal(found.numpy(), np.pad(X, width, mode=numpy_mode))
 
@@ -134,7 +150,7 @@ def test_functions_are_inlined_and_several_outputs_are_a_tuple() -> None:
         helper.make_node("Celu", ["x"], ["y"]),
         helper.make_node("Split", ["y"], ["a", "b"], axis=2, num_outputs=2),
     ]
-    model = from_onnx(graph(nodes, {"x": X}, ["a", "b"]))
+    model = from_onnx(graph(nodes, {"x": X}, {"a": 3, "b": 3}))
     wanted = torch.celu(torch.from_numpy(X)).split(2, 2)
     found = run(model, X)
     assert model.output_names == ("a", "b")
@@ -145,7 +161,7 @@ def test_functions_are_inlined_and_several_outputs_are_a_tuple() -> None:
 def test_batch_normalisation_in_training() -> None:
     weights = {n: np.full(3, v, np.float32) for n, v in zip("wbmv", (2, 1, 0, 1), strict=True)}
     nodes = [helper.make_node("BatchNormalization", ["x", *"wbmv"], ["y"], momentum=0.8)]
-    model = from_onnx(graph(nodes, {"x": X}, ["y"], weights)).train_mode()
+    model = from_onnx(graph(nodes, {"x": X}, {"y": 3}, weights)).train_mode()
     module = nn.BatchNorm1d(3, momentum=0.2)
     with torch.no_grad():
         module.weight.fill_(2)
@@ -168,7 +184,7 @@ def test_branches() -> None:
             "If", ["c"], ["y"], then_branch=branch("Neg", "n"), else_branch=branch("Abs", "p")
         )
     ]
-    model = from_onnx(graph(nodes, {"c": condition, "x": X}, ["y"]))
+    model = from_onnx(graph(nodes, {"c": condition, "x": X}, {"y": 3}))
     np.testing.assert_array_equal(run(model, condition, X).numpy(), -X)
     np.testing.assert_array_equal(run(model, np.array(False), X).numpy(), np.abs(X))
 
@@ -187,7 +203,7 @@ def test_branches() -> None:
 )
 def test_what_is_not_supported(node: Any, weights: dict[str, Any], why: str) -> None:
     with pytest.raises(RelaxError, match=why):
-        from_onnx(graph([node], {"x": X}, ["y"], weights))
+        from_onnx(graph([node], {"x": X}, {"y": 3}, weights))
 
 
 def test_what_is_no_model(tmp_path: Path) -> None:
@@ -197,6 +213,6 @@ def test_what_is_no_model(tmp_path: Path) -> None:
         from_onnx(path)
     with pytest.raises(meta.errors.ArgumentError, match=r"onnx\.ModelProto"):
         from_onnx(3)
-    unknown = graph([helper.make_node("Relu", ["z"], ["y"])], {"x": X}, ["y"])
+    unknown = graph([helper.make_node("Relu", ["z"], ["y"])], {"x": X}, {"y": 3})
     with pytest.raises(RelaxError, match="is no valid ONNX model"):
         from_onnx(unknown)
