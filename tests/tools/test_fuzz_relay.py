@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -61,3 +63,21 @@ def test_one_case(
     files = fuzz_relay.corpus(fuzz_relay.CORPUS)
     assert saved.read_bytes() == fuzz_relay.case(files, 0, 7)[1]
     assert "bytes" in capsys.readouterr().out
+
+
+def ends(folder: Path, seed: int, begin: int, end: int, answers: Connection) -> None:
+    """A worker that passes a case and ends within the next."""
+    answers.send((begin, "first", None))
+    answers.send((begin, "first", (None, True)))
+    if begin + 1 < end:
+        answers.send((begin + 1, "second", None))
+        os._exit(7)
+
+
+def test_a_case_that_ends_its_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fuzz_relay, "_work", ends)
+    failures, was_read = fuzz_relay.run(fuzz_relay.CORPUS, 0, 3)
+    assert [(f.index, f.file) for f in failures] == [(1, "second")] and was_read == 2
+    assert "ended: 7" in capsys.readouterr().err
