@@ -62,6 +62,7 @@ _FOREIGN_TEXT: tuple[tuple[bytes, str, str], ...] = (
     (b"<!DOCTYPE html", "a web page; perhaps a download that failed", _SAVE),
     (b"version https://git-lfs", "a pointer of Git LFS, not the file", "run git lfs pull"),
 )
+_HEADERS = (b"#[version", b"v0.0.")
 _HEAD = 4096
 # The second field of an ONNX model follows its version: producer, graph, or operator set.
 _ONNX_FIELDS = frozenset(b"\x12\x1a\x22\x2a\x3a\x42")
@@ -111,7 +112,8 @@ def kind_of(data: bytes, source: str = "<bytes>") -> FileKind:
         _refuse("a binary file of an unknown kind", _SAVE, source)
     if head.startswith(b"{"):
         return FileKind.JSON
-    for mark, what, hint in _FOREIGN_TEXT:
-        if mark in head:
-            _refuse(what, hint, source)
+    if not head.startswith(_HEADERS):
+        for mark, what, hint in _FOREIGN_TEXT:
+            if mark in head:
+                _refuse(what, hint, source)
     return FileKind.TEXT

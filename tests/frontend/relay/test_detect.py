@@ -49,6 +49,7 @@ KINDS = [
     (b"v0.0.4\nfn (%x) { %x }", FileKind.TEXT),
     (b"\xef\xbb\xbfdef @main() { 1f }", FileKind.TEXT),
     (b"free_var %x", FileKind.TEXT),
+    (b'#[version = "0.0.5"]\nfn () { 1f /* span=tvm.script.py */ }', FileKind.TEXT),
     (b' \n{\n  "root": 1', FileKind.JSON),
     (dump_params({}), FileKind.PARAMS),
     (tar(), FileKind.ARCHIVE),

@@ -79,6 +79,9 @@ def test_zero_is_null_or_zero_or_false_by_its_field() -> None:
 def test_a_number_became_an_object() -> None:
     assert attribute("relay.attrs.TopkAttrs", "0.6.1", k=1) == {"k": 1}
     assert attribute("relay.attrs.TopkAttrs", "0.7.0", k=0) == {"k": None}
+    counts = "relay.attrs.GetValidCountsAttrs"
+    assert attribute(counts, "0.7.0", score_threshold=0) == {"score_threshold": 0.0}
+    assert attribute(counts, "0.8.0", score_threshold=0) == {"score_threshold": None}
 
 
 def test_an_unknown_field_is_left_out_with_a_warning() -> None:

@@ -24,7 +24,7 @@ from meta.frontend.relay.graph_json.fields import (
     integer,
 )
 from meta.frontend.relay.graph_json.resolve import STRING_KEYS, Kind, Resolver
-from meta.frontend.relay.graph_json.upgrade import field_type
+from meta.frontend.relay.graph_json.upgrade import SETTLED, field_type
 from meta.frontend.relay.operator_table import attribute_types
 
 Fields = dict[str, Any]
@@ -142,7 +142,7 @@ def attributes_kind(key: str, version: tuple[int, int] | None) -> Kind | None:
     """
     if key == "DictAttrs" or key not in attribute_types():
         return None
-    return _attributes_kind(key, version if version is not None and version < (0, 7) else None)
+    return _attributes_kind(key, version if version is not None and version < SETTLED else None)
 
 
 # Objects of the compiler, which say nothing about what a program computes.
