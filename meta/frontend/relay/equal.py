@@ -5,7 +5,8 @@ that is evaluated once is no copy of two); declared types; attributes as they ar
 bit by bit, any NaN being equal to any other. What is not: names of variables and type parameters,
 places, and what type inference adds (checked types, type arguments of calls). Constants, operators
 and names of functions are values: whether they are shared says nothing. Nor does what two functions
-of a module share.
+of a module share. Constants that the file does not hold are the same unless they are different
+references into its metadata.
 """
 
 from __future__ import annotations
@@ -137,7 +138,8 @@ class _Comparison:
 
     def _constants(self, x: ast.Constant, y: ast.Constant) -> str | list[tuple[Any, Any, Path]]:
         if x.value is None or y.value is None:
-            same = x.value is y.value and x.missing == y.missing
+            named = str(x.missing).startswith("meta[") and str(y.missing).startswith("meta[")
+            same = x.value is y.value and (x.missing == y.missing or not named)
             return [] if same else f"{_constant(x)} and {_constant(y)}"
         if x.value.dtype == y.value.dtype and x.value.shape == y.value.shape:
             scalar = x.value.ndim == 0 and x.value.is_floating_point()

@@ -85,7 +85,8 @@ def _match(r: Reader) -> Step:
         mark = r.scope.mark()
         pattern = read_pattern(r)
         lex.expect("=>", "'=>' and what the arm gives")
-        clauses.append(ast.Clause(pattern, (yield expression(r))))
+        body = yield (block(r) if lex.kind == "{" else expression(r))
+        clauses.append(ast.Clause(pattern, body))
         r.scope.restore(mark)
         if not lex.accept(","):
             break

@@ -11,7 +11,7 @@ from meta.frontend.relay.text.control import function
 from meta.frontend.relay.text.expressions import expression
 from meta.frontend.relay.text.quoting import unquote
 from meta.frontend.relay.text.reader import ConstructorFacts, Reader, run
-from meta.frontend.relay.text.types import read_name, read_type_params, read_types
+from meta.frontend.relay.text.types import read_name, read_type_params, read_types, take_comment
 
 _OLD = re.compile(r"v(0\.0\.[0-9]+)(?![\w.])")
 _HEADER = re.compile(r"#\[[ \t]*(\w*)[^\]\n]*\]")
@@ -58,7 +58,7 @@ def read_module(r: Reader, module: ast.Module) -> None:
         else:
             _expression(r, module, at)
         r.progress(lex.start)
-    if not module.functions and not module.types:
+    if module.text_version is None and not module.functions and not module.types:
         lex.fail("a function, 'def @main(...) { ... }', or an expression")
 
 
@@ -87,7 +87,9 @@ def _definition(r: Reader, module: ast.Module) -> None:
         r.warnings.append(
             f"{lex.place(start)}: @{name} is defined more than once; the last definition counts"
         )
-    module.functions[name] = run(function(r, start))
+    value = run(function(r, start))
+    value.checked_type = take_comment(r)
+    module.functions[name] = value
 
 
 def _type_definition(r: Reader, module: ast.Module) -> None:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import re
 
-KEYWORDS = frozenset(
-    ("def", "else", "extern", "fn", "free_var", "if", "let", "match", "meta", "mut", "type", "_")
-    + ("ref", "ref_read", "ref_write", "Tensor", "True", "False", "None", "nullptr")
-)
+KEYWORDS = frozenset({"def", "extern", "fn", "free_var", "let", "meta", "mut", "type"})
+KEYWORDS |= {"if", "else", "match", "ref", "ref_read", "ref_write"}
+KEYWORDS |= {"Tensor", "True", "False", "None", "nullptr", "_"}
 STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _WORD = r"[^\W\d]\w*(?:/(?![/*])\w*)*"
 NAME = rf"{_WORD}(?:\.{_WORD})*"
@@ -26,9 +25,20 @@ DTYPE = re.compile(
 )
 """Names that are a scalar tensor where a type stands."""
 
+SHORT_DTYPES = {
+    "int": "int32",
+    "uint": "uint32",
+    "float": "float32",
+    "bfloat": "bfloat16",
+    "uint1": "bool",
+    "custom": "custom",
+}
+"""Other names of dtypes; "custom" has a name and a width behind it."""
+
 _BARE_LOCAL = re.compile(r"[A-Za-z_](?:\w|[/-](?![/*])|\.)*", re.ASCII)
 _BARE_GLOBAL = re.compile(r"[A-Za-z_](?:\w|[/-](?![/*])|[.:])*", re.ASCII)
 _BARE_NAME = re.compile(NAME, re.ASCII)
+_BARE_KEY = re.compile(r"[A-Za-z_][\w.:/@#$-]*", re.ASCII)
 _SPECIAL_FLOAT = re.compile(r"(?:inf|nan)f(?:16|32|64)?")
 _ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", '"': '\\"'}
 _UNESCAPES = {escape[1]: char for char, escape in _ESCAPES.items()}
@@ -85,3 +95,9 @@ def bare_name(name: str) -> str:
     """Return a name without a sign: of an operator, a constructor, a type or an attribute."""
     plain = _BARE_NAME.fullmatch(name) and name not in KEYWORDS and not DTYPE.fullmatch(name)
     return name if plain and not _SPECIAL_FLOAT.fullmatch(name) else f"${quote(name)}"
+
+
+def attribute_name(name: str) -> str:
+    """Return the name of an attribute, in which more may stand than in other names."""
+    plain = _BARE_KEY.fullmatch(name) and not _SPECIAL_FLOAT.match(name)
+    return name if plain else f"${quote(name)}"

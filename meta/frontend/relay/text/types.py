@@ -9,16 +9,8 @@ from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.text.metadata import Missing
 from meta.frontend.relay.text.numbers import parse_number
-from meta.frontend.relay.text.quoting import DTYPE, unquote
+from meta.frontend.relay.text.quoting import DTYPE, SHORT_DTYPES, unquote
 from meta.frontend.relay.text.reader import Reader
-
-_DTYPES = {
-    "int": "int32",
-    "uint": "uint32",
-    "float": "float32",
-    "uint1": "bool",
-    "bfloat": "bfloat16",
-}
 
 
 def read_type(r: Reader, depth: int = 0) -> ast.Type:
@@ -127,11 +119,9 @@ def _named(r: Reader, depth: int) -> ast.Type:
     name = read_name(r, "a type")
     if r.lex.accept("["):
         return ast.DataType(name, read_types(r, "]", depth))
-    if name in r.type_vars:
-        return ast.TypeVar(name)
     if not quoted and DTYPE.fullmatch(name):
-        return ast.TensorType((), _DTYPES.get(name, name))
-    return ast.DataType(name)
+        return ast.TensorType((), SHORT_DTYPES.get(name, name))
+    return ast.TypeVar(name) if name in r.type_vars else ast.DataType(name)
 
 
 def _tensor(r: Reader) -> ast.Type:
@@ -150,13 +140,14 @@ def _tensor(r: Reader) -> ast.Type:
     else:
         lex.fail("a shape, '('")
     lex.expect(",", "',' and a dtype")
+    quoted = lex.text[:1] == "$"
     dtype = read_name(r, "a dtype")
     if dtype == "custom" and lex.accept("["):
         dtype = f"custom[{read_name(r, 'the name of a dtype')}]"
         lex.expect("]")
         dtype += lex.expect("number", "a number of bits")
     lex.expect("]")
-    return ast.TensorType(tuple(dims), _DTYPES.get(dtype, dtype))
+    return ast.TensorType(tuple(dims), dtype if quoted else SHORT_DTYPES.get(dtype, dtype))
 
 
 def _dim(r: Reader) -> ast.Dim:

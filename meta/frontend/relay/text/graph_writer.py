@@ -1,0 +1,178 @@
+"""Writes values as nodes of TVM's JSON graph: what stands in the metadata section of a text."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import torch
+
+from meta.frontend.relay import ast
+from meta.frontend.relay.errors import RelayError
+from meta.frontend.relay.graph_json.fields import BOOL, DOUBLE, DTYPE, INT, encoding
+from meta.frontend.relay.ndarray_record import BadRecord, write_record
+from meta.frontend.relay.operator_table import attribute_types
+
+_VIRTUAL_DEVICE_NUMBERS = ("device_type_int", "virtual_device_id")
+
+
+def cannot_write(value: object, why: str) -> RelayError:
+    """Return the error of a tree that Relay text has no form for."""
+    return RelayError(
+        "this program cannot be written as Relay text", found=repr(value)[:200], expected=why
+    )
+
+
+class GraphWriter:
+    """The nodes and arrays of one document. Node 0 is null."""
+
+    def __init__(self) -> None:
+        self._nodes: list[dict[str, Any]] = [{"type_key": ""}]
+        self._arrays: list[str] = []
+
+    def text(self, root: int, version: tuple[int, int] | None) -> str:
+        """Return the document."""
+        attrs = {} if version is None else {"tvm_version": f"{version[0]}.{version[1]}.0"}
+        document = {
+            "root": root,
+            "nodes": self._nodes,
+            "b64ndarrays": self._arrays,
+            "attrs": attrs,
+        }
+        return json.dumps(document, indent=1)
+
+    def map(self, entries: dict[str, int]) -> int:
+        """Add a map from strings to nodes."""
+        if not entries:
+            return self._node("Map")
+        return self._node("Map", keys=list(entries), data=list(entries.values()))
+
+    def array(self, items: list[int]) -> int:
+        """Add an array of nodes."""
+        return self._node("Array", data=items) if items else self._node("Array")
+
+    def value(self, value: Any) -> int:
+        """Add a value and what it holds. Raises RelayError for what has no form in JSON."""
+        if value is None:
+            return 0
+        if isinstance(value, bool):
+            return self._node("IntImm", {"dtype": "bool", "span": "0", "value": str(int(value))})
+        if isinstance(value, int):
+            return self._integer(value)
+        if isinstance(value, float):
+            fields = {"dtype": "float64", "span": "0", "value": repr(value)}
+            return self._node("FloatImm", fields)
+        if isinstance(value, str):
+            return self._node("runtime.String", repr_str=value)
+        if isinstance(value, tuple | list):
+            return self.array([self.value(v) for v in value])
+        if isinstance(value, dict):
+            if not all(isinstance(key, str) for key in value):
+                raise cannot_write(value, "maps from strings")
+            return self.map({key: self.value(v) for key, v in value.items()})
+        if isinstance(value, ast.Type):
+            return self._type(value)
+        return self._object(value)
+
+    def _object(self, value: Any) -> int:
+        match value:
+            case ast.Constant(value=torch.Tensor() as tensor):
+                data = str(self._tensor(tensor))
+                fields = {"_checked_type_": "0", "data": data, "span": "0", "virtual_device_": "0"}
+                return self._node("relay.Constant", fields)
+            case ast.AnyDim():
+                return self._node("tir.Any", {"dtype": "int32", "span": "0"})
+            case ast.SymbolDim(name=name):
+                named = {"dtype": "int32", "name": str(self.value(name)), "span": "0"}
+                return self._node("tir.Var", {**named, "type_annotation": "0"})
+            case ast.GlobalVar(name=name):
+                return self._node("GlobalVar", {"name_hint": str(self.value(name)), "span": "0"})
+            case ast.Op(name=name):
+                return self._node("Op", repr_str=name)
+            case ast.Attrs(type_key=str() as key) if key in attribute_types():
+                return self._attributes(key, value.fields)
+            case ast.Opaque():
+                return self._opaque(value)
+        raise cannot_write(value, "a value that TVM's JSON has a form for")
+
+    def _integer(self, value: int) -> int:
+        dtype = "int32" if -(2**31) <= value < 2**31 else "int64"
+        return self._node("IntImm", {"dtype": dtype, "span": "0", "value": str(value)})
+
+    def _tensor(self, tensor: torch.Tensor) -> int:
+        try:
+            record = write_record(tensor)
+        except BadRecord as error:
+            raise cannot_write(tensor.dtype, str(error)) from None
+        self._arrays.append(base64.b64encode(record).decode("ascii"))
+        return len(self._arrays) - 1
+
+    def _attributes(self, key: str, fields: dict[str, Any]) -> int:
+        known = attribute_types()[key]
+        if not fields.keys() <= known.keys():
+            raise cannot_write(sorted(fields.keys() - known.keys()), f"fields of {key}")
+        written = {
+            name: self._field(encoding(known[name].type), value) for name, value in fields.items()
+        }
+        return self._node(key, written)
+
+    def _field(self, how: str, value: Any) -> str:
+        if how in (INT, BOOL):
+            return str(int(value))
+        if how == DOUBLE:
+            return repr(float(value))
+        return str(value) if how == DTYPE else str(self.value(value))
+
+    def _opaque(self, value: ast.Opaque) -> int:
+        fields = dict(value.fields)
+        text = fields.pop("text", None)
+        written = {name: self._opaque_field(value.type_key, name, v) for name, v in fields.items()}
+        other = {} if text is None else {"repr_str": text}
+        return self._node(value.type_key, written or None, **other)
+
+    def _opaque_field(self, type_key: str, name: str, value: Any) -> str:
+        if type_key == "VirtualDevice" and name not in _VIRTUAL_DEVICE_NUMBERS:
+            return str(self.value(value))
+        if not isinstance(value, str | int):
+            raise cannot_write(value, f"the text of the field {name!r} of {type_key}")
+        return str(value)
+
+    def _type(self, value: ast.Type) -> int:
+        match value:
+            case ast.TensorType(shape=shape, dtype=dtype):
+                fields = {"dtype": dtype, "shape": str(self.value(shape)), "span": "0"}
+                return self._node("relay.TensorType", fields)
+            case ast.TupleType(fields=parts):
+                return self._node("TupleType", {"fields": str(self.value(parts)), "span": "0"})
+            case ast.RefType(value=inner):
+                return self._node("relay.RefType", {"value": str(self._type(inner)), "span": "0"})
+            case ast.FuncType(params=params, result=result, type_params=names):
+                variables = [self._type(ast.TypeVar(name)) for name in names]
+                fields = {
+                    "arg_types": str(self.value(params)),
+                    "ret_type": str(self._type(result)),
+                    "span": "0",
+                    "type_constraints": str(self.array([])),
+                    "type_params": str(self.array(variables)),
+                }
+                return self._node("FuncType", fields)
+            case ast.TypeVar(name=name):
+                fields = {"kind": "0", "name_hint": str(self.value(name)), "span": "0"}
+                return self._node("TypeVar", fields)
+            case ast.DataType(name=name, args=args):
+                head = self._node(
+                    "GlobalTypeVar", {"kind": "5", "name_hint": str(self.value(name))}
+                )
+                if not args:
+                    return head
+                fields = {"args": str(self.value(args)), "func": str(head), "span": "0"}
+                return self._node("TypeCall", fields)
+        return self._node("IncompleteType", {"kind": "0", "span": "0"})
+
+    def _node(self, type_key: str, attrs: dict[str, str] | None = None, **other: Any) -> int:
+        node: dict[str, Any] = {"type_key": type_key}
+        if attrs is not None:
+            node["attrs"] = attrs
+        self._nodes.append({**node, **other})
+        return len(self._nodes) - 1

@@ -1,0 +1,294 @@
+"""Writes expressions, as `mod.astext()` of TVM does.
+
+Operands are atoms: what else is an argument, and what is used more than once, is bound to a number
+in a line of its own before. So a chain of calls is a list of lines, and nothing here recurses over
+it. What opens a scope (functions, branches, arms, a let that is an operand) is written by
+generators, see `reader.run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from meta.frontend.relay import ast
+from meta.frontend.relay.operator_table import operators
+from meta.frontend.relay.text.graph_writer import cannot_write
+from meta.frontend.relay.text.numbers import literal_of
+from meta.frontend.relay.text.print_names import NameWriter
+from meta.frontend.relay.text.print_types import (
+    TypeWriter,
+    attribute_expressions,
+    attribute_value,
+    type_params,
+)
+from meta.frontend.relay.text.print_uses import count_uses
+from meta.frontend.relay.text.printing import Shared
+from meta.frontend.relay.text.quoting import attribute_name, global_name, quote
+from meta.frontend.relay.text.reader import Step
+
+_INDENT = "  "
+
+
+class FunctionWriter:
+    """Writes one function of the module into ``lines``."""
+
+    def __init__(self, shared: Shared, root: ast.Function) -> None:
+        self._shared = shared
+        self._metadata = shared.metadata
+        self._types: TypeWriter = shared.types
+        self._names = NameWriter(shared.reserved)
+        self._uses = count_uses(root)
+        self._numbers: dict[ast.Expr, str] = {}
+        self._indent = ""
+        self._lines: list[str] = []
+
+    def definition(self, name: str, function: ast.Function) -> Step:
+        """Return the definition of a function of the module."""
+        for value in attribute_expressions(tuple(function.attrs.values())):
+            if not isinstance(value, ast.GlobalVar | ast.Op | ast.Constructor):
+                raise cannot_write(value, "attributes of functions that compute nothing")
+        text = yield self._function_behind(f"def {global_name(name)}", function)
+        return f"{text}{self._types.comment(function.checked_type)}"
+
+    def _function_behind(self, head: str, function: ast.Function) -> Step:
+        """Return a function behind ``head``, "fn " or "def @main"."""
+        params = [self._declared(p) for p in function.params]
+        params += self._attributes(function.attrs)
+        result = f" -> {self._types.text(function.result_type)}" if function.result_type else ""
+        body = yield self._block(function.body)
+        self._names.unbind(function.params)
+        names = type_params(function.type_params)
+        return f"{head}{names}({', '.join(params)}){result} {body}"
+
+    def _declared(self, var: ast.Var, bind: Callable[[ast.Var], str] | None = None) -> str:
+        name = (bind or self._names.bind)(var)
+        return f"{name}{self._types.declared(var.type)}{self._types.comment(var.checked_type)}"
+
+    def _line(self, text: str) -> None:
+        self._lines.append(f"{self._indent}{text}")
+
+    def _block(self, body: ast.Expr, brackets: str = "{}") -> Step:
+        """Return an expression in brackets, on lines of its own."""
+        lines, indent = self._lines, self._indent
+        self._lines, self._indent = [], indent + _INDENT
+        yield self._scope(body)
+        text = "\n".join(self._lines)
+        self._lines, self._indent = lines, indent
+        return f"{brackets[0]}\n{text}\n{indent}{brackets[1]}"
+
+    def _scope(self, body: ast.Expr) -> Step:
+        """Write bindings and the value they are for."""
+        bound: list[ast.Var] = []
+        while isinstance(body, ast.Let) and self._uses[body] == 1:
+            bound.append(body.var)
+            name = self._declared(body.var)
+            value = yield self._inline(body.value)
+            self._line(f"let {name} = {value};")
+            body = body.body
+        self._line((yield self._inline(body)))
+        self._names.unbind(bound)
+
+    def _inline(self, root: ast.Expr) -> Step:
+        """Return the last step of an expression; write those that come before as bindings."""
+        if self._atom(root) is not None or self._uses[root] > 1:
+            yield self._bind_numbers(root)
+            return self._known(root)
+        yield self._bind_operands(root)
+        return (yield self._step(root))
+
+    def _bind_operands(self, root: ast.Expr) -> Step:
+        for operand in _operands(root):
+            if self._atom(operand) is None:
+                yield self._bind_numbers(operand)
+
+    def _bind_numbers(self, root: ast.Expr) -> Step:
+        """Bind an expression to a number, after those it needs, as far as they have none."""
+        stack: list[tuple[ast.Expr, Iterator[ast.Expr]]] = []
+        if self._atom(root) is None:
+            stack.append((root, iter(_operands(root))))
+        while stack:
+            current, operands = stack[-1]
+            needed = next((o for o in operands if self._atom(o) is None), None)
+            if needed is not None:
+                stack.append((needed, iter(_operands(needed))))
+                continue
+            stack.pop()
+            text = yield self._step(current)
+            number = f"%{self._shared.next_number()}"
+            self._line(f"{number} = {text};")
+            self._numbers[current] = number
+
+    def _known(self, value: ast.Expr) -> str:
+        text = self._atom(value)
+        assert text is not None, "operands are bound before they are used"
+        return text
+
+    def _atom(self, value: ast.Expr) -> str | None:
+        """Return what is written in place; None for what needs a number and has none yet."""
+        number = self._numbers.get(value)
+        if number is not None:
+            return number
+        match value:
+            case ast.Var():
+                return self._names.find(value) or self._free(value)
+            case ast.Constant():
+                text = self._numbers[value] = self._constant(value)
+                return text
+            case ast.GlobalVar(name=name):
+                return global_name(name)
+            case ast.Op(name=name):
+                return self._shared.operator(name)
+            case ast.Constructor():
+                return self._shared.constructor(value)
+        return None
+
+    def _free(self, var: ast.Var) -> str:
+        declared = self._declared(var, self._names.free)
+        self._line(f"free_var {declared};")
+        return self._known(var)
+
+    def _constant(self, constant: ast.Constant) -> str:
+        stated = constant.checked_type
+        text = None if constant.value is None else literal_of(constant.value)
+        if text is None:
+            return f"{self._metadata.constant(constant)}{self._types.comment(stated)}"
+        plain = text[-1].isdigit() and not any(c in text for c in "fi")
+        if plain and stated is not None and stated != ast.TensorType((), "int32"):
+            text += "i32"  # the comment would be taken for the literal's dtype
+        return f"{text}{self._types.comment(stated)}"
+
+    def _step(self, value: ast.Expr) -> Step:
+        """Return an expression whose operands are written already."""
+        text = yield _STEPS[type(value)](self, value)
+        return f"{text}{self._types.comment(value.checked_type)}"
+
+    def _call(self, call: ast.Call) -> Step:
+        yield from ()
+        head = self._known(call.op)
+        args = [self._known(a) for a in call.args]
+        if call.attrs is not None:
+            args += self._attributes(call.attrs.fields)
+            if not _says(call, call.attrs.type_key):
+                args.append(f"attrs_type_key={quote(str(call.attrs.type_key))}")
+        if not args and isinstance(call.op, ast.Constructor) and self._shared.is_nullary(call.op):
+            return head
+        return f"{head}({', '.join(args)})"
+
+    def _attributes(self, fields: dict[str, Any]) -> list[str]:
+        return [
+            f"{attribute_name(key)}={attribute_value(value, self._metadata, self._known)}"
+            for key, value in fields.items()
+        ]
+
+    def _tuple(self, value: ast.Tuple) -> Step:
+        yield from ()
+        fields = [self._known(f) for f in value.fields]
+        return f"({fields[0]},)" if len(fields) == 1 else f"({', '.join(fields)})"
+
+    def _field(self, value: ast.TupleGetItem) -> Step:
+        yield from ()
+        inner = self._known(value.value)
+        plain = isinstance(value.value, ast.Var) or inner[0] == "%"
+        if isinstance(value.value, ast.Var) and self._names.hides_field(value.value, value.index):
+            plain = False
+        return f"{inner}.{value.index}" if plain else f"({inner}).{value.index}"
+
+    def _function(self, value: ast.Function) -> Step:
+        return (yield self._function_behind("fn ", value))
+
+    def _if(self, value: ast.If) -> Step:
+        condition = self._known(value.condition)
+        then = yield self._block(value.then_branch)
+        other = yield self._block(value.else_branch)
+        return f"if ({condition}) {then} else {other}"
+
+    def _let(self, value: ast.Let) -> Step:
+        """A let that is an operand stands in parentheses; its chain is written in one go."""
+        self._uses[value] = 1
+        return (yield self._block(value, "()"))
+
+    def _ref(self, value: ast.RefCreate) -> Step:
+        yield from ()
+        return f"ref({self._known(value.value)})"
+
+    def _ref_read(self, value: ast.RefRead) -> Step:
+        yield from ()
+        return f"ref_read({self._known(value.ref)})"
+
+    def _ref_write(self, value: ast.RefWrite) -> Step:
+        yield from ()
+        return f"ref_write({self._known(value.ref)}, {self._known(value.value)})"
+
+    def _match(self, value: ast.Match) -> Step:
+        word = "match" if value.complete else "match?"
+        head = f"{word} ({self._known(value.value)}) {{"
+        arms: list[str] = []
+        indent = self._indent
+        self._indent += _INDENT
+        for clause in value.clauses:
+            bound: list[ast.Var] = []
+            pattern = self._pattern(clause.pattern, bound)
+            body = yield self._block(clause.body)
+            self._names.unbind(bound)
+            arms.append(f"{self._indent}{pattern} => {body},\n")
+        self._indent = indent
+        return f"{head}\n{''.join(arms)}{indent}}}"
+
+    def _pattern(self, pattern: ast.Pattern, bound: list[ast.Var]) -> str:
+        match pattern:
+            case ast.PatternVar(var=var):
+                bound.append(var)
+                return self._declared(var)
+            case ast.PatternConstructor(constructor=constructor, patterns=patterns):
+                head = self._shared.constructor(constructor)
+                inner = [self._pattern(p, bound) for p in patterns]
+                return f"{head}({', '.join(inner)})" if inner else head
+            case ast.PatternTuple(patterns=patterns):
+                inner = [self._pattern(p, bound) for p in patterns]
+                return f"({', '.join(inner)})"
+        return "_"
+
+
+def _operands(value: ast.Expr) -> list[ast.Expr]:
+    """Return what is evaluated before an expression and in its scope."""
+    match value:
+        case ast.Call(op=op, args=args, attrs=attrs):
+            return [
+                op,
+                *args,
+                *attribute_expressions(tuple(attrs.fields.values()) if attrs else ()),
+            ]
+        case ast.Tuple(fields=fields):
+            return list(fields)
+        case ast.TupleGetItem(value=inner) | ast.RefCreate(value=inner) | ast.Match(value=inner):
+            return [inner]
+        case ast.RefRead(ref=ref):
+            return [ref]
+        case ast.RefWrite(ref=ref, value=inner):
+            return [ref, inner]
+        case ast.If(condition=condition):
+            return [condition]
+        case ast.Function(attrs=attrs):
+            return attribute_expressions(tuple(attrs.values()))
+    return []
+
+
+def _says(call: ast.Call, type_key: str | None) -> bool:
+    """Tell whether the operator says what attributes it has."""
+    facts = operators().get(call.op.name) if isinstance(call.op, ast.Op) else None
+    return type_key is None or (facts is not None and type_key in (facts.attrs_type, *facts.former))
+
+
+_STEPS: dict[type, Callable[[FunctionWriter, Any], Step]] = {
+    ast.Call: FunctionWriter._call,
+    ast.Tuple: FunctionWriter._tuple,
+    ast.TupleGetItem: FunctionWriter._field,
+    ast.Function: FunctionWriter._function,
+    ast.If: FunctionWriter._if,
+    ast.Let: FunctionWriter._let,
+    ast.Match: FunctionWriter._match,
+    ast.RefCreate: FunctionWriter._ref,
+    ast.RefRead: FunctionWriter._ref_read,
+    ast.RefWrite: FunctionWriter._ref_write,
+}
