@@ -62,7 +62,7 @@ def _local(r: Reader) -> ast.Expr:
     run = lex.text[1:]
     var = r.scope.find(unquote(run) if run[:1] == '"' else run)
     if var is None:
-        var = r.scope.find_in(run)
+        var = r.scope.find_in(run) if run[:1] != '"' else None
         if var is None:
             names = [*r.scope.variables, *r.scope.free]
             lex.fail("a variable in scope", hint=nearest(run, names) if names else None)

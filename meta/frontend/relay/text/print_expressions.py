@@ -82,12 +82,25 @@ class FunctionWriter:
         bound: list[ast.Var] = []
         while isinstance(body, ast.Let) and self._uses[body] == 1:
             bound.append(body.var)
-            name = self._declared(body.var)
+            name, before = self._declared(body.var), len(self._lines)
             value = yield self._inline(body.value)
+            if self._names.is_used(body.var):
+                value = self._with_bindings(before, value)
             self._line(f"let {name} = {value};")
             body = body.body
         self._line((yield self._inline(body)))
         self._names.unbind(bound)
+
+    def _with_bindings(self, start: int, value: str) -> str:
+        """Return the value of a let that its own bindings use with the lines it needs, in a block:
+        before the let the variable is not in scope.
+        """
+        lines = self._lines[start:]
+        if not lines:
+            return value
+        del self._lines[start:]
+        inner = "\n".join([*lines, f"{self._indent}{value}"]).replace("\n", f"\n{_INDENT}")
+        return f"{{\n{_INDENT}{inner}\n{self._indent}}}"
 
     def _inline(self, root: ast.Expr) -> Step:
         """Return the last step of an expression; write those that come before as bindings."""

@@ -16,6 +16,7 @@ class NameWriter:
         self._taken: set[str] = set()
         self._numbers: dict[str, int] = {}
         self._names: dict[ast.Var, str] = {}
+        self._used: set[ast.Var] = set()
 
     def bind(self, var: ast.Var) -> str:
         """Return a variable's name where it is bound; it has no other in the function."""
@@ -38,7 +39,14 @@ class NameWriter:
     def find(self, var: ast.Var) -> str | None:
         """Return the name of a variable that is in scope."""
         name = self._names.get(var)
-        return None if name is None else local_name(name)
+        if name is None:
+            return None
+        self._used.add(var)
+        return local_name(name)
+
+    def is_used(self, var: ast.Var) -> bool:
+        """Tell whether a variable has been written since it was bound."""
+        return var in self._used
 
     def hides_field(self, var: ast.Var, index: int) -> bool:
         """Tell whether ``%x.0`` would be read as another variable."""

@@ -75,7 +75,7 @@ class Scope:
         field of "conv1". Names do not end within a word.
         """
         for length in reversed(self._lengths):
-            if length < len(run) and not (_is_word(run[length - 1]) and _is_word(run[length])):
+            if 0 < length < len(run) and not (_is_word(run[length - 1]) and _is_word(run[length])):
                 var = self.find(run[:length])
                 if var is not None:
                     return var

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from meta.base.dtype import limits
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.text.metadata import Missing
 from meta.frontend.relay.text.numbers import parse_number
 from meta.frontend.relay.text.quoting import DTYPE, SHORT_DTYPES, unquote
 from meta.frontend.relay.text.reader import Reader
+
+_LARGEST = 2**63 - 1
 
 
 def read_type(r: Reader, depth: int = 0) -> ast.Type:
@@ -167,7 +168,7 @@ def _dim(r: Reader) -> ast.Dim:
         if value is not None:
             lex.advance()
             return value
-    lex.fail(f"a dimension: '?' or an integer from 0 to {limits('int64').max}")
+    lex.fail(f"a dimension: '?' or an integer from 0 to {_LARGEST}")
 
 
 def _integer(text: str) -> int | None:
@@ -175,4 +176,4 @@ def _integer(text: str) -> int | None:
         value, _ = parse_number(text)
     except ValueError:
         return None
-    return value if isinstance(value, int) and value >= 0 else None
+    return value if isinstance(value, int) and 0 <= value <= _LARGEST else None

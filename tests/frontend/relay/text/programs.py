@@ -11,8 +11,34 @@ from hypothesis import strategies as st
 from meta.frontend.relay import ast
 
 NAMES = st.sampled_from(
-    ["x", "y", "x1", "x.0", "x.1", "conv1.weight", "input:0", "a/b", "v_1", "_", "1", "", "let", "é"]
-    + ["a b", "f(x)", 'say "hi"', "x-malformed-ir", "a//b", "a/*b", "end*/", "%x", "nn.relu", "inff"]
+    [
+        "x",
+        "y",
+        "x1",
+        "x.0",
+        "x.1",
+        "conv1.weight",
+        "input:0",
+        "a/b",
+        "v_1",
+        "_",
+        "1",
+        "",
+        "let",
+        "é",
+    ]
+    + [
+        "a b",
+        "f(x)",
+        'say "hi"',
+        "x-malformed-ir",
+        "a//b",
+        "a/*b",
+        "end*/",
+        "%x",
+        "nn.relu",
+        "inff",
+    ]
 ) | st.text(max_size=6)
 OPERATORS = st.sampled_from(["nn.conv2d", "add", "let", "odd name", "float32", "inff", "split"])
 DTYPES = st.sampled_from(["float32", "int64", "bool", "bfloat16", "int", "custom[posit]8", "odd"])
@@ -86,7 +112,7 @@ VALUES = st.recursive(
     ),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3).map(tuple),
-        st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+        st.dictionaries(st.text(max_size=3), st.integers(-9, 2**63 - 1), max_size=2),
     ),
     max_leaves=4,
 )
