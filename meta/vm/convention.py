@@ -10,6 +10,7 @@ from typing import Any
 
 from meta.base.errors import ArgumentError, TraceError
 from meta.base.source import Span
+from meta.ir import Function, TensorType, TupleType, Type
 from meta.op.core import tree
 from meta.runtime.ndarray import as_array, ndarray
 
@@ -36,6 +37,26 @@ def bind(
         ) from None
     bound.apply_defaults()
     return dict(bound.arguments)
+
+
+def require_arrays(name: str, main: Function) -> None:
+    """Raise TraceError for a main that takes or returns more than tensors and tuples of them."""
+    given = ((f"parameter %{p.name}", p.type) for p in main.params)
+    for what, type_ in (*given, ("result", main.result_type)):
+        if type_ is not None and not is_of_tensors(type_):
+            raise TraceError(
+                f"{name} takes and returns arrays, and tuples of them",
+                found=f"{what}: {type_}",
+                hint="take data values, references and functions apart inside of it",
+                span=next((b.span for b in main.body.bindings if b.span), None),
+            )
+
+
+def is_of_tensors(type_: Type) -> bool:
+    """Whether a value of a type is a tensor or a nested tuple of tensors."""
+    if isinstance(type_, TupleType):
+        return all(map(is_of_tensors, type_.fields))
+    return isinstance(type_, TensorType)
 
 
 class Convention:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from meta.base import config
 from meta.base.device import Device
 from meta.base.errors import IRError
-from meta.ir import Module, TensorType, TupleType, Type
+from meta.ir import Module, TensorType
 from meta.vm.aliasing import require_writable_constants
 from meta.vm.code import Code, FunctionCode
+from meta.vm.convention import is_of_tensors
 from meta.vm.emit_function import FunctionEmitter
 from meta.vm.emit_tables import Tables
 from meta.vm.extents import ranges_of
@@ -38,7 +39,7 @@ def emit(module: Module, device: Device) -> Code:
             )
         params.append((param.name, param.type))
     result = main.result_type
-    if result is None or not _is_of_tensors(result):
+    if result is None or not is_of_tensors(result):
         raise IRError("the result of main must be made of tensors", found=result)
     tables = Tables(module, device)
     functions: dict[str, FunctionCode] = {}
@@ -64,9 +65,3 @@ def emit(module: Module, device: Device) -> Code:
     if config.get("META_VERIFY"):
         verify_code(code)
     return code
-
-
-def _is_of_tensors(type_: Type) -> bool:
-    if isinstance(type_, TupleType):
-        return all(map(_is_of_tensors, type_.fields))
-    return isinstance(type_, TensorType)

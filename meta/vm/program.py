@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from meta.ir import Module
 from meta.runtime.ndarray import ndarray
-from meta.vm.convention import Convention
+from meta.vm.convention import Convention, require_arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +22,16 @@ class Program:
     model sees).
     convention: from the user's call arguments to main's inputs, and from main's result to what the
     user's function returned.
+
+    Raises TraceError for a main that takes or returns data values, references or functions.
     """
 
     module: Module
     arrays: tuple[ndarray, ...]
     convention: Convention
+
+    def __post_init__(self) -> None:
+        require_arrays(self.convention.name, self.module.main)
 
 
 def module_program(module: Module) -> Program:

@@ -17,7 +17,7 @@ from meta.passes.lifetimes import Lifetimes
 from meta.vm.interpreter import run_module
 from tests.programs.operators import ROWS
 from tests.programs.prefixes import outcome
-from tests.programs.writer import CONTROL, Step, write_module
+from tests.programs.writer import CONTROL, HELD, Step, write_module
 
 
 def shuffled(module: Module, seed: int) -> Module:
@@ -29,11 +29,11 @@ def shuffled(module: Module, seed: int) -> Module:
         graph = to_graph(function.body, effects.places)
         return from_graph(graph, lambda node: random.randrange(1000))
 
-    return Module({n: replace(f, body=body(f)) for n, f in module.functions.items()})
+    return module.with_functions({n: replace(f, body=body(f)) for n, f in module.functions.items()})
 
 
 numbers = st.integers(0, 47)
-names = st.sampled_from([*sorted(ROWS), *list(CONTROL) * 8, *["write"] * 40, *["view"] * 20])
+names = st.sampled_from([*sorted(ROWS), *[*CONTROL, *HELD] * 8, *["write"] * 40, *["view"] * 20])
 steps = st.lists(st.tuples(names, numbers, numbers, numbers), min_size=4, max_size=20)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from meta.base.dtype import TO_TORCH
-from meta.ir import Constant
-from meta.op.core.tracing import Symbol, Trace
+from meta.ir import Constant, DataType, RefType
+from meta.op.core.tracing import Symbol, Trace, Value
 
 
 class Missing(Exception):
@@ -29,24 +29,35 @@ class Pool:
 
     def __init__(self, trace: Trace, dtype: str) -> None:
         self.trace, self.dtype = trace, dtype
-        self.values: list[Symbol] = []
+        self.values: list[Any] = []
         # Values that are constants, or may be views of one: nobody may write to them.
         self._fixed: set[int] = set()
         self.picked: list[Symbol] = []
 
     def of(self, index: int, fits: Callable[[Symbol], Any]) -> Symbol:
         """Return one of the values that fit; 0 is the newest."""
+        return self._pick(index, lambda v: isinstance(v, Symbol) and fits(v))
+
+    def reference(self, index: int) -> Value:
+        """Return a reference to a tensor."""
+        return self._pick(index, lambda v: isinstance(v.type, RefType))
+
+    def data(self, index: int) -> Value:
+        """Return a value of a data type."""
+        return self._pick(index, lambda v: isinstance(v.type, DataType))
+
+    def _pick(self, index: int, fits: Callable[[Any], Any]) -> Any:
         found = [v for v in self.values if fits(v)]
         if not found:
             raise Missing
         self.picked.append(found[-1 - index % len(found)])
         return self.picked[-1]
 
-    def add(self, values: list[Symbol]) -> None:
+    def add(self, values: list[Any]) -> None:
         """Take in what a step computed from what it picked, but for values that grew too large."""
         fixed = any(id(v) in self._fixed for v in self.picked)
         self._fixed |= {id(v) for v in values if fixed or isinstance(v.atom, Constant)}
-        self.values += [v for v in values if 0 < v.size <= self.LIMIT]
+        self.values += [v for v in values if not isinstance(v, Symbol) or 0 < v.size <= self.LIMIT]
 
     def is_float(self, value: Symbol) -> bool:
         """Whether a value has the program's floating point dtype."""

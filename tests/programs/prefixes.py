@@ -113,7 +113,7 @@ def _first_result(module: Module) -> Module:
     assert isinstance(main.body.result, Tuple)
     result = main.body.result.fields[0]
     body = Block(main.body.bindings, result)
-    return Module(
+    return module.with_functions(
         {**module.functions, "main": replace(main, body=body, result_type=type_of(result))}
     )
 

@@ -21,7 +21,7 @@ from meta.passes.call_of import base_op
 from meta.vm.pipeline import MAX_LEVEL
 from tests.programs.operators import ROWS, SMOOTH_ROWS, Row
 from tests.programs.prefixes import check_compiled, check_gradients, check_prefixes
-from tests.programs.writer import CONTROL, Step, write_module
+from tests.programs.writer import CONTROL, HELD, Step, write_module
 
 numbers = st.integers(0, 47)
 wanted = st.lists(numbers, max_size=3)
@@ -32,7 +32,7 @@ def steps(names: list[str]) -> st.SearchStrategy[list[Step]]:
     return st.lists(step, min_size=1, max_size=16)
 
 
-ALL = sorted(ROWS) + sorted(ROWS) + list(CONTROL) * 6 + ["write"] * 6
+ALL = sorted(ROWS) + sorted(ROWS) + list(CONTROL) * 6 + list(HELD) * 6 + ["write"] * 6
 SMOOTH = sorted(SMOOTH_ROWS)
 # Without transcendental functions: a kernel of several takes TVM long to compile.
 TVM_ROWS = {

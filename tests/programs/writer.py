@@ -7,7 +7,7 @@ out, so that any part of a list of steps is a program too, and a failing one shr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
@@ -15,15 +15,27 @@ import meta
 from meta.ir import (
     Block,
     Call,
+    Construct,
+    ConstructorDefinition,
+    DataType,
+    Fail,
     Function,
     FuncType,
+    GetField,
     GlobalVar,
     If,
+    IsVariant,
+    MakeRef,
     Module,
+    ReadRef,
+    RefType,
     TensorType,
     Tuple,
     TupleGetItem,
+    TupleType,
+    TypeDefinition,
     Var,
+    WriteRef,
     type_of,
 )
 from meta.ir.builder import BlockBuilder
@@ -35,6 +47,8 @@ Step = tuple[str, int, int, int]
 MAX_DEPTH = 2
 """Bodies in bodies: calls in loops in loops take long."""
 CONTROL = ("if", "closure", "function", "loop", "tuple", "alias")
+HELD = ("make_ref", "read_ref", "write_ref", "construct", "match")
+"""Steps about references and data values; closures capture them, blocks use those around."""
 
 
 def parameters(dtype: str) -> dict[str, TensorType]:
@@ -83,7 +97,7 @@ class _Writer:
         others = tuple(self.pool.any(i).atom for i in wanted)
         body = self.trace.builder.finish(Tuple((last, Tuple(others))))
         main = Function(tuple(params), body, type_of(body.result))
-        return Module({"main": main, **self.functions})
+        return Module({"main": main, **self.functions}, self.trace.types)
 
     def steps(self, left: Iterator[Step], number: int) -> None:
         for _ in range(number):
@@ -93,7 +107,9 @@ class _Writer:
             name, i, j, k = step
             around, self.pool.picked = self.pool.picked, []
             try:
-                if name in CONTROL:
+                if name in HELD:
+                    values = getattr(self, f"write_{name}")(i, j, k)
+                elif name in CONTROL:
                     values = self.control(name, left, i, j, k)
                 else:
                     values = self.rows[name](self.pool, i, j, k)
@@ -197,6 +213,65 @@ class _Writer:
         """Bind a variable to another one."""
         value = self.pool.any(i)
         return [self.trace.emit(value.atom, value.type)]
+
+    # References and data values. What they hold may be written to later, so it is no constant.
+
+    def write_make_ref(self, i: int, j: int, k: int) -> list[Any]:
+        value = self.pool.writable(i)
+        return [self.trace.emit(MakeRef(value.atom), RefType(value.type))]
+
+    def write_read_ref(self, i: int, j: int, k: int) -> list[Any]:
+        ref = self.pool.reference(i)
+        return [self.trace.emit(ReadRef(ref.atom), ref.type.value)]
+
+    def write_write_ref(self, i: int, j: int, k: int) -> list[Any]:
+        ref = self.pool.reference(i)
+        type_ = ref.type.value
+        value = self.pool.of(j, lambda v: v.type == type_ and self.pool.is_writable(v))
+        self.trace.emit(WriteRef(ref.atom, value.atom), TupleType(()))
+        return []
+
+    def write_construct(self, i: int, j: int, k: int) -> list[Any]:
+        """Make a value with one or two tensors of one type."""
+        first = self.pool.writable(i)
+        fields = (first, self.argument_like(first))[: 1 + k % 2]
+        constructors = (
+            ConstructorDefinition("One", (first.type,)),
+            ConstructorDefinition("Two", (first.type, first.type)),
+        )
+        type_ = self.trace.define(TypeDefinition(f"pair of {first.type}", constructors))
+        name = constructors[k % 2].name
+        return [self.trace.emit(Construct(type_, name, tuple(f.atom for f in fields)), type_)]
+
+    def write_match(self, i: int, j: int, k: int) -> list[Any]:
+        """Take the last tensor out of a value, whichever constructor made it."""
+        value = self.pool.data(i)
+        assert isinstance(value.type, DataType)
+        one, two = self.trace.types[value.type.name].constructors
+        (type_,) = one.fields
+        assert isinstance(type_, TensorType)
+        failed = self.inner(lambda: self.trace.emit(Fail("no case fits", type_), type_))
+        last = GetField(value.atom, two.name, 1, type_)
+        if_two = self.inner(lambda: self.trace.emit(last, type_))
+        rest = self.inner(lambda: self.choice(value, two.name, if_two, failed, type_))
+        only = GetField(value.atom, one.name, 0, type_)
+        if_one = self.inner(lambda: self.trace.emit(only, type_))
+        return [self.choice(value, one.name, if_one, rest, type_)]
+
+    def choice(
+        self, value: Any, constructor: str, then: Block, other: Block, type_: TensorType
+    ) -> Any:
+        condition = IsVariant(value.atom, constructor)
+        found = self.trace.emit(condition, TensorType((), "bool"))
+        return self.trace.emit(If(found.atom, then, other), type_)
+
+    def inner(self, write: Callable[[], Any]) -> Block:
+        outer = self.trace.builder
+        self.trace.builder = BlockBuilder(outer.names)
+        try:
+            return self.trace.builder.finish(write().atom)
+        finally:
+            self.trace.builder = outer
 
     # Functions.
 

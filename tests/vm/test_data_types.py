@@ -1,0 +1,495 @@
+"""Data types and references: the interpreter and the VM give the same, at all levels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import meta
+from meta.base import config
+from meta.base.errors import ExecutionError, IRError, TraceError
+from meta.ir import Module, parse, verify
+from meta.testing import check
+from meta.vm.bytecode_data import Fail, GetField, IsVariant
+from meta.vm.code_json import code_from_json, code_to_json, constant_name
+from meta.vm.interpreter import interpret
+from meta.vm.pipeline import MAX_LEVEL
+from meta.vm.program import module_program
+
+LIST = "type List { Nil() Cons(float32[], type List) }\n"
+
+SUM = (
+    LIST
+    + """
+func @main(%x: float32[], %n: int64[]) -> float32[] {
+  %l: type List = @build(%x, %n)
+  %s: float32[] = @sum(%l)
+  return %s
+}
+func @build(%x: float32[], %n: int64[]) -> type List {
+  %none: bool[] = less_equal(%n, const int64[] 0)
+  %r: type List = if %none {
+    %nil: type List = construct List:Nil()
+    yield %nil
+  } else {
+    %m: int64[] = subtract(%n, const int64[] 1)
+    %rest: type List = @build(%x, %m)
+    %cons: type List = construct List:Cons(%x, %rest)
+    yield %cons
+  }
+  return %r
+}
+func @sum(%l: type List) -> float32[] {
+  %is_nil: bool[] = is_variant Nil(%l)
+  %r: float32[] = if %is_nil {
+    yield const float32[] 0.0
+  } else {
+    %h: float32[] = get_field Cons.0(%l) -> float32[]
+    %t: type List = get_field Cons.1(%l) -> type List
+    %u: float32[] = @sum(%t)
+    %v: float32[] = add(%h, %u)
+    yield %v
+  }
+  return %r
+}"""
+)
+
+# Built and folded by loops: calls in tail position.
+SUM_BY_LOOPS = (
+    LIST
+    + """
+func @main(%x: float32[], %n: int64[]) -> float32[] {
+  %nil: type List = construct List:Nil()
+  %l: type List = @build(%x, %n, %nil)
+  %s: float32[] = @sum(%l, const float32[] 0.0)
+  return %s
+}
+func @build(%x: float32[], %n: int64[], %l: type List) -> type List {
+  %none: bool[] = less_equal(%n, const int64[] 0)
+  %r: type List = if %none {
+    yield %l
+  } else {
+    %m: int64[] = subtract(%n, const int64[] 1)
+    %cons: type List = construct List:Cons(%x, %l)
+    %more: type List = @build(%x, %m, %cons)
+    yield %more
+  }
+  return %r
+}
+func @sum(%l: type List, %s: float32[]) -> float32[] {
+  %is_cons: bool[] = is_variant Cons(%l)
+  %r: float32[] = if %is_cons {
+    %h: float32[] = get_field Cons.0(%l) -> float32[]
+    %t: type List = get_field Cons.1(%l) -> type List
+    %u: float32[] = add(%h, %s)
+    %v: float32[] = @sum(%t, %u)
+    yield %v
+  } else {
+    yield %s
+  }
+  return %r
+}"""
+)
+
+TREE = """
+type Tree { Leaf() Node(type Tree, float32[2], type Tree) }
+func @main(%x: float32[2], %n: int64[]) -> float32[2] {
+  %t: type Tree = @grow(%x, %n)
+  %s: float32[2] = @total(%t)
+  return %s
+}
+func @grow(%x: float32[2], %n: int64[]) -> type Tree {
+  %none: bool[] = less_equal(%n, const int64[] 0)
+  %r: type Tree = if %none {
+    %leaf: type Tree = construct Tree:Leaf()
+    yield %leaf
+  } else {
+    %m: int64[] = subtract(%n, const int64[] 1)
+    %a: type Tree = @grow(%x, %m)
+    %b: type Tree = @grow(%x, %m)
+    %node: type Tree = construct Tree:Node(%a, %x, %b)
+    yield %node
+  }
+  return %r
+}
+func @total(%t: type Tree) -> float32[2] {
+  %is_leaf: bool[] = is_variant Leaf(%t)
+  %r: float32[2] = if %is_leaf {
+    yield const float32[2] [0.0, 0.0]
+  } else {
+    %a: type Tree = get_field Node.0(%t) -> type Tree
+    %x: float32[2] = get_field Node.1(%t) -> float32[2]
+    %b: type Tree = get_field Node.2(%t) -> type Tree
+    %u: float32[2] = @total(%a)
+    %v: float32[2] = @total(%b)
+    %w: float32[2] = add(%u, %v)
+    %y: float32[2] = add(%w, %x)
+    yield %y
+  }
+  return %r
+}"""
+
+STRAIGHT = """
+func @main(%x: float32[2]) -> (float32[2], float32[2]) {
+  %r: ref(float32[2]) = make_ref(%x)
+  %a: float32[2] = read_ref(%r)
+  %b: float32[2] = add(%a, 1.0)
+  %w: () = write_ref(%r, %b)
+  %c: float32[2] = read_ref(%r)
+  %d: float32[2] = multiply(%a, %c)
+  return (%c, %d)
+}"""
+
+BRANCHES = """
+func @main(%x: float32[2], %p: bool[]) -> float32[2] {
+  %r: ref(float32[2]) = make_ref(%x)
+  %u: () = if %p {
+    %a: float32[2] = add(%x, 1.0)
+    %w: () = write_ref(%r, %a)
+    yield %w
+  } else {
+    yield (,)
+  }
+  %y: float32[2] = read_ref(%r)
+  return %y
+}"""
+
+LOOP = """
+func @main(%x: float32[2], %n: int64[]) -> float32[2] {
+  %r: ref(float32[2]) = make_ref(%x)
+  %i: ref(int64[]) = make_ref(%n)
+  %u: () = @loop(%r, %i)
+  %y: float32[2] = read_ref(%r)
+  return %y
+}
+func @loop(%r: ref(float32[2]), %i: ref(int64[])) -> () {
+  %n: int64[] = read_ref(%i)
+  %more: bool[] = greater(%n, const int64[] 0)
+  %u: () = if %more {
+    %m: int64[] = subtract(%n, const int64[] 1)
+    %w: () = write_ref(%i, %m)
+    %a: float32[2] = read_ref(%r)
+    %b: float32[2] = multiply(%a, 2.0)
+    %z: () = write_ref(%r, %b)
+    %v: () = @loop(%r, %i)
+    yield %v
+  } else {
+    yield (,)
+  }
+  return %u
+}"""
+
+CLOSURE = """
+func @main(%x: float32[2]) -> (float32[2], float32[2], float32[2]) {
+  %r: ref(float32[2]) = make_ref(%x)
+  %next: fn() -> float32[2] = fn() -> float32[2] {
+    %old: float32[2] = read_ref(%r)
+    %new: float32[2] = add(%old, 1.0)
+    %w: () = write_ref(%r, %new)
+    return %old
+  }
+  %a: float32[2] = %next()
+  %b: float32[2] = %next()
+  %c: float32[2] = read_ref(%r)
+  return (%a, %b, %c)
+}"""
+
+# A reference to a closure: how a let-bound function recurses.
+KNOT = (
+    LIST
+    + """
+func @main(%x: float32[], %n: int64[]) -> float32[] {
+  %same: fn(int64[]) -> float32[] = fn(%i: int64[]) -> float32[] {
+    return %x
+  }
+  %r: ref(fn(int64[]) -> float32[]) = make_ref(%same)
+  %f: fn(int64[]) -> float32[] = fn(%i: int64[]) -> float32[] {
+    %none: bool[] = less_equal(%i, const int64[] 0)
+    %y: float32[] = if %none {
+      yield %x
+    } else {
+      %j: int64[] = subtract(%i, const int64[] 1)
+      %again: fn(int64[]) -> float32[] = read_ref(%r)
+      %u: float32[] = %again(%j)
+      %v: float32[] = add(%u, 1.0)
+      yield %v
+    }
+    return %y
+  }
+  %w: () = write_ref(%r, %f)
+  %y: float32[] = %f(%n)
+  return %y
+}"""
+)
+
+HELD = (
+    LIST
+    + """
+type Shape {
+  Round(float32[2], (float32[2], int64[]))
+  Flat(ref(type List), fn(float32[]) -> float32[])
+}
+func @main(%x: float32[2], %s: float32[], %p: bool[]) -> (float32[2], float32[], bool[]) {
+  %f: fn(float32[]) -> float32[] = fn(%a: float32[]) -> float32[] {
+    %b: float32[] = multiply(%a, %s)
+    return %b
+  }
+  %nil: type List = construct List:Nil()
+  %list: type List = construct List:Cons(%s, %nil)
+  %r: ref(type List) = make_ref(%nil)
+  %round: type Shape = construct Shape:Round(%x, (%x, const int64[] 3))
+  %flat: type Shape = construct Shape:Flat(%r, %f)
+  %chosen: type Shape = if %p {
+    yield %round
+  } else {
+    yield %flat
+  }
+  %w: () = write_ref(%r, %list)
+  %is_round: bool[] = is_variant Round(%chosen)
+  %y: (float32[2], float32[]) = if %is_round {
+    %t: (float32[2], int64[]) = get_field Round.1(%chosen) -> (float32[2], int64[])
+    %t0: float32[2] = %t.0
+    %z: float32[2] = add(%t0, %t0)
+    yield (%z, %s)
+  } else {
+    %c: ref(type List) = get_field Flat.0(%chosen) -> ref(type List)
+    %l: type List = read_ref(%c)
+    %h: float32[] = get_field Cons.0(%l) -> float32[]
+    %g: fn(float32[]) -> float32[] = get_field Flat.1(%chosen) -> fn(float32[]) -> float32[]
+    %k: float32[] = %g(%h)
+    yield (%x, %k)
+  }
+  %y0: float32[2] = %y.0
+  %y1: float32[] = %y.1
+  %no: bool[] = logical_not(%is_round)
+  return (%y0, %y1, %no)
+}"""
+)
+
+
+def module(text: str) -> Module:
+    found = parse(text)
+    verify(found, typed=True)
+    return found
+
+
+def interpreted(text: str, *args: meta.ndarray) -> meta.ndarray:
+    return interpret(module_program(module(text)), *args)
+
+
+@pytest.fixture(autouse=True)
+def verified() -> Iterator[None]:
+    with config.override(META_VERIFY=True):
+        yield
+
+
+def run(text: str, *args: object) -> list[list[float]]:
+    """Run under both executors, at each level; return what the interpreter gives, as lists."""
+    arrays = [meta.array(a) for a in args]
+    expected = interpreted(text, *arrays)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for level in range(MAX_LEVEL + 1):
+        for disabled in ([], ["inline"]):
+            with meta.PassContext(disabled=disabled):
+                found = meta.vm.compile(module(text), *arrays, opt_level=level)(*arrays)
+            for a, b in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
+                check(a, b, 0, 0, what=f"level {level}")
+    return [e.numpy().tolist() for e in expected]
+
+
+def test_lists_and_trees() -> None:
+    assert run(SUM, 1.5, 5) == [7.5]
+    assert run(SUM_BY_LOOPS, 1.5, 5) == [7.5]
+    assert run(TREE, [1.0, 2.0], 4) == [[15.0, 30.0]]
+
+
+def test_references() -> None:
+    assert run(STRAIGHT, [1.0, 2.0]) == [[2.0, 3.0], [2.0, 6.0]]
+    assert run(BRANCHES, [1.0, 2.0], True) == [[2.0, 3.0]]
+    assert run(BRANCHES, [1.0, 2.0], False) == [[1.0, 2.0]]
+    assert run(LOOP, [1.0, 2.0], 5) == [[32.0, 64.0]]
+    assert run(CLOSURE, [1.0, 2.0]) == [[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
+    assert run(KNOT, 1.0, 4) == [5.0]
+
+
+def test_references_tuples_and_functions_in_data() -> None:
+    assert run(HELD, [1.0, 2.0], 3.0, True) == [[2.0, 4.0], 3.0, False]
+    assert run(HELD, [1.0, 2.0], 3.0, False) == [[1.0, 2.0], 9.0, True]
+
+
+@pytest.mark.parametrize("text", [SUM, SUM_BY_LOOPS], ids=["recursion", "loops"])
+def test_long_lists(text: str) -> None:
+    n = 20_000
+    arrays = (meta.array(1.0), meta.array(n))
+    with meta.no_grad():
+        assert interpreted(text, *arrays).item() == n
+    assert meta.vm.compile(module(text), *arrays)(*arrays).item() == n
+
+
+def test_the_depth_is_limited() -> None:
+    arrays = (meta.array(1.0), meta.array(300))
+    with config.override(META_MAX_DEPTH=100):
+        assert meta.vm.compile(module(SUM_BY_LOOPS), *arrays)(*arrays).item() == 300
+        for call in (interpreted, lambda t, *a: meta.vm.compile(module(t), *a)(*a)):
+            with pytest.raises(IRError, match="100 frames deep"):
+                call(SUM, *arrays)
+
+
+INCOMPLETE = (
+    LIST
+    + """
+func @main(%x: float32[], %p: bool[]) -> float32[] {
+  %nil: type List = construct List:Nil()
+  %list: type List = construct List:Cons(%x, %nil)
+  %l: type List = if %p {
+    yield %nil
+  } else {
+    yield %list
+  }
+  %c: bool[] = is_variant Cons(%l)
+  %u: float32[] = if %c {
+    %h: float32[] = get_field Cons.0(%l) -> float32[]
+    yield %h
+  } else {
+    %f: float32[] = fail "no case fits" -> float32[]  # model.py:7
+    yield %f
+  }
+  return %x
+}"""
+)
+
+
+def test_a_failure_stays_where_it_is_reached() -> None:
+    """Nothing uses the match's value."""
+    assert run(INCOMPLETE, 2.0, False) == [2.0]
+    arrays = (meta.array(2.0), meta.array(True))
+    for level in range(MAX_LEVEL + 1):
+        executable = meta.vm.compile(module(INCOMPLETE), *arrays, opt_level=level)
+        with pytest.raises(ExecutionError, match="no case fits") as caught:
+            executable(*arrays)
+        assert str(caught.value.span) == "model.py:7"
+    with pytest.raises(ExecutionError, match="no case fits") as caught:
+        interpreted(INCOMPLETE, *arrays)
+    assert str(caught.value.span) == "model.py:7"
+
+
+def test_a_field_of_another_constructor() -> None:
+    text = INCOMPLETE.replace("is_variant Cons(%l)", "is_variant Nil(%l)")
+    arrays = (meta.array(2.0), meta.array(True))
+    executable = meta.vm.compile(module(text), *arrays, opt_level=0)
+    for call in (executable, lambda *a: interpreted(text, *a)):
+        with pytest.raises(ExecutionError, match="field 0 of Cons is taken"):
+            call(*arrays)
+
+
+def test_what_leaves_main_is_no_constant_of_the_program() -> None:
+    text = (
+        LIST
+        + """
+    func @main(%x: float32[]) -> (float32[], float32[]) {
+      %nil: type List = construct List:Nil()
+      %l: type List = construct List:Cons(const float32[] 3.0, %nil)
+      %r: ref(float32[]) = make_ref(%x)
+      %w: () = write_ref(%r, const float32[] 4.0)
+      %y: float32[] = get_field Cons.0(%l) -> float32[]
+      %z: float32[] = read_ref(%r)
+      return (%y, %z)
+    }"""
+    )
+    x = meta.array(1.0)
+    for level in range(MAX_LEVEL + 1):
+        executable = meta.vm.compile(module(text), x, opt_level=level)
+        for call in (executable, lambda *a: interpreted(text, *a)):
+            first = call(x)
+            for one in first:
+                one.torch().zero_()
+            assert [r.item() for r in call(x)] == [3.0, 4.0]
+
+
+def test_a_constant_in_a_reference_is_not_written() -> None:
+    text = """
+    func @main(%g: float32[2], %v: float32[2], %p: bool[]) -> float32[2] {
+      %r: ref(float32[2]) = make_ref(%g)
+      %u: () = if %p {
+        %w: () = write_ref(%r, const float32[2] [1.0, 2.0])
+        yield %w
+      } else {
+        yield (,)
+      }
+      %x: float32[2] = read_ref(%r)
+      %s: () = sgd(%x, %g, %v, 0.5, 0.0)
+      return %x
+    }"""
+    arrays = (meta.array([1.0, 1.0]), meta.array([0.0, 0.0]), meta.array(True))
+    for level in range(MAX_LEVEL + 1):
+        executable = meta.vm.compile(module(text), *arrays, opt_level=level)
+        with pytest.raises(IRError, match="writes to a constant"):
+            executable(*arrays)
+
+
+def test_values_that_are_held_are_not_overwritten() -> None:
+    """An in-place kernel and the arena must not take the memory of what a reference holds."""
+    text = """
+    func @main(%x: float32[64]) -> (float32[64], float32[64]) {
+      %a: float32[64] = add(%x, 1.0)
+      %r: ref(float32[64]) = make_ref(%a)
+      %b: float32[64] = multiply(%a, 2.0)
+      %c: float32[64] = multiply(%b, %b)
+      %d: float32[64] = sum(%c, axis=0)
+      %e: float32[64] = read_ref(%r)
+      %f: float32[64] = multiply(%e, 3.0)
+      return (%c, %f)
+    }""".replace("  %d: float32[64] = sum(%c, axis=0)\n", "")
+    assert run(text, [1.0] * 64) == [[16.0] * 64, [6.0] * 64]
+
+
+@pytest.mark.parametrize("text", [SUM, CLOSURE, HELD, STRAIGHT], ids=["sum", "closure", "h", "s"])
+def test_code_is_saved_and_loaded(text: str, tmp_path: Path) -> None:
+    arguments = {SUM: (1.5, 5), HELD: ([1.0, 2.0], 3.0, False)}.get(text, ([1.0, 2.0],))
+    arrays = [meta.array(a) for a in arguments]
+    executable = meta.vm.compile(module(text), *arrays)
+    code = executable.code
+    tensors = {constant_name(i): c for i, c in enumerate(code.constants)}
+    assert code_from_json(code_to_json(code), tensors) == code  # type: ignore[arg-type]
+    executable.save(tmp_path / "program")
+    loaded = meta.vm.load(tmp_path / "program")
+    found, expected = loaded(*arrays), executable(*arrays)
+    for a, b in zip(*(r if isinstance(r, tuple) else (r,) for r in (found, expected)), strict=True):
+        check(a, b, 0, 0)
+    assert str(loaded.code) == str(code)
+    assert loaded.module.types == executable.module.types
+
+
+def test_the_listing_names_what_is_done() -> None:
+    arrays = (meta.array(2.0), meta.array(True))
+    code = meta.vm.compile(module(INCOMPLETE), *arrays, opt_level=0).code
+    listing = str(code)
+    assert (
+        "is Cons" in listing and 'fail "no case fits"' in listing and "field 0 of Cons" in listing
+    )
+    kinds = {type(i) for f in code.functions.values() for i in f.instructions()}
+    assert {Fail, GetField, IsVariant} <= kinds
+    executable = meta.vm.compile(module(SUM), meta.array(1.0), meta.array(3))
+    assert executable.profile(meta.array(1.0), meta.array(3)).rows
+    assert len(executable.debug(meta.array(1.0), meta.array(3))) > 3
+    assert "less_equal" in str(executable.explain())
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("func @main(%l: type List) -> float32[] { return const float32[] 1.0 }", "%l"),
+        ("func @main(%r: ref(float32[])) -> float32[] { return const float32[] 1.0 }", "%r"),
+        (
+            "func @main(%x: float32[]) -> (float32[], ref(float32[])) {\n"
+            "  %r: ref(float32[]) = make_ref(%x)\n  return (%x, %r)\n}",
+            "ref(float32[])",
+        ),
+    ],
+)
+def test_main_takes_and_returns_tensors(text: str, what: str) -> None:
+    with pytest.raises(TraceError, match="takes and returns") as caught:
+        module_program(module(LIST + text))
+    assert what in str(caught.value)
