@@ -21,6 +21,7 @@ from meta.passes.lambda_lift import lambda_lift
 from meta.passes.manager import PassRecord, Pipeline
 from meta.passes.memory_schedule import memory_schedule
 from meta.passes.plan_memory import plan_memory
+from meta.passes.promote_refs import promote_refs
 from meta.passes.rematerialize import rematerialize
 from meta.passes.select_gradient_inputs import select_gradient_inputs
 from meta.passes.simplify import simplify
@@ -44,6 +45,7 @@ __all__ = [
     "lambda_lift",
     "memory_schedule",
     "plan_memory",
+    "promote_refs",
     "rematerialize",
     "select_gradient_inputs",
     "simplify",

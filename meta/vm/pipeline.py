@@ -33,6 +33,7 @@ from meta.passes import (
     inplace_update,
     memory_schedule,
     plan_memory,
+    promote_refs,
     rematerialize,
     select_gradient_inputs,
     simplify,
@@ -74,6 +75,7 @@ STEPS = (
     # What the program says, without detours.
     Step(0, infer_type),  # every variable has a type
     Step(2, inline),  # calls of small functions, and of those that are used once
+    Step(1, promote_refs),  # references that one function keeps to itself
     Step(1, canonicalize),  # one spelling for one thing
     Step(1, simplify),  # identities, chains of views
     Step(1, fold_constant),  # what does not depend on the inputs

@@ -38,6 +38,7 @@ from meta.passes.autodiff.leaves import (
 from meta.passes.autodiff.vjp import Differentiator
 from meta.passes.call_graph import callees, reached_from_main
 from meta.passes.lambda_lift import lambda_lift
+from meta.passes.promote_refs import promote_refs
 
 
 def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline") -> Module:
@@ -54,12 +55,14 @@ def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline"
     result gets zeros.
 
     A function ``f`` that a gradient flows through gets a companion ``f_vjp``, which returns the
-    result and its pullback, as does each block of an `If`. Closures become functions first
-    (`lambda_lift`). What main no longer reaches is dropped.
+    result and its pullback, as does each block of an `If`. First, references that one function
+    keeps to itself become values (`promote_refs`), and closures become functions (`lambda_lift`).
+    What main no longer reaches is dropped.
 
     Raises GradientError for a parameter or a result without floating point numbers, a result that
-    is not computed from ``wrt`` by differentiable operators, and a closure that is not known where
-    it is called; IRError for a program without types.
+    is not computed from ``wrt`` by differentiable operators, a closure that is not known where it
+    is called, and a gradient that would flow through a data value or a reference; IRError for a
+    program without types.
 
     >>> from meta.ir import parse
     >>> print(autodiff(parse('''
@@ -103,7 +106,7 @@ def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline"
         raise ArgumentError(
             "unknown form of the result", expected="'inline' or 'closure'", found=repr(result)
         )
-    module = _without_calls_of_main(lambda_lift(module))
+    module = _without_calls_of_main(lambda_lift(promote_refs(module)))
     wanted = [_wanted(_param(module.main, p)) for p in wrt]
     activity = Activity(module, [leaf for w in wanted for leaf in target_leaves(w)])
     _require_active_result(module.main, activity)

@@ -1,7 +1,8 @@
 """Activity: which leaves depend differentiably on those that gradients are wanted of.
 
 The analysis is a least fixed point over the functions of a module. A function has one set of active
-parameters, the union over all calls, so it is differentiated once.
+parameters, the union over all calls, so it is differentiated once. A data value depends on all that
+it holds; and once something active was put into a reference, every reference may hold it.
 """
 
 from __future__ import annotations
@@ -14,14 +15,25 @@ from meta.ir import (
     Binding,
     Block,
     Call,
+    Construct,
+    DataType,
     Expr,
     Function,
+    FuncType,
+    GetField,
     GlobalVar,
     If,
+    MakeRef,
     Module,
+    ReadRef,
+    RefType,
+    Type,
     Var,
+    WriteRef,
     binders,
+    bindings,
     free_vars,
+    operands,
 )
 from meta.passes.autodiff.leaves import (
     Leaf,
@@ -48,6 +60,12 @@ class Activity:
         self.functions: dict[str, Function] = {}
         self._active: set[Leaf] = set(wrt)
         self._results: dict[str, set[int]] = {}
+        values = (b.value for f in module.functions.values() for b in bindings(f))
+        self._has_refs = any(isinstance(v, MakeRef) for v in values)
+        self._refs_are_active = False
+        fields = (f for d in module.types.values() for c in d.constructors for f in c.fields)
+        held = [leaf for field in fields for leaf in leaf_types(field)]
+        self._data_holds_refs = any(isinstance(t, RefType | FuncType) for t in held)
         bound = (v for f in module.functions.values() for v in binders(f))
         self._places = {v: i for i, v in enumerate(bound)}
         size = -1
@@ -61,11 +79,20 @@ class Activity:
                 )
 
     def _size(self) -> int:
-        return len(self._active) + len(self.functions) + sum(map(len, self._results.values()))
+        found = len(self._active) + len(self.functions) + sum(map(len, self._results.values()))
+        return found + self._refs_are_active
 
     def is_active(self, leaf: Leaf | None) -> bool:
         """Whether a leaf depends on what gradients are wanted of."""
-        return leaf in self._active
+        if leaf in self._active:
+            return True
+        return self._refs_are_active and leaf is not None and self._may_hold_ref(leaf_type(leaf))
+
+    def _may_hold_ref(self, type_: Type) -> bool:
+        """Whether a value of this type, or what a value of it holds, may be a reference."""
+        if isinstance(type_, DataType):
+            return self._data_holds_refs
+        return isinstance(type_, RefType | FuncType)
 
     def of(self, atom: Expr) -> list[Leaf]:
         """Return the leaves of an atom that need a gradient."""
@@ -113,10 +140,19 @@ class Activity:
                     for i, leaf in enumerate(leaves(block.result))
                     if self.is_active(leaf)
                 ]
+            case Construct() | GetField() | MakeRef() | ReadRef() | WriteRef():
+                return self._data(value, binding.var)
             case _:
                 return [
                     (binding.var, i) for i, leaf in enumerate(leaves(value)) if self.is_active(leaf)
                 ]
+
+    def _data(self, value: Expr, var: Var) -> list[Leaf]:
+        active = any(map(self._any, operands(value)))
+        if isinstance(value, MakeRef | WriteRef):
+            self._refs_are_active |= self._any(value.value)
+        types = leaf_types(known_type(var))
+        return [(var, i) for i, t in enumerate(types) if active and may_lead_to_gradient(t)]
 
     def _call(self, call: Call, binding: Binding) -> list[Leaf]:
         if not any(map(self._any, (call.callee, *call.args))):
@@ -126,6 +162,8 @@ class Activity:
         op = base_op(call.callee)
         if op is not None:
             return following if following and rule_of(op).function is not None else []
+        # A closure may put what it is given, and what it captured, into a reference.
+        self._refs_are_active |= self._has_refs and not isinstance(call.callee, GlobalVar)
         if isinstance(call.callee, GlobalVar):
             return [(binding.var, i) for i in self._enter(call.callee.name, call)]
         if following:

@@ -1,7 +1,7 @@
 """Leaves: the tensors of which a value consists, nested tuples flattened.
 
 A gradient belongs to a leaf. That of a variable is written ``(variable, number)``; a tensor is its
-own leaf 0. Values of function type count as leaves that no gradient flows to.
+own leaf 0. Functions, data values and references count as leaves that no gradient flows to.
 """
 
 from __future__ import annotations
@@ -11,7 +11,19 @@ from typing import Any
 
 from meta.base.dtype import is_float
 from meta.base.errors import IRError
-from meta.ir import Expr, FuncType, TensorType, Tuple, TupleGetItem, TupleType, Type, Var, type_of
+from meta.ir import (
+    DataType,
+    Expr,
+    FuncType,
+    RefType,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    TupleType,
+    Type,
+    Var,
+    type_of,
+)
 
 Leaf = tuple[Var, int]
 
@@ -85,8 +97,10 @@ def carries_gradient(type_: Type) -> bool:
 
 
 def may_lead_to_gradient(type_: Type) -> bool:
-    """Whether a gradient may depend on a leaf of this type: also on what a closure captured."""
-    return carries_gradient(type_) or isinstance(type_, FuncType)
+    """Whether a gradient may depend on a leaf of this type: also on what a closure captured, or a
+    data value or a reference holds.
+    """
+    return carries_gradient(type_) or isinstance(type_, FuncType | DataType | RefType)
 
 
 def target_leaves(target: Target) -> list[Leaf]:

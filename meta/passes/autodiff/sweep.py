@@ -14,7 +14,20 @@ from typing import Any
 from meta.base.errors import GradientError, MetaError
 from meta.base.registry import OPERATORS
 from meta.grad.core import Rule, rule_of
-from meta.ir import Binding, Call, Expr, FuncType, TensorType, Tuple, TupleGetItem, Var
+from meta.ir import (
+    Binding,
+    Block,
+    Call,
+    Expr,
+    FuncType,
+    GetField,
+    ReadRef,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from meta.ir.printer import first_line
 from meta.op.core import Op
 from meta.op.core.tracing import Symbol, Trace
 from meta.passes.autodiff.activity import Activity
@@ -81,6 +94,16 @@ class Sweep:
         elif op is not None:
             assert isinstance(value, Call)
             self._call_rule(op, value, binding, dys)
+        elif isinstance(value, GetField | ReadRef):
+            raise GradientError(
+                "a gradient would have to flow through "
+                + ("a data value" if isinstance(value, GetField) else "a reference"),
+                found=first_line(Block((binding,), binding.var), binding),
+                hint="gradients of data types and references are not compiled: call backward on "
+                "what the model returns (the tape follows what is run), or compute with tensors, "
+                "tuples and loops instead",
+                span=binding.span,
+            )
         else:
             for leaf, gradient in zip(leaves(value), dys, strict=True):
                 if gradient is not None:

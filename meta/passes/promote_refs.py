@@ -1,0 +1,218 @@
+"""Promotion of references to values: what a reference holds becomes a variable where nobody but
+the code around can reach the reference.
+
+This is the promotion of memory to registers of compilers with a static single assignment form
+(R. Cytron et al., "Efficiently computing static single assignment form", TOPLAS 1991); since
+control flow nests, what an `If` yields stands in the place of a phi function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from meta.ir import (
+    Binding,
+    Block,
+    Expr,
+    Function,
+    If,
+    MakeRef,
+    Module,
+    ReadRef,
+    RefType,
+    Tuple,
+    TupleGetItem,
+    TupleType,
+    Type,
+    Var,
+    WriteRef,
+    bindings,
+    map_atoms,
+    operands,
+    type_of,
+)
+from meta.ir.visit import inner_blocks
+
+
+def promote_refs(module: Module) -> Module:
+    """Replace references that are made, read and written in one function by values.
+
+    Such a reference is in no tuple, data value, reference or result, is no argument of a call, and
+    no closure captures it; all that it holds has exactly the type that it was made for. An `If`
+    that writes to one that is read later yields what it then holds, too. A module without
+    references is returned as it is.
+
+    >>> from meta.ir import parse
+    >>> print(promote_refs(parse('''
+    ... func @main(%x: float32[2], %p: bool[]) -> float32[2] {
+    ...   %r: ref(float32[2]) = make_ref(%x)
+    ...   %u: () = if %p {
+    ...     %a: float32[2] = read_ref(%r)
+    ...     %b: float32[2] = exp(%a)
+    ...     %w: () = write_ref(%r, %b)
+    ...     yield %w
+    ...   } else {
+    ...     yield (,)
+    ...   }
+    ...   %y: float32[2] = read_ref(%r)
+    ...   return %y
+    ... }''')))
+    func @main(%x: float32[2], %p: bool[]) -> float32[2] {
+      %0: ((), float32[2]) = if %p {
+        %b: float32[2] = exp(%x)
+        yield ((,), %b)
+      } else {
+        yield ((,), %x)
+      }
+      %u: () = %0.0
+      %r: float32[2] = %0.1
+      return %r
+    }
+    """
+    functions = {name: _promoted(function) for name, function in module.functions.items()}
+    if all(functions[name] is function for name, function in module.functions.items()):
+        return module
+    return module.with_functions(functions)
+
+
+def _promoted(function: Function) -> Function:
+    # A reference that was held by one that is gone may be the next.
+    while found := _candidates(function):
+        body = _Promoter(found).block(function.body, {}, frozenset())
+        function = replace(function, body=body)
+    return function
+
+
+def _candidates(function: Function) -> dict[Var, Type]:
+    """Return the references that can be promoted, in closures too, with the types they hold."""
+    owned = list(_with_owners(function, function.body))
+    found: dict[Expr, Type] = {}
+    owners: dict[Expr, Function] = {}
+    for owner, binding in owned:
+        if isinstance(binding.value, MakeRef) and isinstance(binding.var.type, RefType):
+            found[binding.var], owners[binding.var] = binding.var.type.value, owner
+    kept: set[Expr] = set(operands(function.body.result))
+
+    def require(ref: Expr, owner: Function, held: Expr | None = None) -> None:
+        """Keep a reference of another function, or one that holds values of another type."""
+        if owners.get(ref) is not owner or (held is not None and type_of(held) != found[ref]):
+            kept.add(ref)
+
+    for owner, binding in owned if found else ():
+        match binding.value:
+            case MakeRef(value):
+                kept.update(operands(value))
+                require(binding.var, owner, value)
+            case ReadRef(ref):
+                require(ref, owner)
+            case WriteRef(ref, value):
+                kept.update(operands(value))
+                require(ref, owner, value)
+            case other:
+                kept.update(operands(other))
+        for block in inner_blocks(binding.value):
+            kept.update(operands(block.result))
+    return {ref: t for ref, t in found.items() if ref not in kept and isinstance(ref, Var)}
+
+
+def _with_owners(owner: Function, block: Block) -> Iterator[tuple[Function, Binding]]:
+    """Yield the bindings of a block, and of those in it, each with the function whose it is."""
+    for binding in block.bindings:
+        yield owner, binding
+        inner = binding.value if isinstance(binding.value, Function) else owner
+        for nested in inner_blocks(binding.value):
+            yield from _with_owners(inner, nested)
+
+
+class _Promoter:
+    """Rewrites the blocks of one function; ``held`` is what each reference holds at a point."""
+
+    def __init__(self, promoted: dict[Var, Type]) -> None:
+        self.promoted = promoted
+        self.mapping: dict[Expr, Expr] = {}
+
+    def leaf(self, atom: Expr) -> Expr:
+        return self.mapping.get(atom, atom)
+
+    def block(self, block: Block, held: dict[Var, Expr], read_later: frozenset[Var]) -> Block:
+        """Return the block with values; ``held`` is brought up to date, ``read_later`` are the
+        references that are read behind the block.
+        """
+        following = [read_later]
+        for binding in reversed(block.bindings):
+            read = self._read_in(binding)
+            following.append(following[-1] | read if read else following[-1])
+        kept: list[Binding] = []
+        for binding, later in zip(block.bindings, following[-2::-1], strict=True):
+            self.binding(binding, kept, held, later)
+        return Block(tuple(kept), map_atoms(block.result, self.leaf))
+
+    def binding(
+        self,
+        binding: Binding,
+        kept: list[Binding],
+        held: dict[Var, Expr],
+        read_later: frozenset[Var],
+    ) -> None:
+        var, value = binding.var, map_atoms(binding.value, self.leaf)
+        match value:
+            case MakeRef() if var in self.promoted:
+                held[var] = value.value
+                return
+            case ReadRef(ref=Var() as ref) if ref in self.promoted:
+                self.mapping[var] = held[ref]
+                return
+            case WriteRef(ref=Var() as ref) if ref in self.promoted:
+                held[ref] = value.value
+                self.mapping[var] = Tuple(())
+                return
+            case If():
+                self.conditional(Binding(var, value, binding.span), kept, held, read_later)
+                return
+            case Function():
+                value = replace(value, body=self.block(value.body, {}, frozenset()))
+        kept.append(binding if value is binding.value else Binding(var, value, binding.span))
+
+    def conditional(
+        self,
+        binding: Binding,
+        kept: list[Binding],
+        held: dict[Var, Expr],
+        read_later: frozenset[Var],
+    ) -> None:
+        """Add an `If`, which yields what it wrote to references besides its value."""
+        value, var, span = binding.value, binding.var, binding.span
+        assert isinstance(value, If)
+        written = {r: None for r in self._written_in(binding) if r in held and r in read_later}
+        blocks = []
+        for block in (value.then_block, value.else_block):
+            inside = dict(held)
+            new = self.block(block, inside, read_later)
+            if written:
+                new = Block(new.bindings, Tuple((new.result, *(inside[r] for r in written))))
+            blocks.append(new)
+        if not written:
+            kept.append(Binding(var, If(value.condition, *blocks), span))
+            return
+        own = var.type or type_of(value)
+        types = (own, *(self.promoted[r] for r in written))
+        whole = Var("", None if own is None else TupleType(types))  # type: ignore[arg-type]
+        kept.append(Binding(whole, If(value.condition, *blocks), span))
+        kept.append(Binding(var, TupleGetItem(whole, 0), span))
+        for i, ref in enumerate(written, start=1):
+            held[ref] = Var(ref.name, self.promoted[ref])
+            kept.append(Binding(held[ref], TupleGetItem(whole, i), span))  # type: ignore[arg-type]
+
+    def _read_in(self, binding: Binding) -> frozenset[Var]:
+        inside = (b.value for block in inner_blocks(binding.value) for b in bindings(block))
+        values = (binding.value, *inside)
+        refs = (v.ref for v in values if isinstance(v, ReadRef))
+        return frozenset(r for r in refs if isinstance(r, Var) and r in self.promoted)
+
+    def _written_in(self, binding: Binding) -> Iterator[Var]:
+        for block in inner_blocks(binding.value):
+            for inner in bindings(block):
+                value = inner.value
+                if isinstance(value, WriteRef) and isinstance(value.ref, Var):
+                    yield value.ref
