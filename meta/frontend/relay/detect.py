@@ -57,6 +57,10 @@ _FOREIGN_TEXT: tuple[tuple[bytes, str, str], ...] = (
     (b"@I.ir_module", "TVMScript, which has no Relay", _RELAX),
     (b"@R.function", "a Relax function as TVMScript", _RELAX),
     (b"@T.prim_func", "a function of TVM's tensor level as TVMScript", _RELAX),
+    *(
+        (mark, "a pickle", _PICKLE)
+        for mark in (b"copyreg\n_", b"copy_reg\n_", b"(lp0\n", b"(dp0\n")
+    ),
     (b"primfn(", "a function of TVM's tensor level", _SAVE),
     (b"HloModule", "an XLA program", _SAVE),
     (b"<!DOCTYPE html", "a web page; perhaps a download that failed", _SAVE),

@@ -64,7 +64,9 @@ def test_kind(data: bytes, kind: FileKind) -> None:
 REFUSED = [
     (b"", "empty"),
     (b" \n\t\n", "empty"),
-    *[(pickle.dumps([1], protocol), "a pickle") for protocol in range(2, 6)],
+    *[(pickle.dumps([1], protocol), "a pickle") for protocol in (0, 2, 3, 4, 5)],
+    (pickle.dumps(object(), 0), "a pickle"),
+    (pickle.dumps({}, 0), "a pickle"),
     (saved(torch.zeros(1)), "a zip archive"),
     (zip_file(), "a zip archive"),
     (safetensors.torch.save({"w": torch.zeros(1)}), "a safetensors file"),
