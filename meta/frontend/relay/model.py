@@ -47,9 +47,11 @@ class RelayModel(ImportedModel):
         main = self._program.main
         statistics = _statistics(self._program)
         arrays: dict[str, ndarray] = {}
-        for var, name in pairing.bound.items():
-            arrays[name] = _array(name, given[name])
-            arrays[name].requires_grad = is_float(arrays[name].dtype) and var not in statistics
+        for var in main.params:
+            if var in pairing.bound:
+                name = pairing.bound[var]
+                arrays[name] = _array(name, given[name])
+                arrays[name].requires_grad = is_float(arrays[name].dtype) and var not in statistics
         # By parameter of main, the name of its array; None for an input.
         self._sources = tuple(pairing.bound.get(var) for var in main.params)
         self._input_types = tuple(var.type or var.checked_type for var in pairing.free)

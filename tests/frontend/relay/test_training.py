@@ -1,0 +1,125 @@
+"""Fine-tuning an imported network: loss, gradients, parameters and running statistics are those of
+the same network in torch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import meta
+from meta.frontend import relay
+from meta.frontend.relay import RelayModel
+
+TEXT = Path(__file__).parents[2] / "data" / "relay" / "models" / "resnet20" / "model.relay"
+
+
+def weights(seed: int = 0) -> dict[str, torch.Tensor]:
+    """Return weights of He's initialisation for the parameters that the text declares."""
+    made = torch.Generator().manual_seed(seed)
+    found = {}
+    for var in relay.read(TEXT).functions["main"].params[1:]:
+        shape = var.type.shape  # type: ignore[union-attr]
+        if len(shape) > 1:
+            fan_in = int(np.prod(shape[1:]))
+            found[var.name] = torch.randn(shape, generator=made) * (2 / fan_in) ** 0.5
+        elif var.name.endswith(("gamma", "moving_var")):
+            found[var.name] = torch.rand(shape, generator=made) + 0.5
+        else:
+            found[var.name] = torch.randn(shape, generator=made) * 0.1
+    return found
+
+
+def in_torch(p: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    """ResNet-20 in pre-activation form in train mode, as the text describes it."""
+
+    def bn(x: torch.Tensor, name: str) -> torch.Tensor:
+        gamma = None if name == "bn_data" else p[f"{name}_gamma"]
+        moving = p[f"{name}_moving_mean"], p[f"{name}_moving_var"]
+        return F.batch_norm(x, *moving, gamma, p[f"{name}_beta"], True, 0.1, 2e-5)
+
+    x = F.conv2d(bn(x, "bn_data"), p["conv0_weight"], padding=1)
+    for stage in (1, 2, 3):
+        for unit in (1, 2, 3):
+            name = f"stage{stage}_unit{unit}"
+            stride = 2 if stage > 1 and unit == 1 else 1
+            first = F.relu(bn(x, f"{name}_bn1"))
+            y = F.conv2d(first, p[f"{name}_conv1_weight"], stride=stride, padding=1)
+            y = F.conv2d(F.relu(bn(y, f"{name}_bn2")), p[f"{name}_conv2_weight"], padding=1)
+            x = y + (F.conv2d(first, p[f"{name}_sc_weight"], stride=stride) if unit == 1 else x)
+    x = F.relu(bn(x, "bn1")).mean((2, 3))
+    return F.softmax(F.linear(x, p["fc1_weight"], p["fc1_bias"]), -1)
+
+
+def parameters(model: RelayModel) -> dict[str, torch.Tensor]:
+    """Return a copy of the state for torch; what the model trains requires a gradient."""
+    trained = model.parameters()
+    return {
+        n: a.torch().detach().clone().requires_grad_(n in trained) for n, a in model.state().items()
+    }
+
+
+def close(found: Any, want: torch.Tensor, what: str) -> None:
+    np.testing.assert_allclose(
+        found.numpy(), want.detach().numpy(), rtol=1e-4, atol=1e-4, err_msg=what
+    )
+
+
+def finetune(steps: int, compiled: bool) -> None:
+    model = relay.load(TEXT, weights())
+    model.train_mode()
+    reference = parameters(model)
+    trained = [a for a in reference.values() if a.requires_grad]
+    optimizer = torch.optim.SGD(trained, 0.01, 0.9)
+    data = torch.Generator().manual_seed(1)
+    step: Any = meta.optim.sgd.with_sgd(0.01, 0.9)(model)
+    gradient: Any = meta.model.value_and_grad(model)
+    for i in range(steps):
+        x = torch.randn((1, 3, 32, 32), generator=data)
+        dy = torch.randn((1, 10), generator=data)
+        if compiled and i == 0:
+            step = meta.vm.compile(step, dy, x)
+            gradient = meta.vm.compile(gradient, dy, x)
+        optimizer.zero_grad()
+        y = in_torch(reference, x)
+        (y * dy).sum().backward()
+        if i == steps - 1:
+            saved = {n: a.torch().clone() for n, a in model.state().items()}
+            for name, found in gradient(dy, x)[1].items():
+                want = reference[name].grad
+                close(found, torch.zeros(found.shape) if want is None else want, name)
+            model.load_state({n: meta.array(a) for n, a in saved.items()})
+        close(step(dy, x), y, f"the result of step {i}")
+        optimizer.step()
+    for name, array in model.state().items():
+        close(array, reference[name], name)
+
+
+def test_a_few_steps() -> None:
+    with meta.dialect.only("torch"):
+        finetune(3, compiled=False)
+
+
+@pytest.mark.slow
+def test_fifty_steps() -> None:
+    finetune(50, compiled=True)
+
+
+def test_modes_and_names() -> None:
+    model = relay.load(TEXT, weights())
+    assert not model.training
+    assert "bn1_moving_mean" in model.state()
+    assert "bn1_moving_mean" not in model.parameters()
+    assert "bn1_gamma" in model.parameters()
+    x = torch.randn((1, 3, 32, 32), generator=torch.Generator().manual_seed(2))
+    with meta.dialect.only("torch"):
+        before = model(x).numpy()
+        trained = model.train_mode()(x).numpy()
+        assert np.abs(before - trained).max() > 1e-3
+        model.infer_mode()
+        assert np.abs(before - model(x).numpy()).max() > 1e-5  # the statistics have moved
