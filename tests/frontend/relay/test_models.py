@@ -105,7 +105,7 @@ def test_operators_in_every_way(folder: Path) -> None:
                 check(folder, meta.vm.compile(model, *args)(*args), 2e-5)
 
 
-_FLOAT = re.compile(r"-?\d+\.\d*(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
+_FLOAT = re.compile(r"(?<![%\w.])-?\d+(?:\.\d*(?:e[-+]?\d+)?|e[-+]?\d+)")  # and no projection
 
 
 def rounded(module: Module) -> Module:
