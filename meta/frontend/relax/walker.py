@@ -37,6 +37,8 @@ from meta.op.core.handler import current, use
 from meta.op.core.tracing import Symbol, Trace
 from meta.runtime.ndarray import ndarray
 
+OUTSIDE = {"vm.builtin.tensor_to_shape": "tensor_to_shape"}
+"""Functions outside of programs into which TVM lowers operators early, and these operators."""
 SMALL = 4096
 """Elements of an array that is still computed while converting."""
 
@@ -195,7 +197,10 @@ class Walker:
         if isinstance(call.op, tvm.ir.Op):
             return self._operator(frame, call)
         if isinstance(call.op, tvm_relax.ExternFunc):
-            raise Unconvertible(f"{call.op.global_symbol} is a function outside of the program")
+            name = str(call.op.global_symbol)
+            if name not in OUTSIDE:
+                raise Unconvertible(f"{name} is a function outside of the program")
+            return self._apply(frame, call, OUTSIDE[name], {}, call.args)
         callee = self._value(frame, call.op)
         arguments = tuple(self._value(frame, a) for a in call.args)
         if not isinstance(callee, Closure) or not isinstance(callee.function, tvm_relax.Function):
@@ -207,6 +212,10 @@ class Walker:
         if name == "call_tir":
             name, attrs = marked(self.module[call.args[0]])
             arguments = call.args[1].fields
+        return self._apply(frame, call, name, attrs, arguments)
+
+    def _apply(self, frame: Frame, call: Any, name: str, attrs: Any, arguments: Any) -> Any:
+        """Call the converter of an operator."""
         values = tuple(self._value(frame, a) for a in arguments)
         declared = tensor_type(call.ty, frame.extents.value)
         site = CallSite(
