@@ -16,6 +16,7 @@ import numpy as np
 import meta
 from meta.base.device import require
 from meta.base.errors import ArgumentError
+from meta.cli import relay_operators
 from meta.cli.table import section
 from meta.frontend import relay
 from meta.frontend.relay import ast
@@ -32,7 +33,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the arguments."""
     parser = commands.add_parser(
         "relay",
-        help="read Relay programs of TVM: info, run, convert",
+        help="read Relay programs of TVM: info, run, convert, operators",
         description="Read a Relay program (text, JSON, or a Model Library Format archive).",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -60,6 +61,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     convert.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default cpu")
     convert.set_defaults(run=run_convert)
+
+    relay_operators.add(actions)
 
 
 def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:

@@ -9,7 +9,6 @@ import argparse
 import json
 from typing import Any
 
-import meta.frontend.relay.converters  # registers the converters
 from meta.cli.table import columns
 from meta.frontend.relay.operator_table import operators
 from meta.frontend.relay.registry import relay

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 from meta.cli.relay_operators import COMMAND, markdown, records
@@ -28,3 +31,12 @@ def test_most_operators_are_converted() -> None:
 
 def test_the_page_has_the_tables() -> None:
     assert markdown(records()) in PAGE.read_text("utf-8"), f"docs/relay.md: run {COMMAND}"
+
+
+def test_the_page_runs(tmp_path: Path) -> None:
+    script = tmp_path / "page.py"
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    script.write_text("\n\n".join(blocks), "utf-8")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "['w']" in done.stdout
