@@ -132,10 +132,11 @@ def info_text(found: dict[str, Any]) -> str:
 def run_program(options: argparse.Namespace) -> int:
     """Run a program and write its results."""
     device = require(options.device)
+    dialect = meta.dialect.prefer(options.dialect) if options.dialect else nullcontext()
     model = relay.load(options.file, options.params)
     model.to(device=device)
-    args = [_moved(a, device) for a in model.arguments(_arrays(options.inputs))]
-    dialect = meta.dialect.prefer(options.dialect) if options.dialect else nullcontext()
+    given = model.arguments(_arrays(options.inputs))
+    args = [meta.array(a, device=device) for a in given]
     with dialect:
         result = meta.vm.compile(model, *args, device=device)(*args)
     leaves = {f"out{i}": a.numpy() for i, a in enumerate(tree.flatten(result)[0])}
@@ -143,10 +144,6 @@ def run_program(options: argparse.Namespace) -> int:
     for name, array in leaves.items():
         print(f"{name}: {array.dtype}{list(array.shape)}")
     return 0
-
-
-def _moved(value: Any, device: object) -> Any:
-    return meta.array(value, device=device)
 
 
 def _arrays(path: str) -> Mapping[str, Any]:

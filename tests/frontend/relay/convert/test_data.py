@@ -123,24 +123,29 @@ def test_a_match_that_nothing_fits_fails_when_it_is_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("result", "message"),
     [
-        ("def @main(%n: int32) { let %x = Nil; 1 }", None),
-        ("def @main(%n: int32) { (@f(Nil), @f(Nil)) } def @f[A](%x: List[A]) -> int32 { 1 }", "not known"),
-        ("def @main(%n: int32) { @sum(Cons(1f, Nil)) }", "another type"),
-        ("def @main(%n: int32) { @iota(%n) }", "main returns a value"),
-        ("def @main(%n: int32) { Cons(%n, Cons(1f, Nil)) }", "another type"),
-        ("def @main(%n: int32) { Cons(%n) }", "number of fields"),
-        ("def @main(%n: int32) { match (%n) { Nil => { 1 }, _ => { 2 } } }", "matched with a value"),
-        ("type G[A] { Deep(G[(A, A)]), End(A) } def @main(%n: int32) { match (End(%n)) { _ => {1} } }",
-         "without end"),
-        ("extern type E def @main(%e: E[]) { 1 }", "another type"),
+        ("{ let %x = Nil; 1 }", None),
+        ("{ (@f(Nil), @f(Nil)) } def @f[A](%x: List[A]) -> int32 { 1 }", "not known"),
+        ("{ @sum(Cons(1f, Nil)) }", "another type"),
+        ("{ @iota(%n) }", "main returns a value"),
+        ("{ Cons(%n, Cons(1f, Nil)) }", "another type"),
+        ("{ Cons(%n) }", "number of fields"),
+        ("{ match (%n) { Nil => { 1 }, _ => { 2 } } }", "matched with a value"),
+        ("{ @g(%n) } extern type E def @g(%e: E[]) { 1 }", "another type"),
     ],
-)  # fmt: skip
-def test_errors(text: str, message: str | None) -> None:
-    model = model_of(LIST + text)
+)
+def test_errors(result: str, message: str | None) -> None:
+    model = model_of(f"{LIST} def @main(%n: int32) {result}")
     if message is None:
         model.program(N)
         return
     with pytest.raises(RelayError, match=message):
+        model.program(N)
+
+
+def test_a_type_without_end() -> None:
+    types = "type Deep[A] { More(Deep[(A, A)]), End(A) }"
+    model = model_of(types + "def @main(%n: int32) { match (End(%n)) { _ => { 1 } } }")
+    with pytest.raises(RelayError, match="without end"):
         model.program(N)
