@@ -9,18 +9,22 @@ from meta.frontend.core import Unconvertible
 from meta.frontend.relay.registry import relay
 
 
-@relay("nn.cross_entropy", op.log, op.sum)
+def _mean_over_rows(x: Any) -> Any:
+    return -op.mean(op.sum(x, axis=0, exclude=True))
+
+
+@relay("nn.cross_entropy", op.log, op.sum, op.mean)
 def cross_entropy(x: Any, y: Any) -> Any:
     """-sum(y * log(x)) per row, of probabilities x and y; the mean over the rows."""
-    return -op.sum(op.log(x) * y) / float(x.shape[0])
+    return _mean_over_rows(op.log(x) * y)
 
 
-@relay("nn.cross_entropy_with_logits", op.sum)
+@relay("nn.cross_entropy_with_logits", op.sum, op.mean)
 def cross_entropy_with_logits(x: Any, y: Any) -> Any:
     """-sum(y * x) per row; the mean over the rows. TVM takes logarithms of probabilities as x, in
     spite of the name: it normalises nothing.
     """
-    return -op.sum(x * y) / float(x.shape[0])
+    return _mean_over_rows(x * y)
 
 
 @relay("nn.nll_loss", op.gather, op.take)
