@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import meta
 from meta import op
 from meta.base.device import Device
 from meta.frontend.core import CallSite, Unconvertible
@@ -16,6 +15,7 @@ from meta.frontend.relay.converters.conv import require_kernel
 from meta.frontend.relay.products import as_dtype, result_dtype
 from meta.frontend.relay.registry import relay
 from meta.frontend.relay.windows import per_axis
+from meta.runtime.ndarray import array
 
 WORD = 8
 """Bits of the one unsigned dtype that has arithmetic here."""
@@ -28,7 +28,7 @@ def _require_words(dtype: str) -> None:
 
 def _weights_of_bits(device: Device) -> Any:
     """Return what the bits of a word stand for, the first one highest."""
-    return meta.array([1 << (WORD - 1 - k) for k in range(WORD)], "int32", device=device)
+    return array([1 << (WORD - 1 - k) for k in range(WORD)], "int32", device=device)
 
 
 @relay("nn.bitpack", op.bitwise_and, op.right_shift, op.stack, ignore=("name",))
@@ -60,7 +60,7 @@ def _unpacked(words: Any, pack_axis: int, bit_axis: int, device: Device) -> Any:
     x = op.cast(op.not_equal(x, 0), "int32")
     counts = [1 << b for b in range(words.shape[bit_axis])]
     shape = [len(counts) if i == bit_axis else 1 for i in range(x.ndim)]
-    counted = x * op.reshape(meta.array(counts, "int32", device=device), tuple(shape))
+    counted = x * op.reshape(array(counts, "int32", device=device), tuple(shape))
     x = op.cast(op.sum(counted, bit_axis), "int32")
     at = pack_axis - (bit_axis < pack_axis)
     order = [*range(at + 1), x.ndim - 1, *range(at + 1, x.ndim - 1)]

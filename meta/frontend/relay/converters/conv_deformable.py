@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-import meta
 from meta import op
 from meta.base.device import Device
 from meta.frontend.core import CallSite, Unconvertible
@@ -18,6 +17,7 @@ from meta.frontend.relay.registry import relay
 from meta.frontend.relay.windows import per_axis
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, KERNEL, pads
+from meta.runtime.ndarray import array
 
 
 def _regular(
@@ -25,10 +25,11 @@ def _regular(
     places: tuple[int, int],
     window: tuple[tuple[int, ...], ...],
     axis: int,
+    like: Any,
     device: Device,
 ) -> Any:
-    """Return where the taps of a window without offsets lie on an axis: float32
-    [1, 1, taps, *places].
+    """Return where the taps of a window without offsets lie on an axis: [1, 1, taps, *places], of
+    the dtype of ``like``.
     """
     before, stride, dilation = (numbers[axis] for numbers in window)
     tap = torch.arange(taps[axis]) * dilation
@@ -36,7 +37,7 @@ def _regular(
     place = torch.arange(places[axis]) * stride - before
     place = place[:, None] if axis == 0 else place[None, :]
     grid = (tap[:, None, None] + place).expand(-1, *places)
-    return meta.array(grid[None, None].float().contiguous(), device=device)
+    return array(grid[None, None], like.dtype, device=device)
 
 
 def _neighbours(at: Any, extent: int) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
@@ -112,8 +113,10 @@ def deformable_conv2d(
     )
     moves = op.reshape(moves, (n, deformable_groups, count, 2, *places))
     coordinates = []
-    for axis, move in enumerate(op.split(as_dtype(moves, "float32"), 2, 3)):
-        regular = _regular(taps, places, window, axis, call.device)
+    # Half precision cannot tell places apart.
+    moves = as_dtype(moves, "float64" if moves.dtype == "float64" else "float32")
+    for axis, move in enumerate(op.split(moves, 2, 3)):
+        regular = _regular(taps, places, window, axis, moves, call.device)
         found = op.reshape(move, (n, deformable_groups, count, *places)) + regular
         coordinates.append(op.reshape(found, (n, deformable_groups, count * size)))
     parts = (n, deformable_groups, channels // deformable_groups, height, width)

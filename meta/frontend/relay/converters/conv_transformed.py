@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-import meta
 from meta import op
 from meta.base.device import Device
 from meta.frontend.core import CallSite, Unconvertible
 from meta.frontend.relay.converters.conv import convolve
 from meta.frontend.relay.registry import relay
+from meta.runtime.ndarray import array
 
 # The points at which TVM interpolates, by their number. Each transform of a kernel of k taps into
 # tiles of m results takes m + k - 2 (Barabasz et al., arXiv:1803.10986).
@@ -59,7 +59,7 @@ def _transform(tile: int, taps: int) -> np.ndarray[Any, Any]:
 def _matrix(tile: int, taps: int, like: Any, device: Device, undo: bool = False) -> Any:
     """Return G, or its left inverse, as an array of the dtype of ``like``."""
     g = _transform(tile, taps)
-    return meta.array(np.linalg.pinv(g) if undo else g, like.dtype, device=device)
+    return array(np.linalg.pinv(g) if undo else g, like.dtype, device=device)
 
 
 @relay("nn.contrib_conv2d_winograd_weight_transform", op.einsum)
