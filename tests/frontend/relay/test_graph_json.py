@@ -306,6 +306,14 @@ def test_a_device_is_opaque() -> None:
     assert dict(device.fields) == {**fields, "target": None, "memory_scope": "global"}
 
 
+def test_an_object_of_the_compiler_is_opaque() -> None:
+    g = Graph()
+    target = g.node("Target", host=0, tag=g.text("cuda"))
+    assert read_metadata(g.dump(g.map(Target=g.array(target))), "m") == {
+        "Target": (ast.Opaque("Target", (("host", "0"), ("tag", "cuda"))),)
+    }
+
+
 def test_shared_constants_share_memory() -> None:
     g = Graph()
     a = g.constant(torch.arange(4.0))

@@ -135,6 +135,13 @@ class Resolver:
         except BadField as error:
             self.fail(index, str(error))
 
+    def string(self, text: str) -> str:
+        """Read a string, which some versions write in place and others as a node."""
+        nodes = self.document.nodes
+        index = int(text) if _INDEX.fullmatch(text) else len(nodes)
+        is_node = index < len(nodes) and nodes[index].type_key in STRING_KEYS
+        return self.text(index) if is_node else text
+
     def array(self, index: int, number: int) -> torch.Tensor | None:
         """Return an encoded array by its number; None if the file has lost its bytes."""
         if number not in self._arrays:
@@ -249,18 +256,11 @@ class Resolver:
 
     def _decode(self, index: int, name: str, encoding: str, text: str) -> Any:
         if encoding is STRING:
-            return self._string(text)
+            return self.string(text)
         try:
             return _SCALARS[encoding](text)
         except BadField as error:
             self.fail(index, f"the field {name!r} cannot be read: {error}")
-
-    def _string(self, text: str) -> str:
-        """Read a string, which some versions write in place and others as a node."""
-        nodes = self.document.nodes
-        index = int(text) if _INDEX.fullmatch(text) else len(nodes)
-        is_node = index < len(nodes) and nodes[index].type_key in STRING_KEYS
-        return self.text(index) if is_node else text
 
     def _warn_of_others(self, node: Node, kind: Kind) -> None:
         for name in node.attrs:

@@ -107,16 +107,21 @@ def _dict_attrs(resolver: Resolver, index: int, fields: Fields) -> dict[str, Any
 
 
 def _opaque(resolver: Resolver, index: int, fields: Fields) -> ast.Opaque:
+    """An object by its type key and fields."""
     node = resolver.document.nodes[index]
-    stated = [(name, fields.get(name, text)) for name, text in sorted(node.attrs.items())]
+    # What is not listed as a field may be a reference: only strings are followed.
+    stated = [
+        (name, fields[name] if name in fields else resolver.string(text))
+        for name, text in sorted(node.attrs.items())
+    ]
     if node.text is not None:
         stated.append(("text", resolver.text(index)))
     return ast.Opaque(node.type_key, tuple(stated))
 
 
 def _virtual_device(resolver: Resolver, index: int, fields: Fields) -> ast.Opaque:
-    opaque = _opaque(resolver, index, fields)
-    return ast.Opaque("VirtualDevice", opaque.fields)
+    """A device, under its present name."""
+    return ast.Opaque("VirtualDevice", _opaque(resolver, index, fields).fields)
 
 
 def _attributes(resolver: Resolver, index: int, fields: Fields) -> ast.Attrs:
