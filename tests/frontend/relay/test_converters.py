@@ -14,6 +14,7 @@ import torch
 
 import meta
 import meta.frontend.relay.converters
+from meta.base.device import require
 from meta.frontend.core import CallSite, Unconvertible
 from meta.frontend.relay.registry import relay
 from meta.op.core import tree
@@ -28,9 +29,14 @@ CASES: list[ConverterCase] = [
 RESULTS = [c for c in CASES if c.refused is None]
 
 
-def site_of(case: ConverterCase) -> CallSite:
+def site_of(case: ConverterCase, device: str = "cpu") -> CallSite:
     return CallSite(
-        case.name, case.version, frozenset(case.attrs), case.has_attributes, case.training
+        case.name,
+        case.version,
+        frozenset(case.attrs),
+        case.has_attributes,
+        case.training,
+        require(device),
     )
 
 
@@ -38,10 +44,10 @@ def tensor(value: Any) -> torch.Tensor:
     return value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))
 
 
-def arrays(value: Any) -> Any:
+def arrays(value: Any, device: str = "cpu") -> Any:
     if isinstance(value, tuple | list):
-        return tuple(arrays(v) for v in value)
-    return meta.array(tensor(value))
+        return tuple(arrays(v, device) for v in value)
+    return meta.array(tensor(value), device=device)
 
 
 def expected_of(case: ConverterCase) -> list[torch.Tensor]:
@@ -54,7 +60,7 @@ def check(case: ConverterCase, result: Any) -> None:
     want = expected_of(case)
     assert len(got) == len(want)
     for g, w in zip(got, want, strict=True):
-        found = g.torch()
+        found = g.torch().cpu()
         assert (found.shape, found.dtype) == (w.shape, w.dtype)
         tolerance = case.tolerance if w.is_floating_point() else 0
         torch.testing.assert_close(found, w, rtol=tolerance, atol=tolerance, equal_nan=True)
@@ -67,6 +73,18 @@ def check(case: ConverterCase, result: Any) -> None:
 def test_eager(case: ConverterCase, dialect: str) -> None:
     with meta.dialect.only(dialect):
         check(case, relay.apply(site_of(case), arrays(case.args), case.attrs))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    "case,dialect",
+    [pytest.param(c, d, id=f"{c.id}-{d}") for c in RESULTS for d in c.dialects],
+)
+def test_on_cuda(case: ConverterCase, dialect: str) -> None:
+    """On a GPU, where a dialect may leave an operator to the other one."""
+    with meta.dialect.prefer(dialect):
+        given = arrays(case.args, "cuda")
+        check(case, relay.apply(site_of(case, "cuda"), given, case.attrs))
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, id=c.id) for c in RESULTS])
