@@ -82,7 +82,8 @@ class Unfaithful(Exception):
 def read_any(data: bytes) -> Any:
     """Read what is a program or a parameter file; a program is printed and read again.
 
-    Raises FormatError for what cannot be read or printed, Unfaithful for a text that is another program.
+    Raises FormatError for what cannot be read or printed, Unfaithful for a text that is no longer
+    the same program.
     """
     if data.startswith(MAGIC):
         return read_params(data)
