@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tarfile
 
 import pytest
@@ -11,25 +10,10 @@ import torch
 from meta.frontend.relay.archive import read_archive
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.params import dump_params, read_params
+from tests.frontend.relay.archives import tar
 
 TEXT = b'#[version = "0.0.5"]\ndef @main(%x: float32) { %x }\n'
 PARAMS = dump_params({"w": torch.arange(3.0)})
-
-
-def tar(*members: tuple[str, bytes], form: int = tarfile.PAX_FORMAT, **changes: object) -> bytes:
-    """Return an archive; the changes are attributes of every member."""
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=form) as archive:
-        folder = tarfile.TarInfo("./src")
-        folder.type = tarfile.DIRTYPE
-        archive.addfile(folder)
-        for name, data in members:
-            info = tarfile.TarInfo(name)
-            info.size, info.mtime = len(data), 1.5  # a time that needs an extended header
-            for key, value in changes.items():
-                setattr(info, key, value)
-            archive.addfile(info, io.BytesIO(data))
-    return out.getvalue()
 
 
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
