@@ -5,6 +5,7 @@ here; plain reshaping, slicing and joining is in `transform.py`.
 from meta.ir.types import UNKNOWN, Dim, SymbolicDim, UnknownDim
 from meta.op.core import Ints, Scalar, Tensor, op
 from meta.op.core.check import (
+    fit,
     normalize_axes,
     normalize_axis,
     require,
@@ -40,7 +41,7 @@ def flipped_axes(axes: int | tuple[int, ...], ndim: int) -> tuple[int, ...]:
 def _lengths(x: Tensor, lengths: Tensor, batch_axis: int, name: str) -> None:
     require_index(lengths)
     require(
-        lengths.shape == (x.shape[batch_axis],),
+        fit(lengths.shape, (x.shape[batch_axis],)),
         f"{name} must have one entry for every element of the batch",
         expected=f"shape [{x.shape[batch_axis]}]",
         found=lengths,

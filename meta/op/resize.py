@@ -5,7 +5,7 @@ volumes are in `resize_1d.py` and `resize_3d.py`.
 from typing import Any
 
 from meta.base import dtype as dtypes
-from meta.ir.types import Dim
+from meta.ir.types import UNKNOWN, Dim
 from meta.op.core import Ints, Tensor, op
 from meta.op.core.check import pair, require, require_float, require_ndim
 from meta.op.core.resample import sampling, upsampled
@@ -130,7 +130,10 @@ def upsampling(
     """
     require_ndim(x, 4, "x")
     permutation(layout, "NCHW", "layout")
-    require(x.is_static, "x must have known extents", found=str(x))
-    sizes = tuple(x.static_shape[layout.index(letter)] for letter in "HW")
+    axes = [layout.index(letter) for letter in "HW"]
+    sizes = tuple(d if isinstance(d, int) else 1 for d in (x.shape[a] for a in axes))
     size, method, mode = upsampled(sizes, (scale_h, scale_w), method, align_corners)
-    return resized(2, x, size, layout, method, mode, "", -0.5, 0, "")
+    y = resized(2, x, size, layout, method, mode, "", -0.5, 0, "")
+    # How an extent grows that is not a number depends on how it is rounded.
+    unknown = [a for a in axes if not isinstance(x.shape[a], int)]
+    return y.with_shape(tuple(UNKNOWN if i in unknown else d for i, d in enumerate(y.shape)))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from meta import op
 from meta.frontend.core import CallSite, Unconvertible, known
 from meta.frontend.relay import ast
 from meta.ir.dims import Dim, SymbolicDim, UnknownDim
@@ -55,6 +56,25 @@ def ints(value: Any) -> tuple[int, ...]:
     if value is None:
         return ()
     return (value,) if isinstance(value, int) else tuple(value)
+
+
+def extent_of(data: Any, axis: int) -> Any:
+    """Return an extent as an int, or as an int64 scalar where only the run time knows it."""
+    extent = data.shape[axis]
+    if isinstance(extent, int):
+        return extent
+    return op.reshape(op.strided_slice(op.shape_as_tensor(data), (axis,), (axis + 1,)), ())
+
+
+def vector(numbers: Sequence[Any], call: CallSite) -> Any:
+    """Return ints and scalars of integers as one vector of int64."""
+    parts = [
+        constant([n], "int64", call)
+        if isinstance(n, int)
+        else op.cast(op.reshape(n, (1,)), "int64")
+        for n in numbers
+    ]
+    return op.concatenate(tuple(parts), 0) if parts else constant([], "int64", call)
 
 
 def is_static(shape: Sequence[Dim]) -> bool:

@@ -16,11 +16,13 @@ from meta.ir.dims import Dim, UnknownDim, product
 def resolved_shape(
     shape: Sequence[Dim], codes: Sequence[int], *, allowzero: bool = False, reverse: bool = False
 ) -> tuple[Any, ...]:
-    """Return the extents that ``codes`` stand for, beside at most one -1.
+    """Return the extents that ``codes`` stand for; -1 is one to be inferred, as is one that is
+    unknown.
 
     Parameters
     ----------
-    shape: of the data. allowzero: a 0 is an extent. reverse: codes are matched from the last axis.
+    shape: of the data; anything that multiplies and divides will do. allowzero: a 0 is an extent.
+    reverse: codes are matched from the last axis.
 
     Raises Unconvertible for codes that do not fit the shape.
     """
@@ -40,7 +42,7 @@ class _Codes:
         self.allowzero = allowzero
 
     def read(self) -> list[Dim]:
-        """Return the extents. An unknown one is inferred, which only one can be."""
+        """Return the extents."""
         result: list[Dim] = []
         while self.codes:
             code = self.codes.pop(0)
@@ -58,10 +60,7 @@ class _Codes:
             else:
                 result.append(code)
                 del self.left[:1]
-        known: list[Dim] = [-1 if isinstance(d, UnknownDim) else d for d in result]
-        if sum(isinstance(d, int) and d == -1 for d in known) > 1:
-            raise Unconvertible(f"{self.what}: more than one extent would have to be inferred")
-        return known
+        return [-1 if isinstance(d, UnknownDim) else d for d in result]
 
     def axis(self) -> Dim:
         """Return the extent of the next axis of the data."""

@@ -84,7 +84,45 @@ def picked(y: Any) -> Any:
     return call("take", y, rows, axis=0)
 
 
+def merged(y: Any) -> Any:
+    cube = call("reshape", y, newshape=(0, 2, 2))
+    return call("reshape", cube, newshape=(-3, 0)), call("reshape", y, newshape=(-4, 2, -1, -2))
+
+
+def sliced_like(y: Any) -> Any:
+    wide = np.arange(63, dtype=np.float32).reshape(9, 7)
+    return call("slice_like", wide, y, axes=None), call("slice_like", y, wide[:2, :3], axes=(1,))
+
+
+def written_to(y: Any) -> Any:
+    places = np.array([[-1, 0, 1, -2]])
+    rows = call("scatter_elements", y, places, LIKE_X[:1], axis=0, reduction="add")
+    points = call("scatter_nd", y, np.array([[0, -1], [-1, 2]]), BIAS[:2], mode="update")
+    return rows, points
+
+
+def sequences(y: Any) -> Any:
+    lengths = np.array([1, 6, 2, 3])
+    backwards = call("reverse_sequence", y, lengths, seq_axis=0, batch_axis=1)
+    return call("sequence_mask", y, lengths), backwards
+
+
+def all_sorted(y: Any) -> Any:
+    return call("topk", y, k=0, axis=0, ret_type="values")
+
+
+def grown(y: Any) -> Any:
+    image = call("expand_dims", y, axis=0, num_newaxis=2)
+    return call("nn.upsampling", image, scale_h=2.0, scale_w=1.5)
+
+
 CHAINS = [
+    merged,
+    sliced_like,
+    written_to,
+    sequences,
+    all_sorted,
+    grown,
     elementwise,
     beside_known_extents,
     reduced,

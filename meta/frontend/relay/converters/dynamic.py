@@ -29,18 +29,20 @@ def _as_static(call: CallSite, name: str, args: Sequence[Any], attributes: dict[
 
 
 @relay("dyn.reshape", op.reshape, op.dynamic_reshape, ignore=("newshape", "reverse"))
-def reshape(data: Any, newshape: Any, *, allowzero: bool | None) -> Any:
+def reshape(data: Any, newshape: Any, *, allowzero: bool | None, call: CallSite) -> Any:
     """Of the shape codes 0 and -1 can occur at run time."""
     codes = known_ints(newshape)
     if codes is not None:
-        return transform.reshape(data, newshape=codes, allowzero=allowzero, reverse=False)
+        return transform.reshape(
+            data, newshape=codes, allowzero=allowzero, reverse=False, call=call
+        )
     return op.dynamic_reshape(data, newshape, bool(allowzero))
 
 
 @relay("vm.reshape_tensor", op.reshape, op.dynamic_reshape, ignore=("newshape",))
-def reshape_tensor(data: Any, shape: Any) -> Any:
+def reshape_tensor(data: Any, shape: Any, *, call: CallSite) -> Any:
     """What TVM's lowering makes of a reshape."""
-    return reshape(data, shape, allowzero=False)
+    return reshape(data, shape, allowzero=False, call=call)
 
 
 @relay("dyn.broadcast_to", op.broadcast_to, op.dynamic_broadcast_to, ignore=("shape", "dtype"))

@@ -13,7 +13,8 @@ import numpy as np
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import CallSite, Unconvertible
-from meta.frontend.relay.arguments import constant, static_extent
+from meta.frontend.relay.arguments import constant, extent_of, static_extent, vector
+from meta.frontend.relay.arithmetic import cast_to
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import normalize_axis
 
@@ -22,6 +23,7 @@ _REDUCTIONS = {"mul": "prod", "min": "amin", "max": "amax"}
 
 def _from_start(indices: Any, extent: Any) -> Any:
     """Return indices of which the negative ones are counted from the end."""
+    extent = extent if isinstance(extent, int) else cast_to(extent, indices.dtype)
     return op.where(op.less(indices, 0), op.add(indices, extent), indices)
 
 
@@ -39,7 +41,7 @@ def scatter_elements(
 ) -> Any:
     """Along an axis."""
     at = normalize_axis(axis or 0, data.ndim)
-    indices = _from_start(indices, static_extent(data.shape[at], "the axis to be written to"))
+    indices = _from_start(indices, extent_of(data, at))
     if reduction == "update":
         return op.scatter(data, indices, updates, at)
     if reduction == "add":
@@ -87,12 +89,12 @@ def scatter_add(data: Any, indices: Any, updates: Any, *, axis: int | None) -> A
 def scatter_nd(data: Any, indices: Any, updates: Any, *, mode: str, call: CallSite) -> Any:
     """The coordinates are on the first axis of the indices."""
     depth = static_extent(indices.shape[0], "the first axis of the indices")
-    extents = [static_extent(d, "the tensor to be written to") for d in data.shape]
     shape = (depth, *(1,) * (indices.ndim - 1))
-    own = constant(np.reshape(extents[:depth], shape), indices.dtype, call)
-    indices = _from_start(indices, own)
+    own = vector([extent_of(data, i) for i in range(depth)], call)
+    indices = _from_start(indices, op.reshape(own, shape))
     if mode in ("update", "add"):
         return op.scatter_nd(data, indices, updates, mode)
+    extents = [static_extent(d, "the tensor to be written to") for d in data.shape]
     # The named axes become one, the others another, along which every index is repeated.
     strides = [prod(extents[i + 1 : depth]) for i in range(depth)]
     factors = constant(np.reshape(strides, shape), "int64", call)

@@ -9,7 +9,14 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
-from meta.frontend.relay.arguments import constant, ints, known_ints, static_extent
+from meta.frontend.relay.arguments import (
+    constant,
+    extent_of,
+    ints,
+    known_ints,
+    static_extent,
+    vector,
+)
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import normalize_axis
 
@@ -87,16 +94,19 @@ def strided_slice(
     return op.strided_slice(data, *bounds, slice_mode) if bounds[0] else data
 
 
-@relay("slice_like", op.strided_slice)
-def slice_like(data: Any, shape_like: Any, *, axes: tuple[int, ...] | None) -> Any:
+@relay("slice_like", op.strided_slice, op.dynamic_strided_slice)
+def slice_like(data: Any, shape_like: Any, *, axes: tuple[int, ...] | None, call: CallSite) -> Any:
     """The beginning of each axis, as long as that of the other tensor."""
     places = ints(axes) or tuple(range(min(data.ndim, shape_like.ndim)))
-    lengths = tuple(
-        static_extent(shape_like.shape[a], f"axis {a} of the tensor to be sliced like")
-        for a in places
-    )
+    lengths = tuple(extent_of(shape_like, normalize_axis(a, shape_like.ndim)) for a in places)
     ends = spread_over_axes(data.ndim, places, lengths, WHOLE)
-    return op.strided_slice(data, (0,) * len(ends), ends) if ends else data
+    begins = (0,) * len(ends)
+    if all(isinstance(n, int) for n in lengths):
+        return op.strided_slice(data, begins, ends) if ends else data
+    strides = constant([1] * len(ends), "int64", call)
+    return op.dynamic_strided_slice(
+        data, constant(begins, "int64", call), vector(ends, call), strides
+    )
 
 
 @relay("strided_set", op.strided_set, op.where)

@@ -33,7 +33,7 @@ def sort(data: Any, *, axis: int, is_ascend: bool) -> Any:
     return op.sort(data, axis, bool(is_ascend))
 
 
-@relay("topk", op.topk)
+@relay("topk", op.topk, op.dynamic_topk)
 def topk(
     data: Any,
     *,
@@ -46,10 +46,14 @@ def topk(
 ) -> Any:
     """A k below 1 stands for all."""
     extent = data.shape[normalize_axis(axis, data.ndim)]
-    count = k if k is not None and k >= 1 else static_extent(extent, "the axis of topk")
     wanted = dtype or result_dtype(call, "int32", 1)
     integers = wanted if "int" in wanted else "int64"
-    result = op.topk(data, count, axis, ret_type, bool(is_ascend), integers)
+    options = (axis, ret_type, bool(is_ascend), integers)
+    count = k if k is not None and k >= 1 else extent
+    if isinstance(count, int):
+        result = op.topk(data, count, *options)
+    else:
+        result = op.dynamic_topk(data, constant(0, "int64", call), *options)
     if ret_type == "values" or integers == wanted:
         return result
     if ret_type == "indices":

@@ -6,30 +6,52 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
-from meta.frontend.relay.arguments import constant, ints, is_static, known_ints
+from meta.frontend.relay.arguments import (
+    constant,
+    extent_of,
+    ints,
+    is_static,
+    known_ints,
+    vector,
+)
 from meta.frontend.relay.arithmetic import cast_to
 from meta.frontend.relay.layout import change_layout
 from meta.frontend.relay.registry import relay
 from meta.frontend.relay.reshape import resolved_shape
 from meta.frontend.relay.tuning_layout import change_tuning_layout
+from meta.ir.dims import UnknownDim
 
 
-@relay("reshape", op.reshape)
+@relay("reshape", op.reshape, op.dynamic_reshape)
 def reshape(
-    data: Any, *, newshape: tuple[int, ...] | None, allowzero: bool | None, reverse: bool | None
+    data: Any,
+    *,
+    newshape: tuple[int, ...] | None,
+    allowzero: bool | None,
+    reverse: bool | None,
+    call: CallSite,
 ) -> Any:
     """By shape codes; ``reverse`` (TVM 0.6) matches them from the last axis."""
     codes = ints(newshape)
     if min(codes, default=0) >= -1 and not allowzero:
         return op.reshape(data, codes, bool(reverse))
-    shape = resolved_shape(data.shape, codes, allowzero=bool(allowzero), reverse=bool(reverse))
-    return op.reshape(data, shape)
+    options = {"allowzero": bool(allowzero), "reverse": bool(reverse)}
+    shape = resolved_shape(data.shape, codes, **options)
+    if sum(isinstance(d, int) and d == -1 for d in shape) <= 1:
+        return op.reshape(data, shape)
+    if all(not isinstance(d, UnknownDim) for d in data.shape):
+        raise Unconvertible(f"reshape by {list(codes)}: only one extent can be inferred")
+    extents = [extent_of(data, i) for i in range(data.ndim)]
+    shape = resolved_shape(extents, codes, **options)
+    return op.dynamic_reshape(data, vector(shape, call), True)
 
 
 @relay("contrib_reverse_reshape", "_contrib_reverse_reshape", op.reshape, ignore=("reverse",))
-def reverse_reshape(data: Any, *, newshape: tuple[int, ...] | None, allowzero: bool | None) -> Any:
+def reverse_reshape(
+    data: Any, *, newshape: tuple[int, ...] | None, allowzero: bool | None, call: CallSite
+) -> Any:
     """By shape codes that are matched from the last axis."""
-    return reshape(data, newshape=newshape, allowzero=allowzero, reverse=True)
+    return reshape(data, newshape=newshape, allowzero=allowzero, reverse=True, call=call)
 
 
 @relay("reshape_like", op.reshape, op.reshape_like)
