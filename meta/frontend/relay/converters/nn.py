@@ -7,6 +7,7 @@ from typing import Any
 from meta import op
 from meta.frontend.core import Unconvertible
 from meta.frontend.relay.registry import relay
+from meta.frontend.relay.windows import WHOLE
 from meta.op.core.check import normalize_axis
 
 relay.same("nn.softmax", op.softmax)
@@ -36,5 +37,5 @@ def fifo_buffer(data: Any, buffer: Any, *, axis: int) -> Any:
     extent, new = buffer.shape[at], data.shape[at]
     if new > extent:
         raise Unconvertible(f"{new} elements do not fit into a buffer of {extent}")
-    begin = tuple(new if i == at else 0 for i in range(buffer.ndim))
-    return op.concatenate((op.strided_slice(buffer, begin, buffer.shape), data), at)
+    begin, end = (0,) * at + (new,), (WHOLE,) * (at + 1)
+    return op.concatenate((op.strided_slice(buffer, begin, end), data), at)

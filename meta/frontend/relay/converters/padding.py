@@ -8,6 +8,7 @@ from meta import op
 from meta.frontend.core import known
 from meta.frontend.relay.products import as_dtype
 from meta.frontend.relay.registry import relay
+from meta.frontend.relay.windows import WHOLE
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -54,5 +55,7 @@ def dilate(x: Any, *, strides: tuple[int, ...], dilation_value: float) -> Any:
     widths = tuple(n for s in strides for n in (0, 0, 0, s - 1))
     spread = op.pad(op.reshape(x, split), widths, dilation_value)
     spread = op.reshape(spread, tuple(n * s for n, s in zip(x.shape, strides, strict=True)))
-    ends = tuple(n * s - (s - 1) for n, s in zip(x.shape, strides, strict=True))
+    ends = tuple(
+        WHOLE if s == 1 else n * s - (s - 1) for n, s in zip(x.shape, strides, strict=True)
+    )
     return op.strided_slice(spread, (0,) * x.ndim, ends)

@@ -6,9 +6,11 @@ from math import prod
 from typing import Any
 
 from meta import op
+from meta.frontend.core import Unconvertible
 from meta.frontend.relay.layout import change_layout, to_plain
 from meta.frontend.relay.registry import relay
 from meta.frontend.relay.windows import extents, plain
+from meta.op.core.resample import upsampled
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -53,14 +55,23 @@ def batch_to_space_nd(data: Any, *, block_shape: tuple[int, ...], crops: Pairs) 
     return op.strided_slice(x, begin, end)
 
 
-@relay("nn.upsampling", op.upsampling)
+def _spatial(x: Any, layout: str, letters: str) -> tuple[int, ...]:
+    """Return the extents that are scaled; those of the batch and the channels may be unknown."""
+    found = extents(x, layout, letters)
+    if not all(isinstance(n, int) for n in found):
+        raise Unconvertible(f"upsampling of unknown extents {found}")
+    return found
+
+
+@relay("nn.upsampling", op.resize2d)
 def upsampling(
     data: Any, *, scale_h: float, scale_w: float, layout: str, method: str, align_corners: bool
 ) -> Any:
-    scales = (float(scale_h), float(scale_w))
-    x = to_plain(data, layout)
-    y = op.upsampling(x, *scales, plain(layout), method, bool(align_corners))
-    return change_layout(y, plain(layout), layout)
+    x, order = to_plain(data, layout), plain(layout)
+    size, kind, mode = upsampled(
+        _spatial(x, order, "HW"), (scale_h, scale_w), method, bool(align_corners)
+    )
+    return change_layout(op.resize2d(x, size, order, kind, mode), order, layout)
 
 
 @relay("nn.upsampling3d", op.resize3d)
@@ -76,7 +87,7 @@ def upsampling3d(
 ) -> Any:
     x, order = to_plain(data, layout), plain(layout)
     scales = (scale_d, scale_h, scale_w)
-    size = tuple(round(n * s) for n, s in zip(extents(x, order, "DHW"), scales, strict=True))
+    size = tuple(round(n * s) for n, s in zip(_spatial(x, order, "DHW"), scales, strict=True))
     kind = method.removeprefix("tri")
     y = op.resize3d(x, size, order, kind, coordinate_transformation_mode)
     return change_layout(y, order, layout)
