@@ -196,7 +196,7 @@ def _kind(x: Any) -> str:
     if x is None:
         return "nothing"
     name = type(x).__name__
-    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
 def _constant(x: ast.Constant) -> str:

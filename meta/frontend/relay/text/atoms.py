@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import chain
 
 import torch
 
-from meta.base.registry import nearest
 from meta.frontend.relay import ast
 from meta.frontend.relay.text.metadata import CONSTANT, Missing, unavailable
 from meta.frontend.relay.text.numbers import parse_number, scalar
@@ -64,8 +64,7 @@ def _local(r: Reader) -> ast.Expr:
     if var is None:
         var = r.scope.find_in(run) if run[:1] != '"' else None
         if var is None:
-            names = [*r.scope.variables, *r.scope.free]
-            lex.fail("a variable in scope", hint=nearest(run, names) if names else None)
+            lex.unknown("a variable in scope", chain(r.scope.variables, r.scope.free))
         lex.cut(1 + len(var.name))
     lex.advance()
     return var

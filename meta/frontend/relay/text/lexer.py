@@ -7,8 +7,11 @@ has too much. A kind of token is a row of `TOKEN`; what the tokens mean is in th
 
 from __future__ import annotations
 
+import difflib
 import re
 from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import islice
 from typing import NoReturn
 
 from meta.frontend.relay import ast
@@ -47,6 +50,10 @@ _NAMES = {
 }
 _SHOWN = 100
 """Columns of the offending line that an error shows."""
+
+
+_COMPARED = 1000
+"""Names that one which is not known is compared with."""
 
 
 def skip_comment(text: str, at: int) -> int | None:
@@ -170,6 +177,13 @@ class Lexer:
         raise self.error(
             "this Relay text cannot be read", at, expected=expected, found=found, hint=hint
         ) from None
+
+    def unknown(self, expected: str, names: Iterable[str]) -> NoReturn:
+        """Raise RelayError for a name that is none of ``names``, with the nearest of them."""
+        name = self.text.lstrip("%")
+        known = list(islice((n for n in names if len(n) <= _SHOWN), _COMPARED))
+        close = difflib.get_close_matches(name, known, n=1) if len(name) <= _SHOWN else []
+        self.fail(expected, hint=f"did you mean {close[0]!r}?" if close else None)
 
     def error(
         self,

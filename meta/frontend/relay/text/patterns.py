@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from meta.base.registry import nearest
 from meta.frontend.relay import ast
 from meta.frontend.relay.text.atoms import constructor, declare
+from meta.frontend.relay.text.quoting import unquote
 from meta.frontend.relay.text.reader import Reader
-from meta.frontend.relay.text.types import read_name, take_comment
+from meta.frontend.relay.text.types import take_comment
 
 
 def read_pattern(r: Reader, depth: int = 0) -> ast.Pattern:
@@ -22,16 +22,12 @@ def read_pattern(r: Reader, depth: int = 0) -> ast.Pattern:
         lex.fail("a pattern: '_', a variable, a constructor or a tuple")
     if lex.accept_name("_"):
         return ast.PatternWildcard()
-    start = lex.start
-    name = read_name(r, "a pattern")
+    start, word = lex.start, lex.text
+    name = unquote(word[1:]) if word[0] == "$" else word
     known = r.constructors.get(name)
     if known is None:
-        lex.fail(
-            "a constructor of a data type that is defined above",
-            repr(name),
-            hint=nearest(name, r.constructors) if r.constructors else None,
-            at=start,
-        )
+        lex.unknown("a constructor of a data type that is defined above", r.constructors)
+    lex.advance()
     patterns = _patterns(r, depth) if lex.kind == "(" else ()
     take_comment(r)
     return ast.PatternConstructor(constructor(r, name, known, start), patterns)

@@ -72,15 +72,18 @@ class FunctionWriter:
         """Return an expression in brackets, on lines of its own."""
         lines, indent = self._lines, self._indent
         self._lines, self._indent = [], indent + _INDENT
-        yield self._scope(body)
+        yield self._scope(body, opened=brackets == "()")
         text = "\n".join(self._lines)
         self._lines, self._indent = lines, indent
         return f"{brackets[0]}\n{text}\n{indent}{brackets[1]}"
 
-    def _scope(self, body: ast.Expr) -> Step:
-        """Write bindings and the value they are for."""
+    def _scope(self, body: ast.Expr, opened: bool) -> Step:
+        """Write bindings and the value they are for. A let that is used elsewhere too ends them,
+        unless the scope was opened for it.
+        """
         bound: list[ast.Var] = []
-        while isinstance(body, ast.Let) and self._uses[body] == 1:
+        while isinstance(body, ast.Let) and (opened or self._uses[body] == 1):
+            opened = False
             bound.append(body.var)
             name, before = self._declared(body.var), len(self._lines)
             value = yield self._inline(body.value)
@@ -218,7 +221,6 @@ class FunctionWriter:
 
     def _let(self, value: ast.Let) -> Step:
         """A let that is an operand stands in parentheses; its chain is written in one go."""
-        self._uses[value] = 1
         return (yield self._block(value, "()"))
 
     def _ref(self, value: ast.RefCreate) -> Step:

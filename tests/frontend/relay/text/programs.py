@@ -10,36 +10,9 @@ from hypothesis import strategies as st
 
 from meta.frontend.relay import ast
 
-NAMES = st.sampled_from(
-    [
-        "x",
-        "y",
-        "x1",
-        "x.0",
-        "x.1",
-        "conv1.weight",
-        "input:0",
-        "a/b",
-        "v_1",
-        "_",
-        "1",
-        "",
-        "let",
-        "é",
-    ]
-    + [
-        "a b",
-        "f(x)",
-        'say "hi"',
-        "x-malformed-ir",
-        "a//b",
-        "a/*b",
-        "end*/",
-        "%x",
-        "nn.relu",
-        "inff",
-    ]
-) | st.text(max_size=6)
+_PLAIN = ["x", "y", "x1", "x.0", "x.1", "conv1.weight", "input:0", "a/b", "v_1", "_", "1", "é"]
+_ODD = ["", "let", "a b", "f(x)", 'say "hi"', "x-malformed-ir", "a//b", "a/*b", "end*/", "%x"]
+NAMES = st.sampled_from([*_PLAIN, *_ODD, "nn.relu", "inff"]) | st.text(max_size=6)
 OPERATORS = st.sampled_from(["nn.conv2d", "add", "let", "odd name", "float32", "inff", "split"])
 DTYPES = st.sampled_from(["float32", "int64", "bool", "bfloat16", "int", "custom[posit]8", "odd"])
 DIMS = st.one_of(
@@ -129,6 +102,8 @@ LIST = ast.TypeDefinition(
         ast.ConstructorDefinition("odd one", (ast.TypeVar("A"),)),
     ),
 )
+_NODES = ["call", "call", "call", "tuple", "field", "let", "if", "function", "match"]
+_NODES += ["ref", "read", "write", "make", "free"]
 _FIELDS = {c.name: len(c.fields) for c in LIST.constructors}
 
 
@@ -155,10 +130,9 @@ class Builder:
         leaves = ["constant", "global"]
         leaves += ["variable"] * 3 if self.variables else []
         leaves += ["again"] * 3 if self.shared else []
-        nodes = ["call"] * 4 + "tuple field let if function match ref read write make free".split()
-        kind = self.draw(st.sampled_from(leaves + nodes if depth else leaves))
+        kind = self.draw(st.sampled_from([*leaves, *_NODES] if depth else leaves))
         made = getattr(self, f"_{kind}")(depth - 1)
-        if kind in nodes and kind != "free":
+        if kind in _NODES and kind != "free":
             made.checked_type = self.draw(st.none() | types())
             self.shared.append(made)
         return made

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 
 from meta.frontend.relay import ast
@@ -13,7 +11,7 @@ from tests.frontend.relay.text.programs import modules
 
 COMMON = settings(
     deadline=None,
-    max_examples=60,
+    max_examples=30,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 

@@ -65,7 +65,7 @@ def test_old_metadata() -> None:
         '{"root": 1, "nodes": [{"type_key": ""},'
         '{"type_key": "StrMap", "keys": ["relay.Constant", "Variable"], "data": [2, 4]},'
         '{"type_key": "Array", "data": [3]},'
-        '{"type_key": "relay.Constant", "attrs": {"_checked_type_": "0", "data": "0", "span": "0"}},'
+        '{"type_key": "relay.Constant", "attrs": {"data": "0", "span": "0"}},'
         '{"type_key": "Array", "data": [5]},'
         '{"type_key": "Variable", "attrs": {"dtype": "int32", "name": "n"}}],'
         '"b64ndarrays": ["P6G0lvBAXt0AAAAAAAAAAAEAAAAAAAAAAAAAAAAIAQABAAAAAAAAAAM="],'
