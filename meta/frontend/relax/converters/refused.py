@@ -57,10 +57,6 @@ relax.refuse(
     why="closures are converted before they are lowered only",
 )
 relax.refuse("print", "assert_op", why="it has an effect besides its result")
-relax.refuse(
-    "vision.all_class_non_max_suppression",
-    why="how many boxes it keeps is known at run time only",
-)
 relax.refuse("layout_transform", why="its index map is a function in TIR")
 relax.refuse(
     "nn.attention_var_len", why="sequences of several lengths in one tensor are not supported"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from meta import op
-from meta.frontend.core import Unconvertible
+from meta.frontend.core import CallSite, Unconvertible, known
 from meta.frontend.relax.registry import relax
+from meta.runtime.ndarray import array
 
 
 @relax("vision.get_valid_counts", op.get_valid_counts)
@@ -38,6 +41,59 @@ def non_max_suppression(
         x, count, indices, max_output_size, iou_threshold, force_suppress, top_k, coord_start,
         score_index, id_index, return_indices, invalid_to_bottom,
     )  # fmt: skip
+
+
+@relax("vision.all_class_non_max_suppression", op.non_max_suppression, op.argwhere)
+def all_class_non_max_suppression(
+    boxes: Any,
+    scores: Any,
+    limit: Any,
+    iou_threshold: Any,
+    score_threshold: Any,
+    *,
+    output_format: str,
+    call: CallSite,
+) -> Any:
+    """ONNX's NonMaxSuppression: (rows (image, class, box) int64[?, 3], how many int64[1]).
+
+    boxes: [N, boxes, 4], two opposite corners. scores: [N, classes, boxes]. A box is dropped if it
+    overlaps a better one by more than the threshold. Every class of an image is by itself.
+    """
+    if output_format != "onnx":
+        raise Unconvertible(f"the output format {output_format!r} is not supported", hint="onnx")
+    images, classes, count = scores.shape
+    flat = op.reshape(scores, (images * classes, count))
+    order = op.argsort(flat, 1, False, "int32")
+    # Ranks stand for scores, which may be below 0 and then would not count.
+    ranks = array(np.arange(count, 0, -1).reshape(1, count, 1), boxes.dtype, device=call.device)
+    ranks = op.broadcast_to(ranks, (images * classes, count, 1))
+    each = op.broadcast_to(op.expand_dims(boxes, 1), (images, classes, count, 4))
+    places = op.broadcast_to(op.expand_dims(op.cast(order, "int64"), 2), (*order.shape, 4))
+    corners = op.gather(op.reshape(each, (images * classes, count, 4)), 1, places)
+    good = op.greater(flat, op.cast(op.reshape(score_threshold, ()), scores.dtype))
+    kept, _ = op.non_max_suppression(
+        op.concatenate((ranks, corners), 2),
+        op.cast(op.sum(good, 1), "int32"),
+        order,
+        int(_number(limit)),
+        float(np.nextafter(np.float32(_number(iou_threshold)), np.float32(np.inf))),
+        True,
+        coord_start=1,
+        score_index=0,
+        id_index=-1,
+    )
+    found = op.argwhere(op.greater_equal(kept, 0))
+    row = op.take(found, array(0, "int64"), 1)
+    box = op.cast(op.gather_nd(kept, op.transpose(found)), "int64")
+    rows = op.stack((op.floor_divide(row, classes), op.mod(row, classes), box), 1)
+    return rows, op.reshape(op.sum(op.greater_equal(kept, 0)), (1,))
+
+
+def _number(value: Any) -> Any:
+    now = known(value)
+    if now is None:
+        raise Unconvertible("a limit or threshold that depends on inputs is not supported")
+    return now.item()
 
 
 @relax("vision.roi_align", op.roi_align)

@@ -304,6 +304,20 @@ CASES = [
         (torch.tensor([[0, 2, -1]], dtype=torch.int32), torch.tensor([[2]], dtype=torch.int32)),
     ),
     RelaxCase(
+        "vision.all_class_non_max_suppression",
+        lambda b, s: R.op.vision.all_class_non_max_suppression(
+            b, s, R.const(2, "int64"), R.const(0.5, "float32"), R.const(-0.5, "float32")
+        ),
+        (
+            np.array([[[0, 0, 4, 4], [0, 0, 4, 3.5], [5, 5, 8, 8], [9, 9, 10, 10]]], np.float32),
+            np.array([[[-0.1, -0.2, 0.3, -0.9], [0.1, 0.9, 0.8, 0.7]]], np.float32),
+        ),
+        (
+            torch.tensor([[0, 0, 2], [0, 0, 0], [0, 1, 1], [0, 1, 2]]),
+            torch.tensor([4]),
+        ),
+    ),
+    RelaxCase(
         "vision.multibox_transform_loc",
         lambda s, p, a: R.op.vision.multibox_transform_loc(
             s, p, a, True, 0.1, (1.0, 1.0, 1.0, 1.0), False
