@@ -23,6 +23,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -151,9 +152,15 @@ def _numpy(value: Any) -> Any:
 
 def cases(pattern: str) -> list[Any]:
     """Return onnx's tests of nodes whose name contains the pattern."""
+    return [c for c in _all_cases() if pattern in c.name]
+
+
+@cache
+def _all_cases() -> list[Any]:
+    """Let onnx make its tests, which takes seconds."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return [c for c in load_model_tests(kind="node") if pattern in c.name]
+        return list(load_model_tests(kind="node"))
 
 
 def _work(connection: Connection, pattern: str, dialect: str) -> None:
