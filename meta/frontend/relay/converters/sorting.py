@@ -75,10 +75,10 @@ def argwhere(condition: Any, *, call: CallSite) -> Any:
 
 @relay("unique", op.argsort, op.cumsum, op.scatter, op.scatter_add)
 def unique(data: Any, *, sorted: bool, return_counts: bool, call: CallSite) -> Any:
-    """(elements, first places, inverse, their number, and perhaps counts), all as long as the data,
-    which fit; what is behind the number is 0, where TVM leaves it open.
+    """(elements, first places, inverse, their number, and perhaps counts), as long as the data.
 
-    TVM 0.8 had no first places; the file's type of the result tells.
+    Behind the number the first places are the extent of the data; the others, which TVM leaves
+    open, are 0. TVM 0.8 had no first places; the file's type of the result tells.
     """
     n = static_extent(data.shape[0], "the data of unique")
     places = constant(np.arange(n), "int32", call)
@@ -97,16 +97,17 @@ def unique(data: Any, *, sorted: bool, return_counts: bool, call: CallSite) -> A
     starts = op.searchsorted(ids, places, False, "int32")
     number = op.add(op.amax(ids, 0, True), 1)
     real = op.less(places, number)
-    first = op.take(order, starts, 0)
+    first = op.where(real, op.take(order, starts, 0), n)
     counts = op.scatter_add(zeros, ids, constant(np.ones(n), "int32", call), 0)
     inverse = op.scatter(zeros, order, ids, 0)
+    chosen = first
     if not sorted:
-        ranks = op.argsort(op.where(real, first, n), 0, True, "int32")
-        first, counts = op.take(first, ranks, 0), op.take(counts, ranks, 0)
+        # The elements are reordered, but not their first places: so TVM has it.
+        ranks = op.argsort(first, 0, True, "int32")
+        chosen, counts = op.take(first, ranks, 0), op.take(counts, ranks, 0)
         inverse = op.take(op.argsort(ranks, 0, True, "int32"), inverse, 0)
-    values = op.take(data, first, 0)
+    values = op.take(data, chosen, 0)
     values = op.where(real, values, op.zeros_like(values))
-    first = op.where(real, first, 0)
     stated = call.result_type
     without_first = isinstance(stated, ast.TupleType) and len(stated.fields) == 3 + return_counts
     return (

@@ -30,13 +30,13 @@ def distinct(by_value, counted=False):
         values, places, inverse, counts = np.unique(x, True, True, True)
         if not by_value:
             ranks = np.argsort(places)
-            values, places, counts = values[ranks], places[ranks], counts[ranks]
+            values, counts = values[ranks], counts[ranks]
             inverse = np.argsort(ranks)[inverse]
 
-        def filled(v):
-            return np.concatenate([v, np.zeros(x.size - v.size, v.dtype)]).astype(np.int32)
+        def filled(v, rest=0):
+            return np.concatenate([v, np.full(x.size - v.size, rest, v.dtype)]).astype(np.int32)
 
-        found = filled(values).astype(x.dtype), filled(places), filled(inverse)
+        found = filled(values).astype(x.dtype), filled(places, x.size), filled(inverse)
         number = np.array([values.size], np.int32)
         return (*found, number, *((filled(counts),) if counted else ()))
 
