@@ -49,7 +49,7 @@ def _matched(
         require(positive, "the border leaves nothing of x1", expected=f"more than {2 * border}",
                 found=f"{extent} + {before} + {after}")  # fmt: skip
         sizes.append((room + stride1 - 1) // stride1)
-    count = len(displacements(max_displacement, stride2))
+    count = 2 * (max_displacement // stride2) + 1
     return x1.with_shape((x1.shape[0], count * count, *sizes))
 
 

@@ -25,9 +25,11 @@ def _reaches(axis: Taps) -> bool:
     size, out = axis.size, axis.out
     if not isinstance(size, int) or not isinstance(out, int) or axis.dilation <= size:
         return True
-    taps = range(0, axis.extent, axis.dilation)
-    starts = range(-axis.before, out * axis.stride - axis.before, axis.stride)
-    return all(any(0 <= start + tap < size for tap in taps) for start in starts)
+    for start in range(-axis.before, out * axis.stride - axis.before, axis.stride):
+        first = max(0, -(start // axis.dilation))  # the first tap that is not before the input
+        if first >= axis.kernel or start + first * axis.dilation >= size:
+            return False
+    return True
 
 
 def pooled(

@@ -26,6 +26,11 @@ def _require_words(dtype: str) -> None:
         raise Unconvertible(f"words of {dtype}, of which there is no arithmetic", "words of uint8")
 
 
+def _require_bits(*counts: int) -> None:
+    if not all(1 <= count <= WORD for count in counts):
+        raise Unconvertible(f"{counts} bits of an operand: it has 1 to {WORD}")
+
+
 def _weights_of_bits(device: Device) -> Any:
     """Return what the bits of a word stand for, the first one highest."""
     return array([1 << (WORD - 1 - k) for k in range(WORD)], "int32", device=device)
@@ -39,6 +44,7 @@ def bitpack(
     a word; the words of bit 0, 1, ... lie along a new axis ``bit_axis``.
     """
     _require_words(pack_type)
+    _require_bits(bits)
     if not (0 <= bit_axis <= data.ndim and 0 <= pack_axis < data.ndim):
         raise Unconvertible(f"bit_axis={bit_axis} and pack_axis={pack_axis} of {data.ndim} axes")
     before, rest = tuple(data.shape[:pack_axis]), tuple(data.shape[pack_axis + 1 :])
@@ -95,6 +101,7 @@ def bitserial_conv2d(
     call: CallSite,
 ) -> Any:
     """The weight may be packed: OIHW with I packed, HWIO alike, and the bits as a last axis."""
+    _require_bits(activation_bits, weight_bits)
     kernel = kernel_layout[:4]
     if weight.ndim == 5:
         weight = _unpacked(weight, kernel.index("I"), 4, call.device)
@@ -117,6 +124,7 @@ def bitserial_dense(
     call: CallSite,
 ) -> Any:
     """The weight may be packed: [units, bits, inputs in words]."""
+    _require_bits(data_bits, weight_bits)
     if weight.ndim == 3:
         weight = _unpacked(weight, 2, 1, call.device)
     y = op.dense(_lowest(data, data_bits), _signed(weight, weight_bits, bool(unipolar)))

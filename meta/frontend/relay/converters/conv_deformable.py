@@ -32,9 +32,9 @@ def _regular(
     the dtype of ``like``.
     """
     before, stride, dilation = (numbers[axis] for numbers in window)
-    tap = torch.arange(taps[axis]) * dilation
+    tap = torch.arange(taps[axis], dtype=torch.float64) * float(dilation)
     tap = tap.repeat_interleave(taps[1]) if axis == 0 else tap.repeat(taps[0])
-    place = torch.arange(places[axis]) * stride - before
+    place = torch.arange(places[axis], dtype=torch.float64) * float(stride) - float(before)
     place = place[:, None] if axis == 0 else place[None, :]
     grid = (tap[:, None, None] + place).expand(-1, *places)
     return array(grid[None, None], like.dtype, device=device)

@@ -46,6 +46,7 @@ CASES = [
     Case("nn.bitpack", (ROWS,), packed(ROWS, 2, 1, 1), {**PACK, "bit_axis": 1}),
     Case("nn.bitpack", (X,), refused="words of uint32", attrs={**PACK, "pack_type": "uint32"}),
     Case("nn.bitpack", (X,), refused="bit_axis=-1", attrs=PACK),
+    Case("nn.bitpack", (X,), refused="it has 1 to 8", attrs={**PACK, "bits": 10**9}),
     Case("nn.bitserial_conv2d", (X, W), convolved(True), CONV),
     Case("nn.bitserial_conv2d", (X, W), convolved(False), {**CONV, "unipolar": False}),
     Case("nn.bitserial_conv2d", (X, packed(W, 3, 1, 4)), convolved(True), CONV, label="packed"),
