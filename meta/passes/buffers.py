@@ -59,6 +59,8 @@ class Buffers:
         self._items: dict[tuple[Expr, int], TupleGetItem] = {}
         # What may be one memory when the program runs, as a forest.
         self._parent: dict[Expr, Expr] = {}
+        # By the variable of a call of a function: what it is given and may return.
+        self._handed_on: dict[Expr, set[Expr]] = {}
         written: set[Expr] = set()
         leaving = self._leaves(function.body.result)
         for binding in bindings(function):
@@ -81,13 +83,14 @@ class Buffers:
         self._groups = self._members()
         self.results = self.sharing(self._leaves(function.body.result))
         self.written = self.sharing(written)
-        self.leaving = {self.of(a) for a in leaving}
+        self.leaving = self._with_handed_on(leaving)
 
     def _call(self, var: Var, call: Call) -> set[Expr]:
         """Take note of what the result of a call shares; return what the call may write."""
         op = base_op(call.callee)
         if op is None:
             written, returned = self._effects(call)
+            self._handed_on[var] = returned
             self._unite(var, returned)
             return written
         # Only an operator with a declare of its own can return a view.
@@ -161,6 +164,17 @@ class Buffers:
         for buffer in buffers:
             self._parent[self._root(owner(self.of(buffer)))] = self._root(var)
             self._parent.setdefault(var, var)
+
+    def _with_handed_on(self, leaving: Iterable[Expr]) -> set[Expr]:
+        """Return the buffers of atoms, and those that calls may have returned as one of them."""
+        pending = [self.of(a) for a in leaving]
+        found = set(pending)
+        while pending:
+            given = map(self.of, self._handed_on.get(owner(pending.pop()), ()))
+            new = set(given) - found
+            found |= new
+            pending += new
+        return found
 
     def _members(self) -> dict[Expr, set[Expr]]:
         """Return, by root, what may be one memory, fields included."""

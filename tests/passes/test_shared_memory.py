@@ -186,3 +186,29 @@ def test_loops_that_write_nothing_are_no_obstacle() -> None:
     after = "%d: float32[2] = add(%a, %r)\n%c: float32[2] = add(%a, %d)"
     found = passes.eliminate_common_subexpressions(parse(text.format(before, LOOP)))
     assert str(found) == str(parse(text.format(after, LOOP)))
+
+
+def test_what_a_loop_hands_on_is_no_argument_of_its_own() -> None:
+    """The sum with zero is a copy, which the caller of the loop writes to."""
+    program = parse("""
+    func @main(%x: float32[2], %g: float32[2], %v: float32[2]) -> (float32[2], float32[2]) {
+      %y: float32[2] = @loop(const int32[] 1, %x)
+      %u: () = sgd(%y, %g, %v, learning_rate=1.0, mu=0.0)
+      return (%x, %y)
+    }
+    func @loop(%n: int32[], %x: float32[2]) -> float32[2] {
+      %done: bool[] = less_equal(%n, 0)
+      %r: float32[2] = if %done {
+        yield %x
+      } else {
+        %m: int32[] = subtract(%n, 1)
+        %copy: float32[2] = add(%x, -0.0)
+        %again: float32[2] = @loop(%m, %copy)
+        yield %again
+      }
+      return %r
+    }""")
+    for changed in (program, passes.simplify(program)):
+        arrays = [meta.array([1.0, 2.0]), meta.array([1.0, 1.0]), meta.array([0.0, 0.0])]
+        x, y = run_module(changed, arrays)
+        assert x.numpy().tolist() == [1.0, 2.0] and y.numpy().tolist() == [0.0, 1.0]

@@ -7,7 +7,7 @@ out, so that any part of a list of steps is a program too, and a failing one shr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -33,6 +33,7 @@ from meta.ir import (
     Tuple,
     TupleGetItem,
     TupleType,
+    Type,
     TypeDefinition,
     Var,
     WriteRef,
@@ -148,22 +149,27 @@ class _Writer:
     def write_closure(self, left: Iterator[Step], i: int, j: int, k: int) -> list[Any]:
         """Bind a function of one array, which sees all values so far, and call it."""
         argument = self.argument(i)
-        function = self.function(left, argument.type, 1 + k % 3)
+        function = self.function(left, [argument.type], 1 + k % 3)
         callee = self.trace.builder.emit(function, function.type)
         calls = (argument, self.argument_like(argument))[: 1 + k % 2]
         return [self.call(callee, function, c) for c in calls]
 
     def write_function(self, left: Iterator[Step], i: int, j: int, k: int) -> list[Any]:
-        """Add a function to the module and call it, once or twice."""
+        """Add a function of an array, and perhaps of a reference or a data value, to the module and
+        call it, once or twice.
+        """
         argument = self.argument(i)
+        found = [v for v in self.pool.values if not isinstance(v, Symbol)]
+        held = [found[-1 - j // 2 % len(found)]] if found and j % 2 else []
         outside, self.pool.values = self.pool.values, []
         try:
-            function = self.function(left, argument.type, 1 + k % 3)
+            types = [argument.type, *(v.type for v in held)]
+            function = self.function(left, types, 1 + k % 3)
         finally:
             self.pool.values = outside
         callee = self.named(function)
         calls = (argument, self.argument_like(argument))[: 1 + k % 2]
-        return [self.call(callee, function, c) for c in calls]
+        return [self.call(callee, function, c, *held) for c in calls]
 
     def write_loop(self, left: Iterator[Step], i: int, j: int, k: int) -> list[Any]:
         """Add ``loop(n, x) = x if n <= 0 else loop(n - 1, step(x))`` to the module; call it."""
@@ -282,21 +288,21 @@ class _Writer:
     def argument_like(self, value: Symbol) -> Symbol:
         return self.pool.of(0, lambda v: v.type == value.type and self.pool.is_writable(v))
 
-    def function(self, left: Iterator[Step], type_: TensorType, number: int) -> Function:
-        param, symbol = self.trace.parameter(type_, "a")
+    def function(self, left: Iterator[Step], types: Sequence[Type], number: int) -> Function:
+        given = [self.trace.parameter(t, name) for t, name in zip(types, "ab", strict=False)]
         outside = self.pool.values
-        self.pool.values = [*outside, symbol]
+        self.pool.values = [*outside, *(value for _, value in given)]
         try:
             body = self.block(left, number, None)
         finally:
             self.pool.values = outside
-        return Function((param,), body, type_of(body.result))
+        return Function(tuple(var for var, _ in given), body, type_of(body.result))
 
     def named(self, function: Function) -> GlobalVar:
         name = f"f{next(self.numbers)}"
         self.functions[name] = function
         return GlobalVar(name, function.type)
 
-    def call(self, callee: Var | GlobalVar, function: Function, value: Symbol) -> Any:
+    def call(self, callee: Var | GlobalVar, function: Function, *values: Any) -> Any:
         assert isinstance(function.result_type, TensorType)
-        return self.trace.emit(Call(callee, (value.atom,)), function.result_type)
+        return self.trace.emit(Call(callee, tuple(v.atom for v in values)), function.result_type)

@@ -10,7 +10,21 @@ import pytest
 import meta
 from meta.base import config
 from meta.base.errors import ExecutionError, IRError, TraceError
-from meta.ir import Module, parse, verify
+from meta.ir import (
+    Construct,
+    ConstructorDefinition,
+    DataType,
+    If,
+    Module,
+    TensorType,
+    TypeDefinition,
+    parse,
+    verify,
+)
+from meta.ir import GetField as GetFieldNode
+from meta.ir import IsVariant as IsVariantNode
+from meta.op.core.handler import current
+from meta.op.core.tracing import BlockTrace
 from meta.testing import check
 from meta.vm.bytecode_data import Fail, GetField, IsVariant
 from meta.vm.code_json import code_from_json, code_to_json, constant_name
@@ -317,6 +331,38 @@ def test_references() -> None:
 def test_references_tuples_and_functions_in_data() -> None:
     assert run(HELD, [1.0, 2.0], 3.0, True) == [[2.0, 4.0], 3.0, False]
     assert run(HELD, [1.0, 2.0], 3.0, False) == [[1.0, 2.0], 9.0, True]
+
+
+def test_loops_and_branches_of_models_carry_data_values() -> None:
+    scalar, one = TensorType((), "float32"), DataType("Chain")
+    chain = TypeDefinition(
+        "Chain",
+        (ConstructorDefinition("End", ()), ConstructorDefinition("Link", (scalar, one))),
+    )
+
+    @meta.model.trace
+    def last(x: meta.ndarray) -> meta.ndarray:
+        trace = current.get()
+        type_ = trace.define(chain)
+        end = trace.emit(Construct(type_, "End", ()), type_)
+
+        def longer(state: tuple) -> tuple:
+            rest, n, y = state
+            trace = current.get()
+            link = Construct(type_, "Link", (trace.atom(y), trace.atom(rest)))
+            return trace.emit(link, type_), n - 1, y * 2.0
+
+        made, _, _ = meta.while_loop(lambda s: s[1] > 0, longer, (end, 3, x))
+        made = meta.cond(x > 0.0, lambda: made, lambda: end)
+        found = trace.emit(IsVariantNode(made.atom, "Link"), TensorType((), "bool"))
+        then, other = BlockTrace(trace), BlockTrace(trace)
+        value = then.emit(GetFieldNode(then.atom(made), "Link", 0, scalar), scalar)
+        blocks = then.finish(value), other.finish(meta.array(-1.0))
+        return trace.emit(If(found.atom, *blocks), scalar)
+
+    for x, expected in ((1.5, 6.0), (-1.5, -1.0)):
+        assert last(meta.array(x)).item() == expected
+        assert meta.vm.compile(last, meta.array(x))(meta.array(x)).item() == expected
 
 
 @pytest.mark.parametrize("text", [SUM, SUM_BY_LOOPS], ids=["recursion", "loops"])
