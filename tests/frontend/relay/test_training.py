@@ -16,6 +16,7 @@ import meta
 from meta.frontend import relay
 from meta.frontend.relay import RelayModel
 
+RATE = 0.01
 TEXT = Path(__file__).parents[2] / "data" / "relay" / "models" / "resnet20" / "model.relay"
 
 
@@ -64,50 +65,70 @@ def parameters(model: RelayModel) -> dict[str, torch.Tensor]:
     }
 
 
-def close(found: Any, want: torch.Tensor, what: str) -> None:
+def close(found: Any, want: torch.Tensor, what: str, tolerance: float = 1e-4) -> None:
     np.testing.assert_allclose(
-        found.numpy(), want.detach().numpy(), rtol=1e-4, atol=1e-4, err_msg=what
+        found.numpy(), want.detach().numpy(), tolerance, tolerance, err_msg=what
     )
 
 
-def finetune(steps: int, compiled: bool) -> None:
-    model = relay.load(TEXT, weights())
+def backward(p: dict[str, torch.Tensor], x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """Return torch's result; its gradients are in ``p``."""
+    for array in p.values():
+        array.grad = None
+    y = in_torch(p, x)
+    (y * dy).sum().backward()
+    return y
+
+
+def finetune(steps: int, dtype: str, compiled: bool) -> None:
+    """Train, and compare each step with torch's from the same weights; and the last result with
+    that of torch left alone.
+    """
+    values = {n: a.to(getattr(torch, dtype)) for n, a in weights().items()}
+    model = relay.load(TEXT.read_text().replace("float32", dtype), values)
     model.train_mode()
-    reference = parameters(model)
-    trained = [a for a in reference.values() if a.requires_grad]
-    optimizer = torch.optim.SGD(trained, 0.01, 0.9)
+    alone = parameters(model)
+    optimizer = torch.optim.SGD([a for a in alone.values() if a.requires_grad], RATE, 0.9)
+    training = meta.optim.sgd.with_sgd(RATE, 0.9)(model)
+    training.learning_rate = meta.array(RATE, dtype)
+    step: Any = training
     data = torch.Generator().manual_seed(1)
-    step: Any = meta.optim.sgd.with_sgd(0.01, 0.9)(model)
-    gradient: Any = meta.model.value_and_grad(model)
     for i in range(steps):
-        x = torch.randn((1, 3, 32, 32), generator=data)
-        dy = torch.randn((1, 10), generator=data)
+        x, dy = (
+            torch.randn(shape, generator=data).to(getattr(torch, dtype))
+            for shape in ((1, 3, 32, 32), (1, 10))
+        )
         if compiled and i == 0:
-            step = meta.vm.compile(step, dy, x)
-            gradient = meta.vm.compile(gradient, dy, x)
-        optimizer.zero_grad()
-        y = in_torch(reference, x)
-        (y * dy).sum().backward()
-        if i == steps - 1:
-            saved = {n: a.torch().clone() for n, a in model.state().items()}
-            for name, found in gradient(dy, x)[1].items():
-                want = reference[name].grad
-                close(found, torch.zeros(found.shape) if want is None else want, name)
-            model.load_state({n: meta.array(a) for n, a in saved.items()})
-        close(step(dy, x), y, f"the result of step {i}")
+            step = meta.vm.compile(training, dy, x)
+        reference = parameters(model)
+        velocity = {n: v.torch().clone() for n, v in training.velocity.items()}
+        y, want = step(dy, x), backward(reference, x, dy)
+        close(y, want, f"the result of step {i}")
+        close((y.torch() * dy).sum(), (want * dy).sum(), f"the loss of step {i}")
+        for name, new in training.velocity.items():
+            gradient = new.torch() - 0.9 * velocity[name]
+            expected = reference[name].grad
+            close(gradient, torch.zeros_like(gradient) if expected is None else expected, name)
+            close(model.state()[name], reference[name] - RATE * new.torch(), name, 1e-6)
+        for name, array in model.state().items():
+            if name.endswith(("moving_mean", "moving_var")):
+                close(array, reference[name], name)
+        left_alone = backward(alone, x, dy)
         optimizer.step()
-    for name, array in model.state().items():
-        close(array, reference[name], name)
+    close(y, left_alone, "the last result")
 
 
 def test_a_few_steps() -> None:
     with meta.dialect.only("torch"):
-        finetune(3, compiled=False)
+        finetune(3, "float32", compiled=False)
 
 
 @pytest.mark.slow
 def test_fifty_steps() -> None:
-    finetune(50, compiled=True)
+    """In float64: of float32, rounding puts a unit of a ReLU on its other side every few steps,
+    which no tolerance tells from an error.
+    """
+    finetune(50, "float64", compiled=True)
 
 
 def test_modes_and_names() -> None:

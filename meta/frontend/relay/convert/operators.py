@@ -24,7 +24,14 @@ __all__ = ["MAX_KNOWN", "call_operator", "converters"]
 MAX_KNOWN = 1 << 16
 """What is computed of known arrays is known itself up to this many elements, given and made."""
 
-_BAD_ATTRIBUTES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
+_BAD_ATTRIBUTES = (
+    TypeError,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    MemoryError,  # a size beyond all reason
+)
 """What Python raises where an attribute of a file has not the form that the operator's have."""
 
 
