@@ -145,6 +145,7 @@ def bits_to_uniform(bits, dtype):
         # Signed: processors turn these into floats, and no constant is above 2**63.
         word = tirx.Cast("int64", tirx.shift_right(bits(*index), tirx.const(first, "uint64")))
         kept = tirx.bitwise_and(word, tirx.const((1 << count) - 1, "int64"))
-        return tirx.Cast(dtype, kept) * tirx.const(2.0**-count, dtype)
+        # A quotient: TVM writes float64 constants of CUDA code with 15 digits behind the point.
+        return tirx.Cast(dtype, kept) / tirx.const(2.0**count, dtype)
 
     return te.compute(bits.shape, element, name="uniform")
