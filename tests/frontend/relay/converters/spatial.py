@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from tests.frontend.relay.converters.conv import numpy_of
 from tests.frontend.relay.records import ConverterCase as Case
 from tests.frontend.relay.tensors import blocked, floats, moved
+from tests.op.resize import resize
 
 X, DEEP = floats(2, 8, 2, 3), floats(1, 2, 4, 6)
 BATCHES, VOLUME = floats(2, 4, 6, 3), floats(1, 2, 2, 3, 4)
@@ -113,6 +114,12 @@ CASES = [
         (DEEP,),
         interpolate((2, 3), "bilinear", align_corners=True),
         {**TWICE, "method": "bilinear", "align_corners": True},
+    ),
+    Case(
+        "nn.upsampling",
+        (DEEP,),
+        lambda x: resize(torch.as_tensor(x), (8, 18), "NCHW", "cubic", "asymmetric").float(),
+        {**TWICE, "method": "bicubic"},
     ),
     Case(
         "nn.upsampling3d",
