@@ -1,21 +1,24 @@
 """`Evaluator`: an abstract interpreter of Relay, whose operators are calls under a trace.
 
 It goes through the steps of a scope in order and recurses into the scopes inside; each kind of
-expression is a method. Functions are in `functions.py`, matches in `match.py`, operators in
-`operators.py`.
+expression is a method. Functions are in `functions.py`, data and references in `data.py`,
+matches in `match.py`, operators in `operators.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from meta.base.progress import bar
 from meta.frontend.relay import ast
 from meta.frontend.relay.convert.context import Context
+from meta.frontend.relay.convert.data import Data
 from meta.frontend.relay.convert.functions import Functions
 from meta.frontend.relay.convert.match import Matches
 from meta.frontend.relay.convert.operators import call_operator
 from meta.frontend.relay.convert.order import Bind, Scope
-from meta.frontend.relay.convert.types import Bindings, joined, relay_text
+from meta.frontend.relay.convert.types import Bindings, joined
 from meta.frontend.relay.convert.values import (
     Closure,
     ConstructorFunction,
@@ -26,14 +29,13 @@ from meta.frontend.relay.convert.values import (
     type_of,
 )
 from meta.ir import If, TensorType, TupleType, Type
-from meta.ir.expr import Construct, MakeRef, ReadRef, WriteRef
 from meta.ir.literals import MAX_NESTING
-from meta.ir.typeof import either_type
-from meta.ir.types import DataType, RefType
 from meta.op.core.tracing import BlockTrace, FunctionTrace, Trace, Value
 from meta.runtime.ndarray import ndarray
 
 _BOOL = TensorType((), "bool")
+_LONG = 500
+"""Scopes of more steps show their progress, after so many each."""
 _MAX_BLOCKS = MAX_NESTING // 2
 """Branches that are nested deeper become functions: the IR's blocks may nest `MAX_NESTING` deep."""
 
@@ -46,6 +48,7 @@ class Evaluator:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.functions = Functions(context, self)
+        self.data = Data(context, self.functions)
         self.matches = Matches(context, self)
 
     def main(self, args: tuple[Any, ...]) -> Any:
@@ -65,14 +68,24 @@ class Evaluator:
 
     def scope(self, scope: Scope, closure: Closure, env: Env) -> Any:
         """Evaluate the steps of a scope, and return its result."""
-        for step in scope.steps:
+        if len(scope.steps) < _LONG:
+            self._steps(scope.steps, closure, env)
+        else:
+            with bar(len(scope.steps), "converting", delay=1.0) as progress:
+                for start in range(0, len(scope.steps), _LONG):
+                    part = scope.steps[start : start + _LONG]
+                    self._steps(part, closure, env)
+                    progress.update(len(part))
+        return self.value(scope.result, env)
+
+    def _steps(self, steps: Sequence[ast.Expr | Bind], closure: Closure, env: Env) -> None:
+        for step in steps:
             if isinstance(step, Bind):
                 self._bind(step.let, closure, env)
                 continue
             if step.place is not None:
                 self.context.place = step.place
             env.values[step] = self._step(step, closure, env)
-        return self.value(scope.result, env)
 
     def _bind(self, let: ast.Let, closure: Closure, env: Env) -> None:
         value = self.value(let.value, env)
@@ -102,7 +115,7 @@ class Evaluator:
             case ast.Constructor():
                 if self.context.types.fields(node):
                     return ConstructorFunction(node)
-                return self._construct(node, (), node.checked_type, env)
+                return self.data.construct(node, (), node.checked_type, env)
         found = env.find(node)
         if found is None:
             name = f"%{node.name}" if isinstance(node, ast.Var) else "an expression"
@@ -129,12 +142,11 @@ class Evaluator:
             case ast.Match():
                 return self.matches.evaluate(node, closure, env)
             case ast.RefCreate():
-                return self._new_reference(node, env)
+                return self.data.new_reference(node, self.value(node.value, env), env.types)
             case ast.RefRead():
-                ref, type_ = self._reference(node.ref, env)
-                return self.context.trace.emit(ReadRef(ref.atom), type_.value)
+                return self.data.read(self.value(node.ref, env))
             case ast.RefWrite():
-                return self._write(node, env)
+                return self.data.write(self.value(node.ref, env), self.value(node.value, env))
         raise self.context.error(f"{type(node).__name__} is no expression that has a value")
 
     # Calls.
@@ -144,7 +156,7 @@ class Evaluator:
         if isinstance(node.op, ast.Op):
             return self.operator(node.op.name, args, node, env.types)
         if isinstance(node.op, ast.Constructor):
-            return self._construct(node.op, args, node.checked_type, env)
+            return self.data.construct(node.op, args, node.checked_type, env)
         return self.functions.call(self.value(node.op, env), args, node, env.types)
 
     def operator(
@@ -227,109 +239,6 @@ class Evaluator:
             known = tuple(f for f in fields if f is not None)
             return TupleType(known) if len(known) == len(fields) else None
         return found if found is not None else other
-
-    # References.
-
-    def _new_reference(self, node: ast.RefCreate, env: Env) -> Any:
-        declared = node.checked_type
-        inner = declared.value if isinstance(declared, ast.RefType) else None
-        value = self.functions.fit(
-            self.value(node.value, env), inner, dict(env.types), "what a reference holds"
-        )
-        found = type_of(value)
-        # The declared type may leave dimensions open, so that other sizes can be written.
-        type_ = self.context.types.to_ir(inner, env.types)
-        held = found if type_ is None or type_ == found else either_type(type_, found)
-        assert held is not None
-        return self.context.trace.emit(MakeRef(self.context.trace.atom(value)), RefType(held))
-
-    def _reference(self, node: ast.Expr, env: Env) -> tuple[Value, RefType]:
-        value = self.value(node, env)
-        type_ = type_of(value)
-        if not isinstance(type_, RefType):
-            raise self.context.error("this is no reference", found=type_)
-        return self.context.trace.lift(value), type_
-
-    def _write(self, node: ast.RefWrite, env: Env) -> Any:
-        ref, type_ = self._reference(node.ref, env)
-        value = self.functions.coerce(self.value(node.value, env), type_.value)
-        trace = self.context.trace
-        trace.builder.emit(
-            WriteRef(ref.atom, trace.atom(value)), type=TupleType(()), span=trace.site()
-        )
-        return ()
-
-    # Data.
-
-    def construct(
-        self,
-        constructor: ast.Constructor,
-        args: tuple[Any, ...],
-        node: ast.Call | None,
-        types: Bindings,
-    ) -> Any:
-        """Call a constructor that is given as a value."""
-        stated = None if node is None else node.checked_type
-        return self._construct(constructor, args, stated, Env(None, dict(types)))
-
-    def _construct(
-        self,
-        constructor: ast.Constructor,
-        args: tuple[Any, ...],
-        declared: ast.Type | None,
-        env: Env,
-    ) -> Any:
-        """Return a data value, an open one where its type does not follow from its fields."""
-        types = self.context.types
-        fields = types.fields(constructor)
-        if len(fields) != len(args):
-            raise self.context.error(
-                f"{constructor.name} has another number of fields",
-                expected=len(fields),
-                found=len(args),
-            )
-        bindings: Bindings = {}
-        for i, (field, arg) in enumerate(zip(fields, args, strict=True)):
-            if (found := type_of(arg)) is not None:
-                what = f"field {i} of {constructor.name}"
-                self.functions.check(field, found, bindings, what)
-        params = types.definition(constructor.data_type).type_params
-        if not all(p in bindings for p in params):
-            return OpenData(constructor, args, declared, env)
-        type_ = types.instance(constructor.data_type, tuple(bindings[p] for p in params))
-        return self._emit_data(constructor, args, type_)
-
-    def close(self, value: OpenData, expected: Type | None) -> Value:
-        """Return a data value of the expected type; of the declared one, if none is expected."""
-        types = self.context.types
-        wanted = expected or types.to_ir(value.declared, value.env.types)
-        if not isinstance(wanted, DataType):
-            if wanted is not None:
-                raise self.context.error(
-                    f"a {value.constructor.data_type} is no {wanted}", hint="check its use"
-                )
-            raise self.context.error(
-                f"the type arguments of {value.constructor.name} are not known",
-                found=relay_text(value.declared),
-                hint="declare the type where it is bound: let %x: List[float32] = Nil;",
-            )
-        return self._emit_data(value.constructor, value.fields, wanted)
-
-    def _emit_data(
-        self, constructor: ast.Constructor, args: tuple[Any, ...], type_: DataType
-    ) -> Value:
-        types, trace = self.context.types, self.context.trace
-        name, arguments = types.arguments(type_.name)
-        if name != constructor.data_type:
-            raise self.context.error(f"{constructor.name} makes no {type_}")
-        bindings = dict(zip(types.definition(name).type_params, arguments, strict=True))
-        given = tuple(
-            self.functions.coerce(arg, types.to_ir(field, bindings))
-            for field, arg in zip(types.fields(constructor), args, strict=True)
-        )
-        atoms = tuple(trace.atom(v) for v in given)
-        found: Value = trace.emit(Construct(type_, constructor.name, atoms), type_)
-        return found
 
 
 def _block_depth(trace: Trace) -> int:

@@ -2,40 +2,39 @@
 
 What a function takes of the code around it becomes further parameters (lambda lifting), so a
 let-bound function may call itself. As a value, a function is a closure of the IR around such a
-call.
+call (`fitting.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from meta.frontend.relay import ast
 from meta.frontend.relay.convert.context import Context
+from meta.frontend.relay.convert.fitting import Fitting
 from meta.frontend.relay.convert.program import is_hint
-from meta.frontend.relay.convert.types import Bindings, joined, relay_text
+from meta.frontend.relay.convert.types import Bindings, joined
 from meta.frontend.relay.convert.values import (
     Closure,
     ConstructorFunction,
     Env,
     Instance,
-    KnownFunction,
     OpenData,
     OperatorFunction,
     type_of,
 )
-from meta.ir import Call, Function, FuncType, GlobalVar, Type, Var, compatible
-from meta.op.core.tracing import BlockTrace, FunctionTrace, Value
+from meta.ir import Call, Function, FuncType, GlobalVar, Type, Var
+from meta.op.core.tracing import FunctionTrace, Value
 
 if TYPE_CHECKING:
     from meta.frontend.relay.convert.evaluate import Evaluator
 
 
-class Functions:
+class Functions(Fitting):
     """The functions of a conversion."""
 
     def __init__(self, context: Context, evaluator: Evaluator) -> None:
-        self.context, self.evaluator = context, evaluator
+        super().__init__(context, evaluator)
         self._globals: dict[str, Closure] = {}
 
     def global_function(self, name: str) -> Closure:
@@ -86,7 +85,9 @@ class Functions:
             case OperatorFunction():
                 return self.evaluator.operator(callee.name, args, node, types)
             case ConstructorFunction():
-                return self.evaluator.construct(callee.constructor, args, node, types)
+                stated = None if node is None else node.checked_type
+                env = Env(None, dict(types))
+                return self.evaluator.data.construct(callee.constructor, args, stated, env)
             case Value() if isinstance(callee.type, FuncType):
                 return self._call_value(callee, args)
             case _:
@@ -96,7 +97,7 @@ class Functions:
 
     def _call_value(self, callee: Value, args: tuple[Any, ...]) -> Any:
         wanted: FuncType = callee.type
-        self._check_count("the function", len(wanted.params), len(args))
+        self.check_count("the function", len(wanted.params), len(args))
         given = tuple(self.coerce(a, p) for a, p in zip(args, wanted.params, strict=True))
         trace = self.context.trace
         atoms = tuple(trace.atom(a) for a in given)
@@ -105,7 +106,7 @@ class Functions:
     def _call_closure(
         self, closure: Closure, args: tuple[Any, ...], node: ast.Call | None, outer: Bindings
     ) -> Any:
-        self._check_count(f"{closure.name}", len(closure.params), len(args))
+        self.check_count(f"{closure.name}", len(closure.params), len(args))
         types = dict(closure.env.types)
         for name in closure.type_params:
             types.pop(name, None)
@@ -118,12 +119,6 @@ class Functions:
         if closure.inline:
             return self._inlined(closure, args, types)
         return self._call_instance(closure, args, types, node, outer)
-
-    def _check_count(self, name: str, expected: int, found: int) -> None:
-        if expected != found:
-            raise self.context.error(
-                f"{name} is called with another number of arguments", expected=expected, found=found
-            )
 
     def _fit(self, closure: Closure, args: tuple[Any, ...], types: Bindings) -> tuple[Any, ...]:
         """Check arguments against the declared types, which binds type parameters; functions and
@@ -139,38 +134,6 @@ class Functions:
             if type_of(arg) is None and not closure.inline:
                 fitted[i] = self.fit(arg, param.type, types, f"%{param.name} of {closure.name}")
         return tuple(fitted)
-
-    def fit(self, value: Any, declared: ast.Type | None, types: Bindings, what: str) -> Any:
-        """Return a value that has a type, which is checked against the declared one."""
-        if type_of(value) is None:
-            value = self._typed(value, declared, types)
-        found = type_of(value)
-        assert found is not None
-        self.check(declared, found, types, what)
-        return value
-
-    def _typed(self, value: Any, declared: ast.Type | None, types: Bindings) -> Any:
-        to_ir = self.context.types.to_ir
-        if isinstance(value, tuple):
-            fields: tuple[ast.Type | None, ...] = (None,) * len(value)
-            if isinstance(declared, ast.TupleType) and len(declared.fields) == len(value):
-                fields = declared.fields
-            return tuple(
-                v if type_of(v) is not None else self._typed(v, f, types)
-                for v, f in zip(value, fields, strict=True)
-            )
-        if isinstance(value, KnownFunction) and isinstance(declared, ast.FuncType):
-            return self.as_value(value, [to_ir(p, types) for p in declared.params])
-        return self.coerce(value, to_ir(declared, types))
-
-    def check(self, declared: ast.Type | None, found: Type, types: Bindings, what: str) -> None:
-        """Raise RelayError for a type that the declared one does not allow."""
-        if not self.context.types.unify(declared, found, types):
-            raise self.context.error(
-                f"{what} has another type than the program declares",
-                expected=relay_text(declared),
-                found=found,
-            )
 
     # Inlining.
 
@@ -276,55 +239,6 @@ class Functions:
             elif isinstance(value, Value) and isinstance(value.atom, Var):
                 found.setdefault(value.atom, value)
         return list(found.values())
-
-    # Functions as values, and data whose type was open.
-
-    def coerce(self, value: Any, expected: Type | None) -> Any:
-        """Return a value that has a type: the expected one, if it is known."""
-        found = type_of(value)
-        if found is None and isinstance(value, tuple):
-            fields = getattr(expected, "fields", (None,) * len(value))
-            value = tuple(self.coerce(v, f) for v, f in zip(value, fields, strict=True))
-        elif isinstance(value, OpenData):
-            value = self.evaluator.close(value, expected)
-        elif isinstance(value, KnownFunction):
-            function = expected if isinstance(expected, FuncType) else None
-            value = self.as_value(value, function and function.params)
-        found = type_of(value)
-        if found is None or not compatible(found, expected):
-            raise self.context.error(
-                "a value has another type than it should have here", expected=expected, found=found
-            )
-        return value
-
-    def as_value(self, function: KnownFunction, params: Sequence[Type | None] | None) -> Value:
-        """Return a known function as a closure of the IR, with parameters of these types."""
-        wanted = params
-        if isinstance(function, Closure):
-            own = [self.context.types.to_ir(p.type, function.env.types) for p in function.params]
-            given = params or [None] * len(own)
-            self._check_count(function.name, len(own), len(given))
-            wanted = [g if g is not None else o for g, o in zip(given, own, strict=True)]
-        known = [t for t in wanted or () if t is not None]
-        if wanted is None or len(known) != len(wanted):
-            raise self.context.error(
-                "the types of the parameters of a function that is used as a value are not known",
-                hint="declare them: fn (%x: Tensor[(...), float32]) { ... }",
-            )
-        trace = self.context.trace
-        block = BlockTrace(trace)
-        variables, values = [], []
-        with self.context.within(block):
-            for i, type_ in enumerate(known):
-                var, value = block.parameter(type_, f"x{i}")
-                variables.append(var)
-                values.append(value)
-            result = self.coerce(self.call(function, tuple(values), None, {}), None)
-            body = block.finish(result)
-        made = Function(tuple(variables), body, type_of(result))
-        type_ = FuncType(tuple(known), made.result_type or type_of(result))  # type: ignore[arg-type]
-        found: Value = trace.emit(made, type_)
-        return found
 
 
 def _result_of(type_: ast.Type | None) -> ast.Type | None:
