@@ -15,6 +15,9 @@ from meta.frontend.relay.text.quoting import KEYWORDS, MALFORMED, unquote
 from meta.frontend.relay.text.reader import ConstructorFacts, Reader
 from meta.frontend.relay.text.types import read_name, read_type, take_comment
 
+_AFTER_NAME = re.compile(r"(?<=:)|\s*(?:/\*[^*/]*\*/\s*)*(?:[:,)={]|\Z)")
+_SEMICOLON = re.compile(r"\s*;")
+_LOOSE = re.compile(r"[^\n%]{1,200}?(?=: (?:Tensor\[|\(|fn |ref\(|u?int[0-9]|b?float[0-9]|bool\b))")
 _TYPE_START = re.compile(r"[^\W\d]")
 
 
@@ -60,6 +63,11 @@ def _local(r: Reader) -> ast.Expr:
     """Read a variable; what the token has more than the longest declared name is given back."""
     lex = r.lex
     run = lex.text[1:]
+    var = r.scope.find_loose(lex.source, lex.start + 1)
+    if var is not None:
+        lex.end = lex.start + 1 + len(var.name)
+        lex.advance()
+        return var
     var = r.scope.find(unquote(run) if run[:1] == '"' else run)
     if var is None:
         var = r.scope.find_in(run) if run[:1] != '"' else None
@@ -78,13 +86,14 @@ def declare(r: Reader, *, free: bool = False) -> ast.Var:
         lex.fail("a variable: its name does not begin with a digit")
     if lex.kind != "local" or not run:
         lex.fail("the name of a variable, such as %x")
+    place = lex.place(lex.start)
     if run[0] == '"':
         name = unquote(run)
     else:
-        name = _declared(run)
-        lex.cut(1 + len(name))
+        name = _declared(r, run, free)
+        lex.end = lex.start + 1 + len(name)
         name = name.removesuffix(MALFORMED)
-    var = ast.Var(name, place=lex.place(lex.start))
+    var = ast.Var(name, place=place)
     lex.advance()
     if lex.kind == "{":
         _virtual_device(r)
@@ -98,11 +107,18 @@ def declare(r: Reader, *, free: bool = False) -> ast.Var:
     return var
 
 
-def _declared(run: str) -> str:
+def _declared(r: Reader, run: str, free: bool) -> str:
     """Return the name that ``run`` begins with, without the colon and the type behind it.
 
-    A colon within a name is followed by a digit or by another colon, as in "input:0".
+    A colon within a name is followed by a digit or by another colon, as in "input:0". Where no
+    declaration can go on as this one does, the name has characters that otherwise end one, and
+    reaches to the type.
     """
+    if not (r.lex.follows(_AFTER_NAME) or (free and r.lex.follows(_SEMICOLON))):
+        loose = _LOOSE.match(r.lex.source, r.lex.end)
+        if loose is not None:
+            r.scope.note_loose(run + loose[0])
+            return run + loose[0]
     name, colon, rest = run.rpartition(":")
     if colon and (not rest or _TYPE_START.match(rest)):
         return name

@@ -9,7 +9,7 @@ from typing import Any
 
 from meta.base.progress import bar
 from meta.frontend.relay import ast
-from meta.frontend.relay.graph_json import read_metadata
+from meta.frontend.relay.graph_json.program import read_table
 from meta.frontend.relay.text import metadata
 from meta.frontend.relay.text.definitions import read_header, read_module
 from meta.frontend.relay.text.lexer import Lexer
@@ -32,9 +32,10 @@ def parse_text(text: str, source: str = "<text>") -> ast.Module:
     Raises RelayError with the place, the line and what was expected there.
     """
     program, section = metadata.split(text.removeprefix("\ufeff"))
-    table = Metadata()
+    table, warnings = Metadata(), list[str]()
     if section is not None:
-        table = Metadata(read_metadata(section, source))
+        items, warnings = read_table(section, source)
+        table = Metadata(items)
     module = ast.Module({}, source=source)
     with bar(len(program), "reading Relay", delay=1.0) as progress:
         r = Reader(Lexer(program, source), table, progress=_reports(progress))
@@ -42,7 +43,7 @@ def parse_text(text: str, source: str = "<text>") -> ast.Module:
         read_module(r, module)
     module.version = _version(r, section)
     module.attrs = _module_attributes(table)
-    module.warnings = r.warnings + _rebound(r)
+    module.warnings = [*warnings, *r.warnings, *_rebound(r)]
     return module
 
 

@@ -35,7 +35,7 @@ SHORT_DTYPES = {
 }
 """Other names of dtypes; "custom" has a name and a width behind it."""
 
-_BARE_LOCAL = re.compile(r"[A-Za-z_](?:\w|[/-](?![/*])|\.)*", re.ASCII)
+_BARE_LOCAL = re.compile(r"[A-Za-z_](?:\w|[/-](?![/*])|\.|:(?=[0-9]))*", re.ASCII)
 _BARE_GLOBAL = re.compile(r"[A-Za-z_](?:\w|[/-](?![/*])|[.:])*", re.ASCII)
 _BARE_NAME = re.compile(NAME, re.ASCII)
 _BARE_KEY = re.compile(r"[A-Za-z_][\w.:/@#$-]*", re.ASCII)

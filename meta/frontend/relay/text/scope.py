@@ -26,6 +26,7 @@ class Scope:
         self._undo: list[tuple[dict[str, Any], str, Any]] = []
         self._lengths: list[int] = []
         self._seen_lengths: set[int] = set()
+        self._loose_lengths: list[int] = []
 
     def mark(self) -> Mark:
         """Open a scope."""
@@ -50,6 +51,19 @@ class Scope:
         """Let a name mean a variable from here to the end of the file."""
         self.free[var.name] = var
         self._remember(var.name)
+
+    def note_loose(self, name: str) -> None:
+        """Note that a name has characters which otherwise end one: blanks, brackets, ';'."""
+        if len(name) not in self._loose_lengths:
+            insort(self._loose_lengths, len(name))
+
+    def find_loose(self, text: str, at: int) -> ast.Var | None:
+        """Return the variable with such a name that the text has at an offset, the longest."""
+        for length in reversed(self._loose_lengths):
+            var = self.find(text[at : at + length])
+            if var is not None and len(var.name) == length:
+                return var
+        return None
 
     def _remember(self, name: str) -> None:
         if len(name) not in self._seen_lengths:

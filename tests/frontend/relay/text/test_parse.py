@@ -123,6 +123,14 @@ def test_a_number(text: str, expected: torch.Tensor) -> None:
         ("fn (%a::b: int32, %c:int32) { (%a::b, %c) }", "fn (%p: int32, %q: int32) { (%p, %q) }"),
         ('fn (%"let it, be") { %"let it, be" }', "fn (%x) { %x }"),
         ("fn (%x/y: int32) { %x/y }", "fn (%x: int32) { %x }"),
+        (
+            "fn (%a b: int32, %c;d[0]: int32) { f(%a b, %c;d[0]) }",
+            "fn (%p: int32, %q: int32) { f(%p, %q) }",
+        ),
+        (
+            "fn (%f(x): (int32,), %f) { (%f(x).0, %f(1)) }",
+            "fn (%p: (int32,), %q) { (%p.0, %q(1)) }",
+        ),
         ("let %x-malformed-ir = 1; %x", "let %x = 1; %x"),
         # Other spellings.
         (
