@@ -205,6 +205,52 @@ def test_the_modes_of_the_module_stay() -> None:
     assert not model.training
 
 
+class Called(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.logsumexp((1, 2)),
+        lambda x: x.amin(1, keepdim=True) + x.amax(),
+        lambda x: nn.functional.interpolate(x, size=(5, 7)),
+        lambda x: nn.functional.interpolate(x, scale_factor=2.0, mode="nearest"),
+        lambda x: nn.functional.interpolate(x, (5, 7), mode="bilinear", align_corners=True),
+        lambda x: nn.functional.max_pool2d(x, 2, return_indices=True)[0],
+        lambda x: nn.functional.instance_norm(x),
+        lambda x: nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True),
+    ],
+)
+def test_operators_of_our_own_and_of_the_importer(function: Any) -> None:
+    x = torch.randn(2, 3, 8, 6)
+    with meta.dialect.prefer("torch"):
+        check(from_torch(Called(function), (x,))(meta.array(x)), function(x))
+
+
+@pytest.mark.parametrize(
+    "function,why",
+    [
+        (lambda x: nn.functional.max_pool2d(x, 2, return_indices=True), "indices of max_pool2d"),
+        (
+            lambda x: nn.functional.interpolate(x, (4, 3), mode="bilinear", antialias=True),
+            "filtering before resizing",
+        ),
+        (lambda x: nn.functional.interpolate(x, scale_factor=0.7), "without whole extents"),
+    ],
+)
+def test_what_the_importer_would_misread(function: Any, why: str) -> None:
+    with pytest.raises(RelaxError, match=why):
+        from_torch(Called(function), (torch.randn(2, 3, 8, 6),))
+
+
 class Unsupported(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.linalg.qr(x)[0]

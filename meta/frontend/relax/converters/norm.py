@@ -121,10 +121,9 @@ def rms_norm(x: Any, weight: Any, *, axes: tuple[int, ...], epsilon: float) -> A
     return _as_one_axis(op.rms_norm, x, first, weight, eps=epsilon)
 
 
-def _channels_and_rest(name: str, x: Any, channel_axis: int, axes: tuple[int, ...]) -> None:
-    expected = list(range(2, x.ndim))
-    if channel_axis % x.ndim != 1 or sorted(a % x.ndim for a in axes) != expected:
-        raise Unconvertible(f"{name} is supported for channels on axis 1, over all axes behind")
+def _are_channels_and_rest(x: Any, channel_axis: int, axes: tuple[int, ...]) -> bool:
+    """Whether the channels are on axis 1, and the axes all those behind."""
+    return channel_axis % x.ndim == 1 and sorted(a % x.ndim for a in axes) == [*range(2, x.ndim)]
 
 
 @relax("nn.group_norm", op.group_norm)
@@ -140,12 +139,13 @@ def group_norm(
     center: bool,
     scale: bool,
 ) -> Any:
-    _channels_and_rest("group_norm", x, channel_axis, axes)
+    if not _are_channels_and_rest(x, channel_axis, axes):
+        raise Unconvertible("group_norm is supported for channels on axis 1, over all axes behind")
     parameters = (gamma if scale else None, beta if center else None)
     return op.group_norm(x, num_groups, *parameters, epsilon)
 
 
-@relax("nn.instance_norm", op.instance_norm)
+@relax("nn.instance_norm", op.instance_norm, op.mean, op.var)
 def instance_norm(
     x: Any,
     gamma: Any,
@@ -157,5 +157,13 @@ def instance_norm(
     center: bool,
     scale: bool,
 ) -> Any:
-    _channels_and_rest("instance_norm", x, channel_axis, axes)
-    return op.instance_norm(x, gamma if scale else None, beta if center else None, epsilon)
+    """Other axes than all behind the channels are normalised by mean and variance."""
+    w, b = gamma if scale else None, beta if center else None
+    if _are_channels_and_rest(x, channel_axis, axes):
+        return op.instance_norm(x, w, b, epsilon)
+    y = op.subtract(x, op.mean(x, axes, True))
+    y = op.multiply(y, op.rsqrt(op.add(op.var(x, axes, True, correction=0), epsilon)))
+    shape = [1] * x.ndim
+    shape[channel_axis] = -1
+    y = y if w is None else op.multiply(y, op.reshape(w, tuple(shape)))
+    return y if b is None else op.add(y, op.reshape(b, tuple(shape)))

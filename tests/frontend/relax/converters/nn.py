@@ -203,6 +203,13 @@ CASES = [
         lambda x, w, b: F.instance_norm(x, None, None, w, b),
     ),
     RelaxCase(
+        "nn.instance_norm",
+        lambda x, w, b: R.op.nn.instance_norm(x, w, b, 1, [0, 2, 3]),
+        (X2, G, B4),
+        lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
+        label="examples too",
+    ),
+    RelaxCase(
         "nn.cross_entropy_with_logits",
         R.op.nn.cross_entropy_with_logits,
         (data(3, 4), data(3, 4, low=0)),

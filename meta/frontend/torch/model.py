@@ -17,6 +17,7 @@ from tvm.relax.frontend.torch import from_exported_program
 from meta.base.errors import ArgumentError
 from meta.frontend.relax.errors import RelaxError
 from meta.frontend.relax.model import RelaxModel, model_of
+from meta.frontend.torch.operators import OPERATORS
 from meta.runtime.ndarray import array, ndarray
 
 
@@ -106,7 +107,10 @@ def _converted(program: ExportedProgram, forward: inspect.Signature | None) -> T
             spec.kind = InputKind.PARAMETER
     try:
         module = from_exported_program(
-            program, keep_params_as_input=True, run_ep_decomposition=False
+            program,
+            keep_params_as_input=True,
+            run_ep_decomposition=False,
+            custom_convert_map=OPERATORS,
         )
     except Exception as error:
         # The importer says in exceptions of many kinds what it does not support.
