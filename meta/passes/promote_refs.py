@@ -139,13 +139,15 @@ class _Promoter:
         """Return the block with values; ``held`` is brought up to date, ``read_later`` are the
         references that are read behind the block.
         """
-        following = [read_later]
+        later: dict[Binding, frozenset[Var]] = {}
+        reads = set(read_later)
         for binding in reversed(block.bindings):
-            read = self._read_in(binding)
-            following.append(following[-1] | read if read else following[-1])
+            if isinstance(binding.value, If):
+                later[binding] = frozenset(reads)
+            reads |= self._read_in(binding)
         kept: list[Binding] = []
-        for binding, later in zip(block.bindings, following[-2::-1], strict=True):
-            self.binding(binding, kept, held, later)
+        for binding in block.bindings:
+            self.binding(binding, kept, held, later.get(binding, frozenset()))
         return Block(tuple(kept), map_atoms(block.result, self.leaf))
 
     def binding(
