@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from meta.ir.types import UNKNOWN, Dim
 from meta.op.core import DType, Scalar, Tensor, TensorType, op
-from meta.op.core.check import normalize_axis, require
+from meta.op.core.check import fit, normalize_axis, require
+from meta.op.core.same_dtype import require_same_dtype
 from meta.op.init import one_hot
 from meta.op.padding import pad
 from meta.op.resize import resize2d
@@ -95,6 +96,21 @@ def dynamic_strided_slice(
         found=slice_mode,
     )
     return _unknown(x, set(range(counts[0])))
+
+
+@op
+def dynamic_strided_slice_dx(
+    x: Tensor, dy: Tensor, begin: Tensor, end: Tensor, strides: Tensor, slice_mode: str = "end"
+) -> Tensor:
+    """The gradient of `dynamic_strided_slice` at ``x``, of which only the type counts: zeros, with
+    ``dy`` where it reads.
+    """
+    part: Tensor = dynamic_strided_slice.type_function(x, begin, end, strides, slice_mode)
+    require(
+        fit(dy.shape, part.shape), "dy has another shape than the slice", expected=part, found=dy
+    )
+    require_same_dtype(x, dy)
+    return x
 
 
 @op

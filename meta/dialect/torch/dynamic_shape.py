@@ -14,6 +14,7 @@ from meta.dialect.torch.padding import inner, repeated
 from meta.dialect.torch.resize import forward, samplings
 from meta.dialect.torch.transform import reversed_axes, sliced
 from meta.ir.types import TensorType
+from meta.op.core.check import require
 from meta.op.core.padding import pad_pairs
 from meta.op.core.slicing import slice_ranges
 
@@ -65,6 +66,17 @@ def dynamic_strided_slice(x, begin, end, strides, slice_mode):
     bounds = _ints(begin), _ints(end), _ints(strides)
     ranges = slice_ranges(tuple(x.shape), *bounds, slice_mode)
     return _copy(sliced(x, ranges).flip(reversed_axes(ranges)))
+
+
+@dialect.kernel(op.dynamic_strided_slice_dx)
+def dynamic_strided_slice_dx(x, dy, begin, end, strides, slice_mode):
+    bounds = _ints(begin), _ints(end), _ints(strides)
+    full = torch.zeros(x.shape, dtype=dy.dtype, device=dy.device)
+    ranges = slice_ranges(tuple(x.shape), *bounds, slice_mode)
+    part = sliced(full, ranges)
+    require(part.shape == dy.shape, "dy has another shape than the slice", expected=part.shape)
+    part.copy_(dy.flip(reversed_axes(ranges)))
+    return full
 
 
 @dialect.kernel(op.dynamic_topk)
