@@ -87,7 +87,16 @@ def test_on_cuda(case: ConverterCase, dialect: str) -> None:
         check(case, relay.apply(site_of(case, "cuda"), given, case.attrs))
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, id=c.id) for c in RESULTS])
+def first_of_each(cases: list[ConverterCase]) -> list[Any]:
+    """Return all cases; those after the first of an operator are for the wide sweeps."""
+    first = {case.name: case for case in reversed(cases)}
+    return [
+        pytest.param(c, id=c.id, marks=() if first[c.name] is c else pytest.mark.slow)
+        for c in cases
+    ]
+
+
+@pytest.mark.parametrize("case", first_of_each(RESULTS))
 def test_compiled(case: ConverterCase) -> None:
     given = arrays(case.args)
     inputs = [a for i, a in enumerate(given) if i not in case.constants]
