@@ -33,7 +33,8 @@ def steps(names: list[str]) -> st.SearchStrategy[list[Step]]:
 
 
 ALL = sorted(ROWS) + sorted(ROWS) + list(CONTROL) * 6 + list(HELD) * 6 + ["write"] * 6
-SMOOTH = sorted(SMOOTH_ROWS)
+# References in straight-line code become values, which have gradients.
+SMOOTH = sorted(SMOOTH_ROWS) + ["make_ref", "read_ref", "write_ref"] * 4
 # Without transcendental functions: a kernel of several takes TVM long to compile.
 TVM_ROWS = {
     name: ROWS[name]
