@@ -197,6 +197,16 @@ def test_tied_weights_are_one_array() -> None:
         check(model(meta.array(ids)), module(ids))
 
 
+def test_a_copy_has_arrays_of_its_own() -> None:
+    module, x = nn.Linear(3, 2), torch.randn(4, 3)
+    model = from_torch(module, (x,))
+    copied = copy.deepcopy(model)
+    copied.load_state({"bias": [5.0, 5.0]}, strict=False)
+    with meta.dialect.prefer("torch"):
+        check(model(meta.array(x)), module(x))
+        check(copied(meta.array(x)), x @ module.weight.T + 5)
+
+
 def test_the_modes_of_the_module_stay() -> None:
     module = nn.Sequential(nn.Linear(2, 2), nn.Dropout()).train()
     module[1].eval()

@@ -45,6 +45,16 @@ class RelaxModel(ImportedModel):
         self._module = module
         self._state_names = tuple(state_names)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> RelaxModel:
+        """Return a model with arrays of its own, of the same program, which is never written to."""
+        for shared in self._shared():
+            memo[id(shared)] = shared
+        return super().__deepcopy__(memo)
+
+    def _shared(self) -> tuple[Any, ...]:
+        """Return what copies of the model have in common."""
+        return (self._module,)
+
     def convert(self, *inputs: Any) -> Any:
         """Call the operators of main under the trace in force."""
         trace = current.get()
@@ -149,12 +159,14 @@ def _array(value: object) -> ndarray:
 
 
 def _inputs_first(module: Any, state: Mapping[str, Any]) -> Any:
-    """Return the module with main's parameters reordered: inputs, then state."""
+    """Return the module with main's parameters reordered: inputs, then state; and without the
+    weights, which the state has.
+    """
     main = module["main"]
     order = sorted(main.params, key=lambda p: str(p.name) in state)
-    if list(order) == list(main.params):
-        return module
     function = tvm_relax.Function(order, main.body, main.ret_ty, main.is_pure, main.attrs)
+    if main.attrs is not None and "params" in main.attrs:
+        function = function.without_attr("params")
     copy = tvm.IRModule(dict(module.functions_items()))
     copy["main"] = function
     return copy

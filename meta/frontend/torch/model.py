@@ -39,6 +39,9 @@ class TorchModel(RelaxModel):
         super().build(module, arrays, input_names, state_names)
         self._positional, self._structures = positional, structures
 
+    def _shared(self) -> tuple[Any, ...]:
+        return (*super()._shared(), *self._structures)
+
     def convert(self, *inputs: Any) -> Any:
         """Call the operators of the program under the trace in force."""
         keywords = self._input_names[self._positional :]
