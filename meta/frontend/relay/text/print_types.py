@@ -48,15 +48,15 @@ class TypeWriter:
                 dims = [self._dim(d) for d in shape]
                 return f"Tensor[({', '.join(dims)}), {_dtype(dtype)}]"
             case ast.TupleType(fields=fields):
-                inner = [self.text(t) for t in fields]
+                inner = list(map(self.text, fields))
                 return f"({inner[0]},)" if len(inner) == 1 else f"({', '.join(inner)})"
             case ast.FuncType(params=params, result=result, type_params=names):
-                inner = [self.text(t) for t in params]
+                inner = list(map(self.text, params))
                 return f"fn {type_params(names)}({', '.join(inner)}) -> {self.text(result)}"
             case ast.TypeVar(name=name):
                 return bare_name(name)
             case ast.DataType(name=name, args=args):
-                inner = [self.text(t) for t in args]
+                inner = list(map(self.text, args))
                 return f"{bare_name(name)}[{', '.join(inner)}]"
             case ast.RefType(value=inner_type):
                 return f"ref({self.text(inner_type)})"

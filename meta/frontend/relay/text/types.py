@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from meta.frontend.relay import ast
@@ -9,35 +10,97 @@ from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.text.metadata import Missing
 from meta.frontend.relay.text.numbers import parse_number
 from meta.frontend.relay.text.quoting import DTYPE, SHORT_DTYPES, unquote
-from meta.frontend.relay.text.reader import Reader
+from meta.frontend.relay.text.reader import Reader, Step, run
 
 _LARGEST = 2**63 - 1
+_BRACKET = re.compile(r"\s*\[")
+_PARENTHESIS = re.compile(r"\s*\(")
 
 
-def read_type(r: Reader, depth: int = 0) -> ast.Type:
+def read_type(r: Reader) -> ast.Type:
     """Read a type."""
+    plain = _plain(r)
+    return run(_compound(r, 0)) if plain is None else plain
+
+
+def _plain(r: Reader) -> ast.Type | None:
+    """Read a type that has no types in it; None if here is one that has."""
     lex = r.lex
-    if depth >= ast.MAX_NESTING:
-        raise r.too_deep()
+    word = lex.text
     if lex.kind == "(":
-        return _tuple(r, depth)
+        return None
     if lex.kind != "name":
         lex.fail("a type")
-    word = lex.text
     if word == "Tensor":
         return _tensor(r)
     if word == "_":
         lex.advance()
         return ast.UnknownType()
-    if word == "fn":
-        return _function(r, depth)
-    if word == "ref" and lex.source[lex.end : lex.end + 20].lstrip().startswith("("):
+    if word == "fn" or lex.follows(_BRACKET) or (word == "ref" and lex.follows(_PARENTHESIS)):
+        return None
+    name = read_name(r, "a type")
+    if word[0] != "$" and DTYPE.fullmatch(name):
+        return ast.TensorType((), SHORT_DTYPES.get(name, name))
+    return ast.TypeVar(name) if name in r.type_vars else ast.DataType(name)
+
+
+def _compound(r: Reader, depth: int) -> Step:
+    """Read a type with types in it."""
+    lex = r.lex
+    if depth >= ast.MAX_NESTING:
+        raise r.too_deep()
+    if lex.accept("("):
+        fields, comma = yield _types(r, ")", depth)
+        # Up to version 0.0.4 parentheses group.
+        return fields[0] if r.old and len(fields) == 1 and not comma else ast.TupleType(fields)
+    if lex.accept_name("fn"):
+        return (yield _function(r, depth))
+    if lex.text == "ref" and lex.follows(_PARENTHESIS):
         lex.advance()
-        lex.expect("(")
-        value = read_type(r, depth + 1)
+        lex.advance()
+        value = yield _inner(r, depth)
         lex.expect(")")
         return ast.RefType(value)
-    return _named(r, depth)
+    name = read_name(r, "a type")
+    lex.expect("[")
+    args, _ = yield _types(r, "]", depth)
+    return ast.DataType(name, args)
+
+
+def _inner(r: Reader, depth: int) -> Step:
+    plain = _plain(r)
+    return (yield _compound(r, depth + 1)) if plain is None else plain
+
+
+def _types(r: Reader, close: str, depth: int) -> Step:
+    """Read types with commas between them up to a closing mark, which is stepped over; tell also
+    whether a comma stands before it.
+    """
+    types: list[ast.Type] = []
+    comma = False
+    while r.lex.kind != close:
+        plain = _plain(r)
+        types.append((yield _compound(r, depth + 1)) if plain is None else plain)
+        comma = r.lex.accept(",")
+        if not comma:
+            break
+    r.lex.expect(close, f"',' or {close!r}")
+    return tuple(types), comma
+
+
+def _function(r: Reader, depth: int) -> Step:
+    names = read_type_params(r)
+    inner = replace(r, type_vars=r.type_vars | frozenset(names)) if names else r
+    r.lex.expect("(")
+    params, _ = yield _types(inner, ")", depth)
+    r.lex.expect("->")
+    return ast.FuncType(params, (yield _inner(inner, depth)), names)
+
+
+def read_types(r: Reader, close: str) -> tuple[ast.Type, ...]:
+    """Read types with commas between them up to a closing mark, which is stepped over."""
+    types: tuple[ast.Type, ...] = run(_types(r, close, 0))[0]
+    return types
 
 
 def read_name(r: Reader, what: str) -> str:
@@ -56,24 +119,6 @@ def read_type_params(r: Reader) -> tuple[str, ...]:
                 break
         r.lex.expect("]", "',' or ']'")
     return tuple(names)
-
-
-def read_types(r: Reader, close: str, depth: int = 0) -> tuple[ast.Type, ...]:
-    """Read types with commas between them up to a closing mark, which is stepped over."""
-    return _types(r, close, depth)[0]
-
-
-def _types(r: Reader, close: str, depth: int) -> tuple[tuple[ast.Type, ...], bool]:
-    """Read types up to a closing mark; tell also whether a comma stands before it."""
-    types: list[ast.Type] = []
-    comma = False
-    while r.lex.kind != close:
-        types.append(read_type(r, depth + 1))
-        comma = r.lex.accept(",")
-        if not comma:
-            break
-    r.lex.expect(close, f"',' or {close!r}")
-    return tuple(types), comma
 
 
 def take_comment(r: Reader) -> ast.Type | None:
@@ -96,33 +141,6 @@ def _comment(r: Reader, text: str) -> ast.Type | None:
     except RelayError:
         return None
     return result if inner.lex.kind == "end" else None
-
-
-def _tuple(r: Reader, depth: int) -> ast.Type:
-    r.lex.advance()
-    fields, comma = _types(r, ")", depth)
-    # Up to version 0.0.4 parentheses group.
-    return fields[0] if r.old and len(fields) == 1 and not comma else ast.TupleType(fields)
-
-
-def _function(r: Reader, depth: int) -> ast.Type:
-    r.lex.advance()
-    names = read_type_params(r)
-    inner = replace(r, type_vars=r.type_vars | frozenset(names)) if names else r
-    r.lex.expect("(")
-    params = read_types(inner, ")", depth)
-    r.lex.expect("->")
-    return ast.FuncType(params, read_type(inner, depth + 1), names)
-
-
-def _named(r: Reader, depth: int) -> ast.Type:
-    quoted = r.lex.text[0] == "$"
-    name = read_name(r, "a type")
-    if r.lex.accept("["):
-        return ast.DataType(name, read_types(r, "]", depth))
-    if not quoted and DTYPE.fullmatch(name):
-        return ast.TensorType((), SHORT_DTYPES.get(name, name))
-    return ast.TypeVar(name) if name in r.type_vars else ast.DataType(name)
 
 
 def _tensor(r: Reader) -> ast.Type:

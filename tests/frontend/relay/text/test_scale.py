@@ -107,6 +107,26 @@ def test_nesting_of_types_patterns_and_attributes_is_limited(
     assert caught.value.what == "this Relay text is nested too deeply"
 
 
+@pytest.mark.parametrize(
+    ("begin", "part", "middle", "close", "end"),
+    [
+        ("fn (%x: ", "(", "_", ",)", ") { %x }"),
+        ("fn (%x: ", "fn (", "", ") -> _", ") { %x }"),
+        ("fn (%x: ", "fn () -> ", "_", "", ") { %x }"),
+        ("fn (%x: ", "ref(", "_", ")", ") { %x }"),
+        ("fn (%x: ", "List[", "_", "]", ") { %x }"),
+        ("f(a=", "[", "", "]", ")"),
+        ("match (1) { ", "(", "_", ",)", " => 1 }"),
+    ],
+)
+def test_what_nests_less_is_read_and_written(
+    begin: str, part: str, middle: str, close: str, end: str
+) -> None:
+    fits = ast.MAX_NESTING - 5
+    module = parse_text(begin + part * fits + middle + close * fits + end)
+    assert equal(parse_text(print_text(module)), module)
+
+
 SMALL = HEADER + (
     "type T[A] { C(A, T[A]), N }\n"
     "def @f[A](%x.1: A /* ty=A */, k=[1, 2]) -> A { %x.1 }\n"
