@@ -27,7 +27,12 @@ __all__ = ["from_onnx", "from_relax", "from_torch"]
 
 def __getattr__(name: str) -> Any:
     if name in _PLACES:
-        return getattr(import_module(_PLACES[name]), name)
+        try:
+            return getattr(import_module(_PLACES[name]), name)
+        except ModuleNotFoundError as error:
+            if error.name != "onnx":
+                raise
+            raise ImportError(f"{name} needs the package onnx: pip install 'meta[onnx]'") from error
     if name in _SOURCES:
         return import_module(f"meta.frontend.{name}")
     raise AttributeError(f"module 'meta.frontend' has no attribute {name!r}")

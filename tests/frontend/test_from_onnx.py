@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,14 @@ def test_branches() -> None:
 def test_what_is_not_supported(node: Any, weights: dict[str, Any], why: str) -> None:
     with pytest.raises(RelaxError, match=why):
         from_onnx(graph([node], {"x": X}, {"y": 3}, weights))
+
+
+def test_without_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [n for n in sys.modules if n.startswith("meta.frontend.onnx")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ImportError, match=r"pip install 'meta\[onnx\]'"):
+        _ = meta.frontend.from_onnx
 
 
 def test_what_is_no_model(tmp_path: Path) -> None:
