@@ -4,9 +4,9 @@
     python -m tools.fuzz_relay --seed 1 --case 4711 [--save FILE]     # one case again
 
 A case is a file of the corpus after one to four mutations, all of it decided by seed and index. It
-passes if reading it gives a result or an error of `FormatError`'s family, and if a program that
-could be read, printed as text, reads back equal; in less than 2 s of processor time, with less than
-200 MB added to the peak memory of the process. Cases run in a process of their own: one that ends
+passes if reading it gives a result or an error of `FormatError`'s family, in less than 2 s of
+processor time, with less than 200 MB added to the peak memory of the process; and if a program that
+could be read, printed as text, reads back equal. Cases run in a process of their own: one that ends
 it (a crash) is reported like any other.
 
 To add a mutation, write a function in one of the lists of `tools/relay_mutations.py`.
@@ -30,6 +30,7 @@ from typing import Any
 
 from meta.base.errors import FormatError
 from meta.base.progress import bar
+from meta.frontend.relay.ast import Module
 from meta.frontend.relay.equal import difference
 from meta.frontend.relay.params import MAGIC, read_params
 from meta.frontend.relay.read import read
@@ -38,7 +39,7 @@ from tools.relay_mutations import mutate
 
 CORPUS = Path(__file__).parents[1] / "tests" / "data" / "relay" / "fuzz"
 SECONDS, MEGABYTES = 2.0, 200.0
-_GIVE_UP = 20  # seconds after which a case is interrupted
+_GIVE_UP = 60  # seconds after which a case is interrupted
 _ADDRESS_SPACE = 4 << 30  # what a process may ask for on top of what it has
 
 
@@ -80,22 +81,25 @@ class Unfaithful(Exception):
 
 
 def read_any(data: bytes) -> Any:
-    """Read what is a program or a parameter file; a program is printed and read again.
+    """Read what is a program or a parameter file."""
+    return read_params(data) if data.startswith(MAGIC) else read(data)
 
-    Raises FormatError for what cannot be read or printed, Unfaithful for a text that is no longer
-    the same program.
+
+def check_text(value: Any) -> None:
+    """Print what was read, if it is a program, and read it again.
+
+    Raises FormatError for what cannot be printed, Unfaithful for a text that is no longer the same
+    program.
     """
-    if data.startswith(MAGIC):
-        return read_params(data)
-    module = read(data)
-    text = print_text(module)  # which may refuse what the text has no form for
+    if not isinstance(value, Module):
+        return
+    text = print_text(value)
     try:
-        where = difference(module, parse_text(text, "<printed>"))
+        where = difference(value, parse_text(text, "<printed>"))
     except FormatError as error:
         raise Unfaithful(f"its text cannot be read: {error}") from error
     if where is not None:
         raise Unfaithful(f"its text is another program: {where}")
-    return module
 
 
 def peak() -> float:
@@ -112,16 +116,18 @@ def check(data: bytes, baseline: float) -> tuple[str | None, bool]:
 
     ``baseline`` is the peak memory of the process, in MB, before the first case.
     """
-    start = time.process_time()
+    start, was_read, seconds = time.process_time(), False, 0.0
     try:
-        read_any(data)
-        was_read = True
+        value = read_any(data)
+        was_read, seconds = True, time.process_time() - start
+        check_text(value)
     except FormatError as error:
         str(error)  # what a user sees has to be printable too
-        was_read = False
     except Exception as error:
-        return f"{type(error).__name__}: {str(error)[:200]}", False
-    seconds, grown = time.process_time() - start, peak() - baseline
+        return f"{type(error).__name__}: {str(error)[:200]}", was_read
+    if not was_read:
+        seconds = time.process_time() - start
+    grown = peak() - baseline
     if seconds > SECONDS:
         return f"{seconds:.1f} s", was_read
     if grown > MEGABYTES:
@@ -226,7 +232,9 @@ def _again(options: argparse.Namespace) -> int:
         options.save.write_bytes(data)
     start = time.process_time()
     try:
-        print(f"read: {type(read_any(data)).__name__}")
+        value = read_any(data)
+        print(f"read: {type(value).__name__}")
+        check_text(value)
     except FormatError as error:
         print(f"refused: {error}")
     print(f"{time.process_time() - start:.2f} s")

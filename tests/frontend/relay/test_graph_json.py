@@ -314,6 +314,12 @@ def test_an_object_of_the_compiler_is_opaque() -> None:
     }
 
 
+def test_metadata_may_hold_what_is_not_known() -> None:
+    g = Graph()
+    table = read_metadata(g.dump(g.map(a=g.array(g.node("my.Thing", size=3)))), "m")
+    assert table["a"] == (ast.Opaque("my.Thing", (("size", "3"),)),)
+
+
 def test_shared_constants_share_memory() -> None:
     g = Graph()
     a = g.constant(torch.arange(4.0))

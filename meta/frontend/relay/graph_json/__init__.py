@@ -30,7 +30,7 @@ def read_metadata(text: str, source: str) -> dict[str, tuple[Any, ...]]:
     """Read the JSON after ``#[metadata]`` of a program text.
 
     Returns the items by type key ("relay.Constant"): expressions, types, dimensions, attributes,
-    `ast.Opaque`, and plain Python values for numbers, strings, arrays and maps.
+    plain Python values for numbers, strings, arrays and maps, and `ast.Opaque` for anything else.
 
     Raises RelayError, as `read_json` does.
     """

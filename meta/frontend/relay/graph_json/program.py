@@ -75,10 +75,22 @@ _FOREIGN = {
 }
 
 
+def _known_kind(resolver: Resolver, key: str) -> Kind | None:
+    return _KINDS.get(key) or values.attributes_kind(key, resolver.document.version)
+
+
+def _kind_in_table(resolver: Resolver, index: int) -> Kind:
+    """Return how a node of a metadata section is read: what is not known there may be an attribute
+    that means nothing here.
+    """
+    key = type_key(resolver.document.nodes[index].type_key)
+    return _known_kind(resolver, key) or (values.OPAQUE if key else _kind_of(resolver, index))
+
+
 def _kind_of(resolver: Resolver, index: int) -> Kind:
     """Return how a node is read. Raises RelayError for a type key that Relay does not have."""
     key = type_key(resolver.document.nodes[index].type_key)
-    kind = _KINDS.get(key) or values.attributes_kind(key, resolver.document.version)
+    kind = _known_kind(resolver, key)
     if kind is not None:
         return kind
     if key.startswith("relax."):
@@ -140,9 +152,12 @@ def read_program(text: str, source: str) -> ast.Module:
 
 
 def read_table(text: str, source: str) -> tuple[dict[str, tuple[Any, ...]], list[str]]:
-    """Read the JSON of a text's metadata section: a map of arrays, by type key."""
+    """Read the JSON of a text's metadata section: a map of arrays, by type key.
+
+    An object of a type that is not known is opaque; whether that matters is for its user to say.
+    """
     document = read_document(text, source)
-    resolver = Resolver(document, _kind_of)
+    resolver = Resolver(document, _kind_in_table)
     table = resolver.resolve(document.root)
     fits = isinstance(table, dict) and all(
         isinstance(key, str) and isinstance(items, tuple) for key, items in table.items()

@@ -155,6 +155,9 @@ _OPAQUE = (
     "Target TargetKind EnvFunc Executor Runtime relay.Executor relay.Runtime tir.IndexMap "
     "WorkspaceMemoryPools ConstantMemoryPools WorkspacePoolInfo ConstantPoolInfo"
 )
+OPAQUE = Kind(_opaque)
+"""An object that is kept by its type key and fields, without a meaning."""
+
 _BOXES = ("runtime.BoxInt", "runtime.BoxFloat", "runtime.BoxBool")
 
 KINDS: dict[str, Kind] = {
@@ -177,5 +180,5 @@ KINDS: dict[str, Kind] = {
     ),
     **{key: Kind(_string) for key in STRING_KEYS},
     **{key: Kind(_boxed) for key in _BOXES},
-    **{key: Kind(_opaque) for key in _OPAQUE.split()},
+    **dict.fromkeys(_OPAQUE.split(), OPAQUE),
 }
