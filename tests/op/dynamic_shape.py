@@ -27,7 +27,8 @@ def arange(start, stop, step, dtype):
 
 
 def strided_slice(x, begin, end, strides, slice_mode="end"):
-    for axis, (b, e, s) in enumerate(zip(begin.tolist(), end.tolist(), strides.tolist())):  # noqa: B905
+    cuts = zip(begin.tolist(), end.tolist(), strides.tolist(), strict=False)
+    for axis, (b, e, s) in enumerate(cuts):
         if slice_mode == "size":
             e = x.shape[axis] if e < 0 else b + e
         picked = range(*slice(b, e, s).indices(x.shape[axis]))

@@ -113,6 +113,8 @@ class Fitting(ABC):
             result = self.coerce(self.call(function, tuple(values), None, {}), None)
             body = block.finish(result)
         made = Function(tuple(variables), body, type_of(result))
-        type_ = FuncType(tuple(known), made.result_type or type_of(result))  # type: ignore[arg-type]
+        found = made.result_type or type_of(result)
+        assert found is not None
+        type_ = FuncType(tuple(known), found)
         found: Value = trace.emit(made, type_)
         return found
