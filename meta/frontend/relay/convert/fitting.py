@@ -43,7 +43,7 @@ class Fitting(ABC):
         if type_of(value) is None:
             value = self._typed(value, declared, types)
         found = type_of(value)
-        assert found is not None
+        assert returned is not None
         self.check(declared, found, types, what)
         return value
 
@@ -113,8 +113,8 @@ class Fitting(ABC):
             result = self.coerce(self.call(function, tuple(values), None, {}), None)
             body = block.finish(result)
         made = Function(tuple(variables), body, type_of(result))
-        found = made.result_type or type_of(result)
-        assert found is not None
-        type_ = FuncType(tuple(known), found)
+        returned = made.result_type or type_of(result)
+        assert returned is not None
+        type_ = FuncType(tuple(known), returned)
         found: Value = trace.emit(made, type_)
         return found
