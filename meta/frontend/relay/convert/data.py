@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from meta.frontend.relay import ast
 from meta.frontend.relay.convert.context import Context
+from meta.frontend.relay.convert.sizes import Sizes
 from meta.frontend.relay.convert.types import Bindings, joined, relay_text
 from meta.frontend.relay.convert.values import Env, OpenData, type_of
 from meta.ir import TupleType, Type
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 class Data:
     """The data values and references of a conversion."""
 
-    def __init__(self, context: Context, functions: Functions) -> None:
-        self.context, self.functions = context, functions
+    def __init__(self, context: Context, functions: Functions, sizes: Sizes) -> None:
+        self.context, self.functions, self.sizes = context, functions, sizes
 
     def construct(
         self,
@@ -49,7 +50,7 @@ class Data:
                 self.functions.check(field, found, bindings, what)
         params = types.definition(constructor.data_type).type_params
         if not all(p in bindings for p in params):
-            return OpenData(constructor, args, declared, env)
+            return self.sizes.bounded(OpenData(constructor, args, declared, env))
         type_ = types.instance(constructor.data_type, tuple(bindings[p] for p in params))
         return self._emit(constructor, args, type_)
 

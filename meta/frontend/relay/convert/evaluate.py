@@ -18,6 +18,7 @@ from meta.frontend.relay.convert.functions import Functions
 from meta.frontend.relay.convert.match import Matches
 from meta.frontend.relay.convert.operators import call_operator
 from meta.frontend.relay.convert.order import Bind, Scope
+from meta.frontend.relay.convert.sizes import Sizes
 from meta.frontend.relay.convert.types import Bindings, joined
 from meta.frontend.relay.convert.values import (
     Closure,
@@ -48,7 +49,8 @@ class Evaluator:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.functions = Functions(context, self)
-        self.data = Data(context, self.functions)
+        self.sizes = Sizes(context)
+        self.data = Data(context, self.functions, self.sizes)
         self.matches = Matches(context, self)
 
     def main(self, args: tuple[Any, ...]) -> Any:
@@ -130,7 +132,7 @@ class Evaluator:
             case ast.Call():
                 return self._call(node, env)
             case ast.Tuple():
-                return tuple(self.value(f, env) for f in node.fields)
+                return self.sizes.bounded(tuple(self.value(f, env) for f in node.fields))
             case ast.TupleGetItem():
                 return self._item(self.value(node.value, env), node.index)
             case ast.Let():
