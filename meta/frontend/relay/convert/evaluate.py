@@ -219,9 +219,12 @@ class Evaluator:
         if values[0] is values[1] and isinstance(values[0], KnownFunction):
             return values[0]
         expected = self._common(*values)
-        for i, block in enumerate(blocks):
-            with self.context.within(block):
+        # One of two functions may be generic: the other says for which types.
+        functions = all(isinstance(v, KnownFunction) for v in values)
+        for i in (1, 0) if functions and self.functions.states_types(values[1]) else (0, 1):
+            with self.context.within(blocks[i]):
                 values[i] = self.functions.coerce(values[i], expected)
+            expected = type_of(values[i]) if functions else expected
         types = [type_of(v) for v in values]
         type_ = joined(*types)
         if type_ is None:

@@ -43,12 +43,15 @@ class Fitting(ABC):
         if type_of(value) is None:
             value = self._typed(value, declared, types)
         found = type_of(value)
-        assert returned is not None
+        assert found is not None
         self.check(declared, found, types, what)
         return value
 
     def _typed(self, value: Any, declared: ast.Type | None, types: Bindings) -> Any:
         to_ir = self.context.types.to_ir
+        known = to_ir(declared, types)
+        if known is not None:
+            return self.coerce(value, known)
         if isinstance(value, tuple):
             fields: tuple[ast.Type | None, ...] = (None,) * len(value)
             if isinstance(declared, ast.TupleType) and len(declared.fields) == len(value):
@@ -59,7 +62,7 @@ class Fitting(ABC):
             )
         if isinstance(value, KnownFunction) and isinstance(declared, ast.FuncType):
             return self.as_value(value, [to_ir(p, types) for p in declared.params])
-        return self.coerce(value, to_ir(declared, types))
+        return self.coerce(value, None)
 
     def check(self, declared: ast.Type | None, found: Type, types: Bindings, what: str) -> None:
         """Raise RelayError for a type that the declared one does not allow."""

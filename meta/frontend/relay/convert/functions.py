@@ -131,9 +131,25 @@ class Functions(Fitting):
             elif isinstance(arg, OpenData):
                 fitted[i] = arg
         for i, (param, arg) in enumerate(zip(closure.params, args, strict=True)):
-            if type_of(arg) is None and not closure.inline:
+            if type_of(arg) is not None:
+                continue
+            if not closure.inline or (closure.type_params and self._binds(arg, param.type, types)):
                 fitted[i] = self.fit(arg, param.type, types, f"%{param.name} of {closure.name}")
         return tuple(fitted)
+
+    def _binds(self, arg: Any, declared: ast.Type | None, types: Bindings) -> bool:
+        """Whether the type of a function's result is what a type parameter is known by. The body
+        that a call is replaced by may name the parameter.
+        """
+        if not self.states_types(arg) or not isinstance(declared, ast.FuncType):
+            return False
+        return self.context.types.to_ir(declared.result, types) is None
+
+    def states_types(self, value: Any) -> bool:
+        """Whether a value is a known function that declares the types of all of its parameters."""
+        if not isinstance(value, Closure):
+            return False
+        return None not in [self.context.types.to_ir(p.type, value.env.types) for p in value.params]
 
     # Inlining.
 

@@ -12,14 +12,18 @@ from meta.frontend.relay.registry import relay
     "annotation.bitpack_start",
     "annotation.cast_hint",
     "annotation.checkpoint",
-    "annotation.compiler_begin",
-    "annotation.compiler_end",
     "annotation.stop_fusion",
     "annotation.with_funcid",
     "copy",
 )
 def identity(data: Any) -> Any:
     """Marks for passes of TVM."""
+    return data
+
+
+@relay("annotation.compiler_begin", "annotation.compiler_end", ignore=("compiler",))
+def compiler_region(data: Any) -> Any:
+    """Marks what TVM would hand to another compiler; here the program stays one."""
     return data
 
 

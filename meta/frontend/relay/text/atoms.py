@@ -189,7 +189,7 @@ def read_word(r: Reader) -> ast.Expr:
         return ast.Constant(value, checked_type=stated, place=lex.place(start))
     if word == "meta":
         return _from_metadata(r)
-    if word in KEYWORDS:
+    if word in KEYWORDS and word not in r.constructors:  # the prelude has one named None
         lex.fail("an expression")
     name = read_name(r, "an expression")
     known = r.constructors.get(name)

@@ -16,6 +16,7 @@ MARKS = ("bitpack_end", "bitpack_start", "cast_hint", "checkpoint", "compiler_be
 
 CASES = [
     *[Case(f"annotation.{name}", (X,), same) for name in MARKS],
+    *[Case(f"annotation.compiler_{n}", (X,), same, {"compiler": "dnnl"}) for n in ("begin", "end")],
     Case("copy", (X,), same),
     Case("debug", (X,), same, {"debug_func": "debugger"}),
     Case("on_device", (X,), same, {"constrain_result": True}),
