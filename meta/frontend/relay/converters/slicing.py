@@ -23,12 +23,17 @@ from meta.op.core.check import normalize_axis
 WHOLE = sys.maxsize
 """An end that no axis reaches: the slice keeps the rest."""
 
+MAX_PARTS = 1 << 14
+"""`split` makes no more: an empty axis has any number of equal parts."""
+
 
 @relay("split", op.split)
 def split(data: Any, *, indices_or_sections: int | tuple[int, ...], axis: int) -> Any:
     """Into equal parts, or before indices."""
     if not isinstance(indices_or_sections, int | tuple):
         raise Unconvertible(f"indices_or_sections is {indices_or_sections!r}")
+    if isinstance(indices_or_sections, int) and indices_or_sections > MAX_PARTS:
+        raise Unconvertible(f"{indices_or_sections} parts are more than {MAX_PARTS}")
     return op.split(data, indices_or_sections, axis)
 
 

@@ -39,6 +39,12 @@ def test_values_that_double(text: str, message: str) -> None:
         model_of(text).program(meta.array(1.0))
 
 
+def test_an_empty_axis_in_many_parts() -> None:
+    text = "def @main(%x: Tensor[(0), float32]) { split(%x, indices_or_sections=100000000) }"
+    with pytest.raises(RelayError, match="parts are more than"):
+        model_of(text).program(meta.zeros((0,), "float32"))
+
+
 def test_functions_that_call_one_twice_are_converted_once() -> None:
     text = "def @f0(%x: float32) -> float32 { %x + 1f }\n" + "\n".join(
         f"def @f{i}(%x: float32) -> float32 {{ @f{i - 1}(@f{i - 1}(%x)) }}" for i in range(1, 40)
