@@ -177,11 +177,14 @@ class Converters:
             raise Unconvertible("there is no converter", hint=hint)
         if converter.function is None:
             raise Unconvertible(converter.reason or "it is not converted")
-        defaults = self._attributes(name) or {}
+        defaults = self._attributes(name)
         for attribute, value in attributes.items():
             if attribute in converter.attributes or attribute in converter.ignored:
                 continue
-            if attribute not in defaults or value != defaults[attribute]:
+            if defaults is not None and attribute not in defaults:
+                known = ", ".join(defaults) or "none"
+                raise Unconvertible(f"it has no attribute {attribute!r}", hint=f"known: {known}")
+            if defaults is None or value != defaults[attribute]:
                 raise Unconvertible(f"the attribute {attribute}={value!r} is not supported")
         return converter
 
