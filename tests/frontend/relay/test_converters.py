@@ -66,9 +66,23 @@ def check(case: ConverterCase, result: Any) -> None:
         torch.testing.assert_close(found, w, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
+FIRST = {case.name: case for case in reversed(RESULTS)}
+
+
+def marked(case: ConverterCase, compiled: bool) -> Any:
+    """Return the marks of a test: of what TVM compiles, cases after the first of an operator are
+    for the wide sweeps.
+    """
+    return pytest.mark.slow if compiled and FIRST[case.name] is not case else ()
+
+
 @pytest.mark.parametrize(
     "case,dialect",
-    [pytest.param(c, d, id=f"{c.id}-{d}") for c in RESULTS for d in c.dialects],
+    [
+        pytest.param(c, d, id=f"{c.id}-{d}", marks=marked(c, d == "tvm"))
+        for c in RESULTS
+        for d in c.dialects
+    ],
 )
 def test_eager(case: ConverterCase, dialect: str) -> None:
     with meta.dialect.only(dialect):
@@ -87,16 +101,7 @@ def test_on_cuda(case: ConverterCase, dialect: str) -> None:
         check(case, relay.apply(site_of(case, "cuda"), given, case.attrs))
 
 
-def first_of_each(cases: list[ConverterCase]) -> list[Any]:
-    """Return all cases; those after the first of an operator are for the wide sweeps."""
-    first = {case.name: case for case in reversed(cases)}
-    return [
-        pytest.param(c, id=c.id, marks=() if first[c.name] is c else pytest.mark.slow)
-        for c in cases
-    ]
-
-
-@pytest.mark.parametrize("case", first_of_each(RESULTS))
+@pytest.mark.parametrize("case", [pytest.param(c, id=c.id, marks=marked(c, True)) for c in RESULTS])
 def test_compiled(case: ConverterCase) -> None:
     given = arrays(case.args)
     inputs = [a for i, a in enumerate(given) if i not in case.constants]
