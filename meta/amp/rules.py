@@ -100,6 +100,12 @@ def collapse_sum_like(args, half):
     return wide(args.x), None
 
 
+@custom(op.fixed_point_number)
+def in_double_precision(args, half):
+    """Quantized networks count on every bit of their scales."""
+    return ("float64",)
+
+
 @custom(op.group_cast)
 def group_cast(args, half):
     """It states the dtype itself."""

@@ -34,7 +34,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "relay",
         help="read Relay programs of TVM: info, run, convert, operators",
-        description="Read a Relay program (text, JSON, or a Model Library Format archive).",
+        description="Read a Relay program (text, JSON, or a Model Library Format archive). "
+        "`info` and `operators` print JSON with --json.",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 

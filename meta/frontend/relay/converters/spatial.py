@@ -10,7 +10,6 @@ from meta.frontend.core import Unconvertible
 from meta.frontend.relay.layout import change_layout, to_plain
 from meta.frontend.relay.registry import relay
 from meta.frontend.relay.windows import extents, plain
-from meta.op.core.resample import upsampled
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -63,15 +62,13 @@ def _spatial(x: Any, layout: str, letters: str) -> tuple[int, ...]:
     return found
 
 
-@relay("nn.upsampling", op.resize2d)
+@relay("nn.upsampling", op.upsampling)
 def upsampling(
     data: Any, *, scale_h: float, scale_w: float, layout: str, method: str, align_corners: bool
 ) -> Any:
     x, order = to_plain(data, layout), plain(layout)
-    size, kind, mode = upsampled(
-        _spatial(x, order, "HW"), (scale_h, scale_w), method, bool(align_corners)
-    )
-    return change_layout(op.resize2d(x, size, order, kind, mode), order, layout)
+    y = op.upsampling(x, scale_h, scale_w, order, method, bool(align_corners))
+    return change_layout(y, order, layout)
 
 
 @relay("nn.upsampling3d", op.resize3d)
