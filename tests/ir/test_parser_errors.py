@@ -87,7 +87,7 @@ def test_place_and_expectation(line: str, column: int, expected: str, hint: str)
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("fun @main() { return (,) }", "'func' or 'data'"),
+        ("fun @main() { return (,) }", "'func', 'type' or 'data'"),
         ("func main() { return (,) }", "a global name"),
         ("func @main() { return (,) ", "'}'"),
         ("func @m() { return (,) } func @m() { return (,) }", "one function of each name"),
