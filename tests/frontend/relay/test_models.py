@@ -23,8 +23,11 @@ MODELS, OPERATORS, OLD = (
     for kind in ("models", "operators", "old")
 )
 
-# How many boxes or indices there are is the data's to say, which only torch's kernels can.
-ONLY_TORCH = {"argwhere"}
+# The shape of the result is the data's to say, which only torch's kernels can.
+ONLY_TORCH = {
+    "argwhere",
+    *("dyn.broadcast_to", "dyn.full", "dyn.reshape", "dyn.strided_slice", "dyn.topk"),
+}
 # TVM 0.6 wrote bool arrays without their bytes: the JSON does not hold the value.
 LOST = {DATA / "old" / "v0.6.1" / "scalars": "does not hold the value"}
 
