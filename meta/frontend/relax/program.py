@@ -9,7 +9,6 @@ import tvm
 from tvm import ir
 from tvm import relax as tvm_relax
 
-import meta.frontend.relax.converters  # noqa: F401  (registers them)
 from meta.base.registry import nearest
 from meta.frontend.core import Unconvertible
 from meta.frontend.relax.errors import Failure

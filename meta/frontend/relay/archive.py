@@ -166,15 +166,15 @@ def read_archive(data: bytes, source: str) -> Archive:
         path = PurePosixPath(name)
         is_program = path.suffix == ".relay" or path.name == "relay.txt"
         if path.parent.name == "src" and is_program:
-            found: dict[str, str] | dict[str, bytes] = archive.programs
-            value: str | bytes = decode(content, f"{source}:{name}")
+            known = path.stem in archive.programs
+            archive.programs[path.stem] = decode(content, f"{source}:{name}")
         elif path.parent.name == "parameters" and path.suffix == ".params":
-            found, value = archive.params, content
+            known = path.stem in archive.params
+            archive.params[path.stem] = content
         else:
             continue
-        if path.stem in found:
+        if known:
             raise RelayError(f"the archive has two members {name!r}", place=source)
-        found[path.stem] = value  # type: ignore[assignment]
     if not archive.programs:
         raise RelayError(
             "the archive holds no Relay text",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from meta.base.source import Span, user_span
 from meta.frontend.relay import ast
@@ -51,10 +52,10 @@ class Context:
             return user_span()
         return Span(self.place.source, self.place.line)
 
-    def error(self, what: str, **details: object) -> RelayError:
+    def error(self, what: str, **details: Any) -> RelayError:
         """Return an error at the current place."""
         place = None if self.place is None else str(self.place)
-        return RelayError(what, place=place, span=self.span(), **details)  # type: ignore[arg-type]
+        return RelayError(what, place=place, span=self.span(), **details)
 
     def constant(self, node: ast.Constant) -> ndarray:
         """Return a constant of the program as an array on the trace's device."""

@@ -188,8 +188,9 @@ class Matches:
             return value.fields[index]
         name = pattern.constructor.name
         trace = self.context.trace
-        definition = trace.types[type_of(value).name].constructor(name)  # type: ignore[union-attr]
-        assert definition is not None and isinstance(value, Value)
+        assert isinstance(value, Value)
+        definition = trace.types[value.type.name].constructor(name)
+        assert definition is not None
         type_ = definition.fields[index]
         return trace.emit(GetField(trace.atom(value), name, index, type_), type_)
 
