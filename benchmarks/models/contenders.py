@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 import meta
 from meta.optim.sgd import with_sgd
-from models.network import Network, WithLoss, our_name, state_of
+from models.network import Network, WithLoss, state_of
 
 MODES = ("inference", "training")
 NAMES = ("meta", "eager", "compile")
@@ -32,7 +32,7 @@ class Contender:
             self.state = lambda: {n: a.torch().detach().clone() for n, a in ours.state().items()}
             self._compiled = _of_meta(ours, x, labels, self.training)
         else:
-            self.state = lambda: {our_name(n): v for n, v in state_of(theirs).items()}
+            self.state = lambda: state_of(theirs)
             make = _training_of_torch if self.training else _inference_of_torch
             self._compiled = lambda: make(theirs, x, labels, name == "compile")
 

@@ -27,7 +27,7 @@ class Attention(Model):
     def build(self) -> None:
         """Make the projections; the first under torch's names of its arrays."""
         inside = Linear(WIDTH, 3 * WIDTH)
-        self.in_proj_weight, self.in_proj_bias = inside.w, inside.b
+        self.in_proj_weight, self.in_proj_bias = inside.weight, inside.bias
         self.out_proj = Linear(WIDTH, WIDTH)
 
     @trace

@@ -17,9 +17,8 @@ from meta.model import Model, trace
 class Network:
     """A network of two libraries.
 
-    ``ours`` and ``theirs`` make it; parameters have the same names but for the last part, which is
-    ``w`` and ``b`` here, ``weight`` and ``bias`` there. ``inputs`` makes one batch; ``classes`` is
-    the extent of the result's last axis.
+    ``ours`` and ``theirs`` make it, with parameters of the same names. ``inputs`` makes one batch;
+    ``classes`` is the extent of the result's last axis.
     """
 
     name: str
@@ -34,7 +33,7 @@ class Network:
         torch.manual_seed(0)
         theirs = self.theirs()
         ours = self.ours()
-        ours.load_state({our_name(n): v for n, v in state_of(theirs).items()})
+        ours.load_state(state_of(theirs))
         return ours, theirs
 
     def batch(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -42,12 +41,6 @@ class Network:
         torch.manual_seed(1)
         x = self.inputs()
         return x, torch.randint(self.classes, x.shape[:1])
-
-
-def our_name(name: str) -> str:
-    """Return our name of a parameter of torch's."""
-    path, dot, last = name.rpartition(".")
-    return path + dot + {"weight": "w", "bias": "b"}.get(last, last)
 
 
 def state_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:

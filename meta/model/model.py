@@ -128,7 +128,7 @@ class Model:
         return list({id(m): m for m in (self, *inner)}.values())
 
     def state(self) -> dict[str, ndarray]:
-        """Return parameters and other arrays by dotted name ("conv1.w"), each array once."""
+        """Return parameters and other arrays by dotted name ("conv1.weight"), each array once."""
         found: dict[int, tuple[str, ndarray]] = {}
         for path, value in self.attributes():
             if isinstance(value, ndarray):

@@ -194,8 +194,8 @@ class TorchEncoder(torch.nn.Module):
 ENCODER_NAMES = {
     "norm1": "layer.norm1",
     "norm2": "layer.norm2",
-    "attention.qkv.w": "layer.self_attn.in_proj_weight",
-    "attention.qkv.b": "layer.self_attn.in_proj_bias",
+    "attention.qkv.weight": "layer.self_attn.in_proj_weight",
+    "attention.qkv.bias": "layer.self_attn.in_proj_bias",
     "attention.out": "layer.self_attn.out_proj",
     "mlp.0": "layer.linear1",
     "mlp.2": "layer.linear2",

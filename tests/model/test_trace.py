@@ -313,7 +313,7 @@ def test_nested_calls_are_inlined() -> None:
     assert names == ["relu", "dense", "add", "relu"]
     assert not inner.forward.programs
     assert not helper.programs
-    assert [p.name for p in program.module.main.params] == ["x", "inner.w", "inner.b"]
+    assert [p.name for p in program.module.main.params] == ["x", "inner.weight", "inner.bias"]
 
 
 def test_parameters_that_are_not_used_are_not_passed() -> None:
@@ -333,24 +333,24 @@ def test_shared_weights_get_one_gradient() -> None:
         def build(self) -> None:
             self.encoder = Linear(2, 2, bias=False)
             self.decoder = self.encoder
-            self.again = {"w": self.encoder.w}
+            self.again = {"w": self.encoder.weight}
 
         @trace
         def forward(self, x: Any) -> Any:
             return op.sum(op.dense(self.decoder(self.encoder(x)), self.again["w"]))
 
     model = Tied()
-    assert list(model.state()) == ["encoder.w"]
+    assert list(model.state()) == ["encoder.weight"]
     x = ones(1, 2)
-    w = model.encoder.w.torch().clone().requires_grad_()
+    w = model.encoder.weight.torch().clone().requires_grad_()
     (x.torch() @ w.T @ w.T @ w.T).sum().backward()
     model(x).backward()
-    check(model.encoder.w.grad, w.grad)
+    check(model.encoder.weight.grad, w.grad)
     _, gradients = meta.vm.compile(meta.model.value_and_grad(model), meta.array(1.0), x)(
         meta.array(1.0), x
     )
-    assert list(gradients) == ["encoder.w"]
-    check(gradients["encoder.w"], w.grad)
+    assert list(gradients) == ["encoder.weight"]
+    check(gradients["encoder.weight"], w.grad)
 
 
 def test_models_in_containers() -> None:
@@ -366,8 +366,8 @@ def test_models_in_containers() -> None:
 
     model = Holds()
     assert list(model.state()) == [
-        "layers.0.w", "layers.0.b", "layers.1.0.w", "layers.1.0.b",
-        "layers.1.1.last.w", "layers.1.1.last.b", "pair.0", "pair.1",
+        "layers.0.weight", "layers.0.bias", "layers.1.0.weight", "layers.1.0.bias",
+        "layers.1.1.last.weight", "layers.1.1.last.bias", "pair.0", "pair.1",
     ]  # fmt: skip
     assert len(model.models()) == 4
     assert not model.infer_mode().layers[1][1]["last"].training
@@ -423,7 +423,7 @@ def test_a_model_is_freed_without_the_collector() -> None:
     model(ones(1, 2))
     run = meta.vm.compile(model, ones(1, 2))
     run(ones(1, 2))
-    reference, weights = weakref.ref(model.forward), weakref.ref(model.w.torch())
+    reference, weights = weakref.ref(model.forward), weakref.ref(model.weight.torch())
     gc.collect()
     gc.disable()
     try:
@@ -436,16 +436,16 @@ def test_a_model_is_freed_without_the_collector() -> None:
 
 def test_a_copy_of_a_model_is_independent() -> None:
     model = Linear(2, 1)
-    model.activation, model.tied = op.relu, [model.w]
+    model.activation, model.tied = op.relu, [model.weight]
     model(ones(1, 2))
     other = copy.deepcopy(model)
     assert other.activation is op.relu
-    assert other.tied[0] is other.w
-    other.w.update([[5.0, 5.0]])
-    other.b.update([0.0])
+    assert other.tied[0] is other.weight
+    other.weight.update([[5.0, 5.0]])
+    other.bias.update([0.0])
     assert other(ones(1, 2)).item() == 10.0
     assert model(ones(1, 2)).item() != 10.0
-    assert other.w.requires_grad
+    assert other.weight.requires_grad
     assert meta.vm.compile(other, ones(1, 2))(ones(1, 2)).item() == 10.0
 
 

@@ -34,17 +34,18 @@ def test_state_and_parameters() -> None:
     model = network()
     names = [*model.state()]
     assert names == [
-        "0.w", "0.b", "1.w", "1.b", "1.running_mean", "1.running_var", "2.w", "2.b",
+        "0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var",
+        "2.weight", "2.bias",
     ]  # fmt: skip
     assert [*model.parameters()] == [n for n in names if "running" not in n]
 
 
 def test_load_state_writes_in_place_from_any_array() -> None:
     model = Linear(2, 1)
-    w, b = model.w, model.b
+    w, b = model.weight, model.bias
     compiled = meta.vm.compile(model, meta.array([[1.0, 1.0]]))
-    model.load_state({"w": torch.tensor([[2.0, 3.0]]), "b": np.array([1.0])})
-    assert (model.w is w, model.b is b) == (True, True)
+    model.load_state({"weight": torch.tensor([[2.0, 3.0]]), "bias": np.array([1.0])})
+    assert (model.weight is w, model.bias is b) == (True, True)
     assert w.requires_grad
     assert b.dtype == "float32"
     assert compiled(meta.array([[1.0, 1.0]])).item() == 6.0
@@ -53,9 +54,9 @@ def test_load_state_writes_in_place_from_any_array() -> None:
 @pytest.mark.parametrize(
     ("state", "says"),
     [
-        ({"w": np.ones((1, 2))}, "missing: ['b']"),
-        ({"w": np.ones((1, 2)), "b": np.ones(1), "c": np.ones(1)}, "unknown: ['c']"),
-        ({"w": np.ones((1, 2)), "b": np.ones(2)}, "'b' has another shape"),
+        ({"weight": np.ones((1, 2))}, "missing: ['bias']"),
+        ({"weight": np.ones((1, 2)), "bias": np.ones(1), "c": np.ones(1)}, "unknown: ['c']"),
+        ({"weight": np.ones((1, 2)), "bias": np.ones(2)}, "'bias' has another shape"),
     ],
 )
 def test_a_state_that_does_not_fit(state: dict[str, np.ndarray], says: str) -> None:
@@ -69,8 +70,8 @@ def test_a_state_that_does_not_fit(state: dict[str, np.ndarray], says: str) -> N
 
 def test_a_part_of_a_state() -> None:
     model = Linear(2, 1)
-    model.load_state({"b": [7.0], "unknown": [1.0]}, strict=False)
-    assert model.b.item() == 7.0
+    model.load_state({"bias": [7.0], "unknown": [1.0]}, strict=False)
+    assert model.bias.item() == 7.0
 
 
 def test_there_and_back(tmp_path: Path) -> None:
@@ -88,8 +89,8 @@ def test_dtypes_are_kept(tmp_path: Path, dtype: str) -> None:
     model, other = Linear(2, 2).to(dtype=dtype), Linear(2, 2).to(dtype=dtype)
     save_weights(model, tmp_path / "w")
     load_weights(other, tmp_path / "w")
-    assert other.w.dtype == dtype
-    check(other.w, model.w, 0, 0)
+    assert other.weight.dtype == dtype
+    check(other.weight, model.weight, 0, 0)
 
 
 def test_arrays_that_share_memory_can_be_saved(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ def test_saving_replaces_a_file_or_leaves_it(tmp_path: Path) -> None:
     path = tmp_path / "w"
     save_weights(Linear(1, 1), path)
     save_weights(Linear(2, 2), path)
-    assert safetensors.torch.load_file(path)["w"].shape == (2, 2)
+    assert safetensors.torch.load_file(path)["weight"].shape == (2, 2)
     with pytest.raises(FileNotFoundError):
         save_weights(Linear(1, 1), tmp_path / "no" / "such" / "folder")
 
@@ -123,20 +124,22 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "another format": lambda _: b"\x80\x04\x95" + b"pickle" * 20,
     "a huge header": lambda data: struct.pack("<Q", 2**62) + data[8:],
     "no json": lambda data: data[:8] + b"\xff" * 10 + data[18:],
-    "offsets outside": lambda _: header(w={"dtype": "F32", "shape": [1], "data_offsets": [0, 400]}),
+    "offsets outside": lambda _: header(
+        weight={"dtype": "F32", "shape": [1], "data_offsets": [0, 400]}
+    ),
     "a huge shape": lambda _: header(
-        w={"dtype": "F32", "shape": [2**60], "data_offsets": [0, 2**62]}
+        weight={"dtype": "F32", "shape": [2**60], "data_offsets": [0, 2**62]}
     ),
     "a foreign dtype": lambda _: (
-        header(w={"dtype": "F8_E4M3", "shape": [1], "data_offsets": [0, 1]}) + b"\0"
+        header(weight={"dtype": "F8_E4M3", "shape": [1], "data_offsets": [0, 1]}) + b"\0"
     ),
     "other names": lambda _: (
         header(v={"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}) + b"\0" * 4
     ),
     "other shapes": lambda _: (
         header(
-            w={"dtype": "F32", "shape": [4], "data_offsets": [0, 16]},
-            b={"dtype": "F32", "shape": [2], "data_offsets": [16, 24]},
+            weight={"dtype": "F32", "shape": [4], "data_offsets": [0, 16]},
+            bias={"dtype": "F32", "shape": [2], "data_offsets": [16, 24]},
         )
         + b"\0" * 24
     ),
@@ -163,12 +166,12 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
 
 def test_to_changes_floats_in_place_and_keeps_sharing() -> None:
     model = Sequential(Linear(2, 2), Linear(2, 2))
-    getattr(model, "1").w = getattr(model, "0").w
+    getattr(model, "1").weight = getattr(model, "0").weight
     getattr(model, "0").table = meta.array([1, 2])
     assert model.to(dtype="float64") is model
     first, second = getattr(model, "0"), getattr(model, "1")
-    assert first.w is second.w
-    assert first.w.requires_grad
+    assert first.weight is second.weight
+    assert first.weight.requires_grad
     assert first.table.dtype == "int64"
     assert model(meta.array(np.ones((1, 2)))).dtype == "float64"
     for wrong in ("int32", "float23"):

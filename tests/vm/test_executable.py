@@ -68,7 +68,7 @@ def test_anything_that_is_an_array() -> None:
 
 def test_a_parameter_that_is_not_compact() -> None:
     model = Linear(2, 3, bias=False)
-    model.w = meta.ndarray(torch.randn(2, 3).T)
+    model.weight = meta.ndarray(torch.randn(2, 3).T)
     x = meta.random.normal((1, 2))
     check(meta.vm.compile(model, x)(x), model(x))
 

@@ -12,13 +12,13 @@ from meta.runtime import random
 
 
 class Embedding(Model):
-    """Rows of ``w`` (num_embeddings, embedding_dim) chosen by integer indices of any shape."""
+    """Rows of ``weight`` (num_embeddings, embedding_dim) chosen by integer indices of any shape."""
 
     def build(self, num_embeddings: int, embedding_dim: int) -> None:
-        """Make w, standard normal."""
-        self.w = parameter(random.normal((num_embeddings, embedding_dim)))
+        """Make weight, standard normal."""
+        self.weight = parameter(random.normal((num_embeddings, embedding_dim)))
 
     @trace
     def forward(self, indices: Any) -> Any:
         """Look the indices up; the result has one axis more."""
-        return op.embedding(self.w, indices)
+        return op.embedding(self.weight, indices)

@@ -13,20 +13,21 @@ from meta.model.trace import trace
 class Linear(Model):
     """y = x w^T + b on the last axis.
 
-    ``w``: (out_features, in_features); ``b``: (out_features,) or None. ``x``: (..., in_features).
+    ``weight``: (out_features, in_features); ``bias``: (out_features,) or None.
+    ``x``: (..., in_features).
     """
 
     def build(self, in_features: int, out_features: int, bias: bool = True) -> None:
-        """Make w and b, both uniform on +-1/sqrt(in_features)."""
-        self.w = fan_in_uniform((out_features, in_features), in_features)
-        self.b = fan_in_uniform((out_features,), in_features) if bias else None
+        """Make weight and bias, both uniform on +-1/sqrt(in_features)."""
+        self.weight = fan_in_uniform((out_features, in_features), in_features)
+        self.bias = fan_in_uniform((out_features,), in_features) if bias else None
 
     @trace
     def forward(self, x: Any) -> Any:
         """Apply the layer to an array with any number of leading axes."""
         rows = x if x.ndim == 2 else op.reshape(x, (-1, x.shape[-1]))
-        y = op.dense(rows, self.w)
+        y = op.dense(rows, self.weight)
         if x.ndim != 2:
-            y = op.reshape(y, (*x.shape[:-1], self.w.shape[0]))
+            y = op.reshape(y, (*x.shape[:-1], self.weight.shape[0]))
         # Last, so that the addition is a neighbour of what follows and runs in one kernel with it.
-        return y if self.b is None else op.add(y, self.b)
+        return y if self.bias is None else op.add(y, self.bias)

@@ -16,16 +16,16 @@ class BatchNorm(Model):
 
     In train mode it normalises with the batch's statistics and updates ``running_mean`` and
     ``running_var`` in place (``momentum`` is the weight of the new value); in infer mode it uses
-    those. ``w``, ``b``: (c,) or None.
+    those. ``weight``, ``bias``: (c,) or None.
     """
 
     def build(
         self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True
     ) -> None:
-        """Make w = 1, b = 0, running_mean = 0, running_var = 1."""
+        """Make weight = 1, bias = 0, running_mean = 0, running_var = 1."""
         self.eps, self.momentum = eps, momentum
-        self.w = parameter(array([1.0] * num_features)) if affine else None
-        self.b = parameter(array([0.0] * num_features)) if affine else None
+        self.weight = parameter(array([1.0] * num_features)) if affine else None
+        self.bias = parameter(array([0.0] * num_features)) if affine else None
         self.running_mean = array([0.0] * num_features)
         self.running_var = array([1.0] * num_features)
 
@@ -33,7 +33,7 @@ class BatchNorm(Model):
     def forward(self, x: Any) -> Any:
         """Normalise with the batch's statistics and update the running ones."""
         y, _, _ = op.batch_norm_train(
-            x, self.running_mean, self.running_var, self.w, self.b, self.momentum, self.eps
+            x, self.running_mean, self.running_var, self.weight, self.bias, self.momentum, self.eps
         )
         return y
 
@@ -41,22 +41,22 @@ class BatchNorm(Model):
     def forward_infer(self, x: Any) -> Any:
         """Normalise with the running statistics."""
         return op.batch_norm_infer(
-            x, self.running_mean, self.running_var, self.w, self.b, self.momentum, self.eps
+            x, self.running_mean, self.running_var, self.weight, self.bias, self.momentum, self.eps
         )
 
 
 class LayerNorm(Model):
-    """Layer normalisation over the last axis, with affine parameters ``w`` and ``b`` of its
+    """Layer normalisation over the last axis, with affine parameters ``weight`` and ``bias`` of its
     extent.
     """
 
     def build(self, num_features: int, eps: float = 1e-5) -> None:
-        """Make w = 1, b = 0."""
+        """Make weight = 1, bias = 0."""
         self.eps = eps
-        self.w = parameter(array([1.0] * num_features))
-        self.b = parameter(array([0.0] * num_features))
+        self.weight = parameter(array([1.0] * num_features))
+        self.bias = parameter(array([0.0] * num_features))
 
     @trace
     def forward(self, x: Any) -> Any:
         """Apply the layer."""
-        return op.layer_norm(x, self.w, self.b, -1, self.eps)
+        return op.layer_norm(x, self.weight, self.bias, -1, self.eps)

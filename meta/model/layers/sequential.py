@@ -9,7 +9,7 @@ from meta.model.trace import trace
 
 
 class Sequential(Model):
-    """Applies models one after the other. Their state is named by position: "0.w"."""
+    """Applies models one after the other. Their state is named by position: "0.weight"."""
 
     def build(self, *models: Model) -> None:
         """Keep the models, under "0", "1", ... as torch names them."""
