@@ -2,7 +2,7 @@
 traces the whole step.
 """
 
-from meta.optim import sgd
+from meta.optim import schedule, sgd
 from meta.optim.sgd import SGD
 
-__all__ = ["SGD", "sgd"]
+__all__ = ["SGD", "schedule", "sgd"]

@@ -1,0 +1,132 @@
+"""Learning-rate schedules: functions of the step number.
+
+A schedule maps the number of a step, 0 for the first, to the factor by which the optimizer's
+learning rate is multiplied in it. The learning rate is an array that the training step reads, so a
+change neither traces nor compiles anything:
+
+    rate = linear_warmup(100).then(cosine(900))
+    for i, (x, y) in enumerate(batches):
+        step.learning_rate.update(1e-3 * rate(i))
+        step(dy, x, y)
+
+`meta.train.fit` does the same with ``schedule=``. Any function of the step number will do there;
+add one here if others would want it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from meta.base.errors import ArgumentError
+
+
+class Schedule:
+    """A schedule; called with a step number, an int of at least 0, it returns a factor.
+
+    ``first.then(second)`` runs one behind the other, ``a * b`` multiplies their factors.
+
+    Parameters
+    ----------
+    factor: from the step number to the factor.
+    steps: after how many steps it has done its work, and ``then`` goes on with another; None for
+        never.
+    text: how it is printed.
+    """
+
+    def __init__(self, factor: Callable[[int], float], steps: int | None, text: str) -> None:
+        self._factor, self.steps, self._text = factor, steps, text
+
+    def __call__(self, step: int) -> float:
+        if not isinstance(step, int) or step < 0:
+            raise ArgumentError("a schedule is called with a step number", found=repr(step))
+        return float(self._factor(step))
+
+    def then(self, following: Schedule) -> Schedule:
+        """Return this schedule followed by another one, which begins at its own step 0.
+
+        ArgumentError if this one has no end.
+        """
+        length = self.steps
+        if length is None:
+            raise ArgumentError(f"{self} has no end, so nothing can follow it", found=following)
+
+        def factor(step: int) -> float:
+            return self(step) if step < length else following(step - length)
+
+        total = None if following.steps is None else length + following.steps
+        return Schedule(factor, total, f"{self}.then({following})")
+
+    def __mul__(self, other: Schedule) -> Schedule:
+        if not isinstance(other, Schedule):
+            return NotImplemented
+        ends = (self.steps, other.steps)
+        steps = None if None in ends else max(s for s in ends if s is not None)
+        return Schedule(lambda step: self(step) * other(step), steps, f"{self} * {other}")
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def constant(factor: float = 1.0, steps: int | None = None) -> Schedule:
+    """Return a schedule of one factor, for ``steps`` steps if it is to be followed by another."""
+    _require_factor("factor", factor)
+    if steps is not None:
+        _require_count("steps", steps)
+    return Schedule(lambda _: factor, steps, f"constant({factor}, steps={steps})")
+
+
+def linear_warmup(steps: int, start: float = 0.0) -> Schedule:
+    """Return ``start`` to 1 along a straight line over ``steps`` steps, then 1."""
+    _require_count("steps", steps)
+    _require_factor("start", start)
+    return Schedule(
+        lambda step: start + (1 - start) * min(step / steps, 1.0),
+        steps,
+        f"linear_warmup({steps}, start={start})",
+    )
+
+
+def linear_decay(steps: int, end: float = 0.0) -> Schedule:
+    """Return 1 to ``end`` along a straight line over ``steps`` steps, then ``end``."""
+    _require_count("steps", steps)
+    _require_factor("end", end)
+    return Schedule(
+        lambda step: 1 + (end - 1) * min(step / steps, 1.0),
+        steps,
+        f"linear_decay({steps}, end={end})",
+    )
+
+
+def cosine(steps: int, end: float = 0.0) -> Schedule:
+    """Return 1 to ``end`` along half a cosine over ``steps`` steps, then ``end``.
+
+    ``end + (1 - end) * (1 + cos(pi * step / steps)) / 2`` (Loshchilov and Hutter, "SGDR: stochastic
+    gradient descent with warm restarts", ICLR 2017, without restarts).
+    """
+    _require_count("steps", steps)
+    _require_factor("end", end)
+    return Schedule(
+        lambda step: end + (1 - end) * (1 + math.cos(math.pi * min(step / steps, 1.0))) / 2,
+        steps,
+        f"cosine({steps}, end={end})",
+    )
+
+
+def step_decay(every: int, gamma: float = 0.1) -> Schedule:
+    """Return 1, multiplied by ``gamma`` after every ``every`` steps; it has no end."""
+    _require_count("every", every)
+    _require_factor("gamma", gamma)
+    return Schedule(
+        lambda step: gamma ** (step // every), None, f"step_decay({every}, gamma={gamma})"
+    )
+
+
+def _require_count(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ArgumentError(f"{name} is no number of steps", expected="an int >= 1", found=value)
+
+
+def _require_factor(name: str, value: float) -> None:
+    if not 0 <= value < math.inf:
+        raise ArgumentError(f"{name} is no factor", expected="a number >= 0", found=value)
