@@ -15,9 +15,14 @@ from meta.base.source import Span
 T = TypeVar("T")
 
 
+def close_names(name: str, names: Iterable[str]) -> list[str]:
+    """Return up to three names that resemble ``name``, the closest first."""
+    return difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return a hint that lists the names closest to ``name``."""
-    close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
+    close = close_names(name, names)
     return (
         f"did you mean {' or '.join(repr(n) for n in close)}?"
         if close

@@ -10,21 +10,30 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from meta.base.dtype import canonical, is_float
-from meta.base.errors import ArgumentError, FormatError
-from meta.base.registry import nearest
+from meta.base.errors import ArgumentError
+from meta.model.state import Unmatched, load, named
 from meta.op.core import tree
-from meta.runtime.ndarray import as_array, ndarray
+from meta.runtime.ndarray import ndarray
 from meta.vm.program import Program
 
 
 class Model:
     """Base class of models and layers.
 
-    Calling a model runs ``forward``, or in infer mode ``forward_infer`` if there is one.
+    Calling a model runs ``forward``, or in infer mode ``forward_infer`` if there is one. Arrays and
+    models in lists, tuples and dicts are found as those in attributes are, and named by position or
+    key ("layers.0.weight"): no container is needed.
+
+    Attributes
+    ----------
+    not_kept: names that other sources keep beside a model's own, and that carry nothing here;
+    `load_state` accepts them.
     """
+
+    not_kept: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._training = True
@@ -112,59 +121,47 @@ class Model:
                 if id(value) in seen:
                     continue
                 seen.add(id(value))
-            if isinstance(value, Model):
-                inner = list(value.members().items())
-            elif isinstance(value, dict):
-                inner = [(str(k), v) for k, v in value.items()]
-            elif isinstance(value, list | tuple):
-                inner = [(str(i), v) for i, v in enumerate(value)]
-            else:
-                continue
-            stack.extend((f"{path}.{k}", v) for k, v in reversed(inner))
+            stack.extend((f"{path}.{k}", v) for k, v in reversed(_inside(value)))
 
     def models(self) -> list[Model]:
         """Return this model and all models inside, each once."""
         inner = [v for _, v in self.attributes() if isinstance(v, Model)]
         return list({id(m): m for m in (self, *inner)}.values())
 
-    def state(self) -> dict[str, ndarray]:
-        """Return parameters and other arrays by dotted name ("conv1.weight"), each array once."""
-        found: dict[int, tuple[str, ndarray]] = {}
-        for path, value in self.attributes():
-            if isinstance(value, ndarray):
-                found.setdefault(id(value), (path, value))
-        return dict(found.values())
+    def paths(self) -> Iterator[tuple[str, ndarray | Model]]:
+        """Iterate over (dotted path, array or model) of this model ("") and all inside, each under
+        every path that leads to it; `attributes` stops at what it has seen.
+        """
+        yield from _paths("", self, ())
+
+    def state(self, *, aliases: bool = False) -> dict[str, ndarray]:
+        """Return parameters and other arrays by dotted name ("conv1.weight"), each array once.
+
+        With ``aliases``, an array under several names (tied weights) is there under each, as in
+        torch's ``state_dict``.
+        """
+        names = named(self)
+        if aliases:
+            return names.arrays
+        return {name: names.arrays[name] for name in names.first_names().values()}
 
     def parameters(self) -> dict[str, ndarray]:
         """Return the arrays of the state that require a gradient, by dotted name."""
         return {n: a for n, a in self.state().items() if a.requires_grad}
 
-    def load_state(self, state: Mapping[str, object], *, strict: bool = True) -> None:
-        """Overwrite arrays of the state, in place, by name.
+    def load_state(self, state: Mapping[str, object], *, strict: bool = True) -> Unmatched:
+        """Overwrite arrays of the state, in place, by name; returns what was left out.
 
-        With ``strict``, the names must be exactly those of `state`. Raises FormatError for a
-        missing or unknown name or another shape, before anything is written.
+        state: array-like values by name, for example torch's ``state_dict()``. Values are converted
+        to the dtype and device of the model's arrays. An array that the model has under several
+        names is accepted under any; where several are given, they must be equal. Names that a layer
+        declares in ``not_kept`` are accepted and left out.
+
+        With ``strict``, every array must be given and every name known; otherwise what fits by name
+        is loaded. Raises FormatError, which lists all missing and unknown names and other shapes at
+        once, before anything is written.
         """
-        own = self.state()
-        unknown = [n for n in state if n not in own]
-        missing = [n for n in own if n not in state]
-        if strict and (unknown or missing):
-            raise FormatError(
-                "the state does not fit this model",
-                expected=f"exactly its {len(own)} names; missing: {missing or 'none'}",
-                found=f"unknown: {unknown or 'none'}",
-                hint=nearest(unknown[0], own)
-                if unknown
-                else "pass strict=False to load what is there",
-            )
-        arrays = {n: as_array(v) for n, v in state.items() if n in own}
-        for name, array in arrays.items():
-            if array.shape != own[name].shape:
-                raise FormatError(
-                    f"{name!r} has another shape", expected=own[name].shape, found=array.shape
-                )
-        for name, array in arrays.items():
-            own[name].update(array)
+        return load(self, state, strict)
 
     def to(self, *, device: object = None, dtype: object = None) -> Model:
         """Move all arrays to a device, and floating point ones to a dtype, in place; returns the
@@ -214,3 +211,23 @@ class Model:
         ]
         body = "\n" + "\n".join(inner) + "\n" if inner else ""
         return f"{type(self).__name__}({body})"
+
+
+def _paths(path: str, value: Any, above: tuple[int, ...]) -> Iterator[tuple[str, ndarray | Model]]:
+    if isinstance(value, ndarray | Model):
+        yield path, value
+    inner = _inside(value)
+    if inner and id(value) not in above:  # a circle is walked once
+        for name, member in inner:
+            yield from _paths(f"{path}.{name}" if path else name, member, (*above, id(value)))
+
+
+def _inside(value: Any) -> list[tuple[str, Any]]:
+    """Return what a model or container holds, by name; nothing for anything else."""
+    if isinstance(value, Model):
+        return list(value.members().items())
+    if isinstance(value, dict):
+        return [(str(k), v) for k, v in value.items()]
+    if isinstance(value, list | tuple):
+        return [(str(i), v) for i, v in enumerate(value)]
+    return []

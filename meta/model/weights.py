@@ -2,32 +2,61 @@
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
+
+import torch
 
 from meta.base.errors import ArgumentError, FormatError
 from meta.model.model import Model
-from meta.runtime.ndarray import ndarray
+from meta.model.state import Unmatched
 from meta.runtime.tensor_file import read_tensors, write_tensors
 
 
 def save_weights(model: Model, path: str | os.PathLike[str]) -> None:
     """Write the model's state to a safetensors file, atomically: a reader sees the old file or the
-    new one.
+    new one. An array under several names is written once, under the first.
     """
     write_tensors(path, {name: array.torch() for name, array in model.state().items()})
 
 
-def load_weights(model: Model, path: str | os.PathLike[str], *, strict: bool = True) -> None:
-    """Read a safetensors file into the model's arrays, in place.
+def load_weights(model: Model, path: str | os.PathLike[str], *, strict: bool = True) -> Unmatched:
+    """Read a safetensors file into the model's arrays, in place; returns the names left out.
 
-    Raises FormatError for a file that is missing, damaged or of another format, and for names or
-    shapes that do not fit (see `Model.load_state`); the model is then unchanged.
+    path: a file of `save_weights`, or of any other writer under the model's names; or the index of
+    a file in parts ("model.safetensors.index.json" beside them). Raises FormatError for a file that
+    is missing, damaged or of another format, and for names or shapes that do not fit (see
+    `Model.load_state`, also for ``strict``); the model is then unchanged.
     """
-    tensors = read_tensors(path)
+    file = Path(path)
+    tensors = _read_parts(file) if file.name.endswith(".index.json") else read_tensors(file)
     try:
-        state = {name: ndarray(tensor) for name, tensor in tensors.items()}
+        return model.load_state(tensors, strict=strict)
     except ArgumentError as error:
         raise FormatError(
-            "this file holds tensors that are no weights", found=f"{os.fspath(path)}: {error}"
+            "this file holds tensors that are no weights", found=f"{file}: {error}"
         ) from error
-    model.load_state(state, strict=strict)
+
+
+def _read_parts(index: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors of all files that an index names; all lie beside it."""
+    try:
+        parts = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        files = dict.fromkeys(parts.values())
+        if not all(isinstance(f, str) and Path(f).name == f for f in files):
+            raise ValueError("a part is not the name of a file in the same folder")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise FormatError(
+            "this index of weights cannot be read",
+            expected='JSON with "weight_map": file name by tensor name',
+            found=f"{index}: {type(error).__name__}: {error}",
+        ) from error
+    read = {file: read_tensors(index.with_name(file)) for file in files}
+    lost = [name for name, file in parts.items() if name not in read[file]]
+    if lost:
+        raise FormatError(
+            "a part lacks tensors that the index names",
+            found=f"{index}: {', '.join(f'{n} in {parts[n]}' for n in lost[:5])}",
+        )
+    return {name: read[file][name] for name, file in parts.items()}

@@ -14,7 +14,16 @@ import torch
 
 import meta
 from meta.base.errors import ArgumentError, FormatError
-from meta.model import BatchNorm, Conv2d, Linear, Model, Sequential, load_weights, save_weights
+from meta.model import (
+    BatchNorm,
+    Conv2d,
+    Embedding,
+    Linear,
+    Model,
+    Sequential,
+    load_weights,
+    save_weights,
+)
 from meta.testing import check
 
 
@@ -51,27 +60,172 @@ def test_load_state_writes_in_place_from_any_array() -> None:
     assert compiled(meta.array([[1.0, 1.0]])).item() == 6.0
 
 
-@pytest.mark.parametrize(
-    ("state", "says"),
-    [
-        ({"weight": np.ones((1, 2))}, "missing: ['bias']"),
-        ({"weight": np.ones((1, 2)), "bias": np.ones(1), "c": np.ones(1)}, "unknown: ['c']"),
-        ({"weight": np.ones((1, 2)), "bias": np.ones(2)}, "'bias' has another shape"),
-    ],
-)
-def test_a_state_that_does_not_fit(state: dict[str, np.ndarray], says: str) -> None:
-    model = Linear(2, 1)
+def failure(model: Model, state: dict[str, object]) -> str:
+    """Return the error of a load, which must leave the model as it was."""
     before = values(model)
     with pytest.raises(FormatError) as caught:
         model.load_state(state)
-    assert says in str(caught.value)
     assert same(values(model), before)
+    return str(caught.value)
+
+
+def test_all_that_does_not_fit_is_told_at_once() -> None:
+    state = {"0.wieght": np.ones((2, 1, 3, 3)), "1.weight": np.ones(3), "2.bias": np.ones((3, 1))}
+    state |= {n: a for n, a in values(network()).items() if n not in ("0.weight", *state)}
+    del state["1.bias"], state["2.weight"]
+    text = failure(network(), {**state, "qqq": np.ones(1)})
+    assert "missing: '0.weight', '1.bias', '2.weight'\n" in text
+    assert "unknown: '0.wieght' (the model has '0.weight'" in text
+    assert ", 'qqq'\n" in text
+    assert "'1.weight' has another shape: (3,), the model's is (2,)" in text
+    assert "'2.bias' has another shape: (3, 1), the model's is (3,)" in text
+    assert "strict=False" in text
+
+
+@pytest.mark.parametrize(
+    ("rename", "says"),
+    [
+        (lambda n: f"network.{n}", "remove the prefix 'network.'"),
+        (lambda n: n.removeprefix("inner."), "add the prefix 'inner.'"),
+    ],
+)
+def test_a_prefix_is_recognised(rename: Callable[[str], str], says: str) -> None:
+    model = Model()
+    model.inner = network()
+    assert says in failure(model, {rename(n): a for n, a in values(model).items()})
+
+
+def test_long_lists_are_cut() -> None:
+    model = Sequential(*(Linear(1, 1) for _ in range(30)))
+    text = failure(model, {f"other.{i}": np.ones(1) for i in range(100)})
+    assert "and 20 more" in text
+    assert "and 60 more" in text
 
 
 def test_a_part_of_a_state() -> None:
     model = Linear(2, 1)
-    model.load_state({"bias": [7.0], "unknown": [1.0]}, strict=False)
+    left = model.load_state({"bias": [7.0], "unknown": [1.0]}, strict=False)
+    assert left == (("weight",), ("unknown",))
     assert model.bias.item() == 7.0
+    with pytest.raises(FormatError, match="another shape"):
+        model.load_state({"bias": [7.0, 1.0]}, strict=False)
+
+
+class Tied(Model):
+    """A table that is also the last layer's weight, and that layer under a second name."""
+
+    def build(self) -> None:
+        self.table, self.head = Embedding(3, 2), Linear(2, 3)
+        self.head.weight = self.table.weight
+        self.again = [self.head]
+
+
+TIED = ["table.weight", "head.bias"]
+ALIASES = ["table.weight", "head.weight", "head.bias", "again.0.weight", "again.0.bias"]
+
+
+def test_tied_arrays_have_one_name_and_are_accepted_under_any() -> None:
+    model = Tied()
+    assert sorted(model.state()) == sorted(TIED)
+    assert sorted(model.state(aliases=True)) == sorted(ALIASES)
+    bias, weight = np.ones(3), np.arange(6.0).reshape(3, 2)
+    for name in ALIASES:
+        if name.endswith("weight"):
+            model.load_state({name: weight, "again.0.bias": bias})
+            assert (model.table.weight.numpy() == weight).all()
+            model.table.weight.update(np.zeros((3, 2)))
+    weight[0] = np.nan
+    model.load_state({n: weight if n.endswith("weight") else bias for n in ALIASES})
+    assert (model.table.weight.numpy()[1:] == weight[1:]).all()
+    text = failure(Tied(), {"table.weight": weight, "head.weight": -weight, "head.bias": bias})
+    assert "['table.weight', 'head.weight'] are one array here, and differ" in text
+
+
+def test_a_model_in_a_circle_has_names() -> None:
+    model = Model()
+    model.inner, model.inner.outer, model.inner.x = Model(), model, meta.array([1.0])
+    model.outer = None
+    assert [*model.state()] == ["inner.x"]
+
+
+class TorchTied(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = torch.nn.Embedding(3, 2), torch.nn.Linear(2, 3)
+        self.head.weight = self.table.weight
+        self.again = torch.nn.ModuleList([self.head])
+
+
+def torch_network() -> torch.nn.Module:
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.Linear(2, 3)
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(network, torch_network), (Tied, TorchTied)], ids=["batch norm", "tied"]
+)
+def test_states_are_exchanged_with_torch(
+    tmp_path: Path, ours: Callable[[], Model], theirs: Callable[[], torch.nn.Module]
+) -> None:
+    model, module, path = ours(), theirs(), tmp_path / "model.safetensors"
+    # The state dict has num_batches_tracked, and each name of a tied tensor.
+    model.load_state(module.state_dict())
+    assert all((model.state()[n].torch() == module.state_dict()[n]).all() for n in model.state())
+    module = theirs()
+    module.load_state_dict({n: a.torch() for n, a in model.state(aliases=True).items()})
+    save_weights(model, path)
+    assert safetensors.torch.load_model(theirs(), path, strict=True) == (set(), [])
+    safetensors.torch.save_model(module, path)
+    load_weights(model, path)
+    expected = module.state_dict()
+    assert all((a.torch() == expected[n]).all() for n, a in model.state(aliases=True).items())
+
+
+@pytest.mark.parametrize("own", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("found", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_dtypes_are_converted(tmp_path: Path, own: str, found: torch.dtype) -> None:
+    model = Linear(3, 4).to(dtype=own)
+    given = {"weight": torch.randn(4, 3).to(found), "bias": torch.tensor([1e-9, 1e5, 3.0, -0.1])}
+    safetensors.torch.save_file(given, tmp_path / "w")
+    load_weights(model, tmp_path / "w")
+    for name, array in model.state().items():
+        assert array.dtype == own
+        assert torch.equal(array.torch(), torch.empty_like(array.torch()).copy_(given[name]))
+
+
+def parts(folder: Path, model: Model) -> Path:
+    """Save a model's state as two files and an index."""
+    state = {n: a.torch() for n, a in model.state().items()}
+    names, index = [*state], folder / "model.safetensors.index.json"
+    files = {n: f"part-{i % 2}.safetensors" for i, n in enumerate(names)}
+    for file in set(files.values()):
+        safetensors.torch.save_file({n: state[n] for n in names if files[n] == file}, folder / file)
+    index.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": files}))
+    return index
+
+
+def test_a_file_in_parts(tmp_path: Path) -> None:
+    model, other = network(), network()
+    load_weights(other, parts(tmp_path, model))
+    assert same(values(model), values(other))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", "{}", '{"weight_map": 1}', '{"weight_map": {"a": 1}}', "\x00",
+        '{"weight_map": {"a": "../up.safetensors"}}', '{"weight_map": {"a": "none.safetensors"}}',
+        '{"weight_map": {"a": "part-0.safetensors"}}',
+    ],
+)  # fmt: skip
+def test_a_damaged_index(tmp_path: Path, text: str) -> None:
+    model = network()
+    before, index = values(model), parts(tmp_path, network())
+    index.write_text(text)
+    with pytest.raises(FormatError):
+        load_weights(model, index)
+    assert same(values(model), before)
 
 
 def test_there_and_back(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ class BatchNorm(Model):
     those. ``weight``, ``bias``: (c,) or None.
     """
 
+    not_kept = ("num_batches_tracked",)
+
     def build(
         self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True
     ) -> None:
