@@ -1,21 +1,101 @@
 """Layers: models with one operator each, under torch's names and initial values."""
 
-from meta.model.layers.activation import GELU, ReLU
-from meta.model.layers.conv import Conv2d
+from meta.model.layers.activation import (
+    ELU,
+    GELU,
+    Hardsigmoid,
+    Hardswish,
+    LeakyReLU,
+    LogSoftmax,
+    Mish,
+    PReLU,
+    ReLU,
+    ReLU6,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Softplus,
+    Tanh,
+)
+from meta.model.layers.conv import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
 from meta.model.layers.dropout import Dropout
 from meta.model.layers.embedding import Embedding
 from meta.model.layers.linear import Linear
-from meta.model.layers.norm import BatchNorm, LayerNorm
+from meta.model.layers.norm import (
+    BatchNorm,
+    GroupNorm,
+    LayerNorm,
+    RMSNorm,
+)
+from meta.model.layers.pool import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d,
+    AvgPool1d,
+    AvgPool2d,
+    AvgPool3d,
+    MaxPool1d,
+    MaxPool2d,
+    MaxPool3d,
+)
 from meta.model.layers.sequential import Sequential
+from meta.model.layers.shape import (
+    Flatten,
+    Identity,
+)
 
 __all__ = [
+    "ELU",
     "GELU",
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d",
+    "AdaptiveAvgPool3d",
+    "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d",
+    "AvgPool1d",
+    "AvgPool2d",
+    "AvgPool3d",
     "BatchNorm",
+    "Conv1d",
     "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
     "Dropout",
     "Embedding",
+    "Flatten",
+    "GroupNorm",
+    "Hardsigmoid",
+    "Hardswish",
+    "Identity",
     "LayerNorm",
+    "LeakyReLU",
     "Linear",
+    "LogSoftmax",
+    "MaxPool1d",
+    "MaxPool2d",
+    "MaxPool3d",
+    "Mish",
+    "PReLU",
+    "RMSNorm",
     "ReLU",
+    "ReLU6",
     "Sequential",
+    "SiLU",
+    "Sigmoid",
+    "Softmax",
+    "Softplus",
+    "Tanh",
 ]

@@ -1,27 +1,149 @@
-"""Activation layers."""
+"""Activation layers: one operator on one array. Add one as a class with its operator."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from meta import op
+from meta.model.layers.parameter import parameter
 from meta.model.model import Model
 from meta.model.trace import trace
+from meta.op.core import Op
+from meta.runtime.ndarray import array
 
 
-class ReLU(Model):
+class Activation(Model):
+    """Base of layers that apply ``operator`` to an array of any shape, with ``options`` that are
+    set at construction.
+    """
+
+    operator: ClassVar[Op]
+    options: tuple[Any, ...] = ()
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Apply the activation; the result has x's shape and dtype."""
+        return self.operator(x, *self.options)
+
+
+class ReLU(Activation):
     """max(x, 0)."""
 
+    operator = op.relu
+
+
+class ReLU6(Activation):
+    """min(max(x, 0), 6)."""
+
+    operator = op.relu6
+
+
+class LeakyReLU(Activation):
+    """x where x > 0, else negative_slope * x."""
+
+    operator = op.leaky_relu
+
+    def build(self, negative_slope: float = 0.01) -> None:
+        """Set the slope."""
+        self.options = (negative_slope,)
+
+
+class PReLU(Model):
+    """x where x > 0, else weight * x. ``weight``: (1,), or (num_parameters,) along axis 1."""
+
+    def build(self, num_parameters: int = 1, init: float = 0.25) -> None:
+        """Make the weight."""
+        self.weight = parameter(array([init] * num_parameters, "float32"))
+
     @trace
     def forward(self, x: Any) -> Any:
         """Apply the activation."""
-        return op.relu(x)
+        return op.prelu(x, self.weight)
 
 
-class GELU(Model):
-    """x * Phi(x), with the exact normal distribution function."""
+class ELU(Activation):
+    """x where x > 0, else alpha * (exp(x) - 1)."""
 
-    @trace
-    def forward(self, x: Any) -> Any:
-        """Apply the activation."""
-        return op.gelu(x)
+    operator = op.elu
+
+    def build(self, alpha: float = 1.0) -> None:
+        """Set alpha."""
+        self.options = (alpha,)
+
+
+class GELU(Activation):
+    """x * Phi(x); with ``approximate="tanh"`` the formula with tanh instead of the exact normal
+    distribution function.
+    """
+
+    operator = op.gelu
+
+    def build(self, approximate: str = "none") -> None:
+        """Choose the form, "none" or "tanh"."""
+        self.options = (approximate,)
+
+
+class SiLU(Activation):
+    """x * sigmoid(x), also called swish."""
+
+    operator = op.silu
+
+
+class Mish(Activation):
+    """x * tanh(log(1 + exp(x)))."""
+
+    operator = op.mish
+
+
+class Sigmoid(Activation):
+    """1 / (1 + exp(-x))."""
+
+    operator = op.sigmoid
+
+
+class Tanh(Activation):
+    """The hyperbolic tangent."""
+
+    operator = op.tanh
+
+
+class Softplus(Activation):
+    """log(1 + exp(beta * x)) / beta; x where beta * x > threshold."""
+
+    operator = op.softplus
+
+    def build(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        """Set both numbers."""
+        self.options = (beta, threshold)
+
+
+class Hardswish(Activation):
+    """x * min(max(x + 3, 0), 6) / 6."""
+
+    operator = op.hardswish
+
+
+class Hardsigmoid(Activation):
+    """min(max(x + 3, 0), 6) / 6."""
+
+    operator = op.hardsigmoid
+
+
+class Softmax(Activation):
+    """exp(x) / sum(exp(x)) along the axis ``dim``."""
+
+    operator = op.softmax
+
+    def build(self, dim: int) -> None:
+        """Set the axis."""
+        self.options = (dim,)
+
+
+class LogSoftmax(Activation):
+    """The logarithm of `Softmax` along the axis ``dim``."""
+
+    operator = op.log_softmax
+
+    def build(self, dim: int) -> None:
+        """Set the axis."""
+        self.options = (dim,)

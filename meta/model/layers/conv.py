@@ -1,43 +1,152 @@
-"""Convolution layer."""
+"""Convolution layers, over one to three spatial axes of (n, channels, ...)."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, ClassVar
 
 from meta import op
+from meta.base.errors import ArgumentError
 from meta.model.layers.parameter import fan_in_uniform
 from meta.model.model import Model
 from meta.model.trace import trace
+from meta.op.core import Op
 from meta.op.core.check import pair
 
+Extents = int | tuple[int, ...]
 
-class Conv2d(Model):
-    """Two-dimensional convolution of (n, in_channels, h, w).
 
-    ``weight``: (out_channels, in_channels / groups, kernel, kernel); ``bias``: (out_channels,) or
-    None.
+class Convolution(Model):
+    """Base of convolutions over ``axes`` spatial axes; see their ``operator``.
+
+    ``weight``: (out_channels, in_channels / groups, *kernel); ``bias``: (out_channels,) or None.
     """
+
+    operator: ClassVar[Op]
+    axes: ClassVar[int]
 
     def build(
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: int | tuple[int, int],
-        stride: int | tuple[int, int] = 1,
-        padding: int | tuple[int, int] = 0,
-        dilation: int | tuple[int, int] = 1,
+        kernel_size: Extents,
+        stride: Extents = 1,
+        padding: Extents | str = 0,
+        dilation: Extents = 1,
         groups: int = 1,
         bias: bool = True,
     ) -> None:
-        """Make weight and bias, both uniform on +-1/sqrt(fan in)."""
-        kernel = pair(kernel_size, "kernel_size")
-        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        fan_in = in_channels // groups * kernel[0] * kernel[1]
-        self.weight = fan_in_uniform((out_channels, in_channels // groups, *kernel), fan_in)
-        self.bias = fan_in_uniform((out_channels,), fan_in) if bias else None
+        """Make weight and bias, both uniform on +-1/sqrt(fan in).
+
+        padding: zeros on either side of each axis; "valid" for none, or "same", with stride 1, for
+        a result of the input's extents.
+        """
+        kernel = pair(kernel_size, "kernel_size", self.axes)
+        self.stride, self.dilation, self.groups = stride, dilation, groups
+        if isinstance(padding, str):
+            padding = _named_padding(padding, kernel, pair(dilation, "dilation", self.axes), stride)
+        self.padding = padding
+        shape = (out_channels, in_channels // groups, *kernel)
+        self.weight, self.bias = _weight_and_bias(shape, out_channels, bias)
 
     @trace
     def forward(self, x: Any) -> Any:
         """Apply the layer."""
-        y = op.conv2d(x, self.weight, self.stride, self.padding, self.dilation, self.groups)
+        window = (self.stride, self.padding, self.dilation, self.groups)
+        y = self.operator(x, self.weight, *window)
         return y if self.bias is None else op.bias_add(y, self.bias, 1)
+
+
+class Conv1d(Convolution):
+    """Convolution of (n, in_channels, w)."""
+
+    operator, axes = op.conv1d, 1
+
+
+class Conv2d(Convolution):
+    """Convolution of (n, in_channels, h, w)."""
+
+    operator, axes = op.conv2d, 2
+
+
+class Conv3d(Convolution):
+    """Convolution of (n, in_channels, d, h, w)."""
+
+    operator, axes = op.conv3d, 3
+
+
+class TransposedConvolution(Model):
+    """Base of transposed convolutions over ``axes`` spatial axes; see their ``operator``.
+
+    ``weight``: (in_channels, out_channels / groups, *kernel); ``bias``: (out_channels,) or None.
+    """
+
+    operator: ClassVar[Op]
+    axes: ClassVar[int]
+
+    def build(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Extents,
+        stride: Extents = 1,
+        padding: Extents = 0,
+        output_padding: Extents = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Extents = 1,
+    ) -> None:
+        """Make weight and bias, both uniform on +-1/sqrt(fan in) of the convolution whose gradient
+        it is.
+        """
+        kernel = pair(kernel_size, "kernel_size", self.axes)
+        self.stride, self.padding, self.output_padding = stride, padding, output_padding
+        self.dilation, self.groups = dilation, groups
+        shape = (in_channels, out_channels // groups, *kernel)
+        self.weight, self.bias = _weight_and_bias(shape, out_channels, bias)
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Apply the layer."""
+        window = (self.stride, self.padding, self.output_padding, self.dilation, self.groups)
+        y = self.operator(x, self.weight, *window)
+        return y if self.bias is None else op.bias_add(y, self.bias, 1)
+
+
+class ConvTranspose1d(TransposedConvolution):
+    """Transposed convolution of (n, in_channels, w)."""
+
+    operator, axes = op.conv1d_transpose, 1
+
+
+class ConvTranspose2d(TransposedConvolution):
+    """Transposed convolution of (n, in_channels, h, w)."""
+
+    operator, axes = op.conv2d_transpose, 2
+
+
+class ConvTranspose3d(TransposedConvolution):
+    """Transposed convolution of (n, in_channels, d, h, w)."""
+
+    operator, axes = op.conv3d_transpose, 3
+
+
+def _weight_and_bias(shape: tuple[int, ...], channels: int, bias: bool) -> tuple[Any, Any]:
+    fan_in = math.prod(shape[1:])
+    return fan_in_uniform(shape, fan_in), fan_in_uniform((channels,), fan_in) if bias else None
+
+
+def _named_padding(
+    name: str, kernel: tuple[int, ...], dilation: tuple[int, ...], stride: Extents
+) -> Extents:
+    """Return the padding before each axis, then after each, that "same" or "valid" stands for."""
+    if name == "valid":
+        return 0
+    if name != "same" or any(s != 1 for s in pair(stride, "stride", len(kernel))):
+        raise ArgumentError(
+            "this padding is not known",
+            expected='numbers, "valid", or "same" with stride 1',
+            found=f"{name!r} with stride {stride}",
+        )
+    total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+    return (*(t // 2 for t in total), *(t - t // 2 for t in total))

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from meta import op
+from meta.base.dtype import TO_TORCH
+from meta.base.errors import TypeInferError
 from meta.model.layers.parameter import parameter
 from meta.model.model import Model
 from meta.model.trace import trace
-from meta.runtime.ndarray import array
+from meta.op.core import Op
+from meta.runtime.ndarray import ndarray
 
 
 class BatchNorm(Model):
@@ -26,10 +31,10 @@ class BatchNorm(Model):
     ) -> None:
         """Make weight = 1, bias = 0, running_mean = 0, running_var = 1."""
         self.eps, self.momentum = eps, momentum
-        self.weight = parameter(array([1.0] * num_features)) if affine else None
-        self.bias = parameter(array([0.0] * num_features)) if affine else None
-        self.running_mean = array([0.0] * num_features)
-        self.running_var = array([1.0] * num_features)
+        self.weight = _filled((num_features,), 1.0) if affine else None
+        self.bias = _filled((num_features,), 0.0) if affine else None
+        self.running_mean = ndarray(torch.zeros(num_features))
+        self.running_var = ndarray(torch.ones(num_features))
 
     @trace
     def forward(self, x: Any) -> Any:
@@ -48,17 +53,88 @@ class BatchNorm(Model):
 
 
 class LayerNorm(Model):
-    """Layer normalisation over the last axis, with affine parameters ``weight`` and ``bias`` of its
-    extent.
+    """Layer normalisation over the last axes, those of ``normalized_shape``, with affine parameters
+    ``weight`` and ``bias`` of that shape, or None.
     """
 
-    def build(self, num_features: int, eps: float = 1e-5) -> None:
+    def build(
+        self,
+        normalized_shape: int | tuple[int, ...],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+    ) -> None:
         """Make weight = 1, bias = 0."""
-        self.eps = eps
-        self.weight = parameter(array([1.0] * num_features))
-        self.bias = parameter(array([0.0] * num_features))
+        self.eps, self.normalized_shape = eps, _shape(normalized_shape)
+        self.weight = _filled(self.normalized_shape, 1.0) if elementwise_affine else None
+        self.bias = _filled(self.normalized_shape, 0.0) if elementwise_affine and bias else None
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Apply the layer to (..., *normalized_shape)."""
+        return _over_last(op.layer_norm, x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(Model):
+    """Division by the root mean square over the last axes, those of ``normalized_shape``, and
+    multiplication by ``weight`` of that shape, or None (Zhang and Sennrich, arXiv:1910.07467).
+    """
+
+    def build(
+        self,
+        normalized_shape: int | tuple[int, ...],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+    ) -> None:
+        """Make weight = 1. Without ``eps`` it is the machine epsilon of what is normalised."""
+        self.eps, self.normalized_shape = eps, _shape(normalized_shape)
+        self.weight = _filled(self.normalized_shape, 1.0) if elementwise_affine else None
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Apply the layer to (..., *normalized_shape)."""
+        eps = torch.finfo(TO_TORCH[x.dtype]).eps if self.eps is None else self.eps
+        return _over_last(op.rms_norm, x, self.normalized_shape, self.weight, None, eps)
+
+
+class GroupNorm(Model):
+    """Normalisation of groups of channels of each example of (n, c, ...), with affine parameters
+    ``weight`` and ``bias``, (c,) or None (Wu and He, arXiv:1803.08494).
+    """
+
+    def build(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True
+    ) -> None:
+        """Make weight = 1, bias = 0."""
+        self.num_groups, self.eps = num_groups, eps
+        self.weight = _filled((num_channels,), 1.0) if affine else None
+        self.bias = _filled((num_channels,), 0.0) if affine else None
 
     @trace
     def forward(self, x: Any) -> Any:
         """Apply the layer."""
-        return op.layer_norm(x, self.weight, self.bias, -1, self.eps)
+        return op.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+
+
+def _shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def _filled(shape: tuple[int, ...], value: float) -> ndarray:
+    return parameter(ndarray(torch.full(shape, value)))
+
+
+def _over_last(
+    operator: Op, x: Any, shape: tuple[int, ...], weight: Any, bias: Any, eps: float
+) -> Any:
+    """Apply a normalisation of one axis to several: they are merged for it."""
+    given = tuple(x.shape[-len(shape) :])
+    if given != shape:
+        raise TypeInferError(
+            "the last axes are not those that the layer normalises", expected=shape, found=x.shape
+        )
+    if len(shape) == 1:
+        return operator(x, weight, bias, -1, eps)
+    weight, bias = (p if p is None else op.reshape(p, (-1,)) for p in (weight, bias))
+    rows = op.reshape(x, (*x.shape[: -len(shape)], -1))
+    return op.reshape(operator(rows, weight, bias, -1, eps), x.shape)

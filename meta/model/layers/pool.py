@@ -1,0 +1,156 @@
+"""Pooling layers, over one to three spatial axes of (n, c, ...)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from meta import op
+from meta.model.model import Model
+from meta.model.trace import trace
+from meta.op.core import Op
+
+Extents = int | tuple[int, ...]
+
+
+class MaxPool(Model):
+    """Base of layers that take the maximum over each window; see their ``operator``."""
+
+    operator: ClassVar[Op]
+
+    def build(
+        self,
+        kernel_size: Extents,
+        stride: Extents | None = None,
+        padding: Extents = 0,
+        dilation: Extents = 1,
+        ceil_mode: bool = False,
+    ) -> None:
+        """Set the window. ``stride`` is ``kernel_size`` unless given."""
+        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
+        self.padding, self.dilation, self.ceil_mode = padding, dilation, ceil_mode
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Pool (n, c, ...)."""
+        window = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+        return self.operator(x, *window)
+
+
+class MaxPool1d(MaxPool):
+    """Maximum over windows of (n, c, w)."""
+
+    operator = op.max_pool1d
+
+
+class MaxPool2d(MaxPool):
+    """Maximum over windows of (n, c, h, w)."""
+
+    operator = op.max_pool2d
+
+
+class MaxPool3d(MaxPool):
+    """Maximum over windows of (n, c, d, h, w)."""
+
+    operator = op.max_pool3d
+
+
+class AvgPool(Model):
+    """Base of layers that take the mean over each window; see their ``operator``."""
+
+    operator: ClassVar[Op]
+
+    def build(
+        self,
+        kernel_size: Extents,
+        stride: Extents | None = None,
+        padding: Extents = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        """Set the window. ``stride`` is ``kernel_size`` unless given; ``count_include_pad``: the
+        zeros of the padding count as elements.
+        """
+        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
+        self.padding, self.ceil_mode = padding, ceil_mode
+        self.count_include_pad = count_include_pad
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Pool (n, c, ...)."""
+        window = (self.kernel_size, self.stride, self.padding, 1, self.ceil_mode)
+        return self.operator(x, *window, self.count_include_pad)
+
+
+class AvgPool1d(AvgPool):
+    """Mean over windows of (n, c, w)."""
+
+    operator = op.avg_pool1d
+
+
+class AvgPool2d(AvgPool):
+    """Mean over windows of (n, c, h, w)."""
+
+    operator = op.avg_pool2d
+
+
+class AvgPool3d(AvgPool):
+    """Mean over windows of (n, c, d, h, w)."""
+
+    operator = op.avg_pool3d
+
+
+class AdaptivePool(Model):
+    """Base of layers that pool to ``output_size``, whatever the input's extents; see their
+    ``operator``.
+    """
+
+    operator: ClassVar[Op]
+
+    def build(self, output_size: int | tuple[int | None, ...]) -> None:
+        """Set the extents of the result, or one for all axes; None keeps the input's."""
+        self.output_size = output_size
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Pool (n, c, ...)."""
+        size = self.output_size
+        if not isinstance(size, int):
+            spatial = x.shape[-len(size) :]
+            size = tuple(e if s is None else s for s, e in zip(size, spatial, strict=True))
+        return self.operator(x, size)
+
+
+class AdaptiveAvgPool1d(AdaptivePool):
+    """Mean over regions that cover (n, c, w) evenly."""
+
+    operator = op.adaptive_avg_pool1d
+
+
+class AdaptiveAvgPool2d(AdaptivePool):
+    """Mean over regions that cover (n, c, h, w) evenly."""
+
+    operator = op.adaptive_avg_pool2d
+
+
+class AdaptiveAvgPool3d(AdaptivePool):
+    """Mean over regions that cover (n, c, d, h, w) evenly."""
+
+    operator = op.adaptive_avg_pool3d
+
+
+class AdaptiveMaxPool1d(AdaptivePool):
+    """Maximum over regions that cover (n, c, w) evenly."""
+
+    operator = op.adaptive_max_pool1d
+
+
+class AdaptiveMaxPool2d(AdaptivePool):
+    """Maximum over regions that cover (n, c, h, w) evenly."""
+
+    operator = op.adaptive_max_pool2d
+
+
+class AdaptiveMaxPool3d(AdaptivePool):
+    """Maximum over regions that cover (n, c, d, h, w) evenly."""
+
+    operator = op.adaptive_max_pool3d

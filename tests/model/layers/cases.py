@@ -1,0 +1,123 @@
+"""One record per layer and meaning of its arguments: the layer, torch's counterpart, an input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from meta import model as ours
+from meta.model import Model
+
+
+@dataclass(frozen=True)
+class LayerCase:
+    """``ours()`` and ``theirs()`` make the layer; ``shape`` is the input's, which is random, or
+    ``indices`` below that number.
+    """
+
+    ours: Callable[[], Model]
+    theirs: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    indices: int = 0
+
+    def input(self) -> torch.Tensor:
+        if self.indices:
+            return torch.randint(self.indices, self.shape)
+        return torch.randn(self.shape) * 3
+
+
+IMAGE = (2, 4, 9, 8)
+
+
+def same(name: str, shape: tuple[int, ...], *args: object, **kwargs: object) -> LayerCase:
+    """Return the case of a layer of torch's name and arguments."""
+    return LayerCase(
+        lambda: getattr(ours, name)(*args, **kwargs),
+        lambda: getattr(nn, name)(*args, **kwargs),
+        shape,
+    )
+
+
+def batch_norm(
+    make: Callable[..., nn.Module], shape: tuple[int, ...], **kwargs: object
+) -> LayerCase:
+    return LayerCase(lambda: ours.BatchNorm(4, **kwargs), lambda: make(4, **kwargs), shape)
+
+
+CASES = {
+    "ReLU": same("ReLU", IMAGE),
+    "ReLU6": same("ReLU6", IMAGE),
+    "LeakyReLU": same("LeakyReLU", IMAGE),
+    "LeakyReLU slope": same("LeakyReLU", IMAGE, 0.2),
+    "PReLU": same("PReLU", IMAGE),
+    "PReLU of channels": same("PReLU", IMAGE, 4, 0.1),
+    "ELU": same("ELU", IMAGE, 0.7),
+    "GELU": same("GELU", IMAGE),
+    "GELU tanh": same("GELU", IMAGE, approximate="tanh"),
+    "SiLU": same("SiLU", IMAGE),
+    "Mish": same("Mish", IMAGE),
+    "Sigmoid": same("Sigmoid", IMAGE),
+    "Tanh": same("Tanh", IMAGE),
+    "Softplus": same("Softplus", IMAGE, 2.0, 3.0),
+    "Hardswish": same("Hardswish", IMAGE),
+    "Hardsigmoid": same("Hardsigmoid", IMAGE),
+    "Softmax": same("Softmax", IMAGE, dim=1),
+    "LogSoftmax": same("LogSoftmax", IMAGE, dim=-1),
+    "Identity": same("Identity", (3, 2), 7, unused=True),
+    "Flatten": same("Flatten", IMAGE),
+    "Flatten some": same("Flatten", IMAGE, 0, 2),
+    "Flatten the last": same("Flatten", IMAGE, start_dim=-2),
+    "Linear": same("Linear", (3, 5), 5, 4),
+    "Linear of more axes": same("Linear", (2, 3, 5), 5, 4, bias=False),
+    "Embedding": LayerCase(lambda: ours.Embedding(7, 3), lambda: nn.Embedding(7, 3), (4, 2), 7),
+    "Conv1d": same("Conv1d", (2, 4, 9), 4, 6, 3, stride=2, padding=1, groups=2),
+    "Conv2d": same("Conv2d", IMAGE, 4, 6, 3),
+    "Conv2d of all arguments": same(
+        "Conv2d", IMAGE, 4, 6, (3, 2), (2, 1), (1, 2), (2, 1), 2, False
+    ),
+    "Conv2d same": same("Conv2d", IMAGE, 4, 6, (4, 3), padding="same", dilation=2),
+    "Conv2d valid": same("Conv2d", IMAGE, 4, 6, 3, stride=2, padding="valid"),
+    "Conv3d": same("Conv3d", (1, 2, 5, 4, 6), 2, 3, (2, 3, 1), padding=(1, 0, 2)),
+    "ConvTranspose1d": same("ConvTranspose1d", (2, 4, 5), 4, 6, 3, 2, 1, 1, 2),
+    "ConvTranspose2d": same("ConvTranspose2d", IMAGE, 4, 6, 3, 2, 1, 1, 2, True, 2),
+    "ConvTranspose3d": same("ConvTranspose3d", (1, 2, 3, 4, 3), 2, 3, 2, 2, bias=False),
+    "MaxPool1d": same("MaxPool1d", (2, 3, 9), 3, 2, 1),
+    "MaxPool2d": same("MaxPool2d", IMAGE, 2),
+    "MaxPool2d of all arguments": same(
+        "MaxPool2d", IMAGE, (3, 2), (2, 1), (1, 0), (1, 2), ceil_mode=True
+    ),
+    "MaxPool3d": same("MaxPool3d", (1, 2, 4, 5, 6), 2),
+    "AvgPool1d": same("AvgPool1d", (2, 3, 9), 3),
+    "AvgPool2d": same("AvgPool2d", IMAGE, 3, 2, 1),
+    "AvgPool2d of all arguments": same("AvgPool2d", IMAGE, (3, 2), (2, 1), (1, 0), True, False),
+    "AvgPool3d": same("AvgPool3d", (1, 2, 4, 5, 6), (2, 1, 3)),
+    "AdaptiveAvgPool1d": same("AdaptiveAvgPool1d", (2, 3, 9), 4),
+    "AdaptiveAvgPool2d": same("AdaptiveAvgPool2d", IMAGE, (7, 1)),
+    "AdaptiveAvgPool2d of one axis": same("AdaptiveAvgPool2d", IMAGE, (None, 3)),
+    "AdaptiveAvgPool3d": same("AdaptiveAvgPool3d", (1, 2, 4, 5, 6), 2),
+    "AdaptiveMaxPool1d": same("AdaptiveMaxPool1d", (2, 3, 9), 4),
+    "AdaptiveMaxPool2d": same("AdaptiveMaxPool2d", IMAGE, (7, 1)),
+    "AdaptiveMaxPool3d": same("AdaptiveMaxPool3d", (1, 2, 4, 5, 6), (2, None, 3)),
+    "BatchNorm": batch_norm(nn.BatchNorm2d, IMAGE),
+    "BatchNorm of rows": batch_norm(nn.BatchNorm1d, (5, 4), eps=1e-2, momentum=0.3),
+    "BatchNorm of volumes": batch_norm(nn.BatchNorm3d, (2, 4, 3, 2, 2), affine=False),
+    "LayerNorm": same("LayerNorm", IMAGE, 8),
+    "LayerNorm over axes": same("LayerNorm", IMAGE, (4, 9, 8), 1e-3),
+    "LayerNorm without bias": same("LayerNorm", IMAGE, (9, 8), bias=False),
+    "LayerNorm alone": same("LayerNorm", IMAGE, [8], elementwise_affine=False),
+    "RMSNorm": same("RMSNorm", IMAGE, 8),
+    "RMSNorm over axes": same("RMSNorm", IMAGE, (9, 8), 1e-2),
+    "RMSNorm alone": same("RMSNorm", IMAGE, 8, elementwise_affine=False),
+    "GroupNorm": same("GroupNorm", IMAGE, 2, 4),
+    "GroupNorm alone": same("GroupNorm", IMAGE, 4, 4, 1e-3, affine=False),
+    "Dropout": same("Dropout", IMAGE, 0.0),
+    "Sequential": LayerCase(
+        lambda: ours.Sequential(ours.Linear(8, 3), ours.Tanh(), ours.Linear(3, 2)),
+        lambda: nn.Sequential(nn.Linear(8, 3), nn.Tanh(), nn.Linear(3, 2)),
+        IMAGE,
+    ),
+}
+"""By the layer's name, then what the case is about."""

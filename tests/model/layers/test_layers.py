@@ -1,0 +1,122 @@
+"""Each layer is torch's: arguments, state, result and gradients, in train and infer mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import meta
+from meta.base.errors import ArgumentError, TypeInferError
+from meta.model import Conv2d, LayerNorm, Linear, ReLU, Sequential, layers
+from meta.testing import check
+from tests.model.layers.cases import CASES, LayerCase
+
+TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}
+
+
+@pytest.fixture(autouse=True)
+def torch_kernels() -> Iterator[None]:
+    """Nothing is compiled: operators have tests of their own on each dialect."""
+    with meta.dialect.only("torch"):
+        yield
+
+
+def pair(case: LayerCase) -> tuple[meta.Model, torch.nn.Module]:
+    """Return both layers with the same random arrays, exchanged in both directions."""
+    torch.manual_seed(3)
+    theirs, ours = case.theirs(), case.ours()
+    with torch.no_grad():
+        for tensor in theirs.state_dict().values():
+            if tensor.is_floating_point():
+                tensor.copy_(torch.rand_like(tensor) + 0.2)
+    ours.load_state(theirs.state_dict())
+    again = case.theirs()
+    again.load_state_dict({n: a.torch() for n, a in ours.state().items()})
+    for name, tensor in theirs.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor)
+    return ours, theirs
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_train_mode(case: LayerCase) -> None:
+    ours, theirs = pair(case)
+    x = case.input()
+    expected = theirs(x if case.indices else x.requires_grad_())
+    dy = torch.randn_like(expected)
+    if expected.requires_grad:
+        expected.backward(dy)
+    given = meta.array(x)
+    given.requires_grad = not case.indices
+    y = ours.forward.function(ours, given)
+    check(y, expected.detach(), **TOLERANCE)
+    if y.requires_grad:
+        y.backward(dy)
+    if not case.indices:
+        check(given.grad, x.grad, **TOLERANCE)
+    expected_gradients = {n: p.grad for n, p in theirs.named_parameters()}
+    assert ours.parameters().keys() == expected_gradients.keys()
+    for name, array in ours.parameters().items():
+        check(array.grad, expected_gradients[name], **TOLERANCE, what=name)
+    for name, array in ours.state().items():
+        check(array, theirs.state_dict()[name], **TOLERANCE, what=name)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_infer_mode_traced(case: LayerCase) -> None:
+    ours, theirs = pair(case)
+    ours.infer_mode()
+    x = case.input()
+    expected = theirs.eval()(x).detach()
+    check(ours(meta.array(x)), expected, **TOLERANCE)
+    check(meta.vm.compile(ours, meta.array(x))(meta.array(x)), expected, **TOLERANCE)
+
+
+def test_every_layer_has_a_case() -> None:
+    assert {name.split()[0] for name in CASES} == set(layers.__all__)
+
+
+INITIAL = [
+    ("Linear", (300, 200)),
+    ("Conv2d", (64, 32, 5)),
+    ("ConvTranspose2d", (64, 32, 5)),
+    ("Embedding", (300, 200)),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments"), INITIAL)
+def test_initial_values_are_spread_as_those_of_torch(name: str, arguments: tuple[int, ...]) -> None:
+    meta.random.seed(0)
+    theirs = getattr(torch.nn, name)(*arguments).state_dict()
+    for key, array in getattr(layers, name)(*arguments).state().items():
+        found, wanted = array.torch(), theirs[key]
+        few = found.numel() < 1000
+        assert found.std().item() == pytest.approx(wanted.std().item(), rel=0.3 if few else 0.03)
+        assert abs(found.mean().item()) < (0.5 if few else 0.03) * wanted.std().item()
+
+
+def test_a_sequential_is_a_sequence() -> None:
+    model = Sequential(Linear(2, 3), ReLU(), Linear(3, 1))
+    assert len(model) == 3
+    assert [type(m).__name__ for m in model] == ["Linear", "ReLU", "Linear"]
+    assert model[-1] is getattr(model, "2")
+    assert isinstance(model[:2], Sequential)
+    assert model[:2][0] is model[0]
+    assert [*model[1:].state()] == ["1.weight", "1.bias"]
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "says"),
+    [
+        (lambda: Conv2d(1, 1, 3, stride=2, padding="same"), ArgumentError, "stride 1"),
+        (lambda: Conv2d(1, 1, 3, padding="full"), ArgumentError, "padding"),
+        (lambda: Conv2d(1, 1, (3, 3, 3)), TypeInferError, "kernel_size"),
+        (lambda: Sequential([Linear(1, 1)]), ArgumentError, r"Sequential\(\*models\)"),
+        (lambda: LayerNorm((2, 3))(meta.zeros((4, 3, 2))), TypeInferError, "last axes"),
+    ],
+)
+def test_what_cannot_be(make: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        make()
