@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meta import amp, analysis, dialect, frontend, grad, ir, model, op, optim, passes, vm
+from meta import amp, analysis, dialect, frontend, grad, ir, model, op, optim, passes, train, vm
 from meta.base import errors
 from meta.base.errors import MetaError
 from meta.base.registry import OPERATORS
@@ -44,6 +44,7 @@ __all__ = [
     "passes",
     "random",
     "scan",
+    "train",
     "vm",
     "while_loop",
 ]

@@ -26,7 +26,7 @@ FLOORS = [
     {"frontend"},
 ]
 # Optimizers and training loops are written for models, analyses read what passes plan.
-SAME_FLOOR = {("optim", "model"), ("train", "model"), ("analysis", "passes")}
+SAME_FLOOR = {("optim", "model"), ("train", "model"), ("train", "optim"), ("analysis", "passes")}
 # The package itself, its command line and the public test helpers.
 SEES_ALL = {"__init__", "__main__", "cli", "testing"}
 

@@ -183,8 +183,13 @@ class ndarray(Overloads):
         """Overwrite the values in place, keeping buffer, dtype, device and every alias of it.
 
         ``value`` is array-like of the same shape; it is cast to this dtype. What is recorded for
-        `backward` is dropped.
+        `backward` is dropped. A number is written without waiting for the device.
         """
+        if isinstance(value, bool | int | float) and not self.shape:
+            with torch.no_grad():
+                self._tensor.fill_(value)
+            self.node = None
+            return
         source = array(value, device=self.device) if not isinstance(value, ndarray) else value
         if source.shape != self.shape:
             raise ArgumentError(

@@ -1,0 +1,225 @@
+"""Checkpoints on disk: a folder of them, each a folder that appears complete or not at all.
+
+::
+
+    step-00000100/
+        model.safetensors      the model's state, under its own names (`meta.model.load_weights`)
+        training.safetensors   all else that the training step keeps: moments, counters, ...
+        checkpoint.json        format, version, hashes of the files, position in the data, random
+                               state, state of the callbacks
+
+A checkpoint is written under another name, flushed to the disk, and renamed, so a process may be
+killed at any moment. Nothing in it is run when it is read.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from meta.base.errors import ArgumentError, FormatError
+from meta.runtime.tensor_file import read_tensors, write_tensors
+from meta.train.json_state import from_plain, to_plain
+
+SCHEMA, VERSION = "meta.train.checkpoint", 1
+MODEL, TRAINING, RECORD = "model.safetensors", "training.safetensors", "checkpoint.json"
+MAX_RECORD_BYTES = 256 << 20
+"""Larger records are not ours."""
+_NAME = re.compile(r"step-(\d{8,})")
+_PART = ".part"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a checkpoint holds.
+
+    Attributes
+    ----------
+    step: how many steps were done. model, training: tensors by name. more: the rest of the run's
+    state, as it was given to `Checkpoints.write`.
+    """
+
+    step: int
+    model: dict[str, torch.Tensor]
+    training: dict[str, torch.Tensor]
+    more: dict[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints in a folder.
+
+    Parameters
+    ----------
+    folder: made if need be. keep: how many of the newest stay.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], keep: int) -> None:
+        self.folder, self.keep = Path(folder), keep
+        if not isinstance(keep, int) or keep < 1:
+            raise ArgumentError(
+                "keep is a number of checkpoints", expected="an int >= 1", found=keep
+            )
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ArgumentError("checkpoints cannot be kept there", found=str(error)) from error
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other runs from writing here during a block; ends with the process, however that
+        ends. What a killed run left half written is removed.
+        """
+        with open(self.folder / ".lock", "w", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise ArgumentError(
+                    "another run writes its checkpoints here",
+                    found=str(self.folder),
+                    hint="give each run a folder of its own",
+                ) from error
+            for part in self.folder.glob(f".step-*{_PART}"):
+                shutil.rmtree(part)
+            yield
+
+    def steps(self) -> list[int]:
+        """Return the step numbers of the complete checkpoints, ascending."""
+        matches = (_NAME.fullmatch(p.name) for p in self.folder.iterdir())
+        return sorted(int(m[1]) for m in matches if m is not None)
+
+    def path(self, step: int) -> Path:
+        """Return the folder of a step's checkpoint."""
+        return self.folder / f"step-{step:08d}"
+
+    def write(
+        self,
+        step: int,
+        model: Mapping[str, torch.Tensor],
+        training: Mapping[str, torch.Tensor],
+        more: Mapping[str, Any],
+    ) -> Path:
+        """Write a checkpoint, remove those that are too old, and return its folder.
+
+        Raises ArgumentError for state in ``more`` that cannot be written.
+        """
+        record = {
+            "schema": SCHEMA,
+            "version": VERSION,
+            "step": step,
+            "more": {k: to_plain(v, k) for k, v in more.items()},
+        }
+        target = self.path(step)
+        part = target.with_name(f".{target.name}{_PART}")
+        part.mkdir()
+        try:
+            write_tensors(part / MODEL, model)
+            write_tensors(part / TRAINING, training)
+            record["files"] = {name: _hash(part / name) for name in (MODEL, TRAINING)}
+            text = json.dumps({**record, "checksum": _checksum(record)})
+            (part / RECORD).write_text(text, encoding="utf-8")
+            for path in (*part.iterdir(), part):
+                _flush(path)
+            os.rename(part, target)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+        _flush(self.folder)
+        self._prune()
+        return target
+
+    def newest(self) -> Checkpoint | None:
+        """Read the newest checkpoint; None if there is none. See `read_checkpoint`."""
+        steps = self.steps()
+        return read_checkpoint(self.path(steps[-1])) if steps else None
+
+    def _prune(self) -> None:
+        for step in self.steps()[: -self.keep]:
+            # It goes under another name first: half of a checkpoint is none.
+            part = self.path(step).with_name(f".{self.path(step).name}{_PART}")
+            os.rename(self.path(step), part)
+            shutil.rmtree(part)
+
+
+def read_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:
+    """Read one checkpoint's folder.
+
+    Raises FormatError for a folder that is damaged, no checkpoint, or of a later version.
+    """
+    where = Path(folder)
+    record = _record(where)
+    for name, expected in record["files"].items():
+        if not (where / name).is_file() or _hash(where / name) != expected:
+            raise _refusal(where, f"its file {name} is missing or damaged")
+    return Checkpoint(
+        record["step"],
+        read_tensors(where / MODEL),
+        read_tensors(where / TRAINING),
+        {k: from_plain(v) for k, v in record["more"].items()},
+    )
+
+
+def _record(where: Path) -> dict[str, Any]:
+    path = where / RECORD
+    try:
+        if path.stat().st_size > MAX_RECORD_BYTES:
+            raise _refusal(where, f"{RECORD} is too large to be one")
+        record = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise _refusal(where, f"{RECORD} cannot be read: {error}") from error
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        raise _refusal(where, f"{RECORD} is of something else")
+    if record.get("version") != VERSION:
+        raise FormatError(
+            "this checkpoint is of another version of the format",
+            expected=VERSION,
+            found=f"{record.get('version')} in {where}",
+            hint="read it with the version of meta that wrote it",
+        )
+    checksum = record.pop("checksum", None)
+    if checksum != _checksum(record):
+        raise _refusal(where, f"{RECORD} was changed")
+    return record
+
+
+def _refusal(where: Path, what: str) -> FormatError:
+    return FormatError(
+        "this is no complete checkpoint",
+        expected=f"a folder with {MODEL}, {TRAINING} and {RECORD}",
+        found=f"{where}: {what}",
+        hint="remove the folder to go on from the checkpoint before it",
+    )
+
+
+def _checksum(record: dict[str, Any]) -> str:
+    """Return a hash of a record, the same before it is written and after it is read."""
+    text = json.dumps(json.loads(json.dumps(record)), sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def _hash(path: Path) -> str:
+    with open(path, "rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _flush(path: Path) -> None:
+    """Make a file, or a folder's list of names, reach the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

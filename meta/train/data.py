@@ -1,0 +1,228 @@
+"""`Feed`: the batches of a run, epoch after epoch, from where a checkpoint left off.
+
+Data are any iterable of pairs (inputs, targets). An *epoch* is one pass over it. What it may offer,
+besides ``__iter__``:
+
+- ``__len__``: the number of batches in an epoch, for the progress bar;
+- ``set_epoch(epoch)`` (or its ``sampler`` has it): called before each epoch;
+- ``state_dict()`` and ``load_state_dict(state)``: its position is then restored by itself. Other
+  data are iterated anew from the state that the random generators had when the epoch began, and
+  what was used is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from meta.base.device import Device
+from meta.base.errors import ArgumentError, FormatError
+from meta.op.core import tree
+from meta.runtime.ndarray import as_array, ndarray
+from meta.train import random_state
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one step takes: arrays on the model's device.
+
+    Attributes
+    ----------
+    inputs: positional arguments of the model (a tuple), or its named ones (a dict).
+    targets: the same for the loss, behind the model's result.
+    samples: the extent of the first array's first axis; 1 for an array without axes.
+    """
+
+    inputs: tuple[Any, ...] | dict[str, Any]
+    targets: tuple[Any, ...] | dict[str, Any]
+    samples: int
+
+
+def read_batch(item: Any, device: Device) -> Batch:
+    """Return a pair (inputs, targets) as a `Batch`; ArgumentError for what is none.
+
+    Either is an array (numpy, torch or meta), a tuple or list of arrays, or a dict of them by the
+    name of an argument; targets may be None where the model's result says it all.
+    """
+    if not isinstance(item, tuple | list) or len(item) != 2:
+        kinds = [type(v).__name__ for v in item] if isinstance(item, tuple | list) else ""
+        raise ArgumentError(
+            "a batch is a pair (inputs, targets)",
+            found=f"{type(item).__name__} {', '.join(kinds)}".strip(),
+            hint="several inputs are a tuple: yield ((x1, x2), y); arrays in memory are batched by "
+            "meta.train.Batches(x, y, size)",
+        )
+    inputs, targets = _arguments(item[0], "inputs"), _arguments(item[1], "targets")
+    arrays, structure = tree.flatten((inputs, targets))
+    moved = [_on(device, as_array(a)) for a in arrays]
+    if not tree.flatten(inputs)[0]:
+        raise ArgumentError("the inputs of a batch hold no array", found=repr(item[0]))
+    first = moved[0].shape
+    inputs, targets = tree.unflatten(structure, moved)
+    return Batch(inputs, targets, first[0] if first else 1)
+
+
+def _arguments(value: Any, what: str) -> Any:
+    if value is None and what == "targets":
+        return ()
+    if tree.is_array(value):
+        return (value,)
+    if not isinstance(value, tuple | list | dict):
+        raise ArgumentError(
+            f"the {what} of a batch are arrays",
+            expected="an array, or a tuple, list or dict of arrays",
+            found=f"{type(value).__name__}: {value!r:.60}",
+            hint="numpy.asarray makes an array of numbers",
+        )
+    for inner in value.values() if isinstance(value, dict) else value:
+        if not tree.is_array(inner):
+            _arguments(inner, "arrays inside the " + what)
+    return value if isinstance(value, dict) else tuple(value)
+
+
+def _on(device: Device, array: ndarray) -> ndarray:
+    if array.device == device:
+        return array
+    # Pinned memory, as a DataLoader may use, is copied while the host goes on.
+    return ndarray(array.torch().to(str(device), non_blocking=True))
+
+
+class Feed:
+    """The batches of ``data`` on a device.
+
+    Attributes
+    ----------
+    epoch: the number of the epoch, from 0. batch: how many of its batches were taken.
+    one_shot: whether the data are an iterator, which can be passed over only once.
+    """
+
+    def __init__(self, data: Iterable[Any], device: Device) -> None:
+        if not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
+            raise ArgumentError(
+                "data must be iterable",
+                expected="an iterable of pairs (inputs, targets), or a torch DataLoader",
+                found=type(data).__name__,
+            )
+        self.data, self.device = data, device
+        self.epoch = self.batch = 0
+        self.one_shot = isinstance(data, Iterator)
+        self._iterator: Iterator[Any] | None = None
+        self._generators = _generators(data)
+        self._start: dict[str, Any] | None = None
+
+    def length(self) -> int | None:
+        """Return the number of batches in an epoch, None if the data do not say."""
+        try:
+            return len(self.data)  # type: ignore[arg-type]
+        except TypeError:
+            return None
+
+    def take(self) -> Batch | None:
+        """Return the next batch; None at the end of an epoch, which begins the next one.
+
+        What the data raise is raised, with a note that says where.
+        """
+        try:
+            item = next(self._begun())
+        except StopIteration:
+            self._end_epoch()
+            return None
+        except Exception as error:
+            self._note(error)
+            raise
+        try:
+            batch = read_batch(item, self.device)
+        except ArgumentError as error:
+            self._note(error)
+            raise
+        self.batch += 1
+        return batch
+
+    def state(self) -> dict[str, Any]:
+        """Return the position, for a checkpoint."""
+        data: Any = self.data
+        own = data.state_dict() if _keeps_its_position(data) else None
+        begun = self.batch > 0 and own is None
+        return {
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "start": self._start if begun else None,
+            "data": own,
+            "random": random_state.capture(self._generators),
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go to a position, and put the random generators into the state that they had there."""
+        self.epoch, self.batch = state["epoch"], state["batch"]
+        data: Any = self.data
+        if _keeps_its_position(data) and state["data"] is not None:
+            data.load_state_dict(state["data"])
+            self._iterator = iter(data) if self.batch else None
+        elif self.batch:
+            random_state.restore(state["start"], self._generators)
+            self._skip(self.batch)
+        random_state.restore(state["random"], self._generators)
+
+    def _skip(self, count: int) -> None:
+        iterator = self._begun()
+        for i in range(count):
+            try:
+                next(iterator)
+            except StopIteration:
+                raise FormatError(
+                    "these are not the data that the checkpoint was made with",
+                    expected=f"at least {count} batches in epoch {self.epoch}",
+                    found=i,
+                ) from None
+
+    def _begun(self) -> Iterator[Any]:
+        if self._iterator is None:
+            if self.one_shot and self.epoch > 0:
+                raise ArgumentError(
+                    "the data have come to their end, and an iterator gives its batches once",
+                    hint="pass an iterable that can be passed over again (a list, a DataLoader, an "
+                    "object with __iter__), or fewer steps",
+                )
+            self._set_epoch()
+            self._start = random_state.capture(self._generators)
+            self._iterator = iter(self.data)
+        return self._iterator
+
+    def _set_epoch(self) -> None:
+        for owner in (self.data, getattr(self.data, "sampler", None)):
+            set_epoch = getattr(owner, "set_epoch", None)
+            if callable(set_epoch):
+                set_epoch(self.epoch)
+
+    def _end_epoch(self) -> None:
+        if self.batch == 0:
+            raise ArgumentError(
+                f"the data have no batch in epoch {self.epoch}",
+                hint="an iterator gives its batches once; a DataLoader with drop_last=True drops a "
+                "data set that is smaller than one batch",
+            )
+        self._iterator = None
+        self.epoch, self.batch = self.epoch + 1, 0
+
+    def _note(self, error: BaseException) -> None:
+        text = f"while batch {self.batch} of epoch {self.epoch} was read"
+        if hasattr(error, "note"):
+            error.note(text)
+        elif hasattr(error, "add_note"):  # from Python 3.11 on
+            error.add_note(text)
+
+
+def _keeps_its_position(data: Any) -> bool:
+    return callable(getattr(data, "state_dict", None)) and callable(
+        getattr(data, "load_state_dict", None)
+    )
+
+
+def _generators(data: Any) -> list[torch.Generator]:
+    """Return the generators that a DataLoader and its sampler draw from."""
+    owners = (data, getattr(data, "sampler", None))
+    found = [getattr(owner, "generator", None) for owner in owners]
+    return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())

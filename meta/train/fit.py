@@ -1,0 +1,209 @@
+"""`fit`: trains a model. What the user gave is checked here, before anything runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import meta.amp
+from meta.base.device import require
+from meta.base.errors import ArgumentError
+from meta.model.model import Model
+from meta.train import random_state
+from meta.train.callback import Callback, EarlyStop
+from meta.train.checkpoint import Checkpoints
+from meta.train.data import Feed
+from meta.train.evaluate import Evaluator, device_of
+from meta.train.log import loggers
+from meta.train.objective import Loss, Objective
+from meta.train.record import Record
+from meta.train.run import Limits, Run, Watching
+
+
+def fit(
+    model: Model,
+    loss: Loss,
+    data: Iterable[Any],
+    optimizer: Callable[[Model], Any],
+    *,
+    steps: int | None = None,
+    epochs: int | None = None,
+    eval_data: Iterable[Any] | None = None,
+    eval_every: int | None = None,
+    metrics: Mapping[str, Loss] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int | None = None,
+    resume: bool = True,
+    keep: int = 2,
+    schedule: Callable[[int], float] | None = None,
+    log: Any = None,
+    log_every: int = 1,
+    amp: str | None = None,
+    executor: str = "vm",
+    device: object = None,
+    seed: int | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Record:
+    """Train a model, in place, and return a record of the run. docs/training.md shows all of it.
+
+    Parameters
+    ----------
+    model: its forward is decorated with `meta.model.trace`. It is put into train mode, unless it is
+        in it (models inside that are in infer mode then stay so).
+    loss: a function ``(model_result, *targets) -> scalar`` written with operators, or a `Model`,
+        whose parameters are trained too.
+    data: any iterable of pairs (inputs, targets), a torch DataLoader, or `Batches`. Inputs and
+        targets are each an array (numpy, torch or meta), a tuple of arrays, or a dict by argument
+        name; targets may be None. Each shape of a batch is compiled once.
+    optimizer: what ``meta.optim.<name>.with_<name>(...)`` returns.
+    steps, epochs: the length of the run, one of them, counted from its very beginning. Data are
+        iterated anew as often as needed; an iterator, which gives its batches once, must last.
+    eval_data, eval_every: data for `evaluate`, after so many steps, by default after each epoch;
+        and at the end. metrics: functions as ``loss`` is, by name, for the evaluation.
+    checkpoint: a folder. A checkpoint is written every ``checkpoint_every`` steps, by default after
+        each epoch; at the end; and at Ctrl-C. The newest ``keep`` stay.
+    resume: go on from the newest checkpoint in the folder, bit for bit as if nothing had happened
+        (on the CPU). If False, a folder that holds checkpoints is refused.
+    schedule: a function from the number of the step, from 0, to a factor for the optimizer's
+        learning rate (`meta.optim.schedule`). Without one, the learning rate is an array of the
+        training step, and as such in the checkpoint.
+    log: a path that ends in .csv or .jsonl, a logger, or a list of them. log_every: a row for every
+        so many steps.
+    amp: "float16" or "bfloat16", for mixed precision (`meta.amp.autocast`).
+    executor: "vm" (compiled) or "interpreter".
+    device: where to train; the model is moved there. By default where it is.
+    seed: of the generators of meta (dropout), torch, numpy and Python, set when a run begins; a
+        run that is resumed goes on with the state in the checkpoint.
+    callbacks: see `Callback`.
+
+    Ctrl-C ends a run behind a whole step, writes a checkpoint, and raises KeyboardInterrupt.
+
+    Raises ArgumentError for arguments that do not fit, FormatError for a checkpoint that is damaged
+    or of another model, and what data, model and callbacks raise.
+    """
+    _require_parts(model, loss, optimizer)
+    limits = Limits(steps, epochs, eval_every, checkpoint_every, log_every)
+    _require_limits(limits)
+    _require_use(eval_data is not None, "eval_data", eval_every=eval_every, metrics=metrics)
+    _require_use(checkpoint is not None, "checkpoint", checkpoint_every=checkpoint_every)
+    _require_callbacks(callbacks, eval_data)
+    _require_often_enough(data, eval_data, epochs)
+    if schedule is not None and not callable(schedule):
+        raise ArgumentError("a schedule is a function of the step number", found=repr(schedule))
+    checkpoints = None if checkpoint is None else Checkpoints(checkpoint, keep)
+    watching = Watching(
+        None if eval_data is None else Evaluator(model, loss, metrics or {}, amp, executor),
+        eval_data or (),
+        tuple(metrics or ()),
+        loggers(log),
+        tuple(callbacks),
+    )
+    if device is not None:
+        model.to(device=require(device))
+        if isinstance(loss, Model):
+            loss.to(device=require(device))
+    was_training = model.training
+    if not was_training:
+        model.train_mode()
+    try:
+        with nullcontext() if checkpoints is None else checkpoints.locked():
+            if checkpoints is not None and not resume and checkpoints.steps():
+                raise ArgumentError(
+                    "with resume=False the run begins anew, and there are checkpoints already",
+                    found=f"{checkpoints.path(checkpoints.steps()[-1])}",
+                    hint="remove them, or give another folder",
+                )
+            if seed is not None:
+                random_state.seed_all(_seed(seed))
+            objective: Model = Objective(model, loss)
+            if amp is not None:
+                objective = meta.amp.autocast(objective, dtype=amp)
+            feed = Feed(data, device_of(model))
+            run = Run(
+                model,
+                objective,
+                optimizer(objective),
+                feed,
+                executor,
+                limits,
+                schedule,
+                checkpoints,
+                watching,
+            )
+            run.resume()
+            return run.go()
+    finally:
+        if not was_training:
+            model.infer_mode()
+
+
+def _require_parts(model: Any, loss: Any, optimizer: Any) -> None:
+    if not isinstance(model, Model):
+        raise ArgumentError(
+            "what is trained is a meta.Model",
+            found=type(model).__name__,
+            hint="meta.frontend.torch.from_torch(module, ...) makes one of a torch module",
+        )
+    model.traced_entry()
+    if not callable(loss):
+        raise ArgumentError(
+            "the loss is a function (model_result, *targets) -> scalar, or a meta.Model",
+            found=type(loss).__name__,
+        )
+    if not callable(optimizer):
+        raise ArgumentError(
+            "the optimizer is what a with_<name> of meta.optim returns",
+            expected="for example meta.optim.sgd.with_sgd(learning_rate=0.1)",
+            found=type(optimizer).__name__,
+            hint="the classes of meta.optim are for loops of one's own",
+        )
+
+
+def _require_limits(limits: Limits) -> None:
+    if (limits.steps is None) == (limits.epochs is None):
+        raise ArgumentError(
+            "the length of a run is told in steps or in epochs",
+            expected="one of steps= and epochs=",
+            found=f"steps={limits.steps}, epochs={limits.epochs}",
+        )
+    for name in limits.__slots__:
+        value = getattr(limits, name)
+        if value is not None and (type(value) is not int or value < 1):
+            raise ArgumentError(f"{name} is a count", expected="an int >= 1", found=repr(value))
+
+
+def _require_use(given: bool, of: str, **settings: object) -> None:
+    """Refuse a setting that would do nothing."""
+    for name, value in settings.items():
+        if value is not None and not given:
+            raise ArgumentError(f"{name} does nothing without {of}", hint=f"pass {of}=, too")
+
+
+def _require_callbacks(callbacks: Any, eval_data: object) -> None:
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            raise ArgumentError(
+                "callbacks are objects with the methods of meta.train.Callback",
+                found=type(callback).__name__,
+                hint="derive a class from it, and override the methods that you need",
+            )
+        if isinstance(callback, EarlyStop) and eval_data is None:
+            raise ArgumentError("EarlyStop needs an evaluation", hint="pass eval_data=, too")
+
+
+def _require_often_enough(data: object, eval_data: object, epochs: int | None) -> None:
+    hint = "pass an iterable: a list, a DataLoader, an object with __iter__"
+    if isinstance(data, Iterator) and epochs is not None and epochs > 1:
+        raise ArgumentError(
+            "an iterator gives its batches once", found=f"epochs={epochs}", hint=hint
+        )
+    if isinstance(eval_data, Iterator):
+        raise ArgumentError("eval_data is an iterator, and used more than once", hint=hint)
+
+
+def _seed(seed: object) -> int:
+    if type(seed) is not int or not 0 <= seed < 2**63:
+        raise ArgumentError("a seed is an int", expected="0 <= seed < 2**63", found=repr(seed))
+    return seed

@@ -1,0 +1,84 @@
+"""What a run computes: `Objective` for training (the loss), `Evaluation` for evaluating (the loss
+and metrics). Both take a batch, and are traced as one function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from meta import op
+from meta.base.dtype import is_float
+from meta.base.errors import ArgumentError
+from meta.ir import TensorType
+from meta.model.model import Model
+from meta.model.trace import trace
+from meta.train.data import Batch
+
+Loss = Callable[..., Any]
+"""A function ``(model_result, *targets) -> scalar`` written with operators, or a `Model`."""
+
+
+def accuracy(scores: Any, labels: Any) -> Any:
+    """Return the share of scores (..., classes) whose largest is at their label, a metric.
+
+    labels: ints of the shape of the scores without their last axis. Result: float32, shape ().
+    """
+    found = op.argmax(scores, axis=-1)
+    return op.mean(op.cast(op.equal(op.cast(found, labels.dtype), labels), "float32"))
+
+
+class Objective(Model):
+    """The loss of a model, called as ``(inputs, targets)``; both as in `Batch`."""
+
+    def build(self, model: Model, loss: Loss) -> None:
+        """Wrap a model; ``loss`` may be a model with parameters of its own."""
+        self.model, self.loss = model, loss
+
+    @trace
+    def forward(self, inputs: Any, targets: Any) -> Any:
+        """Return the loss, shape ()."""
+        return scalar(_call(self.loss, targets, _call(self.model, inputs)), "the loss")
+
+
+class Evaluation(Model):
+    """Loss and metrics of a model, called as ``(inputs, targets)``."""
+
+    def build(self, model: Model, loss: Loss, metrics: Mapping[str, Loss]) -> None:
+        """Wrap a model; a metric is called as the loss is."""
+        self.model, self.loss, self.metrics = model, loss, dict(metrics)
+
+    @trace
+    def forward(self, inputs: Any, targets: Any) -> Any:
+        """Return scalars by name, the loss as "loss"."""
+        result = _call(self.model, inputs)
+        values = {"loss": scalar(_call(self.loss, targets, result), "the loss")}
+        for name, metric in self.metrics.items():
+            values[name] = scalar(_call(metric, targets, result), f"the metric {name!r}")
+        return values
+
+
+def loss_dtype(objective: Model, batch: Batch) -> str:
+    """Return the dtype of an objective's result, by tracing it."""
+    type_ = objective.program(batch.inputs, batch.targets).module.main.result_type
+    assert isinstance(type_, TensorType)
+    return type_.dtype
+
+
+def scalar(value: Any, what: str) -> Any:
+    """Return a value that is one floating point number, as shape (); ArgumentError for others."""
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", "")
+    if shape is None or shape not in ((), (1,)) or not is_float(dtype):
+        raise ArgumentError(
+            f"{what} is one number for the batch",
+            expected="a floating point array of shape ()",
+            found=type(value).__name__ if shape is None else f"{dtype}{list(shape)}",
+            hint="reduce it, for example with meta.mean",
+        )
+    return value if shape == () else op.reshape(value, ())
+
+
+def _call(function: Loss, arguments: Any, *first: Any) -> Any:
+    if isinstance(arguments, dict):
+        return function(*first, **arguments)
+    return function(*first, *arguments)

@@ -1,0 +1,255 @@
+"""`Run`: the loop of a training run. `fit` checks what the user gave and makes one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from meta.base.progress import bar
+from meta.model.model import Model
+from meta.runtime.ndarray import array, ndarray
+from meta.train.callback import Callback
+from meta.train.checkpoint import Checkpoints
+from meta.train.data import Batch, Feed
+from meta.train.evaluate import Evaluator
+from meta.train.interrupt import Interrupts
+from meta.train.log import Logger, Row, columns
+from meta.train.meter import Meter
+from meta.train.objective import loss_dtype
+from meta.train.record import Record
+from meta.train.runner import Runner
+from meta.train.saved import Saved
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a run is, and what happens when; None: see `fit`."""
+
+    steps: int | None
+    epochs: int | None
+    eval_every: int | None
+    checkpoint_every: int | None
+    log_every: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """What looks at a run from outside: evaluation, logs and callbacks."""
+
+    evaluator: Evaluator | None
+    eval_data: Iterable[Any]
+    metrics: Sequence[str]
+    loggers: Sequence[Logger]
+    callbacks: Sequence[Callback]
+
+
+class Run:
+    """A run under way; callbacks are given it.
+
+    Attributes
+    ----------
+    model: what is trained. training_step: what a step calls; its ``learning_rate`` is an array.
+    step: how many steps are done. epoch: the number of the epoch, from 0. record: what happened.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        objective: Model,
+        training_step: Any,
+        feed: Feed,
+        executor: str,
+        limits: Limits,
+        schedule: Callable[[int], float] | None,
+        checkpoints: Checkpoints | None,
+        watching: Watching,
+    ) -> None:
+        self.model, self.training_step = model, training_step
+        self.step, self.record = 0, Record()
+        self._objective, self._feed, self._limits = objective, feed, limits
+        self._runner = Runner(training_step, executor)
+        self._schedule, self._checkpoints, self._watching = schedule, checkpoints, watching
+        self._saved = Saved(model, training_step, feed, watching.callbacks)
+        self._base_rate = float(training_step.learning_rate.item())
+        self._rate: float | None = None
+        self._meter = Meter()
+        self._dy: ndarray | None = None
+        self._last_loss: ndarray | None = None
+        self._evaluated_at = self._saved_at = -1
+        self._stop = ""
+        self._in_step = False
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch, from 0."""
+        return self._feed.epoch
+
+    @property
+    def last_loss(self) -> float:
+        """The loss of the last step; asking for it waits for the device. NaN before the first."""
+        return float("nan") if self._last_loss is None else float(self._last_loss.item())
+
+    def stop(self, why: str) -> None:
+        """End the run behind this step."""
+        self._stop = self._stop or why
+
+    def resume(self) -> None:
+        """Go on from the newest checkpoint, if there is one."""
+        if self._checkpoints is None:
+            return
+        found = self._checkpoints.newest()
+        if found is None:
+            return
+        self._saved.load(found)
+        self.step = self.record.first_step = self._saved_at = found.step
+        self.record.checkpoint = self._checkpoints.path(found.step)
+
+    def go(self) -> Record:
+        """Train to the end, and return the record."""
+        first = self.step
+        try:
+            for logger in self._watching.loggers:
+                logger.open(columns(self._watching.metrics), self.step)
+            with Interrupts() as interrupts, bar(self._total(), "training", done=first) as progress:
+                self._train(interrupts, progress)
+            self._finish()
+        finally:
+            for logger in self._watching.loggers:
+                logger.close()
+        return self.record
+
+    def _train(self, interrupts: Interrupts, progress: Any) -> None:
+        self._meter.resume()
+        try:
+            while not self._is_over():
+                batch = self._feed.take()
+                if batch is None:
+                    self._end_epoch()
+                else:
+                    self._one_step(batch)
+                    progress.update()
+                    self._after_step(progress)
+                if interrupts.requested:
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt as interrupt:
+            self._interrupted(interrupt)
+            raise
+
+    def _is_over(self) -> bool:
+        if self._limits.steps is not None and self.step >= self._limits.steps:
+            self.stop(f"{self.step} steps are done")
+        if self._limits.epochs is not None and self._feed.epoch >= self._limits.epochs:
+            self.stop(f"{self._feed.epoch} epochs are done")
+        return bool(self._stop)
+
+    def _one_step(self, batch: Batch) -> None:
+        if self._dy is None:
+            dtype = loss_dtype(self._objective, batch)
+            self._dy = array(1.0, dtype=dtype, device=self._feed.device)
+        self._set_learning_rate()
+        compiling = self._runner.compile_seconds
+        self._in_step = True
+        self._last_loss = self._runner(self._dy, batch.inputs, batch.targets)
+        self._in_step = False
+        self._meter.leave_out(self._runner.compile_seconds - compiling)
+        self.step += 1
+        self._meter.add(self.step, self._feed.epoch, self._last_loss, self._rate, batch.samples)
+
+    def _set_learning_rate(self) -> None:
+        if self._schedule is None:
+            return
+        rate = self._base_rate * float(self._schedule(self.step))
+        if rate != self._rate:
+            self.training_step.learning_rate.update(rate)
+            self._rate = rate
+
+    def _after_step(self, progress: Any) -> None:
+        if self._meter.due:
+            self._read_losses()
+            speed = f"{self._meter.samples_per_second:.0f} samples/s"
+            progress.set_postfix_str(f"loss {self.record.losses[-1]:.4g}, {speed}", refresh=False)
+        for callback in self._watching.callbacks:
+            callback.on_step(self)
+        if self._limits.eval_every is not None and self.step % self._limits.eval_every == 0:
+            self._evaluate()
+        every = self._limits.checkpoint_every
+        if every is not None and self.step % every == 0:
+            self._save()
+
+    def _end_epoch(self) -> None:
+        if self._limits.eval_every is None:
+            self._evaluate()
+        for callback in self._watching.callbacks:
+            callback.on_epoch(self)
+        if self._limits.checkpoint_every is None:
+            self._save()
+
+    def _finish(self) -> None:
+        if self.step > self.record.first_step:
+            self._evaluate()
+        self._read_losses()
+        record = self.record
+        record.epoch, record.stopped = self._feed.epoch, self._stop
+        record.seconds, record.samples = self._meter.seconds, self._meter.samples
+        record.compile_seconds = self._runner.compile_seconds
+        for callback in self._watching.callbacks:
+            callback.on_end(self)
+        self._save()
+
+    def _interrupted(self, interrupt: KeyboardInterrupt) -> None:
+        if self._in_step:  # the second Ctrl-C: half of a step is done
+            return
+        self._read_losses()
+        self._save()
+        where = "" if self.record.checkpoint is None else f"; kept in {self.record.checkpoint}"
+        interrupt.args = (f"at step {self.step}{where}",)
+
+    def _evaluate(self) -> None:
+        evaluator = self._watching.evaluator
+        if evaluator is None or self._evaluated_at == self.step:
+            return
+        self._read_losses()
+        found = evaluator.run(self._watching.eval_data)
+        self._evaluated_at = self.step
+        self.record.evaluations.append({"step": self.step, **found})
+        self._log(
+            {"step": self.step, "time": time.time(), **{f"eval.{k}": v for k, v in found.items()}}
+        )
+        for callback in self._watching.callbacks:
+            callback.on_evaluation(self, found)
+        self._meter.resume()
+
+    def _save(self) -> None:
+        """Write a checkpoint; only behind losses that were read and found finite."""
+        if self._checkpoints is None or self._saved_at == self.step:
+            return
+        self._read_losses()
+        for logger in self._watching.loggers:
+            logger.flush()
+        self.record.checkpoint = self._saved.write(self._checkpoints, self.step)
+        self._saved_at = self.step
+        self._meter.resume()
+
+    def _read_losses(self) -> None:
+        measured = self._meter.read()
+        if not measured:
+            return
+        rate: float = self.training_step.learning_rate.item()
+        for m in measured:
+            self.record.losses.append(m.loss)
+            if m.step % self._limits.log_every == 0:
+                row = {"step": m.step, "time": m.time, "epoch": m.epoch, "loss": m.loss}
+                row["learning_rate"] = rate if m.learning_rate is None else m.learning_rate
+                self._log({**row, "samples_per_second": self._meter.samples_per_second})
+
+    def _log(self, row: Row) -> None:
+        for logger in self._watching.loggers:
+            logger.write(row)
+
+    def _total(self) -> int | None:
+        if self._limits.steps is not None:
+            return self._limits.steps
+        length = self._feed.length()
+        return None if length is None else length * (self._limits.epochs or 0)
