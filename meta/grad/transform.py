@@ -78,8 +78,12 @@ def take_dx(dy_: Any, indices: Any, axis: int | None, mode: str) -> Any:
 
 
 @gradient(op.embedding)
-def embedding(x: TensorType, dy: Any, indices: Any) -> Any:
-    """dx = rows of dy added up by index."""
+def embedding(x: TensorType, dy: Any, indices: Any, padding_idx: Any) -> Any:
+    """dx = rows of dy added up by index, but for those of the padding."""
+    if padding_idx is not None:
+        kept = op.not_equal(indices, padding_idx)
+        kept = op.reshape(kept, (*indices.shape, *[1] * (dy.ndim - indices.ndim)))
+        dy = op.where(kept, dy, op.zeros_like(dy))
     return op.embedding_dx(dy, indices, x.known_shape), None
 
 

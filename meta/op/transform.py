@@ -316,10 +316,11 @@ def take_dx(
 
 
 @op
-def embedding(x: Tensor, indices: Tensor) -> Tensor:
+def embedding(x: Tensor, indices: Tensor, padding_idx: int | None = None) -> Tensor:
     """Rows of a table: ``x[indices]`` of shape ``indices.shape + x.shape[1:]``.
 
-    An index out of range is moved to the nearest end.
+    An index out of range is moved to the nearest end. padding_idx: a row that is read like the
+    others and gets no gradient.
     """
     require(x.ndim >= 1, "x must have an axis of rows", found=str(x))
     return _taken(x, indices, 0, "clip")

@@ -193,3 +193,12 @@ def test_halves_are_accumulated_in_float32() -> None:
             assert float(op.mean(torch.full((70000,), 2.0, dtype=torch.float16))) == 2.0
             table = op.embedding_dx(torch.ones(5000, 1).half(), torch.zeros(5000).long(), 2)
             assert table.numpy().tolist() == [[5000.0], [0.0]]
+
+
+def test_no_gradient_for_the_row_of_the_padding() -> None:
+    table = meta.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    table.requires_grad = True
+    y = meta.embedding(table, meta.array([[1, 2], [1, 1]]), padding_idx=1)
+    assert y.numpy()[0, 0].tolist() == [3.0, 4.0]
+    meta.sum(y).backward()
+    assert table.grad.numpy().tolist() == [[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]]

@@ -279,6 +279,12 @@ CASES = [
         oracle=lambda x, indices: x[in_range(indices, len(x), "clip")],
     ),
     OpCase(
+        "embedding",
+        samples=[sample(F(6, 3), I(2, 4, low=0, high=6), 1)],
+        oracle=lambda x, indices, padding_idx: x[indices],
+        grad=False,  # that of the padding is 0, whatever the result: see test_transform.py
+    ),
+    OpCase(
         "embedding_dx",
         samples=[
             sample(F(7, 3), I(7, low=-2, high=8), 6),

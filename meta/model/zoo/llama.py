@@ -1,0 +1,190 @@
+"""Llama (Touvron et al., arXiv:2302.13971, 2307.09288) and decoders built like it: RMS
+normalisation first, rotary positions, grouped-query attention, a gated inner projection. Arrays
+have transformers' names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from meta import op
+from meta.model.layers.embedding import Embedding
+from meta.model.layers.linear import Linear
+from meta.model.layers.norm import RMSNorm
+from meta.model.model import Model
+from meta.model.trace import trace
+from meta.model.zoo.config import Config, require_divides
+from meta.model.zoo.rotary import check_rope, rotary_tables
+from meta.model.zoo.transformer import (
+    activation,
+    attend,
+    bool_mask,
+    initialize,
+    merge_heads,
+    split_heads,
+)
+
+
+@dataclass(frozen=True)
+class LlamaConfig(Config):
+    """The sizes of a Llama; those of Llama-7B unless given.
+
+    num_key_value_heads: as many as heads unless given. head_dim: hidden_size / heads unless given.
+    rope_parameters: ``rope_theta``, ``rope_type`` ("default", "linear", "llama3") and its numbers.
+    """
+
+    vocab_size: int = 32000
+    hidden_size: int = 4096
+    intermediate_size: int = 11008
+    num_hidden_layers: int = 32
+    num_attention_heads: int = 32
+    num_key_value_heads: int | None = None
+    hidden_act: str = "silu"
+    max_position_embeddings: int = 2048
+    initializer_range: float = 0.02
+    rms_norm_eps: float = 1e-6
+    pad_token_id: int | None = None
+    tie_word_embeddings: bool = False
+    rope_parameters: Mapping[str, Any] = field(
+        default_factory=lambda: {"rope_type": "default", "rope_theta": 10000.0}, hash=False
+    )
+    attention_bias: bool = False
+    attention_dropout: float = 0.0
+    mlp_bias: bool = False
+    head_dim: int | None = None
+
+    def __post_init__(self) -> None:
+        heads = self.num_attention_heads
+        require_divides(self.key_value_heads, heads, "num_key_value_heads", "num_attention_heads")
+        if self.head_dim is None:
+            require_divides(heads, self.hidden_size, "num_attention_heads", "hidden_size")
+        require_divides(2, self.head_width, "2", "the width of a head")
+        activation(self.hidden_act)
+        check_rope(self.rope_parameters)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> LlamaConfig:
+        """Return the configuration of a ``config.json``, of transformers 4 too, whose files have
+        ``rope_theta`` and ``rope_scaling``.
+        """
+        if values.get("rope_parameters") is None:
+            scaling = dict(values.get("rope_scaling") or {})
+            kind = scaling.pop("type", "default")
+            theta = values.get("rope_theta", 10000.0)
+            rope = {"rope_type": kind, "rope_theta": theta, **scaling}
+            values = {**values, "rope_parameters": rope}
+        return super().from_dict(values)
+
+    @property
+    def key_value_heads(self) -> int:
+        """The heads of keys and values."""
+        given = self.num_key_value_heads
+        return self.num_attention_heads if given is None else given
+
+    @property
+    def head_width(self) -> int:
+        """The features of a head."""
+        given = self.head_dim
+        return self.hidden_size // self.num_attention_heads if given is None else given
+
+
+class LlamaAttention(Model):
+    """Attention of each token to itself and those before it, several heads per key and value."""
+
+    def build(self, config: LlamaConfig) -> None:
+        """Make the projections."""
+        self.heads, self.groups = config.num_attention_heads, config.key_value_heads
+        width, inner, bias = config.hidden_size, config.head_width, config.attention_bias
+        self.q_proj = Linear(width, self.heads * inner, bias)
+        self.k_proj = Linear(width, self.groups * inner, bias)
+        self.v_proj = Linear(width, self.groups * inner, bias)
+        self.o_proj = Linear(self.heads * inner, width, bias)
+        self.dropout_p = config.attention_dropout
+
+    @trace
+    def forward(self, x: Any, cos: Any, sin: Any, mask: Any = None) -> Any:
+        """Apply it to [n, steps, width]; cos and sin as `rotary_tables` returns them."""
+        query = op.rotary_embedding(split_heads(self.q_proj(x), self.heads), cos, sin)
+        key = op.rotary_embedding(split_heads(self.k_proj(x), self.groups), cos, sin)
+        value = split_heads(self.v_proj(x), self.groups)
+        dropped = self.dropout_p if self.training else 0.0
+        y = attend(query, key, value, mask, causal=True, dropout_p=dropped)
+        return self.o_proj(merge_heads(y))
+
+
+class LlamaMLP(Model):
+    """A gated inner projection (Shazeer, arXiv:2002.05202): down(act(gate(x)) * up(x))."""
+
+    def build(self, config: LlamaConfig) -> None:
+        """Make the projections."""
+        width, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        self.gate_proj, self.up_proj = Linear(width, inner, bias), Linear(width, inner, bias)
+        self.down_proj = Linear(inner, width, bias)
+        self.hidden_act = config.hidden_act
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Apply it to [n, steps, width]."""
+        gate = activation(self.hidden_act)(self.gate_proj(x))
+        return self.down_proj(op.multiply(gate, self.up_proj(x)))
+
+
+class LlamaDecoderLayer(Model):
+    """One layer of the decoder."""
+
+    def build(self, config: LlamaConfig) -> None:
+        """Make its parts."""
+        self.self_attn, self.mlp = LlamaAttention(config), LlamaMLP(config)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    @trace
+    def forward(self, x: Any, cos: Any, sin: Any, mask: Any = None) -> Any:
+        """Apply it to [n, steps, width]."""
+        x = op.add(x, self.self_attn(self.input_layernorm(x), cos, sin, mask))
+        return op.add(x, self.mlp(self.post_attention_layernorm(x)))
+
+
+class LlamaModel(Model):
+    """Embeddings, layers and a last normalisation."""
+
+    def build(self, config: LlamaConfig) -> None:
+        """Make the parts, with initial values as transformers gives them."""
+        self.config = config
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
+        self.layers = [LlamaDecoderLayer(config) for _ in range(config.num_hidden_layers)]
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        initialize(self, config.initializer_range)
+
+    @trace
+    def forward(self, input_ids: Any, attention_mask: Any = None, position_ids: Any = None) -> Any:
+        """Return the hidden states [n, steps, width].
+
+        input_ids: integers [n, steps]. attention_mask: [n, steps], 0 for padding; see
+        `attention_mask` for others. position_ids: [n or 1, steps], 0, 1, ... unless given.
+        """
+        rope, width = self.config.rope_parameters, self.config.head_width
+        cos, sin = rotary_tables(rope, width, input_ids, input_ids.shape[1], position_ids)
+        x, mask = self.embed_tokens(input_ids), bool_mask(attention_mask)
+        for layer in self.layers:
+            x = layer(x, cos, sin, mask)
+        return self.norm(x)
+
+
+class LlamaForCausalLM(Model):
+    """A Llama that predicts the next word. The loss is `causal_lm_loss`."""
+
+    def build(self, config: LlamaConfig) -> None:
+        """Make decoder and head; the head's matrix is that of the embeddings, if tied."""
+        self.model = LlamaModel(config)
+        self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
+        initialize(self.lm_head, config.initializer_range)
+        if config.tie_word_embeddings:
+            self.lm_head.weight = self.model.embed_tokens.weight
+
+    @trace
+    def forward(self, input_ids: Any, attention_mask: Any = None, position_ids: Any = None) -> Any:
+        """Return the scores [n, steps, vocabulary]; arguments as `LlamaModel` takes them."""
+        return self.lm_head(self.model(input_ids, attention_mask, position_ids))

@@ -1,0 +1,139 @@
+"""What the transformers of this folder have in common: attention over heads, masks, activations,
+initial values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from meta import op
+from meta.base.dtype import is_float, limits
+from meta.base.errors import ArgumentError, TypeInferError
+from meta.base.registry import nearest
+from meta.model.layers.embedding import Embedding
+from meta.model.model import Model
+from meta.op.core.handler import current
+from meta.op.core.tracing import Trace
+from meta.runtime import random
+
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+    "gelu": op.gelu,
+    "gelu_new": partial(op.gelu, approximate="tanh"),
+    "gelu_pytorch_tanh": partial(op.gelu, approximate="tanh"),
+    "relu": op.relu,
+    "sigmoid": op.sigmoid,
+    "silu": op.silu,
+    "swish": op.silu,
+    "tanh": op.tanh,
+}
+"""Activation functions by the names that configurations use."""
+
+
+def activation(name: str) -> Callable[[Any], Any]:
+    """Return the activation function of a name; ArgumentError for an unknown one."""
+    if name not in ACTIVATIONS:
+        raise ArgumentError(
+            f"there is no activation function {name!r}",
+            expected=", ".join(ACTIVATIONS),
+            hint=nearest(name, ACTIVATIONS),
+        )
+    return ACTIVATIONS[name]
+
+
+def split_heads(x: Any, heads: int) -> Any:
+    """Return [n, steps, heads * d] as [n, heads, steps, d]."""
+    n, steps, width = x.shape
+    return op.transpose(op.reshape(x, (n, steps, heads, width // heads)), (0, 2, 1, 3))
+
+
+def merge_heads(x: Any) -> Any:
+    """Return [n, heads, steps, d] as [n, steps, heads * d]."""
+    n, heads, steps, width = x.shape
+    return op.reshape(op.transpose(x, (0, 2, 1, 3)), (n, steps, heads * width))
+
+
+def bool_mask(mask: Any) -> Any:
+    """Return a mask of the tokens, or of pairs of them, as `attend` takes it.
+
+    mask: integers or bool, not 0 where a token may be looked at: [n, keys], or [n, 1 or heads,
+    queries, keys]; None stays None. Result: bool, four axes.
+    """
+    if mask is None:
+        return None
+    if mask.ndim not in (2, 4) or is_float(mask.dtype):
+        raise TypeInferError(
+            "this is no attention mask",
+            expected="bool or integers, [n, keys] or [n, heads, queries, keys]",
+            found=f"{mask.dtype}{list(mask.shape)}",
+        )
+    seen = mask if mask.dtype == "bool" else op.not_equal(mask, 0)
+    return op.reshape(seen, (mask.shape[0], 1, 1, mask.shape[1])) if mask.ndim == 2 else seen
+
+
+def attend(
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any = None,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+) -> Any:
+    """`scaled_dot_product_attention` with dropout of the weights.
+
+    query: [b, h, l, d]. key: [b, g, s, d], value: [b, g, s, e], where g divides h. mask: bool that
+    broadcasts to [b, h, l, s]. Result: [b, h, l, e]; 0 for a query that sees no key.
+    """
+    if dropout_p == 0:
+        y, _ = op.scaled_dot_product_attention(query, key, value, mask, causal, scale)
+        return y
+    # The fused operator has no weights to drop: here they are computed, heads of a group as rows.
+    (b, h, steps, d), (g, s) = query.shape, key.shape[1:3]
+    rows = op.reshape(query, (b * g, h // g * steps, d))
+    scores = op.batch_matmul_nt(rows, op.reshape(key, (b * g, s, d)))
+    scores = op.multiply(op.reshape(scores, (b, h, steps, s)), d**-0.5 if scale is None else scale)
+    seen = _seen(mask, causal, steps, s, query)
+    if seen is None:
+        weights = op.softmax(scores, -1)
+    else:
+        nothing = op.zeros_like(scores)
+        low = op.full_like(scores, limits(scores.dtype).min)
+        weights = op.where(seen, op.softmax(op.where(seen, scores, low), -1), nothing)
+    weights = op._contrib_dropout(weights, dropout_p)[0]
+    flat = op.reshape(weights, (b * g, h // g * steps, s))
+    y = op.batch_matmul(flat, op.reshape(value, (b * g, s, value.shape[3])))
+    return op.reshape(y, (b, h, steps, value.shape[3]))
+
+
+def _seen(mask: Any, causal: bool, steps: int, keys: int, like: Any) -> Any:
+    if not causal:
+        return mask
+    where = device_of(like)
+    queries = op.reshape(op.arange(0, steps, 1, "int64", where), (steps, 1))
+    before = op.less_equal(op.arange(0, keys, 1, "int64", where), queries)
+    return before if mask is None else op.logical_and(mask, before)
+
+
+def device_of(x: Any) -> str:
+    """Return where new arrays are to be made: where ``x`` is, or the program's inputs are."""
+    trace = current.get()
+    return str(trace.device if isinstance(trace, Trace) else x.device)
+
+
+def initialize(model: Model, std: float, scaled: dict[str, float] | None = None) -> None:
+    """Give every matrix normal values and every bias of one zero; normalisations stay as they are.
+
+    std: the standard deviation. scaled: another one, for parameters whose name ends so.
+    """
+    padded = {id(m.weight): m for m in model.models() if isinstance(m, Embedding)}
+    for name, array in model.parameters().items():
+        if array.ndim > 1:
+            own = [s for end, s in (scaled or {}).items() if name.endswith(end)]
+            array.update(random.normal(array.shape, 0.0, own[0] if own else std))
+        elif name.endswith("bias"):
+            array.torch().detach().zero_()
+        row = padded[id(array)].padding_idx if id(array) in padded else None
+        if row is not None:
+            array.torch().detach()[row] = 0

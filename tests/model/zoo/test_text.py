@@ -1,0 +1,182 @@
+"""Language models against transformers' own: outputs, loss, every gradient, files of weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import meta
+from meta.base.errors import ArgumentError, TypeInferError
+from meta.model import zoo
+from meta.model.zoo.transformer import attend
+from tests.model.zoo.text import (
+    BERT,
+    GPT2,
+    TEXTS,
+    Text,
+    WithLoss,
+    expected,
+    relative_error,
+)
+
+LIMIT = 1e-4
+
+
+def inputs_of(text: Text) -> tuple[dict[str, Any], Any]:
+    batch = {n: meta.array(t.numpy()) for n, t in text.batch().items()}
+    labels = batch.pop("labels")
+    return batch, labels
+
+
+def compare_gradients(found: dict[str, Any], wanted: dict[str, Any]) -> float:
+    """Check that the gradients are those of the reference; return the largest error."""
+    named = {name.removeprefix("network."): g for name, g in found.items()}
+    assert named.keys() == wanted.keys()
+    errors = {name: relative_error(named[name], wanted[name]) for name in wanted}
+    # A gradient that is zero but for rounding (of the keys' bias: softmax does not see it).
+    largest = max(float(w.abs().max()) for w in wanted.values())
+    for name, error in errors.items():
+        tiny = float(wanted[name].abs().max()) < 1e-5 * largest
+        assert error < LIMIT or tiny, name
+    return max(e for n, e in errors.items() if float(wanted[n].abs().max()) >= 1e-5 * largest)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_transformers(name: str, tmp_path: Path) -> None:
+    text = TEXTS[name]
+    ours, theirs = text.pair(tmp_path)
+    result, loss, gradients = expected(text, theirs)
+    batch, labels = inputs_of(text)
+    outputs = ours(**batch)
+    logits = (
+        {"logits": outputs}
+        if text.their_loss is None
+        else dict(zip(("last_hidden_state", "pooler_output"), outputs, strict=True))
+    )
+    for key, found in logits.items():
+        assert relative_error(found, result[key]) < LIMIT, key
+    model = WithLoss(ours, text.loss)
+    # The tape follows the interpreter; the VM runs forward and backward as one program.
+    y = model(batch, labels)
+    assert relative_error(y, loss) < LIMIT
+    y.backward()
+    found = {n: p.grad for n, p in model.parameters().items() if p.grad is not None}
+    compare_gradients(found, gradients)
+    arguments = (meta.array(1.0), batch, labels)
+    step = meta.vm.compile(meta.model.value_and_grad(model), *arguments)
+    y, found = step(*arguments)
+    assert relative_error(y, loss) < LIMIT
+    compare_gradients(found, gradients)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_padding_at_the_beginning(name: str, tmp_path: Path) -> None:
+    text = TEXTS[name]
+    ours, theirs = text.pair(tmp_path)
+    ids = torch.randint(1, 61, (2, 7))
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1] * 7])
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    wanted = theirs.eval()(input_ids=ids, attention_mask=mask, position_ids=positions).logits
+    given = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
+    found = ours(**{n: meta.array(t.numpy()) for n, t in given.items()})
+    # What is computed for padding is nobody's: transformers lets it look at everything.
+    seen = mask.bool()
+    assert relative_error(meta.array(found.numpy()[seen.numpy()]), wanted[seen]) < LIMIT
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_dropout_of_attention(causal: bool, masked: bool) -> None:
+    torch.manual_seed(0)
+    query, key, value = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 6, 8), torch.randn(2, 2, 6, 3)
+    mask = torch.rand(2, 1, 1, 6) < 0.7 if masked else None
+    seen = torch.ones(5, 6).tril().bool() if causal else torch.ones(5, 6).bool()
+    seen = (seen if mask is None else seen & mask).expand(2, 4, 5, 6)
+    meta.random.seed(3)
+    kept = torch.tensor(meta._contrib_dropout(meta.array(np.ones((2, 4, 5, 6))), 0.3)[1].numpy())
+    scores = query @ key.repeat_interleave(2, 1).transpose(2, 3) * 0.5
+    weights = scores.masked_fill(~seen, -math.inf).softmax(-1).nan_to_num()
+    wanted = (weights * kept / 0.7) @ value.repeat_interleave(2, 1)
+    meta.random.seed(3)
+    arrays = [meta.array(t.numpy()) for t in (query, key, value)]
+    given = None if mask is None else meta.array(mask.numpy())
+    found = attend(*arrays, given, causal=causal, scale=0.5, dropout_p=0.3)
+    assert relative_error(found, wanted) < LIMIT
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
+def test_dropout_in_train_mode_only(name: str) -> None:
+    changes = {"attention_dropout": 0.5} if name == "llama" else {}
+    rates = {n: 0.5 for n in TEXTS[name].values if n.endswith(("pdrop", "dropout_prob"))}
+    text = replace(TEXTS[name], changes={**changes, **rates})
+    model, (batch, _) = text.ours(), inputs_of(text)
+    first, second = model(**batch).numpy(), model(**batch).numpy()
+    assert not np.array_equal(first, second)
+    model.infer_mode()
+    np.testing.assert_array_equal(model(**batch).numpy(), model(**batch).numpy())
+
+
+def test_initial_values() -> None:
+    model = zoo.GPT2LMHeadModel(zoo.GPT2Config.from_dict({**GPT2, "n_embd": 96}))
+    state = {n: a.numpy() for n, a in model.state().items()}
+    assert abs(state["transformer.h.0.mlp.c_fc.weight"].std() - 0.02) < 5e-4
+    assert abs(state["transformer.h.0.mlp.c_proj.weight"].std() - 0.01) < 5e-4
+    assert not state["transformer.h.1.attn.c_attn.bias"].any()
+    assert (state["transformer.ln_f.weight"] == 1).all()
+    words = zoo.BertModel(zoo.BertConfig.from_dict(BERT)).embeddings.word_embeddings
+    assert not words.weight.numpy()[0].any() and words.weight.numpy()[1:].all()
+
+
+@pytest.mark.parametrize(
+    ("config", "values", "message"),
+    [
+        (zoo.BertConfig, {"num_attention_heads": 5}, "divide"),
+        (zoo.BertConfig, {"hidden_act": "gelo"}, "no activation function"),
+        (zoo.BertConfig, {"is_decoder": True}, "is_decoder"),
+        (zoo.GPT2Config, {"add_cross_attention": True}, "add_cross_attention"),
+        (zoo.LlamaConfig, {"num_key_value_heads": 3}, "divide"),
+        (zoo.LlamaConfig, {"rope_scaling": {"type": "yarn"}}, "rope_type 'yarn'"),
+        (zoo.LlamaConfig, {"rope_scaling": {"rope_type": "linear"}}, "factor"),
+    ],
+)
+def test_configurations_that_are_refused(config: Any, values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        config.from_dict(values)
+
+
+def test_configuration_of_an_older_file() -> None:
+    scaling = {"type": "linear", "factor": 2.0}
+    config = zoo.LlamaConfig.from_dict({"rope_theta": 500.0, "rope_scaling": scaling})
+    assert config.rope_parameters == {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0}
+
+
+def test_mask_that_is_none() -> None:
+    model = zoo.GPT2LMHeadModel(zoo.GPT2Config.from_dict(GPT2))
+    with pytest.raises(TypeInferError, match="no attention mask"):
+        model(meta.array([[1, 2]]), meta.array([[0.0, 1.0]]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("network", "loss"),
+    [("BertForMaskedLM", zoo.masked_lm_loss), ("GPT2LMHeadModel", zoo.causal_lm_loss)],
+)
+def test_full_size(network: str, loss: Any, tmp_path: Path) -> None:
+    rates = BERT if network.startswith("Bert") else GPT2
+    values = {n: 0.0 for n in rates if n.endswith(("pdrop", "dropout_prob"))}
+    text = Text(network, values, loss)
+    ours, theirs = text.pair(tmp_path)
+    result, wanted, gradients = expected(text, theirs)
+    batch, labels = inputs_of(text)
+    assert relative_error(ours(**batch), result.logits) < LIMIT
+    arguments = (meta.array(1.0), batch, labels)
+    step = meta.vm.compile(meta.model.value_and_grad(WithLoss(ours, loss)), *arguments)
+    y, found = step(*arguments)
+    assert relative_error(y, wanted) < LIMIT
+    compare_gradients(found, gradients)
