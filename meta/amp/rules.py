@@ -209,6 +209,28 @@ def lans(args, half):
     return None, None, None
 
 
+@custom(op.multi_tensor_sgd)
+def multi_tensor_sgd(args, half):
+    """As they come: a kernel takes gradients of any dtype, and nothing is gained by a copy."""
+    return (None,) * len(op.multi_tensor_sgd.schema.tensor_slots)
+
+
+@custom(*(op.multi_tensor_adam, op.multi_tensor_adamw, op.multi_tensor_lamb, op.multi_tensor_lans))
+def multi_tensor_adaptive(args, half):
+    """As they come, as `multi_tensor_sgd`."""
+    return (None,) * len(op.multi_tensor_adam.schema.tensor_slots)
+
+
+@custom(op.multi_tensor_axpby)
+def multi_tensor_axpby(args, half):
+    return (None,) * len(op.multi_tensor_axpby.schema.tensor_slots)
+
+
+@custom(op.multi_tensor_norm)
+def multi_tensor_norm(args, half):
+    return (None,)
+
+
 def wide(argument):
     """Return the dtype of at least float32 in which to keep an argument."""
     return "float64" if "float64" in float_dtypes(argument) else "float32"

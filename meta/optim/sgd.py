@@ -2,101 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
-
-import torch
 
 from meta import op
 from meta.base.errors import ArgumentError
-from meta.grad.core import no_grad
-from meta.model.gradient import value_and_grad
-from meta.model.model import Model
-from meta.model.trace import trace
-from meta.runtime.ndarray import array, ndarray
+from meta.optim.groups import Params
+from meta.optim.optimizer import Optimizer, require_range
+from meta.optim.training_step import StepMaker, training_step
 
 
-def _zeros_like(x: ndarray) -> ndarray:
-    return ndarray(torch.zeros_like(x.torch()))
-
-
-class SGD:
-    """SGD for eager loops: ``loss.backward(); optimizer.step(); optimizer.zero_grad()``.
+class SGD(Optimizer):
+    """SGD, as torch.optim.SGD without dampening; see `Optimizer` for the shared arguments.
 
     Parameters
     ----------
-    params: arrays that require gradients, or a mapping of names to them (`Model.parameters`).
-    learning_rate: may be assigned between steps.
-    momentum: weight of the old velocity, in [0, 1).
+    momentum: weight of the old velocity, in [0, 1). nesterov: look ahead along the velocity.
+    weight_decay: the multiple of a parameter that is added to its gradient.
     """
 
-    def __init__(
+    def build(
         self,
-        params: Iterable[ndarray] | Mapping[str, ndarray],
+        params: Params,
         learning_rate: float,
         momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        groups: Iterable[Mapping[str, Any]] = (),
+        master_weights: bool = True,
     ) -> None:
-        _check(learning_rate, momentum)
-        self.params = list(params.values() if isinstance(params, Mapping) else params)
-        self.learning_rate, self.momentum = learning_rate, momentum
-        self.velocity = [_zeros_like(p) for p in self.params]
+        """Make one velocity per parameter, all zero."""
+        options = {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov}
+        super().build(params, learning_rate, groups, master_weights, **options)
 
-    def step(self) -> None:
-        """Update every parameter that has a gradient, in place."""
-        for x, v in zip(self.params, self.velocity, strict=True):
-            if x.grad is not None:
-                op.sgd(x, x.grad, v, self.learning_rate, self.momentum)
+    state_names = ("velocity",)
 
-    def zero_grad(self) -> None:
-        """Forget the gradients."""
-        for x in self.params:
-            x.grad = None
+    @classmethod
+    def validate(cls, learning_rate: float, options: Mapping[str, Any]) -> None:
+        """Raise ArgumentError for options out of their range."""
+        super().validate(learning_rate, options)
+        momentum = options["momentum"]
+        require_range(cls.__name__, "momentum", momentum, 0 <= momentum < 1, "in [0, 1)")
+        if options["nesterov"] and momentum == 0:
+            raise ArgumentError("nesterov looks ahead along the momentum, and there is none")
 
-
-class WithSGD(Model):
-    """A model together with its optimizer; see `with_sgd`."""
-
-    def build(self, model: Model, learning_rate: float, momentum: float) -> None:
-        """Wrap a model; one velocity per parameter, all zero."""
-        self.model = model
-        self.gradient = value_and_grad(model)
-        params = model.parameters()
-        device = next(iter(params.values())).device if params else "cpu"
-        self.learning_rate = array(learning_rate, "float32", device=device)
-        self.momentum = momentum
-        self.velocity = {name: _zeros_like(p) for name, p in params.items()}
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a step. Nothing is recorded: the gradients are used already."""
-        with no_grad():
-            return super().__call__(*args, **kwargs)
-
-    @trace
-    def forward(self, dy: Any, *inputs: Any) -> Any:
-        """Run forward, backward and update; return the model's result."""
-        y, gradients = self.gradient(dy, *inputs)
-        params = self.model.parameters()
-        for name, dx in gradients.items():
-            op.sgd(params[name], dx, self.velocity[name], self.learning_rate, self.momentum)
-        return y
-
-
-def with_sgd(learning_rate: float = 0.1, momentum: float = 0.0) -> Callable[[Model], WithSGD]:
-    """Return a function that turns a model into its training step.
-
-    ``step = with_sgd(0.1, 0.9)(model)`` is called as ``step(dy, *inputs)``: forward, backward from
-    ``dy`` (the gradient of the model's result) and the update of all parameters are one traced
-    function; it returns the model's result. The learning rate is an array input:
-    ``step.learning_rate.update(0.01)`` changes it without tracing or compiling anew.
-    """
-    _check(learning_rate, momentum)
-    return lambda model: WithSGD(model, learning_rate, momentum)
-
-
-def _check(learning_rate: float, momentum: float) -> None:
-    if not learning_rate >= 0 or not 0 <= momentum < 1:
-        raise ArgumentError(
-            "SGD's parameters are out of range",
-            expected="learning_rate >= 0 and 0 <= momentum < 1",
-            found=f"learning_rate={learning_rate}, momentum={momentum}",
+    def apply(
+        self,
+        x: list[Any],
+        dx: list[Any],
+        state: list[list[Any]],
+        learning_rate: Any,
+        weight_decay: Any,
+        numbers: Mapping[str, Any],
+        further: Mapping[str, Any],
+    ) -> None:
+        """Call `multi_tensor_sgd`."""
+        op.multi_tensor_sgd(
+            x,
+            dx,
+            state[0] if numbers["momentum"] else [],
+            learning_rate,
+            numbers["momentum"],
+            weight_decay,
+            nesterov=numbers["nesterov"],
+            **further,
         )
+
+
+def with_sgd(
+    learning_rate: float = 0.1,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    nesterov: bool = False,
+    **options: Any,
+) -> StepMaker:
+    """Return a function that turns a model into its training step with SGD.
+
+    ``step = with_sgd(0.1, 0.9)(model)`` is called as ``step(dy, *inputs)``; see
+    `meta.optim.training_step` for the step and the further options.
+    """
+    numbers = {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov}
+    return training_step(SGD, learning_rate, numbers, **options)

@@ -17,13 +17,13 @@ from meta.base.progress import bar
 from meta.cli.demo.data import Array, Images
 from meta.cli.demo.network import Loss, SmallNet
 from meta.model import Model
-from meta.optim.sgd import WithSGD, with_sgd
+from meta.optim import TrainingStep, with_sgd
 
 MOMENTUM = 0.9
 WARM_UP = 3
 
 
-def training_step(network: Model, learning_rate: float) -> WithSGD:
+def training_step(network: Model, learning_rate: float) -> TrainingStep:
     """Return forward, backward and update as one model, called as ``(dy, x, y)``."""
     return with_sgd(learning_rate=learning_rate, momentum=MOMENTUM)(Loss(network))
 
@@ -36,7 +36,7 @@ def batches(images: Images, size: int, order: Array) -> Iterator[tuple[Array, Ar
 
 
 def train(
-    step: WithSGD, run: Callable[..., Any], images: Images, epochs: int, size: int, seed: int,
+    step: TrainingStep, run: Callable[..., Any], images: Images, epochs: int, size: int, seed: int,
     device: Device,
 ) -> float:  # fmt: skip
     """Train for some epochs and return the mean loss of the last one.

@@ -101,11 +101,11 @@ def finetune(steps: int, dtype: str, compiled: bool) -> None:
         if compiled and i == 0:
             step = meta.vm.compile(training, dy, x)
         reference = parameters(model)
-        velocity = {n: v.torch().clone() for n, v in training.velocity.items()}
+        velocity = {n: v.torch().clone() for n, v in training.optimizer.velocity.items()}
         y, want = step(dy, x), backward(reference, x, dy)
         close(y, want, f"the result of step {i}")
         close((y.torch() * dy).sum(), (want * dy).sum(), f"the loss of step {i}")
-        for name, new in training.velocity.items():
+        for name, new in training.optimizer.velocity.items():
             gradient = new.torch() - 0.9 * velocity[name]
             expected = reference[name].grad
             close(gradient, torch.zeros_like(gradient) if expected is None else expected, name)

@@ -1,0 +1,115 @@
+"""Parameters and groups of parameters: what an optimizer is given, in one form.
+
+A group is a set of parameters with options of its own. It is written as a dict: "params", which are
+arrays, a mapping of names to arrays or, of a model, patterns of names ("*.bias"), and the options,
+under the names of the optimizer's arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from meta.base.errors import ArgumentError
+from meta.base.registry import nearest
+from meta.runtime.ndarray import ndarray
+
+Params = Iterable[ndarray] | Mapping[str, ndarray] | Sequence[Mapping[str, Any]]
+_TORCH_NAMES = {"lr": "learning_rate", "betas": "beta1 and beta2"}
+
+
+@dataclass(frozen=True)
+class Group:
+    """The names of some parameters, and the options in which they differ from the optimizer's."""
+
+    names: tuple[str, ...]
+    options: dict[str, Any]
+
+
+def named(params: Params) -> tuple[dict[str, ndarray], list[Mapping[str, Any]]]:
+    """Return all parameters by name, and the groups, if it is a list of them.
+
+    Arrays without a name are counted: "0", "1", ... Raises ArgumentError for what is no array.
+    """
+    if isinstance(params, Mapping):
+        return _checked(dict(params)), []
+    given = list(params)
+    if not any(isinstance(g, Mapping) for g in given):
+        return _checked({str(i): array for i, array in enumerate(given)}), []
+    found: dict[str, ndarray] = {}
+    for group in given:
+        if not isinstance(group, Mapping) or "params" not in group:
+            raise ArgumentError(
+                "this is no group of parameters",
+                expected='dicts such as {"params": arrays, "weight_decay": 0.0}',
+                found=type(group).__name__,
+            )
+        members = group["params"]
+        members = [members] if isinstance(members, ndarray) else members
+        for array in members.values() if isinstance(members, Mapping) else members:
+            if any(array is other for other in found.values()):
+                raise ArgumentError("a parameter is in two groups", found=repr(array.name))
+            found[str(len(found))] = array
+        if isinstance(members, Mapping):
+            count = len(members)
+            renamed = dict(zip(members, list(found.values())[-count:], strict=True))
+            found = dict(list(found.items())[:-count]) | renamed
+    return _checked(found), given
+
+
+def _checked(params: dict[str, ndarray]) -> dict[str, ndarray]:
+    for name, array in params.items():
+        if not isinstance(array, ndarray):
+            raise ArgumentError(
+                f"the parameter {name!r} is no array",
+                expected="arrays, or a mapping of names to arrays (Model.parameters())",
+                found=type(array).__name__,
+            )
+    return params
+
+
+def resolve(
+    params: Mapping[str, ndarray], groups: Iterable[Mapping[str, Any]], options: Iterable[str]
+) -> list[Group]:
+    """Return the groups that make up all parameters; those in no group come first.
+
+    options: what a group may state. A parameter is in the first group that names it. Raises
+    ArgumentError for an option that there is not, and for a group without parameters.
+    """
+    left = dict.fromkeys(params)
+    found: list[Group] = []
+    for number, group in enumerate(groups):
+        stated = {key: value for key, value in group.items() if key != "params"}
+        for key in stated:
+            if key not in options:
+                hint = _TORCH_NAMES.get(key)
+                raise ArgumentError(
+                    f"a group of parameters has no option {key!r}",
+                    expected=f"some of {sorted(options)}",
+                    hint=f"it is called {hint} here" if hint else nearest(key, tuple(options)),
+                )
+        wanted = group.get("params", ())
+        names = [name for name in params if _names(wanted, name, params[name])]
+        if not names:
+            raise ArgumentError(
+                f"group {number} has no parameters",
+                expected='arrays, or patterns of names such as "*.bias"',
+                found=repr(wanted) if isinstance(wanted, str | list | tuple) else type(wanted),
+                hint=f"the names are {', '.join(list(params)[:8])}, ...",
+            )
+        found.append(Group(tuple(n for n in names if n in left), stated))
+        left = {name: None for name in left if name not in names}
+    rest = [Group(tuple(left), {})] if left else []
+    return rest + [group for group in found if group.names]
+
+
+def _names(wanted: Any, name: str, array: ndarray) -> bool:
+    """Whether a group's "params" name a parameter."""
+    if isinstance(wanted, str):
+        return fnmatchcase(name, wanted)
+    if isinstance(wanted, ndarray):
+        return wanted is array
+    members = wanted.values() if isinstance(wanted, Mapping) else wanted
+    return any(_names(member, name, array) for member in members)

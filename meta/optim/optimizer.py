@@ -1,0 +1,228 @@
+"""`Optimizer`: what all algorithms share: parameters in groups, state, and one call of a
+multi-tensor operator for all of them.
+
+An algorithm is a subclass in a file of its own. It names its state, checks its options and calls
+its operator in `apply`; see adamw.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from meta import op
+from meta.base.dtype import TO_TORCH, bits, is_float
+from meta.base.errors import ArgumentError
+from meta.grad.core import no_grad
+from meta.model.model import Model
+from meta.optim.groups import Params, named, resolve
+from meta.runtime.ndarray import array, ndarray
+
+MASTER = "float32"
+
+
+class Optimizer(Model):
+    """Base class of the optimizers, which serve eager loops: ``loss.backward(); optimizer.step();
+    optimizer.zero_grad()``, and, with ``with_<name>``, a traced `TrainingStep`.
+
+    Parameters
+    ----------
+    params: arrays that require gradients, a mapping of names to them (`Model.parameters`), or a
+        list of groups: dicts of "params" and of options that differ for them. An array that does
+        not require a gradient is left out: it has no state, and is not changed.
+    learning_rate: a number. It is kept in an array: assign a number, or ``update`` it, between
+        steps. A group's own learning rate keeps its ratio to it, as under torch's schedules.
+    groups: further groups, whose "params" may be patterns of names, such as ``{"params":
+        ["*.bias", "*norm*"], "weight_decay": 0.0}``; a parameter is in the first that names it.
+    master_weights: whether half precision parameters are kept in float32 beside, with state in
+        float32: updates are often smaller than what half precision can resolve.
+
+    Attributes
+    ----------
+    learning_rate: float32[]. step_count: float32[], the number of updates made. What an algorithm
+    keeps are dicts of arrays by the name of the parameter, as ``master`` is.
+    """
+
+    state_names: tuple[str, ...] = ()
+    """What there is of each parameter, zeros at first."""
+
+    def build(
+        self,
+        params: Params,
+        learning_rate: float,
+        groups: Iterable[Mapping[str, Any]] = (),
+        master_weights: bool = True,
+        **options: Any,
+    ) -> None:
+        """Make the state; ArgumentError for options out of their range."""
+        self.validate(learning_rate, options)
+        given, own_groups = named(params)
+        trained = {n: a for n, a in given.items() if a.requires_grad}
+        self._params = trained
+        device = next(iter(trained.values())).device if trained else "cpu"
+        self.learning_rate: Any = array(learning_rate, "float32", device=device)
+        self.step_count = array(0.0, "float32", device=device)
+        self.options = dict(options)
+        allowed = ("learning_rate", *options)
+        stated = resolve(given, [*own_groups, *groups], allowed)
+        self.groups = [
+            {"names": tuple(n for n in g.names if n in trained), **self._stated(g.options)}
+            for g in stated
+        ]
+        masters = {
+            n: a for n, a in trained.items() if master_weights and bits(a.dtype) < bits(MASTER)
+        }
+        self.master = {n: array(a, MASTER) for n, a in masters.items()}
+        for name in self.state_names:
+            state = {n: _zeros_like(self.master.get(n, a)) for n, a in trained.items()}
+            setattr(self, name, state)
+
+    def _stated(self, stated: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a group's options, its learning rate as a multiple of the optimizer's."""
+        own = dict(stated)
+        rate = own.pop("learning_rate", None)
+        base = self.learning_rate.item()
+        self.validate(base if rate is None else rate, {**self.options, **own})
+        if rate is None:
+            return own
+        if base == 0:
+            raise ArgumentError(
+                "a group has a learning rate of its own, which is a multiple of the optimizer's",
+                expected="an optimizer's learning_rate above 0",
+                found=f"{base}, and a group's {rate}",
+            )
+        return {**own, "rate": rate / base}
+
+    @classmethod
+    def validate(cls, learning_rate: float, options: Mapping[str, Any]) -> None:
+        """Raise ArgumentError for options out of their range."""
+        require_range(cls.__name__, "learning_rate", learning_rate, learning_rate >= 0, ">= 0")
+        decay = options.get("weight_decay", 0.0)
+        require_range(cls.__name__, "weight_decay", decay, decay >= 0, ">= 0")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # A number goes into the array that programs read.
+        if name == "learning_rate" and name in vars(self) and not isinstance(value, ndarray):
+            self.learning_rate.update(value)
+        else:
+            super().__setattr__(name, value)
+
+    def step(self) -> None:
+        """Update every parameter that has a gradient, in place."""
+        gradients = {n: a.grad for n, a in self._params.items() if a.grad is not None}
+        with no_grad():
+            self.update(self._params, gradients)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for x in self._params.values():
+            x.grad = None
+
+    def update(
+        self,
+        params: Mapping[str, Any],
+        gradients: Mapping[str, Any],
+        factor: Any = 1.0,
+        clip_value: float | None = None,
+        skip: Any = None,
+    ) -> None:
+        """Make an update from gradients by name; a traced step calls it with symbols.
+
+        factor, clip_value, skip: see `meta.op.multi_tensor`. Parameters without a gradient stay as
+        they are.
+        """
+        if not gradients:
+            return
+        op.multi_tensor_axpby((array(1.0),), (self.step_count,), 1.0, 1.0, skip)
+        further: dict[str, Any] = {"factor": factor, "skip": skip}
+        if clip_value is not None:
+            further["clip_value"] = clip_value
+        for names, numbers, decay, rates in self._calls(params, gradients):
+            masters = [n for n in names if n in self.master]
+            x = [self.master[n] if masters else params[n] for n in names]
+            state = [[getattr(self, kind)[n] for n in names] for kind in self.state_names]
+            self.apply(
+                x,
+                [gradients[n] for n in names],
+                state,
+                self._rate(rates),
+                _number_or_each(decay),
+                numbers,
+                {**further, "copies": [params[n] for n in masters]},
+            )
+
+    def apply(
+        self,
+        x: list[Any],
+        dx: list[Any],
+        state: list[list[Any]],
+        learning_rate: Any,
+        weight_decay: Any,
+        numbers: Mapping[str, Any],
+        further: Mapping[str, Any],
+    ) -> None:
+        """Call the operator: lists of arrays, hyperparameters, the options other than these, and
+        what every operator takes by name.
+        """
+        raise NotImplementedError
+
+    def _calls(
+        self, params: Mapping[str, Any], gradients: Mapping[str, Any]
+    ) -> list[tuple[list[str], dict[str, Any], list[float], list[float]]]:
+        """Return what is updated by one call each: names, options, and of each parameter the
+        weight decay and the multiple of the learning rate.
+        """
+        calls: dict[Any, tuple[list[str], dict[str, Any], list[float], list[float]]] = {}
+        for group in self.groups:
+            options = {**self.options, **group}
+            decay, rate = options.pop("weight_decay", 0.0), options.pop("rate", 1.0)
+            for name in options.pop("names"):
+                if name not in gradients:
+                    continue
+                kind = params[name].dtype, name in self.master, tuple(options.items())
+                names, _, decays, rates = calls.setdefault(kind, ([], options, [], []))
+                names.append(name)
+                decays.append(decay)
+                rates.append(rate)
+        known = {name for names, *_ in calls.values() for name in names}
+        unknown = [name for name in gradients if name not in known]
+        if unknown:
+            raise ArgumentError(
+                f"the parameter {unknown[0]!r} has a gradient, and no state in the optimizer",
+                expected="the parameters that required gradients when the optimizer was made",
+                hint="make a new optimizer (or step) after thawing parameters",
+            )
+        return list(calls.values())
+
+    def _rate(self, multiples: list[float]) -> Any:
+        """Return the learning rate of all parameters, or of each."""
+        if all(m == 1 for m in multiples):
+            return self.learning_rate
+        rates = array(multiples, "float32", device=self.learning_rate.device)
+        return op.multiply(rates, self.learning_rate)
+
+    def reset_masters(self) -> None:
+        """Take the masters from the parameters: after weights were written into these."""
+        for name, master in self.master.items():
+            master.update(self._params[name])
+
+
+def _number_or_each(values: list[float]) -> Any:
+    """Return the one number, or an array of one for each."""
+    same = all(v == values[0] for v in values)
+    return float(values[0]) if same else array(values, "float32")
+
+
+def _zeros_like(x: ndarray) -> ndarray:
+    assert is_float(x.dtype)
+    return ndarray(torch.zeros(x.shape, dtype=TO_TORCH[x.dtype], device=str(x.device)))
+
+
+def require_range(who: str, name: str, value: float, fits: bool, expected: str) -> None:
+    """Raise ArgumentError for an option out of its range."""
+    if not fits:
+        raise ArgumentError(
+            f"{who}'s {name} is out of range", expected=f"{name} {expected}", found=value
+        )

@@ -1,0 +1,165 @@
+"""`TrainingStep`: forward, backward and update as one traced function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from meta import op
+from meta.base.errors import ArgumentError
+from meta.grad.core import no_grad
+from meta.model.gradient import value_and_grad
+from meta.model.model import Model
+from meta.model.trace import trace
+from meta.op.core import tree
+from meta.optim.accumulation import Accumulation
+from meta.optim.average import Average
+from meta.optim.loss_scale import LossScale
+from meta.optim.optimizer import Optimizer, require_range
+from meta.runtime.ndarray import ndarray
+
+StepMaker = Callable[[Model], "TrainingStep"]
+NORM_EPS = 1e-6
+"""Keeps the division by a gradient's norm away from zero, as torch.nn.utils.clip_grad_norm_."""
+
+
+class TrainingStep(Model):
+    """A model together with its optimizer, called as ``step(dy, *inputs)``; see `training_step`.
+
+    Attributes
+    ----------
+    model: the model that is trained. optimizer: the `Optimizer`. learning_rate: its array, an
+    input of the program: ``step.learning_rate.update(0.01)`` traces and compiles nothing anew.
+    loss_scale, accumulation, average: what was asked for, or None.
+    """
+
+    def build(
+        self,
+        model: Model,
+        make_optimizer: Callable[[Mapping[str, ndarray]], Optimizer],
+        clip_norm: float | None,
+        clip_value: float | None,
+        loss_scale: LossScale | None,
+        accumulate: int,
+        ema: float | None,
+    ) -> None:
+        """Wrap a model whose forward is traced."""
+        params = model.parameters()
+        self.model = model
+        self.gradient = value_and_grad(model)
+        optimizer = make_optimizer(params)
+        self.learning_rate: Any = optimizer.learning_rate
+        self.optimizer = optimizer
+        self.clip_norm, self.clip_value = clip_norm, clip_value
+        self.loss_scale = None
+        if loss_scale is not None:
+            self.loss_scale = loss_scale.copy_on(self.learning_rate.device)
+        self.accumulation = Accumulation(params, accumulate) if accumulate > 1 else None
+        self.average = None if ema is None else Average(self._weights(params), ema)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # A number goes into the array that programs read.
+        if name == "learning_rate" and not isinstance(value, ndarray):
+            self.learning_rate.update(value)
+        else:
+            super().__setattr__(name, value)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a step. Nothing is recorded: the gradients are used already."""
+        with no_grad():
+            result = super().__call__(*args, **kwargs)
+        return result
+
+    @trace
+    def forward(self, dy: Any, *inputs: Any) -> Any:
+        """Run forward, backward and update; return the model's result."""
+        scale = self.loss_scale
+        if scale is not None:
+            leaves, structure = tree.flatten(dy)
+            dy = tree.unflatten(structure, [scale.scaled(leaf) for leaf in leaves])
+        y, gradients = self.gradient(dy, *inputs)
+        if not gradients:
+            return y
+        factor: Any = 1.0
+        skip = None
+        if self.accumulation is not None:
+            gradients, skip = self.accumulation.add(gradients)
+            factor = 1.0 / self.accumulation.count_to
+        if scale is not None:
+            factor = factor / scale.scale
+        if scale is not None or self.clip_norm is not None:
+            norm = op.multi_tensor_norm(list(gradients.values()))
+            if self.clip_norm is not None:
+                bound = self.clip_norm / (norm * factor + NORM_EPS)
+                factor = op.minimum(bound, 1.0) * factor
+            if scale is not None:
+                skip = scale.follow(op.isfinite(norm), skip)
+        params = self.model.parameters()
+        self.optimizer.update(params, gradients, factor, self.clip_value, skip)
+        if self.average is not None:
+            self.average.add(self._weights(params), skip)
+        return y
+
+    def _weights(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters, of half precision ones the masters."""
+        return {n: self.optimizer.master.get(n, a) for n, a in params.items()}
+
+
+def training_step(
+    kind: type[Optimizer],
+    learning_rate: float,
+    numbers: Mapping[str, Any],
+    *,
+    groups: Iterable[Mapping[str, Any]] = (),
+    master_weights: bool = True,
+    clip_norm: float | None = None,
+    clip_value: float | None = None,
+    loss_scale: LossScale | None = None,
+    accumulate: int = 1,
+    ema: float | None = None,
+) -> StepMaker:
+    """Return a function that turns a model into its training step.
+
+    The step is called as ``step(dy, *inputs)``: forward, backward from ``dy`` (the gradient of the
+    model's result), and the update of all parameters that require a gradient are one traced
+    function; it returns the model's result. All that a run needs to go on is in ``step.state()``.
+
+    Parameters
+    ----------
+    kind, learning_rate, numbers: the optimizer and its options.
+    groups, master_weights: see `Optimizer`; "params" are patterns of the model's parameter names.
+    clip_norm: if the norm of all gradients together is larger, they are scaled down to it.
+    clip_value: gradients are clamped to [-clip_value, clip_value]; not together with clip_norm.
+    loss_scale: a `StaticLossScale` or `DynamicLossScale`: ``dy`` is multiplied by the scale, the
+        gradients are divided by it, and an update from gradients that are not finite is left out.
+    accumulate: the number of calls whose gradients are averaged for one update.
+    ema: the decay of a running average of the parameters, ``step.average``; None: there is none.
+    """
+    kind.validate(learning_rate, numbers)
+    for name, value in (("clip_norm", clip_norm), ("clip_value", clip_value)):
+        if value is not None:
+            require_range("a step", name, value, value > 0, "> 0")
+    if clip_norm is not None and clip_value is not None:
+        raise ArgumentError(
+            "gradients are clipped by their norm or by value, not both",
+            found=f"clip_norm={clip_norm}, clip_value={clip_value}",
+        )
+    if loss_scale is not None and not isinstance(loss_scale, LossScale):
+        raise ArgumentError(
+            "this is no loss scale",
+            expected="meta.optim.StaticLossScale(1024) or meta.optim.DynamicLossScale()",
+            found=repr(loss_scale),
+        )
+    if type(accumulate) is not int or accumulate < 1:
+        raise ArgumentError("accumulate counts calls", expected="an int >= 1", found=accumulate)
+    if ema is not None:
+        require_range("a step", "ema", ema, 0 <= ema < 1, "in [0, 1)")
+    every = list(groups)
+
+    def of_params(params: Mapping[str, ndarray]) -> Optimizer:
+        return kind(params, learning_rate, groups=every, master_weights=master_weights, **numbers)
+
+    def make(model: Model) -> TrainingStep:
+        return TrainingStep(model, of_params, clip_norm, clip_value, loss_scale, accumulate, ema)
+
+    return make
