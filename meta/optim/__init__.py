@@ -10,7 +10,7 @@ from meta.optim.lans import LANS, with_lans
 from meta.optim.loss_scale import DynamicLossScale, LossScale, StaticLossScale
 from meta.optim.optimizer import Optimizer
 from meta.optim.sgd import SGD, with_sgd
-from meta.optim.training_step import StepMaker, TrainingStep, training_step
+from meta.optim.step import StepMaker, TrainingStep, training_step
 
 __all__ = [
     "LAMB",

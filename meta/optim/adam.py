@@ -8,7 +8,7 @@ from typing import Any
 from meta import op
 from meta.optim.adaptive import Adaptive, adaptive_numbers
 from meta.optim.groups import Params
-from meta.optim.training_step import StepMaker, training_step
+from meta.optim.step import StepMaker, training_step
 
 
 class Adam(Adaptive):

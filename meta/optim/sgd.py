@@ -9,7 +9,7 @@ from meta import op
 from meta.base.errors import ArgumentError
 from meta.optim.groups import Params
 from meta.optim.optimizer import Optimizer, require_range
-from meta.optim.training_step import StepMaker, training_step
+from meta.optim.step import StepMaker, training_step
 
 
 class SGD(Optimizer):
