@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from meta.base.dtype import canonical, is_float
 from meta.base.errors import ArgumentError
-from meta.model.state import Unmatched, load, named
+from meta.model.state import Replacement, Unmatched, load, named
 from meta.op.core import tree
 from meta.runtime.ndarray import ndarray
 from meta.vm.program import Program
@@ -31,9 +31,13 @@ class Model:
     ----------
     not_kept: names that other sources keep beside a model's own, and that carry nothing here;
     `load_state` accepts them.
+    renamed: pairs of a regular expression and its replacement, as `re.sub` takes them, that turn
+    names which other libraries or older versions use into a model's own; applied one after the
+    other to names as they are inside this model.
     """
 
     not_kept: ClassVar[tuple[str, ...]] = ()
+    renamed: ClassVar[tuple[tuple[str, Replacement], ...]] = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._training = True
@@ -154,8 +158,8 @@ class Model:
 
         state: array-like values by name, for example torch's ``state_dict()``. Values are converted
         to the dtype and device of the model's arrays. An array that the model has under several
-        names is accepted under any; where several are given, they must be equal. Names that a layer
-        declares in ``not_kept`` are accepted and left out.
+        names is accepted under any; where several are given, they must be equal. What models inside
+        declare in ``not_kept`` is accepted and left out; names in ``renamed`` are accepted as well.
 
         With ``strict``, every array must be given and every name known; otherwise what fits by name
         is loaded. Raises FormatError, which lists all missing and unknown names and other shapes at

@@ -1,13 +1,15 @@
 """A model's arrays by name, and loading them from those of another source.
 
-Sources differ from a model in three ways, and each has its place here. An array under several names
+Sources differ from a model in four ways, and each has its place here. An array under several names
 (tied weights) may be given under any of them. Names that carry nothing are declared by the layer,
-in `Model.not_kept`. Another dtype is converted, as torch's ``copy_`` does.
+in `Model.not_kept`; names that other libraries, or older versions, use in `Model.renamed`. Another
+dtype is converted, as torch's ``copy_`` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -18,6 +20,9 @@ from meta.runtime.ndarray import as_array, ndarray
 
 if TYPE_CHECKING:
     from meta.model.model import Model
+
+
+Replacement = str | Callable[[re.Match[str]], str]
 
 
 class Unmatched(NamedTuple):
@@ -31,11 +36,20 @@ class Unmatched(NamedTuple):
 
 class Named(NamedTuple):
     """A model's names: ``arrays`` has every name of every array, in the order of the attributes;
-    ``not_kept`` are those that a source may have besides.
+    ``not_kept`` are those that a source may have besides; ``renamed`` the rules for names of a
+    source that begin with a path.
     """
 
     arrays: dict[str, ndarray]
     not_kept: frozenset[str]
+    renamed: tuple[tuple[str, str, Replacement], ...]
+
+    def own(self, name: str) -> str:
+        """Return the model's name for a name of a source."""
+        for path, pattern, replacement in self.renamed:
+            if name.startswith(path):
+                name = path + re.sub(pattern, replacement, name[len(path) :])
+        return name
 
     def first_names(self) -> dict[int, str]:
         """Return the first name of each array, by the array's id."""
@@ -49,55 +63,57 @@ def named(model: Model) -> Named:
     """Return the names of a model: the dotted paths on which its arrays are found."""
     arrays: dict[str, ndarray] = {}
     not_kept: set[str] = set()
+    renamed: list[tuple[str, str, Replacement]] = []
     for path, value in model.paths():
         if isinstance(value, ndarray):
             arrays[path] = value
         else:
-            not_kept |= {f"{path}.{name}" if path else name for name in value.not_kept}
-    return Named(arrays, frozenset(not_kept))
+            inside = f"{path}." if path else ""
+            not_kept |= {inside + name for name in value.not_kept}
+            renamed += [(inside, *rule) for rule in value.renamed]
+    return Named(arrays, frozenset(not_kept), tuple(renamed))
 
 
 def load(model: Model, state: Mapping[str, object], strict: bool) -> Unmatched:
     """Overwrite a model's arrays in place; see `Model.load_state`."""
     names = named(model)
     first = names.first_names()
-    given: dict[str, list[str]] = {}
-    for name in state:
-        if name in names.arrays:
-            given.setdefault(first[id(names.arrays[name])], []).append(name)
-    unmatched = Unmatched(
-        tuple(n for n in first.values() if n not in given),
-        tuple(n for n in state if n not in names.arrays and n not in names.not_kept),
-    )
-    arrays = {n: as_array(state[n]) for several in given.values() for n in several}
-    problems = _shape_problems(names.arrays, arrays) or _differing(names.arrays, arrays, given)
+    given: dict[str, dict[str, ndarray]] = {}  # what the state has for each array, by its names
+    unknown = []
+    for name, value in state.items():
+        own = names.own(name)
+        if own in names.arrays:
+            given.setdefault(first[id(names.arrays[own])], {})[name] = as_array(value)
+        elif own not in names.not_kept:
+            unknown.append(name)
+    unmatched = Unmatched(tuple(n for n in first.values() if n not in given), tuple(unknown))
+    problems = _problems(names.arrays, given)
     if problems or (strict and (unmatched.missing or unmatched.unknown)):
         raise _does_not_fit(len(first), unmatched if strict else Unmatched((), ()), problems)
     for name, several in given.items():
-        names.arrays[name].update(arrays[several[0]])
+        names.arrays[name].update(next(iter(several.values())))
     return unmatched
 
 
-def _shape_problems(own: Mapping[str, ndarray], found: Mapping[str, ndarray]) -> list[str]:
-    return [
-        f"{name!r} has another shape: {array.shape}, the model's is {own[name].shape}"
-        for name, array in found.items()
-        if array.shape != own[name].shape
-    ]
-
-
-def _differing(
-    own: Mapping[str, ndarray], found: Mapping[str, ndarray], given: Mapping[str, list[str]]
-) -> list[str]:
-    """Describe the arrays that are given under several names with different values."""
+def _problems(own: Mapping[str, ndarray], given: Mapping[str, Mapping[str, ndarray]]) -> list[str]:
+    """Describe the values that do not fit: other shapes; one array, and several values."""
     problems = []
     for name, several in given.items():
-        if len(several) > 1:
-            target = own[name].torch()
-            first, *others = (found[n].torch().to(target) for n in several)
-            if not all(torch.equal(_bits(first), _bits(other)) for other in others):
-                problems.append(f"{several} are one array here, and differ in the state")
+        shape = own[name].shape
+        other = {n: a for n, a in several.items() if a.shape != shape}
+        for n, array in other.items():
+            problems.append(f"{n!r} has another shape: {array.shape}, the model's is {shape}")
+        if not other and _differ(own[name], list(several.values())):
+            problems.append(f"{list(several)} are one array here, and differ in the state")
     return problems
+
+
+def _differ(own: ndarray, values: list[ndarray]) -> bool:
+    """Whether several values for one array differ, in its dtype."""
+    if len(values) == 1:
+        return False
+    first, *others = (v.torch().to(own.torch()) for v in values)
+    return not all(torch.equal(_bits(first), _bits(other)) for other in others)
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

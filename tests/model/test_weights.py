@@ -141,6 +141,28 @@ def test_tied_arrays_have_one_name_and_are_accepted_under_any() -> None:
     assert "['table.weight', 'head.weight'] are one array here, and differ" in text
 
 
+class Renamed(Model):
+    not_kept = ("position_ids",)
+    renamed = ((r"^layer\.(\d+)\.gamma$", r"layers.\1.weight"), (r"^old_", ""))
+
+    def build(self) -> None:
+        self.layers, self.x = [Linear(1, 1, bias=False)], meta.array([1.0])
+
+
+@pytest.mark.parametrize("prefix", ["", "inner."])
+def test_names_of_older_versions(prefix: str) -> None:
+    model = outer = Renamed()
+    if prefix:
+        outer = Model()
+        outer.inner = model
+    state = {"layer.0.gamma": [[3.0]], "old_x": [4.0], "position_ids": [1, 2]}
+    outer.load_state({prefix + n: v for n, v in state.items()})
+    assert (model.layers[0].weight.item(), model.x.item()) == (3.0, 4.0)
+    text = failure(model, {**state, "layers.0.weight": [[5.0]]})
+    assert "'layer.0.gamma', 'layers.0.weight'] are one array here, and differ" in text
+    assert "'old_x' has another shape" in failure(model, {**state, "old_x": [4.0, 5.0]})
+
+
 def test_a_model_in_a_circle_has_names() -> None:
     model = Model()
     model.inner, model.inner.outer, model.inner.x = Model(), model, meta.array([1.0])
