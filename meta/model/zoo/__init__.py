@@ -9,10 +9,14 @@ from meta.model.zoo.bert import (
     BertModel,
 )
 from meta.model.zoo.gpt2 import GPT2Config, GPT2LMHeadModel, GPT2Model
+from meta.model.zoo.lenet import LeNet, LeNetConfig
 from meta.model.zoo.llama import LlamaConfig, LlamaForCausalLM, LlamaModel
 from meta.model.zoo.losses import causal_lm_loss, masked_lm_loss
+from meta.model.zoo.resnet import ResNet, ResNetConfig, resnet18, resnet34, resnet50
+from meta.model.zoo.vgg import VGG, VGGConfig, vgg11, vgg11_bn
 
 __all__ = [
+    "VGG",
     "BertConfig",
     "BertForMaskedLM",
     "BertForSequenceClassification",
@@ -20,9 +24,19 @@ __all__ = [
     "GPT2Config",
     "GPT2LMHeadModel",
     "GPT2Model",
+    "LeNet",
+    "LeNetConfig",
     "LlamaConfig",
     "LlamaForCausalLM",
     "LlamaModel",
+    "ResNet",
+    "ResNetConfig",
+    "VGGConfig",
     "causal_lm_loss",
     "masked_lm_loss",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "vgg11",
+    "vgg11_bn",
 ]

@@ -1,0 +1,209 @@
+"""Image classifiers against torch: outputs, loss, every gradient, running statistics, files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+
+import meta
+from meta import op
+from meta.base.errors import ArgumentError
+from meta.model import Model, load_weights, save_weights, trace, zoo
+from meta.model.state import named
+from tests.model.zoo.vision import FULL, PARAMETERS, SMALL, Vision
+
+LIMIT = 1e-4
+
+
+class WithLoss(Model):
+    """Cross entropy of a network's scores."""
+
+    def build(self, network: Model) -> None:
+        self.network = network
+
+    @trace
+    def forward(self, x: Any, labels: Any) -> Any:
+        return op.cross_entropy(labels, self.network(x))
+
+
+def error(found: Any, wanted: torch.Tensor, scale: float | None = None) -> float:
+    """Return the largest difference as a part of the largest number, or of ``scale``."""
+    assert found.shape == tuple(wanted.shape)
+    difference = (found.torch().double() - wanted.detach().double()).abs().max().item()
+    return difference / (scale or wanted.abs().max().item())
+
+
+def pair(vision: Vision, path: Path) -> tuple[Model, torch.nn.Module, dict[str, str]]:
+    """Return both networks, ours with the weights of a file of torch's state, and our names by
+    torch's.
+    """
+    torch.manual_seed(0)
+    theirs = vision.theirs()
+    with torch.no_grad():
+        for tensor in theirs.state_dict().values():  # nothing is 0 or 1, and right by accident
+            if tensor.is_floating_point():
+                tensor.add_(torch.rand_like(tensor) * 0.1)
+    state = {n: v.contiguous() for n, v in theirs.state_dict().items()}
+    safetensors.torch.save_file(state, path)
+    ours = vision.ours()
+    load_weights(ours, path, strict=True)
+    names = named(ours)
+    return ours, theirs.train(), {n: names.own(n) for n in state}
+
+
+def errors(found: Mapping[str, Any], wanted: Mapping[str, torch.Tensor]) -> dict[str, float]:
+    """Return the error of each array. A gradient that is zero but for rounding, as that of a bias
+    before a normalisation, is compared with the largest of all.
+    """
+    assert found.keys() == wanted.keys()
+    sizes = {n: v.abs().max().item() for n, v in wanted.items()}
+    largest = max(sizes.values())
+    zero = {n for n, size in sizes.items() if size < 1e-5 * largest}
+    return {n: error(found[n], v, largest if n in zero else None) for n, v in wanted.items()}
+
+
+def compare(vision: Vision, path: Path) -> dict[str, float]:
+    """Return the largest error of each quantity, in each executor."""
+    ours, theirs, names = pair(vision, path)
+    images, labels = vision.batch()
+    logits = theirs(images)
+    loss = torch.nn.functional.cross_entropy(logits, labels)
+    loss.backward()
+    wanted = {names[n]: p.grad for n, p in theirs.named_parameters()}
+    statistics = {names[n]: b for n, b in theirs.named_buffers() if b.is_floating_point()}
+
+    model, arguments = WithLoss(ours), (meta.array(images), meta.array(labels))
+    before = {n: a.torch().clone() for n, a in ours.state().items()}
+    worst = {"output": error(ours(arguments[0]), logits)}
+    # Each executor starts with the same running statistics.
+    ours.load_state(before)
+    y = model(*arguments)
+    y.backward()
+    worst["loss"] = error(y, loss)
+    found = {n: p.grad for n, p in ours.parameters().items()}
+    worst["gradient"] = max(errors(found, wanted).values())
+    step = meta.model.value_and_grad(model)
+    step = meta.vm.compile(step, meta.array(1.0), *arguments)
+    ours.load_state(before)
+    y, found = step(meta.array(1.0), *arguments)
+    worst["loss, vm"] = error(y, loss)
+    found = {n.removeprefix("network."): g for n, g in found.items()}
+    worst["gradient, vm"] = max(errors(found, wanted).values())
+    if statistics:
+        kept = {n: ours.state()[n] for n in statistics}
+        worst["statistics"] = max(errors(kept, statistics).values())
+
+    ours.infer_mode()
+    logits = theirs.eval()(images)
+    worst["output, inference"] = error(ours(arguments[0]), logits)
+    executable = meta.vm.compile(ours, arguments[0])
+    worst["output, inference, vm"] = error(executable(arguments[0]), logits)
+    return worst
+
+
+@pytest.mark.parametrize("vision", SMALL.values(), ids=SMALL)
+def test_small(vision: Vision, tmp_path: Path) -> None:
+    found = compare(vision, tmp_path / "model.safetensors")
+    assert max(found.values()) < LIMIT, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("vision", SMALL.values(), ids=SMALL)
+def test_small_with_generated_kernels(vision: Vision, tmp_path: Path) -> None:
+    with meta.dialect.only("tvm", "torch"):
+        found = compare(vision, tmp_path / "model.safetensors")
+    assert max(found.values()) < LIMIT, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("vision", FULL.values(), ids=FULL)
+def test_full(vision: Vision, tmp_path: Path) -> None:
+    found = compare(vision, tmp_path / "model.safetensors")
+    assert max(found.values()) < LIMIT, found
+
+
+@pytest.mark.parametrize("vision", SMALL.values(), ids=SMALL)
+def test_torch_loads_our_state(vision: Vision, tmp_path: Path) -> None:
+    ours, theirs, names = pair(vision, tmp_path / "theirs")
+    save_weights(ours, tmp_path / "ours")
+    written = safetensors.torch.load_file(tmp_path / "ours")
+    expected = {n: v for n, v in theirs.state_dict().items() if v.is_floating_point()}
+    assert written.keys() == {names[n] for n in expected}
+    again = vision.theirs()
+    again.load_state_dict({n: written[names[n]] for n in expected}, strict=True)
+    for name, value in expected.items():
+        assert torch.equal(again.state_dict()[name], value)
+
+
+TRANSFORMERS = {n: v for n, v in SMALL.items() if n.startswith(("resnet", "vit"))}
+
+
+@pytest.mark.parametrize("vision", TRANSFORMERS.values(), ids=TRANSFORMERS)
+def test_files_of_transformers(vision: Vision, tmp_path: Path) -> None:
+    theirs = vision.theirs()
+    theirs.network.save_pretrained(tmp_path)
+    ours = vision.ours()
+    load_weights(ours, tmp_path / "model.safetensors", strict=True)
+    images = vision.batch()[0]
+    assert error(ours.infer_mode()(meta.array(images)), theirs.eval()(images)) < LIMIT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_the_number_of_parameters(name: str) -> None:
+    model = getattr(zoo, name)()
+    assert sum(a.size for a in model.parameters().values()) == PARAMETERS[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50", "vgg11", "vgg11_bn"])
+def test_torchvision(name: str, tmp_path: Path) -> None:
+    torchvision = pytest.importorskip("torchvision")
+    changes: dict[str, Any] = {"dropout": 0.0} if name.startswith("vgg") else {}
+    vision = Vision(
+        lambda: getattr(zoo, name)(**changes),
+        lambda: getattr(torchvision.models, name)(weights=None, **changes),
+        channels=3,
+        side=64,
+        classes=1000,
+    )
+    found = compare(vision, tmp_path / "model.safetensors")
+    assert max(found.values()) < LIMIT, found
+
+
+def test_initial_values() -> None:
+    meta.random.seed(0)
+    model = zoo.resnet18(num_classes=10)
+    weight = model.layer2[0].conv2.weight.torch()
+    assert weight.std().item() == pytest.approx((2 / (128 * 9)) ** 0.5, rel=0.02)
+    model = zoo.VGG(zoo.VGGConfig(layers=((64, 64),), hidden=64))
+    assert model.features[2].weight.torch().std().item() == pytest.approx(
+        (2 / 576) ** 0.5, rel=0.02
+    )
+    assert not model.features[2].bias.torch().any()
+    assert model.classifier[3].weight.torch().std().item() == pytest.approx(0.01, rel=0.05)
+
+
+def test_dropout_in_train_mode_only() -> None:
+    model = zoo.VGG(zoo.VGGConfig(layers=((8,),), hidden=64, num_classes=10))
+    x = meta.random.normal((2, 3, 14, 14))
+    assert (model(x).numpy() != model(x).numpy()).any()
+    model.infer_mode()
+    assert (model(x).numpy() == model(x).numpy()).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: zoo.LeNetConfig(image_size=8), "too small"),
+        (lambda: zoo.ResNetConfig(layers=(1, 1, 1)), "four stages"),
+    ],
+)
+def test_configurations_that_are_refused(make: Callable[[], Any], says: str) -> None:
+    with pytest.raises(ArgumentError, match=says):
+        make()
