@@ -14,6 +14,7 @@ from meta.model.zoo.llama import LlamaConfig, LlamaForCausalLM, LlamaModel
 from meta.model.zoo.losses import causal_lm_loss, masked_lm_loss
 from meta.model.zoo.resnet import ResNet, ResNetConfig, resnet18, resnet34, resnet50
 from meta.model.zoo.vgg import VGG, VGGConfig, vgg11, vgg11_bn
+from meta.model.zoo.vit import ViTConfig, ViTForImageClassification, ViTModel, vit_b_16
 
 __all__ = [
     "VGG",
@@ -32,6 +33,9 @@ __all__ = [
     "ResNet",
     "ResNetConfig",
     "VGGConfig",
+    "ViTConfig",
+    "ViTForImageClassification",
+    "ViTModel",
     "causal_lm_loss",
     "masked_lm_loss",
     "resnet18",
@@ -39,4 +43,5 @@ __all__ = [
     "resnet50",
     "vgg11",
     "vgg11_bn",
+    "vit_b_16",
 ]

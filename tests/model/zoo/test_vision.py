@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import torch
 
 import meta
 from meta import op
-from meta.base.errors import ArgumentError
+from meta.base.errors import ArgumentError, TypeInferError
 from meta.model import Model, load_weights, save_weights, trace, zoo
 from meta.model.state import named
 from tests.model.zoo.vision import FULL, PARAMETERS, SMALL, Vision
@@ -189,9 +191,24 @@ def test_initial_values() -> None:
     assert model.classifier[3].weight.torch().std().item() == pytest.approx(0.01, rel=0.05)
 
 
-def test_dropout_in_train_mode_only() -> None:
-    model = zoo.VGG(zoo.VGGConfig(layers=((8,),), hidden=64, num_classes=10))
-    x = meta.random.normal((2, 3, 14, 14))
+DROPPING: dict[str, Callable[[], Model]] = {
+    "vgg": lambda: zoo.VGG(zoo.VGGConfig(layers=((8,),), hidden=64, num_classes=10)),
+    "vit": lambda: zoo.vit_b_16(**TINY, hidden_dropout_prob=0.5),
+    "vit's attention": lambda: zoo.vit_b_16(**TINY, attention_probs_dropout_prob=0.5),
+}
+TINY = {
+    "hidden_size": 12,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+    "image_size": 14,
+    "patch_size": 7,
+}
+
+
+@pytest.mark.parametrize("make", DROPPING.values(), ids=DROPPING)
+def test_dropout_in_train_mode_only(make: Callable[[], Model]) -> None:
+    model, x = make(), meta.random.normal((2, 3, 14, 14))
     assert (model(x).numpy() != model(x).numpy()).any()
     model.infer_mode()
     assert (model(x).numpy() == model(x).numpy()).all()
@@ -202,8 +219,24 @@ def test_dropout_in_train_mode_only() -> None:
     [
         (lambda: zoo.LeNetConfig(image_size=8), "too small"),
         (lambda: zoo.ResNetConfig(layers=(1, 1, 1)), "four stages"),
+        (lambda: zoo.ViTConfig(patch_size=15), "divide"),
+        (lambda: zoo.ViTConfig(num_attention_heads=7), "divide"),
+        (lambda: zoo.ViTConfig(hidden_act="gelo"), "no activation function"),
     ],
 )
 def test_configurations_that_are_refused(make: Callable[[], Any], says: str) -> None:
     with pytest.raises(ArgumentError, match=says):
         make()
+
+
+def test_images_of_another_size_are_refused() -> None:
+    with pytest.raises(TypeInferError, match="not of the model's size"):
+        zoo.vit_b_16(**TINY)(meta.zeros((2, 3, 14, 21)))
+
+
+def test_a_config_json_of_transformers(tmp_path: Path) -> None:
+    theirs = SMALL["vit"].theirs().network.config
+    theirs.save_pretrained(tmp_path)
+    values = json.loads((tmp_path / "config.json").read_text())
+    config = zoo.ViTConfig.from_dict(values)
+    assert all(getattr(theirs, f.name) == getattr(config, f.name) for f in fields(config))

@@ -161,6 +161,28 @@ SMALL = {
     "vgg with normalisation": vgg(
         layers=((8,), (12, 8)), batch_norm=True, hidden=24, num_classes=10, dropout=0.0
     ),
+    "vit": vit(
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=40,
+        image_size=12,
+        patch_size=4,
+        num_labels=10,
+    ),
+    "vit with other parts": vit(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=24,
+        hidden_act="gelu_new",
+        image_size=6,
+        patch_size=3,
+        num_channels=1,
+        qkv_bias=False,
+        layer_norm_eps=1e-3,
+        num_labels=3,
+    ),
 }
 """Networks small enough for every run, which have all that the large ones have."""
 
@@ -169,6 +191,7 @@ FULL = {
     "resnet50": resnet(layers=(3, 4, 6, 3), bottleneck=True),
     "vgg11": vgg(dropout=0.0),
     "vgg11_bn": vgg(batch_norm=True, dropout=0.0),
+    "vit_b_16": vit(),
 }
 """The networks as they are used."""
 
@@ -178,5 +201,6 @@ PARAMETERS = {
     "resnet50": 25_557_032,
     "vgg11": 132_863_336,
     "vgg11_bn": 132_868_840,
+    "vit_b_16": 86_567_656,
 }
 """How many numbers torchvision's documentation says that a network has."""
