@@ -46,6 +46,12 @@ KNOBS: dict[str, Knob] = {
             False,
             "run the IR verifier after every pass and check every kernel's result",
         ),
+        Knob(
+            "META_CHECK_FINITE",
+            _flag,
+            False,
+            "stop at the first operator that makes a NaN or an infinity of values without them",
+        ),
         Knob("META_DEBUG", _flag, False, "print the module after every pass"),
         Knob(
             "META_DUMP_IR",
@@ -87,6 +93,8 @@ KNOBS: dict[str, Knob] = {
 }
 
 _overrides: ContextVar[dict[str, Any] | None] = ContextVar("meta_config_overrides", default=None)
+overridden = _overrides.get
+"""Returns the knobs that `override` has set here, None outside of such blocks; it costs nothing."""
 
 
 def _knob(name: str) -> Knob:
@@ -122,11 +130,11 @@ def override(**values: Any) -> AbstractContextManager[None]:
     """Set knobs for a block, in this thread (or task) only; UnknownName for an unknown one."""
     for name in values:
         _knob(name)
-    return _overridden(values)
+    return _set(values)
 
 
 @contextmanager
-def _overridden(values: dict[str, Any]) -> Iterator[None]:
+def _set(values: dict[str, Any]) -> Iterator[None]:
     token = _overrides.set({**(_overrides.get() or {}), **values})
     try:
         yield

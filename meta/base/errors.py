@@ -101,5 +101,11 @@ class ExecutionError(MetaError, RuntimeError):
     """A program that fails while it runs, as it says itself: no case of a match fits."""
 
 
+class NonFiniteError(MetaError, FloatingPointError):
+    """A NaN or an infinity where there should be none: found by META_CHECK_FINITE, or a training
+    run.
+    """
+
+
 class FormatError(MetaError, ValueError):
     """A file that is damaged, foreign or does not fit the object it is loaded into."""

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from meta.base import config
+from meta.base.config import overridden
 from meta.base.device import CPU, Device, require
 from meta.base.dtype import FROM_TORCH, TO_TORCH
 from meta.base.errors import DeviceError, IRError, TraceError
@@ -35,7 +36,10 @@ from meta.op.core.op import Op
 from meta.op.core.schema import INT_LIMIT
 from meta.op.core.tracing import Value
 from meta.runtime.ndarray import ArrayKey, array_key, as_array, ndarray
+from meta.vm.finite import checked_call
 from meta.vm.writable import require_writable
+
+_KNOBS = ("META_VERIFY", "META_CHECK_FINITE")
 
 
 class Plan:
@@ -95,6 +99,8 @@ class Plan:
                 found=call.out,
             )
         self.kernel = _checked(env, call) if config.get("META_VERIFY") else env.run
+        if config.get("META_CHECK_FINITE"):
+            self.kernel = checked_call(self.kernel, call, env.allocates)
         self.compacts = strided and not env.strided
         self.allocators = None if env.allocates else tuple(allocator(k) for k in self.keys)
         simple = isinstance(call.out, TensorType) and not (self.compacts or self.places)
@@ -195,6 +201,8 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return _canonical(op, args)
         elif a.__class__ is tuple and not tracked:
             tracked = any(i.__class__ is ndarray and i._requires_grad for i in a)
+    if overridden() is not None:  # a plan is made with the knobs of its time
+        key.append(tuple(config.get(knob) for knob in _KNOBS))
     plans = current_preference.get().plans
     try:
         plan: Plan | None = plans.get(tuple(key))

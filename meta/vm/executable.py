@@ -10,6 +10,8 @@ from functools import cached_property
 from typing import Any
 
 from meta.analysis import MemoryReport, memory
+from meta.base import config
+from meta.base.config import overridden
 from meta.base.device import Device
 from meta.base.errors import ArgumentError, DeviceError
 from meta.dialect.core import OpEnv
@@ -25,10 +27,12 @@ from meta.vm.convention import Convention
 from meta.vm.debug import DebugRun, debug
 from meta.vm.explain_program import ProgramExplanation, explain_program
 from meta.vm.extents import Range, require_in_range
-from meta.vm.link import link
+from meta.vm.finite_program import finite_observer
+from meta.vm.link import Linked, link
 from meta.vm.profile import Profile, profile
 from meta.vm.save import save
 from meta.vm.steps import buffer
+from meta.vm.watch import watched
 from meta.vm.writable import require_writable
 
 
@@ -67,6 +71,7 @@ class Executable:
         if device.kind == "cpu":
             keep_freed_memory()
         self._linked = link(code, self.envs, device)
+        self._checking = config.get("META_CHECK_FINITE")
         self.arena_bytes = self._linked.arena_bytes
         # None: the extents differ from call to call.
         self._keys = [_key(type_, device) for _, type_ in self.code.params]
@@ -81,12 +86,21 @@ class Executable:
         """The program as it is run; its calls name the dialect operators."""
         return self._module()
 
+    @cached_property
+    def _checked(self) -> Linked:
+        """The program with every kernel checked (META_CHECK_FINITE)."""
+        observer = finite_observer(lambda: self.module)
+        return watched(self.code, self.envs, self.device, observer)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         inputs = self._flatten(*args, **kwargs)
         arrays = [*inputs, *self.arrays]
         tensors = self._tensors(arrays)
+        linked = self._linked
+        if self._checking if overridden() is None else config.get("META_CHECK_FINITE"):
+            linked = self._checked
         with self._lock:
-            result = _wrapped(self._linked.run(tensors), self._result, self._linked.constants)
+            result = _wrapped(linked.run(tensors), self._result, linked.constants)
         for i in self._written_arguments:
             if arrays[i]._tensor is not tensors[i]:  # it was made compact
                 arrays[i]._tensor.copy_(tensors[i])
