@@ -45,7 +45,7 @@ EXECUTORS: dict[str, Callable[..., Callable[..., Any]]] = {
 
 
 def square(*values: float) -> meta.ndarray:
-    return meta.array([values[:2], values[2:]])
+    return meta.array([values[:2], values[2:]], "float32")
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -112,11 +112,11 @@ def test_a_gradient_operator_is_checked() -> None:
 
 
 def test_a_loop_in_the_vm() -> None:
-    def body(i: Any, x: Any) -> tuple[Any, Any]:
-        return op.add(i, 1), op.multiply(x, 1e30)
+    def body(state: tuple[Any, Any]) -> tuple[Any, Any]:
+        return op.add(state[0], 1), op.multiply(state[1], 1e30)
 
     def loop(x: Any) -> Any:
-        return meta.while_loop(lambda i, x: op.less(i, 3), body, (meta.array(0), x))[1]
+        return meta.while_loop(lambda state: op.less(state[0], 3), body, (meta.array(0), x))[1]
 
     x = square(1, 1, 1, 1)
     run = compiled(loop, x)
