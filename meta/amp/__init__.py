@@ -1,15 +1,45 @@
 """Floor 3: mixed precision. `rules.py` is the table of cast rules, `core` what a rule is.
 
-An operator written elsewhere states its own: ``meta.amp.always(op)``, ``never(op)``, or a function
-under ``@meta.amp.custom(op)``. What states nothing follows its arguments.
+`autocast(model, dtype=...)` is a model in mixed precision, ``with autocast_scope(dtype=...)`` does
+the same for a block of calls. An operator written elsewhere states its rule:
+``meta.amp.always(op)``, ``never(op)``, ``infer(op)``, or a function under
+``@meta.amp.custom(op)``; ``register_op_cast_rule(op, generic_cast(False, 1))`` says the same of its
+first argument only. ``with custom_rules({...})`` says other rules for a block.
+docs/howto/cast_rule.md walks through it.
 """
 
 import importlib
 import pkgutil
 
-from meta.amp.core import always, cast_dtypes, custom, infer, never, rule_of
+from meta.amp.core import (
+    always,
+    autocast,
+    autocast_scope,
+    cast_dtypes,
+    custom,
+    custom_rules,
+    generic_cast,
+    infer,
+    infer_cast,
+    never,
+    register_op_cast_rule,
+    rule_of,
+)
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["always", "cast_dtypes", "custom", "infer", "never", "rule_of"]
+__all__ = [
+    "always",
+    "autocast",
+    "autocast_scope",
+    "cast_dtypes",
+    "custom",
+    "custom_rules",
+    "generic_cast",
+    "infer",
+    "infer_cast",
+    "never",
+    "register_op_cast_rule",
+    "rule_of",
+]

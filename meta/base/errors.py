@@ -87,6 +87,12 @@ class GradientError(MetaError, RuntimeError):
     """A gradient asked of something that has none."""
 
 
+class AutocastError(MetaError, RuntimeError):
+    """A program that cannot be computed in mixed precision, for one because operators have no cast
+    rule.
+    """
+
+
 class TraceError(MetaError, RuntimeError):
     """Python code that cannot be traced, or a traced model that is called in a way it was not
     traced for.

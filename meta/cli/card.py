@@ -116,7 +116,11 @@ def _is_kept(op: Op, parameter: str, given: set[str]) -> bool:
 def _cast_rule(op: Op) -> dict[str, Any]:
     rule = cast_rule_of(op)
     stated = op.aspects.cast_rule is not None
-    return {"rule": rule.word, "stated": stated, "site": str(rule.site) if stated else None}
+    return {
+        "rule": None if rule is None else str(rule),
+        "stated": stated,
+        "site": str(rule.site) if stated and rule is not None else None,
+    }
 
 
 def _kernels(op: Op, preference: Preference, devices: list[Device]) -> list[dict[str, Any]]:

@@ -46,10 +46,16 @@ def _aspects(record: dict[str, Any]) -> list[list[str]]:
         ["type", _place(record["type"]["site"]), ""],
         ["declare", _place(declare), "" if declare else default],
         ["gradient", _gradient_place(record["gradient"]), gradient(record["gradient"])],
-        ["cast rule", _place(rule["site"]), rule["rule"] + ("" if rule["stated"] else ", default")],
+        ["cast rule", _place(rule["site"]), _cast_rule(rule)],
         *([f"from {name}", _place(site), ""] for name, site in record["converters"].items()),
         *([] if record["converters"] else [["converters", "", "none"]]),
     ]
+
+
+def _cast_rule(rule: dict[str, Any]) -> str:
+    if rule["rule"] is None:
+        return MISSING
+    return str(rule["rule"]) + ("" if rule["stated"] else ", default")
 
 
 def gradient(rule: dict[str, Any] | None) -> str:

@@ -17,10 +17,10 @@ from meta.cli.card import by_family, card
 from meta.cli.operators_page import page
 from meta.dialect.core import dialects
 
-ASPECTS = ("doc", "gradient", "kernel")
-"""What every operator must have; a kernel only if its value is not known from the types alone."""
-CAST_RULE = "cast_rule"
-"""An operator without one follows its arguments; to list them, they are asked for by this name."""
+ASPECTS = ("doc", "gradient", "cast_rule", "kernel")
+"""What every operator must have; a kernel only if its value is not known from the types alone. The
+package's own operators have the cast rule "infer" if none is stated.
+"""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -38,7 +38,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         const="",
         metavar="ASPECT",
         help="only those that lack an aspect, with status 1 if there are any; "
-        f"ASPECT: {', '.join(ASPECTS)} (these by default), {CAST_RULE}, or a backend",
+        f"ASPECT: {', '.join(ASPECTS)} (these by default), or a backend",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON array")
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         records = [r for r in records if options.dialect in _implemented(r)]
     if options.missing is not None:
         if options.missing:
-            _check("aspect", options.missing, (*ASPECTS, CAST_RULE, *names))
+            _check("aspect", options.missing, (*ASPECTS, *names))
         asked = (options.missing,) if options.missing else ASPECTS
         found = [(r, [aspect for aspect in asked if lacking(r, aspect)]) for r in records]
         return _report([(r, missing) for r, missing in found if missing], options)
@@ -82,8 +82,8 @@ def lacking(record: dict[str, Any], aspect: str) -> bool:
     """Whether an operator is without an aspect (or without a kernel of a dialect) and needs it."""
     if aspect in ("doc", "gradient"):
         return not record[aspect]
-    if aspect == CAST_RULE:
-        return not record["cast_rule"]["stated"]
+    if aspect == "cast_rule":
+        return record["cast_rule"]["rule"] is None
     if record["type"]["known_now"]:
         return False
     return not record["kernels"] if aspect == "kernel" else aspect not in _implemented(record)

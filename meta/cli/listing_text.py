@@ -35,7 +35,7 @@ def _cells(record: dict[str, Any]) -> list[str]:
     return [
         record["name"],
         place + (", a value" if record["type"]["known_now"] else ""),
-        record["cast_rule"]["rule"],
+        record["cast_rule"]["rule"] or card_text.MISSING,
         _kernels(record),
         card_text.gradient(record["gradient"]),
     ]

@@ -42,7 +42,7 @@ def _is_own(site: str) -> bool:
 
 
 def _entry(record: dict[str, Any]) -> str:
-    cast = record["cast_rule"]["rule"]
+    cast = record["cast_rule"]["rule"] or card_text.MISSING
     facts = f"Gradient: {card_text.gradient(record['gradient'])}. Cast: {cast}. {_kernels(record)}"
     return f"- `{record['schema']}`\\\n  {record['summary']}\\\n  {facts}\n"
 

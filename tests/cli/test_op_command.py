@@ -80,7 +80,7 @@ def test_what_nobody_registered_is_missing(bare: Op) -> None:
     assert record["gradient"] is None and record["kernels"] == []
     assert record["slots"][1]["default"] == "inf"
     assert record["family"] == "test_op_command"
-    assert text(record).count(MISSING) == 2
+    assert text(record).count(MISSING) == 3
 
 
 def test_unknown_operator(capsys: pytest.CaptureFixture[str]) -> None:

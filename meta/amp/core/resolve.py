@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
-from meta.amp.core.rule import rule_of
-from meta.base.dtype import is_float, promote
-from meta.base.errors import RegistrationError
+from meta.amp.core.rule import require_rules, rule_of
+from meta.base.dtype import canonical, is_float, promote
+from meta.base.errors import ArgumentError, RegistrationError
 from meta.ir.types import TensorType
 from meta.op.core.op import Op
 from meta.op.core.schema import Slot
+
+HALVES = ("float16", "bfloat16")
 
 
 def cast_dtypes(op: Op, args: tuple[Any, ...], half: str) -> tuple[str | None, ...]:
@@ -27,9 +30,15 @@ def cast_dtypes(op: Op, args: tuple[Any, ...], half: str) -> tuple[str | None, .
     precision meet in the wider one.
     """
     rule = rule_of(op)
-    if rule.function is not None:
+    if rule is None:
+        require_rules([op])
+    assert rule is not None
+    slots = op.schema.tensor_slots
+    if rule.function is None:
+        ruled = slots if rule.casts.count is None else slots[: rule.casts.count]
+        wanted: dict[int, str | None] = dict.fromkeys(ruled, _meeting(rule.word, op, ruled, args, half))
+    else:
         stated = rule.function(op.schema.Args(*args), half)
-        slots = op.schema.tensor_slots
         if len(stated) != len(slots):
             raise RegistrationError(
                 f"the cast rule of {op.name!r} returns the wrong number of dtypes",
@@ -37,18 +46,18 @@ def cast_dtypes(op: Op, args: tuple[Any, ...], half: str) -> tuple[str | None, .
                 found=stated,
                 span=rule.site,
             )
-        wanted: dict[int, str | None] = dict(zip(slots, stated, strict=True))
-    else:
-        wanted = dict.fromkeys(op.schema.tensor_slots, _meeting(rule.word, op, args, half))
+        wanted = dict(zip(slots, stated, strict=True))
     return tuple(
         _needed(slot, value, wanted.get(i))
         for i, (slot, value) in enumerate(zip(op.schema.slots, args, strict=True))
     )
 
 
-def _meeting(word: str, op: Op, args: tuple[Any, ...], half: str) -> str | None:
-    """Return the dtype in which all arguments of a call meet."""
-    present = [d for i in op.schema.tensor_slots for d in float_dtypes(args[i])]
+def _meeting(
+    word: str, op: Op, ruled: Sequence[int], args: tuple[Any, ...], half: str
+) -> str | None:
+    """Return the dtype in which the arguments that a rule is about meet."""
+    present = [d for i in ruled for d in float_dtypes(args[i])]
     if word == "always" and "float64" not in present:
         return half
     # What is written in place keeps its dtype, so the others follow.
@@ -63,6 +72,16 @@ def _needed(slot: Slot, value: Any, wanted: str | None) -> str | None:
     if slot.access == "RW" or all(d == wanted for d in present):
         return None
     return wanted
+
+
+def require_half(dtype: object) -> str:
+    """Return the name of a half precision dtype; ArgumentError for any other."""
+    half = canonical(dtype)
+    if half not in HALVES:
+        raise ArgumentError(
+            "mixed precision computes in 16 bits", expected=" or ".join(HALVES), found=half
+        )
+    return half
 
 
 def float_dtypes(argument: Any) -> list[str]:

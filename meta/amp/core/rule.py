@@ -1,58 +1,179 @@
 """Cast rules: what mixed precision does with the arguments of an operator.
 
-ALWAYS: cast floating point arguments to the half dtype. NEVER: cast them to float32. INFER (what
-an operator without a row in `meta/amp/rules.py` has): follow the arguments, the half dtype if all
-of them have it already. An operator that needs more has a function ``(args, dtype) -> dtypes``:
-argument types (by slot name) and the half dtype in, one dtype (or None: leave it) per tensor slot
-out. `resolve.py` applies a rule to a call.
+A rule is one of three words, or a function. ALWAYS: cast floating point arguments to the half
+dtype. NEVER: cast them to float32. INFER: follow the arguments, the half dtype if all of them have
+it already. An operator that needs more has a function ``(args, dtype) -> dtypes``: argument types
+(by slot name) and the half dtype in, one dtype (or None: leave it) per tensor slot out.
+
+`register_op_cast_rule` is the one way in; the words of `words.py` call it for several operators,
+and `custom_rules` says other rules for a block. `resolve.py` applies a rule to a call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from meta.base.errors import RegistrationError
-from meta.base.source import Span, definition_span
+from meta.base.errors import AutocastError, RegistrationError
+from meta.base.registry import OPERATORS
+from meta.base.source import Span, caller_span, definition_span
 from meta.op.core.op import Op
 
 CustomRule = Callable[..., tuple[str | None, ...]]
 WORDS = ("always", "never", "infer")
+_PACKAGE = str(Path(__file__).parents[2])
+
+
+@dataclass(frozen=True, slots=True)
+class Casts:
+    """What a rule says: a word for the first ``count`` tensor arguments (None: for all of them), or
+    "custom" with a function.
+    """
+
+    word: str
+    count: int | None = None
+    function: CustomRule | None = None
+
+
+def generic_cast(to_half: bool, count: int | None = None) -> Casts:
+    """Return the rule that casts floating point arguments to the half dtype, or to float32.
+
+    count: how many tensor arguments it is about, the first ones; the others are left as they are.
+    None: all. float64 is never narrowed.
+    """
+    return Casts("always" if to_half else "never", count)
+
+
+def infer_cast(count: int | None = None) -> Casts:
+    """Return the rule that follows the arguments: where their precisions differ, the first
+    ``count`` tensor arguments (None: all) meet in the wider one.
+    """
+    return Casts("infer", count)
 
 
 @dataclass(frozen=True, slots=True)
 class CastRule:
-    """The AMP aspect of one operator: one of the three words, or "custom" with a function."""
+    """The cast rule of one operator, and where it was stated."""
 
     op: Op
-    word: str
-    function: CustomRule | None
+    casts: Casts
     site: Span
 
+    @property
+    def word(self) -> str:
+        """ "always", "never", "infer" or "custom"."""
+        return self.casts.word
 
-def attach(op: Op, word: str, function: CustomRule | None, site: Span) -> None:
-    """Set an operator's cast rule; RegistrationError if it has one."""
-    old: CastRule | None = op.aspects.cast_rule
+    @property
+    def function(self) -> CustomRule | None:
+        """The function of a custom rule."""
+        return self.casts.function
+
+    def __str__(self) -> str:
+        count = self.casts.count
+        return self.word if count is None else f"{self.word}, the first {count}"
+
+
+def register_op_cast_rule(op: Op | str, rule: Casts | CustomRule, site: Span | None = None) -> None:
+    """State the cast rule of an operator, once.
+
+    op: the operator or its name. rule: what `generic_cast` or `infer_cast` returns, or a function
+    ``(args, dtype) -> dtypes``; see above. site: where it is stated, by default the caller's line.
+
+    Raises RegistrationError if the operator has a rule already, or has fewer tensor arguments than
+    the rule is about.
+    """
+    made = _made(op, rule, site or caller_span())
+    old: CastRule | None = made.op.aspects.cast_rule
     if old is not None:
         raise RegistrationError(
-            f"operator {op.name!r} has two cast rules", found=f"{site} and {old.site}", span=site
+            f"operator {made.op.name!r} has two cast rules",
+            found=f"{made.site} and {old.site}",
+            hint="for a block, with meta.amp.custom_rules({...}) says another one",
+            span=made.site,
         )
-    op.aspects.cast_rule = CastRule(op, word, function, site)
+    made.op.aspects.cast_rule = made
 
 
-def custom(*ops: Op) -> Callable[[CustomRule], CustomRule]:
-    """Register a function as the cast rule of operators; a decorator."""
+def _made(op: Op | str, rule: Casts | CustomRule, site: Span) -> CastRule:
+    owner = OPERATORS[op] if isinstance(op, str) else op
+    if isinstance(rule, Casts):
+        casts = rule
+    elif callable(rule):
+        casts, site = Casts("custom", None, rule), definition_span(rule)
+    else:
+        raise RegistrationError(
+            f"this is no cast rule of {owner.name!r}",
+            expected="meta.amp.generic_cast(...), meta.amp.infer_cast(...) or a function",
+            found=repr(rule),
+            span=site,
+        )
+    slots = [owner.schema.names[i] for i in owner.schema.tensor_slots]
+    if casts.count is not None and not 0 <= casts.count <= len(slots):
+        raise RegistrationError(
+            f"the cast rule of {owner.name!r} is about more arguments than it has",
+            expected=f"at most {len(slots)}: {', '.join(slots)}",
+            found=casts.count,
+            span=site,
+        )
+    return CastRule(owner, casts, site)
 
-    def register(function: CustomRule) -> CustomRule:
-        for op in ops:
-            attach(op, "custom", function, definition_span(function))
-        return function
 
-    return register
+_overrides: ContextVar[Mapping[Op, CastRule]] = ContextVar(
+    "meta_cast_rules", default=MappingProxyType({})
+)
 
 
-def rule_of(op: Op) -> CastRule:
-    """Return the operator's rule; "infer" at the operator's own line where none is stated."""
-    rule: Any = op.aspects.cast_rule
-    return rule if rule is not None else CastRule(op, "infer", None, op.site)
+def custom_rules(rules: Mapping[Op | str, Casts | CustomRule]) -> AbstractContextManager[None]:
+    """Let operators have other cast rules in a ``with`` block, in this thread (or task) only.
+
+    rules: by operator or name, what `register_op_cast_rule` takes. Blocks nest; of several rules
+    for an operator the innermost counts. What was cast before the block keeps its casts.
+    """
+    site = caller_span()
+    return _overriding([_made(op, rule, site) for op, rule in rules.items()])
+
+
+@contextmanager
+def _overriding(rules: list[CastRule]) -> Iterator[None]:
+    token = _overrides.set({**_overrides.get(), **{rule.op: rule for rule in rules}})
+    try:
+        yield
+    finally:
+        _overrides.reset(token)
+
+
+def rules_in_force() -> frozenset[tuple[Op, Casts]]:
+    """Return what `custom_rules` says here: programs cast under different rules are different."""
+    return frozenset((op, rule.casts) for op, rule in _overrides.get().items())
+
+
+def rule_of(op: Op) -> CastRule | None:
+    """Return the rule in force for an operator.
+
+    An operator of this package of which nothing is stated is "infer", at its own line: the table in
+    `meta/amp/rules.py` lists the others, and a test goes through all. One from elsewhere has to
+    say: None if it does not.
+    """
+    rule: CastRule | None = _overrides.get().get(op) or op.aspects.cast_rule
+    if rule is None and op.site.file.startswith(_PACKAGE):
+        return CastRule(op, infer_cast(), op.site)
+    return rule
+
+
+def require_rules(ops: Iterable[Op]) -> None:
+    """Raise AutocastError, which lists all of them, if there are operators without a rule."""
+    missing = {op.name: op for op in ops if rule_of(op) is None}
+    if missing:
+        raise AutocastError(
+            "operators have no cast rule: " + ", ".join(sorted(missing)),
+            expected="a rule for every operator of a program in mixed precision",
+            found="; ".join(f"{name}, defined at {missing[name].site}" for name in sorted(missing)),
+            hint="state one beside each operator: meta.amp.always(op), never(op), infer(op), or a "
+            "function under @meta.amp.custom(op)",
+        )

@@ -1,30 +1,41 @@
-"""Stating a cast rule by a word. `custom` in `rule.py` is the fourth way, for what no word says."""
+"""Stating the cast rules of several operators at once, as the table in `meta/amp/rules.py` does."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 
-from meta.amp.core.rule import attach
-from meta.base.source import Span
+from meta.amp.core.rule import CustomRule, generic_cast, infer_cast, register_op_cast_rule
+from meta.base.source import caller_span
 from meta.op.core.op import Op
 
 
 def always(*ops: Op) -> None:
     """Cast the floating point arguments of these operators to the half dtype."""
-    _state(ops, "always")
+    site = caller_span()
+    for op in ops:
+        register_op_cast_rule(op, generic_cast(True), site)
 
 
 def never(*ops: Op) -> None:
     """Cast the half precision arguments of these operators to float32."""
-    _state(ops, "never")
+    site = caller_span()
+    for op in ops:
+        register_op_cast_rule(op, generic_cast(False), site)
 
 
 def infer(*ops: Op) -> None:
-    """Let the arguments decide, as they do for every operator of which nothing is stated."""
-    _state(ops, "infer")
-
-
-def _state(ops: tuple[Op, ...], word: str) -> None:
-    caller = sys._getframe(2)
+    """Let the arguments decide: half precision if all of them have it, else the widest of them."""
+    site = caller_span()
     for op in ops:
-        attach(op, word, None, Span(caller.f_code.co_filename, caller.f_lineno))
+        register_op_cast_rule(op, infer_cast(), site)
+
+
+def custom(*ops: Op) -> Callable[[CustomRule], CustomRule]:
+    """Register a function as the cast rule of operators; a decorator."""
+
+    def register(function: CustomRule) -> CustomRule:
+        for op in ops:
+            register_op_cast_rule(op, function)
+        return function
+
+    return register

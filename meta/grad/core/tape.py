@@ -5,7 +5,8 @@ order of creation, so the depth of the program does not matter, and adds to the 
 leaf; `grad` returns the gradients of chosen arrays instead. Nodes live as long as a result that
 leads to them, so both may be called again; in a leaf's ``grad`` the gradients then accumulate.
 
-A rule is made of operators. With ``create_graph`` they are recorded like any others, so that a
+A rule is made of operators, which are run as they are written also in a block that gives calls
+another meaning (`meta.amp.autocast_scope`): the precision of a gradient is that of its call. With ``create_graph`` they are recorded like any others, so that a
 gradient can be differentiated in turn.
 """
 
@@ -26,6 +27,7 @@ from meta.base.registry import OPERATORS
 from meta.base.source import Span, user_line
 from meta.grad.core.rule import Rule, rule_of
 from meta.op.core.array_type import array_type
+from meta.op.core.handler import use
 from meta.op.core.op import Op
 from meta.runtime.ndarray import ArrayKey, ndarray
 
@@ -159,7 +161,7 @@ class Edge:
             leaf.grad = _copy(gradient) if place in given else gradient
             given.add(place)
 
-        with _recording(create_graph):
+        with _recording(create_graph), use(None):
             _propagate([(self, seed)], accumulate)
 
 
@@ -205,7 +207,7 @@ def grad(
         old = leaves.get(id(leaf))
         leaves[id(leaf)] = gradient if old is None else OPERATORS["add"](old, gradient)
 
-    with _recording(create_graph):
+    with _recording(create_graph), use(None):
         starts = [(_source(a), a.seed(d, create_graph)) for a, d in zip(ys, dys, strict=True)]
         edges = {(a.node.node, a.node.index) for a in xs if a.node is not None}
         computed = _propagate(starts, accumulate, edges)

@@ -144,6 +144,9 @@ class Trace:
         self.global_names.unique("main")
         # The user's line for new bindings; a pass gives that of the code which it derives from.
         self.site: Callable[[], Span | None] = user_span
+        # Gives every call other arguments, in blocks and functions begun meanwhile too; see
+        # `meta.amp.autocast_scope`.
+        self.before_call: Callable[[Any, tuple[Any, ...]], tuple[Any, ...]] | None = None
         # id -> (array, symbol): the array is kept so that its id is not given to another one.
         self._arrays: dict[int, tuple[ndarray, Symbol]] = {}
 
@@ -200,6 +203,8 @@ class Trace:
 
     def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         bound = op.schema.bind(args, kwargs, self.lift_tensor)
+        if self.before_call is not None:
+            bound = self.before_call(op, bound)
         written = written_args(op, bound)
         for symbol in written:
             if isinstance(symbol.atom, Constant):
@@ -283,6 +288,7 @@ class BlockTrace(Trace):
         self.outer = outer
         self.functions, self.global_names = outer.functions, outer.global_names
         self.types = outer.types
+        self.before_call = outer.before_call
 
     def lift(self, value: Any) -> Value:
         """Return a value of here or of the code around, or the symbol of a tensor-like object."""

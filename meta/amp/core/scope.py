@@ -1,0 +1,126 @@
+"""`autocast_scope`: mixed precision for a block of calls, made now or traced."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from meta.amp.core.resolve import cast_dtypes, require_half
+from meta.base.dtype import is_float
+from meta.base.errors import AutocastError
+from meta.base.registry import OPERATORS
+from meta.op.core.array_type import array_type
+from meta.op.core.call import map_tensors
+from meta.op.core.handler import Default, current, use
+from meta.op.core.op import Op
+from meta.op.core.tracing import Trace
+from meta.runtime.ndarray import as_array, ndarray
+
+
+@contextmanager
+def autocast_scope(dtype: object = "float16", enabled: bool = True) -> Iterator[None]:
+    """Cast the arguments of every operator called in this block by its cast rule.
+
+    dtype: "float16" or "bfloat16". enabled: False switches an outer block off.
+
+    Casts are recorded for `backward` like any call, so that a float32 parameter gets a float32
+    gradient. A leaf that requires a gradient is cast once, as long as nobody writes to it and the
+    block lasts; in a block that records nothing, at each use. `backward` is not affected: every
+    gradient is computed in the precision in which its call was. Nor is a compiled program.
+
+    In a function that is being traced, the casts become part of its program. What a loop carries
+    must keep its dtype, here as everywhere: cast it at the end of the body.
+
+    Raises AutocastError, at the call, for an operator without a cast rule.
+    """
+    half = require_half(dtype)
+    handler = current.get()
+    if isinstance(handler, Trace):
+        with _casting(handler, Traced(half) if enabled else None):
+            yield
+        return
+    if not (handler is None or handler is Default.handler or isinstance(handler, Eager)):
+        raise AutocastError(
+            "calls have another meaning here than to be run or traced", found=repr(handler)
+        )
+    with use(Eager(half) if enabled else None):
+        yield
+
+
+@contextmanager
+def _casting(trace: Trace, before_call: Callable[..., Any] | None) -> Iterator[None]:
+    outer, trace.before_call = trace.before_call, before_call
+    try:
+        yield
+    finally:
+        trace.before_call = outer
+
+
+class Traced:
+    """What a trace asks of each call in a block: its arguments, cast."""
+
+    def __init__(self, half: str) -> None:
+        self.half = half
+
+    def __call__(self, op: Any, bound: tuple[Any, ...]) -> tuple[Any, ...]:
+        cast = OPERATORS["cast"]
+        if op is cast:  # a call of our own, too
+            return bound
+        wanted = _wanted(op, map_tensors(op, bound, lambda s: s.type), self.half)
+        return _cast(bound, wanted, cast) if any(wanted) else bound
+
+
+class Eager:
+    """The call handler of a block whose calls are run now."""
+
+    def __init__(self, half: str) -> None:
+        self.half = half
+        # By array and dtype: a reference to the array, how often it had been written, the cast.
+        self._casts: dict[tuple[int, str], tuple[weakref.ref[ndarray], int, ndarray]] = {}
+
+    def __call__(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        bound = op.schema.bind(args, kwargs, as_array)
+        with use(None):
+            wanted = _wanted(op, map_tensors(op, bound, _type), self.half)
+            return op(*(_cast(bound, wanted, self._kept) if any(wanted) else bound))
+
+    def _kept(self, array: ndarray, dtype: str) -> ndarray:
+        """Return an array's cast; of a leaf the one made before, if it is the same still."""
+        leaf = array.requires_grad and array.node is None and not array.torch().is_inference()
+        if not leaf:
+            return OPERATORS["cast"](array, dtype)
+        version = array.torch()._version
+        reference, seen, kept = self._casts.get((id(array), dtype), (None, 0, None))
+        if reference is not None and reference() is array and seen == version:
+            return kept
+        made = OPERATORS["cast"](array, dtype)
+        if made.requires_grad:  # not where nothing is recorded: a later call may need the link
+            self._casts[id(array), dtype] = (weakref.ref(array), version, made)
+        return made
+
+
+def _wanted(op: Any, types: tuple[Any, ...], half: str) -> tuple[str | None, ...]:
+    base: Op = op if isinstance(op, Op) else op.base
+    return cast_dtypes(base, types, half)
+
+
+def _type(array: ndarray) -> Any:
+    return array_type(array.key)
+
+
+def _cast(bound: tuple[Any, ...], wanted: tuple[str | None, ...], cast: Any) -> tuple[Any, ...]:
+    """Return arguments with the floating point tensors cast of those that are to be."""
+    return tuple(
+        value
+        if dtype is None
+        else tuple(_one(v, dtype, cast) for v in value)
+        if isinstance(value, tuple)
+        else _one(value, dtype, cast)
+        for value, dtype in zip(bound, wanted, strict=True)
+    )
+
+
+def _one(value: Any, dtype: str, cast: Any) -> Any:
+    return cast(value, dtype) if is_float(value.dtype) and value.dtype != dtype else value
