@@ -6,6 +6,7 @@ put it into a pipeline.
 """
 
 from meta.passes.autodiff import autodiff
+from meta.passes.autocast import CastReport, autocast, explain_autocast
 from meta.passes.canonicalize import canonicalize
 from meta.passes.dead_code import dead_code
 from meta.passes.deduplicate import deduplicate
@@ -27,14 +28,17 @@ from meta.passes.select_gradient_inputs import select_gradient_inputs
 from meta.passes.simplify import simplify
 
 __all__ = [
+    "CastReport",
     "PassRecord",
     "Pipeline",
+    "autocast",
     "autodiff",
     "canonicalize",
     "dead_code",
     "deduplicate",
     "dispatch",
     "eliminate_common_subexpressions",
+    "explain_autocast",
     "explain_fusion",
     "fold_constant",
     "fuse_dialect",

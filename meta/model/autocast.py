@@ -1,0 +1,93 @@
+"""`Autocast`: a model in mixed precision; what `meta.amp.autocast` makes of a `Model`."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from meta.amp.core import rules_in_force
+from meta.grad.core import recorded
+from meta.model.model import Model
+from meta.model.trace import trace
+from meta.op.core import tree
+from meta.op.core.handler import current
+from meta.op.core.tracing import Trace
+from meta.passes import CastReport, autocast, explain_autocast
+from meta.vm.program import Program
+
+
+class Autocast(Model):
+    """A model called as ``model`` is, whose program is cast.
+
+    Its arrays, their names, and its mode are those of ``model``.
+    """
+
+    def build(self, model: Model, dtype: str, out_dtype: str | None) -> None:
+        """Wrap a model whose forward is traced."""
+        self.model, self.dtype, self.out_dtype = model, dtype, out_dtype
+        self._training = model.training
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it; as for ``model``, gradients are recorded or not."""
+        with recorded(self.records):
+            return super().__call__(*args, **kwargs)
+
+    @property
+    def records(self) -> bool:
+        """Whether calls are recorded for `backward`."""
+        return self.model.records
+
+    def members(self) -> dict[str, Any]:
+        """Return what ``model`` holds, under the same names."""
+        return self.model.members()
+
+    def models(self) -> list[Model]:
+        """Return this model, the one that it wraps, and all inside."""
+        return [self, *self.model.models()]
+
+    def call_signature(self) -> inspect.Signature:
+        """Return what a call of ``model`` takes."""
+        return self.model.traced_entry().given
+
+    def signature(self) -> tuple[Any, ...]:
+        """Return what a trace depends on: the cast rules of the block that it is made in, too."""
+        return (
+            *super().signature(),
+            *self.model.signature(),
+            tree.Same(self.model),
+            self.dtype,
+            self.out_dtype,
+            rules_in_force(),
+        )
+
+    @trace
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the result of ``model``, computed in mixed precision."""
+        outer = current.get()
+        assert isinstance(outer, Trace)
+        program, leaves = self._wrapped(outer, args, kwargs)
+        module = autocast(program.module, dtype=self.dtype, out_dtype=self.out_dtype)
+        atoms = [outer.lift(v).atom for v in (*leaves, *program.arrays)]
+        return program.convention.unflatten(outer.inline(module, atoms))
+
+    def _wrapped(
+        self, outer: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Program, list[Any]]:
+        """Return the program of ``model``, and its inputs among the arguments."""
+        entry = self.model.traced_entry()
+        program: Program = entry.program_on_types(outer.device, *args, **kwargs)
+        bound = self.call_signature().bind(*args, **kwargs)
+        bound.apply_defaults()
+        return program, tree.flatten(dict(bound.arguments))[0]
+
+    def explain(self, *args: Any, **kwargs: Any) -> CastReport:
+        """Return which casts there are for arguments of these types, where, for whom and why."""
+        program = self.model.program(*args, **kwargs)
+        return explain_autocast(program.module, dtype=self.dtype, out_dtype=self.out_dtype)
+
+
+def _autocast(model: Model, dtype: str, out_dtype: str | None) -> Autocast:
+    return Autocast(model, dtype, out_dtype)
+
+
+Model.__autocast__ = _autocast

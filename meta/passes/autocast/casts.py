@@ -1,0 +1,197 @@
+"""The casts of one function while it is rewritten: each is made once, and undone where it would be
+cast back.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from meta.base.dtype import TO_TORCH, is_float
+from meta.base.registry import OPERATORS
+from meta.ir import (
+    Binding,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    TupleType,
+    Type,
+    Var,
+    type_of,
+)
+from meta.passes.autocast.dtypes import dtypes_of
+from meta.passes.autocast.report import Cast, Why
+from meta.passes.buffers import Buffers, Summaries, owner
+from meta.passes.rules.casts import holds
+
+
+_Entries = ChainMap[Any, tuple[Expr, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBlock:
+    """A block under construction, with the casts that are known in it."""
+
+    bindings: list[Binding]
+    known: _Entries
+    exact: _Entries
+
+
+class Casts:
+    """Emits casts into the block under construction.
+
+    A cast is shared by all who need it where it is known: later in its block, and in blocks inside.
+    What it was made of may be written in place, and then it is made anew.
+    """
+
+    def __init__(self, name: str, function: Function, summaries: Summaries) -> None:
+        self.name = name
+        self.out: list[Binding] = []
+        self.made: dict[Var, Cast] = {}
+        self.buffers = Buffers(function, summaries)
+        # By atom and dtype: the cast, and how often its source had been written by then.
+        self._known: _Entries = ChainMap()
+        # By the result of an exact cast: what was cast, and how often that had been written.
+        self._exact: _Entries = ChainMap()
+        # The memory of the original program that an atom is in, and how often that was written.
+        self._memory: dict[Expr, Expr] = {}
+        self._writes: dict[Expr, int] = {}
+        self._constants: dict[tuple[Constant, str], Constant] = {}
+        # Entries of maps that lie further out than this were made before a closure began.
+        self._closures: list[int] = []
+
+    def stands_for(self, atom: Expr, old: Var) -> None:
+        """Take note of an atom which the original program calls ``old``."""
+        if isinstance(atom, Var):
+            self._memory[atom] = owner(self.buffers.of(old))
+
+    def is_written(self, old: Var) -> bool:
+        """Whether the original program writes to a variable's memory, now or later."""
+        return self.buffers.of(old) in self.buffers.written
+
+    def wrote(self, binding: Binding) -> None:
+        """Take note of what a binding of the original program writes."""
+        for buffer in self.buffers.written_by(binding):
+            place = owner(buffer)
+            self._writes[place] = self._writes.get(place, 0) + 1
+
+    @contextmanager
+    def block(self, closure: bool = False) -> Iterator[OpenBlock]:
+        """Emit into a block of its own. A closure runs later, when more may have been written."""
+        new = OpenBlock([], self._known.new_child(), self._exact.new_child())
+        if closure:
+            self._closures.append(len(self._known.maps))
+        with self.reopened(new):
+            yield new
+        if closure:
+            self._closures.pop()
+
+    @contextmanager
+    def reopened(self, block: OpenBlock) -> Iterator[None]:
+        """Emit into a block, at its end."""
+        outer = OpenBlock(self.out, self._known, self._exact)
+        self.out, self._known, self._exact = block.bindings, block.known, block.exact
+        yield
+        self.out, self._known, self._exact = outer.bindings, outer.known, outer.exact
+
+    def emit(self, value: Expr, type_: Type | None, like: Binding | None, name: str = "") -> Var:
+        """Append a binding with the line of another one; return its variable."""
+        var = Var(name, type_)
+        self.out.append(Binding(var, value, like.span if like is not None else None))
+        return var
+
+    def cast(self, atom: Expr, dtype: str, why: Why, at: Binding | None) -> Expr:
+        """Return a tensor in a dtype; what holds no floating point numbers as it is."""
+        type_ = type_of(atom)
+        assert isinstance(type_, TensorType)
+        if type_.dtype == dtype or not is_float(type_.dtype):
+            return atom
+        if isinstance(atom, Constant):
+            return self._constant(atom, dtype)
+        exact = self._valid(self._exact, atom)
+        if exact is not None:  # cast(cast(x, wide), dtype) is cast(x, dtype)
+            return self.cast(exact, dtype, why, at)
+        known = self._valid(self._known, (atom, dtype))
+        if known is not None:
+            if isinstance(known, Var) and known in self.made:
+                self.made[known].needs.append(why)
+            return known
+        result = self.emit(cast_call(atom, dtype), type_.with_dtype(dtype), at)
+        name = atom.name if isinstance(atom, Var) else ""
+        self.made[result] = Cast(self.name, name, type_, dtype, [why])
+        self._known[atom, dtype] = result, self._count(atom)
+        self.is_cast_of(result, atom)
+        return result
+
+    def is_cast_of(self, result: Expr, atom: Expr) -> None:
+        """Take note of a cast; that it is exact only if its dtype holds all values of the other."""
+        wide, narrow = type_of(result), type_of(atom)
+        assert isinstance(wide, TensorType) and isinstance(narrow, TensorType)
+        if is_float(narrow.dtype) and is_float(wide.dtype) and holds(wide.dtype, narrow.dtype):
+            self._exact[result] = atom, self._count(atom)
+
+    def _constant(self, atom: Constant, dtype: str) -> Constant:
+        if (atom, dtype) not in self._constants:
+            self._constants[atom, dtype] = Constant(atom.data.to(TO_TORCH[dtype]))
+        return self._constants[atom, dtype]
+
+    def _count(self, atom: Expr) -> int:
+        return self._writes.get(self._memory.get(atom, atom), 0)
+
+    def _valid(self, entries: _Entries, key: object) -> Expr | None:
+        """Return an entry, unless its source was written since, or may be before it is used."""
+        for depth, entry in enumerate(reversed(entries.maps)):
+            if key in entry:
+                atom, count = entry[key]
+                source = key[0] if isinstance(key, tuple) else atom
+                return atom if self._still(source, count, depth) else None
+        return None
+
+    def _still(self, source: Expr, count: int, depth: int) -> bool:
+        place = self._memory.get(source, source)
+        if self._closures and depth < self._closures[-1] and place in self._ever_written():
+            return False
+        return self._writes.get(place, 0) == count
+
+    def _ever_written(self) -> set[Expr]:
+        return set(map(owner, self.buffers.written))
+
+    def coerce(self, atom: Expr, type_: Type, why: Why, at: Binding | None) -> Expr:
+        """Return an atom whose dtypes are those of a type, tuples taken apart where one differs."""
+        found = type_of(atom)
+        assert found is not None
+        if dtypes_of(found) == dtypes_of(type_):
+            return atom
+        if isinstance(type_, TupleType):
+            assert isinstance(found, TupleType)
+            fields = (self.field(atom, i, at) for i in range(len(found.fields)))
+            pairs = zip(fields, type_.fields, strict=True)
+            return Tuple(tuple(self.coerce(f, t, why, at) for f, t in pairs))
+        assert isinstance(type_, TensorType)
+        return self.cast(atom, type_.dtype, why, at)
+
+    def field(self, atom: Expr, index: int, at: Binding | None) -> Expr:
+        """Return a field of a tuple."""
+        if isinstance(atom, Tuple):
+            return atom.fields[index]
+        value = TupleGetItem(atom, index)
+        return self.emit(value, type_of(value), at)
+
+    def tuple_atom(self, atom: Expr, dtype: str, why: Why, at: Binding | None) -> Expr:
+        """Return a tuple of tensors with the floating point ones in a dtype."""
+        type_ = type_of(atom)
+        assert isinstance(type_, TupleType)
+        fields = (self.field(atom, i, at) for i in range(len(type_.fields)))
+        return Tuple(tuple(self.cast(f, dtype, why, at) for f in fields))
+
+
+def cast_call(atom: Expr, dtype: str) -> Call:
+    """Return the call of the operator `cast`."""
+    return Call(OPERATORS["cast"], (atom, dtype))

@@ -1,0 +1,211 @@
+"""Moving casts of a function's parameters to its callers, where nobody needs another dtype.
+
+The result is the same, bit for bit. A loop is a function that calls itself: what it carries along
+unchanged, its weights for one, is then cast once and not at every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from meta.ir import (
+    Binding,
+    Block,
+    Call,
+    Expr,
+    Function,
+    FuncType,
+    GlobalVar,
+    If,
+    Module,
+    TensorType,
+    Var,
+    bindings,
+    operands,
+    type_of,
+)
+from meta.ir.visit import inner_blocks
+from meta.passes.autocast.casts import cast_call
+from meta.passes.autocast.report import Cast, Why
+from meta.passes.buffers import Buffers, Summaries
+from meta.passes.call_graph import callees, uses
+from meta.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
+from meta.passes.rewrite import rewrite_function
+from meta.passes.rules.casts import holds
+
+
+def hoist(module: Module, made: dict[Var, Cast]) -> Module:
+    """Let callers cast what a function only uses cast to one dtype.
+
+    made: the casts of the program by their variable, to which those of callers are added. Other
+    casts are the user's, and stay where they are.
+    """
+    summaries = Summaries(module)
+    while True:
+        found = {
+            (name, i): dtype
+            for name in _called_only(module)
+            if not (summaries[name].written or summaries[name].stores)
+            for i, dtype in _wanted(name, module.functions[name], made)
+        }
+        if not found:
+            return module
+        module = eliminate_common_subexpressions(_moved(module, found, made))
+
+
+def _called_only(module: Module) -> Iterator[str]:
+    """Yield the functions whose calls are all known: they are not main, and no values."""
+    handed_on: set[str] = set()
+    for function in module.functions.values():
+        called = [b.value.callee for b in bindings(function) if isinstance(b.value, Call)]
+        known = {id(c) for c in called if isinstance(c, GlobalVar)}
+        handed_on |= {
+            a.name for a in uses(function) if isinstance(a, GlobalVar) and id(a) not in known
+        }
+    for name, function in module.functions.items():
+        if name != "main" and name not in handed_on and not function.attrs:
+            yield name
+
+
+def _wanted(name: str, function: Function, made: dict[Var, Cast]) -> Iterator[tuple[int, str]]:
+    """Yield the parameters, by number, that are only cast, all to one dtype, or handed on to the
+    same parameter.
+    """
+    seen: dict[Var, set[str | None]] = {p: set() for p in function.params}
+    for atom in _results(function):
+        if atom in seen:
+            seen[atom].add(None)
+    for binding in bindings(function):
+        value = binding.value
+        for atom in operands(value):
+            if not isinstance(atom, Var) or atom not in seen:
+                continue
+            if binding.var in made and isinstance(value, Call) and value.args[0] is atom:
+                assert isinstance(binding.var.type, TensorType)
+                seen[atom].add(binding.var.type.dtype)
+            elif not _handed_on(name, function, value, atom):
+                seen[atom].add(None)
+    for i, param in enumerate(function.params):
+        if len(seen[param]) == 1 and None not in seen[param]:
+            yield i, next(d for d in seen[param] if d is not None)
+
+
+def _results(function: Function) -> Iterator[Expr]:
+    yield from operands(function.body.result)
+    for binding in bindings(function):
+        for block in inner_blocks(binding.value):
+            yield from operands(block.result)
+
+
+def _handed_on(name: str, function: Function, value: Expr, atom: Var) -> bool:
+    """Whether a call of the function itself gives the parameter to itself, and to no other."""
+    if not isinstance(value, Call) or not isinstance(value.callee, GlobalVar):
+        return False
+    if value.callee.name != name:
+        return False
+    places = [p for p, a in zip(function.params, value.args, strict=True) if a is atom]
+    inside = sum(atom is a for a in operands(value))
+    return places == [atom] and inside == 1
+
+
+def _moved(module: Module, found: dict[tuple[str, int], str], made: dict[Var, Cast]) -> Module:
+    functions = {}
+    for name, function in module.functions.items():
+        params, mapping = list(function.params), {}
+        for i, param in enumerate(function.params):
+            dtype = found.get((name, i))
+            if dtype is not None:
+                assert isinstance(param.type, TensorType)
+                params[i] = mapping[param] = Var(param.name, param.type.with_dtype(dtype))
+        rule = partial(_without, made=made, params=set(mapping.values()))
+        functions[name] = rewrite_function(replace(function, params=tuple(params)), rule, mapping)
+    types, summaries = {n: f.type for n, f in functions.items()}, Summaries(module)
+    done = {}
+    for name, function in functions.items():
+        if {c for c, _ in found} & set(callees(function)):
+            mover = _Caller(name, found, types, made, Buffers(function, summaries))
+            function = replace(function, body=mover.block(function.body))
+        done[name] = function
+    return module.with_functions(done)
+
+
+def _without(binding: Binding, made: dict[Var, Cast], params: set[Var]) -> Binding | Expr:
+    """Leave out the casts of parameters that come cast."""
+    if binding.var in made and isinstance(binding.value, Call):
+        source = binding.value.args[0]
+        if isinstance(source, Var) and source in params:
+            return source
+    return binding
+
+
+class _Caller:
+    """Puts casts in front of the calls of functions that no longer cast for themselves."""
+
+    def __init__(
+        self,
+        name: str,
+        found: dict[tuple[str, int], str],
+        types: dict[str, FuncType | None],
+        made: dict[Var, Cast],
+        buffers: Buffers,
+    ) -> None:
+        self.name, self.found, self.types, self.made = name, found, types, made
+        self.buffers = buffers
+        self._sources: dict[Expr, Expr] = {}
+
+    def block(self, block: Block) -> Block:
+        """Rewrite a block, and those inside it."""
+        new: list[Binding] = []
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, If):
+                value = If(value.condition, self.block(value.then_block), self.block(value.else_block))
+            elif isinstance(value, Function):
+                value = replace(value, body=self.block(value.body))
+            elif isinstance(value, Call):
+                self._note(binding, value)
+                value = self._call(new, binding, value)
+            new.append(binding if value is binding.value else replace(binding, value=value))
+        return Block(tuple(new), block.result)
+
+    def _note(self, binding: Binding, call: Call) -> None:
+        """Remember what an exact cast was made of."""
+        if binding.var in self.made and isinstance(call.args[0], Expr):
+            wide, narrow = type_of(binding.var), type_of(call.args[0])
+            assert isinstance(wide, TensorType) and isinstance(narrow, TensorType)
+            kept = self.buffers.of(call.args[0]) not in self.buffers.written
+            if kept and holds(wide.dtype, narrow.dtype):
+                self._sources[binding.var] = call.args[0]
+
+    def _call(self, new: list[Binding], binding: Binding, call: Call) -> Call:
+        callee = call.callee
+        if not isinstance(callee, GlobalVar):
+            return call
+        args = list(call.args)
+        for i, argument in enumerate(args):
+            dtype = self.found.get((callee.name, i))
+            if dtype is not None:
+                args[i] = self._cast(new, binding, argument, dtype)
+        return Call(GlobalVar(callee.name, self.types[callee.name]), tuple(args))
+
+    def _cast(self, new: list[Binding], binding: Binding, atom: Expr, dtype: str) -> Expr:
+        atom = self._sources.get(atom, atom)
+        type_ = type_of(atom)
+        assert isinstance(type_, TensorType)
+        if type_.dtype == dtype:
+            return atom
+        var = Var("", type_.with_dtype(dtype))
+        assert isinstance(binding.value, Call) and isinstance(binding.value.callee, GlobalVar)
+        callee = binding.value.callee.name
+        why = Why(
+            f"an argument of @{callee}",
+            f"all that @{callee} does with it is done in {dtype}",
+            None,
+            binding.span,
+        )
+        name = atom.name if isinstance(atom, Var) else ""
+        self.made[var] = Cast(self.name, name, type_, dtype, [why])
+        new.append(Binding(var, cast_call(atom, dtype), binding.span))
+        return var
