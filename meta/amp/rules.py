@@ -15,6 +15,7 @@ from collections import Counter
 from meta import op
 from meta.amp.core import always, custom, float_dtypes, never
 from meta.base.dtype import bits
+from meta.ir.types import TensorType
 
 # Products of matrices.
 always(op.dense, op.einsum)
@@ -56,9 +57,31 @@ never(op.reinterpret)
 
 @custom(op.add, op.subtract)
 def sum_into(args, half):
-    """A sum written into an array takes its dtype; else, operands meet in the wider dtype."""
-    target = float_dtypes(args.out) or [widest(args.x1, args.x2)]
+    """A sum written into an array takes its dtype; else, operands meet as those of `multiply`."""
+    target = float_dtypes(args.out) or [meeting(args.x1, args.x2)]
     return target[0], target[0], None, None
+
+
+@custom(op.multiply)
+def product(args, half):
+    """Operands meet in the wider dtype; but a bias or a scale, a float32 parameter, follows."""
+    return (meeting(args.x1, args.x2),) * 2
+
+
+def meeting(x1, x2):
+    """Return the dtype in which two operands meet. A vector along the last axis of the other one
+    follows it: it is rounded no worse than what it is combined with, and does not widen a layer.
+    """
+    for vector, whole in ((x1, x2), (x2, x1)):
+        if is_vector_of(vector, whole) and widest(whole) in ("float16", "bfloat16"):
+            return "float64" if widest(vector) == "float64" else widest(whole)
+    return widest(x1, x2)
+
+
+def is_vector_of(vector, whole):
+    """Whether a tensor is a vector along the last of several axes of another one."""
+    tensors = isinstance(vector, TensorType) and isinstance(whole, TensorType)
+    return tensors and vector.ndim == 1 < whole.ndim and vector.shape[0] == whole.shape[-1] != 1
 
 
 @custom(op.concatenate)

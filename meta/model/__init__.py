@@ -1,5 +1,6 @@
 """Floor 6: models: tracing, parameters, layers. A layer is a `Model`; add one in `layers/`."""
 
+from meta.model.autocast import Autocast
 from meta.model.control_flow import cond, scan, while_loop
 from meta.model.gradient import value_and_grad
 from meta.model.layers import (
@@ -61,6 +62,7 @@ __all__ = [
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d",
+    "Autocast",
     "AvgPool1d",
     "AvgPool2d",
     "AvgPool3d",

@@ -6,7 +6,6 @@ import inspect
 from typing import Any
 
 from meta.amp.core import rules_in_force
-from meta.grad.core import recorded
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import tree
@@ -27,13 +26,8 @@ class Autocast(Model):
         self.model, self.dtype, self.out_dtype = model, dtype, out_dtype
         self._training = model.training
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it; as for ``model``, gradients are recorded or not."""
-        with recorded(self.records):
-            return super().__call__(*args, **kwargs)
-
     @property
-    def records(self) -> bool:
+    def records(self) -> bool:  # type: ignore[override]
         """Whether calls are recorded for `backward`."""
         return self.model.records
 

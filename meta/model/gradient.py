@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import Any
 
 from meta.base.errors import GradientError
-from meta.grad.core import no_grad
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import tree
@@ -19,14 +18,11 @@ from meta.passes import autodiff, dead_code, infer_type, simplify
 class ValueAndGrad(Model):
     """A model called as ``(dy, *inputs)``; see `value_and_grad`."""
 
+    records = False
+
     def build(self, model: Model) -> None:
         """Wrap a model whose forward is traced."""
         self.model = model
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it. Nothing is recorded: the gradients are among the results."""
-        with no_grad():
-            return super().__call__(*args, **kwargs)
 
     @trace
     def forward(self, dy: Any, *inputs: Any) -> Any:

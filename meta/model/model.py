@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from meta.base.dtype import canonical, is_float
 from meta.base.errors import ArgumentError
+from meta.grad.core import no_grad
 from meta.model.state import Replacement, Unmatched, load, named
 from meta.op.core import tree
 from meta.runtime.ndarray import ndarray
@@ -34,10 +35,15 @@ class Model:
     renamed: pairs of a regular expression and its replacement, as `re.sub` takes them, that turn
     names which other libraries or older versions use into a model's own; applied one after the
     other to names as they are inside this model.
+    records: whether calls are recorded for `backward`. A model that returns gradients, or uses them
+    up, says False.
     """
 
     not_kept: ClassVar[tuple[str, ...]] = ()
     renamed: ClassVar[tuple[tuple[str, Replacement], ...]] = ()
+    records = True
+    # What `meta.amp.autocast` makes of a model; set once by `meta.model.autocast`.
+    __autocast__: ClassVar[Callable[[Model, str, str | None], Model]]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._training = True
@@ -61,7 +67,10 @@ class Model:
         return result
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.entry()(*args, **kwargs)
+        if self.records:
+            return self.entry()(*args, **kwargs)
+        with no_grad():
+            return self.entry()(*args, **kwargs)
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """Return the traced program for arguments of these types (see `meta.vm.compile`)."""

@@ -34,6 +34,7 @@ class Traced:
     Attributes
     ----------
     function: the Python function. programs: one `Program` per input signature seen.
+    given: the parameters that a caller gives: of a method, all but the model.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -41,8 +42,7 @@ class Traced:
         self.owner: Any = None
         self.programs: dict[Any, Program] = {}
         self.signature = inspect.signature(function)
-        # What a caller gives: of a method, all but the model.
-        self._given = self.signature
+        self.given = self.signature
         functools.update_wrapper(self, function)
 
     def __get__(self, instance: Any, _: type | None = None) -> Traced:
@@ -56,7 +56,7 @@ class Traced:
         bound = Traced.__new__(Traced)
         bound.__dict__.update(self.__dict__)
         bound.owner = instance
-        bound._given = instance.call_signature() or self.signature.replace(
+        bound.given = instance.call_signature() or self.signature.replace(
             parameters=list(self.signature.parameters.values())[1:]
         )
         # The model has the programs, and these do not refer to it: a model that is dropped is freed
@@ -112,7 +112,7 @@ class Traced:
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         site = definition_span(self.function)
-        return bind(self.function.__qualname__, self._given, args, kwargs, site)
+        return bind(self.function.__qualname__, self.given, args, kwargs, site)
 
     def _trace(self, trace: Trace, types: list[Type], structure: Any) -> Program:
         inputs, symbols = [], []
@@ -134,7 +134,7 @@ class Traced:
         module = Module({"main": main, **trace.functions}, trace.types)
         convention = Convention(
             self.function.__qualname__,
-            self._given,
+            self.given,
             structure,
             out_structure,
             definition_span(self.function),
@@ -142,7 +142,7 @@ class Traced:
         return Program(module, used, convention)
 
     def _call(self, arguments: dict[str, Any]) -> Any:
-        bound = inspect.BoundArguments(self._given, arguments)  # type: ignore[arg-type]
+        bound = inspect.BoundArguments(self.given, arguments)  # type: ignore[arg-type]
         return self.function(*self._with_owner(bound.args), **bound.kwargs)
 
     def _check_no_leak(self) -> None:

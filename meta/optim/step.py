@@ -7,7 +7,6 @@ from typing import Any
 
 from meta import op
 from meta.base.errors import ArgumentError
-from meta.grad.core import no_grad
 from meta.model.gradient import value_and_grad
 from meta.model.model import Model
 from meta.model.trace import trace
@@ -32,6 +31,8 @@ class TrainingStep(Model):
     input of the program: ``step.learning_rate.update(0.01)`` traces and compiles nothing anew.
     loss_scale, accumulation, average: what was asked for, or None.
     """
+
+    records = False
 
     def build(
         self,
@@ -63,12 +64,6 @@ class TrainingStep(Model):
             self.learning_rate.update(value)
         else:
             super().__setattr__(name, value)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a step. Nothing is recorded: the gradients are used already."""
-        with no_grad():
-            result = super().__call__(*args, **kwargs)
-        return result
 
     @trace
     def forward(self, dy: Any, *inputs: Any) -> Any:

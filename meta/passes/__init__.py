@@ -5,8 +5,8 @@ docstring line is an imperative sentence and whose docstring shows a program bef
 put it into a pipeline.
 """
 
-from meta.passes.autodiff import autodiff
 from meta.passes.autocast import CastReport, autocast, explain_autocast
+from meta.passes.autodiff import autodiff
 from meta.passes.canonicalize import canonicalize
 from meta.passes.dead_code import dead_code
 from meta.passes.deduplicate import deduplicate

@@ -1,15 +1,26 @@
 """The cast rules: every operator has one, and none makes a call that its type function refuses."""
 
 import importlib.util
+import threading
 from pathlib import Path
 
 import pytest
 
 import meta
 from meta import op
-from meta.amp.core import always, cast_dtypes, custom, never, rule_of
+from meta.amp import (
+    always,
+    cast_dtypes,
+    custom,
+    custom_rules,
+    generic_cast,
+    infer_cast,
+    never,
+    register_op_cast_rule,
+    rule_of,
+)
 from meta.base.dtype import is_float
-from meta.base.errors import RegistrationError
+from meta.base.errors import AutocastError, RegistrationError
 from meta.base.registry import OPERATORS
 from meta.ir.types import TensorType
 from meta.op.core import Op, Tensor, map_tensors
@@ -51,6 +62,7 @@ def casts(name: str, *args: object, half: str = "float16") -> tuple[str | None, 
 def test_every_operator_resolves_to_a_rule() -> None:
     for name in _own():
         rule = rule_of(OPERATORS[name])
+        assert rule is not None, name
         assert rule.word in ("always", "never", "infer", "custom"), name
         assert (rule.function is not None) == (rule.word == "custom"), name
 
@@ -132,10 +144,10 @@ def test_never_takes_float32() -> None:
 
 def test_infer_follows_the_arguments() -> None:
     h, f = t("float16", 3), t("float32", 3)
-    assert casts("multiply", h, h) == (None, None)
-    assert casts("multiply", h, 2.0) == (None, None)
-    assert casts("multiply", h, f) == ("float32", None)
-    assert casts("multiply", h, t("bfloat16", 3)) == ("float32", "float32")
+    assert casts("divide", h, h) == (None, None)
+    assert casts("divide", h, 2.0) == (None, None)
+    assert casts("divide", h, f) == ("float32", None)
+    assert casts("divide", h, t("bfloat16", 3)) == ("float32", "float32")
 
 
 def test_float64_is_never_narrowed_and_integers_stay() -> None:
@@ -164,6 +176,23 @@ def test_rules_of_their_own() -> None:
     assert casts("batch_norm_train", x, f, f, f, h) == (None, None, None, None, "float32")
     assert casts("layer_norm", t("float16", 2, 4), f, f) == (None, None, None)
     assert casts("split", t("float16", 2, 4), 2) == (None,)
+
+
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply"])
+def test_a_bias_or_a_scale_follows(name: str) -> None:
+    h, f = t("float16", 2, 4), t("float32", 4)
+    assert casts(name, h, f)[:2] == (None, "float16")
+    assert casts(name, f, h)[:2] == ("float16", None)
+    assert casts(name, h, t("float64", 4))[:2] == ("float64", None)
+    # Not what is no vector of the other: operands meet in the wider dtype.
+    assert casts(name, h, t("float32", 1, 4))[:2] == ("float32", None)
+    assert casts(name, h, t("float32", 1))[:2] == ("float32", None)
+    assert casts(name, h, t("float32", 2, 4))[:2] == ("float32", None)
+    assert casts(name, t("float32", 2, 4), t("float16", 4))[:2] == (None, "float32")
+
+
+def test_casts_that_are_stated() -> None:
+    h = t("float16", 4)
     assert casts("cast", h, "float32") == (None,)
 
 
@@ -187,3 +216,66 @@ def test_a_rule_with_the_wrong_number_of_dtypes_is_refused() -> None:
 
     with pytest.raises(RegistrationError, match="wrong number of dtypes"):
         cast_dtypes(made, (t("float32", 2),), "float16")
+
+
+def made_op() -> Op:
+    def pair(x1: Tensor, x2: Tensor) -> Tensor:
+        return x1
+
+    return Op(pair, name="pair_for_amp", schema=op.equal.schema, random=False)
+
+
+def test_strangers_state_their_rules() -> None:
+    h, f = t("float16", 3), t("float32", 3)
+    for rule, expected in (
+        (generic_cast(True, 1), ("float16", None)),
+        (generic_cast(False, 1), ("float32", None)),
+        (generic_cast(False), ("float32", "float32")),
+        (infer_cast(2), (None, None)),
+        (lambda args, half: (None, half), (None, None)),
+    ):
+        made = made_op()
+        register_op_cast_rule(made, rule)
+        found = rule_of(made)
+        assert found is not None and found.site.file == __file__
+        assert cast_dtypes(made, (f if expected[0] == "float16" else h, h), "float16") == expected
+    made = made_op()
+    register_op_cast_rule(made, infer_cast(1))
+    assert cast_dtypes(made, (f, h), "float16") == (None, None)
+    with pytest.raises(RegistrationError, match="two cast rules"):
+        register_op_cast_rule("softmax", infer_cast(1))
+
+
+def test_a_rule_that_cannot_be_is_refused() -> None:
+    with pytest.raises(RegistrationError, match="more arguments than it has"):
+        register_op_cast_rule(made_op(), infer_cast(3))
+    with pytest.raises(RegistrationError, match="no cast rule"):
+        register_op_cast_rule(made_op(), "always")
+    with pytest.raises(RegistrationError, match="no cast rule"), custom_rules({"relu": "never"}):
+        pass
+
+
+def test_an_operator_that_states_nothing_has_no_rule() -> None:
+    made = made_op()
+    assert rule_of(made) is None
+    with pytest.raises(AutocastError, match="no cast rule: pair_for_amp"):
+        cast_dtypes(made, (t("float32", 2), t("float32", 2)), "float16")
+
+
+def test_rules_of_a_block_nest_and_end() -> None:
+    h = t("float16", 3)
+    with custom_rules({"softmax": infer_cast()}):
+        assert casts("softmax", h) == (None,)
+        with custom_rules({op.softmax: generic_cast(False), "relu": generic_cast(False)}):
+            assert casts("softmax", h) == ("float32",) == casts("relu", h)
+        assert casts("softmax", h) == (None,) == casts("relu", h)
+    assert casts("softmax", h) == ("float32",)
+
+
+def test_rules_of_a_block_are_those_of_its_thread() -> None:
+    seen = []
+    with custom_rules({"softmax": infer_cast()}):
+        thread = threading.Thread(target=lambda: seen.append(rule_of(op.softmax).word))
+        thread.start()
+        thread.join()
+    assert seen == ["never"]

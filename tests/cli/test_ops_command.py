@@ -60,7 +60,12 @@ def test_filters(bare: Op, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_is_missing_is_listed(bare: Op, capsys: pytest.CaptureFixture[str]) -> None:
     here = ("--family", "test_ops_command")
-    assert rows(capsys, "--missing", *here, status=1)[0]["missing"] == ["doc", "gradient", "cast_rule", "kernel"]
+    assert rows(capsys, "--missing", *here, status=1)[0]["missing"] == [
+        "doc",
+        "gradient",
+        "cast_rule",
+        "kernel",
+    ]
     assert rows(capsys, *here, "--missing", "torch", status=1)[0]["missing"] == ["torch"]
     assert rows(capsys, *here, "--missing", "cast_rule", status=1)[0]["missing"] == ["cast_rule"]
     assert main(["ops", *here, "--missing"]) == 1

@@ -36,7 +36,9 @@ def cast_dtypes(op: Op, args: tuple[Any, ...], half: str) -> tuple[str | None, .
     slots = op.schema.tensor_slots
     if rule.function is None:
         ruled = slots if rule.casts.count is None else slots[: rule.casts.count]
-        wanted: dict[int, str | None] = dict.fromkeys(ruled, _meeting(rule.word, op, ruled, args, half))
+        wanted: dict[int, str | None] = dict.fromkeys(
+            ruled, _meeting(rule.word, op, ruled, args, half)
+        )
     else:
         stated = rule.function(op.schema.Args(*args), half)
         if len(stated) != len(slots):

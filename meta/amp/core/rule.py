@@ -17,7 +17,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from meta.base.errors import AutocastError, RegistrationError
 from meta.base.registry import OPERATORS

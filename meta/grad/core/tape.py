@@ -6,8 +6,9 @@ leaf; `grad` returns the gradients of chosen arrays instead. Nodes live as long 
 leads to them, so both may be called again; in a leaf's ``grad`` the gradients then accumulate.
 
 A rule is made of operators, which are run as they are written also in a block that gives calls
-another meaning (`meta.amp.autocast_scope`): the precision of a gradient is that of its call. With ``create_graph`` they are recorded like any others, so that a
-gradient can be differentiated in turn.
+another meaning (`meta.amp.autocast_scope`): the precision of a gradient is that of its call. With
+``create_graph`` they are recorded like any others, so that a gradient can be differentiated in
+turn.
 """
 
 from __future__ import annotations

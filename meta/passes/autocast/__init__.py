@@ -192,4 +192,3 @@ def _values(module: Module) -> set[str]:
         names.subtract(c.name for c in called if isinstance(c, GlobalVar))
         found.update(name for name, count in names.items() if count > 0)
     return found
-

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from meta.amp.core import cast_dtypes, rule_of
 from meta.base.dtype import is_float
@@ -148,7 +147,9 @@ class Body:
         self._emit(binding, Call(callee, args), call_type(type_, found))
 
     def _operator(self, binding: Binding, call: Call, op: Op) -> None:
-        given = Call(call.callee, tuple(self.atom(a) if isinstance(a, Expr) else a for a in call.args))
+        given = Call(
+            call.callee, tuple(self.atom(a) if isinstance(a, Expr) else a for a in call.args)
+        )
         types = typed_args(op, given)
         wanted = cast_dtypes(op, types, self.half)
         rule = rule_of(op)
@@ -184,7 +185,9 @@ class Body:
         blocks = []
         for inner, result in zip(opened, results, strict=True):
             with self.casts.reopened(inner):
-                result = self.casts.coerce(_retyped(inner.bindings, result, type_), type_, why, binding)
+                result = self.casts.coerce(
+                    _retyped(inner.bindings, result, type_), type_, why, binding
+                )
             blocks.append(Block(tuple(inner.bindings), result))
         condition = self.atom(value.condition)
         self._emit(binding, If(condition, *blocks), type_)

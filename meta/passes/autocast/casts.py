@@ -31,7 +31,6 @@ from meta.passes.autocast.report import Cast, Why
 from meta.passes.buffers import Buffers, Summaries, owner
 from meta.passes.rules.casts import holds
 
-
 _Entries = ChainMap[Any, tuple[Expr, int]]
 
 

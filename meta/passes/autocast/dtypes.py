@@ -46,4 +46,6 @@ def with_floats(type_: Type, dtype: str) -> Type:
 
 def meet(a: Dtypes, b: Dtypes) -> Dtypes:
     """Return, leaf by leaf, the narrowest dtype that holds both: of a value of one of two types."""
-    return tuple(x if x == y or x is None or y is None else promote(x, y) for x, y in zip(a, b, strict=True))
+    return tuple(
+        x if x == y or x is None or y is None else promote(x, y) for x, y in zip(a, b, strict=True)
+    )

@@ -31,6 +31,7 @@ from meta.passes.autocast.casts import cast_call
 from meta.passes.autocast.report import Cast, Why
 from meta.passes.buffers import Buffers, Summaries
 from meta.passes.call_graph import callees, uses
+from meta.passes.deduplicate import deduplicate
 from meta.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from meta.passes.rewrite import rewrite_function
 from meta.passes.rules.casts import holds
@@ -52,7 +53,8 @@ def hoist(module: Module, made: dict[Var, Cast]) -> Module:
         }
         if not found:
             return module
-        module = eliminate_common_subexpressions(_moved(module, found, made))
+        moved = eliminate_common_subexpressions(_moved(module, found, made))
+        module = deduplicate(moved)  # two versions of a function may be one now
 
 
 def _called_only(module: Module) -> Iterator[str]:
@@ -161,7 +163,9 @@ class _Caller:
         for binding in block.bindings:
             value = binding.value
             if isinstance(value, If):
-                value = If(value.condition, self.block(value.then_block), self.block(value.else_block))
+                value = If(
+                    value.condition, self.block(value.then_block), self.block(value.else_block)
+                )
             elif isinstance(value, Function):
                 value = replace(value, body=self.block(value.body))
             elif isinstance(value, Call):
