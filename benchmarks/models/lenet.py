@@ -1,35 +1,15 @@
-"""LeNet-5 for images of 28 x 28 (LeCun et al., 1998), with ReLU and max pooling."""
+"""LeNet-5 for images of 28 x 28: that of `meta.model.zoo`."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from meta import op
-from meta.model import Conv2d, Linear, Model, trace
+from meta.model.zoo import LeNet
 from models.network import Network
 
 
-class LeNet(Model):
-    """Two convolutions, three linear layers."""
-
-    def build(self) -> None:
-        """Make the layers."""
-        self.conv1, self.conv2 = Conv2d(1, 6, 5, padding=2), Conv2d(6, 16, 5)
-        self.fc1, self.fc2, self.fc3 = Linear(400, 120), Linear(120, 84), Linear(84, 10)
-
-    @trace
-    def forward(self, x: Any) -> Any:
-        """Return the scores of images (n, 1, 28, 28)."""
-        x = op.max_pool2d(op.relu(self.conv1(x)), 2, 2)
-        x = op.max_pool2d(op.relu(self.conv2(x)), 2, 2)
-        x = op.relu(self.fc1(op.batch_flatten(x)))
-        return self.fc3(op.relu(self.fc2(x)))
-
-
 class TorchLeNet(torch.nn.Module):
-    """The same with torch."""
+    """The same network with torch."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -24,30 +24,16 @@ from meta.model import (
 from meta.runtime import random
 
 
-class LeNet(Model):
-    def build(self) -> None:
-        self.conv1 = Conv2d(1, 6, 5, padding=2)
-        self.conv2 = Conv2d(6, 16, 5)
-        self.fc1 = Linear(16 * 5 * 5, 120)
-        self.fc2 = Linear(120, 84)
-        self.fc3 = Linear(84, 10)
-
-    @trace
-    def forward(self, x: Any) -> Any:
-        x = op.max_pool2d(op.relu(self.conv1(x)), 2, 2)
-        x = op.max_pool2d(op.relu(self.conv2(x)), 2, 2)
-        x = op.relu(self.fc1(op.batch_flatten(x)))
-        return self.fc3(op.relu(self.fc2(x)))
-
-
 class TorchLeNet(torch.nn.Module):
-    def __init__(self) -> None:
+    """The same as `meta.model.zoo.LeNet`."""
+
+    def __init__(self, channels: int = 1, side: int = 28, classes: int = 10) -> None:
         super().__init__()
-        self.conv1 = torch.nn.Conv2d(1, 6, 5, padding=2)
+        self.conv1 = torch.nn.Conv2d(channels, 6, 5, padding=2)
         self.conv2 = torch.nn.Conv2d(6, 16, 5)
-        self.fc1 = torch.nn.Linear(16 * 5 * 5, 120)
+        self.fc1 = torch.nn.Linear(16 * ((side // 2 - 4) // 2) ** 2, 120)
         self.fc2 = torch.nn.Linear(120, 84)
-        self.fc3 = torch.nn.Linear(84, 10)
+        self.fc3 = torch.nn.Linear(84, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.max_pool2d(torch.relu(self.conv1(x)), 2, 2)

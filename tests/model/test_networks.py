@@ -10,6 +10,7 @@ import torch
 
 import meta
 from meta.model import Model
+from meta.model.zoo import LeNet
 from meta.optim import SGD
 from meta.optim.sgd import with_sgd
 from meta.testing import check
@@ -67,7 +68,7 @@ def make(kind: str) -> Pair:
     torch.manual_seed(0)
     labels = torch.tensor([3, 9, 0, 1])
     if kind == "lenet":
-        ours, theirs, shape = networks.LeNet(), networks.TorchLeNet(), (4, 1, 28, 28)
+        ours, theirs, shape = LeNet(), networks.TorchLeNet(), (4, 1, 28, 28)
     elif kind == "resnet":
         ours, theirs = networks.BasicBlock(4, 8), networks.TorchBasicBlock(4, 8)
         shape = (4, 4, 9, 9)

@@ -9,7 +9,8 @@ import pytest
 import meta
 from meta.ir import parse, parse_type, structural_equal, verify
 from meta.model import trace, value_and_grad
-from tests.model.networks import MLP, BasicBlock, Encoder, LeNet, WithLoss
+from meta.model.zoo import LeNet
+from tests.model.networks import MLP, BasicBlock, Encoder, WithLoss
 
 NETWORKS: dict[str, tuple[Any, str, str]] = {
     "mlp": (MLP, "float32[n, 5]", "float32[n, 10]"),

@@ -19,9 +19,10 @@ from meta.base.errors import ArgumentError, FormatError, MetaError
 from meta.dialect.core.catalog import DIALECTS
 from meta.ir import parse_type, structural_equal
 from meta.model import trace, value_and_grad
+from meta.model.zoo import LeNet
 from meta.op.core import tree
 from meta.vm import load
-from tests.model.networks import MLP, Encoder, LeNet, WithLoss
+from tests.model.networks import MLP, Encoder, WithLoss
 
 ROOT = Path(__file__).parents[2]
 RUN = """

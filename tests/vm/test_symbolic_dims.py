@@ -11,10 +11,11 @@ import meta
 from meta.base.errors import ArgumentError
 from meta.ir import Function, SymbolicDim, parse_function, parse_type
 from meta.model import Model, value_and_grad
+from meta.model.zoo import LeNet
 from meta.testing import check
 from meta.vm import Executable
 from meta.vm.extents import DIMS, Range, declared, ranges_of
-from tests.model.networks import MLP, BasicBlock, Encoder, LeNet, WithLoss
+from tests.model.networks import MLP, BasicBlock, Encoder, WithLoss
 
 
 def main(*types: str) -> Function:

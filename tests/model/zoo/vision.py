@@ -15,6 +15,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
 import transformers
 
 from meta.model import Model, zoo
+from tests.model.networks import TorchLeNet
 
 
 @dataclass(frozen=True)
@@ -33,22 +34,6 @@ class Vision:
         generator = torch.Generator().manual_seed(1)
         images = torch.randn(self.n, self.channels, self.side, self.side, generator=generator)
         return images, torch.randint(self.classes, (self.n,), generator=generator)
-
-
-class LeNet(nn.Module):
-    """LeNet-5 with ReLU and maximum pooling."""
-
-    def __init__(self, channels: int, side: int, classes: int) -> None:
-        super().__init__()
-        self.conv1, self.conv2 = nn.Conv2d(channels, 6, 5, padding=2), nn.Conv2d(6, 16, 5)
-        self.fc1 = nn.Linear(16 * ((side // 2 - 4) // 2) ** 2, 120)
-        self.fc2, self.fc3 = nn.Linear(120, 84), nn.Linear(84, classes)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = torch.max_pool2d(torch.relu(self.conv1(x)), 2)
-        x = torch.max_pool2d(torch.relu(self.conv2(x)), 2)
-        x = torch.relu(self.fc1(x.flatten(1)))
-        return self.fc3(torch.relu(self.fc2(x)))
 
 
 class VGG(nn.Module):
@@ -135,7 +120,7 @@ def lenet(**values: Any) -> Vision:
     """Return a LeNet of these fields of `LeNetConfig`, beside one written with torch."""
     config = zoo.LeNetConfig(**values)
     sizes = (config.num_channels, config.image_size, config.num_classes)
-    return Vision(lambda: zoo.LeNet(config), lambda: LeNet(*sizes), *sizes)
+    return Vision(lambda: zoo.LeNet(config), lambda: TorchLeNet(*sizes), *sizes)
 
 
 def vit(**values: Any) -> Vision:
