@@ -11,6 +11,7 @@ from meta.base.errors import ArgumentError
 from meta.op.core import tree
 from meta.runtime.ndarray import as_array
 from meta.runtime.random import Generator
+from meta.train.data import arguments
 
 
 class Batches:
@@ -21,7 +22,8 @@ class Batches:
 
     Parameters
     ----------
-    inputs, targets: an array each, or tuples, lists or dicts of arrays, all of one length.
+    inputs, targets: an array each, or tuples, lists or dicts of arrays, all of one length; targets
+    may be None.
     size: samples in a batch. shuffle: whether every epoch has an order of its own. seed: of the
     order. drop_last: leave out the last batch of an epoch if it is smaller; what is left out
     differs from epoch to epoch.
@@ -39,6 +41,8 @@ class Batches:
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
+        arguments(inputs, "inputs")
+        arguments(targets, "targets")
         leaves, self._structure = tree.flatten((inputs, targets))
         self._tensors = [as_array(leaf).torch() for leaf in leaves]
         self.size, self.shuffle, self.seed, self.drop_last = size, shuffle, seed, drop_last

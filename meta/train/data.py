@@ -55,7 +55,7 @@ def read_batch(item: Any, device: Device) -> Batch:
             hint="several inputs are a tuple: yield ((x1, x2), y); arrays in memory are batched by "
             "meta.train.Batches(x, y, size)",
         )
-    inputs, targets = _arguments(item[0], "inputs"), _arguments(item[1], "targets")
+    inputs, targets = arguments(item[0], "inputs"), arguments(item[1], "targets")
     arrays, structure = tree.flatten((inputs, targets))
     moved = [_on(device, as_array(a)) for a in arrays]
     if not tree.flatten(inputs)[0]:
@@ -65,7 +65,11 @@ def read_batch(item: Any, device: Device) -> Batch:
     return Batch(inputs, targets, first[0] if first else 1)
 
 
-def _arguments(value: Any, what: str) -> Any:
+def arguments(value: Any, what: str) -> tuple[Any, ...] | dict[str, Any]:
+    """Return the ``what`` ("inputs", "targets") of a batch as positional or named arguments.
+
+    Raises ArgumentError for what is no array, and no tuple, list or dict of arrays.
+    """
     if value is None and what == "targets":
         return ()
     if tree.is_array(value):
@@ -79,7 +83,7 @@ def _arguments(value: Any, what: str) -> Any:
         )
     for inner in value.values() if isinstance(value, dict) else value:
         if not tree.is_array(inner):
-            _arguments(inner, "arrays inside the " + what)
+            arguments(inner, "arrays inside the " + what)
     return value if isinstance(value, dict) else tuple(value)
 
 

@@ -11,6 +11,7 @@ import meta.amp
 from meta.base.device import require
 from meta.base.errors import ArgumentError
 from meta.model.model import Model
+from meta.optim import StepMaker, TrainingStep
 from meta.train import random_state
 from meta.train.callback import Callback, EarlyStop
 from meta.train.checkpoint import Checkpoints
@@ -26,7 +27,7 @@ def fit(
     model: Model,
     loss: Loss,
     data: Iterable[Any],
-    optimizer: Callable[[Model], Any],
+    optimizer: StepMaker,
     *,
     steps: int | None = None,
     epochs: int | None = None,
@@ -81,7 +82,8 @@ def fit(
     Ctrl-C ends a run behind a whole step, writes a checkpoint, and raises KeyboardInterrupt.
 
     Raises ArgumentError for arguments that do not fit, FormatError for a checkpoint that is damaged
-    or of another model, and what data, model and callbacks raise.
+    or of another model, NonFiniteError for a loss that is not finite (with a loss scale: for too
+    many steps in a row that had to be left out), and what data, model and callbacks raise.
     """
     _require_parts(model, loss, optimizer)
     limits = Limits(steps, epochs, eval_every, checkpoint_every, log_every)
@@ -121,10 +123,17 @@ def fit(
             if amp is not None:
                 objective = meta.amp.autocast(objective, dtype=amp)
             feed = Feed(data, device_of(model))
+            training_step = optimizer(objective)
+            if not isinstance(training_step, TrainingStep):
+                raise ArgumentError(
+                    "the optimizer does not make a training step",
+                    expected="what a with_<name> of meta.optim returns",
+                    found=type(training_step).__name__,
+                )
             run = Run(
                 model,
                 objective,
-                optimizer(objective),
+                training_step,
                 feed,
                 executor,
                 limits,

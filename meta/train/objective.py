@@ -34,6 +34,15 @@ class Objective(Model):
     def build(self, model: Model, loss: Loss) -> None:
         """Wrap a model; ``loss`` may be a model with parameters of its own."""
         self.model, self.loss = model, loss
+        if "loss" in model.members():
+            raise ArgumentError(
+                "a model that is trained has no attribute 'loss'",
+                hint="call it something else: the loss's own arrays are kept under this name",
+            )
+
+    def members(self) -> dict[str, Any]:
+        """Return what the model holds, under its own names, and the loss."""
+        return {**self.model.members(), "loss": self.loss}
 
     @trace
     def forward(self, inputs: Any, targets: Any) -> Any:

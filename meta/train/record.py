@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from meta.optim import TrainingStep
+
 
 @dataclass(slots=True)
 class Record:
@@ -12,6 +14,7 @@ class Record:
 
     Attributes
     ----------
+    training_step: model and optimizer as they are now; averages of the parameters, too.
     first_step: how many steps were done before (by the run that was resumed).
     losses: of the steps since, in order.
     evaluations: what each evaluation found: "step" and the metrics by name, "loss" among them.
@@ -20,6 +23,7 @@ class Record:
     samples: how many were trained on. checkpoint: the newest one's folder, if there is one.
     """
 
+    training_step: TrainingStep
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
     evaluations: list[dict[str, float]] = field(default_factory=list)

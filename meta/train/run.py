@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -9,10 +10,12 @@ from typing import Any
 
 from meta.base.progress import bar
 from meta.model.model import Model
+from meta.optim import TrainingStep
 from meta.runtime.ndarray import array, ndarray
 from meta.train.callback import Callback
 from meta.train.checkpoint import Checkpoints
 from meta.train.data import Batch, Feed
+from meta.train.diverged import diverged
 from meta.train.evaluate import Evaluator
 from meta.train.interrupt import Interrupts
 from meta.train.log import Logger, Row, columns
@@ -58,7 +61,7 @@ class Run:
         self,
         model: Model,
         objective: Model,
-        training_step: Any,
+        training_step: TrainingStep,
         feed: Feed,
         executor: str,
         limits: Limits,
@@ -67,7 +70,7 @@ class Run:
         watching: Watching,
     ) -> None:
         self.model, self.training_step = model, training_step
-        self.step, self.record = 0, Record()
+        self.step, self.record = 0, Record(training_step)
         self._objective, self._feed, self._limits = objective, feed, limits
         self._runner = Runner(training_step, executor)
         self._schedule, self._checkpoints, self._watching = schedule, checkpoints, watching
@@ -76,7 +79,7 @@ class Run:
         self._rate: float | None = None
         self._meter = Meter()
         self._dy: ndarray | None = None
-        self._last_loss: ndarray | None = None
+        self._last: tuple[Batch, ndarray] | None = None
         self._evaluated_at = self._saved_at = -1
         self._stop = ""
         self._in_step = False
@@ -89,7 +92,7 @@ class Run:
     @property
     def last_loss(self) -> float:
         """The loss of the last step; asking for it waits for the device. NaN before the first."""
-        return float("nan") if self._last_loss is None else float(self._last_loss.item())
+        return math.nan if self._last is None else float(self._last[1].item())
 
     def stop(self, why: str) -> None:
         """End the run behind this step."""
@@ -151,11 +154,12 @@ class Run:
         self._set_learning_rate()
         compiling = self._runner.compile_seconds
         self._in_step = True
-        self._last_loss = self._runner(self._dy, batch.inputs, batch.targets)
+        loss = self._runner(self._dy, batch.inputs, batch.targets)
         self._in_step = False
+        self._last = batch, loss
         self._meter.leave_out(self._runner.compile_seconds - compiling)
         self.step += 1
-        self._meter.add(self.step, self._feed.epoch, self._last_loss, self._rate, batch.samples)
+        self._meter.add(self.step, self._feed.epoch, loss, self._rate, batch.samples)
 
     def _set_learning_rate(self) -> None:
         if self._schedule is None:
@@ -243,6 +247,21 @@ class Run:
                 row = {"step": m.step, "time": m.time, "epoch": m.epoch, "loss": m.loss}
                 row["learning_rate"] = rate if m.learning_rate is None else m.learning_rate
                 self._log({**row, "samples_per_second": self._meter.samples_per_second})
+        self._require_progress([m.loss for m in measured], measured[0].step)
+
+    def _require_progress(self, losses: list[float], first: int) -> None:
+        """Raise NonFiniteError if the run cannot come to anything any more."""
+        scale = self.training_step.loss_scale
+        if scale is None:
+            wrong = [first + i for i, loss in enumerate(losses) if not math.isfinite(loss)]
+            what = f"the loss of step {wrong[0]} is not finite" if wrong else ""
+        else:  # a step whose gradients are not finite is left out, and that is no harm
+            bad = int(scale.bad_steps.item())
+            what = f"{bad} steps in a row had gradients that are not finite, up to step {self.step}"
+            what = what if bad >= scale.max_bad_steps else ""
+        if what:
+            assert self._last is not None
+            raise diverged(what, self.training_step, self._dy, self._last[0])
 
     def _log(self, row: Row) -> None:
         for logger in self._watching.loggers:

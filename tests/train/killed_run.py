@@ -24,9 +24,9 @@ from typing import Any
 import torch
 
 from meta.optim.schedule import cosine
-from meta.train import Batches, Checkpoint, fit, read_checkpoint
+from meta.train import Checkpoint, fit, read_checkpoint
 from meta.train.checkpoint import Checkpoints
-from tests.train.problem import DATA, SIZE, arrays, kernels, loss, network, optimizer
+from tests.train.problem import DATA, held_out, kernels, loss, network, optimizer
 
 STEPS, EVERY = 36, 2
 
@@ -40,7 +40,7 @@ def train(folder: Path, data: str, steps: int = STEPS) -> None:
             DATA[data](),
             optimizer(),
             steps=steps,
-            eval_data=Batches(*arrays(), SIZE, shuffle=False),
+            eval_data=held_out(),
             eval_every=7,
             checkpoint=folder,
             checkpoint_every=EVERY,

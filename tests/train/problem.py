@@ -106,3 +106,8 @@ DATA = {
     "with a position": Positioned,
 }
 """Shuffled data of every kind that can be resumed."""
+
+
+def held_out() -> Batches:
+    """Return the data in their order."""
+    return Batches(*arrays(), SIZE, shuffle=False)

@@ -1,0 +1,515 @@
+"""`fit`: what it computes, when it evaluates and keeps, how a run ends."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import meta
+from meta import op
+from meta.base import config
+from meta.base.errors import ArgumentError, FormatError, NonFiniteError
+from meta.model import Dropout, Linear, Model, Sequential, trace
+from meta.optim import DynamicLossScale, with_adamw, with_sgd
+from meta.optim.schedule import linear_decay, step_decay
+from meta.train import (
+    Batches,
+    Callback,
+    EarlyStop,
+    Record,
+    Run,
+    accuracy,
+    evaluate,
+    fit,
+    read_checkpoint,
+)
+from tests.train.problem import (
+    CLASSES,
+    DATA,
+    FEATURES,
+    SIZE,
+    arrays,
+    held_out,
+    loss,
+    network,
+    optimizer,
+)
+
+PER_EPOCH = 5
+
+
+def train(model: Model | None = None, **options: Any) -> Record:
+    """Call `fit` with what is not stated."""
+    given = {"loss": loss, "data": DATA["batches"](), "optimizer": optimizer()}
+    given = {name: options.pop(name, value) for name, value in given.items()}
+    options.setdefault("executor", "interpreter")
+    return fit(model or network(), **given, **options)
+
+
+def weights(model: Model) -> dict[str, np.ndarray[Any, Any]]:
+    return {name: array.numpy() for name, array in model.state().items()}
+
+
+def same(a: Model, b: Model) -> bool:
+    one, other = weights(a), weights(b)
+    return one.keys() == other.keys() and all(np.array_equal(one[n], other[n]) for n in one)
+
+
+def of_torch(rates: list[float], momentum: float) -> tuple[list[float], torch.nn.Module]:
+    """Return the losses of a linear model under torch's SGD, one step per rate, and the model."""
+    meta.random.seed(0)
+    own = Linear(FEATURES, CLASSES)
+    model = torch.nn.Linear(FEATURES, CLASSES)
+    with torch.no_grad():
+        model.weight.copy_(own.weight.torch())
+        model.bias.copy_(own.bias.torch())
+    sgd = torch.optim.SGD(model.parameters(), lr=1.0, momentum=momentum)
+    data = held_out()
+    batches = [b for _ in range(math.ceil(len(rates) / len(data))) for b in data]
+    losses = []
+    for rate, (x, y) in zip(rates, batches, strict=False):
+        sgd.param_groups[0]["lr"] = rate
+        sgd.zero_grad()
+        value = torch.nn.functional.cross_entropy(model(x), y)
+        value.backward()
+        sgd.step()
+        losses.append(value.item())
+    return losses, model
+
+
+@pytest.mark.parametrize("executor", ["interpreter", "vm"])
+def test_a_run_is_torchs_run(executor: str) -> None:
+    schedule = step_decay(4, gamma=0.5)
+    losses, expected = of_torch([0.1 * schedule(i) for i in range(12)], 0.9)
+    meta.random.seed(0)
+    model = Linear(FEATURES, CLASSES)
+    record = train(
+        model,
+        data=held_out(),
+        optimizer=with_sgd(0.1, 0.9),
+        steps=12,
+        schedule=schedule,
+        executor=executor,
+    )
+    assert record.losses == pytest.approx(losses, rel=1e-5)
+    np.testing.assert_allclose(model.weight.numpy(), expected.weight.detach(), rtol=1e-4, atol=1e-6)
+    assert (record.step, record.epoch, record.stopped) == (12, 2, "12 steps are done")
+    assert record.samples == 12 * SIZE and record.steps_per_second > 0
+    assert "12 steps, 2 epochs, loss" in str(record)
+
+
+def test_it_learns() -> None:
+    model = network()
+    before = evaluate(model, loss, held_out(), executor="interpreter")
+    record = train(model, epochs=12, eval_data=held_out(), metrics={"accuracy": accuracy}, seed=3)
+    assert record.metrics["loss"] < 0.5 * before["loss"]
+    assert record.metrics["accuracy"] > 0.8
+    assert [e["step"] for e in record.evaluations] == [PER_EPOCH * (i + 1) for i in range(12)]
+
+
+def test_epochs_and_steps_count_the_same() -> None:
+    one, other = network(), network()
+    train(one, epochs=2, seed=1)
+    train(other, steps=2 * PER_EPOCH, seed=1)
+    assert same(one, other)
+
+
+def test_a_seed_repeats_a_run_and_another_does_not() -> None:
+    runs = [train(steps=4, data=DATA["loader"](), seed=seed).losses for seed in (1, 1, 2)]
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_interpreter_and_vm_train_alike() -> None:
+    one, other = network(), network()
+    a = train(one, steps=7, seed=5)
+    b = train(other, steps=7, seed=5, executor="vm")
+    assert a.losses == pytest.approx(b.losses, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("data", "cut"),
+    [*((data, PER_EPOCH + 3) for data in DATA), ("batches", 2), ("loader", PER_EPOCH)],
+)
+def test_a_resumed_run_is_the_same_run(data: str, cut: int, tmp_path: Path) -> None:
+    undisturbed, resumed = network(), network(seed=9)
+    options: dict[str, Any] = {
+        "optimizer": with_adamw(1e-2, ema=0.9, accumulate=2),
+        "schedule": linear_decay(13),
+        "eval_data": held_out(),
+        "eval_every": 3,
+    }
+    whole = train(undisturbed, data=DATA[data](), steps=13, seed=1, **options)
+    options["checkpoint"] = tmp_path
+    first = train(data=DATA[data](), steps=cut, seed=1, **options)
+    rest = train(resumed, data=DATA[data](), steps=13, seed=8, **options)
+    assert rest.first_step == cut
+    assert first.losses + rest.losses == whole.losses
+    assert same(undisturbed, resumed)
+    one, other = whole.training_step.average, rest.training_step.average
+    assert one is not None and other is not None
+    assert all(
+        np.array_equal(a.numpy(), other.parameter[n].numpy()) for n, a in one.parameter.items()
+    )
+
+
+def test_the_vm_resumes(tmp_path: Path) -> None:
+    undisturbed, resumed = network(), network(seed=9)
+    train(undisturbed, steps=7, seed=1, executor="vm")
+    train(steps=3, seed=1, executor="vm", checkpoint=tmp_path)
+    train(resumed, steps=7, seed=1, executor="vm", checkpoint=tmp_path)
+    assert same(undisturbed, resumed)
+
+
+def test_a_run_that_is_done_does_nothing(tmp_path: Path) -> None:
+    train(steps=3, checkpoint=tmp_path, seed=1)
+    model = network(seed=4)
+    record = train(model, steps=3, checkpoint=tmp_path, eval_data=held_out())
+    assert record.step == record.first_step == 3 and not record.losses and not record.evaluations
+    kept = read_checkpoint(tmp_path / "step-00000003").model
+    assert all(np.array_equal(kept[n].numpy(), a) for n, a in weights(model).items())
+
+
+def test_the_model_of_a_checkpoint_loads_by_name(tmp_path: Path) -> None:
+    model, other = network(), network(seed=3)
+    record = train(model, epochs=1, checkpoint=tmp_path)
+    assert record.checkpoint == tmp_path / "step-00000005"
+    meta.model.load_weights(other, record.checkpoint / "model.safetensors")
+    assert same(model, other)
+
+
+def test_when_it_evaluates_and_keeps(tmp_path: Path) -> None:
+    kept: list[set[str]] = []
+
+    class Looks(Callback):
+        def on_step(self, run: Run) -> None:
+            kept.append({p.name for p in tmp_path.glob("step-*")})
+
+    record = train(
+        steps=9,
+        checkpoint=tmp_path,
+        checkpoint_every=2,
+        keep=3,
+        eval_data=held_out(),
+        eval_every=4,
+        callbacks=[Looks()],
+    )
+    names = [f"step-{i:08d}" for i in range(10)]
+    assert kept[8] == {names[4], names[6], names[8]}
+    assert {p.name for p in tmp_path.glob("step-*")} == {names[6], names[8], names[9]}
+    assert [e["step"] for e in record.evaluations] == [4, 8, 9]
+
+
+def test_evaluation_changes_nothing() -> None:
+    class Noisy(Sequential):
+        """Draws random numbers in infer mode, too."""
+
+        def build(self, *layers: Any) -> None:
+            super().build(Linear(FEATURES, CLASSES), Dropout(0.5))
+            self.always = Dropout(0.5)
+
+        @trace
+        def forward_infer(self, x: Any) -> Any:
+            return op._contrib_dropout(self.forward(x), 0.5)[0]
+
+    runs = []
+    for options in ({}, {"eval_data": DATA["loader"](), "eval_every": 1}):
+        meta.random.seed(0)
+        runs.append(train(Noisy(), data=DATA["loader"](), steps=8, seed=2, **options).losses)
+    assert runs[0] == runs[1]
+
+
+def test_modes() -> None:
+    model = network()
+    inner = model.models()[2]
+    inner.infer_mode()
+    seen: list[tuple[bool, bool]] = []
+
+    class Looks(Callback):
+        def on_step(self, run: Run) -> None:
+            seen.append((model.training, inner.training))
+
+    train(model, steps=2, eval_data=held_out(), eval_every=1, callbacks=[Looks()])
+    assert seen == [(True, False)] * 2 and model.training and not inner.training
+    model.infer_mode()
+    train(model, steps=1, callbacks=[Looks()])
+    assert seen[2] == (True, True) and not model.training
+
+
+def test_callbacks_are_told_and_may_stop() -> None:
+    events: list[str] = []
+
+    class Tells(Callback):
+        def on_step(self, run: Run) -> None:
+            events.append(f"step {run.step}")
+            assert math.isfinite(run.last_loss)
+
+        def on_evaluation(self, run: Run, metrics: dict[str, float]) -> None:
+            events.append(f"evaluation {sorted(metrics)}")
+
+        def on_epoch(self, run: Run) -> None:
+            events.append(f"epoch {run.epoch}")
+            if run.epoch == 2:
+                run.stop("enough")
+
+        def on_end(self, run: Run) -> None:
+            events.append(f"end: {run.record.stopped}")
+
+    data = Batches(*arrays(), 20)
+    record = train(data=data, epochs=9, eval_data=held_out(), callbacks=[Tells()])
+    assert record.stopped == "enough" and record.step == 4
+    found = "evaluation ['loss']"
+    assert events == [
+        "step 1", "step 2", found, "epoch 1", "step 3", "step 4", found, "epoch 2", "end: enough",
+    ]  # fmt: skip
+
+
+def test_early_stop_and_its_state(tmp_path: Path) -> None:
+    def rising(result: Any, labels: Any) -> Any:
+        return op.multiply(op.mean(op.multiply(result, 0.0)), 1.0)  # never better than at first
+
+    options: dict[str, Any] = {
+        "eval_data": held_out(),
+        "metrics": {"same": rising},
+        "eval_every": 2,
+        "checkpoint": tmp_path,
+        "seed": 1,
+    }
+    first = train(steps=5, callbacks=[EarlyStop(3, "same", larger=True)], **options)
+    assert first.stopped == "5 steps are done"
+    # The evaluations at 2 (the best), 4 and 5 (two without improvement) are remembered.
+    stop = EarlyStop(3, "same", larger=True)
+    record = train(steps=50, callbacks=[stop], **options)
+    assert record.step == 6 and "same has not become better in 3" in record.stopped
+    with pytest.raises(FormatError, match="the callbacks are others"):
+        train(steps=50, **options)
+
+
+class Interrupting(Callback):
+    """Presses Ctrl-C after a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step(self, run: Run) -> None:
+        if run.step == self.step:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_keeps_a_checkpoint(tmp_path: Path) -> None:
+    undisturbed, resumed = network(), network()
+    train(undisturbed, steps=8, seed=1)
+    options: dict[str, Any] = {"steps": 8, "seed": 1, "checkpoint": tmp_path}
+    with pytest.raises(KeyboardInterrupt, match=r"at step 3; kept in .*step-00000003"):
+        train(checkpoint_every=100, callbacks=[Interrupting(3)], **options)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    record = train(resumed, **options)
+    assert record.first_step == 3 and same(undisturbed, resumed)
+
+
+def test_ctrl_c_in_the_data_keeps_a_checkpoint(tmp_path: Path) -> None:
+    def interrupted() -> Any:
+        yield from list(held_out())[:2]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match="at step 2; kept in"):
+        train(data=interrupted(), steps=5, checkpoint=tmp_path)
+    with pytest.raises(KeyboardInterrupt, match=r"at step 2$"):
+        train(data=interrupted(), steps=5)
+
+
+def test_the_second_ctrl_c_is_at_once(tmp_path: Path) -> None:
+    class Twice(Callback):
+        def on_step(self, run: Run) -> None:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            raise AssertionError("not reached")
+
+    with pytest.raises(KeyboardInterrupt):
+        train(steps=5, callbacks=[Twice()], checkpoint=tmp_path)
+
+
+def test_a_loss_with_parameters_of_its_own(tmp_path: Path) -> None:
+    class Weighted(Model):
+        def build(self) -> None:
+            self.temperature = meta.model.parameter(meta.array(1.0))
+
+        @trace
+        def forward(self, scores: Any, labels: Any) -> Any:
+            return op.cross_entropy(labels, op.multiply(scores, self.temperature))
+
+    one, other = Weighted(), Weighted()
+    train(loss=one, steps=3, checkpoint=tmp_path)
+    assert one.temperature.item() != 1
+    record = train(loss=other, steps=3, checkpoint=tmp_path)
+    assert other.temperature.item() == one.temperature.item()
+    assert "model.loss.temperature" in record.training_step.state()
+
+
+def test_a_frozen_parameter_stays() -> None:
+    model = network()
+    first = model.state()["0.weight"]
+    first.requires_grad = False
+    before = first.numpy()
+    train(model, steps=3)
+    assert np.array_equal(first.numpy(), before)
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
+    with pytest.raises(NonFiniteError, match="the loss of step") as caught:
+        train(steps=50, optimizer=with_sgd(1e30), checkpoint=tmp_path, checkpoint_every=1)
+    assert "META_CHECK_FINITE=1" in str(caught.value)
+    for folder in tmp_path.glob("step-*"):  # nothing that is not finite was kept
+        kept = read_checkpoint(folder)
+        assert all(t.isfinite().all() for t in kept.model.values())
+
+
+@pytest.mark.parametrize("executor", ["interpreter", "vm"])
+def test_a_loss_that_never_is_finite_is_traced_to_its_operator(executor: str) -> None:
+    def wrong(scores: Any, labels: Any) -> Any:
+        return op.mean(op.log(op.multiply(op.abs(scores), 0.0)))
+
+    scaled = with_sgd(0.1, loss_scale=DynamicLossScale(max_bad_steps=4))
+    model = network()
+    before = weights(model)["0.weight"]
+    with pytest.raises(NonFiniteError) as caught:
+        train(
+            model, loss=wrong, steps=60, optimizer=scaled, executor=executor, checkpoint_every=None
+        )
+    error = caught.value
+    assert error.op == "log" and "test_fit.py" in str(error.span)
+    assert "steps in a row had gradients that are not finite" in str(error)
+    assert np.array_equal(weights(model)["0.weight"], before)
+
+
+def test_an_overflow_is_left_out_and_training_goes_on() -> None:
+    scale = DynamicLossScale(init=2.0**127, growth_interval=1000)
+    record = train(epochs=12, optimizer=with_sgd(0.1, 0.9, loss_scale=scale), seed=3)
+    own = record.training_step.loss_scale
+    assert own is not None and own.scale.item() < 2.0**127
+    assert record.losses[-1] < record.losses[0]
+
+
+def test_check_finite_names_the_operator_in_a_run() -> None:
+    def wrong(scores: Any, labels: Any) -> Any:
+        return op.mean(op.sqrt(op.subtract(scores, 100.0)))
+
+    with config.override(META_CHECK_FINITE=True), pytest.raises(NonFiniteError) as caught:
+        train(loss=wrong, steps=2, executor="vm")
+    assert caught.value.op == "sqrt"
+
+
+def test_mixed_precision() -> None:
+    amp = pytest.importorskip("meta.amp")
+    if not hasattr(amp, "autocast"):
+        pytest.skip("meta.amp.autocast is not there")
+    full = train(epochs=2, seed=1, eval_data=held_out())
+    half = train(epochs=2, seed=1, eval_data=held_out(), amp="bfloat16")
+    assert half.losses == pytest.approx(full.losses, rel=0.1)
+    assert half.losses != full.losses
+
+
+class Untraced(Model):
+    """A model whose forward is not traced."""
+
+    def forward(self, x: Any) -> Any:
+        return x
+
+
+def no_number(scores: Any, labels: Any) -> Any:
+    return scores
+
+
+ERRORS: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
+    "no model": (lambda p: fit(3, loss, [], optimizer(), steps=1), ArgumentError, "meta.Model"),  # type: ignore[arg-type]
+    "untraced": (lambda p: train(Untraced(), steps=1), ArgumentError, "not traced"),
+    "no loss": (lambda p: train(loss=3, steps=1), ArgumentError, "the loss is a function"),
+    "eager optimizer": (
+        lambda p: train(optimizer=3, steps=1), ArgumentError, "what a with_<name>",
+    ),
+    "other optimizer": (
+        lambda p: train(optimizer=lambda m: m, steps=1), ArgumentError, "no.* make a training step",
+    ),
+    "no length": (lambda p: train(), ArgumentError, "one of steps= and epochs="),
+    "two lengths": (lambda p: train(steps=1, epochs=1), ArgumentError, "steps=1, epochs=1"),
+    "steps": (lambda p: train(steps=0), ArgumentError, "steps is a count"),
+    "epochs": (lambda p: train(epochs=1.5), ArgumentError, "epochs is a count"),
+    "log_every": (lambda p: train(steps=1, log_every=True), ArgumentError, "log_every is a count"),
+    "eval_every alone": (
+        lambda p: train(steps=1, eval_every=1), ArgumentError, "nothing without eval_data",
+    ),
+    "metrics alone": (
+        lambda p: train(steps=1, metrics={}), ArgumentError, "nothing without eval_data",
+    ),
+    "checkpoint_every alone": (
+        lambda p: train(steps=1, checkpoint_every=1), ArgumentError, "without checkpoint",
+    ),
+    "keep": (lambda p: train(steps=1, checkpoint=p, keep=0), ArgumentError, "keep is a number"),
+    "a file": (lambda p: train(steps=1, checkpoint=__file__), ArgumentError, "cannot be kept"),
+    "executor": (lambda p: train(steps=1, executor="gpu"), ArgumentError, "no such executor"),
+    "seed": (lambda p: train(steps=1, seed=-1), ArgumentError, "a seed is an int"),
+    "schedule": (lambda p: train(steps=1, schedule=0.1), ArgumentError, "a schedule is a function"),
+    "callback": (
+        lambda p: train(steps=1, callbacks=[print]), ArgumentError, "meta.train.Callback",
+    ),
+    "early stop alone": (
+        lambda p: train(steps=1, callbacks=[EarlyStop(1)]), ArgumentError, "needs an evaluation",
+    ),
+    "early stop, metric": (
+        lambda p: train(steps=1, eval_data=held_out(), callbacks=[EarlyStop(1, "f1")]),
+        ArgumentError, "a metric that the evaluation has not",
+    ),
+    "patience": (lambda p: EarlyStop(0), ArgumentError, "out of range"),
+    "metric named loss": (
+        lambda p: train(steps=1, eval_data=held_out(), metrics={"loss": loss}),
+        ArgumentError, "cannot be called 'loss'",
+    ),
+    "loss is no number": (
+        lambda p: train(loss=no_number, steps=1), ArgumentError, "the loss is one number",
+    ),
+    "metric is no number": (
+        lambda p: train(steps=1, eval_data=held_out(), metrics={"scores": no_number}),
+        ArgumentError, "the metric 'scores' is one number",
+    ),
+    "iterator, epochs": (
+        lambda p: train(data=iter([]), epochs=2), ArgumentError, "gives its batches once",
+    ),
+    "iterator, evaluation": (
+        lambda p: train(eval_data=iter([]), steps=1), ArgumentError, "eval_data is an iterator",
+    ),
+    "evaluation without data": (
+        lambda p: train(eval_data=[], steps=1), ArgumentError, "the data have no batch",
+    ),
+    "a log of a kind": (lambda p: train(steps=1, log="log.txt"), ArgumentError, ".csv or .jsonl"),
+    "a log nowhere": (
+        lambda p: train(steps=1, log=p / "no" / "log.csv"), ArgumentError, "no such folder",
+    ),
+    "no log": (lambda p: train(steps=1, log=3), ArgumentError, "this is no log"),
+    "device": (lambda p: train(steps=1, device="tpu"), meta.errors.DeviceError, "unknown device"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors(name: str, tmp_path: Path) -> None:
+    call, kind, message = ERRORS[name]
+    with pytest.raises(kind, match=message):
+        call(tmp_path)
+
+
+def test_resume_false_does_not_mix_runs(tmp_path: Path) -> None:
+    train(steps=1, checkpoint=tmp_path, resume=False)
+    with pytest.raises(ArgumentError, match="there are checkpoints already"):
+        train(steps=1, checkpoint=tmp_path, resume=False)
+
+
+def test_many_shapes_are_told() -> None:
+    x, y = arrays()
+    batches = [(x[:n], y[:n]) for n in range(2, 18)]
+    with pytest.warns(UserWarning, match="16 different shapes"):
+        train(Linear(FEATURES, CLASSES), data=batches, steps=16, executor="vm")
