@@ -427,7 +427,7 @@ def no_number(scores: Any, labels: Any) -> Any:
 
 
 ERRORS: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
-    "no model": (lambda p: fit(3, loss, [], optimizer(), steps=1), ArgumentError, "meta.Model"),  # type: ignore[arg-type]
+    "no model": (lambda p: train(Linear, steps=1), ArgumentError, "meta.Model"),
     "untraced": (lambda p: train(Untraced(), steps=1), ArgumentError, "not traced"),
     "no loss": (lambda p: train(loss=3, steps=1), ArgumentError, "the loss is a function"),
     "eager optimizer": (
