@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from meta.optim import TrainingStep
+from meta.vm.executable import Executable
 
 
 @dataclass(slots=True)
@@ -15,6 +16,7 @@ class Record:
     Attributes
     ----------
     training_step: model and optimizer as they are now; averages of the parameters, too.
+    executables: the compiled steps, one per shape of a batch (profile, memory, explain, kernels).
     first_step: how many steps were done before (by the run that was resumed).
     losses: of the steps since, in order.
     evaluations: what each evaluation found: "step" and the metrics by name, "loss" among them.
@@ -24,6 +26,7 @@ class Record:
     """
 
     training_step: TrainingStep
+    executables: list[Executable] = field(default_factory=list)
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
     evaluations: list[dict[str, float]] = field(default_factory=list)

@@ -70,9 +70,10 @@ class Run:
         watching: Watching,
     ) -> None:
         self.model, self.training_step = model, training_step
-        self.step, self.record = 0, Record(training_step)
+        self.step = 0
         self._objective, self._feed, self._limits = objective, feed, limits
         self._runner = Runner(training_step, executor)
+        self.record = Record(training_step, self._runner.executables)
         self._schedule, self._checkpoints, self._watching = schedule, checkpoints, watching
         self._saved = Saved(model, training_step, feed, watching.callbacks)
         self._base_rate = float(training_step.learning_rate.item())

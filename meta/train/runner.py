@@ -14,6 +14,7 @@ from meta.grad.core import no_grad
 from meta.model.model import Model
 from meta.op.core import tree
 from meta.vm.compiler import compile
+from meta.vm.executable import Executable
 
 EXECUTORS = ("vm", "interpreter")
 MANY_SHAPES = 16
@@ -31,6 +32,7 @@ class Runner:
     Attributes
     ----------
     compile_seconds: the time that first calls took so far, compiling included.
+    executables: the compiled programs, in the order of the shapes met.
     """
 
     def __init__(self, model: Model, executor: str) -> None:
@@ -40,6 +42,7 @@ class Runner:
             )
         self.model, self.executor = model, executor
         self._runs: dict[Any, Callable[..., Any]] = {}
+        self.executables: list[Executable] = []
         self.compile_seconds = 0.0
 
     def __call__(self, *args: Any) -> Any:
@@ -51,17 +54,20 @@ class Runner:
     def _first(self, key: Any, args: tuple[Any, ...]) -> Any:
         """Run for arguments of new shapes. The interpreter's kernels are compiled on the way."""
         start = time.perf_counter()
-        compiled = self.executor == "vm"
-        run = self._runs[key] = compile(self.model, *args) if compiled else self._interpreted
+        run = self._runs[key] = self._compiled(args) if self.executor == "vm" else self._interpreted
         result = run(*args)
         self.compile_seconds += time.perf_counter() - start
-        if len(self._runs) == MANY_SHAPES and compiled:
+        return result
+
+    def _compiled(self, args: tuple[Any, ...]) -> Executable:
+        self.executables.append(compile(self.model, *args))
+        if len(self.executables) == MANY_SHAPES:
             warnings.warn(
                 f"the batches had {MANY_SHAPES} different shapes so far, and each is compiled on "
                 "its own; pad them to a few sizes",
                 stacklevel=2,
             )
-        return result
+        return self.executables[-1]
 
     def _interpreted(self, *args: Any) -> Any:
         with no_grad():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
+import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,13 @@ import torch
 
 import meta
 from meta.base.device import require
-from meta.base.errors import MetaError
 from meta.cli.demo import training
 from meta.cli.demo.data import load
 from meta.cli.demo.network import SmallNet
 from meta.cli.table import section
 from meta.model import load_weights, save_weights
+from meta.train.runner import EXECUTORS
 
-LEARNING_RATE = 0.05
 TIMED_STEPS = 30
 
 
@@ -102,28 +101,21 @@ def demonstrate(options: argparse.Namespace, path: Path) -> dict[str, Any]:
         return made
 
     model = network()
-    step = training.training_step(model, LEARNING_RATE)
-    example = tuple(
-        meta.array(v, device=device)
-        for v in (np.float32(1), images.x_train[:size], images.y_train[:size])
+    per_epoch = len(images.y_train) // size
+    run = training.train(
+        model, images, options.epochs * per_epoch, size, options.seed, options.executor
     )
-    compile_seconds, execute = _timed(lambda: meta.vm.compile(step, *example) if compiled else step)
-    train_seconds, loss = _timed(
-        lambda: training.train(step, execute, images, options.epochs, size, options.seed, device)
-    )
-    if not math.isfinite(loss):
-        raise MetaError(
-            "training diverged: the loss is not finite", found=loss, hint="try another --batch-size"
-        )
     found = training.scores(model, images.x_test, size, device, compiled)
     save_weights(model, path)
     other = network()
     load_weights(other, path)
     again = training.scores(other, images.x_test, size, device, compiled)
 
-    # On a network of its own: timing a step trains it.
-    timed = training.training_step(network(), LEARNING_RATE)
-    program = meta.vm.compile(timed, *example)
+    # On networks of their own: timing a step trains it.
+    timed = {
+        executor: training.train(network(), images, 1 + TIMED_STEPS, size, options.seed, executor)
+        for executor in EXECUTORS
+    }
     return {
         "data": {
             "source": images.source,
@@ -137,19 +129,18 @@ def demonstrate(options: argparse.Namespace, path: Path) -> dict[str, Any]:
             "executor": options.executor, "seed": options.seed, "threads": options.threads,
         },
         "parameters": sum(p.size for p in model.parameters().values()),
-        "loss": loss,
+        "loss": statistics.fmean(run.losses[-per_epoch:]),
         "accuracy": training.accuracy(found, images.y_test),
         "reloaded": {
             "accuracy": training.accuracy(again, images.y_test),
             "identical": bool(np.array_equal(found, again)),
         },
         "seconds": {
-            "compile": compile_seconds,
-            "train": train_seconds,
-            "step_interpreter": training.step_times(timed, example, TIMED_STEPS),
-            "step_vm": training.step_times(program, example, TIMED_STEPS),
+            "compile": run.compile_seconds,
+            "train": run.seconds,
+            **{f"step_{name}": 1 / timed[name].steps_per_second for name in timed},
         },
-        "kernels": program.kernels(),
+        "kernels": timed["vm"].executables[0].kernels(),
     }  # fmt: skip
 
 
@@ -162,12 +153,6 @@ def _threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _timed(action: Callable[[], Any]) -> tuple[float, Any]:
-    start = time.perf_counter()
-    result = action()
-    return time.perf_counter() - start, result
 
 
 def text(report: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The demo's network, and the loss around it."""
+"""The demo's network."""
 
 from __future__ import annotations
 
@@ -37,16 +37,3 @@ class SmallNet(Model):
         if self.shrinks:
             x = op.adaptive_avg_pool2d(x, self.grid)
         return self.linear(op.batch_flatten(x))
-
-
-class Loss(Model):
-    """The cross entropy of a network's scores."""
-
-    def build(self, network: Model) -> None:
-        """Wrap a network."""
-        self.network = network
-
-    @trace
-    def forward(self, x: Any, y_true: Any) -> Any:
-        """Return the loss of images (n, c, h, w) with labels (n,), shape ()."""
-        return op.cross_entropy(y_true, self.network(x))

@@ -1,66 +1,40 @@
-"""Train, evaluate and time the demo's network, under the VM or the interpreter."""
+"""Train and evaluate the demo's network, under the VM or the interpreter."""
 
 from __future__ import annotations
 
-import math
-import statistics
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
 import meta
+from meta import op
 from meta.base.device import Device
-from meta.base.progress import bar
 from meta.cli.demo.data import Array, Images
-from meta.cli.demo.network import Loss, SmallNet
-from meta.model import Model
-from meta.optim import TrainingStep, with_sgd
+from meta.cli.demo.network import SmallNet
+from meta.optim import with_sgd
+from meta.optim.schedule import cosine
+from meta.train import Batches, Record, fit
 
-MOMENTUM = 0.9
-WARM_UP = 3
-
-
-def training_step(network: Model, learning_rate: float) -> TrainingStep:
-    """Return forward, backward and update as one model, called as ``(dy, x, y)``."""
-    return with_sgd(learning_rate=learning_rate, momentum=MOMENTUM)(Loss(network))
-
-
-def batches(images: Images, size: int, order: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield whole batches; what is left over waits for another epoch's order."""
-    for start in range(0, len(order) - size + 1, size):
-        chosen = order[start : start + size]
-        yield images.x_train[chosen], images.y_train[chosen]
+LEARNING_RATE, MOMENTUM = 0.05, 0.9
 
 
 def train(
-    step: TrainingStep, run: Callable[..., Any], images: Images, epochs: int, size: int, seed: int,
-    device: Device,
-) -> float:  # fmt: skip
-    """Train for some epochs and return the mean loss of the last one.
+    network: SmallNet, images: Images, steps: int, size: int, seed: int, executor: str
+) -> Record:
+    """Train for some steps on whole batches; what is left over waits for another epoch's order.
 
-    ``run`` is the step as it is to be executed. The learning rate falls to zero along half a
-    cosine (Loshchilov and Hutter, "SGDR", 2017, without restarts); it is an array that the step
-    reads, so nothing is compiled anew.
+    The learning rate falls to zero along half a cosine.
     """
-    generator = np.random.default_rng(seed)
-    dy = meta.array(1.0, device=device)
-    per_epoch = len(images.y_train) // size
-    total, top = epochs * per_epoch, step.learning_rate.item()
-    losses: list[Any] = []
-    with bar(total, "training") as progress:
-        for epoch in range(epochs):
-            losses = []
-            order = generator.permutation(len(images.y_train))
-            for i, (x, y) in enumerate(batches(images, size, order)):
-                done = (epoch * per_epoch + i) / total
-                step.learning_rate.update(top * (1 + math.cos(math.pi * done)) / 2)
-                losses.append(run(dy, meta.array(x, device=device), meta.array(y, device=device)))
-                progress.update()
-            progress.set_postfix(epoch=epoch + 1, loss=f"{losses[-1].item():.4f}", refresh=False)
-    return statistics.fmean(loss.item() for loss in losses)
+    return fit(
+        network,
+        lambda scores, labels: op.cross_entropy(labels, scores),
+        Batches(images.x_train, images.y_train, size, seed=seed, drop_last=True),
+        with_sgd(LEARNING_RATE, MOMENTUM),
+        steps=steps,
+        schedule=cosine(steps),
+        executor=executor,
+    )
 
 
 def scores(network: SmallNet, x: Array, size: int, device: Device, compiled: bool) -> Array:
@@ -83,21 +57,3 @@ def scores(network: SmallNet, x: Array, size: int, device: Device, compiled: boo
 def accuracy(found: Array, y: Array) -> float:
     """Return the share of images whose largest score is at their label."""
     return float((found.argmax(axis=1) == y).mean())
-
-
-def step_times(run: Callable[..., Any], arguments: tuple[Any, ...], count: int) -> float:
-    """Return the median time of a step in seconds, after some that do not count."""
-    times = []
-    for i in range(WARM_UP + count):
-        start = time.perf_counter()
-        run(*arguments)
-        synchronize(arguments[0].device)
-        if i >= WARM_UP:
-            times.append(time.perf_counter() - start)
-    return statistics.median(times)
-
-
-def synchronize(device: Device) -> None:
-    """Wait for a device to finish."""
-    if device.kind == "cuda":
-        torch.cuda.synchronize(str(device))
