@@ -147,7 +147,7 @@ NO_LENGTH = [
     sample((C([1.0, 2.0]),), (ZEROS,), (ZEROS,), (ZEROS,), 1, 0.1, weight_decay=0.0),
 ]
 # Rounded moments are read again to update the parameter.
-HALF = {"atol": {"float16": 5e-3, "bfloat16": 4e-2}, "grad": False, "dialects": ("torch",)}
+HALF = {"atol": {"float16": 5e-3, "bfloat16": 4e-2}, "grad": False}
 
 CASES = [
     OpCase("multi_tensor_sgd", SGD, _each(_sgd), **HALF),
@@ -167,7 +167,6 @@ CASES = [
         ],
         _axpby,
         grad=False,
-        dialects=("torch",),
     ),
     OpCase(
         "multi_tensor_norm",
@@ -180,7 +179,6 @@ CASES = [
         ],
         lambda x: torch.cat([t.double().flatten() for t in x]).norm(),
         grad=False,
-        dialects=("torch",),
         rtol={"float64": 1e-6},  # the result is a float32
     ),
 ]

@@ -40,6 +40,7 @@ from meta.dialect.tvm import (
 )
 from meta.dialect.tvm.artifact import artifact_of
 from meta.dialect.tvm.launch import PLAIN, Kernel, Launch
+from meta.dialect.tvm.lower import SCHEDULED
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,9 @@ def _compile(
     needs: dict[str, tuple[workspace.Workspace, ...]] = {}
     with bar(len(functions) + 1, "kernels", delay=1.0) as progress:  # the last step is TVM's own
         for symbol, function in functions.items():
-            made, needs[symbol] = rules.schedule(function, target), ()
+            made, needs[symbol] = function, ()
+            if not (function.attrs and SCHEDULED in function.attrs):
+                made = rules.schedule(function, target)
             if on_cuda:  # on the CPU, TVM's pool is right: a call is over when it returns
                 made, needs[symbol] = workspace_parameters.as_parameters(made)
             scheduled[symbol] = made.with_attr("global_symbol", symbol)

@@ -7,9 +7,10 @@ disk with it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+from meta.dialect.tvm.list_launch import ListLaunch
 from meta.runtime import random
 
 Kernel = Callable[..., Any]
@@ -22,30 +23,40 @@ class Launch:
     repeated: positions of values that are written in place; they come once more at the end, as
         outputs.
     key_after: the number of values after which a fresh random key is passed; 0: none is.
+    lists: how a kernel of lists of tensors is given their addresses; None: it is another kernel.
     """
 
     repeated: tuple[int, ...] = ()
     key_after: int = 0
+    lists: ListLaunch | None = None
 
     def bind(self, run: Kernel) -> Kernel:
         """Return a function of the values of the call."""
+        if self.lists is not None:
+            return self.lists.bind(run)
         if self.repeated:
             run = _repeating(run, self.repeated)
         return _drawing(run, self.key_after) if self.key_after else run
 
     def record(self) -> dict[str, Any]:
         """Return what `read` reads."""
-        return {name: value for name, value in asdict(self).items() if value}
+        found = {"repeated": self.repeated, "key_after": self.key_after}
+        record: dict[str, Any] = {name: value for name, value in found.items() if value}
+        if self.lists is not None:
+            record["lists"] = self.lists.record()
+        return record
 
     @classmethod
     def read(cls, record: dict[str, Any]) -> Launch:
         """Return the launch of a record out of a file; ValueError if it is not one."""
         repeated, key_after = record.get("repeated", ()), record.get("key_after", 0)
-        if set(record) - {"repeated", "key_after"} or not isinstance(repeated, list | tuple):
+        known = {"repeated", "key_after", "lists"}
+        if set(record) - known or not isinstance(repeated, list | tuple):
             raise ValueError(f"{record!r} does not say how to launch a kernel")
         if not all(type(n) is int and n >= 0 for n in (*repeated, key_after)):
             raise ValueError(f"{record!r} does not say how to launch a kernel")
-        return cls(tuple(repeated), key_after)
+        lists = ListLaunch.read(record["lists"]) if "lists" in record else None
+        return cls(tuple(repeated), key_after, lists)
 
 
 PLAIN = Launch()

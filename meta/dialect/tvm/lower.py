@@ -16,6 +16,8 @@ from tvm import te, tirx
 from tvm.tirx.buffer import BufferType, is_buffer_var
 
 NO_ALIAS = "tirx.noalias"
+SCHEDULED = "meta.scheduled"
+"""The attribute of a function whose loops are as they are to be."""
 _INT32_ELEMENTS = 2**31
 
 

@@ -64,6 +64,20 @@ def test_a_kernel_that_writes_its_argument() -> None:
     assert (x == 0.5).all() and (v == 1).all()
 
 
+def test_a_kernel_of_lists() -> None:
+    made = artifact(meta.op.multi_tensor_sgd, (X, X), (X, X), (), 0.5)
+    record = json.loads(json.dumps(made.record))
+    run = DIALECTS["tvm"].restore(Artifact(made.file, record))
+    x, dx = [torch.ones(4, 4) for _ in range(2)], [torch.ones(4, 4) for _ in range(2)]
+    run(*x, *dx, 0.5, 0.0, 0.0, 1.0, float("inf"))
+    assert all((t == 0.5).all() for t in x)
+    lists = record["launch"]["lists"]
+    for changes in ({"operator": "sgd"}, {"sizes": [16]}, {"slots": [["x", 3]]}, {"more": 1}):
+        record["launch"]["lists"] = {**lists, **changes}
+        with pytest.raises(ValueError, match="how to launch"):
+            DIALECTS["tvm"].restore(Artifact(made.file, record))
+
+
 def test_a_kernel_that_draws_a_key() -> None:
     made = artifact(meta.op._contrib_dropout, X, 0.5, None)
     run = DIALECTS["tvm"].restore(made)

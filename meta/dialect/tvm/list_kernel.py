@@ -1,0 +1,173 @@
+"""Kernels that run over lists of tensors on the CPU: loops, written once, around what an operator
+does to an element.
+
+A kernel runs over chunks of all tensors in parallel, and finds the tensors by their addresses (see
+`list_launch.py`): it is built once for all models, while tensor expressions of 200 parameters
+would take minutes. Nothing here knows operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from meta.dialect.tvm.elementwise import cast, widened
+from meta.dialect.tvm.lower import NO_ALIAS, SCHEDULED
+
+LANES = 16
+"""Elements of a vector: one 512-bit or two 256-bit registers of float32."""
+SUM = "float64"
+"""Sums of squares of float32 do not overflow in it."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What happens to each element of all tensors.
+
+    function: ``(e, k, sums) -> (stores, terms)``. ``e`` has the elements at one place by list,
+    ``k`` the `Numbers`, ``sums(i)`` is a sum over the whole tensor, of a pass before. ``stores`` are new
+    values by list; ``terms`` are summed over each tensor, to the sums of these numbers.
+    """
+
+    function: Callable[..., tuple[dict[str, Any], list[Any]]]
+    sums: tuple[int, ...] = ()
+
+
+Update = tuple[Pass, ...]
+"""The passes of an operator, which run one after the other."""
+
+
+class Numbers:
+    """The numbers of a call in the dtype to compute in, as attributes; of an optimizer, ``rate``
+    and ``decay`` are a tensor's learning rate and weight decay.
+    """
+
+    def __init__(self, names: tuple[str, ...], values: Any, n: Any, tensor: Any, wide: str) -> None:
+        first = len(names) + tensor
+        places = {**{name: i for i, name in enumerate(names)}, "rate": first, "decay": first + n}
+        each = list(places) if "factor" in names else names
+        # Once for all elements: the compiler cannot know that no store changes them.
+        self._known = {name: T.bind(values[places[name]].astype(wide)) for name in each}
+
+    def __getattr__(self, name: str) -> Any:
+        return self._known[name]
+
+
+class _Kernel:
+    """A kernel under construction: its parameters, and the loops over them."""
+
+    def __init__(self, update: Update, names: tuple[str, ...], wide: str, parallel: bool) -> None:
+        self.sums = 1 + max((i for one in update for i in one.sums), default=-1)
+        self.names, self.wide = names, wide
+        self.loop = T.parallel if parallel else T.serial
+        rows, self.count, classes, length = (
+            tirx.Var(name, "int64") for name in ("rows", "count", "classes", "length")
+        )
+        self.table = _parameter("addresses", (rows,), "int64")
+        self.n = T.arg("n", tirx.Var("n", "int64"))
+        self.chunks = _parameter("chunks", (self.count, 3), "int64")
+        self.bounds = _parameter("bounds", (classes,), "int64")
+        self.values = _parameter("numbers", (length,), "float64")
+
+    def allocate(self) -> None:
+        """Allocate the sums over chunks and over tensors."""
+        self.of_chunks = T.buffer_proxy(T.alloc_buffer((self.count * self.sums,), SUM))
+        self.of_tensors = T.buffer_proxy(T.alloc_buffer((self.n * self.sums,), SUM))
+
+    def run(self, one: Pass, which: int, dtypes: dict[str, str]) -> None:
+        """Run a pass over the chunks of a class of tensors."""
+        vector = set(dtypes.values()) <= {"float32", "float64"}
+        first, last = self.bounds[which], self.bounds[which + 1]
+        with self.loop(0, last - first) as i:
+            chunk = T.bind(first + i)
+            tensor, start, size = (T.bind(self.chunks[chunk, k]) for k in range(3))
+            k = Numbers(self.names, self.values, self.n, tensor, self.wide)
+            lists = {}
+            for row, (name, dtype) in enumerate(dtypes.items()):
+                address = T.reinterpret("handle", self.table[row * self.n + tensor])
+                data = T.decl_buffer((start + size,), dtype, data=T.bind(address))
+                lists[name] = T.buffer_proxy(data)
+            known = [
+                T.bind(self.of_tensors[tensor * self.sums + j].astype(self.wide))
+                for j in range(self.sums)
+            ]
+            lanes = {
+                j: T.buffer_proxy(T.alloc_buffer((LANES,), SUM, scope="local")) for j in one.sums
+            }
+
+            def element(place: Any, lane: Any) -> None:
+                e = {name: T.bind(widened(x[place]).astype(self.wide)) for name, x in lists.items()}
+                stores, terms = one.function(e, k, known.__getitem__)
+                for name, value in stores.items():
+                    lists[name][place] = cast(value, dtypes[name])
+                for j, term in zip(one.sums, terms, strict=True):
+                    lanes[j][lane] = lanes[j][lane] + term.astype(SUM)
+
+            for total in lanes.values():
+                with T.serial(0, LANES) as lane:
+                    total[lane] = tirx.const(0, SUM)
+            whole = T.bind(size // LANES if vector else tirx.const(0, "int64"))
+            with T.serial(0, whole) as block, T.vectorized(0, LANES) as lane:
+                element(start + block * LANES + lane, lane)
+            with T.serial(0, size - whole * LANES) as rest:
+                element(start + whole * LANES + rest, tirx.const(0, "int32"))
+            for j, total in lanes.items():
+                self.of_chunks[chunk * self.sums + j] = sum(
+                    (total[lane] for lane in range(1, LANES)), total[0]
+                )
+
+    def add_up(self) -> None:
+        """Add the sums over chunks to those over tensors, in the order of the chunks."""
+        each = self.sums
+        with T.serial(0, self.n * each) as i:
+            self.of_tensors[i] = tirx.const(0, SUM)
+        with T.serial(0, self.count) as chunk, T.serial(0, each) as j:
+            at = self.chunks[chunk, 0] * each + j
+            self.of_tensors[at] = self.of_tensors[at] + self.of_chunks[chunk * each + j]
+
+
+def _parameter(name: str, shape: tuple[Any, ...], dtype: str) -> Any:
+    return T.buffer_proxy(T.arg(name, T.buffer(shape, dtype)))
+
+
+def list_kernel(
+    update: Update,
+    names: tuple[str, ...],
+    dtypes: list[dict[str, str]],
+    wide: str,
+    parallel: bool,
+    norm: bool = False,
+) -> tirx.PrimFunc:
+    """Return the kernel of an operator on lists of tensors.
+
+    Parameters
+    ----------
+    names: of the numbers. dtypes: of each class of tensors the dtype by list. wide: the dtype to
+    compute in. parallel: whether to wake the threads. norm: whether the square root of the sum
+    number 0 over all tensors is the result, a float32.
+    """
+    with IRBuilder() as builder:
+        with T.prim_func():
+            T.func_name("main")
+            T.func_attr({NO_ALIAS: False, SCHEDULED: True})
+            made = _Kernel(update, names, wide, parallel)
+            result = _parameter("out", (), "float32") if norm else None
+            if made.sums:
+                made.allocate()
+            for one in update:
+                for which, kinds in enumerate(dtypes):
+                    made.run(one, which, kinds)
+                if one.sums:
+                    made.add_up()
+            if result is not None:
+                total = T.buffer_proxy(T.alloc_buffer((1,), SUM, scope="local"))
+                total[0] = tirx.const(0, SUM)
+                with T.serial(0, made.n) as i:
+                    total[0] = total[0] + made.of_tensors[i]
+                result[()] = tirx.sqrt(total[0]).astype("float32")
+        return builder.get()
