@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -112,8 +112,7 @@ def vgg(**values: Any) -> Vision:
         norm, classes = config.batch_norm, config.num_classes
         return VGG(layout, norm, config.hidden, classes, config.dropout)
 
-    side = 14 * 2 ** len(config.layers)
-    return Vision(lambda: zoo.VGG(config), theirs, 3, side, config.num_classes)
+    return Vision(lambda: zoo.VGG(config), theirs, 3, 64, config.num_classes)
 
 
 def lenet(**values: Any) -> Vision:
@@ -176,7 +175,7 @@ FULL = {
     "resnet50": resnet(layers=(3, 4, 6, 3), bottleneck=True),
     "vgg11": vgg(dropout=0.0),
     "vgg11_bn": vgg(batch_norm=True, dropout=0.0),
-    "vit_b_16": vit(),
+    "vit_b_16": replace(vit(), n=1),
 }
 """The networks as they are used."""
 
