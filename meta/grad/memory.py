@@ -3,6 +3,7 @@
 from typing import Any
 
 from meta import op
+from meta.base.dtype import is_float
 from meta.grad.core import gradient
 from meta.ir.types import TensorType
 from meta.op.memory import fused_layout
@@ -24,3 +25,9 @@ def defuse_tensor(dy: Any) -> Any:
 def device_copy(dy: Any, src_device: str, dst_device: str) -> Any:
     """dx = dy, copied back."""
     return op.device_copy(dy, dst_device, src_device)
+
+
+@gradient(op.optimization_barrier)
+def optimization_barrier(after: Any, dy: Any) -> Any:
+    """dx = dy; what is waited for has no influence."""
+    return dy, tuple(op.zeros_like(t) if is_float(t.dtype) else None for t in after)

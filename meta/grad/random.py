@@ -1,7 +1,7 @@
 """Gradients of operators that draw random numbers: the drawn numbers are constants."""
 
 from meta import op
-from meta.grad.core import gradient
+from meta.grad.core import gradient, not_differentiable
 
 
 @gradient(op._contrib_dropout)
@@ -13,3 +13,6 @@ def _contrib_dropout(y, dy, p):
 @gradient(op._contrib_dropout_dx)
 def _contrib_dropout_dx(mask, reserve_space, dy_, p):
     return op._contrib_dropout_dx(dy_, mask, reserve_space, p), None, None
+
+
+not_differentiable(op.random_key, why="a key is no number to compute with")

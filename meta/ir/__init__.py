@@ -8,6 +8,7 @@ from meta.ir.control_flow import ControlFlow
 from meta.ir.def_use import DefUse
 from meta.ir.dot import to_dot
 from meta.ir.expr import (
+    CHECKPOINT,
     Binding,
     Block,
     Call,
@@ -67,6 +68,7 @@ from meta.ir.visit import (
 )
 
 __all__ = [
+    "CHECKPOINT",
     "OP_RESOLVERS",
     "UNKNOWN",
     "Binding",

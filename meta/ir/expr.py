@@ -237,6 +237,11 @@ class Function(Expr):
         return FuncType(tuple(p for p in params if p is not None), self.result_type)
 
 
+CHECKPOINT = "checkpoint"
+"""Attribute of a global function that is called again for its gradients, so that nothing which it
+computes is kept until then. It says nothing else of the function."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConstructorDefinition:
     """One way to make a value of a data type: the types of its fields."""

@@ -1,6 +1,7 @@
 """Floor 6: models: tracing, parameters, layers. A layer is a `Model`; add one in `layers/`."""
 
 from meta.model.autocast import Autocast
+from meta.model.checkpoint import checkpoint
 from meta.model.control_flow import cond, scan, while_loop
 from meta.model.gradient import value_and_grad
 from meta.model.layers import (
@@ -100,6 +101,7 @@ __all__ = [
     "Softplus",
     "Tanh",
     "Traced",
+    "checkpoint",
     "cond",
     "load_weights",
     "parameter",

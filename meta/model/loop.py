@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from meta.ir import (
     Call,
@@ -18,7 +18,7 @@ from meta.ir import (
 )
 from meta.model.carried import Carried
 from meta.op.core import tree
-from meta.op.core.tracing import BlockTrace, FunctionTrace, Trace, Value
+from meta.op.core.tracing import BlockTrace, FunctionTrace, Symbol, Trace, Value
 
 
 class Loop:
@@ -30,7 +30,7 @@ class Loop:
 
     def __init__(self, trace: Trace, name: str) -> None:
         self.trace, self.name = trace, trace.global_names.unique(name)
-        self.scope = FunctionTrace(trace)
+        self.scope = _LoopTrace(trace)
         self.inits: list[Value] = []
         self.params: list[Value] = []
 
@@ -51,6 +51,9 @@ class Loop:
 
     def finish(self, new: list[Value]) -> list[Value]:
         """Close the loop with the next carried values; return the last ones, in the code around."""
+        wanted, keys = len(self.params), self.scope.keys
+        new = [*new, *(self.body.run(lambda k=k: k + 1) for k in keys)]
+        self.inits, self.params = [*self.inits, *self.scope.first_keys], [*self.params, *keys]
         outside, inside = list(self.scope.captured), list(self.scope.captured.values())
         params = [_var(s) for s in (*self.params, *inside)]
         result = packed(params[: len(self.params)])
@@ -65,7 +68,30 @@ class Loop:
         block = self.scope.builder.finish(self.scope.builder.emit(choice, type_, span=site))
         self.trace.functions[self.name] = Function(tuple(params), block, type_)
         call = Call(loop, (*(s.atom for s in self.inits), *outside))
-        return unpacked(self.trace.emit(call, type_))
+        return unpacked(self.trace.emit(call, type_))[:wanted]
+
+
+class _LoopTrace(FunctionTrace):
+    """The function of a loop.
+
+    Where random calls get keys (in a checkpointed block), each carries one of its own along, which
+    is counted up with every step.
+    """
+
+    def __init__(self, outer: Trace) -> None:
+        super().__init__(outer)
+        self.first_keys: list[Value] = []
+        self.keys: list[Value] = []
+
+    def draw_key(self) -> Symbol | None:
+        """Return a key that this step has for itself."""
+        first = self.outer.draw_key()
+        if first is None:
+            return None
+        _, key = self.parameter(first.type, "key")
+        self.first_keys.append(first)
+        self.keys.append(key)
+        return cast(Symbol, key)
 
 
 def packed(atoms: list[Any]) -> Expr:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from meta.base.dtype import canonical, is_float
 from meta.base.errors import ArgumentError
 from meta.grad.core import no_grad
+from meta.model.recompute import call_checkpointed
 from meta.model.state import Replacement, Unmatched, load, named
 from meta.op.core import tree
 from meta.runtime.ndarray import ndarray
@@ -45,6 +46,9 @@ class Model:
     # What `meta.amp.autocast` makes of a model; set once by `meta.model.autocast`.
     __autocast__: ClassVar[Callable[[Model, str, str | None], Model]]
 
+    # Whether gradients are computed by calling it again; see `meta.model.checkpoint`.
+    _checkpointed = False
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._training = True
         self.build(*args, **kwargs)
@@ -68,9 +72,15 @@ class Model:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.records:
-            return self.entry()(*args, **kwargs)
+            return self._run(args, kwargs)
         with no_grad():
-            return self.entry()(*args, **kwargs)
+            return self._run(args, kwargs)
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        entry = self.entry()
+        if not self._checkpointed:
+            return entry(*args, **kwargs)
+        return call_checkpointed(entry, args, kwargs, self.state().values(), type(self).__name__)
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """Return the traced program for arguments of these types (see `meta.vm.compile`)."""
@@ -209,7 +219,7 @@ class Model:
                 # but by its type.
                 parts.append((path, id(value), value.key, value.requires_grad))
             elif isinstance(value, Model):
-                parts.append((path, tree.Same(value), value._training))
+                parts.append((path, tree.Same(value), value._training, value._checkpointed))
             elif isinstance(value, dict | list | tuple):
                 parts.append((path, type(value)))
             else:

@@ -9,6 +9,7 @@ from meta.base.errors import DeviceError
 from meta.op.core import CallValues, DeviceName, Ints, Tensor, TensorType, op
 from meta.op.core.check import require, require_ndim
 from meta.op.core.same_dtype import require_same_dtype
+from meta.op.transform import view_of_first
 
 
 @op
@@ -104,3 +105,17 @@ def require_devices(call: CallValues) -> None:
             found=call.device,
         )
     require_device(call.args.dst_device)
+
+
+@op
+def optimization_barrier(x: Tensor, after: tuple[Tensor, ...]) -> Tensor:
+    """``x`` itself, which counts as known only when all of ``after`` are. A view.
+
+    What is computed from the result is not computed before them, and is another value to passes
+    than what is computed from ``x``, so that the two are not merged: `meta.model.checkpoint`
+    computes a value again this way, late. x, after: any shapes and dtypes.
+    """
+    return x
+
+
+optimization_barrier.declare(view_of_first)

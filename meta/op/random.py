@@ -4,7 +4,7 @@ Every draw is identified by a 63-bit key. Without one among its arguments a call
 from `meta.runtime.random.default` when it is launched, so `meta.random.seed` reproduces a run.
 """
 
-from meta.op.core import Tensor, TensorType, op
+from meta.op.core import DeviceName, Tensor, TensorType, op
 from meta.op.core.check import require, require_float
 
 
@@ -48,3 +48,12 @@ def _contrib_dropout_dx(dy: Tensor, mask: Tensor, reserve_space: Tensor, p: floa
     fits = mask == expected or not (mask.is_static and dy.is_static)
     require(fits, "mask does not fit", expected=expected, found=str(mask))
     return dy
+
+
+@op(random=True)
+def random_key(device: DeviceName = "cpu") -> Tensor:
+    """A fresh key, for calls that are to draw the same numbers: int64[1], on ``device``.
+
+    The next key of `meta.runtime.random.default`, which a call without a key would take.
+    """
+    return TensorType((1,), "int64")

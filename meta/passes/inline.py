@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from meta.ir import (
+    CHECKPOINT,
     Binding,
     Block,
     Call,
@@ -37,7 +38,8 @@ def inline(module: Module, *, max_bindings: int = 16) -> Module:
     ``max_bindings`` bindings; and variables that are bound to variables, constants and functions.
 
     Recursive functions, main, and functions with attributes (fused ones) stay calls; so does a call
-    whose arguments have not exactly the types of the parameters. A function that is not called any
+    whose arguments have not exactly the types of the parameters. A checkpointed function is inlined
+    whatever its size: differentiate first. A function that is not called any
     more is left to `dead_code`.
 
     >>> from meta.ir import parse
@@ -71,7 +73,8 @@ def inline(module: Module, *, max_bindings: int = 16) -> Module:
     for name in callees_first(module):
         function = _Inliner(module.functions[name], callees, max_bindings).function()
         done[name] = function
-        if name not in stay and (count[name] == 1 or _size(function) <= max_bindings):
+        small = count[name] == 1 or _size(function) <= max_bindings
+        if name not in stay and (small or CHECKPOINT in function.attrs):
             callees[name] = function
     return module.with_functions({name: done[name] for name in module.functions})
 
@@ -129,7 +132,9 @@ class _Inliner:
             function = self.callees.get(call.callee.name)
         else:
             function = self.closures.get(call.callee)
-        if function is None or function.attrs or depth + _nesting(function) > MAX_NESTING:
+        if function is None or set(function.attrs) - {CHECKPOINT}:
+            return None
+        if depth + _nesting(function) > MAX_NESTING:
             return None
         if len(function.params) != len(call.args):
             return None

@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 import operator
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 
@@ -41,6 +43,15 @@ class Generator:
 
     def key(self) -> int:
         """Return the next 63-bit key: a mix of seed and counter (SplitMix64's finaliser)."""
+        replayed = _replayed.get()
+        if replayed == []:
+            raise _other_draws("more random numbers are drawn than the first time")
+        key = self._next_key() if replayed is None else replayed.pop(0)
+        for drawn in _recorded.get():
+            drawn.append(key)
+        return key
+
+    def _next_key(self) -> int:
         with self._lock:
             self._counter += 1
             z = (self._seed + self._counter * 0x9E3779B97F4A7C15) & (2**64 - 1)
@@ -59,6 +70,44 @@ class Generator:
 
 
 default = Generator()
+
+_recorded: ContextVar[tuple[list[int], ...]] = ContextVar("meta_recorded_keys", default=())
+_replayed: ContextVar[list[int] | None] = ContextVar("meta_replayed_keys", default=None)
+
+
+@contextmanager
+def record_keys() -> Iterator[list[int]]:
+    """Yield a list to which every key is added that this thread draws in the block."""
+    keys: list[int] = []
+    token = _recorded.set((*_recorded.get(), keys))
+    try:
+        yield keys
+    finally:
+        _recorded.reset(token)
+
+
+@contextmanager
+def replay_keys(keys: Sequence[int]) -> Iterator[None]:
+    """Let draws of this thread in the block have these keys, as `record_keys` noted them.
+
+    Raises ArgumentError at the end if they were not as many.
+    """
+    left = list(keys)
+    token = _replayed.set(left)
+    try:
+        yield
+    finally:
+        _replayed.reset(token)
+    if left:
+        raise _other_draws(f"{len(left)} of {len(keys)} numbers were not drawn again")
+
+
+def _other_draws(found: str) -> ArgumentError:
+    return ArgumentError(
+        "what is run again draws other random numbers than the first time",
+        found=found,
+        hint="a checkpointed block must do the same whenever it is run with the same arguments",
+    )
 
 
 def seed(value: int) -> None:

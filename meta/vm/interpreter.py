@@ -16,7 +16,9 @@ import torch
 
 from meta.base import config
 from meta.base.errors import ExecutionError, IRError, MetaError
+from meta.grad.core import checkpointed
 from meta.ir import (
+    CHECKPOINT,
     Binding,
     Block,
     Call,
@@ -40,6 +42,7 @@ from meta.ir import (
     free_vars,
 )
 from meta.ir.types import TensorType
+from meta.op.core import tree
 from meta.passes.call_of import base_op
 from meta.runtime.ndarray import ndarray
 from meta.vm.program import Program
@@ -106,8 +109,11 @@ class _Machine:
         self.constants: set[int] = set()
 
     def run(self, args: Sequence[Any]) -> Any:
+        return self.apply(_Closure(self.module.main, {}), args)
+
+    def apply(self, closure: _Closure, args: Sequence[Any]) -> Any:
         self.device = next((str(a.device) for a in args if isinstance(a, ndarray)), "cpu")
-        self.call(_Closure(self.module.main, {}), args)
+        self.call(closure, args)
         while True:
             frame = self.stack[-1]
             try:
@@ -129,7 +135,9 @@ class _Machine:
         if isinstance(value, Call):
             callee = self.atom(value.callee, env)
             args = [self.atom(a, env) if isinstance(a, Expr) else a for a in value.args]
-            if isinstance(callee, _Closure):
+            if isinstance(callee, _Closure) and CHECKPOINT in callee.function.attrs:
+                frame.bind(self.checkpointed(callee, args))
+            elif isinstance(callee, _Closure):
                 self.replace_last(frame)
                 self.call(callee, args)
             else:
@@ -178,6 +186,11 @@ class _Machine:
         params = closure.function.params
         env = {**closure.env, **dict(zip(params, args, strict=True))}
         self.push(_Frame(closure.function.body, env))
+
+    def checkpointed(self, closure: _Closure, args: Sequence[Any]) -> Any:
+        """Call a function of which the tape keeps nothing."""
+        held = [a for a in tree.flatten(args)[0] if isinstance(a, ndarray)]
+        return checkpointed(lambda: _Machine(self.module).apply(closure, args), held)
 
     def push(self, frame: _Frame) -> None:
         if len(self.stack) >= self.max_depth:

@@ -28,3 +28,8 @@ def _contrib_dropout(x, p, in_states):
 @dialect.kernel(op._contrib_dropout_dx)
 def _contrib_dropout_dx(dy, mask, p):
     return torch.where(mask, dy * (1 / (1 - p)), 0.0).contiguous()
+
+
+@dialect.kernel(op.random_key)
+def random_key(device):
+    return torch.tensor([random.default.key()], device=device)

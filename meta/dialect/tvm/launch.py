@@ -22,12 +22,12 @@ class Launch:
 
     repeated: positions of values that are written in place; they come once more at the end, as
         outputs.
-    key_after: the number of values after which a fresh random key is passed; 0: none is.
+    key_after: the number of values after which a fresh random key is passed; None: none is.
     lists: how a kernel of lists of tensors is given their addresses; None: it is another kernel.
     """
 
     repeated: tuple[int, ...] = ()
-    key_after: int = 0
+    key_after: int | None = None
     lists: ListLaunch | None = None
 
     def bind(self, run: Kernel) -> Kernel:
@@ -36,12 +36,12 @@ class Launch:
             return self.lists.bind(run)
         if self.repeated:
             run = _repeating(run, self.repeated)
-        return _drawing(run, self.key_after) if self.key_after else run
+        return run if self.key_after is None else _drawing(run, self.key_after)
 
     def record(self) -> dict[str, Any]:
         """Return what `read` reads."""
         found = {"repeated": self.repeated, "key_after": self.key_after}
-        record: dict[str, Any] = {name: value for name, value in found.items() if value}
+        record: dict[str, Any] = {n: value for n, value in found.items() if value not in ((), None)}
         if self.lists is not None:
             record["lists"] = self.lists.record()
         return record
@@ -49,11 +49,12 @@ class Launch:
     @classmethod
     def read(cls, record: dict[str, Any]) -> Launch:
         """Return the launch of a record out of a file; ValueError if it is not one."""
-        repeated, key_after = record.get("repeated", ()), record.get("key_after", 0)
+        repeated, key_after = record.get("repeated", ()), record.get("key_after")
         known = {"repeated", "key_after", "lists"}
         if set(record) - known or not isinstance(repeated, list | tuple):
             raise ValueError(f"{record!r} does not say how to launch a kernel")
-        if not all(type(n) is int and n >= 0 for n in (*repeated, key_after)):
+        numbers = repeated if key_after is None else (*repeated, key_after)
+        if not all(type(n) is int and n >= 0 for n in numbers):
             raise ValueError(f"{record!r} does not say how to launch a kernel")
         lists = ListLaunch.read(record["lists"]) if "lists" in record else None
         return cls(tuple(repeated), key_after, lists)

@@ -77,10 +77,18 @@ def _contrib_dropout(call):
     nothing = te.compute((0,), lambda _: tirx.const(0, "uint8"), name="reserve_space")
     outputs = [_kept(x, mask, call.args.p), mask, nothing]
     function = prim_func([x, source], outputs, in_place=False)
-    launch = Launch(key_after=1 if states is None else 0)
+    launch = Launch(key_after=1 if states is None else None)
     return OpEnv(deferred(function, for_device(call.device), launch), allocates=False)
 
 
 @compute(op._contrib_dropout_dx, ELEMWISE)
 def _contrib_dropout_dx(dy, mask, p):
     return _kept(dy, mask, p)
+
+
+@dialect.op(op.random_key)
+def random_key(call):
+    key = te.var("key", "int64")
+    output = te.compute((1,), lambda _: key, name="random_key")
+    function = prim_func([key], [output], in_place=False)
+    return OpEnv(deferred(function, for_device(call.device), Launch(key_after=0)), allocates=False)

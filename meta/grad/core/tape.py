@@ -36,8 +36,14 @@ recording: ContextVar[bool] = ContextVar("meta_recording", default=True)
 _order = itertools.count()
 
 
+def next_order() -> int:
+    """Return a number for a node: larger than that of all before."""
+    return next(_order)
+
+
 @contextmanager
-def _recording(on: bool) -> Iterator[None]:
+def recording_is(on: bool) -> Iterator[None]:
+    """Record calls in this block, or do not."""
     token = recording.set(on)
     try:
         yield
@@ -48,7 +54,7 @@ def _recording(on: bool) -> Iterator[None]:
 @contextmanager
 def no_grad() -> Iterator[None]:
     """Record nothing for `backward` in this block."""
-    with _recording(False):
+    with recording_is(False):
         yield
 
 
@@ -74,7 +80,7 @@ class Node:
         self.sources, self.saved, self.outputs = sources, saved, outputs
         self.versions = [_version(v) for v in saved.values()]
         self.line = user_line()
-        self.order = next(_order)
+        self.order = next_order()
 
     @property
     def span(self) -> Span | None:
@@ -162,8 +168,8 @@ class Edge:
             leaf.grad = _copy(gradient) if place in given else gradient
             given.add(place)
 
-        with _recording(create_graph), use(None):
-            _propagate([(self, seed)], accumulate)
+        with recording_is(create_graph), use(None):
+            propagate([(self, seed)], accumulate)
 
 
 def grad(
@@ -208,10 +214,10 @@ def grad(
         old = leaves.get(id(leaf))
         leaves[id(leaf)] = gradient if old is None else OPERATORS["add"](old, gradient)
 
-    with _recording(create_graph), use(None):
+    with recording_is(create_graph), use(None):
         starts = [(_source(a), a.seed(d, create_graph)) for a, d in zip(ys, dys, strict=True)]
         edges = {(a.node.node, a.node.index) for a in xs if a.node is not None}
-        computed = _propagate(starts, accumulate, edges)
+        computed = propagate(starts, accumulate, edges)
         found = tuple(
             leaves.get(id(a)) if a.node is None else computed.get((a.node.node, a.node.index))
             for a in xs
@@ -220,14 +226,16 @@ def grad(
     return results[0] if isinstance(x, ndarray) else results
 
 
-def _propagate(
+def propagate(
     starts: Iterable[tuple[Any, ndarray]],
     accumulate: Callable[[ndarray, ndarray], None],
     wanted: Iterable[tuple[Node, int]] = (),
+    since: int = -1,
 ) -> dict[tuple[Node, int], ndarray | None]:
     """Give every leaf that the sources in ``starts`` lead to its gradients.
 
-    Returns the gradients of the ``wanted`` results of nodes, as far as the sweep reached them.
+    Returns the gradients of the ``wanted`` results of nodes, as far as the sweep reached them. An
+    edge to a node of an order less than ``since`` counts as a leaf.
     """
     add = OPERATORS["add"]
     pending: dict[Node, list[ndarray | None]] = {}
@@ -238,7 +246,7 @@ def _propagate(
         watched.setdefault(node, []).append(index)
 
     def reach(source: Any, gradient: ndarray) -> None:
-        if not isinstance(source, Edge):
+        if not isinstance(source, Edge) or source.node.order < since:
             accumulate(source, gradient)
             return
         if source.node not in pending:

@@ -203,6 +203,8 @@ class Trace:
 
     def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         bound = op.schema.bind(args, kwargs, self.lift_tensor)
+        if op.random:
+            bound = self._with_key(op, bound)
         if self.before_call is not None:
             bound = self.before_call(op, bound)
         written = written_args(op, bound)
@@ -222,6 +224,27 @@ class Trace:
         if not written:
             return result
         return (*(own if isinstance(own, tuple) else (own,)), *written)
+
+    def draw_key(self) -> Symbol | None:
+        """Return the key that a random call is to use which is traced now; None if it is to draw a
+        fresh one whenever it is run.
+        """
+        return None
+
+    def _with_key(self, op: Op, bound: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Give a random call the key that it is to use, if it has none and this code has some."""
+        slot = op.schema.index.get("in_states")
+        if op.name == "random_key" or (slot is not None and bound[slot] is not None):
+            return bound
+        source = self.draw_key()
+        if source is None:
+            return bound
+        if slot is None:
+            raise TraceError(
+                f"{op.name} takes no key, so it cannot draw the same numbers again",
+                hint="draw outside of the checkpointed block, and pass it the numbers",
+            )
+        return (*bound[:slot], source, *bound[slot + 1 :])
 
     def emit(self, value: Expr, type_: Type) -> Any:
         """Append a binding; return what stands for its variable, as `unpack` does."""
@@ -296,6 +319,10 @@ class BlockTrace(Trace):
             return value
         return self.outer.lift(value)
 
+    def draw_key(self) -> Symbol | None:
+        """Return a key of the code around."""
+        return self.outer.draw_key()
+
 
 class FunctionTrace(BlockTrace):
     """A global function under construction; what it uses of the code around becomes a parameter.
@@ -319,6 +346,15 @@ class FunctionTrace(BlockTrace):
         if found.atom not in self.captured:
             _, self.captured[found.atom] = self.parameter(found.type, found.atom.name)
         return self.captured[found.atom]
+
+    def draw_key(self) -> Symbol | None:
+        """Return None, unless keys are wanted: this code may run any number of times with one."""
+        if self.outer.draw_key() is not None:
+            raise TraceError(
+                "a function of a checkpointed block draws random numbers",
+                hint="draw outside of the block, and pass it the numbers",
+            )
+        return None
 
 
 def _atom_argument(value: Any) -> Any:

@@ -21,6 +21,7 @@ from meta.ir import (
     Expr,
     FuncType,
     GetField,
+    GlobalVar,
     ReadRef,
     TensorType,
     Tuple,
@@ -38,15 +39,17 @@ from meta.passes.call_of import base_op, flat_atoms
 
 @dataclass(frozen=True, slots=True)
 class Pullback:
-    """A closure from gradients of results to gradients of what they were computed from.
+    """A function from gradients of results to gradients of what they were computed from: a closure,
+    or a global function that takes what it needs besides as ``args``.
 
     ``outputs`` are the leaves, by number, of the computed variable that it takes gradients of;
     ``targets`` say, for each gradient that it returns, whose it is (None: nobody asks).
     """
 
-    var: Var
+    callee: Var | GlobalVar
     outputs: Sequence[int]
     targets: Sequence[Leaf | None]
+    args: Sequence[Any] = ()
 
 
 class Sweep:
@@ -90,7 +93,7 @@ class Sweep:
         value = binding.value
         op = base_op(value.callee) if isinstance(value, Call) else None
         if binding.var in self.pullbacks:
-            self._call_pullback(self.pullbacks[binding.var], binding.var, dys)
+            self._call_pullback(self.pullbacks[binding.var], binding, dys)
         elif op is not None:
             assert isinstance(value, Call)
             self._call_rule(op, value, binding, dys)
@@ -109,11 +112,20 @@ class Sweep:
                 if gradient is not None:
                     self._accumulate(leaf, gradient)
 
-    def _call_pullback(self, pullback: Pullback, y: Var, dys: list[Symbol | None]) -> None:
+    def _call_pullback(
+        self, pullback: Pullback, binding: Binding, dys: list[Symbol | None]
+    ) -> None:
+        if any(self.writes.overwritten(binding, a) for a in pullback.args if isinstance(a, Expr)):
+            raise GradientError(
+                "an argument of a checkpointed block is written in place after the call",
+                hint="write to a copy (meta.copy)",
+                span=binding.span,
+            )
+        y = binding.var
         given = [self._zeros((y, i)) if (d := dys[i]) is None else d for i in pullback.outputs]
-        assert isinstance(pullback.var.type, FuncType)
-        call = Call(pullback.var, tuple(d.atom for d in given))
-        gradients = self.trace.emit(call, pullback.var.type.result)
+        assert isinstance(pullback.callee.type, FuncType)
+        call = Call(pullback.callee, (*(d.atom for d in given), *pullback.args))
+        gradients = self.trace.emit(call, pullback.callee.type.result)
         for target, gradient in zip(pullback.targets, gradients, strict=True):
             self._accumulate(target, gradient)
 

@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from meta.base.errors import GradientError
+from meta.base.registry import OPERATORS
 from meta.ir import (
+    CHECKPOINT,
     Binding,
     Block,
     BlockBuilder,
@@ -22,6 +25,7 @@ from meta.ir import (
     GlobalVar,
     If,
     Module,
+    TensorType,
     Tuple,
     TupleGetItem,
     TupleType,
@@ -46,6 +50,7 @@ from meta.passes.autodiff.leaves import (
 )
 from meta.passes.autodiff.sweep import Pullback, Sweep
 from meta.passes.autodiff.writes import Writes
+from meta.passes.buffers import Summaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +79,27 @@ class Differentiator:
     def __init__(self, module: Module, activity: Activity) -> None:
         self.module, self.activity = module, activity
         self._writes = Writes(module)
+        self._summaries = Summaries(module)
         taken = Names()
         for name in module.functions:
             taken.unique(name)
         self._names = {
-            name: taken.unique(f"{name}_vjp")
+            name: taken.unique(f"{name}_backward" if self._is_again(name) else f"{name}_vjp")
             for name in activity.functions
             if activity.results(name)
         }
 
     def functions(self) -> dict[str, Function]:
-        """Return the functions ``<name>_vjp``, one per function that a gradient flows through."""
+        """Return the functions ``<name>_vjp``, one per function that a gradient flows through, and
+        ``<name>_backward`` of those that are called again.
+        """
         made = {}
         for name, new in self._names.items():
             function = self.module.functions[name]
-            body = self._with_pullback(function.body, self._function_backward(name))
+            if self._is_again(name):
+                made[new] = with_fresh_vars(self._again(name))
+                continue
+            body = self._with_pullback(function.body, self._backward_of(name))
             # The original may stay, for calls without a gradient: the two share no variable.
             made[new] = with_fresh_vars(
                 Function(function.params, body, self._type(name).result, dict(function.attrs))
@@ -110,12 +121,41 @@ class Differentiator:
         body = self._with_pullback(main.body, self._main_backward(wrt))
         return Function(main.params, body, type_of(body.result), dict(main.attrs))
 
+    def _is_again(self, name: str) -> bool:
+        """Whether a function is called again for its gradients."""
+        return CHECKPOINT in self.module.functions[name].attrs
+
+    def _again(self, name: str) -> Function:
+        """Return a function as ``(dys..., params...) -> gradients``: it does the same again, on
+        arguments that count as known only when the gradients are, and goes back.
+
+        What the function writes to is a copy here, so that it is written once.
+        """
+        function, backward, trace = self.module.functions[name], self._backward_of(name), Trace()
+        pullbacks: dict[Var, Pullback] = {}
+        sweep = Sweep(self.activity, self._writes, pullbacks, trace)
+        dys = sweep.seed(function.body.result, backward.outputs, backward.types)
+        params = tuple(Var(p.name, p.type) for p in function.params)
+        written = self._summaries[name].written
+        for i, (old, new) in enumerate(zip(function.params, params, strict=True)):
+            value: Expr = new
+            if isinstance(new.type, TensorType):
+                value = Call(OPERATORS["optimization_barrier"], (new, Tuple(dys)))
+            if i in written:
+                held = trace.builder.emit(value, type=new.type, name=new.name)
+                value = Call(OPERATORS["copy"], (held,))
+            trace.builder.append(Binding(old, value))
+        pullbacks.update(self._forward(function.body, trace.builder))
+        sweep.back(function.body.bindings)
+        gradients = trace.atom(sweep.gradients(backward.targets))
+        return Function((*dys, *params), trace.builder.finish(gradients), backward.type.result)
+
     def _main_backward(self, wrt: Sequence[Target]) -> _Backward:
         types = leaf_types(known_type(self.module.main.body.result))
         outputs = [i for i, t in enumerate(types) if carries_gradient(t)]
         return _Backward(outputs, [types[i] for i in outputs], wrt)
 
-    def _function_backward(self, name: str) -> _Backward:
+    def _backward_of(self, name: str) -> _Backward:
         function, outputs = self.module.functions[name], self.activity.results(name)
         types = leaf_types(function.result_type or known_type(function.body.result))
         targets = [leaf for p in function.params for leaf in self.activity.of(p)]
@@ -126,7 +166,7 @@ class Differentiator:
         function = self.module.functions[name]
         result = function.result_type or known_type(function.body.result)
         params = tuple(known_type(p) for p in function.params)
-        return FuncType(params, TupleType((result, self._function_backward(name).type)))
+        return FuncType(params, TupleType((result, self._backward_of(name).type)))
 
     def _with_pullback(self, block: Block, backward: _Backward) -> Block:
         """Return a block that yields its result and the closure."""
@@ -156,6 +196,9 @@ class Differentiator:
             elif isinstance(value, If):
                 pullbacks[var] = self._append(builder, binding, *self._conditional(value, var))
             elif isinstance(value, Call) and isinstance(value.callee, GlobalVar):
+                if self._is_again(value.callee.name):
+                    pullbacks[var] = self._append_kept(builder, binding)
+                    continue
                 pullbacks[var] = self._append(builder, binding, *self._call(value))
             else:
                 builder.append(binding)
@@ -187,14 +230,47 @@ class Differentiator:
         type_ = TupleType((known_type(var), backward.type))
         return If(value.condition, then, other), type_, outputs, captured
 
+    def _targets(self, call: Call) -> list[Leaf | None]:
+        """Return whose the gradients are that the pullback of a call of a function returns."""
+        assert isinstance(call.callee, GlobalVar)
+        targets: list[Leaf | None] = []
+        for param, arg in zip(
+            self.module.functions[call.callee.name].params, call.args, strict=True
+        ):
+            given = leaves(arg)
+            targets += [given[number] for _, number in self.activity.of(param)]
+        return targets
+
+    def _append_kept(self, builder: BlockBuilder, binding: Binding) -> Pullback:
+        """Append a call that is done again later, and before it copies of what it writes to."""
+        call = binding.value
+        assert isinstance(call, Call) and isinstance(call.callee, GlobalVar)
+        name, args = call.callee.name, list(call.args)
+        for i in self._summaries[name].written:
+            type_ = _argument_type(args[i])
+            if not isinstance(type_, TensorType):
+                raise GradientError(
+                    "a checkpointed function writes to what is no tensor",
+                    found=f"argument {i} of @{name}, {type_}",
+                    span=binding.span,
+                )
+            args[i] = builder.emit(Call(OPERATORS["copy"], (args[i],)), type=type_)
+        if any(self._writes.written_by(binding, a) for a in args if isinstance(a, Expr)):
+            raise GradientError(
+                "a checkpointed function writes to memory that it is given twice",
+                hint="give it a copy (meta.copy)",
+                span=binding.span,
+            )
+        builder.append(binding)
+        backward, params = self._backward_of(name), self.module.functions[name].params
+        types = (*backward.types, *map(known_type, params))
+        callee = GlobalVar(self._names[name], FuncType(types, backward.type.result))
+        return Pullback(callee, backward.outputs, self._targets(call), args)
+
     def _call(self, call: Call) -> _Pair:
         assert isinstance(call.callee, GlobalVar)
         callee = call.callee.name
-        function_type = self._type(callee)
-        targets: list[Leaf | None] = []
-        for param, arg in zip(self.module.functions[callee].params, call.args, strict=True):
-            given = leaves(arg)
-            targets += [given[number] for _, number in self.activity.of(param)]
+        function_type, targets = self._type(callee), self._targets(call)
         type_ = call_type(function_type, [_argument_type(a) for a in call.args])
         differentiated = Call(GlobalVar(self._names[callee], function_type), call.args)
         return differentiated, type_, self.activity.results(callee), targets

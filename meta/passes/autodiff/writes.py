@@ -27,6 +27,11 @@ class Writes:
         buffers, later = self._later[binding.var]
         return bool(later) and buffers.of(value) in later
 
+    def written_by(self, binding: Binding, value: Expr) -> bool:
+        """Whether a binding writes to the memory of an atom."""
+        buffers, _ = self._later[binding.var]
+        return buffers.of(value) in buffers.written_by(binding)
+
     def _walk(self, block: Block, buffers: Buffers, later: frozenset[Expr]) -> frozenset[Expr]:
         """Go through a block from its end; return what is written in it or later."""
         for binding in reversed(block.bindings):

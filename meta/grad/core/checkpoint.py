@@ -1,0 +1,161 @@
+"""Running a block again in the backward pass of the tape, instead of keeping what it computes.
+
+Chen et al., "Training deep nets with sublinear memory cost", arXiv:1604.06174.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import copy_context
+from typing import Any
+
+import torch
+
+from meta.base.dtype import FLOATS
+from meta.base.errors import GradientError
+from meta.base.source import Span, user_line
+from meta.grad.core.tape import Edge, next_order, propagate, recording, recording_is
+from meta.op.core import tree
+from meta.op.core.call import written_args
+from meta.op.core.handler import Default, current, use
+from meta.op.core.op import Op
+from meta.runtime import random
+from meta.runtime.ndarray import ArrayKey, as_array, ndarray
+
+
+def checkpointed(run: Callable[[], Any], held: Iterable[ndarray]) -> Any:
+    """Return ``run()``, of which the tape keeps nothing; the backward pass runs it again.
+
+    The second run sees what the first one saw: the same random keys, and what the first one wrote
+    in place as it was before; its own writes are lost. held: arrays that ``run`` may write to,
+    through views of them too; what it writes to without having made it is found in any case.
+
+    ``run`` must compute the same each time, and return nested tuples, lists and dicts of arrays.
+    """
+    if not recording.get():
+        return run()
+    watch = _Watch(held)
+    with recording_is(False), use(watch), random.record_keys() as keys:
+        result = run()
+    if not watch.tracked:
+        return result
+    leaves, structure = tree.flatten(result)
+    leaves = [ndarray(a.torch(), a.key) if a.key.dtype in FLOATS else a for a in leaves]
+    node = _Node(run, watch.saved, keys, tuple(a.key for a in leaves))
+    for i, array in enumerate(leaves):
+        if array.key.dtype in FLOATS:
+            array._requires_grad = True
+            array.node = Edge(node, i)
+    return tree.unflatten(structure, leaves)
+
+
+class _Saved:
+    """The values of some memory before it was written, and the arrays that are in it."""
+
+    def __init__(self, arrays: list[ndarray]) -> None:
+        self.arrays = arrays
+        self.values = arrays[0]._tensor.untyped_storage().clone()
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Let the arrays be in other memory, with the values of then."""
+        tensors = [a._tensor for a in self.arrays]
+        values = self.values.clone()
+        try:
+            for array, tensor in zip(self.arrays, tensors, strict=True):
+                place = (tensor.storage_offset(), tensor.shape, tensor.stride())
+                array._tensor = tensor.new_empty(0).set_(values, *place)
+            yield
+        finally:
+            for array, tensor in zip(self.arrays, tensors, strict=True):
+                array._tensor = tensor
+
+
+class _Watch:
+    """A call handler that runs calls as usual, saves what they are about to write, and notes
+    whether anything required a gradient.
+    """
+
+    def __init__(self, held: Iterable[ndarray]) -> None:
+        self.tracked = False
+        self.saved: dict[int, _Saved] = {}
+        self._inner = current.get() or Default.handler
+        self._held: dict[int, list[ndarray]] = {}
+        for array in held:
+            self._held.setdefault(_memory(array._tensor), []).append(array)
+        self._made: set[int] = set()
+
+    def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = [a for a in tree.flatten((args, kwargs))[0] if isinstance(a, ndarray)]
+        self.tracked = self.tracked or any(a._requires_grad for a in given)
+        if op.schema.written:
+            bound = op.schema.bind(args, kwargs, as_array)
+            for array in written_args(op, bound):
+                self._save(array)
+        result = self._inner(op, args, kwargs)
+        known = {_memory(a._tensor) for a in given}
+        results = [a for a in tree.flatten(result)[0] if isinstance(a, ndarray)]
+        self._made.update({_memory(a._tensor) for a in results} - known)
+        return result
+
+    def _save(self, array: ndarray) -> None:
+        memory = _memory(array._tensor)
+        if memory in self._made or memory in self.saved:
+            return
+        arrays = self._held.get(memory, [])
+        if not any(a is array for a in arrays):
+            arrays = [*arrays, array]
+        self.saved[memory] = _Saved(arrays)
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+class _Node:
+    """One run of a block on the tape; see `tape.Node`, whose place it takes."""
+
+    def __init__(
+        self,
+        run: Callable[[], Any],
+        saved: dict[int, _Saved],
+        keys: list[int],
+        outputs: tuple[ArrayKey, ...],
+    ) -> None:
+        self.run, self.saved, self.keys, self.outputs = run, saved, keys, outputs
+        self.context = copy_context()  # which dialects are preferred, ...
+        self.line = user_line()
+        self.order = next_order()
+
+    def gradients(self, dys: list[ndarray | None]) -> Iterator[tuple[Any, ndarray]]:
+        """Run the block again; yield (source, gradient) for what it was computed from: what was
+        recorded before, and leaves.
+        """
+        first = next_order()
+        with ExitStack() as stack:
+            for saved in self.saved.values():
+                stack.enter_context(saved.restored())
+            leaves = self.context.copy().run(self._run_again)
+            self._check(leaves)
+            found: list[tuple[Any, ndarray]] = []
+            starts = [
+                (a if a.node is None else a.node, dy)
+                for a, dy in zip(leaves, dys, strict=True)
+                if dy is not None and a._requires_grad
+            ]
+            propagate(starts, lambda source, dy: found.append((source, dy)), since=first)
+        yield from found
+
+    def _check(self, leaves: list[ndarray]) -> None:
+        if tuple(a.key for a in leaves) != self.outputs:
+            raise GradientError(
+                "a checkpointed block returns something else when it is run again",
+                expected=f"{len(self.outputs)} arrays of the same types",
+                span=None if self.line is None else Span(*self.line),
+            )
+
+    def _run_again(self) -> list[ndarray]:
+        """Return the results, recorded; called in the context of the first run."""
+        with recording_is(True), random.replay_keys(self.keys):
+            return tree.flatten(self.run())[0]
