@@ -51,6 +51,8 @@ CASES = [
         ],
         lambda dy, mask, reserve_space, p=0.5: dy * mask / (1 - p),
     ),
+    # A fresh key each time: see test_random.py.
+    OpCase("random_key", [], lambda device="cpu": None),
 ]
 
 _KEY = C([1, 2], "int64")

@@ -5,7 +5,7 @@ import torch
 
 import meta
 from meta import op
-from meta.base.errors import TypeInferError
+from meta.base.errors import ArgumentError, TypeInferError
 from meta.dialect import only
 from meta.model import trace
 from meta.runtime import random
@@ -64,3 +64,36 @@ def test_dropout_drops_its_share() -> None:
 def test_p_is_a_probability(p) -> None:
     with pytest.raises(TypeInferError, match="probability"):
         op._contrib_dropout(meta.array(torch.ones(3)), p)
+
+
+@pytest.mark.parametrize("dialect", ["torch", "tvm"])
+def test_a_key_is_what_a_call_without_one_would_draw(dialect: str) -> None:
+    x = meta.array(torch.ones(20, 20))
+    with_key = trace(lambda x: op._contrib_dropout(x, 0.5, op.random_key())[1])
+    with only(dialect):
+        random.seed(11)
+        expected = [op._contrib_dropout(x)[1].torch() for _ in range(3)]
+        for run in (with_key.function, with_key, compile(with_key, x)):
+            random.seed(11)
+            for mask in expected:
+                assert torch.equal(run(x).torch(), mask)
+
+
+def test_keys_are_drawn_again_as_they_were_noted() -> None:
+    with random.record_keys() as outer:
+        first = random.default.key()
+        with random.record_keys() as inner:
+            second = random.default.key()
+    assert (outer, inner) == ([first, second], [second])
+    state = random.default.state()
+    with random.replay_keys(outer), random.record_keys() as again:
+        assert [random.default.key(), random.default.key()] == outer
+    assert again == outer and random.default.state() == state
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_other_draws_than_were_noted_are_an_error(count: int) -> None:
+    with pytest.raises(ArgumentError, match="draws other random numbers"):  # noqa: SIM117
+        with random.replay_keys([1]):
+            for _ in range(count):
+                random.default.key()
