@@ -117,6 +117,12 @@ def like_another(args, half):
     return None, None
 
 
+@custom(op.optimization_barrier)
+def barrier(args, half):
+    """Nothing is computed."""
+    return None, None
+
+
 @custom(op.collapse_sum_like)
 def collapse_sum_like(args, half):
     """A sum of many terms, as `sum`."""

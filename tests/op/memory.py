@@ -59,7 +59,7 @@ CASES = [
             sample(F(2, 3), (F(4), B(2))),
             sample(F(), ()),
             sample(F(0, 2), (F(1),)),
-            sample(I(4, low=-9, high=9, dtype="int32"), (F(),)),
+            sample(I(4, low=-9, high=9, dtype="int32"), (B(),)),
             sample(B(1), (I(2, low=0, high=3),)),
         ],
         oracle=lambda x, after: x + 0 * sum(a.sum() for a in after if a.is_floating_point()),
