@@ -72,20 +72,19 @@ class Batches:
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         epoch, self._epoch = self._epoch, self._epoch + 1
-        order = _permutation(self.samples, self.seed, epoch) if self.shuffle else None
+        # To a device once: each batch then takes its part without waiting for the device.
+        devices = {t.device for t in self._tensors} if self.shuffle else ()
+        orders = {d: _permutation(self.samples, self.seed, epoch).to(d) for d in devices}
         for start in range(0, len(self) * self.size, self.size):
-            chosen = slice(start, start + self.size)
-            rows = chosen if order is None else order[chosen]
-            yield tree.unflatten(self._structure, [_rows(t, rows) for t in self._tensors])
+            rows = slice(start, start + self.size)
+            leaves = [
+                t.index_select(0, orders[t.device][rows]) if orders else t[rows]
+                for t in self._tensors
+            ]
+            yield tree.unflatten(self._structure, leaves)
 
 
 def _permutation(count: int, seed: int, epoch: int) -> torch.Tensor:
     keys = Generator(seed)
     keys.load_state((keys.state()[0], epoch))
     return torch.randperm(count, generator=torch.Generator().manual_seed(keys.key()))
-
-
-def _rows(tensor: torch.Tensor, rows: torch.Tensor | slice) -> torch.Tensor:
-    if isinstance(rows, slice):
-        return tensor[rows]
-    return tensor.index_select(0, rows.to(tensor.device))
