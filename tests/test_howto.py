@@ -71,6 +71,12 @@ def test_the_control_flow_page_runs(tmp_path: Path) -> None:
     assert "Python decides here" in printed
 
 
+def test_the_weights_page_runs(tmp_path: Path) -> None:
+    printed = _run_page("weights.md", tmp_path)
+    assert "missing: '4.weight'" in printed
+    assert "unknown: '4.wieght' (the model has '4.weight')" in printed
+
+
 def test_following_the_pass_page_adds_a_pass(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "howto" / "pass.md").read_text("utf-8")
     for folder in ("meta", "tests"):

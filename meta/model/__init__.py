@@ -1,5 +1,8 @@
-"""Floor 6: models: tracing, parameters, layers. A layer is a `Model`; add one in `layers/`."""
+"""Floor 6: models: tracing, parameters, layers, and known networks in `zoo`. A layer is a `Model`;
+add one in `layers/`.
+"""
 
+from meta.model import zoo
 from meta.model.autocast import Autocast
 from meta.model.checkpoint import checkpoint
 from meta.model.control_flow import cond, scan, while_loop
@@ -110,4 +113,5 @@ __all__ = [
     "trace",
     "value_and_grad",
     "while_loop",
+    "zoo",
 ]

@@ -176,6 +176,20 @@ def test_files_of_transformers(vision: Vision, tmp_path: Path) -> None:
     assert error(ours.infer_mode()(meta.array(images)), theirs.eval()(images)) < LIMIT
 
 
+def test_a_file_of_transformers_in_parts(tmp_path: Path) -> None:
+    vision = SMALL["resnet"]
+    theirs = vision.theirs()
+    theirs.network.save_pretrained(tmp_path, max_shard_size="100KB")
+    assert not (tmp_path / "model.safetensors").exists()
+    ours = vision.ours()
+    load_weights(ours, tmp_path / "model.safetensors.index.json", strict=True)
+    state = theirs.state_dict()
+    names = named(ours)
+    assert all(
+        torch.equal(ours.state()[names.own(n)].torch(), v) for n, v in state.items() if v.ndim
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_the_number_of_parameters(name: str) -> None:
