@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
-from meta.amp.core import rules_in_force
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import tree
 from meta.op.core.handler import current
 from meta.op.core.tracing import Trace
 from meta.passes import CastReport, autocast, explain_autocast
+from meta.runtime.ndarray import ndarray
 from meta.vm.program import Program
 
 
@@ -24,7 +25,16 @@ class Autocast(Model):
     def build(self, model: Model, dtype: str, out_dtype: str | None) -> None:
         """Wrap a model whose forward is traced."""
         self.model, self.dtype, self.out_dtype = model, dtype, out_dtype
-        self._training = model.training
+
+    # One mode for both, also where a model around this one sets it.
+    @property
+    def _training(self) -> bool:  # type: ignore[override]
+        return self.model._training
+
+    @_training.setter
+    def _training(self, training: bool) -> None:
+        if "model" in vars(self):
+            self.model._training = training
 
     @property
     def records(self) -> bool:  # type: ignore[override]
@@ -39,20 +49,17 @@ class Autocast(Model):
         """Return this model, the one that it wraps, and all inside."""
         return [self, *self.model.models()]
 
+    def paths(self) -> Iterator[tuple[str, ndarray | Model]]:
+        """Iterate over what is inside of ``model``, itself included."""
+        return self.model.paths()
+
     def call_signature(self) -> inspect.Signature:
         """Return what a call of ``model`` takes."""
         return self.model.traced_entry().given
 
     def signature(self) -> tuple[Any, ...]:
-        """Return what a trace depends on: the cast rules of the block that it is made in, too."""
-        return (
-            *super().signature(),
-            *self.model.signature(),
-            tree.Same(self.model),
-            self.dtype,
-            self.out_dtype,
-            rules_in_force(),
-        )
+        """Return what a trace depends on."""
+        return (*super().signature(), tree.Same(self.model), self.dtype, self.out_dtype)
 
     @trace
     def forward(self, *args: Any, **kwargs: Any) -> Any:

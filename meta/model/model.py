@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
+from meta.amp.core import rules_in_force
 from meta.base.dtype import canonical, is_float
 from meta.base.errors import ArgumentError
 from meta.grad.core import no_grad
@@ -212,7 +213,7 @@ class Model:
 
         Plain Python values count by value; arrays, models and other objects by identity.
         """
-        parts: list[Any] = [self._training]
+        parts: list[Any] = [self._training, rules_in_force()]
         for path, value in self.attributes():
             if isinstance(value, ndarray):
                 # An array that is gone and whose id another one has took no part in the program
