@@ -37,7 +37,7 @@ class WithLoss(Model):
 def error(found: Any, wanted: torch.Tensor, scale: float | None = None) -> float:
     """Return the largest difference as a part of the largest number, or of ``scale``."""
     assert found.shape == tuple(wanted.shape)
-    difference = (found.torch().double() - wanted.detach().double()).abs().max().item()
+    difference = (found.torch().cpu().double() - wanted.detach().double()).abs().max().item()
     return difference / (scale or wanted.abs().max().item())
 
 
@@ -91,16 +91,18 @@ def worst_of(
     return max(error(found[n], v, scale if n in zero else None) for n, v in wanted.items())
 
 
-def compare(vision: Vision, path: Path) -> dict[str, float]:
-    """Return the largest error of each quantity, in each executor."""
+def compare(vision: Vision, path: Path, device: str = "cpu") -> dict[str, float]:
+    """Return the largest error of each quantity, in each executor; torch runs on the CPU."""
     ours, theirs, names = pair(vision, path)
+    ours.to(device=device)
     images, labels = vision.batch()
     zero = {names[n] for n in zeros(theirs, images, labels)}
     logits, loss, by_name = gradients(theirs, images, labels)
     wanted = {names[n]: g for n, g in by_name.items()}
     statistics = {names[n]: b for n, b in theirs.named_buffers() if b.is_floating_point()}
 
-    model, arguments = WithLoss(ours), (meta.array(images), meta.array(labels))
+    model, one = WithLoss(ours), meta.array(1.0, device=device)
+    arguments = (meta.array(images, device=device), meta.array(labels, device=device))
     before = {n: a.torch().clone() for n, a in ours.state().items()}
     worst = {"output": error(ours(arguments[0]), logits)}
     # Each executor starts with the same running statistics.
@@ -110,10 +112,9 @@ def compare(vision: Vision, path: Path) -> dict[str, float]:
     worst["loss"] = error(y, loss)
     found = {n: p.grad for n, p in ours.parameters().items()}
     worst["gradient"] = worst_of(found, wanted, zero)
-    step = meta.model.value_and_grad(model)
-    step = meta.vm.compile(step, meta.array(1.0), *arguments)
+    step = meta.vm.compile(meta.model.value_and_grad(model), one, *arguments)
     ours.load_state(before)
-    y, found = step(meta.array(1.0), *arguments)
+    y, found = step(one, *arguments)
     worst["loss, vm"] = error(y, loss)
     found = {n.removeprefix("network."): g for n, g in found.items()}
     worst["gradient, vm"] = worst_of(found, wanted, zero)
@@ -140,6 +141,15 @@ def test_small(vision: Vision, tmp_path: Path) -> None:
 def test_small_with_generated_kernels(vision: Vision, tmp_path: Path) -> None:
     with meta.dialect.only("tvm", "torch"):
         found = compare(vision, tmp_path / "model.safetensors")
+    assert max(found.values()) < LIMIT, found
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dialects", [("torch",), ("tvm", "torch")], ids="+".join)
+@pytest.mark.parametrize("vision", SMALL.values(), ids=SMALL)
+def test_small_on_cuda(vision: Vision, dialects: tuple[str, ...], tmp_path: Path) -> None:
+    with meta.dialect.only(*dialects):
+        found = compare(vision, tmp_path / "model.safetensors", "cuda")
     assert max(found.values()) < LIMIT, found
 
 
