@@ -41,6 +41,7 @@ from meta.dialect.tvm import (
 from meta.dialect.tvm.artifact import artifact_of
 from meta.dialect.tvm.launch import PLAIN, Kernel, Launch
 from meta.dialect.tvm.lower import SCHEDULED
+from meta.runtime import nvrtc as runtime_nvrtc
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def _version(*modules: ModuleType) -> str:
 
 RULES = _version(
     *(access, schedule_cpu, schedule_cuda, stages, vector_math),
-    *(nvrtc, one_pass, openmp, workspace, workspace_parameters),
+    *(nvrtc, runtime_nvrtc, one_pass, openmp, workspace, workspace_parameters),
 )
 
 

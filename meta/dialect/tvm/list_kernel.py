@@ -30,8 +30,8 @@ class Pass:
     """What happens to each element of all tensors.
 
     function: ``(e, k, sums) -> (stores, terms)``. ``e`` has the elements at one place by list,
-    ``k`` the `Numbers`, ``sums(i)`` is a sum over the whole tensor, of a pass before. ``stores`` are new
-    values by list; ``terms`` are summed over each tensor, to the sums of these numbers.
+    ``k`` the `Numbers`, ``sums(i)`` is a sum over the whole tensor, of a pass before. ``stores``
+    are new values by list; ``terms`` are summed over each tensor, to the sums of these numbers.
     """
 
     function: Callable[..., tuple[dict[str, Any], list[Any]]]

@@ -38,6 +38,8 @@ _GRADIENT = {"factor": _given("factor"), "clip_value": _given("clip_value")}
 _ADAPTIVE = {
     **_GRADIENT,
     **{name: _given(name) for name in ("beta1", "beta2", "eps")},
+    "new1": lambda values: 1.0 - float(values["beta1"]),
+    "new2": lambda values: 1.0 - float(values["beta2"]),
     "unbias1": lambda values: _correction(values, "beta1"),
     "unbias2": lambda values: _correction(values, "beta2"),
 }

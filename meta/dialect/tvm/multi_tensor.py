@@ -52,11 +52,7 @@ def sgd(nesterov):
 
 def moments(e, k, g):
     """Return the new m and v."""
-    one = constant(1, g)
-    return (
-        k.beta1 * e["m"] + (one - k.beta1) * g,
-        k.beta2 * e["v"] + (one - k.beta2) * g * g,
-    )
+    return k.beta1 * e["m"] + k.new1 * g, k.beta2 * e["v"] + k.new2 * g * g
 
 
 def divisor(k, v):
@@ -115,8 +111,7 @@ def lans(e, k, sums):
     decay, below = k.decay * e["x"], divisor(k, e["v"])
     r = e["m"] * k.unbias1 / below + decay
     c = normalized(e, k, sums) / below + decay
-    one = constant(1, r)
-    along = k.beta1 * ratio(sums(1), sums(2)) * r + (one - k.beta1) * ratio(sums(1), sums(3)) * c
+    along = k.beta1 * ratio(sums(1), sums(2)) * r + k.new1 * ratio(sums(1), sums(3)) * c
     return updated(e, e["x"] - k.rate * along), []
 
 

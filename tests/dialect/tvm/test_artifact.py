@@ -65,7 +65,8 @@ def test_a_kernel_that_writes_its_argument() -> None:
 
 
 def test_a_kernel_of_lists() -> None:
-    made = artifact(meta.op.multi_tensor_sgd, (X, X), (X, X), (), 0.5)
+    numbers = (0.5, 0.0, 0.0, (), 1.0, float("inf"), None, False)
+    made = artifact(meta.op.multi_tensor_sgd, (X, X), (X, X), (), *numbers)
     record = json.loads(json.dumps(made.record))
     run = DIALECTS["tvm"].restore(Artifact(made.file, record))
     x, dx = [torch.ones(4, 4) for _ in range(2)], [torch.ones(4, 4) for _ in range(2)]

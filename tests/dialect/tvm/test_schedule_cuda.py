@@ -17,6 +17,7 @@ from meta.dialect.tvm.build import kernel
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.stages import blocks_of
 from meta.dialect.tvm.target import cuda, for_device
+from meta.runtime.nvrtc import include_folders, nvrtc_library, run_nvcc
 from tests.dialect.tvm.functions import RECORDS, empty_like, sample, tensor, unary
 
 # TVM's sort for the CPU calls a host function; kernels for CUDA are to use topi.gpu's.
@@ -93,7 +94,7 @@ def test_nothing_is_launched_on_an_empty_grid(shape):
 )
 def test_slim_source_compiles(record):
     inputs, outputs, _ = record
-    assert nvrtc._nvcc(shutil.which("nvcc"), nvrtc.slim(_source(inputs, outputs)), "sm_90")
+    assert run_nvcc(shutil.which("nvcc"), nvrtc.slim(_source(inputs, outputs)), "sm_90")
 
 
 def test_updates_in_place_are_not_inlined_past_the_store():
@@ -114,7 +115,7 @@ def test_broken_source_shows_the_log():
     if compiler is None:
         pytest.skip("needs nvcc")
     with pytest.raises(RuntimeError, match="error"):
-        nvrtc._nvcc(compiler, 'extern "C" __global__ void f() { nonsense; }', "sm_90")
+        run_nvcc(compiler, 'extern "C" __global__ void f() { nonsense; }', "sm_90")
 
 
 @pytest.mark.cuda
@@ -174,7 +175,7 @@ def test_runs_on_the_current_stream():
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_nvrtc_is_used():
-    assert nvrtc._library() is not None and nvrtc._include_folders()
+    assert nvrtc_library() is not None and include_folders()
 
 
 @pytest.mark.cuda

@@ -1,0 +1,80 @@
+"""The few functions of the CUDA driver that launch a kernel, through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+from meta.base.errors import DeviceError
+
+LARGE_PARAMETERS = 32764
+"""Bytes of parameters that a kernel takes, from CUDA 12.1 and compute capability 7.0 on."""
+PARAMETERS = 4096
+"""Bytes of parameters that every kernel takes."""
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A kernel loaded into the context of a device. ``module`` keeps it loaded."""
+
+    handle: ctypes.c_void_p
+    module: ctypes.c_void_p
+    device: int
+
+    def launch(self, blocks: int, threads: int, parameters: ctypes.Array[ctypes.c_char]) -> None:
+        """Launch it with one parameter, a struct, on torch's current stream of the device.
+
+        The driver copies the struct, so that a CUDA graph keeps the values of this call.
+        """
+        arguments = (ctypes.c_void_p * 1)(ctypes.addressof(parameters))
+        stream = ctypes.c_void_p(torch.cuda.current_stream(self.device).cuda_stream)
+        with torch.cuda.device(self.device):
+            grid, block = (blocks, 1, 1), (threads, 1, 1)
+            code = _driver().cuLaunchKernel(self.handle, *grid, *block, 0, stream, arguments, None)
+        _check(code, "cuLaunchKernel")
+
+
+def load(cubin: bytes, name: str, device: int) -> Function:
+    """Return the kernel ``name`` of machine code, on a device."""
+    module, handle = ctypes.c_void_p(), ctypes.c_void_p()
+    with _lock, torch.cuda.device(device):
+        torch.empty(1, device=f"cuda:{device}")  # makes the device's context current
+        _check(_driver().cuModuleLoadData(ctypes.byref(module), cubin), "cuModuleLoadData")
+        found = _driver().cuModuleGetFunction(ctypes.byref(handle), module, name.encode())
+        _check(found, "cuModuleGetFunction")
+    return Function(handle, module, device)
+
+
+@cache
+def version() -> tuple[int, int]:
+    """Return the version of CUDA that the driver knows."""
+    number = ctypes.c_int()
+    _check(_driver().cuDriverGetVersion(ctypes.byref(number)), "cuDriverGetVersion")
+    return number.value // 1000, number.value % 1000 // 10
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise DeviceError("the CUDA driver's library cannot be loaded", found=str(error)) from error
+    unsigned, pointer = ctypes.c_uint, ctypes.c_void_p
+    library.cuLaunchKernel.argtypes = [pointer, *[unsigned] * 7, pointer, pointer, pointer]
+    library.cuModuleLoadData.argtypes = [pointer, ctypes.c_char_p]
+    library.cuModuleGetFunction.argtypes = [pointer, pointer, ctypes.c_char_p]
+    return library
+
+
+def _check(code: int, what: str) -> None:
+    if code == 0:
+        return
+    text = ctypes.c_char_p()
+    _driver().cuGetErrorString(code, ctypes.byref(text))
+    message = text.value.decode() if text.value else "unknown error"
+    raise DeviceError(f"{what} failed", found=f"error {code}: {message}")

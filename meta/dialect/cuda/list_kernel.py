@@ -1,0 +1,209 @@
+"""Launching kernels of lists of tensors: one launch for each pass and each set of dtypes.
+
+The table of addresses is a parameter by value: nothing is copied to the device before, and a CUDA
+graph keeps it. It has room for several hundred tensors (see `capacity`); more are split.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from meta.base.device import Device
+from meta.dialect.cuda import cubin, driver
+from meta.dialect.cuda.list_source import CHUNK, HEAD_BYTES, NUMBER_BYTES, THREADS, Pass, source
+from meta.runtime import nvrtc
+
+_KINDS = {
+    torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3,
+    torch.int32: 4, torch.int64: 5,
+}  # fmt: skip
+_LARGE_SINCE = (12, 1)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """An operator's kernels.
+
+    passes: its launches. numbers: the slots of its numbers, in order. prepare: what follows from
+    them, lines of CUDA. helpers: functions of CUDA. sums: how many sums there are of a chunk. norm:
+    whether the result is the root of the sum number 0.
+    """
+
+    passes: tuple[Pass, ...]
+    numbers: tuple[str, ...]
+    prepare: str = ""
+    helpers: str = ""
+    sums: int = 0
+    norm: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """The tensors of one launch: their numbers among all, and their chunks."""
+
+    indices: tuple[int, ...]
+    dtypes: dict[str, str]
+    tail: bytes
+    blocks: int
+    room: int
+    first_chunk: int
+
+
+@cache
+def large_parameters(device: int) -> bool:
+    """Whether kernels of a device take more than 4 KB of parameters."""
+    known = driver.version() >= _LARGE_SINCE and nvrtc.compiler_version() >= _LARGE_SINCE
+    return known and torch.cuda.get_device_capability(device) >= (7, 0)
+
+
+def capacity(limit: int, lists: int, numbers: int) -> int:
+    """Return for how many tensors a struct of ``limit`` bytes has room."""
+    fixed = HEAD_BYTES + NUMBER_BYTES * max(1, numbers) + 8
+    return (limit - fixed) // (8 * lists + 16)
+
+
+def parts(
+    dtypes: Sequence[dict[str, str]], sizes: Sequence[int], rooms: tuple[int, ...]
+) -> list[Part]:
+    """Cut the tensors of a call into launches, of one set of dtypes each.
+
+    rooms: for how many tensors there may be room; the least that does is taken.
+    """
+    classes: dict[tuple[tuple[str, str], ...], list[int]] = {}
+    for i, kinds in enumerate(dtypes):
+        if sizes[i]:
+            classes.setdefault(tuple(kinds.items()), []).append(i)
+    found: list[Part] = []
+    first_chunk = 0
+    for kinds, members in classes.items():
+        room = next((r for r in rooms if r >= len(members)), rooms[-1])
+        for start in range(0, len(members), room):
+            some = members[start : start + room]
+            chunks = [0]
+            for i in some:
+                chunks.append(chunks[-1] + -(-sizes[i] // CHUNK))
+            spare = room - len(some)
+            tail = struct.pack(
+                f"<{room}q{room}i{room + 1}i",
+                *[sizes[i] for i in some], *[0] * spare,
+                *some, *[0] * spare,
+                *chunks, *[0] * spare,
+            )  # fmt: skip
+            blocks = chunks[-1]
+            found.append(Part(tuple(some), dict(kinds), tail, blocks, room, first_chunk))
+            first_chunk += blocks
+    return found
+
+
+def packed(
+    part: Part,
+    values: Sequence[Any],
+    addresses: Sequence[Sequence[int]],
+    skip: int,
+    partial: int,
+    result: int,
+    first_chunk: int,
+    count: int,
+) -> bytes:
+    """Return the struct of a launch.
+
+    values: numbers, or tensors of one or, if there are ``count`` > 1 parameters, of as many
+    elements. addresses: of all tensors, list by list. The others: addresses, and the first chunk.
+    """
+    head = struct.pack("<QQqQii", skip, partial, first_chunk, result, len(part.indices), 0)
+    numbers = [_number(value, count) for value in values] or [bytes(NUMBER_BYTES)]
+    table = bytearray()
+    spare = bytes(8 * (part.room - len(part.indices)))
+    for row in addresses:
+        table += struct.pack(f"<{len(part.indices)}Q", *[row[i] for i in part.indices]) + spare
+    content = b"".join([head, *numbers, table, part.tail])
+    return content + bytes(-len(content) % 8)
+
+
+def _number(value: Any, count: int) -> bytes:
+    if not isinstance(value, torch.Tensor):
+        return struct.pack("<Qdii", 0, float(value), 0, 0)
+    each = int(count > 1 and value.numel() == count)
+    return struct.pack("<Qdii", value.data_ptr(), 0.0, _KINDS[value.dtype], each)
+
+
+def launcher(
+    definition: Definition,
+    dtypes: Sequence[dict[str, str]],
+    sizes: Sequence[int],
+    wide: str,
+    device: Device,
+) -> Callable[..., None]:
+    """Return ``run(values, lists, skip, result)`` for tensors of these dtypes and sizes.
+
+    dtypes: of each tensor of a list, by list. wide: the dtype to compute in. ``values`` are the
+    definition's numbers, ``lists`` the tensors, in the order of the dtypes' names; ``skip`` and
+    ``result`` tensors or None.
+    """
+    limits = [driver.PARAMETERS] + [driver.LARGE_PARAMETERS] * large_parameters(device.ordinal)
+    shape = len(dtypes[0]), len(definition.numbers)
+    launches = parts(dtypes, sizes, tuple(capacity(limit, *shape) for limit in limits))
+    blocks = sum(part.blocks for part in launches)
+    kernels: dict[tuple[int, int], driver.Function] = {}
+
+    def kernel(number: int, which: int) -> driver.Function:
+        """Compile the kernel of a pass when it is first launched."""
+        key = number, which
+        if key not in kernels:
+            text = _source(definition, number, launches[which], wide)
+            kernels[key] = cubin.function(text, "update", device.ordinal)
+        return kernels[key]
+
+    def run(
+        values: Sequence[Any],
+        lists: Sequence[Sequence[torch.Tensor]],
+        skip: torch.Tensor | None,
+        result: torch.Tensor | None,
+    ) -> None:
+        partial, at = None, 0
+        if definition.sums:
+            shape = max(1, blocks * definition.sums)
+            partial = torch.empty(shape, dtype=torch.float64, device=str(device))
+            at = partial.data_ptr()
+        addresses = [[t.data_ptr() for t in tensors] for tensors in lists]
+        flag = 0 if skip is None else skip.data_ptr()
+        structs = [
+            _buffer(packed(p, values, addresses, flag, at, 0, p.first_chunk, len(sizes)))
+            for p in launches
+        ]
+        for number in range(len(definition.passes)):
+            for which, part in enumerate(launches):
+                kernel(number, which).launch(part.blocks, THREADS, structs[which])
+        if result is not None and not launches:
+            result.zero_()
+        elif result is not None:
+            part = launches[0]
+            text = _source(definition, 0, part, wide)
+            done = packed(part, values, addresses, 0, at, result.data_ptr(), blocks, len(sizes))
+            cubin.function(text, "finish", device.ordinal).launch(1, THREADS, _buffer(done))
+
+    return run
+
+
+def _buffer(content: bytes) -> ctypes.Array[ctypes.c_char]:
+    return ctypes.create_string_buffer(content, len(content))
+
+
+def _source(definition: Definition, number: int, part: Part, wide: str) -> str:
+    return source(
+        definition.helpers,
+        definition.passes[number],
+        part.dtypes,
+        definition.numbers,
+        definition.prepare,
+        wide,
+        part.room,
+        definition.sums,
+    )

@@ -1,0 +1,141 @@
+"""Kernels of lists of tensors: their source, run as C++ on the CPU, does what the operators'
+records say; tables are cut where a launch has no more room.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import meta
+from meta.base.device import CPU
+from meta.base.registry import OPERATORS
+from meta.dialect.cuda import cubin, list_kernel, list_source, multi_tensor
+from meta.op.core import map_tensors, runtime_args
+from meta.op.core.array_type import array_type
+from meta.runtime.ndarray import as_array
+from meta.testing.compare import TOLERANCE, check
+from tests.dialect.cuda.emulation import Function
+from tests.op.multi_tensor import CASES
+
+COMPILER = shutil.which("g++") or shutil.which("clang++")
+SAMPLES = [
+    pytest.param(case, one, id=f"{case.op}-{number}")
+    for case in CASES
+    for number, one in enumerate(case.samples)
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("emulated")
+
+
+@pytest.fixture
+def emulated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Function]:
+    """Let kernels run on the CPU; the list gets all that were launched."""
+    if COMPILER is None:
+        pytest.skip("needs a C++ compiler")
+    made = lru_cache(None)(lambda source, name: Function(source, name, folder, COMPILER))
+    launched: list[Function] = []
+
+    def function(source: str, name: str, device: int) -> Any:
+        assert device == 0
+        launched.append(made(source, name))
+        return launched[-1]
+
+    monkeypatch.setattr(cubin, "function", function)
+    monkeypatch.setattr(list_kernel, "large_parameters", lambda device: False)
+    return launched
+
+
+def run(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call an operator's kernel directly, and return what was written, or the result."""
+    op = OPERATORS[name]
+    bound = op.schema.bind(args, kwargs, as_array)
+    call = op.call_values(map_tensors(op, bound, lambda a: array_type(a.key)), CPU)
+    values = [v.torch() if hasattr(v, "torch") else v for v in runtime_args(op, bound)]
+    if not op.schema.written:
+        values.append(torch.empty((), dtype=torch.float32))
+    multi_tensor._make(call).run(*values)
+    if not op.schema.written:
+        return values[-1]
+    written = [bound[i] for i in op.schema.written]
+    return tuple(t for tensors in written for t in tensors)
+
+
+@pytest.mark.parametrize(("case", "one"), SAMPLES)
+def test_a_kernel_does_what_the_operator_says(case, one, emulated) -> None:
+    dtypes = ("float32", "float16") if one is case.samples[0] else ("float32",)
+    for dtype in dtypes:
+        args, kwargs = one.make(dtype)
+        wide = lambda t: t.double() if t.is_floating_point() else t  # noqa: E731
+        tree = meta.op.core.tree
+        leaves, structure = tree.flatten((args, kwargs))
+        widened = [wide(v) if isinstance(v, torch.Tensor) else v for v in leaves]
+        expected = case.oracle(*(pair := tree.unflatten(structure, widened))[0], **pair[1])
+        found = run(case.op, args, kwargs)
+        rtol, atol = TOLERANCE[dtype]
+        check(found, expected, rtol, max(atol, case.atol.get(dtype, 0)))
+
+
+def test_tensors_beyond_the_room_take_further_launches(emulated) -> None:
+    rooms = list_kernel.capacity(4096, 3, 5)
+    x, dx, v = ([torch.full((3,), float(i)) for i in range(rooms + 2)] for _ in range(3))
+    run("multi_tensor_sgd", (x, dx, v, 0.5, 0.0), {})
+    assert len(emulated) == 2
+    assert all((t == i / 2).all() for i, t in enumerate(x))
+
+
+def test_the_struct_fits_its_limit() -> None:
+    for lists in range(1, 6):
+        for numbers in range(10):
+            for limit in (4096, 32764):
+                room = list_kernel.capacity(limit, lists, numbers)
+                kinds = {f"l{i}": "float32" for i in range(lists)}
+                (part,) = list_kernel.parts([kinds] * room, [1] * room, (room,))
+                content = list_kernel.packed(
+                    part, [0.0] * numbers, [[0] * room] * lists, 0, 0, 0, 0, room
+                )
+                assert limit - 64 < len(content) <= limit and room > 60
+
+
+def test_empty_tensors_are_left_out_and_dtypes_are_apart() -> None:
+    half, single = {"x": "float16"}, {"x": "float32"}
+    found = list_kernel.parts([half, single, half, half], [5, 1 << 15, 0, 7], (8,))
+    assert [(p.indices, p.blocks, p.first_chunk) for p in found] == [
+        ((0, 3), 2, 0),
+        ((1,), 2, 2),
+    ]
+    sizes = struct.unpack("<8q", found[0].tail[:64])
+    assert sizes == (5, 7, 0, 0, 0, 0, 0, 0)
+
+
+def test_machine_code_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+
+    def compile_source(source: str, arch: str) -> bytes:
+        compiled.append(source)
+        return b"code"
+
+    monkeypatch.setenv("META_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(cubin.nvrtc, "compile_source", compile_source)
+    assert [cubin.cubin("a", "sm_90") for _ in range(3)] == [b"code"] * 3
+    assert compiled == ["a"]
+    (file,) = (tmp_path / "cubin").iterdir()
+    file.write_bytes(file.read_bytes()[:-1])  # damaged
+    assert cubin.cubin("a", "sm_90") == b"code"
+    assert cubin.cubin("a", "sm_80") == b"code"
+    assert compiled == ["a", "a", "a"]
+
+
+def test_source_names_what_is_there() -> None:
+    one = list_source.Pass("x = x + k.by;", ("x",), ("x", "copies"))
+    text = list_source.source("", one, {"x": "float32"}, ("by",), "", "float32", 4, 0)
+    assert "HAS_X" in text and "HAS_COPIES" not in text
