@@ -1,0 +1,412 @@
+"""Activation checkpointing: the same bits with it and without it, on the tape, in the interpreter
+and in programs; less memory.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meta
+from meta import op
+from meta.base.errors import ArgumentError, GradientError
+from meta.grad.core import no_grad
+from meta.model import (
+    BatchNorm,
+    Dropout,
+    LayerNorm,
+    Linear,
+    Model,
+    Sequential,
+    checkpoint,
+    cond,
+    parameter,
+    scan,
+    trace,
+    value_and_grad,
+    zoo,
+)
+from meta.model.zoo.transformer import attend, merge_heads, split_heads
+from meta.optim.sgd import with_sgd
+
+WIDTH = 8
+
+
+class Block(Model):
+    """A residual block with everything that is hard: random numbers and running statistics."""
+
+    def build(self) -> None:
+        self.up, self.down = Linear(WIDTH, 2 * WIDTH), Linear(2 * WIDTH, WIDTH)
+        self.norm, self.dropout = BatchNorm(WIDTH), Dropout(0.5)
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        return op.add(x, self.dropout(self.down(op.gelu(self.up(self.norm(x))))))
+
+
+class Row(Model):
+    """Blocks in a row."""
+
+    def build(self, on: bool) -> None:
+        self.blocks = [checkpoint(Block(), on) for _ in range(2)]
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class Nested(Model):
+    """Blocks in a block."""
+
+    def build(self, on: bool) -> None:
+        self.first, self.rows = Block(), checkpoint(Row(on), on)
+        checkpoint(self.first, on)
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        return self.rows(self.rows(self.first(x)))
+
+
+class Functions(Model):
+    """Functions of nested containers, which close over parameters and computed values."""
+
+    def build(self, on: bool) -> None:
+        self.on, self.w = on, parameter(meta.random.normal((WIDTH,)))
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        outside = op.exp(op.multiply(x, 0.1))
+
+        def inner(pair: dict[str, Any], factor: float, *, shift: Any) -> Any:
+            a = op.tanh(op.multiply(op.multiply(pair["a"], self.w), factor))
+            dropped = op._contrib_dropout(op.add(a, outside), 0.3)[0]
+            return {"sum": op.add(dropped, shift), "same": [pair["b"]]}
+
+        found = checkpoint(inner, self.on)({"a": x, "b": outside}, 0.7, shift=self.w)
+        return op.multiply(found["sum"], found["same"][0])
+
+
+class InLoop(Model):
+    """A block in each step of a loop."""
+
+    def build(self, on: bool) -> None:
+        self.block = checkpoint(Block(), on)
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        def step(state: Any, _: Any) -> Any:
+            state = self.block(state)
+            return state, op.sum(state)
+
+        state, sums = scan(step, x, None, length=3)
+        return op.add(state, op.mean(sums))
+
+
+class Statistics(Model):
+    """A block that writes to an array and reads it, again and again."""
+
+    def build(self, on: bool) -> None:
+        self.on = on
+        self.w, self.v = parameter(meta.random.normal((WIDTH,))), meta.array(np.ones(WIDTH, "f"))
+        self.mean = meta.array(np.zeros(WIDTH, "f"))
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        def block(x: Any) -> Any:
+            before = op.multiply(self.mean, 1.0)
+            op.sgd(self.mean, op.mean(x, 0), self.v, 0.5, 0.9)
+            return op.multiply(op.add(x, before), op.add(self.w, op.multiply(self.mean, 2.0)))
+
+        block = checkpoint(block, self.on)
+        return block(block(x))
+
+
+class Mean(Model):
+    """A loss of any of them."""
+
+    def build(self, network: Model) -> None:
+        self.network = network
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        y = self.network(x)
+        return op.mean(op.multiply(y, y))
+
+
+def tape(model: Model, x: Any) -> tuple[Any, dict[str, Any]]:
+    y = model(x)
+    y.backward()
+    return y, {n: p.grad for n, p in model.parameters().items()}
+
+
+def plain(model: Model, x: Any) -> tuple[Any, dict[str, Any]]:
+    y = model.network.forward.function(model.network, x)  # type: ignore[attr-defined]
+    op.mean(op.multiply(y, y)).backward()
+    return y, {n: p.grad for n, p in model.parameters().items()}
+
+
+def interpreter(model: Model, x: Any) -> tuple[Any, dict[str, Any]]:
+    found: tuple[Any, dict[str, Any]] = value_and_grad(model)(meta.array(1.0), x)
+    return found
+
+
+def vm(model: Model, x: Any) -> tuple[Any, dict[str, Any]]:
+    run = meta.vm.compile(value_and_grad(model), meta.array(1.0), x)
+    found: tuple[Any, dict[str, Any]] = run(meta.array(1.0), x)
+    return found
+
+
+WAYS: list[Callable[..., Any]] = [plain, tape, interpreter, vm]
+NETWORKS = [Row, Nested, Functions, Statistics, InLoop]
+
+
+def everything(network: type[Model], on: bool, way: Callable[..., Any]) -> dict[str, np.ndarray]:
+    """Return the result, all gradients and all arrays afterwards, and the next random key."""
+    meta.random.seed(0)
+    model = Mean(network(on))
+    x = meta.random.normal((4, WIDTH))
+    x.requires_grad = way in (plain, tape)
+    meta.random.seed(1)
+    y, gradients = way(model, x)
+    found = {"y": y.numpy(), **{f"d {n}": g.numpy() for n, g in gradients.items()}}
+    if x.requires_grad:
+        found["dx"] = x.grad.numpy()
+    found |= {n: a.numpy() for n, a in model.state().items()}
+    if network is not InLoop or way in (plain, tape):
+        found["key"] = np.array(meta.random.default.key())
+    return found
+
+
+def check_same_bits(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_same_bits(network: type[Model], way: Callable[..., Any]) -> None:
+    check_same_bits(everything(network, True, way), everything(network, False, way))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_same_bits_with_generated_kernels(network: type[Model]) -> None:
+    with meta.dialect.only("tvm", "torch"):
+        check_same_bits(everything(network, True, vm), everything(network, False, vm))
+
+
+def test_training_steps_in_a_program() -> None:
+    found = []
+    for on in (False, True):
+        meta.random.seed(0)
+        step = with_sgd(0.1, 0.9)(Mean(Row(on)))
+        inputs = (meta.array(1.0), meta.random.normal((4, WIDTH)))
+        run = meta.vm.compile(step, *inputs)
+        losses = [run(*inputs).numpy() for _ in range(3)]
+        found.append(
+            {"losses": np.array(losses), **{n: a.numpy() for n, a in step.state().items()}}
+        )
+    check_same_bits(*found)
+
+
+class LoopInside(Model):
+    """A block with a loop and a branch, which draw; linear in the weight."""
+
+    def build(self) -> None:
+        self.w = parameter(meta.random.normal((WIDTH,)))
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        def block(x: Any) -> Any:
+            def step(state: Any, row: Any) -> Any:
+                y = op._contrib_dropout(op.multiply(row, self.w), 0.5)[0]
+                y = cond(op.sum(row) > 0.0, lambda: op._contrib_dropout(y, 0.5)[0], lambda: y)
+                return op.add(state, y), y
+
+            total, rows = scan(step, op.zeros_like(self.w), x)
+            return op.add(rows, op._contrib_dropout(total, 0.2)[0])
+
+        return checkpoint(block)(x)
+
+
+@pytest.mark.parametrize("way", [tape, interpreter, vm])
+def test_draws_in_a_loop_in_a_block(way: Callable[..., Any]) -> None:
+    class Total(Model):
+        def build(self) -> None:
+            self.network = LoopInside()
+
+        @trace
+        def forward(self, x: Any) -> Any:
+            return op.sum(self.network(x))
+
+    model, x = Total(), meta.array(np.ones((6, WIDTH), "f"))
+    y, gradients = way(model, x)
+    # y is linear in w: only with the same zeros is it w times the gradient.
+    (gradient,) = gradients.values()
+    expected = (model.network.w.numpy() * gradient.numpy()).sum()
+    np.testing.assert_allclose(y.numpy(), expected, rtol=1e-4)
+    rows = model.network(x).numpy()
+    assert (rows[1:] != rows[0]).any(), "steps draw numbers of their own"
+
+
+def bert(on: bool, layers: int) -> tuple[Model, Any]:
+    meta.random.seed(0)
+    values = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": layers}
+    values |= {"num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 32}
+    model = zoo.BertModel(zoo.BertConfig(**values), add_pooling_layer=False)
+    for layer in model.encoder.layer:
+        checkpoint(layer, on)
+    return Mean(model), meta.array(np.arange(4 * 32).reshape(4, 32) % 40)
+
+
+class Layer(Model):
+    """A layer of an encoder, of two heads."""
+
+    def build(self) -> None:
+        self.norm1, self.norm2 = LayerNorm(16), LayerNorm(16)
+        self.inside, self.out = Linear(16, 48), Linear(16, 16)
+        self.up, self.down = Linear(16, 64), Linear(64, 16)
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        parts = op.split(self.inside(self.norm1(x)), 3, -1)
+        y = merge_heads(attend(*(split_heads(part, 2) for part in parts)))
+        x = op.add(x, self.out(y))
+        return op.add(x, self.down(op.gelu(self.up(self.norm2(x)))))
+
+
+def encoder(on: bool) -> tuple[Model, Any]:
+    meta.random.seed(0)
+    layers = Sequential(*(checkpoint(Layer(), on) for _ in range(12)))
+    return Mean(layers), meta.random.normal((4, 32, 16))
+
+
+@pytest.mark.parametrize(
+    "make", [encoder, pytest.param(lambda on: bert(on, 12), id="bert", marks=pytest.mark.slow)]
+)
+def test_memory_of_twelve_layers(make: Callable[[bool], tuple[Model, Any]]) -> None:
+    reports, results = [], []
+    for on in (False, True):
+        model, x = make(on)
+        step = value_and_grad(model)
+        run = meta.vm.compile(step, meta.array(1.0), x)
+        reports.append(run.memory())
+        assert len(run.code.functions) == 1, "blocks are inlined: there is no control flow"
+        meta.random.seed(1)
+        y, gradients = run(meta.array(1.0), x)
+        results.append({"y": y.numpy(), **{n: g.numpy() for n, g in gradients.items()}})
+    check_same_bits(*results)
+    without, with_ = reports
+    assert with_.peak < without.peak / 3
+    assert with_.lower_bound < without.lower_bound / 3
+
+
+def test_the_tape_keeps_arguments_only() -> None:
+    kept: list[Any] = []
+
+    def block(x: Any) -> Any:
+        inner = op.exp(x)
+        kept.append(weakref.ref(inner.torch()))
+        return op.tanh(inner)
+
+    x = meta.array([1.0, 2.0])
+    x.requires_grad = True
+    for on, alive in ((False, True), (True, False)):
+        y = checkpoint(block, on)(x)
+        assert (kept[-1]() is not None) == alive
+        y.backward(meta.array([1.0, 1.0]))
+    assert len(kept) == 3
+
+
+def test_names_modes_and_copies() -> None:
+    model, x = bert(True, 1)
+    plain_model, _ = bert(False, 1)
+    assert model.state().keys() == plain_model.state().keys()
+    layer = model.network.encoder.layer[0]
+    assert checkpoint(layer) is layer
+    model.infer_mode()
+    assert not layer.attention.training
+    np.testing.assert_array_equal(model(x).numpy(), model(x).numpy())
+    np.testing.assert_array_equal(copy.deepcopy(model)(x).numpy(), model(x).numpy())
+    marked = "checkpoint=True"
+    assert marked in str(model.program(x).module)
+    checkpoint(layer, enabled=False)
+    assert marked not in str(model.program(x).module)
+
+
+def test_frozen_parameters() -> None:
+    model, x = Mean(Row(True)), meta.random.normal((4, WIDTH))
+    for array in model.network.blocks[0].parameters().values():
+        array.requires_grad = False
+    _, gradients = vm(model, x)
+    assert {n.split(".")[2] for n in gradients} == {"1"}
+    _, found = tape(model, x)
+    assert {n for n, g in found.items() if g is not None} == gradients.keys()
+    with no_grad():
+        assert not model(x).requires_grad
+
+
+def test_gradients_of_gradients() -> None:
+    found = []
+    for on in (False, True):
+        x, w = meta.array([0.3, -0.7]), meta.array([1.5, 0.2])
+        x.requires_grad = w.requires_grad = True
+        y = checkpoint(lambda x, w=w: op.sum(op.tanh(op.multiply(op.multiply(x, x), w))), on)(x)
+        slope = meta.grad.grad(y, x, create_graph=True)
+        second = meta.grad.grad(op.sum(op.multiply(slope, slope)), [x, w])
+        found.append([g.numpy() for g in second])
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_backward_twice_and_of_one_result() -> None:
+    x = meta.array([1.0, 2.0])
+    x.requires_grad = True
+    first, second = checkpoint(lambda x: (op.multiply(x, 3.0), op.multiply(x, x)))(x)
+    op.sum(second).backward()
+    op.sum(second).backward()
+    assert x.grad.numpy().tolist() == [4.0, 8.0]
+    op.sum(first).backward()
+    assert x.grad.numpy().tolist() == [7.0, 11.0]
+
+
+class WrittenLater(Model):
+    """What a block is given is overwritten before its gradients are computed."""
+
+    def build(self) -> None:
+        self.w, self.v = parameter(meta.array([1.0, 2.0])), meta.array([0.0, 0.0])
+        self.scale = meta.array([1.0, 1.0])
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        y = checkpoint(lambda x: op.multiply(op.multiply(x, self.w), self.scale))(x)
+        op.sgd(self.scale, x, self.v, 0.1, 0.0)
+        return op.sum(y)
+
+
+def test_arguments_that_are_written_later() -> None:
+    with pytest.raises(GradientError, match="checkpointed block is written in place"):
+        value_and_grad(WrittenLater())(meta.array(1.0), meta.array([1.0, 1.0]))
+
+
+def test_blocks_that_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="only what is called"):
+        checkpoint(3)  # type: ignore[type-var]
+    times = []
+
+    def block(x: Any) -> Any:
+        times.append(1)
+        return op.exp(x) if len(times) == 1 else (op.exp(x), x)
+
+    x = meta.array([1.0])
+    x.requires_grad = True
+    y = checkpoint(block)(x)
+    with pytest.raises(GradientError, match="returns something else"):
+        y.backward()
