@@ -5,9 +5,10 @@ besides ``__iter__``:
 
 - ``__len__``: the number of batches in an epoch, for the progress bar;
 - ``set_epoch(epoch)`` (or its ``sampler`` has it): called before each epoch;
-- ``state_dict()`` and ``load_state_dict(state)``: its position is then restored by itself. Other
-  data are iterated anew from the state that the random generators had when the epoch began, and
-  what was used is skipped.
+- ``state_dict()`` and ``load_state_dict(state)``: its position is then restored by itself. What
+  ``__iter__`` returns next goes on in the epoch of the state, and ends at once if all of its
+  batches were given. Other data are iterated anew from the state that the random generators had
+  when the epoch began, and what was used is skipped.
 """
 
 from __future__ import annotations

@@ -23,10 +23,11 @@ from typing import Any
 
 import torch
 
+from meta.optim import DynamicLossScale, with_adamw
 from meta.optim.schedule import cosine
 from meta.train import Checkpoint, fit, read_checkpoint
 from meta.train.checkpoint import Checkpoints
-from tests.train.problem import DATA, held_out, kernels, loss, network, optimizer
+from tests.train.problem import DATA, held_out, kernels, loss, network
 
 STEPS, EVERY = 36, 2
 
@@ -38,7 +39,7 @@ def train(folder: Path, data: str, steps: int = STEPS) -> None:
             network(),
             loss,
             DATA[data](),
-            optimizer(),
+            with_adamw(1e-2, ema=0.9, loss_scale=DynamicLossScale(2.0**8, growth_interval=5)),
             steps=steps,
             eval_data=held_out(),
             eval_every=7,

@@ -69,22 +69,23 @@ class Positioned:
 
     def __init__(self) -> None:
         self._generator = np.random.default_rng(3)
-        self._order: list[int] = []
+        self._order: tuple[int, ...] | None = None  # of what is left of an epoch that has begun
 
     def __iter__(self) -> Iterator[Any]:
         x, y = arrays()
-        if not self._order:
-            self._order = self._generator.permutation(SAMPLES).tolist()
+        if self._order is None:
+            self._order = tuple(self._generator.permutation(SAMPLES).tolist())
         while self._order:
-            chosen, self._order = self._order[:SIZE], self._order[SIZE:]
+            chosen, self._order = list(self._order[:SIZE]), self._order[SIZE:]
             yield x[chosen], y[chosen]
+        self._order = None
 
     def state_dict(self) -> dict[str, Any]:
-        return {"generator": self._generator.bit_generator.state, "order": tuple(self._order)}
+        return {"generator": self._generator.bit_generator.state, "order": self._order}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._generator.bit_generator.state = state["generator"]
-        self._order = list(state["order"])
+        self._order = state["order"]
 
 
 def loader(**options: Any) -> DataLoader[Any]:
