@@ -153,7 +153,7 @@ def _require_parts(model: Any, loss: Any, optimizer: Any) -> None:
         raise ArgumentError(
             "what is trained is a meta.Model",
             found=type(model).__name__,
-            hint="meta.frontend.torch.from_torch(module, ...) makes one of a torch module",
+            hint="meta.frontend.from_torch(module, (x,)) makes one of a torch module",
         )
     model.traced_entry()
     if not callable(loss):

@@ -352,6 +352,15 @@ def test_a_loss_with_parameters_of_its_own(tmp_path: Path) -> None:
     assert "model.loss.temperature" in record.training_step.state()
 
 
+def test_a_module_of_torch_is_trained_in_place() -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(FEATURES, 5), torch.nn.Linear(5, CLASSES))
+    model = meta.frontend.from_torch(module, (torch.zeros(SIZE, FEATURES),))
+    record = train(model, data=held_out(), epochs=6, optimizer=with_sgd(0.1, 0.9))
+    assert record.losses[-1] < 0.7 * record.losses[0]
+    assert set(model.state()) == set(module.state_dict())
+
+
 def test_a_frozen_parameter_stays() -> None:
     model = network()
     first = model.state()["0.weight"]
@@ -405,10 +414,19 @@ def test_check_finite_names_the_operator_in_a_run() -> None:
     assert caught.value.op == "sqrt"
 
 
+@pytest.mark.parametrize("amp", ["bfloat16", "float16"])
+def test_mixed_precision_resumes(amp: str, tmp_path: Path) -> None:
+    undisturbed, resumed = network(), network(seed=9)
+    optimizer = with_sgd(0.1, 0.9, loss_scale=DynamicLossScale(growth_interval=3))
+    whole = train(undisturbed, steps=9, seed=1, amp=amp, optimizer=optimizer)
+    options: dict[str, Any] = {"optimizer": optimizer, "amp": amp, "checkpoint": tmp_path}
+    first = train(steps=4, seed=1, **options)
+    rest = train(resumed, steps=9, **options)
+    assert first.losses + rest.losses == whole.losses and same(undisturbed, resumed)
+    assert {a.dtype for a in resumed.parameters().values()} == {"float32"}
+
+
 def test_mixed_precision() -> None:
-    amp = pytest.importorskip("meta.amp")
-    if not hasattr(amp, "autocast"):
-        pytest.skip("meta.amp.autocast is not there")
     full = train(epochs=2, seed=1, eval_data=held_out())
     half = train(epochs=2, seed=1, eval_data=held_out(), amp="bfloat16")
     assert half.losses == pytest.approx(full.losses, rel=0.1)
