@@ -16,7 +16,7 @@ from meta import op
 from meta.base.device import Device
 from meta.base.dtype import bits
 from meta.frontend.core import Unconvertible, known
-from meta.frontend.relay.arithmetic import rounded
+from meta.frontend.core.arithmetic import rounded
 from meta.runtime.ndarray import array
 
 QUANTIZED = ("int8", "uint8", "int16", "uint16", "int32")

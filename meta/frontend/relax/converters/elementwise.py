@@ -6,6 +6,7 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import is_float
+from meta.frontend.core.arithmetic import quotient
 from meta.frontend.relax.registry import relax
 
 for _name, _op in {
@@ -84,17 +85,7 @@ def subtract(x1: Any, x2: Any) -> Any:
     return op.subtract(x1, x2)
 
 
-@relax("divide", op.divide, op.floor_divide)
-def divide(x1: Any, x2: Any) -> Any:
-    """Of integers the quotient is rounded towards zero."""
-    if is_float(x1.dtype):
-        return op.divide(x1, x2)
-    quotient = op.floor_divide(x1, x2)
-    if x1.dtype.startswith("uint"):
-        return quotient
-    rest = op.subtract(x1, op.multiply(quotient, x2))
-    inexact = op.logical_and(op.not_equal(rest, 0), op.less(quotient, 0))
-    return op.add(quotient, op.cast(inexact, x1.dtype))
+relax("divide", op.divide, op.floor_divide)(quotient)
 
 
 @relax("ewise_fma", op.multiply, op.add)

@@ -7,29 +7,17 @@ from typing import Any
 import numpy as np
 
 from meta import op
-from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
+from meta.frontend.core.products import product
 from meta.frontend.relax.registry import relax
 from meta.op.indexing import matmul_any
 from meta.runtime.ndarray import array
 
 
-def widened(out_dtype: str, *tensors: Any) -> tuple[Any, ...]:
-    """Cast integers to the dtype in which their products are added up."""
-    if not out_dtype or is_float(tensors[0].dtype):
-        return tensors
-    return tuple(t if t.dtype == out_dtype else op.cast(t, out_dtype) for t in tensors)
-
-
-def in_dtype(y: Any, out_dtype: str) -> Any:
-    """Cast a result to the dtype that the program states, if it states one."""
-    return y if not out_dtype or y.dtype == out_dtype else op.cast(y, out_dtype)
-
-
 @relax("matmul", op.matmul, op.batch_matmul)
 def matmul(x1: Any, x2: Any, *, out_dtype: str) -> Any:
     """Vectors, matrices, and stacks of matrices that broadcast."""
-    return in_dtype(matmul_any(*widened(out_dtype, x1, x2)), out_dtype)
+    return product(matmul_any, x1, x2, out_dtype)
 
 
 @relax("outer", op.multiply)

@@ -9,6 +9,7 @@ import numpy as np
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import CallSite, Unconvertible, known
+from meta.frontend.core.arithmetic import truncated_quotient
 from meta.frontend.relax.registry import relax
 from meta.op.core.op import Op
 from meta.runtime.ndarray import array
@@ -35,7 +36,7 @@ def mean(x: Any, *, axis: Any, keepdims: bool) -> Any:
         return op.mean(x, _axes(axis), keepdims)
     total = op.cast(op.sum(x, _axes(axis), keepdims), x.dtype)
     count = x.size // max(total.size, 1)
-    return op.floor_divide(total, count)
+    return truncated_quotient(total, count)
 
 
 @relax("variance", op.var)

@@ -7,8 +7,8 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core.products import product
 from meta.frontend.relay.layout import to_plain
-from meta.frontend.relay.products import product
 from meta.frontend.relay.registry import relay
 
 PRODUCTS = {

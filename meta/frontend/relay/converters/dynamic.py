@@ -12,8 +12,8 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core.arithmetic import cast_to, rounded
 from meta.frontend.relay.arguments import constant, known_ints, known_number, static_extent
-from meta.frontend.relay.arithmetic import cast_to, rounded
 from meta.frontend.relay.converters import init, slicing, sorting, transform
 from meta.frontend.relay.registry import relay
 

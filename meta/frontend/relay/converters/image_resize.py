@@ -9,6 +9,7 @@ import numpy as np
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.relay.converters.image_sampling import cropped
 from meta.frontend.relay.layout import change_layout, read_layout
 from meta.frontend.relay.registry import relay
@@ -31,10 +32,6 @@ def _in_floats(data: Any, method: str, out_dtype: str) -> tuple[Any, str]:
     if is_float(data.dtype) or method == "nearest_neighbor":
         return data, dtype
     return op.cast(data, "float32"), dtype
-
-
-def _as(value: Any, dtype: str) -> Any:
-    return value if value.dtype == dtype else op.cast(value, dtype)
 
 
 def _resized(resize: Any, letters: str, data: Any, layout: str, *options: Any) -> Any:
@@ -66,14 +63,14 @@ def resize2d(
     if mode == CROP:
         images = change_layout(values, layout, "NHWC")
         result = _crop(images, _ints(size), roi, method, extrapolation_value, call)
-        return _as(change_layout(result, "NHWC", layout), dtype)
+        return cast_to(change_layout(result, "NHWC", layout), dtype)
 
     def resize(x: Any, order: str) -> Any:
         return op.resize2d(
             x, _ints(size), order, method, mode, rounding_method, cubic_alpha, int(cubic_exclude)
         )
 
-    return _as(_resized(resize, "NCHW", values, layout), dtype)
+    return cast_to(_resized(resize, "NCHW", values, layout), dtype)
 
 
 def _crop(
@@ -89,7 +86,7 @@ def _crop(
     boxes = array(np.tile(np.float64(roi), (count, 1)), values.dtype, device=call.device)
     numbers = array(np.arange(count), device=call.device)
     cut = cropped(values, boxes, numbers, (size[0], size[1]), method, outside, call)
-    return _as(cut, images.dtype)
+    return cast_to(cut, images.dtype)
 
 
 @relay("image.resize1d", op.resize1d)
@@ -114,7 +111,7 @@ def resize1d(
             cubic_alpha, int(cubic_exclude),
         )  # fmt: skip
 
-    return _as(_resized(resize, "NCW", values, layout), dtype)
+    return cast_to(_resized(resize, "NCW", values, layout), dtype)
 
 
 @relay("image.resize3d", op.resize3d)
@@ -140,7 +137,7 @@ def resize3d(
             cubic_alpha, int(cubic_exclude),
         )  # fmt: skip
 
-    return _as(_resized(resize, "NCDHW", values, layout), dtype)
+    return cast_to(_resized(resize, "NCDHW", values, layout), dtype)
 
 
 def _no_crop(mode: str) -> None:
@@ -170,4 +167,4 @@ def resize(
     def resized(x: Any, order: str) -> Any:
         return op.resize2d(x, _ints(size), order, method, mode)
 
-    return _as(_resized(resized, "NCHW", values, layout), dtype)
+    return cast_to(_resized(resized, "NCHW", values, layout), dtype)

@@ -9,6 +9,7 @@ import numpy as np
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.relay.layout import change_layout
 from meta.frontend.relay.registry import relay
 from meta.runtime.ndarray import array
@@ -87,8 +88,7 @@ def crop_and_resize(
     value = cropped(
         images, places, box_indices, size, method.removeprefix("bi"), extrapolation_value, call
     )
-    value = value if value.dtype == dtype else op.cast(value, dtype)
-    return change_layout(value, "NHWC", layout)
+    return change_layout(cast_to(value, dtype), "NHWC", layout)
 
 
 @relay("image.affine_grid")
@@ -140,7 +140,7 @@ def dilation2d(
     bottom, right = others or (top, left)
     if any((top, left, bottom, right)):
         images = op.pad(images, (0, 0, 0, 0, top, bottom, left, right))
-    images, kernel = (x if x.dtype == dtype else op.cast(x, dtype) for x in (images, kernel))
+    images, kernel = (cast_to(x, dtype) for x in (images, kernel))
     (sy, sx), (dy, dx) = strides, dilations
     rows, columns = kernel.shape[1:]
     height, width = images.shape[2:]

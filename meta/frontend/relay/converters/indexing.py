@@ -11,8 +11,8 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.relay.arguments import constant, known_ints, static_extent
-from meta.frontend.relay.arithmetic import cast_to
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import normalize_axis
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import CallSite
+from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.relay.arguments import ints, known_number
-from meta.frontend.relay.arithmetic import cast_to
 from meta.frontend.relay.registry import relay
 
 

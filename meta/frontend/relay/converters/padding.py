@@ -6,7 +6,7 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import known
-from meta.frontend.relay.products import as_dtype
+from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.relay.registry import relay
 from meta.frontend.relay.windows import WHOLE
 
@@ -39,7 +39,7 @@ def pad(
     if isinstance(value, int | float):
         return op.pad(data, widths, value)
     inside = op.pad(op.ones_like(op.cast(data, "bool")), widths, False)
-    value = as_dtype(op.reshape(value, (1,) * data.ndim), data.dtype)
+    value = cast_to(op.reshape(value, (1,) * data.ndim), data.dtype)
     return op.where(inside, op.pad(data, widths), value)
 
 

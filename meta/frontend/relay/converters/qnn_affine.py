@@ -6,8 +6,8 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible, known
+from meta.frontend.core.arithmetic import rounded
 from meta.frontend.relay import quantization
-from meta.frontend.relay.arithmetic import rounded
 from meta.frontend.relay.quantization import (
     along,
     plus,

@@ -10,6 +10,7 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.relay.layout import read_layout
 from meta.frontend.relay.quantization import minus, zero_of
 from meta.frontend.relay.registry import relay
@@ -31,7 +32,7 @@ def _convolution(
     w = _less(op.cast(weight, computed), weight_zero, attributes["kernel_layout"], "O")
     site = replace(call, name=name)
     y = relay.apply(site, (x, w), attributes)
-    return op.cast(y, dtype) if dtype != computed else y
+    return cast_to(y, dtype)
 
 
 def _less(x: Any, zero: Any, layout: str, letter: str) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import CallSite
-from meta.frontend.relay.arithmetic import rounded
+from meta.frontend.core.arithmetic import rounded
 from meta.frontend.relay.quantization import (
     dequantize,
     fixed_point,

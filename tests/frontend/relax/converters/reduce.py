@@ -25,6 +25,13 @@ CASES = [
     RelaxCase("max", lambda x: R.op.max(x, 1), (A,), lambda x: x.amax(1)),
     RelaxCase("min", R.op.min, (A,), torch.amin),
     RelaxCase("mean", lambda x: R.op.mean(x, -1, True), (A,), lambda x: x.mean(-1, True)),
+    RelaxCase(
+        "mean",
+        lambda x: R.op.mean(x, 1),
+        (np.array([[-4, 1, -2], [3, 3, 1]], np.int32),),
+        np.array([-1, 2], np.int32),
+        label="integers drop the fraction",
+    ),
     RelaxCase("variance", lambda x: R.op.variance(x, 1), (A,), lambda x: x.var(1, correction=0)),
     RelaxCase("std", R.op.std, (A,), lambda x: x.std(correction=0)),
     RelaxCase("median", lambda x: R.op.median(x, 2), (A,), lambda x: tuple(x.median(2))),
