@@ -109,8 +109,8 @@ def deformable_conv2d(
         )
     window = (
         pads(per_axis(padding))[:2],
-        pair(per_axis(strides), "strides"),
-        pair(per_axis(dilation), "dilation"),
+        pair(strides, "strides"),
+        pair(dilation, "dilation"),
     )
     moves = op.reshape(moves, (n, deformable_groups, count, 2, *places))
     coordinates = []
