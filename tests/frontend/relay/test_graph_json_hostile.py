@@ -218,7 +218,17 @@ def test_types_that_double_are_limited() -> None:
     types = g.tensor_type()
     for _ in range(60):
         types = g.node("TupleType", fields=g.array(types, types))
-    refused(g.dump(g.var("x", types)), "more than 1000000 parts")
+    refused(g.dump(g.var("x", types)), "written out it would have more than")
+
+
+def test_types_that_double_are_limited_in_all_places_together() -> None:
+    g = Graph()
+    types = g.tensor_type()
+    for _ in range(15):
+        types = g.node("TupleType", fields=g.array(types, types))
+    one = g.var("x", types)
+    read_json(g.dump(one))
+    refused(g.dump(g.function(one, *(g.var("x", types) for _ in range(20)))), "written out")
 
 
 def test_metadata_that_is_no_table() -> None:
