@@ -12,7 +12,7 @@ import torch
 
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
-from meta.frontend.relay.graph_json import read_json, read_metadata
+from meta.frontend.relay.graph_json import read_json, read_table
 from meta.frontend.relay.ndarray_record import write_record
 from tests.frontend.relay.graphs import Graph
 
@@ -234,9 +234,9 @@ def test_types_that_double_are_limited_in_all_places_together() -> None:
 def test_metadata_that_is_no_table() -> None:
     g = Graph()
     with pytest.raises(RelayError, match="no map of lists"):
-        read_metadata(g.dump(g.var("x")), "m")
+        read_table(g.dump(g.var("x")), "m")
     with pytest.raises(RelayError, match="no map of lists"):
-        read_metadata(g.dump(g.map(a=g.var("x"))), "m")
+        read_table(g.dump(g.map(a=g.var("x"))), "m")
 
 
 def test_half_of_an_escaped_pair() -> None:
