@@ -52,6 +52,30 @@ def _upsample_nearest2d(node: Any, importer: Any) -> Any:
     )
 
 
+def _grid_sampler_2d(node: Any, importer: Any) -> Any:
+    """The importer hands on the grid as it is; in Relax its positions are along axis 1."""
+    x, grid = (importer.env[n] for n in node.args[:2])
+    method, padding_mode, align_corners = node.args[2:]
+    builder = importer.block_builder
+    return builder.emit(
+        relax.op.image.grid_sample(
+            x,
+            builder.emit(relax.op.permute_dims(grid, [0, 3, 1, 2])),
+            method=("bilinear", "nearest", "bicubic")[method],
+            layout="NCHW",
+            padding_mode=("zeros", "border", "reflection")[padding_mode],
+            align_corners=align_corners,
+        )
+    )
+
+
+def _mean(node: Any, importer: Any) -> Any:
+    """No axes are all of them in torch, and none in Relax."""
+    if len(node.args) > 1 and not node.args[1]:
+        node.args = (node.args[0], None, *node.args[2:])
+    return importer._mean(node)
+
+
 def _filtered(node: Any, importer: Any) -> Any:
     """The importer leaves out the filter."""
     raise NotImplementedError(f"filtering before resizing ({node.target}) is not supported")
@@ -61,7 +85,9 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "_upsample_bilinear2d_aa.default": _filtered,
     "amax.default": _extremum(relax.op.max),
     "amin.default": _extremum(relax.op.min),
+    "grid_sampler_2d.default": _grid_sampler_2d,
     "max_pool2d_with_indices.default": _max_pool2d,
+    "mean.dim": _mean,
     "upsample_nearest2d.vec": _upsample_nearest2d,
 }
 """By the importer's name of an operator, the function that is called."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core.arithmetic import quotient
@@ -95,12 +97,14 @@ def ewise_fma(x1: Any, x2: Any, x3: Any) -> Any:
 
 @relax("clip", op.clip, op.maximum, op.minimum)
 def clip(x: Any, low: Any, high: Any) -> Any:
-    """The bounds are numbers; those of an array of integers may be infinite."""
+    """The bounds are numbers; those of integers may be infinite, or beyond what the dtype holds."""
     if is_float(x.dtype):
         return op.clip(x, float(low), float(high))
-    for bound, function in ((low, op.maximum), (high, op.minimum)):
-        if abs(bound) < 2**53:
-            x = function(x, int(bound))
+    limits = np.iinfo(x.dtype)
+    if low > limits.min:
+        x = op.maximum(x, int(min(low, limits.max)))
+    if high < limits.max:
+        x = op.minimum(x, int(max(high, limits.min)))
     return x
 
 

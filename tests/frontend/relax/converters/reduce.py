@@ -21,6 +21,7 @@ def _attention(q, k, v, bias=None, causal=False):
 CASES = [
     RelaxCase("sum", lambda x: R.op.sum(x, [0, 2]), (A,), lambda x: x.sum((0, 2))),
     RelaxCase("sum", R.op.sum, (INTS,), lambda x: x.sum().to(torch.int32), label="integers stay"),
+    RelaxCase("sum", lambda x: R.op.sum(x, []), (A,), lambda x: x, label="over no axes"),
     RelaxCase("prod", lambda x: R.op.prod(x, 1, True), (A,), lambda x: x.prod(1, True)),
     RelaxCase("max", lambda x: R.op.max(x, 1), (A,), lambda x: x.amax(1)),
     RelaxCase("min", R.op.min, (A,), torch.amin),
@@ -33,6 +34,7 @@ CASES = [
         label="integers drop the fraction",
     ),
     RelaxCase("variance", lambda x: R.op.variance(x, 1), (A,), lambda x: x.var(1, correction=0)),
+    RelaxCase("variance", lambda x: R.op.variance(x, []), (A,), torch.zeros_like, label="of one"),
     RelaxCase("std", R.op.std, (A,), lambda x: x.std(correction=0)),
     RelaxCase("median", lambda x: R.op.median(x, 2), (A,), lambda x: tuple(x.median(2))),
     RelaxCase("median", R.op.median, (A,), torch.median, label="all"),
