@@ -55,7 +55,7 @@ def _int64(value: Any) -> Any:
 
 @relax("take", op.take)
 def take(x: Any, indices: Any, *, axis: int | None, mode: str, call: CallSite) -> Any:
-    """ "fast" promises that every index is in range; one that is not is moved there."""
+    """Importers count from the end with "fast", of which TVM asks that every index is in range."""
     if isinstance(indices, int):
         indices = array(indices, "int64", device=call.device)
     return op.take(x, indices, axis, _mode(mode))
@@ -70,7 +70,7 @@ def _mode(mode: str) -> str:
     """Return what `take` calls a mode."""
     if mode == "nan":
         raise Unconvertible("NaN for an index out of range (mode='nan') is not supported")
-    return "wrap" if mode == "wrap" else "clip"
+    return "clip" if mode == "clip" else "wrap"
 
 
 @relax("gather_elements", op.gather)

@@ -68,9 +68,10 @@ def expand_dims(x: Any, *, axis: tuple[int, ...]) -> Any:
 
 @relax("squeeze", op.squeeze)
 def squeeze(x: Any, *, axis: tuple[int, ...] | None) -> Any:
+    """A named axis of another extent than 1 stays."""
     if axis is None:
         return op.squeeze(x)
-    return op.squeeze(x, tuple(axis)) if axis else x
+    return op.squeeze(x, tuple(a for a in axis if x.shape[a] == 1))
 
 
 @relax("permute_dims", op.transpose)
