@@ -3,7 +3,8 @@
 Tests marked ``cuda`` are skipped where there is no NVIDIA GPU.
 
 Tests marked ``slow`` are the widest sweeps. An ordinary run leaves them out. ``-m slow`` takes all,
-and ``--slow-part auto`` the eighth that today's date chooses: eight days' runs cover all.
+``-k NAME`` all that it chooses, and ``--slow-part auto`` the eighth that today's date chooses:
+eight days' runs cover all.
 """
 
 import os
@@ -33,13 +34,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--slow-part",
         choices=["auto", *map(str, range(PARTS)), "all", "none"],
         help="which tests marked slow run: one eighth (auto: by the date), all or none "
-        "(default: none, but all where -m is given)",
+        "(default: none, but all where -m or -k is given)",
     )
 
 
 def slow_parts(config: pytest.Config) -> range:
     """Return the parts of the slow tests that run."""
-    wanted = config.getoption("--slow-part") or ("all" if config.option.markexpr else "none")
+    chosen = config.option.markexpr or config.option.keyword
+    wanted = config.getoption("--slow-part") or ("all" if chosen else "none")
     if wanted == "all":
         return range(PARTS)
     if wanted == "none":
