@@ -123,6 +123,16 @@ def test_an_array_of_several_constants_is_written_once() -> None:
     assert isinstance(found, ast.Tuple) and len(found.fields) == 3
 
 
+@pytest.mark.parametrize("key", ["a/*b", "a]b", "a b", "a" * 300])
+def test_an_attribute_of_a_type_with_an_odd_name(key: str) -> None:
+    value = ast.Opaque(key, (("size", "3"),))
+    body = ast.Call(ast.Op("f"), (), ast.Attrs({"a": value}))
+    found = parse_text(print_text(ast.Module({"main": ast.Function((), body)})))
+    call = found.functions["main"].body
+    assert isinstance(call, ast.Call) and call.attrs is not None
+    assert call.attrs.fields == {"a": value}
+
+
 def test_a_comment_that_contradicts_a_literal_does_not_change_it() -> None:
     constant = ast.Constant(torch.tensor(1, dtype=torch.int32))
     constant.checked_type = ast.TensorType((), "int64")
