@@ -3,7 +3,8 @@
 Tests marked ``cuda`` are skipped where there is no NVIDIA GPU.
 
 Tests marked ``slow`` are the widest sweeps. An ordinary run leaves them out. ``-m slow`` takes all,
-and ``--slow-quarter auto`` the quarter that today's date chooses: four days' runs cover all.
+``-k NAME`` all that it chooses, and ``--slow-part auto`` the eighth that today's date chooses:
+eight days' runs cover all.
 """
 
 import os
@@ -25,45 +26,45 @@ def first_on_path(folder: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-QUARTERS = 4
+PARTS = 8
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--slow-quarter",
-        choices=["auto", *map(str, range(QUARTERS)), "all", "none"],
-        help="which tests marked slow run: one quarter (auto: by the date), all or none "
-        "(default: none, but all where -m is given)",
+        "--slow-part",
+        choices=["auto", *map(str, range(PARTS)), "all", "none"],
+        help="which tests marked slow run: one eighth (auto: by the date), all or none "
+        "(default: none, but all where -m or -k is given)",
     )
 
 
-def slow_quarters(config: pytest.Config) -> range:
-    """Return the quarters of the slow tests that run."""
-    wanted = config.getoption("--slow-quarter") or ("all" if config.option.markexpr else "none")
+def slow_parts(config: pytest.Config) -> range:
+    """Return the parts of the slow tests that run."""
+    chosen = config.option.markexpr or config.option.keyword
+    wanted = config.getoption("--slow-part") or ("all" if chosen else "none")
     if wanted == "all":
-        return range(QUARTERS)
+        return range(PARTS)
     if wanted == "none":
         return range(0)
     day = datetime.now(timezone.utc).timetuple().tm_yday
-    one = day % QUARTERS if wanted == "auto" else int(wanted)
+    one = day % PARTS if wanted == "auto" else int(wanted)
     return range(one, one + 1)
 
 
-def quarter_of(test_id: str) -> int:
-    """Return the quarter of a test, the same on every machine."""
-    return crc32(test_id.encode()) % QUARTERS
+def part_of(test_id: str) -> int:
+    """Return the part of a test, the same on every machine."""
+    return crc32(test_id.encode()) % PARTS
 
 
 def deselect_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
-    quarters = slow_quarters(config)
-    left_out = [
-        item
-        for item in items
-        if item.get_closest_marker("slow") and quarter_of(item.nodeid) not in quarters
-    ]
+    parts = slow_parts(config)
+    kept, left_out = [], []
+    for item in items:
+        runs = not item.get_closest_marker("slow") or part_of(item.nodeid) in parts
+        (kept if runs else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        items[:] = kept
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -124,11 +124,3 @@ def repeat_dx(dy_: Any, repeats: int, axis: int | None) -> Any:
 def swap_axis(dy: Any, axis1: int, axis2: int) -> Any:
     """An exchange undoes itself."""
     return op.swap_axis(dy, axis1, axis2)
-
-
-not_differentiable(
-    op.shape,
-    op.get_reduce_axis,
-    op.get_kept_dims,
-    why="the result is a tuple of ints, known from the shapes",
-)

@@ -246,12 +246,12 @@ def _check_lists(lists: dict[str, Tensors], same_dtype: tuple[Tensors, ...]) -> 
         for name, tensor in zip(lists, together, strict=True):
             require_float(tensor, name)
     for tensors in same_dtype:
-        found = sorted({t.dtype for t in tensors})
+        present = sorted({t.dtype for t in tensors})
         require(
-            len(found) <= 1,
+            len(present) <= 1,
             "a list has several dtypes",
             expected="one dtype; make one call for each",
-            found=found,
+            found=present,
         )
 
 

@@ -1,4 +1,4 @@
-"""Resizing of a volumes by interpolation, written with `resize.py`."""
+"""Resizing of volumes by interpolation, written with `resize.py`."""
 
 from meta.op.core import Ints, Tensor, op
 from meta.op.resize import resized, resized_dx

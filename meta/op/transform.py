@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from meta.base.errors import TypeInferError
 from meta.ir.dims import product, total
 from meta.ir.types import UNKNOWN, Dim, UnknownDim
-from meta.op.core import CallValues, DType, Ints, Scalar, Tensor, View, op
+from meta.op.core import CallValues, DType, Ints, Tensor, View, op
 from meta.op.core.axes import inverse_permutation, permutation, swapped
 from meta.op.core.check import (
     broadcast_shapes,
@@ -19,7 +19,6 @@ from meta.op.core.check import (
     normalize_axis,
     require,
     require_extents,
-    shape_of,
 )
 from meta.op.core.same_dtype import require_same_dtype
 from meta.op.core.slicing import keeps_all, reshaped, slice_ranges
@@ -388,30 +387,3 @@ def repeat_dx(x: Tensor, dy: Tensor, repeats: int, axis: int | None = None) -> T
 def swap_axis(x: Tensor, axis1: int, axis2: int) -> Tensor:
     """``x`` with two axes exchanged."""
     return x.with_shape(tuple(x.shape[i] for i in swapped(axis1, axis2, x.ndim)))
-
-
-@op
-def shape(x: Tensor) -> tuple[int, ...]:
-    """The shape as a tuple of ints, known now. All extents must be static."""
-    return x.static_shape
-
-
-@op
-def get_reduce_axis(x1: Scalar | Tensor, x2: Scalar | Tensor) -> tuple[int, ...]:
-    """The axes over which to sum ``x1`` to get the shape of ``x2``, a tuple known now.
-
-    With `get_kept_dims`, ``sum(x1, get_reduce_axis(x1, x2), get_kept_dims(x1, x2))`` has the shape
-    of ``x2``; nothing is summed if the shapes are equal.
-    """
-    wide, narrow = shape_of(x1), shape_of(x2)
-    require(broadcast_shapes(wide, narrow) == wide, "x2 does not broadcast to the shape of x1")
-    lead = len(wide) - len(narrow)
-    return tuple(i for i, d in enumerate(wide) if i < lead or (narrow[i - lead] == 1 and d != 1))
-
-
-@op(schema=get_reduce_axis)
-def get_kept_dims(x1: Scalar | Tensor, x2: Scalar | Tensor) -> tuple[int, ...]:
-    """Whether each axis of `get_reduce_axis` stays with extent 1: the ``keepdims`` of `sum`."""
-    lead = len(shape_of(x1)) - len(shape_of(x2))
-    axes: tuple[int, ...] = get_reduce_axis.type_function(x1, x2)
-    return tuple(int(a >= lead) for a in axes)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from meta.base.source import Span
 from meta.ir import TensorType
-from meta.vm.instruction import Instruction, Operand, Register, registers_of, text, texts
+from meta.vm.instruction import Instruction, Operand, Register, Setting, registers_of, text, texts
 
 
 def _callee(callee: str | Register) -> str:
@@ -20,44 +20,33 @@ def _callee(callee: str | Register) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadConstant(Instruction):
+class LoadConstant(Setting):
     """``out`` is a constant of the code, a tensor or a number."""
 
-    out: Register
     constant: int
-
-    @property
-    def results(self) -> tuple[Register, ...]:
-        return (self.out,)
 
     def __str__(self) -> str:
         return f"r{self.out} = constant c{self.constant}"
 
 
 @dataclass(frozen=True, slots=True)
-class Move(Instruction):
+class Move(Setting):
     """``out`` is the value of an operand; of a tuple, a new tuple."""
 
-    out: Register
     source: Operand
 
     @property
     def reads(self) -> tuple[Register, ...]:
         return tuple(registers_of(self.source))
 
-    @property
-    def results(self) -> tuple[Register, ...]:
-        return (self.out,)
-
     def __str__(self) -> str:
         return f"r{self.out} = {text(self.source)}"
 
 
 @dataclass(frozen=True, slots=True)
-class Field(Instruction):
+class Field(Setting):
     """``out`` is a field of a tuple."""
 
-    out: Register
     source: Register
     index: int
 
@@ -65,38 +54,28 @@ class Field(Instruction):
     def reads(self) -> tuple[Register, ...]:
         return (self.source,)
 
-    @property
-    def results(self) -> tuple[Register, ...]:
-        return (self.out,)
-
     def __str__(self) -> str:
         return f"r{self.out} = r{self.source}.{self.index}"
 
 
 @dataclass(frozen=True, slots=True)
-class AllocateStorage(Instruction):
+class AllocateStorage(Setting):
     """``out`` is the function's memory, in bytes, which all activations use: there is never more
     than one at a time.
     """
 
-    out: Register
     size: int
-
-    @property
-    def results(self) -> tuple[Register, ...]:
-        return (self.out,)
 
     def __str__(self) -> str:
         return f"r{self.out} = storage of {self.size} bytes"
 
 
 @dataclass(frozen=True, slots=True)
-class AllocateTensor(Instruction):
+class AllocateTensor(Setting):
     """``out`` is an uninitialised compact tensor: at an offset of a storage, or in memory of its
     own.
     """
 
-    out: Register
     type: TensorType
     storage: Register | None = None
     offset: int = 0
@@ -105,10 +84,6 @@ class AllocateTensor(Instruction):
     def reads(self) -> tuple[Register, ...]:
         return () if self.storage is None else (self.storage,)
 
-    @property
-    def results(self) -> tuple[Register, ...]:
-        return (self.out,)
-
     def __str__(self) -> str:
         if self.storage is None:
             return f"r{self.out} = new {self.type}"
@@ -116,10 +91,9 @@ class AllocateTensor(Instruction):
 
 
 @dataclass(frozen=True, slots=True)
-class View(Instruction):
+class View(Setting):
     """``out`` is the buffer of ``source`` with the shape of a type."""
 
-    out: Register
     source: Register
     type: TensorType
 
@@ -127,29 +101,20 @@ class View(Instruction):
     def reads(self) -> tuple[Register, ...]:
         return (self.source,)
 
-    @property
-    def results(self) -> tuple[Register, ...]:
-        return (self.out,)
-
     def __str__(self) -> str:
         return f"r{self.out} = view r{self.source} as {self.type}"
 
 
 @dataclass(frozen=True, slots=True)
-class Extent(Instruction):
+class Extent(Setting):
     """``out`` is the extent of an axis of a tensor, a number."""
 
-    out: Register
     source: Register
     axis: int
 
     @property
     def reads(self) -> tuple[Register, ...]:
         return (self.source,)
-
-    @property
-    def results(self) -> tuple[Register, ...]:
-        return (self.out,)
 
     def __str__(self) -> str:
         return f"r{self.out} = extent {self.axis} of r{self.source}"
@@ -203,10 +168,9 @@ class Invoke(Instruction):
 
 
 @dataclass(frozen=True, slots=True)
-class MakeClosure(Instruction):
+class MakeClosure(Setting):
     """``out`` is a function whose first parameters are already given."""
 
-    out: Register
     function: str
     captured: tuple[Operand, ...] = ()
 
@@ -214,19 +178,14 @@ class MakeClosure(Instruction):
     def reads(self) -> tuple[Register, ...]:
         return tuple(registers_of(self.captured))
 
-    @property
-    def results(self) -> tuple[Register, ...]:
-        return (self.out,)
-
     def __str__(self) -> str:
         return f"r{self.out} = closure @{self.function}{text(self.captured)}"
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Instruction):
+class Call(Setting):
     """``out`` is the result of a function by name, or of the closure in a register."""
 
-    out: Register
     callee: str | Register
     args: tuple[Operand, ...]
     span: Span | None = field(default=None, compare=False)
@@ -235,10 +194,6 @@ class Call(Instruction):
     def reads(self) -> tuple[Register, ...]:
         callee = () if isinstance(self.callee, str) else (self.callee,)
         return (*callee, *registers_of(self.args))
-
-    @property
-    def results(self) -> tuple[Register, ...]:
-        return (self.out,)
 
     def __str__(self) -> str:
         return f"r{self.out} = call {_callee(self.callee)}{text(self.args)}"

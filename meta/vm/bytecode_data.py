@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from meta.base.source import Span
 from meta.ir.quoting import is_identifier, quote
-from meta.vm.instruction import Instruction, Operand, Register, registers_of, text
+from meta.vm.instruction import Instruction, Operand, Register, Setting, registers_of, text
 
 Text = str
 """Any text; a plain ``str`` is the name of a function."""
@@ -17,10 +17,9 @@ def _name(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Construct(Instruction):
+class Construct(Setting):
     """``out`` is a value of a data type."""
 
-    out: Register
     constructor: Text
     fields: tuple[Operand, ...]
 
@@ -28,21 +27,16 @@ class Construct(Instruction):
     def reads(self) -> tuple[Register, ...]:
         return tuple(registers_of(self.fields))
 
-    @property
-    def results(self) -> tuple[Register, ...]:
-        return (self.out,)
-
     def __str__(self) -> str:
         return f"r{self.out} = construct {_name(self.constructor)}{text(self.fields)}"
 
 
 @dataclass(frozen=True, slots=True)
-class IsVariant(Instruction):
+class IsVariant(Setting):
     """``out`` is whether a constructor made the value in ``source``: what a `Branch` takes, or if
     ``as_tensor`` a tensor.
     """
 
-    out: Register
     source: Register
     constructor: Text
     as_tensor: bool
@@ -51,20 +45,15 @@ class IsVariant(Instruction):
     def reads(self) -> tuple[Register, ...]:
         return (self.source,)
 
-    @property
-    def results(self) -> tuple[Register, ...]:
-        return (self.out,)
-
     def __str__(self) -> str:
         kind = "tensor: " if self.as_tensor else ""
         return f"r{self.out} = {kind}r{self.source} is {_name(self.constructor)}"
 
 
 @dataclass(frozen=True, slots=True)
-class GetField(Instruction):
+class GetField(Setting):
     """``out`` is a field of a value that ``constructor`` made."""
 
-    out: Register
     source: Register
     constructor: Text
     index: int
@@ -74,47 +63,33 @@ class GetField(Instruction):
     def reads(self) -> tuple[Register, ...]:
         return (self.source,)
 
-    @property
-    def results(self) -> tuple[Register, ...]:
-        return (self.out,)
-
     def __str__(self) -> str:
         return f"r{self.out} = field {self.index} of {_name(self.constructor)} r{self.source}"
 
 
 @dataclass(frozen=True, slots=True)
-class MakeRef(Instruction):
+class MakeRef(Setting):
     """``out`` is a new reference that holds a value."""
 
-    out: Register
     value: Operand
 
     @property
     def reads(self) -> tuple[Register, ...]:
         return tuple(registers_of(self.value))
 
-    @property
-    def results(self) -> tuple[Register, ...]:
-        return (self.out,)
-
     def __str__(self) -> str:
         return f"r{self.out} = reference to {text(self.value)}"
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRef(Instruction):
+class ReadRef(Setting):
     """``out`` is what a reference holds."""
 
-    out: Register
     source: Register
 
     @property
     def reads(self) -> tuple[Register, ...]:
         return (self.source,)
-
-    @property
-    def results(self) -> tuple[Register, ...]:
-        return (self.out,)
 
     def __str__(self) -> str:
         return f"r{self.out} = held by r{self.source}"
@@ -136,16 +111,11 @@ class WriteRef(Instruction):
 
 
 @dataclass(frozen=True, slots=True)
-class Fail(Instruction):
+class Fail(Setting):
     """Raises an error. ``out`` stands for the value that is never there."""
 
-    out: Register
     message: Text
     span: Span | None = field(default=None, compare=False)
-
-    @property
-    def results(self) -> tuple[Register, ...]:
-        return (self.out,)
 
     def __str__(self) -> str:
         return f"r{self.out} = fail {quote(self.message)}"

@@ -42,3 +42,14 @@ class Instruction:
     def results(self) -> tuple[Register, ...]:
         """The registers that it sets."""
         return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting(Instruction):
+    """Base class of what sets one register, ``out``."""
+
+    out: Register
+
+    @property
+    def results(self) -> tuple[Register, ...]:
+        return (self.out,)

@@ -124,6 +124,8 @@ def test_inputs_as_constants() -> None:
         from_onnx(proto)
     with pytest.raises(meta.errors.ArgumentError, match="no input 'shapes'"):
         from_onnx(proto, {"shapes": shape})
+    with pytest.raises(meta.errors.ArgumentError, match="another dtype"):
+        from_onnx(proto, {"shape": [4.0, 6.0]})
 
 
 def test_a_shape_of_the_run_time() -> None:
@@ -188,6 +190,25 @@ def test_branches() -> None:
     model = from_onnx(graph(nodes, {"c": condition, "x": X}, {"y": 3}))
     np.testing.assert_array_equal(run(model, condition, X).numpy(), -X)
     np.testing.assert_array_equal(run(model, np.array(False), X).numpy(), np.abs(X))
+    inner = nodes[0].attribute[0].g
+    del inner.node[:]
+    inner.node.extend(
+        [
+            helper.make_node("IsInf", ["x"], ["is_inf"], detect_negative=0),
+            helper.make_node("Cast", ["is_inf"], [inner.output[0].name], to=TensorProto.FLOAT),
+        ]
+    )
+    with pytest.raises(RelaxError, match="infinity of one sign"):
+        from_onnx(graph(nodes, {"c": condition, "x": X}, {"y": 3}))
+
+
+def test_an_output_that_is_named_twice() -> None:
+    proto = graph([helper.make_node("Neg", ["x"], ["y"])], {"x": X}, {"y": 3})
+    proto.graph.output.append(proto.graph.output[0])
+    model = from_onnx(proto)
+    assert model.output_names == ("y", "y")
+    for found in run(model, X):
+        np.testing.assert_array_equal(found.numpy(), -X)
 
 
 @pytest.mark.parametrize(

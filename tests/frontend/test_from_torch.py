@@ -237,6 +237,17 @@ class Called(nn.Module):
         lambda x: nn.functional.max_pool2d(x, 2, return_indices=True)[0],
         lambda x: nn.functional.instance_norm(x),
         lambda x: nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True),
+        lambda x: x[:, -1],
+        lambda x: x[:, :1].squeeze((1, 2)),
+        lambda x: x.mean(()),
+        lambda x: torch.sub(x, x + 1, alpha=2),
+        lambda x: torch.rsub(x, x + 1, alpha=2),
+        lambda x: (x * 3).int() * 0.5 + (x > 0) * 2,
+        lambda x: (x * 9).int() / 2,
+        lambda x: (x * 9).int().cumsum(1),
+        lambda x: nn.functional.selu(x),
+        lambda x: nn.functional.elu(x, 0.3),
+        lambda x: nn.functional.grid_sample(x, x[:, :2].permute(0, 2, 3, 1), align_corners=False),
     ],
 )
 def test_operators_of_our_own_and_of_the_importer(function: Any) -> None:
@@ -254,6 +265,14 @@ def test_operators_of_our_own_and_of_the_importer(function: Any) -> None:
             "filtering before resizing",
         ),
         (lambda x: nn.functional.interpolate(x, scale_factor=0.7), "without whole extents"),
+        (
+            lambda x: nn.functional.interpolate(x, scale_factor=0.7, mode="bilinear"),
+            "without whole extents",
+        ),
+        (lambda x: nn.functional.avg_pool2d(x, 2, divisor_override=3), "divisor_override"),
+        (lambda x: x.var(()), r"var\.correction.* instead of float32\[\]"),
+        (lambda x: (x * 9).int().clamp(0.5), r"clamp\.default.*gives int32.*instead of float32"),
+        (lambda x: x.add_(1), "writes to 'x'"),
     ],
 )
 def test_what_the_importer_would_misread(function: Any, why: str) -> None:

@@ -1,8 +1,13 @@
 """The generated checks of every operator: one test per case, sample and property. Cases are the
 records beside this file.
+
+An ordinary run takes the first sample of each case, which should be the one that shows most; the
+others are marked slow, for each compiles kernels of its own.
 """
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,26 +18,30 @@ from meta.testing import opcheck
 from meta.testing.case import ErrorSample, OpCase, Sample
 from tests.op.records import CASES
 
-SAMPLES = [
-    pytest.param(case, one, id=f"{case.op}({one})"[:80]) for case in CASES for one in case.samples
-]
+
+def params(chosen: Callable[[OpCase, Sample], bool], most: int | None = None) -> list[Any]:
+    """Return the chosen samples of each case, at most ``most``; all but the first are slow."""
+    return [
+        pytest.param(
+            case, one, id=f"{case.op}({one})"[:80], marks=pytest.mark.slow if place else ()
+        )
+        for case in CASES
+        for place, one in enumerate([one for one in case.samples if chosen(case, one)][:most])
+    ]
+
+
+SAMPLES = params(lambda case, one: True)
 REFUSED = [
     pytest.param(case, one, id=f"{case.op}({one})"[:80]) for case in CASES for one in case.errors
 ]
-DIFFERENTIABLE = [p for p in SAMPLES if p.values[0].grad and p.values[1].has_floats]
+DIFFERENTIABLE = params(lambda case, one: case.grad and one.has_floats)
 # Second derivatives are checked away from kinks and ties; two samples per case cover the rules.
-TWICE = [
-    p
-    for case in CASES
-    for p in [p for p in DIFFERENTIABLE if p.values[0] is case and p.values[1].is_smooth][:2]
-    if case.second
-]
+TWICE = params(
+    lambda case, one: case.second and case.grad and one.has_floats and one.is_smooth,
+    most=2,
+)
 # One sample per case shows whether its kernels read memory as its strides say.
-LAID_OUT = [
-    p
-    for case in CASES
-    for p in [p for p in SAMPLES if p.values[0] is case and p.values[1].is_smooth][:1]
-]
+LAID_OUT = params(lambda case, one: one.is_smooth, most=1)
 
 
 @pytest.mark.parametrize(("case", "one"), SAMPLES)

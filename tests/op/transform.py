@@ -63,13 +63,6 @@ def split(x, indices_or_sections=None, axis=0):
     return torch.tensor_split(x, parts, axis)
 
 
-def reduce_axis(x1, x2):
-    """Find by trial the axes that are summed, and whether they stay."""
-    lead = x1.ndim - x2.ndim
-    padded = (1,) * lead + tuple(x2.shape)
-    return [i for i in range(x1.ndim) if i < lead or padded[i] != x1.shape[i]], lead
-
-
 TRANSPOSES = [
     sample(F(2, 3, 4)),
     sample(F(2, 3, 4), axes=(1, 2, 0)),
@@ -359,38 +352,5 @@ CASES = [
             sample(F(0, 3), 0, 1),
         ],
         oracle=lambda x, axis1, axis2: torch.transpose(x, axis1, axis2),
-    ),
-    OpCase(
-        "shape",
-        samples=[sample(F(2, 3)), sample(F()), sample(F(0, 1))],
-        oracle=lambda x: tuple(x.shape),
-        dtypes=("float32",),
-        grad=False,
-    ),
-    OpCase(
-        "get_reduce_axis",
-        samples=[
-            sample(F(3, 4, 5), F(4, 1)),
-            sample(F(3, 4), F(3, 4)),
-            sample(F(2, 3), F()),
-            sample(F(1, 3), F(1)),
-        ],
-        oracle=lambda x1, x2: tuple(reduce_axis(x1, x2)[0]),
-        dtypes=("float32",),
-        grad=False,
-    ),
-    OpCase(
-        "get_kept_dims",
-        samples=[
-            sample(F(3, 4, 5), F(4, 1)),
-            sample(F(3, 4), F(3, 4)),
-            sample(F(2, 3), F()),
-            sample(F(1, 3), F(1)),
-        ],
-        oracle=lambda x1, x2: tuple(
-            int(a >= reduce_axis(x1, x2)[1]) for a in reduce_axis(x1, x2)[0]
-        ),
-        dtypes=("float32",),
-        grad=False,
     ),
 ]

@@ -28,6 +28,7 @@ from meta.dialect.core import Compiled, Deferred
 from meta.dialect.tvm import (
     access,
     cache,
+    inlining,
     nvrtc,
     one_pass,
     openmp,
@@ -63,7 +64,7 @@ def _version(*modules: ModuleType) -> str:
 
 
 RULES = _version(
-    *(access, schedule_cpu, schedule_cuda, stages, vector_math),
+    *(access, inlining, schedule_cpu, schedule_cuda, stages, vector_math),
     *(nvrtc, runtime_nvrtc, one_pass, openmp, workspace, workspace_parameters),
 )
 

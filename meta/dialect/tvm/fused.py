@@ -29,9 +29,10 @@ def fuse(function: Function, device: Device) -> OpEnv:
     memory.
     """
     tensors: dict[Expr, te.Tensor] = {}
-    for param in function.params:
+    # Names of variables may be anything ("0.weight"), and those of placeholders become source code.
+    for i, param in enumerate(function.params):
         assert isinstance(param.type, TensorType)
-        tensors[param] = te.placeholder(param.type.static_shape, param.type.dtype, param.name)
+        tensors[param] = te.placeholder(param.type.static_shape, param.type.dtype, f"x{i}")
     inputs = list(tensors.values())
 
     def leaf(value: Any, name: str) -> Any:

@@ -17,8 +17,8 @@ from tvm.s_tir import dlight
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
+from meta.dialect.tvm.inlining import inline
 from meta.dialect.tvm.lower import NO_ALIAS
-from meta.dialect.tvm.schedule_cpu import inline
 from meta.dialect.tvm.stages import (
     REDUCE,
     SPATIAL,

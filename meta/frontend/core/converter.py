@@ -11,7 +11,8 @@ A source makes one registry and fills it in the family files of its folder::
 
 Positional parameters are the tensors, in the source's order: arrays, symbols, or Python tuples of
 them; ``*name`` takes any number, and a default of None says that one may be absent. Keyword-only
-parameters are attributes by the source's names, as plain Python values with defaults filled in. A
+parameters are attributes by the source's names, as plain Python values with defaults filled in;
+``**name`` takes all others, to be handed on to another converter or operator as they are. A
 parameter ``call`` is given the `CallSite`. An attribute that the function does not take must have
 its default value in every call; `ignore` names those that mean nothing here. A converter calls
 operators of `meta.op`, works eagerly and traced, and raises `Unconvertible` for what it cannot do.
@@ -115,13 +116,12 @@ class Converters:
         becomes: tuple[Op, ...],
         ignore: tuple[str, ...],
     ) -> None:
-        keywords = {
-            p.name
-            for p in inspect.signature(function).parameters.values()
-            if p.kind is inspect.Parameter.KEYWORD_ONLY
-        }
+        parameters = inspect.signature(function).parameters.values()
+        keywords = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
         attributes = frozenset(keywords - {"call"})
         stated = self._attributes(name)
+        if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
+            attributes |= set(stated or ()) - set(ignore)
         wrong = sorted((attributes | set(ignore)) - set(stated)) if stated is not None else []
         if wrong:
             raise RegistrationError(

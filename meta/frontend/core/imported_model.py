@@ -108,13 +108,16 @@ class ImportedModel(Model):
 
 def keywords(names: Sequence[str]) -> list[str]:
     """Return a Python name for each name: itself if it is one and not repeated, else ``in`` and
-    its place.
+    its place. "self" is what a model is called in its own methods.
 
     >>> keywords(["data", "input.1", "x", "x"])
     ['data', 'in1', 'in2', 'in3']
     """
     counts = Counter(names)
-    own = [n.isidentifier() and not keyword.iskeyword(n) and counts[n] == 1 for n in names]
+    own = [
+        n.isidentifier() and not keyword.iskeyword(n) and n != "self" and counts[n] == 1
+        for n in names
+    ]
     taken = {n for n, fits in zip(names, own, strict=True) if fits}
     result = []
     for i, (name, fits) in enumerate(zip(names, own, strict=True)):

@@ -63,6 +63,10 @@ def _fix_inputs(model: onnx.ModelProto, constants: Mapping[str, object]) -> None
             raise ArgumentError(f"the model has no input {name!r}", hint=nearest(name, inputs))
         dtype = helper.tensor_dtype_to_np_dtype(inputs[name].type.tensor_type.elem_type)
         values = np.asarray(getattr(value, "numpy", lambda v=value: v)())
+        if not np.can_cast(values.dtype, dtype, "same_kind"):
+            raise ArgumentError(
+                f"the constant for {name!r} is of another dtype", expected=dtype, found=values.dtype
+            )
         _drop(graph.initializer, lambda i, name=name: i.name == name)
         graph.node.insert(0, constant_node(name, values.astype(dtype)))
         graph.input.remove(inputs[name])

@@ -5,7 +5,7 @@ Found with the tests of onnx itself, ``python -m tools.onnx_node_tests``. Add a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import onnx
@@ -71,12 +71,22 @@ returns why it cannot be imported, or None.
 """
 
 
+def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph and of the graphs in it, the branches of `If`."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            inner = [attribute.g] if attribute.type == attribute.GRAPH else attribute.graphs
+            for part in inner:
+                yield from all_nodes(part)
+
+
 def refuse_misread(
     graph: onnx.GraphProto, values: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
 ) -> None:
     """Raise RelaxError, listing all of them, for nodes that the importer would read wrongly."""
     failures = []
-    for node in graph.node:
+    for node in all_nodes(graph):
         rule = RULES.get(node.op_type)
         given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         why = rule(node, given, values, shapes) if rule is not None else None
@@ -90,7 +100,7 @@ def correct_momentum(graph: onnx.GraphProto) -> None:
     """Give batch normalisation the momentum of TVM, which is the weight of what is new; in ONNX it
     is that of what was there.
     """
-    for node in graph.node:
+    for node in all_nodes(graph):
         if node.op_type == "BatchNormalization":
             found = [a for a in node.attribute if a.name == "momentum"]
             if not found:

@@ -38,11 +38,11 @@ class OnnxModel(RelaxModel):
         arrays: Mapping[str, ndarray],
         input_names: Sequence[str],
         state_names: Sequence[str],
-        outputs: Mapping[str, str],
+        outputs: Sequence[tuple[str, str]],
     ) -> None:
-        """Take what `RelaxModel` takes, and the dtypes of the outputs by name."""
+        """Take what `RelaxModel` takes, and the name and the dtype of each output."""
         super().build(module, arrays, input_names, state_names)
-        self._outputs = dict(outputs)
+        self._outputs = tuple(outputs)
 
     def convert(self, *inputs: Any) -> Any:
         """Call the operators of the graph; the results are of the dtypes that it declares."""
@@ -50,14 +50,14 @@ class OnnxModel(RelaxModel):
         results = result if isinstance(result, tuple) else (result,)
         cast = tuple(
             op.cast(r, dtype) if isinstance(r, Symbol | ndarray) and dtype != r.dtype else r
-            for r, dtype in zip(results, self._outputs.values(), strict=True)
+            for r, (_, dtype) in zip(results, self._outputs, strict=True)
         )
         return cast if len(cast) > 1 else cast[0]
 
     @property
     def output_names(self) -> tuple[str, ...]:
         """The names of the outputs, in order."""
-        return tuple(self._outputs)
+        return tuple(name for name, _ in self._outputs)
 
 
 def from_onnx(model: Any, constants: Mapping[str, object] | None = None) -> OnnxModel:
@@ -100,7 +100,7 @@ def from_onnx(model: Any, constants: Mapping[str, object] | None = None) -> Onnx
         {p: state[n] for p, n in by_parameter.items()},
         by_parameter,
         model=OnnxModel,
-        outputs={o.name: _dtype(o) for o in graph.output},
+        outputs=[(o.name, _dtype(o)) for o in graph.output],
     )
 
 

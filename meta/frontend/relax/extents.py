@@ -12,6 +12,7 @@ from typing import Any
 from tvm import ir, tirx
 
 from meta import op
+from meta.base.device import Device
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
 from meta.ir import UNKNOWN
@@ -23,7 +24,7 @@ RULES: dict[type, Callable[[Any, Any], Any]] = {
     tirx.Mul: lambda a, b: a * b,
     tirx.FloorDiv: lambda a, b: a // b,
     tirx.FloorMod: lambda a, b: a - a // b * b,
-    tirx.Div: lambda a, b: _truncated(a, b),
+    tirx.Div: lambda a, b: a / b if isinstance(a, float) else _truncated(a, b),
     tirx.Mod: lambda a, b: a - _truncated(a, b) * b,
     tirx.Max: lambda a, b: a if a >= b else b,
     tirx.Min: lambda a, b: a if a <= b else b,
@@ -68,11 +69,14 @@ class RuntimeExtent:
         return op.strided_slice(self.vector, (self.place,), (self.place + 1,))
 
 
-def shape_of_extents(values: Sequence[Any]) -> Shape | RuntimeShape:
-    """Return the shape with these extents."""
+def shape_of_extents(values: Sequence[Any], device: Device) -> Shape | RuntimeShape:
+    """Return the shape with these extents; a vector of them is made on the device."""
     if not any(isinstance(v, RuntimeExtent) for v in values):
         return Shape(values)
-    parts = [v.tensor if isinstance(v, RuntimeExtent) else array([v], "int64") for v in values]
+    parts = [
+        v.tensor if isinstance(v, RuntimeExtent) else array([v], "int64", device=device)
+        for v in values
+    ]
     return RuntimeShape(op.concatenate(tuple(parts), 0))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax as tvm_relax
 
@@ -155,7 +154,7 @@ def _given(main: Any, names: list[str], params: Any) -> dict[str, ndarray]:
 def _array(value: object) -> ndarray:
     if isinstance(value, tvm.runtime.Tensor):
         return constant(value)
-    return array(value.numpy() if hasattr(value, "numpy") else np.asarray(value))
+    return array(value)
 
 
 def _inputs_first(module: Any, state: Mapping[str, Any]) -> Any:

@@ -13,7 +13,7 @@ from meta.base.registry import nearest
 from meta.frontend.core import Unconvertible
 from meta.frontend.relax.errors import Failure
 from meta.frontend.relax.registry import relax
-from meta.frontend.relax.tensor_expressions import marked
+from meta.frontend.relax.tensor_expressions import ONLY_LOOPS, marked
 from meta.frontend.relax.walker import operator_name
 
 
@@ -46,8 +46,7 @@ def unsupported(module: Any) -> list[Failure]:
     failures = []
     for name, count in operators(module).items():
         if name.startswith("tirx.") or name == "call_tir":
-            why = "of a function in TIR only loops are left, which are not converted"
-            failures += [Failure(name, why)] * (count if name == "call_tir" else 0)
+            failures += [Failure(name, ONLY_LOOPS)] * (count if name == "call_tir" else 0)
             continue
         converter = relax.get(name)
         if converter is None:

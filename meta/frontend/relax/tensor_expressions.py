@@ -19,6 +19,7 @@ from tvm.relax import BlockBuilder, Expr
 from meta.frontend.core import Unconvertible
 
 MARK = "meta.te"
+ONLY_LOOPS = "of a function in TIR only loops are left, which are not converted"
 KNOWN = {
     topi.nn.pad: ("pad", "data"),
     topi.nn.mirror_pad: ("mirror_pad", "data"),
@@ -83,7 +84,7 @@ def marked(function: Any) -> tuple[str, dict[str, Any]]:
     """
     attrs = function.attrs or {}
     if MARK not in attrs:
-        raise Unconvertible("of a function in TIR only loops are left, which are not converted")
+        raise Unconvertible(ONLY_LOOPS)
     found = json.loads(str(attrs[MARK]))
     return f"te.{found['function']}", {k: _tuples(v) for k, v in found["numbers"].items()}
 

@@ -51,8 +51,14 @@ class Frame:
     extents: Extents
 
     def block(self) -> Frame:
-        """Return a frame for a block inside, which sees what is here."""
+        """Return a frame for a block or function inside, which sees what is here."""
         return Frame(dict(self.values), self.extents.copy())
+
+    def bind(self, var: Any, value: Any) -> None:
+        """Let a variable have a value; a number may be part of extents."""
+        self.values[var] = value
+        if isinstance(var.ty, tvm.ir.PrimType):
+            self.extents.bind(var, value)
 
 
 @dataclass(frozen=True)
@@ -90,9 +96,9 @@ class Walker:
             raise Unconvertible("a function that calls itself is not converted")
         if len(function.params) != len(arguments):
             raise Unconvertible(f"a function of {len(function.params)} arguments has another call")
-        inner = Frame(dict(frame.values), Extents())
+        inner = frame.block()
         for param, argument in zip(function.params, arguments, strict=True):
-            inner.values[param] = argument
+            inner.bind(param, argument)
             self._match(inner, param.name, param.ty, argument)
         self._active.append(function)
         try:
@@ -138,7 +144,8 @@ class Walker:
         if isinstance(expr, ir.TupleGetItem):
             return self._value(frame, expr.tuple_value)[expr.index]
         if isinstance(expr, tvm_relax.ShapeExpr):
-            return shape_of_extents([frame.extents.value(e) for e in expr.values])
+            extents = [frame.extents.value(e) for e in expr.values]
+            return shape_of_extents(extents, _trace().device)
         if isinstance(expr, ir.GenericConst):
             return self._constant(expr)
         if isinstance(expr, tvm_relax.If):
@@ -155,7 +162,7 @@ class Walker:
         if not isinstance(expr.value, tvm.runtime.Tensor):
             return plain(expr.value)
         if expr not in self._constants:
-            self._constants[expr] = constant(expr.value)
+            self._constants[expr] = constant(expr.value).to(device=_trace().device)
         return self._constants[expr]
 
     def _bind(self, frame: Frame, binding: Any) -> None:
@@ -165,12 +172,10 @@ class Walker:
             value = self._value(frame, binding.value)
             if isinstance(binding, tvm_relax.MatchCast):
                 self._match(frame, name, binding.ty, value)
-            if isinstance(binding.var.ty, tvm.ir.PrimType):
-                frame.extents.bind(binding.var, value)
         except Unconvertible as error:
             self.failures.append(Failure(_named(binding.value), error.why, error.hint, name))
             value = self._stand_in(frame, binding.var.ty)
-        frame.values[binding.var] = value
+        frame.bind(binding.var, value)
 
     def _stand_in(self, frame: Frame, type_: Any) -> Any:
         """Return a value of a type for a program that will not run; RelaxError if there is none."""

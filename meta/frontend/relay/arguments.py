@@ -1,7 +1,10 @@
-"""What converters do to their arguments: numbers out of constants, constants out of numbers."""
+"""What converters do to their arguments: numbers out of constants, constants out of numbers, and
+shapes.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +14,11 @@ from meta import op
 from meta.frontend.core import CallSite, Unconvertible, known
 from meta.frontend.relay import ast
 from meta.ir.dims import Dim, SymbolicDim, UnknownDim
+from meta.op.core.check import normalize_axis
 from meta.runtime.ndarray import array, ndarray
+
+WHOLE = sys.maxsize
+"""An end that no axis reaches: the slice keeps the rest."""
 
 
 def known_ints(value: Any) -> tuple[int, ...] | None:
@@ -49,6 +56,17 @@ def result_dtype(call: CallSite, default: str, index: int | None = None) -> str:
     """Return the dtype that the file states for the result, or the default."""
     stated = declared(call, index)
     return default if stated is None else stated.dtype
+
+
+def along(vector: Any, ndim: int, axis: int) -> Any:
+    """Return a vector with axes of extent 1, so that it lies along one axis of a tensor."""
+    at = normalize_axis(axis, ndim)
+    return op.reshape(vector, tuple(vector.shape[0] if i == at else 1 for i in range(ndim)))
+
+
+def as_integers(x: Any) -> Any:
+    """Return indices or lengths, which may be stated in floats, as integers."""
+    return x if "int" in x.dtype else op.cast(x, "int64")
 
 
 def ints(value: Any) -> tuple[int, ...]:

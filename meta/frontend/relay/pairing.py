@@ -20,7 +20,7 @@ from meta.frontend.relay.errors import ParamsError, RelayError
 from meta.frontend.relay.ndarray_record import dtype_name
 
 _EXECUTOR_NAME = re.compile(r"p\d+")
-_DIGITS = re.compile(r"\d+\Z")
+_DIGITS = re.compile(r"[0-9]{1,9}\Z")  # a longer number is no printer's
 
 Params = Mapping[str, torch.Tensor]
 

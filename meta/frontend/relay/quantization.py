@@ -16,7 +16,8 @@ from meta import op
 from meta.base.device import Device
 from meta.base.dtype import bits
 from meta.frontend.core import Unconvertible, known
-from meta.frontend.relay.arithmetic import rounded
+from meta.frontend.core.arithmetic import rounded
+from meta.frontend.relay.arguments import along as vector_along
 from meta.runtime.ndarray import array
 
 QUANTIZED = ("int8", "uint8", "int16", "uint16", "int32")
@@ -65,13 +66,9 @@ def along(value: Any, ndim: int, axis: int) -> Any:
         return op.reshape(value, ())
     if value.ndim != 1:
         raise Unconvertible(f"a scale or zero point of {value.ndim} axes is not supported")
-    shape = [1] * ndim
-    if ndim:
-        place = axis + ndim if axis < 0 else axis
-        if not 0 <= place < ndim:
-            raise Unconvertible(f"axis {axis} is none of {ndim} axes")
-        shape[place] = value.shape[0]
-    return op.reshape(value, tuple(shape))
+    if ndim and not -ndim <= axis < ndim:
+        raise Unconvertible(f"axis {axis} is none of {ndim} axes")
+    return vector_along(value, ndim, axis)
 
 
 def shifted(x: Any, zero: Any, axis: int = -1, dtype: str = "int32") -> Any:

@@ -6,6 +6,7 @@ splits the next one into the two that follow, one of which may be -1.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,8 +37,8 @@ class _Codes:
     """Reads codes from left to right beside the axes that they use up."""
 
     def __init__(self, shape: Sequence[Dim], codes: Sequence[int], allowzero: bool) -> None:
-        self.left = list(shape)
-        self.codes = list(codes)
+        self.left = deque(shape)
+        self.codes = deque(codes)
         self.what = f"reshape of {list(shape)} by {list(codes)}"
         self.allowzero = allowzero
 
@@ -45,12 +46,12 @@ class _Codes:
         """Return the extents."""
         result: list[Dim] = []
         while self.codes:
-            code = self.codes.pop(0)
+            code = self.codes.popleft()
             if code == 0 and not self.allowzero:
                 result.append(self.axis())
             elif code == -2:
                 result += self.left
-                self.left = []
+                self.left.clear()
             elif code == -3:
                 result.append(product((self.axis(), self.axis())))
             elif code == -4:
@@ -59,21 +60,22 @@ class _Codes:
                 raise Unconvertible(f"{self.what}: {code} is no code")
             else:
                 result.append(code)
-                del self.left[:1]
+                if self.left:
+                    self.left.popleft()
         return [-1 if isinstance(d, UnknownDim) else d for d in result]
 
     def axis(self) -> Dim:
         """Return the extent of the next axis of the data."""
         if not self.left:
             raise Unconvertible(f"{self.what}: there is no axis left to copy")
-        return self.left.pop(0)
+        return self.left.popleft()
 
     def halves(self) -> tuple[Dim, Dim]:
         """Return the two extents that the next axis is split into."""
         whole = self.axis()
         if len(self.codes) < 2:
             raise Unconvertible(f"{self.what}: two extents have to follow -4")
-        first, second = self.codes.pop(0), self.codes.pop(0)
+        first, second = self.codes.popleft(), self.codes.popleft()
         if first == -1 == second or min(first, second) < -1 or 0 in (first, second):
             raise Unconvertible(f"{self.what}: -4 cannot split into {first} and {second}")
         if isinstance(whole, UnknownDim):

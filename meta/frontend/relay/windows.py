@@ -10,9 +10,6 @@ from typing import Any
 
 from meta.frontend.relay.layout import read_layout
 
-WHOLE = 2**31 - 1
-"""The end of a slice that takes an axis to its end, whatever its extent."""
-
 
 def per_axis(values: int | tuple[int, ...]) -> int | tuple[int, ...]:
     """Return a list of numbers as base operators take them: a single one holds for all axes."""

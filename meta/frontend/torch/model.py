@@ -12,11 +12,12 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, TensorArgument
 from torch.utils import _pytree as pytree
-from tvm.relax.frontend.torch import from_exported_program
+from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from meta.base.errors import ArgumentError
 from meta.frontend.relax.errors import RelaxError
 from meta.frontend.relax.model import RelaxModel, model_of
+from meta.frontend.torch.checks import require_no_writes, require_torchs_types
 from meta.frontend.torch.operators import OPERATORS
 from meta.runtime.ndarray import array, ndarray
 
@@ -103,21 +104,25 @@ def from_torch(
 def _converted(program: ExportedProgram, forward: inspect.Signature | None) -> TorchModel:
     with _of_torch_itself():
         program = program.run_decompositions()
+    require_no_writes(program)
     specs = program.graph_signature.input_specs
     for spec in specs:
         # A buffer would become a constant without a name.
         if spec.kind is InputKind.BUFFER and spec.persistent:
             spec.kind = InputKind.PARAMETER
+    importer = ExportedProgramImporter()
     try:
-        module = from_exported_program(
+        module = importer.from_exported_program(
             program,
             keep_params_as_input=True,
-            run_ep_decomposition=False,
+            unwrap_unit_return_tuple=False,
+            no_bind_return_tuple=False,
             custom_convert_map=OPERATORS,
         )
     except Exception as error:
         # The importer says in exceptions of many kinds what it does not support.
         raise RelaxError(f"TVM's importer of PyTorch refuses the module: {error}") from error
+    require_torchs_types(program, importer.env)
     kept = [s for s in specs if s.kind is InputKind.PARAMETER and isinstance(s.arg, TensorArgument)]
     names = {s.arg.name: s.target for s in kept}
     tensors = {s.arg.name: program.state_dict[s.target] for s in kept}

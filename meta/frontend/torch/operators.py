@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from tvm import relax
 
 
@@ -24,6 +25,62 @@ def _extremum(function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     return convert
 
 
+def _arithmetic(function: Callable[..., Any], swapped: bool = False) -> Callable[[Any, Any], Any]:
+    """The importer computes in the dtype of the first operand, and leaves out ``alpha``."""
+
+    def convert(node: Any, importer: Any) -> Any:
+        dtype = str(node.meta["val"].dtype).removeprefix("torch.")
+        emit = importer.block_builder.emit
+
+        def tensor(value: Any) -> Any:
+            if isinstance(value, torch.fx.Node):
+                value = importer.env[value]
+            if not isinstance(value, relax.Expr) or not isinstance(value.ty, relax.TensorType):
+                return relax.const(value, dtype)
+            return value if value.ty.dtype == dtype else emit(relax.op.astype(value, dtype))
+
+        a, b = map(tensor, node.args[:2])
+        alpha = node.args[2] if len(node.args) > 2 else node.kwargs.get("alpha", 1)
+        if swapped:
+            a, b = b, a
+            a = a if alpha == 1 else emit(relax.op.multiply(a, relax.const(alpha, dtype)))
+        elif alpha != 1:
+            b = emit(relax.op.multiply(b, relax.const(alpha, dtype)))
+        return emit(function(a, b))
+
+    return convert
+
+
+def _cumsum(node: Any, importer: Any) -> Any:
+    """The importer does not widen integers."""
+    dtype = str(node.meta["val"].dtype).removeprefix("torch.")
+    x = importer.block_builder.emit(relax.op.astype(importer.env[node.args[0]], dtype))
+    return importer.block_builder.emit(relax.op.cumsum(x, node.args[1]))
+
+
+def _elu(node: Any, importer: Any) -> Any:
+    """The importer leaves out both scales, and so is wrong about selu."""
+    alpha, scale, input_scale = (*node.args[1:], *(1.0, 1.0, 1.0)[len(node.args) - 1 :])
+    x, emit = importer.env[node.args[0]], importer.block_builder.emit
+    dtype = x.ty.dtype
+
+    def times(value: Any, factor: float) -> Any:
+        return emit(relax.op.multiply(value, relax.const(factor, dtype)))
+
+    below = emit(relax.op.minimum(x, relax.const(0.0, dtype)))
+    curve = emit(relax.op.exp(below if input_scale == 1 else times(below, input_scale)))
+    negative = times(emit(relax.op.subtract(curve, relax.const(1.0, dtype))), alpha * scale)
+    positive = times(emit(relax.op.nn.relu(x)), scale)
+    return emit(relax.op.add(positive, negative))
+
+
+def _avg_pool2d(node: Any, importer: Any) -> Any:
+    """The importer leaves out the divisor."""
+    if len(node.args) > 6 and node.args[6] is not None:
+        raise NotImplementedError("divisor_override of avg_pool2d is not supported")
+    return importer._avg_pool2d(node)
+
+
 def _max_pool2d(node: Any, importer: Any) -> Any:
     """The importer gives zeros for the places of the maxima."""
     used = [u for u in node.users if u.target is not operator.getitem or u.args[1] != 0]
@@ -32,14 +89,29 @@ def _max_pool2d(node: Any, importer: Any) -> Any:
     return importer._max_pool2d_with_indices(node)
 
 
+def _resized(node: Any, scales: Any) -> tuple[int, ...]:
+    """Return the new extents; the importer takes scales for their quotients, which they are not
+    where an extent is rounded.
+    """
+    given, wanted = (tuple(n.meta["val"].shape[2:]) for n in (node.args[0], node))
+    if not all(isinstance(e, int) for e in (*given, *wanted)):
+        raise NotImplementedError(f"{node.target} of a size that varies is not supported")
+    if scales and any(e * s != w for e, s, w in zip(given, scales, wanted, strict=True)):
+        raise NotImplementedError(f"{node.target} by scales without whole extents")
+    return wanted
+
+
+def _upsample(name: str) -> Callable[[Any, Any], Any]:
+    def convert(node: Any, importer: Any) -> Any:
+        _resized(node, node.args[3] if len(node.args) > 3 else None)
+        return getattr(importer, name)(node)
+
+    return convert
+
+
 def _upsample_nearest2d(node: Any, importer: Any) -> Any:
     """Element ``floor(o * extent / new extent)``; the importer takes the nearest to a centre."""
-    given, wanted = (tuple(n.meta["val"].shape[2:]) for n in (node.args[0], node))
-    scales = node.args[2] if len(node.args) > 2 else node.kwargs.get("scale_factors")
-    if not all(isinstance(e, int) for e in (*given, *wanted)):
-        raise NotImplementedError("upsample_nearest2d of a size that varies is not supported")
-    if scales and any(e * s != w for e, s, w in zip(given, scales, wanted, strict=True)):
-        raise NotImplementedError("upsample_nearest2d by scales without whole extents")
+    wanted = _resized(node, node.args[2] if len(node.args) > 2 else None)
     return importer.block_builder.emit(
         relax.op.image.resize2d(
             importer.env[node.args[0]],
@@ -52,6 +124,30 @@ def _upsample_nearest2d(node: Any, importer: Any) -> Any:
     )
 
 
+def _grid_sampler_2d(node: Any, importer: Any) -> Any:
+    """The importer hands on the grid as it is; in Relax its positions are along axis 1."""
+    x, grid = (importer.env[n] for n in node.args[:2])
+    method, padding_mode, align_corners = node.args[2:]
+    builder = importer.block_builder
+    return builder.emit(
+        relax.op.image.grid_sample(
+            x,
+            builder.emit(relax.op.permute_dims(grid, [0, 3, 1, 2])),
+            method=("bilinear", "nearest", "bicubic")[method],
+            layout="NCHW",
+            padding_mode=("zeros", "border", "reflection")[padding_mode],
+            align_corners=align_corners,
+        )
+    )
+
+
+def _mean(node: Any, importer: Any) -> Any:
+    """No axes are all of them in torch, and none in Relax."""
+    if len(node.args) > 1 and not node.args[1]:
+        node.args = (node.args[0], None, *node.args[2:])
+    return importer._mean(node)
+
+
 def _filtered(node: Any, importer: Any) -> Any:
     """The importer leaves out the filter."""
     raise NotImplementedError(f"filtering before resizing ({node.target}) is not supported")
@@ -59,9 +155,26 @@ def _filtered(node: Any, importer: Any) -> Any:
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "_upsample_bilinear2d_aa.default": _filtered,
+    "add.Scalar": _arithmetic(relax.op.add),
+    "add.Tensor": _arithmetic(relax.op.add),
     "amax.default": _extremum(relax.op.max),
     "amin.default": _extremum(relax.op.min),
+    "avg_pool2d.default": _avg_pool2d,
+    "cumsum.default": _cumsum,
+    "div.Scalar": _arithmetic(relax.op.divide),
+    "div.Tensor": _arithmetic(relax.op.divide),
+    "elu.default": _elu,
+    "grid_sampler_2d.default": _grid_sampler_2d,
     "max_pool2d_with_indices.default": _max_pool2d,
+    "mean.dim": _mean,
+    "mul.Scalar": _arithmetic(relax.op.multiply),
+    "mul.Tensor": _arithmetic(relax.op.multiply),
+    "rsub.Scalar": _arithmetic(relax.op.subtract, swapped=True),
+    "rsub.Tensor": _arithmetic(relax.op.subtract, swapped=True),
+    "sub.Scalar": _arithmetic(relax.op.subtract),
+    "sub.Tensor": _arithmetic(relax.op.subtract),
+    "upsample_bicubic2d.vec": _upsample("_upsample_bicubic2d"),
+    "upsample_bilinear2d.vec": _upsample("_upsample_bilinear2d"),
     "upsample_nearest2d.vec": _upsample_nearest2d,
 }
 """By the importer's name of an operator, the function that is called."""

@@ -78,3 +78,7 @@ def test_names_that_are_repeated() -> None:
     model = Scaled({}, ["x", "x"])
     assert model.arguments({"x_1": Y, "x_0": X}) == (X, Y)
     assert keywords(["in1", "a.b", "class", "x", "x"]) == ["in1", "in1_", "in2", "in3", "in4"]
+
+
+def test_an_input_may_be_called_self() -> None:
+    assert Scaled({"conv1.weight": X}, ["self", "y"])(in0=X, y=Y).numpy().tolist() == [1.5, 100.5]

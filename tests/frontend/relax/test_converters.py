@@ -44,19 +44,19 @@ def flat(value: Any) -> list[Any]:
     return [v for part in value for v in flat(part)] if isinstance(value, tuple | list) else [value]
 
 
-def check(case: RelaxCase) -> None:
+def check(case: RelaxCase, device: str = "cpu") -> None:
     module = module_of(case)
     assert case.name in operators(module)
     model = from_relax(module)
     if case.training:
         model.train_mode()
-    found, _ = tree.flatten(model(*map(meta.array, case.inputs)))
+    found, _ = tree.flatten(model(*(meta.array(x, device=device) for x in case.inputs)))
     wanted = case.expected
     if callable(wanted):
         wanted = wanted(*(torch.from_numpy(x) for x in case.inputs))
     for f, w in zip(found, flat(wanted), strict=True):
         w = torch.as_tensor(w)
-        result = f.torch()
+        result = f.torch().cpu()
         assert (result.shape, result.dtype) == (w.shape, w.dtype)
         tolerance = case.tolerance if w.is_floating_point() else 0
         torch.testing.assert_close(result, w, rtol=tolerance, atol=tolerance, equal_nan=True)
@@ -75,6 +75,14 @@ def test_results(case: RelaxCase) -> None:
 @pytest.mark.parametrize("case", RESULTS)
 def test_results_on_tvm(case: RelaxCase) -> None:
     check(case)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("case", [c for c in RESULTS if c.values[0].inputs])
+def test_results_on_cuda(case: RelaxCase) -> None:
+    """On a GPU, what a converter makes is where the inputs are."""
+    with meta.dialect.prefer("torch"):
+        check(case, "cuda")
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, id=c.id) for c in CASES if c.refused])

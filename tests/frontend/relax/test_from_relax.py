@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import tvm
 from tvm import relax as R
 from tvm import tirx
@@ -48,6 +49,8 @@ def test_weights_by_name_by_place_and_as_inputs() -> None:
     assert list(model.parameters()) == ["fc.weight", "fc.bias"]
     assert model.input_names == ("x",)
     np.testing.assert_allclose(run(from_relax(module, list(WEIGHTS.values())), X), WANTED)
+    trained = {n: torch.nn.Parameter(torch.from_numpy(w)) for n, w in WEIGHTS.items()}
+    np.testing.assert_allclose(run(from_relax(module, trained), X), WANTED)
     np.testing.assert_allclose(run(from_relax(module), X, *WEIGHTS.values()), WANTED)
     first = from_relax(module, {"x": X})
     np.testing.assert_allclose(run(first, *WEIGHTS.values()), WANTED)
@@ -84,6 +87,27 @@ def test_symbolic_shapes_take_the_arguments_extents() -> None:
         run(model, np.ones(3, np.float32))
     with pytest.raises(RelaxError, match="of float32, here of int64"):
         run(model, np.ones((2, 3), np.int64))
+
+
+def test_inner_functions_see_extents_and_numbers() -> None:
+    n = tirx.Var("n", "int64")
+    x, z, rows = var("x", n, 3), var("z", 3), R.Var("rows", tvm.ir.PrimType("int64"))
+    ones = R.op.full(R.ShapeExpr([n, 3]), R.const(1.0, "float32"))
+    inside = R.Function([z], R.SeqExpr([], R.op.add(ones, z)), R.TensorType((n, 3), "float32"))
+    builder = R.BlockBuilder()
+    with builder.function("many", [rows]):
+        builder.emit_func_output(
+            builder.emit(R.op.full(R.ShapeExpr([rows]), R.const(2.0, "float32")))
+        )
+    many = builder.get().get_global_var("many")
+    with builder.function("main", [x]):
+        function = builder.emit(inside)
+        y = builder.emit(R.Call(function, [R.const(np.arange(3, dtype=np.float32))]))
+        w = builder.emit(R.Call(many, [R.prim_value(n + 1)]))
+        builder.emit_func_output(builder.emit(R.Tuple([y, w])))
+    y, w = run(from_relax(builder.get()), X)
+    np.testing.assert_array_equal(y, np.ones((2, 3)) + np.arange(3))
+    np.testing.assert_array_equal(w, np.full(3, 2.0))
 
 
 def test_functions_branches_and_tuples() -> None:

@@ -1,5 +1,8 @@
 """Every converter against the independent result of its cases: eagerly on each dialect, and
 compiled.
+
+An ordinary run has all cases eagerly on torch, and the first one of each operator compiled by TVM,
+in one program; the rest, for which TVM compiles much, is for the wide sweeps.
 """
 
 from __future__ import annotations
@@ -69,17 +72,15 @@ def check(case: ConverterCase, result: Any) -> None:
 FIRST = {case.name: case for case in reversed(RESULTS)}
 
 
-def marked(case: ConverterCase, compiled: bool) -> Any:
-    """Return the marks of a test: of what TVM compiles, cases after the first of an operator are
-    for the wide sweeps.
-    """
-    return pytest.mark.slow if compiled and FIRST[case.name] is not case else ()
+def slow(wide: bool) -> Any:
+    """Return the marks of a test that may be for the wide sweeps."""
+    return pytest.mark.slow if wide else ()
 
 
 @pytest.mark.parametrize(
     "case,dialect",
     [
-        pytest.param(c, d, id=f"{c.id}-{d}", marks=marked(c, d == "tvm"))
+        pytest.param(c, d, id=f"{c.id}-{d}", marks=slow(d == "tvm"))
         for c in RESULTS
         for d in c.dialects
     ],
@@ -101,8 +102,11 @@ def test_on_cuda(case: ConverterCase, dialect: str) -> None:
         check(case, relay.apply(site_of(case, "cuda"), given, case.attrs))
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, id=c.id, marks=marked(c, True)) for c in RESULTS])
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, id=c.id, marks=slow(FIRST[c.name] is not c)) for c in RESULTS]
+)
 def test_compiled(case: ConverterCase) -> None:
+    """By TVM, but for what it declines."""
     given = arrays(case.args)
     inputs = [a for i, a in enumerate(given) if i not in case.constants]
 
@@ -112,10 +116,11 @@ def test_compiled(case: ConverterCase) -> None:
         args = [a if i in case.constants else next(values) for i, a in enumerate(given)]
         return relay.apply(site_of(case), args, case.attrs)
 
-    check(case, meta.vm.compile(call, *inputs)(*inputs))
+    with meta.dialect.prefer(case.dialects[0]):
+        check(case, meta.vm.compile(call, *inputs)(*inputs))
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, id=c.id) for c in CASES if c.refused is not None])
 def test_refused(case: ConverterCase) -> None:
-    with pytest.raises(Unconvertible, match=case.refused):
+    with meta.dialect.only("torch"), pytest.raises(Unconvertible, match=case.refused):
         relay.apply(site_of(case), arrays(case.args), case.attrs)

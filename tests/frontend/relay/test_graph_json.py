@@ -12,7 +12,7 @@ import torch
 
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
-from meta.frontend.relay.graph_json import read_json, read_metadata
+from meta.frontend.relay.graph_json import read_json, read_table
 from meta.frontend.relay.ndarray_record import write_record
 from tests.frontend.relay.graphs import Graph
 
@@ -97,7 +97,7 @@ def test_metadata() -> None:
     constant = g.constant(torch.arange(3.0))
     dims = g.array(g.node("tir.Any"), g.node("tir.Var", name="n", dtype="int32"))
     root = g.map(**{"relay.Constant": g.array(constant), "Array": g.array(dims)})
-    table = read_metadata(g.dump(root), "m")
+    table, _ = read_table(g.dump(root), "m")
     assert torch.equal(table["relay.Constant"][0].value, torch.arange(3.0))
     assert table["Array"] == ((ast.AnyDim(), ast.SymbolDim("n")),)
 
@@ -289,7 +289,7 @@ def test_values_of_attributes() -> None:
         g.node("tir.StringImm", dtype="handle", value=g.text("s")),
         0,
     ]
-    table = read_metadata(g.dump(g.map(Array=g.array(g.array(*items)))), "m")["Array"][0]
+    table = read_table(g.dump(g.map(Array=g.array(g.array(*items)))), "m")[0]["Array"][0]
     assert table[:5] == (3, 0.5, True, "a\nb", (5, 6))
     assert table[5].value.tolist() == [1, 2]
     assert table[6:] == (float("-inf"), True, "s", None)
@@ -302,21 +302,21 @@ def test_a_device_is_opaque() -> None:
     root = g.map(
         VirtualDevice=g.array(g.node("VirtualDevice", **fields, memory_scope=g.text("global")))
     )
-    (device,) = read_metadata(g.dump(root), "m")["VirtualDevice"]
+    (device,) = read_table(g.dump(root), "m")[0]["VirtualDevice"]
     assert dict(device.fields) == {**fields, "target": None, "memory_scope": "global"}
 
 
 def test_an_object_of_the_compiler_is_opaque() -> None:
     g = Graph()
     target = g.node("Target", host=0, tag=g.text("cuda"))
-    assert read_metadata(g.dump(g.map(Target=g.array(target))), "m") == {
+    assert read_table(g.dump(g.map(Target=g.array(target))), "m")[0] == {
         "Target": (ast.Opaque("Target", (("host", "0"), ("tag", "cuda"))),)
     }
 
 
 def test_metadata_may_hold_what_is_not_known() -> None:
     g = Graph()
-    table = read_metadata(g.dump(g.map(a=g.array(g.node("my.Thing", size=3)))), "m")
+    table, _ = read_table(g.dump(g.map(a=g.array(g.node("my.Thing", size=3)))), "m")
     assert table["a"] == (ast.Opaque("my.Thing", (("size", "3"),)),)
 
 

@@ -12,7 +12,7 @@ import torch
 
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
-from meta.frontend.relay.graph_json import read_json, read_metadata
+from meta.frontend.relay.graph_json import read_json, read_table
 from meta.frontend.relay.ndarray_record import write_record
 from tests.frontend.relay.graphs import Graph
 
@@ -218,15 +218,25 @@ def test_types_that_double_are_limited() -> None:
     types = g.tensor_type()
     for _ in range(60):
         types = g.node("TupleType", fields=g.array(types, types))
-    refused(g.dump(g.var("x", types)), "more than 1000000 parts")
+    refused(g.dump(g.var("x", types)), "written out it would have more than")
+
+
+def test_types_that_double_are_limited_in_all_places_together() -> None:
+    g = Graph()
+    types = g.tensor_type()
+    for _ in range(15):
+        types = g.node("TupleType", fields=g.array(types, types))
+    one = g.var("x", types)
+    read_json(g.dump(one))
+    refused(g.dump(g.function(one, *(g.var("x", types) for _ in range(20)))), "written out")
 
 
 def test_metadata_that_is_no_table() -> None:
     g = Graph()
     with pytest.raises(RelayError, match="no map of lists"):
-        read_metadata(g.dump(g.var("x")), "m")
+        read_table(g.dump(g.var("x")), "m")
     with pytest.raises(RelayError, match="no map of lists"):
-        read_metadata(g.dump(g.map(a=g.var("x"))), "m")
+        read_table(g.dump(g.map(a=g.var("x"))), "m")
 
 
 def test_half_of_an_escaped_pair() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from meta import op
-from meta.frontend.relax.converters.linear_algebra import in_dtype, widened
+from meta.frontend.core.products import product
 from meta.frontend.relax.registry import relax
 from meta.op.core.op import Op
 
@@ -25,9 +25,9 @@ def _convolution(name: str, function: Op) -> None:
         out_layout: str,
         out_dtype: str,
     ) -> Any:
+        window = (strides, padding, dilation, groups)
         layouts = (data_layout, kernel_layout, out_layout or data_layout)
-        x, w = widened(out_dtype, x, w)
-        return in_dtype(function(x, w, strides, padding, dilation, groups, *layouts), out_dtype)
+        return product(lambda a, b: function(a, b, *window, *layouts), x, w, out_dtype)
 
 
 def _transposed(name: str, function: Op) -> None:
@@ -46,10 +46,9 @@ def _transposed(name: str, function: Op) -> None:
         out_layout: str,
         out_dtype: str,
     ) -> Any:
+        window = (strides, padding, output_padding, dilation, groups)
         layouts = (data_layout, kernel_layout, out_layout or data_layout)
-        x, w = widened(out_dtype, x, w)
-        y = function(x, w, strides, padding, output_padding, dilation, groups, *layouts)
-        return in_dtype(y, out_dtype)
+        return product(lambda a, b: function(a, b, *window, *layouts), x, w, out_dtype)
 
 
 for _name, _op in {

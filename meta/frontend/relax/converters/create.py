@@ -37,14 +37,14 @@ def full_like(x: Any, value: Any, *, dtype: str | None) -> Any:
     return op.broadcast_to(op.cast(value, x.dtype), x.shape)
 
 
-@relax("zeros", op.zeros)
+@relax("zeros", op.full, op.dynamic_full)
 def zeros(shape: Any, *, dtype: str, call: CallSite) -> Any:
-    return op.zeros(tuple(shape), dtype, _device(call))
+    return full(shape, array(0, dtype, device=call.device), dtype=dtype, call=call)
 
 
-@relax("ones", op.ones)
+@relax("ones", op.full, op.dynamic_full)
 def ones(shape: Any, *, dtype: str, call: CallSite) -> Any:
-    return op.ones(tuple(shape), dtype, _device(call))
+    return full(shape, array(1, dtype, device=call.device), dtype=dtype, call=call)
 
 
 @relax("zeros_like", op.zeros_like)
@@ -71,7 +71,10 @@ def eye_like(x: Any, k: int, *, dtype: str | None, call: CallSite) -> Any:
 def arange(start: Any, end: Any, step: Any, *, dtype: str, call: CallSite) -> Any:
     given = (start, end, step)
     if any(isinstance(v, RuntimeExtent) for v in given):
-        tensors = (v.tensor if isinstance(v, RuntimeExtent) else array(v, "int64") for v in given)
+        tensors = (
+            v.tensor if isinstance(v, RuntimeExtent) else array(v, device=call.device)
+            for v in given
+        )
         return op.dynamic_arange(*tensors, dtype)
     return op.arange(start, end, step, dtype, _device(call))
 
@@ -80,9 +83,11 @@ def arange(start: Any, end: Any, step: Any, *, dtype: str, call: CallSite) -> An
 def hamming_window(
     size: int, periodic: bool, alpha: float, beta: float, *, dtype: str, call: CallSite
 ) -> Any:
-    """alpha - beta * cos(2 pi i / n), n being the size, or one less if it is not periodic."""
+    """alpha - beta * cos(2 pi i / n), n being the size, or one less if it is not periodic; of one
+    element 1.
+    """
     n = size if periodic else size - 1
-    window = alpha - beta * np.cos(2 * np.pi * np.arange(size) / max(n, 1))
+    window = alpha - beta * np.cos(2 * np.pi * np.arange(size) / n) if size > 1 else np.ones(size)
     return array(window, dtype, device=call.device)
 
 

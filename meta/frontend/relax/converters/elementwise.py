@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from meta import op
 from meta.base.dtype import is_float
+from meta.frontend.core.arithmetic import quotient
 from meta.frontend.relax.registry import relax
 
 for _name, _op in {
@@ -84,17 +87,7 @@ def subtract(x1: Any, x2: Any) -> Any:
     return op.subtract(x1, x2)
 
 
-@relax("divide", op.divide, op.floor_divide)
-def divide(x1: Any, x2: Any) -> Any:
-    """Of integers the quotient is rounded towards zero."""
-    if is_float(x1.dtype):
-        return op.divide(x1, x2)
-    quotient = op.floor_divide(x1, x2)
-    if x1.dtype.startswith("uint"):
-        return quotient
-    rest = op.subtract(x1, op.multiply(quotient, x2))
-    inexact = op.logical_and(op.not_equal(rest, 0), op.less(quotient, 0))
-    return op.add(quotient, op.cast(inexact, x1.dtype))
+relax("divide", op.divide, op.floor_divide)(quotient)
 
 
 @relax("ewise_fma", op.multiply, op.add)
@@ -104,12 +97,14 @@ def ewise_fma(x1: Any, x2: Any, x3: Any) -> Any:
 
 @relax("clip", op.clip, op.maximum, op.minimum)
 def clip(x: Any, low: Any, high: Any) -> Any:
-    """The bounds are numbers; those of an array of integers may be infinite."""
+    """The bounds are numbers; those of integers may be infinite, or beyond what the dtype holds."""
     if is_float(x.dtype):
         return op.clip(x, float(low), float(high))
-    for bound, function in ((low, op.maximum), (high, op.minimum)):
-        if abs(bound) < 2**53:
-            x = function(x, int(bound))
+    limits = np.iinfo(x.dtype)
+    if low > limits.min:
+        x = op.maximum(x, int(min(low, limits.max)))
+    if high < limits.max:
+        x = op.minimum(x, int(max(high, limits.min)))
     return x
 
 

@@ -8,7 +8,9 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.relax.converters.shapes import numbers
 from meta.frontend.relax.registry import relax
+from meta.op.core.op import Op
 from meta.runtime.ndarray import array
 
 PAD_MODES = {
@@ -58,64 +60,39 @@ def _circular(x: Any, pairs: list[tuple[int, int]]) -> Any:
     return x
 
 
-@relax("image.resize2d", op.resize2d)
-def resize2d(
-    x: Any,
-    size: Any,
-    *,
-    roi: tuple[float, ...],
-    layout: str,
-    method: str,
-    coordinate_transformation_mode: str,
-    rounding_method: str,
-    cubic_alpha: float,
-    cubic_exclude: int,
-    extrapolation_value: float,
-    out_dtype: str,
-) -> Any:
-    """Region and value outside are those of "tf_crop_and_resize" alone."""
-    del roi, extrapolation_value
-    return op.resize2d(
-        x,
-        tuple(size),
-        layout,
-        method,
-        coordinate_transformation_mode,
-        rounding_method,
-        cubic_alpha,
-        cubic_exclude,
-        out_dtype or "",
-    )
+def _resizing(name: str, function: Op) -> None:
+    @relax(name, function)
+    def resize(
+        x: Any,
+        size: Any,
+        *,
+        roi: tuple[float, ...],
+        layout: str,
+        method: str,
+        coordinate_transformation_mode: str,
+        rounding_method: str,
+        cubic_alpha: float,
+        cubic_exclude: int,
+        extrapolation_value: float,
+        out_dtype: str,
+    ) -> Any:
+        """Region and value outside are those of "tf_crop_and_resize" alone."""
+        del roi, extrapolation_value
+        return function(
+            x,
+            tuple(numbers(size, "the size of an image")),
+            layout,
+            method,
+            coordinate_transformation_mode,
+            rounding_method,
+            cubic_alpha,
+            cubic_exclude,
+            out_dtype or "",
+        )
 
 
-@relax("image.resize3d", op.resize3d)
-def resize3d(
-    x: Any,
-    size: Any,
-    *,
-    roi: tuple[float, ...],
-    layout: str,
-    method: str,
-    coordinate_transformation_mode: str,
-    rounding_method: str,
-    cubic_alpha: float,
-    cubic_exclude: int,
-    extrapolation_value: float,
-    out_dtype: str,
-) -> Any:
-    """Region and value outside are those of "tf_crop_and_resize" alone."""
-    del roi, extrapolation_value
-    return op.resize3d(
-        x,
-        tuple(size),
-        layout,
-        method,
-        coordinate_transformation_mode,
-        rounding_method,
-        cubic_alpha,
-        cubic_exclude,
-        out_dtype or "",
-    )
+_resizing("image.resize2d", op.resize2d)
+_resizing("image.resize3d", op.resize3d)
 
 
 @relax("image.grid_sample", op.grid_sample)
@@ -134,7 +111,7 @@ def affine_grid(x: Any, size: Any, *, align_corners: bool, call: CallSite) -> An
     """Positions [N, axes, ...] of a grid from -1 to 1, by matrices [N, axes, axes + 1]: of the
     first and last elements with align_corners, of outer edges without.
     """
-    extents = tuple(size)
+    extents = tuple(numbers(size, "the size of a grid"))
     planes = np.meshgrid(*(_centres(e, align_corners) for e in extents), indexing="ij")
     rows = np.stack([p.reshape(-1) for p in (*planes[::-1], np.ones(extents))])
     places = x @ array(rows, x.dtype, device=call.device)

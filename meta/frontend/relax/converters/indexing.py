@@ -7,9 +7,10 @@ import sys
 from typing import Any
 
 from meta import op
-from meta.frontend.core import Unconvertible, known
+from meta.frontend.core import CallSite, Unconvertible, known
 from meta.frontend.relax.converters.shapes import numbers
 from meta.frontend.relax.registry import relax
+from meta.op.core.check import broadcast_shapes
 from meta.runtime.ndarray import array
 
 REDUCTIONS = {"mul": "prod", "max": "amax", "min": "amin"}
@@ -53,13 +54,23 @@ def _int64(value: Any) -> Any:
 
 
 @relax("take", op.take)
-def take(x: Any, indices: Any, *, axis: int | None, mode: str) -> Any:
-    """ "fast" promises that every index is in range; one that is not is moved there."""
+def take(x: Any, indices: Any, *, axis: int | None, mode: str, call: CallSite) -> Any:
+    """Importers count from the end with "fast", of which TVM asks that every index is in range."""
+    if isinstance(indices, int):
+        indices = array(indices, "int64", device=call.device)
+    return op.take(x, indices, axis, _mode(mode))
+
+
+@relax("grad.take_backward", op.take_dx)
+def take_backward(dy: Any, x: Any, indices: Any, *, axis: int | None, mode: str) -> Any:
+    return op.take_dx(x, dy, indices, axis, _mode(mode))
+
+
+def _mode(mode: str) -> str:
+    """Return what `take` calls a mode."""
     if mode == "nan":
         raise Unconvertible("NaN for an index out of range (mode='nan') is not supported")
-    if isinstance(indices, int):
-        indices = array(indices, "int64")
-    return op.take(x, indices, axis, "wrap" if mode == "wrap" else "clip")
+    return "clip" if mode == "clip" else "wrap"
 
 
 @relax("gather_elements", op.gather)
@@ -68,10 +79,10 @@ def gather_elements(x: Any, indices: Any, *, axis: int) -> Any:
 
 
 @relax("gather_nd", op.gather_nd)
-def gather_nd(x: Any, indices: Any, *, batch_dims: int) -> Any:
+def gather_nd(x: Any, indices: Any, *, batch_dims: int, call: CallSite) -> Any:
     """The coordinates are along the last axis of the indices."""
     if batch_dims:
-        return _gather_in_batches(x, indices, batch_dims)
+        return _gather_in_batches(x, indices, batch_dims, str(call.device))
     return op.gather_nd(x, _coordinates_first(indices))
 
 
@@ -80,13 +91,13 @@ def _coordinates_first(indices: Any) -> Any:
     return op.transpose(indices, (last, *range(last))) if last else indices
 
 
-def _gather_in_batches(x: Any, indices: Any, batch_dims: int) -> Any:
+def _gather_in_batches(x: Any, indices: Any, batch_dims: int, device: str) -> Any:
     """Add the places along the axes of the batch to the coordinates."""
     shape = indices.shape
     coordinates = [
         op.broadcast_to(
             op.reshape(
-                op.cast(op.arange(0, shape[i], 1, "int64"), indices.dtype),
+                op.arange(0, shape[i], 1, indices.dtype, device),
                 (*(1,) * i, shape[i], *(1,) * (len(shape) - 1 - i)),
             ),
             (*shape[:-1], 1),
@@ -106,22 +117,16 @@ def index_put(x: Any, indices: Any, values: Any, *, accumulate: bool) -> Any:
     """``x[i0, i1, ...] = values``, or ``+=``."""
     rows = indices if isinstance(indices, tuple) else (indices,)
     rows = tuple(_from_start(r, x.shape[a]) for a, r in enumerate(rows))
-    shape = _broadcast(rows)
+    shape = broadcast_shapes(*(r.shape for r in rows))
     index = op.stack(tuple(op.broadcast_to(r, shape) for r in rows), 0)
     updates = op.broadcast_to(values, (*shape, *x.shape[len(rows) :]))
     return op.scatter_nd(x, index, updates, "add" if accumulate else "update")
 
 
-def _from_start(index: Any, extent: int) -> Any:
+def _from_start(index: Any, extent: Any) -> Any:
     """Count negative indices from the start."""
     index = op.cast(index, "int64")
     return op.where(op.less(index, 0), op.add(index, extent), index)
-
-
-def _broadcast(tensors: Any) -> tuple[int, ...]:
-    ndim = max(t.ndim for t in tensors)
-    shapes = [(1,) * (ndim - t.ndim) + tuple(t.shape) for t in tensors]
-    return tuple(max(extents) for extents in zip(*shapes, strict=True))
 
 
 @relax("scatter_elements", op.scatter, op.scatter_add, op.scatter_reduce)
@@ -137,18 +142,17 @@ def scatter_elements(x: Any, indices: Any, updates: Any, *, axis: int, reduction
 
 
 @relax("scatter_nd", op.scatter_nd, op.scatter_reduce)
-def scatter_nd(x: Any, indices: Any, updates: Any, *, reduction: str) -> Any:
+def scatter_nd(x: Any, indices: Any, updates: Any, *, reduction: str, call: CallSite) -> Any:
     """The coordinates are along the last axis of the indices, and may be negative."""
     extents = x.shape[: indices.shape[-1]]
-    index = op.cast(indices, "int64")
-    index = op.where(op.less(index, 0), op.add(index, array(extents, "int64")), index)
+    index = _from_start(indices, array(extents, "int64", device=call.device))
     if reduction in ("update", "add"):
         return op.scatter_nd(x, _coordinates_first(index), updates, reduction)
     if reduction not in REDUCTIONS:
         raise Unconvertible(f"the reduction {reduction!r} is not supported")
     # Rows of one axis, by their numbers.
     steps = [math.prod(extents[i + 1 :]) for i in range(len(extents))]
-    rows = op.sum(op.multiply(index, array(steps, "int64")), -1)
+    rows = op.sum(op.multiply(index, array(steps, "int64", device=call.device)), -1)
     flat = op.reshape(x, (math.prod(extents), math.prod(x.shape[len(extents) :])))
     updates = op.reshape(updates, (-1, flat.shape[1]))
     index = op.broadcast_to(op.reshape(rows, (-1, 1)), updates.shape)

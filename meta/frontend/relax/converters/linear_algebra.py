@@ -7,29 +7,18 @@ from typing import Any
 import numpy as np
 
 from meta import op
-from meta.base.dtype import is_float
-from meta.frontend.core import Unconvertible
+from meta.base.device import Device
+from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core.products import product
 from meta.frontend.relax.registry import relax
 from meta.op.indexing import matmul_any
 from meta.runtime.ndarray import array
 
 
-def widened(out_dtype: str, *tensors: Any) -> tuple[Any, ...]:
-    """Cast integers to the dtype in which their products are added up."""
-    if not out_dtype or is_float(tensors[0].dtype):
-        return tensors
-    return tuple(t if t.dtype == out_dtype else op.cast(t, out_dtype) for t in tensors)
-
-
-def in_dtype(y: Any, out_dtype: str) -> Any:
-    """Cast a result to the dtype that the program states, if it states one."""
-    return y if not out_dtype or y.dtype == out_dtype else op.cast(y, out_dtype)
-
-
 @relax("matmul", op.matmul, op.batch_matmul)
 def matmul(x1: Any, x2: Any, *, out_dtype: str) -> Any:
     """Vectors, matrices, and stacks of matrices that broadcast."""
-    return in_dtype(matmul_any(*widened(out_dtype, x1, x2)), out_dtype)
+    return product(matmul_any, x1, x2, out_dtype)
 
 
 @relax("outer", op.multiply)
@@ -51,8 +40,9 @@ def attention(
     scale: float | None,
     causal_mask: str | None,
     window_size: int | None,
+    call: CallSite,
 ) -> Any:
-    return _attention(query, key, value, None, scale, causal_mask, window_size)
+    return _attention(query, key, value, None, scale, causal_mask, window_size, call)
 
 
 @relax("nn.attention_bias", op.scaled_dot_product_attention)
@@ -65,9 +55,10 @@ def attention_bias(
     scale: float | None,
     causal_mask: str | None,
     window_size: int | None,
+    call: CallSite,
 ) -> Any:
     """The bias is added to the scores."""
-    return _attention(query, key, value, bias, scale, causal_mask, window_size)
+    return _attention(query, key, value, bias, scale, causal_mask, window_size, call)
 
 
 def _attention(
@@ -78,25 +69,28 @@ def _attention(
     scale: float | None,
     causal: str | None,
     window: int | None,
+    call: CallSite,
 ) -> Any:
     """Tensors are [batch, length, heads, width]."""
     if window is not None:
         raise Unconvertible(f"attention in a window (window_size={window}) is not supported")
     if causal == "BottomRight" and query.shape[1] != key.shape[1]:
-        bias = _below(query, key, bias)
+        bias = _below(query, key, bias, call.device)
         causal = None
     q, k, v = (op.transpose(t, (0, 2, 1, 3)) for t in (query, key, value))
     y, _ = op.scaled_dot_product_attention(q, k, v, bias, bool(causal), scale)
     return op.transpose(y, (0, 2, 1, 3))
 
 
-def _below(query: Any, key: Any, bias: Any) -> Any:
-    """Return a mask for which the last query sees the last key."""
+def _below(query: Any, key: Any, bias: Any, device: Device) -> Any:
+    """Return a mask for which the last query sees the last key; of more queries than keys every
+    one sees as many more, as TVM has it.
+    """
     rows, columns = query.shape[1], key.shape[1]
     seen = np.tril(np.ones((rows, columns), bool), abs(rows - columns))
     if bias is None:
-        return array(seen)
-    return op.add(bias, array(np.where(seen, 0.0, -np.inf), query.dtype))
+        return array(seen, device=device)
+    return op.add(bias, array(np.where(seen, 0.0, -np.inf), query.dtype, device=device))
 
 
 @relax("multinomial_from_uniform", op.cumsum, op.less_equal)

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from meta import op
+from meta.frontend.relax.converters.shapes import numbers
 from meta.frontend.relax.extents import RuntimeShape
 from meta.frontend.relax.registry import relax
 
@@ -67,9 +68,10 @@ def expand_dims(x: Any, *, axis: tuple[int, ...]) -> Any:
 
 @relax("squeeze", op.squeeze)
 def squeeze(x: Any, *, axis: tuple[int, ...] | None) -> Any:
+    """A named axis of another extent than 1 stays."""
     if axis is None:
         return op.squeeze(x)
-    return op.squeeze(x, tuple(axis)) if axis else x
+    return op.squeeze(x, tuple(a for a in axis if x.shape[a] == 1))
 
 
 @relax("permute_dims", op.transpose)
@@ -111,11 +113,10 @@ def reverse_sequence(x: Any, lengths: Any, *, seq_axis: int, batch_axis: int) ->
 
 @relax("meshgrid", op.mesh_grid)
 def meshgrid(tensors: Any, *, indexing: str | None) -> Any:
-    grids = op.mesh_grid(tuple(tensors))
-    if indexing == "xy" and len(tensors) > 1:
-        first, second, *others = op.mesh_grid((tensors[1], tensors[0], *tensors[2:]))
-        return (second, first, *others)
-    return tuple(grids)
+    if indexing != "xy" or len(tensors) < 2:
+        return tuple(op.mesh_grid(tuple(tensors)))
+    second, first, *others = op.mesh_grid((tensors[1], tensors[0], *tensors[2:]))
+    return (first, second, *others)
 
 
 @relax("collapse_sum_like", op.collapse_sum_like)
@@ -125,7 +126,7 @@ def collapse_sum_like(x: Any, target: Any) -> Any:
 
 @relax("collapse_sum_to", op.sum)
 def collapse_sum_to(x: Any, shape: Any) -> Any:
-    target = tuple(shape)
+    target = tuple(numbers(shape, "the shape of a sum"))
     lead = x.ndim - len(target)
     axes = (*range(lead), *(lead + i for i, e in enumerate(target) if e != x.shape[lead + i]))
     return op.reshape(op.cast(op.sum(x, axes), x.dtype), target) if axes else x

@@ -49,46 +49,29 @@ for _rank in "1d", "2d", "3d":
     _adaptive(f"nn.adaptive_avg_pool{_rank}", getattr(op, f"adaptive_avg_pool{_rank}"))
 
 
-@relax("grad.avg_pool2d_backward", op.avg_pool2d_dx)
-def avg_pool2d_backward(
-    dy: Any,
-    x: Any,
-    *,
-    pool_size: tuple[int, ...],
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    layout: str,
-    out_layout: str,
-) -> Any:
-    _same_layout("NCHW", layout)
-    _same_layout(layout, out_layout)
-    window = (pool_size, strides, padding, dilation, ceil_mode, count_include_pad)
-    return op.avg_pool2d_dx(x, dy, dy, *window)
+def _pooling_backward(name: str, gradient: Op, forward: Op | None) -> None:
+    @relax(name, gradient)
+    def backward(
+        dy: Any,
+        x: Any,
+        *,
+        pool_size: tuple[int, ...],
+        strides: tuple[int, ...],
+        padding: tuple[int, ...],
+        dilation: tuple[int, ...],
+        ceil_mode: bool,
+        count_include_pad: bool,
+        layout: str,
+        out_layout: str,
+    ) -> Any:
+        """Of the result y only the type counts where there is no ``forward`` to compute it."""
+        if layout != "NCHW":
+            raise Unconvertible(f"the layout {layout!r} is not supported", hint="NCHW")
+        _same_layout(layout, out_layout)
+        window = (pool_size, strides, padding, dilation, ceil_mode, count_include_pad)
+        y = dy if forward is None else forward(x, *window)
+        return gradient(x, y, dy, *window)
 
 
-@relax("grad.max_pool2d_backward", op.max_pool2d, op.max_pool2d_dx)
-def max_pool2d_backward(
-    dy: Any,
-    x: Any,
-    *,
-    pool_size: tuple[int, ...],
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    layout: str,
-    out_layout: str,
-) -> Any:
-    _same_layout("NCHW", layout)
-    _same_layout(layout, out_layout)
-    window = (pool_size, strides, padding, dilation, ceil_mode, count_include_pad)
-    return op.max_pool2d_dx(x, op.max_pool2d(x, *window), dy, *window)
-
-
-@relax("grad.take_backward", op.take_dx)
-def take_backward(dy: Any, x: Any, indices: Any, *, axis: int | None, mode: str) -> Any:
-    return op.take_dx(x, dy, indices, axis, "wrap" if mode == "wrap" else "clip")
+_pooling_backward("grad.avg_pool2d_backward", op.avg_pool2d_dx, None)
+_pooling_backward("grad.max_pool2d_backward", op.max_pool2d_dx, op.max_pool2d)

@@ -9,6 +9,7 @@ import numpy as np
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import CallSite, Unconvertible, known
+from meta.frontend.core.arithmetic import truncated_quotient
 from meta.frontend.relax.registry import relax
 from meta.op.core.op import Op
 from meta.runtime.ndarray import array
@@ -17,12 +18,15 @@ from meta.runtime.ndarray import array
 def _reducing(name: str, function: Op) -> None:
     @relax(name, function)
     def reduce(x: Any, *, axis: Any, keepdims: bool) -> Any:
-        """The dtype stays; no axes are all of them."""
-        return op.cast(function(x, _axes(axis), keepdims), x.dtype)
+        """The dtype stays."""
+        return op.cast(_over(function, x, axis, keepdims), x.dtype)
 
 
-def _axes(axis: Any) -> Any:
-    return () if axis is None else axis
+def _over(function: Any, x: Any, axis: Any, keepdims: bool, **options: Any) -> Any:
+    """Reduce over axes: None are all of them, () are none, which leaves each element by itself."""
+    if axis == ():
+        return function(op.expand_dims(x, -1), -1, False, **options)
+    return function(x, () if axis is None else axis, keepdims, **options)
 
 
 for _name, _op in {"max": op.max, "min": op.min, "prod": op.prod, "sum": op.sum}.items():
@@ -31,21 +35,21 @@ for _name, _op in {"max": op.max, "min": op.min, "prod": op.prod, "sum": op.sum}
 
 @relax("mean", op.mean, op.sum)
 def mean(x: Any, *, axis: Any, keepdims: bool) -> Any:
+    """Of integers it is rounded towards zero."""
     if is_float(x.dtype):
-        return op.mean(x, _axes(axis), keepdims)
-    total = op.cast(op.sum(x, _axes(axis), keepdims), x.dtype)
-    count = x.size // max(total.size, 1)
-    return op.floor_divide(total, count)
+        return _over(op.mean, x, axis, keepdims)
+    total = op.cast(_over(op.sum, x, axis, keepdims), x.dtype)
+    return truncated_quotient(total, x.size // max(total.size, 1))
 
 
 @relax("variance", op.var)
 def variance(x: Any, *, axis: Any, keepdims: bool) -> Any:
-    return op.var(x, _axes(axis), keepdims, correction=0)
+    return _over(op.var, x, axis, keepdims, correction=0)
 
 
 @relax("std", op.std)
 def std(x: Any, *, axis: Any, keepdims: bool) -> Any:
-    return op.std(x, _axes(axis), keepdims, correction=0)
+    return _over(op.std, x, axis, keepdims, correction=0)
 
 
 @relax("median", op.argsort, op.gather)
@@ -66,12 +70,12 @@ def median(x: Any, *, axis: Any, keepdims: bool) -> Any:
 
 @relax("argmax", op.argmax)
 def argmax(x: Any, *, axis: int | None, keepdims: bool) -> Any:
-    return op.argmax(x, _axes(axis), keepdims)
+    return _over(op.argmax, x, axis, keepdims)
 
 
 @relax("argmin", op.argmin)
 def argmin(x: Any, *, axis: int | None, keepdims: bool) -> Any:
-    return op.argmin(x, _axes(axis), keepdims)
+    return _over(op.argmin, x, axis, keepdims)
 
 
 def _scanning(name: str, function: Op) -> None:

@@ -1,6 +1,7 @@
 """Operators that are not converted, with the reason: what an error and docs/frontends.md say."""
 
 from meta.frontend.relax.registry import relax
+from meta.frontend.relax.tensor_expressions import ONLY_LOOPS
 
 relax.refuse(
     "builtin.alloc_tensor",
@@ -26,7 +27,7 @@ relax.refuse(
     "call_tir_inplace",
     "call_tir_with_grad",
     "vm.call_tir_dyn",
-    why="of a function in TIR only loops are left, which are not converted",
+    why=ONLY_LOOPS,
 )
 relax.refuse(
     "ccl.allgather",

@@ -83,7 +83,7 @@ def all_class_non_max_suppression(
         id_index=-1,
     )
     found = op.argwhere(op.greater_equal(kept, 0))
-    row = op.take(found, array(0, "int64"), 1)
+    row = op.take(found, array(0, "int64", device=call.device), 1)
     box = op.cast(op.gather_nd(kept, op.transpose(found)), "int64")
     rows = op.stack((op.floor_divide(row, classes), op.mod(row, classes), box), 1)
     return rows, op.reshape(op.sum(op.greater_equal(kept, 0)), (1,))

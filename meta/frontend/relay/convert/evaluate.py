@@ -7,7 +7,7 @@ matches in `match.py`, operators in `operators.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from meta.base.progress import bar
@@ -29,7 +29,7 @@ from meta.frontend.relay.convert.values import (
     OperatorFunction,
     type_of,
 )
-from meta.ir import If, TensorType, TupleType, Type
+from meta.ir import Call, Function, FuncType, GlobalVar, If, TensorType, TupleType, Type, Var
 from meta.ir.literals import MAX_NESTING
 from meta.op.core.tracing import BlockTrace, FunctionTrace, Trace, Value
 from meta.runtime.ndarray import ndarray
@@ -196,15 +196,26 @@ class Evaluator:
         if isinstance(condition, ndarray):
             chosen = scopes[0] if condition.item() else scopes[1]
             return self.scope(chosen, closure, Env(env))
-        branches = [lambda s=s: self.branch(s, closure, Env(env)) for s in scopes]
+        branches = [lambda s=s: self.scope(s, closure, Env(env)) for s in scopes]
         return self.choose(condition, *branches)
 
-    def branch(self, scope: Scope, closure: Closure, env: Env) -> Any:
-        """Evaluate the scope of a branch: in place, or in a function where blocks nest deep."""
-        if _block_depth(self.context.trace) < _MAX_BLOCKS:
-            return self.scope(scope, closure, env)
-        part = Closure("branch", (), scope, closure.order, env)
-        return self.functions.call(part, (), None, env.types)
+    def _branch(self, evaluate: Callable[[], Any]) -> Any:
+        """Evaluate a branch: in place, or as a function of the IR where blocks nest deep."""
+        trace = self.context.trace
+        if _block_depth(trace) <= _MAX_BLOCKS:
+            return evaluate()
+        inside = FunctionTrace(trace)
+        with self.context.within(inside):
+            value = self.functions.fit(evaluate(), None, {}, "a branch")
+            body = inside.finish(value)
+        result = type_of(value)
+        assert result is not None
+        name = self.context.root.global_names.unique("branch")
+        params = tuple(v.atom for v in inside.captured.values() if isinstance(v.atom, Var))
+        self.context.root.functions[name] = Function(params, body, result)
+        types = tuple(v.type for v in inside.captured.values())
+        callee = GlobalVar(name, FuncType(types, result))
+        return trace.emit(Call(callee, tuple(inside.captured)), result)
 
     def choose(self, condition: Value, then: Any, otherwise: Any) -> Any:
         """Return the value of an `If`; ``then`` and ``otherwise`` evaluate its branches."""
@@ -213,7 +224,7 @@ class Evaluator:
         for evaluate in (then, otherwise):
             block = BlockTrace(trace)
             with self.context.within(block):
-                values.append(evaluate())
+                values.append(self._branch(evaluate))
             blocks.append(block)
         self.context.place = place
         if values[0] is values[1] and isinstance(values[0], KnownFunction):

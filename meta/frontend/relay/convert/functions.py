@@ -125,11 +125,9 @@ class Functions(Fitting):
         open data come last, since the others may say their types.
         """
         fitted = list(args)
-        for i, (param, arg) in enumerate(zip(closure.params, args, strict=True)):
+        for param, arg in zip(closure.params, args, strict=True):
             if (found := type_of(arg)) is not None:
                 self.check(param.type, found, types, f"%{param.name} of {closure.name}")
-            elif isinstance(arg, OpenData):
-                fitted[i] = arg
         for i, (param, arg) in enumerate(zip(closure.params, args, strict=True)):
             if type_of(arg) is not None:
                 continue

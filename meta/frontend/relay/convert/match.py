@@ -58,7 +58,7 @@ class Matches:
 
         def body() -> Any:
             self._bind(clause.pattern, value, inside)
-            return self.evaluator.branch(scope, closure, inside)
+            return self.evaluator.scope(scope, closure, inside)
 
         test = self._test(clause.pattern, value, left)
         if test is True:

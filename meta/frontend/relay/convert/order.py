@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
+from meta.frontend.relay.subexpressions import pattern_variables
 
 LEAVES = (ast.Var, ast.GlobalVar, ast.Op, ast.Constructor, ast.Constant)
 """Expressions that are not evaluated but looked up."""
@@ -194,14 +195,3 @@ def _inner_scopes(node: ast.Expr, around: Scope) -> Iterator[Scope]:
         case ast.Match():
             for clause in node.clauses:
                 yield Scope(clause.body, around, depth, tuple(pattern_variables(clause.pattern)))
-
-
-def pattern_variables(pattern: ast.Pattern) -> Iterator[ast.Var]:
-    """Yield the variables that a pattern binds, from left to right."""
-    stack = [pattern]
-    while stack:
-        found = stack.pop()
-        if isinstance(found, ast.PatternVar):
-            yield found.var
-        elif isinstance(found, ast.PatternConstructor | ast.PatternTuple):
-            stack += reversed(found.patterns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from meta.base.errors import ArgumentError
@@ -62,18 +63,32 @@ class Program:
             return True
         if self._uses is None:
             self._uses = Counter(["main"])
-            for other in self.module.functions:
+            for other in self.reached:
                 for node, count in self.order(other).uses.items():
                     if isinstance(node, ast.GlobalVar):
                         self._uses[node.name] += count
         return self._uses[name] == 1 and not self._calls_itself(name)
 
+    @cached_property
+    def reached(self) -> tuple[str, ...]:
+        """The global functions that main may call, itself included, in the module's order. A file
+        may hold others, such as a prelude's; they have no part in what main computes.
+        """
+        found: set[str] = set()
+        stack = ["main"]
+        while stack:
+            name = stack.pop()
+            if name not in found and name in self.module.functions:
+                found.add(name)
+                stack += [n.name for n in self.order(name).uses if isinstance(n, ast.GlobalVar)]
+        return tuple(name for name in self.module.functions if name in found)
+
     def _calls_itself(self, name: str) -> bool:
         return any(isinstance(n, ast.GlobalVar) and n.name == name for n in self.order(name).uses)
 
     def calls(self) -> Iterator[ast.Call]:
-        """Yield the calls of operators, function by function."""
-        for name in self.module.functions:
+        """Yield the calls of operators in what main may call, function by function."""
+        for name in self.reached:
             for node in self.order(name).nodes:
                 if isinstance(node, ast.Call) and isinstance(node.op, ast.Op):
                     yield node

@@ -37,7 +37,7 @@ class Unsupported:
 
 
 def unsupported(program: Program) -> list[Unsupported]:
-    """Return what cannot be converted, the most frequent first.
+    """Return what cannot be converted of main and what it may call, the most frequent first.
 
     What depends on the arguments of a call is found only when the program is traced.
     """
@@ -55,7 +55,7 @@ def unsupported(program: Program) -> list[Unsupported]:
             relay.require(call.op.name, {} if call.attrs is None else call.attrs.fields)
         except Unconvertible as error:
             add(call.op.name, error.why, error.hint, call)
-    for name in program.module.functions:
+    for name in program.reached:
         for leaf in program.order(name).uses:
             if isinstance(leaf, ast.Constant):
                 try:

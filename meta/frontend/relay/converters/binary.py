@@ -6,7 +6,7 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import CallSite
-from meta.frontend.relay.arithmetic import quotient, truncated_quotient
+from meta.frontend.core.arithmetic import quotient, truncated_quotient
 from meta.frontend.relay.registry import relay
 
 relay.same("floor_divide", op.floor_divide)

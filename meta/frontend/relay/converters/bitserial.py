@@ -11,8 +11,9 @@ from typing import Any
 from meta import op
 from meta.base.device import Device
 from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.core.products import product_dtype
 from meta.frontend.relay.converters.conv import require_kernel
-from meta.frontend.relay.products import as_dtype, result_dtype
 from meta.frontend.relay.registry import relay
 from meta.frontend.relay.windows import per_axis
 from meta.runtime.ndarray import array
@@ -49,7 +50,7 @@ def bitpack(
         raise Unconvertible(f"bit_axis={bit_axis} and pack_axis={pack_axis} of {data.ndim} axes")
     before, rest = tuple(data.shape[:pack_axis]), tuple(data.shape[pack_axis + 1 :])
     words = data.shape[pack_axis] // WORD
-    x = op.reshape(as_dtype(data, "int32"), (*before, words, WORD, *rest))
+    x = op.reshape(cast_to(data, "int32"), (*before, words, WORD, *rest))
     along = op.reshape(_weights_of_bits(call.device), (WORD, *[1] * len(rest)))
     planes = []
     for b in range(bits):
@@ -61,7 +62,7 @@ def bitpack(
 def _unpacked(words: Any, pack_axis: int, bit_axis: int, device: Device) -> Any:
     """Return the numbers, int32, that `bitpack` packed: those of ``words`` without ``bit_axis``."""
     _require_words(words.dtype)
-    x = op.expand_dims(as_dtype(words, "int32"), words.ndim)
+    x = op.expand_dims(cast_to(words, "int32"), words.ndim)
     x = op.bitwise_and(x, _weights_of_bits(device))
     x = op.cast(op.not_equal(x, 0), "int32")
     counts = [1 << b for b in range(words.shape[bit_axis])]
@@ -75,7 +76,7 @@ def _unpacked(words: Any, pack_axis: int, bit_axis: int, device: Device) -> Any:
 
 
 def _lowest(x: Any, bits: int) -> Any:
-    return op.bitwise_and(as_dtype(x, "int32"), (1 << bits) - 1)
+    return op.bitwise_and(cast_to(x, "int32"), (1 << bits) - 1)
 
 
 def _signed(weight: Any, bits: int, unipolar: bool) -> Any:
@@ -109,7 +110,7 @@ def bitserial_conv2d(
     w = _signed(weight, weight_bits, bool(unipolar))
     window = (per_axis(strides), per_axis(padding), 1, 1)
     y = op.conv2d(_lowest(data, activation_bits), w, *window, data_layout, kernel, data_layout)
-    return as_dtype(y, result_dtype(data, out_dtype))
+    return cast_to(y, product_dtype(data, out_dtype))
 
 
 @relay("nn.bitserial_dense", op.dense, op.bitwise_and, ignore=("units", "pack_dtype"))
@@ -128,4 +129,4 @@ def bitserial_dense(
     if weight.ndim == 3:
         weight = _unpacked(weight, 2, 1, call.device)
     y = op.dense(_lowest(data, data_bits), _signed(weight, weight_bits, bool(unipolar)))
-    return as_dtype(y, result_dtype(data, out_dtype))
+    return cast_to(y, product_dtype(data, out_dtype))

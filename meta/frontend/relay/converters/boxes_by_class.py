@@ -14,6 +14,7 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.relay.arguments import constant
 from meta.frontend.relay.registry import relay
 from meta.runtime.ndarray import array
 
@@ -30,7 +31,7 @@ class Kept:
 
 
 def _numbers(count: int, dtype: str, call: CallSite) -> Any:
-    return array(np.arange(count), dtype, device=call.device)
+    return constant(np.arange(count), dtype, call)
 
 
 def _rows(x: Any, order: Any) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from meta import op
-from meta.frontend.relay.arithmetic import cast_to
+from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.relay.registry import relay
 
 relay.same("equal", op.equal)

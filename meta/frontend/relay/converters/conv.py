@@ -10,8 +10,8 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import Unconvertible
+from meta.frontend.core.products import product
 from meta.frontend.relay.layout import change_layout, to_plain
-from meta.frontend.relay.products import product
 from meta.frontend.relay.registry import relay
 from meta.frontend.relay.windows import extents, per_axis, plain
 from meta.op.core.window import DATA, KERNEL

@@ -11,8 +11,9 @@ import torch
 from meta import op
 from meta.base.device import Device
 from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.core.products import product
 from meta.frontend.relay.layout import change_layout
-from meta.frontend.relay.products import as_dtype, product
 from meta.frontend.relay.registry import relay
 from meta.frontend.relay.windows import per_axis
 from meta.op.core.check import pair
@@ -70,7 +71,7 @@ def _sampled(image: Any, y: Any, x: Any) -> Any:
             at = op.cast(row, "int64") * width + op.cast(column, "int64")
             at = op.broadcast_to(op.expand_dims(at, 2), (n, groups, channels, y.shape[2]))
             weight = op.expand_dims(down_weight * right_weight, 2)
-            part = op.gather(flat, 3, at) * as_dtype(weight, flat.dtype)
+            part = op.gather(flat, 3, at) * cast_to(weight, flat.dtype)
             total = part if total is None else total + part
     return op.where(op.expand_dims(inside, 2), total, op.zeros_like(total))
 
@@ -108,13 +109,13 @@ def deformable_conv2d(
         )
     window = (
         pads(per_axis(padding))[:2],
-        pair(per_axis(strides), "strides"),
-        pair(per_axis(dilation), "dilation"),
+        pair(strides, "strides"),
+        pair(dilation, "dilation"),
     )
     moves = op.reshape(moves, (n, deformable_groups, count, 2, *places))
     coordinates = []
     # Half precision cannot tell places apart.
-    moves = as_dtype(moves, "float64" if moves.dtype == "float64" else "float32")
+    moves = cast_to(moves, "float64" if moves.dtype == "float64" else "float32")
     for axis, move in enumerate(op.split(moves, 2, 3)):
         regular = _regular(taps, places, window, axis, moves, call.device)
         found = op.reshape(move, (n, deformable_groups, count, *places)) + regular

@@ -99,14 +99,8 @@ def winograd_convolution(
     *,
     tile_size: int,
     data_layout: str,
-    kernel_size: tuple[int, ...] | None,
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    groups: int,
-    out_layout: str,
-    out_dtype: str,
     call: CallSite,
+    **window: Any,
 ) -> Any:
     """The kernel is [A, A, I, O], for NHWC [A, A, O, I], or with O in blocks, [A, A, O/b, I, b]."""
     p = _matrix(tile_size, _taps(weight, tile_size), weight, call.device, undo=True)
@@ -116,11 +110,7 @@ def winograd_convolution(
     else:
         order = "oc" if data_layout == "NHWC" else "co"
         w = op.einsum((p, p, weight), f"ia,jb,ab{order}->ocij")
-    return convolve(
-        data, w, strides=strides, padding=padding, dilation=dilation, groups=groups,
-        kernel_size=kernel_size, data_layout=data_layout, kernel_layout="OIHW",
-        out_layout=out_layout, out_dtype=out_dtype,
-    )  # fmt: skip
+    return convolve(data, w, data_layout=data_layout, kernel_layout="OIHW", **window)
 
 
 @relay(
@@ -130,19 +120,7 @@ def winograd_convolution(
     ignore=("channels", "kernel_layout"),
 )
 def winograd_convolution_3d(
-    data: Any,
-    weight: Any,
-    *,
-    tile_size: int,
-    data_layout: str,
-    kernel_size: tuple[int, ...] | None,
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    groups: int,
-    out_layout: str,
-    out_dtype: str,
-    call: CallSite,
+    data: Any, weight: Any, *, tile_size: int, call: CallSite, **window: Any
 ) -> Any:
     """The kernel is [A, A, A, I, O], or [A, A, D, I, O] where its depth is not transformed."""
     p = _matrix(tile_size, _taps(weight, tile_size), weight, call.device, undo=True)
@@ -150,11 +128,7 @@ def winograd_convolution_3d(
         w = op.einsum((p, p, p, weight), "ed,ia,jb,dabco->oceij")
     else:
         w = op.einsum((p, p, weight), "ia,jb,abdco->ocdij")
-    return convolve(
-        data, w, strides=strides, padding=padding, dilation=dilation, groups=groups,
-        kernel_size=kernel_size, data_layout=data_layout, kernel_layout="OIDHW",
-        out_layout=out_layout, out_dtype=out_dtype,
-    )  # fmt: skip
+    return convolve(data, w, kernel_layout="OIDHW", **window)
 
 
 @relay("nn.contrib_conv2d_gemm_weight_transform", op.pad, op.reshape, op.transpose)
@@ -191,12 +165,7 @@ def gemm_convolution(
     channels: int | None,
     kernel_size: tuple[int, ...] | None,
     data_layout: str,
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    groups: int,
-    out_layout: str,
-    out_dtype: str,
+    **window: Any,
 ) -> Any:
     if weight.ndim != 4 or data_layout != "NHWC" or channels is None or kernel_size is None:
         raise Unconvertible(
@@ -209,11 +178,8 @@ def gemm_convolution(
     w = op.reshape(
         op.strided_slice(matrix, (0, 0), (rows, channels)), (*kernel_size, inputs, channels)
     )
-    return convolve(
-        data, w, strides=strides, padding=padding, dilation=dilation, groups=groups,
-        kernel_size=kernel_size, data_layout=data_layout, kernel_layout="HWIO",
-        out_layout=out_layout, out_dtype=out_dtype,
-    )  # fmt: skip
+    layouts = {"data_layout": data_layout, "kernel_layout": "HWIO"}
+    return convolve(data, w, kernel_size=kernel_size, **layouts, **window)
 
 
 relay.refuse(

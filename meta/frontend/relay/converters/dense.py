@@ -7,8 +7,8 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core.products import product
 from meta.frontend.relay.layout import to_plain
-from meta.frontend.relay.products import product
 from meta.frontend.relay.registry import relay
 
 PRODUCTS = {
@@ -65,7 +65,8 @@ def _second_is_transposed(a: Any, b: Any, call: CallSite) -> bool:
     """
     if call.version is not None:
         return call.version <= (0, 7)
-    return bool(a.shape[2] != b.shape[1])
+    inner, first, second = a.shape[2], b.shape[1], b.shape[2]
+    return bool(inner == second and inner != first)
 
 
 @relay("nn.batch_matmul", *BATCHED.values())

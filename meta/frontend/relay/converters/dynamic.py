@@ -11,14 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from meta import op
-from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core import CallSite, Unconvertible, known
+from meta.frontend.core.arithmetic import cast_to, rounded
 from meta.frontend.relay.arguments import constant, known_ints, known_number, static_extent
-from meta.frontend.relay.arithmetic import cast_to, rounded
 from meta.frontend.relay.converters import init, slicing, sorting, transform
+from meta.frontend.relay.converters.image_resize import CROP, in_floats
 from meta.frontend.relay.registry import relay
-
-METHODS = {"bilinear": "linear", "bicubic": "cubic"}
-"""Old names of ways to interpolate."""
 
 
 def _as_static(call: CallSite, name: str, args: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -165,41 +163,36 @@ def pad(data: Any, pad_width: Any, pad_val: Any, *, pad_mode: str, call: CallSit
     return _as_static(site, "nn.pad", (data, pad_val), attributes)
 
 
+def _resized(data: Any, size: Any, *, method: str, out_dtype: str = "", **options: Any) -> Any:
+    """Resize to a height and width that only the run time knows."""
+    y = op.dynamic_resize2d(in_floats(data, method), size, method=method, **options)
+    return cast_to(y, out_dtype or data.dtype)
+
+
 @relay("dyn.image.resize2d", op.resize2d, op.dynamic_resize2d, ignore=("size", "roi"))
 def resize2d(
     data: Any,
     size: Any,
     roi: Any = None,
     *,
-    layout: str,
-    method: str,
-    coordinate_transformation_mode: str,
-    rounding_method: str,
-    cubic_alpha: float,
-    cubic_exclude: int,
     extrapolation_value: float,
-    out_dtype: str,
     call: CallSite,
+    **options: Any,
 ) -> Any:
     """To the height and width in a vector."""
-    stated = {
-        "layout": layout,
-        "method": method,
-        "coordinate_transformation_mode": coordinate_transformation_mode,
-        "rounding_method": rounding_method,
-        "cubic_alpha": cubic_alpha,
-        "cubic_exclude": cubic_exclude,
-        "extrapolation_value": extrapolation_value,
-        "out_dtype": out_dtype,
-    }
     extents = known_ints(size)
-    if extents is not None:
-        region = {"roi": tuple(known_ints(roi) or ())} if roi is not None else {}
-        return _as_static(call, "image.resize2d", (data,), {"size": extents, **region, **stated})
-    if coordinate_transformation_mode == "tf_crop_and_resize":
-        raise Unconvertible("a region cannot be resized to a size of the run time")
-    del stated["extrapolation_value"]
-    return op.dynamic_resize2d(data, size, **stated)
+    if extents is None:
+        if options["coordinate_transformation_mode"] == CROP:
+            raise Unconvertible("a region cannot be resized to a size of the run time")
+        return _resized(data, size, **options)
+    region = None if roi is None else known(roi)
+    stated = {
+        "size": extents,
+        "roi": None if region is None else tuple(region.numpy().reshape(-1).tolist()),
+        "extrapolation_value": extrapolation_value,
+        **options,
+    }
+    return _as_static(call, "image.resize2d", (data,), stated)
 
 
 @relay("dyn.image.resize", op.resize2d, op.dynamic_resize2d, ignore=("size",))
@@ -210,23 +203,20 @@ def resize(
     layout: str,
     method: str,
     coordinate_transformation_mode: str,
-    align_corners: bool | None,
     out_dtype: str,
+    call: CallSite,
 ) -> Any:
     """TVM 0.7's name of dyn.image.resize2d, with other names of the methods."""
-    mode = "align_corners" if align_corners else coordinate_transformation_mode
-    resized, extents = op.dynamic_resize2d, size
-    known = known_ints(size)
-    if known is not None:
-        resized, extents = op.resize2d, known
-    return resized(
-        data,
-        extents,
-        layout,
-        METHODS.get(method, method),
-        mode,
-        out_dtype=out_dtype,
-    )
+    options = {
+        "layout": layout,
+        "coordinate_transformation_mode": coordinate_transformation_mode,
+        "out_dtype": out_dtype,
+    }
+    extents = known_ints(size)
+    if extents is None:
+        return _resized(data, size, method=method.removeprefix("bi"), **options)
+    stated = {"size": extents, "method": method, **options}
+    return _as_static(replace(call, version=(0, 7)), "image.resize", (data,), stated)
 
 
 @relay("dyn.nn.upsampling", op.upsampling, op.dynamic_resize2d, ignore=("scale_h", "scale_w"))
@@ -259,30 +249,17 @@ def upsampling(
         sizes.append(op.multiply(extent, op.cast(op.reshape(scale, (1,)), "float64")))
     size = op.cast(rounded(op.concatenate(tuple(sizes), 0)), "int64")
     mode = "align_corners" if align_corners else "asymmetric"
-    return op.dynamic_resize2d(data, size, layout, METHODS.get(method, method), mode)
+    options = {"layout": layout, "coordinate_transformation_mode": mode}
+    return _resized(data, size, method=method.removeprefix("bi"), **options)
 
 
 @relay("dyn.nn.upsampling3d", ignore=("scale_d", "scale_h", "scale_w"))
 def upsampling3d(
-    data: Any,
-    scale_d: Any,
-    scale_h: Any,
-    scale_w: Any,
-    *,
-    layout: str,
-    method: str,
-    coordinate_transformation_mode: str,
-    call: CallSite,
+    data: Any, scale_d: Any, scale_h: Any, scale_w: Any, *, call: CallSite, **options: Any
 ) -> Any:
     """By factors in scalars, which have to be known."""
     scales = {"scale_d": scale_d, "scale_h": scale_h, "scale_w": scale_w}
     factors = {name: known_number(scale) for name, scale in scales.items()}
     if None in factors.values():
         raise Unconvertible("a volume cannot be resized by factors of the run time")
-    attributes = {
-        **factors,
-        "layout": layout,
-        "method": method,
-        "coordinate_transformation_mode": coordinate_transformation_mode,
-    }
-    return _as_static(call, "nn.upsampling3d", (data,), attributes)
+    return _as_static(call, "nn.upsampling3d", (data,), {**factors, **options})

@@ -9,165 +9,104 @@ import numpy as np
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.relay.arguments import constant
 from meta.frontend.relay.converters.image_sampling import cropped
 from meta.frontend.relay.layout import change_layout, read_layout
 from meta.frontend.relay.registry import relay
-from meta.runtime.ndarray import array
+from meta.op.core import Op
 
 CROP = "tf_crop_and_resize"
 
 
-def _ints(size: Any) -> tuple[int, ...]:
+def in_floats(data: Any, method: str) -> Any:
+    """Return data as floats where numbers between its elements are computed."""
+    if is_float(data.dtype) or method == "nearest_neighbor":
+        return data
+    return cast_to(data, "float32")
+
+
+def _resized(
+    base: Op,
+    letters: str,
+    data: Any,
+    *,
+    size: tuple[int, ...] | None,
+    layout: str,
+    method: str,
+    out_dtype: str,
+    **options: Any,
+) -> Any:
+    """Resize in a layout that may split channels; ``letters`` is the base operator's own."""
     if not size:
         raise Unconvertible("the attribute size is missing")
-    return tuple(int(extent) for extent in size)
-
-
-def _in_floats(data: Any, method: str, out_dtype: str) -> tuple[Any, str]:
-    """Return data as floats where numbers between its elements are computed, and the result's
-    dtype.
-    """
-    dtype = out_dtype or data.dtype
-    if is_float(data.dtype) or method == "nearest_neighbor":
-        return data, dtype
-    return op.cast(data, "float32"), dtype
-
-
-def _as(value: Any, dtype: str) -> Any:
-    return value if value.dtype == dtype else op.cast(value, dtype)
-
-
-def _resized(resize: Any, letters: str, data: Any, layout: str, *options: Any) -> Any:
-    """Resize in a layout that may split channels; ``letters`` is the base operator's own."""
-    if read_layout(layout).is_plain:
-        return resize(data, layout, *options)
-    plain = change_layout(data, layout, letters)
-    return change_layout(resize(plain, letters, *options), letters, layout)
+    if options["coordinate_transformation_mode"] == CROP:
+        raise Unconvertible(f"the coordinate mode {CROP!r} is for images", hint="image.resize2d")
+    order = layout if read_layout(layout).is_plain else letters
+    x = change_layout(in_floats(data, method), layout, order)
+    y = change_layout(base(x, tuple(size), order, method, **options), order, layout)
+    return cast_to(y, out_dtype or data.dtype)
 
 
 @relay("image.resize2d", op.resize2d)
 def resize2d(
     data: Any,
     *,
-    size: tuple[int, ...],
     roi: tuple[float, ...] | None,
-    layout: str,
-    method: str,
-    coordinate_transformation_mode: str,
-    rounding_method: str,
-    cubic_alpha: float,
-    cubic_exclude: int,
     extrapolation_value: float,
-    out_dtype: str,
     call: CallSite,
+    **options: Any,
 ) -> Any:
-    mode = coordinate_transformation_mode
-    values, dtype = _in_floats(data, method, out_dtype)
-    if mode == CROP:
-        images = change_layout(values, layout, "NHWC")
-        result = _crop(images, _ints(size), roi, method, extrapolation_value, call)
-        return _as(change_layout(result, "NHWC", layout), dtype)
-
-    def resize(x: Any, order: str) -> Any:
-        return op.resize2d(
-            x, _ints(size), order, method, mode, rounding_method, cubic_alpha, int(cubic_exclude)
-        )
-
-    return _as(_resized(resize, "NCHW", values, layout), dtype)
-
-
-def _crop(
-    images: Any, size: tuple[int, ...], roi: Any, method: str, outside: float, call: CallSite
-) -> Any:
-    """Return the part ``roi`` (y1, x1, y2, x2) of every image [N, H, W, C], resized."""
+    """The region and the value outside of the image are those of one coordinate mode alone."""
+    if options["coordinate_transformation_mode"] != CROP:
+        return _resized(op.resize2d, "NCHW", data, **options)
+    size, method, layout = options["size"], options["method"], options["layout"]
     if method == "cubic":
         raise Unconvertible(f"the method 'cubic' with the coordinate mode {CROP!r}")
     if not roi or len(roi) != 4:
         raise Unconvertible(f"the coordinate mode {CROP!r} needs a roi of four numbers")
+    if not size:
+        raise Unconvertible("the attribute size is missing")
+    images = change_layout(data, layout, "NHWC")
+    images = images if is_float(images.dtype) else op.cast(images, "float32")
+    # The whole region is one box of every image: y1, x1, y2, x2.
     count = images.shape[0]
-    values = images if is_float(images.dtype) else op.cast(images, "float32")
-    boxes = array(np.tile(np.float64(roi), (count, 1)), values.dtype, device=call.device)
-    numbers = array(np.arange(count), device=call.device)
-    cut = cropped(values, boxes, numbers, (size[0], size[1]), method, outside, call)
-    return _as(cut, images.dtype)
+    boxes = constant(np.tile(np.float64(roi), (count, 1)), images.dtype, call)
+    numbers = constant(np.arange(count), "int64", call)
+    cut = cropped(images, boxes, numbers, (size[0], size[1]), method, extrapolation_value, call)
+    return change_layout(cast_to(cut, options["out_dtype"] or data.dtype), "NHWC", layout)
 
 
-@relay("image.resize1d", op.resize1d)
-def resize1d(
-    data: Any,
-    *,
-    size: tuple[int, ...],
-    layout: str,
-    method: str,
-    coordinate_transformation_mode: str,
-    rounding_method: str,
-    cubic_alpha: float,
-    cubic_exclude: int,
-    out_dtype: str,
-) -> Any:
-    _no_crop(coordinate_transformation_mode)
-    values, dtype = _in_floats(data, method, out_dtype)
-
-    def resize(x: Any, order: str) -> Any:
-        return op.resize1d(
-            x, _ints(size), order, method, coordinate_transformation_mode, rounding_method,
-            cubic_alpha, int(cubic_exclude),
-        )  # fmt: skip
-
-    return _as(_resized(resize, "NCW", values, layout), dtype)
+# What is outside of the image has no meaning without the mode that is refused.
+@relay("image.resize1d", op.resize1d, ignore=("roi", "extrapolation_value"))
+def resize1d(data: Any, **options: Any) -> Any:
+    return _resized(op.resize1d, "NCW", data, **options)
 
 
-@relay("image.resize3d", op.resize3d)
-def resize3d(
-    data: Any,
-    *,
-    size: tuple[int, ...],
-    layout: str,
-    method: str,
-    coordinate_transformation_mode: str,
-    rounding_method: str,
-    cubic_alpha: float,
-    cubic_exclude: int,
-    out_dtype: str,
-) -> Any:
-    _no_crop(coordinate_transformation_mode)
-    method = "linear" if method == "trilinear" else method  # its name in TVM 0.7
-    values, dtype = _in_floats(data, method, out_dtype)
-
-    def resize(x: Any, order: str) -> Any:
-        return op.resize3d(
-            x, _ints(size), order, method, coordinate_transformation_mode, rounding_method,
-            cubic_alpha, int(cubic_exclude),
-        )  # fmt: skip
-
-    return _as(_resized(resize, "NCDHW", values, layout), dtype)
-
-
-def _no_crop(mode: str) -> None:
-    if mode == CROP:
-        raise Unconvertible(f"the coordinate mode {CROP!r} is for images", hint="image.resize2d")
+@relay("image.resize3d", op.resize3d, ignore=("roi", "extrapolation_value"))
+def resize3d(data: Any, *, method: str, **options: Any) -> Any:
+    """The method "linear" is called "trilinear" in TVM 0.7."""
+    method = method.removeprefix("tri")
+    return _resized(op.resize3d, "NCDHW", data, method=method, **options)
 
 
 @relay("image.resize", op.resize2d)
 def resize(
     data: Any,
     *,
-    size: tuple[int, ...],
-    layout: str,
     method: str,
     coordinate_transformation_mode: str,
     align_corners: bool | None,
-    out_dtype: str,
+    call: CallSite,
+    **options: Any,
 ) -> Any:
-    """Resizing in TVM 0.6 (align_corners) and 0.7 (a coordinate mode)."""
+    """Resizing in TVM 0.6 (align_corners, which is the default) and 0.7 (a coordinate mode)."""
     mode = coordinate_transformation_mode
+    if align_corners is None and call.version is not None and call.version < (0, 7):
+        align_corners = True
     if align_corners is not None:
         mode = "align_corners" if align_corners else "asymmetric"
-    names = {"bilinear": "linear", "bicubic": "cubic", "nearest_neighbor": "nearest_neighbor"}
-    method = names.get(method.lower(), method)
-    values, dtype = _in_floats(data, method, out_dtype)
-
-    def resized(x: Any, order: str) -> Any:
-        return op.resize2d(x, _ints(size), order, method, mode)
-
-    return _as(_resized(resized, "NCHW", values, layout), dtype)
+    method = method.lower().removeprefix("bi")
+    return _resized(
+        op.resize2d, "NCHW", data, method=method, coordinate_transformation_mode=mode, **options
+    )

@@ -9,8 +9,12 @@ import numpy as np
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.relay.layout import change_layout
 from meta.frontend.relay.registry import relay
+from meta.frontend.relay.windows import per_axis
+from meta.op.core.check import pair
+from meta.op.core.window import pads
 from meta.runtime.ndarray import array
 
 
@@ -87,8 +91,7 @@ def crop_and_resize(
     value = cropped(
         images, places, box_indices, size, method.removeprefix("bi"), extrapolation_value, call
     )
-    value = value if value.dtype == dtype else op.cast(value, dtype)
-    return change_layout(value, "NHWC", layout)
+    return change_layout(cast_to(value, dtype), "NHWC", layout)
 
 
 @relay("image.affine_grid")
@@ -136,12 +139,11 @@ def dilation2d(
     dtype = out_dtype or data.dtype
     images = change_layout(data, data_layout, "NCHW")
     kernel = change_layout(weight, kernel_layout, "IHW")
-    top, left, *others = padding if len(padding) > 1 else (padding[0], padding[0])
-    bottom, right = others or (top, left)
+    top, left, bottom, right = pads(per_axis(padding))
     if any((top, left, bottom, right)):
         images = op.pad(images, (0, 0, 0, 0, top, bottom, left, right))
-    images, kernel = (x if x.dtype == dtype else op.cast(x, dtype) for x in (images, kernel))
-    (sy, sx), (dy, dx) = strides, dilations
+    images, kernel = (cast_to(x, dtype) for x in (images, kernel))
+    (sy, sx), (dy, dx) = pair(strides, "strides"), pair(dilations, "dilations")
     rows, columns = kernel.shape[1:]
     height, width = images.shape[2:]
     down = (height - (rows - 1) * dy - 1) // sy * sy + 1

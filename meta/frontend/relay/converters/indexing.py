@@ -11,8 +11,8 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
-from meta.frontend.relay.arguments import constant, known_ints, static_extent
-from meta.frontend.relay.arithmetic import cast_to
+from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.relay.arguments import as_integers, constant, known_ints, static_extent
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import normalize_axis
 
@@ -28,7 +28,7 @@ def take(
     call: CallSite,
 ) -> Any:
     """Without an axis the data are flattened. The first ``batch_dims`` axes are common."""
-    indices = indices if "int" in indices.dtype else op.cast(indices, "int64")
+    indices = as_integers(indices)
     batch = batch_dims or 0
     if batch < 0:
         batch += indices.ndim

@@ -6,8 +6,8 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import CallSite
-from meta.frontend.relay.arguments import ints, known_number
-from meta.frontend.relay.arithmetic import cast_to
+from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.relay.arguments import as_integers, ints, known_number
 from meta.frontend.relay.registry import relay
 
 
@@ -56,5 +56,6 @@ def one_hot(
     indices: Any, on_value: Any, off_value: Any, *, depth: int, axis: int, dtype: str
 ) -> Any:
     """Without a dtype that of the value."""
-    indices = indices if "int" in indices.dtype else op.cast(indices, "int64")
-    return op.one_hot(indices, on_value, off_value, depth, axis, dtype or on_value.dtype)
+    return op.one_hot(
+        as_integers(indices), on_value, off_value, depth, axis, dtype or on_value.dtype
+    )

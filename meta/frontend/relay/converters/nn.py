@@ -6,8 +6,8 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import Unconvertible
+from meta.frontend.relay.arguments import WHOLE, along
 from meta.frontend.relay.registry import relay
-from meta.frontend.relay.windows import WHOLE
 from meta.op.core.check import normalize_axis
 
 relay.same("nn.softmax", op.softmax)
@@ -25,9 +25,7 @@ def leaky_relu(data: Any, *, alpha: float) -> Any:
 
 @relay("nn.prelu", op.where)
 def prelu(data: Any, alpha: Any, *, axis: int) -> Any:
-    at = normalize_axis(axis, data.ndim)
-    shape = tuple(alpha.shape[0] if i == at else 1 for i in range(data.ndim))
-    return op.where(data > 0, data, data * op.reshape(alpha, shape))
+    return op.where(data > 0, data, data * along(alpha, data.ndim, axis))
 
 
 @relay("nn.fifo_buffer", op.concatenate, op.strided_slice)

@@ -9,23 +9,18 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import CallSite
-from meta.frontend.relay.products import as_dtype
+from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.relay.arguments import along
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import normalize_axis
-
-
-def _along(vector: Any, ndim: int, axis: int) -> Any:
-    """Return a vector with axes of extent 1, so that it lies along one axis of a tensor."""
-    at = normalize_axis(axis, ndim)
-    return op.reshape(vector, tuple(vector.shape[0] if i == at else 1 for i in range(ndim)))
 
 
 def _affine(x: Any, gamma: Any, beta: Any, axis: int, scale: bool, center: bool) -> Any:
     """Return x * gamma + beta along an axis, without the part that a flag leaves out."""
     if scale:
-        x = x * _along(as_dtype(gamma, x.dtype), x.ndim, axis)
+        x = x * along(cast_to(gamma, x.dtype), x.ndim, axis)
     if center:
-        x = x + _along(as_dtype(beta, x.dtype), x.ndim, axis)
+        x = x + along(cast_to(beta, x.dtype), x.ndim, axis)
     return x
 
 
@@ -66,9 +61,9 @@ def batch_norm(
     factor = op.rsqrt(moving_var + epsilon)
     factor = factor * gamma if scale else factor
     shift = (beta if center else op.zeros_like(factor)) - moving_mean * factor
-    wide = as_dtype(data, factor.dtype)
-    y = wide * _along(factor, data.ndim, axis) + _along(shift, data.ndim, axis)
-    return as_dtype(y, data.dtype), moving_mean, moving_var
+    wide = cast_to(data, factor.dtype)
+    y = wide * along(factor, data.ndim, axis) + along(shift, data.ndim, axis)
+    return cast_to(y, data.dtype), moving_mean, moving_var
 
 
 @relay("nn.layer_norm", op.layer_norm)

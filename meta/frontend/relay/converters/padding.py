@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from meta import op
-from meta.frontend.core import known
-from meta.frontend.relay.products import as_dtype
+from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.relay.arguments import WHOLE, known_number
 from meta.frontend.relay.registry import relay
-from meta.frontend.relay.windows import WHOLE
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -33,13 +32,11 @@ def pad(
     value = pad_val if pad_value is None else pad_value
     if value is None:
         return op.pad(data, widths)
-    array = known(value)
-    if array is not None:
-        value = array.torch().item()
-    if isinstance(value, int | float):
-        return op.pad(data, widths, value)
+    number = value if isinstance(value, int | float) else known_number(value)
+    if number is not None:
+        return op.pad(data, widths, number)
     inside = op.pad(op.ones_like(op.cast(data, "bool")), widths, False)
-    value = as_dtype(op.reshape(value, (1,) * data.ndim), data.dtype)
+    value = cast_to(op.reshape(value, (1,) * data.ndim), data.dtype)
     return op.where(inside, op.pad(data, widths), value)
 
 

@@ -38,48 +38,28 @@ def _in_layout(
     return change_layout(y, plain(layout), out_layout or layout)
 
 
-def _sliding(base: Op) -> Callable[..., Any]:
-    """Return the converter of a maximum over windows."""
-
-    def pool(
-        data: Any,
-        *,
-        pool_size: tuple[int, ...],
-        strides: tuple[int, ...],
-        padding: tuple[int, ...],
-        dilation: tuple[int, ...],
-        ceil_mode: bool,
-        layout: str,
-        out_layout: str,
-    ) -> Any:
-        window = (*map(per_axis, (pool_size, strides, padding, dilation)), bool(ceil_mode), True)
-        return _in_layout(
-            data, layout, out_layout, lambda x, order: base(x, *window, order), mean=False
-        )
-
-    return pool
+def _window(
+    *,
+    pool_size: tuple[int, ...],
+    strides: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    ceil_mode: bool,
+    count_include_pad: bool = True,
+) -> tuple[Any, ...]:
+    """Return the attributes of a window as base operators take them, by position."""
+    numbers = map(per_axis, (pool_size, strides, padding, dilation))
+    return (*numbers, bool(ceil_mode), bool(count_include_pad))
 
 
-def _sliding_mean(base: Op) -> Callable[..., Any]:
-    """Return the converter of a mean over windows."""
+def _sliding(base: Op, mean: bool) -> Callable[..., Any]:
+    """Return the converter of pooling by a window."""
 
-    def pool(
-        data: Any,
-        *,
-        pool_size: tuple[int, ...],
-        strides: tuple[int, ...],
-        padding: tuple[int, ...],
-        dilation: tuple[int, ...],
-        ceil_mode: bool,
-        count_include_pad: bool,
-        layout: str,
-        out_layout: str,
-    ) -> Any:
-        flags = (bool(ceil_mode), bool(count_include_pad))
-        window = (*map(per_axis, (pool_size, strides, padding, dilation)), *flags)
-        return _in_layout(
-            data, layout, out_layout, lambda x, order: base(x, *window, order), mean=True
-        )
+    def pool(data: Any, *, layout: str, out_layout: str, **window: Any) -> Any:
+        def run(x: Any, order: str) -> Any:
+            return base(x, *_window(**window), order)
+
+        return _in_layout(data, layout, out_layout, run, mean)
 
     return pool
 
@@ -111,8 +91,8 @@ def _global(base: Op, mean: bool) -> Callable[..., Any]:
 
 
 for _count in DATA:
-    relay(f"nn.max_pool{_count}d", MAX[_count])(_sliding(MAX[_count]))
-    relay(f"nn.avg_pool{_count}d", AVG[_count])(_sliding_mean(AVG[_count]))
+    relay(f"nn.max_pool{_count}d", MAX[_count])(_sliding(MAX[_count], mean=False))
+    relay(f"nn.avg_pool{_count}d", AVG[_count])(_sliding(AVG[_count], mean=True))
     _max, _avg = ADAPTIVE_MAX[_count], ADAPTIVE_AVG[_count]
     relay(f"nn.adaptive_max_pool{_count}d", _max)(_adaptive(_max, mean=False))
     relay(f"nn.adaptive_avg_pool{_count}d", _avg)(_adaptive(_avg, mean=True))
@@ -125,41 +105,20 @@ relay("nn.global_avg_pool2d", op.mean)(_global(op.mean, mean=True))
 
 @relay("nn.max_pool2d_grad", op.max_pool2d_dx)
 def max_pool2d_grad(
-    out_grad: Any,
-    data: Any,
-    *,
-    pool_size: tuple[int, ...],
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    ceil_mode: bool,
-    layout: str,
-    out_layout: str,
+    out_grad: Any, data: Any, *, layout: str, out_layout: str, **window: Any
 ) -> Any:
-    window = (*map(per_axis, (pool_size, strides, padding, dilation)), bool(ceil_mode), True)
     dy = change_layout(out_grad, out_layout or layout, DATA[2])
     x = change_layout(data, layout, DATA[2])
-    dx = op.max_pool2d_dx(x, op.max_pool2d(x, *window), dy, *window)
+    numbers = _window(**window)
+    dx = op.max_pool2d_dx(x, op.max_pool2d(x, *numbers), dy, *numbers)
     return change_layout(dx, DATA[2], layout)
 
 
 @relay("nn.avg_pool2d_grad", op.avg_pool2d_dx)
 def avg_pool2d_grad(
-    out_grad: Any,
-    data: Any,
-    *,
-    pool_size: tuple[int, ...],
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    layout: str,
-    out_layout: str,
+    out_grad: Any, data: Any, *, layout: str, out_layout: str, **window: Any
 ) -> Any:
-    flags = (bool(ceil_mode), bool(count_include_pad))
-    window = (*map(per_axis, (pool_size, strides, padding, dilation)), *flags)
     dy = change_layout(out_grad, out_layout or layout, DATA[2])
     # Of x only the type matters, and of y, which is of dy's.
-    dx = op.avg_pool2d_dx(change_layout(data, layout, DATA[2]), dy, dy, *window)
+    dx = op.avg_pool2d_dx(change_layout(data, layout, DATA[2]), dy, dy, *_window(**window))
     return change_layout(dx, DATA[2], layout)

@@ -5,9 +5,10 @@ the operators that simulate it in floats.
 from typing import Any
 
 from meta import op
-from meta.frontend.core import CallSite, Unconvertible, known
+from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core.arithmetic import rounded
 from meta.frontend.relay import quantization
-from meta.frontend.relay.arithmetic import rounded
+from meta.frontend.relay.arguments import known_number
 from meta.frontend.relay.quantization import (
     along,
     plus,
@@ -130,9 +131,9 @@ def simulated_dequantize(
 
 
 def _by_code(code: Any, data: Any, results: dict[int, Any]) -> Any:
-    value = known(code)
-    if value is not None:
-        return results.get(int(value.torch().item()), data)
+    stated = known_number(code)
+    if stated is not None:
+        return results.get(int(stated), data)
     result, code = data, op.reshape(code, ())
     for number, chosen in results.items():
         result = op.where(op.equal(code, number), chosen, result)

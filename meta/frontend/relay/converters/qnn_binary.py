@@ -114,7 +114,8 @@ def concatenate(
     parts = []
     for x, s, z in zip(data, own, own_zeros, strict=True):
         part, offset = (s, z) if of_attributes else (scale_of(s), zero_of(z))
-        same = isinstance(part, float) and (part, offset) == (scale, zero)
+        numbers = all(isinstance(v, int | float) for v in (part, offset, scale, zero))
+        same = numbers and (part, offset) == (scale, zero)
         parts.append(x if same else requantize(x, part, offset, scale, zero, x.dtype, call.device))
     return op.concatenate(tuple(parts), axis)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.relay.layout import read_layout
 from meta.frontend.relay.quantization import minus, zero_of
 from meta.frontend.relay.registry import relay
@@ -21,17 +22,17 @@ def _convolution(
     weight: Any,
     zero: Any,
     weight_zero: Any,
+    attributes: dict[str, Any],
     call: CallSite,
-    **attributes: Any,
 ) -> Any:
     """Return what the operator ``name`` makes of the operands less their zero points."""
-    dtype = attributes.pop("out_dtype") or "int32"
+    dtype = attributes["out_dtype"] or "int32"
     computed = "int64" if dtype == "int64" else "int32"
     x = _less(op.cast(data, computed), zero, attributes["data_layout"], "C")
     w = _less(op.cast(weight, computed), weight_zero, attributes["kernel_layout"], "O")
     site = replace(call, name=name)
-    y = relay.apply(site, (x, w), attributes)
-    return op.cast(y, dtype) if dtype != computed else y
+    y = relay.apply(site, (x, w), {**attributes, "out_dtype": computed})
+    return cast_to(y, dtype)
 
 
 def _less(x: Any, zero: Any, layout: str, letter: str) -> Any:
@@ -61,37 +62,12 @@ def conv2d(
     *,
     input_zero_point: int | None,
     kernel_zero_point: int | None,
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    groups: int,
-    channels: int | None,
-    kernel_size: tuple[int, ...] | None,
-    data_layout: str,
-    kernel_layout: str,
-    out_layout: str,
-    out_dtype: str,
     call: CallSite,
+    **attributes: Any,
 ) -> Any:
     """The scales of the operands say how the result is to be read; it does not depend on them."""
-    return _convolution(
-        "nn.conv2d",
-        data,
-        weight,
-        zero_of(zero, input_zero_point),
-        zero_of(weight_zero, kernel_zero_point),
-        call,
-        strides=strides,
-        padding=padding,
-        dilation=dilation,
-        groups=groups,
-        channels=channels,
-        kernel_size=kernel_size,
-        data_layout=data_layout,
-        kernel_layout=kernel_layout,
-        out_layout=out_layout,
-        out_dtype=out_dtype,
-    )
+    zeros = zero_of(zero, input_zero_point), zero_of(weight_zero, kernel_zero_point)
+    return _convolution("nn.conv2d", data, weight, *zeros, attributes, call)
 
 
 @relay("qnn.conv2d_transpose", op.conv2d_transpose, op.subtract)
@@ -103,35 +79,8 @@ def conv2d_transpose(
     scale: Any,
     weight_scale: Any,
     *,
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    output_padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    groups: int,
-    channels: int | None,
-    kernel_size: tuple[int, ...] | None,
-    data_layout: str,
-    kernel_layout: str,
-    out_layout: str,
-    out_dtype: str,
     call: CallSite,
+    **attributes: Any,
 ) -> Any:
-    return _convolution(
-        "nn.conv2d_transpose",
-        data,
-        weight,
-        zero_of(zero),
-        zero_of(weight_zero),
-        call,
-        strides=strides,
-        padding=padding,
-        output_padding=output_padding,
-        dilation=dilation,
-        groups=groups,
-        channels=channels,
-        kernel_size=kernel_size,
-        data_layout=data_layout,
-        kernel_layout=kernel_layout,
-        out_layout=out_layout,
-        out_dtype=out_dtype,
-    )
+    zeros = zero_of(zero), zero_of(weight_zero)
+    return _convolution("nn.conv2d_transpose", data, weight, *zeros, attributes, call)

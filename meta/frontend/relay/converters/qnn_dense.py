@@ -6,6 +6,7 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import CallSite
+from meta.frontend.relay.converters.dense import BATCHED
 from meta.frontend.relay.layout import change_layout
 from meta.frontend.relay.quantization import shifted, zero_of
 from meta.frontend.relay.registry import relay
@@ -59,15 +60,7 @@ def dense_pack(
     return _product(data, plain, zero_of(zero), zero_of(weight_zero), out_dtype)
 
 
-_PRODUCTS = {
-    (False, False): op.batch_matmul,
-    (False, True): op.batch_matmul_nt,
-    (True, False): op.batch_matmul_tn,
-    (True, True): op.batch_matmul_tt,
-}
-
-
-@relay("qnn.batch_matmul", op.batch_matmul_nt, op.subtract)
+@relay("qnn.batch_matmul", *BATCHED.values(), op.subtract)
 def batch_matmul(
     x: Any,
     y: Any,
@@ -84,6 +77,6 @@ def batch_matmul(
     """Where the file does not say, the second operand is transposed: TVM knew no other kind."""
     dtype = out_dtype or "int32"
     second = transpose_b if "transpose_b" in call.given else True
-    product = _PRODUCTS[bool(transpose_a), bool(second)]
+    product = BATCHED[bool(transpose_a), bool(second)]
     left, right = shifted(x, zero_of(x_zero), -1, dtype), shifted(y, zero_of(y_zero), -1, dtype)
     return product(left, right)

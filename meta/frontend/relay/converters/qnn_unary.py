@@ -12,7 +12,7 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import CallSite
-from meta.frontend.relay.arithmetic import rounded
+from meta.frontend.core.arithmetic import rounded
 from meta.frontend.relay.quantization import (
     dequantize,
     fixed_point,
@@ -126,35 +126,11 @@ def avg_pool2d(
     to_scale: Any,
     to_zero: Any,
     *,
-    pool_size: tuple[int, ...],
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    layout: str,
-    out_layout: str,
-    ceil_mode: bool,
-    count_include_pad: bool,
     call: CallSite,
+    **attributes: Any,
 ) -> Any:
     """Requantize, then means of integers, truncated."""
-    x = requantize(
-        data,
-        scale_of(scale),
-        zero_of(zero),
-        scale_of(to_scale),
-        zero_of(to_zero),
-        "int32",
-        call.device,
-    )
-    attributes = {
-        "pool_size": pool_size,
-        "strides": strides,
-        "padding": padding,
-        "dilation": dilation,
-        "layout": layout,
-        "out_layout": out_layout,
-        "ceil_mode": ceil_mode,
-        "count_include_pad": count_include_pad,
-    }
+    old, new = (scale_of(scale), zero_of(zero)), (scale_of(to_scale), zero_of(to_zero))
+    x = requantize(data, *old, *new, "int32", call.device)
     site = replace(call, name="nn.avg_pool2d")
     return saturated(relay.apply(site, (x,), attributes), data.dtype)

@@ -6,16 +6,13 @@ from math import pi
 from typing import Any
 
 from meta import op
+from meta.frontend.relay.arguments import ints
 from meta.frontend.relay.registry import relay
-
-
-def _shape(extents: Any) -> tuple[int, ...]:
-    return tuple(int(e) for e in extents)
 
 
 @relay("random.threefry_generate", op.threefry_generate)
 def threefry_generate(key: Any, *, out_shape: Any) -> Any:
-    return op.threefry_generate(key, _shape(out_shape))
+    return op.threefry_generate(key, ints(out_shape))
 
 
 relay.same("random.threefry_split", op.threefry_split)
@@ -30,14 +27,14 @@ def _standard(key: Any, shape: tuple[int, ...], dtype: str) -> tuple[Any, Any]:
 @relay("random.uniform", op.threefry_generate, op.bits_to_uniform)
 def uniform(key: Any, low: Any, high: Any, *, out_shape: Any, out_dtype: str) -> Any:
     """Uniform on [low, high)."""
-    following, numbers = _standard(key, _shape(out_shape), out_dtype or "float32")
+    following, numbers = _standard(key, ints(out_shape), out_dtype or "float32")
     return following, op.add(op.multiply(numbers, op.subtract(high, low)), low)
 
 
 @relay("random.normal", op.threefry_generate, op.bits_to_uniform, op.log, op.sin)
 def normal(key: Any, mean: Any, scale: Any, *, out_shape: Any, out_dtype: str) -> Any:
     """Box and Muller, "A note on the generation of random normal deviates", 1958: the sines."""
-    shape = _shape(out_shape)
+    shape = ints(out_shape)
     following, pairs = _standard(key, (2, *shape), out_dtype or "float32")
     first, second = (op.reshape(p, shape) for p in op.split(pairs, 2, 0))
     length = op.sqrt(op.multiply(op.log(op.subtract(1.0, first)), -2.0))

@@ -8,8 +8,8 @@ from typing import Any
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import CallSite
+from meta.frontend.core.arithmetic import cast_to, truncated_quotient
 from meta.frontend.relay.arguments import constant, ints, result_dtype, static_extent
-from meta.frontend.relay.arithmetic import cast_to, truncated_quotient
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import normalize_axes
 

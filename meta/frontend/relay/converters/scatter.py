@@ -13,8 +13,8 @@ import numpy as np
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.relay.arguments import constant, extent_of, static_extent, vector
-from meta.frontend.relay.arithmetic import cast_to
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import normalize_axis
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from meta import op
+from meta.base.dtype import is_float
+from meta.frontend.relay.arguments import as_integers
 from meta.frontend.relay.registry import relay
-
-
-def _lengths(lengths: Any) -> Any:
-    """Return lengths as integers; they may be stated in floats."""
-    return lengths if "int" in lengths.dtype else op.cast(lengths, "int64")
 
 
 @relay("sequence_mask", op.sequence_mask)
 def sequence_mask(data: Any, valid_length: Any, *, mask_value: float, axis: int) -> Any:
     """Positions are on axis 0 or 1, the batch on the other."""
-    value = mask_value if "float" in data.dtype else int(mask_value)
-    return op.sequence_mask(data, _lengths(valid_length), value, axis)
+    value = mask_value if is_float(data.dtype) else int(mask_value)
+    return op.sequence_mask(data, as_integers(valid_length), value, axis)
 
 
 @relay("reverse_sequence", op.reverse_sequence)
@@ -26,4 +23,4 @@ def reverse_sequence(
 ) -> Any:
     """Only as far as each sequence goes."""
     axis = 1 if seq_axis is None else seq_axis
-    return op.reverse_sequence(data, _lengths(seq_lengths), axis, batch_axis or 0)
+    return op.reverse_sequence(data, as_integers(seq_lengths), axis, batch_axis or 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
 from meta.frontend.relay.arguments import (
+    WHOLE,
     constant,
     extent_of,
     ints,
@@ -19,9 +19,6 @@ from meta.frontend.relay.arguments import (
 )
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import normalize_axis
-
-WHOLE = sys.maxsize
-"""An end that no axis reaches: the slice keeps the rest."""
 
 MAX_PARTS = 1 << 14
 """`split` makes no more: an empty axis has any number of equal parts."""

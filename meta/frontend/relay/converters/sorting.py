@@ -44,7 +44,11 @@ def topk(
     dtype: str,
     call: CallSite,
 ) -> Any:
-    """A k below 1 stands for all."""
+    """A k below 1 stands for all. One that is not stated is 1, the default of TVM 0.6; later
+    versions always state it.
+    """
+    if k is None and "k" not in call.given:
+        k = 1
     extent = data.shape[normalize_axis(axis, data.ndim)]
     wanted = dtype or result_dtype(call, "int32", 1)
     integers = wanted if "int" in wanted else "int64"

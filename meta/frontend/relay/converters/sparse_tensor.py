@@ -7,7 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 from meta import op
-from meta.frontend.core import CallSite, Unconvertible, known
+from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.relay.arguments import ints, known_ints
 from meta.frontend.relay.registry import relay
 
 
@@ -16,7 +17,7 @@ def sparse_to_dense(
     indices: Any, values: Any, default: Any = None, *, output_shape: Any, call: CallSite
 ) -> Any:
     """Indices: one place, a vector of places, or a row of coordinates per value."""
-    shape = tuple(int(e) for e in output_shape)
+    shape = ints(output_shape)
     if indices.ndim > 2:
         raise Unconvertible(f"indices of {indices.ndim} axes are not supported")
     where = op.reshape(indices, (-1, 1)) if indices.ndim < 2 else indices
@@ -34,12 +35,12 @@ def sparse_to_dense(
 def dyn_sparse_to_dense(
     indices: Any, values: Any, default: Any, output_shape: Any, *, call: CallSite
 ) -> Any:
-    shape = known(output_shape)
+    shape = known_ints(output_shape)
     if shape is None:
         raise Unconvertible(
             "the output shape is computed at run time", hint="a constant, or known shapes"
         )
-    return sparse_to_dense(indices, values, default, output_shape=shape.numpy().tolist(), call=call)
+    return sparse_to_dense(indices, values, default, output_shape=shape, call=call)
 
 
 def _strides(shape: Any) -> Any:

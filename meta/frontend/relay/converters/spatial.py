@@ -7,6 +7,8 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import Unconvertible
+from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.relay.converters.image_resize import in_floats
 from meta.frontend.relay.layout import change_layout, to_plain
 from meta.frontend.relay.registry import relay
 from meta.frontend.relay.windows import extents, plain
@@ -66,9 +68,9 @@ def _spatial(x: Any, layout: str, letters: str) -> tuple[int, ...]:
 def upsampling(
     data: Any, *, scale_h: float, scale_w: float, layout: str, method: str, align_corners: bool
 ) -> Any:
-    x, order = to_plain(data, layout), plain(layout)
+    x, order = in_floats(to_plain(data, layout), method), plain(layout)
     y = op.upsampling(x, scale_h, scale_w, order, method, bool(align_corners))
-    return change_layout(y, order, layout)
+    return change_layout(cast_to(y, data.dtype), order, layout)
 
 
 @relay("nn.upsampling3d", op.resize3d)
@@ -82,9 +84,9 @@ def upsampling3d(
     method: str,
     coordinate_transformation_mode: str,
 ) -> Any:
-    x, order = to_plain(data, layout), plain(layout)
+    x, order = in_floats(to_plain(data, layout), method), plain(layout)
     scales = (scale_d, scale_h, scale_w)
     size = tuple(round(n * s) for n, s in zip(_spatial(x, order, "DHW"), scales, strict=True))
     kind = method.removeprefix("tri")
     y = op.resize3d(x, size, order, kind, coordinate_transformation_mode)
-    return change_layout(y, order, layout)
+    return change_layout(cast_to(y, data.dtype), order, layout)

@@ -6,6 +6,7 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.relay.arguments import (
     constant,
     extent_of,
@@ -14,7 +15,6 @@ from meta.frontend.relay.arguments import (
     known_ints,
     vector,
 )
-from meta.frontend.relay.arithmetic import cast_to
 from meta.frontend.relay.layout import change_layout
 from meta.frontend.relay.registry import relay
 from meta.frontend.relay.reshape import resolved_shape

@@ -8,7 +8,7 @@ from typing import Any
 from meta import op
 from meta.base.dtype import is_float, limits
 from meta.frontend.core import Unconvertible
-from meta.frontend.relay.arithmetic import rounded
+from meta.frontend.core.arithmetic import rounded
 from meta.frontend.relay.registry import relay
 
 relay.same("nn.relu", op.relu)

@@ -7,13 +7,11 @@ versions wrote otherwise.
 
 from __future__ import annotations
 
-from typing import Any
-
 from meta.frontend.relay import ast
 from meta.frontend.relay.graph_json.program import read_program, read_table
 from meta.frontend.relay.graph_json.scanner import decode
 
-__all__ = ["read_json", "read_metadata"]
+__all__ = ["read_json", "read_table"]
 
 
 def read_json(text: str | bytes, source: str = "<json>") -> ast.Module:
@@ -24,15 +22,3 @@ def read_json(text: str | bytes, source: str = "<json>") -> ast.Module:
     Raises RelayError, with the node or with line and column, for what is damaged or no Relay.
     """
     return read_program(decode(text, source) if isinstance(text, bytes) else text, source)
-
-
-def read_metadata(text: str, source: str) -> dict[str, tuple[Any, ...]]:
-    """Read the JSON after ``#[metadata]`` of a program text.
-
-    Returns the items by type key ("relay.Constant"): expressions, types, dimensions, attributes,
-    plain Python values for numbers, strings, arrays and maps, and `ast.Opaque` for anything else.
-
-    Raises RelayError, as `read_json` does.
-    """
-    table, _ = read_table(text, source)
-    return table

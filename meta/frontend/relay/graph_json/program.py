@@ -152,9 +152,13 @@ def read_program(text: str, source: str) -> ast.Module:
 
 
 def read_table(text: str, source: str) -> tuple[dict[str, tuple[Any, ...]], list[str]]:
-    """Read the JSON of a text's metadata section: a map of arrays, by type key.
+    """Read the JSON after ``#[metadata]`` of a program text.
 
-    An object of a type that is not known is opaque; whether that matters is for its user to say.
+    Returns the items by type key ("relay.Constant"), and warnings. Items are expressions, types,
+    dimensions, attributes, plain Python values for numbers, strings, arrays and maps, and
+    `ast.Opaque` for anything else: whether that matters is for its user to say.
+
+    Raises RelayError, as `read_json` does.
     """
     document = read_document(text, source)
     resolver = Resolver(document, _kind_in_table)

@@ -31,8 +31,10 @@ from meta.frontend.relay.graph_json.fields import (
 )
 from meta.frontend.relay.ndarray_record import BadRecord, read_record
 
-MAX_EXPANDED = 1_000_000
-"""How many parts a type or an attribute value may have when what it shares is written out."""
+MAX_EXPANDED, MAX_EXPANDED_PER_NODE = 200_000, 100
+"""How many parts types, patterns and attribute values may have when what they share is written out:
+each of them, and all in the places where they stand together; so many, and more for each node.
+"""
 
 STRING_KEYS = frozenset({"runtime.String", "Str"})
 _INDEX = re.compile(r"[0-9]{1,9}")
@@ -86,6 +88,7 @@ class Resolver:
         count = len(document.nodes)
         self.values: list[Any] = [_UNREAD] * count
         self._depth, self._size = [0] * count, [1] * count
+        self._expanded, self._most = 0, MAX_EXPANDED + MAX_EXPANDED_PER_NODE * count
         self._warnings: dict[str, None] = {}
         self.constructor_fields: dict[ast.Constructor, tuple[ast.Type, ...]] = {}
         self._arrays: dict[int, torch.Tensor | None] = {}
@@ -286,7 +289,10 @@ class Resolver:
         if depth > ast.MAX_NESTING:
             self.fail(index, f"nested more than {ast.MAX_NESTING} levels deep")
         depths[index] = depth + kind.nests
+        size = 1 + sum(map(self._size.__getitem__, children))
         if is_data or isinstance(value, ast.Type | ast.Pattern):
-            size = self._size[index] = 1 + sum(self._size[child] for child in children)
-            if size > MAX_EXPANDED:
-                self.fail(index, f"written out it would have more than {MAX_EXPANDED} parts")
+            self._size[index] = size
+        else:
+            self._expanded += size
+        if max(size, self._expanded) > self._most:
+            self.fail(index, f"written out it would have more than {self._most} parts")

@@ -7,6 +7,7 @@ from typing import Any
 from meta.frontend.relay import ast
 from meta.frontend.relay.graph_json.fields import DTYPE, INT, OBJECT, STRING
 from meta.frontend.relay.graph_json.resolve import Kind, Resolver
+from meta.frontend.relay.graph_json.upgrade import COMPUTED
 
 Fields = dict[str, Any]
 
@@ -102,10 +103,6 @@ def _computed(resolver: Resolver, index: int, _: Fields) -> ast.AnyDim:
     return ast.AnyDim()
 
 
-_COMPUTED = (
-    "Add Sub Mul Div Mod FloorDiv FloorMod Min Max Cast Select Let Call EQ NE LT LE GT GE And Or "
-    "Not"
-)
 _NAME = {"name_hint": STRING, "var": OBJECT}
 _TUPLE = Kind(_tuple, {"fields": OBJECT}, nests=True)
 _FUNCTION = Kind(
@@ -124,5 +121,5 @@ KINDS: dict[str, Kind] = {
     "tir.Any": Kind(_any),
     "tir.Var": Kind(_symbol, {"name": STRING}),
     "tir.SizeVar": Kind(_symbol, {"name": STRING}),
-    **{f"tir.{name}": Kind(_computed) for name in _COMPUTED.split()},
+    **dict.fromkeys(COMPUTED, Kind(_computed)),
 }

@@ -11,10 +11,14 @@ _RELAY_NO_MORE = (
     "Op TypeVar GlobalTypeVar TupleType FuncType IncompleteType TypeRelation TypeCall SourceName "
     "Span GlobalVar"
 )
-_TENSOR_EXPRESSIONS = (
-    "Any SizeVar StringImm Add Sub Mul Div Mod FloorDiv FloorMod Min Max Cast Select Let Call EQ NE"
-    " LT LE GT GE And Or Not"
+_COMPUTED = (
+    "Add Sub Mul Div Mod FloorDiv FloorMod Min Max Cast Select Let Call EQ NE LT LE GT GE And Or "
+    "Not"
 )
+COMPUTED = tuple(f"tir.{name}" for name in _COMPUTED.split())
+"""TVM's tensor expressions that compute a number."""
+
+_TENSOR_EXPRESSIONS = f"Any SizeVar StringImm {_COMPUTED}"
 _RENAMED = {
     **{f"relay.{name}": name for name in _RELAY_NO_MORE.split()},
     **{name: f"tir.{name}" for name in _TENSOR_EXPRESSIONS.split()},

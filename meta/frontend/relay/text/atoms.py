@@ -63,7 +63,7 @@ def _local(r: Reader) -> ast.Expr:
     """Read a variable; what the token has more than the longest declared name is given back."""
     lex = r.lex
     run = lex.text[1:]
-    var = r.scope.find_loose(lex.source, lex.start + 1)
+    var = r.scope.find_loose(run, lex.source, lex.start + 1)
     if var is not None:
         lex.end = lex.start + 1 + len(var.name)
         lex.advance()
@@ -117,7 +117,7 @@ def _declared(r: Reader, run: str, free: bool) -> str:
     if not (r.lex.follows(_AFTER_NAME) or (free and r.lex.follows(_SEMICOLON))):
         loose = _LOOSE.match(r.lex.source, r.lex.end)
         if loose is not None:
-            r.scope.note_loose(run + loose[0])
+            r.scope.note_loose(run, loose[0])
             return run + loose[0]
     name, colon, rest = run.rpartition(":")
     if colon and (not rest or _TYPE_START.match(rest)):

@@ -53,7 +53,7 @@ def read_module(r: Reader, module: ast.Module) -> None:
             _type_definition(r, module)
         elif lex.kind == "directive":
             lex.fail("a definition or '#[metadata]'", f"{lex.source[lex.start : lex.start + 20]!r}")
-        elif module.functions or (module.types and lex.kind in ("mark", "global")):
+        elif module.functions or (module.types and lex.kind == "global"):
             lex.fail("'def', 'type', '#[metadata]' or the end of the text")
         else:
             _expression(r, module, at)

@@ -30,6 +30,7 @@ class GraphWriter:
     def __init__(self) -> None:
         self._nodes: list[dict[str, Any]] = [{"type_key": ""}]
         self._arrays: list[str] = []
+        self._written: dict[torch.Tensor, int] = {}
 
     def text(self, root: int, version: tuple[int, int] | None) -> str:
         """Return the document."""
@@ -101,12 +102,15 @@ class GraphWriter:
         return self._node("IntImm", {"dtype": dtype, "span": "0", "value": str(value)})
 
     def _tensor(self, tensor: torch.Tensor) -> int:
-        try:
-            record = write_record(tensor)
-        except BadRecord as error:
-            raise cannot_write(tensor.dtype, str(error)) from None
-        self._arrays.append(base64.b64encode(record).decode("ascii"))
-        return len(self._arrays) - 1
+        """Add an array, once if several constants hold it; return its number."""
+        if tensor not in self._written:
+            try:
+                record = write_record(tensor)
+            except BadRecord as error:
+                raise cannot_write(tensor.dtype, str(error)) from None
+            self._written[tensor] = len(self._arrays)
+            self._arrays.append(base64.b64encode(record).decode("ascii"))
+        return self._written[tensor]
 
     def _attributes(self, key: str, fields: dict[str, Any]) -> int:
         known = attribute_types()[key]

@@ -9,7 +9,9 @@ from meta.frontend.relay import ast
 from meta.frontend.relay.text.graph_writer import GraphWriter
 from meta.frontend.relay.text.metadata import CONSTANT, MODULE_ATTRIBUTES
 
-_REFERENCE = re.compile(r"meta\[([^\]\s]{1,200})\]\[([0-9]{1,9})\]")
+# What else may be in a key would end the reference, or begin a comment.
+_KEY = re.compile(r"[\w.]{1,200}", re.ASCII)
+_REFERENCE = re.compile(rf"meta\[({_KEY.pattern})\]\[([0-9]{{1,9}})\]", re.ASCII)
 
 
 class MetadataWriter:
@@ -91,7 +93,7 @@ def _type_key(value: Any) -> str:
         case ast.Attrs(type_key=str() as key):
             return key
         case ast.Opaque(type_key=key):
-            return key
+            return key if _KEY.fullmatch(key) else "Object"
         case ast.Constant():
             return CONSTANT
         case ast.AnyDim():

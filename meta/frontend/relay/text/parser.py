@@ -9,7 +9,7 @@ from typing import Any
 
 from meta.base.progress import bar
 from meta.frontend.relay import ast
-from meta.frontend.relay.graph_json.program import read_table
+from meta.frontend.relay.graph_json import read_table
 from meta.frontend.relay.text import metadata
 from meta.frontend.relay.text.definitions import read_header, read_module
 from meta.frontend.relay.text.lexer import Lexer

@@ -13,15 +13,11 @@ from typing import Any
 
 from meta.frontend.relay import ast
 from meta.frontend.relay.operator_table import operators
+from meta.frontend.relay.subexpressions import attribute_expressions, operands
 from meta.frontend.relay.text.graph_writer import cannot_write
 from meta.frontend.relay.text.numbers import literal_of
 from meta.frontend.relay.text.print_names import NameWriter
-from meta.frontend.relay.text.print_types import (
-    TypeWriter,
-    attribute_expressions,
-    attribute_value,
-    type_params,
-)
+from meta.frontend.relay.text.print_types import TypeWriter, attribute_value, type_params
 from meta.frontend.relay.text.print_uses import count_uses
 from meta.frontend.relay.text.printing import Shared
 from meta.frontend.relay.text.quoting import attribute_name, global_name, quote
@@ -114,7 +110,7 @@ class FunctionWriter:
         return (yield self._step(root))
 
     def _bind_operands(self, root: ast.Expr) -> Step:
-        for operand in _operands(root):
+        for operand in operands(root):
             if self._atom(operand) is None:
                 yield self._bind_numbers(operand)
 
@@ -122,12 +118,12 @@ class FunctionWriter:
         """Bind an expression to a number, after those it needs, as far as they have none."""
         stack: list[tuple[ast.Expr, Iterator[ast.Expr]]] = []
         if self._atom(root) is None:
-            stack.append((root, iter(_operands(root))))
+            stack.append((root, iter(operands(root))))
         while stack:
-            current, operands = stack[-1]
-            needed = next((o for o in operands if self._atom(o) is None), None)
+            current, rest = stack[-1]
+            needed = next((o for o in rest if self._atom(o) is None), None)
             if needed is not None:
-                stack.append((needed, iter(_operands(needed))))
+                stack.append((needed, iter(operands(needed))))
                 continue
             stack.pop()
             text = yield self._step(current)
@@ -263,30 +259,6 @@ class FunctionWriter:
                 inner = [self._pattern(p, bound) for p in patterns]
                 return f"({', '.join(inner)})"
         return "_"
-
-
-def _operands(value: ast.Expr) -> list[ast.Expr]:
-    """Return what is evaluated before an expression and in its scope."""
-    match value:
-        case ast.Call(op=op, args=args, attrs=attrs):
-            return [
-                op,
-                *args,
-                *attribute_expressions(tuple(attrs.fields.values()) if attrs else ()),
-            ]
-        case ast.Tuple(fields=fields):
-            return list(fields)
-        case ast.TupleGetItem(value=inner) | ast.RefCreate(value=inner) | ast.Match(value=inner):
-            return [inner]
-        case ast.RefRead(ref=ref):
-            return [ref]
-        case ast.RefWrite(ref=ref, value=inner):
-            return [ref, inner]
-        case ast.If(condition=condition):
-            return [condition]
-        case ast.Function(attrs=attrs):
-            return attribute_expressions(tuple(attrs.values()))
-    return []
 
 
 def _says(call: ast.Call, type_key: str | None) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from meta.frontend.relay import ast
-from meta.frontend.relay.text.print_uses import parts
+from meta.frontend.relay.subexpressions import subexpressions
 
 
 def missing_items(module: ast.Module) -> Iterator[str]:
@@ -39,7 +39,7 @@ def _inside(value: Any) -> list[Any]:
     """Return what a value holds: expressions, types, attributes."""
     match value:
         case ast.Expr():
-            return [*parts(value), value.checked_type, *_beside(value)]
+            return [*subexpressions(value), value.checked_type, *_beside(value)]
         case ast.TensorType(shape=inner) | ast.TupleType(fields=inner) | ast.DataType(args=inner):
             return [inner]
         case ast.FuncType(params=params, result=result):

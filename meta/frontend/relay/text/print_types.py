@@ -105,16 +105,3 @@ def attribute_value(
     if isinstance(value, ast.SymbolDim):
         return metadata.dim(value)
     return metadata.value(value)
-
-
-def attribute_expressions(value: Any) -> list[ast.Expr]:
-    """Return the expressions in the value of an attribute, but for constants."""
-    found: list[ast.Expr] = []
-    work = [value]
-    while work:
-        part = work.pop()
-        if isinstance(part, tuple | list):
-            work.extend(reversed(part))
-        elif isinstance(part, ast.Expr) and not isinstance(part, ast.Constant):
-            found.append(part)
-    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from typing import Any
 
 from meta.frontend.relay import ast
@@ -24,9 +23,8 @@ class Scope:
         self.free: dict[str, ast.Var] = {}
         self.numbers: dict[str, ast.Expr] = {}
         self._undo: list[tuple[dict[str, Any], str, Any]] = []
-        self._lengths: list[int] = []
-        self._seen_lengths: set[int] = set()
-        self._loose_lengths: list[int] = []
+        self._lengths: set[int] = set()
+        self._loose: dict[str, set[int]] = {}
 
     def mark(self) -> Mark:
         """Open a scope."""
@@ -45,30 +43,27 @@ class Scope:
         """Let a name mean a variable in the innermost scope."""
         self._undo.append((self.variables, var.name, self.variables.get(var.name)))
         self.variables[var.name] = var
-        self._remember(var.name)
+        self._lengths.add(len(var.name))
 
     def declare_free(self, var: ast.Var) -> None:
         """Let a name mean a variable from here to the end of the file."""
         self.free[var.name] = var
-        self._remember(var.name)
+        self._lengths.add(len(var.name))
 
-    def note_loose(self, name: str) -> None:
-        """Note that a name has characters which otherwise end one: blanks, brackets, ';'."""
-        if len(name) not in self._loose_lengths:
-            insort(self._loose_lengths, len(name))
+    def note_loose(self, run: str, rest: str) -> None:
+        """Note that a name has characters which otherwise end one: blanks, brackets, ';'.
 
-    def find_loose(self, text: str, at: int) -> ast.Var | None:
+        ``run`` is what stands before the first of them.
+        """
+        self._loose.setdefault(run, set()).add(len(run) + len(rest))
+
+    def find_loose(self, run: str, text: str, at: int) -> ast.Var | None:
         """Return the variable with such a name that the text has at an offset, the longest."""
-        for length in reversed(self._loose_lengths):
+        for length in sorted(self._loose.get(run, ()), reverse=True):
             var = self.find(text[at : at + length])
             if var is not None and len(var.name) == length:
                 return var
         return None
-
-    def _remember(self, name: str) -> None:
-        if len(name) not in self._seen_lengths:
-            self._seen_lengths.add(len(name))
-            insort(self._lengths, len(name))
 
     def bind(self, number: str, value: ast.Expr) -> bool:
         """Let a number mean an expression. Return whether it had another meaning before."""
@@ -88,9 +83,9 @@ class Scope:
         "conv1.weight.0" is a field of "conv1.weight" if that is declared, otherwise one of a
         field of "conv1". Names do not end within a word.
         """
-        for length in reversed(self._lengths):
-            if 0 < length < len(run) and not (_is_word(run[length - 1]) and _is_word(run[length])):
-                var = self.find(run[:length])
+        for end in range(len(run) - 1, 0, -1):
+            if end in self._lengths and not (_is_word(run[end - 1]) and _is_word(run[end])):
+                var = self.find(run[:end])
                 if var is not None:
                     return var
         return None

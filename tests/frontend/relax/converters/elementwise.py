@@ -96,6 +96,20 @@ CASES = [
         "clip", lambda x: R.op.clip(x, -3, 4), (INTS,), lambda x: x.clamp(-3, 4), label="integers"
     ),
     RelaxCase(
+        "clip",
+        lambda x: R.op.clip(x, 0, 2**54 + 1),
+        (np.array([-1, 2**54 + 1, 2**60]),),
+        torch.tensor([0, 2**54 + 1, 2**54 + 1]),
+        label="large integers",
+    ),
+    RelaxCase(
+        "clip",
+        lambda x: R.op.clip(x, -1000, float("inf")),
+        (np.array([-128, 127], np.int8),),
+        lambda x: x,
+        label="beyond the dtype",
+    ),
+    RelaxCase(
         "nn.leakyrelu", lambda x: R.op.nn.leakyrelu(x, 0.3), (A,), lambda x: F.leaky_relu(x, 0.3)
     ),
     RelaxCase(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 import meta
-from meta.frontend.relay.errors import RelayError
 from tests.frontend.relay.convert.running import model_of, run
 
 
@@ -98,12 +97,14 @@ def test_an_error_of_an_operator_says_where_it_was_called() -> None:
         model_of(text).program(meta.array([1.0, 2.0]), meta.array([1.0, 2.0, 3.0]))
 
 
-def test_what_is_not_supported_is_listed_at_once() -> None:
-    text = """
-    def @main(%x: float32) { no.such_op(nn.reluu(no.such_op(%x))) }"""
-    with pytest.raises(RelayError) as caught:
-        model_of(text)
-    shown = str(caught.value)
-    assert "no.such_op" in shown
-    assert "2 times" in shown
-    assert "nn.relu" in shown
+def test_more_clauses_than_blocks_may_nest() -> None:
+    names = [f"C{i}" for i in range(40)]
+    clauses = ", ".join(f"{n}(%y) => {{ %y + {i}f }}" for i, n in enumerate(names))
+    text = f"""
+    type Case {{ {", ".join(f"{n}(float32)" for n in names)} }}
+    def @f(%t: Case) -> float32 {{ match (%t) {{ {clauses} }} }}
+    def @main(%x: float32, %c: bool) {{
+      let %t: Case = if (%c) {{ C39(%x) }} else {{ C3(%x) }};
+      @f(%t)
+    }}"""
+    assert run(text, 0.5, True) == 39.5

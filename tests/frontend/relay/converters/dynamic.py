@@ -13,6 +13,7 @@ from tests.frontend.relay.records import ConverterCase as Case
 
 X = np.arange(12, dtype=np.float32).reshape(2, 6)
 IMAGE = np.random.default_rng(7).normal(size=(1, 2, 4, 6)).astype(np.float32)
+BYTES = np.random.default_rng(8).integers(0, 256, (1, 2, 4, 6)).astype(np.uint8)
 HALF = np.array(1.5, np.float32)
 INDICES = np.array([2, 0], np.int32)
 
@@ -84,6 +85,9 @@ CASES = [
     *both("dyn.image.resize2d", (IMAGE, vector(7, 3), np.zeros(0, np.float32)),
           interpolated(7, 3), shapes=2),
     *both("dyn.image.resize", (IMAGE, vector(7, 3)), interpolated(7, 3), version=(0, 7)),
+    *both("dyn.image.resize", (BYTES, vector(8, 12)),
+          lambda x, s: interpolated(8, 12)(x.astype(np.float32)).to(torch.uint8), version=(0, 7),
+          label="integers"),
     *both("dyn.nn.upsampling", (IMAGE, *SCALES), doubled, shapes=2),
     *both("dyn.nn.upsampling", (IMAGE, *SCALES), lambda x, *_: torch.nn.functional.interpolate(
         torch.from_numpy(x), (8, 18), mode="bilinear", align_corners=True), {"method": "bilinear",

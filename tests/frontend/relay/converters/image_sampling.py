@@ -132,6 +132,12 @@ CASES = [
     ),
     Case(
         "image.dilation2d",
+        (IMAGE, floats(3, 2, 3)),
+        lambda d, w: dilation2d(d, w, (2, 2), (1, 1, 1, 1)),
+        {"strides": (2,), "padding": (1,)},
+    ),
+    Case(
+        "image.dilation2d",
         (DATA, floats(2, 2, 3)),
         lambda d, w: dilation2d(first(d), w.transpose(2, 0, 1)).transpose(0, 2, 3, 1),
         {"data_layout": "NHWC", "kernel_layout": "HWI"},

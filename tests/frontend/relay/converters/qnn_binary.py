@@ -117,7 +117,11 @@ CASES += [
         constants=constants,
         label=label,
     )
-    for constants, label in (((1, 2, 3, 4), "constants"), ((), "not constant"))
+    for constants, label in (
+        ((1, 2, 3, 4), "constants"),
+        ((), "not constant"),
+        ((1, 2), "the result's not constant"),
+    )
 ] + [
     Case(
         "qnn.concatenate",

@@ -54,6 +54,7 @@ CASES = [
     Case("topk", (X,), first(1, 0, True), {"k": 1, "axis": 0, "is_ascend": True}),
     Case("topk", (X,), first(4), {"k": 0}, label="all"),
     Case("topk", (X,), first(4), {"k": None}),
+    Case("topk", (X,), first(1), {"axis": -1}, version=(0, 6), label="not stated: one"),
     Case("topk", (X,), lambda x: first(3)(x)[0], {"k": 3, "ret_type": "values"}),
     Case("topk", (X,), lambda x: first(3)(x)[1], {"k": 3, "ret_type": "indices"}),
     Case("topk", (X,), first(2, dtype=np.float32), {"k": 2, "dtype": "float32"}),

@@ -10,6 +10,7 @@ from tests.frontend.relay.tensors import blocked, floats, moved
 from tests.op.resize import resize
 
 X, DEEP = floats(2, 8, 2, 3), floats(1, 2, 4, 6)
+BYTES = np.random.default_rng(3).integers(0, 256, DEEP.shape).astype(np.uint8)
 BATCHES, VOLUME = floats(2, 4, 6, 3), floats(1, 2, 2, 3, 4)
 
 
@@ -120,6 +121,15 @@ CASES = [
         (DEEP,),
         lambda x: resize(torch.as_tensor(x), (8, 18), "NCHW", "cubic", "asymmetric").float(),
         {**TWICE, "method": "bicubic"},
+    ),
+    Case(
+        "nn.upsampling",
+        (BYTES,),
+        lambda x: resize(
+            torch.as_tensor(x).double(), (8, 12), "NCHW", "linear", "asymmetric"
+        ).byte(),
+        {"scale_h": 2.0, "scale_w": 2.0, "method": "bilinear"},
+        label="integers",
     ),
     Case(
         "nn.upsampling3d",

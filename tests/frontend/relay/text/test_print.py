@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
@@ -109,6 +111,26 @@ def test_constants(tensor: torch.Tensor | float, literal: str) -> None:
     assert isinstance(body, ast.Constant)
     assert body.value is not None
     torch.testing.assert_close(body.value, value, rtol=0, atol=0, equal_nan=True)
+
+
+def test_an_array_of_several_constants_is_written_once() -> None:
+    shared = torch.arange(3)
+    body = ast.Tuple((ast.Constant(shared), ast.Constant(shared), ast.Constant(torch.arange(3))))
+    text = print_text(ast.Module({"main": ast.Function((), body)}))
+    section = json.loads(text.partition("#[metadata]")[2])
+    assert len(section["b64ndarrays"]) == 2
+    found = parse_text(text).functions["main"].body
+    assert isinstance(found, ast.Tuple) and len(found.fields) == 3
+
+
+@pytest.mark.parametrize("key", ["a/*b", "a]b", "a b", "a" * 300])
+def test_an_attribute_of_a_type_with_an_odd_name(key: str) -> None:
+    value = ast.Opaque(key, (("size", "3"),))
+    body = ast.Call(ast.Op("f"), (), ast.Attrs({"a": value}))
+    found = parse_text(print_text(ast.Module({"main": ast.Function((), body)})))
+    call = found.functions["main"].body
+    assert isinstance(call, ast.Call) and call.attrs is not None
+    assert call.attrs.fields == {"a": value}
 
 
 def test_a_comment_that_contradicts_a_literal_does_not_change_it() -> None:

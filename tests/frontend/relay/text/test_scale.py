@@ -199,6 +199,8 @@ def test_damaged_texts_give_clean_errors() -> None:
         "f(1" + "/* */" * LONG + "1)",
         "#[metadata" * LONG,
         "fn (%x: Tensor[(1), " + "x[" * LONG,
+        f"fn ({', '.join('%' + 'a' * n for n in range(1, 600))}) {{ ({'%a.0, ' * LONG}) }}",
+        f"fn ({', '.join(f'%a{n} [b: int8' for n in range(5000))}, %x) {{ ({'%x, ' * LONG}) }}",
     ],
     ids=lambda text: text[:12],
 )

@@ -1,6 +1,7 @@
-"""Arithmetic as TVM defines it, where base operators define it otherwise.
+"""Arithmetic as TVM defines it, where base operators define it otherwise: for Relay and for Relax.
 
-Division of integers drops the fraction, as C does, and rounding takes halves away from zero.
+Division of integers drops the fraction, as C does. `rounded` is the rounding of Relay, which takes
+halves away from zero.
 """
 
 from __future__ import annotations

@@ -9,16 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from meta import op
 from meta.base.dtype import bits, canonical, is_float, promote
+from meta.frontend.core.arithmetic import cast_to
 
 
-def as_dtype(x: Any, dtype: str) -> Any:
-    """Return x in a dtype; x itself if it has it."""
-    return x if x.dtype == dtype else op.cast(x, dtype)
-
-
-def result_dtype(x: Any, out_dtype: str | None) -> str:
+def product_dtype(x: Any, out_dtype: str | None) -> str:
     """Return the dtype of an operator's result: ``out_dtype``, or x's if that says nothing."""
     return canonical(out_dtype) if out_dtype and out_dtype != "void" else str(x.dtype)
 
@@ -30,10 +25,10 @@ def product(multiply: Callable[[Any, Any], Any], a: Any, b: Any, out_dtype: str 
     int32, or as int64 where the result or an operand has 64 bits, and then cast, which is the
     result modulo its range. Floats are multiplied in the widest dtype of the three.
     """
-    result = result_dtype(a, out_dtype)
+    result = product_dtype(a, out_dtype)
     dtypes = (a.dtype, b.dtype, result)
     if any(map(is_float, dtypes)):
         wide = promote(promote(a.dtype, b.dtype), result)
     else:
         wide = "int64" if max(map(bits, dtypes)) > 32 else "int32"
-    return as_dtype(multiply(as_dtype(a, wide), as_dtype(b, wide)), result)
+    return cast_to(multiply(cast_to(a, wide), cast_to(b, wide)), result)

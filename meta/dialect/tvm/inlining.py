@@ -1,0 +1,63 @@
+"""Inlining of cheap stages of a PrimFunc into those that read them: where schedules begin."""
+
+from __future__ import annotations
+
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import ScheduleError
+
+from meta.dialect.tvm.stages import Stage, blocks_of, stage_of
+
+INLINE_COST = 10
+"""A producer that is read several times is recomputed for each if it costs no more than this."""
+
+
+def inline(sch: s_tir.Schedule, function: tirx.PrimFunc, no_alias: bool) -> None:
+    """Inline every elementwise stage whose recomputation is free or cheap."""
+    blocks = blocks_of(sch)
+    if len(blocks) == 1:
+        return
+    stages = [stage_of(sch, block) for block in blocks]
+    parameters = set(function.params)
+    outputs = [i for i, s in enumerate(stages) if s is None or s.buffer in parameters]
+    for i, stage in enumerate(stages):
+        if stage is None or stage.reduce or stage.buffer in parameters:
+            continue
+        readers = {j: s for j, s in enumerate(stages) if s and stage.buffer in s.loads}
+        if not readers or not _worth_inlining(stage, list(readers.values())):
+            continue
+        if stage.named and any(_repeats(r, stage.buffer) for r in readers.values()):
+            continue
+        if not no_alias and any(i < o < j for o in outputs for j in readers):
+            continue  # an input that it reads may be overwritten by then
+        try:
+            sch.compute_inline(stage.block)
+        except ScheduleError:
+            continue
+        for reader in readers.values():
+            times = len(reader.loads.pop(stage.buffer))
+            reader.named |= stage.named
+            reader.arguments |= stage.arguments
+            if stage.buffer in reader.arguments:
+                reader.arguments |= stage.loads.keys()
+            reader.cost += times * stage.cost
+            reader.branches |= stage.branches
+            for buffer, indices in stage.loads.items():
+                reader.loads.setdefault(buffer, []).extend(indices * times)
+
+
+def _repeats(reader: Stage, buffer: tirx.Var) -> bool:
+    """Whether what is inlined for a buffer comes to stand in several places of one expression.
+
+    TVM refuses a name that is bound twice, to values which its simplifier makes differ. A function
+    repeats its arguments: functions of functions also take exponential time to compile.
+    """
+    return buffer in reader.arguments or len(reader.loads[buffer]) > 1
+
+
+def _worth_inlining(stage: Stage, readers: list[Stage]) -> bool:
+    evaluations = sum(len(r.loads[stage.buffer]) * r.volume for r in readers)
+    if evaluations <= stage.volume:
+        return True
+    if stage.branches and any(r.reduce and r.volume > 2 * stage.volume for r in readers):
+        return False  # padding: a branch in the inner loop of a convolution
+    return stage.cost <= INLINE_COST

@@ -1,0 +1,80 @@
+"""Tests of `Converters`: what a converter is given, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from meta.base.errors import RegistrationError
+from meta.frontend.core import CallSite, Converters, Unconvertible
+
+DEFAULTS = {"scaled": {"factor": 2, "offset": 0, "note": ""}, "plain": {}}
+
+
+@pytest.fixture
+def registry() -> Converters:
+    found = Converters("toy", DEFAULTS.get)
+
+    @found("scaled", ignore=("note",))
+    def scaled(x: float, y: float | None = None, *, factor: int, call: CallSite) -> Any:
+        return x * factor, y, sorted(call.given)
+
+    return found
+
+
+def apply(registry: Converters, *args: Any, **attributes: Any) -> Any:
+    return registry.apply(CallSite("scaled", given=frozenset(attributes)), args, attributes)
+
+
+def test_attributes_have_their_defaults(registry: Converters) -> None:
+    assert apply(registry, 3) == (6, None, [])
+    assert apply(registry, 3, 4, factor=5, note="any", offset=0) == (
+        15,
+        4,
+        ["factor", "note", "offset"],
+    )
+
+
+def test_other_attributes_are_handed_on() -> None:
+    found = Converters("toy", DEFAULTS.get)
+
+    @found("scaled", ignore=("note",))
+    def scaled(x: float, *, factor: int, **others: Any) -> Any:
+        return factor, others
+
+    assert apply(found, 3, note="any") == (2, {"offset": 0})
+    assert apply(found, 3, offset=7) == (2, {"offset": 7})
+
+
+@pytest.mark.parametrize(
+    ("args", "attributes", "why"),
+    [
+        ((1,), {"offset": 1}, "offset=1 is not supported"),
+        ((1,), {"shift": 1}, "no attribute 'shift'"),
+        ((), {}, "does not take these arguments"),
+        ((1, 2, 3), {}, "does not take these arguments"),
+    ],
+)
+def test_what_it_does_not_take(
+    registry: Converters, args: tuple[Any, ...], attributes: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(Unconvertible, match=why):
+        apply(registry, *args, **attributes)
+
+
+def test_an_attribute_that_the_source_has_not() -> None:
+    with pytest.raises(RegistrationError, match="'factor', which is no attribute"):
+
+        @Converters("toy", DEFAULTS.get)("plain")
+        def plain(x: float, *, factor: int) -> Any:
+            return x * factor
+
+
+def test_one_that_is_refused_or_unknown(registry: Converters) -> None:
+    registry.refuse("plain", why="for a test")
+    with pytest.raises(Unconvertible, match="for a test"):
+        registry.require("plain", {})
+    with pytest.raises(Unconvertible, match="no converter") as caught:
+        registry.require("scale", {})
+    assert "scaled" in str(caught.value.hint)
