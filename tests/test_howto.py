@@ -98,3 +98,30 @@ def test_following_the_pass_page_adds_a_pass(tmp_path: Path) -> None:
         "double_by_add",
     )  # fmt: skip
     assert re.search(r"\b9 passed", report), report
+
+
+def test_the_cast_rule_page_runs(tmp_path: Path) -> None:
+    printed = _run_page("cast_rule.md", tmp_path)
+    assert "operators have no cast rule: weighted" in printed
+    assert "for matmul.x1" in printed
+    assert "3\n1\nbfloat16\nbfloat16 float32 float32\n" in printed
+
+
+def test_following_the_cast_rule_page_adds_a_rule(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "howto" / "cast_rule.md").read_text("utf-8")
+    for folder in ("meta", "tests"):
+        shutil.copytree(
+            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    ((name, code),) = BLOCK.findall(text)
+    with open(tmp_path / name, "a", encoding="utf-8") as file:
+        file.write(code)
+    assert re.search(
+        r"cast rule +meta/amp/rules.py:\d+ +never", _run(tmp_path, "-m", "meta", "op", "softsign")
+    )
+    report = _run(
+        tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/amp/test_operators.py", "-k",
+        "softsign",
+    )  # fmt: skip
+    assert re.search(r"\b2 passed", report), report

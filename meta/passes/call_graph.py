@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
-from meta.ir import Expr, Function, GlobalVar, Module, bindings, operands
+from meta.ir import Call, Expr, Function, GlobalVar, Module, bindings, operands
 from meta.ir.visit import inner_blocks
 
 
@@ -20,6 +21,17 @@ def uses(function: Function) -> Iterator[Expr]:
         for inner in inner_blocks(binding.value):
             yield from operands(inner.result)
     yield from operands(function.body.result)
+
+
+def used_as_values(module: Module) -> set[str]:
+    """Return the names of the functions that are used in another way than to be called."""
+    found: set[str] = set()
+    for function in module.functions.values():
+        called = [b.value.callee for b in bindings(function) if isinstance(b.value, Call)]
+        names = Counter(a.name for a in uses(function) if isinstance(a, GlobalVar))
+        names.subtract(c.name for c in called if isinstance(c, GlobalVar))
+        found.update((+names).keys())
+    return found
 
 
 def reached_from_main(module: Module) -> Module:

@@ -21,6 +21,9 @@ class Callback:
     so that a resumed run is the same run.
     """
 
+    def on_begin(self, run: Run) -> None:
+        """Called before the first step, and before the next one of a run that is resumed."""
+
     def on_step(self, run: Run) -> None:
         """Called after every step, before its loss is known: reading ``run.last_loss`` waits for
         the device.
@@ -69,6 +72,10 @@ class EarlyStop(Callback):
         self.patience, self.metric, self.larger, self.least = patience, metric, larger, least
         self.best, self.waited = -math.inf if larger else math.inf, 0
 
+    def on_begin(self, run: Run) -> None:
+        """End a run that had been ended before."""
+        self._check(run)
+
     def on_evaluation(self, run: Run, metrics: dict[str, float]) -> None:
         """Compare with the best so far."""
         if self.metric not in metrics:
@@ -83,6 +90,9 @@ class EarlyStop(Callback):
             self.best, self.waited = value, 0
             return
         self.waited += 1
+        self._check(run)
+
+    def _check(self, run: Run) -> None:
         if self.waited >= self.patience:
             run.stop(f"{self.metric} has not become better in {self.patience} evaluations")
 

@@ -49,8 +49,10 @@ class Evaluator:
     def __init__(
         self, model: Model, loss: Loss, metrics: Mapping[str, Loss], amp: str | None, executor: str
     ) -> None:
-        if "loss" in metrics:
-            raise ArgumentError("a metric cannot be called 'loss': the loss is")
+        if taken := metrics.keys() & {"loss", "step"}:
+            raise ArgumentError(
+                "a metric cannot be called so: these names are taken", found=", ".join(taken)
+            )
         self.model, self.loss = model, loss
         evaluation: Model = Evaluation(model, loss, metrics)
         if amp is not None:

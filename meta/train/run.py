@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from meta.base.errors import NonFiniteError
 from meta.base.progress import bar
 from meta.model.model import Model
 from meta.optim import TrainingStep
@@ -24,6 +25,7 @@ from meta.train.objective import loss_dtype
 from meta.train.record import Record
 from meta.train.runner import Runner
 from meta.train.saved import Saved
+from meta.vm.finite import kinds_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,8 @@ class Run:
         try:
             for logger in self._watching.loggers:
                 logger.open(columns(self._watching.metrics), self.step)
+            for callback in self._watching.callbacks:
+                callback.on_begin(self)
             with Interrupts() as interrupts, bar(self._total(), "training", done=first) as progress:
                 self._train(interrupts, progress)
             self._finish()
@@ -227,10 +231,13 @@ class Run:
         self._meter.resume()
 
     def _save(self) -> None:
-        """Write a checkpoint; only behind losses that were read and found finite."""
+        """Write a checkpoint, of losses and parameters that were found finite."""
         if self._checkpoints is None or self._saved_at == self.step:
             return
         self._read_losses()
+        parameters = self.training_step.model.parameters().values()
+        if any(kinds_of(a.torch() for a in parameters)):
+            raise self._diverged(f"parameters are not finite behind step {self.step}")
         for logger in self._watching.loggers:
             logger.flush()
         self.record.checkpoint = self._saved.write(self._checkpoints, self.step)
@@ -261,8 +268,11 @@ class Run:
             what = f"{bad} steps in a row had gradients that are not finite, up to step {self.step}"
             what = what if bad >= scale.max_bad_steps else ""
         if what:
-            assert self._last is not None
-            raise diverged(what, self.training_step, self._dy, self._last[0])
+            raise self._diverged(what)
+
+    def _diverged(self, what: str) -> NonFiniteError:
+        assert self._last is not None
+        return diverged(what, self.training_step, self._dy, self._last[0])
 
     def _log(self, row: Row) -> None:
         for logger in self._watching.loggers:

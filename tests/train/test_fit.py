@@ -246,6 +246,9 @@ def test_callbacks_are_told_and_may_stop() -> None:
     events: list[str] = []
 
     class Tells(Callback):
+        def on_begin(self, run: Run) -> None:
+            events.append(f"begin at {run.step}")
+
         def on_step(self, run: Run) -> None:
             events.append(f"step {run.step}")
             assert math.isfinite(run.last_loss)
@@ -266,7 +269,8 @@ def test_callbacks_are_told_and_may_stop() -> None:
     assert record.stopped == "enough" and record.step == 4
     found = "evaluation ['loss']"
     assert events == [
-        "step 1", "step 2", found, "epoch 1", "step 3", "step 4", found, "epoch 2", "end: enough",
+        "begin at 0", "step 1", "step 2", found, "epoch 1", "step 3", "step 4", found, "epoch 2",
+        "end: enough",
     ]  # fmt: skip
 
 
@@ -287,6 +291,8 @@ def test_early_stop_and_its_state(tmp_path: Path) -> None:
     stop = EarlyStop(3, "same", larger=True)
     record = train(steps=50, callbacks=[stop], **options)
     assert record.step == 6 and "same has not become better in 3" in record.stopped
+    again = train(steps=50, callbacks=[EarlyStop(3, "same", larger=True)], **options)
+    assert again.step == 6 and again.stopped == record.stopped  # it had ended
     with pytest.raises(FormatError, match="the callbacks are others"):
         train(steps=50, **options)
 
@@ -377,6 +383,15 @@ def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
     for folder in tmp_path.glob("step-*"):  # nothing that is not finite was kept
         kept = read_checkpoint(folder)
         assert all(t.isfinite().all() for t in kept.model.values())
+
+
+def test_no_checkpoint_of_weights_that_are_not_finite(tmp_path: Path) -> None:
+    def steep(scores: Any, labels: Any) -> Any:
+        return op.mean(op.sqrt(op.multiply(scores, 0.0)))  # it is 0, and its slope is not finite
+
+    with pytest.raises(NonFiniteError, match="parameters are not finite behind step 1"):
+        train(loss=steep, steps=3, checkpoint=tmp_path, checkpoint_every=1)
+    assert not list(tmp_path.glob("step-*"))
 
 
 @pytest.mark.parametrize("executor", ["interpreter", "vm"])
@@ -486,7 +501,7 @@ ERRORS: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
     "patience": (lambda p: EarlyStop(0), ArgumentError, "out of range"),
     "metric named loss": (
         lambda p: train(steps=1, eval_data=held_out(), metrics={"loss": loss}),
-        ArgumentError, "cannot be called 'loss'",
+        ArgumentError, "these names are taken",
     ),
     "loss is no number": (
         lambda p: train(loss=no_number, steps=1), ArgumentError, "the loss is one number",

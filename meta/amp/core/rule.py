@@ -147,9 +147,15 @@ def _overriding(rules: list[CastRule]) -> Iterator[None]:
         _overrides.reset(token)
 
 
+_NO_RULES: frozenset[tuple[Op, Casts]] = frozenset()
+
+
 def rules_in_force() -> frozenset[tuple[Op, Casts]]:
     """Return what `custom_rules` says here: programs cast under different rules are different."""
-    return frozenset((op, rule.casts) for op, rule in _overrides.get().items())
+    overrides = _overrides.get()
+    if not overrides:
+        return _NO_RULES
+    return frozenset((op, rule.casts) for op, rule in overrides.items())
 
 
 def rule_of(op: Op) -> CastRule | None:

@@ -17,7 +17,6 @@ from meta.ir import (
     Call,
     Function,
     FuncType,
-    GlobalVar,
     Module,
     Type,
     Var,
@@ -32,7 +31,7 @@ from meta.passes.autocast.dtypes import Dtypes, dtypes_of, with_dtypes, with_flo
 from meta.passes.autocast.hoist import hoist
 from meta.passes.autocast.report import Cast, CastReport, Why
 from meta.passes.buffers import Summaries
-from meta.passes.call_graph import recursive, uses
+from meta.passes.call_graph import recursive, used_as_values, uses
 from meta.passes.call_of import base_op
 from meta.passes.dead_code import dead_code
 from meta.passes.infer_type import infer_type
@@ -179,16 +178,5 @@ def _operators(module: Module) -> list[Op]:
 
 def _fixed(module: Module) -> set[str]:
     """Return the names of the functions that keep their signatures."""
-    fixed = {"main"} | recursive(module) | _values(module)
+    fixed = {"main"} | recursive(module) | used_as_values(module)
     return fixed | {name for name, function in module.functions.items() if function.attrs}
-
-
-def _values(module: Module) -> set[str]:
-    """Return the names of functions that are used as values."""
-    found: set[str] = set()
-    for function in module.functions.values():
-        called = [b.value.callee for b in bindings(function) if isinstance(b.value, Call)]
-        names = Counter(a.name for a in uses(function) if isinstance(a, GlobalVar))
-        names.subtract(c.name for c in called if isinstance(c, GlobalVar))
-        found.update(name for name, count in names.items() if count > 0)
-    return found

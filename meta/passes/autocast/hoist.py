@@ -30,7 +30,7 @@ from meta.ir.visit import inner_blocks
 from meta.passes.autocast.casts import cast_call
 from meta.passes.autocast.report import Cast, Why
 from meta.passes.buffers import Buffers, Summaries
-from meta.passes.call_graph import callees, uses
+from meta.passes.call_graph import callees, used_as_values
 from meta.passes.deduplicate import deduplicate
 from meta.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from meta.passes.rewrite import rewrite_function
@@ -59,13 +59,7 @@ def hoist(module: Module, made: dict[Var, Cast]) -> Module:
 
 def _called_only(module: Module) -> Iterator[str]:
     """Yield the functions whose calls are all known: they are not main, and no values."""
-    handed_on: set[str] = set()
-    for function in module.functions.values():
-        called = [b.value.callee for b in bindings(function) if isinstance(b.value, Call)]
-        known = {id(c) for c in called if isinstance(c, GlobalVar)}
-        handed_on |= {
-            a.name for a in uses(function) if isinstance(a, GlobalVar) and id(a) not in known
-        }
+    handed_on = used_as_values(module)
     for name, function in module.functions.items():
         if name != "main" and name not in handed_on and not function.attrs:
             yield name
