@@ -10,7 +10,7 @@ import copy
 from typing import Any
 
 from meta import op
-from meta.base.errors import ArgumentError
+from meta.base.errors import ArgumentError, NonFiniteError
 from meta.model.model import Model
 from meta.optim.optimizer import require_range
 from meta.runtime.ndarray import array
@@ -75,10 +75,10 @@ class LossScale(Model):
         raise NotImplementedError
 
     def check(self) -> None:
-        """Raise ArgumentError if too many steps in a row were left out. It waits for the device."""
+        """Raise NonFiniteError if too many steps in a row were left out. Waits for the device."""
         bad = int(self.bad_steps.item())
         if bad >= self.max_bad_steps:
-            raise ArgumentError(
+            raise NonFiniteError(
                 f"the gradients were not finite in {bad} steps in a row",
                 expected=f"fewer than {self.max_bad_steps}",
                 found=f"a loss scale of {self.scale.item():g}",

@@ -127,6 +127,7 @@ def training_step(
     clip_value: gradients are clamped to [-clip_value, clip_value]; not together with clip_norm.
     loss_scale: a `StaticLossScale` or `DynamicLossScale`: ``dy`` is multiplied by the scale, the
         gradients are divided by it, and an update from gradients that are not finite is left out.
+        ``step.loss_scale.check()`` raises after too many of them, as `meta.train.fit` does.
     accumulate: the number of calls whose gradients are averaged for one update.
     ema: the decay of a running average of the parameters, ``step.average``; None: there is none.
     """

@@ -1,0 +1,135 @@
+"""Groups of parameters, frozen parameters, learning rates, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import meta
+from meta.base.errors import ArgumentError
+from meta.optim import SGD, AdamW, with_adamw, with_sgd
+from meta.testing import check
+from tests.optim.problem import MODES, ONE, Given, double, gradients, runner, values
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_groups_by_pattern_are_those_of_torch(mode: str) -> None:
+    model = Given()
+    params = double(model)
+    theirs = torch.optim.AdamW(
+        [
+            {"params": [params["weight"]]},
+            {"params": [params["bias"]], "weight_decay": 0.0},
+            {"params": [params["scale"]], "lr": 0.2, "betas": (0.5, 0.9)},
+        ],
+        lr=0.1,
+        weight_decay=0.3,
+    )
+    groups: list[Any] = [
+        {"params": ["b*"], "weight_decay": 0.0},
+        {"params": "scale", "learning_rate": 0.2, "beta1": 0.5, "beta2": 0.9},
+    ]
+    step = with_adamw(0.1, weight_decay=0.3, groups=groups)(model)
+    run = runner(step, mode)
+    for i, given in enumerate(gradients(6)):
+        factor = 1 / (i + 1)
+        step.learning_rate.update(0.1 * factor)
+        for group, rate in zip(theirs.param_groups, (0.1, 0.1, 0.2), strict=True):
+            group["lr"] = rate * factor
+        for x, g in zip(params.values(), given, strict=True):
+            x.grad = g.torch().double()
+        theirs.step()
+        run(*given)
+    for n, x in params.items():
+        check(getattr(model, n), x, 1e-5, 1e-5)
+
+
+def test_groups_in_torch_s_form() -> None:
+    model = Given()
+    params = double(model)
+    theirs = torch.optim.SGD(
+        [{"params": [params["weight"], params["bias"]]}, {"params": [params["scale"]], "lr": 1.0}],
+        lr=0.1,
+        momentum=0.5,
+    )
+    ours = SGD(
+        [
+            {"params": [model.weight, model.bias]},
+            {"params": {"scale": model.scale}, "learning_rate": 1.0},
+        ],
+        0.1,
+        momentum=0.5,
+    )
+    assert set(ours.velocity) == {"0", "1", "scale"}
+    for given in gradients(3):
+        for n, g in zip(params, given, strict=True):
+            params[n].grad, getattr(model, n).grad = g.torch().double(), g
+        theirs.step()
+        ours.step()
+    for n, x in params.items():
+        check(getattr(model, n), x, 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_frozen_parameters_have_no_state_and_stay(mode: str) -> None:
+    model = Given()
+    model.bias.requires_grad = False
+    before = values(model)
+    step = with_adamw(0.1, ema=0.9, accumulate=2)(model)
+    run = runner(step, mode)
+    for given in gradients(4):
+        run(*given)
+    assert torch.equal(model.bias.torch(), before["bias"])
+    assert not torch.equal(model.weight.torch(), before["weight"])
+    assert not [n for n in step.state() if "bias" in n and not n.startswith("model.")]
+
+
+def test_a_parameter_that_thaws_needs_a_new_step() -> None:
+    model = Given()
+    model.bias.requires_grad = False
+    step = with_sgd(0.1, 0.9)(model)
+    model.bias.requires_grad = True
+    with pytest.raises(ArgumentError, match=r"'bias' has a gradient, and no state.*|make a new"):
+        step(ONE, *next(gradients(1)))
+
+
+def test_a_learning_rate_changes_without_a_new_program() -> None:
+    model = Given()
+    step = with_sgd(0.5)(model)
+    given = [meta.array(torch.ones(s.shape)) for s in next(gradients(1))]
+    executable = meta.vm.compile(step, ONE, *given)
+    before = values(model)["bias"]
+    executable(ONE, *given)
+    step.learning_rate = 0.25
+    executable(ONE, *given)
+    check(model.bias, before - 0.75, 1e-6, 1e-6)
+    optimizer = SGD([model.bias], 1.0)
+    optimizer.learning_rate = 0.125
+    assert optimizer.learning_rate.item() == 0.125
+
+
+REFUSED: list[tuple[Any, str]] = [
+    (lambda m: with_sgd(-1.0), "learning_rate is out of range"),
+    (lambda m: with_sgd(0.1, 1.0), "momentum is out of range"),
+    (lambda m: with_sgd(0.1, nesterov=True), "nesterov looks ahead"),
+    (lambda m: with_adamw(beta2=1.0), "beta2 is out of range"),
+    (lambda m: with_adamw(clip_norm=0.0), "clip_norm is out of range"),
+    (lambda m: with_adamw(clip_norm=1.0, clip_value=1.0), "by their norm or by value"),
+    (lambda m: with_adamw(accumulate=0), "accumulate counts calls"),
+    (lambda m: with_adamw(ema=1.0), "ema is out of range"),
+    (lambda m: with_adamw(loss_scale=1024.0), "this is no loss scale"),
+    (lambda m: AdamW([{"params": m.bias, "lr": 1.0}]), "it is called learning_rate here"),
+    (lambda m: AdamW([{"params": m.bias}, {"params": [m.bias]}]), "in two groups"),
+    (lambda m: AdamW([torch.ones(2)]), "is no array"),
+    (lambda m: with_adamw(groups=[{"params": "*.w"}])(m), "group 0 has no parameters"),
+    (lambda m: with_adamw(groups=[{"params": "*", "beta1": 2}])(m), "beta1 is out of range"),
+    (lambda m: SGD([{"params": m.bias, "learning_rate": 1.0}], 0.0), "above 0"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), REFUSED)
+def test_what_makes_no_sense_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        make(Given())

@@ -1,0 +1,219 @@
+"""What a training step does around the update: clipping, loss scales, accumulation, averages, and
+going on from its state.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+import meta
+from meta import op
+from meta.base.errors import ArgumentError, NonFiniteError
+from meta.optim import DynamicLossScale, StaticLossScale, with_adamw, with_lamb, with_sgd
+from meta.testing import check
+from tests.optim.problem import MODES, ONE, Given, double, gradients, runner, values
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("options", [{"clip_norm": 0.7}, {"clip_norm": 50.0}, {"clip_value": 0.3}])
+def test_clipping_is_torch_s(options: dict[str, float], mode: str) -> None:
+    model = Given()
+    params = double(model)
+    theirs = torch.optim.SGD(params.values(), lr=0.1, momentum=0.9)
+    run = runner(with_sgd(0.1, 0.9, **options)(model), mode)
+    for given in gradients(5):
+        for x, g in zip(params.values(), given, strict=True):
+            x.grad = g.torch().double()
+        if "clip_norm" in options:
+            torch.nn.utils.clip_grad_norm_(params.values(), options["clip_norm"])
+        else:
+            torch.nn.utils.clip_grad_value_(params.values(), options["clip_value"])
+        theirs.step()
+        run(*given)
+    for n, x in params.items():
+        check(getattr(model, n), x, 1e-5, 1e-6)
+
+
+def overflow(given: list[meta.ndarray], value: float) -> list[meta.ndarray]:
+    """Return gradients of which one element is not finite."""
+    bad = given[0].torch().clone()
+    bad[1, 2] = value
+    return [meta.array(bad), *given[1:]]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_dynamic_scale_follows_torch_s_schedule(mode: str) -> None:
+    numbers = {"init": 64.0, "growth_interval": 3}
+    theirs = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=3)
+    parameter = torch.nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([parameter], lr=0.0)
+    model = Given()
+    step = with_adamw(0.1, loss_scale=DynamicLossScale(**numbers), clip_norm=5.0)(model)
+    run = runner(step, mode)
+    bad = {2: math.inf, 3: math.nan, 9: -math.inf}
+    for i, given in enumerate(gradients(14)):
+        theirs.scale(parameter * 1.0).backward()
+        parameter.grad.mul_(bad.get(i, 1.0))
+        theirs.step(optimizer)
+        theirs.update()
+        optimizer.zero_grad()
+        before, count = values(model), step.optimizer.step_count.item()
+        run(*(overflow(given, bad[i]) if i in bad else given))
+        assert step.loss_scale.scale.item() == theirs.get_scale()
+        assert (i in bad) == all(torch.equal(values(model)[n], x) for n, x in before.items())
+        assert step.optimizer.step_count.item() == count + (i not in bad)
+    assert all(bool(torch.isfinite(a.torch()).all()) for a in step.state().values())
+
+
+@pytest.mark.parametrize("maker", [with_sgd, with_adamw, with_lamb])
+def test_a_scale_does_not_change_the_update(maker: Any) -> None:
+    plain, scaled = Given(), Given()
+    steps = maker(0.1)(plain), maker(0.1, loss_scale=StaticLossScale(1024.0))(scaled)
+    for given in gradients(4):
+        for step in steps:
+            step(ONE, *given)
+    for n, x in values(plain).items():
+        check(getattr(scaled, n), x, 1e-6, 1e-7)
+
+
+def test_a_scale_saves_gradients_that_half_precision_loses() -> None:
+    """The gradient of a half precision intermediate is below what float16 can hold."""
+
+    class Small(meta.Model):
+        def build(self) -> None:
+            self.weight = meta.array([1.0, 2.0])
+            self.weight.requires_grad = True
+
+        @meta.model.trace
+        def forward(self) -> Any:
+            half = op.cast(self.weight, "float16") * 1e-4
+            return op.cast(op.sum(half), "float32") * 1e-4
+
+    steps = [with_sgd(1e4, **o)(Small()) for o in ({}, {"loss_scale": StaticLossScale(2.0**16)})]
+    for step in steps:
+        step(ONE)
+    lost, kept = (step.model.weight for step in steps)
+    assert lost.numpy().tolist() == [1.0, 2.0]
+    check(kept, torch.tensor([1.0, 2.0]) - 1e-4, 1e-6, 1e-6)
+
+
+def test_a_loss_that_is_never_finite_raises() -> None:
+    step = with_sgd(0.1, loss_scale=DynamicLossScale(max_bad_steps=5))(Given())
+    given = overflow(next(gradients(1)), math.nan)
+    for _ in range(4):
+        step(ONE, *given)
+        step.loss_scale.check()
+    step(ONE, *given)
+    with pytest.raises(NonFiniteError, match="not finite in 5 steps in a row"):
+        step.loss_scale.check()
+    assert step.loss_scale.scale.item() == 2.0**11
+
+
+def test_the_scale_has_a_least_value_and_its_own_limits() -> None:
+    step = with_sgd(0.1, loss_scale=DynamicLossScale(4.0, min_scale=1.0))(Given())
+    for _ in range(5):
+        step(ONE, *overflow(next(gradients(1)), math.inf))
+    assert step.loss_scale.scale.item() == 1.0
+    for numbers in ({"init": 0.0}, {"backoff_factor": 1.0}, {"min_scale": 1e9}):
+        with pytest.raises(ArgumentError, match="out of range"):
+            DynamicLossScale(**numbers)
+
+
+def test_a_scale_does_not_fit_into_a_half_precision_result() -> None:
+    class Half(meta.Model):
+        def build(self) -> None:
+            self.weight = meta.array([1.0])
+            self.weight.requires_grad = True
+
+        @meta.model.trace
+        def forward(self) -> Any:
+            return op.cast(op.sum(self.weight), "float16")
+
+    step = with_sgd(0.1, loss_scale=StaticLossScale(8.0))(Half())
+    with pytest.raises(ArgumentError, match="does not fit into the float16"):
+        step(meta.array(1.0, "float16"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_accumulated_gradients_are_a_larger_batch_s(mode: str, dtype: str) -> None:
+    options = {"clip_norm": 1.0, "loss_scale": StaticLossScale(8.0)}
+    whole, parts = Given(dtype), Given(dtype)
+    larger = with_adamw(0.1, **options)(whole)
+    step = with_adamw(0.1, accumulate=4, ema=0.5, **options)(parts)
+    run = runner(step, mode, dtype)
+    for seed in range(3):
+        some = list(gradients(4, dtype, seed))
+        mean = [
+            meta.array(torch.stack([g.torch().float() for g in each]).mean(0))
+            for each in zip(*some, strict=True)
+        ]
+        before = values(parts)
+        for i, given in enumerate(some):
+            run(*given)
+            same = all(torch.equal(values(parts)[n], x) for n, x in before.items())
+            assert same == (i < 3)
+        if dtype == "float32":
+            larger(ONE, *mean)
+            for n, x in values(whole).items():
+                check(getattr(parts, n), x, 1e-5, 1e-6)
+    assert step.optimizer.step_count.item() == 3 == step.average.count.item()
+    assert {a.dtype for a in step.accumulation.gradient.values()} == {"float32"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_average_is_torch_s(mode: str) -> None:
+    model = Given()
+    step = with_sgd(0.1, ema=0.9)(model)
+    run = runner(step, mode)
+    module = torch.nn.ParameterList(double(model).values())
+    averaged = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    for given in gradients(6):
+        run(*given)
+        with torch.no_grad():
+            for own, x in zip(module, values(model).values(), strict=True):
+                own.copy_(x)
+        averaged.update_parameters(module)
+    for own, x in zip(step.average.parameter.values(), averaged.module, strict=True):
+        check(own, x, 1e-5, 1e-6)
+    model.load_state(step.average.parameter, strict=False)
+    assert torch.equal(model.weight.torch(), step.average.parameter["weight"].torch())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_step_goes_on_from_its_state_bit_for_bit(mode: str) -> None:
+    def make() -> Any:
+        return with_adamw(
+            0.1,
+            loss_scale=DynamicLossScale(growth_interval=2),
+            accumulate=2,
+            ema=0.9,
+            clip_norm=1.0,
+        )(Given("float16"))
+
+    one = make()
+    run = runner(one, mode, "float16")
+    steps = list(gradients(10, "float16"))
+    for given in steps[:5]:
+        run(*given)
+    one.learning_rate.update(0.03)
+    kept = {n: meta.array(a) for n, a in one.state().items()}
+    other = make()
+    other.load_state(kept)
+    again = runner(other, mode, "float16")
+    for given in steps[5:]:
+        run(*given)
+        again(*given)
+    found = other.state()
+    assert all(torch.equal(a.torch(), found[n].torch()) for n, a in one.state().items())
+    for name in ("learning_rate", "optimizer.step_count", "optimizer.m.weight", "model.weight"):
+        assert name in kept
+    for name in ("optimizer.master.bias", "loss_scale.scale", "loss_scale.good_steps"):
+        assert name in kept
+    for name in ("accumulation.count", "accumulation.gradient.bias", "average.parameter.bias"):
+        assert name in kept
