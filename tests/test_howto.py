@@ -121,7 +121,8 @@ def test_following_the_cast_rule_page_adds_a_rule(tmp_path: Path) -> None:
         r"cast rule +meta/amp/rules.py:\d+ +never", _run(tmp_path, "-m", "meta", "op", "softsign")
     )
     report = _run(
-        tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/amp/test_operators.py", "-k",
-        "softsign",
-    )  # fmt: skip
+        tmp_path,
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider"),
+        *("tests/amp/test_operators.py", "-k", "softsign"),
+    )
     assert re.search(r"\b2 passed", report), report

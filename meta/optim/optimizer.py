@@ -135,7 +135,9 @@ class Optimizer(Model):
         """
         if not gradients:
             return
-        op.multi_tensor_axpby((array(1.0),), (self.step_count,), 1.0, 1.0, skip)
+        device = self.learning_rate.device
+        one = array(1.0, device=device)
+        op.multi_tensor_axpby((one,), (self.step_count,), 1.0, 1.0, skip)
         further: dict[str, Any] = {"factor": factor, "skip": skip}
         if clip_value is not None:
             further["clip_value"] = clip_value
@@ -148,7 +150,7 @@ class Optimizer(Model):
                 [gradients[n] for n in names],
                 state,
                 self._rate(rates),
-                _number_or_each(decay),
+                _number_or_each(decay, device),
                 numbers,
                 {**further, "copies": [params[n] for n in masters]},
             )
@@ -209,10 +211,10 @@ class Optimizer(Model):
             master.update(self._params[name])
 
 
-def _number_or_each(values: list[float]) -> Any:
+def _number_or_each(values: list[float], device: Any) -> Any:
     """Return the one number, or an array of one for each."""
     same = all(v == values[0] for v in values)
-    return float(values[0]) if same else array(values, "float32")
+    return float(values[0]) if same else array(values, "float32", device=device)
 
 
 def _zeros_like(x: ndarray) -> ndarray:

@@ -60,6 +60,7 @@ class NoWaiting(Callback):
             torch.cuda.set_sync_debug_mode("error" if run.step == 6 else "default")
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")
 @pytest.mark.parametrize("kind", ["pinned", "on the device"])
 def test_no_step_waits_for_the_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meter, "INTERVAL_SECONDS", 1e9)
