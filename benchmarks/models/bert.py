@@ -5,111 +5,117 @@ be compared.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 
-from meta import op
-from meta.model import Embedding, LayerNorm, Linear, Model, Sequential, trace
+from meta.model import zoo
 from models.network import Network
 
 WIDTH, HEADS, INNER, LAYERS, VOCABULARY, POSITIONS = 128, 2, 512, 2, 30522, 512
 EPS = 1e-12
 
-
-class Layer(Model):
-    """One layer of the encoder, normalising last."""
-
-    def build(self) -> None:
-        """Make the layers."""
-        self.query, self.key, self.value, self.out = (Linear(WIDTH, WIDTH) for _ in range(4))
-        self.norm1, self.norm2 = LayerNorm(WIDTH, EPS), LayerNorm(WIDTH, EPS)
-        self.up, self.down = Linear(WIDTH, INNER), Linear(INNER, WIDTH)
-
-    @trace
-    def forward(self, x: Any) -> Any:
-        """Apply the layer to (n, steps, width)."""
-        n, steps, width = x.shape
-
-        def heads(y: Any) -> Any:
-            return op.transpose(op.reshape(y, (n, steps, HEADS, width // HEADS)), (0, 2, 1, 3))
-
-        q, k, v = heads(self.query(x)), heads(self.key(x)), heads(self.value(x))
-        y, _ = op.scaled_dot_product_attention(q, k, v)
-        y = self.out(op.reshape(op.transpose(y, (0, 2, 1, 3)), (n, steps, width)))
-        x = self.norm1(op.add(x, y))
-        return self.norm2(op.add(x, self.down(op.gelu(self.up(x)))))
+CONFIG = zoo.BertConfig(
+    vocab_size=VOCABULARY,
+    hidden_size=WIDTH,
+    num_hidden_layers=LAYERS,
+    num_attention_heads=HEADS,
+    intermediate_size=INNER,
+    max_position_embeddings=POSITIONS,
+    layer_norm_eps=EPS,
+    pad_token_id=None,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+)
 
 
-class BertTiny(Model):
-    """Embeddings, encoder, pooled first token, classifier."""
+class TorchOutput(nn.Module):
+    """A projection, added to what went around it, normalised."""
 
-    def build(self) -> None:
-        """Make the layers."""
-        self.words, self.positions = Embedding(VOCABULARY, WIDTH), Embedding(POSITIONS, WIDTH)
-        self.types = Embedding(2, WIDTH)
-        self.norm = LayerNorm(WIDTH, EPS)
-        self.layers = Sequential(*(Layer() for _ in range(LAYERS)))
-        self.pool, self.classify = Linear(WIDTH, WIDTH), Linear(WIDTH, 2)
+    def __init__(self, inner: int) -> None:
+        super().__init__()
+        self.dense, self.LayerNorm = nn.Linear(inner, WIDTH), nn.LayerNorm(WIDTH, EPS)
 
-    @trace
-    def forward(self, words: Any) -> Any:
-        """Return the scores of (n, steps) words, all of type 0."""
-        n, steps = words.shape
-        x = op.add(self.words(words), self.types(op.zeros((n, steps), "int64")))
-        x = self.norm(op.add(x, self.positions(op.arange(0, steps, 1, "int64"))))
-        x = self.layers(x)
-        first = op.reshape(op.strided_slice(x, (0, 0), (n, 1)), (n, WIDTH))
-        return self.classify(op.tanh(self.pool(first)))
+    def forward(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        """Apply it."""
+        return self.LayerNorm(residual + self.dense(x))
 
 
 class TorchLayer(nn.Module):
-    """The same with torch."""
+    """One layer of the encoder, normalising last."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.query, self.key, self.value, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
-        self.norm1, self.norm2 = nn.LayerNorm(WIDTH, EPS), nn.LayerNorm(WIDTH, EPS)
-        self.up, self.down = nn.Linear(WIDTH, INNER), nn.Linear(INNER, WIDTH)
+        projections = {n: nn.Linear(WIDTH, WIDTH) for n in ("query", "key", "value")}
+        self.attention = nn.ModuleDict(
+            {"self": nn.ModuleDict(projections), "output": TorchOutput(WIDTH)}
+        )
+        self.intermediate = nn.ModuleDict({"dense": nn.Linear(WIDTH, INNER)})
+        self.output = TorchOutput(INNER)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Apply the layer to (n, steps, width)."""
         n, steps, width = x.shape
+        project = self.attention["self"]
 
-        def heads(y: torch.Tensor) -> torch.Tensor:
-            return y.view(n, steps, HEADS, width // HEADS).transpose(1, 2)
+        def heads(name: str) -> torch.Tensor:
+            return project[name](x).view(n, steps, HEADS, width // HEADS).transpose(1, 2)
 
-        q, k, v = heads(self.query(x)), heads(self.key(x)), heads(self.value(x))
+        q, k, v = heads("query"), heads("key"), heads("value")
         y = nn.functional.scaled_dot_product_attention(q, k, v)
-        y = self.out(y.transpose(1, 2).reshape(n, steps, width))
-        x = self.norm1(x + y)
-        return self.norm2(x + self.down(nn.functional.gelu(self.up(x))))
+        x = self.attention["output"](y.transpose(1, 2).reshape(n, steps, width), x)
+        return self.output(nn.functional.gelu(self.intermediate["dense"](x)), x)
 
 
-class TorchBertTiny(nn.Module):
-    """The same with torch."""
+class TorchEmbeddings(nn.Module):
+    """Words, all of type 0, and positions, added and normalised."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.positions = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(POSITIONS, WIDTH)
-        self.types = nn.Embedding(2, WIDTH)
-        self.norm = nn.LayerNorm(WIDTH, EPS)
-        self.layers = nn.Sequential(*(TorchLayer() for _ in range(LAYERS)))
-        self.pool, self.classify = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2)
+        self.word_embeddings = nn.Embedding(VOCABULARY, WIDTH)
+        self.position_embeddings = nn.Embedding(POSITIONS, WIDTH)
+        self.token_type_embeddings = nn.Embedding(2, WIDTH)
+        self.LayerNorm = nn.LayerNorm(WIDTH, EPS)
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
-        """Return the scores of (n, steps) words, all of type 0."""
-        x = self.words(words) + self.types(torch.zeros_like(words))
-        x = self.norm(x + self.positions(torch.arange(words.shape[1])))
-        x = self.layers(x)
-        return self.classify(torch.tanh(self.pool(x[:, 0])))
+        """Look (n, steps) words up."""
+        x = self.word_embeddings(words) + self.token_type_embeddings(torch.zeros_like(words))
+        return self.LayerNorm(x + self.position_embeddings(torch.arange(words.shape[1])))
+
+
+class TorchBert(nn.Module):
+    """Embeddings, encoder, pooled first token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embeddings = TorchEmbeddings()
+        layers = nn.ModuleList(TorchLayer() for _ in range(LAYERS))
+        self.encoder = nn.ModuleDict({"layer": layers})
+        self.pooler = nn.ModuleDict({"dense": nn.Linear(WIDTH, WIDTH)})
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        """Return (n, width) of (n, steps) words."""
+        x = self.embeddings(words)
+        for layer in self.encoder["layer"]:
+            x = layer(x)
+        return torch.tanh(self.pooler["dense"](x[:, 0]))
+
+
+class TorchBertTiny(nn.Module):
+    """The network of the zoo with plain torch, under the same names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bert, self.classifier = TorchBert(), nn.Linear(WIDTH, 2)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        """Return the scores of (n, steps) words."""
+        return self.classifier(self.bert(words))
 
 
 BERT_TINY = Network(
     "bert-tiny",
     "64 words, batch 8",
-    BertTiny,
+    lambda: zoo.BertForSequenceClassification(CONFIG),
     TorchBertTiny,
     lambda: torch.randint(VOCABULARY, (8, 64)),
     classes=2,

@@ -80,7 +80,8 @@ class Text:
         theirs = self.theirs()
         with torch.no_grad():
             for parameter in theirs.parameters():  # nothing is 0 or 1, and right by accident
-                parameter.add_(torch.rand_like(parameter) * 0.1)
+                # About 0: a mean that all weights have would drown what differs in rounding.
+                parameter.add_((torch.rand_like(parameter) - 0.5) * 0.1)
         theirs.save_pretrained(folder)
         ours = self.ours()
         meta.model.load_weights(ours, folder / "model.safetensors", strict=True)
