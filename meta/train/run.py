@@ -132,7 +132,12 @@ class Run:
         self._meter.resume()
         try:
             while not self._is_over():
-                batch = self._feed.take()
+                try:
+                    batch = self._feed.take()
+                except Exception:
+                    if interrupts.requested:  # Ctrl-C reaches a loader's workers, too
+                        raise KeyboardInterrupt from None
+                    raise
                 if batch is None:
                     self._end_epoch()
                 else:

@@ -330,6 +330,16 @@ def test_ctrl_c_in_the_data_keeps_a_checkpoint(tmp_path: Path) -> None:
         train(data=interrupted(), steps=5)
 
 
+def test_ctrl_c_that_breaks_the_data_is_ctrl_c(tmp_path: Path) -> None:
+    def broken() -> Any:
+        yield from list(held_out())[:2]
+        signal.raise_signal(signal.SIGINT)
+        raise RuntimeError("a worker is gone")
+
+    with pytest.raises(KeyboardInterrupt, match="at step 2; kept in"):
+        train(data=broken(), steps=5, checkpoint=tmp_path)
+
+
 def test_the_second_ctrl_c_is_at_once(tmp_path: Path) -> None:
     class Twice(Callback):
         def on_step(self, run: Run) -> None:
