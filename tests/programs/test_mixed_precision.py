@@ -1,4 +1,4 @@
-"""Random programs mean the same in mixed precision, whatever the cast rules are, but for rounding."""
+"""Random programs in mixed precision mean the same but for rounding, whatever the cast rules are."""
 
 from __future__ import annotations
 
