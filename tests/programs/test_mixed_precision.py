@@ -1,4 +1,4 @@
-"""Random programs in mixed precision mean the same but for rounding, whatever the cast rules are."""
+"""Random programs in mixed precision mean the same but for rounding, whatever the rules are."""
 
 from __future__ import annotations
 
