@@ -38,4 +38,4 @@ class Average(Model):
         for names in by_dtype.values():
             own = [self.parameter[n] for n in names]
             op.multi_tensor_axpby([params[n] for n in names], own, 1.0 - stays, stays, skip)
-        op.multi_tensor_axpby([array(1.0, device=self.count.device)], [self.count], 1.0, 1.0, skip)
+        op.multi_tensor_axpby([op.ones_like(self.count)], [self.count], 1.0, 1.0, skip)

@@ -61,6 +61,7 @@ class Optimizer(Model):
         given, own_groups = named(params)
         trained = {n: a for n, a in given.items() if a.requires_grad}
         self._params = trained
+        self._constants: dict[Any, ndarray] = {}
         device = next(iter(trained.values())).device if trained else "cpu"
         self.learning_rate: Any = array(learning_rate, "float32", device=device)
         self.step_count = array(0.0, "float32", device=device)
@@ -135,8 +136,7 @@ class Optimizer(Model):
         """
         if not gradients:
             return
-        device = self.learning_rate.device
-        one = array(1.0, device=device)
+        one = op.ones_like(self.step_count)
         op.multi_tensor_axpby((one,), (self.step_count,), 1.0, 1.0, skip)
         further: dict[str, Any] = {"factor": factor, "skip": skip}
         if clip_value is not None:
@@ -150,7 +150,7 @@ class Optimizer(Model):
                 [gradients[n] for n in names],
                 state,
                 self._rate(rates),
-                _number_or_each(decay, device),
+                float(decay[0]) if len(set(decay)) == 1 else self._constant(decay),
                 numbers,
                 {**further, "copies": [params[n] for n in masters]},
             )
@@ -202,19 +202,19 @@ class Optimizer(Model):
         """Return the learning rate of all parameters, or of each."""
         if all(m == 1 for m in multiples):
             return self.learning_rate
-        rates = array(multiples, "float32", device=self.learning_rate.device)
-        return op.multiply(rates, self.learning_rate)
+        return op.multiply(self._constant(multiples), self.learning_rate)
+
+    def _constant(self, values: list[float]) -> ndarray:
+        """Return an array of numbers, the same for the same ones: an eager step copies nothing."""
+        key = (*values, self.learning_rate.device)
+        if key not in self._constants:
+            self._constants[key] = array(values, "float32", device=self.learning_rate.device)
+        return self._constants[key]
 
     def reset_masters(self) -> None:
         """Take the masters from the parameters: after weights were written into these."""
         for name, master in self.master.items():
             master.update(self._params[name])
-
-
-def _number_or_each(values: list[float], device: Any) -> Any:
-    """Return the one number, or an array of one for each."""
-    same = all(v == values[0] for v in values)
-    return float(values[0]) if same else array(values, "float32", device=device)
 
 
 def _zeros_like(x: ndarray) -> ndarray:

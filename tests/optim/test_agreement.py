@@ -139,7 +139,8 @@ def test_one_call_updates_all_parameters() -> None:
     groups = [{"params": "arrays.*0", "weight_decay": 0.0, "learning_rate": 0.2}]
     step = optim.with_adamw(0.1, groups=groups)(Many())
     with meta.dialect.prefer("torch"):  # generated code for 200 arrays takes long to compile
-        kernels = meta.vm.compile(step, meta.array(1.0), meta.array(2.0)).kernels()
+        executable = meta.vm.compile(step, meta.array(1.0), meta.array(2.0), opt_level=0)
+    kernels = executable.kernels()
     calls = {name: count for name, count in kernels.items() if "multi_tensor" in name}
     assert calls == {"torch.multi_tensor_axpby": 1, "torch.multi_tensor_adamw": 1}
 

@@ -16,14 +16,16 @@ from typing import Any
 import torch
 
 from meta.base.device import Device
+from meta.base.dtype import FROM_TORCH
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda.list_source import CHUNK, HEAD_BYTES, NUMBER_BYTES, THREADS, Pass, source
 from meta.runtime import nvrtc
 
-_KINDS = {
-    torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3,
-    torch.int32: 4, torch.int64: 5,
-}  # fmt: skip
+NUMBER_KINDS = {
+    name: kind
+    for kind, name in enumerate(("float32", "float64", "float16", "bfloat16", "int32", "int64"))
+}
+"""The dtypes of tensors that hold numbers, as kernels know them."""
 _LARGE_SINCE = (12, 1)
 
 
@@ -131,7 +133,7 @@ def _number(value: Any, count: int) -> bytes:
     if not isinstance(value, torch.Tensor):
         return struct.pack("<Qdii", 0, float(value), 0, 0)
     each = int(count > 1 and value.numel() == count)
-    return struct.pack("<Qdii", value.data_ptr(), 0.0, _KINDS[value.dtype], each)
+    return struct.pack("<Qdii", value.data_ptr(), 0.0, NUMBER_KINDS[FROM_TORCH[value.dtype]], each)
 
 
 def launcher(

@@ -10,8 +10,9 @@ from meta import op
 from meta.base.source import definition_span
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.list_kernel import Definition, launcher
+from meta.dialect.cuda.list_kernel import NUMBER_KINDS, Definition, launcher
 from meta.dialect.cuda.list_source import Pass
+from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.op import Op
 
@@ -149,6 +150,9 @@ def _make(call: CallValues) -> OpEnv:
     if not all(t.is_static for tensors in lists.values() for t in tensors):
         raise Unsupported("this kernel is made for extents that are numbers")
     definition = DEFINITIONS.get(call.op) or sgd(args["nesterov"])
+    for name in definition.numbers:
+        if isinstance(args[name], TensorType) and args[name].dtype not in NUMBER_KINDS:
+            raise Unsupported(f"{name} comes in {args[name].dtype}, which kernels do not read")
     dtypes = [
         dict(zip(lists, (t.dtype for t in together), strict=True))
         for together in zip(*lists.values(), strict=True)
