@@ -34,17 +34,19 @@ def inputs_of(text: Text) -> tuple[dict[str, Any], Any]:
     return batch, labels
 
 
-def compare_gradients(found: dict[str, Any], wanted: dict[str, Any]) -> float:
-    """Check that the gradients are those of the reference; return the largest error."""
+def compare_gradients(found: dict[str, Any], wanted: dict[str, Any], least: float = 1e-4) -> None:
+    """Check that the gradients are those of the reference.
+
+    An error is relative to the tensor's largest gradient, or to ``least`` of the model's largest:
+    what is smaller is a difference of larger terms, and rounding (keys' biases have none at all).
+    """
     named = {name.removeprefix("network."): g for name, g in found.items()}
     assert named.keys() == wanted.keys()
-    errors = {name: relative_error(named[name], wanted[name]) for name in wanted}
-    # A gradient that is zero but for rounding (of the keys' bias: softmax does not see it).
     largest = max(float(w.abs().max()) for w in wanted.values())
-    for name, error in errors.items():
-        tiny = float(wanted[name].abs().max()) < 1e-5 * largest
-        assert error < LIMIT or tiny, name
-    return max(e for n, e in errors.items() if float(wanted[n].abs().max()) >= 1e-5 * largest)
+    for name, gradient in wanted.items():
+        own = float(gradient.abs().max())
+        error = float((named[name].torch() - gradient).abs().max())
+        assert error < LIMIT * max(own, least * largest), name
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -179,4 +181,6 @@ def test_full_size(network: str, loss: Any, tmp_path: Path) -> None:
     step = meta.vm.compile(meta.model.value_and_grad(WithLoss(ours, loss)), *arguments)
     y, found = step(*arguments)
     assert relative_error(y, wanted) < LIMIT
-    compare_gradients(found, gradients)
+    # Twelve layers deep, gradients of queries and keys are 1e-4 of the largest, and transformers'
+    # own in float32 differ by 1.1e-4 from those in float64.
+    compare_gradients(found, gradients, least=1e-3)
