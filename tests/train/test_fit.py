@@ -368,6 +368,7 @@ def test_a_loss_with_parameters_of_its_own(tmp_path: Path) -> None:
     assert "model.loss.temperature" in record.training_step.state()
 
 
+@pytest.mark.slow
 def test_a_module_of_torch_is_trained_in_place() -> None:
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(FEATURES, 5), torch.nn.Linear(5, CLASSES))
