@@ -144,7 +144,8 @@ class Optimizer(Model):
         for names, numbers, decay, rates in self._calls(params, gradients):
             masters = [n for n in names if n in self.master]
             x = [self.master[n] if masters else params[n] for n in names]
-            state = [[getattr(self, kind)[n] for n in names] for kind in self.state_names]
+            kept = [getattr(self, kind) for kind in self.state_names]
+            state = [[own[n] for n in names if n in own] for own in kept]
             self.apply(
                 x,
                 [gradients[n] for n in names],

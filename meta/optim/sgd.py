@@ -31,9 +31,16 @@ class SGD(Optimizer):
         groups: Iterable[Mapping[str, Any]] = (),
         master_weights: bool = True,
     ) -> None:
-        """Make one velocity per parameter, all zero."""
+        """Make one velocity per parameter, all zero; none where there is no momentum."""
         options = {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov}
         super().build(params, learning_rate, groups, master_weights, **options)
+        moving = {
+            name
+            for group in self.groups
+            if group.get("momentum", momentum)
+            for name in group["names"]
+        }
+        self.velocity = {name: v for name, v in self.velocity.items() if name in moving}
 
     state_names = ("velocity",)
 
@@ -60,7 +67,7 @@ class SGD(Optimizer):
         op.multi_tensor_sgd(
             x,
             dx,
-            state[0] if numbers["momentum"] else [],
+            *state,
             learning_rate,
             numbers["momentum"],
             weight_decay,

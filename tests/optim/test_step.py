@@ -217,3 +217,14 @@ def test_a_step_goes_on_from_its_state_bit_for_bit(mode: str) -> None:
         assert name in kept
     for name in ("accumulation.count", "accumulation.gradient.bias", "average.parameter.bias"):
         assert name in kept
+
+
+def test_masters_follow_weights_that_were_written_on_purpose() -> None:
+    model = Given("float16")
+    step = with_sgd(0.1)(model)
+    assert not step.optimizer.velocity  # without momentum there is none
+    model.bias.update(torch.full((5,), 2.0))
+    step.optimizer.reset_masters()
+    zeros = [meta.zeros(g.shape, "float16") for g in next(gradients(1))]
+    step(ONE, *zeros)
+    assert (model.bias.numpy() == 2.0).all()
