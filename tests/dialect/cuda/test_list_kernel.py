@@ -25,8 +25,9 @@ from tests.dialect.cuda.emulation import Function
 from tests.op.multi_tensor import CASES
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
+OFTEN = 3  # each further sample of an operator is more C++ to compile
 SAMPLES = [
-    pytest.param(case, one, id=f"{case.op}-{number}")
+    pytest.param(case, one, id=f"{case.op}-{number}", marks=[pytest.mark.slow] * (number >= OFTEN))
     for case in CASES
     for number, one in enumerate(case.samples)
 ]
