@@ -5,6 +5,7 @@ import torch.nn.functional as nn
 
 from meta import op
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.number import number
 
 _ATEN = torch.ops.aten
 
@@ -91,10 +92,7 @@ def glu(x, axis, out):
 def _numbers(x, *numbers):
     """Return numbers as tensors of x's dtype: rounded to it, an int exactly."""
     exact = [torch.float64 if isinstance(n, float) else torch.int64 for n in numbers]
-    return [
-        torch.tensor(n, dtype=dtype, device=x.device).to(x.dtype)
-        for n, dtype in zip(numbers, exact, strict=True)
-    ]
+    return [number(n, dtype, x.device).to(x.dtype) for n, dtype in zip(numbers, exact, strict=True)]
 
 
 @_unary(op.threshold)

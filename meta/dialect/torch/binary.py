@@ -9,6 +9,7 @@ import torch
 from meta import op
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.number import number
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -21,9 +22,7 @@ def _own(*operands):
 def _as(dtype, out, *operands):
     """Operands in a dtype; numbers become 0-d tensors where ``out`` is."""
     return [
-        x.to(dtype)
-        if isinstance(x, torch.Tensor)
-        else torch.tensor(x, dtype=dtype, device=out.device)
+        x.to(dtype) if isinstance(x, torch.Tensor) else number(x, dtype, out.device)
         for x in operands
     ]
 

@@ -4,11 +4,12 @@ import torch
 
 from meta import op
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.number import number
 
 
 def _like(out, *operands):
     return [
-        x if isinstance(x, torch.Tensor) else torch.tensor(x, device=out.device).to(out.dtype)
+        x if isinstance(x, torch.Tensor) else number(x, None, out.device).to(out.dtype)
         for x in operands
     ]
 
@@ -37,7 +38,7 @@ def _amount(x, out):
     """An amount given as a number: one beyond int8 must not wrap to a small one."""
     if isinstance(x, torch.Tensor):
         return x
-    return torch.tensor(x if 0 <= x < 64 else 64, device=out.device).to(out.dtype)
+    return number(x if 0 <= x < 64 else 64, None, out.device).to(out.dtype)
 
 
 @dialect.kernel(op.left_shift)

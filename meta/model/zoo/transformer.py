@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from meta import op
-from meta.base.dtype import is_float, limits
+from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError, TypeInferError
 from meta.base.registry import nearest
 from meta.model.layers.embedding import Embedding
@@ -29,6 +29,10 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "tanh": op.tanh,
 }
 """Activation functions by the names that configurations use."""
+
+LOW = -65504.0
+"""What a query gives to keys that it does not see, before softmax: the least number that float16,
+too, can hold."""
 
 
 def activation(name: str) -> Callable[[Any], Any]:
@@ -99,7 +103,7 @@ def attend(
         weights = op.softmax(scores, -1)
     else:
         nothing = op.zeros_like(scores)
-        low = op.full_like(scores, limits(scores.dtype).min)
+        low = op.full_like(scores, LOW)
         weights = op.where(seen, op.softmax(op.where(seen, scores, low), -1), nothing)
     weights = op._contrib_dropout(weights, dropout_p)[0]
     flat = op.reshape(weights, (b * g, h // g * steps, s))
