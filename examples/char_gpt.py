@@ -48,11 +48,12 @@ def write(model, alphabet, start, count, temperature=0.8):
     generator = np.random.default_rng(0)
     # One program for all lengths: what follows the last character does not change its scores.
     window = np.zeros((1, LENGTH), "int64")
-    run = meta.vm.compile(model, meta.array(window))
+    device = next(iter(model.parameters().values())).device
+    run = meta.vm.compile(model, meta.array(window, device=device))
     for _ in range(count):
         last = codes[-LENGTH:]
         window[0, : len(last)] = last
-        scores = run(meta.array(window)).numpy()[0, len(last) - 1] / temperature
+        scores = run(meta.array(window, device=device)).numpy()[0, len(last) - 1] / temperature
         chances = np.exp(scores - scores.max())
         codes.append(int(generator.choice(len(alphabet), p=chances / chances.sum())))
     return "".join(alphabet[c] for c in codes)

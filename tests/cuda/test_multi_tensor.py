@@ -12,7 +12,10 @@ from meta import op, optim
 from meta.dialect import only
 from meta.testing import check
 
-pytestmark = pytest.mark.cuda
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.filterwarnings("ignore:Warning. Profiler clears events:UserWarning"),
+]
 
 # The parameters of BERT-base with its pooler: 199 tensors, 109 million elements.
 LAYER = [(768, 768), (768,)] * 4 + [(3072, 768), (3072,), (768, 3072), (768,)] + [(768,)] * 4
