@@ -69,7 +69,7 @@ def same(a: Module, b: Module) -> None:
         assert spans == [b.span for b in bindings(b.functions[name])]
 
 
-@settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(modules())
 def test_round_trip(module: Module) -> None:
     """1,000 programs with every node kind, as JSON and as text."""

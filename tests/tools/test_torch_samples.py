@@ -1,7 +1,7 @@
 """torch's own operator samples: `meta` gives what torch gives, results and gradients.
 
-One test per entry of torch's database that has an adapter. An ordinary run takes the first few
-samples of each; the slow tests take all of them.
+One test per entry of torch's database that has an adapter, with the first few samples of each, and
+one with all of them. All are slow.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def check(outcome: Outcome) -> None:
     assert not outcome.failures, "\n".join(outcome.failures)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", sorted(ADAPTERS))
 def test_the_first_samples_agree(key: str) -> None:
     with meta.dialect.prefer("torch"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -297,6 +297,14 @@ def test_early_stop_and_its_state(tmp_path: Path) -> None:
         train(steps=50, **options)
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C be what it is on a terminal: a shell lets jobs in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class Interrupting(Callback):
     """Presses Ctrl-C after a step."""
 
@@ -308,6 +316,7 @@ class Interrupting(Callback):
             signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_keeps_a_checkpoint(tmp_path: Path) -> None:
     undisturbed, resumed = network(), network()
     train(undisturbed, steps=8, seed=1)
@@ -330,6 +339,7 @@ def test_ctrl_c_in_the_data_keeps_a_checkpoint(tmp_path: Path) -> None:
         train(data=interrupted(), steps=5)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_that_breaks_the_data_is_ctrl_c(tmp_path: Path) -> None:
     def broken() -> Any:
         yield from list(held_out())[:2]
@@ -340,6 +350,7 @@ def test_ctrl_c_that_breaks_the_data_is_ctrl_c(tmp_path: Path) -> None:
         train(data=broken(), steps=5, checkpoint=tmp_path)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_the_second_ctrl_c_is_at_once(tmp_path: Path) -> None:
     class Twice(Callback):
         def on_step(self, run: Run) -> None:
