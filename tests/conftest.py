@@ -3,8 +3,8 @@
 Tests marked ``cuda`` are skipped where there is no NVIDIA GPU.
 
 Tests marked ``slow`` are the widest sweeps. An ordinary run leaves them out. ``-m slow`` takes all,
-``-k NAME`` all that it chooses, and ``--slow-part auto`` the sixteenth that today's date chooses:
-sixteen days' runs cover all.
+``-k NAME`` all that it chooses, and ``--slow-part auto`` the one of 32 parts that today's
+date chooses: 32 days' runs cover all.
 """
 
 import os
@@ -26,14 +26,14 @@ def first_on_path(folder: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-PARTS = 16
+PARTS = 32
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--slow-part",
         choices=["auto", *map(str, range(PARTS)), "all", "none"],
-        help="which tests marked slow run: a sixteenth (auto: by the date), all or none "
+        help="which tests marked slow run: one of 32 parts (auto: by the date), all or none "
         "(default: none, but all where -m or -k is given)",
     )
 

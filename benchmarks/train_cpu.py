@@ -1,0 +1,240 @@
+"""A training step on the CPU beside torch eager and torch.compile, in one run.
+
+    python benchmarks/train_cpu.py [--models digits,gpt] [--threads 2] [--check] [--json]
+
+A step is forward, backward and an update by AdamW: in `meta` one compiled program, in torch the
+model's own module with ``torch.optim.AdamW(fused=True)``, whose loss and update torch.compile has
+compiled. Networks: *digits*, the convolutional network of ``python -m meta demo`` on 8x8 images of
+digits, and *gpt*, a GPT-2 of 2 layers of width 128 that learns characters (needs transformers).
+
+All start from equal parameters, and the losses of the first steps are compared before anything is
+timed. How contenders take turns is told in models_cpu.py. The goal, which ``--check`` holds: no
+step slower than the better of the two torch ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+from models.network import state_of
+from models_cpu import turn
+from report import conditions, plain
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn import functional
+
+import meta
+from meta.cli.demo.network import GRID, SmallNet
+from meta.model import Model
+from meta.model.zoo import GPT2Config, GPT2LMHeadModel, causal_lm_loss
+from meta.optim import with_adamw
+from meta.train.objective import Objective
+
+LEAST_RATIO = 1.0
+RATE, COMPARED_STEPS, TOLERANCE = 1e-3, 4, 2e-3
+NAMES = ("meta", "eager", "compile")
+BATCH, STEPS, VOCABULARY, WIDTH, HEADS, LAYERS = 16, 64, 128, 128, 4, 2
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is learned, in two libraries: models with parameters of the same names, losses of a
+    result and targets, and one batch.
+    """
+
+    what: str
+    ours: Callable[[], Model]
+    loss: Callable[[Any, Any], Any]
+    theirs: Callable[[], nn.Module]
+    their_loss: Callable[[Any, Any], torch.Tensor]
+    batch: Callable[[], tuple[torch.Tensor, torch.Tensor]]
+
+
+class TorchSmallNet(nn.Module):
+    """The demo's network."""
+
+    def __init__(self, classes: int = 10, width: int = 16) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, width, 3, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, 2 * width, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(2 * width)
+        self.linear = nn.Linear(2 * width * GRID * GRID, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return scores (n, classes) of images (n, 1, 8, 8)."""
+        x = functional.relu(self.norm1(self.conv1(x)))
+        x = functional.relu(self.norm2(self.conv2(x)))
+        return self.linear(functional.max_pool2d(x, 2).flatten(1))
+
+
+def digits() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return 64 images of digits and their labels."""
+    data = load_digits()
+    x = torch.from_numpy(data.images[:64]).float().div(16).reshape(64, 1, 8, 8)
+    return x, torch.from_numpy(data.target[:64]).long()
+
+
+def characters() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return rows of codes below 128, inputs and targets alike."""
+    rows = torch.randint(VOCABULARY, (BATCH, STEPS), generator=torch.Generator().manual_seed(1))
+    return rows, rows
+
+
+def gpt_config() -> dict[str, Any]:
+    """Return the sizes of the GPT-2, without dropout, so that losses can be compared."""
+    sizes = {"vocab_size": VOCABULARY, "n_positions": STEPS, "n_embd": WIDTH}
+    nothing = {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
+    return {**sizes, "n_layer": LAYERS, "n_head": HEADS, **nothing}
+
+
+def torch_gpt() -> nn.Module:
+    """Return transformers' GPT-2; it is imported where it is asked for, as it takes seconds."""
+    import transformers
+
+    config = transformers.GPT2Config(**gpt_config(), bos_token_id=0, eos_token_id=0)
+    module: nn.Module = transformers.GPT2LMHeadModel(config)
+    return module
+
+
+def successors(output: Any, rows: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross entropy of each character's successor."""
+    scores = output.logits[:, :-1].reshape(-1, VOCABULARY)
+    return functional.cross_entropy(scores, rows[:, 1:].reshape(-1))
+
+
+TASKS = {
+    "digits": Task(
+        "CNN, batch 64",
+        lambda: SmallNet((1, 8, 8), 10),
+        lambda scores, labels: meta.cross_entropy(labels, scores),
+        TorchSmallNet,
+        functional.cross_entropy,
+        digits,
+    ),
+    "gpt": Task(
+        f"{LAYERS} layers of {WIDTH}, batch {BATCH}x{STEPS}",
+        lambda: GPT2LMHeadModel(GPT2Config(**gpt_config())),
+        causal_lm_loss,
+        torch_gpt,
+        successors,
+        characters,
+    ),
+}
+
+
+def step_of_meta(task: Task, state: dict[str, torch.Tensor]) -> Callable[[], torch.Tensor]:
+    """Return a step that makes the loss of the batch before its update."""
+    model = task.ours()
+    model.load_state(state)
+    x, target = (meta.array(t) for t in task.batch())
+    step = with_adamw(RATE, weight_decay=0.01)(Objective(model, task.loss))
+    inputs = meta.array(1.0), (x,), (target,)
+    run = meta.vm.compile(step, *inputs)
+    return lambda: run(*inputs).torch()
+
+
+def step_of_torch(
+    task: Task, state: dict[str, torch.Tensor], compiler: bool
+) -> Callable[[], torch.Tensor]:
+    """Return the same step in torch."""
+    model = task.theirs().train()
+    model.load_state_dict(state, strict=False)
+    optimizer = torch.optim.AdamW(model.parameters(), RATE, weight_decay=0.01, fused=True)
+    x, target = task.batch()
+
+    def loss_of(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return task.their_loss(model(x), target)
+
+    loss, update = loss_of, optimizer.step
+    if compiler:
+        loss, update = torch.compile(loss_of), torch.compile(optimizer.step)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        result = loss(x, target)
+        result.backward()
+        update()
+        return result.detach()
+
+    return step
+
+
+def measure(name: str, names: list[str], rounds: int) -> dict[str, Any]:
+    """Return one record: milliseconds by contender, and the ratio to the best of torch."""
+    task = TASKS[name]
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    state = state_of(task.theirs())
+    steps = {
+        n: step_of_meta(task, state) if n == "meta" else step_of_torch(task, state, n == "compile")
+        for n in names
+    }
+    losses = {n: [step().item() for _ in range(COMPARED_STEPS)] for n, step in steps.items()}
+    for n in names:
+        for found, expected in zip(losses[n], losses["eager"], strict=True):
+            if abs(found - expected) > TOLERANCE * abs(expected):
+                raise SystemExit(f"{name}: losses of {n} are {losses[n]}, not {losses['eager']}")
+    seconds: dict[str, list[float]] = {n: [] for n in names}
+    for _ in range(rounds):
+        for n, step in steps.items():
+            seconds[n] += turn(step)
+    ms = {n: 1e3 * median(s) for n, s in seconds.items()}
+    ratio = min(t for n, t in ms.items() if n != "meta") / ms["meta"]
+    return {"model": name, "what": task.what, "ms": ms, "ratio": ratio}
+
+
+def rows(records: list[dict[str, Any]]) -> list[list[str]]:
+    """Return the table as text, the head first."""
+    head = ["model", "what", "meta, ms", "torch eager, ms", "torch.compile, ms", "to best"]
+    return [
+        head,
+        *(
+            [
+                *(r["model"], r["what"]),
+                *(f"{r['ms'][n]:.3f}" if n in r["ms"] else "" for n in NAMES),
+                f"{r['ratio']:.2f}x",
+            ]
+            for r in records
+        ),
+    ]
+
+
+def main() -> int:
+    """Measure and print; return 1 if ``--check`` finds the goal missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", default=",".join(TASKS), help="comma-separated names")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--check", action="store_true", help="exit 1 if the goal is missed")
+    options = parser.parse_args()
+    chosen = options.models.split(",")
+    for name in chosen:
+        if name not in TASKS:
+            parser.error(f"{name!r} is none of {', '.join(TASKS)}")
+    torch.set_num_threads(options.threads)
+    os.environ["TVM_NUM_THREADS"] = str(options.threads)  # read when TVM first runs in parallel
+    names = [n for n in NAMES if not (options.no_compile and n == "compile")]
+    records = [measure(name, names, options.rounds) for name in chosen]
+    where = conditions(not options.no_compile, f"medians of {options.rounds} turns")
+    if options.json:
+        print(json.dumps({"conditions": where, "models": records}))
+    else:
+        print(f"{where}\n\n{plain(rows(records))}")
+    return int(options.check and any(r["ratio"] < LEAST_RATIO for r in records))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
