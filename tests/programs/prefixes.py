@@ -66,12 +66,12 @@ ROUNDING = 1e-6
 """How far sums may be apart that a library takes in another order: a dense for a matmul."""
 
 
-def check_compiled(
-    module: Module, opt_level: int, rtol: float = ROUNDING, atol: float = ROUNDING
-) -> None:
+def check_compiled(module: Module, opt_level: int, rtol: float = 0.0, atol: float = 0.0) -> None:
     """Check that the VM gives what the interpreter gives, in a second call too."""
     expected = outcome(lambda *args: run_module(module, args), module)
     run = meta.vm.compile(module, *inputs(module), opt_level=opt_level)
+    if "dense" in str(run.module):  # everything else is the same to the bit
+        rtol, atol = max(rtol, ROUNDING), max(atol, ROUNDING)
     first = outcome(run, module)
     copies = [t.clone() for t in first]
     for found in (first, outcome(run, module), first):

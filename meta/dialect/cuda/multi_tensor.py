@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from math import prod
 from typing import Any
 
@@ -189,7 +188,7 @@ def _places(call: CallValues, args: dict[str, Any]) -> tuple[dict[str, Any], int
 
 
 def _register(*operators: Op) -> None:
-    site = definition_span(inspect.unwrap(_make))
+    site = definition_span(_make)
     for operator in operators:
         dialect.register(operator, _make, site)
 
