@@ -1,6 +1,7 @@
 """A training step on the CPU beside torch eager and torch.compile, in one run.
 
     python benchmarks/train_cpu.py [--models digits,gpt] [--threads 2] [--check] [--json]
+    python benchmarks/train_cpu.py --markdown      # also replaces the table in docs/performance.md
 
 A step is forward, backward and an update by AdamW: in `meta` one compiled program, in torch the
 model's own module with ``torch.optim.AdamW(fused=True)``, whose loss and update torch.compile has
@@ -26,7 +27,7 @@ from typing import Any
 import torch
 from models.network import state_of
 from models_cpu import turn
-from report import conditions, plain
+from report import conditions, plain, replace_section, table_in_markdown
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
@@ -39,6 +40,7 @@ from meta.optim import with_adamw
 from meta.train.objective import Objective
 
 LEAST_RATIO = 1.0
+BEGIN = "<!-- written by benchmarks/train_cpu.py --markdown -->"
 RATE, COMPARED_STEPS, TOLERANCE = 1e-3, 4, 2e-3
 NAMES = ("meta", "eager", "compile")
 BATCH, STEPS, VOCABULARY, WIDTH, HEADS, LAYERS = 16, 64, 128, 128, 4, 2
@@ -218,6 +220,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--markdown", action="store_true", help="also rewrite docs/performance.md")
     parser.add_argument("--check", action="store_true", help="exit 1 if the goal is missed")
     options = parser.parse_args()
     chosen = options.models.split(",")
@@ -229,6 +232,8 @@ def main() -> int:
     names = [n for n in NAMES if not (options.no_compile and n == "compile")]
     records = [measure(name, names, options.rounds) for name in chosen]
     where = conditions(not options.no_compile, f"medians of {options.rounds} turns")
+    if options.markdown:
+        replace_section(BEGIN, f"{where}.\n\n{table_in_markdown(rows(records))}\n")
     if options.json:
         print(json.dumps({"conditions": where, "models": records}))
     else:
