@@ -269,7 +269,7 @@ def multi_tensor_axpby(args, half):
     return (None,) * len(op.multi_tensor_axpby.schema.tensor_slots)
 
 
-@custom(op.multi_tensor_norm)
+@custom(op.multi_tensor_norm, op.multi_tensor_cast)
 def multi_tensor_norm(args, half):
     return (None,)
 

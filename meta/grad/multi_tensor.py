@@ -1,7 +1,10 @@
-"""Gradients of optimizer steps of several parameters: there are none."""
+"""Gradients of operators on lists of tensors; optimizer steps have none."""
+
+from typing import Any
 
 from meta import op
-from meta.grad.core import not_differentiable
+from meta.grad.core import gradient, not_differentiable
+from meta.ir.types import TensorType
 
 not_differentiable(
     *(op.multi_tensor_sgd, op.multi_tensor_adam, op.multi_tensor_adamw),
@@ -10,3 +13,9 @@ not_differentiable(
 )
 not_differentiable(op.multi_tensor_axpby, why="it writes in place")
 not_differentiable(op.multi_tensor_norm, why="it measures gradients; sum(x * x) has a gradient")
+
+
+@gradient(op.multi_tensor_cast)
+def multi_tensor_cast(x: tuple[TensorType, ...], dy: Any) -> Any:
+    """dx = dy, each in the dtype of its x."""
+    return tuple(op.cast(d, t.dtype) for d, t in zip(dy, x, strict=True))

@@ -29,7 +29,7 @@ from math import inf
 
 from meta.base import dtype as dtypes
 from meta.op.adaptive import check_numbers
-from meta.op.core import InOut, Scalar, Tensor, TensorType, op
+from meta.op.core import DType, InOut, Scalar, Tensor, TensorType, op
 from meta.op.core.check import require, require_float
 
 Tensors = tuple[TensorType, ...]
@@ -200,6 +200,21 @@ def multi_tensor_norm(x: tuple[Tensor, ...]) -> Tensor:
     for t in x:
         require_float(t, "x")
     return TensorType((), "float32")
+
+
+@op
+def multi_tensor_cast(x: tuple[Tensor, ...], dtype: DType) -> tuple[Tensor, ...]:
+    """Several tensors in another floating point dtype, each rounded as `cast` does.
+
+    x: n >= 1 floating point tensors of any shapes and dtypes. dtype: float16, bfloat16, float32 or
+    float64. Returns as many new tensors. It is what the half precision copies of a model's
+    parameters cost in one kernel. Raises TypeInferError for no tensors, or others.
+    """
+    require(len(x) > 0, "there are no tensors", expected="at least one")
+    require(dtypes.is_float(dtype), "dtype must be floating point", found=dtype)
+    for t in x:
+        require_float(t, "x")
+    return tuple(t.with_dtype(dtype) for t in x)
 
 
 def _check(

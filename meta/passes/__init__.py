@@ -18,6 +18,7 @@ from meta.passes.fuse_tvm import fuse_tvm
 from meta.passes.infer_type import infer_type
 from meta.passes.inline import inline
 from meta.passes.inplace_update import inplace_update
+from meta.passes.join_casts import join_casts
 from meta.passes.lambda_lift import lambda_lift
 from meta.passes.manager import PassRecord, Pipeline
 from meta.passes.memory_schedule import memory_schedule
@@ -46,6 +47,7 @@ __all__ = [
     "infer_type",
     "inline",
     "inplace_update",
+    "join_casts",
     "lambda_lift",
     "memory_schedule",
     "plan_memory",

@@ -31,6 +31,7 @@ from meta.passes import (
     infer_type,
     inline,
     inplace_update,
+    join_casts,
     memory_schedule,
     plan_memory,
     promote_refs,
@@ -88,6 +89,7 @@ STEPS = (
     Step(2, fuse_dialect),  # several calls for which a backend has one kernel
     Step(0, dispatch),  # each call names its kernel
     Step(2, fuse_tvm),  # neighbours that one kernel can run
+    Step(2, join_casts),  # casts of weights, in one launch
     # Where results live.
     Step(2, memory_schedule),  # an order in which less is in use at a time
     Step(2, inplace_update),  # results over operands that die

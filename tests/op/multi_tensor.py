@@ -181,6 +181,16 @@ CASES = [
         grad=False,
         rtol={"float64": 1e-6},  # the result is a float32
     ),
+    OpCase(
+        "multi_tensor_cast",
+        [
+            sample(_tensors(*SHAPES), "float32"),
+            sample((F(2), C([3.0, 4.0], "float64"), F(9001)), "float64"),
+            sample((F(2), F(0, 3), C([65504.0, -0.0, inf], "float32")), "float16"),
+            sample((F(7), C(2.5, "float16")), "bfloat16"),
+        ],
+        lambda x, dtype: tuple(t.to(getattr(torch, dtype)) for t in x),
+    ),
 ]
 
 NUMBERS = 1, 0.1
@@ -212,6 +222,11 @@ CASES += refusals(
         "multi_tensor_norm": [
             error((), match="there are no tensors"),
             error((I(2, low=0, high=3),), match="x must be"),
+        ],
+        "multi_tensor_cast": [
+            error((), "float16", match="there are no tensors"),
+            error((I(2, low=0, high=3),), "float16", match="x must be"),
+            error(FITS, "int32", match="dtype must be floating point"),
         ],
     }
 )

@@ -1,4 +1,4 @@
-"""Optimizer steps of several parameters, one launch for each pass over memory."""
+"""Optimizer steps and casts of several tensors, one launch for each pass over memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.list_kernel import NUMBER_KINDS, Definition, launcher
 from meta.dialect.cuda.list_source import Pass
-from meta.ir.types import TensorType
+from meta.ir.types import TensorType, TupleType
 from meta.op.core.call import CallValues
 from meta.op.core.op import Op
 
@@ -135,6 +135,7 @@ DEFINITIONS = {
     op.multi_tensor_norm: Definition(
         (Pass("terms[0] += x * x;", ("x",), sums=(0,)),), (), sums=1, norm=True
     ),
+    op.multi_tensor_cast: Definition((Pass("y = x;", ("x",), ("y",)),), ()),
 }
 
 
@@ -146,6 +147,8 @@ def _make(call: CallValues) -> OpEnv:
         for slot in call.op.schema.slots
         if slot.kind == "tensors" and args[slot.name]
     }
+    if isinstance(call.out, TupleType) and call.outputs:  # the results are a list, too
+        lists["y"] = call.outputs
     if not all(t.is_static for tensors in lists.values() for t in tensors):
         raise Unsupported("this kernel is made for extents that are numbers")
     definition = DEFINITIONS.get(call.op) or sgd(args["nesterov"])
@@ -161,6 +164,8 @@ def _make(call: CallValues) -> OpEnv:
     wide = "float64" if like == "float64" else "float32"
     launch = launcher(definition, dtypes, sizes, wide, call.device)
     places, end = _places(call, args)
+    if "y" in lists:
+        places.setdefault("y", slice(end, end + len(call.outputs)))
 
     def run(*values: Any) -> None:
         launch(

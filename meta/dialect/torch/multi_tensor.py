@@ -93,6 +93,11 @@ def multi_tensor_norm(x):
     return torch.stack(squares).sum().sqrt().float()
 
 
+@dialect.kernel(op.multi_tensor_cast)
+def multi_tensor_cast(x, out):
+    torch._foreach_copy_(list(out), list(x))
+
+
 def _wide(tensors, like=None):
     """Return tensors in the dtype to compute in: float64, or else float32."""
     if like is not None:

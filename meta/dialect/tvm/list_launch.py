@@ -48,6 +48,7 @@ NUMBERS: dict[str, dict[str, Callable[[Mapping[str, Any]], float]]] = {
     **{f"multi_tensor_{name}": _ADAPTIVE for name in ("adam", "adamw", "lamb", "lans")},
     "multi_tensor_axpby": {"alpha": _given("alpha"), "beta": _given("beta")},
     "multi_tensor_norm": {},
+    "multi_tensor_cast": {},
 }
 """The numbers of an operator's kernel by name, each from the values of a call by slot."""
 

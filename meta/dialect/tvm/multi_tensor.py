@@ -17,7 +17,7 @@ from meta.dialect.tvm.launch import Launch
 from meta.dialect.tvm.list_kernel import Pass, Update, list_kernel
 from meta.dialect.tvm.list_launch import NUMBERS, ListLaunch
 from meta.dialect.tvm.target import for_device
-from meta.ir.types import TensorType
+from meta.ir.types import TensorType, TupleType
 from meta.op.core.call import CallValues
 from meta.op.core.op import Op
 
@@ -127,6 +127,10 @@ def square(e, k, sums):
     return {}, [e["x"] * e["x"]]
 
 
+def rounded(e, k, sums):
+    return {"y": e["x"]}, []
+
+
 UPDATES: dict[Op, Update] = {
     op.multi_tensor_adam: (Pass(adam),),
     op.multi_tensor_adamw: (Pass(adamw),),
@@ -134,6 +138,7 @@ UPDATES: dict[Op, Update] = {
     op.multi_tensor_lans: (Pass(lans_norm, (0,)), Pass(lans_moments, (1, 2, 3)), Pass(lans)),
     op.multi_tensor_axpby: (Pass(axpby),),
     op.multi_tensor_norm: (Pass(square, (0,)),),
+    op.multi_tensor_cast: (Pass(rounded),),
 }
 
 
@@ -152,6 +157,9 @@ def _make(call: CallValues) -> OpEnv:
                 lists[slot.name] = value
         elif slot.kind != "attribute" and value is not None:
             slots.append((slot.name, -1))
+    if isinstance(call.out, TupleType) and call.outputs:  # the results are a list, too
+        slots.append(("y", len(call.outputs)))
+        lists["y"] = call.outputs
     if not all(t.is_static for tensors in lists.values() for t in tensors):
         raise Unsupported("this kernel is built for extents that are numbers")
     kinds = [

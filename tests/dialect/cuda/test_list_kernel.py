@@ -15,6 +15,7 @@ import torch
 
 import meta
 from meta.base.device import CPU
+from meta.base.dtype import TO_TORCH
 from meta.base.registry import OPERATORS
 from meta.dialect.cuda import cubin, list_kernel, list_source, multi_tensor
 from meta.op.core import map_tensors, runtime_args
@@ -62,11 +63,14 @@ def run(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     bound = op.schema.bind(args, kwargs, as_array)
     call = op.call_values(map_tensors(op, bound, lambda a: array_type(a.key)), CPU)
     values = [v.torch() if hasattr(v, "torch") else v for v in runtime_args(op, bound)]
-    if not op.schema.written:
-        values.append(torch.empty((), dtype=torch.float32))
-    multi_tensor._make(call).run(*values)
-    if not op.schema.written:
-        return values[-1]
+    results = (
+        ()
+        if op.schema.written
+        else tuple(torch.empty(t.static_shape, dtype=TO_TORCH[t.dtype]) for t in call.outputs)
+    )
+    multi_tensor._make(call).run(*values, *results)
+    if results:
+        return results if len(results) > 1 else results[0]
     written = [bound[i] for i in op.schema.written]
     return tuple(t for tensors in written for t in tensors)
 

@@ -1,0 +1,84 @@
+"""Casts of parameters in one call: which of them, and that programs then still give the same."""
+
+from __future__ import annotations
+
+import meta
+from meta import op
+from meta.base.device import CPU
+from meta.dialect import only
+from meta.ir import Call, parse
+from meta.model import Model, layers, trace
+from meta.optim import with_sgd
+from meta.passes import dispatch, infer_type, join_casts
+
+HEAD = "%u: float32[2], %v: float32[2], %w: float32[2], %t: float32[2]"
+EACH = """
+%a = cast(%u, dtype="float16")
+%b = cast(%v, dtype="float16")
+%c = cast(%w, dtype="float16")
+"""
+
+
+def joined(body: str, result: str = "(%a, %b, %c)") -> list[str]:
+    """Return the names of the operators that are called."""
+    module = infer_type(parse(f"func @main({HEAD}) {{\n{body}\nreturn {result}\n}}"))
+    with only("torch"):
+        found = join_casts(dispatch(module, device=CPU), device=CPU, devices=("cpu",))
+    infer_type(found)
+    return [b.value.callee.name for b in found.main.body.bindings if isinstance(b.value, Call)]
+
+
+def test_casts_of_one_dtype_are_one_call() -> None:
+    assert joined(EACH) == ["torch.multi_tensor_cast"]
+
+
+def test_few_stay() -> None:
+    two = EACH.replace('%w, dtype="float16"', '%w, dtype="bfloat16"')
+    assert joined(two) == ["torch.cast"] * 3
+
+
+def test_what_is_written_before_it_is_cast_stays() -> None:
+    late = 'multi_tensor_axpby((%u,), (%t,), 1.0, 1.0)\n%d = cast(%t, dtype="float16")'
+    names = joined(f"{EACH}%r = {late}", "(%a, %b, %c, %d)")
+    assert names == ["torch.multi_tensor_cast", "torch.multi_tensor_axpby", "torch.cast"]
+
+
+def test_what_is_computed_and_what_is_no_float_stay() -> None:
+    others = """%e = exp(%t)
+    %d = cast(%e, dtype="float16")
+    %i = cast(%t, dtype="int32")"""
+    names = joined(f"{EACH}{others}", "(%a, %b, %c, %d, %i)")
+    assert names == ["torch.multi_tensor_cast", "torch.exp", "torch.cast", "torch.cast"]
+
+
+def test_what_is_cast_twice_stays() -> None:
+    twice = EACH + '%d = cast(%u, dtype="float16")'
+    assert joined(twice, "(%a, %b, %c, %d)") == ["torch.cast"] * 4
+
+
+class Net(Model):
+    """Three projections and a loss."""
+
+    def build(self) -> None:
+        """Make the layers."""
+        self.first, self.second, self.third = (layers.Linear(8, 8) for _ in range(3))
+
+    @trace
+    def forward(self, x):
+        """Return the mean square of the result."""
+        y = self.third(op.tanh(self.second(op.tanh(self.first(x)))))
+        return op.mean(op.cast(y * y, "float32"))
+
+
+def test_a_training_step_gives_the_same_bits() -> None:
+    x, found = meta.random.normal((4, 8)), []
+    for devices in ((), ("cpu",)):
+        meta.random.seed(1)
+        step = meta.amp.autocast(with_sgd(0.1)(Net()), dtype="float16")
+        with meta.PassContext(config={"join_casts": {"devices": devices}}):
+            executable = meta.vm.compile(step, meta.array(1.0), x)
+        assert ("multi_tensor_cast" in str(executable.kernels())) == bool(devices)
+        losses = [executable(meta.array(1.0), x).item() for _ in range(3)]
+        found.append((losses, {n: a.numpy() for n, a in step.state().items()}))
+    assert found[0][0] == found[1][0]
+    assert all((found[0][1][n] == found[1][1][n]).all() for n in found[0][1])
