@@ -3,55 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from typing import Any
 
 from meta.model.model import Model
 from meta.model.trace import trace
+from meta.model.wrapper import Wrapper
 from meta.op.core import tree
 from meta.op.core.handler import current
 from meta.op.core.tracing import Trace
 from meta.passes import CastReport, autocast, explain_autocast
-from meta.runtime.ndarray import ndarray
 from meta.vm.program import Program
 
 
-class Autocast(Model):
-    """A model called as ``model`` is, whose program is cast.
-
-    Its arrays, their names, and its mode are those of ``model``.
-    """
+class Autocast(Wrapper):
+    """A model called as ``model`` is, whose program is cast."""
 
     def build(self, model: Model, dtype: str, out_dtype: str | None) -> None:
         """Wrap a model whose forward is traced."""
         self.model, self.dtype, self.out_dtype = model, dtype, out_dtype
-
-    # One mode for both, also where a model around this one sets it.
-    @property
-    def _training(self) -> bool:  # type: ignore[override]
-        return self.model._training
-
-    @_training.setter
-    def _training(self, training: bool) -> None:
-        if "model" in vars(self):
-            self.model._training = training
-
-    @property
-    def records(self) -> bool:  # type: ignore[override]
-        """Whether calls are recorded for `backward`."""
-        return self.model.records
-
-    def members(self) -> dict[str, Any]:
-        """Return what ``model`` holds, under the same names."""
-        return self.model.members()
-
-    def models(self) -> list[Model]:
-        """Return this model, the one that it wraps, and all inside."""
-        return [self, *self.model.models()]
-
-    def paths(self) -> Iterator[tuple[str, ndarray | Model]]:
-        """Iterate over what is inside of ``model``, itself included."""
-        return self.model.paths()
 
     def call_signature(self) -> inspect.Signature:
         """Return what a call of ``model`` takes."""
@@ -59,7 +28,7 @@ class Autocast(Model):
 
     def signature(self) -> tuple[Any, ...]:
         """Return what a trace depends on."""
-        return (*super().signature(), tree.Same(self.model), self.dtype, self.out_dtype)
+        return (*super().signature(), self.dtype, self.out_dtype)
 
     @trace
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -16,6 +16,7 @@ from meta.amp.core import rules_in_force
 from meta.base.dtype import canonical, is_float
 from meta.base.errors import ArgumentError
 from meta.grad.core import no_grad
+from meta.model.constructor import ConstructorSignature
 from meta.model.recompute import call_checkpointed
 from meta.model.state import Replacement, Unmatched, load, named
 from meta.op.core import tree
@@ -53,6 +54,14 @@ class Model:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._training = True
         self.build(*args, **kwargs)
+
+    __signature__ = ConstructorSignature(__init__)
+
+    @classmethod
+    def constructor_signature(cls) -> inspect.Signature:
+        """Return what the constructor takes: what ``build`` says, unless it is told otherwise."""
+        _, *parameters = inspect.signature(cls.build).parameters.values()
+        return inspect.Signature(parameters)
 
     def build(self, *args: Any, **kwargs: Any) -> None:
         """Make the attributes; takes what the constructor takes."""

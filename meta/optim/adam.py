@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
 from meta import op
-from meta.optim.adaptive import Adaptive, adaptive_numbers
-from meta.optim.groups import Params
-from meta.optim.step import StepMaker, training_step
+from meta.optim.adaptive import Adaptive
+from meta.optim.step import step_maker
 
 
 class Adam(Adaptive):
@@ -16,36 +12,8 @@ class Adam(Adaptive):
     `Adaptive` for the arguments.
     """
 
+    defaults = Adaptive.defaults | {"weight_decay": 0.0}
     operator = op.multi_tensor_adam
 
-    def build(
-        self,
-        params: Params,
-        learning_rate: float = 1e-3,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        groups: Iterable[Mapping[str, Any]] = (),
-        master_weights: bool = True,
-    ) -> None:
-        """Make two moments per parameter, all zero."""
-        super().build(
-            params, learning_rate, beta1, beta2, eps, weight_decay, groups, master_weights
-        )
 
-
-def with_adam(
-    learning_rate: float = 1e-3,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    eps: float = 1e-8,
-    weight_decay: float = 0.0,
-    **options: Any,
-) -> StepMaker:
-    """Return a function that turns a model into its training step with Adam.
-
-    See `Adaptive` for the numbers and `meta.optim.training_step` for the step and its options.
-    """
-    numbers = adaptive_numbers(beta1, beta2, eps, weight_decay)
-    return training_step(Adam, learning_rate, numbers, **options)
+with_adam = step_maker(Adam)

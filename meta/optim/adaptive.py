@@ -1,16 +1,16 @@
-"""What Adam and its relatives share: two moments of the gradient as state."""
+"""What Adam and its relatives share: two moments of the gradient as state, and their options."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from meta.optim.groups import Params
 from meta.optim.optimizer import Optimizer, require_range
 
 
 class Adaptive(Optimizer):
-    """Base class of Adam and its relatives; see `Optimizer` for the shared arguments.
+    """Base class of Adam and its relatives; see `Optimizer` for the shared arguments. The state is
+    two moments per parameter, ``m`` and ``v``, zeros at first.
 
     Parameters
     ----------
@@ -19,22 +19,14 @@ class Adaptive(Optimizer):
     """
 
     state_names = ("m", "v")
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "learning_rate": 1e-3,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "eps": 1e-8,
+        "weight_decay": 0.01,
+    }
     operator: ClassVar[Callable[..., Any]]
-
-    def build(
-        self,
-        params: Params,
-        learning_rate: float = 1e-3,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: float = 0.01,
-        groups: Iterable[Mapping[str, Any]] = (),
-        master_weights: bool = True,
-    ) -> None:
-        """Make two moments per parameter, all zero."""
-        numbers = adaptive_numbers(beta1, beta2, eps, weight_decay)
-        super().build(params, learning_rate, groups, master_weights, **numbers)
 
     @classmethod
     def validate(cls, learning_rate: float, options: Mapping[str, Any]) -> None:
@@ -59,10 +51,3 @@ class Adaptive(Optimizer):
         type(self).operator(
             x, dx, *state, self.step_count, learning_rate, *betas, weight_decay, **further
         )
-
-
-def adaptive_numbers(
-    beta1: float, beta2: float, eps: float, weight_decay: float
-) -> dict[str, float]:
-    """Return the options of these optimizers by name."""
-    return {"beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay}

@@ -13,11 +13,11 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from meta.base.errors import ArgumentError
-from meta.base.registry import nearest
+from meta.model.model import Model
+from meta.optim.options import unknown_option
 from meta.runtime.ndarray import ndarray
 
 Params = Iterable[ndarray] | Mapping[str, ndarray] | Sequence[Mapping[str, Any]]
-_TORCH_NAMES = {"lr": "learning_rate", "betas": "beta1 and beta2"}
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,15 @@ class Group:
 def named(params: Params) -> tuple[dict[str, ndarray], list[Mapping[str, Any]]]:
     """Return all parameters by name, and the groups, if it is a list of them.
 
-    Arrays without a name are counted: "0", "1", ... Raises ArgumentError for what is no array.
+    Arrays without a name are counted: "0", "1", ... Raises ArgumentError for what is no array, and
+    for two arrays of one name.
     """
+    if isinstance(params, Model):
+        raise ArgumentError(
+            "an optimizer is given arrays, not a model",
+            found=type(params).__name__,
+            hint="model.parameters()",
+        )
     if isinstance(params, Mapping):
         return _checked(dict(params)), []
     given = list(params)
@@ -46,17 +53,24 @@ def named(params: Params) -> tuple[dict[str, ndarray], list[Mapping[str, Any]]]:
                 expected='dicts such as {"params": arrays, "weight_decay": 0.0}',
                 found=type(group).__name__,
             )
-        members = group["params"]
-        members = [members] if isinstance(members, ndarray) else members
-        for array in members.values() if isinstance(members, Mapping) else members:
+        for name, array in _members(group["params"], len(found)):
             if any(array is other for other in found.values()):
-                raise ArgumentError("a parameter is in two groups", found=repr(array.name))
-            found[str(len(found))] = array
-        if isinstance(members, Mapping):
-            count = len(members)
-            renamed = dict(zip(members, list(found.values())[-count:], strict=True))
-            found = dict(list(found.items())[:-count]) | renamed
+                raise ArgumentError("a parameter is in two groups", found=repr(name))
+            if name in found:
+                raise ArgumentError(
+                    f"two parameters are called {name!r}",
+                    hint='tell them apart: {f"head.{n}": a for n, a in head.parameters().items()}',
+                )
+            found[name] = array
     return _checked(found), given
+
+
+def _members(params: Any, first: int) -> Iterable[tuple[str, Any]]:
+    """Return the arrays of a group by name; those without one are counted from ``first``."""
+    if isinstance(params, Mapping):
+        return params.items()
+    arrays = [params] if isinstance(params, ndarray) else params
+    return ((str(first + i), array) for i, array in enumerate(arrays))
 
 
 def _checked(params: dict[str, ndarray]) -> dict[str, ndarray]:
@@ -84,12 +98,8 @@ def resolve(
         stated = {key: value for key, value in group.items() if key != "params"}
         for key in stated:
             if key not in options:
-                hint = _TORCH_NAMES.get(key)
-                raise ArgumentError(
-                    f"a group of parameters has no option {key!r}",
-                    expected=f"some of {sorted(options)}",
-                    hint=f"it is called {hint} here" if hint else nearest(key, tuple(options)),
-                )
+                expected = f"some of {sorted(options)}"
+                raise unknown_option("a group of parameters", key, options, expected)
         wanted = group.get("params", ())
         names = [name for name in params if _names(wanted, name, params[name])]
         if not names:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
 from meta import op
-from meta.optim.adaptive import Adaptive, adaptive_numbers
-from meta.optim.groups import Params
-from meta.optim.step import StepMaker, training_step
+from meta.optim.adaptive import Adaptive
+from meta.optim.step import step_maker
 
 
 class LAMB(Adaptive):
@@ -16,36 +12,8 @@ class LAMB(Adaptive):
     norm of each parameter. See `Adaptive` for the arguments.
     """
 
+    defaults = Adaptive.defaults | {"eps": 1e-6}
     operator = op.multi_tensor_lamb
 
-    def build(
-        self,
-        params: Params,
-        learning_rate: float = 1e-3,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        eps: float = 1e-6,
-        weight_decay: float = 0.01,
-        groups: Iterable[Mapping[str, Any]] = (),
-        master_weights: bool = True,
-    ) -> None:
-        """Make two moments per parameter, all zero."""
-        super().build(
-            params, learning_rate, beta1, beta2, eps, weight_decay, groups, master_weights
-        )
 
-
-def with_lamb(
-    learning_rate: float = 1e-3,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    eps: float = 1e-6,
-    weight_decay: float = 0.01,
-    **options: Any,
-) -> StepMaker:
-    """Return a function that turns a model into its training step with LAMB.
-
-    See `Adaptive` for the numbers and `meta.optim.training_step` for the step and its options.
-    """
-    numbers = adaptive_numbers(beta1, beta2, eps, weight_decay)
-    return training_step(LAMB, learning_rate, numbers, **options)
+with_lamb = step_maker(LAMB)

@@ -1,14 +1,17 @@
 """`Optimizer`: what all algorithms share: parameters in groups, state, and one call of a
 multi-tensor operator for all of them.
 
-An algorithm is a subclass in a file of its own. It names its state, checks its options and calls
-its operator in `apply`; see adamw.py.
+An algorithm is a subclass in a file of its own. It names its state and its options with their
+defaults, checks these, and calls its operator in `apply`; see sgd.py.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
-from typing import Any
+from inspect import Parameter
+from math import inf
+from typing import Any, ClassVar
 
 import torch
 
@@ -18,6 +21,7 @@ from meta.base.errors import ArgumentError
 from meta.grad.core import no_grad
 from meta.model.model import Model
 from meta.optim.groups import Params, named, resolve
+from meta.optim.options import bind, parameters, require_kinds
 from meta.runtime.ndarray import array, ndarray
 
 MASTER = "float32"
@@ -38,6 +42,7 @@ class Optimizer(Model):
         ["*.bias", "*norm*"], "weight_decay": 0.0}``; a parameter is in the first that names it.
     master_weights: whether half precision parameters are kept in float32 beside, with state in
         float32: updates are often smaller than what half precision can resolve.
+    maximize: go uphill, along the gradients; a group may differ in it.
 
     Attributes
     ----------
@@ -45,18 +50,28 @@ class Optimizer(Model):
     keeps are dicts of arrays by the name of the parameter, as ``master`` is.
     """
 
-    state_names: tuple[str, ...] = ()
+    state_names: ClassVar[tuple[str, ...]] = ()
     """What there is of each parameter, zeros at first."""
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """The options of the algorithm, ``learning_rate`` first; those that all share come behind."""
 
-    def build(
-        self,
-        params: Params,
-        learning_rate: float,
-        groups: Iterable[Mapping[str, Any]] = (),
-        master_weights: bool = True,
-        **options: Any,
-    ) -> None:
-        """Make the state; ArgumentError for options out of their range."""
+    @classmethod
+    def constructor_signature(cls) -> inspect.Signature:
+        """Return ``params``, the options in `defaults`, and those that all share."""
+        either, by_name = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
+        shared = (
+            Parameter("groups", either, default=(), annotation=Iterable[Mapping[str, Any]]),
+            Parameter("master_weights", either, default=True, annotation=bool),
+            Parameter("maximize", by_name, default=False, annotation=bool),
+        )
+        params = Parameter("params", either, annotation=Params)
+        return inspect.Signature([params, *parameters(cls.defaults), *shared])
+
+    def build(self, *args: Any, **kwargs: Any) -> None:
+        """Make the state; ArgumentError for options that there are not, or out of their range."""
+        options = bind(type(self).__name__, self.constructor_signature(), args, kwargs)
+        params, groups = options.pop("params"), options.pop("groups")
+        learning_rate, master_weights = options.pop("learning_rate"), options.pop("master_weights")
         self.validate(learning_rate, options)
         given, own_groups = named(params)
         trained = {n: a for n, a in given.items() if a.requires_grad}
@@ -65,9 +80,8 @@ class Optimizer(Model):
         device = next(iter(trained.values())).device if trained else "cpu"
         self.learning_rate: Any = array(learning_rate, "float32", device=device)
         self.step_count = array(0.0, "float32", device=device)
-        self.options = dict(options)
-        allowed = ("learning_rate", *options)
-        stated = resolve(given, [*own_groups, *groups], allowed)
+        self.options = options
+        stated = resolve(given, [*own_groups, *groups], ("learning_rate", *options))
         self.groups = [
             {"names": tuple(n for n in g.names if n in trained), **self._stated(g.options)}
             for g in stated
@@ -98,10 +112,13 @@ class Optimizer(Model):
 
     @classmethod
     def validate(cls, learning_rate: float, options: Mapping[str, Any]) -> None:
-        """Raise ArgumentError for options out of their range."""
-        require_range(cls.__name__, "learning_rate", learning_rate, learning_rate >= 0, ">= 0")
+        """Raise ArgumentError for options of another kind, or out of their range."""
+        require_kinds(cls.__name__, {"learning_rate": learning_rate, **options}, cls.defaults)
+        require_range(
+            cls.__name__, "learning_rate", learning_rate, 0 <= learning_rate < inf, ">= 0"
+        )
         decay = options.get("weight_decay", 0.0)
-        require_range(cls.__name__, "weight_decay", decay, decay >= 0, ">= 0")
+        require_range(cls.__name__, "weight_decay", decay, 0 <= decay < inf, ">= 0")
 
     def __setattr__(self, name: str, value: Any) -> None:
         # A number goes into the array that programs read.
@@ -138,7 +155,7 @@ class Optimizer(Model):
             return
         one = op.ones_like(self.step_count)
         op.multi_tensor_axpby((one,), (self.step_count,), 1.0, 1.0, skip)
-        further: dict[str, Any] = {"factor": factor, "skip": skip}
+        further: dict[str, Any] = {"skip": skip}
         if clip_value is not None:
             further["clip_value"] = clip_value
         for names, numbers, decay, rates in self._calls(params, gradients):
@@ -153,7 +170,11 @@ class Optimizer(Model):
                 self._rate(rates),
                 float(decay[0]) if len(set(decay)) == 1 else self._constant(decay),
                 numbers,
-                {**further, "copies": [params[n] for n in masters]},
+                {
+                    **further,
+                    "factor": factor * -1.0 if numbers["maximize"] else factor,
+                    "copies": [params[n] for n in masters],
+                },
             )
 
     def apply(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from meta import op
 from meta.base.errors import ArgumentError
-from meta.optim.groups import Params
 from meta.optim.optimizer import Optimizer, require_range
-from meta.optim.step import StepMaker, training_step
+from meta.optim.step import step_maker
 
 
 class SGD(Optimizer):
-    """SGD, as torch.optim.SGD without dampening; see `Optimizer` for the shared arguments.
+    """SGD, as torch.optim.SGD without dampening; see `Optimizer` for the shared arguments. The
+    state is one ``velocity`` per parameter, zeros at first; none where there is no momentum.
 
     Parameters
     ----------
@@ -21,28 +21,20 @@ class SGD(Optimizer):
     weight_decay: the multiple of a parameter that is added to its gradient.
     """
 
-    def build(
-        self,
-        params: Params,
-        learning_rate: float,
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        nesterov: bool = False,
-        groups: Iterable[Mapping[str, Any]] = (),
-        master_weights: bool = True,
-    ) -> None:
-        """Make one velocity per parameter, all zero; none where there is no momentum."""
-        options = {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov}
-        super().build(params, learning_rate, groups, master_weights, **options)
-        moving = {
-            name
-            for group in self.groups
-            if group.get("momentum", momentum)
-            for name in group["names"]
-        }
-        self.velocity = {name: v for name, v in self.velocity.items() if name in moving}
-
     state_names = ("velocity",)
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "learning_rate": 0.1,
+        "momentum": 0.0,
+        "weight_decay": 0.0,
+        "nesterov": False,
+    }
+
+    def build(self, *args: Any, **kwargs: Any) -> None:
+        """Make the state; see the class for the arguments."""
+        super().build(*args, **kwargs)
+        momentum = self.options["momentum"]
+        moving = {n for g in self.groups if g.get("momentum", momentum) for n in g["names"]}
+        self.velocity = {name: v for name, v in self.velocity.items() if name in moving}
 
     @classmethod
     def validate(cls, learning_rate: float, options: Mapping[str, Any]) -> None:
@@ -51,7 +43,10 @@ class SGD(Optimizer):
         momentum = options["momentum"]
         require_range(cls.__name__, "momentum", momentum, 0 <= momentum < 1, "in [0, 1)")
         if options["nesterov"] and momentum == 0:
-            raise ArgumentError("nesterov looks ahead along the momentum, and there is none")
+            raise ArgumentError(
+                "nesterov looks ahead along the momentum, and there is none",
+                hint="momentum=0.9, or nesterov=False",
+            )
 
     def apply(
         self,
@@ -76,17 +71,4 @@ class SGD(Optimizer):
         )
 
 
-def with_sgd(
-    learning_rate: float = 0.1,
-    momentum: float = 0.0,
-    weight_decay: float = 0.0,
-    nesterov: bool = False,
-    **options: Any,
-) -> StepMaker:
-    """Return a function that turns a model into its training step with SGD.
-
-    ``step = with_sgd(0.1, 0.9)(model)`` is called as ``step(dy, *inputs)``; see
-    `meta.optim.training_step` for the step and the further options.
-    """
-    numbers = {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov}
-    return training_step(SGD, learning_rate, numbers, **options)
+with_sgd = step_maker(SGD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from meta.optim.accumulation import Accumulation
 from meta.optim.average import Average
 from meta.optim.loss_scale import LossScale
 from meta.optim.optimizer import Optimizer, require_range
+from meta.optim.options import bind, parameters
 from meta.runtime.ndarray import ndarray
 
 StepMaker = Callable[[Model], "TrainingStep"]
@@ -112,6 +114,7 @@ def training_step(
     loss_scale: LossScale | None = None,
     accumulate: int = 1,
     ema: float | None = None,
+    maximize: bool = False,
 ) -> StepMaker:
     """Return a function that turns a model into its training step.
 
@@ -122,7 +125,8 @@ def training_step(
     Parameters
     ----------
     kind, learning_rate, numbers: the optimizer and its options.
-    groups, master_weights: see `Optimizer`; "params" are patterns of the model's parameter names.
+    groups, master_weights, maximize: see `Optimizer`; "params" of a group are patterns of the
+        model's parameter names.
     clip_norm: if the norm of all gradients together is larger, they are scaled down to it.
     clip_value: gradients are clamped to [-clip_value, clip_value]; not together with clip_norm.
     loss_scale: a `StaticLossScale` or `DynamicLossScale`: ``dy`` is multiplied by the scale, the
@@ -131,7 +135,7 @@ def training_step(
     accumulate: the number of calls whose gradients are averaged for one update.
     ema: the decay of a running average of the parameters, ``step.average``; None: there is none.
     """
-    kind.validate(learning_rate, numbers)
+    kind.validate(learning_rate, {**numbers, "maximize": maximize})
     for name, value in (("clip_norm", clip_norm), ("clip_value", clip_value)):
         if value is not None:
             require_range("a step", name, value, value > 0, "> 0")
@@ -150,12 +154,40 @@ def training_step(
         raise ArgumentError("accumulate counts calls", expected="an int >= 1", found=accumulate)
     if ema is not None:
         require_range("a step", "ema", ema, 0 <= ema < 1, "in [0, 1)")
-    every = list(groups)
+    shared = {"groups": list(groups), "master_weights": master_weights, "maximize": maximize}
 
     def of_params(params: Mapping[str, ndarray]) -> Optimizer:
-        return kind(params, learning_rate, groups=every, master_weights=master_weights, **numbers)
+        return kind(params, learning_rate, **numbers, **shared)
 
     def make(model: Model) -> TrainingStep:
         return TrainingStep(model, of_params, clip_norm, clip_value, loss_scale, accumulate, ema)
 
     return make
+
+
+def step_maker(kind: type[Optimizer]) -> Callable[..., StepMaker]:
+    """Return the function ``with_<name>`` of an algorithm: it takes the options of its `defaults`,
+    and by name those of `training_step`.
+    """
+    name = f"with_{kind.__name__.lower()}"
+    options = inspect.signature(training_step).parameters.values()
+    further = [p for p in options if p.kind is p.KEYWORD_ONLY]
+    signature = inspect.Signature([*parameters(kind.defaults), *further])
+
+    def with_algorithm(*args: Any, **kwargs: Any) -> StepMaker:
+        given = bind(name, signature, args, kwargs)
+        numbers = {n: given.pop(n) for n in kind.defaults}
+        return training_step(kind, numbers.pop("learning_rate"), numbers, **given)
+
+    with_algorithm.__name__ = with_algorithm.__qualname__ = name
+    with_algorithm.__module__ = kind.__module__
+    with_algorithm.__signature__ = signature  # type: ignore[attr-defined]
+    with_algorithm.__doc__ = _DOC.format(algorithm=kind.__name__, name=name)
+    return with_algorithm
+
+
+_DOC = """Return a function that turns a model into its training step with {algorithm}.
+
+``step = {name}(...)(model)`` is called as ``step(dy, *inputs)``. See `{algorithm}` for the numbers
+and `meta.optim.training_step` for the step and the other options.
+"""

@@ -4,7 +4,7 @@ and metrics). Both take a batch, and are traced as one function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from meta import op
@@ -13,6 +13,8 @@ from meta.base.errors import ArgumentError
 from meta.ir import TensorType
 from meta.model.model import Model
 from meta.model.trace import trace
+from meta.model.wrapper import Wrapper
+from meta.runtime.ndarray import ndarray
 from meta.train.data import Batch
 
 Loss = Callable[..., Any]
@@ -28,8 +30,11 @@ def accuracy(scores: Any, labels: Any) -> Any:
     return op.mean(op.cast(op.equal(op.cast(found, labels.dtype), labels), "float32"))
 
 
-class Objective(Model):
-    """The loss of a model, called as ``(inputs, targets)``; both as in `Batch`."""
+class Objective(Wrapper):
+    """The loss of a model, called as ``(inputs, targets)``; both as in `Batch`.
+
+    Its arrays have the names that they have in the model; those of the loss begin with "loss.".
+    """
 
     def build(self, model: Model, loss: Loss) -> None:
         """Wrap a model; ``loss`` may be a model with parameters of its own."""
@@ -42,7 +47,19 @@ class Objective(Model):
 
     def members(self) -> dict[str, Any]:
         """Return what the model holds, under its own names, and the loss."""
-        return {**self.model.members(), "loss": self.loss}
+        return {**super().members(), "loss": self.loss}
+
+    def models(self) -> list[Model]:
+        """Return this model, those of the model, and those of the loss, each once."""
+        found = super().models() + (self.loss.models() if isinstance(self.loss, Model) else [])
+        return list({id(m): m for m in found}.values())
+
+    def paths(self) -> Iterator[tuple[str, ndarray | Model]]:
+        """Iterate over what is inside of the model and of the loss, themselves included."""
+        yield from super().paths()
+        if isinstance(self.loss, Model):
+            for path, value in self.loss.paths():
+                yield (f"loss.{path}" if path else "loss"), value
 
     @trace
     def forward(self, inputs: Any, targets: Any) -> Any:

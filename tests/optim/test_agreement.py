@@ -21,7 +21,9 @@ OPTIONS: dict[str, tuple[type[optim.Optimizer], Callable[..., Any], dict[str, An
     "sgd": (optim.SGD, optim.with_sgd, {}),
     "momentum": (optim.SGD, optim.with_sgd, {"momentum": 0.9, "weight_decay": 0.1}),
     "nesterov": (optim.SGD, optim.with_sgd, {"momentum": 0.9, "nesterov": True}),
+    "uphill": (optim.SGD, optim.with_sgd, {"momentum": 0.9, "weight_decay": 0.1, "maximize": True}),
     "adam": (optim.Adam, optim.with_adam, ADAPTIVE),
+    "adam uphill": (optim.Adam, optim.with_adam, {**ADAPTIVE, "maximize": True}),
     "adamw": (optim.AdamW, optim.with_adamw, ADAPTIVE),
     "lamb": (optim.LAMB, optim.with_lamb, ADAPTIVE),
     "lans": (optim.LANS, optim.with_lans, ADAPTIVE),
@@ -30,10 +32,10 @@ OPTIONS: dict[str, tuple[type[optim.Optimizer], Callable[..., Any], dict[str, An
 
 def torch_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable[[], None]:
     options = OPTIONS[name][2]
-    if name not in ("adam", "adamw"):
+    if OPTIONS[name][0] is optim.SGD:
         return torch.optim.SGD(params.values(), lr=RATE, **options).step
-    kind = torch.optim.Adam if name == "adam" else torch.optim.AdamW
-    numbers = {n: options[n] for n in ("eps", "weight_decay")}
+    kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
+    numbers = {n: x for n, x in options.items() if not n.startswith("beta")}
     betas = options["beta1"], options["beta2"]
     return kind(params.values(), lr=RATE, betas=betas, **numbers).step
 

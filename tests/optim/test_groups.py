@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import meta
+from meta import optim
 from meta.base.errors import ArgumentError
 from meta.optim import SGD, AdamW, with_adamw, with_sgd
+from meta.optim.schedule import cosine
 from meta.testing import check
 from tests.optim.problem import MODES, ONE, Given, double, gradients, runner, values
 
@@ -22,14 +26,14 @@ def test_groups_by_pattern_are_those_of_torch(mode: str) -> None:
         [
             {"params": [params["weight"]]},
             {"params": [params["bias"]], "weight_decay": 0.0},
-            {"params": [params["scale"]], "lr": 0.2, "betas": (0.5, 0.9)},
+            {"params": [params["scale"]], "lr": 0.2, "betas": (0.5, 0.9), "maximize": True},
         ],
         lr=0.1,
         weight_decay=0.3,
     )
     groups: list[Any] = [
         {"params": ["b*"], "weight_decay": 0.0},
-        {"params": "scale", "learning_rate": 0.2, "beta1": 0.5, "beta2": 0.9},
+        {"params": "scale", "learning_rate": 0.2, "beta1": 0.5, "beta2": 0.9, "maximize": True},
     ]
     step = with_adamw(0.1, weight_decay=0.3, groups=groups)(model)
     run = runner(step, mode)
@@ -120,7 +124,19 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda m: with_adamw(accumulate=0), "accumulate counts calls"),
     (lambda m: with_adamw(ema=1.0), "ema is out of range"),
     (lambda m: with_adamw(loss_scale=1024.0), "this is no loss scale"),
+    (lambda m: with_adamw(np.float32(1e-3), beta1="0.9"), "beta1 is no number"),
+    (lambda m: with_adamw(cosine(10)), r"is no number[^$]*step.learning_rate.update"),
+    (lambda m: with_sgd(0.1, nesterov=1), "nesterov is no bool"),
     (lambda m: AdamW([{"params": m.bias, "lr": 1.0}]), "it is called learning_rate here"),
+    (lambda m: AdamW(m.parameters(), lr=1.0), "it is called learning_rate here"),
+    (lambda m: AdamW(m.parameters(), wight_decay=1.0), "did you mean 'weight_decay'"),
+    (lambda m: AdamW(m.parameters(), amsgrad=True), "leave amsgrad out"),
+    (lambda m: with_sgd(0.1, 0.9, dampening=0.5), "leave dampening out"),
+    (lambda m: with_adamw(betas=(0.9, 0.95)), "they are beta1 and beta2 here"),
+    (lambda m: with_adamw(1e-3, 0.9, 0.99, 1e-8, 0.1, []), "too many positional arguments"),
+    (lambda m: AdamW(), "missing a required argument: 'params'"),
+    (lambda m: AdamW(m), "not a model"),
+    (lambda m: SGD([{"params": m.parameters()}, {"params": Given().parameters()}]), "are called"),
     (lambda m: AdamW([{"params": m.bias}, {"params": [m.bias]}]), "in two groups"),
     (lambda m: AdamW([torch.ones(2)]), "is no array"),
     (lambda m: with_adamw(groups=[{"params": "*.w"}])(m), "group 0 has no parameters"),
@@ -133,3 +149,42 @@ REFUSED: list[tuple[Any, str]] = [
 def test_what_makes_no_sense_is_refused(make: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         make(Given())
+
+
+DEFAULTS = {
+    "SGD": {"learning_rate": 0.1, "momentum": 0.0, "weight_decay": 0.0, "nesterov": False},
+    "Adam": {"learning_rate": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0},
+    "AdamW": {
+        "learning_rate": 1e-3,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "eps": 1e-8,
+        "weight_decay": 0.01,
+    },
+    "LAMB": {
+        "learning_rate": 1e-3,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "eps": 1e-6,
+        "weight_decay": 0.01,
+    },
+    "LANS": {
+        "learning_rate": 1e-3,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "eps": 1e-6,
+        "weight_decay": 0.01,
+    },
+}
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_signatures_state_the_defaults(name: str) -> None:
+    """Those of torch (SGD's learning rate is our own) and of the papers; `help` shows them."""
+    maker = getattr(optim, f"with_{name.lower()}")
+    for shown in (inspect.signature(getattr(optim, name)), inspect.signature(maker)):
+        found = {n: p.default for n, p in shown.parameters.items()}
+        assert {n: found[n] for n in DEFAULTS[name]} == DEFAULTS[name]
+        assert found["maximize"] is False and found["groups"] == ()
+    assert found["clip_norm"] is found["ema"] is None
+    assert name in maker.__doc__ and maker.__name__ == f"with_{name.lower()}"
