@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from meta import op
@@ -19,7 +20,7 @@ class Average(Model):
     ----------
     decay: a number in [0, 1). count: float32[], the updates so far. parameter: the averages by the
     parameter's name, at least in float32; ``model.load_state(average.parameter, strict=False)``
-    puts them into a model.
+    puts them into a model, and `TrainingStep.averaged` for a block.
     """
 
     def build(self, params: Mapping[str, ndarray], decay: float) -> None:
@@ -39,3 +40,15 @@ class Average(Model):
             own = [self.parameter[n] for n in names]
             op.multi_tensor_axpby([params[n] for n in names], own, 1.0 - stays, stays, skip)
         op.multi_tensor_axpby([op.ones_like(self.count)], [self.count], 1.0, 1.0, skip)
+
+    @contextmanager
+    def within(self, params: Mapping[str, ndarray]) -> Iterator[None]:
+        """Put the averages into the parameters for a block; then these are what they were."""
+        before = {n: ndarray(params[n].torch().clone()) for n in self.parameter}
+        try:
+            for name, average in self.parameter.items():
+                params[name].update(average)
+            yield
+        finally:
+            for name, value in before.items():
+                params[name].update(value)

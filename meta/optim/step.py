@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from meta import op
@@ -97,6 +98,18 @@ class TrainingStep(Model):
             self.average.add(self._weights(params), skip)
         return y
 
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Put the averages (``ema=``) in place of the model's parameters for a block, to evaluate
+        or to save them; then the parameters are, bit for bit, what they were before.
+
+        ArgumentError for a step that keeps no average.
+        """
+        if self.average is None:
+            raise ArgumentError("this step keeps no average", hint="make it with ema=0.999")
+        with self.average.within(self.model.state()):
+            yield
+
     def _weights(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters, of half precision ones the masters."""
         return {n: self.optimizer.master.get(n, a) for n, a in params.items()}
@@ -134,6 +147,7 @@ def training_step(
         ``step.loss_scale.check()`` raises after too many of them, as `meta.train.fit` does.
     accumulate: the number of calls whose gradients are averaged for one update.
     ema: the decay of a running average of the parameters, ``step.average``; None: there is none.
+        ``with step.averaged():`` the model computes with it.
     """
     kind.validate(learning_rate, {**numbers, "maximize": maximize})
     for name, value in (("clip_norm", clip_norm), ("clip_value", clip_value)):

@@ -49,7 +49,7 @@ class Evaluator:
     def __init__(
         self, model: Model, loss: Loss, metrics: Mapping[str, Loss], amp: str | None, executor: str
     ) -> None:
-        if taken := metrics.keys() & {"loss", "step"}:
+        if taken := metrics.keys() & {"loss", "step", "average"}:
             raise ArgumentError(
                 "a metric cannot be called so: these names are taken", found=", ".join(taken)
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import meta.amp
@@ -34,6 +35,7 @@ def fit(
     eval_data: Iterable[Any] | None = None,
     eval_every: int | None = None,
     metrics: Mapping[str, Loss] | None = None,
+    eval_average: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int | None = None,
     resume: bool = True,
@@ -63,6 +65,8 @@ def fit(
         iterated anew as often as needed; an iterator, which gives its batches once, must last.
     eval_data, eval_every: data for `evaluate`, after so many steps, by default after each epoch;
         and at the end. metrics: functions as ``loss`` is, by name, for the evaluation.
+    eval_average: whether the average of the parameters that the optimizer keeps (``ema=``) is
+        evaluated, or the parameters; by default the average, if there is one.
     checkpoint: a folder. A checkpoint is written every ``checkpoint_every`` steps, by default after
         each epoch; at the end; and at Ctrl-C. The newest ``keep`` stay.
     resume: go on from the newest checkpoint in the folder, bit for bit as if nothing had happened
@@ -88,7 +92,13 @@ def fit(
     _require_parts(model, loss, optimizer)
     limits = Limits(steps, epochs, eval_every, checkpoint_every, log_every)
     _require_limits(limits)
-    _require_use(eval_data is not None, "eval_data", eval_every=eval_every, metrics=metrics)
+    _require_use(
+        eval_data is not None,
+        "eval_data",
+        eval_every=eval_every,
+        metrics=metrics,
+        eval_average=eval_average,
+    )
     _require_use(checkpoint is not None, "checkpoint", checkpoint_every=checkpoint_every)
     _require_callbacks(callbacks, eval_data)
     _require_often_enough(data, eval_data, epochs)
@@ -139,13 +149,25 @@ def fit(
                 limits,
                 schedule,
                 checkpoints,
-                watching,
+                replace(watching, of_average=_of_average(eval_average, training_step)),
             )
             run.resume()
             return run.go()
     finally:
         if not was_training:
             model.infer_mode()
+
+
+def _of_average(wanted: bool | None, step: TrainingStep) -> bool | None:
+    """Return whether the average is evaluated; None where there is none."""
+    if step.average is not None:
+        return wanted is not False
+    if wanted:
+        raise ArgumentError(
+            "eval_average=True, and the optimizer keeps no average",
+            hint="with_adamw(..., ema=0.999) does",
+        )
+    return None
 
 
 def _require_parts(model: Any, loss: Any, optimizer: Any) -> None:

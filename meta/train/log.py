@@ -2,7 +2,8 @@
 
 A row is a dict of numbers by column; ``step`` is always there, and ``time``, in seconds since 1970.
 Rows of training steps have ``epoch``, ``loss``, ``learning_rate`` and ``samples_per_second``, those
-of evaluations ``eval.loss`` and ``eval.<metric>``.
+of evaluations ``eval.loss`` and ``eval.<metric>``, and of runs that keep an average of the
+parameters ``eval.average``: 1 where it was evaluated, 0 where the parameters were.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ class Record:
     executables: the compiled steps, one per shape of a batch (profile, memory, explain, kernels).
     first_step: how many steps were done before (by the run that was resumed).
     losses: of the steps since, in order.
-    evaluations: what each evaluation found: "step" and the metrics by name, "loss" among them.
+    evaluations: what each evaluation found: "step" and the metrics by name, "loss" among them; of
+    a run that keeps an average "average": 1.0 if it was evaluated, 0.0 if the parameters were.
     epoch: how many epochs are complete. stopped: why the run ended.
     seconds: the time that the steps took. compile_seconds: and compiling them.
     samples: how many were trained on. checkpoint: the newest one's folder, if there is one.

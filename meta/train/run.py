@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,13 +42,19 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """What looks at a run from outside: evaluation, logs and callbacks."""
+    """What looks at a run from outside: evaluation, logs and callbacks.
+
+    Attributes
+    ----------
+    of_average: whether the average of the parameters is evaluated; None where there is none.
+    """
 
     evaluator: Evaluator | None
     eval_data: Iterable[Any]
     metrics: Sequence[str]
     loggers: Sequence[Logger]
     callbacks: Sequence[Callback]
+    of_average: bool | None = None
 
 
 class Run:
@@ -115,9 +122,11 @@ class Run:
     def go(self) -> Record:
         """Train to the end, and return the record."""
         first = self.step
+        marked = () if self._watching.of_average is None else ("average",)
+        of_evaluations = (*self._watching.metrics, *marked)
         try:
             for logger in self._watching.loggers:
-                logger.open(columns(self._watching.metrics), self.step)
+                logger.open(columns(of_evaluations), self.step)
             for callback in self._watching.callbacks:
                 callback.on_begin(self)
             with Interrupts() as interrupts, bar(self._total(), "training", done=first) as progress:
@@ -225,7 +234,11 @@ class Run:
         if evaluator is None or self._evaluated_at == self.step:
             return
         self._read_losses()
-        found = evaluator.run(self._watching.eval_data)
+        of_average = self._watching.of_average
+        with self.training_step.averaged() if of_average else nullcontext():
+            found = evaluator.run(self._watching.eval_data)
+        if of_average is not None:
+            found["average"] = float(of_average)
         self._evaluated_at = self.step
         self.record.evaluations.append({"step": self.step, **found})
         self._log(

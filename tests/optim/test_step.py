@@ -185,6 +185,24 @@ def test_the_average_is_torch_s(mode: str) -> None:
     assert torch.equal(model.weight.torch(), step.average.parameter["weight"].torch())
 
 
+def test_the_average_takes_the_place_of_the_parameters_for_a_block() -> None:
+    model = Given("float16")
+    step = with_sgd(0.1, ema=0.9)(model)
+    for given in gradients(3, "float16"):
+        step(ONE, *given)
+    before = values(model)
+    with pytest.raises(KeyError), step.averaged():
+        for n, x in step.average.parameter.items():
+            assert torch.equal(values(model)[n], x.torch().half())
+        raise KeyError
+    assert all(torch.equal(values(model)[n], x) for n, x in before.items())
+    with (
+        pytest.raises(ArgumentError, match=r"keeps no average[^$]*ema="),
+        with_sgd()(model).averaged(),
+    ):
+        pass
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_step_goes_on_from_its_state_bit_for_bit(mode: str) -> None:
     def make() -> Any:

@@ -225,6 +225,47 @@ def test_evaluation_changes_nothing() -> None:
     assert runs[0] == runs[1]
 
 
+@pytest.mark.parametrize("choice", [None, True, False])
+def test_the_average_is_evaluated_and_the_parameters_are_trained(
+    choice: bool | None, tmp_path: Path
+) -> None:
+    seen: list[dict[str, np.ndarray[Any, Any]]] = []
+
+    class Looks(Callback):
+        def on_evaluation(self, run: Run, metrics: dict[str, float]) -> None:
+            seen.append(weights(run.model))
+
+    optimizer = with_sgd(0.5, 0.9, ema=0.8)
+    plain, model, other = network(), network(), network()
+    train(plain, optimizer=optimizer, steps=6, seed=1)
+    record = train(
+        model,
+        optimizer=optimizer,
+        steps=6,
+        seed=1,
+        eval_data=held_out(),
+        eval_every=3,
+        eval_average=choice,
+        callbacks=[Looks()],
+        log=tmp_path / "log.csv",
+        checkpoint=tmp_path,
+    )
+    assert same(plain, model) and len(seen) == 2
+    assert all(np.array_equal(seen[1][n], a) for n, a in weights(model).items())
+    of_average = choice is not False
+    other.load_state(weights(model))
+    if of_average:
+        other.load_state(record.training_step.average.parameter, strict=False)
+    found = evaluate(other, loss, held_out(), executor="interpreter")
+    assert record.metrics == {"step": 6, **found, "average": of_average}
+    of_model = evaluate(model, loss, held_out(), executor="interpreter")
+    assert (found == of_model) == (not of_average)
+    assert f"{found['loss']},{float(of_average)}" in (tmp_path / "log.csv").read_text()
+    assert record.checkpoint is not None
+    kept = read_checkpoint(record.checkpoint).model
+    assert all(np.array_equal(kept[n].numpy(), a) for n, a in weights(model).items())
+
+
 def test_modes() -> None:
     model = network()
     inner = model.models()[2]
@@ -498,6 +539,13 @@ ERRORS: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
     "log_every": (lambda p: train(steps=1, log_every=True), ArgumentError, "log_every is a count"),
     "eval_every alone": (
         lambda p: train(steps=1, eval_every=1), ArgumentError, "nothing without eval_data",
+    ),
+    "average alone": (
+        lambda p: train(steps=1, eval_average=False), ArgumentError, "nothing without eval_data",
+    ),
+    "no average": (
+        lambda p: train(steps=1, eval_average=True, eval_data=held_out()),
+        ArgumentError, "keeps no average",
     ),
     "metrics alone": (
         lambda p: train(steps=1, metrics={}), ArgumentError, "nothing without eval_data",
