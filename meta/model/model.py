@@ -187,7 +187,8 @@ class Model:
 
         state: array-like values by name, for example torch's ``state_dict()``. Values are converted
         to the dtype and device of the model's arrays. An array that the model has under several
-        names is accepted under any; where several are given, they must be equal. What models inside
+        names is accepted under any; where several are given, they must be equal. Float32 masters
+        that an optimizer keeps of half precision arrays take the values, too. What models inside
         declare in ``not_kept`` is accepted and left out; names in ``renamed`` are accepted as well.
 
         With ``strict``, every array must be given and every name known; otherwise what fits by name

@@ -16,6 +16,7 @@ import torch
 
 from meta.base.errors import FormatError
 from meta.base.registry import close_names
+from meta.model.master import masters_of
 from meta.runtime.ndarray import as_array, ndarray
 
 if TYPE_CHECKING:
@@ -90,8 +91,11 @@ def load(model: Model, state: Mapping[str, object], strict: bool) -> Unmatched:
     problems = _problems(names.arrays, given)
     if problems or (strict and (unmatched.missing or unmatched.unknown)):
         raise _does_not_fit(len(first), unmatched if strict else Unmatched((), ()), problems)
-    for name, several in given.items():
-        names.arrays[name].update(next(iter(several.values())))
+    values = {id(names.arrays[n]): next(iter(several.values())) for n, several in given.items()}
+    for name in given:
+        array = names.arrays[name]
+        for own in (array, *(m for m in masters_of(array) if id(m) not in values)):
+            own.update(values[id(array)])
     return unmatched
 
 

@@ -19,6 +19,7 @@ from meta import op
 from meta.base.dtype import TO_TORCH, bits, is_float
 from meta.base.errors import ArgumentError
 from meta.grad.core import no_grad
+from meta.model.master import add_master
 from meta.model.model import Model
 from meta.optim.groups import Params, named, resolve
 from meta.optim.options import bind, parameters, require_kinds
@@ -41,7 +42,8 @@ class Optimizer(Model):
     groups: further groups, whose "params" may be patterns of names, such as ``{"params":
         ["*.bias", "*norm*"], "weight_decay": 0.0}``; a parameter is in the first that names it.
     master_weights: whether half precision parameters are kept in float32 beside, with state in
-        float32: updates are often smaller than what half precision can resolve.
+        float32: updates are often smaller than what half precision can resolve. Loading weights
+        writes both.
     maximize: go uphill, along the gradients; a group may differ in it.
 
     Attributes
@@ -90,6 +92,7 @@ class Optimizer(Model):
             n: a for n, a in trained.items() if master_weights and bits(a.dtype) < bits(MASTER)
         }
         self.master = {n: array(a, MASTER) for n, a in masters.items()}
+        self._announce_masters()
         for name in self.state_names:
             state = {n: _zeros_like(self.master.get(n, a)) for n, a in trained.items()}
             setattr(self, name, state)
@@ -233,8 +236,21 @@ class Optimizer(Model):
             self._constants[key] = array(values, "float32", device=self.learning_rate.device)
         return self._constants[key]
 
+    def _announce_masters(self) -> None:
+        """Let who loads weights into parameters know the masters."""
+        for name, master in self.master.items():
+            add_master(self._params[name], master)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+        result = super().__deepcopy__(memo)
+        assert isinstance(result, Optimizer)
+        result._announce_masters()
+        return result
+
     def reset_masters(self) -> None:
-        """Take the masters from the parameters: after weights were written into these."""
+        """Take the masters from the parameters, after these were written by ``update``;
+        `Model.load_state` does so by itself.
+        """
         for name, master in self.master.items():
             master.update(self._params[name])
 

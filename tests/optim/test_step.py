@@ -4,6 +4,8 @@ going on from its state.
 
 from __future__ import annotations
 
+import copy
+import gc
 import math
 from typing import Any
 
@@ -14,9 +16,10 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 import meta
 from meta import op
 from meta.base.errors import ArgumentError, NonFiniteError
+from meta.model.master import masters_of
 from meta.optim import DynamicLossScale, StaticLossScale, with_adamw, with_lamb, with_sgd
 from meta.testing import check
-from tests.optim.problem import MODES, ONE, Given, double, gradients, runner, values
+from tests.optim.problem import MODES, ONE, SHAPES, Given, double, gradients, runner, values
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -237,12 +240,68 @@ def test_a_step_goes_on_from_its_state_bit_for_bit(mode: str) -> None:
         assert name in kept
 
 
-def test_masters_follow_weights_that_were_written_on_purpose() -> None:
+def load_by_name(model: Given, step: Any, state: dict[str, Any], folder: Any) -> None:
+    model.load_state(state)
+
+
+def load_a_part(model: Given, step: Any, state: dict[str, Any], folder: Any) -> None:
+    step.load_state({f"model.{n}": x for n, x in state.items()}, strict=False)
+
+
+def load_a_file(model: Given, step: Any, state: dict[str, Any], folder: Any) -> None:
+    saved = Given()
+    saved.load_state(state)
+    meta.model.save_weights(saved, folder / "weights.safetensors")
+    meta.model.load_weights(model, folder / "weights.safetensors")
+
+
+def update(model: Given, step: Any, state: dict[str, Any], folder: Any) -> None:
+    for n, x in state.items():
+        getattr(model, n).update(x)
+    step.optimizer.reset_masters()
+
+
+@pytest.mark.parametrize("load", [load_by_name, load_a_part, load_a_file, update])
+def test_masters_follow_weights_that_are_loaded(load: Any, tmp_path: Any) -> None:
     model = Given("float16")
     step = with_sgd(0.1)(model)
     assert not step.optimizer.velocity  # without momentum there is none
-    model.bias.update(torch.full((5,), 2.0))
-    step.optimizer.reset_masters()
-    zeros = [meta.zeros(g.shape, "float16") for g in next(gradients(1))]
-    step(ONE, *zeros)
-    assert (model.bias.numpy() == 2.0).all()
+    loaded = {n: torch.full(s, 1 + 2**-12) for n, s in SHAPES.items()}
+    load(model, step, loaded, tmp_path)
+    step(ONE, *(meta.zeros(s, "float16") for s in SHAPES.values()))
+    for n, x in loaded.items():
+        assert torch.equal(values(model)[n], x.half())
+        kept = x.half().float() if load is update else x  # what is loaded is not rounded
+        assert torch.equal(step.optimizer.master[n].torch(), kept)
+
+
+def test_masters_that_are_loaded_themselves_stay() -> None:
+    model = Given("float16")
+    step = with_adamw(0.1)(model)
+    for given in gradients(2, "float16"):
+        step(ONE, *given)
+    kept = {n: meta.array(a) for n, a in step.state().items()}
+    for order in (kept, dict(reversed(kept.items()))):
+        other = with_adamw(0.1)(Given("float16"))
+        other.load_state(order)
+        for n, x in step.optimizer.master.items():
+            assert torch.equal(other.optimizer.master[n].torch(), x.torch())
+
+
+def test_a_copy_of_a_step_has_masters_of_its_own() -> None:
+    step = with_sgd(0.1)(Given("float16"))
+    other = copy.deepcopy(step)
+    other.model.load_state({"scale": 7.0}, strict=False)
+    assert other.optimizer.master["scale"].item() == 7
+    assert step.optimizer.master["scale"].item() != 7
+
+
+def test_masters_of_what_is_gone_are_gone() -> None:
+    model = Given("float16")
+    held = masters_of(model.bias)
+    assert held == []
+    step = with_sgd(0.1)(model)
+    assert masters_of(model.bias)[0] is step.optimizer.master["bias"]
+    del step
+    gc.collect()
+    assert masters_of(model.bias) == []
