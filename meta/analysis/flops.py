@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from meta.base.source import Span
-from meta.ir import Binding, Block, Call, GlobalVar, If, Module
+from meta.dialect.core import FUSED
+from meta.ir import Binding, Block, Call, Function, GlobalVar, If, Module
 from meta.passes.call_of import base_op
 from meta.passes.cost import NOTHING, Cost, cost_of
+from meta.passes.lifetimes import type_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,8 @@ def flops(module: Module) -> FlopsReport:
     """Count the operations of one call of a typed module's main, at any stage of compilation.
 
     A call of a function counts as what the function does, and an `If` as its costlier block; a
-    function that calls itself is counted once, since nobody knows how often it will.
+    function that calls itself is counted once, since nobody knows how often it will. A fused kernel
+    reads its arguments and writes its results: what is between the two costs no bytes.
     """
     counter = _Counter(module)
     rows = [
@@ -114,5 +117,13 @@ class _Counter:
     def function(self, name: str) -> Cost:
         if name not in self.known:
             self.known[name] = NOTHING
-            self.known[name] = self.block(self.module.functions[name].body)
+            function = self.module.functions[name]
+            cost = self.block(function.body)
+            fused = FUSED in function.attrs
+            self.known[name] = Cost(cost.flops, _moved(function)) if fused else cost
         return self.known[name]
+
+
+def _moved(kernel: Function) -> int:
+    assert kernel.result_type is not None
+    return sum(type_bytes(p.type) for p in kernel.params) + type_bytes(kernel.result_type)

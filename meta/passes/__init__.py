@@ -7,6 +7,7 @@ put it into a pipeline.
 
 from meta.passes.autocast import CastReport, autocast, explain_autocast
 from meta.passes.autodiff import autodiff
+from meta.passes.bypass_casts import bypass_casts
 from meta.passes.canonicalize import canonicalize
 from meta.passes.dead_code import dead_code
 from meta.passes.deduplicate import deduplicate
@@ -34,6 +35,7 @@ __all__ = [
     "Pipeline",
     "autocast",
     "autodiff",
+    "bypass_casts",
     "canonicalize",
     "dead_code",
     "deduplicate",

@@ -9,10 +9,9 @@ as many. An ``opaque`` call stays alone. These are the kinds of TVM's operator f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from meta.dialect.core import FUSED, DialectOp
+from meta.dialect.core import FUSED
 from meta.ir import (
     Binding,
     Block,
@@ -28,19 +27,16 @@ from meta.ir import (
     TupleGetItem,
     TupleType,
     Var,
-    bindings,
     map_atoms,
-    operands,
     structural_hash,
 )
-from meta.ir.visit import inner_blocks
 from meta.passes.buffers import Buffers, Summaries
-from meta.passes.call_of import base_op, has_effect
+from meta.passes.call_of import base_op
+from meta.passes.fusion_groups import Group, Groups
+from meta.passes.rules.table import call as call_of
 
 MAX_MEMBERS = 24
 """Calls in one kernel: beyond, compilers take long and registers run out."""
-_RANK = {"elemwise": 0, "broadcast": 1, "injective": 2, "comm_reduce": 3, "out_elemwise_fusable": 4}
-_BROADCAST, _INJECTIVE, _REDUCE = _RANK["broadcast"], _RANK["injective"], _RANK["comm_reduce"]
 
 
 def fuse_tvm(module: Module, *, max_members: int = MAX_MEMBERS) -> Module:
@@ -50,8 +46,9 @@ def fuse_tvm(module: Module, *, max_members: int = MAX_MEMBERS) -> Module:
     element by element joins anything but an opaque call or a convolution; a reduction or a
     convolution joins users that are elementwise. The result of a group is that of its last call,
     and with it those of elementwise calls of the same shape that others need later, as a backward
-    pass does. So no value is computed twice or kept in memory that was not before. A call never
-    moves behind another that writes what it reads. A group has at most ``max_members`` calls.
+    pass does. So no value is kept in memory that was not before, nor computed twice, but for casts
+    to a dtype of more bytes: each kernel computes those that it reads, from half the bytes. A call
+    never moves behind another that writes what it reads. A group has at most ``max_members`` calls.
 
     >>> from meta.base.device import CPU
     >>> from meta.dialect import only
@@ -118,19 +115,6 @@ def _op_name(member: Binding) -> str:
     return op.name
 
 
-@dataclass(slots=True)
-class _Group:
-    """Calls that run as one kernel, at the place of the last: positions in their block."""
-
-    dialect: str
-    rank: int
-    members: list[int]
-
-    @property
-    def last(self) -> int:
-        return self.members[0]
-
-
 class _Fuser:
     """Fuses the blocks of one function, each by itself."""
 
@@ -138,25 +122,14 @@ class _Fuser:
         self.buffers, self.made, self.max_members = buffers, made, max_members
 
     def block(self, block: Block) -> Block:
-        items = list(block.bindings)
-        users = _users(items, block)
-        groups: dict[int, _Group] = {}
-        for i in reversed(range(len(items))):
-            own = _alone(items[i], i)
-            if own is None:
-                continue
-            joined = self._joined(own, users.get(items[i].var, set()), groups, items)
-            groups[i] = own if joined is None else joined
-            if joined is not None:
-                joined.members.append(i)
-                joined.rank = max(joined.rank, own.rank)
+        groups = Groups(block, self.buffers, self.max_members)
         kept = []
-        for i, binding in enumerate(items):
-            group = groups.get(i)
-            if group is None or len(group.members) == 1:
-                kept.append(self._with_inner_blocks(binding))
+        for i, binding in enumerate(block.bindings):
+            group = groups.of.get(i)
+            if group is None or group.size == 1:
+                kept += [] if i in groups.gone else [self._with_inner_blocks(binding)]
             elif i == group.last:
-                kept += self._fused(group, items, users)
+                kept += self._fused(group, groups)
         return Block(tuple(kept), block.result)
 
     def _with_inner_blocks(self, binding: Binding) -> Binding:
@@ -169,46 +142,13 @@ class _Fuser:
             return Binding(binding.var, inner, binding.span)
         return binding
 
-    def _joined(
-        self, own: _Group, users: set[int], groups: dict[int, _Group], items: list[Binding]
-    ) -> _Group | None:
-        """Return the group that a call may join, None if it stays apart."""
-        fusable = [groups[u] for u in users if u in groups]
-        if not fusable:
-            return None
-        group = min(fusable, key=lambda g: g.last)
-        apart = (u for u in users if groups.get(u) is not group)
-        outside = {groups[u].last if u in groups else u for u in apart}
-        if group.dialect != own.dialect:
-            return None
-        if outside and not self._may_leave(own, group, min(outside), items):
-            return None
-        if len(group.members) >= self.max_members or not _may_feed(own.rank, group.rank):
-            return None
-        position = own.last
-        read = {self.buffers.of(a) for a in operands(items[position].value) if isinstance(a, Var)}
-        passed = items[position + 1 : group.last]
-        return None if any(read & self.buffers.written_by(b) for b in passed) else group
-
-    def _may_leave(self, own: _Group, group: _Group, needed: int, items: list[Binding]) -> bool:
-        """Whether a call in a group may have a result that others read, the first at ``needed``.
-
-        Nobody may write to it: what a view of it is, and what not, is decided by the program.
-        """
-        var, type_ = items[own.last].var, items[group.last].var.type
-        assert isinstance(var.type, TensorType) and isinstance(type_, TensorType)
-        return (
-            needed > group.last
-            and max(own.rank, group.rank) <= _BROADCAST
-            and var.type.shape == type_.shape
-            and self.buffers.of(var) not in self.buffers.written
-        )
-
-    def _fused(
-        self, group: _Group, items: list[Binding], users: dict[Expr, set[int]]
-    ) -> list[Binding]:
-        members = [items[i] for i in sorted(group.members)]
-        inside: dict[Expr, Expr] = {m.var: Var(m.var.name, m.var.type) for m in members}
+    def _fused(self, group: Group, groups: Groups) -> list[Binding]:
+        """Return the call of a group's function, what it reads and what it makes."""
+        views, copies = _copies(group, groups)
+        members = {i: groups.items[i] for i in sorted(group.members)}
+        placed = [*copies, *members.items()]
+        calls = [call for _, call in sorted(placed, key=lambda pair: pair[0])]
+        inside: dict[Expr, Expr] = {c.var: Var(c.var.name, c.var.type) for c in calls}
         params: dict[Expr, Var] = {}
 
         def leaf(atom: Expr) -> Expr:
@@ -222,13 +162,12 @@ class _Fuser:
             return params[atom]
 
         body = []
-        for member in members:
-            var = inside[member.var]
+        for call in calls:
+            var = inside[call.var]
             assert isinstance(var, Var)
-            body.append(Binding(var, map_atoms(member.value, leaf), member.span))
-        last = members[-1]
-        inner = set(group.members)
-        left = [m for m in members if m is last or not users.get(m.var, set()) <= inner]
+            body.append(Binding(var, map_atoms(call.value, leaf), call.span))
+        last = members[group.last]
+        left = [m for i, m in members.items() if groups.leaves(i)]
         one = len(left) == 1
         function = Function(
             tuple(params.values()),
@@ -238,54 +177,35 @@ class _Fuser:
             last.var.type if one else TupleType(tuple(_tensor_type(m.var) for m in left)),
             {FUSED: group.dialect},
         )
-        callee = GlobalVar(self.made.name(function, members), function.type)
-        call = Call(callee, tuple(params))
+        callee = GlobalVar(self.made.name(function, calls), function.type)
+        value = Call(callee, tuple(params))
         if one:
-            return [Binding(last.var, call, last.span)]
+            return [*views, Binding(last.var, value, last.span)]
         results = Var(last.var.name, function.result_type)
         fields = (Binding(m.var, TupleGetItem(results, i), m.span) for i, m in enumerate(left))
-        return [Binding(results, call, last.span), *fields]
+        return [*views, Binding(results, value, last.span), *fields]
+
+
+def _copies(group: Group, groups: Groups) -> tuple[list[Binding], list[tuple[int, Binding]]]:
+    """Return the views that a kernel's copies of casts are made of, and the copies, by position:
+    each under the name of what is read of it.
+    """
+    views, casts = [], []
+    for cast, read in sorted(group.copies):
+        binding, wanted = groups.items[cast], groups.items[read]
+        assert isinstance(binding.value, Call)
+        source, *others = binding.value.args
+        if read != cast:
+            type_ = _tensor_type(wanted.var).with_dtype(_tensor_type(source).dtype)
+            view = Var(wanted.var.name, type_)
+            shape = call_of("reshape", source, type_.static_shape)
+            views.append(Binding(view, shape, wanted.span))
+            source = view
+        value = Call(binding.value.callee, (source, *others))
+        casts.append((cast, Binding(wanted.var, value, binding.span)))
+    return views, casts
 
 
 def _tensor_type(var: Var) -> TensorType:
     assert isinstance(var.type, TensorType)
     return var.type
-
-
-def _users(items: list[Binding], block: Block) -> dict[Expr, set[int]]:
-    """Return who uses each variable, by position; the block's result comes after all bindings."""
-    users: dict[Expr, set[int]] = {}
-
-    def add(atoms: Iterable[Expr], position: int) -> None:
-        for atom in atoms:
-            users.setdefault(atom, set()).add(position)
-
-    for i, binding in enumerate(items):
-        add(operands(binding.value), i)
-        for inner in inner_blocks(binding.value):
-            add(operands(inner.result), i)
-            for nested in bindings(inner):
-                add(operands(nested.value), i)
-                for deeper in inner_blocks(nested.value):
-                    add(operands(deeper.result), i)
-    add(operands(block.result), len(items))
-    return users
-
-
-def _alone(binding: Binding, position: int) -> _Group | None:
-    """Return the group of one call, None if it can be in no group."""
-    call, type_ = binding.value, binding.var.type
-    if not isinstance(call, Call) or not isinstance(call.callee, DialectOp):
-        return None
-    dialect, rank = call.callee.dialect, _RANK.get(call.callee.fusion or "opaque")
-    if dialect.fuse is None or rank is None or has_effect(binding):
-        return None
-    if not isinstance(type_, TensorType) or not type_.is_static or type_.size == 0:
-        return None
-    return _Group(dialect.name, rank, [position])
-
-
-def _may_feed(producer: int, group: int) -> bool:
-    if producer <= _INJECTIVE:
-        return group <= _REDUCE
-    return group <= _BROADCAST

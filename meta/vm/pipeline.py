@@ -20,6 +20,7 @@ from meta.base.registry import nearest
 from meta.ir import Module
 from meta.passes import (
     Pipeline,
+    bypass_casts,
     canonicalize,
     dead_code,
     deduplicate,
@@ -83,6 +84,7 @@ STEPS = (
     Step(1, deduplicate),  # functions and constants that are there twice
     Step(1, eliminate_common_subexpressions),  # what is computed twice
     Step(2, select_gradient_inputs),  # what gradients keep alive
+    Step(2, bypass_casts),  # what kernels read in any dtype
     Step(1, dead_code),  # what nobody uses
     Step(2, rematerialize),  # within a memory budget, if there is one
     # Who runs what.

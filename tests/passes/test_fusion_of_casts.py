@@ -1,0 +1,243 @@
+"""A widening cast is computed in each kernel that reads it, and not at all for what reads any
+dtype: what becomes of programs by hand. tests/amp/test_bytes.py counts what that saves.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from meta.ir import Call, GlobalVar, Module, bindings, parse, structural_equal, verify
+from meta.passes import bypass_casts, dead_code, fuse_tvm
+from meta.passes.call_of import base_op
+
+
+def fused(body: str) -> Module:
+    """Fuse a main with the parameters %h, float16[4, 6], and %x, float32[4, 6]."""
+    before = parse(f"func @main(%h: float16[4, 6], %x: float32[4, 6]) {body}")
+    after = fuse_tvm(before)
+    verify(after, typed=False)
+    assert structural_equal(fuse_tvm(after), after)
+    return after
+
+
+def kernels(module: Module) -> list[str]:
+    """Return the calls of main, in order: operators by name, fused functions as their members."""
+    found = []
+    for binding in bindings(module.main):
+        callee = binding.value.callee if isinstance(binding.value, Call) else None
+        if isinstance(callee, GlobalVar):
+            members = (base_op(b.value.callee) for b in module.functions[callee.name].body.bindings)
+            found.append(" ".join(op.name for op in members))
+        elif callee is not None:
+            found.append(base_op(callee).name)
+    return found
+
+
+CAST = '%a: float32[4, 6] = tvm.cast(%h, dtype="float32")'
+CASES = {
+    "readers in two kernels": (
+        f"""{{
+          {CAST}
+          %b: float32[4, 6] = tvm.exp(%a)
+          %c: float32[4] = tvm.sum(%a, axis=1)
+          return (%b, %c)
+        }}""",
+        ["cast exp", "cast sum"],
+    ),
+    "readers in one kernel": (
+        f"""{{
+          {CAST}
+          %b: float32[4, 6] = tvm.exp(%a)
+          %c: float32[4, 6] = tvm.add(%a, %b)
+          return %c
+        }}""",
+        ["cast exp add"],
+    ),
+    "what cannot compute it shares the second result of one that can": (
+        f"""{{
+          {CAST}
+          %b: float32[4, 6] = tvm.exp(%a)
+          %c: float32[4, 6] = tvm.cumsum(%a, axis=1)
+          %d: float32[4, 6] = torch.relu(%a)
+          %e: float32[4, 6] = tvm.tanh(%a)
+          return (%b, %c, %d, %e)
+        }}""",
+        ["cast exp", "cumsum", "relu", "cast tanh"],
+    ),
+    "or a kernel of its own": (
+        f"""{{
+          {CAST}
+          %c: float32[4, 6] = tvm.cumsum(%a, axis=1)
+          %b: float32[4, 6] = tvm.exp(%a)
+          return (%b, %c)
+        }}""",
+        ["cast", "cumsum", "cast exp"],
+    ),
+    "a result of the program": (
+        f"""{{
+          {CAST}
+          %b: float32[4] = tvm.sum(%a, axis=1)
+          return (%a, %b)
+        }}""",
+        ["cast", "cast sum"],
+    ),
+    "views": (
+        f"""{{
+          {CAST}
+          %v: float32[24] = reshape(%a, shape=(24,))
+          %b: float32[24] = tvm.exp(%v)
+          %c: float32[4, 6] = tvm.tanh(%a)
+          return (%b, %c)
+        }}""",
+        ["reshape", "cast exp", "cast tanh"],
+    ),
+    "a view that the program returns": (
+        f"""{{
+          {CAST}
+          %v: float32[24] = reshape(%a, shape=(24,))
+          %b: float32[24] = tvm.exp(%v)
+          return (%b, %v)
+        }}""",
+        ["cast", "reshape", "reshape", "cast exp"],
+    ),
+    "what it is made of has another reader": (
+        f"""{{
+          %g: float16[4, 6] = tvm.relu(%h)
+          {CAST.replace("%h", "%g")}
+          %b: float32[4, 6] = tvm.exp(%a)
+          %c: float32[4] = tvm.sum(%a, axis=1)
+          return (%b, %c)
+        }}""",
+        ["relu cast exp", "cast sum"],
+    ),
+    "what it is made of is read through a view": (
+        f"""{{
+          %g: float16[4, 6] = tvm.relu(%h)
+          {CAST.replace("%h", "%g")}
+          %v: float32[24] = reshape(%a, shape=(24,))
+          %b: float32[24] = tvm.exp(%v)
+          return %b
+        }}""",
+        ["relu", "reshape", "cast exp"],
+    ),
+    "a narrowing cast is one value": (
+        """{
+          %a: float16[4, 6] = tvm.cast(%x, dtype="float16")
+          %b: float16[4, 6] = tvm.exp(%a)
+          %c: float16[4] = tvm.sum(%a, axis=1)
+          return (%b, %c)
+        }""",
+        ["cast exp", "sum"],
+    ),
+    "what it is made of is written before a reader comes": (
+        f"""{{
+          %g: float16[4, 6] = tvm.relu(%h)
+          {CAST.replace("%h", "%g")}
+          %b: float32[4, 6] = tvm.exp(%a)
+          %u: () = tvm.sgd(%g, %h, %h, 0.1, 0.9)
+          %c: float32[4, 6] = tvm.tanh(%a)
+          return (%b, %c)
+        }}""",
+        ["relu", "cast exp", "sgd", "tanh"],
+    ),
+    "it is written itself": (
+        f"""{{
+          {CAST}
+          %b: float32[4, 6] = tvm.exp(%a)
+          %u: () = tvm.sgd(%a, %x, %x, 0.1, 0.9)
+          %c: float32[4, 6] = tvm.tanh(%a)
+          return (%b, %c)
+        }}""",
+        ["cast", "exp", "sgd", "tanh"],
+    ),
+    "in a branch": (
+        f"""{{
+          {CAST}
+          %b: float32[4, 6] = tvm.exp(%a)
+          %p: bool[] = tvm.less(const float32[] 0.0, const float32[] 1.0)
+          %r: float32[4, 6] = if %p {{
+            %c: float32[4, 6] = tvm.tanh(%a)
+            yield %c
+          }} else {{
+            yield %x
+          }}
+          return (%b, %r)
+        }}""",
+        ["cast exp", "less", "tanh"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_joined(name: str) -> None:
+    body, expected = CASES[name]
+    assert kernels(fused(body)) == expected
+
+
+def test_a_kernel_reads_a_view_of_what_was_cast() -> None:
+    expected = parse(
+        """func @main(%h: float16[4, 6], %x: float32[4, 6]) {
+          %w: float16[24] = reshape(%h, shape=(24,))
+          %b: float32[24] = @fused_cast_exp(%w)
+          %c: float32[4] = @fused_cast_sum(%h)
+          return (%b, %c)
+        }
+
+        func @fused_cast_exp(%w: float16[24]) -> float32[24] attrs(fused="tvm") {
+          %v: float32[24] = tvm.cast(%w, dtype="float32")
+          %b: float32[24] = tvm.exp(%v)
+          return %b
+        }
+
+        func @fused_cast_sum(%h: float16[4, 6]) -> float32[4] attrs(fused="tvm") {
+          %a: float32[4, 6] = tvm.cast(%h, dtype="float32")
+          %c: float32[4] = tvm.sum(%a, axis=1)
+          return %c
+        }"""
+    )
+    found = fused(
+        f"""{{
+          {CAST}
+          %v: float32[24] = reshape(%a, shape=(24,))
+          %b: float32[24] = tvm.exp(%v)
+          %c: float32[4] = tvm.sum(%a, axis=1)
+          return (%b, %c)
+        }}"""
+    )
+    assert structural_equal(found, expected), str(found)
+
+
+def bypassed(body: str) -> str:
+    head = "func @main(%h: float16[4], %x: float32[4], %y: float32[4], %d: float64[4])"
+    return str(dead_code(bypass_casts(parse(f"{head} {body}"))))
+
+
+def test_gradients_are_read_as_they_are() -> None:
+    text = bypassed(
+        """{
+          %a: float32[4] = cast(%h, dtype="float32")
+          %b: float32[4] = cast(%d, dtype="float32")
+          %u: () = multi_tensor_sgd((%x, %y), (%a, %b), (), 0.1)
+          return ()
+        }"""
+    )
+    assert "(%h, %b)" in text and text.count(" cast(") == 1  # a narrowing one stays
+
+
+@pytest.mark.parametrize(
+    "between",
+    ["%v: () = multi_tensor_axpby((%y,), (%g,), 1.0, 1.0)", ""],
+    ids=["written before", "written by it"],
+)
+def test_what_is_written_is_read_as_it_was(between: str) -> None:
+    copies = "()" if between else "(%g,)"
+    text = bypassed(
+        f"""{{
+          %g: float16[4] = add(%h, %h)
+          %a: float32[4] = cast(%g, dtype="float32")
+          {between}
+          %u: () = multi_tensor_sgd((%x,), (%a,), (), 0.1, copies={copies})
+          return ()
+        }}"""
+    )
+    assert " cast(" in text
