@@ -12,10 +12,12 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference.op_run import RuntimeImplementationError
 from torch import nn
 
 import meta
 from meta.frontend import from_onnx
+from meta.frontend.onnx import folding
 from meta.frontend.relax import RelaxError
 
 
@@ -226,6 +228,53 @@ def test_an_output_that_is_named_twice() -> None:
 def test_what_is_not_supported(node: Any, weights: dict[str, Any], why: str) -> None:
     with pytest.raises(RelaxError, match=why):
         from_onnx(graph([node], {"x": X}, {"y": 3}, weights))
+
+
+@pytest.mark.parametrize(
+    "operator,other,why",
+    [
+        ("Gather", [7], "index 7 is out of bounds"),
+        ("Reshape", [7], "cannot reshape"),
+        ("Range", [0], "division by zero"),
+    ],
+)
+def test_constants_that_do_not_fit_their_operator(operator: str, other: Any, why: str) -> None:
+    weights = {"a": np.array([1, 2, 3]), "i": np.array(other)}
+    inputs = ["a", "i"]
+    if operator == "Range":
+        weights, inputs = {"a": np.array(1), "i": np.array(0)}, ["a", "a", "i"]
+    nodes = [
+        helper.make_node(operator, inputs, ["r"], name="wrong"),
+        helper.make_node("Cast", ["r"], ["c"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["x", "c"], ["y"]),
+    ]
+    with pytest.raises(RelaxError, match=rf"'wrong' cannot be computed: {operator}[^$]*{why}"):
+        from_onnx(graph(nodes, {"x": X}, {"y": 2}, weights))
+
+
+def test_a_fault_in_folding_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise AssertionError("ours")
+
+    monkeypatch.setattr(folding.helper, "np_dtype_to_tensor_dtype", broken)
+    nodes = [
+        helper.make_node("Neg", ["a"], ["r"]),
+        helper.make_node("Reshape", ["x", "r"], ["y"]),
+    ]
+    with pytest.raises(AssertionError, match="ours"):
+        from_onnx(graph(nodes, {"x": X}, {"y": 1}, {"a": np.array([1])}))
+
+
+def test_what_the_reference_cannot_compute_is_the_importers_matter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def absent(*_: Any) -> None:
+        raise RuntimeImplementationError("no implementation")
+
+    monkeypatch.setattr(folding, "ReferenceEvaluator", absent)
+    nodes = [helper.make_node("Neg", ["a"], ["r"]), helper.make_node("Reshape", ["x", "r"], ["y"])]
+    model = from_onnx(graph(nodes, {"x": X}, {"y": 1}, {"a": np.array([1])}))
+    np.testing.assert_array_equal(run(model, X).numpy(), X.ravel())
 
 
 def test_without_onnx(monkeypatch: pytest.MonkeyPatch) -> None:

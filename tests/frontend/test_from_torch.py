@@ -257,27 +257,56 @@ def test_operators_of_our_own_and_of_the_importer(function: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "function,why",
+    "function,why,hint",
     [
-        (lambda x: nn.functional.max_pool2d(x, 2, return_indices=True), "indices of max_pool2d"),
+        (
+            lambda x: nn.functional.max_pool2d(x, 2, return_indices=True),
+            "indices of the maxima",
+            "return_indices=False",
+        ),
         (
             lambda x: nn.functional.interpolate(x, (4, 3), mode="bilinear", antialias=True),
             "filtering before resizing",
+            "antialias=False",
         ),
-        (lambda x: nn.functional.interpolate(x, scale_factor=0.7), "without whole extents"),
+        (
+            lambda x: nn.functional.interpolate(x, scale_factor=0.7),
+            "give no whole extents",
+            "state size=",
+        ),
         (
             lambda x: nn.functional.interpolate(x, scale_factor=0.7, mode="bilinear"),
-            "without whole extents",
+            "give no whole extents",
+            "state size=",
         ),
-        (lambda x: nn.functional.avg_pool2d(x, 2, divisor_override=3), "divisor_override"),
-        (lambda x: x.var(()), r"var\.correction.* instead of float32\[\]"),
-        (lambda x: (x * 9).int().clamp(0.5), r"clamp\.default.*gives int32.*instead of float32"),
-        (lambda x: x.add_(1), "writes to 'x'"),
+        (
+            lambda x: nn.functional.avg_pool2d(x, 2, divisor_override=3),
+            "divisor_override",
+            "multiply the mean",
+        ),
+        (lambda x: x.var(()), r"var\.correction.* instead of float32\[\]", None),
+        (lambda x: (x * 9).int().clamp(0.5), r"clamp\.default.*int32.*instead of float32", None),
+        (lambda x: x.add_(1), "writes to 'x'", "export it in eval mode"),
     ],
 )
-def test_what_the_importer_would_misread(function: Any, why: str) -> None:
-    with pytest.raises(RelaxError, match=why):
+def test_what_the_importer_would_misread(function: Any, why: str, hint: str | None) -> None:
+    with pytest.raises(RelaxError, match=why) as caught:
         from_torch(Called(function), (torch.randn(2, 3, 8, 6),))
+    told(caught.value, hint)
+
+
+def test_an_image_of_extents_that_vary_is_not_resized() -> None:
+    module = Called(lambda x: nn.functional.interpolate(x, scale_factor=2.0))
+    shapes = {"x": {2: torch.export.Dim("h", min=3, max=30)}}
+    with pytest.raises(RelaxError, match="whose extents vary") as caught:
+        from_torch(module, (torch.randn(2, 3, 8, 6),), dynamic_shapes=shapes)
+    told(caught.value, "export one size")
+
+
+def told(error: RelaxError, hint: str | None) -> None:
+    """Check that an error is one for the user: it names this file, and what to do."""
+    assert hint is None or hint in str(error.hint)
+    assert isinstance(error, meta.errors.MetaError) and "test_from_torch.py" in str(error.span)
 
 
 class Unsupported(nn.Module):
@@ -286,8 +315,9 @@ class Unsupported(nn.Module):
 
 
 def test_errors() -> None:
-    with pytest.raises(RelaxError, match=r"linalg_qr"):
+    with pytest.raises(RelaxError, match=r"linalg_qr") as caught:
         from_torch(Unsupported(), (torch.randn(2, 2),))
+    told(caught.value, "with other operators of torch")
     with pytest.raises(meta.errors.ArgumentError, match=r"torch\.nn\.Module"):
         from_torch(lambda x: x, (torch.randn(2),))
     with pytest.raises(meta.errors.ArgumentError, match="a tuple of inputs"):

@@ -12,6 +12,8 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from meta.frontend.relax.errors import RelaxError
+
 SMALL = 4096
 """Elements of a value that is still computed now."""
 RANDOM = {
@@ -103,10 +105,8 @@ def _results(
     declared = [shapes.get(o) for o in node.output if o]
     if any(s is not None and int(np.prod(s)) > SMALL for s in declared):
         return None
-    try:
-        results = _run(model, node, given)
-    except Exception:
-        # What the reference implementation cannot compute is left to the importer.
+    results = _run(model, node, given)
+    if results is None:
         return None
     fits = all(isinstance(r, np.ndarray | np.generic) and np.size(r) <= SMALL for r in results)
     return [np.asarray(r) for r in results] if fits else None
@@ -132,7 +132,11 @@ def _has_effect(node: onnx.NodeProto) -> bool:
     return graphs or node.op_type in RANDOM
 
 
-def _run(model: onnx.ModelProto, node: onnx.NodeProto, given: dict[str, Any]) -> list[Any]:
+def _run(model: onnx.ModelProto, node: onnx.NodeProto, given: dict[str, Any]) -> list[Any] | None:
+    """Return what onnx's reference implementation computes; None where it says that it cannot,
+    which leaves the node to the importer. RelaxError for values that do not fit the operator.
+    """
+
     def value(name: str) -> onnx.ValueInfoProto:
         dtype = helper.np_dtype_to_tensor_dtype(given[name].dtype)
         return helper.make_tensor_value_info(name, dtype, given[name].shape)
@@ -140,6 +144,17 @@ def _run(model: onnx.ModelProto, node: onnx.NodeProto, given: dict[str, Any]) ->
     outputs = [onnx.ValueInfoProto(name=o) for o in node.output if o]
     graph = helper.make_graph([node], "node", [value(n) for n in given], outputs)
     single = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
-    results = ReferenceEvaluator(single).run(None, given)
+    try:
+        results = ReferenceEvaluator(single).run(None, given)
+    except RuntimeError:
+        # With this onnx speaks of operators, types and attributes (NotImplementedError is one).
+        return None
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise RelaxError(
+            f"the node {node.name or node.output[0]!r} cannot be computed: "
+            f"{node.op_type} of {', '.join(f'{n} {list(x.shape)}' for n, x in given.items())}",
+            found=f"{type(error).__name__}: {error}",
+            hint="onnx.checker.check_model(model, full_check=True) finds faults of a model",
+        ) from error
     found = iter(results)
     return [next(found) if o else None for o in node.output]

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from meta.base.errors import ArgumentError
+from meta.base.source import user_span
 from meta.frontend.relax.errors import RelaxError
 from meta.frontend.relax.model import RelaxModel, model_of
 from meta.frontend.torch.checks import require_no_writes, require_torchs_types
@@ -119,9 +120,15 @@ def _converted(program: ExportedProgram, forward: inspect.Signature | None) -> T
             no_bind_return_tuple=False,
             custom_convert_map=OPERATORS,
         )
+    except RelaxError as error:  # of our own operators, which the importer called
+        error.span = user_span()
+        raise
     except Exception as error:
         # The importer says in exceptions of many kinds what it does not support.
-        raise RelaxError(f"TVM's importer of PyTorch refuses the module: {error}") from error
+        raise RelaxError(
+            f"TVM's importer of PyTorch refuses the module: {error}",
+            hint="write what it names with other operators of torch",
+        ) from error
     require_torchs_types(program, importer.env)
     kept = [s for s in specs if s.kind is InputKind.PARAMETER and isinstance(s.arg, TensorArgument)]
     names = {s.arg.name: s.target for s in kept}

@@ -13,6 +13,13 @@ from typing import Any
 import torch
 from tvm import relax
 
+from meta.frontend.relax.errors import Failure, RelaxError, failed
+
+
+def _refused(node: Any, why: str, hint: str) -> RelaxError:
+    """Return the error for a call that is not converted."""
+    return failed([Failure(str(node.target), why, place=node.name)], hint=hint)
+
 
 def _extremum(function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     def convert(node: Any, importer: Any) -> Any:
@@ -77,7 +84,9 @@ def _elu(node: Any, importer: Any) -> Any:
 def _avg_pool2d(node: Any, importer: Any) -> Any:
     """The importer leaves out the divisor."""
     if len(node.args) > 6 and node.args[6] is not None:
-        raise NotImplementedError("divisor_override of avg_pool2d is not supported")
+        raise _refused(
+            node, "its divisor_override is not supported", "multiply the mean of a window instead"
+        )
     return importer._avg_pool2d(node)
 
 
@@ -85,7 +94,7 @@ def _max_pool2d(node: Any, importer: Any) -> Any:
     """The importer gives zeros for the places of the maxima."""
     used = [u for u in node.users if u.target is not operator.getitem or u.args[1] != 0]
     if any(u.users for u in used):
-        raise NotImplementedError("the indices of max_pool2d are not supported")
+        raise _refused(node, "the indices of the maxima are not supported", "return_indices=False")
     return importer._max_pool2d_with_indices(node)
 
 
@@ -95,9 +104,13 @@ def _resized(node: Any, scales: Any) -> tuple[int, ...]:
     """
     given, wanted = (tuple(n.meta["val"].shape[2:]) for n in (node.args[0], node))
     if not all(isinstance(e, int) for e in (*given, *wanted)):
-        raise NotImplementedError(f"{node.target} of a size that varies is not supported")
+        raise _refused(
+            node, "resizing an image whose extents vary is not supported", "export one size"
+        )
     if scales and any(e * s != w for e, s, w in zip(given, scales, wanted, strict=True)):
-        raise NotImplementedError(f"{node.target} by scales without whole extents")
+        raise _refused(
+            node, "resizing by scales that give no whole extents is not supported", "state size="
+        )
     return wanted
 
 
@@ -150,7 +163,7 @@ def _mean(node: Any, importer: Any) -> Any:
 
 def _filtered(node: Any, importer: Any) -> Any:
     """The importer leaves out the filter."""
-    raise NotImplementedError(f"filtering before resizing ({node.target}) is not supported")
+    raise _refused(node, "filtering before resizing is not supported", "antialias=False")
 
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
