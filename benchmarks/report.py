@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import subprocess
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +23,21 @@ def conditions(compiler: bool, figures: str) -> str:
         f"{_processor()}, {torch.get_num_threads()} thread(s); torch {torch.__version__}, "
         f"TVM {version('apache-tvm')}, Python {platform.python_version()}; "
         f"{date.today().isoformat()}; {figures}{note}"
+    )
+
+
+def conditions_cuda(figures: str) -> str:
+    """Return what figures of the current CUDA device depend on, in one line."""
+    driver = subprocess.run(
+        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout.split()[0]
+    return (
+        f"{torch.cuda.get_device_name()}, driver {driver}, CUDA {torch.version.cuda}; torch "
+        f"{torch.__version__}, TVM {version('apache-tvm')}, Python {platform.python_version()}; "
+        f"{date.today().isoformat()}; {figures}"
     )
 
 

@@ -20,12 +20,12 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 import torch
 from models.network import state_of
+from models.task import Task, successors
 from models_cpu import turn
 from report import conditions, plain, replace_section, table_in_markdown
 from sklearn.datasets import load_digits
@@ -34,7 +34,6 @@ from torch.nn import functional
 
 import meta
 from meta.cli.demo.network import GRID, SmallNet
-from meta.model import Model
 from meta.model.zoo import GPT2Config, GPT2LMHeadModel, causal_lm_loss
 from meta.optim import with_adamw
 from meta.train.objective import Objective
@@ -44,20 +43,6 @@ BEGIN = "<!-- written by benchmarks/train_cpu.py --markdown -->"
 RATE, COMPARED_STEPS, TOLERANCE = 1e-3, 4, 2e-3
 NAMES = ("meta", "eager", "compile")
 BATCH, STEPS, VOCABULARY, WIDTH, HEADS, LAYERS = 16, 64, 128, 128, 4, 2
-
-
-@dataclass(frozen=True)
-class Task:
-    """What is learned, in two libraries: models with parameters of the same names, losses of a
-    result and targets, and one batch.
-    """
-
-    what: str
-    ours: Callable[[], Model]
-    loss: Callable[[Any, Any], Any]
-    theirs: Callable[[], nn.Module]
-    their_loss: Callable[[Any, Any], torch.Tensor]
-    batch: Callable[[], tuple[torch.Tensor, torch.Tensor]]
 
 
 class TorchSmallNet(nn.Module):
@@ -105,12 +90,6 @@ def torch_gpt() -> nn.Module:
     config = transformers.GPT2Config(**gpt_config(), bos_token_id=0, eos_token_id=0)
     module: nn.Module = transformers.GPT2LMHeadModel(config)
     return module
-
-
-def successors(output: Any, rows: torch.Tensor) -> torch.Tensor:
-    """Return the mean cross entropy of each character's successor."""
-    scores = output.logits[:, :-1].reshape(-1, VOCABULARY)
-    return functional.cross_entropy(scores, rows[:, 1:].reshape(-1))
 
 
 TASKS = {

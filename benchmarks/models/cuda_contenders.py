@@ -1,0 +1,147 @@
+"""What models_cuda.py compares: `Contender`, a row under one library, as a call."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+import meta
+from meta.model import Model
+from meta.optim import with_adamw, with_sgd
+from meta.optim.step import StepMaker
+from meta.train.objective import Objective
+from models.cuda_rows import Row
+from models.network import state_of
+from models.task import Task, scores
+
+NAMES = ("meta", "eager", "compile", "reduce-overhead")
+RATE, WEIGHT_DECAY = 1e-3, 0.01
+Call = Callable[[], torch.Tensor]
+
+
+class Contender:
+    """A row under one library, with its model and inputs on the device, not compiled yet.
+
+    All start from the same random parameters. ``compiled()`` returns what runs it once: the loss of
+    a training step, or the scores, as a tensor. torch.compile does nothing before the first call.
+    META_TF32 is to be set for a row in tf32.
+
+    Attributes
+    ----------
+    inputs, executable: of `meta`, what is compiled and, later, what was made of it; else None.
+    """
+
+    def __init__(self, row: Row, name: str, device: str, tiny: bool = False) -> None:
+        task = row.task(tiny)
+        torch.manual_seed(0)
+        with torch.device(device):
+            theirs = task.theirs()
+        self.inputs: tuple[Any, ...] | None = None
+        self.executable: Any = None
+        if name == "meta":
+            ours = task.ours().to(device=device)
+            ours.load_state(state_of(theirs))
+            del theirs
+            self._compiled = self._of_meta(row, task, ours, device)
+        else:
+            make = _training_of_torch if row.training else _inference_of_torch
+            self._compiled = lambda: make(row, task, theirs, device, name)
+        gc.collect()
+
+    def compiled(self) -> Call:
+        """Return what runs it."""
+        return self._compiled()
+
+    def _of_meta(self, row: Row, task: Task, model: Model, device: str) -> Callable[[], Call]:
+        x, target = (meta.array(t, device=device) for t in task.batch())
+        inputs: tuple[Any, ...]
+        if row.training:
+            inputs = (meta.array(1.0, device=device), (x,), (target,))
+            run = _step_maker(row)(Objective(model, task.loss))
+            if row.precision != "tf32":
+                run = meta.amp.autocast(run, row.precision)
+        else:
+            if x.dtype == "float32":
+                x = x.to(dtype=row.precision)
+            inputs, run = (x,), model.to(dtype=row.precision).infer_mode()
+
+        def compiled() -> Call:
+            executable = self.executable = meta.vm.compile(run, *inputs)
+            return lambda: executable(*inputs).torch()
+
+        self.inputs = inputs
+        return compiled
+
+
+def _step_maker(row: Row) -> StepMaker:
+    if row.optimizer == "sgd":
+        return with_sgd(RATE)
+    return with_adamw(RATE, weight_decay=WEIGHT_DECAY)
+
+
+def _optimizer(row: Row, model: nn.Module) -> torch.optim.Optimizer:
+    if row.optimizer == "sgd":
+        return torch.optim.SGD(model.parameters(), RATE, fused=True)
+    return torch.optim.AdamW(model.parameters(), RATE, weight_decay=WEIGHT_DECAY, fused=True)
+
+
+def _batch(row: Row, task: Task, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return torch's inputs and targets, images laid out as the row says."""
+    x, target = (t.to(device) for t in task.batch())
+    return x.to(memory_format=torch.channels_last) if row.channels_last else x, target
+
+
+def _options(name: str) -> dict[str, Any]:
+    return {"mode": "reduce-overhead"} if name == "reduce-overhead" else {}
+
+
+def _training_of_torch(row: Row, task: Task, model: nn.Module, device: str, name: str) -> Call:
+    if row.precision == "tf32":
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.allow_tf32 = True
+    model = model.train()
+    if row.channels_last:
+        model = model.to(memory_format=torch.channels_last)
+    optimizer = _optimizer(row, model)
+    x, target = _batch(row, task, device)
+
+    def mixed() -> AbstractContextManager[Any]:
+        if row.precision == "tf32":
+            return nullcontext()
+        return torch.autocast(device, getattr(torch, row.precision))
+
+    def loss_of(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return task.their_loss(model(x), target)
+
+    loss = loss_of if name == "eager" else torch.compile(loss_of, **_options(name))
+
+    def call() -> torch.Tensor:
+        optimizer.zero_grad()
+        with mixed():
+            result = loss(x, target)
+        result.backward()
+        optimizer.step()
+        return result.detach()
+
+    return call
+
+
+def _inference_of_torch(row: Row, task: Task, model: nn.Module, device: str, name: str) -> Call:
+    dtype = getattr(torch, row.precision)
+    model = model.eval().to(dtype)
+    if row.channels_last:
+        model = model.to(memory_format=torch.channels_last)
+    x, _ = _batch(row, task, device)
+    x = x.to(dtype) if x.is_floating_point() else x
+    run = model if name == "eager" else torch.compile(model, **_options(name))
+
+    def call() -> torch.Tensor:
+        with torch.inference_mode():
+            return scores(run(x))
+
+    return call

@@ -1,0 +1,145 @@
+"""What models_cuda.py measures: one `Row` per line of its table, each a `Task` and how it is run.
+
+To add a row, write its task as a function of ``tiny`` (small sizes, for a look at whether all of it
+runs) and name it in `ROWS`. Dropout is off everywhere, so that the libraries' losses can be
+compared. transformers and torchvision are imported where they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+import meta
+from meta.model.zoo import (
+    BertConfig,
+    BertForMaskedLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    ResNet,
+    ResNetConfig,
+    causal_lm_loss,
+    masked_lm_loss,
+)
+from models.task import Task, classes, successors
+
+MASKED, SEED = 0.15, 1
+IGNORED = -100
+
+
+@dataclass(frozen=True)
+class Row:
+    """A task and how it is run.
+
+    Attributes
+    ----------
+    training: a step (forward, backward, update), or inference. precision: "float16" or "bfloat16",
+    mixed for training and of all arrays for inference, or "tf32". optimizer: "sgd" or "adamw".
+    channels_last: whether torch's model and images are laid out so, which is faster.
+    time, memory, first_call: the goals, as shares of the best torch contender's figures; None where
+    there is none.
+    """
+
+    task: Callable[[bool], Task]
+    training: bool
+    precision: str
+    optimizer: str = "sgd"
+    channels_last: bool = False
+    time: float = 0.9
+    memory: float | None = None
+    first_call: float | None = None
+
+
+def bert(layers: int, batch: int, steps: int, tiny: bool) -> Task:
+    """Return BERT-base, of so many layers, predicting masked words of random texts."""
+    sizes = {"num_hidden_layers": 2 if tiny and layers > 1 else layers}
+    if tiny:
+        sizes |= {"vocab_size": 512, "hidden_size": 64, "num_attention_heads": 2}
+        sizes |= {"intermediate_size": 128}
+        batch, steps = 2, 16
+    off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = BertConfig(**sizes, **off)  # type: ignore[arg-type]
+
+    def theirs() -> nn.Module:
+        import transformers
+
+        their_config = transformers.BertConfig(**sizes, **off, attn_implementation="sdpa")
+        module: nn.Module = transformers.BertForMaskedLM(their_config)
+        return module
+
+    def texts() -> tuple[torch.Tensor, torch.Tensor]:
+        generator = torch.Generator().manual_seed(SEED)
+        ids = torch.randint(1, config.vocab_size, (batch, steps), generator=generator)
+        masked = torch.rand(ids.shape, generator=generator) < MASKED
+        return ids, torch.where(masked, ids, IGNORED)
+
+    what = f"BERT, {layers} layer{'s' * (layers > 1)}, B{batch} S{steps}"
+    return Task(what, lambda: BertForMaskedLM(config), masked_lm_loss, theirs, classes, texts)
+
+
+def gpt2(batch: int, steps: int, tiny: bool) -> Task:
+    """Return GPT-2 small, predicting the next token of random texts."""
+    sizes: dict[str, Any] = {}
+    if tiny:
+        sizes = {"vocab_size": 512, "n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 32}
+        batch, steps = 2, 32
+    off = {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
+    config = GPT2Config(**sizes, **off)
+
+    def theirs() -> nn.Module:
+        import transformers
+
+        tokens = {"bos_token_id": 0, "eos_token_id": 0}
+        their_config = transformers.GPT2Config(
+            **sizes, **off, **tokens, use_cache=False, attn_implementation="sdpa"
+        )
+        module: nn.Module = transformers.GPT2LMHeadModel(their_config)
+        return module
+
+    def texts() -> tuple[torch.Tensor, torch.Tensor]:
+        generator = torch.Generator().manual_seed(SEED)
+        ids = torch.randint(config.vocab_size, (batch, steps), generator=generator)
+        return ids, ids
+
+    what = f"GPT-2 small, B{batch} S{steps}"
+    return Task(what, lambda: GPT2LMHeadModel(config), causal_lm_loss, theirs, successors, texts)
+
+
+def resnet50(batch: int, tiny: bool) -> Task:
+    """Return ResNet-50 with random images."""
+    layers, size = ((1, 1, 1, 1), 32) if tiny else ((3, 4, 6, 3), 224)
+    config = ResNetConfig(layers, bottleneck=True)
+
+    def theirs() -> nn.Module:
+        from torchvision.models import resnet
+
+        module: nn.Module = resnet.ResNet(resnet.Bottleneck, list(layers))
+        return module
+
+    def images() -> tuple[torch.Tensor, torch.Tensor]:
+        generator = torch.Generator().manual_seed(SEED)
+        x = torch.randn(batch, 3, size, size, generator=generator)
+        return x, torch.randint(config.num_classes, (batch,), generator=generator)
+
+    def loss(found: Any, labels: Any) -> Any:
+        return meta.cross_entropy(labels, found)
+
+    return Task(f"ResNet-50, B{batch}", lambda: ResNet(config), loss, theirs, classes, images)
+
+
+ROWS = {
+    "bert1-train-fp16": Row(partial(bert, 1, 8, 128), True, "float16"),
+    "bert-train-fp16": Row(partial(bert, 12, 32, 128), True, "float16", memory=0.9, first_call=0.2),
+    "bert-train-tf32": Row(partial(bert, 12, 32, 128), True, "tf32"),
+    "gpt2-train-bf16": Row(partial(gpt2, 8, 512), True, "bfloat16", "adamw"),
+    "resnet50-train-fp16": Row(partial(resnet50, 64), True, "float16", channels_last=True),
+    "resnet50-infer-fp16": Row(partial(resnet50, 64), False, "float16", channels_last=True),
+    "resnet50-infer1-fp16": Row(partial(resnet50, 1), False, "float16", channels_last=True),
+    "bert-infer1-fp16": Row(partial(bert, 12, 1, 128), False, "float16"),
+}
+"""The rows by the names that ``--rows`` takes."""

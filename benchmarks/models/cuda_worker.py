@@ -1,0 +1,96 @@
+"""One contender of one row in a process of its own, which prints what it measured as JSON.
+
+    PYTHONPATH=benchmarks python -m models.cuda_worker bert-train-fp16 meta [--profile] [--tiny]
+
+The order: libraries are imported, model and inputs made; then the *first call*, from the start of
+compilation to the first result; a few more calls, whose results are reported for comparison;
+warm-up; the timed calls, between CUDA events and without waiting in between. *peak* is the most
+that torch's allocator had given out from the first call on, parameters included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import torch
+
+from models.cuda_contenders import NAMES, Call, Contender
+from models.cuda_profile import profile
+from models.cuda_rows import ROWS
+
+COMPARED, WARM_UP, TIMED = 4, 10, 50
+SAMPLES = 64
+"""Elements of an inference's result that are compared."""
+
+
+def main() -> None:
+    """Measure one contender."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("row", choices=ROWS)
+    parser.add_argument("contender", choices=NAMES)
+    parser.add_argument("--first-call-only", action="store_true")
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--tiny", action="store_true")
+    options = parser.parse_args()
+    contender = Contender(ROWS[options.row], options.contender, "cuda", options.tiny)
+    result: dict[str, Any] = {"row": options.row, "contender": options.contender}
+    call, result["first_call"] = first_call(contender)
+    if not options.first_call_only:
+        result |= steps(call)
+    print(json.dumps(result), flush=True)
+    if options.profile:
+        print(profile(call, contender), file=sys.stderr, flush=True)
+
+
+def first_call(contender: Contender) -> tuple[Call, float]:
+    """Return what runs it, and the seconds from the start of compilation to the first result."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    start = time.perf_counter()
+    call = contender.compiled()
+    call()
+    torch.cuda.synchronize()
+    return call, time.perf_counter() - start
+
+
+def steps(call: Call) -> dict[str, Any]:
+    """Return results to compare, milliseconds of a call and of its part on the host, and the
+    memory's peak.
+    """
+    values = [values_of(call()) for _ in range(COMPARED)]
+    for _ in range(WARM_UP):
+        call()
+    torch.cuda.synchronize()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(TIMED + 1)]
+    host = []
+    marks[0].record()
+    for mark in marks[1:]:
+        start = time.perf_counter()
+        call()
+        host.append(time.perf_counter() - start)
+        mark.record()
+    torch.cuda.synchronize()
+    times = [a.elapsed_time(b) for a, b in pairwise(marks)]
+    return {
+        "values": values,
+        "ms": median(times),
+        "host_ms": 1e3 * median(host),
+        "peak_mb": torch.cuda.max_memory_allocated() / 2**20,
+    }
+
+
+def values_of(result: torch.Tensor) -> list[float]:
+    """Return a few elements of a result, spread evenly."""
+    flat = result.detach().reshape(-1)
+    return flat[:: max(1, flat.numel() // SAMPLES)].float().cpu().tolist()
+
+
+if __name__ == "__main__":
+    main()
