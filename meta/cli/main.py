@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import meta
 from meta.base import config
 from meta.base.errors import MetaError
-from meta.cli import compile, env, listing, operators, profile, relay
+from meta.cli import compile, env, listing, operators, profile, relay, selftest
 from meta.cli.demo import command as demo
 
-COMMANDS = (operators, listing, compile, profile, relay, env, demo)
+COMMANDS = (operators, listing, compile, profile, relay, env, selftest, demo)
 
 
 def parser() -> argparse.ArgumentParser:

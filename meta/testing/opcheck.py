@@ -28,7 +28,7 @@ from meta.testing.numeric import numeric_gradient
 from meta.testing.refusal import check_error
 from meta.testing.second import check_second_gradient
 from meta.vm import compile
-from meta.vm.explain import explain
+from meta.vm.explain import Explanation, explain
 
 # Numeric gradients cost two runs per element; larger samples are left to the comparison with torch.
 MAX_NUMERIC_ELEMENTS = 64
@@ -61,11 +61,16 @@ def accepting(case: OpCase, one: Sample, dtype: str, device: str = "cpu") -> lis
     """Return the dialects that accept a call; all that implement the operator where no kernel is
     needed (views).
     """
-    args, kwargs = one.make(dtype)
-    found = explain(OPERATORS[case.op], *_arrays(args, device), **_arrays(kwargs, device))
+    found = explained(case, one, dtype, device)
     if not found:
         return dialects_of(OPERATORS[case.op]) or ["torch"]
     return [c.dialect_op.dialect.name for c in found if c.env is not None]
+
+
+def explained(case: OpCase, one: Sample, dtype: str, device: str = "cpu") -> Explanation:
+    """Return what the dialects answer to a call; nothing where no kernel is needed."""
+    args, kwargs = one.make(dtype)
+    return explain(OPERATORS[case.op], *_arrays(args, device), **_arrays(kwargs, device))
 
 
 def tolerance(case: OpCase, dtype: str) -> tuple[float, float]:

@@ -1,0 +1,109 @@
+"""Units of work in processes that may die: each unit is answered, or it is said how it was lost."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A unit without an answer, and why."""
+
+    why: str
+
+
+class _Worker:
+    """A process that is given one unit at a time."""
+
+    def __init__(self, serve: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        context = get_context("spawn")  # a process that uses a GPU cannot be forked
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(theirs, *arguments), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def give(self, unit: Any) -> None:
+        """Start on a unit."""
+        self.unit, self.started = unit, time.monotonic()
+        self.connection.send(unit)
+
+    def end(self) -> int | None:
+        """End the process; return its exit status."""
+        self.connection.close()
+        self.process.join(POLL_SECONDS)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        return self.process.exitcode
+
+
+def in_processes(
+    units: Sequence[Any],
+    serve: Callable[..., None],
+    arguments: tuple[Any, ...],
+    jobs: int,
+    timeout: float,
+) -> Iterator[tuple[Any, Any]]:
+    """Iterate over (unit, answer) as they come; the answer is `Lost` where the process died over
+    the unit, or took longer than ``timeout`` seconds.
+
+    serve: a function of a module, called in each process with a connection and the ``arguments``.
+    It calls `answer_all`, or ends when it has had enough: the others' units go to a new process.
+    """
+    waiting, workers = deque(units), list[_Worker]()
+    try:
+        while waiting or workers:
+            while waiting and len(workers) < jobs:
+                worker = _Worker(serve, arguments)
+                workers.append(worker)
+                worker.give(waiting.popleft())
+            ready = wait([w.connection for w in workers], POLL_SECONDS)
+            for worker in list(workers):
+                late = time.monotonic() - worker.started > timeout
+                if worker.connection not in ready and not late:
+                    continue
+                answer, goes_on = _late(worker, timeout) if late else _answer(worker)
+                yield worker.unit, answer
+                if goes_on and waiting:
+                    worker.give(waiting.popleft())
+                else:
+                    worker.end()
+                    workers.remove(worker)
+    finally:
+        for worker in workers:
+            worker.process.kill()
+            worker.end()
+
+
+def _answer(worker: _Worker) -> tuple[Any, bool]:
+    """Return what a worker answers, and whether it goes on."""
+    try:
+        found: tuple[Any, bool] = worker.connection.recv()
+    except (EOFError, ConnectionResetError):
+        return Lost(f"the process ended with status {worker.end()}"), False
+    return found
+
+
+def _late(worker: _Worker, timeout: float) -> tuple[Any, bool]:
+    worker.process.kill()
+    return Lost(f"no answer within {timeout:g} s"), False
+
+
+def answer_all(connection: Connection, answer: Callable[[Any], tuple[Any, bool]]) -> None:
+    """Answer units until there are no more, or until ``answer`` says (second) that it is over."""
+    goes_on = True
+    while goes_on:
+        try:
+            unit = connection.recv()
+        except EOFError:
+            return
+        result, goes_on = answer(unit)
+        connection.send((result, goes_on))
