@@ -6,6 +6,7 @@ import ctypes
 import threading
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -26,17 +27,25 @@ class Function:
     module: ctypes.c_void_p
     device: int
 
-    def launch(self, blocks: int, threads: int, parameters: ctypes.Array[ctypes.c_char]) -> None:
-        """Launch it with one parameter, a struct, on torch's current stream of the device.
+    def launch(self, blocks: int, threads: int, parameters: bytes, columns: int = 1) -> None:
+        """Launch it with one parameter, a struct, on torch's current stream of the device: a grid
+        of ``blocks`` times ``columns`` thread blocks of ``threads`` threads.
 
         The driver copies the struct, so that a CUDA graph keeps the values of this call.
         """
-        arguments = (ctypes.c_void_p * 1)(ctypes.addressof(parameters))
-        stream = ctypes.c_void_p(torch.cuda.current_stream(self.device).cuda_stream)
-        with torch.cuda.device(self.device):
-            grid, block = (blocks, 1, 1), (threads, 1, 1)
-            code = _driver().cuLaunchKernel(self.handle, *grid, *block, 0, stream, arguments, None)
+        arguments = (ctypes.c_char_p * 1)(parameters)
+        if torch.cuda.current_device() == self.device:
+            code = self._launched(blocks, threads, arguments, columns)
+        else:
+            with torch.cuda.device(self.device):
+                code = self._launched(blocks, threads, arguments, columns)
         _check(code, "cuLaunchKernel")
+
+    def _launched(self, blocks: int, threads: int, arguments: Any, columns: int) -> int:
+        # The stream's handle without an object around it, which takes longer than the launch.
+        stream = torch._C._cuda_getCurrentRawStream(self.device)
+        launch = _driver().cuLaunchKernel
+        return launch(self.handle, blocks, columns, 1, threads, 1, 1, 0, stream, arguments, None)  # type: ignore[no-any-return]
 
 
 def load(cubin: bytes, name: str, device: int) -> Function:

@@ -6,7 +6,6 @@ graph keeps it. It has room for several hundred tensors (see `capacity`); more a
 
 from __future__ import annotations
 
-import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -177,8 +176,7 @@ def launcher(
         addresses = [[t.data_ptr() for t in tensors] for tensors in lists]
         flag = 0 if skip is None else skip.data_ptr()
         structs = [
-            _buffer(packed(p, values, addresses, flag, at, 0, p.first_chunk, len(sizes)))
-            for p in launches
+            packed(p, values, addresses, flag, at, 0, p.first_chunk, len(sizes)) for p in launches
         ]
         for number in range(len(definition.passes)):
             for which, part in enumerate(launches):
@@ -189,13 +187,9 @@ def launcher(
             part = launches[0]
             text = _source(definition, 0, part, wide)
             done = packed(part, values, addresses, 0, at, result.data_ptr(), blocks, len(sizes))
-            cubin.function(text, "finish", device.ordinal).launch(1, THREADS, _buffer(done))
+            cubin.function(text, "finish", device.ordinal).launch(1, THREADS, done)
 
     return run
-
-
-def _buffer(content: bytes) -> ctypes.Array[ctypes.c_char]:
-    return ctypes.create_string_buffer(content, len(content))
 
 
 def _source(definition: Definition, number: int, part: Part, wide: str) -> str:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from meta.dialect.cuda.scalars import C_TYPES, CONVERSIONS
+
 THREADS = 256
 CHUNK = 1 << 14
 """Elements of a thread block: 16 vectors for each thread."""
 NUMBER_BYTES = 24
 HEAD_BYTES = 40
-
-C_TYPES = {"float32": "float", "float64": "double", "float16": "f16", "bfloat16": "bf16"}
 
 
 @dataclass(frozen=True)
@@ -36,30 +36,8 @@ class Pass:
 
 
 PROLOGUE = r"""
-struct f16 { unsigned short bits; };
-struct bf16 { unsigned short bits; };
 template <typename T> struct __align__(sizeof(T) * 4 < 16 ? sizeof(T) * 4 : 16) Four { T at[4]; };
 
-inline float up(float x) { return x; }
-inline double up(double x) { return x; }
-inline float up(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
-inline float up(f16 x) {
-  float y;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
-  return y;
-}
-inline void down(float& y, W x) { y = (float)x; }
-inline void down(double& y, W x) { y = (double)x; }
-inline void down(f16& y, W x) {
-  float single = (float)x;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(single));
-}
-inline void down(bf16& y, W x) {
-  unsigned bits = __float_as_uint((float)x);
-  bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
-  unsigned rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  y.bits = (unsigned short)(nan ? (bits >> 16) | 0x40u : rounded);
-}
 inline float root(float x) { return sqrtf(x); }
 inline double root(double x) { return sqrt(x); }
 
@@ -194,7 +172,7 @@ def source(
 #define NUMBERS {max(1, len(numbers))}
 #define SUMS {max(1, sums)}
 {has}
-{PROLOGUE}
+{CONVERSIONS}{PROLOGUE}
 struct Known {{
 {known}
 }};

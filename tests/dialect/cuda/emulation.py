@@ -54,7 +54,7 @@ class Function:
             subprocess.run(command, check=True)
         self._run = getattr(ctypes.CDLL(f"{file}.so"), f"run_{name}")
 
-    def launch(self, blocks: int, threads: int, parameters: ctypes.Array[ctypes.c_char]) -> None:
+    def launch(self, blocks: int, threads: int, parameters: bytes) -> None:
         """Run all thread blocks, one after the other."""
         assert blocks > 0 and threads == 256
         self._run(blocks, parameters)

@@ -1,0 +1,33 @@
+"""The floating point dtypes in CUDA source, without headers: their types, reading and rounding.
+
+Source names ``W``, the type to compute in (float or double), before `CONVERSIONS`: ``up(x)`` is the
+value of any of the dtypes, ``down(y, x)`` rounds to nearest, ties to even.
+"""
+
+C_TYPES = {"float32": "float", "float64": "double", "float16": "f16", "bfloat16": "bf16"}
+
+CONVERSIONS = r"""
+struct f16 { unsigned short bits; };
+struct bf16 { unsigned short bits; };
+
+inline float up(float x) { return x; }
+inline double up(double x) { return x; }
+inline float up(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
+inline float up(f16 x) {
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+  return y;
+}
+inline void down(float& y, W x) { y = (float)x; }
+inline void down(double& y, W x) { y = (double)x; }
+inline void down(f16& y, W x) {
+  float single = (float)x;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(single));
+}
+inline void down(bf16& y, W x) {
+  unsigned bits = __float_as_uint((float)x);
+  bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  unsigned rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  y.bits = (unsigned short)(nan ? (bits >> 16) | 0x40u : rounded);
+}
+"""
