@@ -8,14 +8,14 @@ table of a hundred megabytes to be written.
 from __future__ import annotations
 
 import struct
+from functools import cache
 from math import prod
 
 import torch
 
 from meta import op
-from meta.base.dtype import FROM_TORCH
 from meta.dialect.core import OpEnv, Unsupported
-from meta.dialect.cuda import cubin
+from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.scalars import C_TYPES, CONVERSIONS
 from meta.op.core.call import CallValues
@@ -175,13 +175,16 @@ def embedding_dx(call: CallValues) -> OpEnv:
     each = max(1, min(MOST_ROWS, rows // BLOCKS))
     wide = BYTES // (4 if dy.dtype == "float32" else 2)
 
+    @cache
+    def kernel(vector: int) -> driver.Function:
+        text = source(dy.dtype, indices.dtype, vector)
+        return cubin.function(text, "embedding_dx", call.device.ordinal)
+
     def run(dy: torch.Tensor, indices: torch.Tensor, out: torch.Tensor) -> None:
         at = dy.data_ptr(), indices.data_ptr(), out.data_ptr()
         vector = wide if width % wide == 0 and (at[0] | at[2]) % BYTES == 0 else 1
-        text = source(FROM_TORCH[dy.dtype], FROM_TORCH[indices.dtype], vector)
-        kernel = cubin.function(text, "embedding_dx", call.device.ordinal)
         columns = -(-width // (32 * vector))
         given = struct.pack("<QQQqqqii", *at, count, width, rows, each, 0)
-        kernel.launch(-(-rows // each), WARPS * 32, given, columns)
+        kernel(vector).launch(-(-rows // each), WARPS * 32, given, columns)
 
     return OpEnv(run, allocates=False)
