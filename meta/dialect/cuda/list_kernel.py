@@ -142,11 +142,11 @@ def launcher(
     wide: str,
     device: Device,
 ) -> Callable[..., None]:
-    """Return ``run(values, lists, skip, result)`` for tensors of these dtypes and sizes.
+    """Return ``run(values, addresses, skip, result)`` for tensors of these dtypes and sizes.
 
     dtypes: of each tensor of a list, by list. wide: the dtype to compute in. ``values`` are the
-    definition's numbers, ``lists`` the tensors, in the order of the dtypes' names; ``skip`` and
-    ``result`` tensors or None.
+    definition's numbers, ``addresses`` the tensors', in the order of the dtypes' names; ``skip``
+    and ``result`` tensors or None.
     """
     limits = [driver.PARAMETERS] + [driver.LARGE_PARAMETERS] * large_parameters(device.ordinal)
     shape = len(dtypes[0]), len(definition.numbers)
@@ -164,7 +164,7 @@ def launcher(
 
     def run(
         values: Sequence[Any],
-        lists: Sequence[Sequence[torch.Tensor]],
+        addresses: Sequence[Sequence[int]],
         skip: torch.Tensor | None,
         result: torch.Tensor | None,
     ) -> None:
@@ -173,7 +173,6 @@ def launcher(
             shape = max(1, blocks * definition.sums)
             partial = torch.empty(shape, dtype=torch.float64, device=str(device))
             at = partial.data_ptr()
-        addresses = [[t.data_ptr() for t in tensors] for tensors in lists]
         flag = 0 if skip is None else skip.data_ptr()
         structs = [
             packed(p, values, addresses, flag, at, 0, p.first_chunk, len(sizes)) for p in launches

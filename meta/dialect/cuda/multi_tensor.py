@@ -170,7 +170,7 @@ def _make(call: CallValues) -> OpEnv:
     def run(*values: Any) -> None:
         launch(
             [values[places[name]] for name in definition.numbers],
-            [values[places[name]] for name in lists],
+            [[t.data_ptr() for t in values[places[name]]] for name in lists],
             values[places["skip"]] if "skip" in places else None,
             values[end] if definition.norm else None,
         )

@@ -17,19 +17,24 @@ import meta
 from meta.base.device import CPU
 from meta.base.dtype import TO_TORCH
 from meta.base.registry import OPERATORS
-from meta.dialect.cuda import cubin, list_kernel, list_source, multi_tensor
+from meta.dialect.cuda import cubin, cuda, list_kernel, list_source, memory, multi_tensor
+from meta.ir.types import TupleType
 from meta.op.core import map_tensors, runtime_args
 from meta.op.core.array_type import array_type
 from meta.runtime.ndarray import as_array
 from meta.testing.compare import TOLERANCE, check
 from tests.dialect.cuda.emulation import Function
-from tests.op.multi_tensor import CASES
+from tests.op import memory as memory_cases
+from tests.op import multi_tensor as multi_tensor_cases
 
+FILES = {module.__file__ for module in (memory, multi_tensor)}  # their kernels run over lists
 COMPILER = shutil.which("g++") or shutil.which("clang++")
+REGISTERED = {one.base.name for one in cuda.ops.values() if one.site.file in FILES}
 OFTEN = 3  # each further sample of an operator is more C++ to compile
 SAMPLES = [
     pytest.param(case, one, id=f"{case.op}-{number}", marks=[pytest.mark.slow] * (number >= OFTEN))
-    for case in CASES
+    for case in (*multi_tensor_cases.CASES, *memory_cases.CASES)
+    if case.op in REGISTERED
     for number, one in enumerate(case.samples)
 ]
 
@@ -68,9 +73,9 @@ def run(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if op.schema.written
         else tuple(torch.empty(t.static_shape, dtype=TO_TORCH[t.dtype]) for t in call.outputs)
     )
-    multi_tensor._make(call).run(*values, *results)
+    cuda.ops[name].make(call).run(*values, *results)
     if results:
-        return results if len(results) > 1 else results[0]
+        return results if isinstance(call.out, TupleType) else results[0]
     written = [bound[i] for i in op.schema.written]
     return tuple(t for tensors in written for t in tensors)
 

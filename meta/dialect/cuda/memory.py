@@ -1,0 +1,54 @@
+"""Several tensors into one vector, and out of it again, in one launch."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+from meta import op
+from meta.base.dtype import bits
+from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.cuda import cuda as dialect
+from meta.dialect.cuda.list_kernel import Definition, launcher
+from meta.dialect.cuda.list_source import Pass
+from meta.ir.types import TensorType
+from meta.op.core.call import CallValues
+
+COPY = Definition((Pass("y = x;", ("x",), ("y",)),), ())
+
+
+@dialect.op(op.fuse_tensor)
+def fuse_tensor(call: CallValues) -> OpEnv:
+    """Return the launch that reads all tensors."""
+    copy, begins = _copy(call, call.args.data)
+
+    def run(*values: Any) -> None:
+        *data, out = values
+        start = out.data_ptr()
+        copy((), [[t.data_ptr() for t in data], [start + b for b in begins]], None, None)
+
+    return OpEnv(run, allocates=False)
+
+
+@dialect.op(op.defuse_tensor)
+def defuse_tensor(call: CallValues) -> OpEnv:
+    """Return the launch that writes all tensors."""
+    copy, begins = _copy(call, call.outputs)
+
+    def run(data: Any, *out: Any) -> None:
+        start = data.data_ptr()
+        copy((), [[start + b for b in begins], [t.data_ptr() for t in out]], None, None)
+
+    return OpEnv(run, allocates=False)
+
+
+def _copy(call: CallValues, parts: tuple[TensorType, ...]) -> tuple[Any, list[int]]:
+    """Return what copies tensors of these types, and where in the vector each begins, in bytes."""
+    if not all(t.is_static for t in parts):
+        raise Unsupported("this kernel is made for extents that are numbers")
+    width = bits(parts[0].dtype)
+    sizes = [prod(t.static_shape) for t in parts]
+    kinds = [dict.fromkeys(("x", "y"), f"bits{width}")] * len(parts)
+    begins = [0, *accumulate(size * width // 8 for size in sizes)]
+    return launcher(COPY, kinds, sizes, "bits64", call.device), begins[:-1]
