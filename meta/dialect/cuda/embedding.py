@@ -21,6 +21,8 @@ from meta.dialect.cuda.scalars import C_TYPES, CONVERSIONS
 from meta.op.core.call import CallValues
 
 WARPS = 8
+READS = 8
+"""Indices that a thread has under way."""
 MOST_ROWS = 64
 """Rows of a thread block."""
 BLOCKS = 512
@@ -57,7 +59,7 @@ inline long long row_of(const Parameters& p, long long at) {
 extern "C" __global__ void __launch_bounds__(WARPS * LANES)
 embedding_dx(const __grid_constant__ Parameters p) {
   __shared__ unsigned found[CAPACITY];   // position among the indices << 6 | row of this block
-  __shared__ int before[WARPS + 1];
+  __shared__ int before[READS][WARPS];
   __shared__ float parts[WARPS][LANES * VECTOR];
   int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
   long long first = (long long)blockIdx.x * p.rows_each;
@@ -66,22 +68,32 @@ embedding_dx(const __grid_constant__ Parameters p) {
 
   // The indices that name these rows, in order.
   int total = 0;
-  for (long long start = 0; start < p.count; start += WARPS * LANES) {
-    long long at = start + threadIdx.x;
-    long long row = at < p.count ? row_of(p, at) - first : -1;
-    bool mine = row >= 0 && row < rows;
-    unsigned votes = __ballot_sync(FULL, mine);
-    if (lane == 0) before[warp] = __popc(votes);
-    __syncthreads();
-    int offset = total;
-    for (int w = 0; w < WARPS; ++w) {
-      if (w == warp) {
-        int place = offset + __popc(votes & ((1u << lane) - 1));
-        if (mine && place < CAPACITY) found[place] = (unsigned)at << 6 | (unsigned)row;
-      }
-      offset += before[w];
+  for (long long start = 0; start < p.count; start += READS * WARPS * LANES) {
+    long long row[READS];
+    unsigned votes[READS];
+#pragma unroll
+    for (int j = 0; j < READS; ++j) {
+      long long at = start + j * WARPS * LANES + threadIdx.x;
+      row[j] = at < p.count ? row_of(p, at) - first : -1;
     }
-    total = offset;
+#pragma unroll
+    for (int j = 0; j < READS; ++j) {
+      votes[j] = __ballot_sync(FULL, row[j] >= 0 && row[j] < rows);
+      if (lane == 0) before[j][warp] = __popc(votes[j]);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < READS; ++j) {
+      int place = total + __popc(votes[j] & ((1u << lane) - 1));
+      for (int w = 0; w < WARPS; ++w) {
+        if (w < warp) place += before[j][w];
+        total += before[j][w];
+      }
+      if (votes[j] >> lane & 1 && place < CAPACITY) {
+        unsigned at = (unsigned)start + j * WARPS * LANES + threadIdx.x;
+        found[place] = at << 6 | (unsigned)row[j];
+      }
+    }
     __syncthreads();
   }
 
@@ -101,7 +113,7 @@ embedding_dx(const __grid_constant__ Parameters p) {
         bool hit = start + lane < end && (int)(entry & 63) == row;
         unsigned votes = __ballot_sync(FULL, hit);
         if (votes == FULL) {
-#pragma unroll 8
+#pragma unroll 16
           for (int i = 0; i < LANES; ++i) {
             unsigned other = __shfl_sync(FULL, entry, i);
             if (inside) add(sum, dy + (long long)(other >> 6) * p.width);
@@ -152,7 +164,7 @@ def source(dtype: str, index: str, vector: int) -> str:
     """Return the source for a table of ``dtype``, indices of dtype ``index``, and accesses of
     ``vector`` elements.
     """
-    sizes = {"VECTOR": vector, "WARPS": WARPS, "CAPACITY": CAPACITY}
+    sizes = {"VECTOR": vector, "WARPS": WARPS, "READS": READS, "CAPACITY": CAPACITY}
     defines = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
     types = f"typedef {C_TYPES[dtype]} T;\ntypedef {INDICES[index]} I;\n"
     return f"typedef float W;\n{CONVERSIONS}{types}{defines}{SOURCE}"
