@@ -51,7 +51,8 @@ class MemoryReport:
     total: of all results together. lower_bound: of the results in use at the worst moment, below
     which no plan can be. arena: of the planned memory. peak: what the plan takes, arena and what is
     allocated beside it; without a plan the lower bound. worst: the binding at the worst moment.
-    rows: one per result, in the order of the program.
+    rows: one per result, in the order of the program. workspaces, graphs: of a compiled program,
+    what kernels keep for themselves between calls, and what is kept for recorded CUDA graphs.
     """
 
     arguments: int
@@ -62,6 +63,8 @@ class MemoryReport:
     peak: int
     worst: int
     rows: tuple[MemoryRow, ...]
+    workspaces: int = 0
+    graphs: int = 0
 
     def at_peak(self) -> list[MemoryRow]:
         """Return what is in use at the worst moment, the largest first."""
@@ -71,10 +74,14 @@ class MemoryReport:
         """Return the rows as values that JSON has."""
         return [row.record() for row in self.rows]
 
+    def _kept(self) -> str:
+        return f"kept between calls: workspaces {self.workspaces:,}, CUDA graphs {self.graphs:,}"
+
     def __str__(self) -> str:
         lines = [
             f"peak {self.peak:,} bytes (arena {self.arena:,}; in use {self.lower_bound:,}; all "
             f"results {self.total:,}), arguments {self.arguments:,}, constants {self.constants:,}",
+            *([self._kept()] if self.workspaces or self.graphs else []),
             f"in use at binding {self.worst}:",
             f"  {'bytes':>12s} {'offset':>12s} {'life':>11s}  result",
         ]

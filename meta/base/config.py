@@ -83,6 +83,12 @@ KNOBS: dict[str, Knob] = {
             "allow TensorFloat-32 in float32 convolutions and matrix products on CUDA",
         ),
         Knob(
+            "META_CUDA_GRAPH",
+            _flag,
+            True,
+            "record compiled programs as CUDA graphs where that can be done",
+        ),
+        Knob(
             "META_MAX_DEPTH",
             int,
             1_000_000,

@@ -107,6 +107,16 @@ class ExecutionError(MetaError, RuntimeError):
     """A program that fails while it runs, as it says itself: no case of a match fits."""
 
 
+class CaptureError(MetaError, RuntimeError):
+    """A program that was required to run as a CUDA graph and cannot."""
+
+
+class OutOfMemory(MetaError, MemoryError):
+    """Memory that the device, or the machine, does not have: what was asked for, and what is
+    free.
+    """
+
+
 class NonFiniteError(MetaError, FloatingPointError):
     """A NaN or an infinity where there should be none: found by META_CHECK_FINITE, or a training
     run.

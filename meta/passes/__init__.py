@@ -13,6 +13,7 @@ from meta.passes.dead_code import dead_code
 from meta.passes.deduplicate import deduplicate
 from meta.passes.dispatch import dispatch
 from meta.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
+from meta.passes.explicit_keys import explicit_keys
 from meta.passes.fold_constant import fold_constant
 from meta.passes.fuse_dialect import explain_fusion, fuse_dialect
 from meta.passes.fuse_tvm import fuse_tvm
@@ -43,6 +44,7 @@ __all__ = [
     "eliminate_common_subexpressions",
     "explain_autocast",
     "explain_fusion",
+    "explicit_keys",
     "fold_constant",
     "fuse_dialect",
     "fuse_tvm",

@@ -13,7 +13,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
+import numpy as np
 import torch
 
 from meta.base.device import require
@@ -50,6 +52,21 @@ class Generator:
         for drawn in _recorded.get():
             drawn.append(key)
         return key
+
+    def keys(self, count: int) -> np.ndarray[Any, Any]:
+        """Return the next ``count`` keys, those that as many calls of `key` return (int64)."""
+        if _replayed.get() is not None or _recorded.get():
+            return np.array([self.key() for _ in range(count)], dtype=np.int64)
+        with self._lock:
+            first, self._counter = self._counter + 1, self._counter + count
+            z = np.arange(first, first + count, dtype=np.uint64)
+            z *= np.uint64(0x9E3779B97F4A7C15)  # modulo 2**64, as below
+            z += np.uint64(self._seed)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            z ^= z >> np.uint64(shift)
+            z *= np.uint64(factor)
+        z ^= z >> np.uint64(31)
+        return (z >> np.uint64(1)).view(np.int64)
 
     def _next_key(self) -> int:
         with self._lock:

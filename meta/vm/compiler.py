@@ -29,6 +29,7 @@ def compile(
     opt_level: int | None = None,
     dims: Mapping[str, tuple[int, int | None]] | None = None,
     memory_budget: int | None = None,
+    cuda_graph: bool | None = None,
     **kwargs: Any,
 ) -> Executable:
     """Compile a model for arguments of these types.
@@ -49,6 +50,10 @@ def compile(
     memory_budget: bytes for everything but inputs and constants; values are recomputed until the
         program fits (see `meta.passes.rematerialize`). ArgumentError, with the least that works, if
         it cannot.
+    cuda_graph: whether kernels are recorded as CUDA graphs and replayed, from the second call on.
+        None: on CUDA whatever can be (META_CUDA_GRAPH); ``executable.cuda_graph`` says what and why
+        not. True: CaptureError, at the latest by the second call, if a part that should be
+        recorded cannot, or if there is none.
 
     What was compiled before, in any process, is taken from the program cache (META_PROGRAM_CACHE).
 
@@ -77,7 +82,8 @@ def compile(
     found = None if key is None else program_cache.find(key)
     if found is not None:
         return Executable(
-            found.code, found.kernels, where, found.module, program.arrays, program.convention
+            *(found.code, found.kernels, where, found.module, program.arrays, program.convention),
+            cuda_graph=cuda_graph,
         )
     module = passes(traced)
     code = emit(module, where)
@@ -89,6 +95,7 @@ def compile(
         program.arrays,
         program.convention,
         passes.history,
+        cuda_graph,
     )
     if key is not None:
         program_cache.keep(key, made)

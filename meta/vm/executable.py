@@ -6,6 +6,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +20,7 @@ from meta.dialect.core.preference import current as current_preference
 from meta.ir import Dim, Module, TensorType, TupleType, Type
 from meta.ir.typeof import bind_dims
 from meta.passes import PassRecord
+from meta.runtime import replace as replaced
 from meta.runtime.heap import keep_freed_memory
 from meta.runtime.ndarray import ArrayKey, array_key, ndarray
 from meta.vm.bytecode import Invoke
@@ -28,6 +30,7 @@ from meta.vm.debug import DebugRun, debug
 from meta.vm.explain_program import ProgramExplanation, explain_program
 from meta.vm.extents import Range, require_in_range
 from meta.vm.finite_program import finite_observer
+from meta.vm.graphs import GraphReport, graphs_for, report
 from meta.vm.link import Linked, link
 from meta.vm.profile import Profile, profile
 from meta.vm.save import save
@@ -62,6 +65,7 @@ class Executable:
         arrays: Sequence[ndarray],
         convention: Convention,
         history: Sequence[PassRecord] = (),
+        cuda_graph: bool | None = None,
     ) -> None:
         self.code, self.device, self.history = code, device, list(history)
         self.arrays, self.convention = tuple(arrays), convention
@@ -70,16 +74,22 @@ class Executable:
         self._preference = current_preference.get()
         if device.kind == "cpu":
             keep_freed_memory()
-        self._linked = link(code, self.envs, device)
+        self._graphs, self._why_no_graph = graphs_for(code, len(arrays), device, cuda_graph)
+        self._linked = link(code, self.envs, device, self._graphs)
         self._checking = config.get("META_CHECK_FINITE")
         self.arena_bytes = self._linked.arena_bytes
         # None: the extents differ from call to call.
         self._keys = [_key(type_, device) for _, type_ in self.code.params]
         self._ranges = {name: Range(*pair) for name, *pair in code.dims}
         self._result = _result_keys(self.code.result, device)
-        first = len(self._keys) - len(self.arrays)
-        self._written_arguments = [i for i in self._linked.written if i < first]
+        self._first = len(self._keys) - len(self.arrays)
+        self._written_arguments = [i for i in self._linked.written if i < self._first]
+        # The tensors of the arrays; None: one of them is made compact for each call.
+        self._bound: list[Any] | None = None
+        self._seen = -1
         self._lock = threading.Lock()
+        if self._graphs is not None and not self.cuda_graph:
+            self._graphs.refused(self.cuda_graph.why_not, None)
 
     @cached_property
     def module(self) -> Module:
@@ -92,28 +102,55 @@ class Executable:
         observer = finite_observer(lambda: self.module)
         return watched(self.code, self.envs, self.device, observer)
 
+    @cached_property
+    def _one_by_one(self) -> Linked:
+        """The program without CUDA graphs."""
+        return link(self.code, self.envs, self.device)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         inputs = self._flatten(*args, **kwargs)
-        arrays = [*inputs, *self.arrays]
-        tensors = self._tensors(arrays)
+        tensors = self._tensors(inputs)
+        with self._lock:
+            if self._seen != replaced.count:
+                self._bind()
+            result = self._run(tensors)
+        for i in self._written_arguments:
+            if inputs[i]._tensor is not tensors[i]:  # it was made compact
+                inputs[i]._tensor.copy_(tensors[i])
+        return self._unflatten(result)
+
+    def _run(self, inputs: list[Any]) -> Any:
+        """Run the program on tensors; return arrays."""
         linked = self._linked
         if self._checking if overridden() is None else config.get("META_CHECK_FINITE"):
             linked = self._checked
-        with self._lock:
-            result = _wrapped(linked.run(tensors), self._result, linked.constants)
-        for i in self._written_arguments:
-            if arrays[i]._tensor is not tensors[i]:  # it was made compact
-                arrays[i]._tensor.copy_(tensors[i])
-        return self._unflatten(result)
+        elif self._graphs is not None and (self._bound is None or self._graphs.recorder.is_busy()):
+            linked = self._one_by_one
+        arrays = self._array_tensors() if self._bound is None else self._bound
+        result = linked.run([*inputs, *arrays])
+        return _wrapped(result, self._result, linked.constants)
 
-    def _tensors(self, arrays: list[ndarray]) -> list[Any]:
-        """Return the tensors of main's arguments; raises what does not fit."""
+    def _bind(self) -> None:
+        """Look where the arrays are; graphs that were recorded with others are forgotten."""
+        self._seen = replaced.count
+        found = self._array_tensors()
+        moved = self._bound is None or list(map(buffer, found)) != list(map(buffer, self._bound))
+        compact = all(t is a._tensor for t, a in zip(found, self.arrays, strict=True))
+        self._bound = found if compact else None
+        if self._graphs is not None and moved:
+            self._graphs.bind(found)
+
+    def _array_tensors(self) -> list[Any]:
+        return self._tensors(self.arrays, self._first)
+
+    def _tensors(self, arrays: Sequence[ndarray], first: int = 0) -> list[Any]:
+        """Return the tensors of main's arguments from ``first`` on; raises what does not fit."""
         extents: dict[str, Dim] = {}
         tensors = [
-            a._tensor if a.key is k else self._fit(i, a, extents)
-            for i, (a, k) in enumerate(zip(arrays, self._keys, strict=True))
+            a._tensor if a.key is self._keys[i] else self._fit(i, a, extents)
+            for i, a in enumerate(arrays, first)
         ]
-        if self._ranges:
+        if self._ranges and not first:
             require_in_range(extents, self._ranges, self.code.params)
         return tensors
 
@@ -149,6 +186,16 @@ class Executable:
             require_writable(tensor, f"argument %{name}")
         return tensor.contiguous()
 
+    @property
+    def cuda_graph(self) -> GraphReport:
+        """Whether the program runs as CUDA graphs, and what does not and why; prints as a list."""
+        why_not = self._why_no_graph
+        if self._checking:
+            why_not = "META_CHECK_FINITE looks at the result of every kernel"
+        elif self._graphs is not None and self._seen >= 0 and self._bound is None:
+            why_not = "a parameter is not contiguous, and is made so for each call"
+        return report(self._graphs, why_not)
+
     def kernels(self) -> dict[str, int]:
         """Return how often each kernel is launched in one call, by the name of its dialect operator
         or fused function; with control flow: how many instructions launch it.
@@ -159,9 +206,12 @@ class Executable:
 
     def memory(self) -> MemoryReport:
         """Return the memory that one call takes: the arena, who is where in it and for how long,
-        and what is in use at the worst moment. What kernels use for themselves is not counted.
+        and what is in use at the worst moment; and what is kept between calls, by kernels for
+        themselves and by CUDA graphs.
         """
-        return memory(self.module)
+        kept = 0 if self._graphs is None else self._graphs.recorder.pool_bytes()
+        workspaces = sum(env.workspace_bytes for env in self.envs)
+        return replace(memory(self.module), workspaces=workspaces, graphs=kept)
 
     def profile(self, *args: Any, repeat: int = 10, warmup: int = 2, **kwargs: Any) -> Profile:
         """Run the program on these arguments and measure every instruction.
@@ -169,7 +219,7 @@ class Executable:
         The program is run ``warmup`` + ``repeat`` times; what it writes in place, it writes to
         copies. On CUDA the times are those between events on the current stream.
         """
-        inputs = [*self._flatten(*args, **kwargs), *self.arrays]
+        inputs = self._flatten(*args, **kwargs)
         return profile(self.code, self.envs, self.device, lambda: self._own(inputs), repeat, warmup)
 
     def debug(self, *args: Any, stop_at_nan: bool = False, **kwargs: Any) -> DebugRun:
@@ -178,16 +228,20 @@ class Executable:
         What the program writes in place, it writes to copies. With ``stop_at_nan`` the run ends
         behind the first instruction that makes a NaN.
         """
-        inputs = [*self._flatten(*args, **kwargs), *self.arrays]
+        inputs = self._flatten(*args, **kwargs)
         return debug(self.code, self.envs, self.device, self._own(inputs), stop_at_nan)
 
     def explain(self) -> ProgramExplanation:
-        """Say which dialect runs each instruction, and why not the others."""
-        return explain_program(self.code, self.module.functions, self.device, self._preference)
+        """Say which dialect runs each instruction, and why not the others; and whether the program
+        runs as CUDA graphs.
+        """
+        functions = self.module.functions
+        graph = self.cuda_graph
+        return explain_program(self.code, functions, self.device, self._preference, graph)
 
-    def _own(self, arrays: list[ndarray]) -> list[Any]:
+    def _own(self, inputs: list[ndarray]) -> list[Any]:
         """Return main's arguments with copies of those that the program writes."""
-        tensors = self._tensors(arrays)
+        tensors = [*self._tensors(inputs), *self._array_tensors()]
         return [t.clone() if i in self._linked.written else t for i, t in enumerate(tensors)]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -202,7 +256,10 @@ class Executable:
 
     def __repr__(self) -> str:
         count = sum(self.kernels().values())
-        return f"<executable on {self.device}: {count} kernels, arena {self.arena_bytes} bytes>"
+        graph = ", CUDA graphs" if self.cuda_graph else ""
+        return (
+            f"<executable on {self.device}: {count} kernels, arena {self.arena_bytes} bytes{graph}>"
+        )
 
 
 def _key(type_: TensorType, device: Device) -> ArrayKey | None:

@@ -15,6 +15,7 @@ from meta.op.core import CallValues, Op
 from meta.passes.dispatch import prepared
 from meta.vm.code import Code, FusedRef
 from meta.vm.explain import Explanation
+from meta.vm.graphs import GraphReport
 from meta.vm.watch import Site, sites
 
 
@@ -48,10 +49,13 @@ class ExplainedSite:
 
 
 class ProgramExplanation(Sequence[ExplainedSite]):
-    """One entry per instruction that launches a kernel; prints as a listing."""
+    """One entry per instruction that launches a kernel; prints as a listing.
 
-    def __init__(self, found: Sequence[ExplainedSite]) -> None:
-        self._found = tuple(found)
+    ``cuda_graph`` says whether they are recorded as CUDA graphs.
+    """
+
+    def __init__(self, found: Sequence[ExplainedSite], cuda_graph: GraphReport) -> None:
+        self._found, self.cuda_graph = tuple(found), cuda_graph
 
     def __getitem__(self, index: Any) -> Any:
         return self._found[index]
@@ -64,13 +68,17 @@ class ProgramExplanation(Sequence[ExplainedSite]):
         return [entry.record() for entry in self._found]
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self._found))
+        return "\n".join([*map(str, self._found), str(self.cuda_graph)])
 
     __repr__ = __str__
 
 
 def explain_program(
-    code: Code, functions: Mapping[str, Function], device: Device, preference: Preference
+    code: Code,
+    functions: Mapping[str, Function],
+    device: Device,
+    preference: Preference,
+    cuda_graph: GraphReport,
 ) -> ProgramExplanation:
     """Ask all candidates of every call of a program for their answers, without running it.
 
@@ -80,7 +88,7 @@ def explain_program(
     for site in sites(code):
         calls = _calls(site, functions, device)
         found.append(ExplainedSite(site, tuple(_explained(c, preference) for c in calls)))
-    return ProgramExplanation(found)
+    return ProgramExplanation(found, cuda_graph)
 
 
 def _calls(site: Site, functions: Mapping[str, Function], device: Device) -> Iterator[CallValues]:

@@ -6,8 +6,10 @@ everything that is the same at every run is in place already. Other programs bec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -24,12 +26,15 @@ from meta.vm import bytecode_data as data
 from meta.vm.aliasing import CONSTANT, summaries
 from meta.vm.code import Block, Code, FunctionCode, KernelRef
 from meta.vm.eager import allocator
+from meta.vm.grapher import Grapher
+from meta.vm.graphs import Graphs
 from meta.vm.machine import Closure, Enter, Fork, Goto, Leave, Routine, Segment, run
 from meta.vm.steps import (
     Registers,
     Step,
     buffer,
     check_step,
+    constant_step,
     construct_step,
     data_field_step,
     extent_step,
@@ -67,14 +72,19 @@ class Linked:
     arena_bytes: int
 
 
-def link(code: Code, kernels: Sequence[OpEnv], device: Device) -> Linked:
-    """Link a program; ``kernels`` are those that the code names, in order."""
+def link(
+    code: Code, kernels: Sequence[OpEnv], device: Device, graphs: Graphs | None = None
+) -> Linked:
+    """Link a program; ``kernels`` are those that the code names, in order.
+
+    With ``graphs``, what can be recorded as a CUDA graph will be.
+    """
     found = summaries(code)
     entry = found[code.entry]
     addresses = frozenset(buffer(c) for c in code.constants if isinstance(c, torch.Tensor))
     function = code.functions[code.entry]
     guards = any(CONSTANT in summary.written for summary in found.values())
-    linker = _Linker(code, kernels, device, addresses, guards)
+    linker = _Linker(code, kernels, device, addresses, guards, graphs)
     instructions = (i for f in code.functions.values() for i in f.instructions())
     storages = [i.size for i in instructions if isinstance(i, bc.AllocateStorage)]
     return Linked(
@@ -98,19 +108,23 @@ class _Linker:
         device: Device,
         addresses: frozenset[int],
         guards: bool,
+        graphs: Graphs | None,
     ) -> None:
         self.code, self.kernels, self.device = code, kernels, device
+        self.grapher = None if graphs is None else Grapher(code, kernels, graphs)
         # Where constants lie; whether there may be a kernel that writes one.
         self.addresses, self.guards = addresses, guards
         self.routines = {n: Routine(n, f.params) for n, f in code.functions.items()}
 
     def straight(self, function: FunctionCode) -> Callable[[list[torch.Tensor]], Any]:
         """Return a straight-line function as a function of its arguments."""
-        template = self.template(function)
+        template = self.template(self.code.entry, function)
         (block,) = function.blocks
-        steps = self.steps(block[:-1], template, function.fixed())
         last = block[-1]
         assert isinstance(last, bc.Return)
+        if self.grapher is not None:
+            self.grapher.escaping = frozenset(last.reads)
+        steps = self.steps(self.code.entry, block, 0, len(block) - 1, template, function.fixed())
         read = reader(last.value)
         rest = template[function.params :]
 
@@ -131,10 +145,11 @@ class _Linker:
 
     # What is in the registers of a frame before it runs.
 
-    def template(self, function: FunctionCode) -> Registers:
+    def template(self, name: str, function: FunctionCode) -> Registers:
         """Return registers with constants in place, and tensors in memory that is allocated now."""
         registers: Registers = [None] * function.registers
         fixed = function.fixed()
+        keys = {} if self.grapher is None else self.grapher.keys(name)
         for i in function.instructions():
             match i:
                 case bc.LoadConstant():
@@ -143,25 +158,30 @@ class _Linker:
                     registers[i.out] = torch.empty(
                         i.size, dtype=torch.uint8, device=str(self.device)
                     )
+                case bc.AllocateTensor() if i.out in fixed and i.out in keys:
+                    registers[i.out] = keys[i.out]
                 case bc.AllocateTensor() if i.storage is not None:
                     registers[i.out] = _carve(registers[i.storage], i.offset, i.type)
                 case bc.View() if i.out in fixed:
                     registers[i.out] = registers[i.source].view(i.type.static_shape)
+        if self.grapher is not None:
+            self.grapher.graphs.fix(registers)
         return registers
 
     # Functions.
 
     def routine(self, routine: Routine, function: FunctionCode) -> None:
         """Link one function; those that it calls may be linked later."""
-        routine.template = self.template(function)
+        routine.template = self.template(routine.name, function)
         fixed = function.fixed()
         starts = [Segment() for _ in function.blocks]
         routine.start = starts[0]
         for segment, block in zip(starts, function.blocks, strict=True):
-            self.segments(segment, block, starts, routine.template, fixed)
+            self.segments(routine.name, segment, block, starts, routine.template, fixed)
 
     def segments(
         self,
+        name: str,
         segment: Segment,
         block: Block,
         starts: list[Segment],
@@ -173,7 +193,7 @@ class _Linker:
         for at, i in enumerate(block):
             if not isinstance(i, bc.Call | bc.Terminator):
                 continue
-            segment.steps = self.steps(block[begin:at], known, fixed)
+            segment.steps = self.steps(name, block, begin, at, known, fixed)
             begin = at + 1
             match i:
                 case bc.Call():
@@ -210,13 +230,30 @@ class _Linker:
 
     def steps(
         self,
-        instructions: Sequence[bc.Instruction],
+        name: str,
+        block: Block,
+        begin: int,
+        end: int,
         known: Registers,
         fixed: frozenset[bc.Register],
     ) -> tuple[Step, ...]:
-        """Link instructions without calls; ``known`` has the values of the registers in ``fixed``,
-        which never change.
+        """Link the instructions from ``begin`` to ``end`` of a block of the function ``name``, none
+        of which is a call; ``known`` has the values of the registers in ``fixed``, which never
+        change.
         """
+        if self.grapher is None:
+            return self.plain_steps(block[begin:end], known, fixed)
+        link = partial(self.plain_steps, known=known, fixed=fixed)
+        return self.grapher.steps(name, block, begin, end, fixed, link)
+
+    def plain_steps(
+        self,
+        instructions: Sequence[bc.Instruction],
+        known: Registers,
+        fixed: frozenset[bc.Register],
+        keys: Mapping[bc.Register, torch.Tensor] = MappingProxyType({}),
+    ) -> tuple[Step, ...]:
+        """Link instructions one by one; ``keys``: where random keys are that are drawn already."""
         steps: list[Step] = []
         fresh: dict[bc.Register, Callable[[], torch.Tensor]] = {}
         for i in instructions:
@@ -256,6 +293,10 @@ class _Linker:
                     steps.append(check_step(i.source, i.type, i.span))
                 case bc.Release():
                     steps.append(release_step(i.registers))
+                case bc.Invoke() if i.outs and i.outs[0] in keys:
+                    fresh.pop(i.outs[0], None)
+                    if i.outs[0] not in fixed:
+                        steps.append(constant_step(keys[i.outs[0]], i.outs[0]))
                 case bc.Invoke():
                     steps.append(self.kernel_step(i, known, fresh))
         return tuple(steps)

@@ -15,13 +15,15 @@ from meta.vm.folder import read_folder
 from meta.vm.save import ARRAYS
 
 
-def load(folder: str | os.PathLike[str], *, rebuild: bool = False) -> Executable:
+def load(
+    folder: str | os.PathLike[str], *, rebuild: bool = False, cuda_graph: bool | None = None
+) -> Executable:
     """Return the executable that `Executable.save` wrote to a folder.
 
     It is called as the model was, and owns its parameters (``exe.arrays``). A compiler runs only
     if the kernels were compiled by another version of it or for another processor, or with
     ``rebuild``: then nothing in the folder is run as code. Without, loading runs the kernels' code:
-    load folders of people whom you trust.
+    load folders of people whom you trust. ``cuda_graph`` is as for `compile`.
 
     Raises FormatError, naming the file, for a folder that is damaged, incomplete or edited, for
     kernels that others may have written, and if a compiler would have to run that is not installed;
@@ -44,5 +46,6 @@ def load(folder: str | os.PathLike[str], *, rebuild: bool = False) -> Executable
             found = f"{array.dtype}{list(array.shape)}"
             raise FormatError(f"the array of %{name} does not fit", expected=type_, found=found)
     return Executable(
-        contents.code, contents.kernels, contents.device, contents.module, arrays, convention
+        *(contents.code, contents.kernels, contents.device, contents.module, arrays, convention),
+        cuda_graph=cuda_graph,
     )

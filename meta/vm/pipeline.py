@@ -26,6 +26,7 @@ from meta.passes import (
     deduplicate,
     dispatch,
     eliminate_common_subexpressions,
+    explicit_keys,
     fold_constant,
     fuse_dialect,
     fuse_tvm,
@@ -78,6 +79,7 @@ STEPS = (
     Step(0, infer_type),  # every variable has a type
     Step(2, inline),  # calls of small functions, and of those that are used once
     Step(1, promote_refs),  # references that one function keeps to itself
+    Step(1, explicit_keys),  # random kernels that draw nothing on the host, on CUDA
     Step(1, canonicalize),  # one spelling for one thing
     Step(1, simplify),  # identities, chains of views
     Step(1, fold_constant),  # what does not depend on the inputs

@@ -46,7 +46,10 @@ MAX_BYTES = 2 << 30
 # What must not be skipped: these ask for the passes to be seen, checked or cut short.
 _WATCHED = ("META_DEBUG", "META_DUMP_IR", "META_FUEL", "META_VERIFY")
 # What does not change a program.
-_NEUTRAL = ("META_CACHE", "META_CACHE_DIR", "META_PROGRAM_CACHE", "META_PROGRESS")
+_NEUTRAL = (
+    *("META_CACHE", "META_CACHE_DIR", "META_CUDA_GRAPH", "META_PROGRAM_CACHE"),
+    "META_PROGRESS",
+)
 
 
 def key_of(module: Module, passes: Pipeline, device: Device) -> str | None:

@@ -101,6 +101,15 @@ def view_step(source: Register, out: Register, shape: tuple[int, ...]) -> Step:
     return step
 
 
+def constant_step(value: Any, out: Register) -> Step:
+    """Set ``out`` to what is the same at every run."""
+
+    def step(regs: Registers) -> None:
+        regs[out] = value
+
+    return step
+
+
 def move_step(source: Operand, out: Register) -> Step:
     """Copy a reference, or build a tuple of them."""
     read = reader(source)

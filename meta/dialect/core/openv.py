@@ -64,6 +64,9 @@ class OpEnv:
     polymorphic: whether it serves all extents of the symbolic dimensions it was made for.
     dialect_op: who made it.
     artifact: where the compiled kernel is kept, None if it is not, or was never compiled.
+    not_capturable: why a CUDA graph cannot hold the kernel, for one because it reads a result on
+        the host; empty if it can.
+    workspace_bytes: memory that the kernel keeps for itself between calls.
     """
 
     __slots__ = (
@@ -72,8 +75,10 @@ class OpEnv:
         "allocates",
         "artifact",
         "dialect_op",
+        "not_capturable",
         "polymorphic",
         "strided",
+        "workspace_bytes",
     )
 
     def __init__(
@@ -83,12 +88,16 @@ class OpEnv:
         strided: bool = False,
         dialect_op: DialectOp | None = None,
         polymorphic: bool = False,
+        *,
+        not_capturable: str = "",
+        workspace_bytes: int = 0,
     ) -> None:
         self._kernel = run
         self._wrappers: tuple[Callable[[Kernel], Kernel], ...] = ()
         self.artifact: Artifact | None = None
         self.allocates, self.strided, self.dialect_op = allocates, strided, dialect_op
         self.polymorphic = polymorphic
+        self.not_capturable, self.workspace_bytes = not_capturable, workspace_bytes
 
     @property
     def run(self) -> Kernel:

@@ -22,6 +22,7 @@ from meta.op.core.handler import Default, current, use
 from meta.op.core.op import Op
 from meta.runtime import random
 from meta.runtime.ndarray import ArrayKey, as_array, ndarray
+from meta.runtime.replace import replace_tensor
 
 
 def checkpointed(run: Callable[[], Any], held: Iterable[ndarray]) -> Any:
@@ -65,11 +66,11 @@ class _Saved:
         try:
             for array, tensor in zip(self.arrays, tensors, strict=True):
                 place = (tensor.storage_offset(), tensor.shape, tensor.stride())
-                array._tensor = tensor.new_empty(0).set_(values, *place)
+                replace_tensor(array, tensor.new_empty(0).set_(values, *place))
             yield
         finally:
             for array, tensor in zip(self.arrays, tensors, strict=True):
-                array._tensor = tensor
+                replace_tensor(array, tensor)
 
 
 class _Watch:

@@ -1,0 +1,152 @@
+"""Which instructions of a block one CUDA graph may hold, and why the others may not.
+
+A region is a run of kernels, and of the views and allocations between them, with nothing in it that
+the host decides. What a region takes from outside and what it leaves behind is told by registers.
+To let another instruction into graphs, add it to `why_not`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from meta.base.registry import OPERATORS
+from meta.dialect.core import OpEnv
+from meta.passes.explicit_keys import KEY_SLOT
+from meta.vm import bytecode as bc
+from meta.vm.code import FunctionCode, Kernel, KernelRef
+
+RANDOM_KEY = "random_key"
+_NEUTRAL = bc.AllocateTensor | bc.View | bc.Release
+_LOADED = bc.LoadConstant | bc.AllocateStorage
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Instructions ``begin`` to ``end`` of a block.
+
+    Attributes
+    ----------
+    kernels: the kernels launched. keys: the registers of random keys, in the order of drawing.
+    ins: registers that are read and were set before. outs: those that are set and needed later.
+    released: those of ``ins`` that nobody needs any more.
+    """
+
+    begin: int
+    end: int
+    kernels: int
+    keys: tuple[bc.Register, ...]
+    ins: tuple[bc.Register, ...]
+    outs: tuple[bc.Register, ...]
+    released: tuple[bc.Register, ...]
+
+
+def why_not(instruction: bc.Instruction, kernel: Kernel | None, env: OpEnv | None) -> str | None:
+    """Return why a graph cannot hold an instruction, None if it can.
+
+    ``kernel`` and ``env`` are those that an `Invoke` launches.
+    """
+    if isinstance(instruction, _NEUTRAL):
+        return None
+    if isinstance(instruction, bc.Extent | bc.Check):
+        return "extents are known at run time only"
+    if not isinstance(instruction, bc.Invoke):
+        return "the host handles tuples, data values, references and closures"
+    assert kernel is not None and env is not None
+    if isinstance(kernel, KernelRef):
+        if not kernel.is_static:
+            return f"{kernel.name}: extents are known at run time only"
+        if _draws_on_host(kernel):
+            return f"{kernel.name}: its random key is drawn on the host when it is launched"
+    return f"{kernel.name}: {env.not_capturable}" if env.not_capturable else None
+
+
+def is_key(kernel: Kernel) -> bool:
+    """Whether a kernel does nothing but draw a random key."""
+    return isinstance(kernel, KernelRef) and kernel.operator.rpartition(".")[2] == RANDOM_KEY
+
+
+def _draws_on_host(kernel: KernelRef) -> bool:
+    op = OPERATORS[kernel.operator.rpartition(".")[2]]
+    if not op.random or op.name == RANDOM_KEY:
+        return False
+    slot = op.schema.index.get(KEY_SLOT)
+    return slot is None or kernel.args[slot] is None
+
+
+def regions(
+    block: Sequence[bc.Instruction],
+    fixed: frozenset[bc.Register],
+    reason: Callable[[bc.Instruction], str | None],
+    is_key: Callable[[bc.Invoke], bool],
+) -> list[Region]:
+    """Return the regions of a block, in order, as long as they can be.
+
+    ``fixed``: registers that are the same in every activation (`FunctionCode.fixed`). ``reason``
+    says why a graph cannot hold an instruction that is no terminator and no call. A region begins
+    and ends with a kernel: what stands around it costs the host no more than it does inside.
+    """
+    found: list[Region] = []
+    begin: int | None = None
+    last = -1
+    for at, instruction in enumerate(block):
+        stops = isinstance(instruction, bc.Call | bc.Terminator)
+        if isinstance(instruction, _LOADED):
+            continue
+        if stops or reason(instruction) is not None:
+            if begin is not None:
+                found.append(_region(block, begin, last + 1, fixed, is_key))
+            begin = None
+        elif isinstance(instruction, bc.Invoke):
+            if begin is None:
+                begin = _with_allocations(block, at)
+            last = at
+    return found
+
+
+def _with_allocations(block: Sequence[bc.Instruction], at: int) -> int:
+    """Return where the allocations begin that a kernel fills."""
+    while at and isinstance(block[at - 1], bc.AllocateTensor):
+        at -= 1
+    return at
+
+
+def _region(
+    block: Sequence[bc.Instruction],
+    begin: int,
+    end: int,
+    fixed: frozenset[bc.Register],
+    is_key: Callable[[bc.Invoke], bool],
+) -> Region:
+    ins: dict[bc.Register, None] = {}
+    made: set[bc.Register] = set()
+    released: set[bc.Register] = set()
+    keys: list[bc.Register] = []
+    kernels = 0
+    for i in block[begin:end]:
+        if isinstance(i, bc.Release):
+            released.update(i.registers)
+            continue
+        ins.update((r, None) for r in i.reads if r not in made and r not in fixed)
+        made.update(r for r in i.results if r not in fixed)
+        if isinstance(i, bc.Invoke):
+            if is_key(i):
+                keys.append(i.outs[0])
+            else:
+                kernels += 1
+    needed = made - released
+    if not any(isinstance(i, bc.Branch | bc.Jump) for i in block):  # nothing runs after the block
+        needed &= {r for i in block[end:] for r in i.reads}
+    return Region(
+        *(begin, end, kernels, tuple(keys), tuple(ins), tuple(sorted(needed))),
+        tuple(sorted(released & ins.keys())),
+    )
+
+
+def key_registers(function: FunctionCode, kernels: Sequence[Kernel]) -> list[bc.Register]:
+    """Return the registers of a function's random keys, in order."""
+    return [
+        i.outs[0]
+        for i in function.instructions()
+        if isinstance(i, bc.Invoke) and is_key(kernels[i.kernel])
+    ]

@@ -1,0 +1,244 @@
+"""A region of a program as one step: run kernel by kernel at first, then recorded, then replayed.
+
+The first run compiles, loads and plans what kernels need. The second is recorded. What a recorded
+kernel reads and writes has fixed addresses: constants, the arena, and the model's arrays have them
+anyway (they are *static*); what else comes from outside is copied to memory of the region's own
+before each replay, and what is handed on is copied out of the graph's memory after it.
+
+`graphs.py` says what regions of one program share; the recorder makes graphs, for CUDA the one of
+`cuda_graph.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch.autograd.graph import increment_version
+
+from meta.vm import bytecode as bc
+from meta.vm.graph_regions import Region
+from meta.vm.steps import Registers, Step, buffer
+
+if TYPE_CHECKING:
+    from meta.vm.graphs import Graphs
+
+MAX_VARIANTS = 16
+"""Of one region, for different static arguments: a function that is called once per layer."""
+
+
+@dataclass(slots=True)
+class RegionStatus:
+    """What has become of a region: how many graphs were recorded, or why none is."""
+
+    function: str
+    kernels: int
+    graphs: int = 0
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.reason:
+            return f"{self.kernels} kernels of @{self.function} one by one: {self.reason}"
+        state = "to be recorded" if not self.graphs else "recorded"
+        return f"{self.kernels} kernels of @{self.function} as a CUDA graph, {state}"
+
+
+class GraphStep:
+    """One region of a function.
+
+    Parameters
+    ----------
+    region: its registers. steps: its instructions, linked; ``sites`` names the kernel of each.
+    written: registers that its kernels write in place. keys: the places of its random keys.
+    bound: registers that hold the same static tensor at every run. escapes: registers whose values
+    live longer than the run of the program.
+    """
+
+    def __init__(
+        self,
+        graphs: Graphs,
+        region: Region,
+        steps: Sequence[Step],
+        names: Sequence[str],
+        status: RegionStatus,
+        *,
+        written: frozenset[bc.Register],
+        keys: slice,
+        bound: frozenset[bc.Register],
+        escapes: Callable[[bc.Register], bool],
+    ) -> None:
+        self.graphs, self.region, self.status = graphs, region, status
+        self.steps, self.names = tuple(steps), tuple(names)
+        self.written, self.bound, self.escapes = written, bound, escapes
+        self.draw = graphs.keys.drawer(keys)
+        self.inner = tuple(r for r in region.ins if r not in bound)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what was recorded: static tensors are at other addresses."""
+        self.warm = False
+        self.watched: tuple[bc.Register, ...] = ()
+        self.replays: dict[tuple[int, ...], Replay] = {}
+        self.status.graphs = 0
+
+    def __call__(self, regs: Registers) -> None:
+        self.draw()
+        if self.status.reason:
+            self.plain(regs)
+            return
+        watched = self.watched
+        replay = self.replays.get(tuple([id(regs[r]) for r in watched]) if watched else ())
+        if replay is None:
+            self.first(regs)
+        elif replay.back and replay.is_shared(regs):
+            self.plain(regs)
+        else:
+            replay(regs)
+
+    def plain(self, regs: Registers) -> None:
+        """Run kernel by kernel."""
+        for step in self.steps:
+            step(regs)
+        for r in self.region.released:
+            regs[r] = None
+
+    def first(self, regs: Registers) -> None:
+        """Run what is not recorded yet: to warm it up, or to record it."""
+        statics = self.graphs.statics
+        if not self.warm:
+            self.warm = True
+            self.plain(regs)
+            return
+        if not self.replays:
+            self.watched = tuple(r for r in self.inner if id(regs[r]) in statics)
+        known = all(id(regs[r]) in statics for r in self.watched)
+        if known and len(self.replays) < MAX_VARIANTS:
+            self.record(regs)
+        else:
+            self.plain(regs)
+
+    def record(self, regs: Registers) -> None:
+        """Record the region and run it so; kernel by kernel, and say why, if that cannot be."""
+        given = [r for r in self.inner if r not in self.watched]
+        strange = [r for r in given if not isinstance(regs[r], torch.Tensor)]
+        if strange:
+            self.refuse(regs, "it is given a value that is no tensor")
+            return
+        own = regs.copy()
+        copied = {r: regs[r].clone() for r in given}
+        for r, tensor in copied.items():
+            own[r] = tensor
+        written = {r: own[r] for r in self.written}
+        running = 0
+
+        def body() -> None:
+            nonlocal running
+            for running, step in enumerate(self.steps):  # noqa: B007 (read where it stops)
+                step(own)
+
+        try:
+            launch = self.graphs.recorder.record(body)
+        except Exception as error:
+            name = self.names[running]
+            self.refuse(regs, f"recording {name} failed: {first_line(error)}", error)
+            return
+        watched = tuple([id(regs[r]) for r in self.watched])
+        # What was made in the region, and is forgotten in it, is None now.
+        written = {r: own[r] if t is None else t for r, t in written.items()}
+        replay = self.replay(own, copied, written, launch)
+        replay.finish(regs)
+        self.replays[watched] = replay
+        self.status.graphs += 1
+
+    def refuse(self, regs: Registers, reason: str, error: Exception | None = None) -> None:
+        self.status.reason = reason
+        self.graphs.refused(reason, error)
+        self.plain(regs)
+
+    def replay(
+        self,
+        own: Registers,
+        copied: dict[bc.Register, torch.Tensor],
+        written: dict[bc.Register, torch.Tensor | None],
+        launch: Callable[[], None],
+    ) -> Replay:
+        """Return what runs the recorded region."""
+        memory = {buffer(t): r for r, t in copied.items() if t.numel()}
+        views: list[tuple[bc.Register, bc.Register, tuple[int, ...]]] = []
+        fresh: list[tuple[bc.Register, torch.Tensor]] = []
+        same: list[tuple[bc.Register, torch.Tensor]] = []
+        for r in self.region.outs:
+            tensor = own[r]
+            source = memory.get(buffer(tensor))
+            if source is not None:
+                views.append((r, source, tuple(tensor.shape)))
+            elif self.escapes(r) and not self.graphs.is_static(tensor):
+                fresh.append((r, tensor))
+            else:
+                same.append((r, tensor))
+                self.graphs.add_static(tensor)
+        back = [(r, t) for r, t in copied.items() if r in written]
+        counted = [t for r, t in written.items() if t is not None and r not in copied]
+        given = list(copied.items())
+        return Replay(launch, given, back, counted, views, fresh, same, self.region.released)
+
+
+class Replay:
+    """A recorded region as a step.
+
+    copied: registers to copy from, and where to, before; back: the other way, after. counted: what
+    is written in place besides. views: registers that are another one with another shape.
+    fresh: what is copied out. same: what is handed on as it is. released: what is forgotten.
+    """
+
+    __slots__ = ("back", "copied", "counted", "fresh", "launch", "released", "same", "views")
+
+    def __init__(
+        self,
+        launch: Callable[[], None],
+        copied: list[tuple[bc.Register, torch.Tensor]],
+        back: list[tuple[bc.Register, torch.Tensor]],
+        counted: list[torch.Tensor],
+        views: list[tuple[bc.Register, bc.Register, tuple[int, ...]]],
+        fresh: list[tuple[bc.Register, torch.Tensor]],
+        same: list[tuple[bc.Register, torch.Tensor]],
+        released: tuple[bc.Register, ...],
+    ) -> None:
+        self.launch, self.copied, self.back, self.counted = launch, copied, back, counted
+        self.views, self.fresh, self.same, self.released = views, fresh, same, released
+
+    def __call__(self, regs: Registers) -> None:
+        for r, tensor in self.copied:
+            tensor.copy_(regs[r])
+        self.launch()
+        self.finish(regs)
+
+    def is_shared(self, regs: Registers) -> bool:
+        """Whether two of the values to be copied are one memory: writing one would be seen in the
+        other.
+        """
+        memory = [buffer(regs[r]) for r, _ in self.copied]
+        return len(set(memory)) < len(memory)
+
+    def finish(self, regs: Registers) -> None:
+        """Set registers after a run of the graph."""
+        for r, tensor in self.back:
+            regs[r].copy_(tensor)
+        if self.counted:  # a replay is not seen by the counters that the tape looks at
+            increment_version(self.counted)
+        for r, source, shape in self.views:
+            regs[r] = regs[source].view(shape)
+        for r, tensor in self.fresh:
+            regs[r] = tensor.clone()
+        for r, tensor in self.same:
+            regs[r] = tensor
+        for r in self.released:
+            regs[r] = None
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message with the name of its class."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,0 +1,117 @@
+"""Linking with CUDA graphs: the regions of a function become `GraphStep`s, the rest stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from meta.dialect.core import OpEnv
+from meta.vm import bytecode as bc
+from meta.vm.code import Block, Code
+from meta.vm.graph_regions import Region, is_key, key_registers, regions, why_not
+from meta.vm.graph_step import GraphStep, RegionStatus
+from meta.vm.graphs import MIN_KERNELS, Graphs
+from meta.vm.steps import Step
+
+Link = Callable[..., "tuple[Step, ...]"]
+TOO_FEW = f"a graph pays from {MIN_KERNELS} kernels in a row on"
+
+
+class Grapher:
+    """Finds the regions of one program and links them.
+
+    ``escaping``: of a straight-line program, the registers that it returns; None: any value may
+    outlive a run of the function.
+    """
+
+    def __init__(self, code: Code, kernels: Sequence[OpEnv], graphs: Graphs) -> None:
+        self.code, self.kernels, self.graphs = code, kernels, graphs
+        self.escaping: frozenset[bc.Register] | None = None
+        self._keys: dict[str, dict[bc.Register, int]] = {}
+        for name, function in code.functions.items():
+            registers = key_registers(function, code.kernels)
+            first = graphs.keys.reserve(len(registers)).start
+            self._keys[name] = {r: first + i for i, r in enumerate(registers)}
+
+    def keys(self, name: str) -> dict[bc.Register, torch.Tensor]:
+        """Return where the random keys of a function are, by register."""
+        tensor = self.graphs.keys.tensor
+        return {r: tensor[at : at + 1] for r, at in self._keys[name].items()}
+
+    def steps(
+        self,
+        name: str,
+        block: Block,
+        begin: int,
+        end: int,
+        fixed: frozenset[bc.Register],
+        link: Link,
+    ) -> tuple[Step, ...]:
+        """Link the instructions from ``begin`` to ``end`` of a block; ``link`` links some of them
+        one by one.
+        """
+        steps: list[Step] = []
+        at = begin
+        for region in regions(block, fixed, self.reason, self.is_key):
+            if not begin <= region.begin < end:
+                continue
+            if region.kernels < MIN_KERNELS and not region.keys:
+                self.graphs.reasons[TOO_FEW] = None
+                continue
+            steps += link(block[at : region.begin])
+            steps.append(self.graph_step(name, block, region, link))
+            at = region.end
+        return (*steps, *link(block[at:end]))
+
+    def reason(self, instruction: bc.Instruction) -> str | None:
+        """Return why a graph cannot hold an instruction, and note it."""
+        if isinstance(instruction, bc.Invoke):
+            number = instruction.kernel
+            found = why_not(instruction, self.code.kernels[number], self.kernels[number])
+        else:
+            found = why_not(instruction, None, None)
+        if found is not None:
+            self.graphs.reasons[found] = None
+        return found
+
+    def is_key(self, invoke: bc.Invoke) -> bool:
+        """Whether an instruction draws a random key."""
+        return is_key(self.code.kernels[invoke.kernel])
+
+    def graph_step(self, name: str, block: Block, region: Region, link: Link) -> GraphStep:
+        """Link a region."""
+        inside = block[region.begin : region.end]
+        invokes = [i for i in inside if isinstance(i, bc.Invoke)]
+        places = self._keys[name]
+        first = places[region.keys[0]] if region.keys else 0
+        status = RegionStatus(name, region.kernels)
+        if region.kernels < MIN_KERNELS:
+            status.reason = TOO_FEW
+        self.graphs.statuses.append(status)
+        bound: frozenset[bc.Register] = frozenset()
+        if name == self.code.entry:
+            last = len(self.code.params)
+            bound = frozenset(range(last - self.graphs.arrays, last))
+        escaping = self.escaping
+        steps: list[Step] = []
+        names: list[str] = []  # of the kernel that each step prepares or launches
+        begin = region.begin
+        for at, i in enumerate(inside, region.begin + 1):
+            if isinstance(i, bc.Invoke):
+                steps += link(block[begin:at], keys=self.keys(name))
+                names += [self.code.kernels[i.kernel].name] * (len(steps) - len(names))
+                begin = at
+        step = GraphStep(
+            self.graphs,
+            region,
+            steps,
+            names,
+            status,
+            written=frozenset(r for i in invokes for r in i.written),
+            keys=slice(first, first + len(region.keys)),
+            bound=bound,
+            escapes=lambda r: escaping is None or r in escaping,
+        )
+        self.graphs.steps.append(step)
+        return step

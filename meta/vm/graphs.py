@@ -1,0 +1,187 @@
+"""What the CUDA graphs of one program share: the recorder, static tensors, random keys, and what is
+known of why something is not recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+
+from meta.base import config
+from meta.base.device import Device
+from meta.base.errors import CaptureError
+from meta.runtime import random
+from meta.vm.code import Code
+from meta.vm.cuda_graph import CudaRecorder
+from meta.vm.graph_regions import key_registers
+from meta.vm.graph_step import GraphStep, RegionStatus
+from meta.vm.steps import buffer
+
+MIN_KERNELS = 4
+"""Regions of fewer are launched one by one: a replay and its copies cost the host as much."""
+
+
+class Recorder(Protocol):
+    """Makes graphs."""
+
+    def record(self, body: Callable[[], None]) -> Callable[[], None]:
+        """Record the kernels that ``body`` launches, run them once, and return what runs them
+        again. If it raises, nothing was run.
+        """
+
+    def is_busy(self) -> bool:
+        """Whether the current stream is being recorded, into a graph of somebody else."""
+
+    def pool_bytes(self) -> int:
+        """Return the memory that is kept for what recorded kernels allocate."""
+
+
+class Keys:
+    """The random keys of a program: one int64 per draw on the device, written before each run of a
+    region by one copy.
+
+    The keys are those that the generator gives one by one. The copy is from pageable memory, which
+    CUDA reads before the call returns, so that the next run may follow at once.
+    """
+
+    def __init__(self, count: int, device: Device) -> None:
+        self.tensor = torch.zeros(count, dtype=torch.int64, device=str(device))
+        self.used = 0
+
+    def reserve(self, count: int) -> slice:
+        """Return places for ``count`` keys."""
+        self.used += count
+        return slice(self.used - count, self.used)
+
+    def drawer(self, places: slice) -> Callable[[], None]:
+        """Return a function that draws the keys of these places."""
+        count, target = places.stop - places.start, self.tensor[places]
+        if not count:
+            return _nothing
+
+        def draw() -> None:
+            target.copy_(torch.from_numpy(random.default.keys(count)), non_blocking=True)
+
+        return draw
+
+
+def _nothing() -> None:
+    pass
+
+
+class Graphs:
+    """The graphs of one program.
+
+    Parameters
+    ----------
+    code: the program. arrays: how many of its last parameters are the model's arrays.
+    required: whether it is an error if something that could be recorded cannot.
+    """
+
+    def __init__(
+        self, code: Code, arrays: int, device: Device, recorder: Recorder, required: bool = False
+    ) -> None:
+        self.arrays, self.recorder, self.required = arrays, recorder, required
+        draws = sum(len(key_registers(f, code.kernels)) for f in code.functions.values())
+        self.keys = Keys(draws, device)
+        self.steps: list[GraphStep] = []
+        self.statuses: list[RegionStatus] = []
+        # Why single kernels are in no region.
+        self.reasons: dict[str, None] = {}
+        self.statics: set[int] = set()
+        self._static_memory: frozenset[int] = frozenset()
+        self._fixed: set[int] = set()
+
+    def fix(self, tensors: Sequence[Any]) -> None:
+        """Note tensors of the program that never move: constants and what is in the arena."""
+        self._fixed.update(buffer(t) for t in tensors if isinstance(t, torch.Tensor))
+
+    def bind(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Take the model's arrays as static; what was recorded with others is forgotten."""
+        self.statics = set(map(id, tensors))
+        self._static_memory = frozenset(map(buffer, tensors))
+        for step in self.steps:
+            step.reset()
+
+    def add_static(self, tensor: torch.Tensor) -> None:
+        """Note the result of a recorded region, which is the same tensor at every run."""
+        self.statics.add(id(tensor))
+
+    def is_static(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor's memory is that of an array, a constant or the arena."""
+        where = buffer(tensor)
+        return where in self._static_memory or where in self._fixed
+
+    def refused(self, reason: str, error: Exception | None) -> None:
+        """Raise CaptureError if graphs are required."""
+        if self.required:
+            raise CaptureError(
+                "the program cannot run as a CUDA graph",
+                found=reason,
+                hint="compile(..., cuda_graph=None) runs such parts kernel by kernel",
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class GraphReport:
+    """Whether and how a program runs as CUDA graphs; true if some of it does, or will once it is
+    warm.
+
+    Attributes
+    ----------
+    why_not: why nothing does; empty if something does. regions: the parts that may be recorded,
+    each with what became of it. alone: why other kernels are launched one by one.
+    """
+
+    why_not: str
+    regions: tuple[RegionStatus, ...] = ()
+    alone: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return not self.why_not
+
+    def __str__(self) -> str:
+        head = f"no CUDA graph: {self.why_not}" if self.why_not else "runs as CUDA graphs"
+        lines = [head, *(f"  {region}" for region in self.regions)]
+        return "\n".join([*lines, *(f"  one by one: {reason}" for reason in self.alone)])
+
+
+def report(graphs: Graphs | None, why_not: str) -> GraphReport:
+    """Return the report of a program; ``why_not``: why it has no graphs, if it has none."""
+    if graphs is None:
+        return GraphReport(why_not)
+    regions, alone = tuple(replace(s) for s in graphs.statuses), tuple(graphs.reasons)
+    if not why_not and all(region.reason for region in regions):
+        found = dict.fromkeys([*(region.reason for region in regions), *alone])
+        why_not = "; ".join(found) or "it launches no kernel"
+    return GraphReport(why_not, regions, alone)
+
+
+def graphs_for(
+    code: Code, arrays: int, device: Device, wanted: bool | None
+) -> tuple[Graphs | None, str]:
+    """Return the graphs of a program to be linked, or None and why it has none.
+
+    ``wanted``: True to require them, False to do without, None to take what can be had. Raises
+    CaptureError if they are required and there are none on the device.
+    """
+    if wanted is None:
+        wanted = None if config.get("META_CUDA_GRAPH") else False
+        off = "META_CUDA_GRAPH is off"
+    else:
+        off = "cuda_graph=False"
+    if wanted is False:
+        return None, off
+    if device.kind != "cuda":
+        if wanted:
+            raise CaptureError(
+                "only CUDA has CUDA graphs",
+                expected="a program for a CUDA device",
+                found=f"device {device}",
+                hint="leave cuda_graph out, or move the model with .to(device='cuda')",
+            )
+        return None, f"the device is {device}"
+    return Graphs(code, arrays, device, CudaRecorder(device), required=bool(wanted)), ""

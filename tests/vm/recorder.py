@@ -1,0 +1,69 @@
+"""A stand-in for CUDA graphs on the CPU: records what ATen runs, and runs it again on the same
+memory.
+
+As of a CUDA graph: addresses are those of the recording, numbers are baked in, and results lie
+where they lay. Unlike one, recording runs the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class _Log(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, Any, Any, list[torch.Tensor]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.ops.aten._local_scalar_dense.default:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        result = func(*args, **kwargs)
+        given = {_memory(t) for t in _tensors((args, kwargs))}
+        fresh = [t for t in _tensors(result) if _memory(t) not in given]
+        if fresh or func._schema.is_mutable:  # else a view, or nothing
+            self.calls.append((func, args, kwargs, fresh))
+        return result
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [t for t in tree_leaves(value) if isinstance(t, torch.Tensor)]
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+class TapeRecorder:
+    """Implements `meta.vm.graphs.Recorder`. ``replays`` counts; ``fail`` says when to refuse."""
+
+    def __init__(self) -> None:
+        self.recorded = self.replays = 0
+        self.busy = False
+
+    def record(self, body: Callable[[], None]) -> Callable[[], None]:
+        with _Log() as log:
+            body()
+        self.recorded += 1
+
+        def replay() -> None:
+            self.replays += 1
+            for func, args, kwargs, fresh in log.calls:
+                given = {_memory(t) for t in _tensors((args, kwargs))}
+                again = [t for t in _tensors(func(*args, **kwargs)) if _memory(t) not in given]
+                for old, new in zip(fresh, again, strict=True):
+                    old.copy_(new)
+
+        return replay
+
+    def is_busy(self) -> bool:
+        return self.busy
+
+    def pool_bytes(self) -> int:
+        return 1234
