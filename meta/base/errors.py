@@ -7,6 +7,8 @@ apart from the others.
 
 from __future__ import annotations
 
+from typing import Any
+
 from meta.base.source import Span, user_span
 
 
@@ -112,9 +114,20 @@ class CaptureError(MetaError, RuntimeError):
 
 
 class OutOfMemory(MetaError, MemoryError):
-    """Memory that the device, or the machine, does not have: what was asked for, and what is
-    free.
+    """Memory that there is not.
+
+    Attributes
+    ----------
+    planned: the bytes that were to be allocated. free: those that can be. None: not known.
     """
+
+    def __init__(
+        self, what: str, *, planned: int | None = None, free: int | None = None, **more: Any
+    ) -> None:
+        self.planned, self.free = planned, free
+        expected = None if planned is None else f"{planned:,} bytes"
+        found = None if free is None else f"{free:,} bytes free"
+        super().__init__(what, expected=expected, found=found, **more)
 
 
 class NonFiniteError(MetaError, FloatingPointError):

@@ -16,7 +16,7 @@ from meta.base import config
 from meta.base.config import overridden
 from meta.base.device import CPU, Device, require
 from meta.base.dtype import FROM_TORCH, TO_TORCH
-from meta.base.errors import DeviceError, IRError, TraceError
+from meta.base.errors import DeviceError, IRError, OutOfMemory, TraceError
 from meta.dialect.core.dispatch import dispatch
 from meta.dialect.core.openv import OpEnv
 from meta.dialect.core.preference import current as current_preference
@@ -35,7 +35,9 @@ from meta.op.core.call import (
 from meta.op.core.op import Op
 from meta.op.core.schema import INT_LIMIT
 from meta.op.core.tracing import Value
+from meta.passes.lifetimes import type_bytes
 from meta.runtime.ndarray import ArrayKey, array_key, as_array, ndarray
+from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm.finite import checked_call
 from meta.vm.writable import require_writable
 
@@ -217,14 +219,22 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         # only.
         if plan.value is None or not any(isinstance(v, bool | int | float) for v in values):
             plans[tuple(key)] = plan
-    if plan.make is not None:
-        out = plan.make()
-        plan.kernel(*values, out)  # type: ignore[misc]
-        result: Any = ndarray(out, plan.key)
-    elif plan.kernel is None and not plan.view:
-        return plan.value
-    else:
-        result = plan.run(values)
+    failure: OutOfMemory | None = None
+    try:
+        if plan.make is not None:
+            out = plan.make()
+            plan.kernel(*values, out)  # type: ignore[misc]
+            result: Any = ndarray(out, plan.key)
+        elif plan.kernel is None and not plan.view:
+            return plan.value
+        else:
+            result = plan.run(values)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        failure = _out_of_memory(error, plan)
+    if failure is not None:  # behind the block: what the first error holds is free by then
+        raise failure
     if tracked and recording.get():
         record(op, op.schema.arrange(args, {}), result)
     if plan.written:
@@ -290,6 +300,20 @@ def _lift(value: Any) -> ndarray:
             hint="return it from the traced function",
         )
     return as_array(value)
+
+
+def _out_of_memory(error: RuntimeError, plan: Plan) -> OutOfMemory:
+    keys = [k for k in plan.keys if k is not None]
+    planned = sum(type_bytes(array_type(k)) for k in keys) if len(keys) == len(plan.keys) else None
+    return out_of_memory(
+        error,
+        keys[0].device if keys else CPU,
+        "a call",
+        op=plan.op_name,
+        planned=planned,
+        hint="delete arrays that nobody needs; use smaller ones; compile the model: a compiled "
+        "program plans its memory",
+    )
 
 
 def _plan(op: Op, bound: tuple[Any, ...]) -> Plan:

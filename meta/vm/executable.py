@@ -23,6 +23,7 @@ from meta.passes import PassRecord
 from meta.runtime import replace as replaced
 from meta.runtime.heap import keep_freed_memory
 from meta.runtime.ndarray import ArrayKey, array_key, ndarray
+from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm.bytecode import Invoke
 from meta.vm.code import Code
 from meta.vm.convention import Convention
@@ -31,7 +32,7 @@ from meta.vm.explain_program import ProgramExplanation, explain_program
 from meta.vm.extents import Range, require_in_range
 from meta.vm.finite_program import finite_observer
 from meta.vm.graphs import GraphReport, graphs_for, report
-from meta.vm.link import Linked, link
+from meta.vm.link import MEMORY_HINT, Linked, link
 from meta.vm.profile import Profile, profile
 from meta.vm.save import save
 from meta.vm.steps import buffer
@@ -127,8 +128,17 @@ class Executable:
         elif self._graphs is not None and (self._bound is None or self._graphs.recorder.is_busy()):
             linked = self._one_by_one
         arrays = self._array_tensors() if self._bound is None else self._bound
-        result = linked.run([*inputs, *arrays])
-        return _wrapped(result, self._result, linked.constants)
+        try:
+            result = linked.run([*inputs, *arrays])
+            return _wrapped(result, self._result, linked.constants)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            planned = memory(self.module).peak
+            failure = out_of_memory(
+                error, self.device, "the program", planned=planned, hint=MEMORY_HINT
+            )
+        raise failure  # behind the block: what the first error holds is free by then
 
     def _bind(self) -> None:
         """Look where the arrays are; graphs that were recorded with others are forgotten."""

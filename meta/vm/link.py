@@ -21,6 +21,7 @@ from meta.dialect.core import OpEnv
 from meta.ir import TensorType
 from meta.passes.lifetimes import type_bytes
 from meta.runtime.ndarray import array_key
+from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm import bytecode as bc
 from meta.vm import bytecode_data as data
 from meta.vm.aliasing import CONSTANT, summaries
@@ -54,6 +55,11 @@ from meta.vm.steps import (
     variant_tensor_step,
     view_step,
     write_ref_step,
+)
+
+MEMORY_HINT = (
+    "a smaller batch; compile(..., memory_budget=BYTES), which computes values anew instead of "
+    "keeping them; fewer arrays and programs that are still referred to"
 )
 
 
@@ -155,9 +161,7 @@ class _Linker:
                 case bc.LoadConstant():
                     registers[i.out] = self.code.constants[i.constant]
                 case bc.AllocateStorage():
-                    registers[i.out] = torch.empty(
-                        i.size, dtype=torch.uint8, device=str(self.device)
-                    )
+                    registers[i.out] = self.arena(i.size)
                 case bc.AllocateTensor() if i.out in fixed and i.out in keys:
                     registers[i.out] = keys[i.out]
                 case bc.AllocateTensor() if i.storage is not None:
@@ -167,6 +171,17 @@ class _Linker:
         if self.grapher is not None:
             self.grapher.graphs.fix(registers)
         return registers
+
+    def arena(self, size: int) -> torch.Tensor:
+        """Return a function's memory; OutOfMemory if there is not so much."""
+        try:
+            return torch.empty(size, dtype=torch.uint8, device=str(self.device))
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            what = "the intermediate results of the program"
+            failure = out_of_memory(error, self.device, what, planned=size, hint=MEMORY_HINT)
+        raise failure
 
     # Functions.
 

@@ -5,6 +5,7 @@ CUDA graphs.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,11 @@ import torch
 import meta
 from meta import op
 from meta.base.device import CPU
+from meta.base.errors import CaptureError
 from meta.model import Linear, Model, Sequential, trace
 from meta.optim.sgd import with_sgd
+from meta.runtime.random import Generator, record_keys, replay_keys
+from meta.runtime.replace import replace_tensor
 from meta.testing import check
 from meta.vm import executable, graphs
 from meta.vm.executable import Executable
@@ -99,3 +103,173 @@ def test_training_with_random_numbers_is_the_same_bit_for_bit(tape: TapeRecorder
     assert tape.replays == 4
     for name, value in states[0].items():
         assert torch.equal(value, states[1][name])
+
+
+@trace
+def descend(state: Any, velocity: Any, x: Any) -> Any:
+    state, velocity = op.sgd(state, chain(x), velocity, 0.1, 0.9)
+    return op.sum(state + velocity)
+
+
+def test_inputs_that_are_written_are_copied_back(tape: TapeRecorder) -> None:
+    x, states = random(4), [[meta.array(torch.ones(4)) for _ in range(2)] for _ in range(2)]
+    run, plain = both(descend, *states[0], x)
+    for _ in range(4):
+        check(run(*states[0], x), plain(*states[1], x), 0, 0)
+        check(states[0], states[1], 0, 0)
+    assert tape.replays == 2
+
+
+def test_two_inputs_in_one_memory(tape: TapeRecorder) -> None:
+    """Copies would not see each other's writes."""
+    one, two, x = meta.array(torch.ones(4)), meta.array(torch.ones(4)), random(4)
+    run, plain = both(descend, one, random(4), x)
+    for _ in range(2):
+        run(one, random(4), x)
+    one.update(torch.ones(4))
+    for _ in range(2):
+        check(run(one, one, x), plain(two, two, x), 0, 0)
+    check(one, two, 0, 0)
+    assert tape.recorded == 1 and tape.replays == 0
+
+
+def test_parameters_that_move(tape: TapeRecorder) -> None:
+    model = Sequential(Linear(3, 4), Linear(4, 4), Linear(4, 4), Linear(4, 2))
+    x = random(2, 3)
+    run = meta.vm.compile(model, x)
+    for _ in range(3):
+        run(x)
+    assert tape.recorded == 1
+    weight = run.arrays[0]
+    replace_tensor(weight, weight.torch() * 2)
+    for _ in range(3):
+        check(run(x), model(x), 1e-6, 1e-6)
+    assert tape.recorded == 2
+
+
+def test_kernels_that_a_graph_cannot_hold(tape: TapeRecorder) -> None:
+    """They are named, and what stands on both sides is recorded."""
+    f = trace(lambda x: chain(op._contrib_dropout(chain(x), 0.5)[0]))
+    x = random(8)
+    run, plain = both(f, x)
+    for _ in range(4):
+        meta.random.seed(1)
+        found = run(x)
+        meta.random.seed(1)
+        check(found, plain(x), 0, 0)
+    assert len(run.cuda_graph.regions) == 2 and tape.replays == 4
+    assert any("_contrib_dropout: its random key" in reason for reason in run.cuda_graph.alone)
+
+
+def loop(x: Any, w: Any) -> Any:
+    def body(state: Any) -> Any:
+        return state[0] + 1, chain(op.matmul(state[1], w)) + op.exp(state[1])
+
+    return meta.while_loop(lambda state: state[0] < 5, body, (meta.array(0), x))[1]
+
+
+def test_a_loop_is_segments_between_decisions(tape: TapeRecorder) -> None:
+    x, w = random(3, 3), random(3, 3)
+    run, plain = both(trace(loop), x, w)
+    for _ in range(3):
+        x = random(3, 3)
+        check(run(x, w), plain(x, w), 0, 0)
+    assert run.cuda_graph and tape.recorded >= 1 and tape.replays >= 10
+
+
+class Blocks(Model):
+    """One function that is called with the weights of three layers."""
+
+    def build(self) -> None:
+        self.weights = [random(4, 4) for _ in range(3)]
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        def body(state: Any) -> Any:
+            i, y = state
+            return i + 1, chain(op.matmul(y, self.weights[0])) + op.matmul(y, self.weights[1])
+
+        return meta.while_loop(lambda state: state[0] < 4, body, (meta.array(0), x))[1]
+
+
+def test_weights_in_a_loop_are_not_copied(tape: TapeRecorder) -> None:
+    model, x = Blocks(), random(2, 4)
+    run, plain = both(model, x)
+    for _ in range(3):
+        check(run(x), plain(x), 0, 0)
+    (step,) = (s for s in run._graphs.steps if s.replays)
+    assert len(step.watched) == 2, "the weights have fixed addresses"
+    (replay,) = step.replays.values()
+    assert all(t.shape != (4, 4) for _, t in replay.copied)
+
+
+def test_a_stream_that_somebody_else_records(tape: TapeRecorder) -> None:
+    run = meta.vm.compile(trace(chain), random(3))
+    tape.busy = True
+    for _ in range(3):
+        run(random(3))
+    assert tape.recorded == 0
+
+
+def test_recording_that_fails(tape: TapeRecorder) -> None:
+    """The program runs all the same and says why; it is an error where graphs are required."""
+    for required in (False, True):
+        run = meta.vm.compile(trace(chain), random(3))
+        (step,) = run._graphs.steps
+        run._graphs.required = required
+        step.steps = (*step.steps[:-1], partial(with_item, step.region))
+        x = random(3)
+        run(x)
+        if required:
+            with pytest.raises(CaptureError, match="stream is capturing"):
+                run(x)
+        else:
+            check(run(x), np.cos(np.sin(np.tanh(np.exp(x.numpy())))))
+            assert not run.cuda_graph
+            assert "recording torch.cos failed: RuntimeError" in str(run.cuda_graph)
+
+
+def with_item(region: Any, regs: Any) -> None:
+    """The last step of `chain`, by a kernel that reads a number on the host."""
+    x = regs[region.ins[0]]
+    float(x.sum())
+    regs[region.outs[0]] = torch.from_numpy(np.cos(np.sin(np.tanh(np.exp(x.numpy())))))
+
+
+def test_nothing_to_record(tape: TapeRecorder) -> None:
+    x = random(3)
+    run = meta.vm.compile(trace(lambda x: op.exp(x)), x)
+    assert not run.cuda_graph and "4 kernels in a row" in run.cuda_graph.why_not
+    with pytest.raises(CaptureError, match="4 kernels"):
+        meta.vm.compile(trace(lambda x: op.exp(x)), x, cuda_graph=True)
+
+
+def test_on_the_cpu() -> None:
+    x = random(3)
+    run = meta.vm.compile(trace(chain), x)
+    assert str(run.cuda_graph) == "no CUDA graph: the device is cpu"
+    with pytest.raises(CaptureError, match="only CUDA has CUDA graphs"):
+        meta.vm.compile(trace(chain), x, cuda_graph=True)
+    with meta.base.config.override(META_CUDA_GRAPH=False):
+        assert "META_CUDA_GRAPH is off" in meta.vm.compile(trace(chain), x).cuda_graph.why_not
+
+
+def test_finite_checks_come_first(tape: TapeRecorder) -> None:
+    with meta.base.config.override(META_CHECK_FINITE=True):
+        run = meta.vm.compile(trace(chain), random(3))
+        for _ in range(3):
+            run(random(3))
+    assert tape.recorded == 0 and "META_CHECK_FINITE" in run.cuda_graph.why_not
+
+
+def test_keys_drawn_together_are_those_drawn_one_by_one() -> None:
+    for seed in (0, 7, 2**63 - 1):
+        one, many = Generator(seed), Generator(seed)
+        expected = [one.key() for _ in range(9)]
+        assert many.keys(4).tolist() + many.keys(5).tolist() == expected
+        assert one.state() == many.state()
+    with record_keys() as drawn:
+        found = many.keys(3).tolist()
+    assert drawn == found
+    with replay_keys(drawn):
+        assert many.keys(3).tolist() == drawn

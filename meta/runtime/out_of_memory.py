@@ -1,0 +1,72 @@
+"""Out of memory as an `OutOfMemory`: what was asked for, what is free, and what to try.
+
+torch reports it in one way on CUDA and in another on the CPU; `is_out_of_memory` knows both. Raise
+what `out_of_memory` returns outside of the ``except`` block: the frames of the first error hold the
+tensors of the computation that failed.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from pathlib import Path
+
+import torch
+
+from meta.base.device import Device
+from meta.base.errors import OutOfMemory
+
+_ON_THE_CPU = ("DefaultCPUAllocator", "Storage size calculation overflowed")
+_ASKED = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|[KMG]iB)")
+_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory could not be allocated."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _ON_THE_CPU)
+
+
+def out_of_memory(
+    error: BaseException,
+    device: Device,
+    what: str,
+    *,
+    op: str | None = None,
+    planned: int | None = None,
+    hint: str,
+) -> OutOfMemory:
+    """Return the error to raise in the place of one that `is_out_of_memory`.
+
+    what: for what there is no memory. planned: the bytes that it takes; None: as the error says.
+    The frames of ``error`` are cleared, so that what they hold is free.
+    """
+    asked = _ASKED.search(str(error))
+    if planned is None and asked is not None:
+        planned = int(float(asked[1]) * _UNITS[asked[2]])
+    if error.__traceback__ is not None:
+        traceback.clear_frames(error.__traceback__)
+    message = f"there is not enough memory on {device} for {what}"
+    return OutOfMemory(message, op=op, planned=planned, free=free_bytes(device), hint=hint)
+
+
+def free_bytes(device: Device) -> int | None:
+    """Return the bytes that can still be allocated on a device, None if nobody says.
+
+    On CUDA that is what the driver has left, within the share of this process if that is limited
+    (``torch.cuda.set_per_process_memory_fraction``), and what torch's allocator keeps and does not
+    use.
+    """
+    if device.kind == "cuda":
+        free, total = torch.cuda.mem_get_info(device.ordinal)
+        reserved = torch.cuda.memory_reserved(device.ordinal)
+        share = int(total * torch.cuda.get_per_process_memory_fraction(device.ordinal))
+        kept = reserved - torch.cuda.memory_allocated(device.ordinal)
+        return max(0, min(free, share - reserved)) + kept
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    found = (line.split() for line in lines if line.startswith("MemAvailable:"))
+    return next((int(words[1]) << 10 for words in found), None)
