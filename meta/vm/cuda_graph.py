@@ -27,8 +27,9 @@ class CudaRecorder:
         """Record the kernels that ``body`` launches on the current stream, run them once, and
         return what launches them again. If it raises, nothing was run.
         """
-        with torch.cuda.device(self.device.ordinal), _collecting_nothing():
-            here, stream = torch.cuda.current_stream(), _stream(self.device.ordinal)
+        ordinal = self.device.ordinal
+        with torch.cuda.device(ordinal), _collecting_nothing(), _own_workspaces():
+            here, stream = torch.cuda.current_stream(), _stream(ordinal)
             stream.wait_stream(here)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.stream(stream):
@@ -36,14 +37,20 @@ class CudaRecorder:
                 graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
                 try:
                     body()
+                    graph.capture_end()
                 except BaseException:
-                    with suppress(RuntimeError):  # it says again that something went wrong
-                        graph.capture_end()
+                    self._abandon(graph)
                     raise
-                graph.capture_end()
             here.wait_stream(stream)
             graph.replay()
         return graph.replay
+
+    def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
+        """End a recording in which something went wrong."""
+        with suppress(RuntimeError):  # it says so again, or that it has ended
+            graph.capture_end()
+        with suppress(RuntimeError):  # an end that raises leaves the allocator with the pool
+            torch._C._cuda_endAllocateToPool(self.device.ordinal, self.pool)
 
     def is_busy(self) -> bool:
         """Whether the current stream is being recorded, into a graph of somebody else."""
@@ -59,6 +66,18 @@ class CudaRecorder:
 def _stream(ordinal: int) -> torch.cuda.Stream:
     """Return the stream on which graphs are recorded; libraries keep a workspace for it."""
     return torch.cuda.Stream(ordinal)
+
+
+@contextmanager
+def _own_workspaces() -> Iterator[None]:
+    """Let what cuBLAS needs for itself in a graph be in the graph's memory: torch keeps one
+    workspace per stream, which may be freed while a graph still writes to it.
+    """
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from meta.base.device import CPU
 from meta.base.registry import OPERATORS
 from meta.dialect.core import OpEnv
 from meta.passes.explicit_keys import KEY_SLOT
@@ -54,11 +55,16 @@ def why_not(instruction: bc.Instruction, kernel: Kernel | None, env: OpEnv | Non
         return "the host handles tuples, data values, references and closures"
     assert kernel is not None and env is not None
     if isinstance(kernel, KernelRef):
-        if not kernel.is_static:
+        if not kernel.is_static or (env.allocates and not _has_static_results(kernel)):
             return f"{kernel.name}: extents are known at run time only"
         if _draws_on_host(kernel):
             return f"{kernel.name}: its random key is drawn on the host when it is launched"
     return f"{kernel.name}: {env.not_capturable}" if env.not_capturable else None
+
+
+def _has_static_results(kernel: KernelRef) -> bool:
+    call = OPERATORS[kernel.operator.rpartition(".")[2]].call_values(kernel.args, CPU)
+    return all(t.is_static for t in call.outputs)
 
 
 def is_key(kernel: Kernel) -> bool:

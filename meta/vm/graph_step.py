@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.autograd.graph import increment_version
 
+from meta.runtime.out_of_memory import is_out_of_memory
 from meta.vm import bytecode as bc
 from meta.vm.graph_regions import Region
 from meta.vm.steps import Registers, Step, buffer
@@ -31,12 +32,15 @@ MAX_VARIANTS = 16
 
 @dataclass(slots=True)
 class RegionStatus:
-    """What has become of a region: how many graphs were recorded, or why none is."""
+    """What has become of a region: how many graphs were recorded, or why none is; whether it was
+    split into others.
+    """
 
     function: str
     kernels: int
     graphs: int = 0
     reason: str = ""
+    split: bool = False
 
     def __str__(self) -> str:
         if self.reason:
@@ -50,7 +54,9 @@ class GraphStep:
 
     Parameters
     ----------
-    region: its registers. steps: its instructions, linked; ``sites`` names the kernel of each.
+    region: its registers. steps: its instructions, linked; ``invokes``: for each, the number of the
+    instruction that launches its kernel, or the next one. split: returns the steps of the region
+    without a kernel that could not be recorded, by that number and why.
     written: registers that its kernels write in place. keys: the places of its random keys.
     bound: registers that hold the same static tensor at every run. escapes: registers whose values
     live longer than the run of the program.
@@ -61,7 +67,8 @@ class GraphStep:
         graphs: Graphs,
         region: Region,
         steps: Sequence[Step],
-        names: Sequence[str],
+        invokes: Sequence[int],
+        split: Callable[[int, str], tuple[Step, ...]],
         status: RegionStatus,
         *,
         written: frozenset[bc.Register],
@@ -70,7 +77,7 @@ class GraphStep:
         escapes: Callable[[bc.Register], bool],
     ) -> None:
         self.graphs, self.region, self.status = graphs, region, status
-        self.steps, self.names = tuple(steps), tuple(names)
+        self.steps, self.invokes, self.split = tuple(steps), tuple(invokes), split
         self.written, self.bound, self.escapes = written, bound, escapes
         self.draw = graphs.keys.drawer(keys)
         self.inner = tuple(r for r in region.ins if r not in bound)
@@ -124,7 +131,8 @@ class GraphStep:
         given = [r for r in self.inner if r not in self.watched]
         strange = [r for r in given if not isinstance(regs[r], torch.Tensor)]
         if strange:
-            self.refuse(regs, "it is given a value that is no tensor")
+            self.status.reason = "it is given a value that is no tensor"
+            self.plain(regs)
             return
         own = regs.copy()
         copied = {r: regs[r].clone() for r in given}
@@ -141,8 +149,8 @@ class GraphStep:
         try:
             launch = self.graphs.recorder.record(body)
         except Exception as error:
-            name = self.names[running]
-            self.refuse(regs, f"recording {name} failed: {first_line(error)}", error)
+            self.refuse(self.invokes[running], error)
+            self.plain(regs)
             return
         watched = tuple([id(regs[r]) for r in self.watched])
         # What was made in the region, and is forgotten in it, is None now.
@@ -152,10 +160,14 @@ class GraphStep:
         self.replays[watched] = replay
         self.status.graphs += 1
 
-    def refuse(self, regs: Registers, reason: str, error: Exception | None = None) -> None:
+    def refuse(self, invoke: int, error: Exception) -> None:
+        """Give up: for lack of memory altogether, else the kernel that could not be recorded."""
+        reason = f"recording it failed: {first_line(error)}"
         self.status.reason = reason
         self.graphs.refused(reason, error)
-        self.plain(regs)
+        if not is_out_of_memory(error):
+            self.status.split = True
+            self.steps = self.split(invoke, reason)
 
     def replay(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -28,6 +29,8 @@ class Grapher:
     def __init__(self, code: Code, kernels: Sequence[OpEnv], graphs: Graphs) -> None:
         self.code, self.kernels, self.graphs = code, kernels, graphs
         self.escaping: frozenset[bc.Register] | None = None
+        # Kernels by number that could not be recorded, and why.
+        self._failed: dict[int, str] = {}
         self._keys: dict[str, dict[bc.Register, int]] = {}
         for name, function in code.functions.items():
             registers = key_registers(function, code.kernels)
@@ -47,9 +50,10 @@ class Grapher:
         end: int,
         fixed: frozenset[bc.Register],
         link: Link,
+        drawn: bool = False,
     ) -> tuple[Step, ...]:
         """Link the instructions from ``begin`` to ``end`` of a block; ``link`` links some of them
-        one by one.
+        one by one. ``drawn``: their random keys are drawn already.
         """
         steps: list[Step] = []
         at = begin
@@ -60,7 +64,7 @@ class Grapher:
                 self.graphs.reasons[TOO_FEW] = None
                 continue
             steps += link(block[at : region.begin])
-            steps.append(self.graph_step(name, block, region, link))
+            steps.append(self.graph_step(name, block, region, fixed, link, drawn))
             at = region.end
         return (*steps, *link(block[at:end]))
 
@@ -68,7 +72,10 @@ class Grapher:
         """Return why a graph cannot hold an instruction, and note it."""
         if isinstance(instruction, bc.Invoke):
             number = instruction.kernel
-            found = why_not(instruction, self.code.kernels[number], self.kernels[number])
+            kernel = self.code.kernels[number]
+            found = why_not(instruction, kernel, self.kernels[number])
+            if number in self._failed:
+                found = f"{kernel.name}: {self._failed[number]}"
         else:
             found = why_not(instruction, None, None)
         if found is not None:
@@ -79,8 +86,16 @@ class Grapher:
         """Whether an instruction draws a random key."""
         return is_key(self.code.kernels[invoke.kernel])
 
-    def graph_step(self, name: str, block: Block, region: Region, link: Link) -> GraphStep:
-        """Link a region."""
+    def graph_step(
+        self,
+        name: str,
+        block: Block,
+        region: Region,
+        fixed: frozenset[bc.Register],
+        link: Link,
+        drawn: bool,
+    ) -> GraphStep:
+        """Link a region; ``drawn``: its random keys are drawn by what runs it."""
         inside = block[region.begin : region.end]
         invokes = [i for i in inside if isinstance(i, bc.Invoke)]
         places = self._keys[name]
@@ -95,21 +110,30 @@ class Grapher:
             bound = frozenset(range(last - self.graphs.arrays, last))
         escaping = self.escaping
         steps: list[Step] = []
-        names: list[str] = []  # of the kernel that each step prepares or launches
+        launched: list[int] = []
+        link_inside = partial(link, keys=self.keys(name))
         begin = region.begin
-        for at, i in enumerate(inside, region.begin + 1):
+        for at, i in enumerate(inside, region.begin):
             if isinstance(i, bc.Invoke):
-                steps += link(block[begin:at], keys=self.keys(name))
-                names += [self.code.kernels[i.kernel].name] * (len(steps) - len(names))
-                begin = at
+                steps += link_inside(block[begin : at + 1])
+                launched += [at] * (len(steps) - len(launched))
+                begin = at + 1
+
+        def split(invoke: int, reason: str) -> tuple[Step, ...]:
+            failed = block[invoke]
+            assert isinstance(failed, bc.Invoke)
+            self._failed[failed.kernel] = reason
+            return self.steps(name, block, region.begin, region.end, fixed, link_inside, drawn=True)
+
         step = GraphStep(
             self.graphs,
             region,
             steps,
-            names,
+            launched,
+            split,
             status,
             written=frozenset(r for i in invokes for r in i.written),
-            keys=slice(first, first + len(region.keys)),
+            keys=slice(first, first if drawn else first + len(region.keys)),
             bound=bound,
             escapes=lambda r: escaping is None or r in escaping,
         )

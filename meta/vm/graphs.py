@@ -153,7 +153,8 @@ def report(graphs: Graphs | None, why_not: str) -> GraphReport:
     """Return the report of a program; ``why_not``: why it has no graphs, if it has none."""
     if graphs is None:
         return GraphReport(why_not)
-    regions, alone = tuple(replace(s) for s in graphs.statuses), tuple(graphs.reasons)
+    regions = tuple(replace(s) for s in graphs.statuses if not s.split)
+    alone = tuple(graphs.reasons)
     if not why_not and all(region.reason for region in regions):
         found = dict.fromkeys([*(region.reason for region in regions), *alone])
         why_not = "; ".join(found) or "it launches no kernel"

@@ -5,6 +5,7 @@ CUDA graphs.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,12 +17,13 @@ import meta
 from meta import op
 from meta.base.device import CPU
 from meta.base.errors import CaptureError
+from meta.dialect.core import OpEnv
 from meta.model import Linear, Model, Sequential, trace
 from meta.optim.sgd import with_sgd
 from meta.runtime.random import Generator, record_keys, replay_keys
 from meta.runtime.replace import replace_tensor
 from meta.testing import check
-from meta.vm import executable, graphs
+from meta.vm import compiler, executable, graphs
 from meta.vm.executable import Executable
 from tests.vm.recorder import TapeRecorder
 
@@ -38,6 +40,9 @@ def tape(monkeypatch: pytest.MonkeyPatch) -> Iterator[TapeRecorder]:
 
     monkeypatch.setattr(executable, "graphs_for", graphs_for)
     yield recorder
+
+
+KEY = partial(op.random_key, "cpu")
 
 
 def both(model: Any, *args: Any) -> tuple[Executable, Executable]:
@@ -81,7 +86,7 @@ def network() -> Model:
 
         @trace
         def forward(self, x: Any, label: Any) -> Any:
-            hidden, _, _ = op._contrib_dropout(x, 0.4, op.random_key("cpu"))
+            hidden, _, _ = op._contrib_dropout(x, 0.4, KEY())
             return op.cross_entropy(label, self.body(hidden))
 
     return Net()
@@ -211,29 +216,45 @@ def test_a_stream_that_somebody_else_records(tape: TapeRecorder) -> None:
     assert tape.recorded == 0
 
 
-def test_recording_that_fails(tape: TapeRecorder) -> None:
-    """The program runs all the same and says why; it is an error where graphs are required."""
-    for required in (False, True):
-        run = meta.vm.compile(trace(chain), random(3))
-        (step,) = run._graphs.steps
-        run._graphs.required = required
-        step.steps = (*step.steps[:-1], partial(with_item, step.region))
-        x = random(3)
-        run(x)
-        if required:
-            with pytest.raises(CaptureError, match="stream is capturing"):
-                run(x)
-        else:
-            check(run(x), np.cos(np.sin(np.tanh(np.exp(x.numpy())))))
-            assert not run.cuda_graph
-            assert "recording torch.cos failed: RuntimeError" in str(run.cuda_graph)
+def reads(kernel: Any, *values: Any) -> Any:
+    """A kernel that looks at its argument on the host."""
+    return kernel(*values) if float(values[0].sum()) < 1e9 else None
 
 
-def with_item(region: Any, regs: Any) -> None:
-    """The last step of `chain`, by a kernel that reads a number on the host."""
-    x = regs[region.ins[0]]
-    float(x.sum())
-    regs[region.outs[0]] = torch.from_numpy(np.cos(np.sin(np.tanh(np.exp(x.numpy())))))
+@pytest.mark.parametrize("stated", [False, True])
+def test_a_kernel_that_cannot_be_recorded(
+    tape: TapeRecorder, monkeypatch: pytest.MonkeyPatch, stated: bool
+) -> None:
+    """The program says which and runs on, in more graphs; where they are required, it raises."""
+    bind = compiler.bind_kernels
+
+    def bound(refs: Any, *args: Any) -> Any:
+        envs = []
+        for ref, env in zip(refs, bind(refs, *args), strict=True):
+            if ref.name == "torch.erf":
+                why = "it reads its argument on the host" if stated else ""
+                run = partial(reads, env.run)
+                env = OpEnv(run, env.allocates, dialect_op=env.dialect_op, not_capturable=why)
+            envs.append(env)
+        return tuple(envs)
+
+    monkeypatch.setattr(compiler, "bind_kernels", bound)
+    model = trace(lambda x: chain(op.erf(chain(op._contrib_dropout(x, 0.5, KEY())[0]))))
+    x = random(64)
+    run, plain = both(model, x)
+    for _ in range(5):
+        meta.random.seed(2)
+        found = run(x)
+        meta.random.seed(2)
+        check(found, plain(x), 0, 0)
+    why = "it reads its argument" if stated else "recording it failed: RuntimeError"
+    assert any(reason.startswith(f"torch.erf: {why}") for reason in run.cuda_graph.alone)
+    assert [r.kernels for r in run.cuda_graph.regions] == [5, 4]
+    assert tape.recorded == 2 and tape.replays >= 4
+    required = meta.vm.compile(model, x, cuda_graph=True)
+    required(x)
+    with nullcontext() if stated else pytest.raises(CaptureError, match="is capturing"):
+        required(x)
 
 
 def test_nothing_to_record(tape: TapeRecorder) -> None:
