@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import glob
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -14,6 +12,7 @@ from functools import cache
 import torch
 
 from meta.base.errors import DeviceError
+from meta.runtime.nvidia_packages import in_packages, load
 
 
 def compile_source(source: str, arch: str) -> bytes:
@@ -106,21 +105,16 @@ def nvrtc_library() -> ctypes.CDLL | None:
     """The NVRTC of torch's CUDA version, from torch's packages or the system."""
     if torch.version.cuda is None:
         return None
-    name = f"libnvrtc.so.{torch.version.cuda.split('.')[0]}"
-    for path in [*_in_packages(f"*/lib/{name}"), name]:
-        try:
-            library = ctypes.CDLL(path)
-        except OSError:
-            continue  # not there: the next place
+    library = load(f"libnvrtc.so.{torch.version.cuda.split('.')[0]}")
+    if library is not None:
         library.nvrtcGetErrorString.restype = ctypes.c_char_p
-        return library
-    return None
+    return library
 
 
 @cache
 def include_folders() -> tuple[str, ...]:
     """Folders that together have the half precision headers and what they include."""
-    roots = _in_packages("*/include")
+    roots = in_packages("*/include")
     compiler = shutil.which("nvcc")
     if compiler is not None:
         roots.append(os.path.join(os.path.dirname(os.path.dirname(compiler)), "include"))
@@ -129,12 +123,3 @@ def include_folders() -> tuple[str, ...]:
     if any(os.path.isfile(os.path.join(folder, "cuda_fp16.h")) for folder in folders):
         return tuple(dict.fromkeys(folders))
     return ()
-
-
-def _in_packages(pattern: str) -> list[str]:
-    """Files of NVIDIA's pip packages, which share the namespace package ``nvidia``."""
-    spec = importlib.util.find_spec("nvidia")
-    places = spec.submodule_search_locations if spec is not None else None
-    return sorted(
-        path for place in places or () for path in glob.glob(os.path.join(place, pattern))
-    )

@@ -1,0 +1,26 @@
+"""The `cudnn` dialect: NVIDIA's library of deep learning kernels, cuDNN 9.
+
+Convolutions, attention and normalisations are graphs of cuDNN, built through the package
+nvidia-cudnn-frontend (`graph.py`) and kept as plans (`plans.py`). Softmax, pooling and activations
+are functions of libcudnn, called through ctypes (`library.py`). Which of them goes before other
+dialects is in one table, `levels.py`. Add a kernel in the operator's family file.
+"""
+
+from importlib.util import find_spec
+
+import torch
+
+from meta.dialect.core import LIBRARY, Dialect
+from meta.runtime.nvidia_packages import load
+
+
+def probe() -> str | None:
+    """Return why the kernels cannot be used, or None."""
+    if not torch.cuda.is_available():
+        return "no CUDA device"
+    if find_spec("cudnn") is None:
+        return "nvidia-cudnn-frontend is not installed"
+    return None if load("libcudnn.so.9") is not None else "libcudnn not found"
+
+
+cudnn = Dialect("cudnn", devices=("cuda",), plevel=LIBRARY, probe=probe, package=__name__)

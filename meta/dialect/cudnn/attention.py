@@ -1,0 +1,136 @@
+"""Scaled dot-product attention as one graph of cuDNN, for half precision.
+
+A mask of bools becomes numbers to add. Where a query may look nowhere, cuDNN divides by zero: its
+results are put right afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import torch
+
+from meta import op
+from meta.base.dtype import TO_TORCH
+from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.cudnn import cudnn as dialect
+from meta.dialect.cudnn.graph import Graph, Operand
+from meta.dialect.cudnn.levels import LEVELS
+from meta.dialect.cudnn.plans import plan
+from meta.ir.types import TensorType
+from meta.op.attention import score_scale
+from meta.op.core.call import CallValues
+
+HALVES = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """An attention as cuDNN sees it; mask: of numbers to add, with four axes."""
+
+    query: Operand
+    key: Operand
+    value: Operand
+    mask: Operand | None
+    result: Operand
+    causal: bool
+    scale: float
+
+    @property
+    def statistics(self) -> Operand:
+        """The logsumexp, with an axis of extent 1 in the place of the keys."""
+        return Operand.compact((*self.query.dims[:3], 1), "float32")
+
+
+def described(call: CallValues) -> Attention:
+    """Return the attention of a call, or of its gradient; Unsupported if there is no graph."""
+    a = call.args
+    types = [t for t in (a.query, a.key, a.value, a.mask) if t is not None]
+    if not all(t.is_static for t in types):
+        raise Unsupported("a plan is made for extents that are numbers")
+    if a.query.dtype not in HALVES:
+        raise Unsupported(f"cuDNN has no attention of {a.query.dtype}")
+    if not all(t.size for t in types):
+        raise Unsupported("there is an empty tensor")
+    query, key, value = (_operand(t) for t in (a.query, a.key, a.value))
+    mask = None if a.mask is None else _operand(a.mask.with_dtype(a.query.dtype))
+    result = Operand.compact((*query.dims[:3], value.dims[3]), a.query.dtype)
+    scale = score_scale(a.scale, query.dims[3])
+    return Attention(query, key, value, mask, result, a.causal, scale)
+
+
+def _operand(type_: TensorType) -> Operand:
+    shape = (1,) * (4 - type_.ndim) + type_.static_shape
+    return Operand.compact(shape, type_.dtype)
+
+
+def _arguments(graph: Graph, a: Attention) -> dict[str, Any]:
+    """Name the tensors that both directions begin with; return what both nodes are told."""
+    named = {n: graph.argument(getattr(a, o)) for n, o in zip("qkv", _INPUTS, strict=True)}
+    if a.mask is not None:
+        named["bias"] = graph.argument(a.mask)
+    return {**named, "attn_scale": a.scale, "use_causal_mask": a.causal}
+
+
+_INPUTS = "query", "key", "value"
+
+
+def _sdpa(graph: Graph, a: Attention) -> None:
+    y, statistics = graph.node.sdpa(**_arguments(graph, a), generate_stats=True)
+    graph.result(y, a.result)
+    graph.result(statistics, a.statistics)
+
+
+def _sdpa_backward(graph: Graph, a: Attention) -> None:
+    arguments = _arguments(graph, a)
+    y, statistics, dy = (graph.argument(o) for o in (a.result, a.statistics, a.result))
+    results = graph.node.sdpa_backward(**arguments, o=y, stats=statistics, dO=dy)
+    for found, operand in zip(results, (a.query, a.key, a.value), strict=True):
+        graph.result(found, operand)
+
+
+@dialect.op(op.scaled_dot_product_attention, plevel=LEVELS["scaled_dot_product_attention"])
+def scaled_dot_product_attention(call: CallValues) -> OpEnv:
+    run = _plan(_sdpa, call)
+    if call.args.mask is None:
+        return OpEnv(run, allocates=False)
+    added = _added(call)
+
+    def masked(query, key, value, mask, y, logsumexp):
+        mask = added(mask)
+        run(query, key, value, mask, y, logsumexp)
+        blind = (mask == -inf).all(-1, keepdim=True)
+        y.masked_fill_(blind, 0)
+        logsumexp.masked_fill_(blind.squeeze(-1), 0)
+
+    return OpEnv(masked, allocates=False)
+
+
+@dialect.op(op.scaled_dot_product_attention_dx, plevel=LEVELS["scaled_dot_product_attention_dx"])
+def scaled_dot_product_attention_dx(call: CallValues) -> OpEnv:
+    run = _plan(_sdpa_backward, call)
+    if call.args.mask is None:
+        return OpEnv(run, allocates=False)
+    added = _added(call)
+
+    def masked(query, key, value, mask, *rest):
+        run(query, key, value, added(mask), *rest)
+
+    return OpEnv(masked, allocates=False)
+
+
+def _plan(describe: Callable[..., None], call: CallValues) -> Callable[..., None]:
+    dtype, device = call.args.query.dtype, call.device.ordinal
+    return plan(describe, described(call), dtype=dtype, device=device)
+
+
+def _added(call: CallValues) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return how the mask of a call becomes numbers to add to the scores."""
+    if call.args.mask.dtype != "bool":
+        return lambda mask: mask
+    options = {"dtype": TO_TORCH[call.args.query.dtype], "device": str(call.device)}
+    seen, hidden = torch.tensor(0.0, **options), torch.tensor(-inf, **options)
+    return lambda mask: torch.where(mask, seen, hidden)

@@ -1,0 +1,137 @@
+"""Convolutions as graphs of cuDNN, over one to three spatial axes and in any layout.
+
+The makers serve any number of axes; `conv_1d.py` and `conv_3d.py` register them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from meta import op
+from meta.base.dtype import is_float
+from meta.base.source import definition_span
+from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.cudnn import cudnn as dialect
+from meta.dialect.cudnn.graph import Graph, Operand
+from meta.dialect.cudnn.levels import LEVELS
+from meta.dialect.cudnn.plans import plan
+from meta.ir.types import TensorType
+from meta.op.core.call import CallValues
+from meta.op.core.check import pair
+from meta.op.core.op import Op
+from meta.op.core.schema import Ints
+from meta.op.core.window import DATA, KERNEL, pads
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """A convolution of x with w to y, as cuDNN sees it: channels first, two axes at least."""
+
+    x: Operand
+    w: Operand
+    y: Operand
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @property
+    def window(self) -> dict[str, list[int]]:
+        """The arguments of a node besides its tensors."""
+        return {
+            "pre_padding": list(self.before),
+            "post_padding": list(self.after),
+            "stride": list(self.stride),
+            "dilation": list(self.dilation),
+        }
+
+
+def geometry(
+    dtype: str,
+    shapes: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    layouts: tuple[str, str, str],
+) -> Geometry:
+    """Return the geometry of a convolution; shapes and layouts are those of x, w and y."""
+    count = len(shapes[0]) - 2
+    orders = DATA[count], KERNEL[count], DATA[count]
+    operands = [
+        Operand.compact(shape, dtype, layout, order)
+        for shape, layout, order in zip(shapes, layouts, orders, strict=True)
+    ]
+    around = pads(padding, count)
+    steps, apart = pair(stride, "stride", count), pair(dilation, "dilation", count)
+    window = [around[:count], around[count:], steps, apart]
+    if count == 1:
+        operands = [operand.with_axis(2) for operand in operands]
+        window = [(one, *values) for one, values in zip((0, 0, 1, 1), window, strict=True)]
+    return Geometry(*operands, *window)
+
+
+def _fprop(graph: Graph, g: Geometry) -> None:
+    y = graph.node.conv_fprop(graph.argument(g.x), graph.argument(g.w), **g.window)
+    graph.result(y, g.y)
+
+
+def _dgrad(graph: Graph, g: Geometry) -> None:
+    w, dy = graph.argument(g.w), graph.argument(g.y)
+    graph.result(graph.node.conv_dgrad(dy, w, **g.window), g.x)
+
+
+def _wgrad(graph: Graph, g: Geometry) -> None:
+    x, dy = graph.argument(g.x), graph.argument(g.y)
+    graph.result(graph.node.conv_wgrad(x, dy, **g.window), g.w)
+
+
+def _made(describe: Callable[..., None], call: CallValues, **types: TensorType) -> OpEnv:
+    """Return the plan of a call that has x, w and y of these types."""
+    if reason := unsuited(*types.values()):
+        raise Unsupported(reason)
+    a = call.args
+    shapes = tuple(types[name].static_shape for name in "xwy")
+    layouts = a.layout, a.kernel_layout, a.out_layout
+    found = geometry(types["x"].dtype, shapes, a.stride, a.padding, a.dilation, layouts)
+    dtype, device = types["x"].dtype, call.device.ordinal
+    return OpEnv(plan(describe, found, dtype=dtype, device=device), allocates=False)
+
+
+def unsuited(*types: TensorType) -> str | None:
+    """Return why no graph takes tensors of these types, or None."""
+    if not all(t.is_static for t in types):
+        return "a plan is made for extents that are numbers"
+    if not is_float(types[0].dtype):
+        return f"cuDNN has no convolution of {types[0].dtype}"
+    return None if all(t.size for t in types) else "there is an empty tensor"
+
+
+def forward(call: CallValues) -> OpEnv:
+    return _made(_fprop, call, x=call.args.x, w=call.args.w, y=call.out)
+
+
+def by_input(call: CallValues) -> OpEnv:
+    return _with_y(_dgrad, call, x=call.out, w=call.args.x_or_w, y=call.args.dy)
+
+
+def by_kernel(call: CallValues) -> OpEnv:
+    return _with_y(_wgrad, call, x=call.args.x_or_w, w=call.out, y=call.args.dy)
+
+
+def _with_y(describe: Callable[..., None], call: CallValues, **types: TensorType) -> OpEnv:
+    """As `_made`, of a gradient, which may be given y, but has no use for it."""
+    env = _made(describe, call, **types)
+    if call.args.y is None:
+        return env
+    run = env.run
+    return OpEnv(lambda x_or_w, y, dy, out: run(x_or_w, dy, out), allocates=False)
+
+
+def convolution(conv: Op, conv_dx: Op, conv_dw: Op) -> None:
+    """Register the kernels of a convolution and of its two gradients."""
+    for operator, make in ((conv, forward), (conv_dx, by_input), (conv_dw, by_kernel)):
+        dialect.register(operator, make, definition_span(make), LEVELS[operator.name])
+
+
+convolution(op.conv2d, op.conv2d_dx, op.conv2d_dw)

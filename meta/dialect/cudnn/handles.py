@@ -1,0 +1,44 @@
+"""cuDNN's handles: one for each thread and device, on torch's current stream."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+
+import torch
+
+from meta.dialect.cudnn import library
+
+
+class _Handle:
+    """A handle that one thread uses; one of a thread that has ended serves the next."""
+
+    __slots__ = ("device", "number", "stream")
+
+    def __init__(self, device: int) -> None:
+        self.device = device
+        self.number = _unused[device].pop() if _unused[device] else library.create_handle(device)
+        self.stream: int | None = None  # what is set is not known
+
+    def __del__(self) -> None:
+        _unused[self.device].append(self.number)
+
+
+_unused: dict[int, list[int]] = defaultdict(list)
+_mine = threading.local()
+
+
+def current(device: int) -> int:
+    """Return this thread's handle of a device, set to the stream that is torch's current one.
+
+    cuDNN asks the driver several things when a stream is set, so that this is done only where it
+    has changed.
+    """
+    stream = torch._C._cuda_getCurrentRawStream(device)
+    handle: _Handle | None = _mine.__dict__.get(device)
+    if handle is None:
+        handle = _mine.__dict__[device] = _Handle(device)
+    if handle.stream != stream:
+        library.set_stream(handle.number, stream)
+        handle.stream = stream
+    return handle.number

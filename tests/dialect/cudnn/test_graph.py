@@ -1,0 +1,189 @@
+"""Graphs are described without a device: operands, nodes, the order of tensors; plans are kept, and
+refusals with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from meta.base import config
+from meta.dialect.core import Unsupported
+from meta.dialect.cudnn import conv, graph, handles, plans
+from meta.dialect.cudnn.graph import Graph, Operand
+
+
+class Refused(Exception):
+    """What the frontend raises for a graph without a plan."""
+
+
+class Tensor:
+    """A tensor of a graph that was only described."""
+
+    def __init__(self, **details: Any) -> None:
+        self.details = details
+
+    def __getattr__(self, name: str) -> Any:
+        def change(value: Any) -> Tensor:
+            self.details[name.removeprefix("set_")] = value
+            return self
+
+        return change
+
+
+class Node:
+    """A frontend's graph that notes what it is asked for."""
+
+    refuses: str | None = None
+    made: list[Node] = []  # noqa: RUF012
+
+    def __init__(self, **options: Any) -> None:
+        self.options, self.calls = options, []
+        self.tensors: list[Tensor] = []
+        Node.made.append(self)
+
+    def tensor(self, **details: Any) -> Tensor:
+        self.tensors.append(Tensor(**details))
+        return self.tensors[-1]
+
+    def check_support(self) -> None:
+        if Node.refuses is not None:
+            raise Refused(Node.refuses)
+
+    def get_workspace_size(self) -> int:
+        return 0
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any, **options: Any) -> Tensor:
+            self.calls.append((name, args, options))
+            self.tensors.append(Tensor())
+            return self.tensors[-1]
+
+        return call
+
+
+class Names:
+    """Enumerations, whose members are their names."""
+
+    def __getattr__(self, name: str) -> str:
+        return name
+
+
+class Frontend:
+    data_type = heur_mode = numerical_note = build_plan_policy = Names()
+    cudnnGraphNotSupportedError = Refused
+    backend_graph = Node
+
+
+@pytest.fixture
+def frontend(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Node]]:
+    """Let graphs be described to `Node`s; the list has those that were made."""
+    for module in (graph, plans):
+        monkeypatch.setattr(module, "frontend", Frontend)
+    monkeypatch.setattr(handles, "current", lambda device: 7)
+    monkeypatch.setattr(plans.torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(plans, "_plans", type(plans._plans)())
+    monkeypatch.setattr(Node, "made", [])
+    monkeypatch.setattr(Node, "refuses", None)
+    yield Node.made
+
+
+def geometry(dtype: str = "float16", layout: str = "NHWC", kernel: str = "OHWI") -> Any:
+    shapes = {"NHWC": (2, 5, 6, 8), "NCHW": (2, 8, 5, 6)}
+    w = {"OHWI": (4, 3, 3, 8), "OIHW": (4, 8, 3, 3)}
+    y = {"NHWC": (2, 6, 6, 4), "NCHW": (2, 4, 6, 6)}
+    arrays = shapes[layout], w[kernel], y[layout]
+    return conv.geometry(dtype, arrays, 1, (1, 1, 2, 1), 1, (layout, kernel, layout))
+
+
+def test_a_compact_tensor_of_any_layout() -> None:
+    x = Operand.compact((2, 5, 6, 8), "float16", "NHWC", "NCHW")
+    assert x == Operand((2, 8, 5, 6), (240, 1, 48, 8), "float16")
+    assert Operand.compact((3, 0, 2), "float32").strides == (2, 2, 1)
+
+
+def test_a_convolution_over_one_axis_gets_a_second_one() -> None:
+    arrays = (2, 10, 8), (4, 8, 3), (2, 4, 4)
+    one = conv.geometry("float32", arrays, 2, (0, 1), 1, ("NWC", "OIW", "NCW"))
+    assert one.x == Operand((2, 8, 1, 10), (80, 1, 80, 8), "float32")
+    assert one.w.dims == (4, 8, 1, 3) and one.y.strides == (16, 4, 4, 1)
+    assert one.window == {
+        "pre_padding": [0, 0],
+        "post_padding": [0, 1],
+        "stride": [1, 2],
+        "dilation": [1, 1],
+    }
+
+
+def test_layouts_differ_in_strides_only() -> None:
+    last, first = geometry(), geometry(layout="NCHW", kernel="OIHW")
+    assert [o.dims for o in (last.x, last.w, last.y)] == [
+        o.dims for o in (first.x, first.w, first.y)
+    ]
+    assert last.w.strides == (72, 1, 24, 8) and first.w.strides == (72, 9, 3, 1)
+    assert last.window == first.window and last.after == (2, 1)
+
+
+def test_tensors_are_numbered_as_they_are_named(frontend: list[Node]) -> None:
+    described = Graph("float16", 7)
+    conv._dgrad(described, geometry())
+    (node,) = frontend
+    assert node.options == {
+        "io_data_type": "HALF",
+        "intermediate_data_type": "FLOAT",
+        "compute_data_type": "FLOAT",
+        "handle": 7,
+    }
+    w, dy, dx = node.tensors
+    assert [t.details["uid"] for t in node.tensors] == [1, 2, 3] and described.count == 3
+    assert w.details["dim"] == [4, 8, 3, 3] and dx.details["output"] is True
+    assert dx.details["stride"] == [240, 1, 48, 8]
+    assert node.calls == [("conv_dgrad", (dy, w), geometry().window)]
+
+
+def test_float64_is_computed_in_float64(frontend: list[Node]) -> None:
+    Graph("float64", 7)
+    assert frontend[0].options["compute_data_type"] == "DOUBLE"
+
+
+def test_a_plan_is_built_once(frontend: list[Node]) -> None:
+    one = plans.plan(conv._fprop, geometry(), dtype="float16", device=0)
+    assert plans.plan(conv._fprop, geometry(), dtype="float16", device=0) is one
+    assert plans.plan(conv._fprop, geometry(), dtype="float16", device=1) is not one
+    assert len(frontend) == 2
+
+
+def test_a_refusal_is_kept_with_its_message(frontend: list[Node]) -> None:
+    Node.refuses = "no engine\n  takes it"
+    for _ in range(2):
+        with pytest.raises(Unsupported, match=r"^cuDNN has no plan: no engine takes it$"):
+            plans.plan(conv._fprop, geometry(), dtype="float16", device=0)
+    assert len(frontend) == 1
+
+
+def test_the_oldest_plan_makes_room(frontend: list[Node], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "LIMIT", 2)
+    kept = plans.plan(conv._fprop, geometry(), dtype="float16", device=0)
+    plans.plan(conv._dgrad, geometry(), dtype="float16", device=0)
+    plans.plan(conv._fprop, geometry(), dtype="float16", device=0)
+    plans.plan(conv._wgrad, geometry(), dtype="float16", device=0)
+    assert plans.plan(conv._fprop, geometry(), dtype="float16", device=0) is kept
+    assert len(plans._plans) == 2 and len(frontend) == 3
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_float32_keeps_its_precision_unless_tf32_is_allowed(
+    frontend: list[Node], allowed: bool
+) -> None:
+    with config.override(META_TF32=allowed):
+        run = plans.plan(conv._fprop, geometry("float32"), dtype="float32", device=0)
+    asked = [args for name, args, _ in frontend[0].calls if name == "deselect_numeric_notes"]
+    assert asked == ([] if allowed else [(["TENSOR_CORE", "DOWN_CONVERT_INPUTS"],)])
+    order = [name for name, _, _ in frontend[0].calls]
+    assert order.index("create_execution_plans") < order.index("build_plans")
+    with config.override(META_TF32=not allowed):
+        run()
+    assert len(frontend) == 2 and "_execute_with_raw_ptrs" in [c[0] for c in frontend[1].calls]
