@@ -11,12 +11,18 @@ def _cast(x, dtype):
     return x if x.dtype == dtype else op.cast(x, dtype)
 
 
+def _beside(x, axis):
+    """Return the shape of a parameter that goes along ``axis`` of x."""
+    axis = normalize_axis(axis, x.ndim)
+    return tuple(-1 if i == axis else 1 for i in range(x.ndim))
+
+
 @gradient(op.batch_norm_train)
 def batch_norm_train(
-    x, running_mean: TensorType, running_var: TensorType, w, b: TensorType, dy, eps
+    x, running_mean: TensorType, running_var: TensorType, w, b: TensorType, dy, eps, axis
 ):
     """y does not depend on the running statistics, which the call has overwritten."""
-    dx, dw, db = op.batch_norm_train_dxwb(dy, x, w, None, eps)
+    dx, dw, db = op.batch_norm_train_dxwb(dy, x, w, None, eps, axis)
     dm, dv = (_cast(op.zeros_like(db), s.dtype) for s in (running_mean, running_var))
     dw = None if w is None else dw
     db = None if b is None else _cast(db, b.dtype)
@@ -24,7 +30,7 @@ def batch_norm_train(
 
 
 @gradient(op.batch_norm_infer)
-def batch_norm_infer(x, running_mean, running_var, w, b: TensorType, dy, eps):
+def batch_norm_infer(x, running_mean, running_var, w, b: TensorType, dy, eps, axis):
     """For y = (x - m) inv w + b with inv = (v + eps)^(-1/2), per channel.
 
     dx = dy inv w; dm = -sum(dy) inv w; dv = -sum(dy (x - m)) inv³ w / 2; dw = sum(dy (x - m)) inv;
@@ -32,11 +38,11 @@ def batch_norm_infer(x, running_mean, running_var, w, b: TensorType, dy, eps):
     """
     wide = statistics_dtype(x.dtype)
     dy, inv = _cast(dy, wide), op.rsqrt(op.add(_cast(running_var, wide), eps))
-    lifted = (1, -1) + (1,) * (x.ndim - 2)
+    lifted = _beside(x, axis)
     factor = inv if w is None else op.multiply(inv, _cast(w, wide))
     centred = op.subtract(_cast(x, wide), op.reshape(_cast(running_mean, wide), lifted))
-    flat = op.sum(dy, 1, 0, True)
-    slope = op.multiply(op.sum(op.multiply(dy, centred), 1, 0, True), inv)
+    flat = op.sum(dy, axis, 0, True)
+    slope = op.multiply(op.sum(op.multiply(dy, centred), axis, 0, True), inv)
     dvar = op.multiply(op.multiply(op.multiply(slope, inv), factor), -0.5)
     return (
         _cast(op.multiply(dy, op.reshape(factor, lifted)), x.dtype),
@@ -87,15 +93,15 @@ def _second(x, weight, dy, cotangents, axes, lifted, eps):
 
 
 @gradient(op.batch_norm_train_dxwb)
-def batch_norm_train_dxwb(dy, x, w, b, dy_, eps):
-    lifted, axes = (1, -1) + (1,) * (x.ndim - 2), (0, *range(2, x.ndim))
+def batch_norm_train_dxwb(dy, x, w, b, dy_, eps, axis):
+    lifted = _beside(x, axis)
+    axes = tuple(i for i, extent in enumerate(lifted) if extent == 1)
     by_x, by_w, by_dy = _second(x, w, dy, dy_, axes, lifted, eps)
     return by_dy, by_x, by_w, None if b is None else op.zeros_like(b)
 
 
 def _layer_second(x, scale, dy, cotangents, axis, eps):
-    axis = normalize_axis(axis, x.ndim)
-    lifted = tuple(-1 if i == axis else 1 for i in range(x.ndim))
+    axis, lifted = normalize_axis(axis, x.ndim), _beside(x, axis)
     cotangents = (cotangents, None, None) if scale is None else cotangents
     return _second(x, scale, dy, cotangents, (axis,), lifted, eps)
 

@@ -14,11 +14,11 @@ def statistics_dtype(dtype: str) -> str:
     return "float64" if dtype == "float64" else "float32"
 
 
-def _channels(x: TensorType, **parameters: TensorType | None) -> None:
-    """Check per-channel tensors against axis 1 of x."""
+def _channels(x: TensorType, axis: int, **parameters: TensorType | None) -> None:
+    """Check per-channel tensors against x, which has its channels along ``axis``."""
     require_float(x, "x")
     require(x.ndim >= 2, "x must have a channel axis", expected="ndim >= 2", found=str(x))
-    check_parameters(x, x.shape[1], parameters)
+    check_parameters(x, x.shape[normalize_axis(axis, x.ndim)], parameters)
 
 
 def check_parameters(x: TensorType, extent: Dim, parameters: dict[str, TensorType | None]) -> None:
@@ -33,10 +33,10 @@ def check_parameters(x: TensorType, extent: Dim, parameters: dict[str, TensorTyp
         require(fits, f"{name} does not fit", expected=expected, found=str(value))
 
 
-def _enough(x: TensorType) -> None:
+def _enough(x: TensorType, axis: int) -> None:
     """A variance needs two values; the unbiased one divides by their number less one."""
     if x.is_static:
-        enough = x.size > x.static_shape[1]
+        enough = x.size > x.static_shape[axis]
         require(enough, "there are too few values per channel", expected="at least 2", found=str(x))
 
 
@@ -49,21 +49,23 @@ def batch_norm_train(
     b: Tensor | None = None,
     momentum: float = 0.1,
     eps: float = 1e-5,
+    axis: int = 1,
 ) -> Tensor:
     """Normalise each channel by the statistics of the batch, and update the running ones.
 
-    ``y = (x - mean) / sqrt(var + eps) * w + b``, mean and (biased) variance over all axes but 1.
+    ``y = (x - mean) / sqrt(var + eps) * w + b``, mean and (biased) variance over all axes but ``axis``.
     ``running = (1 - momentum) * running + momentum * batch``, where running_var takes the unbiased
     variance, n / (n - 1) of the biased (Ioffe and Szegedy, arXiv:1502.03167; as torch does).
 
-    x: floating point [N, C, ...]. running_mean, running_var: [C], written in place. w, b: [C], left
-    out 1 and 0. All of x's dtype, or float32 where x is half. momentum, eps: numbers.
+    x: floating point, its C channels along ``axis``: [N, C, ...], or [N, ..., C] with -1.
+    running_mean, running_var: [C], written in place. w, b: [C], left out 1 and 0. All of x's dtype,
+    or float32 where x is half. momentum, eps: numbers.
     Results: y of x's type, then the written running_mean and running_var.
 
     Raises TypeInferError if a shape or dtype does not fit or there is one value per channel only.
     """
-    _channels(x, running_mean=running_mean, running_var=running_var, w=w, b=b)
-    _enough(x)
+    _channels(x, axis, running_mean=running_mean, running_var=running_var, w=w, b=b)
+    _enough(x, axis)
     return x
 
 
@@ -76,34 +78,35 @@ def batch_norm_infer(
     b: Tensor | None = None,
     momentum: float = 0.1,
     eps: float = 1e-5,
+    axis: int = 1,
 ) -> Tensor:
     """Normalise each channel by given statistics.
 
-    ``y = (x - running_mean) / sqrt(running_var + eps) * w + b`` per index of axis 1; ``momentum``
-    is without meaning. Arguments as in `batch_norm_train`, nothing is written. Result: x's type.
+    ``y = (x - running_mean) / sqrt(running_var + eps) * w + b`` per index of ``axis``;
+    ``momentum`` is without meaning. Arguments as in `batch_norm_train`, nothing is written. Result: x's type.
     """
-    _channels(x, running_mean=running_mean, running_var=running_var, w=w, b=b)
+    _channels(x, axis, running_mean=running_mean, running_var=running_var, w=w, b=b)
     return x
 
 
 @op
 def batch_norm_train_dxwb(
-    dy: Tensor, x: Tensor, w: Tensor | None, b: Tensor | None, eps: float
+    dy: Tensor, x: Tensor, w: Tensor | None, b: Tensor | None, eps: float, axis: int = 1
 ) -> tuple[TensorType, TensorType, TensorType]:
     """Gradients of `batch_norm_train` with respect to x, w and b.
 
     With the normalised xhat = (x - mean) * inv, inv = 1 / sqrt(var + eps) and n values per channel:
     ``db = sum(dy)``, ``dw = sum(dy * xhat)``, ``dx = w * inv * (dy - db/n - xhat * dw/n)``.
 
-    dy, x: [N, C, ...] of one type. w, b: as in the forward call (of b only the type matters).
+    dy, x: of one type. w, b, axis: as in the forward call (of b only the type matters).
     Results: dx of x's type; dw and db, [C], of w's and b's dtype, or of the statistics' dtype
     where those are None.
     """
-    _channels(x, w=w, b=b)
-    _enough(x)
+    _channels(x, axis, w=w, b=b)
+    _enough(x, axis)
     require(dy == x or not dy.is_static, "dy is not of x's type", expected=x, found=dy)
     default = statistics_dtype(x.dtype)
-    dw, db = (TensorType((x.shape[1],), default if p is None else p.dtype) for p in (w, b))
+    dw, db = (TensorType((x.shape[axis],), default if p is None else p.dtype) for p in (w, b))
     return x, dw, db
 
 

@@ -8,19 +8,25 @@ from meta.testing import C, F, I, OpCase, error, refusals, sample
 POSITIVE = {"low": 0.5, "high": 2.0}
 
 
-def batch_norm_train(x, mean, var, w=None, b=None, momentum=0.1, eps=1e-5):
+def batch_norm_train(x, mean, var, w=None, b=None, momentum=0.1, eps=1e-5, axis=1):
     mean, var = mean.detach().clone(), var.detach().clone()
-    return F_.batch_norm(x, mean, var, w, b, True, momentum, eps), mean, var
+    y = F_.batch_norm(x.movedim(axis, 1), mean, var, w, b, True, momentum, eps)
+    return y.movedim(1, axis), mean, var
 
 
-def batch_norm_infer(x, mean, var, w=None, b=None, momentum=0.1, eps=1e-5):
-    lifted = (1, -1) + (1,) * (x.ndim - 2)
+def batch_norm_infer(x, mean, var, w=None, b=None, momentum=0.1, eps=1e-5, axis=1):
+    lifted = [1] * x.ndim
+    lifted[axis] = -1
     y = (x - mean.reshape(lifted)) / torch.sqrt(var + eps).reshape(lifted)
     y = y if w is None else y * w.reshape(lifted)
     return y if b is None else y + b.reshape(lifted)
 
 
-def batch_norm_train_dxwb(dy, x, w, b, eps):
+def batch_norm_train_dxwb(dy, x, w, b, eps, axis=1):
+    if axis != 1:
+        moved = (t.movedim(axis, 1) for t in (dy, x))
+        dx, *others = batch_norm_train_dxwb(*moved, w, b, eps)
+        return dx.movedim(1, axis), *others
     channels = x.shape[1]
     x = x.clone().requires_grad_()
     w = (torch.ones(channels, dtype=x.dtype) if w is None else w.clone()).requires_grad_()
@@ -87,6 +93,7 @@ BATCH = [
     sample(F(2, 3, 4, 5), F(3), F(3, **POSITIVE), F(3), F(3), 0.3, 1e-3),
     sample(F(2, 3, 7), F(3), F(3, **POSITIVE), F(3)),
     sample(F(3, 1, 2), F(1), F(1, **POSITIVE), None, F(1)),
+    sample(F(2, 4, 5, 3), F(3), F(3, **POSITIVE), F(3), F(3), axis=-1),
 ]
 LAYER = [
     sample(F(4, 6)),
@@ -98,7 +105,10 @@ LAYER = [
     sample(F(0, 4), F(4), F(4)),
     sample(F(3, 200), F(200), F(200)),
 ]
-MIXED_BATCH = [sample(F(4, 3, 2, 2), wide(3), wide(3), wide(3), wide(3))]
+MIXED_BATCH = [
+    sample(F(4, 3, 2, 2), wide(3), wide(3), wide(3), wide(3)),
+    sample(F(4, 2, 2, 8), wide(8), wide(8), wide(8), wide(8), axis=3),
+]
 MIXED_LAYER = [sample(F(4, 6), wide(6), wide(6))]
 
 CASES = [
@@ -112,6 +122,7 @@ CASES = [
             sample(F(4, 3), F(4, 3), F(3), F(3), 1e-5),
             sample(F(2, 3, 4, 5), F(2, 3, 4, 5), F(3), None, 1e-3),
             sample(F(3, 2, 4), F(3, 2, 4), wide(2), wide(2), 1e-5),
+            sample(F(2, 4, 5, 8), F(2, 4, 5, 8), wide(8), wide(8), 1e-5, 3),
         ],
         batch_norm_train_dxwb,
         HALVES,
@@ -162,6 +173,7 @@ CHANNELS = [
     error(_X, F(4), _C, match="running_mean does not fit"),
     error(_X, _C, _C, F(4), match="w does not fit"),
     error(_X, _C, _C, None, C([1.0] * 3, "float16"), match="b does not fit"),
+    error(_X, _C, _C, axis=2, match="axis 2 is out of range"),
 ]
 ALONG = [
     error(_X, axis=3, match="axis 3 is out of range"),

@@ -24,32 +24,38 @@ def _promised(call, results):
     )
 
 
+def _images(x, axis):
+    """Return a view of x with its channels on axis 1."""
+    return x.movedim(axis, 1)
+
+
 @dialect.kernel(op.batch_norm_train, plevel=ON_CUDA)
-def batch_norm_train(x, running_mean, running_var, w, b, momentum, eps):
-    wide = _wide(x, w, b, running_mean, running_var)
+def batch_norm_train(x, running_mean, running_var, w, b, momentum, eps, axis):
+    wide = _wide(_images(x, axis), w, b, running_mean, running_var)
     y, _, _ = torch.native_batch_norm(*wide, True, momentum, eps)
     for running, updated in ((running_mean, wide[3]), (running_var, wide[4])):
         if updated is not running:
             running.copy_(updated)
-    return y.to(x.dtype).contiguous()
+    return y.to(x.dtype).movedim(1, axis).contiguous()
 
 
 @dialect.kernel(op.batch_norm_infer, plevel=ON_CUDA)
-def batch_norm_infer(x, running_mean, running_var, w, b, eps):
-    wide = _wide(x, w, b, running_mean, running_var)
-    return torch.native_batch_norm(*wide, False, 0.0, eps)[0].to(x.dtype).contiguous()
+def batch_norm_infer(x, running_mean, running_var, w, b, eps, axis):
+    wide = _wide(_images(x, axis), w, b, running_mean, running_var)
+    y = torch.native_batch_norm(*wide, False, 0.0, eps)[0]
+    return y.to(x.dtype).movedim(1, axis).contiguous()
 
 
 @dialect.kernel(op.batch_norm_train_dxwb, plevel=ON_CUDA)
-def batch_norm_train_dxwb(dy, x, w, eps, call):
-    dy, x, w = _wide(dy, x, w)
+def batch_norm_train_dxwb(dy, x, w, eps, axis, call):
+    dy, x, w = _wide(_images(dy, axis), _images(x, axis), w)
     axes = [i for i in range(x.ndim) if i != 1]
     var, mean = torch.var_mean(x, axes, correction=0)
     w = torch.ones_like(mean) if w is None else w
-    results = torch.ops.aten.native_batch_norm_backward(
+    dx, dw, db = torch.ops.aten.native_batch_norm_backward(
         dy, x, w, None, None, mean, torch.rsqrt(var + eps), True, eps, [True, True, True]
     )
-    return _promised(call, results)
+    return _promised(call, (dx.movedim(1, axis), dw, db))
 
 
 def _last(x, axis):

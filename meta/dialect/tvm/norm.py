@@ -77,15 +77,15 @@ def _normalised(over, mean, inverse, scale, bias, channel):
     return te.compute(over.x.shape, element, name="y")
 
 
-def _over_batch(x):
-    return _Over(x, reduction(len(x.shape), 1, exclude=True))
+def _over_batch(x, axis):
+    return _Over(x, reduction(len(x.shape), axis, exclude=True))
 
 
 @compute(op.batch_norm_train, OPAQUE)
-def batch_norm_train(x, running_mean, running_var, w, b, momentum, eps):
-    over = _over_batch(x)
+def batch_norm_train(x, running_mean, running_var, w, b, momentum, eps, axis):
+    over = _over_batch(x, axis)
     mean, variance = over.statistics()
-    y = _normalised(over, mean, over.inverse(variance, eps), w, b, 1)
+    y = _normalised(over, mean, over.inverse(variance, eps), w, b, axis)
     unbiased = over.count / max(over.count - 1, 1)
 
     def blended(running, batch, factor):
@@ -100,15 +100,15 @@ def batch_norm_train(x, running_mean, running_var, w, b, momentum, eps):
 
 
 @compute(op.batch_norm_infer, OPAQUE)
-def batch_norm_infer(x, running_mean, running_var, w, b, eps):
-    over = _over_batch(x)
+def batch_norm_infer(x, running_mean, running_var, w, b, eps, axis):
+    over = _over_batch(x, axis)
     mean = te.compute(over.shape, lambda c: cast(running_mean(c), over.wide), name="mean")
-    return _normalised(over, mean, over.inverse(running_var, eps), w, b, 1)
+    return _normalised(over, mean, over.inverse(running_var, eps), w, b, axis)
 
 
 @compute(op.batch_norm_train_dxwb, OPAQUE)
-def batch_norm_train_dxwb(dy, x, w, eps, out):
-    over = _over_batch(x)
+def batch_norm_train_dxwb(dy, x, w, eps, axis, out):
+    over = _over_batch(x, axis)
     mean, variance = over.statistics()
     inverse = over.inverse(variance, eps)
     xhat, slope = _xhat(over, mean, inverse), over.element(dy)
@@ -116,8 +116,8 @@ def batch_norm_train_dxwb(dy, x, w, eps, out):
     dw = over.sum(lambda *i: slope(*i) * xhat(*i), "dw")
     n, factor = over.number(max(over.count, 1)), over.at(inverse)
 
-    def gradient(n_, c, *rest):
-        i = (n_, c, *rest)
+    def gradient(*i):
+        c = i[axis]
         value = (slope(*i) - db(c) / n - xhat(*i) * (dw(c) / n)) * factor(*i)
         return cast(value if w is None else value * cast(w(c), over.wide), x.dtype)
 
