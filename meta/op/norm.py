@@ -53,7 +53,7 @@ def batch_norm_train(
 ) -> Tensor:
     """Normalise each channel by the statistics of the batch, and update the running ones.
 
-    ``y = (x - mean) / sqrt(var + eps) * w + b``, mean and (biased) variance over all axes but ``axis``.
+    ``y = (x - mean) / sqrt(var + eps) * w + b``, mean and (biased) variance over all other axes.
     ``running = (1 - momentum) * running + momentum * batch``, where running_var takes the unbiased
     variance, n / (n - 1) of the biased (Ioffe and Szegedy, arXiv:1502.03167; as torch does).
 
@@ -83,7 +83,8 @@ def batch_norm_infer(
     """Normalise each channel by given statistics.
 
     ``y = (x - running_mean) / sqrt(running_var + eps) * w + b`` per index of ``axis``;
-    ``momentum`` is without meaning. Arguments as in `batch_norm_train`, nothing is written. Result: x's type.
+    ``momentum`` is without meaning. Arguments as in `batch_norm_train`, nothing is written.
+    Result: x's type.
     """
     _channels(x, axis, running_mean=running_mean, running_var=running_var, w=w, b=b)
     return x

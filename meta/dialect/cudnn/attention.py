@@ -1,7 +1,7 @@
 """Scaled dot-product attention as one graph of cuDNN, for half precision.
 
-A mask of bools becomes numbers to add. Where a query may look nowhere, cuDNN divides by zero: its
-results are put right afterwards.
+A mask of bools becomes numbers to add. A query that may look nowhere gets 0 from cuDNN, too, but
+minus infinity for its logsumexp.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ def described(call: CallValues) -> Attention:
     if not all(t.size for t in types):
         raise Unsupported("there is an empty tensor")
     query, key, value = (_operand(t) for t in (a.query, a.key, a.value))
-    mask = None if a.mask is None else _operand(a.mask.with_dtype(a.query.dtype))
+    # The gradient is wrong for a mask that is broadcast over queries, or over keys.
+    mask = None
+    if a.mask is not None:
+        mask = Operand.compact(mask_shape(a.mask, a.query, a.key), a.query.dtype)
     result = Operand.compact((*query.dims[:3], value.dims[3]), a.query.dtype)
     scale = score_scale(a.scale, query.dims[3])
     return Attention(query, key, value, mask, result, a.causal, scale)
@@ -65,6 +68,12 @@ def described(call: CallValues) -> Attention:
 def _operand(type_: TensorType) -> Operand:
     shape = (1,) * (4 - type_.ndim) + type_.static_shape
     return Operand.compact(shape, type_.dtype)
+
+
+def mask_shape(mask: TensorType, query: TensorType, key: TensorType) -> tuple[int, ...]:
+    """Return the shape of the mask with its last two axes in full."""
+    shape = (1,) * (4 - mask.ndim) + mask.static_shape
+    return (*shape[:2], query.static_shape[2], key.static_shape[2])
 
 
 def _arguments(graph: Graph, a: Attention) -> dict[str, Any]:
@@ -100,11 +109,8 @@ def scaled_dot_product_attention(call: CallValues) -> OpEnv:
     added = _added(call)
 
     def masked(query, key, value, mask, y, logsumexp):
-        mask = added(mask)
-        run(query, key, value, mask, y, logsumexp)
-        blind = (mask == -inf).all(-1, keepdim=True)
-        y.masked_fill_(blind, 0)
-        logsumexp.masked_fill_(blind.squeeze(-1), 0)
+        run(query, key, value, added(mask), y, logsumexp)
+        logsumexp.masked_fill_(logsumexp == -inf, 0)
 
     return OpEnv(masked, allocates=False)
 
@@ -129,8 +135,10 @@ def _plan(describe: Callable[..., None], call: CallValues) -> Callable[..., None
 
 def _added(call: CallValues) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return how the mask of a call becomes numbers to add to the scores."""
-    if call.args.mask.dtype != "bool":
-        return lambda mask: mask
-    options = {"dtype": TO_TORCH[call.args.query.dtype], "device": str(call.device)}
+    a = call.args
+    shape = mask_shape(a.mask, a.query, a.key)
+    if a.mask.dtype != "bool":
+        return lambda mask: mask.expand(shape).contiguous()
+    options = {"dtype": TO_TORCH[a.query.dtype], "device": str(call.device)}
     seen, hidden = torch.tensor(0.0, **options), torch.tensor(-inf, **options)
-    return lambda mask: torch.where(mask, seen, hidden)
+    return lambda mask: torch.where(mask.expand(shape), seen, hidden)

@@ -19,16 +19,18 @@ from meta.dialect.cudnn.plans import LIMIT, plan
 from meta.ir.types import TensorType
 from meta.op.conv import TYPES
 
-HALVES = ("float16", "bfloat16")
-
 
 def _describe(graph: Graph, g: Geometry, adds: bool, relu: bool) -> None:
-    """Describe y = relu(convolution + b + z), of the tensors x, w, b, z if ``adds``, and y."""
+    """Describe y = relu(convolution + z + b), of the tensors x, w, b, z if ``adds``, and y.
+
+    In this order of sums cuDNN has kernels that it need not compile.
+    """
     x, w = graph.argument(g.x), graph.argument(g.w)
-    bias = Operand.compact((1, g.y.dims[1], 1, 1), g.y.dtype)
-    y = graph.node.bias(graph.node.conv_fprop(x, w, **g.window), graph.argument(bias))
+    b = graph.argument(Operand.compact((1, g.y.dims[1], 1, 1), g.y.dtype))
+    y = graph.node.conv_fprop(x, w, **g.window)
     if adds:
         y = graph.node.add(y, graph.argument(g.y))
+    y = graph.node.bias(y, b)
     graph.result(graph.node.relu(y) if relu else y, g.y)
 
 
@@ -52,8 +54,8 @@ def _rectified(describes: Callable[..., Any]) -> Callable[..., Any]:
     """Return a pattern with relu behind it, which captures the same."""
 
     @wraps(describes)
-    def described(*captured: Any) -> Any:
-        return op.relu(describes(*captured))
+    def described(**captured: Any) -> Any:
+        return op.relu(describes(**captured))
 
     return described
 
@@ -88,8 +90,6 @@ def _refusal(
     """Return why no plan runs a match, or None. A plan that is found is kept for the kernel."""
     if reason := unsuited(x, w):
         return reason
-    if x.dtype not in HALVES:
-        return f"cuDNN has no fast fused convolution of {x.dtype}"
     y = TYPES.forward(x, w, *how)
     if axis % y.ndim != how[-1].index("C"):
         return "the bias is not added to the channels"

@@ -13,15 +13,15 @@ from meta.dialect.cudnn import library
 class _Handle:
     """A handle that one thread uses; one of a thread that has ended serves the next."""
 
-    __slots__ = ("device", "number", "stream")
+    __slots__ = ("number", "pool", "stream")
 
     def __init__(self, device: int) -> None:
-        self.device = device
-        self.number = _unused[device].pop() if _unused[device] else library.create_handle(device)
+        self.pool = _unused[device]
+        self.number = self.pool.pop() if self.pool else library.create_handle(device)
         self.stream: int | None = None  # what is set is not known
 
     def __del__(self) -> None:
-        _unused[self.device].append(self.number)
+        self.pool.append(self.number)
 
 
 _unused: dict[int, list[int]] = defaultdict(list)

@@ -45,4 +45,4 @@ LEVELS: dict[str, int] = {
     "tanh_dx": LAST,
 }
 FUSED_CONVOLUTION = LIBRARY
-"""Of convolutions with bias, relu and a tensor added, in half precision."""
+"""Of convolutions with bias, relu and a tensor added."""

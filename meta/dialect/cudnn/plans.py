@@ -111,11 +111,17 @@ def _attempt(
     device: int,
     tf32: bool,
 ) -> Plan | str:
-    """Return a plan, or cuDNN's message if there is none."""
-    try:
-        return _built(describe, details, dtype, device, tf32)
-    except frontend().cudnnGraphNotSupportedError as error:
-        return "cuDNN has no plan: " + " ".join(str(error).split())
+    """Return a plan, or cuDNN's message if there is none.
+
+    A kernel that cuDNN has is taken before one that it has to compile, which takes half a second.
+    """
+    refusal = ""
+    for compiles in (False, True):
+        try:
+            return _built(describe, details, dtype, device, tf32, compiles)
+        except frontend().cudnnGraphNotSupportedError as error:
+            refusal = "cuDNN has no plan: " + " ".join(str(error).split())
+    return refusal
 
 
 def _built(
@@ -124,6 +130,7 @@ def _built(
     dtype: str,
     device: int,
     tf32: bool,
+    compiles: bool,
 ) -> Plan:
     library = frontend()
     with torch.cuda.device(device):
@@ -136,6 +143,8 @@ def _built(
         if dtype == "float32" and not tf32:
             notes = library.numerical_note
             node.deselect_numeric_notes([notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS])
+        if not compiles:
+            node.deselect_behavior_notes([library.behavior_note.RUNTIME_COMPILATION])
         node.check_support()
         node.build_plans(library.build_plan_policy.HEURISTICS_CHOICE)
         return Plan(graph, device)

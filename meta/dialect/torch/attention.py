@@ -12,6 +12,7 @@ from meta import op
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.fusion import ON_CPU, single_or_double
+from meta.dialect.torch.levels import LIBRARY_AFTER_CUDNN
 from meta.dialect.torch.reduce import wide
 from meta.op.attention import score_scale
 
@@ -89,7 +90,7 @@ def _scores(query, key, mask, causal, scale):
     return scores.masked_fill(~_visible(query, key), -torch.inf) if causal else scores
 
 
-@dialect.kernel(op.scaled_dot_product_attention, plevel=LIBRARY, strided=False)
+@dialect.kernel(op.scaled_dot_product_attention, plevel=LIBRARY_AFTER_CUDNN, strided=False)
 def scaled_dot_product_attention(query, key, value, mask, causal, scale, out):
     y, logsumexp = _forward(query, key, value, mask, causal, scale)
     out[0].copy_(y)
@@ -128,7 +129,7 @@ def _composed(query, key, value, mask, causal, scale):
     return y, logsumexp
 
 
-@dialect.kernel(op.scaled_dot_product_attention_dx, plevel=LIBRARY, strided=False)
+@dialect.kernel(op.scaled_dot_product_attention_dx, plevel=LIBRARY_AFTER_CUDNN, strided=False)
 def scaled_dot_product_attention_dx(query, key, value, mask, y, logsumexp, dy, causal, scale, out):
     scale, kind = score_scale(scale, query.shape[-1]), _fused(query, key, value)
     keys, values = _per_head(key, query), _per_head(value, query)

@@ -73,7 +73,8 @@ class Names:
 
 
 class Frontend:
-    data_type = heur_mode = numerical_note = build_plan_policy = Names()
+    data_type = heur_mode = numerical_note = behavior_note = Names()
+    build_plan_policy = norm_forward_phase = Names()
     cudnnGraphNotSupportedError = Refused
     backend_graph = Node
 
@@ -161,7 +162,7 @@ def test_a_refusal_is_kept_with_its_message(frontend: list[Node]) -> None:
     for _ in range(2):
         with pytest.raises(Unsupported, match=r"^cuDNN has no plan: no engine takes it$"):
             plans.plan(conv._fprop, geometry(), dtype="float16", device=0)
-    assert len(frontend) == 1
+    assert len(frontend) == 2  # without kernels to be compiled, and with
 
 
 def test_the_oldest_plan_makes_room(frontend: list[Node], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,3 +188,17 @@ def test_float32_keeps_its_precision_unless_tf32_is_allowed(
     with config.override(META_TF32=not allowed):
         run()
     assert len(frontend) == 2 and "_execute_with_raw_ptrs" in [c[0] for c in frontend[1].calls]
+
+
+def test_a_kernel_that_is_there_goes_before_one_to_be_compiled(
+    frontend: list[Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check_support(self: Node) -> None:
+        if "deselect_behavior_notes" in [name for name, _, _ in self.calls]:
+            raise Refused("nothing is precompiled")
+
+    plans.plan(conv._fprop, geometry(), dtype="float16", device=0)
+    assert len(frontend) == 1
+    monkeypatch.setattr(Node, "check_support", check_support)
+    plans.plan(conv._dgrad, geometry(), dtype="float16", device=0)
+    assert len(frontend) == 3
