@@ -5,6 +5,7 @@ docstring line is an imperative sentence and whose docstring shows a program bef
 put it into a pipeline.
 """
 
+from meta.passes.align_products import align_products
 from meta.passes.autocast import CastReport, autocast, explain_autocast
 from meta.passes.autodiff import autodiff
 from meta.passes.bypass_casts import bypass_casts
@@ -34,6 +35,7 @@ __all__ = [
     "CastReport",
     "PassRecord",
     "Pipeline",
+    "align_products",
     "autocast",
     "autodiff",
     "bypass_casts",

@@ -20,6 +20,7 @@ from meta.base.registry import nearest
 from meta.ir import Module
 from meta.passes import (
     Pipeline,
+    align_products,
     bypass_casts,
     canonicalize,
     dead_code,
@@ -84,6 +85,7 @@ STEPS = (
     Step(1, simplify),  # identities, chains of views
     Step(1, fold_constant),  # what does not depend on the inputs
     Step(1, deduplicate),  # functions and constants that are there twice
+    Step(2, align_products),  # rows of products begin where libraries are fast
     Step(1, eliminate_common_subexpressions),  # what is computed twice
     Step(2, select_gradient_inputs),  # what gradients keep alive
     Step(2, bypass_casts),  # what kernels read in any dtype

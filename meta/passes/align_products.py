@@ -1,0 +1,145 @@
+"""Matrix products in half precision whose rows do not begin at multiples of 16 bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import prod
+
+from meta.base.device import Device
+from meta.ir import Binding, Block, Call, Expr, Function, If, Module, TensorType, Var
+from meta.passes.call_of import base_op
+from meta.passes.rules.table import call as operator_call
+from meta.passes.rules.table import tensor_type
+
+LANES = 8
+"""Elements of 16 bytes, which tensor cores are fed with."""
+LEAST_WORK = 1 << 30
+"""Multiplications of a product that is worth it: those of a few microseconds."""
+LEAST_EXTENT = 64
+"""Of an axis that grows by at most an eighth."""
+
+HALF = "float16", "bfloat16"
+# By operator: the axes of x1, of x2, and of the result.
+_AXES = {"matmul": ("MK", "KN", "MN"), "dense": ("MK", "NK", "MN")}
+_AXES |= {"matmul_nt": _AXES["dense"], "matmul_tn": ("KM", "KN", "MN")}
+_AXES |= {"matmul_tt": ("KM", "NK", "MN")}
+_AXES |= {
+    f"batch_{name}": tuple(f"B{letters}" for letters in axes)
+    for name, axes in _AXES.items()
+    if name != "dense"
+}
+
+
+def align_products(
+    module: Module,
+    *,
+    device: Device,
+    devices: tuple[str, ...] = ("cuda",),
+    least_work: int = LEAST_WORK,
+) -> Module:
+    """Pad the operands of large half precision products on ``devices`` to multiples of 16 bytes.
+
+    Where the rows of an operand or of the result do not begin at such multiples, libraries fall
+    back to kernels of a third of the speed. That is a language model's last layer, whose vocabulary
+    is 30,522 or 50,257 words. Zeros are added, and cut off the result; both fuse with the casts and
+    elementwise operators around, and `eliminate_common_subexpressions`, which is to follow, makes
+    one of what the forward and the backward pass pad. The result is the same but for the order in
+    which a library adds.
+
+    >>> from meta.base.device import CPU
+    >>> from meta.ir import parse
+    >>> print(align_products(parse('''
+    ... func @main(%x: float16[64, 768], %w: float16[30522, 768]) -> float16[64, 30522] {
+    ...   %y: float16[64, 30522] = dense(%x, %w)
+    ...   return %y
+    ... }'''), device=CPU, devices=("cpu",)))
+    func @main(%x: float16[64, 768], %w: float16[30522, 768]) -> float16[64, 30522] {
+      %padded: float16[30528, 768] = pad(%w, pad_width=(0, 6, 0, 0))
+      %y: float16[64, 30528] = dense(%x, %padded)
+      %y_1: float16[64, 30522] = strided_slice(%y, begin=(0, 0), end=(64, 30522))
+      return %y_1
+    }
+    """
+    if device.kind not in devices:
+        return module
+    functions = {n: _function(f, least_work) for n, f in module.functions.items()}
+    return module.with_functions(functions)
+
+
+def _function(function: Function, least_work: int) -> Function:
+    return replace(function, body=_block(function.body, least_work))
+
+
+def _block(block: Block, least_work: int) -> Block:
+    made: list[Binding] = []
+    for binding in block.bindings:
+        value = binding.value
+        if isinstance(value, If):
+            inner = (_block(b, least_work) for b in (value.then_block, value.else_block))
+            made.append(replace(binding, value=If(value.condition, *inner)))
+        elif isinstance(value, Function):
+            made.append(replace(binding, value=_function(value, least_work)))
+        else:
+            made += _aligned(binding, least_work)
+    return Block(tuple(made), block.result)
+
+
+def _aligned(binding: Binding, least_work: int) -> Iterator[Binding]:
+    """Yield a binding, or what it becomes: padded operands, the product, and its part."""
+    call = binding.value
+    op = base_op(call.callee) if isinstance(call, Call) else None
+    if not isinstance(call, Call) or op is None or op.name not in _AXES:
+        yield binding
+        return
+    *axes, result = _AXES[op.name]
+    types = [_half(atom) for atom in call.args]
+    if None in types:
+        yield binding
+        return
+    operands: list[Expr] = []
+    larger = _larger(axes, types, result, least_work)
+    for atom, letters, type_ in zip(call.args, axes, types, strict=True):
+        widths = tuple(w for a in letters for w in (0, larger.get(a, 0)))
+        if any(widths):
+            padded = Var("padded", _grown(type_, letters, larger))
+            yield Binding(padded, operator_call("pad", atom, widths), binding.span)
+            atom = padded
+        operands.append(atom)
+    type_ = binding.var.type
+    assert isinstance(type_, TensorType)
+    grown = _grown(type_, result, larger)
+    product = binding.var if grown == type_ else Var(binding.var.name, grown)
+    yield Binding(product, Call(call.callee, tuple(operands)), binding.span)
+    if product is not binding.var:
+        origin = (0,) * type_.ndim
+        part = operator_call("strided_slice", product, origin, type_.static_shape)
+        yield Binding(binding.var, part, binding.span)
+
+
+def _half(atom: object) -> TensorType | None:
+    """Return the type of a half precision matrix, None for others."""
+    type_ = tensor_type(atom)
+    return type_ if type_ is not None and type_.is_static and type_.dtype in HALF else None
+
+
+def _grown(type_: TensorType, letters: str, larger: dict[str, int]) -> TensorType:
+    pairs = zip(letters, type_.static_shape, strict=True)
+    return type_.with_shape(tuple(d + larger.get(a, 0) for a, d in pairs))
+
+
+def _larger(
+    axes: Sequence[str], types: Sequence[TensorType], result: str, least_work: int
+) -> dict[str, int]:
+    """Return by axis how many elements it lacks; nothing if the product stays as it is."""
+    extents = {
+        a: d
+        for letters, t in zip(axes, types, strict=True)
+        for a, d in zip(letters, t.static_shape, strict=True)
+    }
+    if prod(extents.values()) < least_work:
+        return {}
+    rows = {letters[-1] for letters in (*axes, result)}
+    return {
+        a: -d % LANES for a, d in extents.items() if a in rows and d % LANES and d >= LEAST_EXTENT
+    }
