@@ -20,14 +20,18 @@ from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.scalars import C_TYPES, CONVERSIONS
 from meta.op.core.call import CallValues
 
-WARPS = 8
+LANES = 32
 READS = 8
-"""Indices that a thread has under way."""
+"""Indices, and rows of one, that a thread has under way."""
 MOST_ROWS = 64
 """Rows of a thread block."""
 BLOCKS = 512
 """Thread blocks that fill a GPU a few times over; of fewer rows, each gets fewer."""
-CAPACITY = 8192
+FEW = 32
+"""Rows that do not fill the GPU: their thread blocks are larger, of fewer columns each."""
+HEAVY = 128
+"""Indices of one row that one warp adds up; of more, all do."""
+CAPACITIES = 2048, 4096, 8192
 """Indices that a thread block notes in shared memory; of more it searches all again."""
 BYTES = 16
 """Of a vector access."""
@@ -36,7 +40,6 @@ MOST_INDICES = 1 << 26
 INDICES = {"int32": "int", "int64": "long long"}
 
 SOURCE = r"""
-#define LANES 32
 #define FULL 0xffffffffu
 
 struct Parameters {
@@ -45,10 +48,20 @@ struct Parameters {
 };
 struct __align__(sizeof(T) * VECTOR) Vector { T at[VECTOR]; };
 
-inline void add(float* sum, const T* from) {
-  Vector v = *(const Vector*)from;
+inline void add(float* sum, const Vector& v) {
 #pragma unroll
   for (int j = 0; j < VECTOR; ++j) sum[j] += up(v.at[j]);
+}
+
+inline void store(T* to, const float* sum) {
+  Vector v;
+#pragma unroll
+  for (int j = 0; j < VECTOR; ++j) down(v.at[j], sum[j]);
+  *(Vector*)to = v;
+}
+
+inline bool names(const unsigned* found, int at, int end, int row) {
+  return at < end && (int)(found[at] & 63) == row;
 }
 
 inline long long row_of(const Parameters& p, long long at) {
@@ -61,6 +74,7 @@ embedding_dx(const __grid_constant__ Parameters p) {
   __shared__ unsigned found[CAPACITY];   // position among the indices << 6 | row of this block
   __shared__ int before[READS][WARPS];
   __shared__ float parts[WARPS][LANES * VECTOR];
+  __shared__ bool heavy[64];
   int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
   long long first = (long long)blockIdx.x * p.rows_each;
   long long left = p.rows - first;
@@ -97,74 +111,82 @@ embedding_dx(const __grid_constant__ Parameters p) {
     __syncthreads();
   }
 
-  // Each row is added up by one warp, or, of few rows, in parts by several.
-  int share = rows >= WARPS ? 1 : WARPS / (1 << (32 - __clz(rows - 1)));
-  int part = warp % share;
   long long column = ((long long)blockIdx.y * LANES + lane) * VECTOR;
   bool inside = column < p.width;
-  const T* dy = p.dy + column;
-  for (int base = 0; base < rows; base += WARPS / share) {
-    int row = base + warp / share;
+  const T* dy = p.dy + (inside ? column : 0);
+  T* out = p.out + first * p.width + column;
+  bool noted = total <= CAPACITY;
+  int all = noted ? total : (int)p.count;
+
+  // A row that few indices name is added up by one warp.
+  for (int row = warp; row < rows; row += WARPS) {
+    int hits = 0;
+    if (noted && rows >= WARPS)
+      for (int start = 0; start < total; start += LANES)
+        hits += __popc(__ballot_sync(FULL, names(found, start + lane, total, row)));
+    bool few = noted && rows >= WARPS && hits <= HEAVY;
+    if (lane == 0) heavy[row] = !few;
+    if (!few) continue;
     float sum[VECTOR] = {};
-    if (row < rows && total <= CAPACITY) {
-      int each = (total + share - 1) / share, end = min(total, (part + 1) * each);
-      for (int start = part * each; start < end; start += LANES) {
-        unsigned entry = start + lane < end ? found[start + lane] : 0xffffffffu;
-        bool hit = start + lane < end && (int)(entry & 63) == row;
-        unsigned votes = __ballot_sync(FULL, hit);
-        if (votes == FULL) {
-#pragma unroll 16
-          for (int i = 0; i < LANES; ++i) {
-            unsigned other = __shfl_sync(FULL, entry, i);
-            if (inside) add(sum, dy + (long long)(other >> 6) * p.width);
-          }
-        } else {
-          while (votes) {
-            unsigned other = __shfl_sync(FULL, entry, __ffs(votes) - 1);
-            if (inside) add(sum, dy + (long long)(other >> 6) * p.width);
-            votes &= votes - 1;
-          }
-        }
-      }
-    } else if (row < rows) {
-      long long each = (p.count + share - 1) / share;
-      long long end = (part + 1) * each < p.count ? (part + 1) * each : p.count;
-      for (long long start = part * each; start < end; start += LANES) {
-        long long at = start + lane;
-        unsigned votes = __ballot_sync(FULL, at < end && row_of(p, at) - first == row);
-        while (votes) {
-          long long other = start + __ffs(votes) - 1;
-          if (inside) add(sum, dy + other * p.width);
-          votes &= votes - 1;
-        }
+    for (int start = 0; start < total; start += LANES) {
+      unsigned votes = __ballot_sync(FULL, names(found, start + lane, total, row));
+      while (votes) {
+        unsigned entry = found[start + __ffs(votes) - 1];
+        add(sum, *(const Vector*)(dy + (long long)(entry >> 6) * p.width));
+        votes &= votes - 1;
       }
     }
-    if (share > 1) {
+    if (inside) store(out + row * p.width, sum);
+  }
+  __syncthreads();
+
+  // The others by all warps, each its part of the indices.
+  int each = (all + WARPS - 1) / WARPS, end = min(all, (warp + 1) * each);
+  for (int row = 0; row < rows; ++row) {
+    if (!heavy[row]) continue;
+    float sum[VECTOR] = {};
+    for (int start = warp * each; start < end; start += LANES) {
+      int at = start + lane;
+      bool hit = noted ? names(found, at, end, row) : at < end && row_of(p, at) - first == row;
+      unsigned votes = __ballot_sync(FULL, hit);
+      unsigned place = noted && at < end ? found[at] >> 6 : at;
+      if (votes == FULL) {
+        for (int i = 0; i < LANES; i += READS) {
+          Vector v[READS];
 #pragma unroll
-      for (int j = 0; j < VECTOR; ++j) parts[warp][lane * VECTOR + j] = sum[j];
-      __syncthreads();
-      if (part == 0)
-        for (int other = 1; other < share; ++other)
+          for (int j = 0; j < READS; ++j)
+            v[j] = *(const Vector*)(dy + (long long)__shfl_sync(FULL, place, i + j) * p.width);
 #pragma unroll
-          for (int j = 0; j < VECTOR; ++j) sum[j] += parts[warp + other][lane * VECTOR + j];
-      __syncthreads();
+          for (int j = 0; j < READS; ++j) add(sum, v[j]);
+        }
+      } else {
+        for (; votes; votes &= votes - 1) {
+          unsigned other = __shfl_sync(FULL, place, __ffs(votes) - 1);
+          add(sum, *(const Vector*)(dy + (long long)other * p.width));
+        }
+      }
     }
-    if (row < rows && part == 0 && inside) {
-      Vector v;
 #pragma unroll
-      for (int j = 0; j < VECTOR; ++j) down(v.at[j], sum[j]);
-      *(Vector*)(p.out + (first + row) * p.width + column) = v;
+    for (int j = 0; j < VECTOR; ++j) parts[warp][lane * VECTOR + j] = sum[j];
+    __syncthreads();
+    if (warp == 0 && inside) {
+      for (int other = 1; other < WARPS; ++other)
+#pragma unroll
+        for (int j = 0; j < VECTOR; ++j) sum[j] += parts[other][lane * VECTOR + j];
+      store(out + row * p.width, sum);
     }
+    __syncthreads();
   }
 }
 """
 
 
-def source(dtype: str, index: str, vector: int) -> str:
-    """Return the source for a table of ``dtype``, indices of dtype ``index``, and accesses of
-    ``vector`` elements.
+def source(dtype: str, index: str, vector: int, warps: int, capacity: int) -> str:
+    """Return the source for a table of ``dtype``, indices of dtype ``index``, accesses of
+    ``vector`` elements, and thread blocks of ``warps`` that note ``capacity`` indices.
     """
-    sizes = {"VECTOR": vector, "WARPS": WARPS, "READS": READS, "CAPACITY": CAPACITY}
+    sizes = {"VECTOR": vector, "WARPS": warps, "CAPACITY": capacity}
+    sizes |= {"LANES": LANES, "READS": READS, "HEAVY": HEAVY}
     defines = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
     types = f"typedef {C_TYPES[dtype]} T;\ntypedef {INDICES[index]} I;\n"
     return f"typedef float W;\n{CONVERSIONS}{types}{defines}{SOURCE}"
@@ -185,18 +207,21 @@ def embedding_dx(call: CallValues) -> OpEnv:
     if not rows * width:
         return OpEnv(lambda *_: None, allocates=False)
     each = max(1, min(MOST_ROWS, rows // BLOCKS))
-    wide = BYTES // (4 if dy.dtype == "float32" else 2)
+    capacity = next((c for c in CAPACITIES if c >= count), CAPACITIES[-1])
+    few = rows <= FEW
+    warps, wide = (32, 2) if few else (8, BYTES // (4 if dy.dtype == "float32" else 2))
+    size = wide * (4 if dy.dtype == "float32" else 2)
 
     @cache
     def kernel(vector: int) -> driver.Function:
-        text = source(dy.dtype, indices.dtype, vector)
+        text = source(dy.dtype, indices.dtype, vector, warps, capacity)
         return cubin.function(text, "embedding_dx", call.device.ordinal)
 
     def run(dy: torch.Tensor, indices: torch.Tensor, out: torch.Tensor) -> None:
         at = dy.data_ptr(), indices.data_ptr(), out.data_ptr()
-        vector = wide if width % wide == 0 and (at[0] | at[2]) % BYTES == 0 else 1
-        columns = -(-width // (32 * vector))
+        vector = wide if width % wide == 0 and (at[0] | at[2]) % size == 0 else 1
+        columns = -(-width // (LANES * vector))
         given = struct.pack("<QQQqqqii", *at, count, width, rows, each, 0)
-        kernel(vector).launch(-(-rows // each), WARPS * 32, given, columns)
+        kernel(vector).launch(-(-rows // each), warps * LANES, given, columns)
 
     return OpEnv(run, allocates=False)
