@@ -44,8 +44,9 @@ class Function:
     def _launched(self, blocks: int, threads: int, arguments: Any, columns: int) -> int:
         # The stream's handle without an object around it, which takes longer than the launch.
         stream = torch._C._cuda_getCurrentRawStream(self.device)
+        grid, block = (blocks, columns, 1), (threads, 1, 1)
         launch = _driver().cuLaunchKernel
-        return launch(self.handle, blocks, columns, 1, threads, 1, 1, 0, stream, arguments, None)  # type: ignore[no-any-return]
+        return int(launch(self.handle, *grid, *block, 0, stream, arguments, None))
 
 
 def load(cubin: bytes, name: str, device: int) -> Function:
