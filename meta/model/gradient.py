@@ -4,6 +4,7 @@ traced function.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from meta.base.errors import GradientError
@@ -24,12 +25,20 @@ class ValueAndGrad(Model):
         """Wrap a model whose forward is traced."""
         self.model = model
 
+    def call_signature(self) -> inspect.Signature:
+        """Return what a call of the model takes, behind ``dy``."""
+        given = self.model.traced_entry().given.parameters
+        name = "dy" if "dy" not in given else "dy_of_result"
+        dy = inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY)
+        return inspect.Signature([dy, *given.values()])
+
     @trace
-    def forward(self, dy: Any, *inputs: Any) -> Any:
+    def forward(self, dy: Any, *inputs: Any, **named: Any) -> Any:
         """Return (result of the model, gradients by parameter name)."""
         outer = current.get()
         assert isinstance(outer, Trace)
-        program = self.model.traced_entry().program_on_types(outer.device, *inputs)
+        entry = self.model.traced_entry()
+        program = entry.program_on_types(outer.device, *inputs, **named)
         names = {id(a): n for n, a in self.model.parameters().items()}
         first = len(program.module.main.params) - len(program.arrays)
         wanted = [i for i, a in enumerate(program.arrays) if id(a) in names]
@@ -43,9 +52,12 @@ class ValueAndGrad(Model):
             raise GradientError(
                 "dy does not fit the model's result",
                 expected=", ".join(map(str, expected)),
-                found=", ".join(str(d.type) for d in dys),
+                found=", ".join(str(d.type) for d in dys) or "no array",
+                hint="it comes before the inputs; for a loss it is meta.array(1.0)",
             )
-        leaves = [*dys, *tree.flatten(inputs)[0], *program.arrays]
+        bound = entry.given.bind(*inputs, **named)
+        bound.apply_defaults()
+        leaves = [*dys, *tree.flatten(dict(bound.arguments))[0], *program.arrays]
         y, gradients = outer.inline(module, [outer.lift(v).atom for v in leaves])
         by_name = {names[id(program.arrays[i])]: g for i, g in zip(wanted, gradients, strict=True)}
         return program.convention.unflatten(y), by_name
@@ -55,7 +67,8 @@ def value_and_grad(model: Model) -> ValueAndGrad:
     """Return a model called as ``(dy, *inputs)`` that returns ``(y, gradients)``.
 
     ``dy`` is the gradient of the model's result ``y`` (one array per floating point array in it, in
-    the same structure); ``gradients`` maps the name of every parameter that requires a gradient to
-    an array of its shape and dtype. Forward and backward are one traced function.
+    the same structure); inputs may be given by name. ``gradients`` maps the name of every parameter
+    that requires a gradient to an array of its shape and dtype. Forward and backward are one traced
+    function.
     """
     return ValueAndGrad(model)

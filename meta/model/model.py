@@ -201,8 +201,8 @@ class Model:
         """Move all arrays to a device, and floating point ones to a dtype, in place; returns the
         model.
 
-        Arrays that were shared stay shared. What was compiled before still refers to the old
-        arrays.
+        Arrays that were shared stay shared; their gradients move, too. What was compiled before
+        still refers to the old arrays, and so does an optimizer: make it afterwards.
         """
         if dtype is not None and not is_float(canonical(dtype)):
             raise ArgumentError("a model's dtype is floating point", found=canonical(dtype))
@@ -210,6 +210,8 @@ class Model:
         for name, array in self.state().items():
             new = array.to(device=device, dtype=dtype if is_float(array.dtype) else None)
             new.name = array.name or name
+            if new is not array and array.grad is not None:
+                new.grad, array.grad = array.grad.to(device=new.device, dtype=new.dtype), None
             moved[id(array)] = new
         for model in self.models():
             for key, value in list(vars(model).items()):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from meta.optim.optimizer import Optimizer, require_range
+from meta.optim.optimizer import Optimizer
+from meta.optim.options import require_range
 
 
 class Adaptive(Optimizer):

@@ -12,7 +12,7 @@ from typing import Any
 from meta import op
 from meta.base.errors import ArgumentError, NonFiniteError
 from meta.model.model import Model
-from meta.optim.optimizer import require_range
+from meta.optim.options import require_range
 from meta.runtime.ndarray import array
 
 MAX_BAD_STEPS = 32

@@ -21,8 +21,9 @@ from meta.base.errors import ArgumentError
 from meta.grad.core import no_grad
 from meta.model.master import add_master
 from meta.model.model import Model
+from meta.optim.clip import clipping, require_clip
 from meta.optim.groups import Params, named, resolve
-from meta.optim.options import bind, parameters, require_kinds
+from meta.optim.options import bind, parameters, require_kinds, require_range
 from meta.runtime.ndarray import array, ndarray
 
 MASTER = "float32"
@@ -77,9 +78,15 @@ class Optimizer(Model):
         self.validate(learning_rate, options)
         given, own_groups = named(params)
         trained = {n: a for n, a in given.items() if a.requires_grad}
+        if not trained:
+            raise ArgumentError(
+                "there is nothing to train: no parameter requires a gradient",
+                found=f"{len(given)} arrays",
+                hint="set requires_grad = True on those that are to change",
+            )
         self._params = trained
         self._constants: dict[Any, ndarray] = {}
-        device = next(iter(trained.values())).device if trained else "cpu"
+        device = next(iter(trained.values())).device
         self.learning_rate: Any = array(learning_rate, "float32", device=device)
         self.step_count = array(0.0, "float32", device=device)
         self.options = options
@@ -130,11 +137,26 @@ class Optimizer(Model):
         else:
             super().__setattr__(name, value)
 
-    def step(self) -> None:
-        """Update every parameter that has a gradient, in place."""
+    def step(self, *, clip_norm: float | None = None, clip_value: float | None = None) -> None:
+        """Update every parameter that has a gradient, in place.
+
+        clip_norm, clip_value: one of them, as `meta.optim.training_step` takes them. Raises
+        ArgumentError if no parameter has a gradient.
+        """
+        require_clip(clip_norm, clip_value)
         gradients = {n: a.grad for n, a in self._params.items() if a.grad is not None}
+        if not gradients:
+            raise ArgumentError(
+                "no parameter has a gradient",
+                expected="loss.backward() before each step",
+                hint="model.to(...) makes other arrays: make the optimizer after it",
+            )
         with no_grad():
-            self.update(self._params, gradients)
+            factor: Any = 1.0
+            if clip_norm is not None:
+                norm = op.multi_tensor_norm(list(gradients.values()))
+                factor = clipping(norm, clip_norm)
+            self.update(self._params, gradients, factor, clip_value)
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -236,6 +258,14 @@ class Optimizer(Model):
             self._constants[key] = array(values, "float32", device=self.learning_rate.device)
         return self._constants[key]
 
+    def __repr__(self) -> str:
+        numbers = {"learning_rate": self.learning_rate.item(), **self.options}
+        stated = ", ".join(
+            f"{n}={x:g}" if type(x) is float else f"{n}={x}" for n, x in numbers.items()
+        )
+        groups = f" in {len(self.groups)} groups" if len(self.groups) > 1 else ""
+        return f"{type(self).__name__}({stated}; {len(self._params)} parameters{groups})"
+
     def _announce_masters(self) -> None:
         """Let who loads weights into parameters know the masters."""
         for name, master in self.master.items():
@@ -258,11 +288,3 @@ class Optimizer(Model):
 def _zeros_like(x: ndarray) -> ndarray:
     assert is_float(x.dtype)
     return ndarray(torch.zeros(x.shape, dtype=TO_TORCH[x.dtype], device=str(x.device)))
-
-
-def require_range(who: str, name: str, value: float, fits: bool, expected: str) -> None:
-    """Raise ArgumentError for an option out of its range."""
-    if not fits:
-        raise ArgumentError(
-            f"{who}'s {name} is out of range", expected=f"{name} {expected}", found=value
-        )

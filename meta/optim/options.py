@@ -11,6 +11,7 @@ from typing import Any
 
 from meta.base.errors import ArgumentError
 from meta.base.registry import nearest
+from meta.model.model import Model
 
 ABSENT: dict[str, str] = {
     "lr": "it is called learning_rate here",
@@ -29,6 +30,10 @@ ABSENT: dict[str, str] = {
 }
 """What is said of options of torch and of trainers that have another name here, or are not here."""
 
+_SCHEDULED = (
+    "a schedule is given to meta.train.fit(schedule=), or called before each step: "
+    "step.learning_rate.update(rate(i))"
+)
 Parameter = inspect.Parameter
 
 
@@ -67,14 +72,23 @@ def require_kinds(who: str, options: Mapping[str, Any], defaults: Mapping[str, A
         wanted = bool if isinstance(defaults.get(name, False), bool) else Real
         if isinstance(value, bool) == (wanted is bool) and isinstance(value, wanted):
             continue
-        scheduled = name == "learning_rate" and callable(value)
+        hint = None
+        if isinstance(value, Model):
+            hint = f"the numbers come first: with_{who.lower()}(1e-3)(model)"
+        elif callable(value):
+            hint = _SCHEDULED
         raise ArgumentError(
             f"{who}'s {name} is no {'bool' if wanted is bool else 'number'}",
-            found=repr(value),
-            hint="a schedule is given to meta.train.fit(schedule=), or called before each step: "
-            "step.learning_rate.update(rate(i))"
-            if scheduled
-            else None,
+            found=type(value).__name__ if callable(value) else repr(value),
+            hint=hint,
+        )
+
+
+def require_range(who: str, name: str, value: float, fits: bool, expected: str) -> None:
+    """Raise ArgumentError for an option out of its range."""
+    if not fits:
+        raise ArgumentError(
+            f"{who}'s {name} is out of range", expected=f"{name} {expected}", found=value
         )
 
 

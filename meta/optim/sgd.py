@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from meta import op
 from meta.base.errors import ArgumentError
-from meta.optim.optimizer import Optimizer, require_range
+from meta.optim.optimizer import Optimizer
+from meta.optim.options import require_range
 from meta.optim.step import step_maker
 
 

@@ -15,18 +15,18 @@ from meta.model.trace import trace
 from meta.op.core import tree
 from meta.optim.accumulation import Accumulation
 from meta.optim.average import Average
+from meta.optim.clip import clipping, require_clip
 from meta.optim.loss_scale import LossScale
-from meta.optim.optimizer import Optimizer, require_range
-from meta.optim.options import bind, parameters
+from meta.optim.optimizer import Optimizer
+from meta.optim.options import bind, parameters, require_range
 from meta.runtime.ndarray import ndarray
 
 StepMaker = Callable[[Model], "TrainingStep"]
-NORM_EPS = 1e-6
-"""Keeps the division by a gradient's norm away from zero, as torch.nn.utils.clip_grad_norm_."""
 
 
 class TrainingStep(Model):
-    """A model together with its optimizer, called as ``step(dy, *inputs)``; see `training_step`.
+    """A model together with its optimizer, called as ``step(dy, *inputs)``, where inputs may be
+    given by name; see `training_step`.
 
     Attributes
     ----------
@@ -68,15 +68,19 @@ class TrainingStep(Model):
         else:
             super().__setattr__(name, value)
 
+    def call_signature(self) -> inspect.Signature:
+        """Return what a call of the model takes, behind ``dy``."""
+        return self.gradient.call_signature()
+
     @trace
-    def forward(self, dy: Any, *inputs: Any) -> Any:
+    def forward(self, dy: Any, *inputs: Any, **named: Any) -> Any:
         """Run forward, backward and update; return the model's result."""
         scale = self.loss_scale
         if scale is not None:
             leaves, structure = tree.flatten(dy)
             dy = tree.unflatten(structure, [scale.scaled(leaf) for leaf in leaves])
-        y, gradients = self.gradient(dy, *inputs)
-        if not gradients:
+        y, gradients = self.gradient(dy, *inputs, **named)
+        if not gradients:  # of another mode, in which no parameter takes part
             return y
         factor: Any = 1.0
         skip = None
@@ -88,8 +92,7 @@ class TrainingStep(Model):
         if scale is not None or self.clip_norm is not None:
             norm = op.multi_tensor_norm(list(gradients.values()))
             if self.clip_norm is not None:
-                bound = self.clip_norm / (norm * factor + NORM_EPS)
-                factor = op.minimum(bound, 1.0) * factor
+                factor = clipping(norm * factor, self.clip_norm) * factor
             if scale is not None:
                 skip = scale.follow(op.isfinite(norm), skip)
         params = self.model.parameters()
@@ -150,14 +153,7 @@ def training_step(
         ``with step.averaged():`` the model computes with it.
     """
     kind.validate(learning_rate, {**numbers, "maximize": maximize})
-    for name, value in (("clip_norm", clip_norm), ("clip_value", clip_value)):
-        if value is not None:
-            require_range("a step", name, value, value > 0, "> 0")
-    if clip_norm is not None and clip_value is not None:
-        raise ArgumentError(
-            "gradients are clipped by their norm or by value, not both",
-            found=f"clip_norm={clip_norm}, clip_value={clip_value}",
-        )
+    require_clip(clip_norm, clip_value)
     if loss_scale is not None and not isinstance(loss_scale, LossScale):
         raise ArgumentError(
             "this is no loss scale",

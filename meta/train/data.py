@@ -77,14 +77,14 @@ def arguments(value: Any, what: str) -> tuple[Any, ...] | dict[str, Any]:
         return (value,)
     if not isinstance(value, tuple | list | dict):
         raise ArgumentError(
-            f"the {what} of a batch are arrays",
+            f"the {what} of a batch hold what is no array",
             expected="an array, or a tuple, list or dict of arrays",
             found=f"{type(value).__name__}: {value!r:.60}",
             hint="numpy.asarray makes an array of numbers",
         )
     for inner in value.values() if isinstance(value, dict) else value:
         if not tree.is_array(inner):
-            arguments(inner, "arrays inside the " + what)
+            arguments(inner, what)
     return value if isinstance(value, dict) else tuple(value)
 
 

@@ -12,7 +12,7 @@ import meta.amp
 from meta.base.device import require
 from meta.base.errors import ArgumentError
 from meta.model.model import Model
-from meta.optim import StepMaker, TrainingStep
+from meta.optim import Optimizer, StepMaker, TrainingStep
 from meta.train import random_state
 from meta.train.callback import Callback, EarlyStop
 from meta.train.checkpoint import Checkpoints
@@ -101,6 +101,7 @@ def fit(
     )
     _require_use(checkpoint is not None, "checkpoint", checkpoint_every=checkpoint_every)
     _require_callbacks(callbacks, eval_data)
+    _require_metrics(metrics)
     _require_often_enough(data, eval_data, epochs)
     if schedule is not None and not callable(schedule):
         raise ArgumentError("a schedule is a function of the step number", found=repr(schedule))
@@ -183,11 +184,18 @@ def _require_parts(model: Any, loss: Any, optimizer: Any) -> None:
             "the loss is a function (model_result, *targets) -> scalar, or a meta.Model",
             found=type(loss).__name__,
         )
-    if not callable(optimizer):
+    if getattr(loss, "__module__", type(loss).__module__).split(".")[0] == "torch":
+        raise ArgumentError(
+            "the loss is written with operators of meta, and this one is torch's",
+            found=repr(loss),
+            hint="lambda scores, labels: meta.cross_entropy(labels, scores)",
+        )
+    is_class = isinstance(optimizer, type) and issubclass(optimizer, Optimizer)
+    if is_class or isinstance(optimizer, Optimizer) or not callable(optimizer):
         raise ArgumentError(
             "the optimizer is what a with_<name> of meta.optim returns",
-            expected="for example meta.optim.sgd.with_sgd(learning_rate=0.1)",
-            found=type(optimizer).__name__,
+            expected="for example meta.optim.with_adamw(1e-3)",
+            found=getattr(optimizer, "__name__", type(optimizer).__name__),
             hint="the classes of meta.optim are for loops of one's own",
         )
 
@@ -213,6 +221,10 @@ def _require_use(given: bool, of: str, **settings: object) -> None:
 
 
 def _require_callbacks(callbacks: Any, eval_data: object) -> None:
+    if not isinstance(callbacks, Iterable):
+        raise ArgumentError(
+            "callbacks are several", found=type(callbacks).__name__, hint="a list: [callback]"
+        )
     for callback in callbacks:
         if not isinstance(callback, Callback):
             raise ArgumentError(
@@ -222,6 +234,17 @@ def _require_callbacks(callbacks: Any, eval_data: object) -> None:
             )
         if isinstance(callback, EarlyStop) and eval_data is None:
             raise ArgumentError("EarlyStop needs an evaluation", hint="pass eval_data=, too")
+
+
+def _require_metrics(metrics: Any) -> None:
+    if metrics is None or (isinstance(metrics, Mapping) and all(map(callable, metrics.values()))):
+        return
+    raise ArgumentError(
+        "metrics are functions by name",
+        expected="a dict of functions (model_result, *targets) -> scalar",
+        found=repr(metrics),
+        hint='{"accuracy": meta.train.accuracy}',
+    )
 
 
 def _require_often_enough(data: object, eval_data: object, epochs: int | None) -> None:

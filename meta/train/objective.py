@@ -10,12 +10,14 @@ from typing import Any
 from meta import op
 from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError
+from meta.base.source import definition_span
 from meta.ir import TensorType
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.model.wrapper import Wrapper
 from meta.runtime.ndarray import ndarray
 from meta.train.data import Batch
+from meta.vm.convention import bind
 
 Loss = Callable[..., Any]
 """A function ``(model_result, *targets) -> scalar`` written with operators, or a `Model`."""
@@ -105,6 +107,8 @@ def scalar(value: Any, what: str) -> Any:
 
 
 def _call(function: Loss, arguments: Any, *first: Any) -> Any:
-    if isinstance(arguments, dict):
-        return function(*first, **arguments)
-    return function(*first, *arguments)
+    args, named = (first, arguments) if isinstance(arguments, dict) else ((*first, *arguments), {})
+    if isinstance(function, Model):  # whose arguments are those of the data: say what it takes
+        entry = function.traced_entry()
+        bind(type(function).__name__, entry.given, args, named, definition_span(entry.function))
+    return function(*args, **named)

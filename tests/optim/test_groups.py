@@ -11,7 +11,7 @@ import torch
 
 import meta
 from meta import optim
-from meta.base.errors import ArgumentError
+from meta.base.errors import ArgumentError, GradientError
 from meta.optim import SGD, AdamW, with_adamw, with_sgd
 from meta.optim.schedule import cosine
 from meta.testing import check
@@ -114,6 +114,31 @@ def test_a_learning_rate_changes_without_a_new_program() -> None:
     assert optimizer.learning_rate.item() == 0.125
 
 
+def frozen(model: Given) -> Given:
+    for array in model.state().values():
+        array.requires_grad = False
+    return model
+
+
+def test_an_optimizer_says_what_it_is() -> None:
+    model = Given()
+    optimizer = SGD(model.parameters(), 0.1, 0.9, groups=[{"params": "bias", "momentum": 0.0}])
+    assert repr(optimizer) == (
+        "SGD(learning_rate=0.1, momentum=0.9, weight_decay=0, nesterov=False, maximize=False; "
+        "3 parameters in 2 groups)"
+    )
+
+
+def test_an_optimizer_of_arrays_that_moved_does_nothing_silently() -> None:
+    model = Given()
+    optimizer = SGD(model.parameters(), 0.1)
+    model.forward.function(model, *next(gradients(1))).backward()
+    model.to(dtype="float64")
+    assert model.weight.grad.dtype == "float64"
+    with pytest.raises(ArgumentError, match=r"no parameter has a gradient[^$]*model.to"):
+        optimizer.step()
+
+
 REFUSED: list[tuple[Any, str]] = [
     (lambda m: with_sgd(-1.0), "learning_rate is out of range"),
     (lambda m: with_sgd(0.1, 1.0), "momentum is out of range"),
@@ -134,6 +159,13 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda m: with_sgd(0.1, 0.9, dampening=0.5), "leave dampening out"),
     (lambda m: with_adamw(betas=(0.9, 0.95)), "they are beta1 and beta2 here"),
     (lambda m: with_adamw(1e-3, 0.9, 0.99, 1e-8, 0.1, []), "too many positional arguments"),
+    (lambda m: with_adamw(m), r"numbers come first: with_adamw\(1e-3\)\(model\)"),
+    (lambda m: AdamW([meta.array(1.0)]), r"nothing to train[^$]*requires_grad = True"),
+    (lambda m: with_sgd()(frozen(m)), "nothing to train"),
+    (lambda m: AdamW(m.parameters()).step(), r"no parameter has a gradient[^$]*backward"),
+    (lambda m: SGD(m.parameters()).step(clip_norm=1.0, clip_value=1.0), "not both"),
+    (lambda m: with_sgd()(m)(1.0, *next(gradients(1))), r"dy does not fit[^$]*meta.array\(1.0\)"),
+    (lambda m: with_sgd()(m)(*next(gradients(1))), r"expected: forward\(dy, /, weight:"),
     (lambda m: AdamW(), "missing a required argument: 'params'"),
     (lambda m: AdamW(m), "not a model"),
     (lambda m: SGD([{"params": m.parameters()}, {"params": Given().parameters()}]), "are called"),
@@ -147,7 +179,7 @@ REFUSED: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("make", "message"), REFUSED)
 def test_what_makes_no_sense_is_refused(make: Any, message: str) -> None:
-    with pytest.raises(ArgumentError, match=message):
+    with pytest.raises((ArgumentError, GradientError), match=message):
         make(Given())
 
 

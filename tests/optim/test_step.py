@@ -17,7 +17,7 @@ import meta
 from meta import op
 from meta.base.errors import ArgumentError, NonFiniteError
 from meta.model.master import masters_of
-from meta.optim import DynamicLossScale, StaticLossScale, with_adamw, with_lamb, with_sgd
+from meta.optim import AdamW, DynamicLossScale, StaticLossScale, with_adamw, with_lamb, with_sgd
 from meta.testing import check
 from tests.optim.problem import MODES, ONE, SHAPES, Given, double, gradients, runner, values
 
@@ -40,6 +40,33 @@ def test_clipping_is_torch_s(options: dict[str, float], mode: str) -> None:
         run(*given)
     for n, x in params.items():
         check(getattr(model, n), x, 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("options", [{"clip_norm": 0.7}, {"clip_value": 0.3}])
+def test_an_eager_step_clips_as_a_traced_one(options: dict[str, float]) -> None:
+    traced, eager = Given(), Given()
+    step, optimizer = with_adamw(0.1, **options)(traced), AdamW(eager.parameters(), 0.1)
+    for given in gradients(3):
+        step(ONE, *given)
+        optimizer.zero_grad()
+        eager.forward.function(eager, *given).backward()
+        optimizer.step(**options)
+    for n, x in values(traced).items():
+        check(getattr(eager, n), x, 1e-6, 1e-7)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_inputs_by_name(mode: str) -> None:
+    one, other = Given(), Given()
+    steps = with_sgd(0.1)(one), with_sgd(0.1)(other)
+    weight, bias, scale = next(gradients(1))
+    run = (
+        meta.vm.compile(steps[1], ONE, weight, scale=scale, bias=bias) if mode == "vm" else steps[1]
+    )
+    steps[0](ONE, weight, bias, scale)
+    run(ONE, weight, bias=bias, scale=scale)
+    for n, x in values(one).items():
+        check(getattr(other, n), x, 1e-6, 1e-7)
 
 
 def overflow(given: list[meta.ndarray], value: float) -> list[meta.ndarray]:

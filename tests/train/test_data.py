@@ -166,11 +166,11 @@ def test_other_data_than_at_the_checkpoint(tmp_path: Any) -> None:
 BATCHES: dict[str, tuple[Any, str]] = {
     "an array": (X, "a batch is a pair"),
     "three": ((X, X, Y), "a batch is a pair.*\n.*\n.*several inputs are a tuple"),
-    "numbers": ((X, 3), "the targets of a batch are arrays"),
-    "text": (("x", Y), "the inputs of a batch are arrays"),
+    "numbers": ((X, 3), "the targets of a batch hold what is no array"),
+    "text": (("x", Y), "the inputs of a batch hold what is no array"),
     "no inputs": (((), Y), "the inputs of a batch hold no array"),
-    "None": ((None, Y), "the inputs of a batch are arrays"),
-    "inner numbers": (((X, [1, 2]), Y), "arrays inside the inputs"),
+    "None": ((None, Y), "the inputs of a batch hold what is no array"),
+    "inner numbers": (((X, [1, 2]), Y), "the inputs of a batch hold what is no array"),
     "objects": ((np.array([object()]), Y), "cannot become an array"),
 }
 
@@ -194,7 +194,7 @@ def test_what_is_no_batch(name: str) -> None:
         (lambda: Batches((), (), 4), "no array"),
         (lambda: Batches(X, Y, 0), "no batch of this size"),
         (lambda: Batches(X, Y, 41, drop_last=True), "no batch of this size"),
-        (lambda: Batches(X, np.float32(1), 4), "the targets of a batch are arrays"),
+        (lambda: Batches(X, np.float32(1), 4), "the targets of a batch hold what is no array"),
     ],
 )
 def test_errors(make: Callable[[], Any], message: str) -> None:

@@ -17,7 +17,7 @@ from meta import op
 from meta.base import config
 from meta.base.errors import ArgumentError, FormatError, NonFiniteError
 from meta.model import Dropout, Linear, Model, Sequential, trace
-from meta.optim import DynamicLossScale, with_adamw, with_sgd
+from meta.optim import SGD, DynamicLossScale, with_adamw, with_sgd
 from meta.optim.schedule import linear_decay, step_decay
 from meta.train import (
     Batches,
@@ -531,6 +531,31 @@ ERRORS: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
     ),
     "other optimizer": (
         lambda p: train(optimizer=lambda m: m, steps=1), ArgumentError, "no.* make a training step",
+    ),
+    "an optimizer": (
+        lambda p: train(optimizer=SGD(network().parameters()), steps=1),
+        ArgumentError, "for loops of one's own",
+    ),
+    "an optimizer's class": (
+        lambda p: train(optimizer=SGD, steps=1), ArgumentError, "for loops of one's own",
+    ),
+    "optimizer not called": (
+        lambda p: train(optimizer=with_sgd, steps=1), ArgumentError, "the numbers come first",
+    ),
+    "a loss of torch": (
+        lambda p: train(loss=torch.nn.CrossEntropyLoss(), steps=1),
+        ArgumentError, "lambda scores, labels: meta.cross_entropy",
+    ),
+    "metrics in a list": (
+        lambda p: train(steps=1, eval_data=held_out(), metrics=[accuracy]),
+        ArgumentError, "functions by name",
+    ),
+    "one callback": (
+        lambda p: train(steps=1, callbacks=print), ArgumentError, r"a list: \[callback\]",
+    ),
+    "another name": (
+        lambda p: train(data=[({"input": x}, y) for x, y in held_out()], steps=1),
+        ArgumentError, r"cannot be called like this: missing .*'x'",
     ),
     "no length": (lambda p: train(), ArgumentError, "one of steps= and epochs="),
     "two lengths": (lambda p: train(steps=1, epochs=1), ArgumentError, "steps=1, epochs=1"),
