@@ -7,15 +7,16 @@ from meta.grad.core import gradient
 from meta.op.core.window import DATA, permutation, window
 
 
-def _swap(x, layout, to):
-    """Return ``x``, of ``layout``, in the order ``to``."""
-    return x if layout == to else op.transpose(x, permutation(layout, to, "layout"))
-
-
-def _in_order(dx_op, x, y, dy, layout, *window):
+def _in_order(x, layout):
+    """Return ``x``, of ``layout``, in the order of `DATA`."""
     order = DATA[x.ndim - 2]
-    dx = dx_op(*(_swap(v, layout, order) for v in (x, y, dy)), *window)
-    return _swap(dx, order, layout)
+    return x if layout in (None, order) else op.transpose(x, permutation(layout, order, "layout"))
+
+
+def _laid_out(x, layout):
+    """Return ``x``, in the order of `DATA`, in ``layout``."""
+    order = DATA[x.ndim - 2]
+    return x if layout in (None, order) else op.transpose(x, permutation(order, layout, "layout"))
 
 
 def _first_maxima(x, values):
@@ -54,28 +55,29 @@ def sliding(max_pool, max_dx, avg_pool, avg_dx):
     @gradient(max_pool)
     def maximum(x, y, dy, kernel, stride, padding, dilation, ceil_mode, include_pad, layout):
         window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
-        return _in_order(max_dx, x, y, dy, layout, *window)
+        return max_dx(x, y, dy, *window, layout)
 
     @gradient(avg_pool)
     def mean(x, y, dy, kernel, stride, padding, dilation, ceil_mode, include_pad, layout):
         window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
-        return _in_order(avg_dx, x, y, dy, layout, *window)
+        return avg_dx(x, y, dy, *window, layout)
 
     @gradient(max_dx)
-    def maximum_dx(x, y, dy_, kernel, stride, padding, dilation, ceil_mode):
+    def maximum_dx(x, y, dy_, kernel, stride, padding, dilation, ceil_mode, layout):
         """dx is linear in dy, which it scatters; read back, each window's maximum is where it was.
 
         Piecewise constant in x.
         """
-        axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
-        read = _first_maxima(_windows(x, axes, float("-inf")), _windows(dy_, axes, 0.0))
-        return op.zeros_like(x), op.zeros_like(y), read
+        image, slope = _in_order(x, layout), _in_order(dy_, layout)
+        axes = window(image.shape[2:], kernel, stride, padding, dilation, ceil_mode)
+        read = _first_maxima(_windows(image, axes, float("-inf")), _windows(slope, axes, 0.0))
+        return op.zeros_like(x), op.zeros_like(y), _laid_out(read, layout)
 
     @gradient(avg_dx)
-    def mean_dx(dy_, kernel, stride, padding, dilation, ceil_mode, include_pad):
+    def mean_dx(dy_, kernel, stride, padding, dilation, ceil_mode, include_pad, layout):
         """dx is linear in dy and depends on nothing else."""
         window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
-        ddy = avg_pool(dy_, *window)
+        ddy = avg_pool(dy_, *window, layout or DATA[dy_.ndim - 2])
         return op.zeros_like(dy_), op.zeros_like(ddy), ddy
 
 
@@ -84,28 +86,30 @@ def adaptive(max_pool, max_dx, avg_pool, avg_dx):
 
     @gradient(max_pool)
     def maximum(x, y, dy, shape, layout):
-        return _in_order(max_dx, x, y, dy, layout, shape)
+        return max_dx(x, y, dy, shape, layout)
 
     @gradient(avg_pool)
     def mean(x, y, dy, shape, layout):
-        return _in_order(avg_dx, x, y, dy, layout, shape)
+        return avg_dx(x, y, dy, shape, layout)
 
     @gradient(max_dx)
-    def maximum_dx(x, y, dy_, shape):
+    def maximum_dx(x, y, dy_, shape, layout):
         """As of `sliding`, region by region."""
+        image, best, slope = (_in_order(t, layout) for t in (x, y, dy_))
         edges = [
             [(i * size // n, -(-(i + 1) * size // n)) for i in range(n)]
-            for size, n in zip(x.shape[2:], y.shape[2:], strict=True)
+            for size, n in zip(image.shape[2:], best.shape[2:], strict=True)
         ]
         read = []
         for region in itertools.product(*edges):
             begin, end = zip(*region, strict=True)
-            read.append(_first_maxima(_region(x, begin, end), _region(dy_, begin, end)))
-        return op.zeros_like(x), op.zeros_like(y), op.reshape(op.stack(tuple(read), 2), y.shape)
+            read.append(_first_maxima(_region(image, begin, end), _region(slope, begin, end)))
+        found = op.reshape(op.stack(tuple(read), 2), best.shape)
+        return op.zeros_like(x), op.zeros_like(y), _laid_out(found, layout)
 
     @gradient(avg_dx)
-    def mean_dx(dy_, shape):
-        ddy = avg_pool(dy_, shape)
+    def mean_dx(dy_, shape, layout):
+        ddy = avg_pool(dy_, shape, layout or DATA[dy_.ndim - 2])
         return op.zeros_like(dy_), op.zeros_like(ddy), ddy
 
 

@@ -77,41 +77,42 @@ def max_pool2d_dx(
     dilation: Ints,
     ceil_mode: bool,
     include_pad: bool,
+    layout: str | None = None,
 ) -> Tensor:
     """Gradient of `max_pool2d`: dy goes to the first maximum of its window, in row order.
 
-    x, y, dy: argument, result and the result's gradient, all NCHW and of one dtype; the rest as in
-    the forward call. Result: x's shape and dtype.
+    x, y, dy: argument, result and the result's gradient, of one dtype and all in ``layout``, which
+    is NCHW unless given; the rest as in the forward call. Result: x's shape and dtype.
     """
     window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
-    return pooled_dx(2, x, y, dy, *window)
+    return pooled_dx(2, x, y, dy, *window, layout)
 
 
 @op(schema=max_pool2d_dx)
 def avg_pool2d_dx(*arguments: Any) -> Tensor:
     """Gradient of `avg_pool2d`: dy is shared evenly by the elements of its window.
 
-    x, y, dy: argument, result and the result's gradient, all NCHW and of one dtype (of x and y only
-    the types matter); the rest as in the forward call. Result: x's shape and dtype.
+    All as in `max_pool2d_dx`; of x and y only the types matter.
     """
     return pooled_dx(2, *arguments)
 
 
 @op
-def adaptive_max_pool2d_dx(x: Tensor, y: Tensor, dy: Tensor, shape: Ints) -> Tensor:
+def adaptive_max_pool2d_dx(
+    x: Tensor, y: Tensor, dy: Tensor, shape: Ints, layout: str | None = None
+) -> Tensor:
     """Gradient of `adaptive_max_pool2d`: dy goes to the first maximum of its region, in row order.
 
-    x, y, dy: argument, result and the result's gradient, all NCHW and of one dtype.
-    Result: x's shape and dtype.
+    x, y, dy: argument, result and the result's gradient, of one dtype and all in ``layout``, which
+    is NCHW unless given. Result: x's shape and dtype.
     """
-    return adaptive_dx(2, x, y, dy, shape)
+    return adaptive_dx(2, x, y, dy, shape, layout)
 
 
 @op(schema=adaptive_max_pool2d_dx)
-def adaptive_avg_pool2d_dx(x: Tensor, y: Tensor, dy: Tensor, shape: Ints) -> Tensor:
+def adaptive_avg_pool2d_dx(*arguments: Any) -> Tensor:
     """Gradient of `adaptive_avg_pool2d`: dy is shared evenly by the elements of its region.
 
-    x, y, dy: argument, result and the result's gradient, all NCHW and of one dtype (of x and y only
-    the types matter). Result: x's shape and dtype.
+    All as in `adaptive_max_pool2d_dx`; of x and y only the types matter.
     """
-    return adaptive_dx(2, x, y, dy, shape)
+    return adaptive_dx(2, *arguments)

@@ -4,7 +4,7 @@ from typing import Any
 
 from meta.op.core import Ints, Tensor, op
 from meta.op.core.pooling import adaptive, adaptive_dx, pooled, pooled_dx
-from meta.op.pool import max_pool2d_dx
+from meta.op.pool import adaptive_max_pool2d_dx, max_pool2d_dx
 
 
 @op
@@ -69,8 +69,8 @@ def adaptive_avg_pool1d(x: Tensor, shape: Ints, layout: str = "NCW") -> Tensor:
 def max_pool1d_dx(*arguments: Any) -> Tensor:
     """Gradient of `max_pool1d`: dy goes to the first maximum of its window, in row order.
 
-    x, y, dy: argument, result and the result's gradient, all NCW and of one dtype; the rest as in
-    the forward call. Result: x's shape and dtype.
+    x, y, dy: argument, result and the result's gradient, of one dtype and all in ``layout``, which
+    is NCW unless given; the rest as in the forward call. Result: x's shape and dtype.
     """
     return pooled_dx(1, *arguments)
 
@@ -79,27 +79,25 @@ def max_pool1d_dx(*arguments: Any) -> Tensor:
 def avg_pool1d_dx(*arguments: Any) -> Tensor:
     """Gradient of `avg_pool1d`: dy is shared evenly by the elements of its window.
 
-    x, y, dy: argument, result and the result's gradient, all NCW and of one dtype (of x and y only
-    the types matter); the rest as in the forward call. Result: x's shape and dtype.
+    All as in `max_pool1d_dx`; of x and y only the types matter.
     """
     return pooled_dx(1, *arguments)
 
 
-@op
-def adaptive_max_pool1d_dx(x: Tensor, y: Tensor, dy: Tensor, shape: Ints) -> Tensor:
+@op(schema=adaptive_max_pool2d_dx)
+def adaptive_max_pool1d_dx(*arguments: Any) -> Tensor:
     """Gradient of `adaptive_max_pool1d`: dy goes to the first maximum of its region, in row order.
 
-    x, y, dy: argument, result and the result's gradient, all NCW and of one dtype.
-    Result: x's shape and dtype.
+    x, y, dy: argument, result and the result's gradient, of one dtype and all in ``layout``, which
+    is NCW unless given. Result: x's shape and dtype.
     """
-    return adaptive_dx(1, x, y, dy, shape)
+    return adaptive_dx(1, *arguments)
 
 
-@op(schema=adaptive_max_pool1d_dx)
-def adaptive_avg_pool1d_dx(x: Tensor, y: Tensor, dy: Tensor, shape: Ints) -> Tensor:
+@op(schema=adaptive_max_pool2d_dx)
+def adaptive_avg_pool1d_dx(*arguments: Any) -> Tensor:
     """Gradient of `adaptive_avg_pool1d`: dy is shared evenly by the elements of its region.
 
-    x, y, dy: argument, result and the result's gradient, all NCW and of one dtype (of x and y only
-    the types matter). Result: x's shape and dtype.
+    All as in `adaptive_max_pool1d_dx`; of x and y only the types matter.
     """
-    return adaptive_dx(1, x, y, dy, shape)
+    return adaptive_dx(1, *arguments)

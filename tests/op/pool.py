@@ -56,6 +56,8 @@ def in_layout(function):
 
     def oracle(x, *args, layout=None, **kwargs):
         order = ORDERS[x.ndim - 2]
+        if args and isinstance(args[-1], str):
+            *args, layout = args
         layout = layout or order
         y = function(x.permute([layout.index(c) for c in order]), *args, **kwargs)
         return y.permute([order.index(c) for c in layout])
@@ -140,6 +142,7 @@ def cases(count, sizes, windows_, adaptive, last, ties):
     # Up to nine gradients meet in one element.
     rough = {"bfloat16": 5e-2}
     small = (1, 1, *(3,) * count)
+    last_window, last_shape = (3, 2, 1, 1, False, True, layout), (2, layout)
     return [
         OpCase(f"max_pool{count}d", slid, max_pool),
         OpCase(f"avg_pool{count}d", slid, avg_pool),
@@ -148,7 +151,10 @@ def cases(count, sizes, windows_, adaptive, last, ties):
         OpCase(
             f"max_pool{count}d_dx",
             # The first of equal maxima takes the gradient.
-            [*gradient_samples(max_pool, sizes, windows_), gradient_sample(max_pool, *ties)],
+            [
+                *gradient_samples(max_pool, [*sizes, last], [*windows_, last_window]),
+                gradient_sample(max_pool, *ties),
+            ],
             gradient(max_pool),
             grad=False,
             why=CONSISTENT,
@@ -157,14 +163,14 @@ def cases(count, sizes, windows_, adaptive, last, ties):
         OpCase(
             f"avg_pool{count}d_dx",
             [
-                *gradient_samples(avg_pool, sizes, windows_),
+                *gradient_samples(avg_pool, [*sizes, last], [*windows_, last_window]),
                 *gradient_samples(avg_pool, [small], [(2, 1, 0, 1, False, True)]),
             ],
             gradient(avg_pool),
         ),
         OpCase(
             f"adaptive_max_pool{count}d_dx",
-            gradient_samples(adaptive_max, from_, to),
+            gradient_samples(adaptive_max, [*from_, last], [*to, last_shape]),
             gradient(adaptive_max),
             grad=False,
             why=CONSISTENT,
@@ -172,7 +178,7 @@ def cases(count, sizes, windows_, adaptive, last, ties):
         ),
         OpCase(
             f"adaptive_avg_pool{count}d_dx",
-            gradient_samples(adaptive_avg, [*from_, small], [*to, (2,)]),
+            gradient_samples(adaptive_avg, [*from_, small, last], [*to, (2,), last_shape]),
             gradient(adaptive_avg),
         ),
     ]

@@ -72,11 +72,13 @@ def _arguments(axes):
     return _each(axes, "kernel"), _each(axes, "stride")
 
 
-def _in_order(function, x, layout):
-    """Apply a function of a tensor in the order of `DATA` to one of any layout."""
-    order = DATA[x.ndim - 2]
-    y = function(x.permute(permutation(layout, order, "layout")))
-    return y.permute(permutation(order, layout, "layout")).contiguous()
+def _in_order(function, layout, *tensors):
+    """Apply a function of tensors in the order of `DATA` to tensors of any layout."""
+    order = DATA[tensors[0].ndim - 2]
+    if layout in (None, order):
+        return function(*tensors).contiguous()
+    to, back = permutation(layout, order, "layout"), permutation(order, layout, "layout")
+    return function(*(t.permute(to) for t in tensors)).permute(back).contiguous()
 
 
 def _max_case(x, axes):
@@ -199,7 +201,7 @@ def sliding(max_pool, max_dx, avg_pool, avg_dx):
             axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
             return _maximum([x], axes)
 
-        return _in_order(run, x, layout)
+        return _in_order(run, layout, x)
 
     @dialect.kernel(avg_pool, plevel=ON_CUDA)
     def mean(x, kernel, stride, padding, dilation, ceil_mode, include_pad, layout):
@@ -207,17 +209,23 @@ def sliding(max_pool, max_dx, avg_pool, avg_dx):
             axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
             return _average([x], axes, include_pad)
 
-        return _in_order(run, x, layout)
+        return _in_order(run, layout, x)
 
     @dialect.kernel(max_dx, plevel=ON_CUDA)
-    def maximum_dx(x, dy, kernel, stride, padding, dilation, ceil_mode):
-        axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
-        return _maximum_dx([x, dy], axes).contiguous()
+    def maximum_dx(x, dy, kernel, stride, padding, dilation, ceil_mode, layout):
+        def run(x, dy):
+            axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
+            return _maximum_dx([x, dy], axes)
+
+        return _in_order(run, layout, x, dy)
 
     @dialect.kernel(avg_dx, plevel=LIBRARY)
-    def mean_dx(x, dy, kernel, stride, padding, dilation, ceil_mode, include_pad):
-        axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
-        return _average_dx([x, dy], axes, include_pad).contiguous()
+    def mean_dx(x, dy, kernel, stride, padding, dilation, ceil_mode, include_pad, layout):
+        def run(x, dy):
+            axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
+            return _average_dx([x, dy], axes, include_pad)
+
+        return _in_order(run, layout, x, dy)
 
 
 def adaptive(max_pool, max_dx, avg_pool, avg_dx):
@@ -226,20 +234,22 @@ def adaptive(max_pool, max_dx, avg_pool, avg_dx):
     @dialect.kernel(max_pool, plevel=ON_CUDA)
     def maximum(x, shape, layout):
         out = pair(shape, "shape", x.ndim - 2)
-        return _in_order(lambda x: _adaptive_maximum([x], out), x, layout)
+        return _in_order(lambda x: _adaptive_maximum([x], out), layout, x)
 
     @dialect.kernel(avg_pool, plevel=ON_CUDA)
     def mean(x, shape, layout):
         out = pair(shape, "shape", x.ndim - 2)
-        return _in_order(lambda x: _adaptive_average([x], out), x, layout)
+        return _in_order(lambda x: _adaptive_average([x], out), layout, x)
 
     @dialect.kernel(max_dx, plevel=LIBRARY)
-    def maximum_dx(x, dy, shape):
-        return _adaptive_maximum_dx([x, dy], pair(shape, "shape", x.ndim - 2)).contiguous()
+    def maximum_dx(x, dy, shape, layout):
+        out = pair(shape, "shape", x.ndim - 2)
+        return _in_order(lambda x, dy: _adaptive_maximum_dx([x, dy], out), layout, x, dy)
 
     @dialect.kernel(avg_dx, plevel=LIBRARY)
-    def mean_dx(x, dy):
-        return _adaptive_average_dx([x, dy], dy.shape[2:]).contiguous()
+    def mean_dx(x, dy, layout):
+        run = _adaptive_average_dx
+        return _in_order(lambda x, dy: run([x, dy], dy.shape[2:]), layout, x, dy)
 
 
 sliding(op.max_pool2d, op.max_pool2d_dx, op.avg_pool2d, op.avg_pool2d_dx)

@@ -124,6 +124,7 @@ class _Ordered:
 
     def __init__(self, x, layout):
         order = DATA[len(x.shape) - 2]
+        layout = layout or order
         self.x, self.to = x, permutation(layout, order, "layout")
         self.back = permutation(order, layout, "layout")
         self.shape = [x.shape[a] for a in self.to]
@@ -182,8 +183,12 @@ def _count(axes, at):
     return prod(counts[1:], start=counts[0])
 
 
-def _gathered(shape, axes, dtype, value):
-    """Return the sums of ``value(n, c, window, taps)`` over the windows that cover each place."""
+def _gathered(image, axes, value):
+    """Return the sums of ``value(n, c, window, taps)`` over the windows that cover each place.
+
+    The result is of the type and the layout of ``image``.
+    """
+    shape, dtype = image.x.shape, str(image.x.dtype)
     wide = computing(dtype)
 
     def element(n, c, *at):
@@ -193,20 +198,21 @@ def _gathered(shape, axes, dtype, value):
         term = te.if_then_else(te.all(*covered), value(n, c, windows, taps), tirx.const(0, wide))
         return te.sum(term, axis=js)
 
-    total = te.compute(shape, element, name="dx_sum")
+    total = image.result(shape, element, "dx_sum")
     return te.compute(shape, lambda *i: cast(total(*i), dtype), name="dx")
 
 
-def _maximum_gradient(x, y, dy, axes):
+def _maximum_gradient(x, y, dy, axes, layout):
     """Find the first tap of every window that is the maximum; only there dy arrives."""
     dtype, wide = str(x.dtype), computing(x.dtype)
     none = tirx.max_value("int32")
+    image, result, slope = (_Ordered(t, layout) for t in (x, y, dy))
 
     def first(n, c, *at):
-        best = cast(y(n, c, *at), wide)
+        best = cast(result(n, c, *at), wide)
 
         def number(places, taps):
-            value = cast(x(n, c, *places), wide)
+            value = cast(image(n, c, *places), wide)
             found = value == best
             if is_float(dtype):  # a NaN is the maximum wherever it is
                 found = te.any(found, tirx.isnan(value))
@@ -214,13 +220,13 @@ def _maximum_gradient(x, y, dy, axes):
 
         return _over(axes, at, te.min, number, none)
 
-    winner = te.compute(y.shape, first, name="winner")
+    winner = _Ordered(result.result(y.shape, first, "winner"), layout)
 
     def value(n, c, windows, taps):
         won = winner(n, c, *windows) == _number(taps, axes)
-        return tirx.Select(won, cast(dy(n, c, *windows), wide), tirx.const(0, wide))
+        return tirx.Select(won, cast(slope(n, c, *windows), wide), tirx.const(0, wide))
 
-    return _gathered(x.shape, axes, dtype, value)
+    return _gathered(image, axes, value)
 
 
 def _number(taps, axes):
@@ -231,13 +237,13 @@ def _number(taps, axes):
     return number.astype("int32")
 
 
-def _mean_gradient(dy, axes, out):
-    wide = computing(out.dtype)
+def _mean_gradient(dy, axes, layout, out):
+    slope, wide = _Ordered(dy, layout), computing(dy.dtype)
 
     def value(n, c, windows, _):
-        return cast(dy(n, c, *windows), wide) / _count(axes, windows).astype(wide)
+        return cast(slope(n, c, *windows), wide) / _count(axes, windows).astype(wide)
 
-    return _gathered(out.shape, axes, out.dtype, value)
+    return _gathered(_Ordered(out, layout), axes, value)
 
 
 def _spatial(x, layout):
@@ -260,14 +266,16 @@ def sliding(max_pool, max_dx, avg_pool, avg_dx):
         return _mean(x, axes, layout, out)
 
     @compute(max_dx, OPAQUE)
-    def maximum_dx(x, y, dy, kernel, stride, padding, dilation, ceil_mode):
-        axes = _axes(x.shape[2:], kernel, stride, padding, dilation, ceil_mode, False)
-        return _maximum_gradient(x, y, dy, axes)
+    def maximum_dx(x, y, dy, kernel, stride, padding, dilation, ceil_mode, layout):
+        extents = _spatial(x, layout)
+        axes = _axes(extents, kernel, stride, padding, dilation, ceil_mode, False)
+        return _maximum_gradient(x, y, dy, axes, layout)
 
     @compute(avg_dx, OPAQUE)
-    def mean_dx(dy, kernel, stride, padding, dilation, ceil_mode, include_pad, out):
-        axes = _axes(out.shape[2:], kernel, stride, padding, dilation, ceil_mode, include_pad)
-        return _mean_gradient(dy, axes, out)
+    def mean_dx(dy, kernel, stride, padding, dilation, ceil_mode, include_pad, layout, out):
+        extents = _spatial(out, layout)
+        axes = _axes(extents, kernel, stride, padding, dilation, ceil_mode, include_pad)
+        return _mean_gradient(dy, axes, layout, out)
 
 
 def adaptive(max_pool, max_dx, avg_pool, avg_dx):
@@ -282,12 +290,12 @@ def adaptive(max_pool, max_dx, avg_pool, avg_dx):
         return _mean(x, _regions(_spatial(x, layout), shape), layout, out)
 
     @compute(max_dx, OPAQUE)
-    def maximum_dx(x, y, dy, shape):
-        return _maximum_gradient(x, y, dy, _regions(x.shape[2:], shape))
+    def maximum_dx(x, y, dy, shape, layout):
+        return _maximum_gradient(x, y, dy, _regions(_spatial(x, layout), shape), layout)
 
     @compute(avg_dx, OPAQUE)
-    def mean_dx(dy, shape, out):
-        return _mean_gradient(dy, _regions(out.shape[2:], shape), out)
+    def mean_dx(dy, shape, layout, out):
+        return _mean_gradient(dy, _regions(_spatial(out, layout), shape), layout, out)
 
 
 sliding(op.max_pool2d, op.max_pool2d_dx, op.avg_pool2d, op.avg_pool2d_dx)

@@ -1,7 +1,5 @@
 """What pooling over any number of spatial axes gives: the types behind `meta/op/pool*.py`."""
 
-from typing import Any
-
 from meta.ir.types import Dim, TensorType
 from meta.op.core.check import pair, require, require_float, require_ndim
 from meta.op.core.schema import Ints
@@ -66,17 +64,29 @@ def pooled(
     return TensorType(arranged(result, DATA[count], layout, "layout"), x.dtype)
 
 
-def pooled_dx(count: int, x: TensorType, y: TensorType, dy: TensorType, *window: Any) -> TensorType:
-    """Return the type of the gradient of `pooled`; window: its arguments from kernel on."""
-    arguments: tuple[Any, ...] = (*window, DATA[count])
-    return _gradient(x, y, dy, pooled(count, x, *arguments))
+def pooled_dx(
+    count: int,
+    x: TensorType,
+    y: TensorType,
+    dy: TensorType,
+    kernel: Ints,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    ceil_mode: bool,
+    include_pad: bool,
+    layout: str | None,
+) -> TensorType:
+    """Return the type of the gradient of `pooled`."""
+    window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
+    return _gradient(x, y, dy, pooled(count, x, *window, layout or DATA[count]))
 
 
 def adaptive_dx(
-    count: int, x: TensorType, y: TensorType, dy: TensorType, shape: Ints
+    count: int, x: TensorType, y: TensorType, dy: TensorType, shape: Ints, layout: str | None
 ) -> TensorType:
     """Return the type of the gradient of `adaptive`."""
-    return _gradient(x, y, dy, adaptive(count, x, shape, DATA[count]))
+    return _gradient(x, y, dy, adaptive(count, x, shape, layout or DATA[count]))
 
 
 def _gradient(x: TensorType, y: TensorType, dy: TensorType, expected: TensorType) -> TensorType:
