@@ -60,6 +60,22 @@ inline void store(T* to, const float* sum) {
   *(Vector*)to = v;
 }
 
+// Adds the rows whose places the lanes of ``votes`` hold, several reads under way.
+inline void add_all(float* sum, const T* dy, long long width, unsigned votes, unsigned place) {
+  while (votes) {
+    Vector v[READS] = {};
+#pragma unroll
+    for (int j = 0; j < READS; ++j) {
+      int from = votes ? __ffs(votes) - 1 : 0;
+      unsigned other = __shfl_sync(FULL, place, from);
+      if (votes) v[j] = *(const Vector*)(dy + (long long)other * width);
+      votes &= votes - 1;
+    }
+#pragma unroll
+    for (int j = 0; j < READS; ++j) add(sum, v[j]);
+  }
+}
+
 inline bool names(const unsigned* found, int at, int end, int row) {
   return at < end && (int)(found[at] & 63) == row;
 }
@@ -72,7 +88,7 @@ inline long long row_of(const Parameters& p, long long at) {
 extern "C" __global__ void __launch_bounds__(WARPS * LANES)
 embedding_dx(const __grid_constant__ Parameters p) {
   __shared__ unsigned found[CAPACITY];   // position among the indices << 6 | row of this block
-  __shared__ int before[READS][WARPS];
+  __shared__ int before[READS * WARPS + 1];
   __shared__ float parts[WARPS][LANES * VECTOR];
   __shared__ bool heavy[64];
   int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
@@ -93,89 +109,83 @@ embedding_dx(const __grid_constant__ Parameters p) {
 #pragma unroll
     for (int j = 0; j < READS; ++j) {
       votes[j] = __ballot_sync(FULL, row[j] >= 0 && row[j] < rows);
-      if (lane == 0) before[j][warp] = __popc(votes[j]);
+      if (lane == 0) before[j * WARPS + warp] = __popc(votes[j]);
+    }
+    __syncthreads();
+    if (warp == 0) {
+      int carry = total;
+      for (int k = lane; k < READS * WARPS; k += LANES) {
+        int own = before[k], sum = own;
+#pragma unroll
+        for (int step = 1; step < LANES; step *= 2) {
+          int other = __shfl_up_sync(FULL, sum, step);
+          if (lane >= step) sum += other;
+        }
+        before[k] = carry + sum - own;
+        carry += __shfl_sync(FULL, sum, LANES - 1);
+      }
+      if (lane == 0) before[READS * WARPS] = carry;
     }
     __syncthreads();
 #pragma unroll
     for (int j = 0; j < READS; ++j) {
-      int place = total + __popc(votes[j] & ((1u << lane) - 1));
-      for (int w = 0; w < WARPS; ++w) {
-        if (w < warp) place += before[j][w];
-        total += before[j][w];
-      }
+      int place = before[j * WARPS + warp] + __popc(votes[j] & ((1u << lane) - 1));
       if (votes[j] >> lane & 1 && place < CAPACITY) {
         unsigned at = (unsigned)start + j * WARPS * LANES + threadIdx.x;
         found[place] = at << 6 | (unsigned)row[j];
       }
     }
+    total = before[READS * WARPS];
     __syncthreads();
   }
 
-  long long column = ((long long)blockIdx.y * LANES + lane) * VECTOR;
-  bool inside = column < p.width;
-  const T* dy = p.dy + (inside ? column : 0);
-  T* out = p.out + first * p.width + column;
   bool noted = total <= CAPACITY;
   int all = noted ? total : (int)p.count;
 
-  // A row that few indices name is added up by one warp.
+  // A row that few indices name is added up by one warp, the others by all.
   for (int row = warp; row < rows; row += WARPS) {
     int hits = 0;
     if (noted && rows >= WARPS)
       for (int start = 0; start < total; start += LANES)
         hits += __popc(__ballot_sync(FULL, names(found, start + lane, total, row)));
-    bool few = noted && rows >= WARPS && hits <= HEAVY;
-    if (lane == 0) heavy[row] = !few;
-    if (!few) continue;
-    float sum[VECTOR] = {};
-    for (int start = 0; start < total; start += LANES) {
-      unsigned votes = __ballot_sync(FULL, names(found, start + lane, total, row));
-      while (votes) {
-        unsigned entry = found[start + __ffs(votes) - 1];
-        add(sum, *(const Vector*)(dy + (long long)(entry >> 6) * p.width));
-        votes &= votes - 1;
-      }
-    }
-    if (inside) store(out + row * p.width, sum);
+    if (lane == 0) heavy[row] = !noted || rows < WARPS || hits > HEAVY;
   }
   __syncthreads();
-
-  // The others by all warps, each its part of the indices.
   int each = (all + WARPS - 1) / WARPS, end = min(all, (warp + 1) * each);
-  for (int row = 0; row < rows; ++row) {
-    if (!heavy[row]) continue;
-    float sum[VECTOR] = {};
-    for (int start = warp * each; start < end; start += LANES) {
-      int at = start + lane;
-      bool hit = noted ? names(found, at, end, row) : at < end && row_of(p, at) - first == row;
-      unsigned votes = __ballot_sync(FULL, hit);
-      unsigned place = noted && at < end ? found[at] >> 6 : at;
-      if (votes == FULL) {
-        for (int i = 0; i < LANES; i += READS) {
-          Vector v[READS];
-#pragma unroll
-          for (int j = 0; j < READS; ++j)
-            v[j] = *(const Vector*)(dy + (long long)__shfl_sync(FULL, place, i + j) * p.width);
-#pragma unroll
-          for (int j = 0; j < READS; ++j) add(sum, v[j]);
-        }
-      } else {
-        for (; votes; votes &= votes - 1) {
-          unsigned other = __shfl_sync(FULL, place, __ffs(votes) - 1);
-          add(sum, *(const Vector*)(dy + (long long)other * p.width));
-        }
+  for (long long chunk = blockIdx.y; chunk * LANES * VECTOR < p.width; chunk += gridDim.y) {
+    long long column = (chunk * LANES + lane) * VECTOR;
+    bool inside = column < p.width;
+    const T* dy = p.dy + (inside ? column : 0);
+    T* out = p.out + first * p.width + column;
+    for (int row = warp; row < rows; row += WARPS) {
+      if (heavy[row]) continue;
+      float sum[VECTOR] = {};
+      for (int start = 0; start < total; start += LANES) {
+        unsigned votes = __ballot_sync(FULL, names(found, start + lane, total, row));
+        if (votes) add_all(sum, dy, p.width, votes, found[min(start + lane, total - 1)] >> 6);
       }
+      if (inside) store(out + row * p.width, sum);
     }
+    for (int row = 0; row < rows; ++row) {
+      if (!heavy[row]) continue;
+      float sum[VECTOR] = {};
+      for (int start = warp * each; start < end; start += LANES) {
+        int at = start + lane;
+        bool hit = noted ? names(found, at, end, row) : at < end && row_of(p, at) - first == row;
+        unsigned votes = __ballot_sync(FULL, hit);
+        add_all(sum, dy, p.width, votes, noted && at < end ? found[at] >> 6 : at);
+      }
 #pragma unroll
-    for (int j = 0; j < VECTOR; ++j) parts[warp][lane * VECTOR + j] = sum[j];
-    __syncthreads();
-    if (warp == 0 && inside) {
-      for (int other = 1; other < WARPS; ++other)
+      for (int j = 0; j < VECTOR; ++j) parts[warp][lane * VECTOR + j] = sum[j];
+      __syncthreads();
+      if (warp == 0 && inside) {
+        for (int other = 1; other < WARPS; ++other)
 #pragma unroll
-        for (int j = 0; j < VECTOR; ++j) sum[j] += parts[other][lane * VECTOR + j];
-      store(out + row * p.width, sum);
+          for (int j = 0; j < VECTOR; ++j) sum[j] += parts[other][lane * VECTOR + j];
+        store(out + row * p.width, sum);
+      }
+      __syncthreads();
     }
-    __syncthreads();
   }
 }
 """
@@ -220,7 +230,7 @@ def embedding_dx(call: CallValues) -> OpEnv:
     def run(dy: torch.Tensor, indices: torch.Tensor, out: torch.Tensor) -> None:
         at = dy.data_ptr(), indices.data_ptr(), out.data_ptr()
         vector = wide if width % wide == 0 and (at[0] | at[2]) % size == 0 else 1
-        columns = -(-width // (LANES * vector))
+        columns = -(-width // (LANES * vector)) if few else 1
         given = struct.pack("<QQQqqqii", *at, count, width, rows, each, 0)
         kernel(vector).launch(-(-rows // each), warps * LANES, given, columns)
 

@@ -28,8 +28,8 @@ MOST = THREADS * 32
 """The widest row."""
 BLOCKS_PER_PROCESSOR = 2
 """Of the backward pass: each keeps sums of all columns."""
-FILLING = 8
-"""Of the forward pass: as many as a processor runs at a time."""
+FILLING = 64
+"""Of the forward pass, which keeps nothing."""
 DTYPES = "float16", "bfloat16", "float32"
 
 
@@ -51,7 +51,8 @@ class _Kernels:
 
     def _kernel(self, name: str, vector: int) -> driver.Function:
         (parameters,) = self.parameters
-        return cubin.function(source(self.dtype, parameters, self.width, vector), name, self.device)
+        text = source(name, self.dtype, parameters, self.width, vector)
+        return cubin.function(text, name, self.device)
 
     def launch(self, name: str, blocks: int | None = None, **tensors: torch.Tensor | None) -> None:
         """Launch a kernel with tensors by the names of its parameters."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from meta.dialect.cuda.scalars import C_TYPES, CONVERSIONS
 
 THREADS = 256
-EACH = 12
-"""Elements of a row that a thread holds, at most, before more threads share the row."""
+EACH = {"forward": 24, "backward": 12, "finish": 1}
+"""By kernel: elements of a row that a thread holds, at most, before more threads share the row."""
 
-SOURCE = r"""
+COMMON = r"""
 #define FULL 0xffffffffu
 #define GROUPS (THREADS / GROUP)
 #define STEP (GROUP * VECTOR)
@@ -66,7 +66,8 @@ inline void statistics(const Row& x, int lane, float eps, float& mean, float& in
   total(square, unused);
   inv = 1.0f / sqrtf(square / WIDTH + eps);
 }
-
+"""
+FORWARD = r"""
 extern "C" __global__ void __launch_bounds__(THREADS)
 forward(const __grid_constant__ Parameters p) {
   int lane = threadIdx.x % GROUP, group = threadIdx.x / GROUP;
@@ -94,7 +95,8 @@ forward(const __grid_constant__ Parameters p) {
     }
   }
 }
-
+"""
+BACKWARD = r"""
 extern "C" __global__ void __launch_bounds__(THREADS)
 backward(const __grid_constant__ Parameters p) {
   int lane = threadIdx.x % GROUP, group = threadIdx.x / GROUP;
@@ -161,7 +163,8 @@ backward(const __grid_constant__ Parameters p) {
   }
 #endif
 }
-
+"""
+FINISH = r"""
 extern "C" __global__ void __launch_bounds__(THREADS) finish(const __grid_constant__ Parameters p) {
   __shared__ float sums[THREADS / 32][32];
   int column = blockIdx.x * 32 + threadIdx.x % 32, part = threadIdx.x / 32;
@@ -179,14 +182,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) finish(const __grid_consta
   else down(p.dbias[column - WIDTH], sum);
 }
 """
+KERNELS = {"forward": FORWARD, "backward": BACKWARD, "finish": FINISH}
 
 
-def source(x: str, parameters: str, width: int, vector: int) -> str:
-    """Return the source for data and parameters of these dtypes, rows of ``width`` elements, and
-    accesses of ``vector``.
+def source(kernel: str, x: str, parameters: str, width: int, vector: int) -> str:
+    """Return the source of a kernel for data and parameters of these dtypes, rows of ``width``
+    elements, and accesses of ``vector``.
     """
-    group = next(g for g in (32, 64, 128, THREADS) if width <= g * EACH or g == THREADS)
+    group = next((g for g in (32, 64, 128) if width <= g * EACH[kernel]), THREADS)
     sizes = {"WIDTH": width, "VECTOR": vector, "GROUP": group, "THREADS": THREADS}
     defines = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
     types = f"typedef {C_TYPES[x]} T;\ntypedef {C_TYPES[parameters]} P;\n"
-    return f"typedef float W;\n{CONVERSIONS}{types}{defines}{SOURCE}"
+    return f"typedef float W;\n{CONVERSIONS}{types}{defines}{COMMON}{KERNELS[kernel]}"
