@@ -89,6 +89,12 @@ KNOBS: dict[str, Knob] = {
             "record compiled programs as CUDA graphs where that can be done",
         ),
         Knob(
+            "META_CUBLAS_TUNE",
+            int,
+            0,
+            "measure so many algorithms of each matrix product on CUDA (0: take cuBLASLt's first)",
+        ),
+        Knob(
             "META_MAX_DEPTH",
             int,
             1_000_000,

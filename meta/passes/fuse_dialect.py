@@ -5,7 +5,6 @@ A dialect registers a pattern with its kernel: `Dialect.pattern`, docs/howto/bac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +17,8 @@ from meta.dialect.core import (
     KERNEL,
     LITERALS,
     FusedPattern,
+    OpEnv,
+    Unsupported,
     candidates,
     dialects,
 )
@@ -27,17 +28,19 @@ from meta.passes.call_of import base_op
 from meta.passes.outline import Outlined
 from meta.passes.pattern import Match, explain, match, pattern
 from meta.passes.pattern.apply import exchange
-from meta.passes.pattern.find import call_with, captured_atoms
-from meta.passes.pattern.parts import Called, Part
+from meta.passes.pattern.build import parts
+from meta.passes.pattern.find import captured_atoms
+from meta.passes.pattern.parts import Called
 
 
 def fuse_dialect(module: Module, *, device: Device) -> Module:
     """Make functions of what the dialects have fused kernels for.
 
     Patterns are tried by their level on the device, largest first; of one level those of more calls
-    first. A match stays as it is where the pattern's dialect is not to be used, where its kernel
-    declines, and where one of the calls has a kernel of a larger level or a preferred dialect.
-    `explain_fusion` says which, and why. To be run before `dispatch`, which leaves these functions.
+    first, then those of fewer results. A match stays as it is where the pattern's dialect is not to
+    be used, where its kernel declines, and where one of the calls has a kernel of a larger level or
+    a preferred dialect. `explain_fusion` says which, and why. To be run before `dispatch`, which
+    leaves these functions.
 
     >>> from meta.base.device import CPU
     >>> from meta.dialect import only
@@ -90,7 +93,7 @@ def _in_order(device: Device) -> list[FusedPattern]:
         if preference.refusal(dialect.name) is None and dialect.refusal(device) is None:
             dialect.load()
             found += dialect.patterns.values()
-    order = {f: (*_place(f, device, preference), -_calls(f)) for f in found}
+    order = {f: (*_place(f, device, preference), *_size(f)) for f in found}
     return sorted(found, key=order.__getitem__)
 
 
@@ -102,33 +105,40 @@ def _place(entry: Any, device: Device, preference: Preference) -> tuple[int, int
     return rank, -entry.plevels.get(device.kind, entry.dialect.plevel)
 
 
-def _calls(fused: FusedPattern) -> int:
-    return sum(isinstance(part, Called) for part in _parts(pattern(fused.describes).root))
-
-
-def _parts(root: Part) -> Iterator[Part]:
-    yield root
-    for part in root.inner:
-        yield from _parts(part)
+def _size(fused: FusedPattern) -> tuple[int, int]:
+    """Return what orders patterns of one level: more calls first, then fewer results."""
+    described = pattern(fused.describes)
+    calls = sum(isinstance(part, Called) for part in parts(*described.results))
+    return -calls, len(described.results)
 
 
 def _pattern(fused: FusedPattern, device: Device) -> Any:
     preference = current.get()
 
     def check(match: Match) -> str | None:
-        return _no_kernel(fused, match) or _better(fused, match, device, preference)
+        return _no_kernel(fused, match, device) or _better(fused, match, device, preference)
 
     return pattern(fused.describes, check=check)
 
 
-def _no_kernel(fused: FusedPattern, found: Match) -> str | None:
-    """Return why the pattern's kernel does not take a match."""
-    types = (found.root.var.type, *found.types.values())
-    if not isinstance(types[0], TensorType):
-        return "a fused kernel has one result"
+def _prepared(fused: FusedPattern, found: Match, device: Device) -> OpEnv:
+    """Return the kernel for a match; raises Unsupported if there is none."""
+    results = tuple(one.var.type for one in found.results)
+    types = (*results, *found.types.values())
+    if not all(isinstance(t, TensorType) for t in results):
+        raise Unsupported("a result of a fused kernel is a tensor")
     if any(isinstance(t, TensorType) and not t.is_static for t in types):
-        return "extents are known at run time only"
-    return None if fused.when is None else call_with(fused.when, found.types)
+        raise Unsupported("extents are known at run time only")
+    return fused.prepare(found.types, results if len(results) > 1 else results[0], device)
+
+
+def _no_kernel(fused: FusedPattern, found: Match, device: Device) -> str | None:
+    """Return why the pattern's kernel does not take a match."""
+    try:
+        _prepared(fused, found, device)
+    except Unsupported as refusal:
+        return str(refusal)
+    return None
 
 
 def _better(
@@ -159,22 +169,27 @@ def _partitioned(module: Module, fused: FusedPattern, device: Device) -> Module:
     functions = {}
     for name, function in module.functions.items():
         found = [] if FUSED in function.attrs else match(described, function, module=module)
-        functions[name] = _with_calls(function, fused, found, made) if found else function
+        functions[name] = _with_calls(function, fused, found, made, device) if found else function
     return module.with_functions({**functions, **made.functions})
 
 
 def _with_calls(
-    function: Function, fused: FusedPattern, found: list[Match], made: Outlined
+    function: Function,
+    fused: FusedPattern,
+    found: list[Match],
+    made: Outlined,
+    device: Device,
 ) -> Function:
     calls = {
-        one.root: made.call(one.members, fused.name, _attrs(fused, one), captured_atoms(one))
+        one: made.call(
+            one.members, fused.name, _attrs(fused, one, device), captured_atoms(one), one.results
+        )
         for one in found
     }
-    members = {member for one in found for member in one.members}
-    return replace(function, body=exchange(function.body, calls, members))
+    return replace(function, body=exchange(function.body, calls))
 
 
-def _attrs(fused: FusedPattern, found: Match) -> dict[str, Literal]:
+def _attrs(fused: FusedPattern, found: Match, device: Device) -> dict[str, Literal]:
     """Return the attributes by which `Dialect.fused_kernel` finds the kernel and its arguments."""
     atoms = list(captured_atoms(found))
     arguments, literals = [], []
@@ -187,6 +202,6 @@ def _attrs(fused: FusedPattern, found: Match) -> dict[str, Literal]:
     attrs[ARGUMENTS] = tuple(arguments)
     if literals:
         attrs[LITERALS] = tuple(literals)
-    if fused.allocates:
+    if _prepared(fused, found, device).allocates:
         attrs[ALLOCATES] = True
     return attrs

@@ -15,10 +15,13 @@ from meta.ir import (
     GlobalVar,
     Literal,
     Module,
+    Tuple,
+    TupleGetItem,
     Var,
     map_atoms,
     structural_equal,
     structural_hash,
+    type_of,
 )
 
 
@@ -46,16 +49,24 @@ class Outlined:
         stem: str,
         attrs: Mapping[str, Literal],
         names: Mapping[Expr, str] | None = None,
-    ) -> Binding:
-        """Return a binding of the last member's variable to a call that does all of them.
+        results: Sequence[Binding] = (),
+    ) -> list[Binding]:
+        """Return bindings of the results' variables, the last member's unless given, to a call that
+        does all members.
 
-        Nothing but the last member's value may be used elsewhere. The function's parameters are the
-        atoms of ``names``, under these names and in this order, as far as members use them, then
-        whatever else they use.
+        Nothing but the results may be used elsewhere. Several come as a tuple, whose fields are
+        bound. The function's parameters are the atoms of ``names``, under these names and in this
+        order, as far as members use them, then whatever else they use.
         """
-        function, args = _function(members, attrs, names or {})
-        callee = GlobalVar(self._name(function, stem), function.type)
-        return Binding(members[-1].var, Call(callee, args), members[-1].span)
+        results = results or members[-1:]
+        function, args = _function(members, attrs, names or {}, results)
+        call = Call(GlobalVar(self._name(function, stem), function.type), args)
+        span = members[-1].span
+        if len(results) == 1:
+            return [Binding(results[0].var, call, span)]
+        fields = Var(stem, function.result_type)
+        taken = (Binding(r.var, TupleGetItem(fields, i), r.span) for i, r in enumerate(results))
+        return [Binding(fields, call, span), *taken]
 
     def _name(self, function: Function, stem: str) -> str:
         alike = self._by_hash.setdefault(structural_hash(function), [])
@@ -73,7 +84,10 @@ class Outlined:
 
 
 def _function(
-    members: Sequence[Binding], attrs: Mapping[str, Literal], names: Mapping[Expr, str]
+    members: Sequence[Binding],
+    attrs: Mapping[str, Literal],
+    names: Mapping[Expr, str],
+    results: Sequence[Binding],
 ) -> tuple[Function, tuple[Expr, ...]]:
     inside: dict[Expr, Var] = {m.var: Var(m.var.name, m.var.type) for m in members}
     params: dict[Expr, Var] = {}
@@ -90,11 +104,10 @@ def _function(
 
     body = [Binding(inside[m.var], map_atoms(m.value, leaf), m.span) for m in members]
     ordered = {a: params[a] for a in _in_order(names, params)}
-    last = members[-1].var
-    function = Function(
-        tuple(ordered.values()), Block(tuple(body), inside[last]), last.type, dict(attrs)
-    )
-    return function, tuple(ordered)
+    made = [inside[r.var] for r in results]
+    result: Expr = made[0] if len(made) == 1 else Tuple(tuple(made))
+    block = Block(tuple(body), result)
+    return Function(tuple(ordered.values()), block, type_of(result), dict(attrs)), tuple(ordered)
 
 
 def _in_order(names: Iterable[Expr], params: Iterable[Expr]) -> Iterable[Expr]:

@@ -21,7 +21,7 @@ from meta.base.errors import DispatchError, RegistrationError, UnknownName
 from meta.base.registry import nearest
 from meta.base.source import Span, definition_span
 from meta.dialect.core.catalog import DIALECTS
-from meta.dialect.core.fused import KERNEL, FusedPattern, launcher
+from meta.dialect.core.fused import KERNEL, FusedMaker, FusedPattern, launcher
 from meta.dialect.core.openv import Artifact, Kernel, OpEnv, Unsupported
 from meta.dialect.core.plevel import COMPILER, Levels, by_device, level_text
 from meta.dialect.core.preference import forget, only
@@ -243,12 +243,13 @@ class Dialect:
         """Register a plain function on torch tensors as the kernel of several calls at once.
 
         The function names what it wants of what the pattern captures; tensors are given as such,
-        attributes bound beforehand. It returns the one result, or fills ``out``.
+        attributes bound beforehand. It returns the result (several as a tuple), or fills ``out``.
 
         Parameters
         ----------
-        describes: the pattern in operator call syntax, ``lambda x, w, b: op.relu(...)``; see
-            `meta.passes.pattern.pattern`. What it captures is what its parameters stand for.
+        describes: the pattern in operator call syntax, ``lambda x, w, b: op.relu(...)``, a tuple
+            for several results; see `meta.passes.pattern.pattern`. What it captures is what its
+            parameters stand for.
         plevel: as in `kernel`. The pattern is used where nobody runs one of its calls at a larger
             level, and before patterns of smaller levels.
         when: takes captures by name, tensors as their types; returns a reason to decline, or None.
@@ -258,18 +259,46 @@ class Dialect:
         """
 
         def register(function: Kernel) -> Kernel:
-            site, name = definition_span(function), function.__name__
-            if name in self.patterns:
-                raise RegistrationError(
-                    f"dialect {self.name!r} has two patterns {name!r}",
-                    found=f"{site} and {self.patterns[name].site}",
-                    span=site,
-                )
-            levels = self._levels(plevel, name, site)
-            self.patterns[name] = FusedPattern(name, self, describes, levels, function, when, site)
+            self._register_pattern(function, describes, plevel, function, when, None)
             return function
 
         return register
+
+    def pattern_op(
+        self, describes: Callable[..., Any], *, plevel: Levels | None = None
+    ) -> Callable[[FusedMaker], FusedMaker]:
+        """Register what prepares a kernel of several calls: a maker, as `op` is for single ones.
+
+        It names the captures that it wants, which are given as types and literals, also ``result``,
+        the type of the result (a tuple of several), and ``device``. It returns an `OpEnv`, whose
+        function takes the captured tensors in the pattern's order, then the results if it fills
+        them; or it raises `Unsupported`. Other parameters and errors: as in `pattern`.
+        """
+
+        def register(maker: FusedMaker) -> FusedMaker:
+            self._register_pattern(maker, describes, plevel, None, None, maker)
+            return maker
+
+        return register
+
+    def _register_pattern(
+        self,
+        function: Callable[..., Any],
+        describes: Callable[..., Any],
+        plevel: Levels | None,
+        kernel: Kernel | None,
+        when: Callable[..., str | None] | None,
+        maker: FusedMaker | None,
+    ) -> None:
+        site, name = definition_span(function), function.__name__
+        if name in self.patterns:
+            raise RegistrationError(
+                f"dialect {self.name!r} has two patterns {name!r}",
+                found=f"{site} and {self.patterns[name].site}",
+                span=site,
+            )
+        levels = self._levels(plevel, name, site)
+        self.patterns[name] = FusedPattern(name, self, describes, levels, kernel, when, maker, site)
 
     def fused_kernel(self, function: Function, device: Device) -> OpEnv:
         """Return the kernel of a fused function: its pattern's, or else what the backend compiles.
@@ -291,7 +320,7 @@ class Dialect:
             raise UnknownName(
                 f"dialect {self.name!r} has no pattern {name!r}", hint=nearest(name, self.patterns)
             )
-        return self.patterns[name].env(function)
+        return self.patterns[name].env(function, device)
 
     def _levels(self, plevel: Levels | None, name: str, site: Span) -> dict[str, int]:
         try:

@@ -7,15 +7,17 @@ of these places, whose attributes say which kernel runs them and how it gets its
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from meta.base.device import Device
 from meta.base.errors import IRError, RegistrationError
 from meta.base.source import Span
-from meta.dialect.core.openv import Kernel, OpEnv
+from meta.dialect.core.openv import Kernel, OpEnv, Unsupported
 from meta.ir.expr import Function
+from meta.ir.types import TupleType
 
 if TYPE_CHECKING:
     from meta.dialect.core.dialect import Dialect
@@ -28,7 +30,14 @@ KERNEL, ARGUMENTS, LITERALS = "kernel", "arguments", "literals"
 """Attributes of a function that a pattern's kernel runs: the pattern's name; by name which of the
 function's parameters the kernel takes; by name the literals that it takes."""
 ALLOCATES = "allocates"
-"""The attribute of a fused function whose kernel returns its result instead of filling it."""
+"""The attribute of a fused function whose kernel returns its results instead of filling them."""
+
+
+RESULT, DEVICE = "result", "device"
+"""Parameters under which a maker is given the type of the result (a tuple of several), and the
+device."""
+FusedMaker = Callable[..., OpEnv]
+Types = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +49,7 @@ class FusedPattern:
     name: of the kernel's function. dialect: whose it is. describes: the pattern, a function in
     operator call syntax. plevels: its level by kind of device. kernel: a function on torch tensors.
     when: says of the types of what the pattern captures why the kernel does not take it, or None.
+    maker: in the place of both, what prepares a kernel; see `Dialect.pattern_op`.
     site: where the kernel is defined.
     """
 
@@ -47,28 +57,38 @@ class FusedPattern:
     dialect: Dialect
     describes: Callable[..., Any]
     plevels: dict[str, int]
-    kernel: Kernel
+    kernel: Kernel | None
     when: Callable[..., str | None] | None
+    maker: FusedMaker | None
     site: Span
 
     def __post_init__(self) -> None:
-        names = tuple(inspect.signature(self.describes).parameters)
-        asked = [*inspect.signature(self.kernel).parameters]
-        asked += [] if self.when is None else [*inspect.signature(self.when).parameters]
-        unknown = [n for n in asked if n not in (*names, OUT)]
-        if OUT in names or unknown:
-            raise RegistrationError(
-                f"the kernel {self.name!r} of a pattern asks for {unknown or [OUT]}",
-                expected=f"some of {names}, which the pattern captures, and {OUT!r} for the result",
-                span=self.site,
-            )
+        if self.maker is None:
+            self._check(self.kernel, (OUT,))
+            self._check(self.when, ())
+        else:
+            self._check(self.maker, (RESULT, DEVICE))
 
     @property
-    def allocates(self) -> bool:
-        """Whether the kernel returns its result, instead of filling a tensor that it is given."""
-        return OUT not in inspect.signature(self.kernel).parameters
+    def captures(self) -> tuple[str, ...]:
+        """The names of what the pattern captures, in order."""
+        return tuple(inspect.signature(self.describes).parameters)
 
-    def env(self, function: Function) -> OpEnv:
+    def prepare(self, captures: Types, result: Any, device: Device) -> OpEnv:
+        """Return the kernel for captures of these types and a result (a tuple of several) of that
+        type: a function of the captured tensors, and of the results if it fills them.
+
+        Raises Unsupported if it does not take them.
+        """
+        if self.maker is not None:
+            return self.maker(**_asked(self.maker, {**captures, RESULT: result, DEVICE: device}))
+        assert self.kernel is not None
+        reason = None if self.when is None else self.when(**_asked(self.when, captures))
+        if reason is not None:
+            raise Unsupported(reason)
+        return OpEnv(self.kernel, OUT not in inspect.signature(self.kernel).parameters, True)
+
+    def env(self, function: Function, device: Device) -> OpEnv:
         """Return the kernel of a function that was made of a match, called with its arguments.
 
         IRError if the function's attributes, which may come from a file, do not give the kernel
@@ -79,23 +99,76 @@ class FusedPattern:
             if type(place) is int and 0 <= place < len(function.params):
                 places[name] = place
         constants = dict(_pairs(function.attrs.get(LITERALS, ())))
-        if not self.allocates:
-            places[OUT] = len(function.params)
+        if self.maker is None:
+            return self._bound(function, places, constants)
+        known = {n: function.params[p].type for n, p in places.items()} | constants
+        type_ = function.result_type
+        result = type_.fields if isinstance(type_, TupleType) else type_
+        self._require(self.maker, {**known, RESULT: result, DEVICE: device}, function)
+        made = self.prepare(known, result, device)
+        order = [places[n] for n in self.captures if n in places]
+        if order != list(range(len(function.params))):
+            made.wrap(partial(_reordered, order=tuple(order), count=len(function.params)))
+        return made
+
+    def _bound(
+        self, function: Function, places: dict[str, Any], constants: dict[str, Any]
+    ) -> OpEnv:
+        """Return the plain function with its literals bound."""
+        assert self.kernel is not None
         wanted = inspect.signature(self.kernel).parameters
-        missing = [name for name in wanted if name not in places and name not in constants]
-        if missing:
-            raise IRError(
-                f"a function does not say what the kernel {self.name!r} takes as {missing}",
-                found={n: function.attrs.get(n) for n in (ARGUMENTS, LITERALS)},
-                span=self.site,
-            )
+        count, result = len(function.params), function.result_type
+        if OUT in wanted:
+            several = len(result.fields) if isinstance(result, TupleType) else 0
+            places[OUT] = slice(count, count + several) if several else count
+        self._require(self.kernel, {**places, **constants}, function)
         run = launcher(
             self.kernel,
             {n: p for n, p in places.items() if n in wanted},
             {n: v for n, v in constants.items() if n in wanted},
-            len(function.params) + (not self.allocates),
+            count + (OUT in wanted),
         )
-        return OpEnv(run, allocates=self.allocates, strided=True)
+        return OpEnv(run, allocates=OUT not in wanted, strided=True)
+
+    def _check(self, function: Callable[..., Any] | None, more: tuple[str, ...]) -> None:
+        """Raise RegistrationError for a parameter that is neither a capture nor one of ``more``."""
+        names, asked = self.captures, () if function is None else _parameters(function)
+        unknown = [n for n in asked if n not in (*names, *more)]
+        reserved = [n for n in more if n in names]
+        if unknown or reserved:
+            raise RegistrationError(
+                f"the kernel {self.name!r} of a pattern asks for {unknown or reserved}",
+                expected=f"some of {names}, which the pattern captures, and {more}",
+                hint="a capture cannot bear a name that is given to kernels anyway",
+                span=self.site,
+            )
+
+    def _require(self, function: Callable[..., Any], given: Types, made: Function) -> None:
+        missing = [name for name in _parameters(function) if name not in given]
+        if missing:
+            raise IRError(
+                f"a function does not say what the kernel {self.name!r} takes as {missing}",
+                found={n: made.attrs.get(n) for n in (ARGUMENTS, LITERALS)},
+                span=self.site,
+            )
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
+
+
+def _asked(function: Callable[..., Any], known: Types) -> dict[str, Any]:
+    """Return those of the known values that a function has parameters for."""
+    return {name: known[name] for name in _parameters(function)}
+
+
+def _reordered(run: Kernel, order: tuple[int, ...], count: int) -> Kernel:
+    """Return a kernel of captures as one of a function's ``count`` parameters."""
+
+    def launch(*values: Any) -> Any:
+        return run(*[values[place] for place in order], *values[count:])
+
+    return launch
 
 
 def _pairs(value: Any) -> list[tuple[str, Any]]:

@@ -1,4 +1,6 @@
-"""Matrix products on ATen, which calls oneDNN or MKL on the CPU and cuBLAS on CUDA."""
+"""Matrix products on ATen, which calls oneDNN or MKL on the CPU. On CUDA the `cublas` dialect goes
+first.
+"""
 
 import torch
 
@@ -21,8 +23,8 @@ def no_integers_on_cuda(call):
 
 
 def kernel(base):
-    """Register a kernel at LIBRARY level; a decorator."""
-    return dialect.kernel(base, plevel=LIBRARY, when=no_integers_on_cuda)
+    """Register a kernel, at LIBRARY level on the CPU; a decorator."""
+    return dialect.kernel(base, plevel=ON_CPU, when=no_integers_on_cuda)
 
 
 @kernel(op.matmul)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,7 +46,8 @@ def rewrite(
 
     ``shared`` also takes matches whose inner values are used outside; these stay.
 
-    Raises IRError for a replacement of another type, ArgumentError for an unknown parameter.
+    Raises IRError for a replacement of another type, ArgumentError for an unknown parameter and for
+    a pattern of several results, which `partition` takes.
 
     >>> from meta import op
     >>> from meta.ir import parse
@@ -66,6 +67,12 @@ def rewrite(
       return %c
     }
     """
+    if len(pattern.results) > 1:
+        raise ArgumentError(
+            f"the pattern {pattern.name} has {len(pattern.results)} results",
+            expected="a pattern of one result",
+            hint="rewrite each by a pattern of its own, or use partition",
+        )
     known = (*pattern.captures, "match")
     for name in inspect.signature(replacement).parameters:
         if name not in known:
@@ -223,27 +230,38 @@ attrs(fused="torch") {
         made_earlier = attrs.keys() & function.attrs.keys()
         found = [] if made_earlier else match(pattern, function, module=module)
         calls = {
-            one.root: made.call(one.members, name or pattern.name, attrs, captured_atoms(one))
+            one: made.call(
+                one.members, name or pattern.name, attrs, captured_atoms(one), one.results
+            )
             for one in found
         }
-        members = {m for one in found for m in one.members}
-        functions[own_name] = replace(function, body=exchange(function.body, calls, members))
+        functions[own_name] = replace(function, body=exchange(function.body, calls))
     return module.with_functions({**functions, **made.functions})
 
 
-def exchange(block: Block, calls: Mapping[Binding, Binding], members: set[Binding]) -> Block:
-    """Put calls in the places of the last members, and nothing in those of the others."""
-    kept = []
-    for binding in block.bindings:
+def exchange(block: Block, calls: Mapping[Match, Sequence[Binding]]) -> Block:
+    """Put calls in the places of matches, and nothing in those of the bindings they replace."""
+    return _exchanged(block, calls, {m: one for one in calls for m in one.replaced})
+
+
+def _exchanged(
+    block: Block, calls: Mapping[Match, Sequence[Binding]], replaced: Mapping[Binding, Match]
+) -> Block:
+    made = {replaced[b]: None for b in block.bindings if b in replaced}
+    waiting = sorted(made, key=lambda one: one.place, reverse=True)
+    kept: list[Binding] = []
+    for position, binding in enumerate(block.bindings):
+        while waiting and waiting[-1].place <= position:
+            kept += calls[waiting.pop()]
+        if binding in replaced:
+            continue
         value: Any = binding.value
-        if binding in calls:
-            kept.append(calls[binding])
-        elif isinstance(value, If):
-            blocks = (exchange(b, calls, members) for b in (value.then_block, value.else_block))
-            kept.append(Binding(binding.var, If(value.condition, *blocks), binding.span))
+        if isinstance(value, If):
+            blocks = (_exchanged(b, calls, replaced) for b in (value.then_block, value.else_block))
+            value = If(value.condition, *blocks)
         elif isinstance(value, Function):
-            inner = replace(value, body=exchange(value.body, calls, members))
-            kept.append(Binding(binding.var, inner, binding.span))
-        elif binding not in members:
-            kept.append(binding)
+            value = replace(value, body=_exchanged(value.body, calls, replaced))
+        kept.append(
+            binding if value is binding.value else Binding(binding.var, value, binding.span)
+        )
     return Block(tuple(kept), block.result)

@@ -34,27 +34,50 @@ class Pattern:
 
     Attributes
     ----------
-    name: for messages, and for functions that are made of matches. root: what the result is.
+    name: for messages, and for functions that are made of matches. results: what is computed.
     check: says why a match is refused, or None; see `pattern`.
     """
 
     name: str
-    root: Part
+    results: tuple[Part, ...]
     order: tuple[str, ...] = ()
     check: Check | None = None
 
     @cached_property
     def captures(self) -> dict[str, Part]:
         """The named parts: parameters in their order, then the others in that of the pattern."""
-        found = {part.name: part for part in _all(self.root) if part.name}
+        found = {part.name: part for part in parts(*self.results) if part.name}
         return {name: found[name] for name in (*self.order, *found) if name in found}
+
+    @cached_property
+    def searched(self) -> tuple[Part, ...]:
+        """The results in the order in which they are searched: first one that no other needs.
+
+        Raises ArgumentError for a result that has no part in common with those before it.
+        """
+        inner = {p for one in self.results for p in parts(*one.inner)}
+        waiting = list(self.results)
+        order = [next(one for one in waiting if one not in inner)]
+        waiting.remove(order[0])
+        while waiting:
+            known = set(parts(*order))
+            near = [one for one in waiting if known.intersection(parts(one))]
+            if not near:
+                raise ArgumentError(
+                    f"the results of the pattern {self.name} have nothing in common",
+                    expected="results that are computed of the same values",
+                )
+            order.append(near[0])
+            waiting.remove(near[0])
+        return tuple(order)
 
 
 def pattern(function: Callable[..., Any] | None = None, *, check: Check | None = None) -> Any:
     """Make a pattern of a function in operator call syntax; a decorator.
 
     The function's parameters are what the pattern captures: any value, or what the parameter's
-    default says (`wildcard`, `constant`). What it returns is the result of what is searched::
+    default says (`wildcard`, `constant`). What it returns is the result of what is searched, or a
+    tuple of several results::
 
         @pattern
         def linear_relu(x, w, b, axis=wildcard()):
@@ -64,6 +87,7 @@ def pattern(function: Callable[..., Any] | None = None, *, check: Check | None =
       one leaves all others open: ``op.conv2d(x, w, ...)``.
     - A number in the place of a tensor is a constant of that value, however it is written.
     - A part that is used twice stands for one value. Commutative operators match either way.
+    - Of several results each may be used by others; they have to be computed of common values.
     - ``a | b`` is either; what the other one captures is None. ``part[i]`` is a field of a tuple.
     - A base operator also matches what a dialect makes of it; ``op.torch.relu`` only itself.
 
@@ -81,16 +105,24 @@ def pattern(function: Callable[..., Any] | None = None, *, check: Check | None =
         given = Wildcard() if parameter.default is parameter.empty else parameter.default
         arguments[name] = named(name, as_part(given))
     with use(_call):
-        root = as_part(function(**arguments))
-    if isinstance(root, Wildcard | Known | Fields):
+        made = function(**arguments)
+        results = tuple(map(as_part, made if isinstance(made, tuple) and made else (made,)))
+    for result in results:
+        if isinstance(result, Wildcard | Known | Fields):
+            raise ArgumentError(
+                "the result of a pattern is the result of an operator",
+                found=type(result).__name__,
+                span=definition_span(function),
+            )
+    if len(set(results)) < len(results):
         raise ArgumentError(
-            "the result of a pattern is the result of an operator",
-            found=type(root).__name__,
-            span=definition_span(function),
+            "a result of the pattern is there twice", span=definition_span(function)
         )
-    _check_names(root, tuple(parameters), function)
+    _check_names(results, tuple(parameters), function)
     name = function.__name__ if function.__name__.isidentifier() else "pattern"
-    return Pattern(name, root, tuple(parameters), check)
+    described = Pattern(name, results, tuple(parameters), check)
+    assert described.searched, "checked here, not when it is first searched"
+    return described
 
 
 def operator(*ops: Expr, where: Callable[[Expr], bool] | None = None) -> Callable[..., Part]:
@@ -152,10 +184,10 @@ def _no_array(op: Op, slot: Any, value: Any) -> Any:
     )
 
 
-def _all(root: Part) -> Iterator[Part]:
-    """Yield every part once, in the order of the pattern."""
+def parts(*roots: Part) -> Iterator[Part]:
+    """Yield every part of some parts once, themselves included, in the order of the pattern."""
     seen: set[Part] = set()
-    stack = [root]
+    stack = list(reversed(roots))
     while stack:
         part = stack.pop()
         if part not in seen:
@@ -164,9 +196,11 @@ def _all(root: Part) -> Iterator[Part]:
             stack.extend(reversed(part.inner))
 
 
-def _check_names(root: Part, parameters: tuple[str, ...], function: Callable[..., Any]) -> None:
+def _check_names(
+    results: tuple[Part, ...], parameters: tuple[str, ...], function: Callable[..., Any]
+) -> None:
     owners: dict[str, Part] = {}
-    for part in _all(root):
+    for part in parts(*results):
         if part.name == "match":
             raise ArgumentError(
                 "a part of a pattern cannot be named 'match'",

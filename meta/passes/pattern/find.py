@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 from typing import Any
 
 from meta.base.errors import ArgumentError
@@ -27,8 +28,9 @@ from meta.ir.printer import first_line, variable_names
 from meta.ir.visit import inner_blocks
 from meta.passes.buffers import Buffers, Summaries
 from meta.passes.call_of import is_pure
-from meta.passes.pattern.build import Pattern
-from meta.passes.pattern.parts import of_type
+from meta.passes.pattern.build import Pattern, parts
+from meta.passes.pattern.parts import Part, depth, of_type
+from meta.passes.pattern.place import Places
 from meta.passes.pattern.search import Found, Search
 
 
@@ -38,18 +40,25 @@ class Match:
 
     Attributes
     ----------
-    members: the bindings that compute it, in the order of their block; the last is its result.
+    members: the bindings that compute it, in the order of their block.
     captures: by name an atom, a literal in the place of an attribute, or None for what belongs to
     an alternative that was not taken.
+    results: the bindings whose values the pattern describes, in its order.
+    replaced: the members that are not needed once a call computes the results; others are views
+    that are also used elsewhere. place: where the call may stand, a position in the members' block
+    or a number between two.
     """
 
     pattern: Pattern
     members: tuple[Binding, ...]
     captures: dict[str, Any]
+    results: tuple[Binding, ...]
+    replaced: frozenset[Binding]
+    place: float
 
     @property
     def root(self) -> Binding:
-        """The binding whose value the pattern describes."""
+        """The last binding; the result of a pattern that has one."""
         return self.members[-1]
 
     @cached_property
@@ -74,7 +83,8 @@ def match(
     Bindings of one block only make a match. Where matches overlap, the one whose result is computed
     last is taken. These are refused, for their bindings could not become one:
 
-    - an inner value that is used outside, unless ``shared``;
+    - an inner value that is used outside, unless ``shared``, or a view of what the match reads;
+    - several results of which one is needed before the values are there of which another is made;
     - a call that writes an argument, or a random one;
     - a write, between the bindings, to what one of them reads;
     - whatever the pattern's check refuses.
@@ -115,10 +125,10 @@ def call_with(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
 class _Scope:
     """The values of one block's own bindings, and the names of its function's variables."""
 
-    def __init__(self, block: Block, names: Mapping[Var, str]) -> None:
-        self.names = names
+    def __init__(self, block: Block, names: Mapping[Var, str], uses: DefUse) -> None:
+        self.block, self.names, self.uses = block, names, uses
         self.bindings = {b.var: b for b in block.bindings}
-        self.position = {b: i for i, b in enumerate(block.bindings)}
+        self.places = Places(block, uses)
 
     def value_of(self, atom: Any) -> Any:
         binding = self.bindings.get(atom) if isinstance(atom, Var) else None
@@ -130,6 +140,15 @@ class _Scope:
         if isinstance(value, Constant):
             return f"a constant {value.type}"
         return str(value) if isinstance(value, Expr) else literal_text(value)
+
+    def made_of(self, values: list[Var], steps: int) -> list[Var]:
+        """Return what the block computes of values in so many steps at most, in program order."""
+        found: set[Binding] = set()
+        for _ in range(steps):
+            users = {u for v in values for u in self.uses.users(v) if u in self.places.position}
+            values = [u.var for u in users - found if isinstance(u, Binding)]
+            found.update(u for u in users if isinstance(u, Binding))
+        return [b.var for b in sorted(found, key=self.places.position.__getitem__)]
 
 
 class _Finder:
@@ -146,25 +165,26 @@ class _Finder:
         found: list[Match] = []
         names = variable_names(self.function)
         for block in reversed(list(_blocks(self.function))):
-            scope = _Scope(block, names)
+            scope = _Scope(block, names, self.uses)
             for binding in reversed(block.bindings):
-                one = None if binding in self.taken else self.at(binding, block, scope)
+                one = None if binding in self.taken else self.at(binding, scope)
                 if one is not None:
-                    self.taken.update(one.members)
+                    self.taken |= one.replaced
+                    scope.places.move(one.replaced, one.place)
                     found.append(one)
         return found[::-1]
 
-    def at(self, binding: Binding, block: Block, scope: _Scope) -> Match | None:
-        """Return the match whose result is a binding's, or None; the first reason is noted."""
+    def at(self, binding: Binding, scope: _Scope) -> Match | None:
+        """Return the match whose first result is a binding's, or None; the first reason is
+        noted.
+        """
         search = Search(scope)
         reason = None
-        for found in search.solutions(self.pattern.root, binding.var):
-            members = self.members(found, scope)
-            if not members:
+        for found in self.solutions(search, binding, scope):
+            one = self.made(found, scope)
+            if one is None:
                 continue
-            captures = {name: found.get(p) for name, p in self.pattern.captures.items()}
-            one = Match(self.pattern, members, captures)
-            problem = self.problem(one, block, scope)
+            problem = one if isinstance(one, str) else self.problem(one, scope)
             if problem is None:
                 return one
             reason = reason or problem
@@ -174,26 +194,77 @@ class _Finder:
             self.refused.append(Refusal(binding, reason))
         return None
 
-    def members(self, found: Found, scope: _Scope) -> tuple[Binding, ...]:
-        """Return the bindings that a match is made of."""
-        opened = (value for part, value in found.items() if part.opens)
-        members = {scope.bindings[v] for v in opened if isinstance(v, Var)}
-        return tuple(sorted(members, key=scope.position.__getitem__))
+    def solutions(self, search: Search, binding: Binding, scope: _Scope) -> Iterator[Found]:
+        """Yield what the parts are where the first result is a binding's."""
+        first, *others = self.pattern.searched
+        for found in search.solutions(first, binding.var):
+            yield from self.with_others(search, others, found, scope)
 
-    def problem(self, one: Match, block: Block, scope: _Scope) -> str | None:
+    def with_others(
+        self, search: Search, others: list[Part], found: Found, scope: _Scope
+    ) -> Iterator[Found]:
+        """Yield what is found with the other results: near what they share with those before."""
+        if not others:
+            yield found
+            return
+        part, *rest = others
+        values = [found[part]] if part in found else self.near(part, found, scope)
+        for value in values:
+            for more in [found] if part in found else search.solutions(part, value, found):
+                yield from self.with_others(search, rest, more, scope)
+
+    def near(self, part: Part, found: Found, scope: _Scope) -> list[Var]:
+        """Return what a part may be: computed of what it shares with the parts that are found."""
+        shared = [found[p] for p in parts(part) if isinstance(found.get(p), Var)]
+        return scope.made_of(shared, depth(part))
+
+    def made(self, found: Found, scope: _Scope) -> Match | str | None:
+        """Return a match, why it cannot be one, or None if it is made of nothing."""
+        opened = (value for part, value in found.items() if part.opens)
+        inside = {scope.bindings[v] for v in opened if isinstance(v, Var)}
+        results = tuple(scope.bindings.get(found[part]) for part in self.pattern.results)
+        if not inside or any(one is None for one in results):
+            return None
+        if len(set(results)) < len(results):
+            return "two results are one value"
+        members = tuple(sorted(inside, key=scope.places.position.__getitem__))
+        replaced = frozenset(self.replaced(members, results))
+        place = scope.places.find(members, replaced, results)
+        if place is None:
+            return "a result is used before all that the match reads is there"
+        captures = {name: found.get(p) for name, p in self.pattern.captures.items()}
+        return Match(self.pattern, members, captures, results, replaced, place)
+
+    def replaced(
+        self, members: tuple[Binding, ...], results: tuple[Binding, ...]
+    ) -> Iterator[Binding]:
+        """Yield the members but for views of what is there anyway that others use too."""
+        gone: set[Expr] = set()
+        for member in members:
+            outside = any(u not in members for u in self.uses.users(member.var))
+            view = self.buffers.of(member.var) is not member.var
+            if member in results:
+                yield member
+            elif not (outside and view and gone.isdisjoint(operands(member.value))):
+                gone.add(member.var)
+                yield member
+
+    def problem(self, one: Match, scope: _Scope) -> str | None:
         """Return why the members cannot be one, or None."""
-        members = set(one.members)
+        position, members = scope.places.position, set(one.members)
         for member in one.members:
             if member in self.taken:
                 return f"{scope.shown(member.var)} belongs to another match"
             if not is_pure(member):
                 return f"{scope.shown(member.var)} is random or writes an argument"
             outside = [u for u in self.uses.users(member.var) if u not in members]
-            if outside and member is not one.root and not self.shared:
+            inner = member in one.replaced and member not in one.results
+            if outside and inner and not self.shared:
                 return f"{scope.shown(member.var)} is also used {_place(outside[0], scope)}"
-        between = block.bindings[scope.position[one.members[0]] : scope.position[one.root]]
+        begin = min(position[one.members[0]], ceil(one.place))
+        end = max(position[one.root], ceil(one.place))
         read = {self.buffers.of(a) for m in members for a in operands(m.value)}
-        for binding in between:
+        for binding in scope.block.bindings[begin:end]:
             if binding not in members and read & self.buffers.written_by(binding):
                 return f"what the match reads is written in between, by {scope.shown(binding.var)}"
         if self.pattern.check is None:

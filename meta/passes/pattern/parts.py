@@ -297,6 +297,11 @@ def _filled_with(data: torch.Tensor, value: float | int | bool) -> bool:
     return bytes(tensor_bytes(data)) == bytes(tensor_bytes(first)) * data.numel()
 
 
+def depth(part: Part) -> int:
+    """Return how many steps a part is computed in, at most."""
+    return max((1 + depth(one) for one in part.inner), default=0)
+
+
 def of_type(value: Any) -> Any:
     """Return what a check sees of a captured value: the type of an atom, a literal itself."""
     return type_of(value) if isinstance(value, Expr) else value

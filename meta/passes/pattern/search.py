@@ -32,10 +32,12 @@ class Search:
         self.failure = ""
         self.calls = 0
 
-    def solutions(self, part: Part, value: Any) -> Iterator[Found]:
-        """Yield what the parts are, for every way in which ``value`` can be ``part``."""
+    def solutions(self, part: Part, value: Any, known: Found | None = None) -> Iterator[Found]:
+        """Yield what the parts are, for every way in which ``value`` can be ``part``; ``known`` are
+        those that are found already.
+        """
         # A state is a linked list of goals, the next one first, and what was found so far.
-        stack: list[tuple[Any, Found]] = [((part, value, None), {})]
+        stack: list[tuple[Any, Found]] = [((part, value, None), known or {})]
         while stack:
             goals, found = stack.pop()
             if goals is None:

@@ -1,0 +1,34 @@
+"""The `cublas` dialect: matrix products of NVIDIA's cuBLASLt, with what follows them fused in.
+
+Kernels are in `gemm.py`, fused ones in `epilogues.py` and `gradients.py`. A product becomes a
+`Problem` (`problem.py`), for which cuBLASLt makes a `Plan` once (`plan.py`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+
+import torch
+
+from meta.dialect.core import LIBRARY, Dialect
+from meta.runtime.nvidia_packages import load
+
+
+@cache
+def find_library() -> ctypes.CDLL | None:
+    """Return the cuBLASLt of torch's CUDA version, None where there is none."""
+    version = torch.version.cuda
+    return None if version is None else load(f"libcublasLt.so.{version.split('.')[0]}")
+
+
+def probe() -> str | None:
+    """Return why cuBLASLt cannot be used, or None."""
+    if not torch.cuda.is_available():
+        return "no CUDA device"
+    if find_library() is None:
+        return "libcublasLt not found; it comes with torch's CUDA packages (nvidia-cublas)"
+    return None
+
+
+cublas = Dialect("cublas", devices=("cuda",), plevel=LIBRARY, probe=probe, package=__name__)

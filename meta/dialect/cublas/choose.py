@@ -1,0 +1,83 @@
+"""Which plan a product gets: that of the heuristic's first algorithm, or by measurement.
+
+With META_CUBLAS_TUNE=n the first n algorithms are measured, once per problem in a process, on the
+current stream, which is waited for. While a CUDA graph is captured nothing is measured.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+
+from meta.base import config
+from meta.base.dtype import TO_TORCH
+from meta.dialect.cublas.plan import Plan, heuristic
+from meta.dialect.cublas.problem import Matrix, Problem
+
+PLANS = 1024
+"""How many plans are kept; the one that was not asked for longest goes first."""
+RUNS = 20
+"""How many runs of an algorithm are measured together."""
+
+
+def plan(problem: Problem, device: int) -> Plan:
+    """Return the plan of a problem; Unsupported with cuBLASLt's status if it has no algorithm."""
+    count = config.get("META_CUBLAS_TUNE")
+    if count > 1 and not torch.cuda.is_current_stream_capturing():
+        return _fastest(problem, device, count)
+    return _first(problem, device)
+
+
+@lru_cache(maxsize=PLANS)
+def _first(problem: Problem, device: int) -> Plan:
+    return Plan(problem, device)
+
+
+@lru_cache(maxsize=PLANS)
+def _fastest(problem: Problem, device: int, count: int) -> Plan:
+    plans = [Plan(problem, device, one) for one in heuristic(_first(problem, device), count)]
+    with torch.cuda.device(device):
+        pieces = _arguments(problem, device)
+        addresses = [0 if piece is None else piece.data_ptr() for piece in pieces]
+        times = [_milliseconds(one, addresses) for one in plans]
+    return plans[times.index(min(times))]
+
+
+def _milliseconds(one: Plan, addresses: list[int]) -> float:
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    one.with_vectors(*addresses)  # loads the kernel
+    begin.record()
+    for _ in range(RUNS):
+        one.with_vectors(*addresses)
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end)
+
+
+def _arguments(problem: Problem, device: int) -> list[torch.Tensor | None]:
+    """Return tensors to measure with, in the order of `Plan.with_vectors`."""
+    m, n, k = problem.m, problem.n, problem.k
+    out = problem.batch * m * n
+    counts = [
+        extent(problem.x1, (m, k), problem.batch),
+        extent(problem.x2, (k, n), problem.batch),
+        out,
+        max(m, n) if problem.has_vector else 0,
+        out if problem.has_matrix else 0,
+        out if problem.addend else 0,
+    ]
+    place = torch.device("cuda", device)
+    generator = torch.Generator(place)  # the program's own random numbers stay as they are
+    return [
+        torch.empty(c, dtype=TO_TORCH[problem.dtype], device=place).normal_(generator=generator)
+        if c
+        else None
+        for c in counts
+    ]
+
+
+def extent(one: Matrix, shape: tuple[int, int], batch: int) -> int:
+    """Return how many elements of memory a factor reaches over."""
+    rows, columns = reversed(shape) if one.transposed else shape
+    return one.lead * (rows - 1) + columns + one.step * (batch - 1)

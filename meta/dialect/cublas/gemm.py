@@ -1,0 +1,45 @@
+"""Matrix products, alone. Add one here: a line says which operands are stored transposed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from meta import op
+from meta.base.source import definition_span
+from meta.dialect.core import OpEnv
+from meta.dialect.cublas import cublas as dialect
+from meta.dialect.cublas.product import Product, problem
+from meta.op.core.call import CallValues
+
+STORED_TRANSPOSED = {
+    op.matmul: (False, False),
+    op.matmul_nt: (False, True),
+    op.matmul_tn: (True, False),
+    op.matmul_tt: (True, True),
+    op.dense: (False, True),
+    op.batch_matmul: (False, False),
+    op.batch_matmul_nt: (False, True),
+    op.batch_matmul_tn: (True, False),
+    op.batch_matmul_tt: (True, True),
+}
+
+
+def _make(call: CallValues) -> OpEnv:
+    """Return the kernel of a product."""
+    x1, x2 = call.args.x1, call.args.x2
+    t1, t2 = STORED_TRANSPOSED[call.op]
+    if call.out.is_static and 0 in (*x1.static_shape, *x2.static_shape):
+        return OpEnv(_nothing, allocates=False, strided=True)
+    run = Product(problem(x1, x2, t1, t2), t1, t2, call.device.ordinal)
+    return OpEnv(run, allocates=False, strided=True)
+
+
+def _nothing(x1: torch.Tensor, x2: torch.Tensor, out: torch.Tensor) -> Any:
+    """Fill the product of matrices without elements: a sum of nothing is 0."""
+    out.zero_()
+
+
+for _operator in STORED_TRANSPOSED:
+    dialect.register(_operator, _make, definition_span(_make))

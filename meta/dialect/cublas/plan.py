@@ -1,0 +1,145 @@
+"""Plans: a matrix product prepared once, so that a call is one function of cuBLASLt."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from ctypes import c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from functools import partial
+
+import torch
+
+from meta.dialect.core import Unsupported
+from meta.dialect.cublas import library as lt
+from meta.dialect.cublas.library import Algorithm, Descriptor
+from meta.dialect.cublas.problem import Matrix, Problem
+from meta.dialect.cublas.workspace import WORKSPACE, scratch
+
+
+class Plan:
+    """A product on one device: layouts, algorithm, and the arguments of the call.
+
+    ``workspace``: bytes of scratch memory that it takes.
+    """
+
+    def __init__(self, problem: Problem, device: int, algorithm: Algorithm | None = None) -> None:
+        self.problem, self.device = problem, device
+        self.operation = _operation(problem)
+        self.layouts = _layouts(problem)
+        self.algorithm = algorithm or heuristic(self, 1)[0]
+        self.workspace = int(self.algorithm.workspace)
+        number = ctypes.c_double if problem.dtype == "float64" else ctypes.c_float
+        self._numbers = number(1.0), number(1.0 if problem.addend else 0.0)
+        self._lock = threading.Lock()
+        self._bias = self._aux = 0
+        self._a, self._b, self._c, self._d = c_void_p(), c_void_p(), c_void_p(), c_void_p()
+        self._scratch, self._stream = c_void_p(), c_void_p()
+        self._run = partial(lt.cublaslt().cublasLtMatmul, *self._arguments())
+        self._stream_of = torch._C._cuda_getCurrentRawStream
+        self._several = torch.cuda.device_count() > 1
+
+    def _arguments(self) -> tuple[object, ...]:
+        alpha, beta = (c_void_p(ctypes.addressof(n)) for n in self._numbers)
+        x1, x2, out = (one.pointer for one in self.layouts)
+        return (
+            lt.handle(self.device), self.operation.pointer, alpha, self._b, x2, self._a, x1,
+            beta, self._c, out, self._d, out, ctypes.byref(self.algorithm),
+            self._scratch, c_size_t(self.workspace), self._stream,
+        )  # fmt: skip
+
+    def __call__(self, x1: int, x2: int, out: int, addend: int = 0) -> None:
+        """Compute a product without vectors of an epilogue; all are addresses."""
+        # The arguments belong to the plan, so one thread at a time fills them.
+        with self._lock:
+            self._launch(x1, x2, out, addend)
+
+    def with_vectors(
+        self, x1: int, x2: int, out: int, bias: int, aux: int = 0, addend: int = 0
+    ) -> None:
+        """Compute a product whose epilogue reads or writes a bias, and perhaps a matrix."""
+        with self._lock:
+            if bias != self._bias:
+                self.operation.set(lt.DESC_BIAS_POINTER, c_void_p(bias))
+                self._bias = bias
+            if aux != self._aux:
+                self.operation.set(lt.DESC_AUX_POINTER, c_void_p(aux))
+                self._aux = aux
+            self._launch(x1, x2, out, addend)
+
+    def _launch(self, x1: int, x2: int, out: int, addend: int) -> None:
+        stream = self._stream_of(self.device)
+        self._a.value, self._b.value, self._d.value = x1, x2, out
+        self._c.value, self._stream.value = addend or out, stream
+        if self.workspace:
+            piece = scratch(self.device, stream)  # a name keeps it until the call is in the stream
+            self._scratch.value = piece.data_ptr()
+        if self._several and torch.cuda.current_device() != self.device:
+            with torch.cuda.device(self.device):
+                code = self._run()
+        else:
+            code = self._run()
+        if code:
+            lt.check(code, "cublasLtMatmul")
+
+
+def heuristic(plan: Plan, count: int) -> list[Algorithm]:
+    """Return up to ``count`` algorithms for a plan's product, the most promising first."""
+    problem = plan.problem
+    preference = Descriptor("MatmulPreference")
+    preference.set(lt.PREF_MAX_WORKSPACE_BYTES, c_uint64(WORKSPACE))
+    for attribute in lt.PREF_MIN_ALIGNMENT:
+        preference.set(attribute, c_uint32(problem.alignment))
+    # Parts of a sum in half precision would be rounded before they are added.
+    half = problem.dtype in ("float16", "bfloat16")
+    schemes = lt.REDUCTION_COMPUTE_TYPE if half else lt.REDUCTION_ANY
+    preference.set(lt.PREF_REDUCTION_SCHEME_MASK, c_uint32(schemes))
+    found, number = (Algorithm * count)(), c_int()
+    x1, x2, out = (one.pointer for one in plan.layouts)
+    code = lt.cublaslt().cublasLtMatmulAlgoGetHeuristic(
+        lt.handle(plan.device), plan.operation.pointer, x2, x1, out, out, preference.pointer,
+        count, found, ctypes.byref(number),
+    )  # fmt: skip
+    usable = [one for one in found[: number.value] if one.state == 0]
+    if code == lt.NOT_SUPPORTED or (code == 0 and not usable):
+        raise Unsupported(f"cuBLASLt has no algorithm ({lt.status_text(code)})")
+    lt.check(code, "cublasLtMatmulAlgoGetHeuristic")
+    return usable
+
+
+def _operation(problem: Problem) -> Descriptor:
+    """Return the descriptor of a product: its precision, transpositions and epilogue."""
+    if problem.dtype == "float64":
+        compute, scale = lt.COMPUTE_64F, lt.DATA_TYPES["float64"]
+    else:
+        tf32 = problem.tf32 and problem.dtype == "float32"
+        compute = lt.COMPUTE_32F_FAST_TF32 if tf32 else lt.COMPUTE_32F
+        scale = lt.DATA_TYPES["float32"]
+    made = Descriptor("MatmulDesc", compute, scale)
+    # Seen columns first, memory that holds rows is the transposed matrix: A is x2, B is x1.
+    made.set(lt.DESC_TRANSA, c_int32(lt.OP_T if problem.x2.transposed else lt.OP_N))
+    made.set(lt.DESC_TRANSB, c_int32(lt.OP_T if problem.x1.transposed else lt.OP_N))
+    made.set(lt.DESC_EPILOGUE, c_int32(lt.EPILOGUES[problem.epilogue]))
+    # Real addresses come with each call; the heuristic looks at how these are aligned.
+    if problem.has_vector:
+        made.set(lt.DESC_BIAS_POINTER, c_void_p(problem.alignment))
+    if problem.has_matrix:
+        made.set(lt.DESC_AUX_POINTER, c_void_p(problem.alignment))
+        made.set(lt.DESC_AUX_LD, c_int64(problem.n))
+    return made
+
+
+def _layouts(problem: Problem) -> tuple[Descriptor, Descriptor, Descriptor]:
+    """Return the layouts of x1, x2 and the result."""
+    out = Matrix(problem.n, False, problem.m * problem.n if problem.batch > 1 else 0)
+    sizes = (problem.m, problem.k), (problem.k, problem.n), (problem.m, problem.n)
+    kind = lt.DATA_TYPES[problem.dtype]
+    made = []
+    for (rows, columns), one in zip(sizes, (problem.x1, problem.x2, out), strict=True):
+        long, short = (rows, columns) if one.transposed else (columns, rows)
+        layout = Descriptor("MatrixLayout", kind, long, short, one.lead)
+        if problem.batch > 1:
+            layout.set(lt.LAYOUT_BATCH_COUNT, c_int32(problem.batch))
+            layout.set(lt.LAYOUT_STRIDED_BATCH_OFFSET, c_int64(one.step))
+        made.append(layout)
+    x1, x2, result = made
+    return x1, x2, result

@@ -1,0 +1,123 @@
+"""Products of one signature as functions of torch tensors: what a kernel runs.
+
+Compact, aligned tensors, which is all that a compiled program has, take the plan that was made
+beforehand. Transposed and row-strided ones get a plan of their own; what cuBLASLt cannot read is
+copied first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from meta.base import config
+from meta.dialect.core import Unsupported
+from meta.dialect.cublas.choose import plan
+from meta.dialect.cublas.library import DATA_TYPES
+from meta.dialect.cublas.plan import Plan
+from meta.dialect.cublas.problem import ALIGNMENT, Matrix, Problem, aligned, compact, matrix
+from meta.ir.types import TensorType
+
+
+def problem(x1: TensorType, x2: TensorType, t1: bool, t2: bool, **more: Any) -> Problem:
+    """Return the problem of two compact factors, each stored transposed if its flag says so.
+
+    Raises Unsupported for other dtypes than cuBLASLt's floating point ones, for extents that are no
+    numbers, and for a product without elements.
+    """
+    if x1.dtype not in DATA_TYPES:
+        raise Unsupported(f"cuBLASLt multiplies {', '.join(sorted(DATA_TYPES))}, not {x1.dtype}")
+    if not (x1.is_static and x2.is_static):
+        raise Unsupported("this kernel is made for extents that are numbers")
+    shape1, shape2 = x1.static_shape, x2.static_shape
+    if 0 in (*shape1, *shape2):
+        raise Unsupported("there is nothing to multiply")
+    m, k = shape1[-2:][::-1] if t1 else shape1[-2:]
+    n = shape2[-2] if t2 else shape2[-1]
+    batch = max(shape1[0], shape2[0]) if len(shape1) == 3 else 1
+    return Problem(x1.dtype, batch, m, n, k, compact(shape1, t1), compact(shape2, t2), **more)
+
+
+class Plans:
+    """The plans of one problem, by the precision of float32 products: META_TF32 may change."""
+
+    def __init__(self, problem: Problem, device: int) -> None:
+        """Make the one that is needed now; raises Unsupported if there is none."""
+        self.problem, self.device = problem, device
+        self._by_tf32: dict[bool, Plan] = {}
+        self._only = None if problem.dtype == "float32" else self._made(False)
+        self()
+
+    def __call__(self) -> Plan:
+        if self._only is not None:
+            return self._only
+        tf32 = config.get("META_TF32")
+        return self._by_tf32.get(tf32) or self._made(tf32)
+
+    def _made(self, tf32: bool) -> Plan:
+        made = plan(replace(self.problem, tf32=tf32), self.device)
+        self._by_tf32[tf32] = made
+        return made
+
+
+class Product:
+    """The product of two tensors of one signature: a function of them and of ``out``."""
+
+    def __init__(self, compact: Problem, t1: bool, t2: bool, device: int) -> None:
+        """Prepare for compact factors; raises Unsupported if cuBLASLt does not multiply them."""
+        self.compact, self.device, self.flags = compact, device, (t1, t2)
+        self.plans = Plans(compact, device)
+
+    def __call__(self, x1: torch.Tensor, x2: torch.Tensor, out: torch.Tensor) -> None:
+        a, b, d = x1.data_ptr(), x2.data_ptr(), out.data_ptr()
+        if (a | b | d) % ALIGNMENT or not (x1.is_contiguous() and x2.is_contiguous()):
+            self.strided(x1, x2, out)
+        else:
+            self.plans()(a, b, d)
+
+    def strided(self, x1: torch.Tensor, x2: torch.Tensor, out: torch.Tensor) -> None:
+        """Compute the product of tensors that lie in memory in any way."""
+        x1, m1 = _readable(x1, self.flags[0])
+        x2, m2 = _readable(x2, self.flags[1])
+        addresses = x1.data_ptr(), x2.data_ptr(), out.data_ptr()
+        alignment = aligned(addresses[0] | addresses[1] | addresses[2])
+        found = replace(self.compact, x1=m1, x2=m2, alignment=alignment)
+        Plans(found, self.device)()(*addresses)
+
+
+def _readable(x: torch.Tensor, transposed: bool) -> tuple[torch.Tensor, Matrix]:
+    """Return a factor that cuBLASLt can read, a copy if it must be, and how it lies in memory."""
+    seen = x.mT if transposed else x
+    found = matrix(tuple(seen.shape), seen.stride())
+    if found is not None:
+        return x, found
+    return x.contiguous(), compact(tuple(x.shape), transposed)
+
+
+class FusedProduct:
+    """A product with an epilogue: a function of its tensors, compact ones, and of its results.
+
+    ``roles``: what each of them is: "x1", "x2", "out", "vector" (a bias, or its gradient), "matrix"
+    (what the epilogue reads or writes beside the result) or "addend".
+    """
+
+    def __init__(self, compact: Problem, roles: tuple[str, ...], device: int) -> None:
+        """Prepare for aligned tensors; raises Unsupported if cuBLASLt has no such product."""
+        self.compact, self.device = compact, device
+        # The last of the addresses is 0, which is nothing.
+        order = "x1", "x2", "out", "vector", "matrix", "addend"
+        self.places = tuple(roles.index(r) if r in roles else len(roles) for r in order)
+        self.plans = Plans(compact, device)
+
+    def __call__(self, *tensors: torch.Tensor) -> None:
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        together = 0
+        for address in addresses:
+            together |= address
+        addresses.append(0)
+        plans = self.plans
+        if together % ALIGNMENT:
+            plans = Plans(replace(self.compact, alignment=aligned(together)), self.device)
+        plans().with_vectors(*[addresses[place] for place in self.places])

@@ -1,0 +1,91 @@
+"""Plans of cuBLASLt on the CPU: the same layouts, epilogues and addresses, computed by torch."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from meta.base.dtype import TO_TORCH
+from meta.dialect.core.preference import forget
+from meta.dialect.cublas import cublas, product
+from meta.dialect.cublas.choose import extent
+from meta.dialect.cublas.problem import Matrix, Problem
+
+
+def memory(address: int, count: int, dtype: str) -> torch.Tensor:
+    """Return memory as a flat tensor."""
+    kind = TO_TORCH[dtype]
+    buffer = (ctypes.c_char * (count * kind.itemsize)).from_address(address)
+    return torch.frombuffer(buffer, dtype=kind)
+
+
+class EmulatedPlan:
+    """What `meta.dialect.cublas.plan.Plan` does, for addresses of the CPU."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    def factor(self, one: Matrix, address: int, rows: int, columns: int) -> torch.Tensor:
+        of = self.problem
+        flat = memory(address, extent(one, (rows, columns), of.batch), of.dtype)
+        strides = (1, one.lead) if one.transposed else (one.lead, 1)
+        return flat.as_strided((of.batch, rows, columns), (one.step, *strides)).double()
+
+    def matrix(self, address: int) -> torch.Tensor:
+        of = self.problem
+        flat = memory(address, of.batch * of.m * of.n, of.dtype)
+        return flat.view(of.batch, of.m, of.n)
+
+    def __call__(self, x1: int, x2: int, out: int, addend: int = 0) -> None:
+        self.with_vectors(x1, x2, out, 0, 0, addend)
+
+    def with_vectors(
+        self, x1: int, x2: int, out: int, vector: int, matrix: int = 0, addend: int = 0
+    ) -> None:
+        of = self.problem
+        everything = [a for a in (x1, x2, out, vector, matrix, addend) if a]
+        assert all(a % of.alignment == 0 for a in everything)
+        assert bool(vector) == of.has_vector and bool(matrix) == of.has_matrix
+        assert bool(addend) == of.addend
+        left, right = self.factor(of.x1, x1, of.m, of.k), self.factor(of.x2, x2, of.k, of.n)
+        y = left @ right
+        if addend:
+            y += self.matrix(addend).double()
+        if of.epilogue.startswith("bias"):
+            y += memory(vector, of.n, of.dtype).double()
+        if matrix:
+            self.matrix(matrix).copy_(y)
+        if "relu" in of.epilogue:
+            y = y.relu()
+        if "gelu" in of.epilogue:
+            y = F.gelu(y, approximate="tanh")
+        if of.epilogue == "bgrad_x1":
+            memory(vector, of.m, of.dtype).copy_(left[0].sum(1))
+        if of.epilogue == "bgrad_x2":
+            memory(vector, of.n, of.dtype).copy_(right[0].sum(0))
+        self.matrix(out).copy_(y)
+
+
+@pytest.fixture
+def emulated(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Let the dialect run on the CPU, aligned as torch's memory is there; the fixture's value is
+    the list of the problems that were planned.
+    """
+    planned: list[Problem] = []
+
+    def plan(problem: Problem, device: int) -> EmulatedPlan:
+        assert device == 0 and math.log2(problem.alignment) % 1 == 0
+        planned.append(problem)
+        return EmulatedPlan(problem)
+
+    monkeypatch.setattr(product, "plan", plan)
+    monkeypatch.setattr(cublas, "unavailable", None)
+    monkeypatch.setattr(cublas, "devices", ("cpu",))
+    forget()
+    yield planned
+    forget()

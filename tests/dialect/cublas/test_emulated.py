@@ -1,0 +1,144 @@
+"""The cublas dialect with an emulated library: what it asks of cuBLASLt is the right product."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import meta
+from meta import op
+from meta.dialect import only
+from meta.model.layers.parameter import parameter
+from meta.testing import check, opcheck
+from meta.testing.case import OpCase, Sample
+from tests.op.gemm import CASES
+
+pytestmark = pytest.mark.usefixtures("emulated")
+SAMPLES = [
+    pytest.param(c, one, id=f"{c.op}({one})"[:80])
+    for c in CASES
+    for one in c.samples
+    if one.has_floats
+]
+
+
+@pytest.mark.parametrize(("case", "one"), SAMPLES)
+def test_products_agree_with_the_oracle(case: OpCase, one: Sample) -> None:
+    for dtype in ("float16", "bfloat16", "float32", "float64"):
+        opcheck.check_dialect(case, one, dtype, "cublas")
+
+
+def tensors(*shapes: tuple[int, ...]) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=generator) for shape in shapes]
+
+
+STRIDED = {
+    "transposed": lambda x: x.t().contiguous().t(),
+    "every other row": lambda x: x.repeat_interleave(2, 0)[::2],
+    "part of the columns": lambda x: torch.cat([x, x], 1)[:, : x.shape[1]],
+    "transposed part": lambda x: torch.cat([x.t(), x.t()], 1)[:, : x.shape[0]].t(),
+    "every other column": lambda x: x.repeat_interleave(2, 1)[:, ::2],
+    "one row for all": lambda x: x[:1].expand(x.shape),
+    "at an odd place": lambda x: torch.cat([x.new_zeros(1), x.flatten()])[1:].view(x.shape),
+}
+
+
+@pytest.mark.parametrize("name", STRIDED)
+@pytest.mark.parametrize("product", ["matmul", "matmul_nt", "matmul_tn", "matmul_tt"])
+def test_factors_may_lie_in_memory_in_any_way(name: str, product: str, emulated: Any) -> None:
+    x, w = tensors((6, 6), (6, 6))
+    x, w = STRIDED[name](x), STRIDED[name](w)
+    with only("cublas"):
+        y = getattr(op, product)(meta.from_dlpack(x), meta.from_dlpack(w))
+    first, second = (t == "t" for t in (product + "_nn")[7:9])
+    expected = (x.t() if first else x).double() @ (w.t() if second else w).double()
+    check(y, expected)
+
+
+def test_what_can_be_read_is_not_copied(emulated: Any) -> None:
+    x, w = tensors((4, 6), (6, 8))
+    with only("cublas"):
+        op.matmul(meta.from_dlpack(x.t().contiguous().t()), meta.array(w))
+    last = emulated[-1]
+    assert last.x1.transposed and last.x1.lead == 4 and not last.x2.transposed
+
+
+def loss_of(model: Any, *inputs: Any) -> Any:
+    """Return the results of a compiled call, and how often each kernel runs in it."""
+    compiled = meta.vm.compile(model, *inputs)
+    return compiled(*inputs), compiled.kernels()
+
+
+def layer(activation: Any, product: Any = op.dense, residual: bool = False) -> Any:
+    @meta.model.trace
+    def model(x: Any, w: Any, b: Any) -> Any:
+        rows = x if x.ndim == 2 else op.reshape(x, (-1, x.shape[-1]))
+        y = product(rows, w)
+        if x.ndim != 2:
+            y = op.reshape(y, (*x.shape[:-1], -1))
+        y = activation(y if b is None else op.add(y, b))
+        return op.add(y, x) if residual else y
+
+    return model
+
+
+GELU = "tanh"
+LAYERS = {
+    "bias": (lambda y: y, {}),
+    "bias_relu": (op.relu, {}),
+    "bias_gelu": (lambda y: op.gelu(y, GELU), {}),
+    "bias_add": (lambda y: y, {"residual": True}),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("product", ["dense", "matmul"])
+@pytest.mark.parametrize("shape", [(5, 8), (2, 3, 8)])
+def test_layers_are_one_kernel(name: str, product: str, shape: tuple[int, ...]) -> None:
+    activation, more = LAYERS[name]
+    x, w, b = (meta.array(t) for t in tensors(shape, (8, 8), (8,)))
+    model = layer(activation, getattr(op, product), **more)
+    expected = model(x, w, b)
+    found, kernels = loss_of(model, x, w, b)
+    assert kernels == {f"cublas.{product}_{name}": 1}
+    check(found, expected)
+
+
+class Mlp(meta.model.Model):
+    """Two layers with what is between them, in one of two orders of weights."""
+
+    def build(self, product: Any) -> None:
+        self.product = product
+        w1, b1, w2, b2 = tensors((16, 8) if product is op.dense else (8, 16), (16,), (8, 16), (8,))
+        w2 = w2 if product is op.dense else w2.t().contiguous()
+        self.w1, self.b1, self.w2, self.b2 = (parameter(meta.array(t)) for t in (w1, b1, w2, b2))
+
+    @meta.model.trace
+    def forward(self, x: Any) -> Any:
+        y = op.reshape(self.product(op.reshape(x, (-1, 8)), self.w1), (*x.shape[:-1], 16))
+        y = op.gelu(op.add(y, self.b1), "tanh")
+        y = op.reshape(self.product(op.reshape(y, (-1, 16)), self.w2), x.shape)
+        return op.add(y, self.b2)
+
+
+@pytest.mark.parametrize("product", ["dense", "matmul"])
+def test_a_gradient_step_keeps_what_it_needs_and_sums_along(product: str) -> None:
+    x, dy = (meta.array(t) for t in tensors((2, 3, 8), (2, 3, 8)))
+    step = meta.model.value_and_grad(Mlp(getattr(op, product)))
+    expected = step(dy, x)
+    found, kernels = loss_of(step, dy, x)
+    assert kernels[f"cublas.{product}_bias_gelu_kept"] == 1
+    assert kernels[f"cublas.{product}_bias"] == 1
+    assert sum(kernels[name] for name in kernels if f"{product}_dw_db" in name) == 2
+    check(flat(found), flat(expected))
+
+
+def flat(value: Any) -> list[Any]:
+    """Return the arrays of nested results."""
+    if isinstance(value, meta.ndarray):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value or ()
+    return [array for one in inner for array in flat(one)]
