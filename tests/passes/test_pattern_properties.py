@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meta import op
+from meta.base.errors import ArgumentError
 from meta.ir import (
     Binding,
     Block,
@@ -21,6 +22,7 @@ from meta.ir import (
     Module,
     TensorType,
     Tuple,
+    TupleGetItem,
     TupleType,
     Var,
     operands,
@@ -33,7 +35,8 @@ UNARY = (op.relu, op.negative, op.reshape)
 BINARY = (op.add, op.multiply, op.subtract)
 COMMUTES = {op.add, op.multiply}
 
-# A pattern as plain data: a capture's letter, ("or", a, b), or (operator, *arguments).
+# A pattern as plain data: a capture's letter, ("or", a, b), (operator, *arguments), or
+# ("several", *results).
 Trees = st.SearchStrategy[Any]
 
 
@@ -60,6 +63,8 @@ def build(tree: Any, captures: dict[str, Any]) -> Any:
     if isinstance(tree, str):
         return captures[tree]
     first, *rest = (t if i == 0 else build(t, captures) for i, t in enumerate(tree))
+    if first == "several":
+        return tuple(rest)
     return rest[0] | rest[1] if first == "or" else call(first, *rest)
 
 
@@ -161,10 +166,19 @@ def test_the_search_finds_what_enumeration_finds(module: Module, tree: Any, shar
 
 
 def closed(members: frozenset[Binding], root: Binding, main: Function) -> bool:
-    """Tell whether nothing else uses what the members compute, but for the root."""
-    inner = {m.var for m in members} - {root.var}
+    """Tell whether nothing else uses what the members compute, but for the root; a view of what
+    stays may be used.
+    """
     others = [b.value for b in main.body.bindings if b not in members]
-    return not any(inner & set(operands(e)) for e in (*others, main.body.result))
+    used = {a for e in (*others, main.body.result) for a in operands(e)}
+    gone: set[Any] = set()
+    for member in [b for b in main.body.bindings if b in members and b is not root]:
+        value: Any = member.value
+        if member.var not in used:
+            gone.add(member.var)
+        elif value.callee is not op.reshape or value.args[0] in gone:
+            return False
+    return True
 
 
 TORCH: dict[Any, Callable[..., torch.Tensor]] = {
@@ -183,9 +197,13 @@ def run(module: Module, name: str, args: list[torch.Tensor]) -> list[torch.Tenso
     values: dict[Any, Any] = dict(zip(function.params, args, strict=True))
     for binding in function.body.bindings:
         value: Any = binding.value
+        if isinstance(value, TupleGetItem):
+            values[binding.var] = values[value.value][value.index]
+            continue
         given = [values[a] if isinstance(a, Var) else a for a in value.args]
         if isinstance(value.callee, GlobalVar):
-            [values[binding.var]] = run(module, value.callee.name, given)
+            results = run(module, value.callee.name, given)
+            values[binding.var] = results[0] if len(results) == 1 else results
         elif value.callee is op.sgd:
             x, dx, v, rate, mu = given
             v.copy_(mu * v + dx)
@@ -212,6 +230,18 @@ def unchanged(before: Module, after: Module) -> None:
 @given(programs(writes=True), roots)
 def test_partitioned_programs_compute_the_same(module: Module, tree: Any) -> None:
     unchanged(module, partition(module, made(tree)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(programs(writes=True), st.lists(roots, min_size=2, max_size=3))
+def test_partitioned_patterns_of_several_results_compute_the_same(
+    module: Module, several: list[Any]
+) -> None:
+    try:
+        described = pattern(written(("several", *several)))
+    except ArgumentError:
+        return  # they have nothing in common
+    unchanged(module, partition(module, described))
 
 
 @settings(max_examples=150, deadline=None)
