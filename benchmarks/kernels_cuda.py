@@ -1,0 +1,250 @@
+"""Kernels of `meta` on CUDA beside torch eager and torch.compile, in one run.
+
+    python benchmarks/kernels_cuda.py [--filter softmax] [--group transposes] [--dialect tvm]
+    python benchmarks/kernels_cuda.py --check --markdown   # --markdown replaces the table in
+                                                           # docs/performance.md
+
+Each kernel of `kernel_list_cuda.py` is compiled by `meta.vm.compile` and run as the dispatcher
+decides. What is timed is the device alone: calls of a contender are captured in a CUDA graph, with
+the allocation of their results, and replays lie between CUDA events; a figure is the median over
+the rounds, in which the contenders take turns. Results are compared before anything is timed.
+
+The share of a kernel is the least time in which its bytes could be moved, by the rate at which
+torch copies 512 MB in the same run, over its own time. The goal, which ``--check`` holds: a share
+of 0.85; for matrix products and convolutions 0.97 of the better torch time instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import statistics
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import date
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from kernel_list_cuda import KERNELS, Kernel, size
+from report import plain, replace_section, table_in_markdown
+
+import meta
+
+SHARE, PRODUCTS = 0.85, 0.97
+COPIED = 256 << 20
+CALLS, ROUNDS = 5, 9
+BEGIN = "<!-- written by benchmarks/kernels_cuda.py --markdown -->"
+Call = Callable[[], Any]
+
+
+def ceiling() -> float:
+    """Return the bytes per second of a copy, read and written ones."""
+    source = torch.empty(COPIED, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return 2 * COPIED / (1e-3 * timed({"copy": lambda: target.copy_(source)})["copy"])
+
+
+def timed(calls: dict[str, Call]) -> dict[str, float]:
+    """Return the median milliseconds of each call, by replays of CUDA graphs that take turns."""
+    graphs = {name: _captured(call) for name, call in calls.items()}
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name, graph in graphs.items():
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            graph.replay()  # so that the clock and the caches are as they stay
+            begin.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            samples[name].append(begin.elapsed_time(end) / CALLS)
+    return {name: statistics.median(found) for name, found in samples.items()}
+
+
+def _captured(call: Call) -> torch.cuda.CUDAGraph:
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        for _ in range(CALLS):
+            call()
+    return graph
+
+
+def contenders(
+    kernel: Kernel, dtype: torch.dtype, dialect: str | None, compiler: bool
+) -> tuple[dict[str, Call], str]:
+    """Return calls without arguments by name, and the dialects that the first of them runs."""
+    executable = _executable(kernel, dtype, dialect)
+    ran = sorted({name.partition(".")[0] for name in executable.kernels()})
+    arrays = [meta.array(t) for t in _inputs(kernel, dtype)]
+    calls = {"meta": lambda: executable(*arrays)}
+    given = _inputs(kernel, dtype)
+    calls["eager"] = lambda: kernel.torch(*given)
+    if compiler:
+        torch._dynamo.reset()
+        compiled = torch.compile(kernel.torch, dynamic=False)
+        calls["compile"] = lambda: compiled(*given)
+    return calls, " and ".join(ran)
+
+
+def _executable(kernel: Kernel, dtype: torch.dtype, dialect: str | None) -> Any:
+    def traced(*args: Any) -> Any:
+        return kernel.meta(*args)
+
+    arrays = [meta.array(t) for t in _inputs(kernel, dtype)]
+    with meta.dialect.prefer(dialect) if dialect else nullcontext():
+        return meta.vm.compile(meta.model.trace(traced), *arrays, device="cuda")
+
+
+def _inputs(kernel: Kernel, dtype: torch.dtype) -> list[torch.Tensor]:
+    return kernel.inputs(torch.Generator("cuda").manual_seed(0), dtype)
+
+
+def compare(kernel: Kernel, dtype: torch.dtype, calls: dict[str, Call]) -> list[torch.Tensor]:
+    """Call each contender once; AssertionError if they do not agree. Return eager's results."""
+    expected = [_tensor(calls["eager"]())]
+    if kernel.name == "dropout":  # random: another generator
+        return expected
+    tolerance = 2e-3 if dtype == torch.float32 else 2e-2
+    for name, call in calls.items():
+        found = _tensor(call())
+        scale = max(1.0, expected[0].float().std().nan_to_num(1.0).item())
+        torch.testing.assert_close(
+            found.float() / scale, expected[0].float() / scale, rtol=tolerance, atol=tolerance,
+            msg=lambda text, name=name: f"{kernel.name}, {dtype}, {name}: {text}",
+        )  # fmt: skip
+    return expected
+
+
+def _tensor(result: Any) -> torch.Tensor:
+    return result if isinstance(result, torch.Tensor) else torch.from_dlpack(result)
+
+
+def measure(
+    kernel: Kernel, dtype: torch.dtype, dialect: str | None, compiler: bool, limit: float
+) -> dict[str, Any]:
+    """Return one record: names, times, and the share of the ceiling or of torch's best."""
+    calls, ran = contenders(kernel, dtype, dialect, compiler)
+    made = compare(kernel, dtype, calls)
+    given = _inputs(kernel, dtype)
+    moved = size(given) + size(made) if kernel.bytes is None else kernel.bytes(given, made)
+    del given, made
+    times = timed(calls)
+    best = min(times[name] for name in ("eager", "compile") if name in times)
+    least = 1e3 * moved / limit
+    goal, share = (SHARE, least / times["meta"]) if kernel.flops is None else (PRODUCTS, None)
+    reached = best / times["meta"] if share is None else share
+    return {
+        "group": kernel.group,
+        "kernel": f"{kernel.name}, {str(dtype).removeprefix('torch.')}",
+        "dialect": ran,
+        "ms": times,
+        "share": share,
+        "rate": (kernel.flops or moved) / (1e-3 * times["meta"]),
+        "unit": "TB/s" if kernel.flops is None else "Tflop/s",
+        "to_eager": times["eager"] / times["meta"],
+        "to_best": best / times["meta"],
+        "missed": reached < goal,
+    }
+
+
+def rows(records: list[dict[str, Any]], compiler: bool) -> list[list[str]]:
+    """Return the table as text, the head first."""
+    names = {"meta": "meta", "eager": "torch eager"}
+    if compiler:
+        names["compile"] = "torch.compile"
+    head = ["kernel", "runs on", *(f"{title}, ms" for title in names.values())]
+    head += ["rate", "share of copy", "to eager", "to best"]
+    lines = [
+        [
+            r["kernel"],
+            r["dialect"],
+            *(f"{r['ms'][n]:.3f}" for n in names),
+            f"{r['rate'] / 1e12:.2f} {r['unit']}",
+            "" if r["share"] is None else f"{r['share']:.2f}",
+            f"{r['to_eager']:.2f}x",
+            f"{r['to_best']:.2f}x" + (" !" if r["missed"] else ""),
+        ]
+        for r in records
+    ]
+    return [head, *lines]
+
+
+def summary(records: list[dict[str, Any]]) -> list[str]:
+    """Return the mean, and what misses its goal."""
+    mean = math.exp(sum(math.log(r["to_best"]) for r in records) / len(records))
+    missed = [r["kernel"] for r in records if r["missed"]]
+    return [
+        f"Geometric mean of {len(records)} kernels to the better of the torch times: {mean:.2f}x.",
+        f"{len(missed)} of {len(records)} miss their goal (marked !): a share of {SHARE}, "
+        f"or {PRODUCTS} to best for matrix products and convolutions.",
+    ]
+
+
+def conditions(limit: float, compiler: bool) -> str:
+    """Return what the figures depend on, in one line."""
+    note = "" if compiler else "; torch.compile left out"
+    return (
+        f"{torch.cuda.get_device_name()}, copy at {limit / 1e12:.2f} TB/s; torch "
+        f"{torch.__version__}, TVM {version('apache-tvm')}, Python {platform.python_version()}; "
+        f"{date.today().isoformat()}; medians of {ROUNDS} rounds{note}"
+    )
+
+
+def main() -> int:
+    """Measure and print; return 1 if ``--check`` finds a goal missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--filter", default="", help="only kernels whose name contains this")
+    parser.add_argument("--group", help="only kernels of this group")
+    parser.add_argument("--dtype", choices=["float32", "float16"], help="only this dtype")
+    parser.add_argument("--dialect", help="prefer this dialect instead of the default")
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--markdown", action="store_true", help="also rewrite docs/performance.md")
+    parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("no CUDA device")
+    chosen = [
+        (kernel, dtype)
+        for kernel in KERNELS
+        for dtype in kernel.dtypes
+        if options.filter in kernel.name and options.group in (None, kernel.group)
+        if options.dtype is None or dtype == getattr(torch, options.dtype)
+    ]
+    if not chosen:
+        parser.error("no kernel is left")
+    if options.markdown and (len({k.name for k, _ in chosen}) < len(KERNELS) or options.dialect):
+        parser.error("--markdown is for all kernels and the default dialects")
+    compiler, records = not options.no_compile, []
+    with torch.no_grad():
+        limit = ceiling()
+        for i, (kernel, dtype) in enumerate(chosen):
+            if sys.stderr.isatty():
+                print(f"\r{i + 1}/{len(chosen)} {kernel.name:40s}", end="", file=sys.stderr)
+            records.append(measure(kernel, dtype, options.dialect, compiler, limit))
+            torch.cuda.empty_cache()
+    where, notes = conditions(limit, compiler), summary(records)
+    table = rows(records, compiler)
+    if options.json:
+        print(json.dumps({"conditions": where, "kernels": records, "summary": notes}))
+    else:
+        print(f"{where}\n\n{plain(table)}\n\n" + "\n".join(notes))
+    if options.markdown:
+        body = table_in_markdown(table)
+        replace_section(BEGIN, f"{where}.\n\n{body}\n\n" + "\n\n".join(notes) + "\n")
+    return int(options.check and any(r["missed"] for r in records))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
