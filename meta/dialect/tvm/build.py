@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -27,6 +27,7 @@ from meta.base.progress import bar
 from meta.dialect.core import Compiled, Deferred
 from meta.dialect.tvm import (
     access,
+    alignment,
     cache,
     inlining,
     nvrtc,
@@ -64,14 +65,16 @@ def _version(*modules: ModuleType) -> str:
 
 
 RULES = _version(
-    *(access, inlining, schedule_cpu, schedule_cuda, stages, vector_math),
+    *(access, alignment, inlining, schedule_cpu, stages, vector_math),
+    *(schedule_cuda, *schedule_cuda.RULES),
     *(nvrtc, runtime_nvrtc, one_pass, openmp, workspace, workspace_parameters),
 )
 
 
 def kernel(function: tirx.PrimFunc, target: Target) -> Kernel:
     """Return ``function`` compiled for ``target``; see `build`."""
-    return build({"kernel": function}, target)["kernel"].run
+    run = build({"kernel": function}, target)["kernel"].run
+    return alignment.realigned(run) if target.kind.name == "cuda" else run
 
 
 def deferred(function: tirx.PrimFunc, target: Target, launch: Launch = PLAIN) -> Deferred:
@@ -86,8 +89,9 @@ def _build_each(sources: Sequence[tuple[tirx.PrimFunc, Target, Launch]]) -> list
         functions = {f"kernel{i}": f for i, (f, t, _) in enumerate(sources) if str(t) == where}
         built.update(build(functions, target))
     compiled = []
-    for i, (_, _, launch) in enumerate(sources):
+    for i, (_, target, launch) in enumerate(sources):
         made = built[f"kernel{i}"]
+        launch = replace(launch, aligned=target.kind.name == "cuda" and launch.lists is None)
         kept = None if made.stored is None else artifact_of(made.stored, launch)
         compiled.append(Compiled(launch.bind(made.run), kept))
     return compiled

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from meta.dialect.tvm.alignment import realigned
 from meta.dialect.tvm.list_launch import ListLaunch
 from meta.runtime import random
 
@@ -24,11 +25,13 @@ class Launch:
         outputs.
     key_after: the number of values after which a fresh random key is passed; None: none is.
     lists: how a kernel of lists of tensors is given their addresses; None: it is another kernel.
+    aligned: whether the kernel may refuse addresses that are no multiples of 16; see `alignment`.
     """
 
     repeated: tuple[int, ...] = ()
     key_after: int | None = None
     lists: ListLaunch | None = None
+    aligned: bool = False
 
     def bind(self, run: Kernel) -> Kernel:
         """Return a function of the values of the call."""
@@ -36,6 +39,8 @@ class Launch:
             return self.lists.bind(run)
         if self.repeated:
             run = _repeating(run, self.repeated)
+        if self.aligned:
+            run = realigned(run)
         return run if self.key_after is None else _drawing(run, self.key_after)
 
     def record(self) -> dict[str, Any]:
@@ -44,20 +49,27 @@ class Launch:
         record: dict[str, Any] = {n: value for n, value in found.items() if value not in ((), None)}
         if self.lists is not None:
             record["lists"] = self.lists.record()
+        if self.aligned:
+            record["aligned"] = True
         return record
 
     @classmethod
     def read(cls, record: dict[str, Any]) -> Launch:
         """Return the launch of a record out of a file; ValueError if it is not one."""
         repeated, key_after = record.get("repeated", ()), record.get("key_after")
-        known = {"repeated", "key_after", "lists"}
-        if set(record) - known or not isinstance(repeated, list | tuple):
+        known = {"repeated", "key_after", "lists", "aligned"}
+        aligned = record.get("aligned", False)
+        if (
+            set(record) - known
+            or not isinstance(repeated, list | tuple)
+            or type(aligned) is not bool
+        ):
             raise ValueError(f"{record!r} does not say how to launch a kernel")
         numbers = repeated if key_after is None else (*repeated, key_after)
         if not all(type(n) is int and n >= 0 for n in numbers):
             raise ValueError(f"{record!r} does not say how to launch a kernel")
         lists = ListLaunch.read(record["lists"]) if "lists" in record else None
-        return cls(tuple(repeated), key_after, lists)
+        return cls(tuple(repeated), key_after, lists, aligned)
 
 
 PLAIN = Launch()

@@ -97,12 +97,25 @@ def test_slim_source_compiles(record):
     assert run_nvcc(shutil.which("nvcc"), nvrtc.slim(_source(inputs, outputs)), "sm_90")
 
 
-def test_updates_in_place_are_not_inlined_past_the_store():
+def _update():
     m, p = tensor(10, name="m"), tensor(10, name="p")
     new_m = te.compute((10,), lambda i: m[i] * 0.5)
-    new_p = te.compute((10,), lambda i: p[i] - m[i])
-    definitions = _source([m, p], [new_m, new_p], in_place=(0, 1)).split("__global__")[1:]
-    assert "copy_ptr" in definitions[-1] and "p_ptr" not in definitions[-1]
+    return [m, p], [new_m, te.compute((10,), lambda i: p[i] - m[i])]
+
+
+def test_updates_in_place_are_one_kernel():
+    assert _source(*_update(), in_place=(0, 1)).count("__global__") == 2  # declared and defined
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("start", [0, 1])
+def test_updates_in_place_read_the_old_values(start):
+    run = kernel(prim_func(*_update(), in_place=(0, 1)), for_device(Device("cuda")))
+    m, p = (torch.randn(11, device="cuda")[start : start + 10] for _ in range(2))
+    expected = m * 0.5, p - m
+    run(m, p, m, p)
+    torch.testing.assert_close((m, p), expected)
 
 
 def test_hand_built_loops_are_launched():

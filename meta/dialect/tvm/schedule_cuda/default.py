@@ -1,8 +1,7 @@
-"""Our default schedule of a PrimFunc on NVIDIA GPUs.
+"""What becomes of a PrimFunc on NVIDIA GPUs that no rule of our own covers.
 
 TVM's `dlight` rules are tried from the most special to the most general; a function that none of
-them can take has each of its blocks bound to threads on its own. To add a rule, put an object
-with dlight's ``apply(function, target, tunable)`` in `RULES`.
+them can take has each of its blocks bound to threads on its own.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.s_tir import dlight
@@ -62,7 +60,7 @@ def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
             for rule in RULES:
                 scheduled = _try(rule, function, target)
                 if scheduled is not None:
-                    return _any_alignment(scheduled)
+                    return scheduled
     return _bind_each(function, no_alias)
 
 
@@ -98,27 +96,6 @@ def _slices(stage: Stage) -> int | None:
     if extent < SHARING_THREADS * wish // 4 or not fitting:
         return None
     return min(fitting, key=lambda n: abs(n - wish))
-
-
-def _any_alignment(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Access parameters one element at a time: a vector access at ``x[1:]`` kills the process.
-
-    The accesses of a warp are still joined; only the number of instructions grows.
-    """
-    parameters = set(function.params)
-
-    def touches_parameter(loop: tirx.For) -> bool:
-        def found(var: tirx.Var) -> tvm_ffi.VisitInterrupt | None:
-            return tvm_ffi.VisitInterrupt() if var in parameters else None
-
-        return tvm_ffi.structural_walk(loop.body, (tvm.ir.Var, found)) is not None
-
-    def scalar(loop: tirx.For) -> tirx.For:
-        if loop.kind != tirx.ForKind.VECTORIZED or not touches_parameter(loop):
-            return loop
-        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.UNROLLED, loop.body)
-
-    return tvm_ffi.structural_map(function, (tirx.For, scalar))
 
 
 def _bound(sch: s_tir.Schedule, block: Any) -> bool:

@@ -1,0 +1,167 @@
+"""The statements that CUDA kernels are made of: launches, vector accesses, registers, reductions.
+
+An array is addressed by the offset of an element, as ``x[0, ..., 0, offset]``: lowering makes of
+it the offset alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+ACCESS_BYTES = 16
+"""The widest access of a thread."""
+Load = Callable[[Any], Any]
+
+
+class Kernel:
+    """The body of one kernel under construction.
+
+    block, thread, row: the indices of the thread block and of a thread in it, along x and y.
+    dtype: of offsets.
+    """
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = dtype
+        self.block = tirx.Var("block", "int32")
+        self.thread = tirx.Var("thread", "int32")
+        self.row = tirx.Var("row", "int32")
+        self.buffers: list[Any] = []
+        self._names = 0
+
+    def number(self, value: int) -> Any:
+        """Return a constant offset."""
+        return tirx.const(value, self.dtype)
+
+    def wide(self, index: Any) -> Any:
+        """Return an index of a thread or a block as an offset."""
+        return index if self.dtype == "int32" else tirx.Cast(self.dtype, index)
+
+    def registers(self, dtype: str, count: int) -> Any:
+        """Return an array of ``count`` elements that each thread has for itself."""
+        return self._allocated((count,), dtype, "local")
+
+    def shared(self, dtype: str, *shape: int) -> Any:
+        """Return an array of the thread block."""
+        return self._allocated(shape, dtype, "shared")
+
+    def _allocated(self, shape: tuple[int, ...], dtype: str, scope: str) -> Any:
+        self._names += 1
+        buffer = tirx.decl_buffer(shape, dtype, f"{scope}{self._names}", scope=scope)
+        self.buffers.append(buffer)
+        return buffer
+
+    def launch(self, body: Sequence[Any], blocks: int, threads: int, rows: int = 1) -> Any:
+        """Return the statement that runs ``body`` in ``blocks`` of ``threads`` by ``rows``."""
+        inner = s_tir.SBlock([], [], [], "kernel", sequence(body), None, self.buffers, [], {})
+        statement = s_tir.SBlockRealize([], True, inner)
+        statement = _bound("threadIdx.x", self.thread, threads, statement)
+        if rows > 1:
+            statement = _bound("threadIdx.y", self.row, rows, statement)
+        else:
+            zero = tirx.const(0, "int32")
+            statement = tvm_ffi.structural_map(
+                statement, (tvm.ir.Var, lambda v: zero if v.same_as(self.row) else v)
+            )
+        return _bound("blockIdx.x", self.block, blocks, statement)
+
+
+def _bound(name: str, variable: Any, extent: int, body: Any) -> Any:
+    axis = tirx.IterVar(None, tirx.Var(name, "int32"), 1, name)
+    zero = tirx.const(0, "int32")
+    count = tirx.const(extent, "int32")
+    return tirx.For(variable, zero, count, tirx.ForKind.THREAD_BINDING, body, axis)
+
+
+def sequence(statements: Sequence[Any]) -> Any:
+    """Return statements as one."""
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
+
+
+def element(buffer: Any, offset: Any) -> Any:
+    """Return the element of an array at an offset."""
+    return tirx.BufferLoad(buffer, _indices(buffer, offset))
+
+
+def store(buffer: Any, value: Any, offset: Any) -> Any:
+    """Return the statement that writes an element."""
+    return tirx.BufferStore(buffer, value, _indices(buffer, offset))
+
+
+def _indices(buffer: Any, offset: Any) -> list[Any]:
+    rank = len(buffer.ty.shape)
+    if rank == 0:
+        return []
+    zero = tirx.const(0, "int32")
+    return [*[zero] * (rank - 1), offset]
+
+
+def each(count: int, body: Callable[[Any], Any], kind: Any = tirx.ForKind.UNROLLED) -> Any:
+    """Return ``body(i)`` for each i below ``count``."""
+    if count == 1:
+        return body(tirx.const(0, "int32"))
+    i = tirx.Var("i", "int32")
+    zero, extent = tirx.const(0, "int32"), tirx.const(count, "int32")
+    return tirx.For(i, zero, extent, kind, body(i))
+
+
+def copy(
+    count: int, width: int, target: Any, to: Any, source: Any, at: Any, step: int = 1
+) -> list[Any]:
+    """Return the copy of ``count`` elements in accesses of ``width``.
+
+    ``target`` from the offset ``to``, ``source`` from ``at``; ``step``: 0 repeats one element.
+    """
+    return [
+        each(
+            width,
+            lambda v, part=part: store(
+                target, element(source, at + (part + v) * step), to + part + v
+            ),
+            tirx.ForKind.VECTORIZED,
+        )
+        for part in range(0, count, width)
+    ]
+
+
+def substituted(value: Any, axes: Mapping[Any, Any], load: Load) -> Any:
+    """Return an expression with other values of its axes, and other values for what it reads.
+
+    ``load`` is given each read as it was written and returns what replaces it, or None.
+    """
+
+    def read(node: Any) -> Any:
+        found = load(node)
+        return node if found is None else found
+
+    return tvm_ffi.structural_map(
+        value, [(tvm.ir.TensorLoad, read), (tvm.ir.Var, lambda v: axes.get(v, v))], order="pre"
+    )
+
+
+def itemsize(buffer: Any) -> int:
+    """Return the bytes of an element in memory."""
+    return max(1, buffer.dtype.bits // 8)
+
+
+def widest(buffer: Any) -> int:
+    """Return the most elements of one access."""
+    if str(buffer.dtype) == "bool":
+        return 1  # CUDA has no vectors of bool
+    size = itemsize(buffer)
+    return min(4, ACCESS_BYTES // size) if size == 1 else ACCESS_BYTES // size
+
+
+def power_of_two_in(number: int, limit: int) -> int:
+    """Return the largest power of two up to ``limit`` that divides a number."""
+    return math.gcd(number, limit) if number else limit
+
+
+def divided(total: int, by: int) -> int:
+    """Return a quotient rounded up."""
+    return -(-total // by)

@@ -1,0 +1,219 @@
+"""Kernels in which every thread computes elements of its own: one pass, in 16-byte accesses.
+
+A thread takes a vector of adjacent elements, or several, a block's worth apart. What is read along
+the same line is read as vectors into registers, all of it before anything is written; what stays
+the same for a vector is read once; anything else (a gather, a read under a condition) element by
+element where it is used. The width is that of the narrowest type, wider ones take several accesses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import tirx
+
+from meta.dialect.tvm.schedule_cuda.emit import (
+    ACCESS_BYTES,
+    Kernel,
+    copy,
+    divided,
+    each,
+    element,
+    itemsize,
+    power_of_two_in,
+    sequence,
+    store,
+    substituted,
+    widest,
+)
+from meta.dialect.tvm.schedule_cuda.walk import (
+    Access,
+    access,
+    compact,
+    mapping,
+    merged_axes,
+    reads,
+    same_element,
+    static,
+    values_of_axes,
+)
+from meta.dialect.tvm.stages import Stage
+
+THREADS = 256
+MANY_BLOCKS = 1056
+"""Thread blocks that fill a large GPU: more work for each thread leaves at least as many."""
+MAX_VECTOR, MAX_BYTES = 8, 32
+"""Elements of a vector; bytes of an array that a thread reads at once."""
+
+
+class Injective:
+    """One kernel of stages of the same shape, each the element at its own place of the others."""
+
+    def __init__(self, stages: Sequence[Stage], values: Sequence[Any]) -> None:
+        self.stages, self.values = stages, values
+        self.axes = stages[0].axes
+        self.extents = [int(e) for e in stages[0].spatial if e is not None]
+        self.total = math.prod(self.extents)
+        self.kernel = Kernel(str(self.axes[0].ty.dtype) if self.axes else "int32")
+        self.made = {stage.buffer: i for i, stage in enumerate(stages)}
+        always, found = [], {}
+        for stage, value in zip(stages, values, strict=True):
+            for node in reads(value)[0]:
+                if node.source in self.made:
+                    continue
+                walked = access(node, stage.axes)
+                if walked is not None:
+                    found[walked] = None
+        always = list(found)
+        line = Access(stages[0].buffer, compact(self.extents), 0)
+        self.groups = merged_axes(self.extents, [line, *always]) or [[]]
+        self.merged = [math.prod(self.extents[a] for a in group) for group in self.groups]
+        self.line = self._walk(line)
+        walks = {a: self._walk(a) for a in always}
+        self.vector = self._vector_width([a for a, w in walks.items() if w.strides[-1] == 1])
+        self.inputs = {a: w for a, w in walks.items() if w.strides[-1] in (0, 1)}
+
+    def _walk(self, one: Access) -> Access:
+        return (
+            Access(one.buffer, (0,), one.start) if not self.groups[0] else one.merged(self.groups)
+        )
+
+    def _vector_width(self, along: Sequence[Access]) -> int:
+        buffers = [*(stage.buffer for stage in self.stages), *(a.buffer for a in along)]
+        wish = min(MAX_VECTOR, ACCESS_BYTES // min(map(itemsize, buffers)))
+        if len(self.groups) == 1:
+            return wish if self.total >= wish else 1
+        return power_of_two_in(self.merged[-1], wish)
+
+    def emit(self) -> Any:
+        """Return the statement of the kernel."""
+        vectors = self.total // self.vector
+        most = max(1, MAX_BYTES // (self.vector * max(itemsize(s.buffer) for s in self.stages)))
+        fitting = [n for n in (8, 4, 2, 1) if n <= most]
+        times = next((n for n in fitting if vectors // (n * THREADS) >= MANY_BLOCKS), 1)
+        blocks = max(1, divided(vectors, times * THREADS))
+        k = self.kernel
+        first, last = [], []
+        for u in range(times):
+            place = (k.wide(k.block) * k.number(times) + u) * k.number(THREADS) + k.wide(k.thread)
+            begin, end = self._vector(place * k.number(self.vector), self.vector)
+            for part, statements in ((first, begin), (last, end)):
+                if not statements:
+                    continue
+                whole = sequence(statements)
+                if vectors % (times * THREADS):
+                    whole = tirx.IfThenElse(place < k.number(vectors), whole, None)
+                part.append(whole)
+        body = [*first, *last]
+        rest = self.total - vectors * self.vector
+        if rest:
+            place = k.number(vectors * self.vector) + k.wide(k.thread)
+            begin, end = self._vector(place, 1)
+            here = tirx.all(k.block == 0, k.thread < rest)
+            body.append(tirx.IfThenElse(here, sequence([*begin, *end]), None))
+        return k.launch(body, blocks, THREADS)
+
+    def _vector(self, place: Any, width: int) -> tuple[list[Any], list[Any]]:
+        """Return what reads and what computes and writes ``width`` elements from ``place`` on."""
+        k = self.kernel
+        values = self._places(place)
+        begin: list[Any] = []
+        held: dict[Access, Any] = {}
+        for one, walked in self.inputs.items():
+            count = width if walked.strides[-1] else 1
+            registers = k.registers(str(one.buffer.dtype), count)
+            at = self._offset(walked, place, values)
+            access_width = min(count, self._access_width(walked)) if width > 1 else 1
+            begin += copy(count, access_width, registers, k.number(0), one.buffer, at)
+            held[one] = (registers, walked.strides[-1])
+        results = [k.registers(str(stage.buffer.dtype), width) for stage in self.stages]
+
+        def compute(v: Any) -> Any:
+            lane = v if k.dtype == "int32" else tirx.Cast(k.dtype, v)
+            inner = self._axis_values(values, lane)
+            return sequence([self._stage(i, inner, v, held, results) for i in range(len(results))])
+
+        end = [each(width, compute)]
+        for stage, registers in zip(self.stages, results, strict=True):
+            lanes = min(width, widest(stage.buffer))
+            end += copy(width, lanes, stage.buffer, place, registers, k.number(0))
+        return begin, end
+
+    def _stage(self, i: int, inner: list[Any], v: Any, held: Any, results: list[Any]) -> Any:
+        stage = self.stages[i]
+
+        def load(node: Any) -> Any:
+            made = self.made.get(node.source)
+            if made is not None and made < i and same_element(node, stage.axes):
+                return element(results[made], v)
+            walked = access(node, stage.axes)
+            if walked is None or walked not in held:
+                return None
+            registers, step = held[walked]
+            return element(registers, v if step else tirx.const(0, "int32"))
+
+        value = substituted(self.values[i], mapping(stage, inner), load)
+        return store(results[i], value, v)
+
+    def _places(self, place: Any) -> list[Any]:
+        """Return the values of the merged axes at an element."""
+        values, rest = [], place
+        for extent in reversed(self.merged[1:]):
+            values.append(tirx.floormod(rest, self.kernel.number(extent)))
+            rest = tirx.floordiv(rest, self.kernel.number(extent))
+        return [rest, *reversed(values)]
+
+    def _axis_values(self, values: list[Any], lane: Any) -> list[Any]:
+        """Return the values of the axes, ``lane`` elements on."""
+        zero = self.kernel.number(0)
+        if not self.groups[0]:
+            return [zero] * len(self.extents)
+        moved = [*values[:-1], values[-1] + lane]
+        return values_of_axes(self.extents, self.groups, moved, zero)
+
+    def _offset(self, walked: Access, place: Any, values: list[Any]) -> Any:
+        k = self.kernel
+        offset = k.number(walked.start)
+        if walked.strides == self.line.strides:
+            return place + offset
+        for value, stride in zip(values, walked.strides, strict=True):
+            if stride:
+                offset = offset + value * k.number(stride)
+        return offset
+
+    def _access_width(self, walked: Access) -> int:
+        width = min(self.vector, widest(walked.buffer))
+        for number in (walked.start, *walked.strides[:-1]):
+            width = power_of_two_in(abs(number), width)
+        return width
+
+
+def kernel(stages: Sequence[Stage], values: Sequence[Any], in_place: bool) -> Any | None:
+    """Return one kernel for stages without reductions, None if they cannot share one.
+
+    They can if they have one shape and read of each other the element of their own place. In
+    place, what may share memory with a result has to be read there, too.
+    """
+    first = stages[0]
+    made = {stage.buffer for stage in stages}
+    for stage, value in zip(stages, values, strict=True):
+        if not static(stage) or stage.reduce or stage.spatial != first.spatial:
+            return None
+        always, guarded = reads(value)
+        for node in (*always, *guarded):
+            if same_element(node, stage.axes):
+                continue
+            if node.source in made or (in_place and _may_overlap(node.source, stages)):
+                return None
+    return Injective(stages, values).emit()
+
+
+def _may_overlap(buffer: Any, stages: Sequence[Stage]) -> bool:
+    """Whether an array could be one that is written: of the dtype and shape of a result."""
+    shape = [e.value if isinstance(e, tirx.IntImm) else None for e in buffer.ty.shape]
+    return any(
+        str(s.buffer.dtype) == str(buffer.dtype) and shape == [e.value for e in s.buffer.ty.shape]
+        for s in stages
+    )

@@ -1,0 +1,134 @@
+"""How the stages of a CUDA kernel walk through memory: strides of accesses, axes that are one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from meta.dialect.tvm.stages import Stage
+
+
+@dataclass(frozen=True)
+class Access:
+    """A read at ``start`` plus the sum of each axis times its stride, in elements."""
+
+    buffer: Any
+    strides: tuple[int, ...]
+    start: int
+
+    def merged(self, groups: Sequence[Sequence[int]]) -> Access:
+        """Return the access by merged axes."""
+        return Access(self.buffer, tuple(self.strides[g[-1]] for g in groups), self.start)
+
+
+def access(node: Any, axes: Sequence[Any]) -> Access | None:
+    """Return the access of a read, None if its offset is not a sum of multiples of the axes."""
+    shape = node.source.ty.shape
+    if not all(isinstance(extent, tirx.IntImm) for extent in shape):
+        return None
+    strides, start = [0] * len(axes), 0
+    step = 1
+    for index, extent in zip(reversed(node.indices), reversed(shape), strict=True):
+        found = _linear(index, axes)
+        if found is None:
+            return None
+        *factors, constant = found
+        strides = [s + step * f for s, f in zip(strides, factors, strict=True)]
+        start += step * constant
+        step *= extent.value
+    return Access(node.source, tuple(strides), start)
+
+
+def _linear(index: Any, axes: Sequence[Any]) -> list[int] | None:
+    """Return the factor of each axis in an index and the rest."""
+    if isinstance(index, tirx.IntImm):
+        return [*[0] * len(axes), index.value]
+    for position, axis in enumerate(axes):
+        if index.same_as(axis):
+            return [int(i == position) for i in range(len(axes))] + [0]
+    found = tvm.sym.detect_linear_equation(index, list(axes))
+    if len(found) != len(axes) + 1 or not all(isinstance(f, tirx.IntImm) for f in found):
+        return None
+    return [f.value for f in found]
+
+
+def compact(extents: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of an array of these extents."""
+    return tuple(math.prod(extents[i + 1 :]) for i in range(len(extents)))
+
+
+def merged_axes(extents: Sequence[int], accesses: Iterable[Access]) -> list[list[int]]:
+    """Return groups of adjacent axes that each are one axis to all accesses, unit axes left out."""
+    strides = [a.strides for a in accesses]
+    groups: list[list[int]] = []
+    for axis, extent in enumerate(extents):
+        if extent == 1:
+            continue
+        if groups and all(s[groups[-1][-1]] == s[axis] * extent for s in strides):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    return groups
+
+
+def reads(value: Any) -> tuple[list[Any], list[Any]]:
+    """Return the reads of an expression: those that are always done, those under a condition."""
+    always: list[Any] = []
+    guarded: list[Any] = []
+
+    def walk(node: Any, found: list[Any]) -> None:
+        def read(inner: Any) -> Any:
+            found.append(inner)
+            return None
+
+        def call(inner: Any) -> Any:
+            if inner.op.name != "tirx.if_then_else":
+                return None
+            walk(inner.args[0], found)
+            for branch in inner.args[1:]:
+                walk(branch, guarded)
+            return tvm_ffi.WalkResult.SKIP
+
+        tvm_ffi.structural_walk(node, [(tvm.ir.Call, call), (tvm.ir.TensorLoad, read)], order="pre")
+
+    walk(value, always)
+    return always, guarded
+
+
+def same_element(node: Any, axes: Sequence[Any]) -> bool:
+    """Whether a read is at the element that the axes name."""
+    return len(node.indices) == len(axes) and all(
+        i.same_as(a) for i, a in zip(node.indices, axes, strict=True)
+    )
+
+
+def values_of_axes(
+    extents: Sequence[int], groups: Sequence[Sequence[int]], values: Sequence[Any], zero: Any
+) -> list[Any]:
+    """Return the value of each axis for the values of the merged axes."""
+    result: list[Any] = [zero] * len(extents)
+    for group, value in zip(groups, values, strict=True):
+        step = math.prod(extents[axis] for axis in group)
+        for position, axis in enumerate(group):
+            step //= extents[axis]
+            found = value if step == 1 else tirx.floordiv(value, tirx.const(step, value.ty.dtype))
+            if position:
+                found = tirx.floormod(found, tirx.const(extents[axis], value.ty.dtype))
+            result[axis] = found
+    return result
+
+
+def static(stage: Stage) -> bool:
+    """Whether a stage has known extents and something to do."""
+    return stage.static and stage.volume > 0
+
+
+def mapping(stage: Stage, values: Sequence[Any]) -> Mapping[Any, Any]:
+    """Return the values of a stage's axes by axis."""
+    return dict(zip(stage.axes, values, strict=True))
