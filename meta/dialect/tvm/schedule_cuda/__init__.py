@@ -18,11 +18,17 @@ from tvm.target import Target
 from meta.dialect.tvm import alignment
 from meta.dialect.tvm.inlining import inline
 from meta.dialect.tvm.lower import NO_ALIAS
-from meta.dialect.tvm.schedule_cuda import default, emit, injective, walk
-from meta.dialect.tvm.stages import Stage, blocks_of, stage_of
+from meta.dialect.tvm.schedule_cuda import default, emit, injective, row_stages, rows, walk
+from meta.dialect.tvm.schedule_cuda.emit import sequence
+from meta.dialect.tvm.schedule_cuda.walk import Part, static
+from meta.dialect.tvm.stages import blocks_of, stage_of
 
-RULES = (default, emit, injective, walk)
+RULES = (default, emit, injective, row_stages, rows, walk)
 """The modules that decide what becomes of a function."""
+KERNELS = (rows.kernel, injective.kernel)
+"""What makes kernels of stages: of the parts that are left, the intermediate arrays that are in
+memory by then, and all intermediate arrays, those parts that the kernel computes, and the kernel.
+"""
 
 
 def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
@@ -38,18 +44,39 @@ def _own(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
     if any(stage_of(sch, block) is None for block in blocks_of(sch)):
         return None
     inline(sch, function, no_alias)
-    stages: list[Stage] = []
-    values: list[Any] = []
-    for block in blocks_of(sch):
-        stage = stage_of(sch, block)
-        if stage is None:
-            return None
-        stages.append(stage)
-        values.append(sch.get(block).body.value)
-    if not stages:
+    parts = [_part(sch, block) for block in blocks_of(sch)]
+    if not parts or any(part is None or not static(part.stage) for part in parts):
         return None
-    kernel = injective.kernel(stages, values, not no_alias)
-    return None if kernel is None else _with_body(sch.mod["main"], kernel)
+    if no_alias:
+        kernels = _kernels([part for part in parts if part is not None], set(function.params))
+    else:
+        whole = injective.in_place([part for part in parts if part is not None])
+        kernels = None if whole is None else [whole]
+    return None if kernels is None else _with_body(sch.mod["main"], sequence(kernels))
+
+
+def _part(sch: s_tir.Schedule, block: Any) -> Part | None:
+    stage, statement = stage_of(sch, block), sch.get(block)
+    if stage is None:
+        return None
+    init = statement.init
+    return Part(stage, statement.body.value, None if init is None else init.value)
+
+
+def _kernels(parts: list[Part], parameters: set[Any]) -> list[Any] | None:
+    """Return the kernels that compute all parts, in the order in which they are to run."""
+    inner = {part.stage.buffer for part in parts} - parameters
+    finished: set[Any] = set()
+    kernels = []
+    while parts:
+        found = next(filter(None, (rule(parts, finished, inner) for rule in KERNELS)), None)
+        if found is None:
+            return None
+        taken, kernel = found
+        kernels.append(kernel)
+        finished.update(part.stage.buffer for part in taken)
+        parts = [part for part in parts if part not in taken]
+    return kernels
 
 
 def _with_body(function: tirx.PrimFunc, body: Any) -> tirx.PrimFunc:

@@ -60,6 +60,10 @@ class Kernel:
         """Return the statement that runs ``body`` in ``blocks`` of ``threads`` by ``rows``."""
         inner = s_tir.SBlock([], [], [], "kernel", sequence(body), None, self.buffers, [], {})
         statement = s_tir.SBlockRealize([], True, inner)
+        # Loops are unrolled by the CUDA compiler, which is told to: TVM's passes see less code.
+        statement = tirx.AttrStmt(
+            tirx.const(0, "int32"), "pragma_unroll_explicit", tirx.const(0, "int32"), statement
+        )
         statement = _bound("threadIdx.x", self.thread, threads, statement)
         if rows > 1:
             statement = _bound("threadIdx.y", self.row, rows, statement)

@@ -30,13 +30,13 @@ from meta.dialect.tvm.schedule_cuda.emit import (
 )
 from meta.dialect.tvm.schedule_cuda.walk import (
     Access,
+    Part,
     access,
     compact,
     mapping,
     merged_axes,
     reads,
     same_element,
-    static,
     values_of_axes,
 )
 from meta.dialect.tvm.stages import Stage
@@ -51,7 +51,8 @@ MAX_VECTOR, MAX_BYTES = 8, 32
 class Injective:
     """One kernel of stages of the same shape, each the element at its own place of the others."""
 
-    def __init__(self, stages: Sequence[Stage], values: Sequence[Any]) -> None:
+    def __init__(self, parts: Sequence[Part]) -> None:
+        stages, values = [part.stage for part in parts], [part.value for part in parts]
         self.stages, self.values = stages, values
         self.axes = stages[0].axes
         self.extents = [int(e) for e in stages[0].spatial if e is not None]
@@ -190,24 +191,51 @@ class Injective:
         return width
 
 
-def kernel(stages: Sequence[Stage], values: Sequence[Any], in_place: bool) -> Any | None:
-    """Return one kernel for stages without reductions, None if they cannot share one.
+def kernel(
+    parts: Sequence[Part], finished: set[Any], inner: set[Any]
+) -> tuple[list[Part], Any] | None:
+    """Return the first stages without reductions that can share a kernel, and the kernel.
 
-    They can if they have one shape and read of each other the element of their own place. In
-    place, what may share memory with a result has to be read there, too.
+    They can if they have one shape and read of each other the element of their own place.
     """
-    first = stages[0]
-    made = {stage.buffer for stage in stages}
-    for stage, value in zip(stages, values, strict=True):
-        if not static(stage) or stage.reduce or stage.spatial != first.spatial:
+    taken: list[Part] = []
+    made: set[Any] = set()
+    for part in parts:
+        stage = part.stage
+        if stage.reduce or (taken and stage.spatial != taken[0].stage.spatial):
+            continue
+        if all(_readable(node, stage, made, finished, inner) for node in _all_reads(part)):
+            taken.append(part)
+            made.add(stage.buffer)
+    return (taken, Injective(taken).emit()) if taken else None
+
+
+def in_place(parts: Sequence[Part]) -> Any | None:
+    """Return one kernel of all stages, of which some may overwrite what they read; None if it
+    takes more: what may share memory with a result has to be read at its own place only.
+    """
+    made = {part.stage.buffer for part in parts}
+    for part in parts:
+        stage = part.stage
+        if stage.reduce or stage.spatial != parts[0].stage.spatial:
             return None
-        always, guarded = reads(value)
-        for node in (*always, *guarded):
+        for node in _all_reads(part):
             if same_element(node, stage.axes):
                 continue
-            if node.source in made or (in_place and _may_overlap(node.source, stages)):
+            if node.source in made or _may_overlap(node.source, [p.stage for p in parts]):
                 return None
-    return Injective(stages, values).emit()
+    return Injective(parts).emit()
+
+
+def _all_reads(part: Part) -> list[Any]:
+    always, guarded = reads(part.value)
+    return [*always, *guarded]
+
+
+def _readable(node: Any, stage: Stage, made: set[Any], finished: set[Any], inner: set[Any]) -> bool:
+    if node.source in made:
+        return same_element(node, stage.axes)
+    return node.source not in inner or node.source in finished
 
 
 def _may_overlap(buffer: Any, stages: Sequence[Stage]) -> bool:

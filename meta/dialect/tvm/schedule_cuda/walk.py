@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,32 @@ import tvm_ffi
 from tvm import tirx
 
 from meta.dialect.tvm.stages import Stage
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A stage with what it stores: the value of an element, and for a reduction its initial value.
+
+    ``combine``: the reduction's operation on two partial results, None if it is no known one.
+    """
+
+    stage: Stage
+    value: Any
+    init: Any = None
+
+    @property
+    def combine(self) -> Callable[[Any, Any], Any] | None:
+        """The operation of ``result[i] = operation(result[i], element)``."""
+        kind = _OPERATIONS.get(type(self.value).__name__)
+        if kind is None or not self.stage.reduce or self.init is None:
+            return None
+        own = isinstance(self.value.a, tvm.ir.TensorLoad) and self.value.a.source.same_as(
+            self.stage.buffer
+        )
+        return kind if own else None
+
+
+_OPERATIONS = {"Add": tirx.Add, "Mul": tirx.Mul, "Max": tirx.Max, "Min": tirx.Min}
 
 
 @dataclass(frozen=True)

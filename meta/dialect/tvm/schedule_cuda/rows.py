@@ -1,0 +1,408 @@
+"""Kernels of reductions along the last axes, with all that is computed of a row before and after.
+
+A row belongs to some threads of one thread block. What is read along the row is read once, in
+vectors, into registers; sums, maxima and the like are added up by shuffles and, beyond a warp,
+through shared memory, so that every thread has them; what follows is computed from the registers.
+A row that does not fit is read again for every step, mostly from the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import tirx
+
+from meta.dialect.tvm.schedule_cuda.emit import (
+    ACCESS_BYTES,
+    Kernel,
+    copy,
+    divided,
+    each,
+    element,
+    itemsize,
+    power_of_two_in,
+    sequence,
+    store,
+    substituted,
+    widest,
+)
+from meta.dialect.tvm.schedule_cuda.row_stages import (
+    ELEMENT,
+    REDUCED,
+    Layout,
+    Member,
+    Walk,
+    members_of,
+)
+from meta.dialect.tvm.schedule_cuda.walk import Part, compact, reads
+
+WARP, BLOCK, MAX_THREADS = 32, 256, 1024
+GPU_THREADS = 132 * 1024
+"""Threads that keep a large GPU busy."""
+MAX_VECTOR = 8
+HELD, MOST_HELD = 128, 176
+"""Bytes of a row that a thread holds in registers, and the most where rows are very long."""
+FEW, LONG = 128, 1 << 16
+"""Fewer rows of more elements are not for this kernel."""
+CHUNK = 4
+"""Vectors that a thread has under way of a row that it cannot hold."""
+Sweep = Callable[[Any, Any], list[Any]]
+
+
+class Rows:
+    """One kernel of stages with the same rows; ``outside`` are buffers that others read."""
+
+    def __init__(self, layout: Layout, members: Sequence[Member], outside: set[Any]) -> None:
+        self.layout, self.members = layout, members
+        self.by_buffer = {m.part.stage.buffer: m for m in members}
+        self.outside = outside
+        axes = next(m.part.stage.axes for m in members if m.part.stage.axes)
+        self.k = Kernel(str(axes[0].ty.dtype))
+        self._find_inputs()
+        self._choose()
+
+    # What is read, and how ------------------------------------------------------------------
+
+    def _find_inputs(self) -> None:
+        along: dict[Walk, None] = {}
+        weights: dict[Walk, None] = {}
+        of_row: dict[Walk, None] = {}
+        for member in self.members:
+            for node in reads(member.part.value)[0]:
+                if node.source in self.by_buffer:
+                    continue
+                walk = self.layout.walk(member, node)
+                if walk is None:
+                    continue
+                if not any(walk.cols):
+                    of_row[walk] = None
+                elif self.layout.along(walk):
+                    (along if any(walk.rows) or self.layout.count == 1 else weights)[walk] = None
+        self.along, self.weights, self.of_row = list(along), list(weights), list(of_row)
+        read = {
+            node.source
+            for m in self.members
+            for found in reads(m.part.value)
+            for node in found
+            if node.source is not m.part.stage.buffer
+        }
+        self.kept = [m for m in self.members if m.role == ELEMENT and m.part.stage.buffer in read]
+
+    def _choose(self) -> None:
+        """Choose the vector, the threads of a row, and whether they hold it."""
+        size = self.layout.extent
+        written = [
+            m.part.stage.buffer for m in self.members if m.role == ELEMENT and self._is_written(m)
+        ]
+        buffers = [*(w.buffer for w in (*self.along, *self.weights)), *written]
+        wish = min(MAX_VECTOR, ACCESS_BYTES // min(map(itemsize, buffers), default=4))
+        self.vector = power_of_two_in(size, wish)
+        self.vectors = size // self.vector
+        each_element = sum(itemsize(w.buffer) for w in self.along)
+        each_element += sum(itemsize(m.part.stage.buffer) for m in self.kept)
+        most = 1 << (self.vectors - 1).bit_length()
+        threads = min(WARP, most)
+
+        def held(threads: int) -> int:
+            return divided(self.vectors, threads) * self.vector * each_element
+
+        while threads < min(most, MAX_THREADS) and held(threads) > HELD:
+            threads *= 2
+        while threads < min(most, BLOCK) and self.layout.count * threads < GPU_THREADS:
+            threads *= 2
+        self.threads, self.holds = threads, held(threads) <= MOST_HELD
+        whole = 1 << (self.layout.count - 1).bit_length()
+        self.together = max(1, min(BLOCK // threads, max(whole, WARP // threads)))
+
+    def _is_written(self, member: Member) -> bool:
+        return member.part.stage.buffer in self.outside
+
+    # The kernel -----------------------------------------------------------------------------
+
+    def emit(self) -> Any:
+        """Return the statement of the kernel."""
+        k, count = self.k, self.layout.count
+        blocks = divided(count, self.together)
+        row = k.wide(k.block) * k.number(self.together) + k.wide(k.row)
+        self.exists: Any = None
+        if count % self.together:
+            self.exists = row < k.number(count)
+            row = tirx.min(row, k.number(count - 1))
+        self.row = row
+        self.row_values = self.layout.row_values(row, k.number(0))
+        self.slots = divided(self.vectors, self.threads) if self.holds else CHUNK
+        body: list[Any] = []
+        self.registers: dict[Any, Any] = {}
+        for walk in self.of_row:
+            registers = k.registers(str(walk.buffer.dtype), 1)
+            self.registers[walk] = registers
+            body.append(store(registers, element(walk.buffer, self._start(walk)), 0))
+        for walk in self.along:
+            self.registers[walk] = k.registers(str(walk.buffer.dtype), self.slots * self.vector)
+        for walk in self.weights:
+            self.registers[walk] = k.registers(str(walk.buffer.dtype), self.vector)
+        for member in self.kept if self.holds else []:
+            buffer = member.part.stage.buffer
+            self.registers[buffer] = k.registers(str(buffer.dtype), self.slots * self.vector)
+        if self.holds:
+            body += self._held(lambda slot, place: self._read(slot, place))
+        for member in self.members:
+            if member.role == REDUCED:
+                body += self._reduced(member)
+            elif member.role == ELEMENT:
+                body += self._elements(member)
+            else:
+                body += self._scalar(member)
+        return k.launch(body, blocks, self.threads, self.together)
+
+    def _start(self, walk: Walk) -> Any:
+        """Return the offset of the first element that is read for the row."""
+        k = self.k
+        steps = compact(self.layout.rows)
+        if all(s == walk.rows[-1] * c for s, c in zip(walk.rows, steps, strict=True)):
+            factor = walk.rows[-1] if walk.rows else 0
+            return self.row * k.number(factor) + k.number(walk.start)
+        offset = k.number(walk.start)
+        for value, stride in zip(self.row_values, walk.rows, strict=True):
+            if stride:
+                offset = offset + value * k.number(stride)
+        return offset
+
+    def _width(self, walk: Walk) -> int:
+        width = min(self.vector, widest(walk.buffer))
+        for number in (walk.start, *walk.rows):
+            width = power_of_two_in(abs(number), width)
+        return width
+
+    def _read(self, slot: Any, place: Any) -> list[Any]:
+        """Return the reads of the vector at ``place`` of the row into a slot of the registers."""
+        return [
+            statement
+            for walk in self.along
+            for statement in copy(
+                self.vector, self._width(walk), self.registers[walk], slot * self.vector,
+                walk.buffer, self._start(walk) + place,
+            )
+        ]  # fmt: skip
+
+    def _sweep(self, members: Sequence[Member], body: Sweep) -> list[Any]:
+        """Return ``body(slot, place)`` for every vector of the row, with what it reads at hand."""
+        weights = [w for w in self.weights if any(self._uses(m, w) for m in members)]
+
+        def step(slot: Any, place: Any) -> list[Any]:
+            loads = [
+                statement
+                for walk in weights
+                for statement in copy(
+                    self.vector, self._width(walk), self.registers[walk], self.k.number(0),
+                    walk.buffer, self.k.number(walk.start) + place,
+                )
+            ]  # fmt: skip
+            return [*loads, *body(slot, place)]
+
+        return self._held(step) if self.holds else self._streamed(step)
+
+    def _place(self, vector: Any) -> Any:
+        """Return the place in the row of this thread's vector of a number."""
+        k = self.k
+        number = vector * k.number(self.threads) + k.wide(k.thread)
+        return number * k.number(self.vector)
+
+    def _held(self, step: Sweep) -> list[Any]:
+        whole = self.vectors // self.threads
+        made: list[Any] = []
+        if whole:
+            made.append(each(whole, lambda i: sequence(step(i, self._place(self._wide(i))))))
+        return [*made, *self._last(whole, step, tirx.const(whole, "int32"))]
+
+    def _last(self, whole: int, step: Sweep, slot: Any) -> list[Any]:
+        """Return the step of the last vectors, which are fewer than the threads."""
+        rest = self.vectors - whole * self.threads
+        if not rest:
+            return []
+        found = sequence(step(slot, self._place(self.k.number(whole))))
+        return [tirx.IfThenElse(self.k.thread < rest, found, None)]
+
+    def _streamed(self, step: Sweep) -> list[Any]:
+        whole = self.vectors // self.threads
+        rounds = whole // CHUNK
+
+        def some(first: Any, count: int) -> list[Any]:
+            def place(i: Any) -> Any:
+                return self._place(first + self._wide(i))
+
+            return [
+                each(count, lambda i: sequence(self._read(i, place(i)))),
+                each(count, lambda i: sequence(step(i, place(i)))),
+            ]
+
+        def one(slot: Any, place: Any) -> list[Any]:
+            return [*self._read(slot, place), *step(slot, place)]
+
+        made: list[Any] = []
+        if rounds:
+            i = tirx.Var("round", "int32")
+            first = self._wide(i) * self.k.number(CHUNK)
+            zero, extent = tirx.const(0, "int32"), tirx.const(rounds, "int32")
+            body = sequence(some(first, CHUNK))
+            made.append(tirx.For(i, zero, extent, tirx.ForKind.SERIAL, body))
+        if whole % CHUNK:
+            made += some(self.k.number(rounds * CHUNK), whole % CHUNK)
+        return [*made, *self._last(whole, one, tirx.const(0, "int32"))]
+
+    def _wide(self, i: Any) -> Any:
+        return self.k.wide(i)
+
+    # The stages -----------------------------------------------------------------------------
+
+    def _uses(self, member: Member, walk: Walk) -> bool:
+        for node in reads(member.part.value)[0]:
+            found = self.by_buffer.get(node.source)
+            if found is None:
+                if self.layout.walk(member, node) == walk:
+                    return True
+            elif found is not member and found.role == ELEMENT and not self.holds:
+                if self._uses(found, walk):
+                    return True
+        return False
+
+    def _value(self, member: Member, slot: Any, place: Any, v: Any) -> Any:
+        """Return a stage's element, ``v`` after the place of a vector."""
+
+        def load(node: Any) -> Any:
+            found = self.by_buffer.get(node.source)
+            if found is not None:
+                if found.role != ELEMENT:
+                    return element(self.registers[node.source], 0)
+                if self.holds:
+                    return element(self.registers[node.source], slot * self.vector + v)
+                return self._value(found, slot, place, v)
+            walk = self.layout.walk(member, node)
+            registers = self.registers.get(walk)
+            if registers is None:
+                return None
+            if walk in self.along:
+                return element(registers, slot * self.vector + v)
+            return element(registers, v if any(walk.cols) else 0)
+
+        values = self.layout.axis_values(member, self.row_values, place + self._wide(v), self.k)
+        return substituted(member.part.value, values, load)
+
+    def _reduced(self, member: Member) -> list[Any]:
+        k, stage = self.k, member.part.stage
+        total = k.registers(str(stage.buffer.dtype), 1)
+        self.registers[stage.buffer] = total
+
+        def add(slot: Any, place: Any) -> list[Any]:
+            def lane(v: Any) -> Any:
+                return store(total, self._value(member, slot, place, v), 0)
+
+            return [each(self.vector, lane)]
+
+        body = [store(total, member.part.init, 0), *self._sweep([member], add)]
+        body += self._across_threads(member, total)
+        return body + self._written(member)
+
+    def _across_threads(self, member: Member, total: Any) -> list[Any]:
+        """Return what combines the threads' results, so that each has the whole."""
+        k, made = self.k, []
+        mine = element(total, 0)
+        combine = member.part.combine
+        assert combine is not None
+
+        def shuffled(width: int) -> list[Any]:
+            distances = [1 << i for i in reversed(range(width.bit_length() - 1))]
+            mask = tirx.const(0xFFFFFFFF, "uint32")
+            return [
+                store(
+                    total,
+                    combine(
+                        mine,
+                        tirx.call_intrin(
+                            total.dtype, "tirx.tvm_warp_shuffle_xor", mask, mine, d, WARP, WARP
+                        ),
+                    ),
+                    0,
+                )
+                for d in distances
+            ]
+
+        made += shuffled(min(self.threads, WARP))
+        warps = self.threads // WARP
+        if warps > 1:
+            shared = k.shared(str(total.dtype), self.together * warps)
+            first = k.row * warps
+            write = store(shared, mine, first + tirx.floordiv(k.thread, WARP))
+            made.append(tirx.IfThenElse(tirx.floormod(k.thread, WARP) == 0, write, None))
+            made.append(tirx.Evaluate(tirx.call_intrin("void", "tirx.tvm_storage_sync", "shared")))
+            made.append(store(total, element(shared, first + tirx.floormod(k.thread, warps)), 0))
+            made += shuffled(warps)
+        return made
+
+    def _scalar(self, member: Member) -> list[Any]:
+        buffer = member.part.stage.buffer
+        registers = self.k.registers(str(buffer.dtype), 1)
+        zero = self.k.number(0)
+        value = self._value(member, zero, zero, tirx.const(0, "int32"))
+        self.registers[buffer] = registers
+        return [store(registers, value, 0), *self._written(member)]
+
+    def _written(self, member: Member) -> list[Any]:
+        """Return what stores a row's value, if others read it."""
+        if not self._is_written(member):
+            return []
+        buffer = member.part.stage.buffer
+        once = self.k.thread == 0
+        if self.exists is not None:
+            once = tirx.all(once, self.exists)
+        write = store(buffer, element(self.registers[buffer], 0), self.row)
+        return [tirx.IfThenElse(once, write, None)]
+
+    def _elements(self, member: Member) -> list[Any]:
+        buffer = member.part.stage.buffer
+        kept = self.holds and member in self.kept
+        if not kept and not self._is_written(member):
+            return []  # computed where it is read
+        held = self.registers[buffer] if kept else None
+        if held is None:
+            held = self.k.registers(str(buffer.dtype), self.vector)
+        start = self.row * self.k.number(self.layout.extent)
+
+        def step(slot: Any, place: Any) -> list[Any]:
+            first = slot * self.vector if kept else self.k.number(0)
+
+            def lane(v: Any) -> Any:
+                return store(held, self._value(member, slot, place, v), first + v)
+
+            made = [each(self.vector, lane)]
+            if self._is_written(member):
+                width = min(self.vector, widest(buffer))
+                write = sequence(copy(self.vector, width, buffer, start + place, held, first))
+                made.append(
+                    write if self.exists is None else tirx.IfThenElse(self.exists, write, None)
+                )
+            return made
+
+        return self._sweep([member], step)
+
+
+def kernel(
+    parts: Sequence[Part], finished: set[Any], inner: set[Any]
+) -> tuple[list[Part], Any] | None:
+    """Return the stages that one kernel of rows computes, and the kernel; None if there is none.
+
+    Of few very long rows there is none: a thread block each would leave the GPU idle.
+    """
+    found = members_of(parts, finished, inner)
+    if found is None:
+        return None
+    layout, members = found
+    if layout.count < FEW and layout.extent > LONG:
+        return None
+    taken = [member.part for member in members]
+    rest = [part for part in parts if part not in taken]
+    outside = {p.stage.buffer for p in taken} - inner
+    for part in rest:
+        outside.update(node.source for nodes in reads(part.value) for node in nodes)
+    return taken, Rows(layout, members, outside).emit()
