@@ -10,24 +10,36 @@ it in `_own`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.target import Target
 
 from meta.dialect.tvm import alignment
 from meta.dialect.tvm.inlining import inline
 from meta.dialect.tvm.lower import NO_ALIAS
-from meta.dialect.tvm.schedule_cuda import default, emit, injective, row_stages, rows, walk
+from meta.dialect.tvm.schedule_cuda import (
+    default,
+    emit,
+    injective,
+    partial,
+    row_stages,
+    rows,
+    transposes,
+    walk,
+)
 from meta.dialect.tvm.schedule_cuda.emit import sequence
 from meta.dialect.tvm.schedule_cuda.walk import Part, static
-from meta.dialect.tvm.stages import blocks_of, stage_of
+from meta.dialect.tvm.stages import SPATIAL, Stage, blocks_of, stage_of
 
-RULES = (default, emit, injective, row_stages, rows, walk)
+RULES = (default, emit, injective, partial, row_stages, rows, transposes, walk)
 """The modules that decide what becomes of a function."""
-KERNELS = (rows.kernel, injective.kernel)
+KERNELS = (rows.kernel, partial.kernel, transposes.kernel, injective.kernel)
 """What makes kernels of stages: of the parts that are left, the intermediate arrays that are in
-memory by then, and all intermediate arrays, those parts that the kernel computes, and the kernel.
+memory by then, and all intermediate arrays.
 """
 
 
@@ -41,46 +53,68 @@ def _own(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
     """Return the function as kernels of our own rules, None if they do not cover it."""
     no_alias = function.attrs is not None and NO_ALIAS in function.attrs
     sch = s_tir.Schedule(function, error_render_level="none")
-    if any(stage_of(sch, block) is None for block in blocks_of(sch)):
+    if any(_part(sch, block) is None for block in blocks_of(sch)):
         return None
     inline(sch, function, no_alias)
     parts = [_part(sch, block) for block in blocks_of(sch)]
     if not parts or any(part is None or not static(part.stage) for part in parts):
         return None
     if no_alias:
-        kernels = _kernels([part for part in parts if part is not None], set(function.params))
+        made = _kernels([part for part in parts if part is not None], set(function.params))
     else:
         whole = injective.in_place([part for part in parts if part is not None])
-        kernels = None if whole is None else [whole]
-    return None if kernels is None else _with_body(sch.mod["main"], sequence(kernels))
+        made = None if whole is None else ([whole], [])
+    return None if made is None else _with_body(sch.mod["main"], *made)
 
 
 def _part(sch: s_tir.Schedule, block: Any) -> Part | None:
     stage, statement = stage_of(sch, block), sch.get(block)
+    if stage is None and not sch.get_loops(block) and len(statement.iter_vars) == 1:
+        stage = _scalar(block, statement)
     if stage is None:
         return None
     init = statement.init
     return Part(stage, statement.body.value, None if init is None else init.value)
 
 
-def _kernels(parts: list[Part], parameters: set[Any]) -> list[Any] | None:
-    """Return the kernels that compute all parts, in the order in which they are to run."""
+def _scalar(block: Any, statement: s_tir.SBlock) -> Stage | None:
+    """Return the stage of a block that computes an array without axes, in no loop."""
+    (axis,), store = statement.iter_vars, statement.body
+    if not isinstance(store, tirx.BufferStore) or store.indices or axis.iter_type != SPATIAL:
+        return None
+    return Stage(block, store.buffer, [axis.var], [1], [])
+
+
+def _kernels(parts: list[Part], parameters: set[Any]) -> tuple[list[Any], list[Any]] | None:
+    """Return the kernels that compute all parts, in the order in which they are to run, and the
+    arrays that they need beside the intermediate ones.
+    """
     inner = {part.stage.buffer for part in parts} - parameters
     finished: set[Any] = set()
-    kernels = []
+    kernels: list[Any] = []
+    arrays: list[Any] = []
     while parts:
         found = next(filter(None, (rule(parts, finished, inner) for rule in KERNELS)), None)
         if found is None:
             return None
-        taken, kernel = found
-        kernels.append(kernel)
+        taken, made, between = found
+        kernels += made
+        arrays += between
         finished.update(part.stage.buffer for part in taken)
         parts = [part for part in parts if part not in taken]
-    return kernels
+    return kernels, arrays
 
 
-def _with_body(function: tirx.PrimFunc, body: Any) -> tirx.PrimFunc:
-    root = function.body.block
-    block = s_tir.SBlock([], [], [], root.name_hint, body, None, root.alloc_buffers, [], {})
+def _with_body(function: tirx.PrimFunc, kernels: list[Any], arrays: list[Any]) -> tirx.PrimFunc:
+    root, body = function.body.block, sequence(kernels)
+    buffers = [*_used(root.alloc_buffers, body), *arrays]
+    block = s_tir.SBlock([], [], [], root.name_hint, body, None, buffers, [], {})
     realize = s_tir.SBlockRealize([], True, block)
     return tirx.PrimFunc(function.params, realize, function.ret_type, function.attrs)
+
+
+def _used(buffers: Sequence[Any], body: Any) -> list[Any]:
+    """Return the arrays that kernels access; others are in registers now."""
+    found: set[Any] = set()
+    tvm_ffi.structural_walk(body, (tvm.ir.Var, lambda v: found.add(v)))
+    return [buffer for buffer in buffers if buffer in found]

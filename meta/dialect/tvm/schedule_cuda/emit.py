@@ -16,6 +16,7 @@ from tvm import s_tir, tirx
 
 ACCESS_BYTES = 16
 """The widest access of a thread."""
+WARP = 32
 Load = Callable[[Any], Any]
 
 
@@ -146,6 +147,42 @@ def substituted(value: Any, axes: Mapping[Any, Any], load: Load) -> Any:
     return tvm_ffi.structural_map(
         value, [(tvm.ir.TensorLoad, read), (tvm.ir.Var, lambda v: axes.get(v, v))], order="pre"
     )
+
+
+def synchronize() -> Any:
+    """Return the barrier of a thread block."""
+    return tirx.Evaluate(tirx.call_intrin("void", "tirx.tvm_storage_sync", "shared"))
+
+
+def across_threads(
+    k: Kernel, total: Any, combine: Callable[[Any, Any], Any], threads: int, rows: int
+) -> list[Any]:
+    """Return what combines the totals of ``threads`` threads, for each of ``rows`` rows of them.
+
+    ``total`` is a register; afterwards all threads of a row have the same in it. ``threads`` is a
+    power of two, and all threads of the block take part.
+    """
+    mine = element(total, 0)
+
+    def shuffled(width: int) -> list[Any]:
+        mask, name = tirx.const(0xFFFFFFFF, "uint32"), "tirx.tvm_warp_shuffle_xor"
+        made = []
+        for distance in (1 << i for i in reversed(range(width.bit_length() - 1))):
+            other = tirx.call_intrin(total.dtype, name, mask, mine, distance, WARP, WARP)
+            made.append(store(total, combine(mine, other), 0))
+        return made
+
+    made = shuffled(min(threads, WARP))
+    warps = threads // WARP
+    if warps > 1:
+        shared = k.shared(str(total.dtype), rows * warps)
+        first = k.row * warps
+        write = store(shared, mine, first + tirx.floordiv(k.thread, WARP))
+        made.append(tirx.IfThenElse(tirx.floormod(k.thread, WARP) == 0, write, None))
+        made.append(synchronize())
+        made.append(store(total, element(shared, first + tirx.floormod(k.thread, warps)), 0))
+        made += shuffled(warps)
+    return made
 
 
 def itemsize(buffer: Any) -> int:

@@ -30,6 +30,7 @@ from meta.dialect.tvm.schedule_cuda.emit import (
 )
 from meta.dialect.tvm.schedule_cuda.walk import (
     Access,
+    Made,
     Part,
     access,
     compact,
@@ -57,7 +58,7 @@ class Injective:
         self.axes = stages[0].axes
         self.extents = [int(e) for e in stages[0].spatial if e is not None]
         self.total = math.prod(self.extents)
-        self.kernel = Kernel(str(self.axes[0].ty.dtype) if self.axes else "int32")
+        self.k = Kernel(str(self.axes[0].ty.dtype) if self.axes else "int32")
         self.made = {stage.buffer: i for i, stage in enumerate(stages)}
         always, found = [], {}
         for stage, value in zip(stages, values, strict=True):
@@ -75,6 +76,7 @@ class Injective:
         walks = {a: self._walk(a) for a in always}
         self.vector = self._vector_width([a for a, w in walks.items() if w.strides[-1] == 1])
         self.inputs = {a: w for a, w in walks.items() if w.strides[-1] in (0, 1)}
+        self.others = {a: w for a, w in walks.items() if a not in self.inputs}
 
     def _walk(self, one: Access) -> Access:
         return (
@@ -95,7 +97,7 @@ class Injective:
         fitting = [n for n in (8, 4, 2, 1) if n <= most]
         times = next((n for n in fitting if vectors // (n * THREADS) >= MANY_BLOCKS), 1)
         blocks = max(1, divided(vectors, times * THREADS))
-        k = self.kernel
+        k = self.k
         first, last = [], []
         for u in range(times):
             place = (k.wide(k.block) * k.number(times) + u) * k.number(THREADS) + k.wide(k.thread)
@@ -116,12 +118,22 @@ class Injective:
             body.append(tirx.IfThenElse(here, sequence([*begin, *end]), None))
         return k.launch(body, blocks, THREADS)
 
-    def _vector(self, place: Any, width: int) -> tuple[list[Any], list[Any]]:
-        """Return what reads and what computes and writes ``width`` elements from ``place`` on."""
-        k = self.kernel
-        values = self._places(place)
+    def _vector(
+        self,
+        place: Any,
+        width: int,
+        values: list[Any] | None = None,
+        held: dict[Access, Any] | None = None,
+    ) -> tuple[list[Any], list[Any]]:
+        """Return what reads and what computes and writes ``width`` elements from ``place`` on.
+
+        values: of the merged axes there. held: what was read before: registers, and whether they
+        are an element each.
+        """
+        k = self.k
+        values = self._places(place) if values is None else values
         begin: list[Any] = []
-        held: dict[Access, Any] = {}
+        held = {} if held is None else held
         for one, walked in self.inputs.items():
             count = width if walked.strides[-1] else 1
             registers = k.registers(str(one.buffer.dtype), count)
@@ -132,8 +144,7 @@ class Injective:
         results = [k.registers(str(stage.buffer.dtype), width) for stage in self.stages]
 
         def compute(v: Any) -> Any:
-            lane = v if k.dtype == "int32" else tirx.Cast(k.dtype, v)
-            inner = self._axis_values(values, lane)
+            inner = self._axis_values(values, k.wide(v))
             return sequence([self._stage(i, inner, v, held, results) for i in range(len(results))])
 
         end = [each(width, compute)]
@@ -162,20 +173,20 @@ class Injective:
         """Return the values of the merged axes at an element."""
         values, rest = [], place
         for extent in reversed(self.merged[1:]):
-            values.append(tirx.floormod(rest, self.kernel.number(extent)))
-            rest = tirx.floordiv(rest, self.kernel.number(extent))
+            values.append(tirx.floormod(rest, self.k.number(extent)))
+            rest = tirx.floordiv(rest, self.k.number(extent))
         return [rest, *reversed(values)]
 
     def _axis_values(self, values: list[Any], lane: Any) -> list[Any]:
         """Return the values of the axes, ``lane`` elements on."""
-        zero = self.kernel.number(0)
+        zero = self.k.number(0)
         if not self.groups[0]:
             return [zero] * len(self.extents)
         moved = [*values[:-1], values[-1] + lane]
         return values_of_axes(self.extents, self.groups, moved, zero)
 
     def _offset(self, walked: Access, place: Any, values: list[Any]) -> Any:
-        k = self.kernel
+        k = self.k
         offset = k.number(walked.start)
         if walked.strides == self.line.strides:
             return place + offset
@@ -191,10 +202,14 @@ class Injective:
         return width
 
 
-def kernel(
-    parts: Sequence[Part], finished: set[Any], inner: set[Any]
-) -> tuple[list[Part], Any] | None:
-    """Return the first stages without reductions that can share a kernel, and the kernel.
+def kernel(parts: Sequence[Part], finished: set[Any], inner: set[Any]) -> Made | None:
+    """Return the first stages without reductions that can share a kernel, and the kernel."""
+    taken = alike(parts, finished, inner)
+    return (taken, [Injective(taken).emit()], []) if taken else None
+
+
+def alike(parts: Sequence[Part], finished: set[Any], inner: set[Any]) -> list[Part]:
+    """Return the first stages without reductions that can share a kernel.
 
     They can if they have one shape and read of each other the element of their own place.
     """
@@ -207,7 +222,7 @@ def kernel(
         if all(_readable(node, stage, made, finished, inner) for node in _all_reads(part)):
             taken.append(part)
             made.add(stage.buffer)
-    return (taken, Injective(taken).emit()) if taken else None
+    return taken
 
 
 def in_place(parts: Sequence[Part]) -> Any | None:

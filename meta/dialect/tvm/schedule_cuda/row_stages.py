@@ -153,7 +153,7 @@ def _fits(
 
 
 def _goes_along(layout: Layout, member: Member, made: dict[Any, Member]) -> bool:
-    """Whether a reduction reads an array with all its rows, or one that is made, and none across."""
+    """Whether a reduction reads an array with all its rows, or one that is made, none across."""
     own = member.part.stage.buffer
     whole = False
     for found in reads(member.part.value):

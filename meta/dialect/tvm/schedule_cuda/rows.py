@@ -15,7 +15,9 @@ from tvm import tirx
 
 from meta.dialect.tvm.schedule_cuda.emit import (
     ACCESS_BYTES,
+    WARP,
     Kernel,
+    across_threads,
     copy,
     divided,
     each,
@@ -35,9 +37,9 @@ from meta.dialect.tvm.schedule_cuda.row_stages import (
     Walk,
     members_of,
 )
-from meta.dialect.tvm.schedule_cuda.walk import Part, compact, reads
+from meta.dialect.tvm.schedule_cuda.walk import Made, Part, compact, read_outside, reads
 
-WARP, BLOCK, MAX_THREADS = 32, 256, 1024
+BLOCK, MAX_THREADS = 256, 1024
 GPU_THREADS = 132 * 1024
 """Threads that keep a large GPU busy."""
 MAX_VECTOR = 8
@@ -262,9 +264,8 @@ class Rows:
             if found is None:
                 if self.layout.walk(member, node) == walk:
                     return True
-            elif found is not member and found.role == ELEMENT and not self.holds:
-                if self._uses(found, walk):
-                    return True
+            elif found.role == ELEMENT and not self.holds and self._uses(found, walk):
+                return True
         return False
 
     def _value(self, member: Member, slot: Any, place: Any, v: Any) -> Any:
@@ -301,44 +302,10 @@ class Rows:
             return [each(self.vector, lane)]
 
         body = [store(total, member.part.init, 0), *self._sweep([member], add)]
-        body += self._across_threads(member, total)
-        return body + self._written(member)
-
-    def _across_threads(self, member: Member, total: Any) -> list[Any]:
-        """Return what combines the threads' results, so that each has the whole."""
-        k, made = self.k, []
-        mine = element(total, 0)
         combine = member.part.combine
         assert combine is not None
-
-        def shuffled(width: int) -> list[Any]:
-            distances = [1 << i for i in reversed(range(width.bit_length() - 1))]
-            mask = tirx.const(0xFFFFFFFF, "uint32")
-            return [
-                store(
-                    total,
-                    combine(
-                        mine,
-                        tirx.call_intrin(
-                            total.dtype, "tirx.tvm_warp_shuffle_xor", mask, mine, d, WARP, WARP
-                        ),
-                    ),
-                    0,
-                )
-                for d in distances
-            ]
-
-        made += shuffled(min(self.threads, WARP))
-        warps = self.threads // WARP
-        if warps > 1:
-            shared = k.shared(str(total.dtype), self.together * warps)
-            first = k.row * warps
-            write = store(shared, mine, first + tirx.floordiv(k.thread, WARP))
-            made.append(tirx.IfThenElse(tirx.floormod(k.thread, WARP) == 0, write, None))
-            made.append(tirx.Evaluate(tirx.call_intrin("void", "tirx.tvm_storage_sync", "shared")))
-            made.append(store(total, element(shared, first + tirx.floormod(k.thread, warps)), 0))
-            made += shuffled(warps)
-        return made
+        body += across_threads(k, total, combine, self.threads, self.together)
+        return body + self._written(member)
 
     def _scalar(self, member: Member) -> list[Any]:
         buffer = member.part.stage.buffer
@@ -387,9 +354,7 @@ class Rows:
         return self._sweep([member], step)
 
 
-def kernel(
-    parts: Sequence[Part], finished: set[Any], inner: set[Any]
-) -> tuple[list[Part], Any] | None:
+def kernel(parts: Sequence[Part], finished: set[Any], inner: set[Any]) -> Made | None:
     """Return the stages that one kernel of rows computes, and the kernel; None if there is none.
 
     Of few very long rows there is none: a thread block each would leave the GPU idle.
@@ -401,8 +366,5 @@ def kernel(
     if layout.count < FEW and layout.extent > LONG:
         return None
     taken = [member.part for member in members]
-    rest = [part for part in parts if part not in taken]
-    outside = {p.stage.buffer for p in taken} - inner
-    for part in rest:
-        outside.update(node.source for nodes in reads(part.value) for node in nodes)
-    return taken, Rows(layout, members, outside).emit()
+    outside = read_outside(taken, parts, inner)
+    return taken, [Rows(layout, members, outside).emit()], []

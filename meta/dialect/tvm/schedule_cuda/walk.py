@@ -37,6 +37,9 @@ class Part:
         return kind if own else None
 
 
+Made = tuple[list[Part], list[Any], list[Any]]
+"""Parts, the kernels that compute them in order, and the arrays that these need between them."""
+_CONDITIONALS = ("prim.if_then_else", "tirx.if_then_else")
 _OPERATIONS = {"Add": tirx.Add, "Mul": tirx.Mul, "Max": tirx.Max, "Min": tirx.Min}
 
 
@@ -114,7 +117,7 @@ def reads(value: Any) -> tuple[list[Any], list[Any]]:
             return None
 
         def call(inner: Any) -> Any:
-            if inner.op.name != "tirx.if_then_else":
+            if inner.op.name not in _CONDITIONALS:
                 return None
             walk(inner.args[0], found)
             for branch in inner.args[1:]:
@@ -148,6 +151,15 @@ def values_of_axes(
                 found = tirx.floormod(found, tirx.const(extents[axis], value.ty.dtype))
             result[axis] = found
     return result
+
+
+def read_outside(taken: Sequence[Part], parts: Sequence[Part], inner: set[Any]) -> set[Any]:
+    """Return what a kernel of some parts has to store: parameters, and what other parts read."""
+    outside = {part.stage.buffer for part in taken} - inner
+    for part in parts:
+        if part not in taken:
+            outside.update(node.source for found in reads(part.value) for node in found)
+    return outside
 
 
 def static(stage: Stage) -> bool:

@@ -1,0 +1,198 @@
+"""Kernels of elements that are read along another axis than they are written: transposes.
+
+A thread block takes a tile of both axes. It reads along the one, transposes squares of `SIDE` by
+`SIDE` elements in registers, and puts them into shared memory, from which they are read along the
+other axis; so both sides of global memory see whole lines. What else the elements need is read and
+computed as in `injective`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import tirx
+
+from meta.dialect.tvm.schedule_cuda.emit import (
+    ACCESS_BYTES,
+    copy,
+    divided,
+    each,
+    element,
+    itemsize,
+    power_of_two_in,
+    sequence,
+    store,
+    synchronize,
+)
+from meta.dialect.tvm.schedule_cuda.injective import THREADS, Injective, alike
+from meta.dialect.tvm.schedule_cuda.walk import Access, Made, Part
+
+SIDE = 4
+"""Of the squares that are transposed in registers."""
+TILE = 4096
+"""Elements of a tile."""
+LINE = 64
+"""Elements along each of its sides, where the axes are long enough."""
+LEAST = 16
+"""Shorter axes are left to the cache."""
+
+
+class Transposes(Injective):
+    """One kernel of stages that read some arrays along the axis ``across``."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__(parts)
+        self.across, self.turned = self._turned()
+
+    def _turned(self) -> tuple[int, dict[Access, Access]]:
+        """Return the axis along which most is read that is not the last, and those reads."""
+        best: tuple[int, dict[Access, Access]] = (0, {})
+        for axis in range(len(self.merged) - 1):
+            found = {
+                one: walked
+                for one, walked in self.others.items()
+                if walked.strides[axis] == 1 and walked.strides[-1] > 1
+            }
+            if len(found) > len(best[1]) and min(self.merged[axis], self.merged[-1]) >= LEAST:
+                best = axis, found
+        return best
+
+    def emit(self) -> Any:
+        """Return the statement of the kernel."""
+        k, across, last = self.k, self.across, len(self.merged) - 1
+        rows, columns = self.merged[across], self.merged[last]
+        high = min(LINE, 1 << (rows - 1).bit_length())
+        wide = min(TILE // high, 1 << (columns - 1).bit_length(), LINE)
+        tiles = divided(rows, high), divided(columns, wide)
+        block: Any = k.wide(k.block)
+        values: list[Any] = [None] * (last + 1)
+        column = tirx.floormod(block, k.number(tiles[1])) * k.number(wide)
+        block = tirx.floordiv(block, k.number(tiles[1]))
+        row = tirx.floormod(block, k.number(tiles[0])) * k.number(high)
+        block = tirx.floordiv(block, k.number(tiles[0]))
+        others = [axis for axis in range(last) if axis != across]
+        for axis in reversed(others):
+            values[axis] = tirx.floormod(block, k.number(self.merged[axis]))
+            block = tirx.floordiv(block, k.number(self.merged[axis]))
+        body: list[Any] = []
+        shared = {}
+        for one, walked in self.turned.items():
+            buffer = k.shared(str(one.buffer.dtype), high * (wide + SIDE))
+            shared[one] = buffer
+            body += self._read(one, walked, buffer, values, (row, column), (high, wide))
+        body.append(synchronize())
+        width = power_of_two_in(columns, min(SIDE, self._widest_vector()))
+        vectors = high * wide // width
+
+        def write(i: Any) -> Any:
+            number = i * THREADS + k.thread
+            r = tirx.floordiv(number, wide // width)
+            c = tirx.floormod(number, wide // width) * width
+            here = list(values)
+            here[across], here[last] = row + k.wide(r), column + k.wide(c)
+            inside = tirx.all(here[across] < k.number(rows), here[last] < k.number(columns))
+            begin: list[Any] = []
+            held = {}
+            for one, buffer in shared.items():
+                registers = k.registers(str(buffer.dtype), width)
+                at = self._shelf(r, high) * (wide + SIDE) + c
+                begin += copy(width, width, registers, tirx.const(0, "int32"), buffer, at)
+                held[one] = (registers, 1)
+            place = k.number(0)
+            for value, stride in zip(here, self.line.strides, strict=True):
+                place = place + value * k.number(stride)
+            first, end = self._vector(place, width, here, held)
+            whole = sequence([*begin, *first, *end])
+            if rows % high or columns % wide:
+                whole = tirx.IfThenElse(inside, whole, None)
+            return whole
+
+        count = divided(vectors, THREADS)
+        written = each(count, write)
+        if vectors % THREADS:
+            written = tirx.IfThenElse(k.thread < vectors, written, None)
+        body.append(written)
+        blocks = tiles[0] * tiles[1] * math.prod(self.merged[axis] for axis in others)
+        return k.launch(body, blocks, THREADS)
+
+    def _widest_vector(self) -> int:
+        return ACCESS_BYTES // max(itemsize(stage.buffer) for stage in self.stages)
+
+    def _shelf(self, row: Any, high: int) -> Any:
+        """Return where a row of the tile lies: rows of neighbouring threads one after the other."""
+        side = min(SIDE, high)
+        return tirx.floormod(row, side) * (high // side) + tirx.floordiv(row, side)
+
+    def _read(
+        self,
+        one: Access,
+        walked: Access,
+        shared: Any,
+        values: list[Any],
+        origin: tuple[Any, Any],
+        extents: tuple[int, int],
+    ) -> list[Any]:
+        """Return what reads a tile along its rows and puts its squares into shared memory."""
+        k, across = self.k, self.across
+        (row, column), (high, wide) = origin, extents
+        rows, columns = self.merged[across], self.merged[-1]
+        vector = power_of_two_in(rows, min(SIDE, ACCESS_BYTES // itemsize(one.buffer)))
+        for axis, stride in enumerate(walked.strides):
+            if axis != across:
+                vector = power_of_two_in(stride, vector)
+        vector = power_of_two_in(walked.start, vector)
+        side = min(SIDE, wide)
+        dtype = str(one.buffer.dtype)
+        given = k.registers(dtype, SIDE * side)
+        turned = k.registers(dtype, SIDE * side)
+        squares = high // SIDE * (wide // side)
+        zero = tirx.const(0, "int32")
+
+        def square(i: Any) -> Any:
+            number = i * THREADS + k.thread
+            r = tirx.floormod(number, high // SIDE) * SIDE
+            c = tirx.floordiv(number, high // SIDE) * side
+            reads = []
+            for j in range(side):
+                here = list(values)
+                here[across], here[-1] = row + k.wide(r), column + k.wide(c + j)
+                for part in range(0, SIDE, vector):
+                    at = k.number(walked.start + part)
+                    for value, stride in zip(here, walked.strides, strict=True):
+                        at = at + value * k.number(stride)
+                    read = sequence(
+                        copy(vector, vector, given, j * SIDE + part + zero, one.buffer, at)
+                    )
+                    if rows % high or columns % wide:
+                        inside = tirx.all(
+                            here[across] + part < k.number(rows), here[-1] < k.number(columns)
+                        )
+                        read = tirx.IfThenElse(inside, read, None)
+                    reads.append(read)
+            turns = [
+                store(turned, element(given, j * SIDE + i), i * side + j)
+                for i in range(SIDE)
+                for j in range(side)
+            ]
+            writes = []
+            for i in range(SIDE):
+                at = self._shelf(r + i, high) * (wide + SIDE) + c
+                writes += copy(side, side, shared, at, turned, i * side + zero)
+            return sequence([*reads, *turns, *writes])
+
+        count = divided(squares, THREADS)
+        whole = each(count, square)
+        return [
+            whole if squares % THREADS == 0 else tirx.IfThenElse(k.thread < squares, whole, None)
+        ]
+
+
+def kernel(parts: Sequence[Part], finished: set[Any], inner: set[Any]) -> Made | None:
+    """Return the first stages without reductions, if they read across, and their kernel."""
+    taken = alike(parts, finished, inner)
+    if not taken:
+        return None
+    made = Transposes(taken)
+    return (taken, [made.emit()], []) if made.turned else None
