@@ -43,6 +43,7 @@ from meta.dialect.tvm import (
 from meta.dialect.tvm.artifact import artifact_of
 from meta.dialect.tvm.launch import PLAIN, Kernel, Launch
 from meta.dialect.tvm.lower import SCHEDULED
+from meta.dialect.tvm.realigned import realigned
 from meta.runtime import nvrtc as runtime_nvrtc
 
 
@@ -74,7 +75,7 @@ RULES = _version(
 def kernel(function: tirx.PrimFunc, target: Target) -> Kernel:
     """Return ``function`` compiled for ``target``; see `build`."""
     run = build({"kernel": function}, target)["kernel"].run
-    return alignment.realigned(run) if target.kind.name == "cuda" else run
+    return realigned(run) if target.kind.name == "cuda" else run
 
 
 def deferred(function: tirx.PrimFunc, target: Target, launch: Launch = PLAIN) -> Deferred:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from meta.dialect.tvm.alignment import realigned
 from meta.dialect.tvm.list_launch import ListLaunch
+from meta.dialect.tvm.realigned import realigned
 from meta.runtime import random
 
 Kernel = Callable[..., Any]
@@ -25,7 +25,7 @@ class Launch:
         outputs.
     key_after: the number of values after which a fresh random key is passed; None: none is.
     lists: how a kernel of lists of tensors is given their addresses; None: it is another kernel.
-    aligned: whether the kernel may refuse addresses that are no multiples of 16; see `alignment`.
+    aligned: whether the kernel may refuse addresses that are no multiples of 16; see `realigned`.
     """
 
     repeated: tuple[int, ...] = ()

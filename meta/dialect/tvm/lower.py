@@ -18,6 +18,8 @@ from tvm.tirx.buffer import BufferType, is_buffer_var
 NO_ALIAS = "tirx.noalias"
 SCHEDULED = "meta.scheduled"
 """The attribute of a function whose loops are as they are to be."""
+OVERWRITTEN = "meta.overwritten"
+"""The attribute of a function whose last outputs share the memory of inputs: their positions."""
 _INT32_ELEMENTS = 2**31
 
 
@@ -61,6 +63,8 @@ def prim_func(
         function = _permuted(function, len(inputs), [*early, *late])
     if in_place:
         function = function.without_attr(NO_ALIAS)
+    if in_place and in_place is not True:
+        function = function.with_attr(OVERWRITTEN, list(in_place))
     return any_strides_if_empty(function)
 
 

@@ -22,12 +22,17 @@ from meta.dialect.tvm import alignment
 from meta.dialect.tvm.inlining import inline
 from meta.dialect.tvm.lower import NO_ALIAS
 from meta.dialect.tvm.schedule_cuda import (
+    columns,
     default,
     emit,
+    in_place,
     injective,
     partial,
+    reduction_axes,
+    reductions,
     row_stages,
     rows,
+    slices,
     transposes,
     walk,
 )
@@ -35,9 +40,12 @@ from meta.dialect.tvm.schedule_cuda.emit import sequence
 from meta.dialect.tvm.schedule_cuda.walk import Part, static
 from meta.dialect.tvm.stages import SPATIAL, Stage, blocks_of, stage_of
 
-RULES = (default, emit, injective, partial, row_stages, rows, transposes, walk)
+RULES = (
+    *(columns, default, emit, in_place, injective, partial, reduction_axes, reductions),
+    *(row_stages, rows, slices, transposes, walk),
+)
 """The modules that decide what becomes of a function."""
-KERNELS = (rows.kernel, partial.kernel, transposes.kernel, injective.kernel)
+KERNELS = (rows.kernel, reductions.kernel, transposes.kernel, injective.kernel)
 """What makes kernels of stages: of the parts that are left, the intermediate arrays that are in
 memory by then, and all intermediate arrays.
 """
@@ -57,13 +65,11 @@ def _own(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
         return None
     inline(sch, function, no_alias)
     parts = [_part(sch, block) for block in blocks_of(sch)]
-    if not parts or any(part is None or not static(part.stage) for part in parts):
+    present = [part for part in parts if part is not None and 0 not in part.stage.spatial]
+    if not present or None in parts or not all(static(part.stage) for part in present):
         return None
-    if no_alias:
-        made = _kernels([part for part in parts if part is not None], set(function.params))
-    else:
-        whole = injective.in_place([part for part in parts if part is not None])
-        made = None if whole is None else ([whole], [])
+    overwriting = None if no_alias else in_place.Overwriting(function)
+    made = _kernels(present, set(function.params), overwriting)
     return None if made is None else _with_body(sch.mod["main"], *made)
 
 
@@ -85,23 +91,29 @@ def _scalar(block: Any, statement: s_tir.SBlock) -> Stage | None:
     return Stage(block, store.buffer, [axis.var], [1], [])
 
 
-def _kernels(parts: list[Part], parameters: set[Any]) -> tuple[list[Any], list[Any]] | None:
+def _kernels(
+    parts: list[Part], parameters: set[Any], overwriting: in_place.Overwriting | None
+) -> tuple[list[Any], list[Any]] | None:
     """Return the kernels that compute all parts, in the order in which they are to run, and the
-    arrays that they need beside the intermediate ones.
+    arrays that they need beside the intermediate ones; None if no rule has some part.
     """
     inner = {part.stage.buffer for part in parts} - parameters
     finished: set[Any] = set()
     kernels: list[Any] = []
     arrays: list[Any] = []
+    groups: list[list[Part]] = []
     while parts:
         found = next(filter(None, (rule(parts, finished, inner) for rule in KERNELS)), None)
         if found is None:
             return None
         taken, made, between = found
+        groups.append(taken)
         kernels += made
         arrays += between
         finished.update(part.stage.buffer for part in taken)
         parts = [part for part in parts if part not in taken]
+    if overwriting is not None and not in_place.safe(groups, inner, overwriting):
+        return None
     return kernels, arrays
 
 

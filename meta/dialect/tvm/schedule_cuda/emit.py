@@ -144,8 +144,14 @@ def substituted(value: Any, axes: Mapping[Any, Any], load: Load) -> Any:
         found = load(node)
         return node if found is None else found
 
+    # A name is bound once in a function, but an expression is substituted several times.
+    names: dict[Any, Any] = {}
+    tvm_ffi.structural_walk(
+        value, (tirx.Let, lambda let: names.update({let.var: tirx.Var(let.var.name, let.var.ty)}))
+    )
+    variables = {**axes, **names}
     return tvm_ffi.structural_map(
-        value, [(tvm.ir.TensorLoad, read), (tvm.ir.Var, lambda v: axes.get(v, v))], order="pre"
+        value, [(tvm.ir.TensorLoad, read), (tvm.ir.Var, lambda v: variables.get(v, v))], order="pre"
     )
 
 

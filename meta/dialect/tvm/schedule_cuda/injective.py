@@ -225,23 +225,6 @@ def alike(parts: Sequence[Part], finished: set[Any], inner: set[Any]) -> list[Pa
     return taken
 
 
-def in_place(parts: Sequence[Part]) -> Any | None:
-    """Return one kernel of all stages, of which some may overwrite what they read; None if it
-    takes more: what may share memory with a result has to be read at its own place only.
-    """
-    made = {part.stage.buffer for part in parts}
-    for part in parts:
-        stage = part.stage
-        if stage.reduce or stage.spatial != parts[0].stage.spatial:
-            return None
-        for node in _all_reads(part):
-            if same_element(node, stage.axes):
-                continue
-            if node.source in made or _may_overlap(node.source, [p.stage for p in parts]):
-                return None
-    return Injective(parts).emit()
-
-
 def _all_reads(part: Part) -> list[Any]:
     always, guarded = reads(part.value)
     return [*always, *guarded]
@@ -251,12 +234,3 @@ def _readable(node: Any, stage: Stage, made: set[Any], finished: set[Any], inner
     if node.source in made:
         return same_element(node, stage.axes)
     return node.source not in inner or node.source in finished
-
-
-def _may_overlap(buffer: Any, stages: Sequence[Stage]) -> bool:
-    """Whether an array could be one that is written: of the dtype and shape of a result."""
-    shape = [e.value if isinstance(e, tirx.IntImm) else None for e in buffer.ty.shape]
-    return any(
-        str(s.buffer.dtype) == str(buffer.dtype) and shape == [e.value for e in s.buffer.ty.shape]
-        for s in stages
-    )

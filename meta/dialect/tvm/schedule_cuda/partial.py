@@ -1,16 +1,9 @@
-"""Kernels of reductions that are not of rows: down the columns of an array, or very long.
-
-Many threads share each result. Where the results lie next to each other in what is read, so do the
-threads, and each reduces a column; where what is reduced does, a thread block reduces a slice of
-it. Of few results the reduction is cut into slices, whose results another kernel combines. Several
-reductions of the same axes are one kernel, with what is computed of the results.
-"""
+"""What the kernels of `columns` and `slices` have in common: partial results, and their end."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -29,17 +22,14 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     sequence,
     store,
     substituted,
-    synchronize,
     widest,
 )
+from meta.dialect.tvm.schedule_cuda.reduction_axes import Axes
 from meta.dialect.tvm.schedule_cuda.walk import (
     Access,
-    Made,
     Part,
-    access,
     compact,
     merged_axes,
-    read_outside,
     reads,
     values_of_axes,
 )
@@ -54,36 +44,12 @@ FEW = 4096
 """Fewer results than that get a warp each where slices are combined."""
 
 
-@dataclass(frozen=True)
-class Axes:
-    """The extents of the axes of the results and of the reduced axes; none is 1."""
-
-    results: tuple[int, ...]
-    reduced: tuple[int, ...]
-
-    @property
-    def count(self) -> int:
-        """How many results there are."""
-        return math.prod(self.results)
-
-    @property
-    def length(self) -> int:
-        """How many elements make a result."""
-        return math.prod(self.reduced)
-
-    def walk(self, part: Part, node: Any) -> Access | None:
-        """Return how a read walks along these axes; None if it is by other values."""
-        found = access(node, part.stage.axes)
-        if found is None:
-            return None
-        extents = (*part.stage.spatial, *part.stage.reduce)
-        strides = tuple(s for s, e in zip(found.strides, extents, strict=True) if e != 1)
-        missing = len(self.results) + len(self.reduced) - len(strides)
-        return Access(found.buffer, (*strides, *[0] * missing), found.start)
-
-
 class Partial:
-    """Kernels of some reductions of the same axes, and of stages of their results."""
+    """Kernels of some reductions of the same axes, and of stages of their results.
+
+    The reduction may be cut into slices, whose results another kernel combines. What is read is
+    walked in vectors along one ``axis``, of the results or of what is reduced.
+    """
 
     def __init__(
         self, axes: Axes, reductions: Sequence[Part], after: Sequence[Part], outside: set[Any]
@@ -107,8 +73,16 @@ class Partial:
         self.reduced_groups = merged_axes(
             axes.reduced, [Access(a.buffer, a.strides[n:], a.start) for a in given]
         )
-        self.columns = bool(axes.results) and self._walked_by(n - 1)
-        self.fits = self.columns or self._walked_by(len(axes.results) + len(axes.reduced) - 1)
+        self.axis = self._axis()
+        self.fits = self.axis >= 0 and self._walked_by(self.axis)
+
+    def _axis(self) -> int:
+        """Return the axis that is walked along, negative if there is none."""
+        raise NotImplementedError
+
+    def kernels(self) -> tuple[list[Any], list[Any]]:
+        """Return the kernels and the arrays that they need between them."""
+        raise NotImplementedError
 
     def _walked_by(self, axis: int) -> bool:
         """Whether an array of all axes is walked along an axis, and nothing across it."""
@@ -116,20 +90,14 @@ class Partial:
             walk.strides[axis] == 1 and all(walk.strides) for walk in self.walks
         )
 
-    def kernels(self) -> tuple[list[Any], list[Any]]:
-        """Return the kernels and the arrays that they need between them."""
-        return self._of_columns() if self.columns else self._of_slices()
-
-    # What both have in common ----------------------------------------------------------------
-
-    def _vector(self, axis: int, extent: int) -> int:
-        sizes = [itemsize(w.buffer) for w in self.walks if w.strides[axis] == 1]
+    def _vector(self, extent: int) -> int:
+        sizes = [itemsize(w.buffer) for w in self.walks if w.strides[self.axis] == 1]
         return power_of_two_in(extent, min(MAX_VECTOR, ACCESS_BYTES // min(sizes)))
 
-    def _width(self, walk: Access, axis: int, vector: int) -> int:
+    def _width(self, walk: Access, vector: int) -> int:
         width = min(vector, widest(walk.buffer))
         for position, stride in enumerate(walk.strides):
-            if position != axis:
+            if position != self.axis:
                 width = power_of_two_in(abs(stride), width)
         return power_of_two_in(abs(walk.start), width)
 
@@ -143,16 +111,17 @@ class Partial:
     def _accumulate(
         self,
         k: Kernel,
-        axis: int,
         vector: int,
         totals: Sequence[Any],
         rounds: int,
         at: Callable[[Any], tuple[list[Any], Any]],
     ) -> list[Any]:
-        """Return the loop that adds ``rounds`` vectors along ``axis`` to the totals.
+        """Return the loop that adds ``rounds`` vectors to the totals.
 
-        ``at`` gives the values of all axes for a round, and whether there is one, or None.
+        ``at`` gives the values of all axes for a round, and whether there is one, or None. A total
+        is one number, or a vector of them.
         """
+        axis = self.axis
         held = {
             walk: k.registers(
                 str(walk.buffer.dtype), CHUNK * vector if walk.strides[axis] else CHUNK
@@ -160,7 +129,7 @@ class Partial:
             for walk in self.walks
             if walk.strides[axis] in (0, 1)
         }
-        lanes = len(self._extents()) - 1 == axis and not self.columns
+        one = axis >= len(self.axes.results)
 
         def read(slot: Any, number: Any) -> Any:
             values, exists = at(number)
@@ -168,7 +137,7 @@ class Partial:
             for walk, registers in held.items():
                 count = vector if walk.strides[axis] else 1
                 offset = self._offset(k, walk, values)
-                width = min(count, self._width(walk, axis, vector))
+                width = min(count, self._width(walk, vector))
                 made += copy(count, width, registers, slot * count, walk.buffer, offset)
             whole = sequence(made)
             return whole if exists is None else tirx.IfThenElse(exists, whole, None)
@@ -181,8 +150,8 @@ class Partial:
                 here[axis] = here[axis] + k.wide(v)
                 made = []
                 for part, total in zip(self.reductions, totals, strict=True):
-                    to = 0 if lanes else v
-                    value = self._value(k, part, here, held, axis, vector, slot, v, total, to)
+                    to = 0 if one else v
+                    value = self._value(k, part, here, held, vector, slot, v, total, to)
                     made.append(store(total, value, to))
                 return sequence(made)
 
@@ -206,16 +175,12 @@ class Partial:
             made.append(some(tirx.const(rounds - rounds % CHUNK, "int32"), rounds % CHUNK))
         return made
 
-    def _extents(self) -> tuple[int, ...]:
-        return (*self.axes.results, *self.axes.reduced)
-
     def _value(
         self,
         k: Kernel,
         part: Part,
         values: Sequence[Any],
         held: dict[Access, Any],
-        axis: int,
         vector: int,
         slot: Any,
         v: Any,
@@ -228,7 +193,7 @@ class Partial:
             walk = self.axes.walk(part, node)
             if walk is None or walk not in held:
                 return None
-            at = slot * vector + v if walk.strides[axis] else slot
+            at = slot * vector + v if walk.strides[self.axis] else slot
             return element(held[walk], at)
 
         return substituted(part.value, self._axes_of(k, part, values), load)
@@ -303,90 +268,19 @@ class Partial:
         made += self._finish(k, totals, 0, safe, exists)
         return k.launch(made, divided(count, together), lanes, together)
 
-    # The results lie next to each other --------------------------------------------------------
+    def _ended(
+        self, k: Kernel, totals: Sequence[Any], result: Any, exists: Any, cut: Any, slices: int
+    ) -> tuple[list[Any], list[Any]]:
+        """Return what becomes of a thread's totals: stages and results, or results of a slice.
 
-    def _of_columns(self) -> tuple[list[Any], list[Any]]:
-        k, axes = Kernel(self.dtype), self.axes
-        axis = len(axes.results) - 1
-        inner = math.prod(axes.results[a] for a in self.result_groups[-1])
-        vector = self._vector(axis, inner)
-        vectors = inner // vector
-        across = min(WARP, 1 << (vectors - 1).bit_length())
-        down = THREADS // across
-        along, outer = divided(vectors, across), axes.count // inner
-        cuts = min(divided(WISHED_BLOCKS, along * outer), axes.length // (down * CHUNK))
-        rounds = divided(divided(axes.length, max(1, cuts)), down)
-        slices = divided(axes.length, rounds * down)
-        block: Any = k.wide(k.block)
-        piece = tirx.floormod(block, k.number(along))
-        block = tirx.floordiv(block, k.number(along))
-        cut, outer_value = (
-            tirx.floormod(block, k.number(slices)),
-            tirx.floordiv(block, k.number(slices)),
-        )
-        number = piece * k.number(across) + k.wide(k.thread)
-        column = tirx.min(number, k.number(vectors - 1)) * k.number(vector)
-        results = self._result_values(k, outer_value, column)
-        ragged = slices * rounds * down != axes.length
-
-        def at(i: Any) -> tuple[list[Any], Any]:
-            step = cut * k.number(rounds) + k.wide(i)
-            place = step * k.number(down) + k.wide(k.row)
-            values = [*results, *self._reduced_values(k, place)]
-            return values, place < k.number(axes.length) if ragged else None
-
-        totals = [k.registers(str(p.stage.buffer.dtype), vector) for p in self.reductions]
-        body = [
-            each(vector, lambda v, p=p, t=t: store(t, p.init, v))
-            for p, t in zip(self.reductions, totals, strict=True)
-        ]
-        body += self._accumulate(k, axis, vector, totals, rounds, at)
-        wide = across * vector
-        tables = [k.shared(str(t.dtype), down * wide) for t in totals]
-        first = k.row * wide + k.thread * vector
-        for total, table in zip(totals, tables, strict=True):
-            body.append(
-                each(vector, lambda v, t=total, s=table: store(s, element(t, v), first + v))
-            )
-        body.append(synchronize())
-        mine = k.row * across + k.thread
-        place = piece * k.number(wide) + k.wide(mine)
-        sums = []
-        for part, total, table in zip(self.reductions, totals, tables, strict=True):
-            sums.append(store(total, element(table, mine), 0))
-            combine = part.combine
-            assert combine is not None
-            for row in range(1, down):
-                value = combine(element(total, 0), element(table, row * wide + mine))
-                sums.append(store(total, value, 0))
-        exists = tirx.all(mine < wide, place < k.number(inner))
-        safe = tirx.min(place, k.number(inner - 1))
-        result = outer_value * k.number(inner) + safe
-        between: list[Any] = []
+        With the arrays of those.
+        """
         if slices == 1:
-            ends = self._finish(k, totals, 0, result, exists)
-        else:
-            between = self._between(slices)
-            ends = [
-                store(b, element(t, 0), cut * k.number(axes.count) + result)
-                for b, t in zip(between, totals, strict=True)
-            ]
-            ends = [tirx.IfThenElse(exists, sequence(ends), None)]
-        body.append(tirx.IfThenElse(mine < wide, sequence([*sums, *ends]), None))
-        made = [k.launch(body, along * slices * outer, across, down)]
-        if between:
-            made.append(self._combined(between, slices))
-        return made, between
-
-    def _result_values(self, k: Kernel, outer: Any, column: Any) -> list[Any]:
-        """Return the values of the results' axes for an outer index and a place within a line."""
-        axes = self.axes
-        values, rest = [column], outer
-        for group in reversed(self.result_groups[:-1]):
-            extent = math.prod(axes.results[a] for a in group)
-            values.append(tirx.floormod(rest, k.number(extent)))
-            rest = tirx.floordiv(rest, k.number(extent))
-        return values_of_axes(axes.results, self.result_groups, values[::-1], k.number(0))
+            return self._finish(k, totals, 0, result, exists), []
+        between = self._between(slices)
+        place = cut * k.number(self.axes.count) + result
+        ends = [store(b, element(t, 0), place) for b, t in zip(between, totals, strict=True)]
+        return [tirx.IfThenElse(exists, sequence(ends), None)], between
 
     def _reduced_values(self, k: Kernel, place: Any) -> list[Any]:
         axes = self.axes
@@ -396,118 +290,3 @@ class Partial:
             values.append(tirx.floormod(rest, k.number(extent)))
             rest = tirx.floordiv(rest, k.number(extent))
         return values_of_axes(axes.reduced, self.reduced_groups, [rest, *values[::-1]], k.number(0))
-
-    # What is reduced lies next to each other ---------------------------------------------------
-
-    def _of_slices(self) -> tuple[list[Any], list[Any]]:
-        k, axes = Kernel(self.dtype), self.axes
-        axis = len(axes.results) + len(axes.reduced) - 1
-        inner = math.prod(axes.reduced[a] for a in self.reduced_groups[-1])
-        vector = self._vector(axis, inner)
-        vectors = axes.length // vector
-        cuts = min(divided(WISHED_BLOCKS, axes.count), vectors // (THREADS * CHUNK))
-        rounds = divided(divided(vectors, max(1, cuts)), THREADS)
-        slices = divided(vectors, rounds * THREADS)
-        block: Any = k.wide(k.block)
-        cut, result = tirx.floormod(block, k.number(slices)), tirx.floordiv(block, k.number(slices))
-        groups = [list(range(len(axes.results)))] if axes.results else []
-        results = values_of_axes(axes.results, groups, [result] if groups else [], k.number(0))
-        ragged = slices * rounds * THREADS != vectors
-
-        def at(i: Any) -> tuple[list[Any], Any]:
-            step = cut * k.number(rounds) + k.wide(i)
-            number = step * k.number(THREADS) + k.wide(k.thread)
-            values = self._reduced_values(k, number * k.number(vector))
-            return [*results, *values], number < k.number(vectors) if ragged else None
-
-        totals = [k.registers(str(p.stage.buffer.dtype), 1) for p in self.reductions]
-        body: list[Any] = [
-            store(t, p.init, 0) for p, t in zip(self.reductions, totals, strict=True)
-        ]
-        body += self._accumulate(k, axis, vector, totals, rounds, at)
-        for part, total in zip(self.reductions, totals, strict=True):
-            combine = part.combine
-            assert combine is not None
-            body += across_threads(k, total, combine, THREADS, 1)
-        once = k.thread == 0
-        between: list[Any] = []
-        if slices == 1:
-            body += self._finish(k, totals, 0, result, once)
-        else:
-            between = self._between(slices)
-            ends = [
-                store(b, element(t, 0), cut * k.number(axes.count) + result)
-                for b, t in zip(between, totals, strict=True)
-            ]
-            body.append(tirx.IfThenElse(once, sequence(ends), None))
-        made = [k.launch(body, slices * axes.count, THREADS)]
-        if between:
-            made.append(self._combined(between, slices))
-        return made, between
-
-
-def kernel(parts: Sequence[Part], finished: set[Any], inner: set[Any]) -> Made | None:
-    """Return the first reductions that share their axes, stages of their results, and kernels."""
-    for first in parts:
-        axes = _axes_of(first)
-        if axes is None or first.combine is None:
-            continue
-        made: set[Any] = set()
-        reductions: list[Part] = []
-        after: list[Part] = []
-        for part in parts:
-            if _axes_of(part) == axes and part.combine is not None:
-                if _available(part, set(), finished, inner):
-                    reductions.append(part)
-                    made.add(part.stage.buffer)
-            elif (
-                _results_of(part) == axes.results
-                and _available(part, made, finished, inner)
-                and any(node.source in made for found in reads(part.value) for node in found)
-            ):
-                after.append(part)
-                made.add(part.stage.buffer)
-        if first not in reductions:
-            continue
-        taken = [*reductions, *after]
-        partial = Partial(axes, reductions, after, read_outside(taken, parts, inner))
-        if partial.fits:
-            return (taken, *partial.kernels())
-    return None
-
-
-def _axes_of(part: Part) -> Axes | None:
-    reduced = tuple(e for e in part.stage.reduce if e is not None and e != 1)
-    results = tuple(e for e in part.stage.spatial if e is not None and e != 1)
-    return Axes(results, reduced) if reduced else None
-
-
-def _results_of(part: Part) -> tuple[int, ...] | None:
-    if part.stage.reduce:
-        return None
-    return tuple(e for e in part.stage.spatial if e is not None and e != 1)
-
-
-def _available(part: Part, made: set[Any], finished: set[Any], inner: set[Any]) -> bool:
-    """Whether all that a part reads is there: of what is made, the result of its own place."""
-    own = part.stage.buffer
-    extents = tuple(e for e in part.stage.spatial if e is not None)
-    for found in reads(part.value):
-        for node in found:
-            if node.source.same_as(own):
-                continue
-            if node.source in made:
-                walk = access(node, part.stage.axes)
-                line = compact(extents)
-                if (
-                    walk is None
-                    or walk.start
-                    or not all(
-                        s == c or e == 1
-                        for s, c, e in zip(walk.strides, line, extents, strict=False)
-                    )
-                ):
-                    return False
-            elif node.source in inner and node.source not in finished:
-                return False
-    return True

@@ -1,0 +1,105 @@
+"""Kernels of reductions down the columns of an array; see `reductions`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import tirx
+
+from meta.dialect.tvm.schedule_cuda.emit import (
+    WARP,
+    Kernel,
+    divided,
+    each,
+    element,
+    sequence,
+    store,
+    synchronize,
+)
+from meta.dialect.tvm.schedule_cuda.partial import CHUNK, THREADS, WISHED_BLOCKS, Partial
+from meta.dialect.tvm.schedule_cuda.walk import values_of_axes
+
+
+class Columns(Partial):
+    """The results lie next to each other in what is read: neighbouring threads have neighbours.
+
+    The threads of a block that reduce one column add their totals through shared memory.
+    """
+
+    def _axis(self) -> int:
+        return len(self.axes.results) - 1
+
+    def kernels(self) -> tuple[list[Any], list[Any]]:
+        """Return the kernels and the arrays that they need between them."""
+        k, axes = Kernel(self.dtype), self.axes
+        inner = math.prod(axes.results[a] for a in self.result_groups[-1])
+        vector = self._vector(inner)
+        vectors = inner // vector
+        across = min(WARP, 1 << (vectors - 1).bit_length())
+        down = THREADS // across
+        along, outer = divided(vectors, across), axes.count // inner
+        cuts = min(divided(WISHED_BLOCKS, along * outer), axes.length // (down * CHUNK))
+        rounds = divided(divided(axes.length, max(1, cuts)), down)
+        slices = divided(axes.length, rounds * down)
+        block: Any = k.wide(k.block)
+        piece = tirx.floormod(block, k.number(along))
+        block = tirx.floordiv(block, k.number(along))
+        cut, outer_value = (
+            tirx.floormod(block, k.number(slices)),
+            tirx.floordiv(block, k.number(slices)),
+        )
+        number = piece * k.number(across) + k.wide(k.thread)
+        column = tirx.min(number, k.number(vectors - 1)) * k.number(vector)
+        results = self._result_values(k, outer_value, column)
+        ragged = slices * rounds * down != axes.length
+
+        def at(i: Any) -> tuple[list[Any], Any]:
+            step = cut * k.number(rounds) + k.wide(i)
+            place = step * k.number(down) + k.wide(k.row)
+            values = [*results, *self._reduced_values(k, place)]
+            return values, place < k.number(axes.length) if ragged else None
+
+        totals = [k.registers(str(p.stage.buffer.dtype), vector) for p in self.reductions]
+        body = [
+            each(vector, lambda v, p=p, t=t: store(t, p.init, v))
+            for p, t in zip(self.reductions, totals, strict=True)
+        ]
+        body += self._accumulate(k, vector, totals, rounds, at)
+        wide = across * vector
+        tables = [k.shared(str(t.dtype), down * wide) for t in totals]
+        first = k.row * wide + k.thread * vector
+        for total, table in zip(totals, tables, strict=True):
+            body.append(
+                each(vector, lambda v, t=total, s=table: store(s, element(t, v), first + v))
+            )
+        body.append(synchronize())
+        mine = k.row * across + k.thread
+        place = piece * k.number(wide) + k.wide(mine)
+        sums = []
+        for part, total, table in zip(self.reductions, totals, tables, strict=True):
+            sums.append(store(total, element(table, mine), 0))
+            combine = part.combine
+            assert combine is not None
+            for row in range(1, down):
+                value = combine(element(total, 0), element(table, row * wide + mine))
+                sums.append(store(total, value, 0))
+        exists = tirx.all(mine < wide, place < k.number(inner))
+        safe = tirx.min(place, k.number(inner - 1))
+        result = outer_value * k.number(inner) + safe
+        ends, between = self._ended(k, totals, result, exists, cut, slices)
+        body.append(tirx.IfThenElse(mine < wide, sequence([*sums, *ends]), None))
+        made = [k.launch(body, along * slices * outer, across, down)]
+        if between:
+            made.append(self._combined(between, slices))
+        return made, between
+
+    def _result_values(self, k: Kernel, outer: Any, column: Any) -> list[Any]:
+        """Return the values of the results' axes for an outer index and a place within a line."""
+        axes = self.axes
+        values, rest = [column], outer
+        for group in reversed(self.result_groups[:-1]):
+            extent = math.prod(axes.results[a] for a in group)
+            values.append(tirx.floormod(rest, k.number(extent)))
+            rest = tirx.floordiv(rest, k.number(extent))
+        return values_of_axes(axes.results, self.result_groups, values[::-1], k.number(0))

@@ -1,0 +1,61 @@
+"""Kernels of long reductions along what lies next to each other; see `reductions`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import tirx
+
+from meta.dialect.tvm.schedule_cuda.emit import (
+    Kernel,
+    across_threads,
+    divided,
+    store,
+)
+from meta.dialect.tvm.schedule_cuda.partial import CHUNK, THREADS, WISHED_BLOCKS, Partial
+from meta.dialect.tvm.schedule_cuda.walk import values_of_axes
+
+
+class Slices(Partial):
+    """What is reduced lies next to each other: a thread block has a slice of one reduction."""
+
+    def _axis(self) -> int:
+        return len(self.axes.results) + len(self.axes.reduced) - 1
+
+    def kernels(self) -> tuple[list[Any], list[Any]]:
+        """Return the kernels and the arrays that they need between them."""
+        k, axes = Kernel(self.dtype), self.axes
+        inner = math.prod(axes.reduced[a] for a in self.reduced_groups[-1])
+        vector = self._vector(inner)
+        vectors = axes.length // vector
+        cuts = min(divided(WISHED_BLOCKS, axes.count), vectors // (THREADS * CHUNK))
+        rounds = divided(divided(vectors, max(1, cuts)), THREADS)
+        slices = divided(vectors, rounds * THREADS)
+        block: Any = k.wide(k.block)
+        cut, result = tirx.floormod(block, k.number(slices)), tirx.floordiv(block, k.number(slices))
+        groups = [list(range(len(axes.results)))] if axes.results else []
+        results = values_of_axes(axes.results, groups, [result] if groups else [], k.number(0))
+        ragged = slices * rounds * THREADS != vectors
+
+        def at(i: Any) -> tuple[list[Any], Any]:
+            step = cut * k.number(rounds) + k.wide(i)
+            number = step * k.number(THREADS) + k.wide(k.thread)
+            values = self._reduced_values(k, number * k.number(vector))
+            return [*results, *values], number < k.number(vectors) if ragged else None
+
+        totals = [k.registers(str(p.stage.buffer.dtype), 1) for p in self.reductions]
+        body: list[Any] = [
+            store(t, p.init, 0) for p, t in zip(self.reductions, totals, strict=True)
+        ]
+        body += self._accumulate(k, vector, totals, rounds, at)
+        for part, total in zip(self.reductions, totals, strict=True):
+            combine = part.combine
+            assert combine is not None
+            body += across_threads(k, total, combine, THREADS, 1)
+        ends, between = self._ended(k, totals, result, k.thread == 0, cut, slices)
+        body += ends
+        made = [k.launch(body, slices * axes.count, THREADS)]
+        if between:
+            made.append(self._combined(between, slices))
+        return made, between
