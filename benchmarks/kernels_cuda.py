@@ -101,7 +101,7 @@ def _executable(kernel: Kernel, dtype: torch.dtype, dialect: str | None) -> Any:
 
     arrays = [meta.array(t) for t in _inputs(kernel, dtype)]
     with meta.dialect.prefer(dialect) if dialect else nullcontext():
-        return meta.vm.compile(meta.model.trace(traced), *arrays, device="cuda")
+        return meta.vm.compile(meta.model.trace(traced), *arrays, device="cuda", cuda_graph=False)
 
 
 def _inputs(kernel: Kernel, dtype: torch.dtype) -> list[torch.Tensor]:
