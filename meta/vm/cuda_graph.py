@@ -5,6 +5,7 @@ memory of the graph's own. Kernels of all dialects run on torch's current stream
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -12,6 +13,9 @@ from functools import lru_cache
 import torch
 
 from meta.base.device import Device
+
+_ONE = threading.Lock()
+"""One recording at a time: all are made on one stream."""
 
 
 class CudaRecorder:
@@ -28,7 +32,7 @@ class CudaRecorder:
         return what launches them again. If it raises, nothing was run.
         """
         ordinal = self.device.ordinal
-        with torch.cuda.device(ordinal), _collecting_nothing(), _own_workspaces():
+        with _ONE, torch.cuda.device(ordinal), _collecting_nothing(), _own_workspaces():
             here, stream = torch.cuda.current_stream(), _stream(ordinal)
             stream.wait_stream(here)
             graph = torch.cuda.CUDAGraph()

@@ -144,7 +144,9 @@ class Executable:
         """Look where the arrays are; graphs that were recorded with others are forgotten."""
         self._seen = replaced.count
         found = self._array_tensors()
-        moved = self._bound is None or list(map(buffer, found)) != list(map(buffer, self._bound))
+        moved = self._bound is None or any(
+            a is not b for a, b in zip(found, self._bound, strict=True)
+        )
         compact = all(t is a._tensor for t, a in zip(found, self.arrays, strict=True))
         self._bound = found if compact else None
         if self._graphs is not None and moved:

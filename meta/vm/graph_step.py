@@ -132,6 +132,11 @@ class GraphStep:
         strange = [r for r in given if not isinstance(regs[r], torch.Tensor)]
         if strange:
             self.status.reason = "it is given a value that is no tensor"
+            self.graphs.refused(self.status.reason, None)
+            self.plain(regs)
+            return
+        if self.region.kernels < 2 + len(given) + sum(map(self.escapes, self.region.outs)):
+            self.status.reason = "copying what it takes and hands on costs as much as it saves"
             self.plain(regs)
             return
         own = regs.copy()

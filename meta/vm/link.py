@@ -90,6 +90,9 @@ def link(
     addresses = frozenset(buffer(c) for c in code.constants if isinstance(c, torch.Tensor))
     function = code.functions[code.entry]
     guards = any(CONSTANT in summary.written for summary in found.values())
+    if guards and graphs is not None:
+        graphs.reasons["before each write it is looked whether it is one to a constant"] = None
+        graphs = None
     linker = _Linker(code, kernels, device, addresses, guards, graphs)
     instructions = (i for f in code.functions.values() for i in f.instructions())
     storages = [i.size for i in instructions if isinstance(i, bc.AllocateStorage)]

@@ -182,6 +182,7 @@ class Dialect:
         plevel: Levels | None = None,
         when: Callable[[CallValues], str | None] | None = None,
         strided: bool = True,
+        not_capturable: str = "",
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Register a plain function on torch tensors as the implementation of an operator.
 
@@ -196,6 +197,7 @@ class Dialect:
             for some kinds of device and leaves the dialect's to the others.
         when: returns a reason to decline the call, or None to accept it.
         strided: whether tensor arguments may be non-contiguous.
+        not_capturable: why a CUDA graph cannot hold the kernel: it reads values on the host, say.
         """
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -207,7 +209,8 @@ class Dialect:
                 if reason is not None:
                     raise Unsupported(reason)
                 wants_out = out in inspect.signature(function).parameters
-                return OpEnv(bind_kernel(function, call), allocates=not wants_out, strided=strided)
+                run = bind_kernel(function, call)
+                return OpEnv(run, not wants_out, strided, not_capturable=not_capturable)
 
             self.register(base, make, definition_span(function), plevel)
             return function
