@@ -179,27 +179,43 @@ def batch_norm_train_dxwb(args, half):
     return widest(args.x), None, wide(args.w), wide(args.b)
 
 
+# In networks of attention the data, too: what is added up around layers stays as it is, and what a
+# layer reads of it, and the backward pass keeps, is rounded once. The results are no larger than
+# the square root of the extent.
 @custom(op.layer_norm, op.layer_norm_train)
 def layer_norm(args, half):
-    return None, wide(args.scale), wide(args.bias)
+    return narrow(args.x, half), wide(args.scale), wide(args.bias)
 
 
 @custom(op.layer_norm_dx)
 def layer_norm_dx(args, half):
-    return None, wide(args.scale), widest(args.x)
+    x = narrow(args.x, half)
+    return x, wide(args.scale), x
 
 
 @custom(op.layer_norm_train_dx)
 def layer_norm_train_dx(args, half):
-    return None, wide(args.scale), widest(args.x), wide(args.mean), wide(args.invvar)
+    x = narrow(args.x, half)
+    return x, wide(args.scale), x, wide(args.mean), wide(args.invvar)
 
 
-@custom(op.group_norm, op.instance_norm, op.rms_norm)
+@custom(op.rms_norm)
+def rms_norm(args, half):
+    return narrow(args.x, half), wide(args.scale), wide(args.bias)
+
+
+@custom(op.rms_norm_dx)
+def rms_norm_dx(args, half):
+    x = narrow(args.x, half)
+    return x, wide(args.scale), x
+
+
+@custom(op.group_norm, op.instance_norm)
 def group_norm(args, half):
     return None, wide(args.scale), wide(args.bias)
 
 
-@custom(op.group_norm_dx, op.rms_norm_dx)
+@custom(op.group_norm_dx)
 def group_norm_dx(args, half):
     return None, wide(args.scale), widest(args.x)
 
@@ -272,6 +288,11 @@ def multi_tensor_axpby(args, half):
 @custom(op.multi_tensor_norm, op.multi_tensor_cast)
 def multi_tensor_norm(args, half):
     return (None,)
+
+
+def narrow(argument, half):
+    """Return the half dtype, unless an argument is in double precision."""
+    return "float64" if "float64" in float_dtypes(argument) else half
 
 
 def wide(argument):

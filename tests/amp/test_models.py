@@ -32,9 +32,9 @@ GRADIENTS = {"float16": 2e-2, "bfloat16": 1e-1}
 WORSE = {"resnet18": 8, "resnet50": 8}
 # At most so many casts: of the forward program, of that with gradients.
 CASTS = {
-    "lenet": (12, 22), "resnet18": (16, 30), "resnet50": (21, 40), "vgg11": (12, 22),
-    "vit": (44, 77), "bert": (42, 79), "gpt2": (27, 50), "llama": (31, 56), "lstm": (33, 62),
-    "recurrent": (9, 20), "encoder": (18, 33), "mlp": (6, 10),
+    "lenet": (12, 23), "resnet18": (16, 31), "resnet50": (21, 41), "vgg11": (12, 23),
+    "vit": (40, 71), "bert": (30, 61), "gpt2": (27, 46), "llama": (25, 43), "lstm": (33, 68),
+    "recurrent": (9, 21), "encoder": (18, 31), "mlp": (6, 11),
 }  # fmt: skip
 FAST = {"lenet", "resnet18", "gpt2", "llama", "recurrent", "mlp"}
 COMPILED = {"lenet", "llama", "recurrent"}

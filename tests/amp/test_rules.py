@@ -174,7 +174,11 @@ def test_rules_of_their_own() -> None:
     assert casts("bias_add", t("float16", 2, 4), f) == (None, "float16")
     x = t("float16", 2, 4, 3)
     assert casts("batch_norm_train", x, f, f, f, h) == (None, None, None, None, "float32")
+    wide = t("float32", 2, 4)
     assert casts("layer_norm", t("float16", 2, 4), f, f) == (None, None, None)
+    assert casts("layer_norm", wide, f, h) == ("float16", None, "float32")
+    assert casts("rms_norm_dx", wide, f, wide) == ("float16", None, "float16")
+    assert casts("layer_norm", t("float64", 2, 4)) == (None, None, None)
     assert casts("split", t("float16", 2, 4), 2) == (None,)
 
 

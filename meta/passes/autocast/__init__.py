@@ -1,8 +1,9 @@
 """Mixed precision of a program: casts by the cast rules of `meta.amp`, as few as will do.
 
 ``body`` rewrites one function, with the ``casts`` that are known in it; ``hoist`` moves casts of a
-function's parameters to its callers, so that a loop casts its weights once; ``report`` says what
-was done and why; ``dtypes`` has the vocabulary for types.
+function's parameters to its callers, so that a loop casts its weights once; ``narrow`` lets sums
+read what is rounded for others; ``report`` says what was done and why; ``dtypes`` has the
+vocabulary for types.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from meta.passes.autocast.body import Body, float_dtypes_of
 from meta.passes.autocast.casts import Casts
 from meta.passes.autocast.dtypes import Dtypes, dtypes_of, with_dtypes, with_floats
 from meta.passes.autocast.hoist import hoist
+from meta.passes.autocast.narrow import narrow
 from meta.passes.autocast.report import Cast, CastReport, Why
 from meta.passes.buffers import Summaries
 from meta.passes.call_graph import recursive, used_as_values, uses
@@ -51,7 +53,8 @@ def autocast(module: Module, *, dtype: str = "float16", out_dtype: str | None = 
     value, keeps its signature, as do closures, fields of data values and references. A value is
     cast once, where it is first needed, for all who need it from there on, and a cast back is left
     out where the first one was exact (from half to float32, not the other way). What a function,
-    a loop for one, needs in half precision only is cast by its caller.
+    a loop for one, needs in half precision only is cast by its caller. A float32 result that is
+    read in half precision and by sums (the gradient of a layer with a bias) is rounded for both.
 
     Raises AutocastError if operators of the program have no cast rule: all of them are listed.
 
@@ -107,7 +110,7 @@ class _Autocast:
             self.instance(name, tuple(p.type for p in function.params))
         order = {n: self.functions[n] for n in self.source.functions if n in self.functions}
         module = self.source.with_functions({**order, **self.functions})
-        return dead_code(hoist(module, self.made))
+        return dead_code(narrow(hoist(module, self.made), self.made))
 
     def instance(self, name: str, given: tuple[Type | None, ...]) -> tuple[str, FuncType]:
         """Return the function to call for arguments of these types; it is made if it is new."""
