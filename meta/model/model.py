@@ -192,8 +192,8 @@ class Model:
         declare in ``not_kept`` is accepted and left out; names in ``renamed`` are accepted as well.
 
         With ``strict``, every array must be given and every name known; otherwise what fits by name
-        is loaded. Raises FormatError, which lists all missing and unknown names and other shapes at
-        once, before anything is written.
+        is loaded, if anything does. Raises FormatError, which lists all missing and unknown names
+        and other shapes at once, before anything is written.
         """
         return load(self, state, strict)
 
@@ -240,13 +240,7 @@ class Model:
         return tuple(parts)
 
     def __repr__(self) -> str:
-        inner = [
-            f"  {k}: {v!r}".replace("\n", "\n  ")
-            for k, v in vars(self).items()
-            if isinstance(v, Model)
-        ]
-        body = "\n" + "\n".join(inner) + "\n" if inner else ""
-        return f"{type(self).__name__}({body})"
+        return _shown(self, set())
 
 
 def _paths(path: str, value: Any, above: tuple[int, ...]) -> Iterator[tuple[str, ndarray | Model]]:
@@ -267,3 +261,35 @@ def _inside(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, list | tuple):
         return [(str(i), v) for i, v in enumerate(value)]
     return []
+
+
+def _shown(model: Model, before: set[int]) -> str:
+    """Return a model as text: its plain attributes and arrays' types, then the models inside; each
+    model once.
+    """
+    if id(model) in before:
+        return f"{type(model).__name__}(...)"
+    before.add(id(model))
+    own, inner = [], []
+    stack = list(reversed(model.members().items()))
+    while stack:
+        name, value = stack.pop()
+        if isinstance(value, Model):
+            plain = type(value).__repr__ is Model.__repr__
+            text = _shown(value, before) if plain else repr(value)
+            inner.append(f"  {name}: {text}".replace("\n", "\n  "))
+        elif isinstance(value, ndarray):
+            own.append(f"{name}={value.dtype}{list(value.shape)}")
+        elif isinstance(value, bool | int | float | str) or _is_plain(value):
+            own.append(f"{name}={value!r}")
+        elif inside := _inside(value):
+            if all(isinstance(v, ndarray) for _, v in inside):
+                own.append(f"{name}={len(inside)} arrays")
+            else:
+                stack += [(f"{name}.{k}", v) for k, v in reversed(inside)]
+    body = "\n".join(["," if own else "", *inner]) + "\n" if inner else ""
+    return f"{type(model).__name__}({', '.join(own)}{body})"
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(v, bool | int | float | str) for v in value)

@@ -9,7 +9,8 @@ dtype is converted, as torch's ``copy_`` does.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -89,8 +90,10 @@ def load(model: Model, state: Mapping[str, object], strict: bool) -> Unmatched:
             unknown.append(name)
     unmatched = Unmatched(tuple(n for n in first.values() if n not in given), tuple(unknown))
     problems = _problems(names.arrays, given)
-    if problems or (strict and (unmatched.missing or unmatched.unknown)):
-        raise _does_not_fit(len(first), unmatched if strict else Unmatched((), ()), problems)
+    nothing = bool(state) and not given and bool(first)
+    if problems or ((strict or nothing) and (unmatched.missing or unmatched.unknown)):
+        told = unmatched if strict or nothing else Unmatched((), ())
+        raise _does_not_fit(len(first), told, problems)
     values = {id(names.arrays[n]): next(iter(several.values())) for n, several in given.items()}
     for name in given:
         array = names.arrays[name]
@@ -133,10 +136,10 @@ def _does_not_fit(count: int, unmatched: Unmatched, problems: list[str]) -> Form
     missing, unknown = unmatched
     lines = []
     if missing:
-        lines.append(f"missing: {_listed([repr(n) for n in missing])}")
+        lines.append(f"missing: {listed([repr(n) for n in missing])}")
     if unknown:
         told = [_with_nearest(n, missing) for n in unknown[:_LISTED]]
-        lines.append(f"unknown: {_listed([*told, *unknown[_LISTED:]])}")
+        lines.append(f"unknown: {listed([*told, *unknown[_LISTED:]])}")
     lines += problems
     return FormatError(
         "the state does not fit this model",
@@ -146,7 +149,8 @@ def _does_not_fit(count: int, unmatched: Unmatched, problems: list[str]) -> Form
     )
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Return names as text; of very many the first ones."""
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return ", ".join(names[:_LISTED]) + more
 
@@ -157,17 +161,23 @@ def _with_nearest(name: str, names: tuple[str, ...]) -> str:
 
 
 def _advice(missing: tuple[str, ...], unknown: tuple[str, ...]) -> str | None:
-    """Say what to do where it shows: all names differ by one prefix, or only some fit."""
-    if missing and unknown:
-        shorter, longer = sorted((missing, unknown), key=lambda names: len(min(names, key=len)))
-        short = min(shorter, key=len)
-        for name in longer:
-            prefix = name.removesuffix(short)
-            if prefix != name and _nested({prefix + n for n in shorter}, set(longer)):
-                change = "remove" if longer is unknown else "add"
-                return f"{change} the prefix {prefix!r}: the names then fit"
-    return "pass strict=False to load what fits by name" if missing or unknown else None
+    """Say what to do where it shows: most names differ by one prefix, or only some fit."""
+    if not missing and not unknown:
+        return None
+    for change, shorter, longer in (("remove", missing, unknown), ("add", unknown, missing)):
+        prefix, fit = _prefix(shorter, longer)
+        if 2 * fit > min(len(missing), len(unknown)):
+            rest = "" if fit == min(len(missing), len(unknown)) else f" {fit} of"
+            return f"{change} the prefix {prefix!r}:{rest} the names then fit"
+    return "pass strict=False to load what fits by name"
 
 
-def _nested(a: set[str], b: set[str]) -> bool:
-    return a <= b or b <= a
+def _prefix(shorter: tuple[str, ...], longer: tuple[str, ...]) -> tuple[str, int]:
+    """Return the prefix that makes most of the names of others, and of how many."""
+    found = Counter(
+        name.removesuffix(short)
+        for name in longer
+        for short in shorter
+        if name.endswith(f".{short}")
+    )
+    return max(found.items(), key=lambda item: item[1], default=("", 0))

@@ -13,6 +13,9 @@ from meta.model.model import Model
 from meta.model.state import Unmatched
 from meta.runtime.tensor_file import read_tensors, write_tensors
 
+NAME = "model.safetensors"
+PICKLES = (".bin", ".ckpt", ".pkl", ".pt", ".pth")
+
 
 def save_weights(model: Model, path: str | os.PathLike[str]) -> None:
     """Write the model's state to a safetensors file, atomically: a reader sees the old file or the
@@ -25,11 +28,12 @@ def load_weights(model: Model, path: str | os.PathLike[str], *, strict: bool = T
     """Read a safetensors file into the model's arrays, in place; returns the names left out.
 
     path: a file of `save_weights`, or of any other writer under the model's names; or the index of
-    a file in parts ("model.safetensors.index.json" beside them). Raises FormatError for a file that
-    is missing, damaged or of another format, and for names or shapes that do not fit (see
+    a file in parts ("model.safetensors.index.json" beside them); or a folder with either under the
+    name "model.safetensors", as transformers and `meta.train.fit` write. Raises FormatError for a
+    file that is missing, damaged or of another format, and for names or shapes that do not fit (see
     `Model.load_state`, also for ``strict``); the model is then unchanged.
     """
-    file = Path(path)
+    file = _file(Path(path))
     tensors = _read_parts(file) if file.name.endswith(".index.json") else read_tensors(file)
     try:
         return model.load_state(tensors, strict=strict)
@@ -37,6 +41,25 @@ def load_weights(model: Model, path: str | os.PathLike[str], *, strict: bool = T
         raise FormatError(
             "this file holds tensors that are no weights", found=f"{file}: {error}"
         ) from error
+
+
+def _file(path: Path) -> Path:
+    """Return the file to read; FormatError for one of Python's pickles, which could run code."""
+    if path.suffix in PICKLES:
+        raise FormatError(
+            "this file is a pickle, and is not read",
+            expected="a .safetensors file",
+            found=path,
+            hint="where you trust it: model.load_state(torch.load(path, weights_only=True))",
+        )
+    if not path.is_dir():
+        return path
+    for name in (NAME, f"{NAME}.index.json"):
+        if (path / name).is_file():
+            return path / name
+    raise FormatError(
+        "this folder holds no weights", expected=f"{NAME} or {NAME}.index.json", found=path
+    )
 
 
 def _read_parts(index: Path) -> dict[str, torch.Tensor]:

@@ -11,6 +11,7 @@ import torch
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import FormatError
 from meta.model.model import Model
+from meta.model.state import listed
 from meta.runtime.ndarray import ndarray
 from meta.train.callback import Callback
 from meta.train.checkpoint import Checkpoint, Checkpoints
@@ -81,9 +82,9 @@ def _require_fit(own: Mapping[str, ndarray], given: Mapping[str, torch.Tensor], 
     if unknown or missing:
         raise FormatError(
             f"the checkpoint is of another run: {what} has other arrays",
-            expected=f"exactly {len(own)} arrays; missing: {', '.join(missing) or 'none'}",
-            found=f"unknown: {', '.join(unknown) or 'none'}",
-            hint="train another model in another folder",
+            expected=f"exactly {len(own)} arrays; missing: {listed(missing) or 'none'}",
+            found=f"unknown: {listed(unknown) or 'none'}",
+            hint="train another model, or with another optimizer, in another folder",
         )
     for name, array in own.items():
         tensor = given[name]

@@ -60,11 +60,11 @@ def test_load_state_writes_in_place_from_any_array() -> None:
     assert compiled(meta.array([[1.0, 1.0]])).item() == 6.0
 
 
-def failure(model: Model, state: dict[str, object]) -> str:
+def failure(model: Model, state: dict[str, object], strict: bool = True) -> str:
     """Return the error of a load, which must leave the model as it was."""
     before = values(model)
     with pytest.raises(FormatError) as caught:
-        model.load_state(state)
+        model.load_state(state, strict=strict)
     assert same(values(model), before)
     return str(caught.value)
 
@@ -93,6 +93,27 @@ def test_a_prefix_is_recognised(rename: Callable[[str], str], says: str) -> None
     model = Model()
     model.inner = network()
     assert says in failure(model, {rename(n): a for n, a in values(model).items()})
+
+
+@pytest.mark.parametrize(
+    ("of", "into", "says"),
+    [("", "inner.", "add the prefix 'inner.': 6 of the"), ("inner.", "", "remove the prefix 'inn")],
+)
+def test_a_prefix_of_most_names_is_recognised_and_nothing_is_not_loaded_silently(
+    of: str, into: str, says: str
+) -> None:
+    def with_head(prefix: str, head: str) -> Model:
+        model = outer = Sequential(*(Linear(1, 1) for _ in range(3)))
+        if prefix:
+            outer = Model()
+            outer.inner = model
+        setattr(outer, head, Linear(1, 1))
+        return outer
+
+    state = values(with_head(of, "old"))
+    for strict in (True, False):
+        assert says in failure(with_head(into, "new"), state, strict=strict)
+    assert with_head("", "new").load_state({}, strict=False).missing
 
 
 def test_long_lists_are_cut() -> None:
@@ -335,9 +356,26 @@ def test_a_damaged_or_foreign_file(tmp_path: Path, damage: Callable[[bytes], byt
 
 
 def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
-    for path in (tmp_path / "nothing", tmp_path):
-        with pytest.raises(FormatError, match="cannot be read as safetensors"):
-            load_weights(Linear(1, 1), path)
+    with pytest.raises(FormatError, match="cannot be read as safetensors"):
+        load_weights(Linear(1, 1), tmp_path / "nothing")
+    with pytest.raises(FormatError, match=r"holds no weights[^$]*model.safetensors or"):
+        load_weights(Linear(1, 1), tmp_path)
+
+
+def test_a_folder_as_transformers_write_it(tmp_path: Path) -> None:
+    model, whole, divided = network(), network(), network()
+    index = parts(tmp_path, model)
+    index.rename(tmp_path / "model.safetensors.index.json")
+    load_weights(divided, tmp_path)
+    save_weights(model, tmp_path / "model.safetensors")
+    load_weights(whole, tmp_path)
+    assert same(values(model), values(whole)) and same(values(model), values(divided))
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "weights.pt", "weights.pth"])
+def test_a_pickle_is_not_read(name: str, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=r"a pickle[^$]*torch.load\(path, weights_only=True\)"):
+        load_weights(Linear(1, 1), tmp_path / name)
 
 
 def test_to_changes_floats_in_place_and_keeps_sharing() -> None:

@@ -46,6 +46,7 @@ class Convolution(Model):
         if isinstance(padding, str):
             padding = _named_padding(padding, kernel, pair(dilation, "dilation", self.axes), stride)
         self.padding = padding
+        _require_groups(groups, in_channels, out_channels)
         shape = (out_channels, in_channels // groups, *kernel)
         self.weight, self.bias = _weight_and_bias(shape, out_channels, bias)
 
@@ -102,6 +103,7 @@ class TransposedConvolution(Model):
         kernel = pair(kernel_size, "kernel_size", self.axes)
         self.stride, self.padding, self.output_padding = stride, padding, output_padding
         self.dilation, self.groups = dilation, groups
+        _require_groups(groups, in_channels, out_channels)
         shape = (in_channels, out_channels // groups, *kernel)
         self.weight, self.bias = _weight_and_bias(shape, out_channels, bias)
 
@@ -129,6 +131,15 @@ class ConvTranspose3d(TransposedConvolution):
     """Transposed convolution of (n, in_channels, d, h, w)."""
 
     operator, axes = op.conv3d_transpose, 3
+
+
+def _require_groups(groups: int, in_channels: int, out_channels: int) -> None:
+    if groups < 1 or in_channels % groups or out_channels % groups:
+        raise ArgumentError(
+            "groups must divide the channels",
+            expected=f"a divisor of {in_channels} and {out_channels}",
+            found=groups,
+        )
 
 
 def _weight_and_bias(shape: tuple[int, ...], channels: int, bias: bool) -> tuple[Any, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from meta import op
+from meta.base.errors import ArgumentError
 from meta.model.model import Model
 from meta.model.trace import trace
 
@@ -15,7 +16,9 @@ class Dropout(Model):
     """
 
     def build(self, p: float = 0.5) -> None:
-        """Set the probability."""
+        """Set the probability; ArgumentError unless 0 <= p < 1."""
+        if not 0 <= p < 1:
+            raise ArgumentError("p is no probability of dropping", expected="0 <= p < 1", found=p)
         self.p = p
 
     @trace

@@ -18,5 +18,5 @@ def fan_in_uniform(shape: tuple[int, ...], fan_in: int) -> ndarray:
     """Return a parameter uniform on +-1/sqrt(fan_in): what torch gives the weights and biases of
     Linear and Conv.
     """
-    bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
+    bound = 1 / math.sqrt(fan_in) if fan_in > 0 else 0.0
     return parameter(random.uniform(shape, -bound, bound))

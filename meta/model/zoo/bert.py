@@ -20,6 +20,7 @@ from meta.model.zoo.transformer import (
     activation,
     attend,
     bool_mask,
+    embed_positions,
     initialize,
     merge_heads,
     split_heads,
@@ -59,8 +60,27 @@ class BertConfig(Config):
         activation(self.hidden_act)
 
 
+# Names in other files: those of version 1, and those of the model without a head.
+_OLDER = ((r"LayerNorm\.gamma$", "LayerNorm.weight"), (r"LayerNorm\.beta$", "LayerNorm.bias"))
+_WITHIN = (r"^(embeddings|encoder|pooler)\.", r"bert.\1.")
+_PREDICTS_NEXT = ("cls.seq_relationship.weight", "cls.seq_relationship.bias")
+_HEADS = (
+    *_PREDICTS_NEXT,
+    "cls.predictions.bias",
+    *(
+        f"cls.predictions.{layer}.{array}"
+        for layer in ("transform.dense", "transform.LayerNorm", "decoder")
+        for array in ("weight", "bias")
+    ),
+    "classifier.weight",
+    "classifier.bias",
+)
+
+
 class BertEmbeddings(Model):
     """Words, positions and types, added and normalised."""
+
+    not_kept = ("position_ids", "token_type_ids")  # 0, 1, ... and zeros, in older files
 
     def build(self, config: BertConfig) -> None:
         """Make the tables."""
@@ -79,10 +99,7 @@ class BertEmbeddings(Model):
             types = op.strided_slice(self.token_type_embeddings.weight, (0,), (1,))
         else:
             types = self.token_type_embeddings(token_type_ids)
-        if position_ids is None:
-            positions = op.strided_slice(self.position_embeddings.weight, (0,), (steps,))
-        else:
-            positions = self.position_embeddings(position_ids)
+        positions = embed_positions(self.position_embeddings, steps, position_ids)
         return self.dropout(self.LayerNorm(op.add(op.add(words, types), positions)))
 
 
@@ -195,10 +212,16 @@ class BertPooler(Model):
 
 
 class BertModel(Model):
-    """Embeddings, encoder and, unless left out, the pooler."""
+    """Embeddings, encoder and, unless left out, the pooler. Weights of a model with a head load,
+    too.
+    """
+
+    renamed = ((r"^bert\.", ""), *_OLDER)
+    not_kept = _HEADS
 
     def build(self, config: BertConfig, add_pooling_layer: bool = True) -> None:
         """Make the parts, with initial values as transformers gives them."""
+        BertConfig.require(config)
         self.embeddings, self.encoder = BertEmbeddings(config), BertEncoder(config)
         self.pooler = BertPooler(config) if add_pooling_layer else None
         initialize(self, config.initializer_range)
@@ -269,6 +292,9 @@ class BertOnlyMLMHead(Model):
 class BertForMaskedLM(Model):
     """BERT that predicts words. The loss is `masked_lm_loss`."""
 
+    renamed = (_WITHIN, *_OLDER)
+    not_kept = (*_PREDICTS_NEXT, "bert.pooler.dense.weight", "bert.pooler.dense.bias")
+
     def build(self, config: BertConfig) -> None:
         """Make encoder and head; the head's matrix is that of the word embeddings, if tied."""
         self.bert = BertModel(config, add_pooling_layer=False)
@@ -292,6 +318,8 @@ class BertForMaskedLM(Model):
 
 class BertForSequenceClassification(Model):
     """BERT that classifies texts. The loss is `meta.cross_entropy`."""
+
+    renamed = (_WITHIN, *_OLDER)
 
     def build(self, config: BertConfig, num_labels: int = 2) -> None:
         """Make encoder, pooler and classifier."""

@@ -26,6 +26,7 @@ class Config:
 
         Raises ArgumentError if that network is another one than is built here.
         """
+        require_dict(cls.__name__, values)
         for name, built in cls.fixed.items():
             if values.get(name, built) not in (built, None):
                 raise ArgumentError(
@@ -35,6 +36,26 @@ class Config:
                 )
         known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
         return cls(**{n: v for n, v in values.items() if n in known})
+
+    @classmethod
+    def require(cls, config: object) -> None:
+        """Raise ArgumentError for something else than a configuration of this class."""
+        if not isinstance(config, cls):
+            raise ArgumentError(
+                f"this network is made from meta's {cls.__name__}",
+                found=f"{type(config).__module__}.{type(config).__qualname__}",
+                hint=f"meta.model.zoo.{cls.__name__}.from_dict(config.to_dict())",
+            )
+
+
+def require_dict(name: str, values: object) -> None:
+    """Raise ArgumentError for something else than the values of a configuration by name."""
+    if not isinstance(values, Mapping):
+        raise ArgumentError(
+            f"{name}.from_dict takes a dict",
+            found=type(values).__name__,
+            hint="config.to_dict() of transformers' class, or json.load of a config.json",
+        )
 
 
 def require_divides(part: int, whole: int, parts: str, wholes: str) -> None:

@@ -21,6 +21,7 @@ from meta.model.zoo.transformer import (
     activation,
     attend,
     bool_mask,
+    embed_positions,
     initialize,
     merge_heads,
     split_heads,
@@ -74,6 +75,8 @@ class Conv1D(Model):
 class GPT2Attention(Model):
     """Attention of each token to itself and those before it."""
 
+    not_kept = ("bias", "masked_bias")  # the causal mask, in older files
+
     def build(self, config: GPT2Config, layer_idx: int) -> None:
         """Make the projections; the first one is of query, key and value side by side."""
         self.heads, width = config.n_head, config.n_embd
@@ -125,10 +128,14 @@ class GPT2Block(Model):
 
 
 class GPT2Model(Model):
-    """Embeddings, blocks and a last normalisation."""
+    """Embeddings, blocks and a last normalisation. Weights of a model with a head load, too."""
+
+    renamed = ((r"^transformer\.", ""),)
+    not_kept = ("lm_head.weight",)
 
     def build(self, config: GPT2Config) -> None:
         """Make the parts, with initial values as transformers gives them."""
+        GPT2Config.require(config)
         self.wte = Embedding(config.vocab_size, config.n_embd)
         self.wpe = Embedding(config.n_positions, config.n_embd)
         self.drop = Dropout(config.embd_pdrop)
@@ -148,15 +155,11 @@ class GPT2Model(Model):
         """Return the hidden states [n, steps, width].
 
         input_ids: integers [n, steps]. attention_mask: [n, steps], 0 for padding; see
-        `attention_mask` for others. token_type_ids: [n, steps], rows of the word embeddings.
+        `bool_mask` for others. token_type_ids: [n, steps], rows of the word embeddings.
         position_ids: [n or 1, steps], 0, 1, ... unless given.
         """
         x = self.wte(input_ids)
-        if position_ids is None:
-            positions = op.strided_slice(self.wpe.weight, (0,), (input_ids.shape[1],))
-        else:
-            positions = self.wpe(position_ids)
-        x = op.add(x, positions)
+        x = op.add(x, embed_positions(self.wpe, input_ids.shape[1], position_ids))
         if token_type_ids is not None:
             x = op.add(x, self.wte(token_type_ids))
         x, mask = self.drop(x), bool_mask(attention_mask)
@@ -167,6 +170,8 @@ class GPT2Model(Model):
 
 class GPT2LMHeadModel(Model):
     """GPT-2 that predicts the next word. The loss is `causal_lm_loss`."""
+
+    renamed = ((r"^(wte|wpe|h|ln_f)\.", r"transformer.\1."),)  # of the model without a head
 
     def build(self, config: GPT2Config) -> None:
         """Make decoder and head; the head's matrix is that of the word embeddings, if tied."""

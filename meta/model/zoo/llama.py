@@ -15,7 +15,7 @@ from meta.model.layers.linear import Linear
 from meta.model.layers.norm import RMSNorm
 from meta.model.model import Model
 from meta.model.trace import trace
-from meta.model.zoo.config import Config, require_divides
+from meta.model.zoo.config import Config, require_dict, require_divides
 from meta.model.zoo.rotary import check_rope, rotary_tables
 from meta.model.zoo.transformer import (
     activation,
@@ -69,6 +69,7 @@ class LlamaConfig(Config):
         """Return the configuration of a ``config.json``, of transformers 4 too, whose files have
         ``rope_theta`` and ``rope_scaling``.
         """
+        require_dict(cls.__name__, values)
         if values.get("rope_parameters") is None:
             scaling = dict(values.get("rope_scaling") or {})
             kind = scaling.pop("type", "default")
@@ -92,6 +93,8 @@ class LlamaConfig(Config):
 
 class LlamaAttention(Model):
     """Attention of each token to itself and those before it, several heads per key and value."""
+
+    not_kept = ("rotary_emb.inv_freq",)  # what the configuration says, in older files
 
     def build(self, config: LlamaConfig) -> None:
         """Make the projections."""
@@ -148,10 +151,14 @@ class LlamaDecoderLayer(Model):
 
 
 class LlamaModel(Model):
-    """Embeddings, layers and a last normalisation."""
+    """Embeddings, layers and a last normalisation. Weights of a model with a head load, too."""
+
+    renamed = ((r"^model\.", ""),)
+    not_kept = ("lm_head.weight",)
 
     def build(self, config: LlamaConfig) -> None:
         """Make the parts, with initial values as transformers gives them."""
+        LlamaConfig.require(config)
         self.config = config
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
         self.layers = [LlamaDecoderLayer(config) for _ in range(config.num_hidden_layers)]
@@ -163,7 +170,7 @@ class LlamaModel(Model):
         """Return the hidden states [n, steps, width].
 
         input_ids: integers [n, steps]. attention_mask: [n, steps], 0 for padding; see
-        `attention_mask` for others. position_ids: [n or 1, steps], 0, 1, ... unless given.
+        `bool_mask` for others. position_ids: [n or 1, steps], 0, 1, ... unless given.
         """
         rope, width = self.config.rope_parameters, self.config.head_width
         cos, sin = rotary_tables(rope, width, input_ids, input_ids.shape[1], position_ids)
@@ -175,6 +182,8 @@ class LlamaModel(Model):
 
 class LlamaForCausalLM(Model):
     """A Llama that predicts the next word. The loss is `causal_lm_loss`."""
+
+    renamed = ((r"^(embed_tokens|layers|norm)\.", r"model.\1."),)  # of the model without a head
 
     def build(self, config: LlamaConfig) -> None:
         """Make decoder and head; the head's matrix is that of the embeddings, if tied."""

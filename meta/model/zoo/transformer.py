@@ -46,6 +46,22 @@ def activation(name: str) -> Callable[[Any], Any]:
     return ACTIVATIONS[name]
 
 
+def embed_positions(table: Embedding, steps: int, position_ids: Any = None) -> Any:
+    """Return the rows of a table for positions, integers [n or 1, steps]; without them, [steps,
+    width] for 0, 1, ... TypeInferError for more steps than there are rows.
+    """
+    if position_ids is not None:
+        return table(position_ids)
+    known = table.weight.shape[0]
+    if steps > known:
+        raise TypeInferError(
+            "these texts are longer than the model's",
+            expected=f"at most {known} tokens",
+            found=f"{steps} tokens",
+        )
+    return op.strided_slice(table.weight, (0,), (steps,))
+
+
 def split_heads(x: Any, heads: int) -> Any:
     """Return [n, steps, heads * d] as [n, heads, steps, d]."""
     n, steps, width = x.shape

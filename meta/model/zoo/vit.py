@@ -20,7 +20,7 @@ from meta.model.layers.norm import LayerNorm
 from meta.model.layers.parameter import parameter
 from meta.model.model import Model
 from meta.model.trace import trace
-from meta.model.zoo.config import Config, require_divides
+from meta.model.zoo.config import Config, require_dict, require_divides
 from meta.model.zoo.transformer import (
     activation,
     attend,
@@ -63,6 +63,7 @@ class ViTConfig(Config):
         """Return the configuration that a ``config.json`` of transformers describes: the labels are
         counted in its ``id2label``.
         """
+        require_dict(cls.__name__, values)
         names = values.get("id2label")
         return super().from_dict({**values, "num_labels": len(names)} if names else values)
 
@@ -164,10 +165,23 @@ class ViTLayer(Model):
 
 
 class ViTModel(Model):
-    """The encoder, normalised at its end."""
+    """The encoder, normalised at its end. Weights of a model with a head load, too."""
+
+    renamed = (
+        (r"^vit\.", ""),
+        (r"^encoder\.layer\.", "layers."),
+        (r"^(layers\.\d+\.attention\.)attention\.query\.", r"\1q_proj."),
+        (r"^(layers\.\d+\.attention\.)attention\.key\.", r"\1k_proj."),
+        (r"^(layers\.\d+\.attention\.)attention\.value\.", r"\1v_proj."),
+        (r"^(layers\.\d+\.attention\.)output\.dense\.", r"\1o_proj."),
+        (r"^(layers\.\d+\.)intermediate\.dense\.", r"\1mlp.fc1."),
+        (r"^(layers\.\d+\.)output\.dense\.", r"\1mlp.fc2."),
+    )
+    not_kept = ("pooler.dense.weight", "pooler.dense.bias", "classifier.weight", "classifier.bias")
 
     def build(self, config: ViTConfig) -> None:
         """Make the layers."""
+        ViTConfig.require(config)
         self.embeddings = ViTEmbeddings(config)
         self.layers = [ViTLayer(config) for _ in range(config.num_hidden_layers)]
         self.layernorm = LayerNorm(config.hidden_size, config.layer_norm_eps)
@@ -184,15 +198,7 @@ class ViTModel(Model):
 class ViTForImageClassification(Model):
     """The encoder and a linear classifier of the class's token."""
 
-    renamed = (
-        (r"^vit\.encoder\.layer\.", "vit.layers."),
-        (r"^(vit\.layers\.\d+\.attention\.)attention\.query\.", r"\1q_proj."),
-        (r"^(vit\.layers\.\d+\.attention\.)attention\.key\.", r"\1k_proj."),
-        (r"^(vit\.layers\.\d+\.attention\.)attention\.value\.", r"\1v_proj."),
-        (r"^(vit\.layers\.\d+\.attention\.)output\.dense\.", r"\1o_proj."),
-        (r"^(vit\.layers\.\d+\.)intermediate\.dense\.", r"\1mlp.fc1."),
-        (r"^(vit\.layers\.\d+\.)output\.dense\.", r"\1mlp.fc2."),
-    )
+    renamed = ((r"^(embeddings|encoder|layers|layernorm)\.", r"vit.\1."),)  # without a head
 
     def build(self, config: ViTConfig | None = None) -> None:
         """Make the layers; those of ViT-B/16 without a configuration."""

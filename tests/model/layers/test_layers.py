@@ -10,7 +10,19 @@ import torch
 
 import meta
 from meta.base.errors import ArgumentError, TypeInferError
-from meta.model import Conv2d, LayerNorm, Linear, ReLU, Sequential, layers
+from meta.model import (
+    Conv2d,
+    ConvTranspose2d,
+    Dropout,
+    Embedding,
+    LayerNorm,
+    Linear,
+    MaxPool2d,
+    Model,
+    ReLU,
+    Sequential,
+    layers,
+)
 from meta.testing import check
 from tests.model.layers.cases import CASES, LayerCase
 
@@ -107,12 +119,38 @@ def test_a_sequential_is_a_sequence() -> None:
     assert [*model[1:].state()] == ["1.weight", "1.bias"]
 
 
+def test_a_model_shows_what_is_in_it() -> None:
+    class Net(Model):
+        def build(self) -> None:
+            self.blocks = [Sequential(Linear(2, 3), Dropout(0.1)), MaxPool2d((2, 3))]
+            self.scale, self.act = meta.array([1.0, 2.0]), ReLU()
+            self.moments = {"m": self.scale, "v": self.scale}
+
+    assert (
+        repr(Net())
+        == """\
+Net(scale=float32[2], moments=2 arrays,
+  blocks.0: Sequential(length=2,
+    0: Linear(weight=float32[3, 2], bias=float32[3])
+    1: Dropout(p=0.1)
+  )
+  blocks.1: MaxPool2d(kernel_size=(2, 3), stride=(2, 3), padding=0, dilation=1, ceil_mode=False)
+  act: ReLU()
+)"""
+    )
+
+
 @pytest.mark.parametrize(
     ("make", "error", "says"),
     [
         (lambda: Conv2d(1, 1, 3, stride=2, padding="same"), ArgumentError, "stride 1"),
         (lambda: Conv2d(1, 1, 3, padding="full"), ArgumentError, "padding"),
         (lambda: Conv2d(1, 1, (3, 3, 3)), TypeInferError, "kernel_size"),
+        (lambda: Conv2d(3, 4, 3, groups=2), ArgumentError, "a divisor of 3 and 4"),
+        (lambda: ConvTranspose2d(4, 3, 3, groups=2), ArgumentError, "a divisor of 4 and 3"),
+        (lambda: Linear(-3, 4), ArgumentError, "no shape"),
+        (lambda: Dropout(1.5), ArgumentError, "0 <= p < 1"),
+        (lambda: Embedding(3, 4, padding_idx=3), ArgumentError, "no such row"),
         (lambda: Sequential([Linear(1, 1)]), ArgumentError, r"Sequential\(\*models\)"),
         (lambda: LayerNorm((2, 3))(meta.zeros((4, 3, 2))), TypeInferError, "last axes"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from meta.model.zoo.transformer import attend
 from tests.model.zoo.text import (
     BERT,
     GPT2,
+    LLAMA,
     TEXTS,
     Text,
     WithLoss,
     expected,
     relative_error,
+    transformers,
 )
 
 LIMIT = 1e-4
@@ -162,6 +165,69 @@ def test_mask_that_is_none() -> None:
     model = zoo.GPT2LMHeadModel(zoo.GPT2Config.from_dict(GPT2))
     with pytest.raises(TypeInferError, match="no attention mask"):
         model(meta.array([[1, 2]]), meta.array([[0.0, 1.0]]))
+
+
+def older(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a state under the names of the first versions, with what files had beside."""
+    names = {
+        r"LayerNorm\.weight$": "LayerNorm.gamma",
+        r"LayerNorm\.bias$": "LayerNorm.beta",
+    }
+    for pattern, name in names.items():
+        state = {re.sub(pattern, name, n): x for n, x in state.items()}
+    more = {
+        r"(.*)embeddings\.word_embeddings\.weight": ["embeddings.position_ids"],
+        r"(.*)h\.0\.ln_1\.weight": ["h.0.attn.bias", "h.0.attn.masked_bias"],
+        r"(.*)layers\.0\.input_layernorm\.weight": ["layers.0.self_attn.rotary_emb.inv_freq"],
+    }
+    found = [(re.fullmatch(p, n), own) for n in state for p, own in more.items()]
+    kept = {m.group(1) + o: torch.zeros(1) for m, own in found if m is not None for o in own}
+    return {**state, **kept}
+
+
+CROSSED = [
+    ("BertForMaskedLM", "BertForPreTraining"),
+    ("BertModel", "BertForMaskedLM"),
+    ("BertModel", "BertForSequenceClassification"),
+    ("BertForSequenceClassification", "BertModel"),
+    ("GPT2LMHeadModel", "GPT2Model"),
+    ("GPT2Model", "GPT2LMHeadModel"),
+    ("LlamaForCausalLM", "LlamaModel"),
+    ("LlamaModel", "LlamaForCausalLM"),
+]
+
+
+@pytest.mark.parametrize(("own", "source"), CROSSED)
+def test_published_weights_are_often_of_another_head(own: str, source: str) -> None:
+    """With and without a head, and in old files, as gpt2's and bert-base-uncased's are."""
+    values = {"B": BERT, "G": GPT2, "L": {**LLAMA, "tie_word_embeddings": True}}[own[0]]
+    model = Text(own, values, zoo.masked_lm_loss).ours()
+    state = Text(source, values, zoo.masked_lm_loss).theirs().state_dict()
+    left = model.load_state(older(state), strict=False)
+    new = ("bert.pooler", "classifier", "pooler") if own == "BertForSequenceClassification" else ()
+    absent = ("pooler",) if own == "BertModel" and source == "BertForMaskedLM" else new
+    assert all(n.startswith(absent) for n in left.missing) and not left.unknown
+    loaded = {n: x for n, x in model.state().items() if n not in left.missing}
+    assert len(loaded) > 8
+    for n, x in loaded.items():
+        near = (n, n.partition(".")[2], *(p + n for p in ("bert.", "transformer.", "model.")))
+        assert torch.equal(x.torch(), state[next(m for m in near if m in state)])
+
+
+def test_texts_that_are_too_long() -> None:
+    for values, network in ((BERT, "BertModel"), (GPT2, "GPT2Model")):
+        model = Text(network, values, zoo.masked_lm_loss).ours()
+        with pytest.raises(TypeInferError, match=r"at most 16 tokens[^$]*17 tokens"):
+            model(meta.array(np.ones((1, 17), "int64")))
+
+
+def test_a_configuration_of_transformers_is_converted_first() -> None:
+    for family, network in (("Bert", "BertModel"), ("GPT2", "GPT2Model"), ("Llama", "LlamaModel")):
+        theirs = getattr(transformers, f"{family}Config")()
+        with pytest.raises(ArgumentError, match=r"from_dict\(config.to_dict\(\)\)"):
+            getattr(zoo, network)(theirs)
+        with pytest.raises(ArgumentError, match=r"config.to_dict\(\)"):
+            getattr(zoo, f"{family}Config").from_dict(theirs)
 
 
 @pytest.mark.slow
