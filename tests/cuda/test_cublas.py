@@ -142,6 +142,10 @@ def test_epilogues(product: str, dtype: str, sizes: tuple[int, int, int]) -> Non
     y = x.double() @ (w.t() if product == "dense" else w).double()
     empty = torch.empty_like
     for name, activation in ACTIVATIONS.items():
+        if dtype == "float64" and "gelu" in name:
+            with pytest.raises(Unsupported, match="11 digits"):
+                run(f"{product}{name}", empty(c), x=x, w=w)
+            continue
         found = run(f"{product}_bias{name}", empty(c), x=x, w=w, b=b, axis=1)
         near(found, activation(y + b.double()), dtype)
         if name:
@@ -150,14 +154,14 @@ def test_epilogues(product: str, dtype: str, sizes: tuple[int, int, int]) -> Non
     near(found, y + c.double(), dtype)
     found = run(f"{product}_bias_add", empty(c), x=x, w=w, b=b, axis=-1, c=c)
     near(found, y + b.double() + c.double(), dtype)
-    if n % 8 == 0:
+    if n % 8 == 0 and dtype != "float64":
         pair = run(f"{product}_bias_gelu_kept", (empty(c), empty(c)), x=x, w=w, b=b, axis=1)
         near(pair[0], ACTIVATIONS["_gelu"](y + b.double()), dtype)
         near(pair[1], y + b.double(), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("sizes", [(256, 768, 128), (64, 8, 16), (2048, 64, 192)])
+@pytest.mark.parametrize("sizes", [(256, 768, 128), (64, 8, 16), (512, 64, 192)])
 def test_the_gradient_of_weights_and_bias(dtype: str, sizes: tuple[int, int, int]) -> None:
     rows, inner, outer = sizes
     x, dy = normal(rows, inner, dtype=dtype), normal(2, rows // 2, outer, dtype=dtype)

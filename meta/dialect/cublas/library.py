@@ -36,7 +36,6 @@ EPILOGUES = {
     "gelu_aux": 160,
     "bias_gelu_aux": 164,
     "dgelu": 192,
-    "dgelu_bgrad": 208,
     "bgrad_x2": 256,  # BGRADA: their A is our x2
     "bgrad_x1": 512,
 }

@@ -71,7 +71,8 @@ class Plan:
         self._a.value, self._b.value, self._d.value = x1, x2, out
         self._c.value, self._stream.value = addend or out, stream
         if self.workspace:
-            piece = scratch(self.device, stream)  # a name keeps it until the call is in the stream
+            # The name keeps it until the call is in the stream.
+            piece = scratch(self.device, stream, self.workspace)
             self._scratch.value = piece.data_ptr()
         if self._several and torch.cuda.current_device() != self.device:
             with torch.cuda.device(self.device):

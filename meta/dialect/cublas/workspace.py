@@ -11,26 +11,24 @@ import torch
 WORKSPACE = 32 << 20
 """Bytes of scratch memory that an algorithm may take; NVIDIA's advice from Hopper on."""
 STREAMS = 16
-"""For how many streams a piece is kept; the oldest goes first, which its stream may then reuse."""
+"""For how many streams a piece is kept. One that goes, the oldest or one that is too small, may be
+reused by its stream alone."""
 _pieces: dict[tuple[int, int], torch.Tensor] = {}
 
 
-def scratch(device: int, stream: int) -> torch.Tensor:
-    """Return scratch memory for a call on a stream, the current one of the device."""
+def scratch(device: int, stream: int, size: int) -> torch.Tensor:
+    """Return so many bytes of scratch memory, or more, for a call on a stream, the current one of
+    the device.
+    """
     if torch.cuda.is_current_stream_capturing():
-        return _allocate(device)
+        return _allocate(device, size)
     found = _pieces.get((device, stream))
-    if found is None:
+    if found is None or found.numel() < size:
         while len(_pieces) >= STREAMS:
             _pieces.pop(next(iter(_pieces)), None)
-        found = _pieces[device, stream] = _allocate(device)
+        found = _pieces[device, stream] = _allocate(device, size)
     return found
 
 
-def kept_bytes() -> int:
-    """Return how much memory is kept between calls."""
-    return sum(piece.numel() for piece in list(_pieces.values()))
-
-
-def _allocate(device: int) -> torch.Tensor:
-    return torch.empty(WORKSPACE, dtype=torch.uint8, device=torch.device("cuda", device))
+def _allocate(device: int, size: int) -> torch.Tensor:
+    return torch.empty(size, dtype=torch.uint8, device=torch.device("cuda", device))

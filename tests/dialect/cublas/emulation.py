@@ -58,11 +58,14 @@ class EmulatedPlan:
             y += self.matrix(addend).double()
         if of.epilogue.startswith("bias"):
             y += memory(vector, of.n, of.dtype).double()
-        if matrix:
+        if of.epilogue == "dgelu":
+            before = self.matrix(matrix).double().requires_grad_()
+            [y] = torch.autograd.grad(F.gelu(before, approximate="tanh"), before, y)
+        elif matrix:
             self.matrix(matrix).copy_(y)
         if "relu" in of.epilogue:
             y = y.relu()
-        if "gelu" in of.epilogue:
+        if of.epilogue in ("gelu", "bias_gelu", "bias_gelu_aux"):
             y = F.gelu(y, approximate="tanh")
         if of.epilogue == "bgrad_x1":
             memory(vector, of.m, of.dtype).copy_(left[0].sum(1))

@@ -9,8 +9,10 @@ import torch
 
 import meta
 from meta import op
+from meta.base.device import CPU
 from meta.dialect import only
 from meta.model.layers.parameter import parameter
+from meta.passes import canonicalize, explain_fusion
 from meta.testing import check, opcheck
 from meta.testing.case import OpCase, Sample
 from tests.op.gemm import CASES
@@ -134,6 +136,30 @@ def test_a_gradient_step_keeps_what_it_needs_and_sums_along(product: str) -> Non
     assert kernels[f"cublas.{product}_bias"] == 1
     assert sum(kernels[name] for name in kernels if f"{product}_dw_db" in name) == 2
     check(flat(found), flat(expected))
+
+
+def test_the_gradient_of_gelu_is_part_of_a_large_product() -> None:
+    @meta.model.trace
+    def model(h: Any, dy: Any, w: Any) -> Any:
+        return op.gelu_dx(h, None, op.reshape(op.matmul(dy, w), h.shape), "tanh")
+
+    h, dy, w = (meta.array(t.half()) for t in tensors((2, 1024, 1024), (2048, 8), (8, 1024)))
+    found, kernels = loss_of(model, h, dy, w)
+    assert kernels == {"cublas.matmul_gelu_dx": 1}
+    check(found, model(h, dy, w), 2e-3, 2e-3)
+    small = [meta.array(t.half()) for t in tensors((4, 8), (4, 8), (8, 8))]
+    assert "cublas.matmul_gelu_dx" not in loss_of(model, *small)[1]
+
+
+def test_refusals_say_why() -> None:
+    model = layer(lambda y: op.gelu(y, "tanh"))
+    arrays = [meta.array(t.double()) for t in tensors((4, 3), (5, 3), (5,))]
+    module = canonicalize(model.program(*arrays).module)
+    assert "gelu of float64 has 11 digits" in explain_fusion(module, device=CPU)
+    integers = [meta.array(torch.ones(2, 2, dtype=torch.int32))] * 2
+    assert "cuBLASLt multiplies bfloat16, float16, float32, float64, not int32" in str(
+        meta.explain(op.matmul, *integers)
+    )
 
 
 def flat(value: Any) -> list[Any]:
