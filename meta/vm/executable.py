@@ -31,7 +31,7 @@ from meta.vm.debug import DebugRun, debug
 from meta.vm.explain_program import ProgramExplanation, explain_program
 from meta.vm.extents import Range, require_in_range
 from meta.vm.finite_program import finite_observer
-from meta.vm.graphs import GraphReport, graphs_for, report
+from meta.vm.graphs import GraphReport, Graphs, graphs_for, report
 from meta.vm.link import MEMORY_HINT, Linked, link
 from meta.vm.profile import Profile, profile
 from meta.vm.save import save
@@ -125,7 +125,7 @@ class Executable:
         linked = self._linked
         if self._checking if overridden() is None else config.get("META_CHECK_FINITE"):
             linked = self._checked
-        elif self._graphs is not None and (self._bound is None or self._graphs.recorder.is_busy()):
+        elif self._graphs is not None and self._needs_kernels(self._graphs):
             linked = self._one_by_one
         arrays = self._array_tensors() if self._bound is None else self._bound
         try:
@@ -140,16 +140,24 @@ class Executable:
             )
         raise failure  # behind the block: what the first error holds is free by then
 
+    def _needs_kernels(self, graphs: Graphs) -> bool:
+        """Whether this call is not one of those that graphs are recorded for."""
+        if self._bound is None or graphs.recorder.is_busy():
+            return True
+        # A graph keeps the precision that its kernels were recorded with.
+        return overridden() is not None and config.get("META_TF32") != self._tf32
+
     def _bind(self) -> None:
         """Look where the arrays are; graphs that were recorded with others are forgotten."""
-        self._seen = replaced.count
         found = self._array_tensors()
         moved = self._bound is None or any(
             a is not b for a, b in zip(found, self._bound, strict=True)
         )
         compact = all(t is a._tensor for t, a in zip(found, self.arrays, strict=True))
         self._bound = found if compact else None
+        self._seen = replaced.count
         if self._graphs is not None and moved:
+            self._tf32 = config.get("META_TF32")
             self._graphs.bind(found)
 
     def _array_tensors(self) -> list[Any]:

@@ -275,6 +275,17 @@ def test_on_the_cpu() -> None:
         assert "META_CUDA_GRAPH is off" in meta.vm.compile(trace(chain), x).cuda_graph.why_not
 
 
+def test_another_precision_of_products_is_not_that_of_the_graph(tape: TapeRecorder) -> None:
+    run = meta.vm.compile(trace(chain), random(3))
+    for _ in range(3):
+        run(random(3))
+    with meta.base.config.override(META_TF32=True):
+        run(random(3))
+    assert tape.replays == 1
+    run(random(3))
+    assert tape.replays == 2
+
+
 def test_finite_checks_come_first(tape: TapeRecorder) -> None:
     with meta.base.config.override(META_CHECK_FINITE=True):
         run = meta.vm.compile(trace(chain), random(3))
