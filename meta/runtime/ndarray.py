@@ -19,6 +19,7 @@ from meta.base.device import CPU, Device, require
 from meta.base.errors import ArgumentError, GradientError
 from meta.base.overloads import Overloads
 from meta.base.registry import OPERATORS
+from meta.runtime.out_of_memory import copied
 
 
 class ArrayKey:
@@ -173,9 +174,7 @@ class ndarray(Overloads):
         kind = self.dtype if dtype is None else dtypes.canonical(dtype)
         if where == self.device and kind == self.dtype:
             return self
-        result = ndarray(
-            self._tensor.to(device=str(where), dtype=dtypes.TO_TORCH[kind]), name=self.name
-        )
+        result = ndarray(copied(self._tensor, where, dtypes.TO_TORCH[kind]), name=self.name)
         result._requires_grad = self._requires_grad and dtypes.is_float(kind)
         return result
 
@@ -306,7 +305,7 @@ def array(obj: object, dtype: object = None, *, device: object = None, name: str
     and host data go to the CPU. The data are copied (use `from_dlpack` to share memory). Raises
     ArgumentError for what is no array and DeviceError for an absent device.
     """
-    where = None if device is None else str(require(device))
+    where = None if device is None else require(device)
     if isinstance(obj, ndarray):
         tensor = obj._tensor
     elif isinstance(obj, torch.Tensor):
@@ -314,7 +313,7 @@ def array(obj: object, dtype: object = None, *, device: object = None, name: str
     else:
         tensor = _from_host(obj)
     kind = dtypes.canonical(dtype) if dtype is not None else key_of(tensor).dtype
-    result = tensor.to(device=where, dtype=dtypes.TO_TORCH[kind], copy=True)
+    result = copied(tensor, where, dtypes.TO_TORCH[kind])
     return ndarray(result.contiguous(), name=name)
 
 

@@ -51,6 +51,22 @@ def out_of_memory(
     return OutOfMemory(message, op=op, planned=planned, free=free_bytes(device), hint=hint)
 
 
+def copied(tensor: torch.Tensor, device: Device | None, dtype: torch.dtype) -> torch.Tensor:
+    """Return a copy on a device (None: where it is), in a dtype; OutOfMemory if there is no room
+    for it.
+    """
+    where = Device(tensor.device) if device is None else device
+    try:
+        return tensor.to(device=str(where), dtype=dtype, copy=True)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        planned = tensor.numel() * dtype.itemsize
+        hint = "fewer or smaller arrays; half precision; delete what nobody needs"
+        failure = out_of_memory(error, where, "an array", planned=planned, hint=hint)
+    raise failure
+
+
 def free_bytes(device: Device) -> int | None:
     """Return the bytes that can still be allocated on a device, None if nobody says.
 

@@ -23,6 +23,9 @@ from meta.base.dtype import TO_TORCH, canonical, limits
 from meta.base.errors import ArgumentError
 from meta.runtime.ndarray import ndarray
 
+AHEAD = 1024
+"""How many keys are computed at a time, at least."""
+
 
 class Generator:
     """A stream of keys. Thread-safe.
@@ -41,7 +44,12 @@ class Generator:
         if not isinstance(seed, int) or isinstance(seed, bool):
             raise ArgumentError("a seed must be an int", found=repr(seed))
         with self._lock:
-            self._seed, self._counter = seed & (2**63 - 1), 0
+            self._start(seed & (2**63 - 1), 0)
+
+    def _start(self, seed: int, counter: int) -> None:
+        self._seed, self._counter = seed, counter
+        # Keys that are computed already, and the counter before the first of them.
+        self._ahead, self._ahead_from = np.empty(0, dtype=np.int64), counter
 
     def key(self) -> int:
         """Return the next 63-bit key: a mix of seed and counter (SplitMix64's finaliser)."""
@@ -54,19 +62,19 @@ class Generator:
         return key
 
     def keys(self, count: int) -> np.ndarray[Any, Any]:
-        """Return the next ``count`` keys, those that as many calls of `key` return (int64)."""
+        """Return the next ``count`` keys, those that as many calls of `key` return (int64).
+
+        The result is for reading. Keys are computed many at a time, ahead of their use.
+        """
         if _replayed.get() is not None or _recorded.get():
             return np.array([self.key() for _ in range(count)], dtype=np.int64)
         with self._lock:
-            first, self._counter = self._counter + 1, self._counter + count
-            z = np.arange(first, first + count, dtype=np.uint64)
-            z *= np.uint64(0x9E3779B97F4A7C15)  # modulo 2**64, as below
-            z += np.uint64(self._seed)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            z ^= z >> np.uint64(shift)
-            z *= np.uint64(factor)
-        z ^= z >> np.uint64(31)
-        return (z >> np.uint64(1)).view(np.int64)
+            first = self._counter - self._ahead_from
+            if not 0 <= first <= len(self._ahead) - count:
+                self._ahead_from, first = self._counter, 0
+                self._ahead = _mixed(self._seed, self._counter + 1, max(AHEAD, 16 * count))
+            self._counter += count
+            return self._ahead[first : first + count]
 
     def _next_key(self) -> int:
         with self._lock:
@@ -83,7 +91,19 @@ class Generator:
     def load_state(self, state: tuple[int, int]) -> None:
         """Continue from a saved state."""
         with self._lock:
-            self._seed, self._counter = int(state[0]), int(state[1])
+            self._start(int(state[0]), int(state[1]))
+
+
+def _mixed(seed: int, first: int, count: int) -> np.ndarray[Any, Any]:
+    """Return the keys of ``count`` counters from ``first`` on, modulo 2**64 as `Generator.key`."""
+    z = np.arange(first, first + count, dtype=np.uint64)
+    z *= np.uint64(0x9E3779B97F4A7C15)
+    z += np.uint64(seed & (2**64 - 1))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        z ^= z >> np.uint64(shift)
+        z *= np.uint64(factor)
+    z ^= z >> np.uint64(31)
+    return (z >> np.uint64(1)).view(np.int64)
 
 
 default = Generator()

@@ -67,6 +67,15 @@ def test_a_program_with_an_arena() -> None:
     assert meta.vm.compile(chain, small)(meta.array([1.0])).shape == ()
 
 
+def test_copies() -> None:
+    large = torch.ones(1).expand(TOO_MUCH)
+    for call in (lambda: meta.array(large), lambda: meta.ndarray(large).to(dtype="float64")):
+        with pytest.raises(OutOfMemory, match="an array") as caught:
+            call()
+        check_error(caught.value, caught.value.planned or 0)
+        assert caught.value.planned in (4 * TOO_MUCH, 8 * TOO_MUCH)
+
+
 def test_what_counts() -> None:
     assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))
     assert not is_out_of_memory(RuntimeError("shape mismatch"))
