@@ -10,6 +10,7 @@ from meta.passes.autocast import CastReport, autocast, explain_autocast
 from meta.passes.autodiff import autodiff
 from meta.passes.bypass_casts import bypass_casts
 from meta.passes.canonicalize import canonicalize
+from meta.passes.channels_last import channels_last
 from meta.passes.dead_code import dead_code
 from meta.passes.deduplicate import deduplicate
 from meta.passes.dispatch import dispatch
@@ -40,6 +41,7 @@ __all__ = [
     "autodiff",
     "bypass_casts",
     "canonicalize",
+    "channels_last",
     "dead_code",
     "deduplicate",
     "dispatch",

@@ -23,6 +23,7 @@ from meta.passes import (
     align_products,
     bypass_casts,
     canonicalize,
+    channels_last,
     dead_code,
     deduplicate,
     dispatch,
@@ -85,6 +86,7 @@ STEPS = (
     Step(1, simplify),  # identities, chains of views
     Step(1, fold_constant),  # what does not depend on the inputs
     Step(1, deduplicate),  # functions and constants that are there twice
+    Step(2, channels_last),  # of convolution networks, from end to end
     Step(2, align_products),  # rows of products begin where libraries are fast
     Step(1, eliminate_common_subexpressions),  # what is computed twice
     Step(2, select_gradient_inputs),  # what gradients keep alive

@@ -1,0 +1,381 @@
+"""Convolution networks with the channels last, from the first convolution to the last.
+
+How an operator is written for channels last is a rule, a function of a `Site`. To add one, decorate
+it with `rule`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from meta.base.device import Device
+from meta.base.source import Span
+from meta.dialect.core import dialects
+from meta.ir import (
+    Binding,
+    Block,
+    Call,
+    DefUse,
+    Expr,
+    Function,
+    Module,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    TupleType,
+    Type,
+    Var,
+    operands,
+    type_of,
+)
+from meta.op.core import Op
+from meta.passes.buffers import Buffers, Summaries, owner
+from meta.passes.call_of import base_op
+from meta.passes.effects import uses
+from meta.passes.lifetimes import type_bytes
+from meta.passes.rules.table import call as operator_call
+
+LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+"""The axes of an array with its channels first, in the order with the channels last; and back."""
+HALF = "float16", "bfloat16"
+CONVOLUTIONS = "conv2d", "conv2d_dx", "conv2d_dw"
+LAYOUTS = {"layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
+
+
+def channels_last(
+    module: Module, *, device: Device, devices: tuple[str, ...] = ("cuda",)
+) -> Module:
+    """Run half precision convolution networks with the channels last, on ``devices``.
+
+    There, tensor cores read the channels of a pixel in a row; with the channels first, a library
+    transposes what it is given and what it returns, in every call. Arrays of four axes are kept
+    with the channels last from operator to operator where there is a rule for it: convolutions and
+    their gradients, pooling, batch normalisation, elementwise operators, sums over the pixels. They
+    are transposed where another operator, or the caller, takes them. Kernels of convolutions, which
+    a program gets as [O, I, H, W], are transposed once in a run, after their cast to half
+    precision.
+    A function without convolutions stays as it is, and so do blocks in blocks.
+
+    >>> from meta.base.device import CPU
+    >>> from meta.ir import parse
+    >>> print(channels_last(parse('''
+    ... func @main(%x: float16[2, 8, 6, 6], %w: float16[8, 8, 3, 3]) -> float16[2, 8, 2, 2] {
+    ...   %0: float16[2, 8, 4, 4] = conv2d(%x, %w)
+    ...   %1: float16[2, 8, 4, 4] = relu(%0)
+    ...   %2: float16[2, 8, 2, 2] = conv2d(%1, %w)
+    ...   return %2
+    ... }'''), device=CPU, devices=("cpu",)))
+    func @main(%x: float16[2, 8, 6, 6], %w: float16[8, 8, 3, 3]) -> float16[2, 8, 2, 2] {
+      %last: float16[2, 6, 6, 8] = transpose(%x, axes=(0, 2, 3, 1))
+      %last_1: float16[8, 3, 3, 8] = transpose(%w, axes=(0, 2, 3, 1))
+      %0: float16[2, 4, 4, 8] = conv2d(%last, %last_1, layout="NHWC", kernel_layout="OHWI", \
+out_layout="NHWC")
+      %1: float16[2, 4, 4, 8] = relu(%0)
+      %2: float16[2, 2, 2, 8] = conv2d(%1, %last_1, layout="NHWC", kernel_layout="OHWI", \
+out_layout="NHWC")
+      %3: float16[2, 8, 2, 2] = transpose(%2, axes=(0, 3, 1, 2))
+      return %3
+    }
+    """
+    if device.kind not in devices:
+        return module
+    for dialect in dialects():
+        dialect.load()  # kernels say which operators are elementwise
+    summaries = Summaries(module)
+    functions = {
+        name: _Function(f, Buffers(f, summaries)).rewritten() if _convolves(f) else f
+        for name, f in module.functions.items()
+    }
+    return module.with_functions(functions)
+
+
+def _convolves(function: Function) -> bool:
+    """Whether there is a half precision convolution outside of inner blocks."""
+    for binding in function.body.bindings:
+        op = base_op(binding.value.callee) if isinstance(binding.value, Call) else None
+        type_ = binding.var.type
+        if op is not None and op.name in CONVOLUTIONS and isinstance(type_, TensorType):
+            return type_.dtype in HALF
+    return False
+
+
+class _Function:
+    """A function on its way: which arrays there are with the channels last."""
+
+    def __init__(self, function: Function, buffers: Buffers) -> None:
+        self._function, self._buffers = function, buffers
+        self._uses = DefUse(function)
+        self._made: list[Binding] = []
+        self._last: dict[Expr, Var] = {}
+        # Arrays that there are with the channels last only.
+        self._only: set[Expr] = set()
+        # Tuples with such fields: what they became, and the numbers of these fields.
+        self._tuples: dict[Expr, tuple[Var, frozenset[int]]] = {}
+
+    def rewritten(self) -> Function:
+        """Return the function with rules applied to its outermost block."""
+        for binding in self._function.body.bindings:
+            self._binding(binding)
+            written = {owner(b) for b in self._buffers.written_by(binding)}
+            stale = [a for a in self._last if owner(self._buffers.of(a)) in written]
+            for atom in stale:
+                del self._last[atom]
+        result = self._function.body.result
+        self._restore(operands(result))
+        return replace(self._function, body=Block(tuple(self._made), result))
+
+    def last(self, atom: Expr, span: Span | None) -> Var:
+        """Return an array with the channels last, transposed now if there is none."""
+        if atom not in self._last:
+            type_ = type_of(atom)
+            assert isinstance(type_, TensorType)
+            self._last[atom] = self._transposed(atom, LAST, Var("last", _ordered(type_)), span)
+        return self._last[atom]
+
+    def has_last(self, atom: Expr) -> bool:
+        """Whether an array is there with the channels last."""
+        return atom in self._last
+
+    def _binding(self, binding: Binding) -> None:
+        value = binding.value
+        if isinstance(value, TupleGetItem) and value.value in self._tuples:
+            whole, fields = self._tuples[value.value]
+            var = self._renamed(binding.var) if value.index in fields else binding.var
+            self._made.append(Binding(var, TupleGetItem(whole, value.index), binding.span))
+            return
+        site = _site(self, binding)
+        written = None if site is None else rule_of(site.op)(site)
+        if written is None:
+            self._restore(uses(binding))
+            self._made.append(binding)
+            return
+        self._made.append(Binding(self._result(binding.var), written, binding.span))
+
+    def _result(self, var: Var) -> Var:
+        """Return what the result of an operator with the channels last is bound to."""
+        if isinstance(var.type, TupleType):
+            fields = frozenset(i for i, t in enumerate(var.type.fields) if _is_image(t))
+            types = (_ordered(t) if i in fields else t for i, t in enumerate(var.type.fields))
+            whole = Var(var.name, TupleType(tuple(types)))
+            self._tuples[var] = whole, fields
+            return whole
+        return self._renamed(var) if _is_image(var.type) else var
+
+    def _renamed(self, var: Var) -> Var:
+        """Return the variable for an array that there is with the channels last only."""
+        assert isinstance(var.type, TensorType)
+        made = self._last[var] = Var(var.name, _ordered(var.type))
+        self._only.add(var)
+        return made
+
+    def only_fields(self, var: Var) -> bool:
+        """Whether a tuple is taken apart wherever it is used, in the outermost block."""
+        own = {id(b) for b in self._function.body.bindings}
+        users = self._uses.users(var)
+        return all(id(u) in own and isinstance(u.value, TupleGetItem) for u in users)
+
+    def _restore(self, atoms: Iterable[Expr]) -> None:
+        """Transpose back what is there with the channels last only."""
+        for atom in atoms:
+            if atom in self._only:
+                self._only.discard(atom)
+                assert isinstance(atom, Var)
+                self._transposed(self._last[atom], FIRST, atom, None)
+
+    def _transposed(self, atom: Expr, axes: tuple[int, ...], var: Var, span: Span | None) -> Var:
+        type_ = type_of(atom)
+        assert isinstance(type_, TensorType) and isinstance(var.type, TensorType)
+        moved = [i for i in axes if type_.shape[i] != 1]
+        if moved == sorted(moved):  # extents of 1 may be anywhere
+            value = operator_call("reshape", atom, var.type.static_shape)
+        else:
+            value = operator_call("transpose", atom, axes)
+        self._made.append(Binding(var, value, span))
+        return var
+
+
+def _is_image(type_: Type | None) -> bool:
+    return isinstance(type_, TensorType) and type_.ndim == 4 and type_.is_static
+
+
+def _ordered(type_: Type) -> TensorType:
+    """Return the type of an array with the channels last."""
+    assert isinstance(type_, TensorType)
+    return type_.with_shape(tuple(type_.shape[i] for i in LAST))
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A call where it stands.
+
+    op: the operator. args: its arguments by name. function: which knows what has the channels last.
+    result: what the call is bound to. span: the user's line.
+    """
+
+    op: Op
+    args: dict[str, Any]
+    function: _Function
+    result: Var
+    span: Span | None
+
+    def has(self, *names: str) -> bool:
+        """Whether one of these arguments is there with the channels last."""
+        return any(self.function.has_last(self.args[n]) for n in names)
+
+    def last(self, *names: str) -> dict[str, Var]:
+        """Return these arguments with the channels last."""
+        return {n: self.function.last(self.args[n], self.span) for n in names}
+
+    def call(self, **changed: Any) -> Call:
+        """Return the call with some arguments changed."""
+        args = {**self.args, **changed}
+        return Call(self.op, tuple(args[n] for n in self.op.schema.names))
+
+
+def _site(function: _Function, binding: Binding) -> Site | None:
+    call = binding.value
+    op = base_op(call.callee) if isinstance(call, Call) else None
+    if op is None:
+        return None
+    assert isinstance(call, Call)
+    args = dict(zip(op.schema.names, call.args, strict=True))
+    return Site(op, args, function, binding.var, binding.span)
+
+
+Rule = Callable[[Site], Call | None]
+_RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Attach a rule to operators; a decorator.
+
+    The rule returns the call on arrays with the channels last, or None to leave it as it is.
+    """
+
+    def attach(function: Rule) -> Rule:
+        _RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return attach
+
+
+def rule_of(op: Op) -> Rule:
+    """Return the rule of an operator; `elementwise` unless it has one of its own."""
+    return _RULES.get(op.name, elementwise)
+
+
+@rule("conv2d")
+def conv2d(at: Site) -> Call | None:
+    """Both operands and the result; this is where it pays to begin."""
+    if not _converts(at, "x"):
+        return None
+    return at.call(**at.last("x", "w"), **LAYOUTS)
+
+
+@rule("conv2d_dx", "conv2d_dw")
+def conv2d_gradient(at: Site) -> Call | None:
+    """The shape of the result is given in its layout."""
+    if not _converts(at, "dy"):
+        return None
+    shape = tuple(at.args["shape"][i] for i in LAST)
+    return at.call(**at.last("x_or_w", "dy"), y=None, shape=shape, **LAYOUTS)
+
+
+def _converts(at: Site, name: str) -> bool:
+    type_ = type_of(at.args[name])
+    half = isinstance(type_, TensorType) and type_.dtype in HALF
+    layouts = [at.args[n] for n in LAYOUTS]
+    return half and _is_image(type_) and layouts == ["NCHW", "OIHW", "NCHW"]
+
+
+@rule("batch_norm_train", "batch_norm_infer")
+def batch_norm(at: Site) -> Call | None:
+    """The channels are axis 3."""
+    return at.call(**at.last("x"), axis=3) if at.has("x") and at.args["axis"] == 1 else None
+
+
+@rule("batch_norm_train_dxwb")
+def batch_norm_gradient(at: Site) -> Call | None:
+    """Of the results, dx has the channels last."""
+    if not at.has("x", "dy") or at.args["axis"] != 1 or not at.function.only_fields(at.result):
+        return None
+    return at.call(**at.last("x", "dy"), axis=3)
+
+
+@rule("max_pool2d", "avg_pool2d", "adaptive_max_pool2d", "adaptive_avg_pool2d")
+def pool(at: Site) -> Call | None:
+    """A layout is all that changes."""
+    fits = at.has("x") and at.args["layout"] == "NCHW"
+    return at.call(**at.last("x"), layout="NHWC") if fits else None
+
+
+@rule("max_pool2d_dx", "avg_pool2d_dx", "adaptive_max_pool2d_dx", "adaptive_avg_pool2d_dx")
+def pool_gradient(at: Site) -> Call | None:
+    """A layout is all that changes."""
+    fits = at.has("x", "y", "dy") and at.args["layout"] in (None, "NCHW")
+    return at.call(**at.last("x", "y", "dy"), layout="NHWC") if fits else None
+
+
+@rule("bias_add")
+def bias_add(at: Site) -> Call | None:
+    """The channels are axis 3."""
+    return at.call(**at.last("x"), axis=3) if at.has("x") and at.args["axis"] == 1 else None
+
+
+@rule("sum", "mean")
+def reduction(at: Site) -> Call | None:
+    """Axes that are left in the same order: the channels alone, or images and channels."""
+    axes = at.args["axis"]
+    if not at.has("x") or at.args["keepdims"] or at.args["exclude"] or not isinstance(axes, tuple):
+        return None
+    gone = {axis % 4 for axis in axes} or set(range(4))
+    if [i for i in LAST if i not in gone] != [i for i in range(4) if i not in gone]:
+        return None
+    return at.call(**at.last("x"), axis=tuple(i for i, axis in enumerate(LAST) if axis in gone))
+
+
+@rule("concatenate")
+def concatenate(at: Site) -> Call | None:
+    """Along the channels, if most parts have them last."""
+    parts = at.args["x"].fields if isinstance(at.args["x"], Tuple) else ()
+    having = sum(at.function.has_last(p) for p in parts)
+    if at.args["axis"] not in (1, -3) or 2 * having <= len(parts):
+        return None
+    last = tuple(at.function.last(p, at.span) for p in parts)
+    return at.call(x=Tuple(last), axis=3)
+
+
+@rule("split")
+def split(at: Site) -> Call | None:
+    """Along the channels."""
+    if not at.has("x") or at.args["axis"] not in (1, -3) or not at.function.only_fields(at.result):
+        return None
+    return at.call(**at.last("x"), axis=3)
+
+
+def elementwise(at: Site) -> Call | None:
+    """Operators that know no axes, of arrays that are mostly there with the channels last."""
+    tensors = {n: a for n, a in at.args.items() if isinstance(a, Expr) and _rank(a) != 0}
+    if at.op.random or at.op.schema.written or not _knows_no_axes(at) or not tensors:
+        return None
+    if not all(_is_image(t) for t in (at.result.type, *map(type_of, tensors.values()))):
+        return None
+    having = sum(type_bytes(type_of(a)) for a in tensors.values() if at.function.has_last(a))
+    if 2 * having < sum(type_bytes(type_of(a)) for a in tensors.values()) or not having:
+        return None
+    return at.call(**at.last(*tensors))
+
+
+def _rank(atom: Expr) -> int | None:
+    type_ = type_of(atom)
+    return type_.ndim if isinstance(type_, TensorType) else None
+
+
+def _knows_no_axes(at: Site) -> bool:
+    """Whether an operator is elementwise, and no attribute of the call is a number of an axis."""
+    kinds = {d.fusion for d in at.op.aspects.dialect_ops if d.fusion is not None}
+    attributes = (at.args[s.name] for s in at.op.schema.slots if s.kind == "attribute")
+    plain = all(isinstance(v, bool | float | str | None) for v in attributes)
+    return plain and bool(kinds) and kinds <= {"elemwise", "broadcast"}

@@ -1,0 +1,141 @@
+"""Networks with the channels last: which operators, and that programs then still give the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import meta
+from meta import op
+from meta.base.device import CPU
+from meta.ir import Call, Module, parse
+from meta.model import Model, layers, trace
+from meta.model.zoo import ResNet, ResNetConfig
+from meta.optim import with_sgd
+from meta.passes import channels_last, infer_type
+
+IMAGE, KERNEL = "float16[2, 8, 6, 6]", "float16[8, 8, 3, 3]"
+
+
+def converted(body: str, result: str, head: str = f"%x: {IMAGE}, %w: {KERNEL}") -> Module:
+    module = infer_type(parse(f"func @main({head}) {{\n{body}\nreturn {result}\n}}"))
+    return infer_type(channels_last(module, device=CPU, devices=("cpu",)))
+
+
+def names(module: Module) -> list[str]:
+    values = [b.value for b in module.main.body.bindings]
+    return [v.callee.name for v in values if isinstance(v, Call)]
+
+
+def test_other_devices_and_float32_stay() -> None:
+    module = infer_type(
+        parse(f"func @main(%x: {IMAGE}, %w: {KERNEL}) {{%y = conv2d(%x, %w)\nreturn %y}}")
+    )
+    assert channels_last(module, device=CPU) is module
+    wide = "%x: float32[2, 8, 6, 6], %w: float32[8, 8, 3, 3]"
+    assert names(converted("%y = conv2d(%x, %w)", "%y", wide)) == ["conv2d"]
+
+
+def test_between_operators_nothing_is_transposed() -> None:
+    body = """%a = conv2d(%x, %w)
+    %b = relu(%a)
+    %c = max_pool2d(%b, 2, 2)
+    %d = add(%c, 1.0)
+    %e = mean(%d, (2, 3))"""
+    found = converted(body, "%e")
+    assert names(found) == ["transpose", "transpose", "conv2d", "relu", "max_pool2d", "add", "mean"]
+
+
+def test_a_vector_along_the_channels() -> None:
+    head = f"%x: {IMAGE}, %w: {KERNEL}, %b: float16[8]"
+    found = converted(
+        "%a = conv2d(%x, %w)\n%c = bias_add(%a, %b)\n%s = sum(%c, (0, 2, 3))", "%s", head
+    )
+    assert [
+        b.value.args[2] for b in found.main.body.bindings if b.value.callee.name == "bias_add"
+    ] == [3]
+    assert [b.value.args[1] for b in found.main.body.bindings if b.value.callee.name == "sum"] == [
+        (0, 1, 2)
+    ]
+
+
+def test_extents_of_one_are_reshaped() -> None:
+    head = f"%x: {IMAGE}, %w: float16[16, 8, 1, 1]"
+    found = names(converted("%a = conv2d(%x, %w)\n%b = adaptive_avg_pool2d(%a, 1)", "%b", head))
+    assert found == ["transpose", "reshape", "conv2d", "adaptive_avg_pool2d", "reshape"]
+
+
+def test_other_operators_get_the_channels_first() -> None:
+    found = names(converted("%a = conv2d(%x, %w)\n%b = softmax(%a, 1)\n%c = relu(%a)", "(%b, %c)"))
+    assert found == [
+        "transpose",
+        "transpose",
+        "conv2d",
+        "transpose",
+        "softmax",
+        "relu",
+        "transpose",
+    ]
+
+
+def test_what_was_written_is_transposed_anew() -> None:
+    body = """%a = conv2d(%x, %w)
+    %u = multi_tensor_axpby((%w,), (%w,), 1.0, 1.0)
+    %b = conv2d(%x, %w)"""
+    head = f"%x: {IMAGE}, %w: {KERNEL}"
+    found = names(converted(body, "(%a, %b)", head))
+    assert found.count("transpose") == 5  # x once, w twice, and the results
+
+
+class Block(Model):
+    """Convolutions with bias, groups and a stride, joined and cut along the channels."""
+
+    def build(self) -> None:
+        """Make the layers."""
+        self.first = layers.Conv2d(4, 8, 3, stride=2, padding=1)
+        self.grouped = layers.Conv2d(8, 8, 3, padding=1, groups=2)
+        self.norm = layers.BatchNorm(8)
+
+    @trace
+    def forward(self, x):
+        """Return a vector for each image."""
+        a = op.relu(self.first(x))
+        b = self.norm(self.grouped(a))
+        c = op.concatenate((a, b), 1)
+        return op.sum(op.avg_pool2d(c, 2, 2) * 0.5, (2, 3))
+
+
+def resnet() -> tuple[Model, tuple[int, ...]]:
+    return ResNet(ResNetConfig(layers=(1, 1, 1, 1), width=8, num_classes=5)), (2, 3, 40, 40)
+
+
+@pytest.mark.parametrize("make", [lambda: (Block(), (3, 4, 9, 9)), resnet], ids=["block", "resnet"])
+def test_a_training_step_gives_the_same(make) -> None:
+    results = []
+    for devices in ((), ("cpu",)):
+        meta.random.seed(0)
+        model, shape = make()
+        step = meta.amp.autocast(with_sgd(0.1)(Loss(model)), dtype="bfloat16")
+        x = meta.array(torch.randn(shape, generator=torch.Generator().manual_seed(0)))
+        with meta.PassContext(config={"channels_last": {"devices": devices}}):
+            executable = meta.vm.compile(step, meta.array(1.0), x)
+        losses = [executable(meta.array(1.0), x).item() for _ in range(2)]
+        results.append((losses, {n: a.torch().clone() for n, a in step.state().items()}))
+    (losses, state), (expected, other) = results
+    assert losses == pytest.approx(expected, rel=2e-2)
+    for name, value in state.items():
+        torch.testing.assert_close(value, other[name], rtol=5e-2, atol=2e-2)
+
+
+class Loss(Model):
+    """The mean square of what a network returns."""
+
+    def build(self, network: Model) -> None:
+        """Wrap it."""
+        self.network = network
+
+    @trace
+    def forward(self, x):
+        """Return a number."""
+        y = op.cast(self.network(x), "float32")
+        return op.mean(y * y)
