@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -67,7 +69,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Test and print; return 1 if something fails."""
+    """Test and print, after Ctrl-C what is known by then; return 1 if something fails."""
     if options.samples < 0 or options.jobs < 0 or options.timeout <= 0:
         raise ArgumentError("--samples and --jobs are not negative, --timeout is positive")
     plan = Plan(
@@ -80,10 +82,11 @@ def run(options: argparse.Namespace) -> int:
     for name in options.op:
         OPERATORS[name]  # an unknown one is an error
     units = plan.units(options.op)
-    found = []
-    with bar(len(units), "selftest") as progress:
+    found, done = [], 0
+    with bar(len(units), "selftest") as progress, suppress(KeyboardInterrupt):
         for unit, outcomes in selftest(plan, units, options.jobs, options.timeout):
             found += outcomes
+            done += 1
             progress.set_postfix_str(" on ".join(unit), refresh=False)
             progress.update()
     matrix = cells(found)
@@ -97,4 +100,7 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(record, indent=2))
     else:
         print(selftest_text.page(record) if options.markdown else selftest_text.text(record))
+    if done < len(units):
+        print(f"interrupted after {done} of {len(units)} operators on backends", file=sys.stderr)
+        return 130
     return int(any(cell.state == FAIL for cell in matrix))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -98,7 +99,11 @@ def _late(worker: _Worker, timeout: float) -> tuple[Any, bool]:
 
 
 def answer_all(connection: Connection, answer: Callable[[Any], tuple[Any, bool]]) -> None:
-    """Answer units until there are no more, or until ``answer`` says (second) that it is over."""
+    """Answer units until there are no more, or until ``answer`` says (second) that it is over.
+
+    Ctrl-C is for the process that asks: it ends the others.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     goes_on = True
     while goes_on:
         try:

@@ -22,6 +22,7 @@ from meta.ir import OP_RESOLVERS
 from meta.testing import F, I, OpCase, sample
 from meta.testing.matrix import FAIL, NO_KERNEL, PASS, REFUSED, Outcome, cells, outcomes
 from meta.testing.records import cases_folder, load_cases
+from meta.testing.selftest import Plan
 from meta.testing.workers import Lost, in_processes
 
 RELU = OpCase(
@@ -154,6 +155,19 @@ def test_a_unit_that_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         "hangs": Lost("no answer within 12 s"),
     }
     del sys.modules["light_serve_of_selftest"]
+
+
+def test_an_interrupt_shows_what_is_known(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(plan: Plan, units: list[Any], *_: object) -> Iterator[Any]:
+        yield units[0], [Outcome("relu", "torch", "float32", PASS)]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("meta.cli.selftest.selftest", stopped)
+    assert main(["selftest", "--device", "cpu", "--op", "relu"]) == 130
+    out, err = capsys.readouterr()
+    assert "1 operators, 1 cells: 1 pass" in out and "interrupted after 1 of" in err
 
 
 @pytest.mark.slow
