@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch._C._dynamo import guards
 
 from meta.base import config
 from meta.base.config import overridden
@@ -137,19 +138,20 @@ class Plan:
 
 
 def allocator(key: ArrayKey) -> Callable[[], torch.Tensor]:
-    """Return a function that allocates an uninitialised compact tensor (``empty_strided`` is
-    torch's cheapest way).
-    """
+    """Return a function that allocates an uninitialised compact tensor."""
     strides, step = [], 1
     for extent in reversed(key.shape):
         strides.append(step)
         step *= max(extent, 1)
-    options: dict[str, Any] = {}
-    if key.dtype != "float32":
-        options["dtype"] = TO_TORCH[key.dtype]
-    if key.device != CPU:
-        options["device"] = str(key.device)
-    return partial(torch.empty_strided, key.shape, tuple(reversed(strides)), **options)
+    place = key.shape, tuple(reversed(strides))
+    dtype = TO_TORCH[key.dtype]
+    # What inductor's code allocates with, past torch's dispatcher: 0.9 us where empty_strided takes
+    # 1.8. On CUDA it takes the current device, so there must be no other.
+    if key.device == CPU:
+        return partial(guards._empty_strided_cpu, *place, dtype)
+    if torch.cuda.device_count() == 1:
+        return partial(guards._empty_strided_cuda, *place, dtype)
+    return partial(torch.empty_strided, *place, dtype=dtype, device=torch.device(key.device))
 
 
 def _checked(env: OpEnv, call: CallValues) -> Callable[..., Any]:
