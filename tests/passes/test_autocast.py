@@ -350,6 +350,51 @@ def test_a_buffer_made_inside_keeps_its_dtype_if_it_is_written() -> None:
     same_results(infer_type(parse(source)), made, x, d)
 
 
+@pytest.mark.parametrize(
+    "made",
+    ["matmul(%x, %x)", 'cast(%h, dtype="float32")'],
+    ids=["computed in half precision", "widened by the program"],
+)
+def test_what_was_widened_and_then_written_is_cast_anew(made: str) -> None:
+    source = f"""
+    func @main(%x: float32[3, 3], %d: float32[3, 3]) -> float32[3, 3] {{
+      %h: float16[3, 3] = cast(%x, dtype="float16")
+      %w: float32[3, 3] = {made}
+      %f: float32[9] = reshape(%w, shape=(-1,))
+      %g: float32[9] = reshape(%d, shape=(-1,))
+      %v: float32[9] = zeros_like(%f)
+      %u: () = sgd(%f, %g, %v, learning_rate=0.5, mu=0.0)
+      %b: float32[3, 3] = matmul(%w, %w)
+      return %b
+    }}"""
+    x, d = torch.randn(2, 3, 3).mul(0.5).unbind()
+    same_results(infer_type(parse(source)), cast_module(source), x, d)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_view_that_is_written_through_is_no_view_of_a_cast(inside: bool) -> None:
+    view = "reshape(%x, shape=(-1,))"
+    source = f"""
+    func @main(%x: float32[3, 3], %d: float32[9]) -> float32[3, 3] {{
+      %f: float32[9] = {"@flat(%x)" if inside else view}
+      %v: float32[9] = zeros_like(%f)
+      %u: () = sgd(%f, %d, %v, learning_rate=0.5, mu=0.0)
+      %b: float32[3, 3] = exp(%x)
+      return %b
+    }}
+    func @flat(%x: float32[3, 3]) -> float32[9] {{
+      %f: float32[9] = {view}
+      return %f
+    }}"""
+    x, d = torch.randn(3, 3), torch.randn(9)
+    with meta.amp.custom_rules({"reshape": meta.amp.generic_cast(True)}):
+        made = cast_module(source)
+    for module in (infer_type(parse(source)), made):
+        given = meta.array(x)
+        check(run_module(module, [given, meta.array(d)]), (x - d.view(3, 3) / 2).exp(), 1e-6, 1e-6)
+        check(given, x - d.view(3, 3) / 2, 1e-6, 1e-6)
+
+
 def test_constants_are_cast_once_and_for_all() -> None:
     made = cast_module("""
     func @main(%x: float32[2, 2]) -> float32[2, 2] {

@@ -163,6 +163,13 @@ def where(p: Pool, i: int, j: int, k: int) -> list[Any]:
     return [op.where(op.less(x, y), x, y if k % 2 else 0.5)]
 
 
+def smaller(p: Pool, i: int, j: int, k: int) -> list[Any]:
+    """`where` without a jump: where the condition changes, both values are the same."""
+    x = p.float(i)
+    y = p.like(j, x) if k % 2 else 0.5
+    return [op.where(op.less(x, y), x, y)]
+
+
 def chosen(p: Pool, i: int, j: int, k: int) -> list[Any]:
     """Take by an index that the program was given."""
     x = p.of(i, lambda v: p.is_float(v) and v.ndim > 0 and v.size <= p.LIMIT // 3)
@@ -286,7 +293,7 @@ SMOOTH_ROWS: dict[str, Row] = {
     "group_norm": group_norm,
     "batch_norm": batch_norm,
     "bias_add": bias_add,
-    "where": where,
+    "where": smaller,
     "take": chosen,
     "constant": constant,
     "slice": sliced,
@@ -313,6 +320,7 @@ ROWS: dict[str, Row] = {
     **{n: reduction(n) for n in REDUCTIONS},
     **{n: ordered(n) for n in ORDERS},
     "cumprod": scan("cumprod"),
+    "where": where,
     "one_hot": one_hot,
     "topk": topk,
     "cast": cast_back,

@@ -154,9 +154,11 @@ class Body:
         wanted = cast_dtypes(op, types, self.half)
         rule = rule_of(op)
         assert rule is not None
+        # A view of a cast would be a view of other memory: writes to it would be lost.
+        stays = self.casts.is_shared_view(binding.var)
         args = []
         for slot, argument, dtype in zip(op.schema.slots, given.args, wanted, strict=True):
-            if dtype is not None:
+            if dtype is not None and not stays:
                 reason = _REASONS[rule.word].format(dtype=dtype)
                 why = Why(f"{op.name}.{slot.name}", reason, rule.site, binding.span)
                 change = self.casts.tuple_atom if slot.kind == "tensors" else self.casts.cast

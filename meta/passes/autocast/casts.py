@@ -57,7 +57,7 @@ class Casts:
         self.buffers = Buffers(function, summaries)
         # By atom and dtype: the cast, and how often its source had been written by then.
         self._known: _Entries = ChainMap()
-        # By the result of an exact cast: what was cast, and how often that had been written.
+        # By the result of an exact cast: what was cast, and how often either had been written.
         self._exact: _Entries = ChainMap()
         # The memory of the original program that an atom is in, and how often that was written.
         self._memory: dict[Expr, Expr] = {}
@@ -74,6 +74,12 @@ class Casts:
     def is_written(self, old: Var) -> bool:
         """Whether the original program writes to a variable's memory, now or later."""
         return self.buffers.of(old) in self.buffers.written
+
+    def is_shared_view(self, old: Var) -> bool:
+        """Whether a variable is a view that the program, or who gets it, may write through."""
+        buffer = self.buffers.of(old)
+        written, leaving = self.buffers.written, self.buffers.leaving
+        return buffer is not old and (buffer in written or buffer in leaving)
 
     def wrote(self, binding: Binding) -> None:
         """Take note of what a binding of the original program writes."""
@@ -134,7 +140,7 @@ class Casts:
         wide, narrow = type_of(result), type_of(atom)
         assert isinstance(wide, TensorType) and isinstance(narrow, TensorType)
         if is_float(narrow.dtype) and is_float(wide.dtype) and holds(wide.dtype, narrow.dtype):
-            self._exact[result] = atom, self._count(atom)
+            self._exact[result] = atom, self._count(atom) + self._count(result)
 
     def _constant(self, atom: Constant, dtype: str) -> Constant:
         if (atom, dtype) not in self._constants:
@@ -145,19 +151,22 @@ class Casts:
         return self._writes.get(self._memory.get(atom, atom), 0)
 
     def _valid(self, entries: _Entries, key: object) -> Expr | None:
-        """Return an entry, unless its source was written since, or may be before it is used."""
+        """Return an entry, unless what it is about was written since, or may be before it is used:
+        the source of a cast; source and result, where one stands for the other.
+        """
         for depth, entry in enumerate(reversed(entries.maps)):
             if key in entry:
                 atom, count = entry[key]
-                source = key[0] if isinstance(key, tuple) else atom
-                return atom if self._still(source, count, depth) else None
+                about = (key[0],) if isinstance(key, tuple) else (key, atom)
+                return atom if self._still(about, count, depth) else None
         return None
 
-    def _still(self, source: Expr, count: int, depth: int) -> bool:
-        place = self._memory.get(source, source)
-        if self._closures and depth < self._closures[-1] and place in self._ever_written():
-            return False
-        return self._writes.get(place, 0) == count
+    def _still(self, about: tuple[Expr, ...], count: int, depth: int) -> bool:
+        if self._closures and depth < self._closures[-1]:
+            places = {self._memory.get(atom, atom) for atom in about}
+            if places & self._ever_written():
+                return False
+        return sum(map(self._count, about)) == count
 
     def _ever_written(self) -> set[Expr]:
         return set(map(owner, self.buffers.written))
