@@ -5,6 +5,7 @@ To add one, add a row to `_TABLE`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,3 +102,15 @@ def limits(dtype: str) -> Limits:
         return Limits(f.min, f.max)
     i = torch.iinfo(TO_TORCH[dtype])
     return Limits(i.min, i.max)
+
+
+def bounded(value: float | int, dtype: str) -> float | int:
+    """Return a number as a floating point dtype has it if it is beyond the dtype's largest finite
+    value: rounded to that or to infinity, as IEEE 754 rounds. Other numbers are returned unchanged.
+    """
+    if abs(value) <= limits(dtype).max:
+        return value
+    try:
+        return float(torch.tensor(float(value), dtype=torch.float64).to(TO_TORCH[dtype]))
+    except OverflowError:  # an int that no float is near to
+        return math.copysign(math.inf, value)

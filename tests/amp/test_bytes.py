@@ -33,7 +33,7 @@ def bert() -> tuple[Model, tuple[Any, ...]]:
 
 def resnet() -> tuple[Model, tuple[Any, ...]]:
     config = zoo.ResNetConfig(layers=(1, 1, 1, 1), bottleneck=False, width=8, num_classes=10)
-    images, labels = torch.randn(2, 3, 32, 32), torch.randint(0, 10, (2,))
+    images, labels = torch.randn(4, 3, 64, 64), torch.randint(0, 10, (4,))
     return Loss(zoo.ResNet(config), image_loss), (meta.array(images), meta.array(labels))
 
 

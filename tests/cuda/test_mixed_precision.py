@@ -7,7 +7,8 @@ import torch
 
 import meta
 from meta.amp import autocast
-from tests.amp.test_bytes import LEFT, STEPS, bert, resnet
+from meta.optim import with_sgd
+from tests.amp.test_bytes import LEFT, bert, resnet
 from tests.amp.test_models import distance
 
 pytestmark = pytest.mark.cuda
@@ -22,13 +23,12 @@ def test_training_is_as_on_the_cpu(name: str, half: str) -> None:
         meta.random.seed(0)
         model, inputs = {"bert": bert, "resnet": resnet}[name]()
         model.to(device=device)
-        step = STEPS["sgd"](autocast(model, half))
+        step = with_sgd(0.01)(autocast(model, half))
         args = [meta.array(a.torch().to(device)) for a in (meta.array(1.0), *inputs)]
         run = meta.vm.compile(step, *args)
         losses = [run(*args).item() for _ in range(3)]
         found[device] = losses, {n: a.to(device="cpu") for n, a in step.state().items()}
     (losses, state), (expected, wanted) = found["cuda"], found["cpu"]
-    assert losses[-1] < losses[0]
-    # Rounding differs, and a step of training magnifies it.
-    assert losses == pytest.approx(expected, rel=2e-2 if half == "float16" else 8e-2)
-    assert distance(state, wanted) < 5e-2
+    assert losses == sorted(losses, reverse=True)
+    assert losses == pytest.approx(expected, rel=1e-2)
+    assert distance(state, wanted) < 1e-2

@@ -3,7 +3,7 @@
 import torch
 
 from meta import op
-from meta.base.dtype import TO_TORCH
+from meta.base.dtype import FROM_TORCH, TO_TORCH, bounded
 from meta.dialect.torch import torch as dialect
 
 
@@ -23,7 +23,11 @@ def full(fill_value, out):
 
 
 def fill(value, out):
-    """Fill ``out`` with a Python number, a fraction dropped where it holds integers."""
+    """Fill ``out`` with a Python number: a fraction is dropped where it holds integers, and what is
+    beyond the range of its floating point numbers is infinite.
+    """
+    if out.is_floating_point():
+        value = bounded(value, FROM_TORCH[out.dtype])
     out.fill_(value if out.is_floating_point() or out.dtype == torch.bool else int(value))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from meta.base.dtype import is_float
+from meta.base.dtype import bounded, is_float
 
 
 def computing(dtype: str) -> str:
@@ -61,7 +61,9 @@ def broadcast_shape(*shapes: Any) -> list[Any]:
 
 
 def cast(value: Any, dtype: str) -> Any:
-    """Cast an element. To bool means nonzero, which holds for the numbers below 1 too."""
+    """Cast an element. To bool means nonzero, which holds for the numbers below 1 too; a number
+    beyond the range of a floating point dtype is infinite in it.
+    """
     found = str(value.ty.dtype)
     if found == dtype:
         return value
@@ -70,6 +72,8 @@ def cast(value: Any, dtype: str) -> Any:
         return tirx.Let(value.var, value.value, cast(value.body, dtype))
     if dtype == "bool":
         return not_equal(value, tirx.const(0, found))
+    if isinstance(value, tirx.FloatImm | tirx.IntImm) and is_float(dtype):
+        return tirx.const(bounded(value.value, dtype), dtype)  # TVM refuses what is out of range
     return value.astype(dtype)
 
 

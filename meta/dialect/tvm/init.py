@@ -3,7 +3,9 @@
 from tvm import te, tirx
 
 from meta import op
+from meta.base.dtype import is_float
 from meta.dialect.tvm.compute import ELEMWISE, INJECTIVE, OPAQUE, compute
+from meta.dialect.tvm.elementwise import cast
 
 
 def constant(out, value):
@@ -13,7 +15,8 @@ def constant(out, value):
 
 def filled(out, value):
     """Return a tensor of the type ``out`` filled with a run-time number."""
-    return te.compute(out.static_shape, lambda *_: value.astype(out.dtype), name="full")
+    number = cast(value, out.dtype) if is_float(out.dtype) else value.astype(out.dtype)
+    return te.compute(out.static_shape, lambda *_: number, name="full")
 
 
 @compute(op.zeros, ELEMWISE, static=True)
