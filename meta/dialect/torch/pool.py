@@ -223,7 +223,8 @@ def sliding(max_pool, max_dx, avg_pool, avg_dx):
     def mean_dx(x, dy, kernel, stride, padding, dilation, ceil_mode, include_pad, layout):
         def run(x, dy):
             axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
-            return _average_dx([x, dy], axes, include_pad)
+            # Of channels that come last ATen's gradient on CUDA is wrong beside padding.
+            return _average_dx([x.new_empty(x.shape), dy.contiguous()], axes, include_pad)
 
         return _in_order(run, layout, x, dy)
 
