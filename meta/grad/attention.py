@@ -3,17 +3,17 @@
 from meta import op
 from meta.base.dtype import is_float
 from meta.grad.core import collapse, gradient
-from meta.op.attention import score_scale
+from meta.op.attention import HEADS_FIRST, score_scale
 from meta.op.norm import statistics_dtype
 
 
 @gradient(op.scaled_dot_product_attention)
-def scaled_dot_product_attention(query, key, value, mask, y, dy, causal, scale):
+def scaled_dot_product_attention(query, key, value, mask, y, dy, causal, scale, layout):
     """The probabilities are computed anew: they are larger than all else together.
 
     The gradient of a mask is an operator of its own, so that a traced program drops it if unused.
     """
-    arguments = (query, key, value, mask, *y, dy[0], causal, scale)
+    arguments = (query, key, value, mask, *y, dy[0], causal, scale, layout)
     gradients = op.scaled_dot_product_attention_dx(*arguments)
     if mask is None or not is_float(mask.dtype):
         return *gradients, None
@@ -57,7 +57,21 @@ class _Heads:
         return op.reshape(p, (self.query.shape[0], *shape[2:]))
 
 
-def _second(query, key, value, mask, y, logsumexp, dy, causal, scale, u, u_mask):
+def _swapped(x, layout):
+    """Return x with its heads first, or back in ``layout``."""
+    return x if layout == HEADS_FIRST else op.transpose(x, (0, 2, 1, 3))
+
+
+def _second(query, key, value, mask, y, logsumexp, dy, causal, scale, layout, u, u_mask):
+    """`_second_of_heads` in any layout."""
+    tensors = (_swapped(t, layout) for t in (query, key, value))
+    y, dy = _swapped(y, layout), _swapped(dy, layout)
+    u = None if u is None else tuple(_swapped(t, layout) for t in u)
+    found = _second_of_heads(*tensors, mask, y, logsumexp, dy, causal, scale, u, u_mask)
+    return tuple(_swapped(g, layout) if i in (0, 1, 2, 4, 6) else g for i, g in enumerate(found))
+
+
+def _second_of_heads(query, key, value, mask, y, logsumexp, dy, causal, scale, u, u_mask):
     """Return the gradients of ``sum(u * (dquery, dkey, dvalue)) + sum(u_mask * dmask)``.
 
     By everything that determines them, y and logsumexp taken as functions of the others, with p
@@ -102,12 +116,14 @@ def _second(query, key, value, mask, y, logsumexp, dy, causal, scale, u, u_mask)
 
 
 @gradient(op.scaled_dot_product_attention_dx)
-def scaled_dot_product_attention_dx(query, key, value, mask, y, logsumexp, dy, dy_, causal, scale):
-    return _second(query, key, value, mask, y, logsumexp, dy, causal, scale, dy_, None)
+def scaled_dot_product_attention_dx(
+    query, key, value, mask, y, logsumexp, dy, dy_, causal, scale, layout
+):
+    return _second(query, key, value, mask, y, logsumexp, dy, causal, scale, layout, dy_, None)
 
 
 @gradient(op.scaled_dot_product_attention_dmask)
 def scaled_dot_product_attention_dmask(
-    query, key, value, mask, y, logsumexp, dy, dy_, causal, scale
+    query, key, value, mask, y, logsumexp, dy, dy_, causal, scale, layout
 ):
-    return _second(query, key, value, mask, y, logsumexp, dy, causal, scale, None, dy_)
+    return _second(query, key, value, mask, y, logsumexp, dy, causal, scale, layout, None, dy_)

@@ -12,16 +12,37 @@ def score_scale(scale: float | None, width: int) -> float:
     return max(width, 1) ** -0.5 if scale is None else scale
 
 
+HEADS_FIRST, HEADS_LATER = "BHSD", "BSHD"
+"""Layouts: of batch, heads, sequence and width."""
+
+
+def heads_first(x: TensorType, layout: str) -> TensorType:
+    """Return the type of x with its heads before its sequence, or back."""
+    if layout == HEADS_FIRST:
+        return x
+    require(
+        layout == HEADS_LATER,
+        "layout is not supported",
+        expected=f"{HEADS_FIRST} or {HEADS_LATER}",
+        found=repr(layout),
+    )
+    batch, sequence, heads, width = x.shape
+    return x.with_shape((batch, heads, sequence, width))
+
+
 def _same(a: object, b: object) -> bool:
     """Whether two extents agree, as far as they are numbers yet."""
     return a == b or not (isinstance(a, int) and isinstance(b, int))
 
 
-def _checked(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> TensorType:
+def _checked(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, layout: str
+) -> TensorType:
     """Check the arguments; return the type of the scores, in query's dtype."""
     for x, name in ((query, "query"), (key, "key"), (value, "value")):
         require_ndim(x, 4, name)
         require_float(x, name)
+    query, key, value = (heads_first(x, layout) for x in (query, key, value))
     found = f"query={query}, key={key}, value={value}"
     require_same_dtype(query, key, value)
     batch, heads, length, width = query.shape
@@ -73,6 +94,7 @@ def scaled_dot_product_attention(
     causal: bool = False,
     scale: float | None = None,
     dropout_p: float = 0.0,
+    layout: str = HEADS_FIRST,
 ) -> tuple[TensorType, TensorType]:
     """``softmax(query @ key.T * scale + mask) @ value`` per head; also returns the logsumexp.
 
@@ -82,7 +104,8 @@ def scaled_dot_product_attention(
     divides h, and each head of key and value serves h / g adjacent heads of query (grouped-query
     attention, arXiv:2305.13245). mask: bool, true where a query may look, or numbers of query's
     dtype that are added to the scores; it broadcasts to [b, h, l, s]. causal: query i looks at
-    keys 0 .. i only. scale: 1 / sqrt(d) unless given. dropout_p: 0.
+    keys 0 .. i only. scale: 1 / sqrt(d) unless given. dropout_p: 0. layout: "BHSD", or "BSHD" for
+    query [b, l, h, d], key, value and y likewise, as projections leave them.
 
     Results: y [b, h, l, e] of query's dtype; log(sum(exp(scores))) [b, h, l], float64 beside
     float64 and else float32, which is for the gradient and a constant to differentiation. A query
@@ -96,7 +119,7 @@ def scaled_dot_product_attention(
         expected="dropout_p=0.0; apply dropout to the result instead",
         found=f"dropout_p={dropout_p}",
     )
-    scores = _checked(query, key, value, mask)
+    scores = _checked(query, key, value, mask, layout)
     return query.with_shape((*query.shape[:3], value.shape[3])), _statistics(scores)
 
 
@@ -108,8 +131,9 @@ def _backward(
     y: Tensor,
     logsumexp: Tensor,
     dy: Tensor,
+    layout: str,
 ) -> None:
-    scores = _checked(query, key, value, mask)
+    scores = _checked(query, key, value, mask, layout)
     result = query.with_shape((*query.shape[:3], value.shape[3]))
     for x, name, wanted in (
         (y, "y", result),
@@ -131,6 +155,7 @@ def scaled_dot_product_attention_dx(
     dy: Tensor,
     causal: bool = False,
     scale: float | None = None,
+    layout: str = HEADS_FIRST,
 ) -> tuple[TensorType, TensorType, TensorType]:
     """Gradients of `scaled_dot_product_attention` with respect to query, key and value.
 
@@ -138,10 +163,10 @@ def scaled_dot_product_attention_dx(
     ``dquery = ds @ key * scale``, ``dkey = ds.T @ query * scale``, ``dvalue = p.T @ dy`` (Dao et
     al., arXiv:2205.14135, appendix B), the latter two summed over the heads that share them.
 
-    query, key, value, mask, causal, scale: of the forward call. y, logsumexp: its results. dy: the
-    gradient of y. Results: of the types of query, key and value.
+    query, key, value, mask, causal, scale, layout: of the forward call. y, logsumexp: its results.
+    dy: the gradient of y. Results: of the types of query, key and value.
     """
-    _backward(query, key, value, mask, y, logsumexp, dy)
+    _backward(query, key, value, mask, y, logsumexp, dy, layout)
     return query, key, value
 
 
@@ -156,6 +181,7 @@ def scaled_dot_product_attention_dmask(
     dy: Tensor,
     causal: bool = False,
     scale: float | None = None,
+    layout: str = HEADS_FIRST,
 ) -> TensorType:
     """Gradient of `scaled_dot_product_attention` with respect to a mask that is added.
 
@@ -163,5 +189,5 @@ def scaled_dot_product_attention_dmask(
     broadcast. Arguments as there; mask is floating point. Result: its type.
     """
     require_float(mask, "mask")
-    _backward(query, key, value, mask, y, logsumexp, dy)
+    _backward(query, key, value, mask, y, logsumexp, dy, layout)
     return mask

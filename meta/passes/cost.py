@@ -161,7 +161,8 @@ def _attention(keys: int, values: int, per_score: int) -> Callable[[Any, Any], i
     """Count attention that has this many products over the width of keys and of values."""
 
     def count(args: Any, outs: Any) -> int:
-        scores = _size(args.query) // max(_extent(args.query, 3), 1) * _extent(args.key, 2)
+        keys_of = _extent(args.key, args.layout.index("S"))
+        scores = _size(args.query) // max(_extent(args.query, 3), 1) * keys_of
         width = keys * _extent(args.query, 3) + values * _extent(args.value, 3)
         return scores * (2 * width + per_score)
 

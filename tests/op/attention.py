@@ -18,6 +18,28 @@ def scores(query, key, mask, causal, scale):
     return found.masked_fill(~seen, -INF) if causal else found
 
 
+def in_layout(places, results):
+    """Let an oracle of tensors with their heads first serve both layouts.
+
+    places, results: which arguments and which results have heads.
+    """
+
+    def decorate(oracle):
+        def run(*args, layout="BHSD", **how):
+            if layout == "BHSD":
+                return oracle(*args, **how)
+            args = [t.transpose(1, 2) if i in places else t for i, t in enumerate(args)]
+            found = oracle(*args, **how)
+            if isinstance(found, torch.Tensor):
+                return found
+            return tuple(t.transpose(1, 2) if i in results else t for i, t in enumerate(found))
+
+        return run
+
+    return decorate
+
+
+@in_layout((0, 1, 2), (0,))
 def attention(query, key, value, mask=None, causal=False, scale=None, dropout_p=0.0):
     found = scores(query, key, mask, causal, scale)
     value = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
@@ -29,6 +51,7 @@ def attention(query, key, value, mask=None, causal=False, scale=None, dropout_p=
     return p @ value, logsumexp.detach()
 
 
+@in_layout((0, 1, 2, 4, 6), (0, 1, 2))
 def attention_dx(query, key, value, mask, y, logsumexp, dy, causal=False, scale=None):
     """The formula, for y and logsumexp as given."""
     p, ds, share = _backward(query, key, value, mask, y, logsumexp, dy, causal, scale)
@@ -48,6 +71,7 @@ def _backward(query, key, value, mask, y, logsumexp, dy, causal, scale):
     return p, ds, share
 
 
+@in_layout((0, 1, 2, 4, 6), ())
 def attention_dmask(query, key, value, mask, y, logsumexp, dy, causal=False, scale=None):
     ds = _backward(query, key, value, mask, y, logsumexp, dy, causal, scale)[1]
     return ds.sum_to_size(mask.shape)
@@ -96,6 +120,8 @@ CASES = [
             sample(*inputs(1, 2, 2, 2, 2, 3, 2), F(3)),
             sample(*inputs(1, 2, 2, 4, 2, 3, 4), HIDDEN),
             sample(*inputs(1, 2, 70, 16, 1, 50, 16), causal=True),
+            sample(F(2, 3, 4, 8), F(2, 5, 2, 8), F(2, 5, 2, 8), B(2, 1, 1, 5), layout="BSHD"),
+            sample(F(2, 3, 4, 2), F(2, 5, 4, 2), F(2, 5, 4, 2), causal=True, layout="BSHD"),
         ],
         attention,
         atol=COARSE,
@@ -119,6 +145,11 @@ CASES = [
             backward(1, 4, 3, 4, 2, 5, 4, causal=True, scale=0.3),
             backward(1, 2, 2, 4, 1, 3, 4, SEEN),
             backward(1, 2, 2, 4, 2, 3, 2, HIDDEN, causal=True),
+            sample(
+                *(F(2, 3, 4, 8), F(2, 5, 2, 8), F(2, 5, 2, 8), None),
+                *(F(2, 3, 4, 8), logsumexps(2, 4, 3), F(2, 3, 4, 8)),
+                layout="BSHD",
+            ),
         ],
         attention_dx,
         grad=False,
@@ -134,6 +165,11 @@ CASES = [
             backward(2, 4, 2, 4, 2, 3, 4, F(1, 4, 2, 1), causal=True),
             backward(1, 2, 2, 4, 2, 3, 2, F(1, 2, 2, 3), scale=0.3),
             backward(1, 2, 2, 4, 2, 3, 4, F()),
+            sample(
+                *(F(2, 3, 4, 2), F(2, 5, 2, 2), F(2, 5, 2, 2), F(2, 4, 3, 1)),
+                *(F(2, 3, 4, 2), logsumexps(2, 4, 3), F(2, 3, 4, 2)),
+                layout="BSHD",
+            ),
         ],
         attention_dmask,
         grad=False,
@@ -155,6 +191,7 @@ CASES += refusals(
             error(_Q, _K, _V, C([0], "int64"), match="mask must be bool"),
             error(_Q, _K, _V, B(5, 6), match="mask|broadcast"),
             error(_Q, _K, _V, dropout_p=0.5, match="does not drop out"),
+            error(_Q, _K, _V, layout="SBHD", match="layout is not supported"),
         ],
         "scaled_dot_product_attention_dx": [
             error(_Q, _K, _V, None, *_RESULTS, F(2, 4, 3, 5), match="dy does not fit"),

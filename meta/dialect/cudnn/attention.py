@@ -21,7 +21,7 @@ from meta.dialect.cudnn.graph import Graph, Operand
 from meta.dialect.cudnn.levels import LEVELS
 from meta.dialect.cudnn.plans import plan
 from meta.ir.types import TensorType
-from meta.op.attention import score_scale
+from meta.op.attention import HEADS_FIRST, heads_first, score_scale
 from meta.op.core.call import CallValues
 
 HALVES = ("float16", "bfloat16")
@@ -55,25 +55,27 @@ def described(call: CallValues) -> Attention:
         raise Unsupported(f"cuDNN has no attention of {a.query.dtype}")
     if not all(t.size for t in types):
         raise Unsupported("there is an empty tensor")
-    query, key, value = (_operand(t) for t in (a.query, a.key, a.value))
+    query, key, value = (_operand(t, a.layout) for t in (a.query, a.key, a.value))
     # The gradient is wrong for a mask that is broadcast over queries, or over keys.
     mask = None
     if a.mask is not None:
-        mask = Operand.compact(mask_shape(a.mask, a.query, a.key), a.query.dtype)
-    result = Operand.compact((*query.dims[:3], value.dims[3]), a.query.dtype)
+        mask = Operand.compact(_mask_shape(call), a.query.dtype)
+    y = a.query.with_shape((*a.query.shape[:3], a.value.shape[3]))
+    result = _operand(y, a.layout)
     scale = score_scale(a.scale, query.dims[3])
     return Attention(query, key, value, mask, result, a.causal, scale)
 
 
-def _operand(type_: TensorType) -> Operand:
-    shape = (1,) * (4 - type_.ndim) + type_.static_shape
-    return Operand.compact(shape, type_.dtype)
+def _operand(type_: TensorType, layout: str) -> Operand:
+    return Operand.compact(type_.static_shape, type_.dtype, layout, HEADS_FIRST)
 
 
-def mask_shape(mask: TensorType, query: TensorType, key: TensorType) -> tuple[int, ...]:
+def _mask_shape(call: CallValues) -> tuple[int, ...]:
     """Return the shape of the mask with its last two axes in full."""
-    shape = (1,) * (4 - mask.ndim) + mask.static_shape
-    return (*shape[:2], query.static_shape[2], key.static_shape[2])
+    a = call.args
+    shape = (1,) * (4 - a.mask.ndim) + a.mask.static_shape
+    length, keys = (heads_first(t, a.layout).static_shape[2] for t in (a.query, a.key))
+    return (*shape[:2], length, keys)
 
 
 def _arguments(graph: Graph, a: Attention) -> dict[str, Any]:
@@ -136,7 +138,7 @@ def _plan(describe: Callable[..., None], call: CallValues) -> Callable[..., None
 def _added(call: CallValues) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return how the mask of a call becomes numbers to add to the scores."""
     a = call.args
-    shape = mask_shape(a.mask, a.query, a.key)
+    shape = _mask_shape(call)
     if a.mask.dtype != "bool":
         return lambda mask: mask.expand(shape).contiguous()
     options = {"dtype": TO_TORCH[a.query.dtype], "device": str(call.device)}

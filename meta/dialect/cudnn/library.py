@@ -36,6 +36,13 @@ def functions() -> ctypes.CDLL:
     return found
 
 
+@cache
+def version() -> int:
+    """Return the version of the library, such as 91900."""
+    functions().cudnnGetVersion.restype = ctypes.c_size_t
+    return int(functions().cudnnGetVersion())
+
+
 def check(code: int, what: str) -> None:
     """Raise DeviceError if a call did not succeed."""
     if code != 0:

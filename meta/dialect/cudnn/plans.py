@@ -1,7 +1,8 @@
 """Plans: what cuDNN made of a graph, ready to run.
 
 Building one costs milliseconds, so that they are kept, by what describes the graph; so are the
-refusals. To run one is one call, which a CUDA graph captures.
+refusals. One whose kernel cuDNN compiles costs a second, and is kept on disk, too. To run one is
+one call, which a CUDA graph captures.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ import ctypes
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from importlib.metadata import version
 from typing import Any
 
 import torch
 
-from meta.base import config
+from meta.base import config, kept_file
 from meta.dialect.core import Unsupported
-from meta.dialect.cudnn import handles
+from meta.dialect.cudnn import handles, library
 from meta.dialect.cudnn.graph import Graph, frontend
 
 LIMIT = 1024
 """How many plans are kept. Those that a program or an eager call holds live on."""
+FOLDER = "cudnn"
 _lock = threading.RLock()
 _plans: OrderedDict[Hashable, Plan | str] = OrderedDict()
 
@@ -40,6 +43,10 @@ class Plan:
         self._pointers = ctypes.c_void_p * graph.count
         self._execute = graph.node._execute_with_raw_ptrs
         self.workspace: int = graph.node.get_workspace_size()
+
+    def serialized(self) -> bytes:
+        """Return the plan with its kernel, for other processes."""
+        return bytes([self._graph.count]) + self._graph.node.serialize(as_bytes=True)
 
     def __call__(self, *tensors: torch.Tensor) -> None:
         """Run on torch's current stream; ``tensors`` as the graph's description names them.
@@ -115,13 +122,45 @@ def _attempt(
 
     A kernel that cuDNN has is taken before one that it has to compile, which takes half a second.
     """
-    refusal = ""
-    for compiles in (False, True):
+    key = (describe, details, dtype, device, tf32)
+    try:
+        return _built(*key, compiles=False)
+    except frontend().cudnnGraphNotSupportedError:
+        kept = _restored(key)
+    if kept is not None:
+        return kept
+    try:
+        made = _built(*key, compiles=True)
+    except frontend().cudnnGraphNotSupportedError as error:
+        return "cuDNN has no plan: " + " ".join(str(error).split())
+    kept_file.keep(FOLDER, _text(key), made.serialized())
+    return made
+
+
+def _text(key: tuple[Any, ...]) -> str:
+    """Return what a plan on disk depends on."""
+    describe, details, dtype, device, tf32 = key
+    chip = torch.cuda.get_device_name(device)
+    versions = library.version(), version("nvidia-cudnn-frontend"), torch.version.cuda, chip
+    what = f"{describe.__module__}.{describe.__qualname__}", details, dtype, tf32
+    return repr((*versions, *what))
+
+
+def _restored(key: tuple[Any, ...]) -> Plan | None:
+    """Return a plan that another process made; None if there is none, or it cannot be used."""
+    content = kept_file.find(FOLDER, _text(key))
+    if content is None:
+        return None
+    _, _, dtype, device, _ = key
+    with torch.cuda.device(device):
+        handle = handles.current(device)
+        graph = Graph(dtype, handle)
+        graph.count = content[0]
         try:
-            return _built(describe, details, dtype, device, tf32, compiles)
-        except frontend().cudnnGraphNotSupportedError as error:
-            refusal = "cuDNN has no plan: " + " ".join(str(error).split())
-    return refusal
+            graph.node.deserialize(handle, content[1:])
+        except (RuntimeError, ValueError, frontend().cudnnGraphNotSupportedError):
+            return None  # it is made anew
+        return Plan(graph, device)
 
 
 def _built(
@@ -132,19 +171,19 @@ def _built(
     tf32: bool,
     compiles: bool,
 ) -> Plan:
-    library = frontend()
+    names = frontend()
     with torch.cuda.device(device):
         graph = Graph(dtype, handles.current(device))
         describe(graph, *details)
         node: Any = graph.node
         node.validate()
         node.build_operation_graph()
-        node.create_execution_plans([library.heur_mode.A])
+        node.create_execution_plans([names.heur_mode.A])
         if dtype == "float32" and not tf32:
-            notes = library.numerical_note
+            notes = names.numerical_note
             node.deselect_numeric_notes([notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS])
         if not compiles:
-            node.deselect_behavior_notes([library.behavior_note.RUNTIME_COMPILATION])
+            node.deselect_behavior_notes([names.behavior_note.RUNTIME_COMPILATION])
         node.check_support()
-        node.build_plans(library.build_plan_policy.HEURISTICS_CHOICE)
+        node.build_plans(names.build_plan_policy.HEURISTICS_CHOICE)
         return Plan(graph, device)

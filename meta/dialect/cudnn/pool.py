@@ -62,8 +62,12 @@ def _forward(call: CallValues, mode: int) -> OpEnv:
 
 
 def _backward(call: CallValues, mode: int) -> OpEnv:
-    described = _window(call, call.args.x, DATA[2], mode)
-    x, y = (tensor(Operand.compact(t.static_shape, t.dtype)) for t in (call.args.x, call.args.y))
+    layout = call.args.layout or DATA[2]
+    described = _window(call, call.args.x, layout, mode)
+    x, y = (
+        tensor(Operand.compact(t.static_shape, t.dtype, layout, DATA[2]))
+        for t in (call.args.x, call.args.y)
+    )
     one, zero = factors(call.args.x.dtype)
     arguments = one, y, Place(1), y, Place(2), x, Place(0), zero, x, Place(3)
     run = Launch("cudnnPoolingBackward", call.device.ordinal, described, *arguments)

@@ -14,7 +14,7 @@ from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.fusion import ON_CPU, single_or_double
 from meta.dialect.torch.levels import LIBRARY_AFTER_CUDNN
 from meta.dialect.torch.reduce import wide
-from meta.op.attention import score_scale
+from meta.op.attention import HEADS_FIRST, score_scale
 
 _aten = torch.ops.aten
 # The fused CUDA kernel loads biases 16 at a time, and rows of 16 bytes.
@@ -91,10 +91,21 @@ def _scores(query, key, mask, causal, scale):
 
 
 @dialect.kernel(op.scaled_dot_product_attention, plevel=LIBRARY_AFTER_CUDNN, strided=False)
-def scaled_dot_product_attention(query, key, value, mask, causal, scale, out):
-    y, logsumexp = _forward(query, key, value, mask, causal, scale)
-    out[0].copy_(y)
+def scaled_dot_product_attention(query, key, value, mask, causal, scale, layout, out):
+    tensors = _heads_first(layout, query, key, value)
+    y, logsumexp = _forward(*tensors, mask, causal, scale)
+    _view(out[0], layout).copy_(y)
     out[1].copy_(logsumexp)
+
+
+def _view(x, layout):
+    """Return a view of x with its heads first."""
+    return x if layout == HEADS_FIRST else x.transpose(1, 2)
+
+
+def _heads_first(layout, *tensors):
+    """Return compact tensors with their heads first."""
+    return tuple(_view(x, layout).contiguous() for x in tensors)
 
 
 def _forward(query, key, value, mask, causal, scale):
@@ -130,7 +141,10 @@ def _composed(query, key, value, mask, causal, scale):
 
 
 @dialect.kernel(op.scaled_dot_product_attention_dx, plevel=LIBRARY_AFTER_CUDNN, strided=False)
-def scaled_dot_product_attention_dx(query, key, value, mask, y, logsumexp, dy, causal, scale, out):
+def scaled_dot_product_attention_dx(
+    query, key, value, mask, y, logsumexp, dy, causal, scale, layout, out
+):
+    query, key, value, y, dy = _heads_first(layout, query, key, value, y, dy)
     scale, kind = score_scale(scale, query.shape[-1]), _fused(query, key, value)
     keys, values = _per_head(key, query), _per_head(value, query)
     if kind is None:
@@ -148,9 +162,9 @@ def scaled_dot_product_attention_dx(query, key, value, mask, y, logsumexp, dy, c
             )
         else:
             dq, dk, dv = _cuda_backward(query, keys, values, bias, y, logsumexp, dy, causal, scale)
-    out[0].copy_(dq)
-    out[1].copy_(_per_group(dk, key))
-    out[2].copy_(_per_group(dv, value))
+    dx = dq, _per_group(dk, key), _per_group(dv, value)
+    for result, found in zip(out, dx, strict=True):
+        _view(result, layout).copy_(found)
 
 
 def _cuda_backward(query, key, value, bias, y, logsumexp, dy, causal, scale):
@@ -176,8 +190,9 @@ def _composed_backward(query, key, value, mask, y, logsumexp, dy, causal, scale)
 
 @dialect.kernel(op.scaled_dot_product_attention_dmask, plevel=LIBRARY)
 def scaled_dot_product_attention_dmask(
-    query, key, value, mask, y, logsumexp, dy, causal, scale, out
+    query, key, value, mask, y, logsumexp, dy, causal, scale, layout, out
 ):
+    query, key, value, y, dy = _heads_first(layout, query, key, value, y, dy)
     scale = score_scale(scale, query.shape[-1])
     key, value = _per_head(key, query), _per_head(value, query)
     arguments = (query, key, value, mask, y, logsumexp, dy, causal, scale)

@@ -8,7 +8,7 @@ from tvm import te, tirx
 from meta import op
 from meta.dialect.tvm.compute import OPAQUE, compute
 from meta.dialect.tvm.elementwise import cast
-from meta.op.attention import score_scale
+from meta.op.attention import HEADS_FIRST, score_scale
 from meta.op.norm import statistics_dtype
 
 
@@ -116,8 +116,19 @@ def _rounded(x, dtype, factor=None):
     return te.compute(x.shape, element, name="rounded")
 
 
+def _swapped(layout, *arrays):
+    """Return arrays with their heads first, or back in ``layout``."""
+
+    def swap(x):
+        shape = [x.shape[i] for i in (0, 2, 1, 3)]
+        return te.compute(shape, lambda b, i, j, d: x(b, j, i, d), name="swapped")
+
+    return arrays if layout == HEADS_FIRST else tuple(map(swap, arrays))
+
+
 @compute(op.scaled_dot_product_attention, OPAQUE)
-def scaled_dot_product_attention(query, key, value, mask, causal, scale):
+def scaled_dot_product_attention(query, key, value, mask, causal, scale, layout):
+    query, key, value = _swapped(layout, query, key, value)
     a = _Attention(query, key, mask, causal, scale)
     # A maximum starts from the least finite number: -inf is never subtracted from -inf.
     top = a.over_keys(te.max, a.score, "top")
@@ -134,17 +145,19 @@ def scaled_dot_product_attention(query, key, value, mask, causal, scale):
     def logsumexp(*i):
         return tirx.Select(total(*i) == zero, zero, te.log(total(*i)) + top(*i))
 
-    return (
-        te.compute(weighted.shape, result, name="y"),
-        te.compute(total.shape, logsumexp, name="logsumexp"),
-    )
+    y = te.compute(weighted.shape, result, name="y")
+    return *_swapped(layout, y), te.compute(total.shape, logsumexp, name="logsumexp")
 
 
 @compute(op.scaled_dot_product_attention_dx, OPAQUE)
-def scaled_dot_product_attention_dx(query, key, value, mask, y, logsumexp, dy, causal, scale):
+def scaled_dot_product_attention_dx(
+    query, key, value, mask, y, logsumexp, dy, causal, scale, layout
+):
+    query, key, value, y, dy = _swapped(layout, query, key, value, y, dy)
     a = _Attention(query, key, mask, causal, scale)
     p, ds = a.backward(value, y, logsumexp, dy)
-    return (
+    return _swapped(
+        layout,
         _rounded(a.rows(ds, key, "dquery"), query.dtype, a.scale),
         _rounded(a.columns(ds, query, key, "dkey"), key.dtype, a.scale),
         _rounded(a.columns(p, dy, value, "dvalue"), value.dtype),
@@ -152,7 +165,10 @@ def scaled_dot_product_attention_dx(query, key, value, mask, y, logsumexp, dy, c
 
 
 @compute(op.scaled_dot_product_attention_dmask, OPAQUE)
-def scaled_dot_product_attention_dmask(query, key, value, mask, y, logsumexp, dy, causal, scale):
+def scaled_dot_product_attention_dmask(
+    query, key, value, mask, y, logsumexp, dy, causal, scale, layout
+):
+    query, key, value, y, dy = _swapped(layout, query, key, value, y, dy)
     a = _Attention(query, key, mask, causal, scale)
     _, ds = a.backward(value, y, logsumexp, dy)
     lead = 4 - len(mask.shape)

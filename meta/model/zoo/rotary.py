@@ -71,7 +71,7 @@ def rotary_tables(
 
     parameters: ``rope_type``, ``rope_theta`` and what the type needs. width: of a head. like: an
     array on the device of the result. position_ids: integers [n, steps]; 0 .. steps - 1 unless
-    given. Results: [n, 1, steps, width / 2], or [steps, width / 2] without positions.
+    given. Results: [n, steps, 1, width / 2], or [steps, 1, width / 2] without positions.
     """
     check_rope(parameters)
     exponents = torch.arange(0, width, 2, dtype=torch.float32) / width
@@ -79,9 +79,9 @@ def rotary_tables(
     frequencies = scale(1.0 / parameters["rope_theta"] ** exponents, parameters)
     where = device_of(like)
     if position_ids is None:
-        positions = op.reshape(op.arange(0, steps, 1, "float32", where), (steps, 1))
+        positions = op.reshape(op.arange(0, steps, 1, "float32", where), (steps, 1, 1))
     else:
-        shape = (position_ids.shape[0], 1, position_ids.shape[1], 1)
+        shape = (*position_ids.shape, 1, 1)
         positions = op.reshape(op.cast(position_ids, "float32"), shape)
     angles = op.multiply(positions, ndarray(frequencies.to(where)))
     return op.cos(angles), op.sin(angles)

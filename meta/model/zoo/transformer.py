@@ -63,15 +63,15 @@ def embed_positions(table: Embedding, steps: int, position_ids: Any = None) -> A
 
 
 def split_heads(x: Any, heads: int) -> Any:
-    """Return [n, steps, heads * d] as [n, heads, steps, d]."""
+    """Return [n, steps, heads * d] as [n, steps, heads, d]."""
     n, steps, width = x.shape
-    return op.transpose(op.reshape(x, (n, steps, heads, width // heads)), (0, 2, 1, 3))
+    return op.reshape(x, (n, steps, heads, width // heads))
 
 
 def merge_heads(x: Any) -> Any:
-    """Return [n, heads, steps, d] as [n, steps, heads * d]."""
-    n, heads, steps, width = x.shape
-    return op.reshape(op.transpose(x, (0, 2, 1, 3)), (n, steps, heads * width))
+    """Return [n, steps, heads, d] as [n, steps, heads * d]."""
+    n, steps, heads, width = x.shape
+    return op.reshape(x, (n, steps, heads * width))
 
 
 def bool_mask(mask: Any) -> Any:
@@ -103,12 +103,13 @@ def attend(
 ) -> Any:
     """`scaled_dot_product_attention` with dropout of the weights.
 
-    query: [b, h, l, d]. key: [b, g, s, d], value: [b, g, s, e], where g divides h. mask: bool that
-    broadcasts to [b, h, l, s]. Result: [b, h, l, e]; 0 for a query that sees no key.
+    query: [b, l, h, d]. key: [b, s, g, d], value: [b, s, g, e], where g divides h. mask: bool that
+    broadcasts to [b, h, l, s]. Result: [b, l, h, e]; 0 for a query that sees no key.
     """
     if dropout_p == 0:
-        y, _ = op.scaled_dot_product_attention(query, key, value, mask, causal, scale)
-        return y
+        how = {"causal": causal, "scale": scale, "layout": "BSHD"}
+        return op.scaled_dot_product_attention(query, key, value, mask, **how)[0]
+    query, key, value = (op.transpose(t, (0, 2, 1, 3)) for t in (query, key, value))
     # The fused operator has no weights to drop: here they are computed, heads of a group as rows.
     (b, h, steps, d), (g, s) = query.shape, key.shape[1:3]
     rows = op.reshape(query, (b * g, h // g * steps, d))
@@ -124,7 +125,7 @@ def attend(
     weights = op._contrib_dropout(weights, dropout_p)[0]
     flat = op.reshape(weights, (b * g, h // g * steps, s))
     y = op.batch_matmul(flat, op.reshape(value, (b * g, s, value.shape[3])))
-    return op.reshape(y, (b, h, steps, value.shape[3]))
+    return op.transpose(op.reshape(y, (b, h, steps, value.shape[3])), (0, 2, 1, 3))
 
 
 def _seen(mask: Any, causal: bool, steps: int, keys: int, like: Any) -> Any:

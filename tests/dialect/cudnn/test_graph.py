@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from meta.base import config
 from meta.dialect.core import Unsupported
-from meta.dialect.cudnn import conv, graph, handles, plans
+from meta.dialect.cudnn import conv, graph, handles, library, plans
 from meta.dialect.cudnn.graph import Graph, Operand
 
 
@@ -53,6 +54,9 @@ class Node:
         if Node.refuses is not None:
             raise Refused(Node.refuses)
 
+    def serialize(self, as_bytes: bool) -> bytes:
+        return b"a plan" if as_bytes else b""
+
     def get_workspace_size(self) -> int:
         return 0
 
@@ -80,8 +84,12 @@ class Frontend:
 
 
 @pytest.fixture
-def frontend(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Node]]:
+def frontend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Node]]:
     """Let graphs be described to `Node`s; the list has those that were made."""
+    monkeypatch.setenv("META_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(library, "version", lambda: 90000)
+    monkeypatch.setattr(plans, "version", lambda package: "1.32")
+    monkeypatch.setattr(plans.torch.cuda, "get_device_name", lambda device: "a chip")
     for module in (graph, plans):
         monkeypatch.setattr(module, "frontend", Frontend)
     monkeypatch.setattr(handles, "current", lambda device: 7)
@@ -202,3 +210,7 @@ def test_a_kernel_that_is_there_goes_before_one_to_be_compiled(
     monkeypatch.setattr(Node, "check_support", check_support)
     plans.plan(conv._dgrad, geometry(), dtype="float16", device=0)
     assert len(frontend) == 3
+    # What was compiled is on disk for the next process.
+    monkeypatch.setattr(plans, "_plans", type(plans._plans)())
+    plans.plan(conv._dgrad, geometry(), dtype="float16", device=0)
+    assert len(frontend) == 5 and frontend[4].calls == [("deserialize", (7, b"a plan"), {})]

@@ -1,0 +1,59 @@
+"""What took long to make, kept on disk between processes under a key that decides what it is.
+
+A file is named after the hash of its key, and begins with the hash of what follows it. One that is
+damaged, or that others could have written, is as good as none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from meta.base import config
+from meta.base.cache_folder import cache_folder, distrust, open_private
+
+_HASH = hashlib.sha256().digest_size
+
+
+def find(cache: str, key: str) -> bytes | None:
+    """Return what is kept in a cache under a key, None if nothing is."""
+    file = _file(cache, key)
+    if file is None:
+        return None
+    try:
+        if distrust(file.stat()):
+            return None
+        content = file.read_bytes()
+    except OSError:
+        return None  # it is not there
+    digest, kept = content[:_HASH], content[_HASH:]
+    return kept if hashlib.sha256(kept).digest() == digest else None
+
+
+def keep(cache: str, key: str, content: bytes) -> None:
+    """Keep something under a key; the file has its name when it is complete. A full or read-only
+    disk keeps nothing.
+    """
+    file = _file(cache, key)
+    if file is None:
+        return
+    try:
+        descriptor, name = tempfile.mkstemp(dir=file.parent)
+    except OSError:
+        return
+    try:
+        with os.fdopen(descriptor, "wb") as part:
+            part.write(hashlib.sha256(content).digest() + content)
+        os.replace(name, file)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+
+
+def _file(cache: str, key: str) -> Path | None:
+    """Return the file of a key, None if nothing is to be kept, or the folder is not this user's."""
+    folder = cache_folder(cache)
+    if not config.get("META_CACHE") or open_private(folder):
+        return None
+    return folder / hashlib.sha256(key.encode()).hexdigest()
