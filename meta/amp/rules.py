@@ -13,7 +13,7 @@ a line here is about what is lost when results are STORED in 16 bits.
 from collections import Counter
 
 from meta import op
-from meta.amp.core import always, custom, float_dtypes, never
+from meta.amp.core import Finite, always, custom, float_dtypes, never
 from meta.base.dtype import bits
 from meta.ir.types import TensorType
 
@@ -63,9 +63,15 @@ never(op.reinterpret)
 
 @custom(op.add, op.subtract)
 def sum_into(args, half):
-    """A sum written into an array takes its dtype; else, operands meet as those of `multiply`."""
-    target = float_dtypes(args.out) or [meeting(args.x1, args.x2)]
-    return target[0], target[0], None, None
+    """A sum written into an array takes its dtype; else, operands meet as those of `multiply`. A
+    vector that follows may be a mask, and stays finite.
+    """
+    target = (float_dtypes(args.out) or [meeting(args.x1, args.x2)])[0]
+    dtypes = [
+        Finite(target) if target is not None and is_vector_of(vector, whole) else target
+        for vector, whole in ((args.x1, args.x2), (args.x2, args.x1))
+    ]
+    return *dtypes, None, None
 
 
 @custom(op.multiply)
@@ -229,13 +235,15 @@ def l2_normalize(args, half):
 # Attention is two products of matrices; the logsumexp is always float32.
 @custom(op.scaled_dot_product_attention)
 def attention(args, half):
-    return (attention_dtype(args, half),) * 4
+    dtype = attention_dtype(args, half)
+    return dtype, dtype, dtype, Finite(dtype)
 
 
 @custom(op.scaled_dot_product_attention_dx, op.scaled_dot_product_attention_dmask)
 def attention_dx(args, half):
     dtype = attention_dtype(args, half)
-    return (*(dtype,) * 5, "float64" if dtype == "float64" else "float32", dtype)
+    statistics = "float64" if dtype == "float64" else "float32"
+    return dtype, dtype, dtype, Finite(dtype), dtype, statistics, dtype
 
 
 def attention_dtype(args, half):

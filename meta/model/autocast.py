@@ -36,7 +36,7 @@ class Autocast(Wrapper):
         outer = current.get()
         assert isinstance(outer, Trace)
         program, leaves = self._wrapped(outer, args, kwargs)
-        module = autocast(program.module, dtype=self.dtype, out_dtype=self.out_dtype)
+        module = autocast(program.module, **self._options(program))
         atoms = [outer.lift(v).atom for v in (*leaves, *program.arrays)]
         return program.convention.unflatten(outer.inline(module, atoms))
 
@@ -53,7 +53,13 @@ class Autocast(Wrapper):
     def explain(self, *args: Any, **kwargs: Any) -> CastReport:
         """Return which casts there are for arguments of these types, where, for whom and why."""
         program = self.model.program(*args, **kwargs)
-        return explain_autocast(program.module, dtype=self.dtype, out_dtype=self.out_dtype)
+        return explain_autocast(program.module, **self._options(program))
+
+    def _options(self, program: Program) -> dict[str, Any]:
+        """Return the options of the pass: the model's arrays come last among the parameters."""
+        first = len(program.module.main.params) - len(program.arrays)
+        trained = [first + i for i, a in enumerate(program.arrays) if a.requires_grad]
+        return {"dtype": self.dtype, "out_dtype": self.out_dtype, "trained": trained}
 
 
 def _autocast(model: Model, dtype: str, out_dtype: str | None) -> Autocast:

@@ -1,7 +1,15 @@
 """What a cast rule is, how one is stated, what follows from it for a call, and who asks for it."""
 
 from meta.amp.core.models import autocast
-from meta.amp.core.resolve import cast_dtypes, float_dtypes, require_half
+from meta.amp.core.resolve import (
+    Finite,
+    cast_dtypes,
+    cast_finite,
+    float_dtypes,
+    require_half,
+    stays_finite,
+    too_large,
+)
 from meta.amp.core.rule import (
     CastRule,
     Casts,
@@ -19,10 +27,12 @@ from meta.amp.core.words import always, custom, infer, never
 __all__ = [
     "CastRule",
     "Casts",
+    "Finite",
     "always",
     "autocast",
     "autocast_scope",
     "cast_dtypes",
+    "cast_finite",
     "custom",
     "custom_rules",
     "float_dtypes",
@@ -35,4 +45,6 @@ __all__ = [
     "require_rules",
     "rule_of",
     "rules_in_force",
+    "stays_finite",
+    "too_large",
 ]

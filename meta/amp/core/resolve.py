@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
 from meta.amp.core.rule import require_rules, rule_of
-from meta.base.dtype import canonical, is_float, promote
+from meta.base.dtype import bits, bounded, canonical, is_float, limits, promote
 from meta.base.errors import ArgumentError, RegistrationError
 from meta.ir.types import TensorType
 from meta.op.core.op import Op
 from meta.op.core.schema import Slot
 
 HALVES = ("float16", "bfloat16")
+
+
+class Finite(str):
+    """A dtype that a rule asks for where numbers must not become infinite: of a mask that is added,
+    in which -3.4e38 stands for "not this one". In a row of nothing else, infinities make NaN.
+    """
+
+    __slots__ = ()
+
+
+def stays_finite(source: str, dtype: str) -> bool:
+    """Whether a cast is to keep numbers finite, and they might not be."""
+    return isinstance(dtype, Finite) and bits(source) > bits(dtype)
+
+
+def cast_finite(x: Any, dtype: str, call: Callable[..., Any]) -> Any:
+    """Return x cast to a `Finite` dtype: numbers beyond half of its range as that, so that what is
+    added to them does not overflow either; infinities stay infinite.
+
+    call: ``(operator's name, *arguments)`` makes a call, now or in a program.
+    """
+    limit = float(limits(dtype).max / 2)
+    near = call("where", call("isinf", x), x, call("clip", x, -limit, limit))
+    return call("cast", near, str(dtype))
 
 
 def cast_dtypes(op: Op, args: tuple[Any, ...], half: str) -> tuple[str | None, ...]:
@@ -27,8 +52,42 @@ def cast_dtypes(op: Op, args: tuple[Any, ...], half: str) -> tuple[str | None, .
     One entry per slot of the schema. An argument that is written, that holds no floating point
     tensor or that has the dtype already is left alone, whatever the rule says. float64 is not
     narrowed: a call with a float64 argument is treated as "infer", in which arguments of different
-    precision meet in the wider one.
+    precision meet in the wider one. A call with a number that its dtype does not hold, such as a
+    mask's -1e9, is computed in float32. A `Finite` dtype is a cast by `cast_finite`.
     """
+    wanted = _by_rule(op, args, half)
+    if _too_large(op, args, wanted):
+        wide = "float64" if "float64" in _computed(op, args, wanted) else "float32"
+        pairs = zip(op.schema.slots, args, strict=True)
+        return tuple(_needed(slot, value, wide) for slot, value in pairs)
+    return wanted
+
+
+def too_large(op: Op, args: tuple[Any, ...], half: str) -> list[float]:
+    """Return the numbers because of which a call is computed in float32, whatever its rule says."""
+    return _too_large(op, args, _by_rule(op, args, half))
+
+
+def _too_large(op: Op, args: tuple[Any, ...], wanted: tuple[str | None, ...]) -> list[float]:
+    narrow = {d for d in _computed(op, args, wanted) if d in HALVES}
+    if not narrow or op.schema.written:
+        return []  # what is written keeps its dtype
+    numbers = [
+        value
+        for slot, value in zip(op.schema.slots, args, strict=True)
+        if slot.kind in ("scalar", "scalar or tensor")
+        and type(value) in (int, float)
+        and math.isfinite(value)
+    ]
+    return [n for n in numbers if any(math.isinf(bounded(n, d)) for d in narrow)]
+
+
+def _computed(op: Op, args: tuple[Any, ...], wanted: tuple[str | None, ...]) -> set[str]:
+    """Return the dtypes that a call's floating point tensors have once they are cast."""
+    return {w or d for a, w in zip(args, wanted, strict=True) for d in float_dtypes(a)}
+
+
+def _by_rule(op: Op, args: tuple[Any, ...], half: str) -> tuple[str | None, ...]:
     rule = rule_of(op)
     if rule is None:
         require_rules([op])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from meta.amp.core.resolve import cast_dtypes, require_half
+from meta.amp.core.resolve import cast_dtypes, cast_finite, require_half, stays_finite
 from meta.base.dtype import is_float
 from meta.base.errors import AutocastError
 from meta.base.registry import OPERATORS
@@ -123,4 +123,8 @@ def _cast(bound: tuple[Any, ...], wanted: tuple[str | None, ...], cast: Any) -> 
 
 
 def _one(value: Any, dtype: str, cast: Any) -> Any:
-    return cast(value, dtype) if is_float(value.dtype) and value.dtype != dtype else value
+    if not is_float(value.dtype) or value.dtype == dtype:
+        return value
+    if stays_finite(value.dtype, dtype) and not getattr(value, "requires_grad", False):
+        return cast_finite(value, dtype, lambda name, *args: OPERATORS[name](*args))
+    return cast(value, dtype)

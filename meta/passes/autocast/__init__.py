@@ -9,6 +9,7 @@ vocabulary for types.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 
 from meta.amp.core import require_half, require_rules
@@ -43,10 +44,18 @@ from meta.passes.promote_refs import promote_refs
 __all__ = ["Cast", "CastReport", "Why", "autocast", "explain_autocast"]
 
 
-def autocast(module: Module, *, dtype: str = "float16", out_dtype: str | None = None) -> Module:
+def autocast(
+    module: Module,
+    *,
+    dtype: str = "float16",
+    out_dtype: str | None = None,
+    trained: Collection[int] = (),
+) -> Module:
     """Compute in half precision what may be, by the cast rules of the operators.
 
     dtype: "float16" or "bfloat16". out_dtype: of main's floating point results; None keeps theirs.
+    trained: the numbers of main's parameters that are trained. Others, and what is computed, may be
+    masks, whose finite numbers stay finite where they are added (`meta.amp.core.Finite`).
 
     What main takes keeps its type, and so does what is written in place. A function is made once
     for each choice of dtypes that it is called with; one that calls itself, or is handed on as a
@@ -76,20 +85,26 @@ def autocast(module: Module, *, dtype: str = "float16", out_dtype: str | None = 
       return %y
     }
     """
-    return _Autocast(module, dtype, out_dtype).module()
+    return _Autocast(module, dtype, out_dtype, trained).module()
 
 
 def explain_autocast(
-    module: Module, *, dtype: str = "float16", out_dtype: str | None = None
+    module: Module,
+    *,
+    dtype: str = "float16",
+    out_dtype: str | None = None,
+    trained: Collection[int] = (),
 ) -> CastReport:
     """Return which casts `autocast` puts into a module, where, for whom, and by which rule."""
-    made = _Autocast(module, dtype, out_dtype)
+    made = _Autocast(module, dtype, out_dtype, trained)
     return made.report(made.module())
 
 
 class _Autocast:
-    def __init__(self, module: Module, dtype: str, out_dtype: str | None) -> None:
-        self.half = require_half(dtype)
+    def __init__(
+        self, module: Module, dtype: str, out_dtype: str | None, trained: Collection[int]
+    ) -> None:
+        self.half, self.trained = require_half(dtype), trained
         self.out_dtype = None if out_dtype is None else canonical(out_dtype)
         module = infer_type(lambda_lift(promote_refs(module)))
         require_rules(_operators(module))
@@ -142,8 +157,10 @@ class _Autocast:
         casts = Casts(new, function, self.summaries)
         body = Body(self.source, self.half, casts, self.instance)
         params = tuple(Var(p.name, t) for p, t in zip(function.params, types, strict=True))
-        for old, param in zip(function.params, params, strict=True):
+        for i, (old, param) in enumerate(zip(function.params, params, strict=True)):
             body.bind(old, param)
+            if name != "main" or i in self.trained:  # what functions are given is not followed
+                casts.trained.add(param)
         body.bindings(function.body)
         result = body.atom(function.body.result)
         result_type = type_of(result)

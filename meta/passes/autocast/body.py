@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from meta.amp.core import cast_dtypes, rule_of
+from meta.amp.core import cast_dtypes, rule_of, too_large
 from meta.base.dtype import is_float
 from meta.base.errors import IRError, MetaError
 from meta.ir import (
@@ -156,10 +156,13 @@ class Body:
         assert rule is not None
         # A view of a cast would be a view of other memory: writes to it would be lost.
         stays = self.casts.is_shared_view(binding.var)
+        large = too_large(op, types, self.half)
         args = []
         for slot, argument, dtype in zip(op.schema.slots, given.args, wanted, strict=True):
             if dtype is not None and not stays:
-                reason = _REASONS[rule.word].format(dtype=dtype)
+                reason = _REASONS["large" if large else rule.word].format(
+                    dtype=dtype, half=self.half, numbers=", ".join(map(str, large))
+                )
                 why = Why(f"{op.name}.{slot.name}", reason, rule.site, binding.span)
                 change = self.casts.tuple_atom if slot.kind == "tensors" else self.casts.cast
                 argument = change(argument, dtype, why, binding)
@@ -232,6 +235,7 @@ _REASONS = {
     "never": "never: in 16 bits it would overflow, or lose small terms; computed in {dtype}",
     "infer": "infer: its arguments meet in the wider dtype, {dtype}",
     "custom": "custom: its own rule says {dtype}",
+    "large": "{numbers} would be infinite in {half}; computed in {dtype}",
 }
 
 

@@ -10,7 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from meta.base.dtype import TO_TORCH, is_float
+import torch
+
+from meta.amp.core import Finite, cast_finite, stays_finite
+from meta.base.dtype import FROM_TORCH, TO_TORCH, is_float
 from meta.base.registry import OPERATORS
 from meta.ir import (
     Binding,
@@ -29,6 +32,7 @@ from meta.ir import (
 from meta.passes.autocast.dtypes import dtypes_of
 from meta.passes.autocast.report import Cast, Why
 from meta.passes.buffers import Buffers, Summaries, owner
+from meta.passes.call_of import typed_args
 from meta.passes.rules.casts import holds
 
 _Entries = ChainMap[Any, tuple[Expr, int]]
@@ -55,14 +59,17 @@ class Casts:
         self.out: list[Binding] = []
         self.made: dict[Var, Cast] = {}
         self.buffers = Buffers(function, summaries)
-        # By atom and dtype: the cast, and how often its source had been written by then.
+        # By atom, dtype and whether numbers stay finite: the cast, and how often its source had
+        # been written by then.
         self._known: _Entries = ChainMap()
         # By the result of an exact cast: what was cast, and how often either had been written.
         self._exact: _Entries = ChainMap()
+        # Parameters that are trained, and so no masks: they are cast without further ado.
+        self.trained: set[Expr] = set()
         # The memory of the original program that an atom is in, and how often that was written.
         self._memory: dict[Expr, Expr] = {}
         self._writes: dict[Expr, int] = {}
-        self._constants: dict[tuple[Constant, str], Constant] = {}
+        self._constants: dict[tuple[Constant, str, bool], Constant] = {}
         # Entries of maps that lie further out than this were made before a closure began.
         self._closures: list[int] = []
 
@@ -123,15 +130,20 @@ class Casts:
         exact = self._valid(self._exact, atom)
         if exact is not None:  # cast(cast(x, wide), dtype) is cast(x, dtype)
             return self.cast(exact, dtype, why, at)
-        known = self._valid(self._known, (atom, dtype))
+        finite = stays_finite(type_.dtype, dtype) and atom not in self.trained
+        key = (atom, dtype, finite)
+        known = self._valid(self._known, key)
         if known is not None:
             if isinstance(known, Var) and known in self.made:
                 self.made[known].needs.append(why)
             return known
-        result = self.emit(cast_call(atom, dtype), type_.with_dtype(dtype), at)
+        if finite:
+            result = cast_finite(atom, dtype, lambda *call: self._emitted(at, *call))
+        else:
+            result = self.emit(cast_call(atom, dtype), type_.with_dtype(dtype), at)
         name = atom.name if isinstance(atom, Var) else ""
-        self.made[result] = Cast(self.name, name, type_, dtype, [why])
-        self._known[atom, dtype] = result, self._count(atom)
+        self.made[result] = Cast(self.name, name, type_, str(dtype), [why])
+        self._known[key] = result, self._count(atom)
         self.is_cast_of(result, atom)
         return result
 
@@ -143,9 +155,16 @@ class Casts:
             self._exact[result] = atom, self._count(atom) + self._count(result)
 
     def _constant(self, atom: Constant, dtype: str) -> Constant:
-        if (atom, dtype) not in self._constants:
-            self._constants[atom, dtype] = Constant(atom.data.to(TO_TORCH[dtype]))
-        return self._constants[atom, dtype]
+        key = atom, dtype, isinstance(dtype, Finite)
+        if key not in self._constants:
+            self._constants[key] = Constant(_cast_data(atom.data, dtype))
+        return self._constants[key]
+
+    def _emitted(self, at: Binding | None, name: str, *given: Any) -> Var:
+        """Emit the call of an operator with these first arguments, and defaults for the rest."""
+        op = OPERATORS[name]
+        call = Call(op, (*given, *(slot.default for slot in op.slots[len(given) :])))
+        return self.emit(call, op.infer(typed_args(op, call)), at)
 
     def _count(self, atom: Expr) -> int:
         return self._writes.get(self._memory.get(atom, atom), 0)
@@ -198,6 +217,14 @@ class Casts:
         assert isinstance(type_, TupleType)
         fields = (self.field(atom, i, at) for i in range(len(type_.fields)))
         return Tuple(tuple(self.cast(f, dtype, why, at) for f in fields))
+
+
+def _cast_data(data: torch.Tensor, dtype: str) -> torch.Tensor:
+    if stays_finite(FROM_TORCH[data.dtype], dtype):
+        torchs = {"isinf": torch.isinf, "clip": torch.clamp, "where": torch.where}
+        torchs["cast"] = lambda x, name: x.to(TO_TORCH[name])
+        return cast_finite(data, dtype, lambda name, *args: torchs[name](*args))
+    return data.to(TO_TORCH[dtype])
 
 
 def cast_call(atom: Expr, dtype: str) -> Call:
