@@ -41,6 +41,7 @@ INDICES = {"int32": "int", "int64": "long long"}
 
 SOURCE = r"""
 #define FULL 0xffffffffu
+enum { NONE, SOME, MANY };
 
 struct Parameters {
   const T* dy; const I* indices; T* out;
@@ -90,7 +91,7 @@ embedding_dx(const __grid_constant__ Parameters p) {
   __shared__ unsigned found[CAPACITY];   // position among the indices << 6 | row of this block
   __shared__ int before[READS * WARPS + 1];
   __shared__ float parts[WARPS][LANES * VECTOR];
-  __shared__ bool heavy[64];
+  __shared__ unsigned char named[64];
   int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
   long long first = (long long)blockIdx.x * p.rows_each;
   long long left = p.rows - first;
@@ -148,7 +149,7 @@ embedding_dx(const __grid_constant__ Parameters p) {
     if (noted && rows >= WARPS)
       for (int start = 0; start < total; start += LANES)
         hits += __popc(__ballot_sync(FULL, names(found, start + lane, total, row)));
-    if (lane == 0) heavy[row] = !noted || rows < WARPS || hits > HEAVY;
+    if (lane == 0) named[row] = !noted || rows < WARPS || hits > HEAVY ? MANY : hits ? SOME : NONE;
   }
   __syncthreads();
   int each = (all + WARPS - 1) / WARPS, end = min(all, (warp + 1) * each);
@@ -158,16 +159,16 @@ embedding_dx(const __grid_constant__ Parameters p) {
     const T* dy = p.dy + (inside ? column : 0);
     T* out = p.out + first * p.width + column;
     for (int row = warp; row < rows; row += WARPS) {
-      if (heavy[row]) continue;
+      if (named[row] == MANY) continue;
       float sum[VECTOR] = {};
-      for (int start = 0; start < total; start += LANES) {
+      for (int start = 0; named[row] && start < total; start += LANES) {
         unsigned votes = __ballot_sync(FULL, names(found, start + lane, total, row));
         if (votes) add_all(sum, dy, p.width, votes, found[min(start + lane, total - 1)] >> 6);
       }
       if (inside) store(out + row * p.width, sum);
     }
     for (int row = 0; row < rows; ++row) {
-      if (!heavy[row]) continue;
+      if (named[row] != MANY) continue;
       float sum[VECTOR] = {};
       for (int start = warp * each; start < end; start += LANES) {
         int at = start + lane;
