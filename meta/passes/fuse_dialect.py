@@ -29,6 +29,7 @@ from meta.passes.outline import Outlined
 from meta.passes.pattern import Match, explain, match, pattern
 from meta.passes.pattern.apply import exchange
 from meta.passes.pattern.build import parts
+from meta.passes.pattern.facts import Facts
 from meta.passes.pattern.find import captured_atoms
 from meta.passes.pattern.parts import Called
 
@@ -64,14 +65,16 @@ attrs(fused="torch", kernel="linear", arguments=(("x", 0), ("w", 1), ("b", 2))) 
       return %1
     }
     """
+    known: dict[Function, Facts] = {}
     for fused in _in_order(device):
-        module = _partitioned(module, fused, device)
+        module = _partitioned(module, fused, device, known)
     return module
 
 
 def explain_fusion(module: Module, *, device: Device) -> str:
     """Return what `fuse_dialect` does with every pattern, and why not more, as text."""
     lines = []
+    known: dict[Function, Facts] = {}
     for fused in _in_order(device):
         described = _pattern(fused, device)
         texts = [
@@ -82,7 +85,7 @@ def explain_fusion(module: Module, *, device: Device) -> str:
         level = fused.plevels.get(device.kind, fused.dialect.plevel)
         lines.append(f"{fused.dialect.name} plevel {level} {fused.site}")
         lines += [f"  {line}" for text in texts for line in text.splitlines()]
-        module = _partitioned(module, fused, device)
+        module = _partitioned(module, fused, device, known)
     return "\n".join(lines)
 
 
@@ -163,12 +166,20 @@ def _better(
     return None
 
 
-def _partitioned(module: Module, fused: FusedPattern, device: Device) -> Module:
+def _partitioned(
+    module: Module, fused: FusedPattern, device: Device, known: dict[Function, Facts]
+) -> Module:
+    """``known``: the facts of functions, which hold as long as a function stays as it is."""
     made = Outlined.beside(module)
     described = _pattern(fused, device)
     functions = {}
     for name, function in module.functions.items():
-        found = [] if FUSED in function.attrs else match(described, function, module=module)
+        found = []
+        if FUSED not in function.attrs:
+            facts = known.setdefault(function, Facts(function, module))
+            found = match(described, function, module=module, facts=facts)
+        if found:
+            del known[function]
         functions[name] = _with_calls(function, fused, found, made, device) if found else function
     return module.with_functions({**functions, **made.functions})
 

@@ -14,7 +14,6 @@ from meta.ir import (
     Binding,
     Block,
     Constant,
-    DefUse,
     Expr,
     Function,
     Module,
@@ -24,11 +23,11 @@ from meta.ir import (
 )
 from meta.ir.def_use import User
 from meta.ir.literals import literal_text
-from meta.ir.printer import first_line, variable_names
+from meta.ir.printer import first_line
 from meta.ir.visit import inner_blocks
-from meta.passes.buffers import Buffers, Summaries
 from meta.passes.call_of import is_pure
 from meta.passes.pattern.build import Pattern, parts
+from meta.passes.pattern.facts import Facts
 from meta.passes.pattern.parts import Part, depth, of_type
 from meta.passes.pattern.place import Places
 from meta.passes.pattern.search import Found, Search
@@ -76,7 +75,12 @@ class Refusal:
 
 
 def match(
-    pattern: Pattern, function: Function, *, module: Module | None = None, shared: bool = False
+    pattern: Pattern,
+    function: Function,
+    *,
+    module: Module | None = None,
+    shared: bool = False,
+    facts: Facts | None = None,
 ) -> list[Match]:
     """Return the occurrences of a pattern, in program order; no binding belongs to two.
 
@@ -90,16 +94,16 @@ def match(
     - whatever the pattern's check refuses.
 
     A call of a global function may write its arguments, unless ``module`` is given and tells that
-    it does not.
+    it does not. ``facts``: those of the function, if they are known from another search.
     """
-    return _Finder(pattern, function, module, shared).matches()
+    return _Finder(pattern, facts or Facts(function, module), shared).matches()
 
 
 def refusals(
     pattern: Pattern, function: Function, *, module: Module | None = None, shared: bool = False
 ) -> list[Refusal]:
     """Return what `match` refuses, in program order."""
-    finder = _Finder(pattern, function, module, shared)
+    finder = _Finder(pattern, Facts(function, module), shared)
     finder.matches()
     return finder.refused[::-1]
 
@@ -108,7 +112,7 @@ def explain(
     pattern: Pattern, function: Function, *, module: Module | None = None, shared: bool = False
 ) -> str:
     """Return the matches of a pattern, and the refused candidates with reasons, as text."""
-    finder = _Finder(pattern, function, module, shared)
+    finder = _Finder(pattern, Facts(function, module), shared)
     found = finder.matches()
     lines = [f"{pattern.name}: {len(found)} matched, {len(finder.refused)} refused"]
     lines += [f"  matched  {first_line(function, m.root)}" for m in found]
@@ -125,10 +129,10 @@ def call_with(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
 class _Scope:
     """The values of one block's own bindings, and the names of its function's variables."""
 
-    def __init__(self, block: Block, names: Mapping[Var, str], uses: DefUse) -> None:
-        self.block, self.names, self.uses = block, names, uses
+    def __init__(self, block: Block, facts: Facts) -> None:
+        self.block, self.facts, self.uses = block, facts, facts.uses
         self.bindings = {b.var: b for b in block.bindings}
-        self.places = Places(block, uses)
+        self.places = Places(block, facts.uses)
 
     def value_of(self, atom: Any) -> Any:
         binding = self.bindings.get(atom) if isinstance(atom, Var) else None
@@ -136,7 +140,7 @@ class _Scope:
 
     def shown(self, value: Any) -> str:
         if isinstance(value, Var):
-            return self.names.get(value, "a variable from outside")
+            return self.facts.names.get(value, "a variable from outside")
         if isinstance(value, Constant):
             return f"a constant {value.type}"
         return str(value) if isinstance(value, Expr) else literal_text(value)
@@ -152,21 +156,19 @@ class _Scope:
 
 
 class _Finder:
-    def __init__(
-        self, pattern: Pattern, function: Function, module: Module | None, shared: bool
-    ) -> None:
-        self.pattern, self.function, self.shared = pattern, function, shared
-        summaries = None if module is None else Summaries(module)
-        self.buffers, self.uses = Buffers(function, summaries), DefUse(function)
+    def __init__(self, pattern: Pattern, facts: Facts, shared: bool) -> None:
+        self.pattern, self.facts, self.shared = pattern, facts, shared
         self.taken: set[Binding] = set()
         self.refused: list[Refusal] = []
 
     def matches(self) -> list[Match]:
         found: list[Match] = []
-        names = variable_names(self.function)
-        for block in reversed(list(_blocks(self.function))):
-            scope = _Scope(block, names, self.uses)
-            for binding in reversed(block.bindings):
+        first = self.pattern.searched[0]
+        for block in reversed(list(_blocks(self.facts.function))):
+            near = [b for b in reversed(block.bindings) if first.may_be(b.value)]
+            scope = _Scope(block, self.facts) if near else None
+            for binding in near:
+                assert scope is not None
                 one = None if binding in self.taken else self.at(binding, scope)
                 if one is not None:
                     self.taken |= one.replaced
@@ -241,8 +243,8 @@ class _Finder:
         """Yield the members but for views of what is there anyway that others use too."""
         gone: set[Expr] = set()
         for member in members:
-            outside = any(u not in members for u in self.uses.users(member.var))
-            view = self.buffers.of(member.var) is not member.var
+            outside = any(u not in members for u in self.facts.uses.users(member.var))
+            view = self.facts.buffers.of(member.var) is not member.var
             if member in results:
                 yield member
             elif not (outside and view and gone.isdisjoint(operands(member.value))):
@@ -257,15 +259,15 @@ class _Finder:
                 return f"{scope.shown(member.var)} belongs to another match"
             if not is_pure(member):
                 return f"{scope.shown(member.var)} is random or writes an argument"
-            outside = [u for u in self.uses.users(member.var) if u not in members]
+            outside = [u for u in self.facts.uses.users(member.var) if u not in members]
             inner = member in one.replaced and member not in one.results
             if outside and inner and not self.shared:
                 return f"{scope.shown(member.var)} is also used {_place(outside[0], scope)}"
         begin = min(position[one.members[0]], ceil(one.place))
         end = max(position[one.root], ceil(one.place))
-        read = {self.buffers.of(a) for m in members for a in operands(m.value)}
+        read = {self.facts.buffers.of(a) for m in members for a in operands(m.value)}
         for binding in scope.block.bindings[begin:end]:
-            if binding not in members and read & self.buffers.written_by(binding):
+            if binding not in members and read & self.facts.buffers.written_by(binding):
                 return f"what the match reads is written in between, by {scope.shown(binding.var)}"
         if self.pattern.check is None:
             return None

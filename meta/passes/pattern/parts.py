@@ -59,6 +59,10 @@ class Part(Overloads, ABC):
     def ways(self, value: Any, scope: Scope) -> Ways | str:
         """Return the ways in which ``value`` (an atom or a literal) can be this, or why none."""
 
+    def may_be(self, value: Expr) -> bool:
+        """Tell quickly of what a variable is bound to whether it can be this at all."""
+        return True
+
     @property
     def inner(self) -> tuple[Part, ...]:
         """The parts that this one is made of."""
@@ -156,6 +160,13 @@ class Called(Part):
     def inner(self) -> tuple[Part, ...]:
         return self.args
 
+    def may_be(self, value: Expr) -> bool:
+        return (
+            isinstance(value, Call)
+            and base_op(value.callee) is not None
+            and self.accepts(value.callee)
+        )
+
     def ways(self, value: Any, scope: Scope) -> Ways | str:
         call = scope.value_of(value)
         if not isinstance(call, Call) or base_op(call.callee) is None:
@@ -223,6 +234,9 @@ class Alternatives(Part):
     @property
     def inner(self) -> tuple[Part, ...]:
         return self.options
+
+    def may_be(self, value: Expr) -> bool:
+        return any(option.may_be(value) for option in self.options)
 
     def ways(self, value: Any, scope: Scope) -> Ways | str:
         return [((option, value),) for option in self.options]
