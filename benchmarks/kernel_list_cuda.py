@@ -361,6 +361,16 @@ def _product(m: int, k: int, n: int) -> Kernel:
     )  # fmt: skip
 
 
+def _linear(m: int, k: int, n: int, then: str, meta_then: Any, torch_then: Any) -> Kernel:
+    """A linear layer with what follows it, which a library's epilogue may do."""
+    return Kernel(
+        "products", f"linear {m}x{k}x{n}, {then}",
+        lambda x, w, b, c: meta_then(meta.bias_add(meta.dense(x, w), b, 1), c),
+        lambda x, w, b, c: torch_then(F.linear(x, w, b), c),
+        normal((m, k), (n, k), (n,), (m, n)), flops=2.0 * m * k * n, chain=True,
+    )  # fmt: skip
+
+
 def _convolution(n: int, c: int, extent: int, o: int, k: int, stride: int) -> Kernel:
     out = (extent + 2 * (k // 2) - k) // stride + 1
     return Kernel(
@@ -374,6 +384,12 @@ def _convolution(n: int, c: int, extent: int, o: int, k: int, stride: int) -> Ke
 PRODUCTS = [
     _product(4096, 768, 3072),
     _product(4096, 4096, 4096),
+    _linear(4096, 768, 3072, "relu", lambda y, c: meta.relu(y), lambda y, c: F.relu(y)),
+    _linear(
+        4096, 768, 3072, "gelu (tanh)",
+        lambda y, c: meta.gelu(y, "tanh"), lambda y, c: F.gelu(y, approximate="tanh"),
+    ),
+    _linear(4096, 3072, 768, "residual", lambda y, c: meta.add(y, c), lambda y, c: y + c),
     Kernel(
         "products", "batch_matmul 512x(512x64x512)", meta.batch_matmul, torch.bmm,
         normal((512, 512, 64), (512, 64, 512)), flops=2.0 * 512 * 512 * 64 * 512,
