@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from meta.amp.core import rules_in_force
 from meta.base.dtype import canonical, is_float
-from meta.base.errors import ArgumentError
+from meta.base.errors import ArgumentError, UnknownName
 from meta.grad.core import no_grad
 from meta.model.constructor import ConstructorSignature
 from meta.model.recompute import call_checkpointed
@@ -22,6 +22,26 @@ from meta.model.state import Replacement, Unmatched, load, named
 from meta.op.core import tree
 from meta.runtime.ndarray import ndarray
 from meta.vm.program import Program
+
+OF_TORCH = {
+    "train": "model.train_mode()",
+    "eval": "model.infer_mode()",
+    "state_dict": "model.state(), or model.state(aliases=True) with every name of tied arrays",
+    "load_state_dict": "model.load_state(state)",
+    "named_parameters": "model.parameters(), a dict of arrays by name",
+    "modules": "model.models()",
+    "named_modules": "model.paths()",
+    "buffers": "model.state(), without model.parameters()",
+    "requires_grad_": "array.requires_grad = False for arrays of model.parameters().values()",
+    "zero_grad": "optimizer.zero_grad()",
+    "cuda": 'model.to(device="cuda")',
+    "cpu": 'model.to(device="cpu")',
+    "half": 'model.to(dtype="float16")',
+    "bfloat16": 'model.to(dtype="bfloat16")',
+    "float": 'model.to(dtype="float32")',
+    "double": 'model.to(dtype="float64")',
+}
+"""Methods of torch.nn.Module that have another name here."""
 
 
 class Model:
@@ -85,6 +105,15 @@ class Model:
             return self._run(args, kwargs)
         with no_grad():
             return self._run(args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """Say what torch's methods are called here; only what is missing comes here."""
+        if name in OF_TORCH:
+            raise UnknownName(
+                f"{type(self).__name__} has no attribute {name!r}",
+                hint=f"in meta it is {OF_TORCH[name]}",
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         entry = self.entry()

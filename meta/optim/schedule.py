@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Integral
 
 from meta.base.errors import ArgumentError
 
@@ -38,9 +39,9 @@ class Schedule:
         self._factor, self.steps, self._text = factor, steps, text
 
     def __call__(self, step: int) -> float:
-        if not isinstance(step, int) or step < 0:
+        if not isinstance(step, Integral) or step < 0:
             raise ArgumentError("a schedule is called with a step number", found=repr(step))
-        return float(self._factor(step))
+        return float(self._factor(int(step)))
 
     def then(self, following: Schedule) -> Schedule:
         """Return this schedule followed by another one, which begins at its own step 0.
@@ -49,7 +50,11 @@ class Schedule:
         """
         length = self.steps
         if length is None:
-            raise ArgumentError(f"{self} has no end, so nothing can follow it", found=following)
+            raise ArgumentError(
+                f"{self} has no end, so nothing can follow it",
+                found=following,
+                hint="constant(steps=100) has one; a * b is for schedules side by side",
+            )
 
         def factor(step: int) -> float:
             return self(step) if step < length else following(step - length)

@@ -9,6 +9,7 @@ from meta.base import config
 from meta.base.errors import NonFiniteError
 from meta.grad.core import no_grad
 from meta.model.model import Model
+from meta.op.core import tree
 from meta.train import random_state
 from meta.train.data import Batch
 from meta.vm.finite import kinds_of
@@ -19,10 +20,19 @@ SHOWN = 5
 def diverged(what: str, training_step: Model, dy: Any, batch: Batch) -> NonFiniteError:
     """Return the error for a run that cannot go on, because of ``what``.
 
-    A copy of the step is run once more on a batch, operator by operator: the first one that makes a
-    NaN or an infinity of values without is named, with its line and the types of its arguments. If
-    the weights are not finite already, that cannot be told any more.
+    Data that are no numbers are told first. A copy of the step is run once more on a batch,
+    operator by operator: the first one that makes a NaN or an infinity of values without is named,
+    with its line and the types of its arguments. If the weights are not finite already, that cannot
+    be told any more.
     """
+    given = tree.flatten((batch.inputs, batch.targets))[0]
+    nan, _ = kinds_of(a.torch() for a in given)
+    if nan:
+        return NonFiniteError(
+            what,
+            found="NaN in the data, in the last batch",
+            hint="look at what the data yield: numpy.isfinite(x).all()",
+        )
     arrays = {n: a for n, a in training_step.state().items() if any(kinds_of([a.torch()]))}
     if arrays:
         names = ", ".join(list(arrays)[:SHOWN]) + (", ..." if len(arrays) > SHOWN else "")

@@ -14,7 +14,7 @@ import torch
 
 import meta
 from meta import op
-from meta.base.errors import ArgumentError, GradientError, TraceError, TypeInferError
+from meta.base.errors import ArgumentError, GradientError, MetaError, TraceError, TypeInferError
 from meta.ir import verify
 from meta.model import Linear, Model, ReLU, Sequential, trace
 from meta.model.trace import Traced
@@ -526,6 +526,19 @@ def test_a_python_loop_by_value() -> None:
     with pytest.raises(TraceError, match="Python decides here") as caught:
         f(ones())
     assert caught.value.span.line == f.function.__code__.co_firstlineno + 2
+
+
+@pytest.mark.parametrize(
+    ("name", "here"),
+    [("eval", r"infer_mode\(\)"), ("state_dict", r"model.state\(\)"), ("cuda", 'device="cuda"')],
+)
+def test_names_of_torch(name: str, here: str) -> None:
+    model = Linear(1, 1)
+    assert not hasattr(model, name) and not hasattr(model, "other")
+    with pytest.raises(AttributeError, match="'Linear' object has no attribute 'other'"):
+        model.other  # noqa: B018
+    with pytest.raises(MetaError, match=rf"no attribute '{name}'[^$]*{here}"):
+        getattr(model, name)
 
 
 def test_a_symbol_that_leaked() -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.optim import lr_scheduler
@@ -126,6 +127,10 @@ def test_a_schedule_prints_as_it_is_written() -> None:
 def test_errors(make: Callable[[], Schedule], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         make()
+
+
+def test_steps_of_numpy() -> None:
+    assert cosine(10)(np.int64(3)) == cosine(10)(3)
 
 
 def test_a_product_with_a_number_is_no_schedule() -> None:

@@ -448,6 +448,13 @@ def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
         assert all(t.isfinite().all() for t in kept.model.values())
 
 
+def test_data_that_are_no_numbers_are_told() -> None:
+    x, y = arrays()
+    x[3, 1] = math.nan
+    with pytest.raises(NonFiniteError, match=r"step 1 is not finite[^$]*NaN in the data"):
+        train(data=[(x, y)], steps=3)
+
+
 def test_no_checkpoint_of_weights_that_are_not_finite(tmp_path: Path) -> None:
     def steep(scores: Any, labels: Any) -> Any:
         return op.mean(op.sqrt(op.multiply(scores, 0.0)))  # it is 0, and its slope is not finite
