@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+import meta
 from meta.model import Linear
 from meta.optim import DynamicLossScale, with_adamw, with_sgd
 from meta.optim.schedule import cosine
@@ -97,3 +98,34 @@ def test_mixed_precision(amp: str) -> None:
         amp=amp,
     )
     assert evaluate(model, loss, held_out(), amp=amp)["loss"] < before
+
+
+def test_the_average_is_evaluated() -> None:
+    found = []
+    for device in ("cpu", "cuda"):
+        record = fit(
+            network(),
+            loss,
+            Batches(*arrays(), SIZE, seed=1),
+            with_sgd(0.1, 0.9, ema=0.8, maximize=True, clip_norm=0.5),
+            steps=6,
+            eval_data=held_out(),
+            device=device,
+            seed=1,
+        )
+        found.append(record)
+        assert record.losses[-1] > record.losses[0]
+        assert record.metrics["average"] == 1
+    assert found[1].metrics == pytest.approx(found[0].metrics, rel=1e-3)
+
+
+def test_masters_follow_weights_that_are_loaded() -> None:
+    model = Linear(FEATURES, CLASSES).to(device="cuda", dtype="float16")
+    step = with_adamw(0.0)(model)
+    state = {n: torch.full(a.shape, 1 + 2**-12) for n, a in model.state().items()}
+    model.load_state(state)
+    x = meta.array(torch.ones(2, FEATURES), "float16", device="cuda")
+    step(meta.zeros((2, CLASSES), "float16", device="cuda"), x)
+    for n, master in step.optimizer.master.items():
+        assert master.device.kind == "cuda" and master.numpy().max() == 1 + 2**-12
+        assert model.state()[n].numpy().max() == 1
