@@ -17,7 +17,7 @@ import meta
 from meta import op
 from meta.model import BatchNorm, Dropout, Linear, Model, ReLU, Sequential
 from meta.optim.sgd import with_sgd
-from meta.train import Batches
+from meta.train import Batches, Record, fit
 
 SAMPLES, FEATURES, CLASSES, SIZE = 40, 4, 3, 8
 
@@ -112,3 +112,11 @@ DATA = {
 def held_out() -> Batches:
     """Return the data in their order."""
     return Batches(*arrays(), SIZE, shuffle=False)
+
+
+def train(model: Model | None = None, **options: Any) -> Record:
+    """Call `fit` with what is not stated."""
+    given = {"loss": loss, "data": DATA["batches"](), "optimizer": optimizer()}
+    given = {name: options.pop(name, value) for name, value in given.items()}
+    options.setdefault("executor", "interpreter")
+    return fit(model or network(), **given, **options)

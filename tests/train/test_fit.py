@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,15 @@ from meta import op
 from meta.base import config
 from meta.base.errors import ArgumentError, FormatError, NonFiniteError
 from meta.model import Dropout, Linear, Model, Sequential, trace
-from meta.optim import SGD, DynamicLossScale, with_adamw, with_sgd
+from meta.optim import DynamicLossScale, with_adamw, with_sgd
 from meta.optim.schedule import linear_decay, step_decay
 from meta.train import (
     Batches,
     Callback,
     EarlyStop,
-    Record,
     Run,
     accuracy,
     evaluate,
-    fit,
     read_checkpoint,
 )
 from tests.train.problem import (
@@ -39,18 +37,10 @@ from tests.train.problem import (
     held_out,
     loss,
     network,
-    optimizer,
+    train,
 )
 
 PER_EPOCH = 5
-
-
-def train(model: Model | None = None, **options: Any) -> Record:
-    """Call `fit` with what is not stated."""
-    given = {"loss": loss, "data": DATA["batches"](), "optimizer": optimizer()}
-    given = {name: options.pop(name, value) for name, value in given.items()}
-    options.setdefault("executor", "interpreter")
-    return fit(model or network(), **given, **options)
 
 
 def weights(model: Model) -> dict[str, np.ndarray[Any, Any]]:
@@ -516,125 +506,6 @@ def test_mixed_precision() -> None:
     half = train(epochs=2, seed=1, eval_data=held_out(), amp="bfloat16")
     assert half.losses == pytest.approx(full.losses, rel=0.1)
     assert half.losses != full.losses
-
-
-class Untraced(Model):
-    """A model whose forward is not traced."""
-
-    def forward(self, x: Any) -> Any:
-        return x
-
-
-def no_number(scores: Any, labels: Any) -> Any:
-    return scores
-
-
-ERRORS: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
-    "no model": (lambda p: train(Linear, steps=1), ArgumentError, "meta.Model"),
-    "untraced": (lambda p: train(Untraced(), steps=1), ArgumentError, "not traced"),
-    "no loss": (lambda p: train(loss=3, steps=1), ArgumentError, "the loss is a function"),
-    "eager optimizer": (
-        lambda p: train(optimizer=3, steps=1), ArgumentError, "what a with_<name>",
-    ),
-    "other optimizer": (
-        lambda p: train(optimizer=lambda m: m, steps=1), ArgumentError, "no.* make a training step",
-    ),
-    "an optimizer": (
-        lambda p: train(optimizer=SGD(network().parameters()), steps=1),
-        ArgumentError, "for loops of one's own",
-    ),
-    "an optimizer's class": (
-        lambda p: train(optimizer=SGD, steps=1), ArgumentError, "for loops of one's own",
-    ),
-    "optimizer not called": (
-        lambda p: train(optimizer=with_sgd, steps=1), ArgumentError, "the numbers come first",
-    ),
-    "a loss of torch": (
-        lambda p: train(loss=torch.nn.CrossEntropyLoss(), steps=1),
-        ArgumentError, "lambda scores, labels: meta.cross_entropy",
-    ),
-    "metrics in a list": (
-        lambda p: train(steps=1, eval_data=held_out(), metrics=[accuracy]),
-        ArgumentError, "functions by name",
-    ),
-    "one callback": (
-        lambda p: train(steps=1, callbacks=print), ArgumentError, r"a list: \[callback\]",
-    ),
-    "another name": (
-        lambda p: train(data=[({"input": x}, y) for x, y in held_out()], steps=1),
-        ArgumentError, r"cannot be called like this: missing .*'x'",
-    ),
-    "no length": (lambda p: train(), ArgumentError, "one of steps= and epochs="),
-    "two lengths": (lambda p: train(steps=1, epochs=1), ArgumentError, "steps=1, epochs=1"),
-    "steps": (lambda p: train(steps=0), ArgumentError, "steps is a count"),
-    "epochs": (lambda p: train(epochs=1.5), ArgumentError, "epochs is a count"),
-    "log_every": (lambda p: train(steps=1, log_every=True), ArgumentError, "log_every is a count"),
-    "eval_every alone": (
-        lambda p: train(steps=1, eval_every=1), ArgumentError, "nothing without eval_data",
-    ),
-    "average alone": (
-        lambda p: train(steps=1, eval_average=False), ArgumentError, "nothing without eval_data",
-    ),
-    "no average": (
-        lambda p: train(steps=1, eval_average=True, eval_data=held_out()),
-        ArgumentError, "keeps no average",
-    ),
-    "metrics alone": (
-        lambda p: train(steps=1, metrics={}), ArgumentError, "nothing without eval_data",
-    ),
-    "checkpoint_every alone": (
-        lambda p: train(steps=1, checkpoint_every=1), ArgumentError, "without checkpoint",
-    ),
-    "keep": (lambda p: train(steps=1, checkpoint=p, keep=0), ArgumentError, "keep is a number"),
-    "a file": (lambda p: train(steps=1, checkpoint=__file__), ArgumentError, "cannot be kept"),
-    "executor": (lambda p: train(steps=1, executor="gpu"), ArgumentError, "no such executor"),
-    "seed": (lambda p: train(steps=1, seed=-1), ArgumentError, "a seed is an int"),
-    "schedule": (lambda p: train(steps=1, schedule=0.1), ArgumentError, "a schedule is a function"),
-    "callback": (
-        lambda p: train(steps=1, callbacks=[print]), ArgumentError, "meta.train.Callback",
-    ),
-    "early stop alone": (
-        lambda p: train(steps=1, callbacks=[EarlyStop(1)]), ArgumentError, "needs an evaluation",
-    ),
-    "early stop, metric": (
-        lambda p: train(steps=1, eval_data=held_out(), callbacks=[EarlyStop(1, "f1")]),
-        ArgumentError, "a metric that the evaluation has not",
-    ),
-    "patience": (lambda p: EarlyStop(0), ArgumentError, "out of range"),
-    "metric named loss": (
-        lambda p: train(steps=1, eval_data=held_out(), metrics={"loss": loss}),
-        ArgumentError, "these names are taken",
-    ),
-    "loss is no number": (
-        lambda p: train(loss=no_number, steps=1), ArgumentError, "the loss is one number",
-    ),
-    "metric is no number": (
-        lambda p: train(steps=1, eval_data=held_out(), metrics={"scores": no_number}),
-        ArgumentError, "the metric 'scores' is one number",
-    ),
-    "iterator, epochs": (
-        lambda p: train(data=iter([]), epochs=2), ArgumentError, "gives its batches once",
-    ),
-    "iterator, evaluation": (
-        lambda p: train(eval_data=iter([]), steps=1), ArgumentError, "eval_data is an iterator",
-    ),
-    "evaluation without data": (
-        lambda p: train(eval_data=[], steps=1), ArgumentError, "the data have no batch",
-    ),
-    "a log of a kind": (lambda p: train(steps=1, log="log.txt"), ArgumentError, ".csv or .jsonl"),
-    "a log nowhere": (
-        lambda p: train(steps=1, log=p / "no" / "log.csv"), ArgumentError, "no such folder",
-    ),
-    "no log": (lambda p: train(steps=1, log=3), ArgumentError, "this is no log"),
-    "device": (lambda p: train(steps=1, device="tpu"), meta.errors.DeviceError, "unknown device"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_errors(name: str, tmp_path: Path) -> None:
-    call, kind, message = ERRORS[name]
-    with pytest.raises(kind, match=message):
-        call(tmp_path)
 
 
 def test_resume_false_does_not_mix_runs(tmp_path: Path) -> None:
