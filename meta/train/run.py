@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -84,8 +85,8 @@ class Run:
         self._runner = Runner(training_step, executor)
         self.record = Record(training_step, self._runner.executables)
         self._schedule, self._checkpoints, self._watching = schedule, checkpoints, watching
-        self._saved = Saved(model, training_step, feed, watching.callbacks)
         self._base_rate = float(training_step.learning_rate.item())
+        self._saved = Saved(model, training_step, self._base_rate, feed, watching.callbacks)
         self._rate: float | None = None
         self._meter = Meter()
         self._dy: ndarray | None = None
@@ -118,6 +119,14 @@ class Run:
         self._saved.load(found)
         self.step = self.record.first_step = self._saved_at = found.step
         self.record.checkpoint = self._checkpoints.path(found.step)
+        before = found.more.get("base_rate", self._base_rate)  # absent in older checkpoints
+        if self._schedule is None and before != self._base_rate:
+            warnings.warn(
+                f"the run goes on with the learning rate of its checkpoint, which began with "
+                f"{before:g}, not with {self._base_rate:g}, as is stated now; with schedule= "
+                "what is stated counts",
+                stacklevel=3,
+            )
 
     def go(self) -> Record:
         """Train to the end, and return the record."""

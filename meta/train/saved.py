@@ -25,11 +25,13 @@ class Saved:
     Attributes
     ----------
     model: the user's model, whose arrays get a file of their own. training_step: the model around
-    it, with everything else in its state. feed: the position in the data and the random state.
+    it, with everything else in its state. base_rate: the learning rate that the script states.
+    feed: the position in the data and the random state.
     """
 
     model: Model
     training_step: Model
+    base_rate: float
     feed: Feed
     callbacks: Sequence[Callback]
 
@@ -41,6 +43,7 @@ class Saved:
             {name: a.torch() for name, a in model.items()},
             {name: a.torch() for name, a in training.items()},
             {
+                "base_rate": self.base_rate,
                 "feed": self.feed.state(),
                 "callbacks": [[type(c).__name__, s] for c in self.callbacks if (s := c.state())],
             },

@@ -49,6 +49,7 @@ class BertConfig(Config):
     tie_word_embeddings: bool = True
 
     fixed: ClassVar = {
+        "model_type": "bert",
         "is_decoder": False,
         "add_cross_attention": False,
         "position_embedding_type": "absolute",

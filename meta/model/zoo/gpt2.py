@@ -50,7 +50,7 @@ class GPT2Config(Config):
     scale_attn_by_inverse_layer_idx: bool = False
     tie_word_embeddings: bool = True
 
-    fixed: ClassVar = {"add_cross_attention": False}
+    fixed: ClassVar = {"model_type": "gpt2", "add_cross_attention": False}
 
     def __post_init__(self) -> None:
         require_divides(self.n_head, self.n_embd, "n_head", "n_embd")

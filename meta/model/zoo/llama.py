@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from meta import op
 from meta.model.layers.embedding import Embedding
@@ -54,6 +54,8 @@ class LlamaConfig(Config):
     attention_dropout: float = 0.0
     mlp_bias: bool = False
     head_dim: int | None = None
+
+    fixed: ClassVar = {"model_type": "llama"}
 
     def __post_init__(self) -> None:
         heads = self.num_attention_heads

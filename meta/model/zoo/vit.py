@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from meta import op
 from meta.base.errors import TypeInferError
@@ -51,6 +51,8 @@ class ViTConfig(Config):
     num_channels: int = 3
     qkv_bias: bool = True
     num_labels: int = 1000
+
+    fixed: ClassVar = {"model_type": "vit"}
 
     def __post_init__(self) -> None:
         heads, width = self.num_attention_heads, self.hidden_size

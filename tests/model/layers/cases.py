@@ -73,6 +73,9 @@ CASES = {
     "Linear": same("Linear", (3, 5), 5, 4),
     "Linear of more axes": same("Linear", (2, 3, 5), 5, 4, bias=False),
     "Embedding": LayerCase(lambda: ours.Embedding(7, 3), lambda: nn.Embedding(7, 3), (4, 2), 7),
+    "Embedding with padding": LayerCase(
+        lambda: ours.Embedding(7, 3, -2), lambda: nn.Embedding(7, 3, -2), (4, 2), 7
+    ),
     "Conv1d": same("Conv1d", (2, 4, 9), 4, 6, 3, stride=2, padding=1, groups=2),
     "Conv2d": same("Conv2d", IMAGE, 4, 6, 3),
     "Conv2d of all arguments": same(

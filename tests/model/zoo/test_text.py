@@ -144,6 +144,8 @@ def test_initial_values() -> None:
         (zoo.BertConfig, {"num_attention_heads": 5}, "divide"),
         (zoo.BertConfig, {"hidden_act": "gelo"}, "no activation function"),
         (zoo.BertConfig, {"is_decoder": True}, "is_decoder"),
+        (zoo.BertConfig, {"model_type": "roberta"}, "model_type='bert'"),
+        (zoo.LlamaConfig, {"model_type": "qwen2"}, "model_type='llama'"),
         (zoo.GPT2Config, {"add_cross_attention": True}, "add_cross_attention"),
         (zoo.LlamaConfig, {"num_key_value_heads": 3}, "divide"),
         (zoo.LlamaConfig, {"rope_scaling": {"type": "yarn"}}, "rope_type 'yarn'"),
