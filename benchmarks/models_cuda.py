@@ -5,7 +5,7 @@ CUDA graphs (mode="reduce-overhead"), in one run.
     python benchmarks/models_cuda.py --rows bert1-train-fp16 --contenders meta --profile
     python benchmarks/models_cuda.py --markdown         # also replaces the table in
                                                         # docs/performance.md
-    python benchmarks/models_cuda.py --tiny             # small networks: does all of it run?
+    python benchmarks/models_cuda.py --tiny --together  # small networks: does all of it run?
 
 The rows are in `models/cuda_rows.py`. `meta` runs the networks of its zoo, torch those of
 transformers (attention by scaled_dot_product_attention) and torchvision, with equal random
@@ -15,8 +15,9 @@ channels_last. There is no loss scale. Inference is in half precision throughout
 
 Each contender of a row runs in a process of its own, so that its memory is its own; see
 `models/cuda_worker.py` for what is measured. The losses of the first steps, or some of an
-inference's results, are compared with those of torch eager; where they differ, the run fails.
-*First call* is cold in a process with empty caches on disk, and warm in a second one.
+inference's results, are compared with those of torch eager; a contender whose results differ, or
+that ends with an error, has "failed", and so has the run. *First call* is cold in a process with
+empty caches on disk, and warm in a second one.
 
 The goals, which ``--check`` holds, are shares of the best torch contender's time (0.9 in each row),
 memory, and cold first call (in rows that state them).
@@ -26,15 +27,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import product
 from typing import Any
 
 import torch
 from models.cuda_contenders import NAMES
+from models.cuda_processes import Process
 from models.cuda_rows import ROWS
 from report import conditions_cuda, plain, replace_section, table_in_markdown
 
@@ -43,69 +45,86 @@ TOLERANCES = {"float16": 2e-2, "bfloat16": 3e-2, "tf32": 5e-3}
 """How far results may be apart, as a share of the largest of them."""
 WARM = ("meta", "compile")
 """The contenders whose warm first call is measured: caches are the same in torch's two modes."""
+COMPILED = ("compile", "reduce-overhead")
 
 
-def worker(row: str, contender: str, folder: str, options: list[str]) -> dict[str, Any]:
-    """Run one contender in a process of its own; caches are in ``folder``."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(
-            [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-        ),
-        "META_CACHE_DIR": f"{folder}/meta",
-        "META_TF32": str(int(ROWS[row].precision == "tf32")),
-        "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor-{contender}",
-        "TRITON_CACHE_DIR": f"{folder}/triton-{contender}",
-    }
-    command = [sys.executable, "-m", "models.cuda_worker", row, contender, *options]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        raise SystemExit(f"{row}: {contender} failed, exit status {done.returncode}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+def measure(names: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return one record per row: what was measured, and how `meta` stands to the best of torch."""
+    found: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in names}
+    for name, contender, record in _measured(names, options):
+        found[name][contender] = record
+        print(summary(name, contender, record), file=sys.stderr, flush=True)
+    return [result(name, found[name], options.tiny) for name in names]
 
 
-def measure(row: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Return one record: what each contender measured, and how `meta` stands to the best."""
-    flags = ["--tiny"] if options.tiny else []
-    found: dict[str, dict[str, Any]] = {}
-    for name in options.contenders:
+def _measured(
+    names: list[str], options: argparse.Namespace
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Iterate over row, contender and record, in order."""
+    flags = ["--tiny"] * options.tiny
+    more = ["--profile"] * options.profile
+    if options.together:
+        yield from _together(names, options.contenders, [*flags, *more])
+        return
+    for row, name in product(names, options.contenders):
         with tempfile.TemporaryDirectory() as folder:
-            more = ["--profile"] if options.profile else []
-            found[name] = worker(row, name, folder, [*flags, *more])
-            if name in WARM and not options.no_warm:
-                warm = worker(row, name, folder, [*flags, "--first-call-only"])
-                found[name]["warm_call"] = warm["first_call"]
+            record = Process(row, name, folder, [*flags, *more]).measure()
+            if name in WARM and not options.no_warm and "failed" not in record:
+                warm = Process(row, name, folder, [*flags, "--first-call-only"]).measure()
+                record["warm_call"] = warm["first_call"]
+            yield row, name, record
+
+
+def _together(
+    names: list[str], contenders: list[str], flags: list[str]
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Let all compile at the same time, then measure one after the other."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
+        started = []
+        for i, (row, name) in enumerate(product(names, contenders)):
+            started.append(Process(row, name, f"{folder}/{i}", flags, wait=True))
+            running.callback(started[-1].end)
+        for process in started:
+            process.ready()
+        for process in started:
+            record = process.measure()
+            record.pop("first_call", None)  # others were compiled beside it
+            yield process.row, process.contender, record
+
+
+def result(row: str, found: dict[str, dict[str, Any]], tiny: bool) -> dict[str, Any]:
+    """Return the record of a row."""
     compare(row, found)
-    what = f"{ROWS[row].task(options.tiny).what} {'train' if ROWS[row].training else 'infer'}"
-    result = {"row": row, "what": what, "contenders": found, **shares(found)}
-    result["missed"] = missed(row, result)
-    return result
+    work = f"{ROWS[row].task(tiny).what} {'train' if ROWS[row].training else 'infer'}"
+    record = {"row": row, "what": work, "contenders": found, **shares(found)}
+    record["missed"] = missed(row, record)
+    return record
 
 
 def compare(row: str, found: dict[str, dict[str, Any]]) -> None:
-    """SystemExit if a contender's results are not those of torch eager."""
-    if "eager" not in found:
+    """Mark contenders as failed whose results are not those of torch eager."""
+    if "values" not in found.get("eager", {}):
         return
     expected = torch.tensor(found["eager"]["values"])
     bound = TOLERANCES[ROWS[row].precision] * expected.abs().max()
     for name, record in found.items():
-        difference = (torch.tensor(record["values"]) - expected).abs().max()
-        if not difference <= bound:
-            raise SystemExit(
-                f"{row}: results of {name} are {record['values']}, not {found['eager']['values']}"
-            )
+        if "values" in record:
+            difference = (torch.tensor(record["values"]) - expected).abs().max()
+            if not difference <= bound:
+                record["failed"] = f"results differ by {difference:.2e}: {record['values']}"
+                print(summary(row, name, record), file=sys.stderr)
 
 
 def shares(found: dict[str, dict[str, Any]]) -> dict[str, float | None]:
     """Return the figures of `meta` as shares of the best torch contender's: that with the least
     time, of time and memory; and the least cold first call of torch.compile's.
     """
-    others = [r for n, r in found.items() if n != "meta"]
-    if "meta" not in found or not others:
+    right = {n: r for n, r in found.items() if "failed" not in r}
+    others = [r for n, r in right.items() if n != "meta"]
+    if "meta" not in right or not others:
         return {"time": None, "memory": None, "first_call": None}
-    own, best = found["meta"], min(others, key=lambda r: r["ms"])
-    compiled = [r["first_call"] for n, r in found.items() if n not in ("meta", "eager")]
+    own, best = right["meta"], min(others, key=lambda r: r["ms"])
+    compiled = [r["first_call"] for n, r in right.items() if n in COMPILED and "first_call" in r]
     return {
         "time": own["ms"] / best["ms"],
         "memory": own["peak_mb"] / best["peak_mb"],
@@ -113,13 +132,13 @@ def shares(found: dict[str, dict[str, Any]]) -> dict[str, float | None]:
     }
 
 
-def missed(row: str, result: dict[str, Any]) -> list[str]:
+def missed(row: str, record: dict[str, Any]) -> list[str]:
     """Return the goals that a record misses."""
     goals = {name: getattr(ROWS[row], name) for name in ("time", "memory", "first_call")}
     return [
         name.replace("_", " ")
         for name, goal in goals.items()
-        if goal is not None and result[name] is not None and result[name] > goal
+        if goal is not None and record[name] is not None and record[name] > goal
     ]
 
 
@@ -135,8 +154,8 @@ def rows(records: list[dict[str, Any]]) -> list[list[str]]:
             [
                 record["what"],
                 row.precision + (f", {row.optimizer}" if row.training else ""),
-                *(f"{found[n]['ms']:.3f}" if n in found else "" for n in NAMES),
-                *(f"{found[n]['peak_mb']:.0f}" if n in found else "" for n in NAMES),
+                *(_figure(found.get(n), "ms", 3) for n in NAMES),
+                *(_figure(found.get(n), "peak_mb", 0) for n in NAMES),
                 *(_first(found.get(n, {})) for n in ("meta", "compile", "reduce-overhead")),
                 *(_share(record[key]) for key in ("time", "memory", "first_call")),
                 ", ".join(f"{g:g}" for g in (row.time, row.memory, row.first_call) if g),
@@ -146,12 +165,20 @@ def rows(records: list[dict[str, Any]]) -> list[list[str]]:
     return [head, *lines]
 
 
-def summary(record: dict[str, Any]) -> str:
-    """Return one line per contender: what is known before the table is."""
-    return "\n".join(
-        f"  {name:16s} {r['ms']:9.3f} ms ({r['host_ms']:.3f} on the host) {r['peak_mb']:8.0f} MB, "
-        f"first call {_first(r)} s"
-        for name, r in record["contenders"].items()
+def _figure(record: dict[str, Any] | None, key: str, digits: int) -> str:
+    if record is None:
+        return ""
+    return "failed" if "failed" in record else f"{record[key]:.{digits}f}"
+
+
+def summary(row: str, name: str, record: dict[str, Any]) -> str:
+    """Return one line of what is known of a contender before the table is."""
+    head = f"{row:22s} {name:16s}"
+    if "failed" in record:
+        return f"{head} failed: {record['failed']}"
+    return (
+        f"{head} {record['ms']:9.3f} ms ({record['host_ms']:.3f} on the host), "
+        f"{record['peak_mb']:6.0f} MB, first call {_first(record) or 'not measured'}"
     )
 
 
@@ -173,6 +200,12 @@ def main() -> int:
     parser.add_argument("--rows", default=",".join(ROWS), help="comma-separated names")
     parser.add_argument("--contenders", default=",".join(NAMES), help="comma-separated names")
     parser.add_argument("--no-warm", action="store_true", help="leave warm first calls out")
+    parser.add_argument(
+        "--together",
+        action="store_true",
+        help="let all contenders of all rows compile at the same time, which takes a tenth of the "
+        "time; no first calls then",
+    )
     parser.add_argument("--profile", action="store_true", help="also print where the time goes")
     parser.add_argument("--tiny", action="store_true", help="small networks, to see that it runs")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -189,11 +222,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("no CUDA device: this benchmark needs an NVIDIA GPU", file=sys.stderr)
         return 2
-    records = []
-    for i, name in enumerate(options.rows):
-        print(f"{i + 1}/{len(options.rows)} {name}", file=sys.stderr, flush=True)
-        records.append(measure(name, options))
-        print(summary(records[-1]), file=sys.stderr, flush=True)
+    records = measure(options.rows, options)
     where = conditions_cuda("medians of 50 calls between CUDA events")
     if options.json:
         print(json.dumps({"conditions": where, "rows": records}))
@@ -201,7 +230,8 @@ def main() -> int:
         print(f"{where}\n\n{plain(rows(records))}")
     if options.markdown:
         replace_section(BEGIN, f"{where}.\n\n{table_in_markdown(rows(records))}\n")
-    return int(options.check and any(r["missed"] for r in records))
+    failed = any("failed" in found for r in records for found in r["contenders"].values())
+    return int(failed or (options.check and any(r["missed"] for r in records)))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from models.network import state_of
 from models.task import Task, scores
 
 NAMES = ("meta", "eager", "compile", "reduce-overhead")
-RATE, WEIGHT_DECAY = 1e-3, 0.01
+RATES, WEIGHT_DECAY = {"sgd": 1e-3, "adamw": 1e-4}, 0.01
 Call = Callable[[], torch.Tensor]
 
 
@@ -79,15 +79,17 @@ class Contender:
 
 
 def _step_maker(row: Row) -> StepMaker:
+    rate = RATES[row.optimizer]
     if row.optimizer == "sgd":
-        return with_sgd(RATE)
-    return with_adamw(RATE, weight_decay=WEIGHT_DECAY)
+        return with_sgd(rate)
+    return with_adamw(rate, weight_decay=WEIGHT_DECAY)
 
 
 def _optimizer(row: Row, model: nn.Module) -> torch.optim.Optimizer:
+    rate = RATES[row.optimizer]
     if row.optimizer == "sgd":
-        return torch.optim.SGD(model.parameters(), RATE, fused=True)
-    return torch.optim.AdamW(model.parameters(), RATE, weight_decay=WEIGHT_DECAY, fused=True)
+        return torch.optim.SGD(model.parameters(), rate, fused=True)
+    return torch.optim.AdamW(model.parameters(), rate, weight_decay=WEIGHT_DECAY, fused=True)
 
 
 def _batch(row: Row, task: Task, device: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("row", choices=ROWS)
     parser.add_argument("contender", choices=NAMES)
     parser.add_argument("--first-call-only", action="store_true")
+    parser.add_argument("--wait", action="store_true", help="measure when a line comes in")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
@@ -42,7 +43,14 @@ def main() -> None:
     result: dict[str, Any] = {"row": options.row, "contender": options.contender}
     call, result["first_call"] = first_call(contender)
     if not options.first_call_only:
-        result |= steps(call)
+        values = [values_of(call()) for _ in range(COMPARED)]
+        for _ in range(WARM_UP):
+            call()
+        torch.cuda.synchronize()
+        if options.wait:
+            print("ready", flush=True)
+            sys.stdin.readline()
+        result |= {"values": values, **steps(call)}
     print(json.dumps(result), flush=True)
     if options.profile:
         print(profile(call, contender), file=sys.stderr, flush=True)
@@ -60,11 +68,8 @@ def first_call(contender: Contender) -> tuple[Call, float]:
     return call, time.perf_counter() - start
 
 
-def steps(call: Call) -> dict[str, Any]:
-    """Return results to compare, milliseconds of a call and of its part on the host, and the
-    memory's peak.
-    """
-    values = [values_of(call()) for _ in range(COMPARED)]
+def steps(call: Call) -> dict[str, float]:
+    """Return milliseconds of a call and of its part on the host, and the memory's peak."""
     for _ in range(WARM_UP):
         call()
     torch.cuda.synchronize()
@@ -79,7 +84,6 @@ def steps(call: Call) -> dict[str, Any]:
     torch.cuda.synchronize()
     times = [a.elapsed_time(b) for a, b in pairwise(marks)]
     return {
-        "values": values,
         "ms": median(times),
         "host_ms": 1e3 * median(host),
         "peak_mb": torch.cuda.max_memory_allocated() / 2**20,

@@ -1,0 +1,64 @@
+"""The processes in which models_cuda.py measures: one per contender and row, `cuda_worker`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from models.cuda_rows import ROWS
+
+BENCHMARKS = Path(__file__).parents[1]
+
+
+class Process:
+    """A contender of a row in a process of its own, with its caches in a folder.
+
+    It measures at once, or, started with ``wait``, after `measure` has said so: meanwhile others
+    may compile.
+    """
+
+    def __init__(
+        self, row: str, contender: str, folder: str, flags: list[str], wait: bool = False
+    ) -> None:
+        self.row, self.contender = row, contender
+        paths = [str(BENCHMARKS), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "META_CACHE_DIR": f"{folder}/meta",
+            "META_TF32": str(int(ROWS[row].precision == "tf32")),
+            "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
+            "TRITON_CACHE_DIR": f"{folder}/triton",
+        }
+        if wait:  # each would start a process per core
+            environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+        command = [sys.executable, "-m", "models.cuda_worker", row, contender, *flags]
+        self._process = subprocess.Popen(
+            [*command, "--wait"] if wait else command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ready(self) -> None:
+        """Wait until a process that was started with ``wait`` is compiled, or has failed."""
+        assert self._process.stdout is not None
+        self._process.stdout.readline()
+
+    def measure(self) -> dict[str, Any]:
+        """Let it measure and end; return its record, which says ``failed`` if it did."""
+        output, _ = self._process.communicate("\n")
+        if self._process.returncode:
+            return {"failed": f"exit status {self._process.returncode}"}
+        found: dict[str, Any] = json.loads(output.splitlines()[-1])
+        return found
+
+    def end(self) -> None:
+        """End it, if it runs."""
+        self._process.kill()
+        self._process.wait()
