@@ -25,7 +25,7 @@ class CudaRecorder:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.pool = torch.cuda.graph_pool_handle()
+        self.pools = [torch.cuda.graph_pool_handle()]
 
     def record(self, body: Callable[[], None]) -> Callable[[], None]:
         """Record the kernels that ``body`` launches on the current stream, run them once, and
@@ -38,7 +38,7 @@ class CudaRecorder:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.stream(stream):
                 # Other threads may allocate and copy meanwhile.
-                graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+                graph.capture_begin(pool=self.pools[-1], capture_error_mode="thread_local")
                 try:
                     body()
                     graph.capture_end()
@@ -54,16 +54,18 @@ class CudaRecorder:
         with suppress(RuntimeError):  # it says so again, or that it has ended
             graph.capture_end()
         with suppress(RuntimeError):  # an end that raises leaves the allocator with the pool
-            torch._C._cuda_endAllocateToPool(self.device.ordinal, self.pool)
+            torch._C._cuda_endAllocateToPool(self.device.ordinal, self.pools[-1])
+        # With the graph torch lets go of the pool, if it is the first one in it.
+        self.pools.append(torch.cuda.graph_pool_handle())
 
     def is_busy(self) -> bool:
         """Whether the current stream is being recorded, into a graph of somebody else."""
         return torch.cuda.is_current_stream_capturing()
 
     def pool_bytes(self) -> int:
-        """Return the bytes of the pool."""
+        """Return the bytes of the pools."""
         segments = torch.cuda.memory_snapshot()
-        return sum(s["total_size"] for s in segments if s["segment_pool_id"] == self.pool)
+        return sum(s["total_size"] for s in segments if s["segment_pool_id"] in self.pools)
 
 
 @lru_cache
