@@ -31,12 +31,17 @@ WIDEN = "_Float16 h; memcpy(&h, &x.bits, 2); y = (float)h;"
 NARROW = "_Float16 h = (_Float16)single; memcpy(&y.bits, &h, 2);"
 
 
-def as_cpp(source: str) -> str:
-    """Return CUDA source as C++ with a loop over thread blocks."""
-    text = re.sub(r"#define THREADS \d+", "#define THREADS 1", source)
-    text = re.sub(r'asm\("cvt\.f32\.f16.*?;\n', WIDEN + "\n", text)
+def conversions_as_cpp(source: str) -> str:
+    """Return source whose conversions of half precision are C++."""
+    text = re.sub(r'asm\("cvt\.f32\.f16.*?;\n', WIDEN + "\n", source)
     text = re.sub(r'asm\("cvt\.rn\.f16\.f32.*?;\n', NARROW + "\n", text)
     assert "asm" not in text
+    return text
+
+
+def as_cpp(source: str) -> str:
+    """Return CUDA source as C++ with a loop over thread blocks."""
+    text = conversions_as_cpp(re.sub(r"#define THREADS \d+", "#define THREADS 1", source))
     loops = "".join(LOOP.format(name=name) for name in ("update", "finish"))
     return SHIM + text + loops
 
