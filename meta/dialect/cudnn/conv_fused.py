@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import Any
 
-import torch
-
 from meta import op
-from meta.base.dtype import FROM_TORCH
-from meta.dialect.core import Unsupported
+from meta.base.device import Device
+from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.conv import Geometry, geometry, unsuited
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.dialect.cudnn.levels import FUSED_CONVOLUTION
-from meta.dialect.cudnn.plans import LIMIT, plan
+from meta.dialect.cudnn.plans import plan
 from meta.ir.types import TensorType
-from meta.op.conv import TYPES
 
 
 def _describe(graph: Graph, g: Geometry, adds: bool, relu: bool) -> None:
@@ -32,12 +29,6 @@ def _describe(graph: Graph, g: Geometry, adds: bool, relu: bool) -> None:
         y = graph.node.add(y, graph.argument(g.y))
     y = graph.node.bias(y, b)
     graph.result(graph.node.relu(y) if relu else y, g.y)
-
-
-@lru_cache(maxsize=LIMIT)
-def _plan(adds: bool, relu: bool, dtype: str, device: int, shapes: Any, *how: Any) -> Any:
-    """Return the plan for x, w and y of these shapes; ``how``: see `geometry`."""
-    return plan(_describe, geometry(dtype, shapes, *how), adds, relu, dtype=dtype, device=device)
 
 
 def _biased(x, w, b, stride, padding, dilation, groups, layout, kernel_layout, out_layout, axis):
@@ -60,81 +51,54 @@ def _rectified(describes: Callable[..., Any]) -> Callable[..., Any]:
     return described
 
 
-def _without_z(relu: bool) -> Callable[..., str | None]:
-    """Return the check of a pattern that adds a bias only."""
+def _made(
+    x: TensorType, w: TensorType, z: Any, how: tuple[Any, ...], y: TensorType, device: Device
+) -> OpEnv:
+    """Return the kernel of a match.
 
-    def refusal(
-        x, w, stride, padding, dilation, groups, layout, kernel_layout, out_layout, axis
-    ) -> str | None:
-        how = stride, padding, dilation, groups, layout, kernel_layout, out_layout
-        return _refusal(x, w, None, relu, how, axis)
-
-    return refusal
-
-
-def _with_z(relu: bool) -> Callable[..., str | None]:
-    """Return the check of a pattern that adds a tensor, too."""
-
-    def refusal(
-        x, w, z, stride, padding, dilation, groups, layout, kernel_layout, out_layout, axis
-    ) -> str | None:
-        how = stride, padding, dilation, groups, layout, kernel_layout, out_layout
-        return _refusal(x, w, z, relu, how, axis)
-
-    return refusal
-
-
-def _refusal(
-    x: TensorType, w: TensorType, z: Any, relu: bool, how: tuple[Any, ...], axis: int
-) -> str | None:
-    """Return why no plan runs a match, or None. A plan that is found is kept for the kernel."""
+    how: stride, padding, dilation, the three layouts, the axis of the bias, and whether relu
+    follows. z: what is added, None if nothing is.
+    """
+    *window, layout, kernel_layout, out_layout, axis, relu = how
     if reason := unsuited(x, w):
-        return reason
-    y = TYPES.forward(x, w, *how)
-    if axis % y.ndim != how[-1].index("C"):
-        return "the bias is not added to the channels"
+        raise Unsupported(reason)
+    if axis % y.ndim != out_layout.index("C"):
+        raise Unsupported("the bias is not added to the channels")
     if z is not None and z != y:
-        return f"what is added is not of the convolution's type {y}"
-    stride, padding, dilation, _, *layouts = how
+        raise Unsupported(f"what is added is not of the convolution's type {y}")
     shapes = x.static_shape, w.static_shape, y.static_shape
-    device = torch.cuda.current_device()
-    window = stride, padding, dilation, tuple(layouts)
-    try:
-        _plan(z is not None, relu, x.dtype, device, shapes, *window)
-    except Unsupported as refused:
-        return str(refused)
-    return None
+    found = geometry(x.dtype, shapes, *window, (layout, kernel_layout, out_layout))
+    run = plan(_describe, found, z is not None, relu, dtype=x.dtype, device=device.ordinal)
+    return OpEnv(run, allocates=False)
 
 
-def _run(relu: bool, tensors: tuple[torch.Tensor, ...], out: torch.Tensor, *how: Any) -> None:
-    """Run a match; ``tensors``: x, w, b and what is added, if anything is."""
-    x, w = tensors[:2]
-    shapes, dtype = (x.shape, w.shape, out.shape), FROM_TORCH[x.dtype]
-    found = _plan(len(tensors) > 3, relu, dtype, x.get_device(), shapes, *how)
-    found(*tensors, out)
-
-
-@dialect.pattern(_biased, plevel=FUSED_CONVOLUTION, when=_without_z(relu=False))
-def conv2d_bias(x, w, b, stride, padding, dilation, layout, kernel_layout, out_layout, out):
-    layouts = layout, kernel_layout, out_layout
-    _run(False, (x, w, b), out, stride, padding, dilation, layouts)
-
-
-@dialect.pattern(_rectified(_biased), plevel=FUSED_CONVOLUTION, when=_without_z(relu=True))
-def conv2d_bias_relu(x, w, b, stride, padding, dilation, layout, kernel_layout, out_layout, out):
-    layouts = layout, kernel_layout, out_layout
-    _run(True, (x, w, b), out, stride, padding, dilation, layouts)
-
-
-@dialect.pattern(_added, plevel=FUSED_CONVOLUTION, when=_with_z(relu=False))
-def conv2d_bias_add(x, w, b, z, stride, padding, dilation, layout, kernel_layout, out_layout, out):
-    layouts = layout, kernel_layout, out_layout
-    _run(False, (x, w, b, z), out, stride, padding, dilation, layouts)
-
-
-@dialect.pattern(_rectified(_added), plevel=FUSED_CONVOLUTION, when=_with_z(relu=True))
-def conv2d_bias_add_relu(
-    x, w, b, z, stride, padding, dilation, layout, kernel_layout, out_layout, out
+@dialect.pattern_op(_biased, plevel=FUSED_CONVOLUTION)
+def conv2d_bias(
+    x, w, stride, padding, dilation, layout, kernel_layout, out_layout, axis, result, device
 ):
-    layouts = layout, kernel_layout, out_layout
-    _run(True, (x, w, b, z), out, stride, padding, dilation, layouts)
+    how = stride, padding, dilation, layout, kernel_layout, out_layout, axis, False
+    return _made(x, w, None, how, result, device)
+
+
+@dialect.pattern_op(_rectified(_biased), plevel=FUSED_CONVOLUTION)
+def conv2d_bias_relu(
+    x, w, stride, padding, dilation, layout, kernel_layout, out_layout, axis, result, device
+):
+    how = stride, padding, dilation, layout, kernel_layout, out_layout, axis, True
+    return _made(x, w, None, how, result, device)
+
+
+@dialect.pattern_op(_added, plevel=FUSED_CONVOLUTION)
+def conv2d_bias_add(
+    x, w, z, stride, padding, dilation, layout, kernel_layout, out_layout, axis, result, device
+):
+    how = stride, padding, dilation, layout, kernel_layout, out_layout, axis, False
+    return _made(x, w, z, how, result, device)
+
+
+@dialect.pattern_op(_rectified(_added), plevel=FUSED_CONVOLUTION)
+def conv2d_bias_add_relu(
+    x, w, z, stride, padding, dilation, layout, kernel_layout, out_layout, axis, result, device
+):
+    how = stride, padding, dilation, layout, kernel_layout, out_layout, axis, True
+    return _made(x, w, z, how, result, device)

@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from meta.base import config
-from meta.dialect.core import Unsupported
-from meta.dialect.cudnn import conv, graph, handles, library, plans
+from meta.base.device import Device
+from meta.dialect.core import Unsupported, only
+from meta.dialect.cudnn import conv, conv_fused, cudnn, graph, handles, library, plans
 from meta.dialect.cudnn.graph import Graph, Operand
+from meta.ir import parse
+from meta.passes import fuse_dialect
 
 
 class Refused(Exception):
@@ -214,3 +217,40 @@ def test_a_kernel_that_is_there_goes_before_one_to_be_compiled(
     monkeypatch.setattr(plans, "_plans", type(plans._plans)())
     plans.plan(conv._dgrad, geometry(), dtype="float16", device=0)
     assert len(frontend) == 5 and frontend[4].calls == [("deserialize", (7, b"a plan"), {})]
+
+
+def test_what_follows_a_convolution_is_one_graph(frontend: list[Node]) -> None:
+    conv_fused._describe(Graph("float16", 7), geometry(), True, True)
+    (node,) = frontend
+    assert [name for name, _, _ in node.calls] == ["conv_fprop", "add", "bias", "relu"]
+    x, w, b, _, z, *_, y = node.tensors
+    assert [t.details["uid"] for t in (x, w, b, z, y)] == [1, 2, 3, 4, 5]
+    assert b.details["dim"] == [1, 4, 1, 1] and z.details["stride"] == y.details["stride"]
+
+
+BLOCK = """
+func @main(%x: float16[2, 5, 6, 8], %w: float16[4, 3, 3, 8], %b: float16[4], %z: {z}) -> {y} {{
+  %0: {y} = conv2d(%x, %w, padding=1, layout="NHWC", kernel_layout="OHWI", out_layout="NHWC")
+  %1: {y} = bias_add(%0, %b, axis={axis})
+  %2: {y} = add(%1, %z)
+  %3: {y} = relu(%2)
+  return %3
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("z", "axis", "fused"),
+    [
+        ("float16[2, 5, 6, 4]", 3, "conv2d_bias_add_relu"),
+        ("float16[2, 5, 6, 4]", -1, "conv2d_bias_add_relu"),
+        ("float16[4]", 3, "conv2d_bias"),
+    ],
+)
+def test_which_calls_are_fused(
+    frontend: list[Node], monkeypatch: pytest.MonkeyPatch, z: str, axis: int, fused: str
+) -> None:
+    monkeypatch.setitem(cudnn.__dict__, "unavailable", None)
+    y = "float16[2, 5, 6, 4]"
+    with only("cudnn"):
+        found = fuse_dialect(parse(BLOCK.format(y=y, z=z, axis=axis)), device=Device("cuda:0"))
+    assert [f.attrs["kernel"] for f in found.functions.values() if f.attrs] == [fused]
