@@ -38,6 +38,9 @@ class Launch:
 
     def __call__(self, *tensors: torch.Tensor) -> None:
         """Launch it on torch's current stream."""
+        if torch.cuda.current_device() != self._device:
+            with torch.cuda.device(self._device):
+                return self(*tensors)
         values = self._values.copy()
         for at, index in self._places:
             values[at] = tensors[index].data_ptr()

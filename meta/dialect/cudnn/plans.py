@@ -53,6 +53,9 @@ class Plan:
 
         The workspace is torch's, which may give it to the next call of this stream at once.
         """
+        if torch.cuda.current_device() != self._device:
+            with torch.cuda.device(self._device):
+                return self(*tensors)
         pointers = self._pointers(*[t.data_ptr() for t in tensors])
         count, handle = len(tensors), handles.current(self._device)
         address = ctypes.addressof(pointers)
@@ -186,4 +189,5 @@ def _built(
             node.deselect_behavior_notes([names.behavior_note.RUNTIME_COMPILATION])
         node.check_support()
         node.build_plans(names.build_plan_policy.HEURISTICS_CHOICE)
+        node._prepare_variant_pack_template()  # else two threads might, in their first runs
         return Plan(graph, device)

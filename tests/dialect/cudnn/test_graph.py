@@ -97,6 +97,7 @@ def frontend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[N
         monkeypatch.setattr(module, "frontend", Frontend)
     monkeypatch.setattr(handles, "current", lambda device: 7)
     monkeypatch.setattr(plans.torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(plans.torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(plans, "_plans", type(plans._plans)())
     monkeypatch.setattr(Node, "made", [])
     monkeypatch.setattr(Node, "refuses", None)
