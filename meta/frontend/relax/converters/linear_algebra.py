@@ -77,9 +77,8 @@ def _attention(
     if causal == "BottomRight" and query.shape[1] != key.shape[1]:
         bias = _below(query, key, bias, call.device)
         causal = None
-    q, k, v = (op.transpose(t, (0, 2, 1, 3)) for t in (query, key, value))
-    y, _ = op.scaled_dot_product_attention(q, k, v, bias, bool(causal), scale)
-    return op.transpose(y, (0, 2, 1, 3))
+    how = {"causal": bool(causal), "scale": scale, "layout": "BSHD"}
+    return op.scaled_dot_product_attention(query, key, value, bias, **how)[0]
 
 
 def _below(query: Any, key: Any, bias: Any, device: Device) -> Any:
