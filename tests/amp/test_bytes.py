@@ -33,7 +33,7 @@ def bert() -> tuple[Model, tuple[Any, ...]]:
 
 def resnet() -> tuple[Model, tuple[Any, ...]]:
     config = zoo.ResNetConfig(layers=(1, 1, 1, 1), bottleneck=False, width=8, num_classes=10)
-    images, labels = torch.randn(4, 3, 64, 64), torch.randint(0, 10, (4,))
+    images, labels = torch.randn(4, 3, 128, 128), torch.randint(0, 10, (4,))
     return Loss(zoo.ResNet(config), image_loss), (meta.array(images), meta.array(labels))
 
 
@@ -47,7 +47,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 STEPS = {"sgd": with_sgd(0.1, momentum=0.9), "adamw": with_adamw(0.01)}
 # By the share of the bytes that a step moves, and of its peak, that is left at most.
-LEFT = {"bert": (0.93, 1.0), "resnet": (0.85, 1.0)}
+LEFT = {"bert": (0.93, 1.0), "resnet": (0.96, 1.0)}
 
 
 def step_of(name: str, optimizer: str) -> tuple[Model, tuple[Any, ...]]:
