@@ -30,13 +30,13 @@ class Plan:
         self.workspace = int(self.algorithm.workspace)
         number = ctypes.c_double if problem.dtype == "float64" else ctypes.c_float
         self._numbers = number(1.0), number(1.0 if problem.addend else 0.0)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._bias = self._aux = 0
         self._a, self._b, self._c, self._d = c_void_p(), c_void_p(), c_void_p(), c_void_p()
         self._scratch, self._stream = c_void_p(), c_void_p()
         self._run = partial(lt.cublaslt().cublasLtMatmul, *self._arguments())
         self._stream_of = torch._C._cuda_getCurrentRawStream
-        self._several = torch.cuda.device_count() > 1
+        self._prepares = self.workspace > 0 or torch.cuda.device_count() > 1
 
     def _arguments(self) -> tuple[object, ...]:
         alpha, beta = (c_void_p(ctypes.addressof(n)) for n in self._numbers)
@@ -51,7 +51,12 @@ class Plan:
         """Compute a product without vectors of an epilogue; all are addresses."""
         # The arguments belong to the plan, so one thread at a time fills them.
         with self._lock:
-            self._launch(x1, x2, out, addend)
+            self._a.value, self._b.value, self._d.value = x1, x2, out
+            self._c.value = addend or out
+            self._stream.value = stream = self._stream_of(self.device)
+            code = self._with_scratch(stream) if self._prepares else self._run()
+        if code:
+            lt.check(code, "cublasLtMatmul")
 
     def with_vectors(
         self, x1: int, x2: int, out: int, bias: int, aux: int = 0, addend: int = 0
@@ -64,23 +69,18 @@ class Plan:
             if aux != self._aux:
                 self.operation.set(lt.DESC_AUX_POINTER, c_void_p(aux))
                 self._aux = aux
-            self._launch(x1, x2, out, addend)
+            self(x1, x2, out, addend)
 
-    def _launch(self, x1: int, x2: int, out: int, addend: int) -> None:
-        stream = self._stream_of(self.device)
-        self._a.value, self._b.value, self._d.value = x1, x2, out
-        self._c.value, self._stream.value = addend or out, stream
+    def _with_scratch(self, stream: int) -> int:
+        """Launch it with scratch memory, if it takes some, and on its device, if there are more."""
         if self.workspace:
             # The name keeps it until the call is in the stream.
             piece = scratch(self.device, stream, self.workspace)
             self._scratch.value = piece.data_ptr()
-        if self._several and torch.cuda.current_device() != self.device:
-            with torch.cuda.device(self.device):
-                code = self._run()
-        else:
-            code = self._run()
-        if code:
-            lt.check(code, "cublasLtMatmul")
+        if torch.cuda.current_device() == self.device:
+            return self._run()
+        with torch.cuda.device(self.device):
+            return self._run()
 
 
 def heuristic(plan: Plan, count: int) -> list[Algorithm]:

@@ -47,12 +47,13 @@ class Plans:
         """Make the one that is needed now; raises Unsupported if there is none."""
         self.problem, self.device = problem, device
         self._by_tf32: dict[bool, Plan] = {}
-        self._only = None if problem.dtype == "float32" else self._made(False)
+        # What there is to choose from where the knob is nothing to the dtype.
+        self.only = None if problem.dtype == "float32" else self._made(False)
         self()
 
     def __call__(self) -> Plan:
-        if self._only is not None:
-            return self._only
+        if self.only is not None:
+            return self.only
         tf32 = config.get("META_TF32")
         return self._by_tf32.get(tf32) or self._made(tf32)
 
@@ -75,7 +76,7 @@ class Product:
         if (a | b | d) % ALIGNMENT or not (x1.is_contiguous() and x2.is_contiguous()):
             self.strided(x1, x2, out)
         else:
-            self.plans()(a, b, d)
+            (self.plans.only or self.plans())(a, b, d)
 
     def strided(self, x1: torch.Tensor, x2: torch.Tensor, out: torch.Tensor) -> None:
         """Compute the product of tensors that lie in memory in any way."""

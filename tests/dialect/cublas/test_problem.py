@@ -131,6 +131,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeLibrary:
     monkeypatch.setattr(lt, "cublaslt", lambda: library)
     monkeypatch.setattr(lt, "handle", lambda device: ctypes.c_void_p(0))
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 77, raising=False)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     pieces = [torch.empty(4096, dtype=torch.uint8)]
     monkeypatch.setattr(plan, "scratch", lambda device, stream, size: pieces[0][:size])
     return library
