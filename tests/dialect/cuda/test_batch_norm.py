@@ -61,7 +61,11 @@ def numbers(*shape: int, mean: float = 0.0) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("dtype", "channels"),
-    [("float16", 40), pytest.param("float32", 40, marks=pytest.mark.slow), ("float32", 3)],
+    [
+        ("float16", 40),
+        pytest.param("float32", 40, marks=pytest.mark.slow),
+        pytest.param("float32", 3, marks=pytest.mark.slow),
+    ],
     ids=str,
 )
 def test_both_passes(emulated: None, dtype: str, channels: int) -> None:

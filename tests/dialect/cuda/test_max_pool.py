@@ -1,0 +1,106 @@
+"""The gradient of the maximum over windows in CUDA, run as C++ on the CPU, beside torch's."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import meta
+from meta.base.device import Device
+from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.cuda import cubin, max_pool
+from meta.ir import parse_type
+from tests.dialect.cuda.threads import compiled
+
+COMPILER = shutil.which("g++") or shutil.which("clang++")
+THREADS = 32  # of a block, lest most of the time goes into starting them
+
+
+@pytest.fixture
+def emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if COMPILER is None:
+        pytest.skip("needs a C++ compiler")
+
+    def function(source: str, name: str, device: int) -> Any:
+        text = re.sub(r"#define THREADS \d+", f"#define THREADS {THREADS}", source)
+        run = getattr(compiled(text, (name,), tmp_path / "kernel", COMPILER), f"run_{name}")
+
+        def launch(blocks: int, threads: int, parameters: bytes) -> None:
+            run(blocks, 1, THREADS, parameters)
+
+        return SimpleNamespace(launch=launch)
+
+    monkeypatch.setattr(cubin, "function", function)
+
+
+def env(x: str, y: str, *how: Any) -> OpEnv:
+    """Return the kernel of a call with data of these types."""
+    base = meta.op.max_pool2d_dx
+    types = parse_type(x), parse_type(y), parse_type(y)
+    bound = base.schema.bind((*types, *how), {}, lambda t: t)
+    return max_pool.max_pool2d_dx.make(base.call_values(bound, Device("cuda:0")))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "window"),
+    [
+        ("float16", (2, 21, 19, 72), (3, 2, 1, 1, False)),
+        pytest.param(
+            *("float32", (1, 18, 17, 3), ((2, 3), (1, 2), (1, 0, 0, 2), 1, False)),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("float32", (1, 20, 9, 8), (3, 3, 1, 2, True), marks=pytest.mark.slow),
+    ],
+)
+def test_the_first_maximum_takes_the_gradient(
+    emulated: None, dtype: str, shape: tuple[int, ...], window: tuple[Any, ...]
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    # Few values, so that most windows have several maxima.
+    x = torch.randint(0, 4, shape, generator=generator).to(getattr(torch, dtype))
+    x[0, 5, 5] = float("nan")
+    kernel, stride, padding, dilation, ceil_mode = window
+    with meta.dialect.only("torch"):
+        y = meta.max_pool2d(x, kernel, stride, padding, dilation, ceil_mode, layout="NHWC").torch()
+        dy = torch.randint(1, 5, y.shape, generator=generator).to(x.dtype)
+        arguments = x, y, dy, *window, True, "NHWC"
+        wanted = meta.max_pool2d_dx(*arguments).torch()
+    dx = torch.empty_like(x)
+    types = (f"{dtype}{list(t.shape)}" for t in (x, y))
+    env(*types, *window, True, "NHWC").run(x, y, dy, dx)
+    assert torch.equal(dx, wanted)
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ((2, 2, 0, 1, False, True), "channels on the last axis"),
+        ((20, 2, 0, 1, False, True, "NHWC"), "small windows"),
+    ],
+)
+def test_refusals(how: tuple[Any, ...], reason: str) -> None:
+    layout = how[-1] if isinstance(how[-1], str) else "NCHW"
+    x = {"NHWC": "float32[1, 32, 32, 8]", "NCHW": "float32[1, 8, 32, 32]"}[layout]
+    count = (32 - how[0]) // how[1] + 1
+    y = x.replace("32, 32", f"{count}, {count}")
+    with pytest.raises(Unsupported, match=reason):
+        env(x, y, *how)
+
+
+def test_gradients_by_torch_agree_with_its_own() -> None:
+    """What the kernel is compared with is right itself."""
+    x = torch.randperm(2 * 6 * 6 * 3).reshape(2, 6, 6, 3).double()
+    image = x.permute(0, 3, 1, 2).clone().requires_grad_()
+    y = F.max_pool2d(image, 3, 2, 1)
+    dy = torch.rand_like(y)
+    (wanted,) = torch.autograd.grad(y, image, dy)
+    last = [t.detach().permute(0, 2, 3, 1).contiguous() for t in (y, dy)]
+    found = meta.max_pool2d_dx(x, *last, 3, 2, 1, 1, False, True, "NHWC").torch()
+    torch.testing.assert_close(found, wanted.permute(0, 2, 3, 1))
