@@ -176,8 +176,6 @@ class Optimizer(Model):
         factor, clip_value, skip: see `meta.op.multi_tensor`. Parameters without a gradient stay as
         they are.
         """
-        if not gradients:
-            return
         one = op.ones_like(self.step_count)
         op.multi_tensor_axpby((one,), (self.step_count,), 1.0, 1.0, skip)
         further: dict[str, Any] = {"skip": skip}

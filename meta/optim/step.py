@@ -80,8 +80,6 @@ class TrainingStep(Model):
             leaves, structure = tree.flatten(dy)
             dy = tree.unflatten(structure, [scale.scaled(leaf) for leaf in leaves])
         y, gradients = self.gradient(dy, *inputs, **named)
-        if not gradients:  # of another mode, in which no parameter takes part
-            return y
         factor: Any = 1.0
         skip = None
         if self.accumulation is not None:
