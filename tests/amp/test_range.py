@@ -153,6 +153,17 @@ def test_the_report_says_which_number_does_not_fit() -> None:
 
 @pytest.mark.usefixtures("torch_kernels")
 def test_a_trained_bias_is_cast_without_further_ado() -> None:
-    model = meta.model.Linear(4, 5)
-    program = autocast(model, "float16").program(meta.array(torch.randn(3, 4)))
-    assert "isinf" not in str(program.module)
+    model, x = meta.model.Linear(4, 5), meta.array(torch.randn(3, 4))
+
+    class Inside(Model):
+        def build(self) -> None:
+            self.inner = model
+
+        @trace
+        def forward(self, x: Any) -> Any:
+            with autocast_scope("float16"):
+                first = meta.scan(lambda h, _: (self.inner(x), h), self.inner(x), x)[0]
+                return meta.cond(op.less(op.sum(x), 0.0), lambda: self.inner(x), lambda: first)
+
+    for program in (autocast(model, "float16").program(x), Inside().program(x)):
+        assert "bias" in str(program.module) and "isinf" not in str(program.module)

@@ -128,3 +128,20 @@ def test_functions_and_conditionals() -> None:
       return %z
     }""")
     assert flops(module).total == 8 * (2 + 2 + 2 + 1)
+
+
+def test_a_fused_kernel_moves_its_arguments_and_results() -> None:
+    module = parse("""
+    func @main(%x: float32[4, 8]) -> float32[4, 8] {
+      %y: float32[4, 8] = @fused(%x)
+      return %y
+    }
+
+    func @fused(%x: float32[4, 8]) -> float32[4, 8] attrs(fused="tvm") {
+      %a: float32[4, 8] = exp(%x)
+      %b: float32[4, 8] = add(%a, %x)
+      return %b
+    }
+    """)
+    report = flops(module)
+    assert (report.total, report.bytes) == (2 * 32, 2 * 4 * 32)

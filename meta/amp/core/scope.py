@@ -15,7 +15,7 @@ from meta.op.core.array_type import array_type
 from meta.op.core.call import map_tensors
 from meta.op.core.handler import Default, current, use
 from meta.op.core.op import Op
-from meta.op.core.tracing import Trace
+from meta.op.core.tracing import Symbol, Trace
 from meta.runtime.ndarray import as_array, ndarray
 
 
@@ -125,6 +125,13 @@ def _cast(bound: tuple[Any, ...], wanted: tuple[str | None, ...], cast: Any) -> 
 def _one(value: Any, dtype: str, cast: Any) -> Any:
     if not is_float(value.dtype) or value.dtype == dtype:
         return value
-    if stays_finite(value.dtype, dtype) and not getattr(value, "requires_grad", False):
+    if stays_finite(value.dtype, dtype) and not _trained(value):
         return cast_finite(value, dtype, lambda name, *args: OPERATORS[name](*args))
     return cast(value, dtype)
+
+
+def _trained(value: Any) -> bool:
+    """Whether a tensor is trained, and so no mask."""
+    if isinstance(value, Symbol):
+        return value.atom in value.trace.trained
+    return bool(value.requires_grad)

@@ -149,6 +149,8 @@ class Trace:
         self.before_call: Callable[[Any, tuple[Any, ...]], tuple[Any, ...]] | None = None
         # id -> (array, symbol): the array is kept so that its id is not given to another one.
         self._arrays: dict[int, tuple[ndarray, Symbol]] = {}
+        # What stands for arrays that are trained; a cast of these is not to look at their values.
+        self.trained: set[Expr] = set()
 
     def define(self, definition: TypeDefinition) -> DataType:
         """Add a data type and return it; TraceError if its name is that of a different one."""
@@ -170,6 +172,8 @@ class Trace:
     def bind(self, array: ndarray, symbol: Symbol) -> None:
         """Let ``symbol`` stand for ``array`` wherever the traced code uses it."""
         self._arrays[id(array)] = (array, symbol)
+        if array.requires_grad:
+            self.trained.add(symbol.atom)
 
     def lift(self, value: Any) -> Value:
         """Return a value, or the symbol of a tensor-like object; TraceError for a value of another
@@ -311,7 +315,7 @@ class BlockTrace(Trace):
         self.outer = outer
         self.functions, self.global_names = outer.functions, outer.global_names
         self.types = outer.types
-        self.before_call = outer.before_call
+        self.before_call, self.trained = outer.before_call, outer.trained
 
     def lift(self, value: Any) -> Value:
         """Return a value of here or of the code around, or the symbol of a tensor-like object."""
@@ -344,7 +348,9 @@ class FunctionTrace(BlockTrace):
         if found.trace is self or not isinstance(found.atom, Var):
             return found
         if found.atom not in self.captured:
-            _, self.captured[found.atom] = self.parameter(found.type, found.atom.name)
+            var, self.captured[found.atom] = self.parameter(found.type, found.atom.name)
+            if found.atom in self.trained:
+                self.trained.add(var)
         return self.captured[found.atom]
 
     def draw_key(self) -> Symbol | None:
