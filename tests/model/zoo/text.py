@@ -59,6 +59,11 @@ LLAMA3 = {
 }
 
 
+def without_dropout(values: dict[str, Any]) -> dict[str, Any]:
+    """Return those of the fields that switch dropout off; all others have their defaults."""
+    return {n: v for n, v in values.items() if n.endswith(("pdrop", "dropout_prob"))}
+
+
 @dataclass(frozen=True)
 class Text:
     """A network of both libraries, by the name that both give its class.
