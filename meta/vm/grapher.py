@@ -19,11 +19,24 @@ Link = Callable[..., "tuple[Step, ...]"]
 TOO_FEW = f"a graph pays from {MIN_KERNELS} kernels in a row on"
 
 
+def escaping(block: Block) -> frozenset[bc.Register]:
+    """Return the registers of a straight-line program whose memory may be that of its result: what
+    it returns, and what views, tuples and references of that are made of.
+    """
+    found: set[bc.Register] = set(block[-1].reads)
+    for i in reversed(block[:-1]):
+        if isinstance(i, bc.Invoke | bc.AllocateTensor | bc.Release):
+            continue
+        if not i.results or found.intersection(i.results):
+            found.update(i.reads)
+    return frozenset(found)
+
+
 class Grapher:
     """Finds the regions of one program and links them.
 
-    ``escaping``: of a straight-line program, the registers that it returns; None: any value may
-    outlive a run of the function.
+    ``escaping``: of a straight-line program, the registers whose memory outlives a run; None: any
+    may.
     """
 
     def __init__(self, code: Code, kernels: Sequence[OpEnv], graphs: Graphs) -> None:

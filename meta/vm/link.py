@@ -27,7 +27,7 @@ from meta.vm import bytecode_data as data
 from meta.vm.aliasing import CONSTANT, summaries
 from meta.vm.code import Block, Code, FunctionCode, KernelRef
 from meta.vm.eager import allocator
-from meta.vm.grapher import Grapher
+from meta.vm.grapher import Grapher, escaping
 from meta.vm.graphs import Graphs
 from meta.vm.machine import Closure, Enter, Fork, Goto, Leave, Routine, Segment, run
 from meta.vm.steps import (
@@ -132,7 +132,7 @@ class _Linker:
         last = block[-1]
         assert isinstance(last, bc.Return)
         if self.grapher is not None:
-            self.grapher.escaping = frozenset(last.reads)
+            self.grapher.escaping = escaping(block)
         steps = self.steps(self.code.entry, block, 0, len(block) - 1, template, function.fixed())
         read = reader(last.value)
         rest = template[function.params :]
