@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 
 from meta.dialect.core import OpEnv
 from meta.vm import bytecode as bc
-from meta.vm.code import Block, Code
+from meta.vm.code import Block, Code, FunctionCode
 from meta.vm.graph_regions import Region, is_key, key_registers, regions, why_not
 from meta.vm.graph_step import GraphStep, RegionStatus
 from meta.vm.graphs import MIN_KERNELS, Graphs
-from meta.vm.steps import Step
+from meta.vm.steps import Registers, Step
 
 Link = Callable[..., "tuple[Step, ...]"]
 TOO_FEW = f"a graph pays from {MIN_KERNELS} kernels in a row on"
@@ -49,6 +50,41 @@ class Grapher:
             registers = key_registers(function, code.kernels)
             first = graphs.keys.reserve(len(registers)).start
             self._keys[name] = {r: first + i for i, r in enumerate(registers)}
+
+    def shortcut(
+        self,
+        execute: Callable[[list[torch.Tensor]], Any],
+        function: FunctionCode,
+        steps: tuple[Step, ...],
+        template: Registers,
+        read: Callable[[Any], Any],
+    ) -> Callable[[list[torch.Tensor]], Any]:
+        """Return ``execute``, which runs a straight-line program, without its work per register
+        where one recorded region is all but a few steps: those run on the registers they name.
+        """
+        found = [step for step in steps if isinstance(step, GraphStep)]
+        if len(found) != 1:
+            return execute
+        (graph,) = found
+        (block,) = function.blocks
+        outside = (*block[: graph.region.begin], *block[graph.region.end :])
+        needed = {r for i in outside for r in i.reads}
+        fixed = {r: template[r] for r in needed if template[r] is not None}
+        inputs = range(function.params - self.graphs.arrays)
+        given = [r for r in {*inputs, *needed} if r < function.params]
+
+        def short(args: list[torch.Tensor]) -> Any:
+            replay = graph.replays.get(())
+            if replay is None or replay.back or graph.status.reason:
+                return execute(args)
+            registers: Any = dict(fixed)
+            for r in given:
+                registers[r] = args[r]
+            for step in steps:
+                step(registers)
+            return read(registers)
+
+        return short
 
     def keys(self, name: str) -> dict[bc.Register, torch.Tensor]:
         """Return where the random keys of a function are, by register."""

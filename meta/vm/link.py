@@ -143,7 +143,9 @@ class _Linker:
                 step(registers)
             return read(registers)
 
-        return execute
+        if self.grapher is None:
+            return execute
+        return self.grapher.shortcut(execute, function, steps, template, read)
 
     def general(self) -> Callable[[list[torch.Tensor]], Any]:
         """Return the entry, run on the machine."""
