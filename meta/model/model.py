@@ -17,6 +17,7 @@ from meta.base.dtype import canonical, is_float
 from meta.base.errors import ArgumentError, UnknownName
 from meta.grad.core import no_grad
 from meta.model.constructor import ConstructorSignature
+from meta.model.master import add_master, masters_of
 from meta.model.recompute import call_checkpointed
 from meta.model.state import Replacement, Unmatched, load, named
 from meta.op.core import tree
@@ -236,12 +237,16 @@ class Model:
         if dtype is not None and not is_float(canonical(dtype)):
             raise ArgumentError("a model's dtype is floating point", found=canonical(dtype))
         moved: dict[int, ndarray] = {}
+        masters: list[tuple[ndarray, ndarray]] = []
         for name, array in self.state().items():
             new = array.to(device=device, dtype=dtype if is_float(array.dtype) else None)
             new.name = array.name or name
             if new is not array and array.grad is not None:
                 new.grad, array.grad = array.grad.to(device=new.device, dtype=new.dtype), None
             moved[id(array)] = new
+            masters += [(new, m) for m in masters_of(array) if new is not array]
+        for array, master in masters:
+            add_master(array, moved.get(id(master), master))
         for model in self.models():
             for key, value in list(vars(model).items()):
                 arrays, structure = tree.flatten(value, lambda v: isinstance(v, ndarray))

@@ -323,6 +323,15 @@ def test_a_copy_of_a_step_has_masters_of_its_own() -> None:
     assert step.optimizer.master["scale"].item() != 7
 
 
+def test_masters_follow_after_a_step_has_moved() -> None:
+    model = Given("float16")
+    step = with_sgd(0.1)(model)
+    step.to(dtype="float64")  # as another device, in place of which there may be none
+    model.load_state({"scale": 7.0}, strict=False)
+    assert step.optimizer.master["scale"].dtype == "float64"
+    assert step.optimizer.master["scale"].item() == model.scale.item() == 7
+
+
 def test_masters_of_what_is_gone_are_gone() -> None:
     model = Given("float16")
     held = masters_of(model.bias)
