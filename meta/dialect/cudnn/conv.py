@@ -93,6 +93,8 @@ def _made(describe: Callable[..., None], call: CallValues, **types: TensorType) 
     a = call.args
     shapes = tuple(types[name].static_shape for name in "xwy")
     layouts = a.layout, a.kernel_layout, a.out_layout
+    if reason := strange(*layouts):
+        raise Unsupported(reason)
     found = geometry(types["x"].dtype, shapes, a.stride, a.padding, a.dilation, layouts)
     dtype, device = types["x"].dtype, call.device.ordinal
     return OpEnv(plan(describe, found, dtype=dtype, device=device), allocates=False)
@@ -107,6 +109,16 @@ def unsuited(*types: TensorType) -> str | None:
     return None if all(t.size for t in types) else "there is an empty tensor"
 
 
+def strange(layout: str, kernel_layout: str, out_layout: str) -> str | None:
+    """Return why cuDNN, which has kernels for channels that come first or last, and takes another
+    order for one of these without a word, is not given tensors in these layouts; or None.
+    """
+    images = all(data[0] == "N" and "C" in (data[1], data[-1]) for data in (layout, out_layout))
+    if images and kernel_layout[0] == "O" and "I" in (kernel_layout[1], kernel_layout[-1]):
+        return None
+    return f"no kernels of cuDNN are for the layouts {layout}, {kernel_layout} and {out_layout}"
+
+
 def forward(call: CallValues) -> OpEnv:
     return _made(_fprop, call, x=call.args.x, w=call.args.w, y=call.out)
 
@@ -116,7 +128,15 @@ def by_input(call: CallValues) -> OpEnv:
 
 
 def by_kernel(call: CallValues) -> OpEnv:
-    return _with_y(_wgrad, call, x=call.args.x_or_w, w=call.out, y=call.args.dy)
+    a, count = call.args, call.args.dy.ndim - 2
+    around = pads(a.padding, count)
+    plain = around[:count] == around[count:] and set(pair(a.dilation, "dilation", count)) == {1}
+    depthwise = call.out.is_static and call.out.shape[a.kernel_layout.index("I")] == 1
+    if a.groups > 1 and (depthwise or not plain):
+        raise Unsupported(
+            "cuDNN was wrong for groups of one channel with dilation and uneven padding"
+        )
+    return _with_y(_wgrad, call, x=a.x_or_w, w=call.out, y=a.dy)
 
 
 def _with_y(describe: Callable[..., None], call: CallValues, **types: TensorType) -> OpEnv:

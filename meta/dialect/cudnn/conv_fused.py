@@ -10,7 +10,7 @@ from meta import op
 from meta.base.device import Device
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cudnn import cudnn as dialect
-from meta.dialect.cudnn.conv import Geometry, geometry, unsuited
+from meta.dialect.cudnn.conv import Geometry, geometry, strange, unsuited
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.dialect.cudnn.levels import FUSED_CONVOLUTION
 from meta.dialect.cudnn.plans import plan
@@ -60,7 +60,7 @@ def _made(
     follows. z: what is added, None if nothing is.
     """
     *window, layout, kernel_layout, out_layout, axis, relu = how
-    if reason := unsuited(x, w):
+    if reason := unsuited(x, w) or strange(layout, kernel_layout, out_layout):
         raise Unsupported(reason)
     if axis % y.ndim != out_layout.index("C"):
         raise Unsupported("the bias is not added to the channels")

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from meta import op
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.levels import AFTER_CUDNN, LIBRARY_AFTER_CUDNN
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, Taps, permutation, window
 
@@ -189,13 +190,13 @@ def _adaptive_average_dx(tensors, shape):
 
 ON_CUDA = {"cuda": LIBRARY}
 """Of pooling, and of the maximum's gradient: on the CPU generated code is faster. ATen's gradient
-wants indices, so that the maxima are found once more."""
+wants indices, so that the maxima are found once more. cuDNN goes before it where it is faster."""
 
 
 def sliding(max_pool, max_dx, avg_pool, avg_dx):
     """Register the maximum and the mean over windows, and their gradients."""
 
-    @dialect.kernel(max_pool, plevel=ON_CUDA)
+    @dialect.kernel(max_pool, plevel=AFTER_CUDNN)
     def maximum(x, kernel, stride, padding, dilation, ceil_mode, layout):
         def run(x):
             axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
@@ -219,7 +220,7 @@ def sliding(max_pool, max_dx, avg_pool, avg_dx):
 
         return _in_order(run, layout, x, dy)
 
-    @dialect.kernel(avg_dx, plevel=LIBRARY)
+    @dialect.kernel(avg_dx, plevel=LIBRARY_AFTER_CUDNN)
     def mean_dx(x, dy, kernel, stride, padding, dilation, ceil_mode, include_pad, layout):
         def run(x, dy):
             axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)

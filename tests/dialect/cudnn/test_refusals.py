@@ -65,6 +65,8 @@ def refusal(name: str, *args: Any) -> str:
     return str(caught.value)
 
 
+LAST = "float32[3, 3, 3, 3]", "float32[3, 3, 3, 3]"
+GROUPS = "float32[1, 4, 6, 6]", None, "float32[1, 4, 6, 6]"
 IMAGE, HALF = "float32[2, 4, 6, 6]", "float16[1, 2, 8, 16]"
 
 
@@ -74,6 +76,11 @@ IMAGE, HALF = "float32[2, 4, 6, 6]", "float16[1, 2, 8, 16]"
         (("conv2d", "int32[1, 4, 6, 6]", "int32[4, 4, 3, 3]"), "no convolution of int32"),
         (("conv2d", "float32[0, 4, 6, 6]", "float32[4, 4, 3, 3]"), "an empty tensor"),
         (("conv2d", "float32[n, 4, 6, 6]", "float32[4, 4, 3, 3]"), "extents that are numbers"),
+        (("conv2d", *LAST, 1, 0, 1, 1, "NHWC", "HWIO", "NHWC"), "layouts NHWC, HWIO and NHWC"),
+        (("conv2d", *LAST, 1, 0, 1, 1, "HWNC", "OHWI", "NHWC"), "layouts HWNC"),
+        (("conv2d_dw", *GROUPS, (4, 2, 3, 3), 1, (0, 1, 2, 1), 1, 2), "uneven padding"),
+        (("conv2d_dw", *GROUPS, (4, 2, 3, 3), 1, 2, 2, 2), "dilation"),
+        (("conv2d_dw", *GROUPS, (4, 1, 3, 3), 1, 1, 1, 4), "groups of one channel"),
         (("softmax", "float32[n, 4]"), "extents that are numbers"),
         (("softmax", "float32[0, 4]"), "1 to 2147483647 elements"),
         (("max_pool2d", IMAGE, 2, 2, (1, 0, 0, 0)), "both sides of a pooled axis alike"),
