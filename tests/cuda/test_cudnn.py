@@ -54,7 +54,8 @@ def relative(found: torch.Tensor, wanted: torch.Tensor) -> float:
         ((4, 28, 28, 64), (128, 1, 1, 64), 2, 0, 1),
         ((2, 64, 64, 3), (64, 7, 7, 3), 2, 3, 1),
         ((2, 14, 14, 32), (32, 3, 3, 1), 1, 1, 32),
-        ((2, 14, 14, 32), (64, 3, 3, 8), 1, (1, 0, 2, 1), 4),
+        ((2, 14, 14, 32), (64, 3, 3, 8), 1, 1, 4),
+        ((2, 14, 14, 32), (64, 3, 3, 32), 1, (1, 0, 2, 1), 1),
     ],
 )
 def test_convolutions_of_networks(
@@ -69,20 +70,24 @@ def test_convolutions_of_networks(
     assert relative(y.torch().movedim(-1, 1), wanted) < limit
     dy = numbers(*y.shape, dtype=dtype)
     dx, dw = torch.autograd.grad(wanted, (wide, weight), first(dy))
-    found = op.conv2d_dx(kernel, None, dy, x, *how), op.conv2d_dw(image, None, dy, w, *how)
-    for one, expected in zip(found, (dx, dw), strict=True):
-        assert relative(one.torch().movedim(-1, 1), expected) < limit
+    found = op.conv2d_dx(kernel, None, dy, x, *how)
+    assert relative(found.torch().movedim(-1, 1), dx) < limit
+    if w[-1] > 1:  # that of single channels is declined
+        found = op.conv2d_dw(image, None, dy, w, *how)
+        assert relative(found.torch().movedim(-1, 1), dw) < limit
 
 
 @pytest.mark.parametrize("adds", [False, True])
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("last", [False, True])
 def test_fused_convolutions(adds: bool, relu: bool, last: bool) -> None:
+    # Images of half precision whose channels come first are laid out anew, by another pass.
     layouts, axis = (LAST, 3) if last else (("NCHW", "OIHW", "NCHW"), 1)
-    x, w = (numbers(2, 14, 14, 16), numbers(32, 3, 3, 16)) if last else (
-        numbers(2, 16, 14, 14), numbers(32, 16, 3, 3)
-    )  # fmt: skip
-    z, b = numbers(*((2, 14, 14, 32) if last else (2, 32, 14, 14))), numbers(32)
+    dtype = HALF if last else SINGLE
+    x = numbers(*((2, 14, 14, 16) if last else (2, 16, 14, 14)), dtype=dtype)
+    w = numbers(*((32, 3, 3, 16) if last else (32, 16, 3, 3)), dtype=dtype)
+    z = numbers(*((2, 14, 14, 32) if last else (2, 32, 14, 14)), dtype=dtype)
+    b = numbers(32, dtype=dtype)
 
     @meta.model.trace
     def block(x: Any, w: Any, b: Any, z: Any) -> Any:

@@ -136,7 +136,11 @@ def _attempt(
         made = _built(*key, compiles=True)
     except frontend().cudnnGraphNotSupportedError as error:
         return "cuDNN has no plan: " + " ".join(str(error).split())
-    kept_file.keep(FOLDER, _text(key), made.serialized())
+    try:
+        content = made.serialized()
+    except (RuntimeError, frontend().cudnnGraphNotSupportedError):
+        return made  # cuDNN cannot write down all of its kernels
+    kept_file.keep(FOLDER, _text(key), content)
     return made
 
 

@@ -255,3 +255,20 @@ def test_which_calls_are_fused(
     with only("cudnn"):
         found = fuse_dialect(parse(BLOCK.format(y=y, z=z, axis=axis)), device=Device("cuda:0"))
     assert [f.attrs["kernel"] for f in found.functions.values() if f.attrs] == [fused]
+
+
+def test_channels_first_are_fused_too(
+    frontend: list[Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(cudnn.__dict__, "unavailable", None)
+    y = "float32[2, 4, 6, 6]"
+    program = f"""
+    func @main(%x: float32[2, 8, 6, 6], %w: float32[4, 8, 3, 3], %b: float32[4]) -> {y} {{
+      %0: {y} = conv2d(%x, %w, padding=1)
+      %1: {y} = bias_add(%0, %b)
+      %2: {y} = relu(%1)
+      return %2
+    }}"""
+    with only("cudnn"):
+        found = fuse_dialect(parse(program), device=Device("cuda:0"))
+    assert [f.attrs["kernel"] for f in found.functions.values() if f.attrs] == ["conv2d_bias_relu"]
