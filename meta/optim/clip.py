@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 from meta import op
@@ -21,7 +22,7 @@ def require_clip(clip_norm: float | None, clip_value: float | None) -> None:
     """Raise ArgumentError for bounds of gradients out of their range, or both of them."""
     for name, value in (("clip_norm", clip_norm), ("clip_value", clip_value)):
         if value is not None:
-            require_range("a step", name, value, value > 0, "> 0")
+            require_range("a step", name, value, isinstance(value, Real) and value > 0, "> 0")
     if clip_norm is not None and clip_value is not None:
         raise ArgumentError(
             "gradients are clipped by their norm or by value, not both",

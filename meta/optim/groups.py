@@ -47,13 +47,8 @@ def named(params: Params) -> tuple[dict[str, ndarray], list[Mapping[str, Any]]]:
         return _checked({str(i): array for i, array in enumerate(given)}), []
     found: dict[str, ndarray] = {}
     for group in given:
-        if not isinstance(group, Mapping) or "params" not in group:
-            raise ArgumentError(
-                "this is no group of parameters",
-                expected='dicts such as {"params": arrays, "weight_decay": 0.0}',
-                found=type(group).__name__,
-            )
-        for name, array in _members(group["params"], len(found)):
+        _require_group(group)
+        for name, array in _members(group.get("params", ()), len(found)):
             if any(array is other for other in found.values()):
                 raise ArgumentError("a parameter is in two groups", found=repr(name))
             if name in found:
@@ -95,6 +90,7 @@ def resolve(
     left = dict.fromkeys(params)
     found: list[Group] = []
     for number, group in enumerate(groups):
+        _require_group(group)
         stated = {key: value for key, value in group.items() if key != "params"}
         for key in stated:
             if key not in options:
@@ -113,6 +109,21 @@ def resolve(
         left = {name: None for name in left if name not in names}
     rest = [Group(tuple(left), {})] if left else []
     return rest + [group for group in found if group.names]
+
+
+def _require_group(group: object) -> None:
+    if not isinstance(group, Mapping):
+        raise ArgumentError(
+            "this is no group of parameters",
+            expected='a list of dicts, [{"params": ["*.bias"], "weight_decay": 0.0}]',
+            found=f"{type(group).__name__} {group!r:.40}",
+        )
+    if isinstance(group.get("params"), Model):
+        raise ArgumentError(
+            "a group is given arrays, not a model",
+            found=type(group["params"]).__name__,
+            hint='{"params": model.head.parameters()}',
+        )
 
 
 def _names(wanted: Any, name: str, array: ndarray) -> bool:

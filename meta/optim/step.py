@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Real
 from typing import Any
 
 from meta import op
@@ -161,7 +162,7 @@ def training_step(
     if type(accumulate) is not int or accumulate < 1:
         raise ArgumentError("accumulate counts calls", expected="an int >= 1", found=accumulate)
     if ema is not None:
-        require_range("a step", "ema", ema, 0 <= ema < 1, "in [0, 1)")
+        require_range("a step", "ema", ema, isinstance(ema, Real) and 0 <= ema < 1, "in [0, 1)")
     shared = {"groups": list(groups), "master_weights": master_weights, "maximize": maximize}
 
     def of_params(params: Mapping[str, ndarray]) -> Optimizer:
