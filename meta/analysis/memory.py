@@ -52,7 +52,8 @@ class MemoryReport:
     which no plan can be. arena: of the planned memory. peak: what the plan takes, arena and what is
     allocated beside it; without a plan the lower bound. worst: the binding at the worst moment.
     rows: one per result, in the order of the program. workspaces, graphs: of a compiled program,
-    what kernels keep for themselves between calls, and what is kept for recorded CUDA graphs.
+    the most that a kernel takes while it runs, of those that say so, and what recorded CUDA graphs
+    keep, workspaces included.
     """
 
     arguments: int
@@ -75,7 +76,7 @@ class MemoryReport:
         return [row.record() for row in self.rows]
 
     def _kept(self) -> str:
-        return f"kept between calls: workspaces {self.workspaces:,}, CUDA graphs {self.graphs:,}"
+        return f"beside it: workspaces {self.workspaces:,}, CUDA graphs {self.graphs:,}"
 
     def __str__(self) -> str:
         lines = [

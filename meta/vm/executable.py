@@ -226,11 +226,11 @@ class Executable:
 
     def memory(self) -> MemoryReport:
         """Return the memory that one call takes: the arena, who is where in it and for how long,
-        and what is in use at the worst moment; and what is kept between calls, by kernels for
-        themselves and by CUDA graphs.
+        and what is in use at the worst moment; and beside it, what kernels take for themselves, as
+        far as they say, and what CUDA graphs keep.
         """
         kept = 0 if self._graphs is None else self._graphs.recorder.pool_bytes()
-        workspaces = sum(env.workspace_bytes for env in self.envs)
+        workspaces = max((env.workspace_bytes for env in self.envs), default=0)
         return replace(memory(self.module), workspaces=workspaces, graphs=kept)
 
     def profile(self, *args: Any, repeat: int = 10, warmup: int = 2, **kwargs: Any) -> Profile:

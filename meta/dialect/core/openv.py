@@ -66,7 +66,6 @@ class OpEnv:
     artifact: where the compiled kernel is kept, None if it is not, or was never compiled.
     not_capturable: why a CUDA graph cannot hold the kernel, for one because it reads a result on
         the host; empty if it can.
-    workspace_bytes: memory that the kernel keeps for itself between calls.
     """
 
     __slots__ = (
@@ -78,7 +77,6 @@ class OpEnv:
         "not_capturable",
         "polymorphic",
         "strided",
-        "workspace_bytes",
     )
 
     def __init__(
@@ -90,14 +88,13 @@ class OpEnv:
         polymorphic: bool = False,
         *,
         not_capturable: str = "",
-        workspace_bytes: int = 0,
     ) -> None:
         self._kernel = run
         self._wrappers: tuple[Callable[[Kernel], Kernel], ...] = ()
         self.artifact: Artifact | None = None
         self.allocates, self.strided, self.dialect_op = allocates, strided, dialect_op
         self.polymorphic = polymorphic
-        self.not_capturable, self.workspace_bytes = not_capturable, workspace_bytes
+        self.not_capturable = not_capturable
 
     @property
     def run(self) -> Kernel:
@@ -106,6 +103,13 @@ class OpEnv:
             compile_together([self])
         assert not isinstance(self._kernel, Deferred)
         return self._kernel
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Memory that the kernel takes while it runs, besides its arguments: a kernel says so by an
+        attribute ``workspace``; 0 of others.
+        """
+        return int(getattr(self._kernel, "workspace", 0))
 
     def wrap(self, wrapper: Callable[[Kernel], Kernel]) -> OpEnv:
         """Let ``run`` be ``wrapper(run)``; returns the same object."""
