@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -51,7 +52,8 @@ class CudaRecorder:
 
     def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
         """End a recording in which something went wrong."""
-        with suppress(RuntimeError):  # it says so again, or that it has ended
+        with suppress(RuntimeError), warnings.catch_warnings():  # it says so again
+            warnings.simplefilter("ignore")  # that nothing was recorded
             graph.capture_end()
         with suppress(RuntimeError):  # an end that raises leaves the allocator with the pool
             torch._C._cuda_endAllocateToPool(self.device.ordinal, self.pools[-1])
