@@ -110,11 +110,13 @@ def unsuited(*types: TensorType) -> str | None:
 
 
 def strange(layout: str, kernel_layout: str, out_layout: str) -> str | None:
-    """Return why cuDNN, which has kernels for channels that come first or last, and takes another
-    order for one of these without a word, is not given tensors in these layouts; or None.
+    """Return why cuDNN is not given tensors in these layouts, or None.
+
+    It has kernels for channels that come first or last; with others it is wrong without an error.
     """
-    images = all(data[0] == "N" and "C" in (data[1], data[-1]) for data in (layout, out_layout))
-    if images and kernel_layout[0] == "O" and "I" in (kernel_layout[1], kernel_layout[-1]):
+    spatial = DATA[len(layout) - 2][2:]
+    images = {layout, out_layout} <= {f"NC{spatial}", f"N{spatial}C"}
+    if images and kernel_layout in (f"OI{spatial}", f"O{spatial}I"):
         return None
     return f"no kernels of cuDNN are for the layouts {layout}, {kernel_layout} and {out_layout}"
 

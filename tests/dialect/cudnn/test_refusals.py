@@ -78,6 +78,7 @@ IMAGE, HALF = "float32[2, 4, 6, 6]", "float16[1, 2, 8, 16]"
         (("conv2d", "float32[n, 4, 6, 6]", "float32[4, 4, 3, 3]"), "extents that are numbers"),
         (("conv2d", *LAST, 1, 0, 1, 1, "NHWC", "HWIO", "NHWC"), "layouts NHWC, HWIO and NHWC"),
         (("conv2d", *LAST, 1, 0, 1, 1, "HWNC", "OHWI", "NHWC"), "layouts HWNC"),
+        (("conv2d", *LAST, 1, 0, 1, 1, "NCHW", "OIHW", "NCWH"), "OIHW and NCWH"),
         (("conv2d_dw", *GROUPS, (4, 2, 3, 3), 1, (0, 1, 2, 1), 1, 2), "uneven padding"),
         (("conv2d_dw", *GROUPS, (4, 2, 3, 3), 1, 2, 2, 2), "dilation"),
         (("conv2d_dw", *GROUPS, (4, 1, 3, 3), 1, 1, 1, 4), "groups of one channel"),
