@@ -175,6 +175,16 @@ def test_the_gradient_of_weights_and_bias(dtype: str, sizes: tuple[int, int, int
         near(db.flatten(), flat.sum(0), dtype)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_gradient_of_gelu_is_part_of_a_product(dtype: str) -> None:
+    h, dy = normal(2, 1024, 1024, dtype=dtype), normal(2048, 256, dtype=dtype)
+    w = normal(256, 1024, dtype=dtype)
+    before = h.double().requires_grad_()
+    after = F.gelu(before, approximate="tanh")
+    [expected] = torch.autograd.grad(after, before, (dy.double() @ w.double()).view(h.shape))
+    near(run("matmul_gelu_dx", torch.empty_like(h), h=h, dy=dy, w=w), expected, dtype)
+
+
 def test_a_fused_kernel_takes_tensors_at_odd_places() -> None:
     x, w, b = normal(32, 16, dtype="float16"), normal(16, 32, dtype="float16"), normal(33)
     b = b.half()[1:]

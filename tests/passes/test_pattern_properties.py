@@ -232,15 +232,34 @@ def test_partitioned_programs_compute_the_same(module: Module, tree: Any) -> Non
     unchanged(module, partition(module, made(tree)))
 
 
+@st.composite
+def programs_with_results(draw: st.DrawFn) -> tuple[Module, list[Any]]:
+    """Draw a program and, as trees, what two or three of its variables are made of."""
+    module = draw(programs(writes=True))
+    defined = {b.var: b for b in module.main.body.bindings if b.var.type == TYPE}
+    names: dict[Var, str] = {}
+
+    def tree(var: Var, depth: int) -> Any:
+        binding: Any = defined.get(var)
+        if binding is None or depth == 0 or (depth < 3 and draw(st.booleans())):
+            return names.setdefault(var, f"v{len(names)}")
+        args = [a for a in binding.value.args if isinstance(a, Var)]
+        return (binding.value.callee, *(tree(a, depth - 1) for a in args))
+
+    some = st.sampled_from(list(defined) or list(module.main.params))
+    return module, [tree(var, 3) for var in draw(st.lists(some, min_size=2, max_size=3))]
+
+
 @settings(max_examples=300, deadline=None)
-@given(programs(writes=True), st.lists(roots, min_size=2, max_size=3))
+@given(programs_with_results())
 def test_partitioned_patterns_of_several_results_compute_the_same(
-    module: Module, several: list[Any]
+    drawn: tuple[Module, list[Any]],
 ) -> None:
+    module, results = drawn
     try:
-        described = pattern(written(("several", *several)))
+        described = pattern(written(("several", *results)))
     except ArgumentError:
-        return  # they have nothing in common
+        return  # they have nothing in common, or one is no result of an operator
     unchanged(module, partition(module, described))
 
 
