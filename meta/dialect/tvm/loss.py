@@ -174,7 +174,7 @@ class Softmax:
         return te.exp(self.logit(i, j))
 
 
-@compute(op.cross_entropy, OPAQUE)
+@compute(op.cross_entropy, COMM_REDUCE)
 def cross_entropy(y_true, y_pred):
     labels, softmax = Labels(y_true, y_pred), Softmax(y_pred)
 
@@ -184,7 +184,7 @@ def cross_entropy(y_true, y_pred):
     return labels.mean(element, y_pred.dtype)
 
 
-@compute(op.cross_entropy_dpred, OPAQUE)
+@compute(op.cross_entropy_dpred, COMM_REDUCE)
 def cross_entropy_dpred(dy, y_true, y_pred):
     labels, softmax = Labels(y_true, y_pred), Softmax(y_pred)
 
