@@ -74,6 +74,7 @@ class Groups:
         self.gone: set[int] = set()
         self._buffers, self._max_members = buffers, max_members
         self._users = _users(block)
+        self._places = {binding.var: i for i, binding in enumerate(self.items)}
         self._copied: dict[int, list[tuple[Group, int]]] = {}
         for i in reversed(range(len(self.items))):
             own = _alone(self.items[i], i)
@@ -122,10 +123,24 @@ class Groups:
             return False
         if not _may_feed(own.rank, group.rank):
             return False
+        if group.rank > _BROADCAST and self._rounds_a_reduction(own):
+            return False
         value = self.items[own.position].value
         read = {self._buffers.of(a) for a in operands(value) if isinstance(a, Var)}
         passed = self.items[own.position + 1 : group.last]
         return not any(read & self._buffers.written_by(b) for b in passed)
+
+    def _rounds_a_reduction(self, own: _Alone) -> bool:
+        """Whether a call is a cast to fewer bytes of what a reduction computes, which stores that
+        then, and not the wide numbers: as it cannot be in a group that moves elements.
+        """
+        binding = self.items[own.position]
+        if not _narrows(binding):
+            return False
+        assert isinstance(binding.value, Call)
+        place = self._places.get(binding.value.args[0])
+        source = None if place is None else _alone(self.items[place], place)
+        return source is not None and source.dialect == own.dialect and source.rank == _REDUCE
 
     def _may_leave(self, own: _Alone, group: Group, needed: int) -> bool:
         """Whether a call in a group may have a result that others read, the first at ``needed``.
@@ -251,13 +266,23 @@ def _may_feed(producer: int, group: int) -> bool:
 
 def _widens(binding: Binding) -> bool:
     """Whether a dispatched call is a cast whose result takes more bytes than what it reads."""
+    return _growth(binding) > 0
+
+
+def _narrows(binding: Binding) -> bool:
+    """Whether a dispatched call is a cast whose result takes fewer bytes than what it reads."""
+    return _growth(binding) < 0
+
+
+def _growth(binding: Binding) -> int:
+    """Return the bits by which a dispatched cast makes elements larger; 0 for other calls."""
     call, made = binding.value, binding.var.type
     assert isinstance(call, Call) and isinstance(call.callee, DialectOp)
     if call.callee.base.name != "cast" or not isinstance(call.args[0], Var):
-        return False
+        return 0
     source = type_of(call.args[0])
     assert isinstance(source, TensorType) and isinstance(made, TensorType)
-    return bits(source.dtype) < bits(made.dtype)
+    return bits(made.dtype) - bits(source.dtype)
 
 
 def _is_view(binding: Binding) -> bool:

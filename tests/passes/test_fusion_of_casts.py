@@ -35,6 +35,36 @@ def kernels(module: Module) -> list[str]:
 
 CAST = '%a: float32[4, 6] = tvm.cast(%h, dtype="float32")'
 CASES = {
+    "what rounds the result of a reduction stays with it": (
+        """{
+          %a: float32[4, 6] = tvm.softmax(%x)
+          %b: float16[4, 6] = tvm.cast(%a, dtype="float16")
+          %c: float16[4, 8] = tvm.pad(%b, pad_width=(0, 0, 0, 2))
+          return %c
+        }""",
+        ["softmax cast", "pad"],
+    ),
+    "what rounds something else goes with what moves it": (
+        """{
+          %a: float32[4, 6] = tvm.exp(%x)
+          %b: float16[4, 6] = tvm.cast(%a, dtype="float16")
+          %c: float16[4, 8] = tvm.pad(%b, pad_width=(0, 0, 0, 2))
+          return %c
+        }""",
+        ["exp cast pad"],
+    ),
+    "cross entropy and its gradient read and write half precision": (
+        """{
+          %l: int64[4] = tvm.zeros(shape=(4,), dtype="int64")
+          %d: float32[] = tvm.ones(shape=(), dtype="float32")
+          %a: float32[4, 6] = tvm.cast(%h, dtype="float32")
+          %b: float32[] = tvm.cross_entropy(%l, %a)
+          %c: float32[4, 6] = tvm.cross_entropy_dpred(%d, %l, %a)
+          %e: float16[4, 6] = tvm.cast(%c, dtype="float16")
+          return (%b, %e)
+        }""",
+        ["zeros", "cast cross_entropy", "ones cast cross_entropy_dpred cast"],
+    ),
     "readers in two kernels": (
         f"""{{
           {CAST}
