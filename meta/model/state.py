@@ -95,10 +95,9 @@ def load(model: Model, state: Mapping[str, object], strict: bool) -> Unmatched:
         told = unmatched if strict or nothing else Unmatched((), ())
         raise _does_not_fit(len(first), told, problems)
     values = {id(names.arrays[n]): next(iter(several.values())) for n, several in given.items()}
-    for name in given:
-        array = names.arrays[name]
-        for own in (array, *(m for m in masters_of(array) if id(m) not in values)):
-            own.update(values[id(array)])
+    for array in (names.arrays[n] for n in given):
+        for written in (array, *(m for m in masters_of(array) if id(m) not in values)):
+            written.update(values[id(array)])
     return unmatched
 
 

@@ -21,7 +21,7 @@ class Wrapper(Model):
 
     # One mode for both, also where a model around this one sets it.
     @property
-    def _training(self) -> bool:  # type: ignore[override]
+    def _training(self) -> bool:
         return self.model._training
 
     @_training.setter

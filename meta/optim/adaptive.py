@@ -20,7 +20,7 @@ class Adaptive(Optimizer):
     """
 
     state_names = ("m", "v")
-    defaults: ClassVar[Mapping[str, Any]] = {
+    defaults: ClassVar[dict[str, Any]] = {
         "learning_rate": 1e-3,
         "beta1": 0.9,
         "beta2": 0.999,

@@ -42,7 +42,7 @@ def named(params: Params) -> tuple[dict[str, ndarray], list[Mapping[str, Any]]]:
         )
     if isinstance(params, Mapping):
         return _checked(dict(params)), []
-    given = list(params)
+    given: list[Any] = list(params)
     if not any(isinstance(g, Mapping) for g in given):
         return _checked({str(i): array for i, array in enumerate(given)}), []
     found: dict[str, ndarray] = {}
@@ -111,7 +111,7 @@ def resolve(
     return rest + [group for group in found if group.names]
 
 
-def _require_group(group: object) -> None:
+def _require_group(group: Any) -> None:
     if not isinstance(group, Mapping):
         raise ArgumentError(
             "this is no group of parameters",

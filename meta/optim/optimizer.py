@@ -55,7 +55,7 @@ class Optimizer(Model):
 
     state_names: ClassVar[tuple[str, ...]] = ()
     """What there is of each parameter, zeros at first."""
-    defaults: ClassVar[Mapping[str, Any]] = {}
+    defaults: ClassVar[dict[str, Any]] = {}
     """The options of the algorithm, ``learning_rate`` first; those that all share come behind."""
 
     @classmethod

@@ -10,6 +10,7 @@ from meta.base.errors import ArgumentError
 from meta.optim.optimizer import Optimizer
 from meta.optim.options import require_range
 from meta.optim.step import step_maker
+from meta.runtime.ndarray import ndarray
 
 
 class SGD(Optimizer):
@@ -23,7 +24,8 @@ class SGD(Optimizer):
     """
 
     state_names = ("velocity",)
-    defaults: ClassVar[Mapping[str, Any]] = {
+    velocity: dict[str, ndarray]
+    defaults: ClassVar[dict[str, Any]] = {
         "learning_rate": 0.1,
         "momentum": 0.0,
         "weight_decay": 0.0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
 from meta.base.errors import ArgumentError
@@ -11,8 +11,9 @@ from meta.base.errors import ArgumentError
 C = TypeVar("C", bound="Config")
 
 
+@dataclass(frozen=True)
 class Config:
-    """A frozen dataclass with the field names of transformers' class of the same name.
+    """Base of frozen dataclasses with the field names of transformers' class of the same name.
 
     ``fixed``: fields of theirs that change the network and have one value here. Fields that say
     nothing about the network (``use_cache``, ``torch_dtype``) are not kept.
@@ -34,7 +35,7 @@ class Config:
                     expected=f"{name}={built!r}",
                     found=repr(values[name]),
                 )
-        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+        known = {f.name for f in fields(cls)}
         return cls(**{n: v for n, v in values.items() if n in known})
 
     @classmethod
