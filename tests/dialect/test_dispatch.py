@@ -61,6 +61,16 @@ def call(base: Op, *args: Any, device: Device = CPU) -> CallValues:
     return base.call_values(base.schema.bind(args, {}, lambda t: t), device)
 
 
+def test_a_kernel_says_that_no_graph_can_hold_it(mine: Dialect, define: Any) -> None:
+    base = define(scaled)
+
+    @mine.kernel(base, not_capturable="it reads a number on the host")
+    def kernel(x: torch.Tensor, by: Any) -> torch.Tensor:
+        return x * float(by)
+
+    assert dispatch(call(base, X)).not_capturable == "it reads a number on the host"
+
+
 # What a decision is keyed by.
 
 
