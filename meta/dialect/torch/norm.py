@@ -8,7 +8,8 @@ from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
 
 ON_CUDA = {"cuda": LIBRARY}
-"""Of batch normalisation: on the CPU generated code is faster."""
+"""Of the gradient of batch normalisation: on the CPU generated code is faster, and on CUDA that of
+the other two (2x to 7x, H200, 64x64x112x112)."""
 
 
 def _wide(*tensors):
@@ -29,7 +30,7 @@ def _images(x, axis):
     return x.movedim(axis, 1)
 
 
-@dialect.kernel(op.batch_norm_train, plevel=ON_CUDA)
+@dialect.kernel(op.batch_norm_train)
 def batch_norm_train(x, running_mean, running_var, w, b, momentum, eps, axis):
     wide = _wide(_images(x, axis), w, b, running_mean, running_var)
     y, _, _ = torch.native_batch_norm(*wide, True, momentum, eps)
@@ -39,7 +40,7 @@ def batch_norm_train(x, running_mean, running_var, w, b, momentum, eps, axis):
     return y.to(x.dtype).movedim(1, axis).contiguous()
 
 
-@dialect.kernel(op.batch_norm_infer, plevel=ON_CUDA)
+@dialect.kernel(op.batch_norm_infer)
 def batch_norm_infer(x, running_mean, running_var, w, b, eps, axis):
     wide = _wide(_images(x, axis), w, b, running_mean, running_var)
     y = torch.native_batch_norm(*wide, False, 0.0, eps)[0]

@@ -7,7 +7,7 @@ lose all digits of a small variance around a large mean.
 from tvm import te, tirx
 
 from meta import op
-from meta.dialect.tvm.compute import OPAQUE, compute
+from meta.dialect.tvm.compute import COMM_REDUCE, OPAQUE, compute
 from meta.dialect.tvm.elementwise import cast
 from meta.dialect.tvm.reduce import reduced, result_index
 from meta.op.core.reduction import reduction
@@ -141,7 +141,7 @@ def _layer(x, scale, bias, axis, eps):
     return _normalised(over, mean, inverse, scale, bias, axis % len(x.shape)), mean, inverse
 
 
-@compute(op.layer_norm, OPAQUE)
+@compute(op.layer_norm, COMM_REDUCE)
 def layer_norm(x, scale, bias, axis, eps):
     return _layer(x, scale, bias, axis, eps)[0]
 

@@ -3,7 +3,7 @@
 from tvm import te, tirx
 
 from meta import op
-from meta.dialect.tvm.compute import OPAQUE, compute
+from meta.dialect.tvm.compute import COMM_REDUCE, OPAQUE, compute
 from meta.dialect.tvm.elementwise import cast
 from meta.dialect.tvm.reduce import reduced, result_index
 from meta.op.core.reduction import reduction
@@ -37,7 +37,7 @@ def _inverse(x, axis, eps):
     return lambda *i: inverse(*result_index(r, i))
 
 
-@compute(op.rms_norm, OPAQUE)
+@compute(op.rms_norm, COMM_REDUCE)
 def rms_norm(x, scale, bias, axis, eps):
     axis %= len(x.shape)
     source, inverse = _wide(x), _inverse(x, axis, eps)

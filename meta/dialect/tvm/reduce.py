@@ -1,5 +1,7 @@
 """Reductions in tensor expressions. Half precision is accumulated in float32."""
 
+import math
+
 from tvm import te, tirx
 
 from meta import op
@@ -128,16 +130,19 @@ def _first_index(x, axis, keepdims, exclude, out, largest):
     if not r.axes:
         return te.compute(out.shape, lambda *i: tirx.const(0, "int64"), name="index")
     best = _best_key(x, r, out.shape, largest)
-    none = tirx.max_value("int64")
+    # Counted in int32 where that suffices, which GPUs compare in one instruction.
+    small = math.prod(int(x.shape[a]) for a in r.axes) < 2**31
+    dtype = "int32" if small else "int64"
+    none = tirx.max_value(dtype)
 
     def position(i):
-        flat = tirx.const(0, "int64")
+        flat = tirx.const(0, dtype)
         for a in r.axes:
-            flat = flat * x.shape[a] + i[a].astype("int64")
+            flat = flat * tirx.const(int(x.shape[a]), dtype) + i[a].astype(dtype)
         found = ordered.key(x(*i), str(x.dtype), largest) == best(*result_index(r, i))
         return tirx.Select(found, flat, none)
 
-    return reduced(x, r, out.shape, te.min, position, "index")
+    return _as(reduced(x, r, out.shape, te.min, position, "index"), "int64")
 
 
 @compute(op.argmax, COMM_REDUCE)

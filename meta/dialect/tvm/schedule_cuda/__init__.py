@@ -30,6 +30,7 @@ from meta.dialect.tvm.schedule_cuda import (
     partial,
     reduction_axes,
     reductions,
+    row_plan,
     row_stages,
     rows,
     slices,
@@ -42,7 +43,7 @@ from meta.dialect.tvm.stages import SPATIAL, Stage, blocks_of, stage_of
 
 RULES = (
     *(columns, default, emit, in_place, injective, partial, reduction_axes, reductions),
-    *(row_stages, rows, slices, transposes, walk),
+    *(row_plan, row_stages, rows, slices, transposes, walk),
 )
 """The modules that decide what becomes of a function."""
 KERNELS = (rows.kernel, reductions.kernel, transposes.kernel, injective.kernel)

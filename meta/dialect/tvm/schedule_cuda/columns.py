@@ -17,7 +17,7 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     store,
     synchronize,
 )
-from meta.dialect.tvm.schedule_cuda.partial import CHUNK, THREADS, WISHED_BLOCKS, Partial
+from meta.dialect.tvm.schedule_cuda.partial import THREADS, Partial, cut
 from meta.dialect.tvm.schedule_cuda.walk import values_of_axes
 
 
@@ -39,13 +39,13 @@ class Columns(Partial):
         across = min(WARP, 1 << (vectors - 1).bit_length())
         down = THREADS // across
         along, outer = divided(vectors, across), axes.count // inner
-        cuts = min(divided(WISHED_BLOCKS, along * outer), axes.length // (down * CHUNK))
-        rounds = divided(divided(axes.length, max(1, cuts)), down)
-        slices = divided(axes.length, rounds * down)
+        every = divided(axes.length, down)
+        rounds = divided(every, cut(along * outer, every))
+        slices = divided(every, rounds)
         block: Any = k.wide(k.block)
         piece = tirx.floormod(block, k.number(along))
         block = tirx.floordiv(block, k.number(along))
-        cut, outer_value = (
+        slice_of, outer_value = (
             tirx.floormod(block, k.number(slices)),
             tirx.floordiv(block, k.number(slices)),
         )
@@ -55,7 +55,7 @@ class Columns(Partial):
         ragged = slices * rounds * down != axes.length
 
         def at(i: Any) -> tuple[list[Any], Any]:
-            step = cut * k.number(rounds) + k.wide(i)
+            step = slice_of * k.number(rounds) + k.wide(i)
             place = step * k.number(down) + k.wide(k.row)
             values = [*results, *self._reduced_values(k, place)]
             return values, place < k.number(axes.length) if ragged else None
@@ -87,7 +87,7 @@ class Columns(Partial):
         exists = tirx.all(mine < wide, place < k.number(inner))
         safe = tirx.min(place, k.number(inner - 1))
         result = outer_value * k.number(inner) + safe
-        ends, between = self._ended(k, totals, result, exists, cut, slices)
+        ends, between = self._ended(k, totals, result, exists, slice_of, slices)
         body.append(tirx.IfThenElse(mine < wide, sequence([*sums, *ends]), None))
         made = [k.launch(body, along * slices * outer, across, down)]
         if between:

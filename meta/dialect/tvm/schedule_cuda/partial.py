@@ -35,13 +35,22 @@ from meta.dialect.tvm.schedule_cuda.walk import (
 )
 
 THREADS = 256
-WISHED_BLOCKS = 1056
-"""Thread blocks that keep a large GPU busy; a reduction to fewer is cut."""
+MOST_BLOCKS = 1056
+"""Thread blocks that a large GPU runs at a time; a reduction to fewer is cut, but not into more."""
 CHUNK = 4
 """Vectors that a thread has under way."""
 MAX_VECTOR = 8
 FEW = 4096
 """Fewer results than that get a warp each where slices are combined."""
+
+
+def cut(blocks: int, rounds: int) -> int:
+    """Return into how many slices to cut reductions of so many rounds, for so many blocks.
+
+    As many as the GPU runs at a time, or rather fewer if they are then of one length.
+    """
+    most = max(1, min(MOST_BLOCKS // blocks, rounds // CHUNK))
+    return next((n for n in range(most, most // 2, -1) if rounds % n == 0), most)
 
 
 class Partial:
@@ -269,7 +278,7 @@ class Partial:
         return k.launch(made, divided(count, together), lanes, together)
 
     def _ended(
-        self, k: Kernel, totals: Sequence[Any], result: Any, exists: Any, cut: Any, slices: int
+        self, k: Kernel, totals: Sequence[Any], result: Any, exists: Any, number: Any, slices: int
     ) -> tuple[list[Any], list[Any]]:
         """Return what becomes of a thread's totals: stages and results, or results of a slice.
 
@@ -278,7 +287,7 @@ class Partial:
         if slices == 1:
             return self._finish(k, totals, 0, result, exists), []
         between = self._between(slices)
-        place = cut * k.number(self.axes.count) + result
+        place = number * k.number(self.axes.count) + result
         ends = [store(b, element(t, 0), place) for b, t in zip(between, totals, strict=True)]
         return [tirx.IfThenElse(exists, sequence(ends), None)], between
 

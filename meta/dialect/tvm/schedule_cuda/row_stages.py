@@ -116,11 +116,15 @@ def layout_of(part: Part) -> Layout | None:
     return layout if member is not None and _goes_along(layout, member, {}) else None
 
 
-def members_of(parts: Sequence[Part], finished: set[Any], intermediate: set[Any]) -> Any:
+def members_of(
+    parts: Sequence[Part], finished: set[Any], inner: set[Any]
+) -> tuple[Layout, list[Member]] | None:
     """Return a layout and the stages that fit it, of the first reduction for which there are some.
 
-    ``finished``: the intermediate arrays that are in memory by then.
+    ``finished``: the intermediate arrays that are in memory by then; ``inner``: all of them. A
+    layout for which more stages would fit after another kernel comes after that.
     """
+    incomplete = None
     for reduction in parts:
         layout = layout_of(reduction) if reduction.stage.reduce else None
         if layout is None:
@@ -128,11 +132,38 @@ def members_of(parts: Sequence[Part], finished: set[Any], intermediate: set[Any]
         made: dict[Any, Member] = {}
         for part in parts:
             member = layout.member(part)
-            if member is not None and _fits(layout, member, made, finished, intermediate):
+            if member is not None and _fits(layout, member, made, finished, inner):
                 made[part.stage.buffer] = member
-        if reduction.stage.buffer in made:
-            return layout, list(made.values())
-    return None
+        if reduction.stage.buffer not in made:
+            continue
+        found = layout, list(made.values())
+        if not _waiting(layout, parts, made):
+            return found
+        incomplete = incomplete or found
+    return incomplete
+
+
+def _waiting(layout: Layout, parts: Sequence[Part], made: dict[Any, Member]) -> bool:
+    """Whether a stage with the layout's axes needs what could be made without the others."""
+    by_buffer = {part.stage.buffer: part for part in parts}
+
+    def needs(part: Part) -> set[Any]:
+        own = part.stage.buffer
+        return {n.source for found in reads(part.value) for n in found} - {own}
+
+    def apart(buffer: Any) -> bool:
+        part = by_buffer.get(buffer)
+        if part is None:  # an argument, or in memory
+            return True
+        return buffer not in made and all(map(apart, needs(part)))
+
+    for part in parts:
+        if part.stage.buffer in made or layout.member(part) is None:
+            continue
+        missing = [b for b in needs(part) if b in by_buffer and b not in made]
+        if missing and all(map(apart, missing)):
+            return True
+    return False
 
 
 def _fits(

@@ -3,7 +3,9 @@
 A row belongs to some threads of one thread block. What is read along the row is read once, in
 vectors, into registers; sums, maxima and the like are added up by shuffles and, beyond a warp,
 through shared memory, so that every thread has them; what follows is computed from the registers.
-A row that does not fit is read again for every step, mostly from the cache.
+A row that does not fit is read again for every step, mostly from the cache. Rows of which not every
+one begins at a whole vector are walked by the vectors of the whole array; the first and the last of
+a row are then looked at element by element.
 """
 
 from __future__ import annotations
@@ -14,37 +16,21 @@ from typing import Any
 from tvm import tirx
 
 from meta.dialect.tvm.schedule_cuda.emit import (
-    ACCESS_BYTES,
-    WARP,
-    Kernel,
     across_threads,
     copy,
     divided,
     each,
     element,
-    itemsize,
     power_of_two_in,
     sequence,
     store,
     substituted,
     widest,
 )
-from meta.dialect.tvm.schedule_cuda.row_stages import (
-    ELEMENT,
-    REDUCED,
-    Layout,
-    Member,
-    Walk,
-    members_of,
-)
+from meta.dialect.tvm.schedule_cuda.row_plan import RowPlan
+from meta.dialect.tvm.schedule_cuda.row_stages import ELEMENT, REDUCED, Member, Walk, members_of
 from meta.dialect.tvm.schedule_cuda.walk import Made, Part, compact, read_outside, reads
 
-BLOCK, MAX_THREADS = 256, 1024
-GPU_THREADS = 132 * 1024
-"""Threads that keep a large GPU busy."""
-MAX_VECTOR = 8
-HELD, MOST_HELD = 128, 176
-"""Bytes of a row that a thread holds in registers, and the most where rows are very long."""
 FEW, LONG = 128, 1 << 16
 """Fewer rows of more elements are not for this kernel."""
 CHUNK = 4
@@ -52,75 +38,8 @@ CHUNK = 4
 Sweep = Callable[[Any, Any], list[Any]]
 
 
-class Rows:
+class Rows(RowPlan):
     """One kernel of stages with the same rows; ``outside`` are buffers that others read."""
-
-    def __init__(self, layout: Layout, members: Sequence[Member], outside: set[Any]) -> None:
-        self.layout, self.members = layout, members
-        self.by_buffer = {m.part.stage.buffer: m for m in members}
-        self.outside = outside
-        axes = next(m.part.stage.axes for m in members if m.part.stage.axes)
-        self.k = Kernel(str(axes[0].ty.dtype))
-        self._find_inputs()
-        self._choose()
-
-    # What is read, and how ------------------------------------------------------------------
-
-    def _find_inputs(self) -> None:
-        along: dict[Walk, None] = {}
-        weights: dict[Walk, None] = {}
-        of_row: dict[Walk, None] = {}
-        for member in self.members:
-            for node in reads(member.part.value)[0]:
-                if node.source in self.by_buffer:
-                    continue
-                walk = self.layout.walk(member, node)
-                if walk is None:
-                    continue
-                if not any(walk.cols):
-                    of_row[walk] = None
-                elif self.layout.along(walk):
-                    (along if any(walk.rows) or self.layout.count == 1 else weights)[walk] = None
-        self.along, self.weights, self.of_row = list(along), list(weights), list(of_row)
-        read = {
-            node.source
-            for m in self.members
-            for found in reads(m.part.value)
-            for node in found
-            if node.source is not m.part.stage.buffer
-        }
-        self.kept = [m for m in self.members if m.role == ELEMENT and m.part.stage.buffer in read]
-
-    def _choose(self) -> None:
-        """Choose the vector, the threads of a row, and whether they hold it."""
-        size = self.layout.extent
-        written = [
-            m.part.stage.buffer for m in self.members if m.role == ELEMENT and self._is_written(m)
-        ]
-        buffers = [*(w.buffer for w in (*self.along, *self.weights)), *written]
-        wish = min(MAX_VECTOR, ACCESS_BYTES // min(map(itemsize, buffers), default=4))
-        self.vector = power_of_two_in(size, wish)
-        self.vectors = size // self.vector
-        each_element = sum(itemsize(w.buffer) for w in self.along)
-        each_element += sum(itemsize(m.part.stage.buffer) for m in self.kept)
-        most = 1 << (self.vectors - 1).bit_length()
-        threads = min(WARP, most)
-
-        def held(threads: int) -> int:
-            return divided(self.vectors, threads) * self.vector * each_element
-
-        while threads < min(most, MAX_THREADS) and held(threads) > HELD:
-            threads *= 2
-        while threads < min(most, BLOCK) and self.layout.count * threads < GPU_THREADS:
-            threads *= 2
-        self.threads, self.holds = threads, held(threads) <= MOST_HELD
-        whole = 1 << (self.layout.count - 1).bit_length()
-        self.together = max(1, min(BLOCK // threads, max(whole, WARP // threads)))
-
-    def _is_written(self, member: Member) -> bool:
-        return member.part.stage.buffer in self.outside
-
-    # The kernel -----------------------------------------------------------------------------
 
     def emit(self) -> Any:
         """Return the statement of the kernel."""
@@ -133,8 +52,16 @@ class Rows:
             row = tirx.min(row, k.number(count - 1))
         self.row = row
         self.row_values = self.layout.row_values(row, k.number(0))
+        # Where the row begins, and its first vector counted in the whole array, if it is shifted.
+        start, first = tirx.Var("start", k.dtype), tirx.Var("first", k.dtype)
+        begin = row * k.number(self.layout.extent)
+        bound = [
+            tirx.Bind(start, begin),
+            tirx.Bind(first, tirx.floordiv(start, k.number(self.vector))),
+        ]
+        self.start, self.first = start, first
         self.slots = divided(self.vectors, self.threads) if self.holds else CHUNK
-        body: list[Any] = []
+        body: list[Any] = bound if self.shifted else []
         self.registers: dict[Any, Any] = {}
         for walk in self.of_row:
             registers = k.registers(str(walk.buffer.dtype), 1)
@@ -173,6 +100,8 @@ class Rows:
 
     def _width(self, walk: Walk) -> int:
         width = min(self.vector, widest(walk.buffer))
+        if self.shifted:
+            return width
         for number in (walk.start, *walk.rows):
             width = power_of_two_in(abs(number), width)
         return width
@@ -184,9 +113,14 @@ class Rows:
             for walk in self.along
             for statement in copy(
                 self.vector, self._width(walk), self.registers[walk], slot * self.vector,
-                walk.buffer, self._start(walk) + place,
+                walk.buffer, self._address(walk, place),
             )
         ]  # fmt: skip
+
+    def _address(self, walk: Walk, place: Any) -> Any:
+        if self.shifted:
+            return self.start + place
+        return self._start(walk) + place
 
     def _sweep(self, members: Sequence[Member], body: Sweep) -> list[Any]:
         """Return ``body(slot, place)`` for every vector of the row, with what it reads at hand."""
@@ -209,10 +143,17 @@ class Rows:
         """Return the place in the row of this thread's vector of a number."""
         k = self.k
         number = vector * k.number(self.threads) + k.wide(k.thread)
+        if self.shifted:
+            return (self.first + number) * k.number(self.vector) - self.start
         return number * k.number(self.vector)
 
+    @property
+    def _whole(self) -> int:
+        """How many vectors every thread has; of a shifted row the last may be none."""
+        return (self.vectors - int(self.shifted)) // self.threads
+
     def _held(self, step: Sweep) -> list[Any]:
-        whole = self.vectors // self.threads
+        whole = self._whole
         made: list[Any] = []
         if whole:
             made.append(each(whole, lambda i: sequence(step(i, self._place(self._wide(i))))))
@@ -223,11 +164,27 @@ class Rows:
         rest = self.vectors - whole * self.threads
         if not rest:
             return []
-        found = sequence(step(slot, self._place(self.k.number(whole))))
-        return [tirx.IfThenElse(self.k.thread < rest, found, None)]
+        place = self._place(self.k.number(whole))
+        there = self.k.thread < rest
+        if self.shifted:
+            there = place < self.k.number(self.layout.extent)
+        return [tirx.IfThenElse(there, sequence(step(slot, place)), None)]
+
+    def _lanes(self, place: Any, lane: Callable[[Any], Any], whole: list[Any]) -> Any:
+        """Return ``whole``, and of a vector that is not all in the row what it is of ``lane``."""
+        if not self.shifted:
+            return sequence(whole)
+        end = self.k.number(self.layout.extent)
+
+        def inside(v: Any) -> Any:
+            at = place + self._wide(v)
+            return tirx.IfThenElse(tirx.all(at >= 0, at < end), lane(v), None)
+
+        within = tirx.all(place >= 0, place + self.k.number(self.vector) <= end)
+        return tirx.IfThenElse(within, sequence(whole), each(self.vector, inside))
 
     def _streamed(self, step: Sweep) -> list[Any]:
-        whole = self.vectors // self.threads
+        whole = self._whole
         rounds = whole // CHUNK
 
         def some(first: Any, count: int) -> list[Any]:
@@ -299,7 +256,7 @@ class Rows:
             def lane(v: Any) -> Any:
                 return store(total, self._value(member, slot, place, v), 0)
 
-            return [each(self.vector, lane)]
+            return [self._lanes(place, lane, [each(self.vector, lane)])]
 
         body = [store(total, member.part.init, 0), *self._sweep([member], add)]
         combine = member.part.combine
@@ -328,13 +285,14 @@ class Rows:
 
     def _elements(self, member: Member) -> list[Any]:
         buffer = member.part.stage.buffer
-        kept = self.holds and member in self.kept
-        if not kept and not self._is_written(member):
+        kept, written = self.holds and member in self.kept, self._is_written(member)
+        if not kept and not written:
             return []  # computed where it is read
         held = self.registers[buffer] if kept else None
         if held is None:
             held = self.k.registers(str(buffer.dtype), self.vector)
         start = self.row * self.k.number(self.layout.extent)
+        start = self.start if self.shifted else start
 
         def step(slot: Any, place: Any) -> list[Any]:
             first = slot * self.vector if kept else self.k.number(0)
@@ -342,16 +300,21 @@ class Rows:
             def lane(v: Any) -> Any:
                 return store(held, self._value(member, slot, place, v), first + v)
 
-            made = [each(self.vector, lane)]
-            if self._is_written(member):
+            def last(v: Any) -> Any:
+                write = store(buffer, element(held, first + v), start + place + self._wide(v))
+                return sequence([lane(v), self._if_row(write)] if written else [lane(v)])
+
+            whole = [each(self.vector, lane)]
+            if written:
                 width = min(self.vector, widest(buffer))
-                write = sequence(copy(self.vector, width, buffer, start + place, held, first))
-                made.append(
-                    write if self.exists is None else tirx.IfThenElse(self.exists, write, None)
-                )
-            return made
+                write = copy(self.vector, width, buffer, start + place, held, first)
+                whole.append(self._if_row(sequence(write)))
+            return [self._lanes(place, last, whole)]
 
         return self._sweep([member], step)
+
+    def _if_row(self, statement: Any) -> Any:
+        return statement if self.exists is None else tirx.IfThenElse(self.exists, statement, None)
 
 
 def kernel(parts: Sequence[Part], finished: set[Any], inner: set[Any]) -> Made | None:

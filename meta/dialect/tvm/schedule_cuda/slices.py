@@ -13,7 +13,7 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     divided,
     store,
 )
-from meta.dialect.tvm.schedule_cuda.partial import CHUNK, THREADS, WISHED_BLOCKS, Partial
+from meta.dialect.tvm.schedule_cuda.partial import THREADS, Partial, cut
 from meta.dialect.tvm.schedule_cuda.walk import values_of_axes
 
 
@@ -29,17 +29,20 @@ class Slices(Partial):
         inner = math.prod(axes.reduced[a] for a in self.reduced_groups[-1])
         vector = self._vector(inner)
         vectors = axes.length // vector
-        cuts = min(divided(WISHED_BLOCKS, axes.count), vectors // (THREADS * CHUNK))
-        rounds = divided(divided(vectors, max(1, cuts)), THREADS)
-        slices = divided(vectors, rounds * THREADS)
+        every = divided(vectors, THREADS)
+        rounds = divided(every, cut(axes.count, every))
+        slices = divided(every, rounds)
         block: Any = k.wide(k.block)
-        cut, result = tirx.floormod(block, k.number(slices)), tirx.floordiv(block, k.number(slices))
+        slice_of, result = (
+            tirx.floormod(block, k.number(slices)),
+            tirx.floordiv(block, k.number(slices)),
+        )
         groups = [list(range(len(axes.results)))] if axes.results else []
         results = values_of_axes(axes.results, groups, [result] if groups else [], k.number(0))
         ragged = slices * rounds * THREADS != vectors
 
         def at(i: Any) -> tuple[list[Any], Any]:
-            step = cut * k.number(rounds) + k.wide(i)
+            step = slice_of * k.number(rounds) + k.wide(i)
             number = step * k.number(THREADS) + k.wide(k.thread)
             values = self._reduced_values(k, number * k.number(vector))
             return [*results, *values], number < k.number(vectors) if ragged else None
@@ -53,7 +56,7 @@ class Slices(Partial):
             combine = part.combine
             assert combine is not None
             body += across_threads(k, total, combine, THREADS, 1)
-        ends, between = self._ended(k, totals, result, k.thread == 0, cut, slices)
+        ends, between = self._ended(k, totals, result, k.thread == 0, slice_of, slices)
         body += ends
         made = [k.launch(body, slices * axes.count, THREADS)]
         if between:

@@ -1,7 +1,7 @@
 """Kernels of elements that are read along another axis than they are written: transposes.
 
-A thread block takes a tile of both axes. It reads along the one, transposes squares of `SIDE` by
-`SIDE` elements in registers, and puts them into shared memory, from which they are read along the
+A thread block takes a tile of both axes. It reads along the one, transposes squares of a few
+elements' side in registers, and puts them into shared memory, from which they are read along the
 other axis; so both sides of global memory see whole lines. What else the elements need is read and
 computed as in `injective`.
 """
@@ -30,7 +30,7 @@ from meta.dialect.tvm.schedule_cuda.injective import THREADS, Injective, alike
 from meta.dialect.tvm.schedule_cuda.walk import Access, Made, Part
 
 SIDE = 4
-"""Of the squares that are transposed in registers."""
+"""Of the squares that are transposed in registers, where lines are cut into vectors; else 1."""
 TILE = 4096
 """Elements of a tile."""
 LINE = 64
@@ -45,6 +45,8 @@ class Transposes(Injective):
     def __init__(self, parts: Sequence[Part]) -> None:
         super().__init__(parts)
         self.across, self.turned = self._turned()
+        lines = self.merged[self.across], self.merged[-1]
+        self.side = SIDE if all(line % SIDE == 0 for line in lines) else 1
 
     def _turned(self) -> tuple[int, dict[Access, Access]]:
         """Return the axis along which most is read that is not the last, and those reads."""
@@ -79,11 +81,11 @@ class Transposes(Injective):
         body: list[Any] = []
         shared = {}
         for one, walked in self.turned.items():
-            buffer = k.shared(str(one.buffer.dtype), high * (wide + SIDE))
+            buffer = k.shared(str(one.buffer.dtype), high * (wide + self.side))
             shared[one] = buffer
             body += self._read(one, walked, buffer, values, (row, column), (high, wide))
         body.append(synchronize())
-        width = power_of_two_in(columns, min(SIDE, self._widest_vector()))
+        width = power_of_two_in(columns, min(self.side, self._widest_vector()))
         vectors = high * wide // width
 
         def write(i: Any) -> Any:
@@ -97,7 +99,7 @@ class Transposes(Injective):
             held = {}
             for one, buffer in shared.items():
                 registers = k.registers(str(buffer.dtype), width)
-                at = self._shelf(r, high) * (wide + SIDE) + c
+                at = self._shelf(r, high) * (wide + self.side) + c
                 begin += copy(width, width, registers, tirx.const(0, "int32"), buffer, at)
                 held[one] = (registers, 1)
             place = k.number(0)
@@ -122,7 +124,7 @@ class Transposes(Injective):
 
     def _shelf(self, row: Any, high: int) -> Any:
         """Return where a row of the tile lies: rows of neighbouring threads one after the other."""
-        side = min(SIDE, high)
+        side = self.side
         return tirx.floormod(row, side) * (high // side) + tirx.floordiv(row, side)
 
     def _read(
@@ -138,32 +140,32 @@ class Transposes(Injective):
         k, across = self.k, self.across
         (row, column), (high, wide) = origin, extents
         rows, columns = self.merged[across], self.merged[-1]
-        vector = power_of_two_in(rows, min(SIDE, ACCESS_BYTES // itemsize(one.buffer)))
+        vector = power_of_two_in(rows, min(self.side, ACCESS_BYTES // itemsize(one.buffer)))
         for axis, stride in enumerate(walked.strides):
             if axis != across:
                 vector = power_of_two_in(stride, vector)
         vector = power_of_two_in(walked.start, vector)
-        side = min(SIDE, wide)
+        side = self.side
         dtype = str(one.buffer.dtype)
-        given = k.registers(dtype, SIDE * side)
-        turned = k.registers(dtype, SIDE * side)
-        squares = high // SIDE * (wide // side)
+        given = k.registers(dtype, side * side)
+        turned = k.registers(dtype, side * side)
+        squares = high // self.side * (wide // side)
         zero = tirx.const(0, "int32")
 
         def square(i: Any) -> Any:
             number = i * THREADS + k.thread
-            r = tirx.floormod(number, high // SIDE) * SIDE
-            c = tirx.floordiv(number, high // SIDE) * side
+            r = tirx.floormod(number, high // self.side) * self.side
+            c = tirx.floordiv(number, high // self.side) * side
             reads = []
             for j in range(side):
                 here = list(values)
                 here[across], here[-1] = row + k.wide(r), column + k.wide(c + j)
-                for part in range(0, SIDE, vector):
+                for part in range(0, self.side, vector):
                     at = k.number(walked.start + part)
                     for value, stride in zip(here, walked.strides, strict=True):
                         at = at + value * k.number(stride)
                     read = sequence(
-                        copy(vector, vector, given, j * SIDE + part + zero, one.buffer, at)
+                        copy(vector, vector, given, j * self.side + part + zero, one.buffer, at)
                     )
                     if rows % high or columns % wide:
                         inside = tirx.all(
@@ -172,13 +174,13 @@ class Transposes(Injective):
                         read = tirx.IfThenElse(inside, read, None)
                     reads.append(read)
             turns = [
-                store(turned, element(given, j * SIDE + i), i * side + j)
-                for i in range(SIDE)
+                store(turned, element(given, j * self.side + i), i * side + j)
+                for i in range(self.side)
                 for j in range(side)
             ]
             writes = []
-            for i in range(SIDE):
-                at = self._shelf(r + i, high) * (wide + SIDE) + c
+            for i in range(self.side):
+                at = self._shelf(r + i, high) * (wide + self.side) + c
                 writes += copy(side, side, shared, at, turned, i * side + zero)
             return sequence([*reads, *turns, *writes])
 

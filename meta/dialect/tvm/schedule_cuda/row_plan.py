@@ -1,0 +1,109 @@
+"""How a kernel of rows goes about it: what it reads, in which vectors, by how many threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from meta.dialect.tvm.schedule_cuda.emit import (
+    ACCESS_BYTES,
+    WARP,
+    Kernel,
+    divided,
+    itemsize,
+    power_of_two_in,
+)
+from meta.dialect.tvm.schedule_cuda.row_stages import ELEMENT, Layout, Member, Walk
+from meta.dialect.tvm.schedule_cuda.walk import compact, reads
+
+BLOCK, MAX_THREADS = 256, 1024
+GPU_THREADS = 132 * 1024
+"""Threads that keep a large GPU busy."""
+MAX_VECTOR = 8
+LEAST_SHIFTED = 2048
+"""Elements of a row from which on it is worth to look after its ends."""
+HELD, MOST_HELD = 128, 176
+"""Bytes of a row that a thread holds in registers, and the most where rows are very long."""
+
+
+class RowPlan:
+    """What a kernel of rows reads, how wide, and with how many threads for each row.
+
+    along: what is read along the rows. weights: what is read along every row alike. of_row: single
+    values of a row. kept: stages whose elements are read by others. vector: elements of an access;
+    vectors: of a row. threads: of a row, `together` rows in a thread block. holds: whether they
+    hold the row in registers. shifted: whether the vectors are those of the whole array, of which
+    a row begins and ends within one.
+    """
+
+    def __init__(self, layout: Layout, members: Sequence[Member], outside: set[Any]) -> None:
+        self.layout, self.members = layout, members
+        self.by_buffer = {m.part.stage.buffer: m for m in members}
+        self.outside = outside
+        axes = next(m.part.stage.axes for m in members if m.part.stage.axes)
+        self.k = Kernel(str(axes[0].ty.dtype))
+        self._find_inputs()
+        self._choose()
+
+    def _find_inputs(self) -> None:
+        along: dict[Walk, None] = {}
+        weights: dict[Walk, None] = {}
+        of_row: dict[Walk, None] = {}
+        for member in self.members:
+            for node in reads(member.part.value)[0]:
+                if node.source in self.by_buffer:
+                    continue
+                walk = self.layout.walk(member, node)
+                if walk is None:
+                    continue
+                if not any(walk.cols):
+                    of_row[walk] = None
+                elif self.layout.along(walk):
+                    (along if any(walk.rows) or self.layout.count == 1 else weights)[walk] = None
+        self.along, self.weights, self.of_row = list(along), list(weights), list(of_row)
+        read = {
+            node.source for m in self.members for found in reads(m.part.value) for node in found
+        }
+        self.kept = [m for m in self.members if m.role == ELEMENT and m.part.stage.buffer in read]
+
+    def _choose(self) -> None:
+        """Choose the vector, the threads of a row, and whether they hold it."""
+        size = self.layout.extent
+        written = [
+            m.part.stage.buffer for m in self.members if m.role == ELEMENT and self._is_written(m)
+        ]
+        buffers = [*(w.buffer for w in (*self.along, *self.weights)), *written]
+        wish = min(MAX_VECTOR, ACCESS_BYTES // min(map(itemsize, buffers), default=4))
+        self.vector = power_of_two_in(size, wish)
+        self.vectors = size // self.vector
+        self.shifted = self.vector < wish and self._may_shift()
+        if self.shifted:
+            self.vector, self.vectors = wish, divided(size + wish - 1, wish)
+        each_element = sum(itemsize(w.buffer) for w in self.along)
+        each_element += sum(itemsize(m.part.stage.buffer) for m in self.kept)
+        most = 1 << (self.vectors - 1).bit_length()
+        threads = min(WARP, most)
+
+        def held(threads: int) -> int:
+            return divided(self.vectors, threads) * self.vector * each_element
+
+        while threads < min(most, MAX_THREADS) and held(threads) > HELD:
+            threads *= 2
+        while threads < min(most, BLOCK) and self.layout.count * threads < GPU_THREADS:
+            threads *= 2
+        self.threads, self.holds = threads, held(threads) <= MOST_HELD
+        whole = 1 << (self.layout.count - 1).bit_length()
+        self.together = max(1, min(BLOCK // threads, max(whole, WARP // threads)))
+
+    def _may_shift(self) -> bool:
+        """Whether all arrays are of adjacent long rows, so that they shift by the same."""
+        pitch = tuple(step * self.layout.extent for step in compact(self.layout.rows))
+        return (
+            self.layout.extent >= LEAST_SHIFTED
+            and bool(self.along)
+            and not self.weights
+            and all(walk.rows == pitch and walk.start == 0 for walk in self.along)
+        )
+
+    def _is_written(self, member: Member) -> bool:
+        return member.part.stage.buffer in self.outside
