@@ -48,23 +48,30 @@ def philox4x32(
         would otherwise double with every round.
     """
     word = constant(_WORD)
-    multipliers, weyl = [tuple(map(constant, pair)) for pair in (_MULTIPLIERS, _WEYL)]
+    multipliers = tuple(map(constant, _MULTIPLIERS))
 
-    def rounds(c: tuple[Any, ...], k: tuple[Any, Any], left: int) -> Any:
-        if left == 0:
+    def key_of(number: int, word_of_key: int) -> Any:
+        """Return a word of a round's key: the Weyl constant is added in every round."""
+        if number == 0:
+            return key[word_of_key]
+        return (key[word_of_key] + constant(_WEYL[word_of_key] * number & _WORD)) & word
+
+    def rounds(c: tuple[Any, ...], number: int) -> Any:
+        if number == _ROUNDS:
             return finish(*c)
 
         def mixed(p0: Any, p1: Any) -> Any:
             high0, high1 = ((p >> 32) & word for p in (p0, p1))
-            state = (high1 ^ c[1] ^ k[0], p1 & word, high0 ^ c[3] ^ k[1], p0 & word)
-            return rounds(state, ((k[0] + weyl[0]) & word, (k[1] + weyl[1]) & word), left - 1)
+            low0, low1 = p0 & word, p1 & word
+            keys = key_of(number, 0), key_of(number, 1)
+            return rounds((high1 ^ c[1] ^ keys[0], low1, high0 ^ c[3] ^ keys[1], low0), number + 1)
 
         def second(p0: Any) -> Any:
             return let(c[2] * multipliers[1], lambda p1: mixed(p0, p1))
 
         return let(c[0] * multipliers[0], second)
 
-    return rounds(counter, key, _ROUNDS)
+    return rounds(counter, 0)
 
 
 def keep_threshold(p: float) -> int:

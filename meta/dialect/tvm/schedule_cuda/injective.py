@@ -2,8 +2,9 @@
 
 A thread takes a vector of adjacent elements, or several, a block's worth apart. What is read along
 the same line is read as vectors into registers, all of it before anything is written; what stays
-the same for a vector is read once; anything else (a gather, a read under a condition) element by
-element where it is used. The width is that of the narrowest type, wider ones take several accesses.
+the same for a vector is read once; anything else (a gather, a window, a read under a condition)
+element by element where it is used. The width is that of the narrowest type; wider ones take
+several accesses.
 """
 
 from __future__ import annotations
@@ -32,13 +33,16 @@ from meta.dialect.tvm.schedule_cuda.walk import (
     Access,
     Made,
     Part,
-    access,
+    by_results,
     compact,
     mapping,
     merged_axes,
+    read_outside,
     reads,
     same_element,
+    slides,
     values_of_axes,
+    window_walks,
 )
 from meta.dialect.tvm.stages import Stage
 
@@ -50,27 +54,30 @@ MAX_VECTOR, MAX_BYTES = 8, 32
 
 
 class Injective:
-    """One kernel of stages of the same shape, each the element at its own place of the others."""
+    """One kernel of stages of the same shape, each the element at its own place of the others.
 
-    def __init__(self, parts: Sequence[Part]) -> None:
-        stages, values = [part.stage for part in parts], [part.value for part in parts]
-        self.stages, self.values = stages, values
+    Those in ``outside`` are stored.
+    """
+
+    def __init__(self, parts: Sequence[Part], outside: set[Any]) -> None:
+        self.outside = outside
+        self.parts, stages = parts, [part.stage for part in parts]
+        self.stages = stages
         self.axes = stages[0].axes
         self.extents = [int(e) for e in stages[0].spatial if e is not None]
         self.total = math.prod(self.extents)
         self.k = Kernel(str(self.axes[0].ty.dtype) if self.axes else "int32")
         self.made = {stage.buffer: i for i, stage in enumerate(stages)}
         always, found = [], {}
-        for stage, value in zip(stages, values, strict=True):
-            for node in reads(value)[0]:
-                if node.source in self.made:
-                    continue
-                walked = access(node, stage.axes)
+        for part in parts:
+            for node in reads(part.value)[0]:
+                walked = None if node.source in self.made else by_results(part, node)
                 if walked is not None:
                     found[walked] = None
         always = list(found)
         line = Access(stages[0].buffer, compact(self.extents), 0)
-        self.groups = merged_axes(self.extents, [line, *always]) or [[]]
+        windows = [walked for part in parts for walked in window_walks(part)]
+        self.groups = merged_axes(self.extents, [line, *always, *windows]) or [[]]
         self.merged = [math.prod(self.extents[a] for a in group) for group in self.groups]
         self.line = self._walk(line)
         walks = {a: self._walk(a) for a in always}
@@ -84,7 +91,7 @@ class Injective:
         )
 
     def _vector_width(self, along: Sequence[Access]) -> int:
-        buffers = [*(stage.buffer for stage in self.stages), *(a.buffer for a in along)]
+        buffers = [*(a.buffer for a in along), *self.outside & self.made.keys()]
         wish = min(MAX_VECTOR, ACCESS_BYTES // min(map(itemsize, buffers)))
         if len(self.groups) == 1:
             return wish if self.total >= wish else 1
@@ -149,25 +156,36 @@ class Injective:
 
         end = [each(width, compute)]
         for stage, registers in zip(self.stages, results, strict=True):
+            if stage.buffer not in self.outside:
+                continue
             lanes = min(width, widest(stage.buffer))
             end += copy(width, lanes, stage.buffer, place, registers, k.number(0))
         return begin, end
 
     def _stage(self, i: int, inner: list[Any], v: Any, held: Any, results: list[Any]) -> Any:
-        stage = self.stages[i]
+        part, result = self.parts[i], results[i]
+        stage = part.stage
 
         def load(node: Any) -> Any:
             made = self.made.get(node.source)
-            if made is not None and made < i and same_element(node, stage.axes):
+            if made == i:
+                return element(result, v)
+            if made is not None:
                 return element(results[made], v)
-            walked = access(node, stage.axes)
+            walked = by_results(part, node)
             if walked is None or walked not in held:
                 return None
             registers, step = held[walked]
             return element(registers, v if step else tirx.const(0, "int32"))
 
-        value = substituted(self.values[i], mapping(stage, inner), load)
-        return store(results[i], value, v)
+        def over(window: list[Any], left: list[int | None]) -> Any:
+            if left:
+                return each(left[0] or 1, lambda r: over([*window, self.k.wide(r)], left[1:]))
+            value = substituted(part.value, mapping(stage, [*inner, *window]), load)
+            return store(result, value, v)
+
+        whole = over([], stage.reduce)
+        return sequence([store(result, part.init, v), whole]) if stage.reduce else whole
 
     def _places(self, place: Any) -> list[Any]:
         """Return the values of the merged axes at an element."""
@@ -205,11 +223,13 @@ class Injective:
 def kernel(parts: Sequence[Part], finished: set[Any], inner: set[Any]) -> Made | None:
     """Return the first stages without reductions that can share a kernel, and the kernel."""
     taken = alike(parts, finished, inner)
-    return (taken, [Injective(taken).emit()], []) if taken else None
+    if not taken:
+        return None
+    return taken, [Injective(taken, read_outside(taken, parts, inner)).emit()], []
 
 
 def alike(parts: Sequence[Part], finished: set[Any], inner: set[Any]) -> list[Part]:
-    """Return the first stages without reductions that can share a kernel.
+    """Return the first stages that can share a kernel: without reductions, but for small windows.
 
     They can if they have one shape and read of each other the element of their own place.
     """
@@ -217,9 +237,12 @@ def alike(parts: Sequence[Part], finished: set[Any], inner: set[Any]) -> list[Pa
     made: set[Any] = set()
     for part in parts:
         stage = part.stage
-        if stage.reduce or (taken and stage.spatial != taken[0].stage.spatial):
+        if stage.reduce and not slides(part):
             continue
-        if all(_readable(node, stage, made, finished, inner) for node in _all_reads(part)):
+        if taken and stage.spatial != taken[0].stage.spatial:
+            continue
+        others = [n for n in _all_reads(part) if not n.source.same_as(stage.buffer)]
+        if all(_readable(node, stage, made, finished, inner) for node in others):
             taken.append(part)
             made.add(stage.buffer)
     return taken
@@ -232,5 +255,5 @@ def _all_reads(part: Part) -> list[Any]:
 
 def _readable(node: Any, stage: Stage, made: set[Any], finished: set[Any], inner: set[Any]) -> bool:
     if node.source in made:
-        return same_element(node, stage.axes)
+        return same_element(node, stage.axes[: len(stage.spatial)])
     return node.source not in inner or node.source in finished

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from meta.dialect.tvm.schedule_cuda.walk import Access, Part, access, compact, reads
+from meta.dialect.tvm.schedule_cuda.walk import Access, Part, access, compact, reads, slides
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def groups(
     """
     for first in parts:
         axes = _axes_of(first)
-        if axes is None or first.combine is None:
+        if axes is None or first.combine is None or slides(first):
             continue
         made: set[Any] = set()
         reductions: list[Part] = []

@@ -27,7 +27,7 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     synchronize,
 )
 from meta.dialect.tvm.schedule_cuda.injective import THREADS, Injective, alike
-from meta.dialect.tvm.schedule_cuda.walk import Access, Made, Part
+from meta.dialect.tvm.schedule_cuda.walk import Access, Made, Part, read_outside
 
 SIDE = 4
 """Of the squares that are transposed in registers, where lines are cut into vectors; else 1."""
@@ -42,8 +42,8 @@ LEAST = 16
 class Transposes(Injective):
     """One kernel of stages that read some arrays along the axis ``across``."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
-        super().__init__(parts)
+    def __init__(self, parts: Sequence[Part], outside: set[Any]) -> None:
+        super().__init__(parts, outside)
         self.across, self.turned = self._turned()
         lines = self.merged[self.across], self.merged[-1]
         self.side = SIDE if all(line % SIDE == 0 for line in lines) else 1
@@ -194,7 +194,7 @@ class Transposes(Injective):
 def kernel(parts: Sequence[Part], finished: set[Any], inner: set[Any]) -> Made | None:
     """Return the first stages without reductions, if they read across, and their kernel."""
     taken = alike(parts, finished, inner)
-    if not taken:
+    if not taken or any(part.stage.reduce for part in taken):
         return None
-    made = Transposes(taken)
+    made = Transposes(taken, read_outside(taken, parts, inner))
     return (taken, [made.emit()], []) if made.turned else None

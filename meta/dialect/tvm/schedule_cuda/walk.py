@@ -11,7 +11,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from meta.dialect.tvm.stages import Stage
+from meta.dialect.tvm.stages import Stage, uses
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +37,8 @@ class Part:
         return kind if own else None
 
 
+MAX_WINDOW = 64
+"""Elements of a window that one thread reduces."""
 Made = tuple[list[Part], list[Any], list[Any]]
 """Parts, the kernels that compute them in order, and the arrays that these need between them."""
 _CONDITIONALS = ("prim.if_then_else", "tirx.if_then_else")
@@ -128,6 +130,39 @@ def reads(value: Any) -> tuple[list[Any], list[Any]]:
 
     walk(value, always)
     return always, guarded
+
+
+def by_results(part: Part, node: Any) -> Access | None:
+    """Return the access of a read by the axes of the results; None if others take part in it."""
+    stage = part.stage
+    found, n = access(node, stage.axes), len(stage.spatial)
+    if found is None or any(found.strides[n:]):
+        return None
+    return Access(found.buffer, found.strides[:n], found.start)
+
+
+def window_walks(part: Part) -> list[Access]:
+    """Return how the windows of a stage move with its results."""
+    stage, n = part.stage, len(part.stage.spatial)
+    if not stage.reduce:
+        return []
+    walks = [access(node, stage.axes) for found in reads(part.value) for node in found]
+    return [Access(w.buffer, w.strides[:n], 0) for w in walks if w is not None]
+
+
+def slides(part: Part) -> bool:
+    """Whether a stage reduces small windows, at places that depend on the result's."""
+    stage, n = part.stage, len(part.stage.spatial)
+    if part.combine is None or math.prod(e or 0 for e in stage.reduce) > MAX_WINDOW:
+        return False
+    windows = False
+    for found in reads(part.value):
+        for node in found:
+            reduced = [i for i in node.indices if any(uses(i, a) for a in stage.axes[n:])]
+            if not all(any(uses(i, a) for a in stage.axes[:n]) for i in reduced):
+                return False
+            windows = windows or bool(reduced)
+    return windows
 
 
 def same_element(node: Any, axes: Sequence[Any]) -> bool:
