@@ -10,7 +10,7 @@ the allocation of their results, and replays lie between CUDA events; a figure i
 the rounds, in which the contenders take turns. Results are compared before anything is timed.
 
 The share of a kernel is the least time in which its bytes could be moved, by the rate at which
-torch copies 512 MB in the same run, over its own time. The goal, which ``--check`` holds: a share
+torch copies 256 MB in the same run, over its own time. The goal, which ``--check`` holds: a share
 of 0.85; for matrix products and convolutions 0.97 of the better torch time instead.
 """
 

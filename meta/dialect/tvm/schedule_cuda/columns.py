@@ -20,6 +20,9 @@ from meta.dialect.tvm.schedule_cuda.emit import (
 from meta.dialect.tvm.schedule_cuda.partial import THREADS, Partial, cut
 from meta.dialect.tvm.schedule_cuda.walk import values_of_axes
 
+SHORT = 32
+"""Shorter columns are reduced by one thread."""
+
 
 class Columns(Partial):
     """The results lie next to each other in what is read: neighbouring threads have neighbours.
@@ -36,11 +39,12 @@ class Columns(Partial):
         inner = math.prod(axes.results[a] for a in self.result_groups[-1])
         vector = self._vector(inner)
         vectors = inner // vector
-        across = min(WARP, 1 << (vectors - 1).bit_length())
-        down = THREADS // across
+        short = axes.length < SHORT
+        across = min(THREADS if short else WARP, 1 << (vectors - 1).bit_length())
+        down = 1 if short else THREADS // across
         along, outer = divided(vectors, across), axes.count // inner
         every = divided(axes.length, down)
-        rounds = divided(every, cut(along * outer, every))
+        rounds = every if short else divided(every, cut(along * outer, every))
         slices = divided(every, rounds)
         block: Any = k.wide(k.block)
         piece = tirx.floormod(block, k.number(along))
@@ -66,33 +70,46 @@ class Columns(Partial):
             for p, t in zip(self.reductions, totals, strict=True)
         ]
         body += self._accumulate(k, vector, totals, rounds, at)
-        wide = across * vector
-        tables = [k.shared(str(t.dtype), down * wide) for t in totals]
-        first = k.row * wide + k.thread * vector
-        for total, table in zip(totals, tables, strict=True):
-            body.append(
-                each(vector, lambda v, t=total, s=table: store(s, element(t, v), first + v))
-            )
-        body.append(synchronize())
+        if short:
+            exists = number < k.number(vectors)
+            begin = outer_value * k.number(inner) + column
+            for v in range(vector):
+                body += self._finish(k, totals, v, begin + v, exists)
+            return [k.launch(body, along * outer, across)], []
         mine = k.row * across + k.thread
+        wide = across * vector
+        sums = self._added(k, totals, down, wide)
         place = piece * k.number(wide) + k.wide(mine)
-        sums = []
-        for part, total, table in zip(self.reductions, totals, tables, strict=True):
-            sums.append(store(total, element(table, mine), 0))
-            combine = part.combine
-            assert combine is not None
-            for row in range(1, down):
-                value = combine(element(total, 0), element(table, row * wide + mine))
-                sums.append(store(total, value, 0))
         exists = tirx.all(mine < wide, place < k.number(inner))
-        safe = tirx.min(place, k.number(inner - 1))
-        result = outer_value * k.number(inner) + safe
+        result = outer_value * k.number(inner) + tirx.min(place, k.number(inner - 1))
         ends, between = self._ended(k, totals, result, exists, slice_of, slices)
-        body.append(tirx.IfThenElse(mine < wide, sequence([*sums, *ends]), None))
+        body += [*sums[0], tirx.IfThenElse(mine < wide, sequence([*sums[1], *ends]), None)]
         made = [k.launch(body, along * slices * outer, across, down)]
         if between:
             made.append(self._combined(between, slices))
         return made, between
+
+    def _added(
+        self, k: Kernel, totals: list[Any], down: int, wide: int
+    ) -> tuple[list[Any], list[Any]]:
+        """Return what shares the threads' totals, and what adds those of this thread's column."""
+        vector = wide * down // THREADS
+        first, mine = k.row * wide + k.thread * vector, k.row * (wide // vector) + k.thread
+        shared, sums = [], []
+        for part, total in zip(self.reductions, totals, strict=True):
+            combine = part.combine
+            assert combine is not None
+            table = k.shared(str(total.dtype), down * wide)
+            shared.append(
+                each(vector, lambda v, t=total, s=table: store(s, element(t, v), first + v))
+            )
+            sums.append(store(total, element(table, mine), 0))
+            row = tirx.Var("row", "int32")
+            other = element(table, row * wide + mine)
+            add = store(total, combine(element(total, 0), other), 0)
+            one, extent = tirx.const(1, "int32"), tirx.const(down - 1, "int32")
+            sums.append(tirx.For(row, one, extent, tirx.ForKind.SERIAL, add))
+        return [*shared, synchronize()], sums
 
     def _result_values(self, k: Kernel, outer: Any, column: Any) -> list[Any]:
         """Return the values of the results' axes for an outer index and a place within a line."""

@@ -37,8 +37,8 @@ from meta.dialect.tvm.schedule_cuda.walk import (
 THREADS = 256
 MOST_BLOCKS = 1056
 """Thread blocks that a large GPU runs at a time; a reduction to fewer is cut, but not into more."""
-CHUNK = 4
-"""Vectors that a thread has under way."""
+CHUNK, MOST_BYTES = 4, 64
+"""Vectors that a thread has under way, or more if they are short: bytes."""
 MAX_VECTOR = 8
 FEW = 4096
 """Fewer results than that get a warp each where slices are combined."""
@@ -131,9 +131,11 @@ class Partial:
         is one number, or a vector of them.
         """
         axis = self.axis
+        sizes = [vector * itemsize(w.buffer) for w in self.walks if w.strides[axis] == 1]
+        chunk = min(4 * CHUNK, max(CHUNK, MOST_BYTES // max(sizes)), rounds)
         held = {
             walk: k.registers(
-                str(walk.buffer.dtype), CHUNK * vector if walk.strides[axis] else CHUNK
+                str(walk.buffer.dtype), chunk * vector if walk.strides[axis] else chunk
             )
             for walk in self.walks
             if walk.strides[axis] in (0, 1)
@@ -176,12 +178,12 @@ class Partial:
             )
 
         made = []
-        if rounds >= CHUNK:
+        if rounds >= chunk:
             i = tirx.Var("round", "int32")
-            zero, extent = tirx.const(0, "int32"), tirx.const(rounds // CHUNK, "int32")
-            made.append(tirx.For(i, zero, extent, tirx.ForKind.SERIAL, some(i * CHUNK, CHUNK)))
-        if rounds % CHUNK:
-            made.append(some(tirx.const(rounds - rounds % CHUNK, "int32"), rounds % CHUNK))
+            zero, extent = tirx.const(0, "int32"), tirx.const(rounds // chunk, "int32")
+            made.append(tirx.For(i, zero, extent, tirx.ForKind.SERIAL, some(i * chunk, chunk)))
+        if rounds % chunk:
+            made.append(some(tirx.const(rounds - rounds % chunk, "int32"), rounds % chunk))
         return made
 
     def _value(
