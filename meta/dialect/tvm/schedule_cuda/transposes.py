@@ -100,7 +100,8 @@ class Transposes(Injective):
             for one, buffer in shared.items():
                 registers = k.registers(str(buffer.dtype), width)
                 at = self._shelf(r, high) * (wide + self.side) + c
-                begin += copy(width, width, registers, tirx.const(0, "int32"), buffer, at)
+                lanes = min(width, ACCESS_BYTES // itemsize(buffer))
+                begin += copy(width, lanes, registers, tirx.const(0, "int32"), buffer, at)
                 held[one] = (registers, 1)
             place = k.number(0)
             for value, stride in zip(here, self.line.strides, strict=True):
@@ -181,7 +182,8 @@ class Transposes(Injective):
             writes = []
             for i in range(self.side):
                 at = self._shelf(r + i, high) * (wide + self.side) + c
-                writes += copy(side, side, shared, at, turned, i * side + zero)
+                lanes = min(side, ACCESS_BYTES // itemsize(shared))
+                writes += copy(side, lanes, shared, at, turned, i * side + zero)
             return sequence([*reads, *turns, *writes])
 
         count = divided(squares, THREADS)
