@@ -33,6 +33,15 @@ def escaping(block: Block) -> frozenset[bc.Register]:
     return frozenset(found)
 
 
+def _written(inside: Block) -> frozenset[bc.Register]:
+    """Return what instructions write in place; of a view, what it is a view of."""
+    roots: dict[bc.Register, bc.Register] = {}
+    for i in inside:
+        if isinstance(i, bc.View):
+            roots[i.out] = roots.get(i.source, i.source)
+    return frozenset(roots.get(r, r) for i in inside if isinstance(i, bc.Invoke) for r in i.written)
+
+
 class Grapher:
     """Finds the regions of one program and links them.
 
@@ -146,7 +155,6 @@ class Grapher:
     ) -> GraphStep:
         """Link a region; ``drawn``: its random keys are drawn by what runs it."""
         inside = block[region.begin : region.end]
-        invokes = [i for i in inside if isinstance(i, bc.Invoke)]
         places = self._keys[name]
         first = places[region.keys[0]] if region.keys else 0
         status = RegionStatus(name, region.kernels)
@@ -181,7 +189,7 @@ class Grapher:
             launched,
             split,
             status,
-            written=frozenset(r for i in invokes for r in i.written),
+            written=_written(inside),
             keys=slice(first, first if drawn else first + len(region.keys)),
             bound=bound,
             escapes=lambda r: escaping is None or r in escaping,

@@ -136,6 +136,22 @@ def test_inputs_that_are_written_are_copied_back(tape: TapeRecorder) -> None:
     assert tape.replays == 2
 
 
+def test_an_input_that_is_written_through_a_view(tape: TapeRecorder) -> None:
+    @trace
+    def model(state: Any, velocity: Any, x: Any) -> Any:
+        y = chain(x)
+        flat, _ = op.sgd(op.reshape(state, (4,)), y, velocity, 0.1, 0.9)
+        return op.sum(flat)
+
+    x, states = random(4), [[meta.array(torch.ones(2, 2)), random(4)] for _ in range(2)]
+    states[1][1].update(states[0][1])
+    run, plain = both(model, *states[0], x)
+    for _ in range(4):
+        check(run(*states[0], x), plain(*states[1], x), 0, 0)
+        check(states[0], states[1], 0, 0)
+    assert tape.replays == 2
+
+
 def test_two_inputs_in_one_memory(tape: TapeRecorder) -> None:
     """Copies would not see each other's writes."""
     one, two, x = meta.array(torch.ones(4)), meta.array(torch.ones(4)), random(4)
