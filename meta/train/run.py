@@ -225,8 +225,11 @@ class Run:
             self._save()
 
     def _finish(self) -> None:
+        evaluator = self._watching.evaluator
         if self.step > self.record.first_step:
             self._evaluate()
+        elif evaluator is not None and self._evaluated_at != self.step:
+            self._measure(evaluator)  # it was over before: logs and callbacks have been told then
         self._read_losses()
         record = self.record
         record.epoch, record.stopped = self._feed.epoch, self._stop
@@ -249,19 +252,24 @@ class Run:
         if evaluator is None or self._evaluated_at == self.step:
             return
         self._read_losses()
-        of_average = self._watching.of_average
-        with self.training_step.averaged() if of_average else nullcontext():
-            found = evaluator.run(self._watching.eval_data)
-        if of_average is not None:
-            found["average"] = float(of_average)
-        self._evaluated_at = self.step
-        self.record.evaluations.append({"step": self.step, **found})
+        found = self._measure(evaluator)
         self._log(
             {"step": self.step, "time": time.time(), **{f"eval.{k}": v for k, v in found.items()}}
         )
         for callback in self._watching.callbacks:
             callback.on_evaluation(self, found)
         self._meter.resume()
+
+    def _measure(self, evaluator: Evaluator) -> dict[str, float]:
+        """Evaluate, and put into the record what was found."""
+        of_average = self._watching.of_average
+        with self.training_step.averaged() if of_average else nullcontext():
+            found: dict[str, float] = evaluator.run(self._watching.eval_data)
+        if of_average is not None:
+            found["average"] = float(of_average)
+        self._evaluated_at = self.step
+        self.record.evaluations.append({"step": self.step, **found})
+        return found
 
     def _save(self) -> None:
         """Write a checkpoint, of losses and parameters that were found finite."""

@@ -168,11 +168,15 @@ def test_the_vm_resumes(tmp_path: Path) -> None:
     assert same(undisturbed, resumed)
 
 
-def test_a_run_that_is_done_does_nothing(tmp_path: Path) -> None:
-    train(steps=3, checkpoint=tmp_path, seed=1)
+def test_a_run_that_is_done_is_evaluated_and_not_logged_again(tmp_path: Path) -> None:
+    options = {"steps": 3, "checkpoint": tmp_path, "eval_data": held_out()}
+    first = train(seed=1, log=tmp_path / "log.csv", **options)
+    logged = (tmp_path / "log.csv").read_text("utf-8")
     model = network(seed=4)
-    record = train(model, steps=3, checkpoint=tmp_path, eval_data=held_out())
-    assert record.step == record.first_step == 3 and not record.losses and not record.evaluations
+    record = train(model, log=tmp_path / "log.csv", **options)
+    assert record.step == record.first_step == 3 and not record.losses
+    assert record.metrics == first.metrics
+    assert (tmp_path / "log.csv").read_text("utf-8") == logged
     kept = read_checkpoint(tmp_path / "step-00000003").model
     assert all(np.array_equal(kept[n].numpy(), a) for n, a in weights(model).items())
 
