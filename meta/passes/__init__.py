@@ -31,6 +31,7 @@ from meta.passes.promote_refs import promote_refs
 from meta.passes.rematerialize import rematerialize
 from meta.passes.select_gradient_inputs import select_gradient_inputs
 from meta.passes.simplify import simplify
+from meta.passes.split_updates import split_updates
 
 __all__ = [
     "CastReport",
@@ -63,4 +64,5 @@ __all__ = [
     "rematerialize",
     "select_gradient_inputs",
     "simplify",
+    "split_updates",
 ]

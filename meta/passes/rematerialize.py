@@ -6,6 +6,7 @@ from meta.base.errors import ArgumentError
 from meta.ir import Module, Var
 from meta.passes.manager import Pass
 from meta.passes.recomputation import Program, is_alias
+from meta.passes.split_updates import split_updates
 
 PATIENCE = 20
 """Steps without a lower peak after which the search ends."""
@@ -22,7 +23,8 @@ def rematerialize(
     of `cost`, applied to the plan instead of at run time. What its recomputation reads, and is not
     in use any more, is recomputed too, or kept if it is small. Random calls, calls with effects and
     what is written to are kept, and so is what a recomputation would find changed. Recomputations
-    that were chosen early, and can be spared in the end, are taken back.
+    that were chosen early, and can be spared in the end, are taken back. Before anything is
+    recomputed, an update of all parameters at once is taken apart (`split_updates`).
 
     Parameters
     ----------
@@ -56,6 +58,9 @@ def rematerialize(
     if budget is None:
         return module
     program = Program(module, lower, {})
+    if program.peak > budget:
+        apart = Program(split_updates(module), lower, {})
+        program = apart if apart.peak < program.peak else program
     least, waited = program.peak, 0
     # What is not recomputed: it is a recomputation, or one of it was undone; it did not help.
     settled, useless = set[Var](), set[Var]()

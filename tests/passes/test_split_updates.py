@@ -1,0 +1,43 @@
+"""Updates of all parameters taken apart: a smaller budget can be met, and weights stay the same."""
+
+from __future__ import annotations
+
+import pytest
+
+import meta
+from meta import op
+from meta.base.errors import ArgumentError
+from meta.model import Model, layers, trace
+from meta.optim import with_adamw, with_lamb, with_sgd
+
+
+class Net(Model):
+    """Large layers on few rows: gradients of parameters are most of the memory."""
+
+    def build(self) -> None:
+        """Make the layers."""
+        self.layers = layers.Sequential(*(layers.Linear(64, 64, bias=False) for _ in range(4)))
+
+    @trace
+    def forward(self, x):
+        """Return the mean square."""
+        y = self.layers(x)
+        return op.mean(y * y)
+
+
+@pytest.mark.parametrize("with_", [with_sgd(0.1, momentum=0.9), with_adamw(0.1), with_lamb(0.1)])
+def test_a_smaller_budget_is_met(with_) -> None:
+    x, rate, found = meta.random.normal((2, 64)), meta.array(1.0), []
+    for budget in (None, 48_000):
+        meta.random.seed(0)
+        step = with_(Net())
+        executable = meta.vm.compile(step, rate, x, memory_budget=budget)
+        for _ in range(3):
+            executable(rate, x)
+        found.append({n: a.numpy() for n, a in step.state().items()})
+        updates = sum(n for name, n in executable.kernels().items() if "multi_tensor" in name)
+        assert updates >= (4 if budget else 1)
+        assert executable.memory().peak <= (budget or 1 << 20)
+    assert all((found[0][n] == found[1][n]).all() for n in found[0])
+    with pytest.raises(ArgumentError, match="does not fit the memory budget"):
+        meta.vm.compile(with_(Net()), rate, x, memory_budget=1000)
