@@ -120,6 +120,34 @@ def gradients(rows: int, columns: int) -> Case:
     )
 
 
+def windows(rows: int, n: int) -> Case:
+    """Sums of pairs; nothing is read beyond a bound, so nothing can be read ahead."""
+    x, k = tensor(rows, n), te.reduce_axis((0, 2))
+
+    def pair(i, j):
+        inside = j * 2 + k < n - 1
+        return te.sum(tirx.if_then_else(inside, x[i, j * 2 + k], tirx.const(0, "float32")), axis=k)
+
+    def oracle(x):
+        return [torch.cat((x[:, :-1], torch.zeros_like(x[:, :1])), 1).view(rows, -1, 2).sum(2)]
+
+    return [x], [te.compute((rows, n // 2), pair)], oracle
+
+
+def deviations(a: int, b: int, c: int) -> Case:
+    """Means, which are a result, and sums that need them: not one kernel."""
+    x = tensor(a, b, c)
+    k, m = te.reduce_axis((0, b)), te.reduce_axis((0, b))
+    total = te.compute((a, c), lambda i, j: te.sum(x[i, k, j], axis=k), name="total")
+    mean = te.compute((a, c), lambda i, j: total[i, j] / float(b), name="mean")
+    square = te.compute(
+        (a, c),
+        lambda i, j: te.sum((x[i, m, j] - mean[i, j]) * (x[i, m, j] - mean[i, j]), axis=m),
+        name="square",
+    )
+    return [x], [mean, square], lambda x: [x.mean(1), x.var(1, correction=0) * b]
+
+
 CASES: dict[str, tuple[Callable[[], Case], str, int]] = {
     "half": (lambda: elements((40, 96), "float16"), "uint4", 1),
     "bfloat16": (lambda: elements((40, 96), "bfloat16"), "uint4", 1),
@@ -174,6 +202,8 @@ CASES: dict[str, tuple[Callable[[], Case], str, int]] = {
     "odd channels": (lambda: total((16, 6, 41, 41), (0, 2, 3)), "", 2),
     "few long rows": (lambda: total((3, 400000), (1,)), "float4", 2),
     "gradients": (lambda: gradients(3000, 64), "float4", 2),
+    "guarded windows": (lambda: windows(30, 6), "", 1),
+    "deviations": (lambda: deviations(2, 5, 3), "", 2),
 }  # fmt: skip
 
 

@@ -47,9 +47,7 @@ RULES = (
 )
 """The modules that decide what becomes of a function."""
 KERNELS = (rows.kernel, reductions.kernel, transposes.kernel, injective.kernel)
-"""What makes kernels of stages: of the parts that are left, the intermediate arrays that are in
-memory by then, and all intermediate arrays.
-"""
+"""What makes kernels of stages: of the parts that are left, and all intermediate arrays."""
 
 
 def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
@@ -99,19 +97,17 @@ def _kernels(
     arrays that they need beside the intermediate ones; None if no rule has some part.
     """
     inner = {part.stage.buffer for part in parts} - parameters
-    finished: set[Any] = set()
     kernels: list[Any] = []
     arrays: list[Any] = []
     groups: list[list[Part]] = []
     while parts:
-        found = next(filter(None, (rule(parts, finished, inner) for rule in KERNELS)), None)
+        found = next(filter(None, (rule(parts, inner) for rule in KERNELS)), None)
         if found is None:
             return None
         taken, made, between = found
         groups.append(taken)
         kernels += made
         arrays += between
-        finished.update(part.stage.buffer for part in taken)
         parts = [part for part in parts if part not in taken]
     if overwriting is not None and not in_place.safe(groups, inner, overwriting):
         return None

@@ -35,6 +35,7 @@ from meta.dialect.tvm.schedule_cuda.walk import (
     Part,
     by_results,
     compact,
+    computed_by,
     mapping,
     merged_axes,
     read_outside,
@@ -220,21 +221,22 @@ class Injective:
         return width
 
 
-def kernel(parts: Sequence[Part], finished: set[Any], inner: set[Any]) -> Made | None:
+def kernel(parts: Sequence[Part], inner: set[Any]) -> Made | None:
     """Return the first stages without reductions that can share a kernel, and the kernel."""
-    taken = alike(parts, finished, inner)
+    taken = alike(parts)
     if not taken:
         return None
     return taken, [Injective(taken, read_outside(taken, parts, inner)).emit()], []
 
 
-def alike(parts: Sequence[Part], finished: set[Any], inner: set[Any]) -> list[Part]:
+def alike(parts: Sequence[Part]) -> list[Part]:
     """Return the first stages that can share a kernel: without reductions, but for small windows.
 
     They can if they have one shape and read of each other the element of their own place.
     """
     taken: list[Part] = []
     made: set[Any] = set()
+    missing = computed_by(parts)
     for part in parts:
         stage = part.stage
         if stage.reduce and not slides(part):
@@ -242,7 +244,7 @@ def alike(parts: Sequence[Part], finished: set[Any], inner: set[Any]) -> list[Pa
         if taken and stage.spatial != taken[0].stage.spatial:
             continue
         others = [n for n in _all_reads(part) if not n.source.same_as(stage.buffer)]
-        if all(_readable(node, stage, made, finished, inner) for node in others):
+        if all(_readable(node, stage, made, missing) for node in others):
             taken.append(part)
             made.add(stage.buffer)
     return taken
@@ -253,7 +255,7 @@ def _all_reads(part: Part) -> list[Any]:
     return [*always, *guarded]
 
 
-def _readable(node: Any, stage: Stage, made: set[Any], finished: set[Any], inner: set[Any]) -> bool:
+def _readable(node: Any, stage: Stage, made: set[Any], missing: set[Any]) -> bool:
     if node.source in made:
         return same_element(node, stage.axes[: len(stage.spatial)])
-    return node.source not in inner or node.source in finished
+    return node.source not in missing

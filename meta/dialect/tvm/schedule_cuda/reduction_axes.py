@@ -7,7 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from meta.dialect.tvm.schedule_cuda.walk import Access, Part, access, compact, reads, slides
+from meta.dialect.tvm.schedule_cuda.walk import (
+    Access,
+    Part,
+    access,
+    compact,
+    computed_by,
+    reads,
+    slides,
+)
 
 
 @dataclass(frozen=True)
@@ -38,13 +46,9 @@ class Axes:
         return Access(found.buffer, (*strides, *[0] * missing), found.start)
 
 
-def groups(
-    parts: Sequence[Part], finished: set[Any], inner: set[Any]
-) -> Iterator[tuple[Axes, list[Part], list[Part]]]:
-    """Yield axes, the reductions of these that can be made now, and stages of their results.
-
-    ``finished``: the intermediate arrays that are in memory; ``inner``: all intermediate arrays.
-    """
+def groups(parts: Sequence[Part]) -> Iterator[tuple[Axes, list[Part], list[Part]]]:
+    """Yield axes, the reductions of these that can be made now, and stages of their results."""
+    missing = computed_by(parts)
     for first in parts:
         axes = _axes_of(first)
         if axes is None or first.combine is None or slides(first):
@@ -54,12 +58,12 @@ def groups(
         after: list[Part] = []
         for part in parts:
             if _axes_of(part) == axes and part.combine is not None:
-                if _available(part, set(), finished, inner):
+                if _available(part, set(), missing):
                     reductions.append(part)
                     made.add(part.stage.buffer)
             elif (
                 _results_of(part) == axes.results
-                and _available(part, made, finished, inner)
+                and _available(part, made, missing)
                 and any(node.source in made for found in reads(part.value) for node in found)
             ):
                 after.append(part)
@@ -80,7 +84,7 @@ def _results_of(part: Part) -> tuple[int, ...] | None:
     return tuple(e for e in part.stage.spatial if e is not None and e != 1)
 
 
-def _available(part: Part, made: set[Any], finished: set[Any], inner: set[Any]) -> bool:
+def _available(part: Part, made: set[Any], missing: set[Any]) -> bool:
     """Whether all that a part reads is there: of what is made, the result of its own place."""
     own = part.stage.buffer
     extents = tuple(e for e in part.stage.spatial if e is not None)
@@ -100,6 +104,6 @@ def _available(part: Part, made: set[Any], finished: set[Any], inner: set[Any]) 
                     )
                 ):
                     return False
-            elif node.source in inner and node.source not in finished:
+            elif node.source in missing:
                 return False
     return True

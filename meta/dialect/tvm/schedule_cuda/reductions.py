@@ -17,9 +17,9 @@ from meta.dialect.tvm.schedule_cuda.slices import Slices
 from meta.dialect.tvm.schedule_cuda.walk import Made, Part, read_outside
 
 
-def kernel(parts: Sequence[Part], finished: set[Any], inner: set[Any]) -> Made | None:
+def kernel(parts: Sequence[Part], inner: set[Any]) -> Made | None:
     """Return the first reductions that share their axes, stages of their results, and kernels."""
-    for axes, reductions, after in groups(parts, finished, inner):
+    for axes, reductions, after in groups(parts):
         taken = [*reductions, *after]
         outside = read_outside(taken, parts, inner)
         for way in (Columns, Slices):

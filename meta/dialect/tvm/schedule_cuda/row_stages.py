@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from meta.dialect.tvm.schedule_cuda.emit import Kernel
-from meta.dialect.tvm.schedule_cuda.walk import Part, access, compact, reads, values_of_axes
+from meta.dialect.tvm.schedule_cuda.walk import (
+    Part,
+    access,
+    compact,
+    computed_by,
+    reads,
+    values_of_axes,
+)
 
 ELEMENT, REDUCED, SCALAR = "element", "reduced", "scalar"
 
@@ -116,15 +123,12 @@ def layout_of(part: Part) -> Layout | None:
     return layout if member is not None and _goes_along(layout, member, {}) else None
 
 
-def members_of(
-    parts: Sequence[Part], finished: set[Any], inner: set[Any]
-) -> tuple[Layout, list[Member]] | None:
+def members_of(parts: Sequence[Part]) -> tuple[Layout, list[Member]] | None:
     """Return a layout and the stages that fit it, of the first reduction for which there are some.
 
-    ``finished``: the intermediate arrays that are in memory by then; ``inner``: all of them. A
-    layout for which more stages would fit after another kernel comes after that.
+    A layout for which more stages would fit after another kernel comes after that.
     """
-    incomplete = None
+    incomplete, missing = None, computed_by(parts)
     for reduction in parts:
         layout = layout_of(reduction) if reduction.stage.reduce else None
         if layout is None:
@@ -132,7 +136,7 @@ def members_of(
         made: dict[Any, Member] = {}
         for part in parts:
             member = layout.member(part)
-            if member is not None and _fits(layout, member, made, finished, inner):
+            if member is not None and _fits(layout, member, made, missing):
                 made[part.stage.buffer] = member
         if reduction.stage.buffer not in made:
             continue
@@ -166,9 +170,7 @@ def _waiting(layout: Layout, parts: Sequence[Part], made: dict[Any, Member]) -> 
     return False
 
 
-def _fits(
-    layout: Layout, member: Member, made: dict[Any, Member], finished: set[Any], inner: set[Any]
-) -> bool:
+def _fits(layout: Layout, member: Member, made: dict[Any, Member], missing: set[Any]) -> bool:
     own = member.part.stage.buffer
     for found in reads(member.part.value):
         for node in found:
@@ -176,7 +178,7 @@ def _fits(
                 continue
             producer = made.get(node.source)
             if producer is None:
-                if node.source in inner and node.source not in finished:
+                if node.source in missing:
                     return False
             elif not layout.same_place(member, node, producer):
                 return False

@@ -74,7 +74,7 @@ class Rows(RowPlan):
         for member in self.kept if self.holds else []:
             buffer = member.part.stage.buffer
             self.registers[buffer] = k.registers(str(buffer.dtype), self.slots * self.vector)
-        if self.holds:
+        if self.holds and self.along:  # what is read under a condition is read where it is used
             body += self._held(lambda slot, place: self._read(slot, place))
         for member in self.members:
             if member.role == REDUCED:
@@ -317,12 +317,12 @@ class Rows(RowPlan):
         return statement if self.exists is None else tirx.IfThenElse(self.exists, statement, None)
 
 
-def kernel(parts: Sequence[Part], finished: set[Any], inner: set[Any]) -> Made | None:
+def kernel(parts: Sequence[Part], inner: set[Any]) -> Made | None:
     """Return the stages that one kernel of rows computes, and the kernel; None if there is none.
 
     Of few very long rows there is none: a thread block each would leave the GPU idle.
     """
-    found = members_of(parts, finished, inner)
+    found = members_of(parts)
     if found is None:
         return None
     layout, members = found

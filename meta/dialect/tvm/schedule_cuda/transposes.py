@@ -193,9 +193,9 @@ class Transposes(Injective):
         ]
 
 
-def kernel(parts: Sequence[Part], finished: set[Any], inner: set[Any]) -> Made | None:
+def kernel(parts: Sequence[Part], inner: set[Any]) -> Made | None:
     """Return the first stages without reductions, if they read across, and their kernel."""
-    taken = alike(parts, finished, inner)
+    taken = alike(parts)
     if not taken or any(part.stage.reduce for part in taken):
         return None
     made = Transposes(taken, read_outside(taken, parts, inner))

@@ -188,6 +188,13 @@ def values_of_axes(
     return result
 
 
+def computed_by(parts: Sequence[Part]) -> set[Any]:
+    """Return the arrays that parts compute, results of the function among them: what has not run
+    has not written them.
+    """
+    return {part.stage.buffer for part in parts}
+
+
 def read_outside(taken: Sequence[Part], parts: Sequence[Part], inner: set[Any]) -> set[Any]:
     """Return what a kernel of some parts has to store: parameters, and what other parts read."""
     outside = {part.stage.buffer for part in taken} - inner
