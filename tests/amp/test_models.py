@@ -31,11 +31,13 @@ RESULT = 1e-2
 # what rounding the weights and inputs alone does to it in float32 (see `rounding`).
 FACTOR = 4
 WORSE = {"lenet": 2}  # its pooling chooses another maximum for a few
-# At most so many casts: of the forward program, of that with gradients.
+# At most so many casts: of the forward program, of that with gradients, of gradients of the cast
+# model.
 CASTS = {
-    "lenet": (12, 23), "resnet18": (16, 31), "resnet50": (21, 41), "vgg11": (12, 23),
-    "vit": (40, 71), "bert": (30, 61), "gpt2": (27, 46), "llama": (25, 43), "lstm": (33, 68),
-    "recurrent": (9, 21), "encoder": (18, 31), "mlp": (6, 11),
+    "lenet": (12, 23, 23), "resnet18": (16, 31, 31), "resnet50": (21, 41, 41),
+    "vgg11": (12, 23, 23), "vit": (40, 71, 78), "bert": (30, 61, 60), "gpt2": (27, 46, 53),
+    "llama": (25, 42, 49), "lstm": (33, 68, 60), "recurrent": (9, 22, 19),
+    "encoder": (18, 31, 35), "mlp": (6, 11, 11),
 }  # fmt: skip
 FAST = {"resnet18", "llama", "recurrent", "mlp"}
 ZOO = ("lenet", "resnet18", "resnet50", "vgg11", "vit", "bert", "gpt2", "llama")
@@ -140,7 +142,7 @@ def test_a_model_and_its_gradients(name: str, half: str) -> None:
     check_step(name, half, value_and_grad(cast)(dy, *inputs), expected)
     both = meta.amp.autocast(plain, half)
     check_step(name, half, both(dy, *inputs), expected)
-    forward, training = CASTS[name]
+    forward, training, _ = CASTS[name]
     assert len(cast.explain(*inputs)) <= forward
     assert len(both.explain(dy, *inputs)) <= training
     # What the tape records of the cast model is what is computed in one function.
@@ -154,7 +156,8 @@ def check_compiled(name: str, half: str) -> None:
     dy = meta.array(1.0)
     expected = value_and_grad(model)(dy, *inputs)
     both = meta.amp.autocast(value_and_grad(model), half)
-    for made in (value_and_grad(meta.amp.autocast(model, half)), both):
+    apart = value_and_grad(meta.amp.autocast(model, half))
+    for made, most in ((apart, CASTS[name][2]), (both, CASTS[name][1])):
         run = meta.vm.compile(made, dy, *inputs)
         check_step(name, half, run(dy, *inputs), expected)
         final = run.history[-1].module
@@ -162,8 +165,7 @@ def check_compiled(name: str, half: str) -> None:
             if record.name in ("dispatch", run.history[-1].name):
                 assert not cancelling(record.module)
         unfused = next(r.module for r in run.history if r.name == "dispatch")
-        # Gradients of a cast model are those of its casts, too: a few more than casts of both.
-        assert len(all_casts(unfused)) <= 1.15 * CASTS[name][1]
+        assert len(all_casts(unfused)) <= most
         assert all_casts(final)
 
 

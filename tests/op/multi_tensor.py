@@ -185,6 +185,7 @@ CASES = [
         "multi_tensor_cast",
         [
             sample(_tensors(*SHAPES), "float32"),
+            sample((F(2, 3), F(4)), "float64"),
             sample((F(2), C([3.0, 4.0], "float64"), F(9001)), "float64"),
             sample((F(2), F(0, 3), C([65504.0, -0.0, inf], "float32")), "float16"),
             sample((F(7), C(2.5, "float16")), "bfloat16"),

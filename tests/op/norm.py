@@ -173,7 +173,7 @@ CHANNELS = [
     error(_X, F(4), _C, match="running_mean does not fit"),
     error(_X, _C, _C, F(4), match="w does not fit"),
     error(_X, _C, _C, None, C([1.0] * 3, "float16"), match="b does not fit"),
-    error(_X, _C, _C, axis=2, match="axis 2 is out of range"),
+    error(_X, _C, _C, axis=3, match="axis 3 is out of range"),
 ]
 ALONG = [
     error(_X, axis=3, match="axis 3 is out of range"),
