@@ -57,13 +57,13 @@ class Row:
 
 def bert(layers: int, batch: int, steps: int, tiny: bool) -> Task:
     """Return BERT-base, of so many layers, predicting masked words of random texts."""
-    sizes = {"num_hidden_layers": 2 if tiny and layers > 1 else layers}
+    sizes: dict[str, Any] = {"num_hidden_layers": 2 if tiny and layers > 1 else layers}
     if tiny:
         sizes |= {"vocab_size": 512, "hidden_size": 64, "num_attention_heads": 2}
         sizes |= {"intermediate_size": 128}
         batch, steps = 2, 16
     off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    config = BertConfig(**sizes, **off)  # type: ignore[arg-type]
+    config = BertConfig(**sizes, **off)
 
     def theirs() -> nn.Module:
         import transformers

@@ -1,8 +1,9 @@
 """The `cuda` dialect: kernels written by hand in CUDA, for what compilers do not join.
 
-Optimizer steps of all parameters of a model are one launch each. Source is compiled by NVRTC when
-it is first needed, and kept on disk. To add a kernel of lists of tensors, add its passes to
-`multi_tensor.py`.
+Optimizer steps of all parameters of a model are one launch each; normalisations and the gradient of
+an embedding read their arrays once or twice, and add up in one order. Source is compiled by NVRTC
+when it is first needed, and kept on disk. To add a kernel of lists of tensors, add its passes to
+`multi_tensor.py`; another one is a file with its source and the launches of a call.
 """
 
 import torch
@@ -14,7 +15,7 @@ from meta.runtime import nvrtc
 def probe() -> str | None:
     """Return why the kernels cannot be used, or None."""
     if not torch.cuda.is_available():
-        return "there is no NVIDIA GPU"
+        return "no CUDA device"
     return nvrtc.refusal()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -53,7 +54,7 @@ def cut(blocks: int, rounds: int) -> int:
     return next((n for n in range(most, most // 2, -1) if rounds % n == 0), most)
 
 
-class Partial:
+class Partial(ABC):
     """Kernels of some reductions of the same axes, and of stages of their results.
 
     The reduction may be cut into slices, whose results another kernel combines. What is read is
@@ -85,13 +86,13 @@ class Partial:
         self.axis = self._axis()
         self.fits = self.axis >= 0 and self._walked_by(self.axis)
 
+    @abstractmethod
     def _axis(self) -> int:
         """Return the axis that is walked along, negative if there is none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def kernels(self) -> tuple[list[Any], list[Any]]:
         """Return the kernels and the arrays that they need between them."""
-        raise NotImplementedError
 
     def _walked_by(self, axis: int) -> bool:
         """Whether an array of all axes is walked along an axis, and nothing across it."""

@@ -1,0 +1,71 @@
+"""Kernels of the `cuda` dialect at sizes that take each of their ways; the records of the operators
+are smaller.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import meta
+from meta import op
+from meta.dialect import only
+from meta.testing.compare import check
+
+pytestmark = pytest.mark.cuda
+BOUNDS = {torch.float16: 5e-3, torch.bfloat16: 4e-2, torch.float32: 1e-4}
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(len(shape))
+    return torch.randn(shape, generator=generator).to("cuda", dtype)
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize(
+    ("rows", "count", "width", "often"),
+    [
+        (3000, 4096, 96, 0.0),  # most rows are named once or never
+        (3000, 4096, 96, 0.6),  # one row is named by most
+        (2, 4096, 64, 0.0),  # few rows: all warps share each
+        (20, 20000, 24, 0.0),  # more indices than a thread block notes
+        (700, 9000, 13, 0.9),  # nothing is aligned
+        (50, 0, 8, 0.0),
+    ],
+)
+def test_the_gradient_of_an_embedding(
+    rows: int, count: int, width: int, often: float, dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    indices = torch.randint(rows, (count,), generator=generator)
+    indices[torch.rand(count, generator=generator) < often] = 1
+    indices, dy = indices.cuda(), random(count, width, dtype=dtype)
+    expected = torch.zeros(rows, width, dtype=torch.float64, device="cuda")
+    expected.index_add_(0, indices, dy.double())
+    with only("cuda"):
+        found, again = (
+            op.embedding_dx(meta.array(dy), meta.array(indices), rows).torch() for _ in range(2)
+        )
+    assert torch.equal(found, again)  # the order of addition is always the same
+    check(found, expected, BOUNDS[dtype], BOUNDS[dtype])
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize("width", [1, 13, 384, 768, 1000, 1536, 3072, 8192])
+def test_layer_norm(width: int, start: int, dtype: torch.dtype) -> None:
+    """Rows of one warp, of several, and of a whole thread block, at any address."""
+    flat = random(2 * (37 * width + start), dtype=dtype)
+    x, dy = (flat[start + i * 37 * width :][: 37 * width].view(37, width) for i in range(2))
+    scale, bias = random(width), random(1, width)[0]
+    exact = [t.double().requires_grad_() for t in (x, scale, bias)]
+    y = F.layer_norm(exact[0], (width,), exact[1], exact[2])
+    y.backward(dy.double())
+    with only("cuda"):
+        arrays = [meta.ndarray(t) for t in (x, scale)]
+        found = op.layer_norm(*arrays, meta.ndarray(bias))
+        gradients = op.layer_norm_dx(*arrays, meta.ndarray(dy))
+    check(found.torch(), y.detach(), BOUNDS[dtype], BOUNDS[dtype])
+    for gradient, one in zip(gradients, exact, strict=True):
+        check(gradient.torch(), one.grad, 10 * BOUNDS[dtype], 10 * BOUNDS[dtype])
