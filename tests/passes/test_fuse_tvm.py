@@ -4,34 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from meta.ir import Call, GlobalVar, Module, bindings, parse, structural_equal, verify
+from meta.ir import parse, structural_equal
 from meta.passes import fuse_tvm
+from tests.passes.fused_programs import fused, kernels
 
-
-def fused(body: str) -> Module:
-    """Fuse a main with the parameters %x and %y, float32[4, 6]."""
-    before = parse(f"func @main(%x: float32[4, 6], %y: float32[4, 6]) {body}")
-    after = fuse_tvm(before)
-    verify(after, typed=False)
-    assert structural_equal(fuse_tvm(after), after)
-    return after
-
-
-def kernels(module: Module) -> list[str]:
-    """Return the calls of main, in order: operators by name, fused functions as their members."""
-    found = []
-    for binding in bindings(module.main):
-        if not isinstance(binding.value, Call):
-            continue
-        callee = binding.value.callee
-        if isinstance(callee, GlobalVar):
-            members = [b.value.callee.name for b in module.functions[callee.name].body.bindings]
-            found.append(" ".join(m.removeprefix("tvm.") for m in members))
-        else:
-            found.append(callee.name.removeprefix("tvm."))
-    return found
-
-
+PARAMETERS = "%x: float32[4, 6], %y: float32[4, 6]"
 CASES = {
     "a chain": (
         """{
@@ -211,18 +188,19 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_joined(name: str) -> None:
     body, expected = CASES[name]
-    assert kernels(fused(body)) == expected
+    assert kernels(fused(PARAMETERS, body)) == expected
 
 
 def test_equal_kernels_are_one_function() -> None:
     module = fused(
+        PARAMETERS,
         """{
           %a: float32[4, 6] = tvm.exp(%x)
           %b: float32[4, 6] = tvm.relu(%a)
           %c: float32[4, 6] = tvm.exp(%y)
           %d: float32[4, 6] = tvm.relu(%c)
           return (%b, %d)
-        }"""
+        }""",
     )
     assert kernels(module) == ["exp relu", "exp relu"]
     assert list(module.functions) == ["main", "fused_exp_relu"]
@@ -230,11 +208,12 @@ def test_equal_kernels_are_one_function() -> None:
 
 def test_a_constant_is_a_parameter() -> None:
     module = fused(
+        PARAMETERS,
         """{
           %a: float32[4, 6] = tvm.exp(%x)
           %b: float32[4, 6] = tvm.add(%a, const float32[] 2.0)
           return %b
-        }"""
+        }""",
     )
     assert kernels(module) == ["exp add"]
     assert len(module.functions["fused_exp_add"].params) == 2
@@ -242,11 +221,12 @@ def test_a_constant_is_a_parameter() -> None:
 
 def test_results_of_a_kernel_are_fields() -> None:
     module = fused(
+        PARAMETERS,
         """{
           %a: float32[4, 6] = tvm.exp(%x)
           %b: float32[4, 6] = tvm.relu(%a)
           return (%a, %b)
-        }"""
+        }""",
     )
     expected = parse(
         """func @main(%x: float32[4, 6], %y: float32[4, 6]) {
