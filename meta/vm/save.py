@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ ARRAYS = "arrays.safetensors"
 def save(executable: Executable, folder: str | os.PathLike[str]) -> None:
     """Write an executable to a folder, which is made; see `Executable.save`."""
     target = Path(folder).resolve()
-    if target.exists() and not _replaceable(target):
+    if not _replaceable(target):
         raise ArgumentError(
             f"{target} holds something else than a compiled program",
             expected="a new folder, or one that was saved to before",
@@ -42,8 +43,27 @@ def save(executable: Executable, folder: str | os.PathLike[str]) -> None:
 
 
 def _replaceable(target: Path) -> bool:
-    """Whether nothing is lost with what is there: a program of ours, or an empty folder."""
-    return target.is_dir() and ((target / MANIFEST).is_file() or not any(target.iterdir()))
+    """Whether nothing is lost with what is there: nothing, a program of ours, or an empty folder.
+
+    Another writer may replace the folder meanwhile, and remove what it replaced file by file: only
+    what is still there after it was read counts.
+    """
+    while True:
+        try:
+            folder = os.open(target, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            return True
+        except NotADirectoryError:
+            return False
+        try:
+            names = os.listdir(folder)
+            if not names or MANIFEST in names:
+                return True
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(folder), os.stat(target)):
+                    return False
+        finally:
+            os.close(folder)
 
 
 def _check_kernels(executable: Executable) -> None:
