@@ -18,6 +18,11 @@ class Span:
     file: str
     line: int
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a line of this package."""
+        return self.file.startswith(_PACKAGE)
+
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
 

@@ -93,12 +93,14 @@ out_layout="NHWC")
 
 def _convolves(function: Function) -> bool:
     """Whether there is a half precision convolution outside of inner blocks."""
-    for binding in function.body.bindings:
-        op = base_op(binding.value.callee) if isinstance(binding.value, Call) else None
-        type_ = binding.var.type
-        if op is not None and op.name in CONVOLUTIONS and isinstance(type_, TensorType):
-            return type_.dtype in HALF
-    return False
+    return any(_is_half_convolution(binding) for binding in function.body.bindings)
+
+
+def _is_half_convolution(binding: Binding) -> bool:
+    op = base_op(binding.value.callee) if isinstance(binding.value, Call) else None
+    type_ = binding.var.type
+    half = isinstance(type_, TensorType) and type_.dtype in HALF
+    return half and op is not None and op.name in CONVOLUTIONS
 
 
 class _Function:

@@ -48,6 +48,9 @@ def _split(binding: Binding) -> Iterator[Binding]:
         yield binding
         return
     args: dict[str, Any] = dict(zip(op.schema.names, call.args, strict=True))
+    if any(isinstance(args[s.name], Var) for s in op.schema.slots if s.kind == "tensors"):
+        yield binding  # a list that is a value of the program is not taken apart
+        return
     count = len(args["x"].fields)
     for i in range(count):
         own = {n: Tuple(a.fields[i : i + 1]) for n, a in args.items() if isinstance(a, Tuple)}

@@ -28,7 +28,6 @@ from meta.base.cache_folder import cache_folder, open_private
 from meta.base.device import Device
 from meta.base.errors import FormatError
 from meta.base.registry import OPERATORS
-from meta.base.source import Span
 from meta.dialect.core import DialectOp, dialects
 from meta.dialect.core.preference import current as current_preference
 from meta.ir import Module, bindings, operands, to_json
@@ -152,17 +151,12 @@ def _is_ours(module: Module) -> bool:
         for atom in operands(binding.value)
         if isinstance(atom, DialectOp | Op)
     }
-    if not all(_ships(op.base.site if isinstance(op, DialectOp) else op.site) for op in used):
+    if not all((op.base if isinstance(op, DialectOp) else op).site.is_own for op in used):
         return False
-    shipped = [op for op in OPERATORS.values() if _ships(op.site)]
+    shipped = [op for op in OPERATORS.values() if op.site.is_own]
     kernels = (kernel for op in shipped for kernel in op.aspects.dialect_ops)
     patterns = (pattern for d in dialects() for pattern in d.patterns.values())
-    return all(_ships(one.site) for one in (*dialects(), *kernels, *patterns))
-
-
-def _ships(site: Span) -> bool:
-    """Whether a line of source is of this package."""
-    return site.file.startswith(f"{_PACKAGE}{os.sep}")
+    return all(one.site.is_own for one in (*dialects(), *kernels, *patterns))
 
 
 def _described(step: Pass) -> str:

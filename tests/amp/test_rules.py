@@ -22,6 +22,7 @@ from meta.amp import (
 from meta.base.dtype import is_float
 from meta.base.errors import AutocastError, RegistrationError
 from meta.base.registry import OPERATORS
+from meta.base.source import Span
 from meta.ir.types import TensorType
 from meta.op.core import Op, Tensor, map_tensors
 from meta.op.core.array_type import array_type
@@ -264,6 +265,14 @@ def test_an_operator_that_states_nothing_has_no_rule() -> None:
     assert rule_of(made) is None
     with pytest.raises(AutocastError, match="no cast rule: pair_for_amp"):
         cast_dtypes(made, (t("float32", 2), t("float32", 2)), "float16")
+
+
+def test_a_folder_beside_the_package_with_a_longer_name_is_a_strangers() -> None:
+    made = made_op()
+    made.site = Span(f"{Path(meta.__file__).parent}_extra/ops.py", 1)
+    assert rule_of(made) is None
+    made.site = Span(f"{Path(meta.__file__).parent}/op/ops.py", 1)
+    assert rule_of(made).word == "infer"
 
 
 def test_rules_of_a_block_nest_and_end() -> None:

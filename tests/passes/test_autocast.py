@@ -147,6 +147,23 @@ def test_branches_meet(other: str, half: str) -> None:
         same_results(infer_type(parse(source)), made, x, w, torch.tensor(c), rtol=3e-2)
 
 
+def test_what_a_branch_writes_is_cast_once_more_in_it() -> None:
+    made = cast_module("""
+    func @main(%x: float32[3, 3], %w: float32[3, 3], %c: bool[]) -> float32[3, 3] {
+      %a: float32[3, 3] = matmul(%x, %w)
+      %b: float32[3, 3] = if %c {
+        %u: () = multi_tensor_axpby((%x,), (%w,), 1.0, 1.0)
+        %d: float32[3, 3] = matmul(%a, %w)
+        %e: float32[3, 3] = matmul(%d, %w)
+        yield %e
+      } else {
+        yield %a
+      }
+      return %b
+    }""")
+    assert casts(made) == [TO_HALF, TO_HALF, TO_HALF, TO_WIDE]  # x and w; w; the result
+
+
 def test_a_branch_that_fails_has_the_type_of_the_other() -> None:
     made = cast_module("""
     func @main(%x: float32[3, 3], %c: bool[]) -> float32[3, 3] {

@@ -36,6 +36,12 @@ def test_other_devices_and_float32_stay() -> None:
     assert names(converted("%y = conv2d(%x, %w)", "%y", wide)) == ["conv2d"]
 
 
+def test_one_half_precision_convolution_is_enough() -> None:
+    head = f"%a: float32[2, 8, 6, 6], %b: float32[8, 8, 3, 3], %x: {IMAGE}, %w: {KERNEL}"
+    found = names(converted("%c = conv2d(%a, %b)\n%d = conv2d(%x, %w)", "(%c, %d)", head))
+    assert found == ["conv2d", "transpose", "transpose", "conv2d", "transpose"]
+
+
 def test_between_operators_nothing_is_transposed() -> None:
     body = """%a = conv2d(%x, %w)
     %b = relu(%a)

@@ -7,8 +7,10 @@ import pytest
 import meta
 from meta import op
 from meta.base.errors import ArgumentError
+from meta.ir import parse
 from meta.model import Model, layers, trace
 from meta.optim import with_adamw, with_lamb, with_sgd
+from meta.passes import infer_type, split_updates
 
 
 class Net(Model):
@@ -41,3 +43,13 @@ def test_a_smaller_budget_is_met(with_) -> None:
     assert all((found[0][n] == found[1][n]).all() for n in found[0])
     with pytest.raises(ArgumentError, match="does not fit the memory budget"):
         meta.vm.compile(with_(Net()), rate, x, memory_budget=1000)
+
+
+def test_an_update_of_a_list_that_is_a_value_stays_whole() -> None:
+    module = infer_type(
+        parse("""func @main(%x: float32[2], %y: float32[3], %g: (float32[2], float32[3])) {
+          %u = multi_tensor_sgd((%x, %y), %g, (), 0.1)
+          return ()
+        }""")
+    )
+    assert str(split_updates(module)) == str(module)

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 
 from meta.base.errors import AutocastError, RegistrationError
@@ -25,7 +24,6 @@ from meta.op.core.op import Op
 
 CustomRule = Callable[..., tuple[str | None, ...]]
 WORDS = ("always", "never", "infer")
-_PACKAGE = str(Path(__file__).parents[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +164,7 @@ def rule_of(op: Op) -> CastRule | None:
     say: None if it does not.
     """
     rule: CastRule | None = _overrides.get().get(op) or op.aspects.cast_rule
-    if rule is None and op.site.file.startswith(_PACKAGE):
+    if rule is None and op.site.is_own:
         return CastRule(op, infer_cast(), op.site)
     return rule
 

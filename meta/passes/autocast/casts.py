@@ -173,8 +173,9 @@ class Casts:
         """Return an entry, unless what it is about was written since, or may be before it is used:
         the source of a cast; source and result, where one stands for the other.
         """
-        for depth, entry in enumerate(reversed(entries.maps)):
-            if key in entry:
+        outwards = reversed(range(len(entries.maps)))
+        for depth, entry in zip(outwards, entries.maps, strict=True):
+            if key in entry:  # the innermost is the last that was made
                 atom, count = entry[key]
                 about = (key[0],) if isinstance(key, tuple) else (key, atom)
                 return atom if self._still(about, count, depth) else None
