@@ -4,7 +4,7 @@ Data are any iterable of pairs (inputs, targets). An *epoch* is one pass over it
 besides ``__iter__``:
 
 - ``__len__``: the number of batches in an epoch, for the progress bar;
-- ``set_epoch(epoch)`` (or its ``sampler`` has it): called before each epoch;
+- ``set_epoch(epoch)`` (or its ``sampler`` or ``batch_sampler`` has it): called before each epoch;
 - ``state_dict()`` and ``load_state_dict(state)``: its position is then restored by itself. What
   ``__iter__`` returns next goes on in the epoch of the state, and ends at once if all of its
   batches were given. Other data are iterated anew from the state that the random generators had
@@ -102,6 +102,7 @@ class Feed:
     ----------
     epoch: the number of the epoch, from 0. batch: how many of its batches were taken.
     one_shot: whether the data are an iterator, which can be passed over only once.
+    generators: those of their own that the data draw from, besides the global ones.
     """
 
     def __init__(self, data: Iterable[Any], device: Device) -> None:
@@ -115,7 +116,7 @@ class Feed:
         self.epoch = self.batch = 0
         self.one_shot = isinstance(data, Iterator)
         self._iterator: Iterator[Any] | None = None
-        self._generators = _generators(data)
+        self.generators = _generators(data)
         self._start: dict[str, Any] | None = None
 
     def length(self) -> int | None:
@@ -156,7 +157,7 @@ class Feed:
             "batch": self.batch,
             "start": self._start if begun else None,
             "data": own,
-            "random": random_state.capture(self._generators),
+            "random": random_state.capture(self.generators),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -167,9 +168,9 @@ class Feed:
             data.load_state_dict(state["data"])
             self._iterator = iter(data) if self.batch else None
         elif self.batch:
-            random_state.restore(state["start"], self._generators)
+            random_state.restore(state["start"], self.generators)
             self._skip(self.batch)
-        random_state.restore(state["random"], self._generators)
+        random_state.restore(state["random"], self.generators)
 
     def _skip(self, count: int) -> None:
         iterator = self._begun()
@@ -192,12 +193,12 @@ class Feed:
                     "object with __iter__), or fewer steps",
                 )
             self._set_epoch()
-            self._start = random_state.capture(self._generators)
+            self._start = random_state.capture(self.generators)
             self._iterator = iter(self.data)
         return self._iterator
 
     def _set_epoch(self) -> None:
-        for owner in (self.data, getattr(self.data, "sampler", None)):
+        for owner in _samplers(self.data):
             set_epoch = getattr(owner, "set_epoch", None)
             if callable(set_epoch):
                 set_epoch(self.epoch)
@@ -226,8 +227,14 @@ def _keeps_its_position(data: Any) -> bool:
     )
 
 
+def _samplers(data: Any) -> list[Any]:
+    """Return what decides the order of the data: themselves, and a DataLoader's samplers."""
+    batches = getattr(data, "batch_sampler", None)
+    found = (data, getattr(data, "sampler", None), batches, getattr(batches, "sampler", None))
+    return list({id(one): one for one in found if one is not None}.values())
+
+
 def _generators(data: Any) -> list[torch.Generator]:
-    """Return the generators that a DataLoader and its sampler draw from."""
-    owners = (data, getattr(data, "sampler", None))
-    found = [getattr(owner, "generator", None) for owner in owners]
+    """Return the generators of their own that data and their samplers draw from."""
+    found = [getattr(owner, "generator", None) for owner in _samplers(data)]
     return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())

@@ -65,7 +65,7 @@ class Evaluator:
         found: list[dict[str, ndarray]] = []
         weights: list[int] = []
         with (
-            random_state.preserved(),
+            random_state.preserved(feed.generators),
             inferring(self.model, self.loss),
             bar(feed.length(), "evaluation", delay=1) as progress,
         ):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -103,8 +103,7 @@ def fit(
     _require_callbacks(callbacks, eval_data)
     _require_metrics(metrics)
     _require_often_enough(data, eval_data, epochs)
-    if schedule is not None and not callable(schedule):
-        raise ArgumentError("a schedule is a function of the step number", found=repr(schedule))
+    _require_schedule_and_seed(schedule, seed)
     checkpoints = None if checkpoint is None else Checkpoints(checkpoint, keep)
     watching = Watching(
         None if eval_data is None else Evaluator(model, loss, metrics or {}, amp, executor),
@@ -117,46 +116,52 @@ def fit(
         model.to(device=require(device))
         if isinstance(loss, Model):
             loss.to(device=require(device))
-    was_training = model.training
-    if not was_training:
-        model.train_mode()
+    with _training(model), nullcontext() if checkpoints is None else checkpoints.locked():
+        if checkpoints is not None and not resume:
+            _require_new(checkpoints)
+        if seed is not None:
+            random_state.seed_all(seed)
+        objective: Model = Objective(model, loss)
+        if amp is not None:
+            objective = meta.amp.autocast(objective, dtype=amp)
+        training_step = _training_step(optimizer, objective)
+        run = Run(
+            model,
+            objective,
+            training_step,
+            Feed(data, device_of(model)),
+            executor,
+            limits,
+            schedule,
+            checkpoints,
+            replace(watching, of_average=_of_average(eval_average, training_step)),
+        )
+        run.resume()
+        return run.go()
+
+
+@contextmanager
+def _training(model: Model) -> Iterator[None]:
+    """Put a model into train mode for a block, unless it is in it."""
+    if model.training:
+        yield
+        return
+    model.train_mode()
     try:
-        with nullcontext() if checkpoints is None else checkpoints.locked():
-            if checkpoints is not None and not resume and checkpoints.steps():
-                raise ArgumentError(
-                    "with resume=False the run begins anew, and there are checkpoints already",
-                    found=f"{checkpoints.path(checkpoints.steps()[-1])}",
-                    hint="remove them, or give another folder",
-                )
-            if seed is not None:
-                random_state.seed_all(_seed(seed))
-            objective: Model = Objective(model, loss)
-            if amp is not None:
-                objective = meta.amp.autocast(objective, dtype=amp)
-            feed = Feed(data, device_of(model))
-            training_step = optimizer(objective)
-            if not isinstance(training_step, TrainingStep):
-                raise ArgumentError(
-                    "the optimizer does not make a training step",
-                    expected="what a with_<name> of meta.optim returns",
-                    found=type(training_step).__name__,
-                )
-            run = Run(
-                model,
-                objective,
-                training_step,
-                feed,
-                executor,
-                limits,
-                schedule,
-                checkpoints,
-                replace(watching, of_average=_of_average(eval_average, training_step)),
-            )
-            run.resume()
-            return run.go()
+        yield
     finally:
-        if not was_training:
-            model.infer_mode()
+        model.infer_mode()
+
+
+def _training_step(optimizer: StepMaker, objective: Model) -> TrainingStep:
+    step = optimizer(objective)
+    if not isinstance(step, TrainingStep):
+        raise ArgumentError(
+            "the optimizer does not make a training step",
+            expected="what a with_<name> of meta.optim returns",
+            found=type(step).__name__,
+        )
+    return step
 
 
 def _of_average(wanted: bool | None, step: TrainingStep) -> bool | None:
@@ -257,7 +262,17 @@ def _require_often_enough(data: object, eval_data: object, epochs: int | None) -
         raise ArgumentError("eval_data is an iterator, and used more than once", hint=hint)
 
 
-def _seed(seed: object) -> int:
-    if type(seed) is not int or not 0 <= seed < 2**63:
+def _require_schedule_and_seed(schedule: object, seed: object) -> None:
+    if schedule is not None and not callable(schedule):
+        raise ArgumentError("a schedule is a function of the step number", found=repr(schedule))
+    if seed is not None and (type(seed) is not int or not 0 <= seed < 2**63):
         raise ArgumentError("a seed is an int", expected="0 <= seed < 2**63", found=repr(seed))
-    return seed
+
+
+def _require_new(checkpoints: Checkpoints) -> None:
+    if found := checkpoints.steps():
+        raise ArgumentError(
+            "with resume=False the run begins anew, and there are checkpoints already",
+            found=f"{checkpoints.path(found[-1])}",
+            hint="remove them, or give another folder",
+        )

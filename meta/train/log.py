@@ -90,16 +90,16 @@ class FileLog:
 
     def _kept(self, step: int) -> list[str]:
         """Return the lines of steps up to ``step``; the last line may have been cut off."""
-        with open(self.path, encoding="utf-8", newline="") as file:
-            lines = file.readlines()
-        if lines and not lines[-1].endswith("\n"):
-            lines.pop()
         try:
+            with open(self.path, encoding="utf-8", newline="") as file:
+                lines = file.readlines()
+            if lines and not lines[-1].endswith("\n"):
+                lines.pop()
             head = self._head()
             if head and lines and lines[0] != head:
                 raise ValueError(f"its columns are {lines[0].strip()}")
             return [line for line in lines[bool(head) :] if self._step(line) <= step]
-        except (ValueError, KeyError, TypeError, StopIteration) as error:
+        except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
             raise FormatError(
                 f"{self.path} is not the log of this run",
                 expected=f"rows with the columns {', '.join(self._columns)}",

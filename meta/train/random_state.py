@@ -55,12 +55,12 @@ def restore(state: dict[str, Any], generators: Sequence[torch.Generator] = ()) -
 
 
 @contextmanager
-def preserved() -> Iterator[None]:
-    """Leave the generators as they were when the block ends: what is drawn in it does not change
-    what comes behind it.
+def preserved(generators: Sequence[torch.Generator] = ()) -> Iterator[None]:
+    """Leave all generators, and further ones of torch, as they were when the block ends: what is
+    drawn in it does not change what comes behind it.
     """
-    before = capture()
+    before = capture(generators)
     try:
         yield
     finally:
-        restore(before)
+        restore(before, generators)

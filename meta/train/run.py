@@ -139,34 +139,39 @@ class Run:
             for callback in self._watching.callbacks:
                 callback.on_begin(self)
             with Interrupts() as interrupts, bar(self._total(), "training", done=first) as progress:
-                self._train(interrupts, progress)
-            self._finish()
+                self._run(interrupts, progress)
         finally:
             for logger in self._watching.loggers:
                 logger.close()
         return self.record
 
-    def _train(self, interrupts: Interrupts, progress: Any) -> None:
-        self._meter.resume()
+    def _run(self, interrupts: Interrupts, progress: Any) -> None:
         try:
-            while not self._is_over():
-                try:
-                    batch = self._feed.take()
-                except Exception:
-                    if interrupts.requested:  # Ctrl-C reaches a loader's workers, too
-                        raise KeyboardInterrupt from None
-                    raise
-                if batch is None:
-                    self._end_epoch()
-                else:
-                    self._one_step(batch)
-                    progress.update()
-                    self._after_step(progress)
-                if interrupts.requested:
-                    raise KeyboardInterrupt
+            self._train(interrupts, progress)
+            self._finish()
+            if interrupts.requested:
+                raise KeyboardInterrupt
         except KeyboardInterrupt as interrupt:
             self._interrupted(interrupt)
             raise
+
+    def _train(self, interrupts: Interrupts, progress: Any) -> None:
+        self._meter.resume()
+        while not self._is_over():
+            try:
+                batch = self._feed.take()
+            except Exception:
+                if interrupts.requested:  # Ctrl-C reaches a loader's workers, too
+                    raise KeyboardInterrupt from None
+                raise
+            if batch is None:
+                self._end_epoch()
+            else:
+                self._one_step(batch)
+                progress.update()
+                self._after_step(progress)
+            if interrupts.requested:
+                raise KeyboardInterrupt
 
     def _is_over(self) -> bool:
         if self._limits.steps is not None and self.step >= self._limits.steps:
@@ -176,18 +181,18 @@ class Run:
         return bool(self._stop)
 
     def _one_step(self, batch: Batch) -> None:
+        self._in_step = True  # until the step is counted: weights and counters belong together
         if self._dy is None:
             dtype = loss_dtype(self._objective, batch)
             self._dy = array(1.0, dtype=dtype, device=self._feed.device)
         self._set_learning_rate()
         compiling = self._runner.compile_seconds
-        self._in_step = True
         loss = self._runner(self._dy, batch.inputs, batch.targets)
-        self._in_step = False
         self._last = batch, loss
         self._meter.leave_out(self._runner.compile_seconds - compiling)
         self.step += 1
         self._meter.add(self.step, self._feed.epoch, loss, self._rate, batch.samples)
+        self._in_step = False
 
     def _set_learning_rate(self) -> None:
         if self._schedule is None:

@@ -120,3 +120,14 @@ def train(model: Model | None = None, **options: Any) -> Record:
     given = {name: options.pop(name, value) for name, value in given.items()}
     options.setdefault("executor", "interpreter")
     return fit(model or network(), **given, **options)
+
+
+def weights(model: Model) -> dict[str, np.ndarray[Any, Any]]:
+    """Return all arrays of a model by name."""
+    return {name: array.numpy() for name, array in model.state().items()}
+
+
+def same(a: Model, b: Model) -> bool:
+    """Whether two models have the same arrays, bit for bit."""
+    one, other = weights(a), weights(b)
+    return one.keys() == other.keys() and all(np.array_equal(one[n], other[n]) for n in one)

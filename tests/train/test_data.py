@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    TensorDataset,
+)
 
 import meta
 from meta import op
@@ -18,7 +24,7 @@ from meta.model import Linear, Model, trace
 from meta.optim import with_sgd
 from meta.train import Batches, evaluate, fit
 from meta.train.data import Feed, read_batch
-from tests.train.problem import CLASSES, FEATURES, SAMPLES, SIZE, arrays, loss
+from tests.train.problem import CLASSES, FEATURES, SAMPLES, SIZE, arrays, kernels, loss, network
 
 X, Y = arrays()
 
@@ -122,6 +128,37 @@ def test_the_sampler_of_a_loader_is_told_the_epoch() -> None:
     assert first[-1] is None and feed.epoch == 1
     feed.take()
     assert sampler.epoch == 1
+
+
+def test_a_sampler_of_batches_has_an_epoch_and_a_generator_of_its_own() -> None:
+    data = TensorDataset(*map(torch.from_numpy, arrays()))
+    generator = torch.Generator().manual_seed(3)
+    batches = BatchSampler(RandomSampler(data, generator=generator), SIZE, drop_last=False)
+    batches.set_epoch = lambda epoch: seen.append(epoch)  # type: ignore[attr-defined]
+    seen: list[int] = []
+
+    def labels(feed: Feed) -> list[int]:
+        batch = feed.take()
+        return [] if batch is None else batch.targets[0].numpy().tolist()
+
+    feed = Feed(DataLoader(data, batch_sampler=batches), CPU)
+    labels(feed)
+    state = feed.state()
+    expected = [labels(feed) for _ in range(4)]
+    generator.manual_seed(99)
+    again = Feed(DataLoader(data, batch_sampler=batches), CPU)
+    again.load_state(state)
+    assert [labels(again) for _ in range(4)] == expected and set(seen) == {0}
+
+
+def test_evaluating_leaves_the_generator_of_the_data_alone() -> None:
+    data = TensorDataset(*map(torch.from_numpy, arrays()))
+    generator = torch.Generator().manual_seed(3)
+    loader = DataLoader(data, SIZE, shuffle=True, generator=generator)
+    before = generator.get_state()
+    with kernels():
+        evaluate(network(), loss, loader, executor="interpreter")
+    assert torch.equal(generator.get_state(), before)
 
 
 def test_an_iterator_must_last() -> None:

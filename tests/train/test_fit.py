@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,7 @@ import torch
 
 import meta
 from meta import op
-from meta.base import config
-from meta.base.errors import ArgumentError, FormatError, NonFiniteError
+from meta.base.errors import ArgumentError, FormatError
 from meta.model import Dropout, Linear, Model, Sequential, trace
 from meta.optim import DynamicLossScale, with_adamw, with_sgd
 from meta.optim.schedule import linear_decay, step_decay
@@ -37,19 +34,12 @@ from tests.train.problem import (
     held_out,
     loss,
     network,
+    same,
     train,
+    weights,
 )
 
 PER_EPOCH = 5
-
-
-def weights(model: Model) -> dict[str, np.ndarray[Any, Any]]:
-    return {name: array.numpy() for name, array in model.state().items()}
-
-
-def same(a: Model, b: Model) -> bool:
-    one, other = weights(a), weights(b)
-    return one.keys() == other.keys() and all(np.array_equal(one[n], other[n]) for n in one)
 
 
 def of_torch(rates: list[float], momentum: float) -> tuple[list[float], torch.nn.Module]:
@@ -343,71 +333,6 @@ def test_early_stop_and_its_state(tmp_path: Path) -> None:
         train(steps=50, **options)
 
 
-@pytest.fixture
-def ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C be what it is on a terminal: a shell lets jobs in the background ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-class Interrupting(Callback):
-    """Presses Ctrl-C after a step."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step(self, run: Run) -> None:
-        if run.step == self.step:
-            signal.raise_signal(signal.SIGINT)
-
-
-@pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_keeps_a_checkpoint(tmp_path: Path) -> None:
-    undisturbed, resumed = network(), network()
-    train(undisturbed, steps=8, seed=1)
-    options: dict[str, Any] = {"steps": 8, "seed": 1, "checkpoint": tmp_path}
-    with pytest.raises(KeyboardInterrupt, match=r"at step 3; kept in .*step-00000003"):
-        train(checkpoint_every=100, callbacks=[Interrupting(3)], **options)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    record = train(resumed, **options)
-    assert record.first_step == 3 and same(undisturbed, resumed)
-
-
-def test_ctrl_c_in_the_data_keeps_a_checkpoint(tmp_path: Path) -> None:
-    def interrupted() -> Any:
-        yield from list(held_out())[:2]
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt, match="at step 2; kept in"):
-        train(data=interrupted(), steps=5, checkpoint=tmp_path)
-    with pytest.raises(KeyboardInterrupt, match=r"at step 2$"):
-        train(data=interrupted(), steps=5)
-
-
-@pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_that_breaks_the_data_is_ctrl_c(tmp_path: Path) -> None:
-    def broken() -> Any:
-        yield from list(held_out())[:2]
-        signal.raise_signal(signal.SIGINT)
-        raise RuntimeError("a worker is gone")
-
-    with pytest.raises(KeyboardInterrupt, match="at step 2; kept in"):
-        train(data=broken(), steps=5, checkpoint=tmp_path)
-
-
-@pytest.mark.usefixtures("ctrl_c")
-def test_the_second_ctrl_c_is_at_once(tmp_path: Path) -> None:
-    class Twice(Callback):
-        def on_step(self, run: Run) -> None:
-            signal.raise_signal(signal.SIGINT)
-            signal.raise_signal(signal.SIGINT)
-            raise AssertionError("not reached")
-
-    with pytest.raises(KeyboardInterrupt):
-        train(steps=5, callbacks=[Twice()], checkpoint=tmp_path)
-
-
 def test_a_loss_with_parameters_of_its_own(tmp_path: Path) -> None:
     class Weighted(Model):
         def build(self) -> None:
@@ -442,66 +367,6 @@ def test_a_frozen_parameter_stays() -> None:
     before = first.numpy()
     train(model, steps=3)
     assert np.array_equal(first.numpy(), before)
-
-
-def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
-    with pytest.raises(NonFiniteError, match="the loss of step") as caught:
-        train(steps=50, optimizer=with_sgd(1e30), checkpoint=tmp_path, checkpoint_every=1)
-    assert "META_CHECK_FINITE=1" in str(caught.value)
-    for folder in tmp_path.glob("step-*"):  # nothing that is not finite was kept
-        kept = read_checkpoint(folder)
-        assert all(t.isfinite().all() for t in kept.model.values())
-
-
-def test_data_that_are_no_numbers_are_told() -> None:
-    x, y = arrays()
-    x[3, 1] = math.nan
-    with pytest.raises(NonFiniteError, match=r"step 1 is not finite[^$]*NaN in the data"):
-        train(data=[(x, y)], steps=3)
-
-
-def test_no_checkpoint_of_weights_that_are_not_finite(tmp_path: Path) -> None:
-    def steep(scores: Any, labels: Any) -> Any:
-        return op.mean(op.sqrt(op.multiply(scores, 0.0)))  # it is 0, and its slope is not finite
-
-    with pytest.raises(NonFiniteError, match="parameters are not finite behind step 1"):
-        train(loss=steep, steps=3, checkpoint=tmp_path, checkpoint_every=1)
-    assert not list(tmp_path.glob("step-*"))
-
-
-@pytest.mark.parametrize("executor", ["interpreter", "vm"])
-def test_a_loss_that_never_is_finite_is_traced_to_its_operator(executor: str) -> None:
-    def wrong(scores: Any, labels: Any) -> Any:
-        return op.mean(op.log(op.multiply(op.abs(scores), 0.0)))
-
-    scaled = with_sgd(0.1, loss_scale=DynamicLossScale(max_bad_steps=4))
-    model = network()
-    before = weights(model)["0.weight"]
-    with pytest.raises(NonFiniteError) as caught:
-        train(
-            model, loss=wrong, steps=60, optimizer=scaled, executor=executor, checkpoint_every=None
-        )
-    error = caught.value
-    assert error.op == "log" and "test_fit.py" in str(error.span)
-    assert "4 steps in a row had gradients that are not finite, up to step 4" in str(error)
-    assert np.array_equal(weights(model)["0.weight"], before)
-
-
-def test_an_overflow_is_left_out_and_training_goes_on() -> None:
-    scale = DynamicLossScale(init=2.0**127, growth_interval=1000)
-    record = train(epochs=12, optimizer=with_sgd(0.1, 0.9, loss_scale=scale), seed=3)
-    own = record.training_step.loss_scale
-    assert own is not None and own.scale.item() < 2.0**127
-    assert record.losses[-1] < record.losses[0]
-
-
-def test_check_finite_names_the_operator_in_a_run() -> None:
-    def wrong(scores: Any, labels: Any) -> Any:
-        return op.mean(op.sqrt(op.subtract(scores, 100.0)))
-
-    with config.override(META_CHECK_FINITE=True), pytest.raises(NonFiniteError) as caught:
-        train(loss=wrong, steps=2, executor="vm")
-    assert caught.value.op == "sqrt"
 
 
 @pytest.mark.parametrize("amp", ["bfloat16", "float16"])

@@ -104,16 +104,16 @@ def test_the_learning_rate_without_a_schedule(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "text"),
-    [("csv", "a,b\n1,2\n"), ("csv", ",".join(COLUMNS) + "\nx\n"), ("jsonl", "{}\n"),
-     ("jsonl", "[1]\n"), ("jsonl", "text\n")],
+    [("csv", b"\xff\xfe\n"), ("csv", b"a,b\n1,2\n"), ("csv", ",".join(COLUMNS).encode() + b"\nx\n"),
+     ("jsonl", b"{}\n"), ("jsonl", b"[1]\n"), ("jsonl", b"text\n")],
 )  # fmt: skip
-def test_a_file_of_something_else(kind: str, text: str, tmp_path: Path) -> None:
+def test_a_file_of_something_else(kind: str, text: bytes, tmp_path: Path) -> None:
     log = tmp_path / f"log.{kind}"
     train(None, 1, checkpoint=tmp_path / "run")
-    log.write_text(text, "utf-8")
+    log.write_bytes(text)
     with pytest.raises(FormatError, match="is not the log of this run"):
         train(log, 2, checkpoint=tmp_path / "run")
-    assert log.read_text("utf-8") == text
+    assert log.read_bytes() == text
 
 
 def test_values_that_json_has_not(tmp_path: Path) -> None:
