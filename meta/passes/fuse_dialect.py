@@ -10,6 +10,7 @@ from typing import Any
 
 from meta.base.device import Device
 from meta.dialect.core import (
+    ADJACENT,
     ALLOCATES,
     ARGUMENTS,
     FUSED,
@@ -24,6 +25,7 @@ from meta.dialect.core import (
 )
 from meta.dialect.core.preference import Preference, current
 from meta.ir import Call, Constant, Expr, Function, Literal, Module, TensorType, Var
+from meta.op.core import fields
 from meta.passes.call_of import base_op
 from meta.passes.outline import Outlined
 from meta.passes.pattern import Match, explain, match, pattern
@@ -126,10 +128,10 @@ def _pattern(fused: FusedPattern, device: Device) -> Any:
 
 def _prepared(fused: FusedPattern, found: Match, device: Device) -> OpEnv:
     """Return the kernel for a match; raises Unsupported if there is none."""
-    results = tuple(one.var.type for one in found.results)
+    results = tuple(t for one in found.results for t in fields(one.var.type))
     types = (*results, *found.types.values())
     if not all(isinstance(t, TensorType) for t in results):
-        raise Unsupported("a result of a fused kernel is a tensor")
+        raise Unsupported("a result of a fused kernel is a tensor, or a tuple of tensors")
     if any(isinstance(t, TensorType) and not t.is_static for t in types):
         raise Unsupported("extents are known at run time only")
     return fused.prepare(found.types, results if len(results) > 1 else results[0], device)
@@ -213,6 +215,9 @@ def _attrs(fused: FusedPattern, found: Match, device: Device) -> dict[str, Liter
     attrs[ARGUMENTS] = tuple(arguments)
     if literals:
         attrs[LITERALS] = tuple(literals)
-    if _prepared(fused, found, device).allocates:
+    env = _prepared(fused, found, device)
+    if env.allocates:
         attrs[ALLOCATES] = True
+    if env.adjacent:
+        attrs[ADJACENT] = True
     return attrs

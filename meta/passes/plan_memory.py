@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from meta.base.device import Device
-from meta.dialect.core import ALLOCATES, FUSED
+from meta.dialect.core import ADJACENT, ALLOCATES, FUSED
 from meta.ir import Block, Call, Expr, Function, GlobalVar, If, Module
 from meta.op.core import View
-from meta.passes.arena import Lifetime, plan
+from meta.passes.arena import Lifetime, aligned, plan
 from meta.passes.call_of import base_op
 from meta.passes.dispatch import kernel_of, prepared
-from meta.passes.lifetimes import Lifetimes, is_fused
+from meta.passes.lifetimes import Buffer, Lifetimes, is_fused
 
 ARENA, OFFSETS = "arena", "offsets"
 """The attributes of a planned function: see `plan_memory`."""
@@ -23,9 +23,11 @@ def plan_memory(module: Module, *, device: Device) -> Module:
     ``arena`` is the size in bytes of the function's memory. ``offsets`` has an entry ``(i, j, at)``
     for result ``j`` of binding number ``i`` (see `lifetimes`): it lives ``at`` bytes, a multiple of
     64, behind the arena's start. Results that are not in use at the same time share space; a view
-    is part of what it views. A result without an entry is allocated when it is computed: it leaves
-    the function, its extents are not known yet, or its kernel allocates it. Each activation of a
-    function needs an arena of its own. To be run last, since the numbers of the bindings count.
+    is part of what it views. The results of a kernel that wants them side by side, evenly spaced
+    (``adjacent``), are one piece of memory. A result without an entry is allocated when it is
+    computed: it leaves the function, its extents are not known yet, or its kernel allocates it.
+    Each activation of a function needs an arena of its own. To be run last, since the numbers of
+    the bindings count.
 
     >>> from meta.base.device import CPU
     >>> from meta.dialect import only
@@ -71,7 +73,6 @@ def _function(function: Function, module: Module, device: Device) -> Function:
         return function
     function = replace(function, body=_with_planned_closures(function.body, module, device))
     live = Lifetimes(function, module, lambda b: _fills(b.value, module, device))
-    places: dict[int, int] = {}
     inside = [
         number
         for number, b in enumerate(live.buffers)
@@ -80,9 +81,7 @@ def _function(function: Function, module: Module, device: Device) -> Function:
         and b.over is None
         and _fills(live.bindings[b.binding].value, module, device)
     ]
-    lives = [(live.buffers[n].size, live.buffers[n].binding, live.buffers[n].last) for n in inside]
-    offsets, size = plan([Lifetime(*life) for life in lives])
-    places = dict(zip(inside, offsets, strict=True))
+    places, size = _placed(inside, live, module)
     for number, b in enumerate(live.buffers):
         if b.over is not None:
             places[number] = places[b.over]
@@ -90,6 +89,36 @@ def _function(function: Function, module: Module, device: Device) -> Function:
         (live.buffers[n].binding, live.buffers[n].output, at) for n, at in places.items()
     )
     return replace(function, attrs={**function.attrs, ARENA: size, OFFSETS: tuple(entries)})
+
+
+def _placed(inside: list[int], live: Lifetimes, module: Module) -> tuple[dict[int, int], int]:
+    """Return where each of these buffers lives, and the size of the arena."""
+    pieces: dict[int, list[int]] = {}
+    for number in inside:
+        binding = live.buffers[number].binding
+        together = _adjacent(live.bindings[binding].value, module)
+        pieces.setdefault(-1 - binding if together else number, []).append(number)
+    offsets, size = plan([_lifetime([live.buffers[n] for n in p]) for p in pieces.values()])
+    places: dict[int, int] = {}
+    for piece, at in zip(pieces.values(), offsets, strict=True):
+        for number in piece:
+            places[number] = at
+            at += aligned(live.buffers[number].size)
+    return places, size
+
+
+def _lifetime(piece: list[Buffer]) -> Lifetime:
+    """Return the lifetime of buffers that lie side by side: until the last of them is dead."""
+    *front, end = piece
+    size = sum(aligned(b.size) for b in front) + end.size
+    return Lifetime(size, end.binding, max(b.last for b in piece))
+
+
+def _adjacent(value: Expr, module: Module) -> bool:
+    """Whether a value is that of a kernel whose results are best laid side by side."""
+    if not isinstance(value, Call) or not isinstance(value.callee, GlobalVar):
+        return False
+    return ADJACENT in module.functions[value.callee.name].attrs
 
 
 def _with_planned_closures(block: Block, module: Module, device: Device) -> Block:

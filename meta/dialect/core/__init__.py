@@ -5,7 +5,15 @@ dispatcher.
 from meta.dialect.core.catalog import DIALECTS, dialects
 from meta.dialect.core.dialect import IN_PLACE, Dialect, DialectOp, bind_kernel, check_parameters
 from meta.dialect.core.dispatch import Candidate, answers, candidates, dispatch
-from meta.dialect.core.fused import ALLOCATES, ARGUMENTS, FUSED, KERNEL, LITERALS, FusedPattern
+from meta.dialect.core.fused import (
+    ADJACENT,
+    ALLOCATES,
+    ARGUMENTS,
+    FUSED,
+    KERNEL,
+    LITERALS,
+    FusedPattern,
+)
 from meta.dialect.core.openv import (
     Artifact,
     Compiled,
@@ -27,6 +35,7 @@ from meta.dialect.core.plevel import (
 from meta.dialect.core.preference import exclude, only, prefer
 
 __all__ = [
+    "ADJACENT",
     "ALLOCATES",
     "ARGUMENTS",
     "COMPILER",

@@ -64,6 +64,7 @@ class OpEnv:
     polymorphic: whether it serves all extents of the symbolic dimensions it was made for.
     dialect_op: who made it.
     artifact: where the compiled kernel is kept, None if it is not, or was never compiled.
+    adjacent: whether its results are best laid side by side, evenly spaced: it is one launch then.
     not_capturable: why a CUDA graph cannot hold the kernel, for one because it reads a result on
         the host; empty if it can.
     """
@@ -71,6 +72,7 @@ class OpEnv:
     __slots__ = (
         "_kernel",
         "_wrappers",
+        "adjacent",
         "allocates",
         "artifact",
         "dialect_op",
@@ -88,6 +90,7 @@ class OpEnv:
         polymorphic: bool = False,
         *,
         not_capturable: str = "",
+        adjacent: bool = False,
     ) -> None:
         self._kernel = run
         self._wrappers: tuple[Callable[[Kernel], Kernel], ...] = ()
@@ -95,6 +98,7 @@ class OpEnv:
         self.allocates, self.strided, self.dialect_op = allocates, strided, dialect_op
         self.polymorphic = polymorphic
         self.not_capturable = not_capturable
+        self.adjacent = adjacent
 
     @property
     def run(self) -> Kernel:

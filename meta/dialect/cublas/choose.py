@@ -58,12 +58,13 @@ def _milliseconds(one: Plan, addresses: list[int]) -> float:
 def _arguments(problem: Problem, device: int) -> list[torch.Tensor | None]:
     """Return tensors to measure with, in the order of `Plan.with_vectors`."""
     m, n, k = problem.m, problem.n, problem.k
-    out = problem.batch * m * n
+    out = extent(problem.out, (m, n), problem.batch)
+    vector = max(m, n) + problem.vector_step * (problem.batch - 1)
     counts = [
         extent(problem.x1, (m, k), problem.batch),
         extent(problem.x2, (k, n), problem.batch),
         out,
-        max(m, n) if problem.has_vector else 0,
+        vector if problem.has_vector else 0,
         out if problem.has_matrix else 0,
         out if problem.addend else 0,
     ]

@@ -38,7 +38,7 @@ def rows(product: Any, x: Any, w: Any) -> Any:
     return y | op.reshape(y, ...)
 
 
-def _require_last(axis: int, b: TensorType, y: TensorType) -> None:
+def require_last(axis: int, b: TensorType, y: TensorType) -> None:
     """Decline a bias along another axis than the columns of the product."""
     if axis % y.ndim != y.ndim - 1:
         raise Unsupported("the bias is not along the last axis")
@@ -46,7 +46,7 @@ def _require_last(axis: int, b: TensorType, y: TensorType) -> None:
         raise Unsupported(f"a bias of {b.dtype} beside a product of {y.dtype}")
 
 
-def _require_columns(columns: int, y: TensorType) -> None:
+def require_columns(columns: int, y: TensorType) -> None:
     """Decline a reshape that changes what a row is."""
     if y.ndim == 0 or y.static_shape[-1] != columns:
         raise Unsupported("the reshape between changes the rows of the product")
@@ -74,8 +74,8 @@ def _with_bias(
         y = result[0] if kept else result
         _require_exact(epilogue, x)
         of = problem(x, w, False, transposed, epilogue=epilogue)
-        _require_columns(of.n, y)
-        _require_last(axis, b, y)
+        require_columns(of.n, y)
+        require_last(axis, b, y)
         if kept and of.n % 8:
             raise Unsupported("cuBLASLt keeps what is before the activation in rows of 8 elements")
         roles = ("x1", "x2", "vector", "out", "matrix")[: 4 + kept]
@@ -118,8 +118,8 @@ def _with_addend(name: str, product: Any, transposed: bool) -> None:
                  result: TensorType, device: Device) -> OpEnv:  # fmt: skip
         same(c, result)
         of = problem(x, w, False, transposed, epilogue="bias", addend=True)
-        _require_columns(of.n, result)
-        _require_last(axis, b, result)
+        require_columns(of.n, result)
+        require_last(axis, b, result)
         roles = "x1", "x2", "vector", "addend", "out"
         return OpEnv(FusedProduct(of, roles, device.ordinal), allocates=False)
 

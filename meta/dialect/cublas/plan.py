@@ -12,7 +12,7 @@ import torch
 from meta.dialect.core import Unsupported
 from meta.dialect.cublas import library as lt
 from meta.dialect.cublas.library import Algorithm, Descriptor
-from meta.dialect.cublas.problem import Matrix, Problem
+from meta.dialect.cublas.problem import Problem
 from meta.dialect.cublas.workspace import WORKSPACE, scratch
 
 
@@ -123,6 +123,8 @@ def _operation(problem: Problem) -> Descriptor:
     # Real addresses come with each call; the heuristic looks at how these are aligned.
     if problem.has_vector:
         made.set(lt.DESC_BIAS_POINTER, c_void_p(problem.alignment))
+    if problem.vector_step:
+        made.set(lt.DESC_BIAS_BATCH_STRIDE, c_int64(problem.vector_step))
     if problem.has_matrix:
         made.set(lt.DESC_AUX_POINTER, c_void_p(problem.alignment))
         made.set(lt.DESC_AUX_LD, c_int64(problem.n))
@@ -131,11 +133,10 @@ def _operation(problem: Problem) -> Descriptor:
 
 def _layouts(problem: Problem) -> tuple[Descriptor, Descriptor, Descriptor]:
     """Return the layouts of x1, x2 and the result."""
-    out = Matrix(problem.n, False, problem.m * problem.n if problem.batch > 1 else 0)
     sizes = (problem.m, problem.k), (problem.k, problem.n), (problem.m, problem.n)
     kind = lt.DATA_TYPES[problem.dtype]
     made = []
-    for (rows, columns), one in zip(sizes, (problem.x1, problem.x2, out), strict=True):
+    for (rows, columns), one in zip(sizes, (problem.x1, problem.x2, problem.out), strict=True):
         long, short = (rows, columns) if one.transposed else (columns, rows)
         layout = Descriptor("MatrixLayout", kind, long, short, one.lead)
         if problem.batch > 1:

@@ -33,7 +33,9 @@ class Problem:
 
     ``addend``: whether the product is added to another matrix (m, n), stored like ``out``.
     ``alignment``: bytes to which all addresses are aligned. ``tf32``: whether float32 factors may
-    be rounded to 10 bits of mantissa.
+    be rounded to 10 bits of mantissa. ``out_step``: elements from one result of the batch to the
+    next, 0 if one begins where the other ends. ``vector_step``: the same of the epilogue's vector,
+    0 for one that all share.
     """
 
     dtype: str
@@ -47,6 +49,14 @@ class Problem:
     addend: bool = False
     alignment: int = ALIGNMENT
     tf32: bool = False
+    out_step: int = 0
+    vector_step: int = 0
+
+    @property
+    def out(self) -> Matrix:
+        """Where the elements of the result are."""
+        step = (self.out_step or self.m * self.n) if self.batch > 1 else 0
+        return Matrix(self.n, False, step)
 
     @property
     def has_vector(self) -> bool:

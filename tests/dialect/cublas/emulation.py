@@ -38,8 +38,13 @@ class EmulatedPlan:
 
     def matrix(self, address: int) -> torch.Tensor:
         of = self.problem
-        flat = memory(address, of.batch * of.m * of.n, of.dtype)
-        return flat.view(of.batch, of.m, of.n)
+        flat = memory(address, extent(of.out, (of.m, of.n), of.batch), of.dtype)
+        return flat.as_strided((of.batch, of.m, of.n), (of.out.step, of.n, 1))
+
+    def vector(self, address: int) -> torch.Tensor:
+        of = self.problem
+        flat = memory(address, of.vector_step * (of.batch - 1) + of.n, of.dtype)
+        return flat.as_strided((of.batch, 1, of.n), (of.vector_step, 0, 1)).double()
 
     def __call__(self, x1: int, x2: int, out: int, addend: int = 0) -> None:
         self.with_vectors(x1, x2, out, 0, 0, addend)
@@ -57,7 +62,7 @@ class EmulatedPlan:
         if addend:
             y += self.matrix(addend).double()
         if of.epilogue.startswith("bias"):
-            y += memory(vector, of.n, of.dtype).double()
+            y += self.vector(vector)
         if of.epilogue == "dgelu":
             before = self.matrix(matrix).double().requires_grad_()
             [y] = torch.autograd.grad(F.gelu(before, approximate="tanh"), before, y)

@@ -1,0 +1,114 @@
+"""Products whose columns are wanted in parts, as query, key and value of an attention are.
+
+One batch of products, all of the same ``x``, each with its own columns of the weights, writes each
+part as an array of its own: what is left to do for a `split` of the product is nothing. The parts
+are one launch where they lie in memory evenly spaced, as `plan_memory` lays them; others are
+computed one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from itertools import pairwise
+from operator import or_
+from typing import Any
+
+import torch
+
+from meta import op
+from meta.base.device import Device
+from meta.base.dtype import bits
+from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.cublas import cublas as dialect
+from meta.dialect.cublas.epilogues import PRODUCTS, require_columns, require_last, rows
+from meta.dialect.cublas.problem import ALIGNMENT, Problem, aligned
+from meta.dialect.cublas.product import Plans, problem
+from meta.ir.types import TensorType
+
+
+class ProductInParts:
+    """A batch of products of one x: a function of x, weights, perhaps a bias, and of the parts.
+
+    ``whole``: the batch, its results compact. All tensors are compact.
+    """
+
+    def __init__(self, whole: Problem, device: int) -> None:
+        """Prepare for aligned parts, evenly spaced; raises Unsupported if there is no such plan."""
+        self.whole, self.device = whole, device
+        self.itemsize = bits(whole.dtype) // 8
+        self.steps = whole.x2.step * self.itemsize, whole.vector_step * self.itemsize
+        self.known: dict[tuple[int, int], Plans] = {}
+        self.plans(whole.m * whole.n, ALIGNMENT)
+
+    def __call__(self, *tensors: torch.Tensor) -> None:
+        inputs = 3 if self.whole.has_vector else 2
+        x, w, *bias = [t.data_ptr() for t in tensors[:inputs]]
+        outs = [t.data_ptr() for t in tensors[inputs:]]
+        vector = bias[0] if bias else 0
+        step = outs[1] - outs[0]
+        even = step > 0 and all(b - a == step for a, b in pairwise(outs))
+        alignment = aligned(reduce(or_, (x, w, vector, step, *self.steps, *outs)))
+        if even:
+            self.plans(step // self.itemsize, alignment)().with_vectors(x, w, outs[0], vector)
+            return
+        for i, out in enumerate(outs):
+            at = [start + i * s for start, s in zip((w, vector), self.steps, strict=True)]
+            self.plans(0, alignment)().with_vectors(x, at[0], out, at[1])
+
+    def plans(self, step: int, alignment: int) -> Plans:
+        """Return the plans of parts ``step`` elements apart; of a single part, if that is 0."""
+        key = step, alignment
+        if key not in self.known:
+            one = replace(self.whole, alignment=alignment, out_step=step)
+            if not step:
+                x2 = replace(one.x2, step=0)
+                one = replace(one, batch=1, x2=x2, vector_step=0)
+            self.known[key] = Plans(one, self.device)
+        return self.known[key]
+
+
+def _in_parts(
+    x: TensorType, w: TensorType, transposed: bool, parts: Any, axis: Any, results: Any, **more: Any
+) -> Problem:
+    """Return the batch that makes all parts; Unsupported if they are not of equal width."""
+    of = problem(x, w, False, transposed, **more)
+    count = parts if isinstance(parts, int) else 0
+    if not isinstance(results, tuple) or len(results) != count or count < 2 or of.batch > 1:
+        raise Unsupported("the product is not cut into equal parts")
+    first = results[0]
+    if axis % first.ndim != first.ndim - 1:
+        raise Unsupported("the product is not cut along its columns")
+    n = of.n // count
+    require_columns(n, first)
+    if n * bits(x.dtype) // 8 % ALIGNMENT:
+        raise Unsupported(f"the parts' rows do not begin at multiples of {ALIGNMENT} bytes")
+    x2 = replace(of.x2, step=n * of.k if transposed else n)
+    return replace(of, batch=count, n=n, x2=x2, vector_step=n if of.has_vector else 0)
+
+
+def _register(name: str, product: Any, transposed: bool) -> None:
+    """Register a product and its split, with bias and without."""
+
+    def with_bias(x: TensorType, w: TensorType, b: TensorType, along: int, parts: Any, axis: int,
+                  result: Any, device: Device) -> OpEnv:  # fmt: skip
+        of = _in_parts(x, w, transposed, parts, axis, result, epilogue="bias")
+        require_last(along, b, result[0])
+        return OpEnv(ProductInParts(of, device.ordinal), allocates=False, adjacent=True)
+
+    def alone(x: TensorType, w: TensorType, parts: Any, axis: int, result: Any,
+              device: Device) -> OpEnv:  # fmt: skip
+        of = _in_parts(x, w, transposed, parts, axis, result)
+        return OpEnv(ProductInParts(of, device.ordinal), allocates=False, adjacent=True)
+
+    with_bias.__name__, alone.__name__ = f"{name}_bias_split", f"{name}_split"
+
+    def describes(x: Any, w: Any, b: Any, along: Any, parts: Any, axis: Any) -> Any:
+        return op.split(op.bias_add(rows(product, x, w), b, along), parts, axis)
+
+    dialect.pattern_op(describes)(with_bias)
+    dialect.pattern_op(lambda x, w, parts, axis: op.split(rows(product, x, w), parts, axis))(alone)
+
+
+for _name, (_product, _transposed) in PRODUCTS.items():
+    _register(_name, _product, _transposed)
