@@ -48,19 +48,20 @@ def restored(
     rest = {key: value for key, value in record.items() if key != "file"}
     artifact = Artifact(folder / name, rest)
     try:
-        run = DIALECTS[dialect].restore(artifact)
+        made = DIALECTS[dialect].restore(artifact)
     except ValueError as error:
         raise FormatError(
             f"the kernel {kernel.name} cannot be loaded: {error}",
             hint="meta.vm.load(folder, rebuild=True) compiles all kernels anew",
         ) from None
-    env = OpEnv(run, allocates=False)
+    env = OpEnv(made.run, allocates=False, workspace=made.workspace)
     env.artifact = artifact
     if not isinstance(kernel, KernelRef):
         return env
     base = OPERATORS[kernel.operator.rpartition(".")[2]]
     if not kernel.is_static:
-        env = OpEnv(ForAllExtents(base, run, kernel, device), allocates=True)
+        run = ForAllExtents(base, made.run, kernel, device)
+        env = OpEnv(run, allocates=True, workspace=made.workspace)
         env.artifact = artifact
         return env
     if base.schema.written:

@@ -33,7 +33,8 @@ def _for_all_extents(env: OpEnv, kernel: Kernel, device: Device) -> OpEnv:
     if not env.polymorphic or not isinstance(kernel, KernelRef):
         return env
     run = ForAllExtents(_base(kernel), env.run, kernel, device)
-    made = OpEnv(run, allocates=True, dialect_op=env.dialect_op)
+    workspace = env.workspace_bytes
+    made = OpEnv(run, allocates=True, dialect_op=env.dialect_op, workspace=workspace)
     made.artifact = env.artifact
     return made
 

@@ -285,14 +285,8 @@ def test_a_kernel_that_cannot_be_recorded(
 
 
 def test_workspaces_that_kernels_say_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Kernel:
-        workspace = 4096
-
-        def __call__(self, x: torch.Tensor) -> torch.Tensor:
-            return x.exp()
-
     bind = compiler.bind_kernels
-    made = [OpEnv(Kernel(), allocates=True)]
+    made = [OpEnv(torch.exp, allocates=True, workspace=lambda: 4096).wrap(lambda run: run)]
     monkeypatch.setattr(compiler, "bind_kernels", lambda *args: made * len(bind(*args)))
     run = meta.vm.compile(trace(lambda x: op.exp(x)), random(3))
     assert run.memory().workspaces == 4096 and "workspaces 4,096" in str(run.memory())

@@ -22,7 +22,7 @@ from meta.base.registry import nearest
 from meta.base.source import Span, definition_span
 from meta.dialect.core.catalog import DIALECTS
 from meta.dialect.core.fused import KERNEL, FusedMaker, FusedPattern, launcher
-from meta.dialect.core.openv import Artifact, Kernel, OpEnv, Unsupported
+from meta.dialect.core.openv import Artifact, Compiled, Kernel, OpEnv, Unsupported
 from meta.dialect.core.plevel import COMPILER, Levels, by_device, level_text
 from meta.dialect.core.preference import forget, only
 from meta.ir.expr import Function
@@ -85,9 +85,9 @@ class Dialect:
     plevel: level of its operators unless they state their own.
     probe: returns None if the backend is usable on this machine, else the reason why not.
     package: a package whose modules register the operators; imported when they are first asked for.
-    restorer: a module whose function ``restore(artifact)`` makes a kernel of an `Artifact` again,
-        where ``environment(device)`` returns what it did; imported when one is first met, without
-        the package's other modules.
+    restorer: a module whose function ``restore(artifact)`` makes a kernel (`Compiled`) of an
+        `Artifact` again, where ``environment(device)`` returns what it did; imported when one is
+        first met, without the package's other modules.
     """
 
     name: str
@@ -151,13 +151,13 @@ class Dialect:
             )
         return self.ops[name]
 
-    def restore(self, artifact: Artifact) -> Kernel:
+    def restore(self, artifact: Artifact) -> Compiled:
         """Return the kernel of an artifact; ValueError if it is not one of this dialect, in good
         order.
         """
         if not self.restorer:
             raise ValueError(f"dialect {self.name!r} keeps no kernels")
-        made: Kernel = importlib.import_module(self.restorer).restore(artifact)
+        made: Compiled = importlib.import_module(self.restorer).restore(artifact)
         return made
 
     def environment(self, device: Device) -> str:

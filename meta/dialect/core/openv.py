@@ -32,10 +32,13 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What a compiler made of one source; ``artifact`` is None if it is in memory only."""
+    """What a compiler made of one source; ``artifact`` is None if it is in memory only.
+    ``workspace``: the bytes that it takes while it runs, besides its arguments.
+    """
 
     run: Kernel
     artifact: Artifact | None = None
+    workspace: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +70,13 @@ class OpEnv:
     adjacent: whether its results are best laid side by side, evenly spaced: it is one launch then.
     not_capturable: why a CUDA graph cannot hold the kernel, for one because it reads a result on
         the host; empty if it can.
+    workspace: the bytes of memory that the kernel takes while it runs, besides its arguments, as
+        far as it is known; a number, or a function that returns it.
     """
 
     __slots__ = (
         "_kernel",
+        "_workspace",
         "_wrappers",
         "adjacent",
         "allocates",
@@ -91,8 +97,10 @@ class OpEnv:
         *,
         not_capturable: str = "",
         adjacent: bool = False,
+        workspace: int | Callable[[], int] = 0,
     ) -> None:
         self._kernel = run
+        self._workspace = workspace
         self._wrappers: tuple[Callable[[Kernel], Kernel], ...] = ()
         self.artifact: Artifact | None = None
         self.allocates, self.strided, self.dialect_op = allocates, strided, dialect_op
@@ -110,10 +118,8 @@ class OpEnv:
 
     @property
     def workspace_bytes(self) -> int:
-        """Memory that the kernel takes while it runs, besides its arguments: a kernel says so by an
-        attribute ``workspace``; 0 of others.
-        """
-        return int(getattr(self._kernel, "workspace", 0))
+        """Memory that the kernel takes while it runs, besides its arguments."""
+        return self._workspace() if callable(self._workspace) else self._workspace
 
     def wrap(self, wrapper: Callable[[Kernel], Kernel]) -> OpEnv:
         """Let ``run`` be ``wrapper(run)``; returns the same object."""
@@ -127,7 +133,7 @@ class OpEnv:
         kernel = made.run
         for wrapper in self._wrappers:
             kernel = wrapper(kernel)
-        self._kernel, self.artifact = kernel, made.artifact
+        self._kernel, self.artifact, self._workspace = kernel, made.artifact, made.workspace
 
 
 def compile_together(envs: Iterable[OpEnv]) -> None:

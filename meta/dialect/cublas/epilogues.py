@@ -24,7 +24,7 @@ from meta import op
 from meta.base.device import Device
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cublas import cublas as dialect
-from meta.dialect.cublas.product import FusedProduct, problem
+from meta.dialect.cublas.product import FusedProduct, prepared, problem
 from meta.ir.types import TensorType
 
 PRODUCTS = {"dense": (op.dense, True), "matmul": (op.matmul, False)}
@@ -79,7 +79,7 @@ def _with_bias(
         if kept and of.n % 8:
             raise Unsupported("cuBLASLt keeps what is before the activation in rows of 8 elements")
         roles = ("x1", "x2", "vector", "out", "matrix")[: 4 + kept]
-        return OpEnv(FusedProduct(of, roles, device.ordinal), allocates=False)
+        return prepared(FusedProduct(of, roles, device.ordinal))
 
     def describes(x: Any, w: Any, b: Any, axis: Any) -> Any:
         return then(op.bias_add(rows(product, x, w), b, axis))
@@ -95,7 +95,7 @@ def _without_bias(
     def make(x: TensorType, w: TensorType, result: TensorType, device: Device) -> OpEnv:
         _require_exact(epilogue, x)
         of = problem(x, w, False, transposed, epilogue=epilogue)
-        return OpEnv(FusedProduct(of, ("x1", "x2", "out"), device.ordinal), allocates=False)
+        return prepared(FusedProduct(of, ("x1", "x2", "out"), device.ordinal))
 
     _register(f"{name}_{epilogue}", lambda x, w: then(rows(product, x, w)), make)
 
@@ -112,7 +112,7 @@ def _with_addend(name: str, product: Any, transposed: bool) -> None:
         same(c, result)
         of = problem(x, w, False, transposed, addend=True)
         roles = "x1", "x2", "addend", "out"
-        return OpEnv(FusedProduct(of, roles, device.ordinal), allocates=False)
+        return prepared(FusedProduct(of, roles, device.ordinal))
 
     def bias_add(x: TensorType, w: TensorType, b: TensorType, axis: int, c: TensorType,
                  result: TensorType, device: Device) -> OpEnv:  # fmt: skip
@@ -121,7 +121,7 @@ def _with_addend(name: str, product: Any, transposed: bool) -> None:
         require_columns(of.n, result)
         require_last(axis, b, result)
         roles = "x1", "x2", "vector", "addend", "out"
-        return OpEnv(FusedProduct(of, roles, device.ordinal), allocates=False)
+        return prepared(FusedProduct(of, roles, device.ordinal))
 
     _register(f"{name}_add", lambda x, w, c: op.add(rows(product, x, w), c), add)
     _register(

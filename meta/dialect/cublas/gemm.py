@@ -10,7 +10,7 @@ from meta import op
 from meta.base.source import definition_span
 from meta.dialect.core import OpEnv
 from meta.dialect.cublas import cublas as dialect
-from meta.dialect.cublas.product import Product, problem
+from meta.dialect.cublas.product import Product, prepared, problem
 from meta.op.core.call import CallValues
 
 STORED_TRANSPOSED = {
@@ -33,7 +33,7 @@ def _make(call: CallValues) -> OpEnv:
     if call.out.is_static and 0 in (*x1.static_shape, *x2.static_shape):
         return OpEnv(_nothing, allocates=False, strided=True)
     run = Product(problem(x1, x2, t1, t2), t1, t2, call.device.ordinal)
-    return OpEnv(run, allocates=False, strided=True)
+    return prepared(run, strided=True)
 
 
 def _nothing(x1: torch.Tensor, x2: torch.Tensor, out: torch.Tensor) -> Any:

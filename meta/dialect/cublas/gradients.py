@@ -19,7 +19,7 @@ from meta.base.device import Device
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cublas import cublas as dialect
 from meta.dialect.cublas.epilogues import rows
-from meta.dialect.cublas.product import FusedProduct, problem
+from meta.dialect.cublas.product import FusedProduct, prepared, problem
 from meta.ir.types import TensorType
 
 LARGE = 2**18
@@ -41,9 +41,7 @@ def _make(
         raise Unsupported(f"a product and a sum are faster where dy has {LARGE} elements or more")
     shared = "x1" if epilogue == "bgrad_x1" else "x2"
     other = "x2" if epilogue == "bgrad_x1" else "x1"
-    return OpEnv(
-        FusedProduct(of, (shared, other, "out", "vector"), device.ordinal), allocates=False
-    )
+    return prepared(FusedProduct(of, (shared, other, "out", "vector"), device.ordinal))
 
 
 def _flat(dy: TensorType, rows: int) -> TensorType:
@@ -98,4 +96,4 @@ def matmul_gelu_dx(
     if h != result or h.static_shape[-1] != of.n or of.n % 8:
         raise Unsupported("cuBLASLt reads what the gelu was of in rows of 8 elements")
     roles = "matrix", "x1", "x2", "out"
-    return OpEnv(FusedProduct(of, roles, device.ordinal), allocates=False)
+    return prepared(FusedProduct(of, roles, device.ordinal))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from meta.base import config
-from meta.dialect.core import Unsupported
+from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cublas.choose import plan
 from meta.dialect.cublas.library import DATA_TYPES
 from meta.dialect.cublas.plan import Plan
@@ -47,9 +47,14 @@ class Plans:
         """Make the one that is needed now; raises Unsupported if there is none."""
         self.problem, self.device = problem, device
         self._by_tf32: dict[bool, Plan] = {}
-        # What there is to choose from where the knob is nothing to the dtype.
+        # The one plan of a dtype to which the knob is nothing.
         self.only = None if problem.dtype == "float32" else self._made(False)
         self()
+
+    @property
+    def workspace(self) -> int:
+        """The bytes of scratch memory of the plan that is asked for."""
+        return self().workspace
 
     def __call__(self) -> Plan:
         if self.only is not None:
@@ -122,3 +127,9 @@ class FusedProduct:
         if together % ALIGNMENT:
             plans = Plans(replace(self.compact, alignment=aligned(together)), self.device)
         plans().with_vectors(*[addresses[place] for place in self.places])
+
+
+def prepared(run: Product | FusedProduct, strided: bool = False) -> OpEnv:
+    """Return the kernel of a product."""
+    plans = run.plans
+    return OpEnv(run, allocates=False, strided=strided, workspace=lambda: plans.workspace)

@@ -120,18 +120,18 @@ def _backward(call: CallValues) -> OpEnv:
     given = _given(call, "x", "scale", "dy", "mean", "invvar")
     names = (*given, "out", "dscale", "dbias")
     sums = len(call.outputs) > 1
+    shape = kernels.blocks, 2, kernels.width
 
     def run(*values: torch.Tensor) -> None:
         tensors = dict(zip(names, values, strict=False))
         if not sums:
             kernels.launch("backward", **tensors)
             return
-        shape = kernels.blocks, 2, kernels.width
         partial = torch.empty(shape, dtype=torch.float32, device=values[0].device)
         kernels.launch("backward", partial=partial, **tensors)
         kernels.launch("finish", -(-2 * kernels.width // 32), partial=partial, **tensors)
 
-    return OpEnv(run, allocates=False)
+    return OpEnv(run, allocates=False, workspace=4 * prod(shape) if sums else 0)
 
 
 def _given(call: CallValues, *names: str) -> tuple[str, ...]:

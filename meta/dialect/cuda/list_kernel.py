@@ -7,7 +7,7 @@ graph keeps it. It has room for several hundred tensors (see `capacity`); more a
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -135,60 +135,83 @@ def _number(value: Any, count: int) -> bytes:
     return struct.pack("<Qdii", value.data_ptr(), 0.0, NUMBER_KINDS[FROM_TORCH[value.dtype]], each)
 
 
-def launcher(
-    definition: Definition,
-    dtypes: Sequence[dict[str, str]],
-    sizes: Sequence[int],
-    wide: str,
-    device: Device,
-) -> Callable[..., None]:
-    """Return ``run(values, addresses, skip, result)`` for tensors of these dtypes and sizes.
+class Launcher:
+    """What runs a definition over tensors of these dtypes and sizes.
 
-    dtypes: of each tensor of a list, by list. wide: the dtype to compute in. ``values`` are the
-    definition's numbers, ``addresses`` the tensors', in the order of the dtypes' names; ``skip``
-    and ``result`` tensors or None.
+    Parameters
+    ----------
+    dtypes: of each tensor of a list, by list. wide: the dtype to compute in.
+
+    Attributes
+    ----------
+    workspace: the bytes of the sums over chunks, which are kept from launch to launch.
     """
-    limits = [driver.PARAMETERS] + [driver.LARGE_PARAMETERS] * large_parameters(device.ordinal)
-    shape = len(dtypes[0]), len(definition.numbers)
-    launches = parts(dtypes, sizes, tuple(capacity(limit, *shape) for limit in limits))
-    blocks = sum(part.blocks for part in launches)
-    kernels: dict[tuple[int, int], driver.Function] = {}
 
-    def kernel(number: int, which: int) -> driver.Function:
-        """Compile the kernel of a pass when it is first launched."""
-        key = number, which
-        if key not in kernels:
-            text = _source(definition, number, launches[which], wide)
-            kernels[key] = cubin.function(text, "update", device.ordinal)
-        return kernels[key]
+    def __init__(
+        self,
+        definition: Definition,
+        dtypes: Sequence[dict[str, str]],
+        sizes: Sequence[int],
+        wide: str,
+        device: Device,
+    ) -> None:
+        self._definition, self._wide, self._count = definition, wide, len(sizes)
+        self._device, self._where = device.ordinal, str(device)
+        limits = [driver.PARAMETERS] + [driver.LARGE_PARAMETERS] * large_parameters(device.ordinal)
+        shape = len(dtypes[0]), len(definition.numbers)
+        self._parts = parts(dtypes, sizes, tuple(capacity(limit, *shape) for limit in limits))
+        self._blocks = sum(part.blocks for part in self._parts)
+        self._sums = max(1, self._blocks * definition.sums) if definition.sums else 0
+        self.workspace = 8 * self._sums
+        self._kernel = cache(self._compiled)
 
-    def run(
+    def _compiled(self, number: int, which: int) -> driver.Function:
+        """Return the kernel of a pass; it is compiled when it is first launched."""
+        text = _source(self._definition, number, self._parts[which], self._wide)
+        return cubin.function(text, "update", self._device)
+
+    def __call__(
+        self,
         values: Sequence[Any],
         addresses: Sequence[Sequence[int]],
         skip: torch.Tensor | None,
         result: torch.Tensor | None,
     ) -> None:
+        """Launch all passes.
+
+        ``values`` are the definition's numbers, ``addresses`` the tensors', in the order of the
+        dtypes' names; ``skip`` and ``result`` tensors or None.
+        """
         partial, at = None, 0
-        if definition.sums:
-            shape = max(1, blocks * definition.sums)
-            partial = torch.empty(shape, dtype=torch.float64, device=str(device))
+        if self._sums:
+            partial = torch.empty(self._sums, dtype=torch.float64, device=self._where)
             at = partial.data_ptr()
         flag = 0 if skip is None else skip.data_ptr()
         structs = [
-            packed(p, values, addresses, flag, at, 0, p.first_chunk, len(sizes)) for p in launches
+            packed(p, values, addresses, flag, at, 0, p.first_chunk, self._count)
+            for p in self._parts
         ]
-        for number in range(len(definition.passes)):
-            for which, part in enumerate(launches):
-                kernel(number, which).launch(part.blocks, THREADS, structs[which])
-        if result is not None and not launches:
+        for number in range(len(self._definition.passes)):
+            for which, part in enumerate(self._parts):
+                self._kernel(number, which).launch(part.blocks, THREADS, structs[which])
+        if result is not None and not self._parts:
             result.zero_()
         elif result is not None:
-            part = launches[0]
-            text = _source(definition, 0, part, wide)
-            done = packed(part, values, addresses, 0, at, result.data_ptr(), blocks, len(sizes))
-            cubin.function(text, "finish", device.ordinal).launch(1, THREADS, done)
+            self._finish(values, addresses, at, result)
 
-    return run
+    def _finish(
+        self,
+        values: Sequence[Any],
+        addresses: Sequence[Sequence[int]],
+        partial: int,
+        result: torch.Tensor,
+    ) -> None:
+        """Write the root of all sums."""
+        part = self._parts[0]
+        text = _source(self._definition, 0, part, self._wide)
+        given = (0, partial, result.data_ptr(), self._blocks, self._count)
+        done = packed(part, values, addresses, *given)
+        cubin.function(text, "finish", self._device).launch(1, THREADS, done)
 
 
 def _source(definition: Definition, number: int, part: Part, wide: str) -> str:

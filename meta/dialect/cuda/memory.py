@@ -10,7 +10,7 @@ from meta import op
 from meta.base.dtype import bits
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.list_kernel import Definition, launcher
+from meta.dialect.cuda.list_kernel import Definition, Launcher
 from meta.dialect.cuda.list_source import Pass
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
@@ -51,4 +51,4 @@ def _copy(call: CallValues, parts: tuple[TensorType, ...]) -> tuple[Any, list[in
     sizes = [prod(t.static_shape) for t in parts]
     kinds = [dict.fromkeys(("x", "y"), f"bits{width}")] * len(parts)
     begins = [0, *accumulate(size * width // 8 for size in sizes)]
-    return launcher(COPY, kinds, sizes, "bits64", call.device), begins[:-1]
+    return Launcher(COPY, kinds, sizes, "bits64", call.device), begins[:-1]

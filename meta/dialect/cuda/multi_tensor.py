@@ -9,7 +9,7 @@ from meta import op
 from meta.base.source import definition_span
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.list_kernel import NUMBER_KINDS, Definition, launcher
+from meta.dialect.cuda.list_kernel import NUMBER_KINDS, Definition, Launcher
 from meta.dialect.cuda.list_source import Pass
 from meta.ir.types import TensorType, TupleType
 from meta.op.core.call import CallValues
@@ -162,7 +162,7 @@ def _make(call: CallValues) -> OpEnv:
     sizes = [prod(t.static_shape) for t in next(iter(lists.values()))]
     like = "float64" if definition.norm else lists["y" if "y" in lists else "x"][0].dtype
     wide = "float64" if like == "float64" else "float32"
-    launch = launcher(definition, dtypes, sizes, wide, call.device)
+    launch = Launcher(definition, dtypes, sizes, wide, call.device)
     places, end = _places(call, args)
     if "y" in lists:
         places.setdefault("y", slice(end, end + len(call.outputs)))
@@ -175,7 +175,7 @@ def _make(call: CallValues) -> OpEnv:
             values[end] if definition.norm else None,
         )
 
-    return OpEnv(run, allocates=False)
+    return OpEnv(run, allocates=False, workspace=launch.workspace)
 
 
 def _places(call: CallValues, args: dict[str, Any]) -> tuple[dict[str, Any], int]:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
+from math import inf, prod
 from typing import Any
 
 import torch
 
 from meta import op
-from meta.base.dtype import TO_TORCH
+from meta.base.dtype import TO_TORCH, bits
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.dialect.cudnn.levels import LEVELS
-from meta.dialect.cudnn.plans import plan
+from meta.dialect.cudnn.plans import Plan, Plans, plan
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_FIRST, heads_first, score_scale
 from meta.op.core.call import CallValues
@@ -107,30 +107,36 @@ def _sdpa_backward(graph: Graph, a: Attention) -> None:
 def scaled_dot_product_attention(call: CallValues) -> OpEnv:
     run = _plan(_sdpa, call)
     if call.args.mask is None:
-        return OpEnv(run, allocates=False)
+        return OpEnv(run, allocates=False, workspace=lambda: run.workspace)
     added = _added(call)
 
     def masked(query, key, value, mask, y, logsumexp):
         run(query, key, value, added(mask), y, logsumexp)
         logsumexp.masked_fill_(logsumexp == -inf, 0)
 
-    return OpEnv(masked, allocates=False)
+    return OpEnv(masked, allocates=False, workspace=_workspace(call, run))
 
 
 @dialect.op(op.scaled_dot_product_attention_dx, plevel=LEVELS["scaled_dot_product_attention_dx"])
 def scaled_dot_product_attention_dx(call: CallValues) -> OpEnv:
     run = _plan(_sdpa_backward, call)
     if call.args.mask is None:
-        return OpEnv(run, allocates=False)
+        return OpEnv(run, allocates=False, workspace=lambda: run.workspace)
     added = _added(call)
 
     def masked(query, key, value, mask, *rest):
         run(query, key, value, added(mask), *rest)
 
-    return OpEnv(masked, allocates=False)
+    return OpEnv(masked, allocates=False, workspace=_workspace(call, run))
 
 
-def _plan(describe: Callable[..., None], call: CallValues) -> Callable[..., None]:
+def _workspace(call: CallValues, run: Plan | Plans) -> Callable[[], int]:
+    """Return what tells the memory of the mask in full, and of the plan beside it."""
+    mask = prod(_mask_shape(call)) * bits(call.args.query.dtype) // 8
+    return lambda: mask + run.workspace
+
+
+def _plan(describe: Callable[..., None], call: CallValues) -> Plan | Plans:
     dtype, device = call.args.query.dtype, call.device.ordinal
     return plan(describe, described(call), dtype=dtype, device=device)
 

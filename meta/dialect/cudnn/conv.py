@@ -15,7 +15,7 @@ from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.dialect.cudnn.levels import LEVELS
-from meta.dialect.cudnn.plans import plan
+from meta.dialect.cudnn.plans import planned
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import pair
@@ -97,7 +97,7 @@ def _made(describe: Callable[..., None], call: CallValues, **types: TensorType) 
         raise Unsupported(reason)
     found = geometry(types["x"].dtype, shapes, a.stride, a.padding, a.dilation, layouts)
     dtype, device = types["x"].dtype, call.device.ordinal
-    return OpEnv(plan(describe, found, dtype=dtype, device=device), allocates=False)
+    return planned(describe, found, dtype=dtype, device=device)
 
 
 def unsuited(*types: TensorType) -> str | None:
@@ -136,7 +136,8 @@ def by_kernel(call: CallValues) -> OpEnv:
     depthwise = call.out.is_static and call.out.shape[a.kernel_layout.index("I")] == 1
     if a.groups > 1 and (depthwise or not plain):
         raise Unsupported(
-            "cuDNN was wrong for groups of one channel with dilation and uneven padding"
+            "cuDNN was wrong for groups of one channel, and for groups with dilation or uneven "
+            "padding"
         )
     return _with_y(_wgrad, call, x=a.x_or_w, w=call.out, y=a.dy)
 
@@ -144,10 +145,11 @@ def by_kernel(call: CallValues) -> OpEnv:
 def _with_y(describe: Callable[..., None], call: CallValues, **types: TensorType) -> OpEnv:
     """As `_made`, of a gradient, which may be given y, but has no use for it."""
     env = _made(describe, call, **types)
-    if call.args.y is None:
-        return env
-    run = env.run
-    return OpEnv(lambda x_or_w, y, dy, out: run(x_or_w, dy, out), allocates=False)
+    return env if call.args.y is None else env.wrap(_without_y)
+
+
+def _without_y(run: Callable[..., None]) -> Callable[..., None]:
+    return lambda x_or_w, y, dy, out: run(x_or_w, dy, out)
 
 
 def convolution(conv: Op, conv_dx: Op, conv_dw: Op) -> None:

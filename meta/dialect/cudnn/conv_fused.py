@@ -13,7 +13,7 @@ from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.conv import Geometry, geometry, strange, unsuited
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.dialect.cudnn.levels import FUSED_CONVOLUTION
-from meta.dialect.cudnn.plans import plan
+from meta.dialect.cudnn.plans import planned
 from meta.ir.types import TensorType
 
 
@@ -68,8 +68,7 @@ def _made(
         raise Unsupported(f"what is added is not of the convolution's type {y}")
     shapes = x.static_shape, w.static_shape, y.static_shape
     found = geometry(x.dtype, shapes, *window, (layout, kernel_layout, out_layout))
-    run = plan(_describe, found, z is not None, relu, dtype=x.dtype, device=device.ordinal)
-    return OpEnv(run, allocates=False)
+    return planned(_describe, found, z is not None, relu, dtype=x.dtype, device=device.ordinal)
 
 
 @dialect.pattern_op(_biased, plevel=FUSED_CONVOLUTION)

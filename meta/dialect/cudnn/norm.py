@@ -1,14 +1,14 @@
-"""Layer and batch normalisation.
+"""Layer normalisation as a graph of cuDNN, over the last axis.
 
-Layer normalisation is a graph of cuDNN, over the last axis. Batch normalisation is a function of
-libcudnn: cuDNN's graphs of it take images whose channels come last, and keep statistics for the
-gradient, which the operators do not.
+Batch normalisation is not here: cuDNN's graphs of it keep statistics for the gradient, which the
+operators do not. With the channels last the `cuda` dialect has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import torch
@@ -18,7 +18,7 @@ from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand, frontend
 from meta.dialect.cudnn.levels import LEVELS
-from meta.dialect.cudnn.plans import plan
+from meta.dialect.cudnn.plans import planned
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
@@ -83,8 +83,8 @@ def _backward(graph: Graph, r: Rows) -> None:
 def _normalised(call: CallValues, trains: bool) -> OpEnv:
     a = call.args
     r = rows(a.x, a.axis, a.scale, a.bias)
-    run = plan(_forward, r, trains, dtype=a.x.dtype, device=call.device.ordinal)
-    return OpEnv(with_number(run, 3, epsilon(a.eps)), allocates=False)
+    env = planned(_forward, r, trains, dtype=a.x.dtype, device=call.device.ordinal)
+    return env.wrap(partial(with_number, place=3, number=epsilon(a.eps)))
 
 
 def with_number(run: Callable[..., None], place: int, number: torch.Tensor) -> Callable[..., None]:
@@ -106,4 +106,4 @@ def layer_norm_train(call: CallValues) -> OpEnv:
 def layer_norm_train_dx(call: CallValues) -> OpEnv:
     a = call.args
     r = rows(a.x, a.axis, a.scale)
-    return OpEnv(plan(_backward, r, dtype=a.x.dtype, device=call.device.ordinal), allocates=False)
+    return planned(_backward, r, dtype=a.x.dtype, device=call.device.ordinal)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from math import prod
 from typing import Any
 
 import torch
@@ -12,7 +14,7 @@ from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, frontend
 from meta.dialect.cudnn.levels import LEVELS
 from meta.dialect.cudnn.norm import Rows, epsilon, rows, with_number
-from meta.dialect.cudnn.plans import plan
+from meta.dialect.cudnn.plans import plan, planned
 from meta.op.core.call import CallValues
 
 
@@ -46,8 +48,8 @@ def rms_norm(call: CallValues) -> OpEnv:
         raise Unsupported("cuDNN wants a scale")
     biased = a.bias is not None
     r = rows(a.x, a.axis, *((a.scale, a.bias) if biased else (a.scale,)))
-    run = plan(_forward, r, False, biased, dtype=a.x.dtype, device=call.device.ordinal)
-    return OpEnv(with_number(run, 3 if biased else 2, epsilon(a.eps)), allocates=False)
+    env = planned(_forward, r, False, biased, dtype=a.x.dtype, device=call.device.ordinal)
+    return env.wrap(partial(with_number, place=3 if biased else 2, number=epsilon(a.eps)))
 
 
 @dialect.op(op.rms_norm_dx, plevel=LEVELS["rms_norm_dx"])
@@ -64,4 +66,7 @@ def rms_norm_dx(call: CallValues) -> OpEnv:
         again(x, scale, number, dx, inverse)  # what it normalises is overwritten below
         run(x, scale, dy, inverse, dx, dscale)
 
-    return OpEnv(gradients, allocates=False)
+    def workspace() -> int:
+        return 4 * prod(shape) + max(again.workspace, run.workspace)
+
+    return OpEnv(gradients, allocates=False, workspace=workspace)

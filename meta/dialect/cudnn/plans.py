@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from meta.base import config, kept_file
-from meta.dialect.core import Unsupported
+from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cudnn import handles, library
 from meta.dialect.cudnn.graph import Graph, frontend
 
@@ -66,27 +66,50 @@ class Plan:
             self._execute(address, count, 0, handle)
 
 
+class Plans:
+    """The plans of one graph in float32, by precision: META_TF32 may change from call to call."""
+
+    def __init__(
+        self, describe: Callable[..., None], details: tuple[Hashable, ...], device: int
+    ) -> None:
+        """Make the one that is needed now; raises Unsupported if there is none."""
+        self._of = describe, details, "float32", device
+        self._known: dict[bool, Plan] = {}
+        self._now()
+
+    def _now(self) -> Plan:
+        tf32 = _tf32()
+        if tf32 not in self._known:
+            self._known[tf32] = _kept(*self._of, tf32)
+        return self._known[tf32]
+
+    @property
+    def workspace(self) -> int:
+        """The bytes of memory that a run needs besides its arguments."""
+        return self._now().workspace
+
+    def __call__(self, *tensors: torch.Tensor) -> None:
+        """Run the plan of the precision that is asked for."""
+        self._now()(*tensors)
+
+
 def plan(
     describe: Callable[..., None], *details: Hashable, dtype: str, device: int
-) -> Callable[..., None]:
-    """Return a kernel that runs the graph which ``describe(graph, *details)`` makes.
+) -> Plan | Plans:
+    """Return what runs the graph which ``describe(graph, *details)`` makes.
 
     In float32 it is as precise as META_TF32 says at each call. Raises Unsupported with cuDNN's
     message if there is no plan.
     """
-    tf32 = _tf32()
-    first = _kept(describe, details, dtype, device, tf32)
-    if dtype != "float32":
-        return first
-    known = {tf32: first}
+    if dtype == "float32":
+        return Plans(describe, details, device)
+    return _kept(describe, details, dtype, device, _tf32())
 
-    def run(*tensors: torch.Tensor) -> None:
-        wanted = _tf32()
-        if wanted not in known:
-            known[wanted] = _kept(describe, details, dtype, device, wanted)
-        known[wanted](*tensors)
 
-    return run
+def planned(describe: Callable[..., None], *details: Hashable, dtype: str, device: int) -> OpEnv:
+    """Return the kernel that runs a graph, as `plan` takes it."""
+    run = plan(describe, *details, dtype=dtype, device=device)
+    return OpEnv(run, allocates=False, workspace=lambda: run.workspace)
 
 
 def _tf32() -> bool:

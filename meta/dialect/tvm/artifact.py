@@ -17,10 +17,10 @@ import torch
 from meta.base import config
 from meta.base.cache_folder import distrust
 from meta.base.device import Device
-from meta.dialect.core import Artifact
+from meta.dialect.core import Artifact, Compiled
 from meta.dialect.tvm import cache
-from meta.dialect.tvm.launch import Kernel, Launch
-from meta.dialect.tvm.workspace import launcher
+from meta.dialect.tvm.launch import Launch
+from meta.dialect.tvm.workspace import launcher, total_bytes
 
 
 def environment(device: Device) -> str:
@@ -62,7 +62,7 @@ def artifact_of(stored: cache.Stored, launch: Launch) -> Artifact:
     return Artifact(stored.file, record)
 
 
-def restore(artifact: Artifact) -> Kernel:
+def restore(artifact: Artifact) -> Compiled:
     """Return the kernel of an artifact; ValueError for a record or a file not in good order."""
     record: dict[str, Any] = artifact.record
     if set(record) != {"symbol", "workspaces", "launch"}:
@@ -78,4 +78,5 @@ def restore(artifact: Artifact) -> Kernel:
     symbol = record["symbol"]
     if module is None or not isinstance(symbol, str) or not module.implements_function(symbol):
         raise ValueError(f"{artifact.file} does not hold the kernel {symbol!r} in good order")
-    return launch.bind(launcher(module.get_function(symbol), workspaces))
+    run = launch.bind(launcher(module.get_function(symbol), workspaces))
+    return Compiled(run, artifact, total_bytes(workspaces))

@@ -49,10 +49,13 @@ from meta.runtime import nvrtc as runtime_nvrtc
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A compiled function; ``stored`` is None if it is in memory only."""
+    """A compiled function; ``stored`` is None if it is in memory only. ``workspace``: the bytes of
+    its intermediate arrays.
+    """
 
     run: Kernel
-    stored: cache.Stored | None = None
+    stored: cache.Stored | None
+    workspace: int
 
 
 _lock = threading.RLock()
@@ -94,7 +97,7 @@ def _build_each(sources: Sequence[tuple[tirx.PrimFunc, Target, Launch]]) -> list
         made = built[f"kernel{i}"]
         launch = replace(launch, aligned=target.kind.name == "cuda" and launch.lists is None)
         kept = None if made.stored is None else artifact_of(made.stored, launch)
-        compiled.append(Compiled(launch.bind(made.run), kept))
+        compiled.append(Compiled(launch.bind(made.run), kept, made.workspace))
     return compiled
 
 
@@ -139,8 +142,8 @@ def _build_missing(
         text = _key_text(functions[name], target)
         found = cache.load(text)
         if found is not None:
-            run = workspace.launcher(found.module.get_function(found.symbol), found.workspaces)
-            _kernels[key] = Built(run, found)
+            run = found.module.get_function(found.symbol)
+            _kernels[key] = _built(run, found, found.workspaces)
             continue
         symbol = f"meta_{cache.digest(text)[:24]}"
         keys[symbol], names[symbol], texts[symbol] = key, name, text
@@ -154,9 +157,14 @@ def _build_missing(
         for symbol, key in keys.items():
             found = stored.get(symbol)
             library = module if found is None else found.module
-            run = workspace.launcher(library.get_function(symbol), needs[symbol])
-            _kernels[key] = Built(run, found)
+            _kernels[key] = _built(library.get_function(symbol), found, needs[symbol])
     return {key: _kernels[key] for key in missing}
+
+
+def _built(
+    run: Kernel, stored: cache.Stored | None, workspaces: Sequence[workspace.Workspace]
+) -> Built:
+    return Built(workspace.launcher(run, workspaces), stored, workspace.total_bytes(workspaces))
 
 
 def _key_text(function: tirx.PrimFunc, target: Target) -> str:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
 
-from meta.base.dtype import TO_TORCH
+from meta.base.dtype import TO_TORCH, bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,11 @@ class Workspace:
     def record(self) -> list[Any]:
         """Return what `read` reads."""
         return [list(self.shape), self.dtype]
+
+
+def total_bytes(workspaces: Sequence[Workspace]) -> int:
+    """Return the memory that a function takes for all of its intermediate arrays."""
+    return sum(prod(w.shape) * bits(w.dtype) // 8 for w in workspaces)
 
 
 def launcher(run: Callable[..., Any], workspaces: Sequence[Workspace]) -> Callable[..., Any]:

@@ -13,10 +13,11 @@ import pytest
 
 from meta.base import config
 from meta.base.device import Device
+from meta.base.registry import OPERATORS
 from meta.dialect.core import Unsupported, only
 from meta.dialect.cudnn import conv, conv_fused, cudnn, graph, handles, library, plans
 from meta.dialect.cudnn.graph import Graph, Operand
-from meta.ir import parse
+from meta.ir import TensorType, parse
 from meta.passes import fuse_dialect
 
 
@@ -42,6 +43,7 @@ class Node:
     """A frontend's graph that notes what it is asked for."""
 
     refuses: str | None = None
+    workspace = 0
     made: list[Node] = []  # noqa: RUF012
 
     def __init__(self, **options: Any) -> None:
@@ -61,7 +63,7 @@ class Node:
         return b"a plan" if as_bytes else b""
 
     def get_workspace_size(self) -> int:
-        return 0
+        return Node.workspace
 
     def __getattr__(self, name: str) -> Any:
         def call(*args: Any, **options: Any) -> Tensor:
@@ -272,3 +274,22 @@ def test_channels_first_are_fused_too(
     with only("cudnn"):
         found = fuse_dialect(parse(program), device=Device("cuda:0"))
     assert [f.attrs["kernel"] for f in found.functions.values() if f.attrs] == ["conv2d_bias_relu"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_kernels_say_what_their_plans_take(
+    frontend: list[Node], monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    monkeypatch.setattr(Node, "workspace", 4096)
+    image, kernel = TensorType((2, 8, 5, 6), dtype), TensorType((4, 8, 3, 3), dtype)
+    y = TensorType((2, 4, 3, 4), dtype)
+    found = {
+        "conv2d": (image, kernel),
+        "conv2d_dw": (image, y, y, (4, 8, 3, 3), 1, 0, 1, 1),
+    }
+    device = Device("cuda:0")
+    for name, args in found.items():
+        call = OPERATORS[name].call_values(
+            OPERATORS[name].schema.bind(args, {}, lambda t: t), device
+        )
+        assert cudnn.ops[name].make(call).workspace_bytes == 4096

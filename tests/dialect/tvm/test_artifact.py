@@ -35,7 +35,7 @@ from pathlib import Path
 from meta.dialect.core import Artifact
 from meta.dialect.core.catalog import DIALECTS
 file, record = json.loads(sys.stdin.read())
-run = DIALECTS["tvm"].restore(Artifact(Path(file), record))
+run = DIALECTS["tvm"].restore(Artifact(Path(file), record)).run
 x, out = torch.full((4, 4), 2.0), torch.empty(4, 4)
 run(x, x, out)
 assert (out == 4).all()
@@ -60,7 +60,7 @@ def test_a_kernel_that_writes_its_argument() -> None:
     made = artifact(meta.op.sgd, X, X, X, 0.5, 0.0)
     assert made.record["launch"] == {"repeated": (0, 2)}
     x, dx, v = torch.ones(4, 4), torch.ones(4, 4), torch.zeros(4, 4)
-    DIALECTS["tvm"].restore(made)(x, dx, v, 0.5, 0.0)
+    DIALECTS["tvm"].restore(made).run(x, dx, v, 0.5, 0.0)
     assert (x == 0.5).all() and (v == 1).all()
 
 
@@ -68,7 +68,7 @@ def test_a_kernel_of_lists() -> None:
     numbers = (0.5, 0.0, 0.0, (), 1.0, float("inf"), None, False)
     made = artifact(meta.op.multi_tensor_sgd, (X, X), (X, X), (), *numbers)
     record = json.loads(json.dumps(made.record))
-    run = DIALECTS["tvm"].restore(Artifact(made.file, record))
+    run = DIALECTS["tvm"].restore(Artifact(made.file, record)).run
     x, dx = [torch.ones(4, 4) for _ in range(2)], [torch.ones(4, 4) for _ in range(2)]
     run(*x, *dx, 0.5, 0.0, 0.0, 1.0, float("inf"))
     assert all((t == 0.5).all() for t in x)
@@ -81,7 +81,7 @@ def test_a_kernel_of_lists() -> None:
 
 def test_a_kernel_that_draws_a_key() -> None:
     made = artifact(meta.op._contrib_dropout, X, 0.5, None)
-    run = DIALECTS["tvm"].restore(made)
+    run = DIALECTS["tvm"].restore(made).run
     x, y, z = torch.ones(4, 4), torch.empty(4, 4), torch.empty(4, 4)
     mask, nothing = torch.empty(4, 4, dtype=torch.bool), torch.empty(0, dtype=torch.uint8)
     run(x, y, mask, nothing)
