@@ -52,8 +52,8 @@ class MemoryReport:
     which no plan can be. arena: of the planned memory. peak: what the plan takes, arena and what is
     allocated beside it; without a plan the lower bound. worst: the binding at the worst moment.
     rows: one per result, in the order of the program. workspaces, graphs: of a compiled program,
-    the most that a kernel takes while it runs, of those that say so, and what recorded CUDA graphs
-    keep, workspaces included.
+    the most that a kernel takes while it runs, as far as it is known (not of ATen's), and what
+    recorded CUDA graphs keep, workspaces included.
     """
 
     arguments: int

@@ -23,7 +23,7 @@ from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cublas import cublas as dialect
 from meta.dialect.cublas.epilogues import PRODUCTS, require_columns, require_last, rows
 from meta.dialect.cublas.problem import ALIGNMENT, Problem, aligned
-from meta.dialect.cublas.product import Plans, problem
+from meta.dialect.cublas.product import Plans, prepared, problem
 from meta.ir.types import TensorType
 
 
@@ -40,6 +40,11 @@ class ProductInParts:
         self.steps = whole.x2.step * self.itemsize, whole.vector_step * self.itemsize
         self.known: dict[tuple[int, int], Plans] = {}
         self.plans(whole.m * whole.n, ALIGNMENT)
+
+    @property
+    def workspace(self) -> int:
+        """The bytes of scratch memory of its plans."""
+        return max(plans().workspace for plans in self.known.values())
 
     def __call__(self, *tensors: torch.Tensor) -> None:
         inputs = 3 if self.whole.has_vector else 2
@@ -94,12 +99,12 @@ def _register(name: str, product: Any, transposed: bool) -> None:
                   result: Any, device: Device) -> OpEnv:  # fmt: skip
         of = _in_parts(x, w, transposed, parts, axis, result, epilogue="bias")
         require_last(along, b, result[0])
-        return OpEnv(ProductInParts(of, device.ordinal), allocates=False, adjacent=True)
+        return prepared(ProductInParts(of, device.ordinal), adjacent=True)
 
     def alone(x: TensorType, w: TensorType, parts: Any, axis: int, result: Any,
               device: Device) -> OpEnv:  # fmt: skip
         of = _in_parts(x, w, transposed, parts, axis, result)
-        return OpEnv(ProductInParts(of, device.ordinal), allocates=False, adjacent=True)
+        return prepared(ProductInParts(of, device.ordinal), adjacent=True)
 
     with_bias.__name__, alone.__name__ = f"{name}_bias_split", f"{name}_split"
 

@@ -51,11 +51,6 @@ class Plans:
         self.only = None if problem.dtype == "float32" else self._made(False)
         self()
 
-    @property
-    def workspace(self) -> int:
-        """The bytes of scratch memory of the plan that is asked for."""
-        return self().workspace
-
     def __call__(self) -> Plan:
         if self.only is not None:
             return self.only
@@ -75,6 +70,11 @@ class Product:
         """Prepare for compact factors; raises Unsupported if cuBLASLt does not multiply them."""
         self.compact, self.device, self.flags = compact, device, (t1, t2)
         self.plans = Plans(compact, device)
+
+    @property
+    def workspace(self) -> int:
+        """The bytes of scratch memory of its plan."""
+        return self.plans().workspace
 
     def __call__(self, x1: torch.Tensor, x2: torch.Tensor, out: torch.Tensor) -> None:
         a, b, d = x1.data_ptr(), x2.data_ptr(), out.data_ptr()
@@ -117,6 +117,11 @@ class FusedProduct:
         self.places = tuple(roles.index(r) if r in roles else len(roles) for r in order)
         self.plans = Plans(compact, device)
 
+    @property
+    def workspace(self) -> int:
+        """The bytes of scratch memory of its plan."""
+        return self.plans().workspace
+
     def __call__(self, *tensors: torch.Tensor) -> None:
         addresses = [tensor.data_ptr() for tensor in tensors]
         together = 0
@@ -129,7 +134,6 @@ class FusedProduct:
         plans().with_vectors(*[addresses[place] for place in self.places])
 
 
-def prepared(run: Product | FusedProduct, strided: bool = False) -> OpEnv:
-    """Return the kernel of a product."""
-    plans = run.plans
-    return OpEnv(run, allocates=False, strided=strided, workspace=lambda: plans.workspace)
+def prepared(run: Any, **options: Any) -> OpEnv:
+    """Return the kernel that a product is, which says by ``workspace`` what its plan takes."""
+    return OpEnv(run, allocates=False, workspace=lambda: run.workspace, **options)

@@ -75,6 +75,15 @@ class _Kernels:
         filling = self._blocks(FILLING, lanes, tiles)
         self.kernel("apply", vector).launch(filling, THREADS, given, tiles)
 
+    @property
+    def workspace(self) -> int:
+        """The bytes of the sums that aligned tensors take."""
+        full = ACCESS // BYTES[self.dtype]
+        lanes, tiles = shares(self.channels // (1 if self.channels % full else full))
+        sums = 4 if self.backward else 2
+        blocks = self._blocks(SUMMING, lanes, tiles)
+        return 4 * self.channels * (blocks * sums + sums + (not self.backward))
+
     def _blocks(self, each: int, lanes: int, tiles: int) -> int:
         """Return into how many thread blocks the rows are divided."""
         at_once = THREADS // lanes
@@ -130,4 +139,8 @@ def _env(kernels: _Kernels, call: CallValues, *names: str, results: tuple[str, .
     """Return what runs the kernels with the arguments that a call has."""
     args: dict[str, Any] = call.args._asdict()
     given = (*(n for n in names if args[n] is not None), *results)
-    return OpEnv(lambda *v: kernels.run(dict(zip(given, v, strict=True))), allocates=False)
+
+    def run(*values: torch.Tensor) -> None:
+        kernels.run(dict(zip(given, values, strict=True)))
+
+    return OpEnv(run, allocates=False, workspace=kernels.workspace)

@@ -14,7 +14,7 @@ from meta.dialect.core import Unsupported
 from meta.dialect.cublas import choose, cublas, plan
 from meta.dialect.cublas import library as lt
 from meta.dialect.cublas.problem import Matrix, Problem, aligned, compact, matrix
-from meta.dialect.cublas.product import problem
+from meta.dialect.cublas.product import FusedProduct, Product, prepared, problem
 from meta.ir.types import TensorType
 
 
@@ -192,4 +192,12 @@ def test_equal_problems_share_a_plan_and_few_are_kept(
     assert choose.plan(problem(*types, False, False), 0) is first
     assert choose.plan(problem(*kinds((4, 8), (4, 8)), False, True), 0) is not first
     assert choose._first.cache_info().maxsize == choose.PLANS
+    choose._first.cache_clear()
+
+
+def test_kernels_say_what_their_plans_take(fake: FakeLibrary) -> None:
+    choose._first.cache_clear()
+    of = problem(*kinds((4, 8), (8, 4)), False, False)
+    for run in (Product(of, False, False, 0), FusedProduct(of, ("x1", "x2", "out"), 0)):
+        assert prepared(run).workspace_bytes == 4096
     choose._first.cache_clear()

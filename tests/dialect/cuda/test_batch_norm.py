@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 import meta
 from meta.base.device import Device
-from meta.dialect.core import Unsupported
+from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cuda import batch_norm, cubin
 from meta.dialect.cuda.batch_norm import shares
 from meta.ir import parse_type
@@ -49,10 +49,14 @@ def emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def kernel(name: str, *args: Any) -> Callable[..., None]:
     """Return the kernel of a call; strings are types."""
+    return prepared(name, *args).run
+
+
+def prepared(name: str, *args: Any) -> OpEnv:
     base = getattr(meta.op, name)
     given = [parse_type(a) if isinstance(a, str) else a for a in args]
     bound = base.schema.bind(tuple(given), {}, lambda t: t)
-    return getattr(batch_norm, name).make(base.call_values(bound, CUDA)).run
+    return getattr(batch_norm, name).make(base.call_values(bound, CUDA))
 
 
 def numbers(*shape: int, mean: float = 0.0) -> torch.Tensor:
@@ -90,6 +94,15 @@ def test_both_passes(emulated: None, dtype: str, channels: int) -> None:
     gradients = (gradients[0].movedim(1, -1), *gradients[1:])
     for found, expected in zip((dx, dw, db), gradients, strict=True):
         torch.testing.assert_close(found.double(), expected, atol=limit, rtol=1e-3)
+
+
+def test_the_workspace_is_what_a_run_takes(emulated: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = prepared("batch_norm_train", "float16[9, 24]", *["float32[24]"] * 4)
+    x, rest = numbers(9, 24).half(), [numbers(24) for _ in range(4)]
+    empty, taken = torch.empty, []
+    monkeypatch.setattr(torch, "empty", lambda *a, **k: taken.append(empty(*a, **k)) or taken[-1])
+    env.run(x, *rest, x.clone())
+    assert env.workspace_bytes == sum(t.nbytes for t in taken) > 0
 
 
 @pytest.mark.parametrize(
