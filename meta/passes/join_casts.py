@@ -8,7 +8,8 @@ from dataclasses import replace
 from meta.base.device import Device
 from meta.base.dtype import is_float
 from meta.base.registry import OPERATORS
-from meta.dialect.core import dispatch as find
+from meta.dialect.core import answers
+from meta.dialect.core.preference import current
 from meta.ir import (
     Binding,
     Block,
@@ -36,7 +37,7 @@ def join_casts(module: Module, *, device: Device, devices: tuple[str, ...] = ("c
     library kernels read, one launch each, of which a transformer has two hundred. They move to the
     beginning, so that all copies are in memory at once, as they are when the backward pass begins.
     A parameter that is written before it is cast keeps its own cast, and so does one that is cast
-    twice, as `rematerialize` lets it be. On the CPU a launch costs little, and a cast close to its
+    twice, as `rematerialize` lets it be; all do if no dialect that may be used has such a call. On the CPU a launch costs little, and a cast close to its
     use finds the caches warm. To be run after `fuse_tvm`.
 
     >>> from meta.base.device import CPU
@@ -72,9 +73,13 @@ dtype="float16")
     groups: dict[str, list[tuple[Binding, Call]]] = {}
     for binding, call in _casts(main, Buffers(main, Summaries(module))):
         groups.setdefault(call.args[1], []).append((binding, call))
-    large = [group for group in groups.values() if len(group) >= FEWEST]
-    joined = [binding for group in large for binding in _joined(group, device)]
-    moved = {binding.var for group in large for binding, _ in group}
+    joined: list[Binding] = []
+    moved: set[Var] = set()
+    for group in groups.values():
+        made = _joined(group, device) if len(group) >= FEWEST else []
+        if made:
+            joined += made
+            moved |= {binding.var for binding, _ in group}
     rest = [b for b in main.body.bindings if b.var not in moved]
     body = Block((*joined, *rest), main.body.result)
     return module.with_functions({**module.functions, "main": replace(main, body=body)})
@@ -102,15 +107,19 @@ def _static_float(var: Var) -> bool:
 
 
 def _joined(casts: list[tuple[Binding, Call]], device: Device) -> list[Binding]:
-    """Return one call instead of several, and its fields under the names of their results."""
+    """Return one call instead of several, and its fields under the names of their results; nothing
+    if no dialect in force has a kernel for it.
+    """
     operator = OPERATORS["multi_tensor_cast"]
     (first, call), *_ = casts
     args = (Tuple(tuple(call.args[0] for _, call in casts)), call.args[1])
-    env = find(prepared(operator, Call(operator, args), device))
-    assert env.dialect_op is not None
+    asked = answers(prepared(operator, Call(operator, args), device), current.get())
+    chosen = next((answer for answer in asked if answer.env is not None), None)
+    if chosen is None:
+        return []
     whole = Var("casts", TupleType(tuple(binding.var.type for binding, _ in casts)))
     fields = [
         Binding(binding.var, TupleGetItem(whole, i), binding.span)
         for i, (binding, _) in enumerate(casts)
     ]
-    return [Binding(whole, Call(env.dialect_op, args), first.span), *fields]
+    return [Binding(whole, Call(chosen.dialect_op, args), first.span), *fields]

@@ -19,17 +19,23 @@ EACH = """
 """
 
 
-def joined(body: str, result: str = "(%a, %b, %c)") -> list[str]:
-    """Return the names of the operators that are called."""
+def joined(body: str, result: str = "(%a, %b, %c)", by: str = "torch") -> list[str]:
+    """Return the names of the operators that are called; ``by``: the dialect to join them."""
     module = infer_type(parse(f"func @main({HEAD}) {{\n{body}\nreturn {result}\n}}"))
     with only("torch"):
-        found = join_casts(dispatch(module, device=CPU), device=CPU, devices=("cpu",))
+        module = dispatch(module, device=CPU)
+    with only(by):
+        found = join_casts(module, device=CPU, devices=("cpu",))
     infer_type(found)
     return [b.value.callee.name for b in found.main.body.bindings if isinstance(b.value, Call)]
 
 
 def test_casts_of_one_dtype_are_one_call() -> None:
     assert joined(EACH) == ["torch.multi_tensor_cast"]
+
+
+def test_they_stay_where_no_dialect_joins_them() -> None:
+    assert joined(EACH, by="cuda") == ["torch.cast"] * 3
 
 
 def test_few_stay() -> None:
