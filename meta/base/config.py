@@ -66,7 +66,7 @@ KNOBS: dict[str, Knob] = {
             "META_CACHE_DIR",
             str,
             "",
-            "where compiled kernels are kept (empty: the user's cache folder)",
+            "where compiled kernels and programs are kept (empty: the user's cache folder)",
         ),
         Knob("META_CACHE", _flag, True, "keep compiled kernels on disk"),
         Knob(

@@ -51,6 +51,13 @@ def keep(cache: str, key: str, content: bytes) -> None:
         Path(name).unlink(missing_ok=True)
 
 
+def size(cache: str) -> tuple[Path, int, int]:
+    """Return the folder of a cache, and how many files of how many bytes are in it."""
+    folder = cache_folder(cache)
+    sizes = [entry.stat().st_size for entry in folder.glob("*") if entry.is_file()]
+    return folder, len(sizes), sum(sizes)
+
+
 def _file(cache: str, key: str) -> Path | None:
     """Return the file of a key, None if nothing is to be kept, or the folder is not this user's."""
     folder = cache_folder(cache)

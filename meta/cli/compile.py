@@ -39,11 +39,15 @@ def run(options: argparse.Namespace) -> int:
 
 def record(executable: Executable) -> dict[str, Any]:
     """Return what is known of a compiled program, as values that JSON has."""
+    memory = executable.memory()
     return {
         "device": str(executable.device),
+        "cuda_graph": str(executable.cuda_graph),
         "passes": [{"name": r.name, "seconds": r.seconds} for r in executable.history[1:]],
         "kernels": executable.kernels(),
         "arena_bytes": executable.arena_bytes,
+        "peak_bytes": memory.peak,
+        "workspace_bytes": memory.workspaces,
         "instructions": executable.explain().records(),
     }
 
@@ -57,4 +61,9 @@ def text(found: dict[str, Any]) -> str:
         for i in found["instructions"]
     ]
     lines = [title, *section("passes", passes), *section("instructions", instructions)]
-    return "\n".join([*lines, "", f"memory for intermediates: {found['arena_bytes']} bytes"])
+    graph = [] if found["device"] == "cpu" else [found["cuda_graph"]]
+    memory = (
+        f"memory for intermediates: {found['arena_bytes']} bytes, with what is allocated beside "
+        f"{found['peak_bytes']}; a kernel takes up to {found['workspace_bytes']} more"
+    )
+    return "\n".join([*lines, "", *graph, memory])

@@ -8,22 +8,28 @@ import os
 import platform
 from dataclasses import asdict
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
 
 import meta
-from meta.base import config
+from meta.base import config, kept_file
 from meta.base.device import Device, available
 from meta.cli.table import section, short_site
+from meta.cli.versions import OF_CUDA, installed
 from meta.dialect.core import dialects
 from meta.vm.program_cache import size as programs_on_disk
 
 PACKAGES = (
     "torch", "apache-tvm", "apache-tvm-ffi", "numpy", "ml_dtypes", "safetensors", "tqdm",
-    "scikit-learn", "triton", "onnx",
+    "scikit-learn", "triton", "onnx", *OF_CUDA,
 )  # fmt: skip
+
+FILE_CACHES = {
+    "cubin": "machine code of the cuda dialect",
+    "cudnn": "plans that cuDNN compiled",
+}
+"""What is kept of `meta.base.kept_file`, by the name of the cache."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -50,7 +56,7 @@ def environment() -> dict[str, Any]:
         "meta": meta.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: installed(name) for name in PACKAGES},
         "cuda": torch.version.cuda,
         "devices": [_device(device) for device in available()],
         "dialects": [
@@ -61,14 +67,8 @@ def environment() -> dict[str, Any]:
         "knobs": config.table(),
         "kernel_cache": kernel_cache(),
         "program_cache": program_cache(),
+        "file_caches": [_file_cache(name, what) for name, what in FILE_CACHES.items()],
     }  # fmt: skip
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _device(device: Device) -> dict[str, Any]:
@@ -119,6 +119,11 @@ def program_cache() -> dict[str, Any]:
     return {
         "folder": str(folder), "used": used, "programs": programs, "mib": round(size / 2**20, 1),
     }  # fmt: skip
+
+
+def _file_cache(name: str, what: str) -> dict[str, Any]:
+    folder, files, size = kept_file.size(name)
+    return {"what": what, "folder": str(folder), "files": files, "mib": round(size / 2**20, 1)}
 
 
 def text(record: dict[str, Any]) -> str:
@@ -174,6 +179,13 @@ def text(record: dict[str, Any]) -> str:
             ["folder", programs["folder"]],
             ["state", "in use" if programs["used"] else "not in use"],
             ["programs", f"{programs['programs']} of {programs['mib']} MiB"],
+        ],
+    )
+    lines += section(
+        "other caches",
+        [
+            [c["what"], c["folder"], f"{c['files']} files of {c['mib']} MiB"]
+            for c in record["file_caches"]
         ],
     )
     return "\n".join(lines)

@@ -35,12 +35,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "relay",
         help="read Relay programs of TVM: info, run, convert, operators",
         description="Read a Relay program (text, JSON, or a Model Library Format archive). "
-        "`info` and `operators` print JSON with --json.",
+        "All actions print JSON with --json.",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     info = _action(actions, "info", "inputs, parameters, operators, and what is not supported")
-    info.add_argument("--json", action="store_true", help="print one JSON object")
     info.set_defaults(run=run_info)
 
     run = _action(actions, "run", "run a program on the arrays of an npz file")
@@ -70,6 +69,7 @@ def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
     parser.add_argument("file", metavar="FILE", help="Relay text, JSON, or an archive of a model")
     parser.add_argument("--params", metavar="FILE", help="the file of parameters")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
@@ -142,8 +142,11 @@ def run_program(options: argparse.Namespace) -> int:
         result = meta.vm.compile(model, *args, device=device)(*args)
     leaves = {f"out{i}": a.numpy() for i, a in enumerate(tree.flatten(result)[0])}
     np.savez(options.out, **leaves)
-    for name, array in leaves.items():
-        print(f"{name}: {array.dtype}{list(array.shape)}")
+    types = {name: f"{array.dtype}{list(array.shape)}" for name, array in leaves.items()}
+    if options.json:
+        print(json.dumps({"device": str(device), "out": options.out, "results": types}, indent=2))
+    else:
+        print("\n".join(f"{name}: {type_}" for name, type_ in types.items()))
     return 0
 
 
@@ -169,7 +172,15 @@ def run_convert(options: argparse.Namespace) -> int:
     types = [_tensor_type(text) for text in options.input] or declared_types(model)
     executable = meta.vm.compile(model, *types, device=device)
     executable.save(options.output)
-    print(f"{options.output}: inputs {', '.join(map(str, types))}; meta.vm.load reads it")
+    inputs = list(map(str, types))
+    if options.json:
+        print(
+            json.dumps(
+                {"device": str(device), "output": options.output, "inputs": inputs}, indent=2
+            )
+        )
+    else:
+        print(f"{options.output}: inputs {', '.join(inputs)}; meta.vm.load reads it")
     return 0
 
 

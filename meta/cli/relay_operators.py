@@ -20,7 +20,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command's arguments."""
     form = commands.add_parser("operators", help="what becomes of every operator of Relay")
     shown = form.add_mutually_exclusive_group()
-    shown.add_argument("--json", action="store_true", help="print a list of records")
+    shown.add_argument("--json", action="store_true", help="print one JSON array")
     shown.add_argument("--markdown", action="store_true", help="print the tables of docs/relay.md")
     form.set_defaults(run=run)
 
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the operators; returns 0."""
     found = records()
     if options.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(found, indent=2))
     elif options.markdown:
         print(markdown(found))
     else:

@@ -82,6 +82,12 @@ def run(options: argparse.Namespace) -> int:
     for name in options.op:
         OPERATORS[name]  # an unknown one is an error
     units = plan.units(options.op)
+    if not units:
+        raise ArgumentError(
+            "there is nothing to test",
+            expected=f"operators with cases, and backends that run on {plan.device.kind}",
+            hint="python -m meta env says which backends are available, and where",
+        )
     found, done = [], 0
     with bar(len(units), "selftest") as progress, suppress(KeyboardInterrupt):
         for unit, outcomes in selftest(plan, units, options.jobs, options.timeout):

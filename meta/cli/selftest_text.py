@@ -6,7 +6,6 @@ import os
 import platform
 from collections import defaultdict
 from datetime import date
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
@@ -14,11 +13,11 @@ import torch
 import meta
 from meta.base.device import Device
 from meta.cli.table import columns
+from meta.cli.versions import OF_CUDA, installed
 from meta.testing.matrix import FAIL, PASS, REFUSED
 
 COMMAND = "python -m meta selftest --device cuda --markdown > docs/dialects.md"
-PACKAGES = ("apache-tvm", "triton", "nvidia-cudnn-cu13", "nvidia-cudnn-frontend", "nvidia-cublas",
-            "cuda-core", "cupy-cuda13x")  # fmt: skip
+PACKAGES = ("apache-tvm", "triton", *OF_CUDA)
 NOTHING = "·"
 SHORT = {
     "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "int8": "i8",
@@ -41,7 +40,7 @@ ones in float64. A refusal is no fault: the next dialect runs the call.
 
 def conditions(device: Device) -> dict[str, Any]:
     """Return what the results depend on."""
-    packages = {name: _version(name) for name in PACKAGES}
+    packages = {name: installed(name) for name in PACKAGES}
     return {
         "device": str(device),
         "model": torch.cuda.get_device_name(device.ordinal) if device.kind == "cuda" else
@@ -55,13 +54,6 @@ def conditions(device: Device) -> dict[str, Any]:
             **{name: found for name, found in packages.items() if found is not None},
         },
     }  # fmt: skip
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def text(record: dict[str, Any]) -> str:

@@ -37,8 +37,9 @@ def join_casts(module: Module, *, device: Device, devices: tuple[str, ...] = ("c
     library kernels read, one launch each, of which a transformer has two hundred. They move to the
     beginning, so that all copies are in memory at once, as they are when the backward pass begins.
     A parameter that is written before it is cast keeps its own cast, and so does one that is cast
-    twice, as `rematerialize` lets it be; all do if no dialect that may be used has such a call. On the CPU a launch costs little, and a cast close to its
-    use finds the caches warm. To be run after `fuse_tvm`.
+    twice, as `rematerialize` lets it be; all do if no dialect that may be used has such a call. On
+    the CPU a launch costs little, and a cast close to its use finds the caches warm. To be run
+    after `fuse_tvm`.
 
     >>> from meta.base.device import CPU
     >>> from meta.dialect import only

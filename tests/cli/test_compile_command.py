@@ -71,6 +71,8 @@ def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any
 def test_compile_a_model(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = output(capsys, "compile", target, "--input", "float32[3, 2]")
     assert found["inputs"] == ["float32[3, 2]"] and found["device"] == "cpu"
+    assert found["peak_bytes"] >= found["arena_bytes"] and found["workspace_bytes"] == 0
+    assert found["cuda_graph"] == "no CUDA graph: the device is cpu"
     assert found["kernels"] == {"torch.matmul": 1, "torch.relu": 1}
     assert [i["operator"] for i in found["instructions"]] == ["matmul", "relu"]
     assert "my_models.py:" in found["instructions"][0]["line"]

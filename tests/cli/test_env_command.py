@@ -26,6 +26,8 @@ def test_env(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert record["packages"]["torch"] in shown
     assert record["kernel_cache"]["folder"] == str(tmp_path / "kernels")
     assert record["kernel_cache"]["kernels"] == 0
+    folders = [cache["folder"] for cache in record["file_caches"]]
+    assert folders == [str(tmp_path / "cubin"), str(tmp_path / "cudnn")]
     assert all(name in shown for name in config.KNOBS)
 
 

@@ -49,14 +49,19 @@ def test_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["relay", "run", str(DOTTED / "model.relay"), *words, "--out", str(out)]
     assert main([*arguments, "--dialect", "torch"]) == 0
     assert capsys.readouterr().out == "out0: float32[2, 3]\n"
+    assert main([*arguments, "--dialect", "torch", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"device": "cpu", "out": str(out), "results": {"out0": "float32[2, 3]"}}
     expected = np.load(DOTTED / "outputs.npz")["out0"]
     np.testing.assert_allclose(np.load(out)["out0"], expected, 1e-5)
 
 
-def test_convert(tmp_path: Path) -> None:
+def test_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "compiled"
     arguments = ["relay", "convert", str(DYNAMIC / "model.json"), "-o", str(folder)]
-    assert main(arguments) == 0
+    assert main([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["output"] == str(folder) and len(found["inputs"]) == 2
     inputs = np.load(DYNAMIC / "inputs.npz")
     result = meta.vm.load(folder)(meta.array(inputs["x"]), meta.array(inputs["w"]))
     expected = np.load(DYNAMIC / "outputs.npz")["out0"]

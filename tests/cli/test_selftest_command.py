@@ -177,6 +177,9 @@ def test_processes(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_wrong_arguments(capsys: pytest.CaptureFixture[str]) -> None:
-    for wrong in (["--op", "relo"], ["--dialect", "trch"], ["--dtype", "float7"], ["-j", "-1"]):
+    no_unit = ["--op", "relu", "--dialect", "cublas"]
+    for wrong in (
+        ["--op", "relo"], ["--dialect", "trch"], ["--dtype", "float7"], ["-j", "-1"], no_unit,
+    ):  # fmt: skip
         assert main(["selftest", "--device", "cpu", *wrong]) == 2
         assert "error" in capsys.readouterr().err

@@ -41,7 +41,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default cpu")
     parser.add_argument(
-        "--executor", choices=("vm", "interpreter"), default="vm", help="what trains; default vm"
+        "--executor", choices=EXECUTORS, default="vm", help="what trains; default vm"
     )
     parser.add_argument(
         "--threads", type=_positive, default=1, metavar="N",
