@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 ALIGNMENT = 64
 
@@ -72,31 +75,39 @@ def aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _overlaps(lifetimes: Sequence[Lifetime]) -> list[list[int]]:
-    """Return for each buffer the others that are in use at the same time as it."""
-    found: list[list[int]] = [[] for _ in lifetimes]
-    active: list[int] = []
-    for i in sorted(range(len(lifetimes)), key=lambda i: lifetimes[i].first):
-        active = [j for j in active if lifetimes[j].last >= lifetimes[i].first]
-        for j in active:
-            found[i].append(j)
-            found[j].append(i)
-        active.append(i)
+def _overlaps(lifetimes: Sequence[Lifetime]) -> list[Any]:
+    """Return for each buffer the others that are in use at the same time as it, and at last one
+    that is none.
+    """
+    first = np.array([life.first for life in lifetimes])
+    last = np.array([life.last for life in lifetimes])
+    none = np.array([len(lifetimes)])
+    found = []
+    for i, life in enumerate(lifetimes):
+        meets = (first <= life.last) & (last >= life.first)
+        meets[i] = False
+        found.append(np.concatenate([meets.nonzero()[0], none]))
     return found
 
 
 def _first_fit(
-    lifetimes: Sequence[Lifetime], together: list[list[int]], order: list[int]
+    lifetimes: Sequence[Lifetime], together: list[Any], order: list[int]
 ) -> tuple[list[int], int]:
     """Give each buffer, in this order, the lowest place that is free for as long as it lives."""
-    ends: list[int | None] = [None] * len(lifetimes)
-    offsets = [0] * len(lifetimes)
+    # Where buffers begin and end: far away as long as they have no place, as what is none does.
+    begin = np.full(len(lifetimes) + 1, _FAR)
+    end = np.zeros(len(lifetimes) + 1, np.int64)
     for i in order:
-        size, offset = aligned(lifetimes[i].size), 0
-        taken = sorted((offsets[j], end) for j in together[i] if (end := ends[j]) is not None)
-        for start, end in taken:
-            if offset + size <= start:
-                break
-            offset = max(offset, end)
-        offsets[i], ends[i] = offset, offset + size
-    return offsets, max((end for end in ends if end is not None), default=0)
+        others, size = together[i], aligned(lifetimes[i].size)
+        begins = begin[others]
+        upwards = begins.argsort()
+        # Before each of them, in this order, all is free from here on.
+        free = np.zeros(len(others), np.int64)
+        np.maximum.accumulate(end[others[upwards[:-1]]], out=free[1:])
+        fits = begins[upwards] - free >= size
+        begin[i] = free[fits.argmax()]
+        end[i] = begin[i] + size
+    return begin[:-1].tolist(), int(end.max())
+
+
+_FAR = 1 << 62

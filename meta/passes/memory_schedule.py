@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from heapq import heapify, heappop, heappush
 
 from meta.ir import (
     Binding,
@@ -109,19 +110,27 @@ class _Order:
         for node in nodes:
             for earlier in (*node.inputs, *node.after):
                 following[earlier].append(node)
-        ready = [node for node in nodes if not waits[node]]
-        made: list[Binding] = []
+        # What a binding adds only falls, when it becomes the last to need a buffer: it is then
+        # entered once more, and of its entries the least comes first.
+        ready = [(net(node), node.position) for node in nodes if not waits[node]]
+        heapify(ready)
+        made: dict[GraphNode, Binding] = {}
         while ready:
-            chosen = min(ready, key=lambda node: (net(node), node.position))
-            ready.remove(chosen)
-            made.append(self._with_inner_blocks(chosen.binding))
+            chosen = nodes[heappop(ready)[1]]
+            if chosen in made:
+                continue
+            made[chosen] = self._with_inner_blocks(chosen.binding)
             for buffer in needed[chosen]:
                 users[buffer].discard(chosen)
+                if len(users[buffer]) == 1:
+                    (last,) = users[buffer]
+                    if isinstance(last, GraphNode) and not waits[last]:
+                        heappush(ready, (net(last), last.position))
             for node in following[chosen]:
                 waits[node] -= 1
                 if not waits[node]:
-                    ready.append(node)
-        return Block(tuple(made), block.result)
+                    heappush(ready, (net(node), node.position))
+        return Block(tuple(made.values()), block.result)
 
     def _makes(self, node: GraphNode) -> set[int]:
         return self._made.get(node.binding.var, set())
