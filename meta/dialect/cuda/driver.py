@@ -34,7 +34,7 @@ class Function:
         The driver copies the struct, so that a CUDA graph keeps the values of this call.
         """
         arguments = (ctypes.c_char_p * 1)(parameters)
-        if torch.cuda.current_device() == self.device:
+        if torch._C._cuda_getDevice() == self.device:
             code = self._launched(blocks, threads, arguments, columns)
         else:
             with torch.cuda.device(self.device):

@@ -254,6 +254,7 @@ class Schema:
                 ) from None
         self.slots: tuple[Slot, ...] = tuple(slots)
         self.names: tuple[str, ...] = tuple(s.name for s in slots)
+        self.kinds: tuple[str, ...] = tuple(s.kind for s in slots)
         self.index: dict[str, int] = {n: i for i, n in enumerate(self.names)}
         self.defaults: tuple[Any, ...] = tuple(s.default for s in slots)
         self.required = sum(not s.has_default for s in slots)
