@@ -36,6 +36,7 @@ from meta.passes import (
     inline,
     inplace_update,
     join_casts,
+    keep_padding,
     memory_schedule,
     plan_memory,
     promote_refs,
@@ -88,6 +89,7 @@ STEPS = (
     Step(1, deduplicate),  # functions and constants that are there twice
     Step(2, channels_last),  # of convolution networks, from end to end
     Step(2, align_products),  # rows of products begin where libraries are fast
+    Step(2, keep_padding),  # of scores, up to their loss
     Step(1, eliminate_common_subexpressions),  # what is computed twice
     Step(2, select_gradient_inputs),  # what gradients keep alive
     Step(2, bypass_casts),  # what kernels read in any dtype

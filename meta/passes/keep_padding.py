@@ -1,0 +1,292 @@
+"""Padded columns of a product, kept for as long as operators can carry them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from meta.base.device import Device
+from meta.base.dtype import TO_TORCH, is_float
+from meta.ir import Binding, Block, Call, Constant, DefUse, Expr, Function, Module, TensorType, Var
+from meta.op.core.check import normalize_axes
+from meta.passes.buffers import Buffers, Summaries, owner
+from meta.passes.effects import uses
+from meta.passes.rewrite import rewrite_function
+from meta.passes.rules.table import OpCall, op_call, tensor_type
+from meta.passes.rules.table import call as operator_call
+
+COLUMNS = {"dense": 0, "matmul": 1}
+"""By operator: the axis of its second operand along which the columns of the product are."""
+LABELS = "int32", "int64"
+SCORES = {"cross_entropy": 1, "cross_entropy_dpred": 2}
+"""By operator: which argument are the scores, behind the labels."""
+NO_CLASS = -1
+
+
+def keep_padding(module: Module, *, device: Device, devices: tuple[str, ...] = ("cuda",)) -> Module:
+    """Cut padded columns off as late as can be, on ``devices``; of scores, never.
+
+    What `align_products` pads is a language model's last layer, whose result is the largest array
+    of a program: to cut its columns is a pass over it, and to pad its gradient another one. Here a
+    bias is padded instead, reshapes and casts take what is there, and cross entropy reads columns
+    of the least number there is, which take no part: their share of the softmax is 0, and so is
+    their gradient. Labels of these columns, which were no classes, still are none. So scores are
+    written once and read twice, and the gradient is written once, padded, and read as it is.
+
+    A row all of whose scores are within a hundred of the least number of their dtype is not told
+    from the padding; its softmax is that of rounding errors. To be run after `align_products`.
+
+    >>> from meta.base.device import CPU
+    >>> from meta.ir import parse
+    >>> print(keep_padding(parse('''
+    ... func @main(%x: float16[4, 8], %w: float16[7, 8], %b: float16[7]) -> float16[2, 2, 7] {
+    ...   %padded: float16[8, 8] = pad(%w, pad_width=(0, 1, 0, 0))
+    ...   %0: float16[4, 8] = dense(%x, %padded)
+    ...   %1: float16[4, 7] = strided_slice(%0, begin=(0, 0), end=(4, 7))
+    ...   %2: float16[2, 2, 7] = reshape(%1, shape=(2, 2, 7))
+    ...   %3: float16[2, 2, 7] = bias_add(%2, %b, axis=2)
+    ...   return %3
+    ... }'''), device=CPU, devices=("cpu",)))
+    func @main(%x: float16[4, 8], %w: float16[7, 8], %b: float16[7]) -> float16[2, 2, 7] {
+      %padded: float16[8, 8] = pad(%w, pad_width=(0, 1, 0, 0))
+      %0: float16[4, 8] = dense(%x, %padded)
+      %wide: float16[2, 2, 8] = reshape(%0, shape=(2, 2, 8))
+      %bias: float16[8] = pad(%b, pad_width=(0, 1))
+      %wide_1: float16[2, 2, 8] = bias_add(%wide, %bias, axis=2)
+      %1: float16[2, 2, 7] = strided_slice(%wide_1, begin=(0, 0, 0), end=(2, 2, 7))
+      return %1
+    }
+    """
+    if device.kind not in devices or "main" not in module.functions:
+        return module
+    main = module.main
+    buffers, users = Buffers(main, Summaries(module)), DefUse(main)
+    written = {owner(buffer) for buffer in buffers.written}
+    found: dict[Var, _Cut] = {}
+    for cut in _cuts(main):
+        reached = list(_reached(cut.var, cut, users))
+        if written.isdisjoint({owner(buffers.of(v)) for v in (cut.source, *reached)}):
+            found[cut.var] = cut
+    if not found:
+        return module
+    stay = {b.var for b in main.body.bindings if owner(buffers.of(b.var)) in written}
+    sweep = _Sweep(main, users, found, stay)
+    return module.with_functions({**module.functions, "main": sweep.function()})
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Where columns are cut off: the variable, of which array, and how many there are and were."""
+
+    var: Var
+    source: Var
+    columns: int
+    wide: int
+
+
+def _cuts(main: Function) -> Iterator[_Cut]:
+    """Yield the cuts that take the last columns off a product, which are zeros."""
+    known = {b.var: b.value for b in main.body.bindings}
+    for binding in main.body.bindings:
+        call, type_ = op_call(binding.value), tensor_type(binding.var)
+        if call is None or call.name != "strided_slice" or type_ is None or not type_.is_static:
+            continue
+        source, begin, end, *rest = call.args
+        product = op_call(known.get(source))
+        if product is None or product.name not in COLUMNS or rest != [None, "end"]:
+            continue
+        weights, before = op_call(known.get(product.args[1])), tensor_type(source)
+        assert before is not None
+        if begin != (0, 0) or end != type_.shape or type_.shape[0] != before.shape[0]:
+            continue
+        columns, wide = type_.static_shape[1], before.static_shape[1]
+        widths = [0, 0, 0, 0]
+        widths[2 * COLUMNS[product.name] + 1] = wide - columns
+        zeros = tuple(widths), 0.0, "constant"
+        if weights is not None and weights.name == "pad" and weights.args[1:] == zeros:
+            yield _Cut(binding.var, source, columns, wide)
+
+
+def _carries(user: object, var: Expr, cut: _Cut) -> OpCall | None:
+    """Return a call that gives of all columns what it gives of these, and others behind them."""
+    call = op_call(user.value) if isinstance(user, Binding) else None
+    type_ = tensor_type(user.var) if isinstance(user, Binding) else None
+    if call is None or type_ is None or not type_.is_static or type_.shape[-1:] != (cut.columns,):
+        return None
+    if call.args[0] is not var:
+        return None
+    last = call.name == "bias_add" and call.args[2] in (-1, type_.ndim - 1)
+    half = call.name == "cast" and is_float(call.args[1])
+    return call if last or half or call.name == "reshape" else None
+
+
+def _loss(user: object, var: Expr) -> OpCall | None:
+    """Return a loss of these scores, if its labels can be told from padding."""
+    call = op_call(user.value) if isinstance(user, Binding) else None
+    if call is None or call.name not in SCORES or call.args[SCORES[call.name]] is not var:
+        return None
+    labels = tensor_type(call.args[SCORES[call.name] - 1])
+    return call if labels is not None and labels.dtype in LABELS else None
+
+
+def _reached(var: Var, cut: _Cut, users: DefUse, biased: bool = True) -> Iterator[Var]:
+    """Yield what can have all columns, from a variable on; with ``biased``, beyond a bias, too."""
+    yield var
+    for user in users.users(var):
+        call = _carries(user, var, cut)
+        if call is not None and (biased or call.name != "bias_add"):
+            assert isinstance(user, Binding)
+            yield from _reached(user.var, cut, users, biased)
+
+
+@dataclass(frozen=True)
+class _Wide:
+    """A value with all columns: ``var``; ``fill`` is what is in those that were cut off."""
+
+    var: Var
+    fill: float
+    cut: _Cut
+
+
+class _Sweep:
+    """Rewrites main: what is computed of a cut is computed of all columns. What is written in place
+    stays as it is.
+    """
+
+    def __init__(
+        self, main: Function, users: DefUse, cuts: dict[Var, _Cut], written: set[Var]
+    ) -> None:
+        self.main, self.users, self.cuts, self.written = main, users, cuts, written
+        self.wide: dict[Expr, _Wide] = {}
+        self.whole: dict[Var, Expr] = {}  # what was padded to what there is anyway
+        self.made: list[Binding] = []
+        self.there: set[Expr] = set()
+
+    def function(self) -> Function:
+        for binding in self.main.body.bindings:
+            self.binding(binding)
+        self.narrow(Binding(Var(""), self.main.body.result))
+        main = replace(self.main, body=Block(tuple(self.made), self.main.body.result))
+        return rewrite_function(main, lambda b: b, self.whole) if self.whole else main
+
+    def binding(self, binding: Binding) -> None:
+        """Add a binding, or what becomes of it."""
+        call = op_call(binding.value)
+        if binding.var in self.cuts:
+            self.begin(binding, self.cuts[binding.var])
+            return
+        for source in call.args if call is not None else ():
+            seen = self.wide.get(source) if isinstance(source, Var) else None
+            if seen is None or binding.var in self.written:
+                continue
+            if self.carried(binding, source, seen):
+                return
+        self.narrow(binding)
+        self.made.append(binding)
+
+    def begin(self, binding: Binding, cut: _Cut) -> None:
+        """Let a cut be all columns; if a loss reads them as they are, filled."""
+        seen = self.wide[cut.var] = _Wide(cut.source, 0.0, cut)
+        if self.lost(_reached(cut.var, cut, self.users, biased=False)):
+            type_ = tensor_type(cut.source)
+            assert type_ is not None
+            fill = torch.zeros(cut.wide, dtype=TO_TORCH[type_.dtype])
+            fill[cut.columns :] = low = torch.finfo(fill.dtype).min
+            value = operator_call("bias_add", cut.source, Constant(fill), 1)
+            var = self.add("wide", type_, binding, value)
+            self.wide[cut.var] = replace(seen, var=var, fill=low)
+
+    def lost(self, values: Iterator[Var]) -> bool:
+        """Whether a loss reads one of these values."""
+        return any(_loss(u, v) is not None for v in values for u in self.users.users(v))
+
+    def carried(self, binding: Binding, source: Var, seen: _Wide) -> bool:
+        """Compute a binding of all columns, and return whether that is possible."""
+        call, type_ = op_call(binding.value), tensor_type(binding.var)
+        assert call is not None
+        if _carries(binding, source, seen.cut) is not None:
+            assert type_ is not None
+            self.carry(binding, call, type_, seen)
+        elif _loss(binding, source) is not None and seen.fill < 0:
+            self.loss(binding, call, seen)
+        elif call.name == "pad" and seen.fill == 0 and _is_whole(call, source, type_, seen.cut):
+            self.whole[binding.var] = seen.var
+        elif call.name == "sum" and _keeps_columns(call):
+            assert type_ is not None
+            value = operator_call("sum", seen.var, *call.args[1:])
+            total = self.add("total", _widened(type_, seen.cut), binding, value)
+            self.made.append(Binding(binding.var, _cut_off(total, type_), binding.span))
+        else:
+            return False
+        return True
+
+    def carry(self, binding: Binding, call: OpCall, type_: TensorType, seen: _Wide) -> None:
+        wide, args, fill = _widened(type_, seen.cut), list(call.args), seen.fill
+        args[0] = seen.var
+        if call.name == "reshape":
+            args[1] = wide.static_shape
+        elif call.name == "bias_add":
+            bias = tensor_type(args[1])
+            assert bias is not None
+            scored = self.lost(_reached(binding.var, seen.cut, self.users))
+            more = torch.finfo(TO_TORCH[bias.dtype]).min if scored and not fill else 0.0
+            value = operator_call("pad", args[1], (0, seen.cut.wide - seen.cut.columns), more)
+            args[1] = self.add("bias", _widened(bias, seen.cut), binding, value)
+            fill += more
+        var = self.add("wide", wide, binding, operator_call(call.name, *args))
+        self.wide[binding.var] = _Wide(var, fill, seen.cut)
+
+    def loss(self, binding: Binding, call: OpCall, seen: _Wide) -> None:
+        """Let labels that were none of the columns be none of those that are there now."""
+        at, args = SCORES[call.name], list(call.args)
+        labels, type_ = tensor_type(args[at - 1]), tensor_type(binding.var)
+        assert labels is not None and type_ is not None
+        inside = operator_call("less", args[at - 1], seen.cut.columns)
+        among = self.add("inside", labels.with_dtype("bool"), binding, inside)
+        kept = operator_call("where", among, args[at - 1], NO_CLASS)
+        args[at - 1 : at + 1] = self.add("labels", labels, binding, kept), seen.var
+        value = operator_call(call.name, *args)
+        if type_.ndim:
+            var = self.add("wide", _widened(type_, seen.cut), binding, value)
+            self.wide[binding.var] = _Wide(var, 0.0, seen.cut)
+        else:
+            self.made.append(Binding(binding.var, value, binding.span))
+
+    def narrow(self, reader: Binding) -> None:
+        """Cut off what a reader reads, unless that was done before."""
+        for atom in uses(reader):
+            if atom in self.wide and atom not in self.there:
+                assert isinstance(atom, Var) and isinstance(atom.type, TensorType)
+                self.there.add(atom)
+                value = _cut_off(self.wide[atom].var, atom.type)
+                self.made.append(Binding(atom, value, reader.span))
+
+    def add(self, name: str, type_: TensorType, like: Binding, value: Call) -> Var:
+        var = Var(name, type_)
+        self.made.append(Binding(var, value, like.span))
+        return var
+
+
+def _widened(type_: TensorType, cut: _Cut) -> TensorType:
+    return type_.with_shape((*type_.shape[:-1], cut.wide))
+
+
+def _cut_off(var: Var, type_: TensorType) -> Call:
+    """Return the call that takes the first columns."""
+    return operator_call("strided_slice", var, (0,) * type_.ndim, type_.static_shape)
+
+
+def _is_whole(call: OpCall, source: Var, type_: TensorType | None, cut: _Cut) -> bool:
+    """Whether a call pads with zeros what was cut off."""
+    assert isinstance(source.type, TensorType)
+    widths = (*(0,) * (2 * source.type.ndim - 1), cut.wide - cut.columns)
+    return call.args[1:] == (widths, 0.0, "constant")
+
+
+def _keeps_columns(call: OpCall) -> bool:
+    """Whether a sum is over other axes than the columns."""
+    x = tensor_type(call.args[0])
+    assert x is not None
+    return x.ndim - 1 not in normalize_axes(call.args[1], x.ndim, call.args[3])

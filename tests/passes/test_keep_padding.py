@@ -1,0 +1,167 @@
+"""Padded columns that are carried: how far, and that programs then still give the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import meta
+from meta import op
+from meta.base.device import CPU
+from meta.ir import Call, Module, TensorType, parse
+from meta.model import Model, trace, value_and_grad
+from meta.model.layers import Linear
+from meta.passes import infer_type, keep_padding
+
+ROWS, CLASSES, WIDE = 6, 67, 72
+HEAD = "%x: float16[6, 8], %w: float16[67, 8], %b: float16[67], %l: int64[6], %d: float32[]"
+PRODUCT = """%p = pad(%w, (0, 5, 0, 0))
+%y = dense(%x, %p)
+%c = strided_slice(%y, (0, 0), (6, 67))
+"""
+
+
+def carried(body: str, result: str, head: str = HEAD) -> Module:
+    module = infer_type(parse(f"func @main({head}) {{\n{PRODUCT}{body}\nreturn {result}\n}}"))
+    return infer_type(keep_padding(module, device=CPU, devices=("cpu",)))
+
+
+def names(module: Module) -> list[str]:
+    values = [b.value for b in module.main.body.bindings]
+    return [v.callee.name for v in values if isinstance(v, Call)][2:]
+
+
+def test_other_devices_stay() -> None:
+    module = infer_type(parse(f"func @main({HEAD}) {{\n{PRODUCT}return %c\n}}"))
+    assert keep_padding(module, device=CPU) is module
+
+
+def test_a_loss_reads_all_columns_and_its_gradient_has_them() -> None:
+    body = """%s = bias_add(%c, %b, 1)
+    %f = cast(%s, "float32")
+    %v = cross_entropy(%l, %f)
+    %g = cross_entropy_dpred(%d, %l, %f)
+    %h = cast(%g, "float16")
+    %q = pad(%h, (0, 0, 0, 5))
+    %dw = matmul_tn(%q, %x)
+    %r = reshape(%h, (2, 3, 67))
+    %db = sum(%r, (0, 1))"""
+    found = carried(body, "(%v, %dw, %db)")
+    labels = ["less", "where"]
+    scores = ["pad", "bias_add", "cast", *labels, "cross_entropy", *labels, "cross_entropy_dpred"]
+    assert names(found) == [*scores, "cast", "matmul_tn", "reshape", "sum", "strided_slice"]
+    wide = [b.var.type.shape[-1] for b in found.main.body.bindings if b.var.name == "wide"]
+    assert set(wide) == {WIDE}
+
+
+def test_without_a_bias_there_is_one_that_hides_the_padding() -> None:
+    body = '%f = cast(%c, "float32")\n%v = cross_entropy(%l, %f)'
+    found = names(carried(body, "%v"))
+    assert found == ["bias_add", "cast", "less", "where", "cross_entropy"]
+
+
+@pytest.mark.parametrize(
+    ("body", "result", "expected"),
+    [
+        ("%s = relu(%c)", "%s", ["strided_slice", "relu"]),
+        # What is needed as it was is cut off where it is needed.
+        ("%s = bias_add(%c, %b, 1)\n%r = relu(%s)\n%t = exp(%s)", "(%r, %t)",
+         ["pad", "bias_add", "strided_slice", "relu", "exp"]),
+        ("%s = bias_add(%c, %b, 1)", "(%s, %c)",
+         ["pad", "bias_add", "strided_slice", "strided_slice"]),
+        # Another axis, other columns.
+        ("%t = transpose(%c)\n%s = bias_add(%t, %b, 0)", "%s",
+         ["strided_slice", "transpose", "bias_add"]),
+        ("%s = reshape(%c, (402,))", "%s", ["strided_slice", "reshape"]),
+        ("%s = sum(%c, (1,))", "%s", ["strided_slice", "sum"]),
+        ("%s = sum(%c, (1,), 0, True)", "%s", ["sum", "strided_slice"]),
+        ("%s = sum(%c)", "%s", ["strided_slice", "sum"]),
+        # What is written in place is an array of its own.
+        ("%u = multi_tensor_axpby((%c,), (%c,), 1.0, 1.0)\n%s = bias_add(%c, %b, 1)", "%s",
+         ["strided_slice", "multi_tensor_axpby", "bias_add"]),
+    ],
+)  # fmt: skip
+def test_how_far_columns_are_carried(body: str, result: str, expected: list[str]) -> None:
+    assert names(carried(body, result)) == expected
+
+
+def test_labels_without_a_sign_are_not_told_from_padding() -> None:
+    head = HEAD.replace("%l: int64", "%l: uint8")
+    body = '%f = cast(%c, "float32")\n%v = cross_entropy(%l, %f)'
+    assert names(carried(body, "%v", head)) == ["cast", "strided_slice", "cross_entropy"]
+
+
+class Head(Model):
+    """Words from a hidden state, with a bias or not, and their loss."""
+
+    def build(self, width: int, classes: int, bias: bool, direct: bool) -> None:
+        self.last = Linear(width, classes, bias)
+        self.direct = direct
+
+    @trace
+    def forward(self, x: Any, labels: Any) -> Any:
+        scores = self.last(op.relu(x))
+        flat = scores if self.direct else op.reshape(scores, (-1, scores.shape[-1]))
+        return op.cross_entropy(op.reshape(labels, (-1,)), flat), op.mean(scores)
+
+
+CONFIG = {
+    "align_products": {"devices": ("cpu",), "least_work": 1},
+    "keep_padding": {"devices": ("cpu",)},
+}
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    ("dtype", "classes", "labels"),
+    [("float16", 67, "int64"), ("bfloat16", 70, "int32"), ("float16", 129, "int64")],
+)
+def test_training_gives_what_torch_gives(dtype: str, classes: int, labels: str, bias: bool) -> None:
+    meta.random.seed(0)
+    torch.manual_seed(0)
+    model = Head(72, classes, bias, direct=False)
+    shape = 5, 14
+    x = torch.randn(*shape, 72)
+    target = torch.randint(classes, shape, dtype=getattr(torch, labels))
+    # No classes, some of them among those that are padded.
+    target[0, :6] = torch.tensor([-100, -1, classes, classes + 1, classes + 2, 30000])
+    step = meta.amp.autocast(value_and_grad(model), dtype)
+    dy = meta.array(2.0), meta.array(0.5)
+    arguments = dy, meta.array(x), meta.array(target)
+    with meta.PassContext(config=CONFIG):
+        compiled = meta.vm.compile(step, *arguments)
+    types = [b.var.type for b in compiled.module.main.body.bindings]
+    wide = [
+        t for t in types if isinstance(t, TensorType) and t.shape[-1:] == (-(-classes // 8) * 8,)
+    ]
+    assert any(t.dtype == dtype and t.shape[0] == 70 for t in wide)
+    (loss, _), gradients = compiled(*arguments)
+    state = {n: a.torch().double().requires_grad_() for n, a in model.parameters().items()}
+    scores = F.linear(x.double().relu(), state["last.weight"], state.get("last.bias"))
+    known = torch.where((target >= 0) & (target < classes), target, -100).long().flatten()
+    expected = F.cross_entropy(scores.flatten(0, 1), known)
+    total = 2 * expected + 0.5 * scores.mean()
+    tolerance = 4e-3 if dtype == "float16" else 3e-2
+    assert abs(loss.item() - expected.item()) <= tolerance * expected.item()
+    for name, correct in zip(state, torch.autograd.grad(total, list(state.values())), strict=True):
+        found = gradients[name].torch().double()
+        assert (found - correct).abs().max() <= tolerance * correct.abs().max(), name
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0, 30000.0])
+def test_scores_of_any_size(scale: float) -> None:
+    meta.random.seed(0)
+    model = Head(8, 67, True, direct=True).to(dtype="float16")
+    x = meta.array((torch.rand(66, 8) * scale).half())
+    target = meta.array(torch.arange(66) - 1)
+    step, dy = value_and_grad(model), (meta.array(1.0, dtype="float16"),) * 2
+    results = []
+    for config in ({}, CONFIG):
+        with meta.PassContext(config=config):
+            found = meta.vm.compile(step, dy, x, target)(dy, x, target)
+        results.append([a.torch() for a in op.core.tree.flatten(found)[0]])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=4e-3, atol=1e-3, equal_nan=True)
