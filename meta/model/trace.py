@@ -139,7 +139,8 @@ class Traced:
             out_structure,
             definition_span(self.function),
         )
-        return Program(module, used, convention)
+        steady = self.owner is not None and not self.owner.training
+        return Program(module, used, convention, steady)
 
     def _call(self, arguments: dict[str, Any]) -> Any:
         bound = inspect.BoundArguments(self.given, arguments)  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from meta.passes.deduplicate import deduplicate
 from meta.passes.dispatch import dispatch
 from meta.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from meta.passes.explicit_keys import explicit_keys
+from meta.passes.fold_batch_norm import fold_batch_norm
 from meta.passes.fold_constant import fold_constant
 from meta.passes.fuse_dialect import explain_fusion, fuse_dialect
 from meta.passes.fuse_tvm import fuse_tvm
@@ -28,6 +29,7 @@ from meta.passes.lambda_lift import lambda_lift
 from meta.passes.manager import PassRecord, Pipeline
 from meta.passes.memory_schedule import memory_schedule
 from meta.passes.plan_memory import plan_memory
+from meta.passes.prepare import prepare
 from meta.passes.promote_refs import promote_refs
 from meta.passes.rematerialize import rematerialize
 from meta.passes.select_gradient_inputs import select_gradient_inputs
@@ -51,6 +53,7 @@ __all__ = [
     "explain_autocast",
     "explain_fusion",
     "explicit_keys",
+    "fold_batch_norm",
     "fold_constant",
     "fuse_dialect",
     "fuse_tvm",
@@ -62,6 +65,7 @@ __all__ = [
     "lambda_lift",
     "memory_schedule",
     "plan_memory",
+    "prepare",
     "promote_refs",
     "rematerialize",
     "select_gradient_inputs",

@@ -20,6 +20,7 @@ from meta.base.device import CPU, Device, require
 from meta.base.errors import ArgumentError, GradientError
 from meta.base.overloads import Overloads
 from meta.base.registry import OPERATORS
+from meta.runtime import outside
 from meta.runtime.out_of_memory import copied
 
 
@@ -252,6 +253,7 @@ class ndarray(Overloads):
         return result
 
     def __dlpack__(self, **options: Any) -> Any:
+        outside.share(self._tensor)
         return self._tensor.detach().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[Any, int]:
@@ -267,6 +269,7 @@ class ndarray(Overloads):
                 expected=f"dtype {self.dtype} on the CPU",
                 found=f"dtype {dtype or self.dtype}, an array on {self.device}",
             )
+        outside.share(self._tensor)
         if self.dtype == "bfloat16":
             return self._tensor.view(torch.int16).numpy().view(kind)
         return self._tensor.numpy()
@@ -373,7 +376,7 @@ def _from_exporter(obj: Any) -> torch.Tensor:
     if isinstance(obj, torch.Tensor):
         return obj.detach()
     try:
-        return torch.from_dlpack(obj)
+        shared = torch.from_dlpack(obj)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise ArgumentError(
             "this object does not share its memory",
@@ -381,6 +384,8 @@ def _from_exporter(obj: Any) -> torch.Tensor:
             found=f"{type(obj).__name__}: {error}",
             hint="copy it with meta.array(x)",
         ) from error
+    outside.share(shared)
+    return shared
 
 
 def as_array(obj: object) -> ndarray:

@@ -143,6 +143,8 @@ class Code:
     result: type of the entry's result.
     constants: tensors on the device, and numbers. kernels: what `Invoke` refers to by number.
     dims: name, least and largest extent (None: any) of each symbolic dimension of the parameters.
+    prepared: how many of the last parameters are computed of the arrays before them (the pass
+    `prepare`), and kept from call to call.
     """
 
     functions: dict[str, FunctionCode]
@@ -152,6 +154,7 @@ class Code:
     constants: tuple[Any, ...]
     kernels: tuple[Kernel, ...]
     dims: tuple[tuple[str, int, int | None], ...] = ()
+    prepared: int = 0
 
     def __str__(self) -> str:
         lines = []

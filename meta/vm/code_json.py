@@ -21,11 +21,14 @@ from meta.vm.bytecode import Instruction, Terminator
 from meta.vm.code import Code, FunctionCode, FusedRef, Kernel, KernelRef
 from meta.vm.verify import verify_code
 
-VERSION = 2
+VERSION = 3
 MAX_REGISTERS = 1 << 24
 """More are refused before memory is allocated for them."""
 _MAX_NESTING = 64
-_KEYS = ("version", "entry", "params", "result", "functions", "constants", "kernels", "dims")
+_KEYS = (
+    *("version", "entry", "params", "result", "functions", "constants", "kernels", "dims"),
+    "prepared",
+)
 
 
 def _instructions() -> dict[str, type[Instruction]]:
@@ -54,6 +57,7 @@ def code_to_json(code: Code) -> dict[str, Any]:
         ],
         "kernels": list(map(_kernel_json, code.kernels)),
         "dims": list(map(list, code.dims)),
+        "prepared": code.prepared,
     }
 
 
@@ -176,9 +180,8 @@ class _Reader:
                 found=document.get("version"),
                 hint="compile and save it once more",
             )
-        _, entry, params, result, functions, constants, kernels, dims = self.object(
-            document, "code", *_KEYS
-        )
+        found = self.object(document, "code", *_KEYS)
+        _, entry, params, result, functions, constants, kernels, dims, prepared = found
         if not isinstance(functions, dict) or entry not in functions:
             self.fail("code.entry", entry, "the name of a function")
         self.constants = [
@@ -204,6 +207,7 @@ class _Reader:
                 self.range(d, f"code.dims[{i}]")
                 for i, d in enumerate(self.array(dims, "code.dims"))
             ),
+            self.number(prepared, "code.prepared", 0, len(params) + 1),
         )
         if code.functions[entry].params != len(code.params):
             self.fail("code.params", params, f"{code.functions[entry].params} parameters")

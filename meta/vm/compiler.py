@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,9 @@ import torch
 from meta.base.device import require
 from meta.base.errors import ArgumentError, DeviceError
 from meta.ir import Module
+from meta.passes import Pipeline
+from meta.passes.manager import pass_name
+from meta.passes.steady import ARRAYS
 from meta.runtime.ndarray import as_array, ndarray
 from meta.vm import program_cache
 from meta.vm.convention import bind
@@ -19,6 +24,7 @@ from meta.vm.executable import Executable
 from meta.vm.extents import declared
 from meta.vm.kernels import bind_kernels
 from meta.vm.pipeline import PassContext, pipeline
+from meta.vm.preparation import preparation_of
 from meta.vm.program import Program, module_program
 
 
@@ -77,6 +83,8 @@ def compile(
     budget = {} if memory_budget is None else {"rematerialize": {"budget": memory_budget}}
     with PassContext(required=budget, config=budget):
         passes = pipeline(where, opt_level)
+    if program.steady and program.arrays and _prepares(passes):
+        main = replace(main, attrs={**main.attrs, ARRAYS: len(program.arrays)})
     traced = program.module.with_functions({**program.module.functions, ENTRY: main})
     key = program_cache.key_of(traced, passes, where)
     found = None if key is None else program_cache.find(key)
@@ -84,6 +92,7 @@ def compile(
         return Executable(
             *(found.code, found.kernels, where, found.module, program.arrays, program.convention),
             cuda_graph=cuda_graph,
+            preparation=found.preparation,
         )
     module = passes(traced)
     code = emit(module, where)
@@ -96,10 +105,21 @@ def compile(
         program.convention,
         passes.history,
         cuda_graph,
+        preparation_of(module),
     )
     if key is not None:
         program_cache.keep(key, made)
     return made
+
+
+def _prepares(passes: Pipeline) -> bool:
+    """Whether what depends on a model's arrays alone is computed once: not within a memory budget,
+    which would have to hold it.
+    """
+    by_name = {pass_name(step): step for step in passes.passes}
+    limit = by_name.get("rematerialize")
+    limited = isinstance(limit, partial) and limit.keywords.get("budget") is not None
+    return "prepare" in by_name and not limited
 
 
 def _arrays(value: Any) -> list[ndarray]:

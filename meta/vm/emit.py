@@ -10,7 +10,7 @@ from __future__ import annotations
 from meta.base import config
 from meta.base.device import Device
 from meta.base.errors import IRError
-from meta.ir import Module, TensorType
+from meta.ir import Module, TensorType, TupleType
 from meta.vm.aliasing import require_writable_constants
 from meta.vm.code import Code, FunctionCode
 from meta.vm.convention import is_of_tensors
@@ -18,6 +18,7 @@ from meta.vm.emit_function import FunctionEmitter
 from meta.vm.emit_tables import Tables
 from meta.vm.extents import ranges_of
 from meta.vm.liveness import with_releases
+from meta.vm.preparation import preparation_of
 from meta.vm.recursion import recursive, without_storage
 from meta.vm.verify import verify_code
 
@@ -60,8 +61,16 @@ def emit(module: Module, device: Device) -> Code:
         tuple(tables.constants),
         tuple(tables.kernels),
         tuple((name, r.least, r.largest) for name, r in ranges_of(main).items()),
+        _prepared(module),
     )
     require_writable_constants(code)
     if config.get("META_VERIFY"):
         verify_code(code)
     return code
+
+
+def _prepared(module: Module) -> int:
+    """Return how many of main's parameters are prepared."""
+    function = preparation_of(module)
+    result = None if function is None else function.result_type
+    return len(result.fields) if isinstance(result, TupleType) else 0

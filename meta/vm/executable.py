@@ -17,7 +17,7 @@ from meta.base.device import Device
 from meta.base.errors import ArgumentError, DeviceError
 from meta.dialect.core import OpEnv
 from meta.dialect.core.preference import current as current_preference
-from meta.ir import Dim, Module, TensorType, TupleType, Type
+from meta.ir import Dim, Function, Module, TensorType, TupleType, Type
 from meta.ir.typeof import bind_dims
 from meta.passes import PassRecord
 from meta.runtime import replace as replaced
@@ -33,6 +33,7 @@ from meta.vm.extents import Range, require_in_range
 from meta.vm.finite_program import finite_observer
 from meta.vm.graphs import GraphReport, Graphs, graphs_for, report
 from meta.vm.link import MEMORY_HINT, Linked, link
+from meta.vm.preparation import Preparation
 from meta.vm.profile import Profile, profile
 from meta.vm.save import save
 from meta.vm.steps import buffer
@@ -55,6 +56,11 @@ class Executable:
     arrays: parameters and running statistics. convention: how it is called.
     history: a record of each pass: name, seconds, the program after it (the first is the input);
     empty for a program that was loaded or found in the cache.
+
+    What the program needs that depends on the arrays of a model in infer mode alone, such as casts
+    of its weights, is computed before the first call and kept, and computed again after an array
+    was written or exchanged. Writes that torch's counters do not see, through ``tensor.data`` or
+    ``array.torch().numpy()``, are not seen; those through DLPack and `meta.from_dlpack` are.
     """
 
     def __init__(
@@ -67,6 +73,7 @@ class Executable:
         convention: Convention,
         history: Sequence[PassRecord] = (),
         cuda_graph: bool | None = None,
+        preparation: Function | None = None,
     ) -> None:
         self.code, self.device, self.history = code, device, list(history)
         self.arrays, self.convention = tuple(arrays), convention
@@ -75,7 +82,8 @@ class Executable:
         self._preference = current_preference.get()
         if device.kind == "cpu":
             keep_freed_memory()
-        self._graphs, self._why_no_graph = graphs_for(code, len(arrays), device, cuda_graph)
+        kept = len(arrays) + code.prepared
+        self._graphs, self._why_no_graph = graphs_for(code, kept, device, cuda_graph)
         self._linked = link(code, self.envs, device, self._graphs)
         self._checking = config.get("META_CHECK_FINITE")
         self.arena_bytes = self._linked.arena_bytes
@@ -83,9 +91,20 @@ class Executable:
         self._keys = [_key(type_, device) for _, type_ in self.code.params]
         self._ranges = {name: Range(*pair) for name, *pair in code.dims}
         self._result = _result_keys(self.code.result, device)
-        self._first = len(self._keys) - len(self.arrays)
+        self._first = len(self._keys) - kept
         self._written_arguments = [i for i in self._linked.written if i < self._first]
-        # The tensors of the arrays; None: one of them is made compact for each call.
+        self._preparation: Preparation | None = None
+        if preparation is not None:
+            written = [
+                self.arrays[i - self._first] for i in self._linked.written if i >= self._first
+            ]
+            given = self.arrays[-len(preparation.params) :]
+            self._preparation = Preparation(preparation, given, written)
+        # Whether a result may be in memory that is kept between calls.
+        returned = (r >= len(self._keys) - code.prepared for r in self._linked.returned)
+        self._returns_prepared = any(returned)
+        # The tensors of the arrays, and of what is prepared; None: one of the arrays is made
+        # compact for each call.
         self._bound: list[Any] | None = None
         self._seen = -1
         self._lock = threading.Lock()
@@ -112,8 +131,6 @@ class Executable:
         inputs = self._flatten(*args, **kwargs)
         tensors = self._tensors(inputs)
         with self._lock:
-            if self._seen != replaced.count:
-                self._bind()
             result = self._run(tensors)
         for i in self._written_arguments:
             if inputs[i]._tensor is not tensors[i]:  # it was made compact
@@ -122,15 +139,16 @@ class Executable:
 
     def _run(self, inputs: list[Any]) -> Any:
         """Run the program on tensors; return arrays."""
-        linked = self._linked
-        if self._checking if overridden() is None else config.get("META_CHECK_FINITE"):
-            linked = self._checked
-        elif self._graphs is not None and self._needs_kernels(self._graphs):
-            linked = self._one_by_one
-        arrays = self._array_tensors() if self._bound is None else self._bound
         try:
+            self._prepare()
+            linked = self._linked
+            if self._checking if overridden() is None else config.get("META_CHECK_FINITE"):
+                linked = self._checked
+            elif self._graphs is not None and self._needs_kernels(self._graphs):
+                linked = self._one_by_one
+            arrays = self._kept_tensors() if self._bound is None else self._bound
             result = linked.run([*inputs, *arrays])
-            return _wrapped(result, self._result, linked.constants)
+            return _wrapped(result, self._result, linked.constants | self._own_memory())
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -147,21 +165,38 @@ class Executable:
         # A graph keeps the precision that its kernels were recorded with.
         return overridden() is not None and config.get("META_TF32") != self._tf32
 
+    def _prepare(self) -> None:
+        """See that what depends on the arrays alone is that of the arrays as they are."""
+        if self._seen != replaced.count:
+            self._bind()
+        if self._preparation is not None:
+            self._preparation.update()
+
+    def _own_memory(self) -> frozenset[int]:
+        """Return the addresses of what is prepared, if a result may be there."""
+        if self._preparation is None or not self._returns_prepared:
+            return frozenset()
+        return frozenset(map(buffer, self._preparation.tensors))
+
     def _bind(self) -> None:
         """Look where the arrays are; graphs that were recorded with others are forgotten."""
-        found = self._array_tensors()
+        if self._preparation is not None:
+            self._preparation.allocate(str(self.device))
+        found = self._kept_tensors()
         moved = self._bound is None or any(
             a is not b for a, b in zip(found, self._bound, strict=True)
         )
-        compact = all(t is a._tensor for t, a in zip(found, self.arrays, strict=True))
+        compact = all(t is a._tensor for t, a in zip(found, self.arrays, strict=False))
         self._bound = found if compact else None
         self._seen = replaced.count
         if self._graphs is not None and moved:
             self._tf32 = config.get("META_TF32")
             self._graphs.bind(found)
 
-    def _array_tensors(self) -> list[Any]:
-        return self._tensors(self.arrays, self._first)
+    def _kept_tensors(self) -> list[Any]:
+        """Return main's arguments behind the inputs: the arrays, and what is prepared."""
+        prepared = () if self._preparation is None else self._preparation.tensors
+        return [*self._tensors(self.arrays, self._first), *prepared]
 
     def _tensors(self, arrays: Sequence[ndarray], first: int = 0) -> list[Any]:
         """Return the tensors of main's arguments from ``first`` on; raises what does not fit."""
@@ -227,7 +262,7 @@ class Executable:
     def memory(self) -> MemoryReport:
         """Return the memory that one call takes: the arena, who is where in it and for how long,
         and what is in use at the worst moment; and beside it, what kernels take for themselves, as
-        far as they say, and what CUDA graphs keep.
+        far as they say, and what CUDA graphs keep. What is prepared is among the arguments.
         """
         kept = 0 if self._graphs is None else self._graphs.recorder.pool_bytes()
         workspaces = max((env.workspace_bytes for env in self.envs), default=0)
@@ -261,7 +296,9 @@ class Executable:
 
     def _own(self, inputs: list[ndarray]) -> list[Any]:
         """Return main's arguments with copies of those that the program writes."""
-        tensors = [*self._tensors(inputs), *self._array_tensors()]
+        with self._lock:
+            self._prepare()
+            tensors = [*self._tensors(inputs), *self._kept_tensors()]
         return [t.clone() if i in self._linked.written else t for i, t in enumerate(tensors)]
 
     def save(self, folder: str | os.PathLike[str]) -> None:

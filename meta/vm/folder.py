@@ -5,7 +5,8 @@
     manifest.json          versions, device, hashes of the other files, one record per kernel
     code.json              the instructions (`code_json`)
     program.json           the program that they were emitted from (`meta.ir.to_json`)
-    fused.json             those of its functions whose kernels are made when it is loaded
+    fused.json             those of its functions whose kernels are made when it is loaded; its main
+                           computes what is prepared, if anything is
     constants.safetensors  constants of all
     kernels/<sha256>.so    compiled kernels, named after their content
 
@@ -35,12 +36,13 @@ from meta.base.device import Device, require
 from meta.base.errors import FormatError
 from meta.dialect.core import OpEnv
 from meta.dialect.core.catalog import DIALECTS
-from meta.ir import Module, from_json, to_json, verify
+from meta.ir import Function, Module, TupleType, from_json, to_json, verify
 from meta.runtime.tensor_file import read_tensors, write_tensors
 from meta.vm.artifacts import artifact_records, dialect_of, restored
 from meta.vm.code import Code, FusedRef
 from meta.vm.code_json import code_from_json, code_to_json, constant_name
 from meta.vm.kernels import bind_kernels
+from meta.vm.preparation import preparation_of
 
 SCHEMA, VERSION = "meta.executable", 1
 MANIFEST, CODE, PROGRAM, FUSED = "manifest.json", "code.json", "program.json", "fused.json"
@@ -56,6 +58,7 @@ class Contents:
     """What a folder holds: everything that an `Executable` is made of, but arrays and convention.
 
     ``module`` reads the program when it is asked for. ``more`` is what the writer added.
+    ``preparation`` computes what main is given besides inputs and arrays.
     """
 
     code: Code
@@ -63,6 +66,7 @@ class Contents:
     device: Device
     module: Callable[[], Module]
     more: Any
+    preparation: Function | None = None
 
 
 def write_folder(
@@ -121,13 +125,17 @@ def write_folder(
 
 
 def _without_artifact(module: Module, code: Code, kernels: Sequence[OpEnv]) -> Module:
-    """Return the fused functions whose kernels are not kept; they are few, and quick to read."""
+    """Return the fused functions whose kernels are not kept, and the preparation as main; they are
+    few, and quick to read.
+    """
     names = [
         ref.function
         for ref, env in zip(code.kernels, kernels, strict=True)
         if isinstance(ref, FusedRef) and env.artifact is None
     ]
-    return module.with_functions({name: module.functions[name] for name in names})
+    found = {name: module.functions[name] for name in names}
+    preparation = preparation_of(module)
+    return module.with_functions(found if preparation is None else {**found, "main": preparation})
 
 
 def _put(part: Path, folder: Path) -> None:
@@ -191,14 +199,29 @@ def read_folder(folder: Path, *, rebuild: bool = False) -> Contents:
     found = {} if rebuild else _restored(folder, code, manifest, device)
     missing = [i for i in range(len(code.kernels)) if i not in found]
     compiled = any(records[i] is not None for i in missing)
-    source = module() if compiled else _module(_text(folder / FUSED), on_device)
+    fused = _module(_text(folder / FUSED), on_device)
+    source = module() if compiled else fused
     refs = [code.kernels[i] for i in missing]
     for ref in refs:
         if isinstance(ref, FusedRef) and ref.function not in source.functions:
             raise FormatError(f"the program has no function {ref.function!r}")
     found.update(zip(missing, bind_kernels(refs, source.functions, device), strict=True))
     kernels = tuple(found[i] for i in range(len(code.kernels)))
-    return Contents(code, kernels, device, module, manifest["more"])
+    return Contents(code, kernels, device, module, manifest["more"], _preparation(code, fused))
+
+
+def _preparation(code: Code, fused: Module) -> Function | None:
+    """Return what computes the parameters of the code that are prepared."""
+    if not code.prepared:
+        return None
+    found = fused.functions.get("main")
+    types = [type_ for _, type_ in code.params]
+    if found is not None:
+        result = TupleType(tuple(types[-code.prepared :]))
+        arrays = types[: -code.prepared][-len(found.params) :]
+        if found.result_type == result and [p.type for p in found.params] == arrays:
+            return found
+    raise FormatError("the program does not say how what is prepared is computed")
 
 
 def _text(path: Path) -> str:

@@ -68,12 +68,14 @@ class Linked:
     """A program ready to run.
 
     ``run`` takes torch tensors and returns a tensor or a nested tuple of them; one call at a time.
-    ``written``: the parameters that may be written in place. ``constants``: addresses of constants
-    that may be (part of) a result. ``arena_bytes``: memory kept for intermediates.
+    ``written``: the parameters that may be written in place. ``returned``: those that may be (part
+    of) a result. ``constants``: addresses of constants that may be. ``arena_bytes``: memory kept
+    for intermediates.
     """
 
     run: Callable[[list[torch.Tensor]], Any]
     written: frozenset[int]
+    returned: frozenset[int]
     constants: frozenset[int]
     arena_bytes: int
 
@@ -99,6 +101,7 @@ def link(
     return Linked(
         linker.straight(function) if _is_straight(function) else linker.general(),
         frozenset(r for r in entry.written if r >= 0),
+        frozenset(r for r in entry.returned if r >= 0),
         addresses if CONSTANT in entry.returned else frozenset(),
         sum(storages),
     )

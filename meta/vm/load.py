@@ -38,8 +38,9 @@ def load(
         for i in range(len(tensors))
         if str(i) in tensors
     ]
-    params = contents.code.params[len(contents.code.params) - len(arrays) :]
-    if len(arrays) != len(tensors) or len(arrays) > len(contents.code.params):
+    last = len(contents.code.params) - contents.code.prepared
+    params = contents.code.params[max(last - len(arrays), 0) : last]
+    if len(arrays) != len(tensors) or len(arrays) != len(params):
         raise FormatError(f"{source / ARRAYS} does not hold the program's arrays")
     for array, (name, type_) in zip(arrays, params, strict=True):
         if TensorType(array.shape, array.dtype) != type_:
@@ -48,4 +49,5 @@ def load(
     return Executable(
         *(contents.code, contents.kernels, contents.device, contents.module, arrays, convention),
         cuda_graph=cuda_graph,
+        preparation=contents.preparation,
     )

@@ -29,6 +29,7 @@ from meta.passes import (
     dispatch,
     eliminate_common_subexpressions,
     explicit_keys,
+    fold_batch_norm,
     fold_constant,
     fuse_dialect,
     fuse_tvm,
@@ -39,6 +40,7 @@ from meta.passes import (
     keep_padding,
     memory_schedule,
     plan_memory,
+    prepare,
     promote_refs,
     rematerialize,
     select_gradient_inputs,
@@ -85,6 +87,7 @@ STEPS = (
     Step(1, explicit_keys),  # random kernels that draw nothing on the host, on CUDA
     Step(1, canonicalize),  # one spelling for one thing
     Step(1, simplify),  # identities, chains of views
+    Step(2, fold_batch_norm),  # into the weights before it
     Step(1, fold_constant),  # what does not depend on the inputs
     Step(1, deduplicate),  # functions and constants that are there twice
     Step(2, channels_last),  # of convolution networks, from end to end
@@ -94,6 +97,7 @@ STEPS = (
     Step(2, select_gradient_inputs),  # what gradients keep alive
     Step(2, bypass_casts),  # what kernels read in any dtype
     Step(1, dead_code),  # what nobody uses
+    Step(2, prepare),  # what depends on a model's arrays alone
     Step(2, rematerialize),  # within a memory budget, if there is one
     # Who runs what.
     Step(2, fuse_dialect),  # several calls for which a backend has one kernel

@@ -22,6 +22,8 @@ class Program:
     model sees).
     convention: from the user's call arguments to main's inputs, and from main's result to what the
     user's function returned.
+    steady: whether others write the arrays rarely, and between calls only: those of a model in
+    infer mode. What depends on them alone is then computed once (see `meta.passes.prepare`).
 
     Raises TraceError for a main that takes or returns data values, references or functions.
     """
@@ -29,6 +31,7 @@ class Program:
     module: Module
     arrays: tuple[ndarray, ...]
     convention: Convention
+    steady: bool = False
 
     def __post_init__(self) -> None:
         require_arrays(self.convention.name, self.module.main)

@@ -79,7 +79,7 @@ def _check_kernels(executable: Executable) -> None:
 
 def _check_sharing(executable: Executable) -> None:
     """Raise ArgumentError for memory of several arrays that is written: each is saved by itself."""
-    first = len(executable.code.params) - len(executable.arrays)
+    first = len(executable.code.params) - executable.code.prepared - len(executable.arrays)
     places: dict[int, list[int]] = {}
     for i, array in enumerate(executable.arrays):
         if array.size:

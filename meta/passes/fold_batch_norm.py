@@ -1,0 +1,145 @@
+"""Batch normalisation by given statistics, folded into the linear operator before it.
+
+To add an operator that is linear in its weights, name it above `_linear`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from meta import op
+from meta.ir import Call, Constant, Module, TensorType, Var
+from meta.op.norm import statistics_dtype
+from meta.passes.call_of import base_op
+from meta.passes.pattern import Match, operator, pattern, rewrite, wildcard
+from meta.passes.steady import steady
+
+_CONVOLUTIONS = op.conv1d, op.conv2d, op.conv3d
+_TRANSPOSED = op.conv1d_transpose, op.conv2d_transpose, op.conv3d_transpose
+# The axes of the weights of a product, from I to O.
+_PRODUCTS = {op.matmul: "IO", op.matmul_nt: "OI", op.dense: "OI"}
+_linear = operator(*_CONVOLUTIONS, *_TRANSPOSED, *_PRODUCTS)
+
+
+def fold_batch_norm(module: Module) -> Module:
+    """Fold batch normalisation by given statistics into the weights before it.
+
+    ``(y - mean) * s + bias`` with ``s = scale / sqrt(var + eps)`` per channel of
+    ``y = conv(x, w) + b`` is ``conv(x, w * s) + (b - mean) * s + bias``: a bias, which kernels of
+    convolutions add on the way, in the place of a pass over the result. That is done for
+    convolutions, transposed ones, and matrix products whose result nobody else uses. The weights
+    are folded in float32 (float64 for float64) and rounded once, to the dtype that they had.
+
+    All but x has to be constant, or the same in every run (`steady`), so that `fold_constant` or
+    `prepare` computes the folded weights once.
+
+    >>> from meta.ir import parse
+    >>> print(fold_batch_norm(parse('''
+    ... func @main(%x: float32[2, 3, 8, 8], %w: float32[4, 3, 1, 1], %m: float32[4], %v: float32[4])
+    ...     -> float32[2, 4, 8, 8] attrs(arrays=3) {
+    ...   %0: float32[2, 4, 8, 8] = conv2d(%x, %w)
+    ...   %1: float32[2, 4, 8, 8] = batch_norm_infer(%0, %m, %v)
+    ...   return %1
+    ... }''')))
+    func @main(%x: float32[2, 3, 8, 8], %w: float32[4, 3, 1, 1], %m: float32[4], %v: float32[4]) \
+-> float32[2, 4, 8, 8] attrs(arrays=3) {
+      %0: float32[4] = add(%v, x2=1e-05)
+      %1: float32[4] = rsqrt(%0)
+      %2: float32[4] = negative(%m)
+      %3: float32[4] = multiply(%2, %1)
+      %4: float32[4, 1, 1, 1] = reshape(%1, shape=(-1, 1, 1, 1))
+      %5: float32[4, 3, 1, 1] = multiply(%w, %4)
+      %6: float32[2, 4, 8, 8] = conv2d(%x, %5)
+      %7: float32[2, 4, 8, 8] = bias_add(%6, %3)
+      return %7
+    }
+    """
+    check = partial(_why_not, steady(module))
+    return rewrite(module, replace(_normalized, check=check), _folded)
+
+
+@pattern
+def _normalized(x, w, b, mean, var, scale, shift, b_axis, eps, axis):
+    y = _linear(x, op.cast(w, wildcard()) | w, ...)
+    y = op.bias_add(y, b, b_axis) | y
+    return op.batch_norm_infer(y, mean, var, scale, shift, wildcard(), eps, axis)
+
+
+def _why_not(fixed: frozenset[Var], match: Match) -> str | None:
+    """Return why a match cannot be folded; ``fixed`` are the values that are always the same."""
+    captured = match.captures
+    for name in ("w", "b", "mean", "var", "scale", "shift"):
+        atom = captured[name]
+        if not (atom is None or isinstance(atom, Constant) or atom in fixed):
+            return f"{name} is not the same in every run"
+    y = _type(match)
+    channels = _Weights(match).channels % y.ndim
+    if captured["axis"] % y.ndim != channels:
+        return "the channels of the result are another axis"
+    if captured["b"] is not None and captured["b_axis"] % y.ndim != channels:
+        return "what is added before is no bias of channels"
+    return None
+
+
+def _type(match: Match) -> TensorType:
+    type_ = match.root.var.type
+    assert isinstance(type_, TensorType)
+    return type_
+
+
+def _folded(
+    match: Match, x: Any, w: Any, b: Any, mean: Any, var: Any, scale: Any, shift: Any, eps: float
+) -> Any:
+    """Return what takes the place of a match; the last arguments but ``eps`` may be None."""
+    y = _type(match)
+    weights = _Weights(match)
+    wide = partial(_in, statistics_dtype(y.dtype))
+    factor = op.rsqrt(op.add(wide(var), eps))
+    if scale is not None:
+        factor = op.multiply(factor, wide(scale))
+    bias = op.negative(wide(mean)) if b is None else op.subtract(wide(b), wide(mean))
+    bias = op.multiply(bias, factor)
+    if shift is not None:
+        bias = op.add(bias, wide(shift))
+    kernel = _in(y.dtype, weights.scaled(wide(w), factor))
+    made = weights.call.callee(x, kernel, *weights.call.args[2:])  # type: ignore[operator]
+    return op.bias_add(made, _in(y.dtype, bias), weights.channels % y.ndim)
+
+
+def _in(dtype: str, value: Any) -> Any:
+    return value if value.dtype == dtype else op.cast(value, dtype)
+
+
+class _Weights:
+    """The weights of a linear operator.
+
+    call: of the operator. channels: the axis of the result that O is.
+    """
+
+    def __init__(self, match: Match) -> None:
+        linear = (*_CONVOLUTIONS, *_TRANSPOSED, *_PRODUCTS)
+        calls = (b.value for b in match.members if isinstance(b.value, Call))
+        self.call = next(c for c in calls if base_op(c.callee) in linear)
+        self._op = base_op(self.call.callee)
+        assert self._op is not None
+        args = dict(zip(self._op.schema.names, self.call.args, strict=True))
+        self._groups = args.get("groups", 1) if self._op in _TRANSPOSED else 1
+        self._letters = _PRODUCTS.get(self._op) or args["kernel_layout"]
+        self.channels = args["out_layout"].index("C") if "out_layout" in args else -1
+
+    def scaled(self, w: Any, factor: Any) -> Any:
+        """Return w with every element times the factor of its channel of the result."""
+        letters, shape = self._letters, list(w.shape)
+        if self._groups == 1:
+            return op.multiply(w, op.reshape(factor, [-1 if a == "O" else 1 for a in letters]))
+        # Input channels of one group lead to the output channels of this group only.
+        inputs, outputs = letters.index("I"), letters.index("O")
+        split = [*shape[:inputs], self._groups, -1, *shape[inputs + 1 :]]
+        factor = op.reshape(factor, (self._groups, shape[outputs]))
+        if outputs < inputs:
+            factor = op.transpose(factor, (1, 0))
+        apart = letters.replace("I", "GI")
+        there = [n if a in "GO" else 1 for a, n in zip(apart, split, strict=True)]
+        return op.reshape(op.multiply(op.reshape(w, split), op.reshape(factor, there)), shape)

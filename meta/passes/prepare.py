@@ -1,0 +1,147 @@
+"""What a program computes of a model's arrays alone, in a function of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from meta.base.device import Device
+from meta.dialect.core import only
+from meta.ir import (
+    Binding,
+    Block,
+    Expr,
+    Function,
+    Module,
+    TensorType,
+    Tuple,
+    Var,
+    operands,
+    type_of,
+    with_fresh_vars,
+)
+from meta.passes.buffers import Buffers, Summaries
+from meta.passes.dispatch import dispatch
+from meta.passes.effects import uses
+from meta.passes.lifetimes import type_bytes
+from meta.passes.steady import ARRAYS, steady
+
+PREPARED_BY = "prepared_by"
+"""Attribute of main: the name of the function that takes the model's arrays, main's parameters that
+`ARRAYS` counts, and returns what main takes behind them.
+"""
+MAX_GROWTH_BYTES = 1 << 16
+"""A value that is kept may take at most this much memory more than the arrays that it is of."""
+
+
+def prepare(module: Module, *, device: Device) -> Module:
+    """Move what main computes of a model's arrays alone to a function that runs once.
+
+    Weights cast to half precision, transposed, or folded with the statistics of a batch
+    normalisation are the same in every call of a model in infer mode. Main gets them as parameters;
+    the executable computes them before the first call, and again when an array was written or
+    exchanged. That the last n parameters are such arrays is said by main's attribute ``arrays=n``,
+    which `meta.vm.compile` sets.
+
+    Views stay with those who need them, and so does what takes more memory than what it is made of,
+    such as a wider copy. The function runs on `torch`, so that nothing is compiled for it.
+
+    >>> from meta.base.device import CPU
+    >>> from meta.ir import parse
+    >>> print(prepare(parse('''
+    ... func @main(%x: float16[2, 3], %w: float32[3, 4]) -> float16[2, 4] attrs(arrays=1) {
+    ...   %half: float16[3, 4] = cast(%w, "float16")
+    ...   %y: float16[2, 4] = matmul(%x, %half)
+    ...   return %y
+    ... }'''), device=CPU))
+    func @main(%x: float16[2, 3], %w: float32[3, 4], %half: float16[3, 4]) -> float16[2, 4] \
+attrs(arrays=1, prepared_by="prepare") {
+      %y: float16[2, 4] = matmul(%x, %half)
+      return %y
+    }
+    <BLANKLINE>
+    func @prepare(%w: float32[3, 4]) -> (float16[3, 4],) {
+      %half: float16[3, 4] = torch.cast(%w, dtype="float16")
+      return (%half,)
+    }
+    """
+    fixed = steady(module)
+    bindings = [b for b in module.main.body.bindings if b.var in fixed] if fixed else []
+    if not bindings:
+        return module
+    main = module.main
+    results, moved, left = _parted(main, bindings, Buffers(main, Summaries(module)))
+    if not results:
+        return module
+    count = main.attrs[ARRAYS]
+    made = Function(
+        main.params[-count:],
+        Block(tuple(moved), Tuple(tuple(results))),
+        type_of(Tuple(tuple(results))),
+    )
+    with only("torch"):
+        made = dispatch(Module({"main": with_fresh_vars(made)}), device=device).main
+    name = _unused("prepare", module)
+    gone = {b.var for b in bindings} - left
+    rest = tuple(b for b in main.body.bindings if b.var not in gone)
+    main = replace(
+        main,
+        params=(*main.params, *results),
+        body=Block(rest, main.body.result),
+        attrs={**main.attrs, PREPARED_BY: name},
+    )
+    return module.with_functions({**module.functions, "main": main, name: made})
+
+
+def _parted(
+    main: Function, bindings: list[Binding], buffers: Buffers
+) -> tuple[list[Var], list[Binding], set[Var]]:
+    """Return, of the bindings that are the same in every run, which variables the rest of main is
+    to be given, what computes them, and the variables of those that main goes on to compute.
+    """
+    own = {b.var for b in bindings}
+    needed: set[Expr] = set(operands(main.body.result))
+    for binding in main.body.bindings:
+        if binding.var not in own:
+            needed.update(uses(binding))
+    roots = _roots(main, bindings)
+    results: list[Var] = []
+    moved: list[Binding] = []
+    left: set[Var] = set()
+    inside: set[Expr] = set()
+    for binding in reversed(bindings):
+        var = binding.var
+        if var in needed and _pays(var, roots[var], buffers):
+            results.append(var)
+            inside.add(var)
+        elif var in needed:
+            left.add(var)
+            needed.update(operands(binding.value))
+        if var in inside:
+            moved.append(binding)
+            inside.update(operands(binding.value))
+    return results[::-1], moved[::-1], left
+
+
+def _roots(main: Function, bindings: list[Binding]) -> dict[Expr, frozenset[Var]]:
+    """Return the arrays that each variable is computed of."""
+    found: dict[Expr, frozenset[Var]] = {p: frozenset({p}) for p in main.params}
+    nothing: frozenset[Var] = frozenset()
+    for binding in bindings:
+        of = (found.get(atom, nothing) for atom in operands(binding.value))
+        found[binding.var] = nothing.union(*of)
+    return found
+
+
+def _pays(var: Var, roots: frozenset[Var], buffers: Buffers) -> bool:
+    """Whether it pays to keep a value: it is a tensor, no view, and not much larger than what it is
+    made of.
+    """
+    if not isinstance(var.type, TensorType) or buffers.of(var) is not var:
+        return False
+    sources = sum(type_bytes(root.type) for root in roots)
+    return type_bytes(var.type) <= sources + MAX_GROWTH_BYTES
+
+
+def _unused(name: str, module: Module) -> str:
+    numbered = (f"{name}_{i}" for i in range(2, len(module.functions) + 3))
+    return next(n for n in (name, *numbered) if n not in module.functions)

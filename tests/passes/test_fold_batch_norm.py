@@ -1,0 +1,219 @@
+"""Batch normalisation folded into the weights before it: which, and that results stay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import meta
+from meta import op
+from meta.ir import Call, bindings, parse
+from meta.model import Model, trace
+from meta.model.zoo import ResNet, ResNetConfig
+from meta.passes import fold_batch_norm, infer_type
+
+LAST, OHWI = {"layout": "NHWC", "out_layout": "NHWC"}, "OHWI"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A linear operator of x and w, in torch's layouts, with ``channels`` in its result.
+
+    window: options that are torch's, too. layouts: those in which ours gets the tensors.
+    """
+
+    name: str
+    x: tuple[int, ...]
+    w: tuple[int, ...]
+    channels: int
+    window: dict[str, Any] = field(default_factory=dict)
+    layouts: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        options = {**self.window, **self.layouts}
+        return f"{self.name}({', '.join(f'{k}={v}' for k, v in options.items())})"
+
+
+CASES = [
+    Case("conv1d", (2, 4, 9), (6, 2, 3), 6, {"groups": 2}),
+    Case("conv1d", (2, 4, 9), (6, 4, 3), 6, {}, {"layout": "NWC", "out_layout": "NWC"}),
+    Case("conv2d", (2, 4, 7, 7), (6, 4, 3, 3), 6, {"stride": 2, "padding": 1}),
+    Case("conv2d", (2, 4, 7, 7), (8, 1, 3, 3), 8, {"groups": 4}, {**LAST, "kernel_layout": "HWIO"}),
+    Case("conv2d", (2, 4, 7, 7), (6, 4, 1, 1), 6, {}, {**LAST, "kernel_layout": OHWI}),
+    Case("conv2d", (2, 4, 7, 7), (6, 4, 3, 3), 6, {}, {"kernel_layout": "HWOI"}),
+    Case("conv3d", (1, 2, 4, 5, 5), (3, 2, 2, 2, 2), 3),
+    Case("conv1d_transpose", (2, 4, 5), (4, 6, 3), 6, {"stride": 2}),
+    Case("conv2d_transpose", (2, 4, 5, 5), (4, 3, 3, 3), 6, {"groups": 2, "stride": 2}),
+    Case("conv2d_transpose", (1, 4, 5, 5), (4, 3, 2, 2), 6, {"groups": 2}, {"kernel_layout": OHWI}),
+    Case("conv2d_transpose", (1, 4, 5, 5), (4, 3, 2, 2), 3, {}, {**LAST, "kernel_layout": "HWOI"}),
+    Case("conv3d_transpose", (1, 2, 3, 3, 3), (2, 4, 2, 2, 2), 4),
+    Case("matmul", (5, 4), (4, 6), 6),
+    Case("matmul_nt", (5, 4), (6, 4), 6),
+    Case("dense", (5, 4), (6, 4), 6),
+]
+
+
+class Normalised(Model):
+    """A linear operator, a bias if it is to have one, and batch normalisation."""
+
+    def build(self, case: Case, bias: bool, affine: bool, seed: int) -> None:
+        g = torch.Generator().manual_seed(seed)
+        c = case.channels
+        self.case = case
+        self.w = meta.array(arranged(torch.randn(case.w, generator=g), case, "kernel_layout"))
+        self.b = meta.array(torch.randn(c, generator=g)) if bias else None
+        self.mean = meta.array(torch.randn(c, generator=g))
+        self.var = meta.array(torch.rand(c, generator=g) + 0.1)
+        self.scale = meta.array(torch.randn(c, generator=g)) if affine else None
+        self.shift = meta.array(torch.randn(c, generator=g)) if affine else None
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        case = self.case
+        y = getattr(op, case.name)(x, self.w, **case.window, **case.layouts)
+        axis = case.layouts.get("out_layout", "NC").index("C")
+        if self.b is not None:
+            y = op.bias_add(y, self.b, axis)
+        return op.batch_norm_infer(
+            y, self.mean, self.var, self.scale, self.shift, eps=1e-3, axis=axis
+        )
+
+
+def arranged(x: torch.Tensor, case: Case, which: str, back: bool = False) -> torch.Tensor:
+    """x in one of a case's layouts, or back in torch's."""
+    if which not in case.layouts:
+        return x
+    first = "IO" if "transpose" in case.name else "OI"
+    theirs = ("NC" if which != "kernel_layout" else first) + {3: "W", 4: "HW", 5: "DHW"}[x.ndim]
+    a, b = (case.layouts[which], theirs) if back else (theirs, case.layouts[which])
+    return x.permute([a.index(letter) for letter in b]).contiguous()
+
+
+def expected(model: Normalised, x: torch.Tensor) -> torch.Tensor:
+    """The result by torch in float64, in torch's layout."""
+    case = model.case
+    wide = {n: a.torch().double() for n, a in model.state().items()}
+    w = arranged(wide["w"], case, "kernel_layout", back=True)
+    if case.name in ("matmul", "matmul_nt", "dense"):
+        y = x.double() @ (w if case.name == "matmul" else w.T)
+    else:
+        name = case.name.replace("conv", "conv_transpose").removesuffix("_transpose")
+        y = getattr(F, name if "_transpose" in case.name else case.name)(
+            x.double(), w, **case.window
+        )
+    if "b" in wide:
+        y = y + wide["b"].reshape(-1, *[1] * (y.ndim - 2))
+    return F.batch_norm(
+        y, wide["mean"], wide["var"], wide.get("scale"), wide.get("shift"), eps=1e-3
+    )
+
+
+def operators(program: meta.ir.Module) -> list[str]:
+    found = (b.value for f in program.functions.values() for b in bindings(f))
+    return [str(v.callee).rpartition(".")[2] for v in found if isinstance(v, Call)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_results_are_those_of_torch(case: Case) -> None:
+    for seed, (bias, affine) in enumerate([(False, True), (True, False), (True, True)]):
+        model = Normalised(case, bias, affine, seed)
+        model.infer_mode()
+        x = torch.randn(case.x, generator=torch.Generator().manual_seed(9))
+        given = meta.array(arranged(x, case, "layout"))
+        compiled = meta.vm.compile(model, given)
+        assert "batch_norm_infer" not in operators(compiled.module)
+        for made in (compiled(given), model(given)):
+            got = arranged(made.torch(), case, "out_layout", back=True)
+            torch.testing.assert_close(got.double(), expected(model, x), rtol=1e-4, atol=1e-4)
+
+
+PROGRAM = """
+func @main(%x: float32[2, 3, 6, 6], %u: float32[4, 3, 1, 1], %w: float32[4, 3, 1, 1],
+           %m: float32[{c}], %v: float32[{c}]) attrs({attrs}) {{
+  %y = conv2d(%x, {w})
+  %z = batch_norm_infer(%y, %m, %v, axis={axis})
+  {more}
+  return {result}
+}}"""
+PLAIN = {"c": 4, "attrs": "arrays=3", "w": "%w", "axis": 1, "more": "", "result": "%z"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "folded"),
+    [
+        ({}, True),
+        ({"axis": -3}, True),
+        ({"attrs": "arrays=2"}, False),  # the weights are an input
+        ({"attrs": "some=1"}, False),  # all are inputs
+        ({"w": "%u"}, False),
+        ({"result": "(%y, %z)"}, False),  # what is normalised is a result, too
+        ({"more": "%r = relu(%y)", "result": "(%r, %z)"}, False),
+        ({"axis": 2, "c": 6}, False),
+        ({"more": "%s = multi_tensor_axpby((%u,), (%w,), 1.0, 1.0)"}, False),
+    ],
+)
+def test_which_are_folded(changed: dict[str, Any], folded: bool) -> None:
+    found = fold_batch_norm(infer_type(parse(PROGRAM.format(**{**PLAIN, **changed}))))
+    assert ("batch_norm_infer" not in operators(found)) == folded
+
+
+def test_constants_are_folded_while_compiling() -> None:
+    model = Normalised(CASES[3], True, True, 0).infer_mode()
+    x = meta.array(arranged(torch.randn(CASES[3].x), CASES[3], "layout"))
+    closed = trace(lambda x: model.forward.function(model, x))  # its arrays are constants
+    compiled = meta.vm.compile(closed, x)
+    assert compiled.code.prepared == 0
+    assert set(compiled.kernels()) == {"torch.conv2d", "torch.bias_add"}
+    torch.testing.assert_close(compiled(x).torch(), model(x).torch(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_no_less_exact(dtype: str) -> None:
+    """What is folded in float32 and rounded once is as exact as what is not folded."""
+    torch.manual_seed(0)
+    case = Case("conv2d", (4, 16, 9, 9), (32, 16, 3, 3), 32)
+    model = Normalised(case, False, True, 3)
+    model.infer_mode()
+    x = meta.array(torch.randn(case.x))
+    exact = expected(model, x.torch())
+    errors = []
+    for disabled in ([], ["fold_batch_norm"]):
+        with meta.PassContext(disabled=disabled):
+            compiled = meta.vm.compile(meta.amp.autocast(model, dtype), x)
+        errors.append((compiled(x).torch().double() - exact).square().mean().sqrt().item())
+        # The weights are cast, or folded and cast, once.
+        assert "batch_norm_infer" not in operators(compiled.module) or disabled
+        assert compiled.code.prepared
+    assert errors[0] < 1.1 * errors[1]
+
+
+@pytest.mark.parametrize("bottleneck", [False, True])
+def test_residual_networks(bottleneck: bool) -> None:
+    """One kernel for each convolution; in half precision with the channels last, too."""
+    meta.random.seed(0)
+    config = ResNetConfig(layers=(1, 2, 1, 1), bottleneck=bottleneck, width=8, num_classes=5)
+    model = ResNet(config).infer_mode()
+    generator = torch.Generator().manual_seed(1)
+    for name, array in model.state().items():
+        if "running" in name or ".bn" in name:
+            array.update(torch.rand(array.shape, generator=generator) + 0.5)
+    x = meta.array(torch.randn(2, 3, 40, 40, generator=generator))
+    compiled = meta.vm.compile(model, x)
+    assert "batch_norm_infer" not in operators(compiled.module)
+    torch.testing.assert_close(compiled(x).torch(), model(x).torch(), rtol=1e-3, atol=1e-3)
+    with meta.PassContext(config={"channels_last": {"devices": ("cpu",)}}):
+        half = meta.vm.compile(meta.amp.autocast(model, "bfloat16"), x)
+    found = [str(b.value.callee) for b in half.module.main.body.bindings if _is_call(b.value)]
+    assert found.count("torch.transpose") == 1  # the image; weights are transposed once
+    assert found.count("torch.cast") == 2  # the image, and the result
+    expected_half = model(x).torch()
+    scale = expected_half.abs().max().item()
+    torch.testing.assert_close(half(x).torch(), expected_half, rtol=0, atol=0.05 * scale)
+
+
+def _is_call(value: Any) -> bool:
+    return isinstance(value, Call)
