@@ -96,10 +96,15 @@ def _sdpa(graph: Graph, a: Attention) -> None:
 
 
 def _sdpa_backward(graph: Graph, a: Attention) -> None:
+    backward(graph, a, (a.query, a.key, a.value))
+
+
+def backward(graph: Graph, a: Attention, gradients: tuple[Operand, ...]) -> None:
+    """Describe the gradient, written as ``gradients`` lie: those of query, key and value."""
     arguments = _arguments(graph, a)
     y, statistics, dy = (graph.argument(o) for o in (a.result, a.statistics, a.result))
     results = graph.node.sdpa_backward(**arguments, o=y, stats=statistics, dO=dy)
-    for found, operand in zip(results, (a.query, a.key, a.value), strict=True):
+    for found, operand in zip(results, gradients, strict=True):
         graph.result(found, operand)
 
 

@@ -1,0 +1,131 @@
+"""The gradient of an attention written where it belongs: what is fused, and where the parts go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import meta
+from meta import op
+from meta.base.device import Device
+from meta.dialect.core import only
+from meta.dialect.cudnn import attention_fused, cudnn
+from meta.dialect.cudnn.attention import Attention
+from meta.dialect.cudnn.graph import Graph, Operand
+from meta.ir import TensorType, parse
+from meta.passes import explain_fusion, fuse_dialect, infer_type
+from tests.dialect.cudnn.test_graph import Node, Tensor, frontend
+
+__all__ = ["frontend"]
+CUDA = Device("cuda:0")
+SHAPE = 2, 6, 3, 8
+
+
+def typed(array: Any) -> TensorType:
+    return TensorType(array.shape, array.dtype)
+
+
+@pytest.fixture(autouse=True)
+def gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the described graph return three gradients."""
+
+    def sdpa_backward(self: Node, **options: Any) -> list[Tensor]:
+        found = [Tensor() for _ in range(3)]
+        self.tensors += found
+        return found
+
+    monkeypatch.setattr(Node, "sdpa_backward", sdpa_backward, raising=False)
+
+
+def program(axis: int = 2, layout: str = "BSHD", mask: str = "None", keys: int = 3) -> Any:
+    q = "float16[2, 6, 3, 8]" if layout == "BSHD" else "float16[2, 3, 6, 8]"
+    k = q.replace("6, 3", f"6, {keys}")
+    rows = "float16[2, 6, 24]", f"float16[2, 6, {8 * keys}]"
+    head = f"%q: {q}, %k: {k}, %v: {k}, %m: bool[6, 6], %y: {q}, %l: float32[2, 3, 6], %d: {q}"
+    return infer_type(
+        parse(f"""
+    func @main({head}) {{
+      %g = scaled_dot_product_attention_dx(%q, %k, %v, {mask}, %y, %l, %d, True, 0.5, "{layout}")
+      %a = %g.0
+      %b = %g.1
+      %c = %g.2
+      %0: {rows[0]} = reshape(%a, {(2, 6, 24)})
+      %1: {rows[1]} = reshape(%b, {(2, 6, 8 * keys)})
+      %2: {rows[1]} = reshape(%c, {(2, 6, 8 * keys)})
+      %3 = concatenate((%0, %1, %2), {axis})
+      return %3
+    }}""")
+    )
+
+
+@pytest.mark.usefixtures("frontend")
+def test_parts_that_are_joined_are_written_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(cudnn.__dict__, "unavailable", None)
+    with only("cudnn"):
+        found = fuse_dialect(program(), device=CUDA)
+    (made,) = [f for f in found.functions.values() if f.attrs]
+    assert made.attrs["kernel"] == "scaled_dot_product_attention_dx_joined"
+    assert made.result_type.shape == (2, 6, 72) and len(found.main.body.bindings) == 1
+
+
+@pytest.mark.usefixtures("frontend")
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"axis": 1}, "not joined row by row"),
+        ({"layout": "BHSD"}, "heads behind the steps"),
+        ({"keys": 1}, "as many of keys as of queries"),
+        ({"mask": "%m"}, "without a mask"),
+    ],
+)
+def test_refusals_say_why(monkeypatch: Any, changed: dict[str, Any], reason: str) -> None:
+    monkeypatch.setitem(cudnn.__dict__, "unavailable", None)
+    with only("cudnn"):
+        assert reason in explain_fusion(program(**changed), device=CUDA)
+
+
+def test_each_part_lies_in_rows_of_all(frontend: list[Node]) -> None:
+    one = Operand.compact(SHAPE, "float16", "BSHD", "BHSD")
+    attention = Attention(one, one, one, None, one, True, 0.5)
+    attention_fused._describe(Graph("float16", 7), attention)
+    (node,) = frontend
+    parts = [t.details for t in node.tensors if t.details.get("output")]
+    whole = torch.arange(2 * 6 * 72).view(2, 6, 72)
+    for i, part in enumerate(parts):
+        seen = torch.as_strided(whole, part["dim"], part["stride"], i * 24)
+        expected = whole[:, :, i * 24 : (i + 1) * 24].view(SHAPE).transpose(1, 2)
+        assert torch.equal(seen, expected) and part["uid"] == 7 + i
+
+
+def test_the_kernel_fills_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k, v, dy = (torch.randn(SHAPE, generator=generator).half() for _ in range(4))
+
+    def planned(*_: Any, **__: Any) -> Any:
+        return computed
+
+    def computed(*tensors: torch.Tensor) -> None:
+        *given, _y, _statistics, dy, a, b, c = tensors
+        leaves = [t.transpose(1, 2).double().requires_grad_() for t in given]
+        y = F.scaled_dot_product_attention(*leaves, is_causal=True, scale=0.5)
+        found = torch.autograd.grad(y, leaves, dy.transpose(1, 2).double())
+        for out, gradient in zip((a, b, c), found, strict=True):
+            out.copy_(gradient.transpose(1, 2).flatten(2))
+
+    monkeypatch.setattr(attention_fused, "plan", planned)
+    arrays = [meta.array(t) for t in (q, k, v)]
+    with only("torch"):
+        y, logsumexp = op.scaled_dot_product_attention(
+            *arrays, causal=True, scale=0.5, layout="BSHD"
+        )
+        arguments = (*arrays, None, y, logsumexp, meta.array(dy), True, 0.5, "BSHD")
+        parts = op.scaled_dot_product_attention_dx(*arguments)
+        expected = op.concatenate([op.reshape(p, (2, 6, 24)) for p in parts], 2)
+    types = [typed(t) if isinstance(t, meta.ndarray) else t for t in arguments]
+    env = attention_fused.scaled_dot_product_attention_dx_joined(*types, 2, typed(expected), CUDA)
+    out = torch.full((2, 6, 72), float("nan"), dtype=torch.float16)
+    env.run(q, k, v, y.torch(), logsumexp.torch(), dy, out)
+    torch.testing.assert_close(out, expected.torch(), rtol=5e-3, atol=5e-3)
