@@ -77,6 +77,11 @@ def test_the_weights_page_runs(tmp_path: Path) -> None:
     assert "unknown: '4.wieght' (the model has '4.weight')" in printed
 
 
+def test_the_page_on_cuda_graphs_runs(tmp_path: Path) -> None:
+    printed = _run_page("cuda_graphs.md", tmp_path)
+    assert printed.startswith(("no CUDA graph: the device is cpu", "runs as CUDA graphs")), printed
+
+
 def test_following_the_pass_page_adds_a_pass(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "howto" / "pass.md").read_text("utf-8")
     for folder in ("meta", "tests"):

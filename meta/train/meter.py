@@ -25,7 +25,7 @@ class Measured:
     step: int
     epoch: int
     loss: float
-    learning_rate: float | None
+    learning_rate: float
     time: float
 
 
@@ -44,9 +44,7 @@ class Meter:
         self._new_samples = 0
         self._since = time.perf_counter()
 
-    def add(
-        self, step: int, epoch: int, loss: ndarray, learning_rate: float | None, samples: int
-    ) -> None:
+    def add(self, step: int, epoch: int, loss: ndarray, learning_rate: float, samples: int) -> None:
         """Take the loss of a step, which may be still to be computed."""
         measured = Measured(step, epoch, 0.0, learning_rate, time.time())
         self._waiting.append((measured, loss))

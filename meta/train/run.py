@@ -87,7 +87,8 @@ class Run:
         self._schedule, self._checkpoints, self._watching = schedule, checkpoints, watching
         self._base_rate = float(training_step.learning_rate.item())
         self._saved = Saved(model, training_step, self._base_rate, feed, watching.callbacks)
-        self._rate: float | None = None
+        # The learning rate as a number, and the state of the array that it was read from.
+        self._rate, self._rate_read = self._base_rate, (0, -1)
         self._meter = Meter()
         self._dy: ndarray | None = None
         self._last: tuple[Batch, ndarray] | None = None
@@ -195,12 +196,18 @@ class Run:
         self._in_step = False
 
     def _set_learning_rate(self) -> None:
-        if self._schedule is None:
+        """Follow the schedule; without one, what a callback may have written."""
+        array = self.training_step.learning_rate
+        if self._schedule is not None:
+            rate = self._base_rate * float(self._schedule(self.step))
+            if rate != self._rate or self.step == self.record.first_step:
+                array.update(rate)
+                self._rate = rate
             return
-        rate = self._base_rate * float(self._schedule(self.step))
-        if rate != self._rate:
-            self.training_step.learning_rate.update(rate)
-            self._rate = rate
+        tensor = array.torch()
+        state = tensor.data_ptr(), tensor._version
+        if state != self._rate_read:  # reading it waits for the device
+            self._rate, self._rate_read = array.item(), state
 
     def _after_step(self, progress: Any) -> None:
         if self._is_time_to_read():
@@ -294,12 +301,11 @@ class Run:
         measured = self._meter.read()
         if not measured:
             return
-        rate: float = self.training_step.learning_rate.item()
         for m in measured:
             self.record.losses.append(m.loss)
             if m.step % self._limits.log_every == 0:
                 row = {"step": m.step, "time": m.time, "epoch": m.epoch, "loss": m.loss}
-                row["learning_rate"] = rate if m.learning_rate is None else m.learning_rate
+                row["learning_rate"] = m.learning_rate
                 self._log({**row, "samples_per_second": self._meter.samples_per_second})
         self._require_progress([m.loss for m in measured], measured[0].step)
 

@@ -15,7 +15,7 @@ import pytest
 from meta.base.errors import ArgumentError, FormatError
 from meta.optim import with_sgd
 from meta.optim.schedule import linear_decay
-from meta.train import TensorBoard, accuracy, fit
+from meta.train import Callback, Run, TensorBoard, accuracy, fit
 from meta.train.log import CSVLog, JSONLog, columns
 from tests.train.problem import DATA, held_out, loss, network, optimizer
 
@@ -100,6 +100,20 @@ def test_the_learning_rate_without_a_schedule(tmp_path: Path) -> None:
         executor="interpreter",
     )  # fmt: skip
     assert {row["learning_rate"] for row in csv_rows(tmp_path / "log.csv")} == {"0.25"}
+
+
+def test_a_learning_rate_that_a_callback_changes(tmp_path: Path) -> None:
+    class Halves(Callback):
+        def on_step(self, run: Run) -> None:
+            rate = run.training_step.learning_rate
+            rate.update(rate.item() / 2)
+
+    fit(
+        network(), loss, held_out(), with_sgd(0.5), steps=3, log=tmp_path / "log.csv",
+        executor="interpreter", callbacks=[Halves()],
+    )  # fmt: skip
+    rates = [row["learning_rate"] for row in csv_rows(tmp_path / "log.csv") if row["loss"]]
+    assert rates == ["0.5", "0.25", "0.125"]
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,13 @@ class _Handle:
     __slots__ = ("number", "pool", "stream")
 
     def __init__(self, device: int) -> None:
-        self.pool = _unused[device]
+        self.pool, self.number = _unused[device], 0
         self.number = self.pool.pop() if self.pool else library.create_handle(device)
         self.stream: int | None = None  # what is set is not known
 
     def __del__(self) -> None:
-        self.pool.append(self.number)
+        if self.number:  # else there was none to be had
+            self.pool.append(self.number)
 
 
 _unused: dict[int, list[int]] = defaultdict(list)
