@@ -24,6 +24,7 @@ from meta.passes.infer_type import infer_type
 from meta.passes.inline import inline
 from meta.passes.inplace_update import inplace_update
 from meta.passes.join_casts import join_casts
+from meta.passes.join_products import join_products
 from meta.passes.keep_padding import keep_padding
 from meta.passes.lambda_lift import lambda_lift
 from meta.passes.manager import PassRecord, Pipeline
@@ -61,6 +62,7 @@ __all__ = [
     "inline",
     "inplace_update",
     "join_casts",
+    "join_products",
     "keep_padding",
     "lambda_lift",
     "memory_schedule",

@@ -37,6 +37,7 @@ from meta.passes import (
     inline,
     inplace_update,
     join_casts,
+    join_products,
     keep_padding,
     memory_schedule,
     plan_memory,
@@ -94,6 +95,7 @@ STEPS = (
     Step(2, align_products),  # rows of products begin where libraries are fast
     Step(2, keep_padding),  # of scores, up to their loss
     Step(1, eliminate_common_subexpressions),  # what is computed twice
+    Step(2, join_products),  # of one operand by several weights
     Step(2, select_gradient_inputs),  # what gradients keep alive
     Step(2, bypass_casts),  # what kernels read in any dtype
     Step(1, dead_code),  # what nobody uses

@@ -1,0 +1,274 @@
+"""Products of one matrix by several matrices of weights: one product, cut into parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+from meta.base.device import Device
+from meta.ir import (
+    Binding,
+    Block,
+    Constant,
+    DefUse,
+    Expr,
+    Function,
+    Module,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    TupleType,
+    Var,
+    operands,
+)
+from meta.passes.buffers import Buffers, Summaries, owner
+from meta.passes.fold_constant import fold_constant
+from meta.passes.rules.table import OpCall, op_call, tensor_type
+from meta.passes.rules.table import call as operator_call
+from meta.passes.steady import steady
+
+DTYPES = "float16", "bfloat16", "float32"
+COLUMNS = {"dense": 0, "matmul": 1}
+"""By operator: the axis of its weights along which the columns of the product are."""
+TILE, PROCESSORS = 128, 132
+"""Rows and columns of the piece of a product that one multiprocessor computes at a time, and how
+many of these an H100 or H200 has."""
+GAIN = 0.9
+"""The share of the time, at most, that a joined product takes."""
+MOST = 4
+"""Products that are joined: all results are there at once, wherever they are needed."""
+LANES = 8
+"""Columns of a part come in multiples of so many, lest its rows begin at odd addresses."""
+
+
+def join_products(
+    module: Module, *, device: Device, devices: tuple[str, ...] = ("cuda",)
+) -> Module:
+    """Make one product of those of one matrix by weights that stay the same, on ``devices``.
+
+    Query, key and value of an attention are such products, and the two halves of a gated layer. A
+    small one does not occupy the device, and its launch takes as long as its work; of larger ones
+    the last pieces leave multiprocessors idle, which one product does once. What is to be gained is
+    estimated from the number of pieces; weights of equal shape are joined, each with its bias.
+
+    The weights are those of a model in infer mode (`steady`), or constants: they are laid one
+    behind the other once, by `prepare` or here. While a model is trained they change with every
+    step. To join them then would cost a copy of all; there is little to gain from it where a batch
+    has thousands of rows: 4096 rows of 768 make 96 pieces of 128 x 256, which 132 multiprocessors
+    compute at once, and three times as many still take three turns.
+
+    What is left of the cut where a library writes the parts as arrays of their own is nothing: see
+    `meta.dialect.cublas.parts`. To be run where equal views are one value.
+
+    >>> from meta.base.device import CPU
+    >>> from meta.ir import parse
+    >>> print(join_products(parse('''
+    ... func @main(%x: float16[4, 16], %v: float16[8, 16], %w: float16[8, 16]) -> float16[4, 8] \
+attrs(arrays=2) {
+    ...   %a: float16[4, 8] = dense(%x, %v)
+    ...   %b: float16[4, 8] = dense(%x, %w)
+    ...   %c: float16[4, 8] = add(%a, %b)
+    ...   return %c
+    ... }'''), device=CPU, devices=("cpu",)))
+    func @main(%x: float16[4, 16], %v: float16[8, 16], %w: float16[8, 16]) -> float16[4, 8] \
+attrs(arrays=2) {
+      %weights: float16[16, 16] = concatenate((%v, %w))
+      %joined: float16[4, 16] = dense(%x, %weights)
+      %parts: (float16[4, 8], float16[4, 8]) = split(%joined, indices_or_sections=2, axis=-1)
+      %a: float16[4, 8] = %parts.0
+      %b: float16[4, 8] = %parts.1
+      %c: float16[4, 8] = add(%a, %b)
+      return %c
+    }
+    """
+    if device.kind not in devices or "main" not in module.functions:
+        return module
+    found = [group for group in _groups(module) if _gains(group)]
+    if not found:
+        return module
+    main = _joined(module.main, found)
+    module = module.with_functions({**module.functions, "main": main})
+    constants = any(isinstance(one.weights, Constant) for group in found for one in group)
+    return fold_constant(module) if constants else module
+
+
+@dataclass(frozen=True, eq=False)
+class _Product:
+    """A product, perhaps seen with another shape and with a bias added.
+
+    ``members``: the bindings that compute it, of which others use the last.
+    """
+
+    members: tuple[Binding, ...]
+    call: OpCall
+    bias: OpCall | None
+
+    @property
+    def weights(self) -> Expr:
+        found: Expr = self.call.args[1]
+        return found
+
+    @property
+    def result(self) -> Binding:
+        return self.members[-1]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What products have in common that are joined."""
+        bias = None if self.bias is None else tensor_type(self.bias.args[1])
+        types = tuple(b.var.type for b in self.members)
+        return self.call.name, self.call.args[0], tensor_type(self.weights), bias, types
+
+
+def _groups(module: Module) -> Iterator[list[_Product]]:
+    """Yield the products that can be joined, in program order."""
+    main, fixed = module.main, steady(module)
+    buffers, uses = Buffers(main, Summaries(module)), DefUse(main)
+    written = {owner(buffer) for buffer in buffers.written}
+    groups: dict[tuple[Any, ...], list[_Product]] = {}
+    own = set(main.body.bindings)
+    for binding in main.body.bindings:
+        call = op_call(binding.value)
+        if call is None or call.name not in COLUMNS or not _is_product(binding, call, fixed):
+            continue
+        members, bias = _with_bias(binding, own, uses, fixed)
+        one = _Product(members, call, bias)
+        if written.isdisjoint({owner(buffers.of(v)) for v in (call.args[0], one.result.var)}):
+            groups.setdefault(one.key, []).append(one)
+    for group in groups.values():
+        for begin in range(0, len(group), MOST):
+            yield group[begin : begin + MOST]
+
+
+def _is_product(binding: Binding, call: OpCall, fixed: frozenset[Var]) -> bool:
+    """Whether it is one of changing rows by weights that stay the same."""
+    x, w = call.args
+    types = [tensor_type(a) for a in (x, w, binding.var)]
+    if not all(t is not None and t.is_static and t.dtype in DTYPES for t in types):
+        return False
+    columns = binding.var.type.static_shape[-1]  # type: ignore[union-attr]
+    return _stays(w, fixed) and not _stays(x, fixed) and columns % LANES == 0 and columns > 0
+
+
+def _stays(atom: object, fixed: frozenset[Var]) -> bool:
+    return isinstance(atom, Constant) or atom in fixed
+
+
+def _with_bias(
+    product: Binding, own: set[Binding], uses: DefUse, fixed: frozenset[Var]
+) -> tuple[tuple[Binding, ...], OpCall | None]:
+    """Return the bindings of a product with its bias, if it has one that stays the same."""
+    seen = _only_use(product, "reshape", own, uses)
+    members = (product,) if seen is None else (product, seen)
+    added = _only_use(members[-1], "bias_add", own, uses)
+    bias = None if added is None else op_call(added.value)
+    if added is None or bias is None or not _stays(bias.args[1], fixed):
+        return (product,), None
+    last = bias.args[2] in (-1, added.var.type.ndim - 1)  # type: ignore[union-attr]
+    return ((*members, added), bias) if last else ((product,), None)
+
+
+def _only_use(made: Binding, name: str, own: set[Binding], uses: DefUse) -> Binding | None:
+    """Return the only user of a result if it is this operator and keeps the columns."""
+    users = uses.users(made.var)
+    user = users[0] if len(users) == 1 else None
+    if not isinstance(user, Binding) or user not in own:
+        return None
+    call, before, after = op_call(user.value), tensor_type(made.var), tensor_type(user.var)
+    if call is None or call.name != name or call.args[0] is not made.var:
+        return None
+    assert before is not None
+    if after is None or not after.is_static or not after.ndim:
+        return None
+    return user if after.static_shape[-1] == before.static_shape[-1] else None
+
+
+def _gains(group: list[_Product]) -> bool:
+    """Whether one product takes less time than several, by the turns that the device computes the
+    pieces in.
+    """
+    rows, columns = group[0].members[0].var.type.static_shape  # type: ignore[union-attr]
+    apart = len(group) * _turns(rows, columns)
+    return len(group) > 1 and _turns(rows, len(group) * columns) <= GAIN * apart
+
+
+def _turns(rows: int, columns: int) -> int:
+    return ceil(ceil(rows / TILE) * ceil(columns / TILE) / PROCESSORS)
+
+
+def _joined(main: Function, groups: list[list[_Product]]) -> Function:
+    """Put one product in the place of the first of each group."""
+    first = {group[0].members[0]: group for group in groups}
+    gone = {m for group in groups for one in group for m in one.members}
+    definitions = {b.var: b for b in main.body.bindings}
+    made: list[Binding] = []
+    there: set[Expr] = set()
+
+    def add(binding: Binding) -> None:
+        if binding.var not in there:
+            there.add(binding.var)
+            made.append(binding)
+
+    for binding in main.body.bindings:
+        for earlier in _needed(first.get(binding, ()), definitions, there):
+            add(earlier)
+        if binding in first:
+            for new in _product(first[binding]):
+                add(new)
+        elif binding not in gone:
+            add(binding)
+    return replace(main, body=Block(tuple(made), main.body.result))
+
+
+def _needed(group: Any, definitions: dict[Var, Binding], there: set[Expr]) -> list[Binding]:
+    """Return what computes the weights and biases of a group and is not there yet, in order."""
+    pending = [a for one in group for a in (one.weights, *(one.bias.args[1:2] if one.bias else ()))]
+    found: list[Binding] = []
+    while pending:
+        binding = definitions.get(pending.pop())
+        if binding is not None and binding.var not in there:
+            found.append(binding)
+            pending += operands(binding.value)
+    return list(dict.fromkeys(reversed(found)))
+
+
+def _product(group: list[_Product]) -> Iterator[Binding]:
+    """Yield one product for a group, and its parts under the names of the results."""
+    model, count = group[0], len(group)
+    span = model.members[0].span
+    axis = COLUMNS[model.call.name]
+    weights = _side_by_side("weights", [one.weights for one in group], axis)
+    yield weights
+    y = Var("joined", _wider(model.members[0].var, count))
+    yield Binding(y, operator_call(model.call.name, model.call.args[0], weights.var), span)
+    for member in model.members[1:]:
+        before, y = y, Var("joined", _wider(member.var, count))
+        if model.bias is not None and member is model.result:
+            biases = _side_by_side("biases", [one.bias.args[1] for one in group if one.bias], 0)
+            yield biases
+            call = operator_call("bias_add", before, biases.var, model.bias.args[2])
+        else:
+            call = operator_call("reshape", before, y.type.static_shape)  # type: ignore[union-attr]
+        yield Binding(y, call, member.span)
+    parts = Var("parts", TupleType(tuple(one.result.var.type for one in group)))
+    yield Binding(parts, operator_call("split", y, count, -1), span)
+    for i, one in enumerate(group):
+        yield Binding(one.result.var, TupleGetItem(parts, i), one.result.span)
+
+
+def _side_by_side(name: str, atoms: list[Expr], axis: int) -> Binding:
+    type_ = tensor_type(atoms[0])
+    assert type_ is not None
+    shape = list(type_.static_shape)
+    shape[axis] *= len(atoms)
+    call = operator_call("concatenate", Tuple(tuple(atoms)), axis)
+    return Binding(Var(name, type_.with_shape(tuple(shape))), call)
+
+
+def _wider(var: Var, count: int) -> TensorType:
+    """Return the type of a result with so many times the columns."""
+    assert isinstance(var.type, TensorType)
+    *lead, columns = var.type.static_shape
+    return var.type.with_shape((*lead, columns * count))
