@@ -11,11 +11,13 @@ from meta.ir import (
     Call,
     Expr,
     Fail,
+    Function,
     MakeRef,
     ReadRef,
     Tuple,
     TupleType,
     WriteRef,
+    bindings,
     type_of,
 )
 from meta.op.core import Op
@@ -53,6 +55,16 @@ def flat_atoms(argument: Any) -> tuple[Any, ...]:
     if isinstance(argument, Tuple):
         return argument.fields
     return (argument,) if isinstance(argument, Expr) else ()
+
+
+def written_parameters(function: Function) -> tuple[int, ...]:
+    """Return, by number, the parameters of a function that operators in it write in place."""
+    written: set[Expr] = set()
+    for binding in bindings(function):
+        op = base_op(binding.value.callee) if isinstance(binding.value, Call) else None
+        if op is not None:
+            written.update(a for s in op.schema.written for a in flat_atoms(binding.value.args[s]))
+    return tuple(i for i, p in enumerate(function.params) if p in written)
 
 
 def has_effect(binding: Binding) -> bool:

@@ -24,7 +24,7 @@ from meta.ir import (
     operands,
 )
 from meta.ir.visit import inner_blocks
-from meta.passes.call_of import base_op, flat_atoms
+from meta.passes.call_of import base_op, flat_atoms, written_parameters
 from meta.passes.lifetimes import Lifetimes, Memory, is_fused, numbered
 
 ANYTHING = "anything"
@@ -95,9 +95,11 @@ class Effects:
             yield from (a for slot in op.schema.written for a in flat_atoms(call.args[slot]))
         elif is_fused(call, self._live.module):
             assert isinstance(call.callee, GlobalVar)
-            over = self._live.module.functions[call.callee.name].attrs.get(IN_PLACE)
-            if isinstance(over, int):
-                yield from flat_atoms(call.args[over])
+            function = self._live.module.functions[call.callee.name]
+            over = function.attrs.get(IN_PLACE)
+            written = written_parameters(function)
+            for i in (*written, over) if isinstance(over, int) else written:
+                yield from flat_atoms(call.args[i])
 
     def _is_call(self, binding: Binding) -> bool:
         """Whether a binding is a call of a function that is no kernel, which may do anything."""

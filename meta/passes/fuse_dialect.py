@@ -80,7 +80,7 @@ def explain_fusion(module: Module, *, device: Device) -> str:
     for fused in _in_order(device):
         described = _pattern(fused, device)
         texts = [
-            explain(described, f, module=module)
+            explain(described, f, module=module, writing=True)
             for f in module.functions.values()
             if FUSED not in f.attrs
         ]
@@ -179,7 +179,7 @@ def _partitioned(
         found = []
         if FUSED not in function.attrs:
             facts = known.setdefault(function, Facts(function, module))
-            found = match(described, function, module=module, facts=facts)
+            found = match(described, function, module=module, writing=True, facts=facts)
         if found:
             del known[function]
         functions[name] = _with_calls(function, fused, found, made, device) if found else function

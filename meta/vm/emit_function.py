@@ -25,7 +25,7 @@ from meta.ir import (
 )
 from meta.op.core import View as ViewOut
 from meta.op.core.op import Op
-from meta.passes.call_of import base_op, typed_args
+from meta.passes.call_of import base_op, typed_args, written_parameters
 from meta.passes.dispatch import kernel_of, prepared
 from meta.passes.plan_memory import ARENA, OFFSETS
 from meta.vm.bytecode import (
@@ -240,13 +240,15 @@ class FunctionEmitter(Values):
         """Emit the one kernel of a fused function."""
         assert isinstance(call.callee, ir.GlobalVar)
         function = self.tables.functions[call.callee.name]
-        sources = tuple(r for a in call.args for r in self.flat(a))
+        arguments = [self.flat(a) for a in call.args]
+        sources = tuple(r for registers in arguments for r in registers)
+        written = tuple(r for i in written_parameters(function) for r in arguments[i])
         result = function.result_type
         types = result.fields if isinstance(result, TupleType) else (result,)
         fills = not function.attrs.get(ALLOCATES, False)
         outs = self.outs([t for t in types if isinstance(t, TensorType)], fills)
         number = self.tables.kernel(FusedRef(function.attrs[FUSED], call.callee.name))
-        self.add(Invoke(number, sources, outs, fills, span=binding.span))
+        self.add(Invoke(number, sources, outs, fills, written, binding.span))
         return outs if isinstance(result, TupleType) else outs[0]
 
     def outs(self, types: Sequence[TensorType], fills: bool) -> tuple[Register, ...]:

@@ -252,7 +252,7 @@ class Dialect:
         ----------
         describes: the pattern in operator call syntax, ``lambda x, w, b: op.relu(...)``, a tuple
             for several results; see `meta.passes.pattern.pattern`. What it captures is what its
-            parameters stand for.
+            parameters stand for. Of calls that write arguments the kernel writes what is captured.
         plevel: as in `kernel`. The pattern is used where nobody runs one of its calls at a larger
             level, and before patterns of smaller levels.
         when: takes captures by name, tensors as their types; returns a reason to decline, or None.

@@ -1,6 +1,7 @@
-"""Batch normalisation of arrays whose channels come last, and its gradients: three launches each.
+"""Batch normalisation of arrays whose channels come last, and its gradients: two launches each.
 
 The gradients want no statistics of the forward pass: they are had from the pass that adds up dy.
+What is done beside it in the same launches is in `batch_norm_fused`.
 """
 
 from __future__ import annotations
@@ -12,90 +13,123 @@ from typing import Any
 import torch
 
 from meta import op
+from meta.base.device import Device
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.batch_norm_source import FINISHING, THREADS, source
+from meta.dialect.cuda.batch_norm_dx_source import BACKWARD
+from meta.dialect.cuda.batch_norm_source import FORWARD, LINE, THREADS, source
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
 
 ACCESS = 16
 """Bytes of an access, where channels and addresses allow."""
-SUMMING, FILLING = 4, 8
-"""Thread blocks per processor, of the sums, which every channel's last step reads, and of what
-follows.
-"""
+AHEAD = 8
+"""Accesses of a thread before it waits for the first."""
 DTYPES = "float16", "bfloat16", "float32"
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 POINTERS = (
-    *("x", "dy", "w", "b", "running_mean", "running_var"),
-    *("out", "dw", "db", "partial", "known"),
+    *("x", "z", "y", "dy", "w", "b", "running_mean", "running_var"),
+    *("out", "masked", "dw", "db", "mask", "partial"),
 )
+DATA = "x", "z", "y", "dy", "out", "masked"
+"""Those of x's type."""
 
 
-class _Kernels:
-    """The kernels of a call, compiled when they are first launched."""
+class Kernels:
+    """The two kernels of a pass, compiled when they are first launched.
 
-    def __init__(self, call: CallValues, backward: bool, types: dict[str, str]) -> None:
-        x: TensorType = call.args.x
-        _require_fits(x, call.args.axis)
+    Parameters
+    ----------
+    x, axis, eps, momentum: of the call. backward: which of the passes. types: the dtypes of
+    parameters and results by their names in the source. flags: what is done beside it, see there.
+    returns_masked: whether the masked gradient is a result, if it is written at all.
+    """
+
+    def __init__(
+        self,
+        x: TensorType,
+        axis: int,
+        eps: float,
+        device: Device,
+        types: dict[str, str],
+        *,
+        momentum: float = 0.0,
+        backward: bool = False,
+        flags: frozenset[str] = frozenset(),
+        returns_masked: bool = False,
+    ) -> None:
+        """Raise Unsupported for x of another dtype, or with its channels elsewhere."""
+        _require_fits(x, axis)
         self.dtype, self.channels = x.dtype, x.static_shape[-1]
-        self.rows, self.backward = x.size // self.channels, backward
-        unused = dict.fromkeys(("P", "R", "DW", "DB"), "float32")
-        self.types = {"T": x.dtype, **unused, **types}
-        self.momentum, self.eps = getattr(call.args, "momentum", 0.0), call.args.eps
-        self.device = call.device.ordinal
+        self.rows, self.backward, self.flags = x.size // self.channels, backward, flags
+        self.returns_masked = returns_masked
+        full = ACCESS // BYTES[self.dtype]
+        self.vector = 1 if self.channels % full else full
+        self.types = {"T": x.dtype, **dict.fromkeys(("P", "R", "DW", "DB"), "float32"), **types}
+        self.momentum, self.eps, self.device = momentum, eps, device.ordinal
         self.processors = torch.cuda.get_device_properties(self.device).multi_processor_count
         self.kernel = cache(self._kernel)
 
-    def _kernel(self, name: str, vector: int) -> driver.Function:
-        return cubin.function(source(self.types, vector, self.backward), name, self.device)
+    def _kernel(self, name: str, vector: int, lanes: int) -> driver.Function:
+        # How many arrays each of the kernels reads.
+        adds, masks = "ADDS" in self.flags, "MASK" in self.flags
+        first = 2 + adds + masks if self.backward else 1
+        second = 2 if self.backward else 1 + adds
+        sizes = {"VECTOR": vector, "LANES": lanes, "SUMS": 4 if self.backward else 2}
+        sizes |= {"SUMS_AHEAD": AHEAD // first, "APPLY_AHEAD": AHEAD // second}
+        body = BACKWARD if self.backward else FORWARD
+        text = source(body, self.types, sizes, sorted(self.flags))
+        return cubin.function(text, name, self.device)
 
     def run(self, tensors: dict[str, torch.Tensor]) -> None:
         """Launch the kernels with tensors by the names of their parameters."""
-        moved = tensors["x"].data_ptr() | tensors["out"].data_ptr()
-        if self.backward:
-            moved |= tensors["dy"].data_ptr()
-        vector = ACCESS // BYTES[self.dtype]
-        if self.channels % vector or moved % ACCESS:
-            vector = 1
-        lanes, tiles = shares(self.channels // vector)
-        blocks = self._blocks(SUMMING, lanes, tiles)
-        sums = 4 if self.backward else 2
-        options = {"dtype": torch.float32, "device": tensors["x"].device}
-        partial = torch.empty(blocks, sums, self.channels, **options)
-        known = torch.empty(sums + (not self.backward), self.channels, **options)
-        tensors = {**tensors, "partial": partial, "known": known}
+        moved = 0
+        for name in DATA:
+            if name in tensors:
+                moved |= tensors[name].data_ptr()
+        vector = 1 if moved % ACCESS else self.vector
+        lanes, tiles, blocks = self._grid(vector)
+        device = tensors["x"].device
+        for name, size in self._scratch(vector, blocks).items():
+            tensors[name] = torch.empty(size, dtype=torch.uint8, device=device)
         at = [0 if (t := tensors.get(n)) is None else t.data_ptr() for n in POINTERS]
-        numbers = self.rows, self.channels, lanes, blocks, self.momentum, self.eps
-        given = struct.pack("<11Qqiiiff4x", *at, *numbers)
-        self.kernel("sums", vector).launch(blocks, THREADS, given, tiles)
-        self.kernel("finish", vector).launch(-(-self.channels // 32), FINISHING, given)
-        filling = self._blocks(FILLING, lanes, tiles)
-        self.kernel("apply", vector).launch(filling, THREADS, given, tiles)
+        numbers = self.rows, self.channels, self.momentum, self.eps
+        given = struct.pack("<14Qqiff4x", *at, *numbers)
+        for name in ("sums", "apply"):
+            self.kernel(name, vector, lanes).launch(blocks, THREADS, given, tiles)
 
     @property
     def workspace(self) -> int:
-        """The bytes of the sums that aligned tensors take."""
-        full = ACCESS // BYTES[self.dtype]
-        lanes, tiles = shares(self.channels // (1 if self.channels % full else full))
-        sums = 4 if self.backward else 2
-        blocks = self._blocks(SUMMING, lanes, tiles)
-        return 4 * self.channels * (blocks * sums + sums + (not self.backward))
+        """The bytes that a run takes, of aligned tensors."""
+        _, _, blocks = self._grid(self.vector)
+        return sum(self._scratch(self.vector, blocks).values())
 
-    def _blocks(self, each: int, lanes: int, tiles: int) -> int:
-        """Return into how many thread blocks the rows are divided."""
+    def _grid(self, vector: int) -> tuple[int, int, int]:
+        """Return lanes, tiles, and into how many thread blocks the rows are divided."""
+        most = LINE // (ACCESS if vector > 1 else 4)
+        lanes, tiles = shares(self.channels // vector, most)
         at_once = THREADS // lanes
-        return max(1, min(self.processors * each // tiles, -(-self.rows // at_once)))
+        return lanes, tiles, max(1, min(self.processors // tiles, -(-self.rows // at_once)))
+
+    def _scratch(self, vector: int, blocks: int) -> dict[str, int]:
+        """Return the bytes of what goes from the first kernel to the second, by parameters."""
+        found = {"partial": 4 * blocks * (4 if self.backward else 2) * self.channels}
+        count = self.rows * self.channels
+        if "KEEPS" in self.flags and not self.returns_masked:
+            found["masked"] = count * BYTES[self.dtype]
+        elif "MASK" in self.flags and "KEEPS" not in self.flags:
+            found["mask"] = count // vector
+        return found
 
 
-def shares(vectors: int) -> tuple[int, int]:
-    """Return how many threads share a row's ``vectors``, a power of 2, and how often that is done
-    beside one another.
+def shares(vectors: int, most: int) -> tuple[int, int]:
+    """Return how many threads share a row's ``vectors``, a power of 2 up to ``most``, and how often
+    that is done beside one another.
     """
     lanes = 1
-    while lanes < 32 and lanes < vectors:
+    while lanes < most and lanes < vectors:
         lanes *= 2
     return lanes, -(-vectors // lanes)
 
@@ -109,7 +143,7 @@ def _require_fits(x: TensorType, axis: int) -> None:
         raise Unsupported("there is an empty tensor")
 
 
-def _dtype(**parameters: TensorType | None) -> str:
+def common_dtype(**parameters: TensorType | None) -> str:
     """Return the dtype of those that there are; Unsupported if they differ."""
     found = {p.dtype for p in parameters.values() if p is not None}
     if len(found) > 1:
@@ -120,24 +154,40 @@ def _dtype(**parameters: TensorType | None) -> str:
 @dialect.op(op.batch_norm_train)
 def batch_norm_train(call: CallValues) -> OpEnv:
     """Return the launches that normalise, and write the running statistics."""
-    a = call.args
-    running = _dtype(running_mean=a.running_mean, running_var=a.running_var)
-    kernels = _Kernels(call, False, {"P": _dtype(w=a.w, b=a.b), "R": running})
-    return _env(kernels, call, "x", "running_mean", "running_var", "w", "b", results=("out",))
+    args: dict[str, Any] = call.args._asdict()
+    kernels = forward(args, call.device)
+    return env(kernels, args, "x", "running_mean", "running_var", "w", "b", results=("out",))
 
 
 @dialect.op(op.batch_norm_train_dxwb)
 def batch_norm_train_dxwb(call: CallValues) -> OpEnv:
     """Return the launches that compute the statistics once more."""
-    _, dw, db = call.outputs
-    types = {"P": _dtype(w=call.args.w), "DW": dw.dtype, "DB": db.dtype}
-    kernels = _Kernels(call, True, types)
-    return _env(kernels, call, "dy", "x", "w", "b", results=("out", "dw", "db"))
-
-
-def _env(kernels: _Kernels, call: CallValues, *names: str, results: tuple[str, ...]) -> OpEnv:
-    """Return what runs the kernels with the arguments that a call has."""
     args: dict[str, Any] = call.args._asdict()
+    kernels = backward(args, call.outputs, call.device)
+    return env(kernels, args, "dy", "x", "w", "b", results=("out", "dw", "db"))
+
+
+def forward(args: dict[str, Any], device: Device, *flags: str) -> Kernels:
+    """Return the kernels for arguments of `batch_norm_train`, tensors as their types."""
+    running = common_dtype(running_mean=args["running_mean"], running_var=args["running_var"])
+    types = {"P": common_dtype(w=args["w"], b=args["b"]), "R": running}
+    x, axis, eps, momentum = (args[n] for n in ("x", "axis", "eps", "momentum"))
+    return Kernels(x, axis, eps, device, types, momentum=momentum, flags=frozenset(flags))
+
+
+def backward(
+    args: dict[str, Any], results: tuple[TensorType, ...], device: Device, *flags: str
+) -> Kernels:
+    """Return the kernels for arguments of `batch_norm_train_dxwb`, tensors as their types."""
+    types = {"P": common_dtype(w=args["w"]), "DW": results[1].dtype, "DB": results[2].dtype}
+    x, axis, eps = (args[n] for n in ("x", "axis", "eps"))
+    kept = len(results) > 3
+    how = {"backward": True, "flags": frozenset(flags), "returns_masked": kept}
+    return Kernels(x, axis, eps, device, types, **how)
+
+
+def env(kernels: Kernels, args: dict[str, Any], *names: str, results: tuple[str, ...]) -> OpEnv:
+    """Return what runs the kernels with those of the named arguments that there are."""
     given = (*(n for n in names if args[n] is not None), *results)
 
     def run(*values: torch.Tensor) -> None:

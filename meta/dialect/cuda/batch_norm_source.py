@@ -1,164 +1,197 @@
-"""CUDA source of batch normalisation, channels last, and of its gradients.
+"""CUDA source of batch normalisation with the channels last: what both passes share, and the
+forward pass. The gradients are in `batch_norm_dx_source`.
 
-An array is [rows, channels]. ``sums`` adds up the rows of each thread block, ``finish`` the blocks
-and what follows for a channel, ``apply`` goes over the rows once more, the last first: those are
-still in the cache. Sums are of differences to the first row, lest digits of a small variance are
-lost beside a large mean.
+An array is [rows, channels]. The grid is the same for both kernels of a pass: ``blockIdx.y`` is a
+tile of WIDTH channels, whose rows its thread blocks share. ``sums`` adds up the rows of each thread
+block; ``apply`` begins by adding up the blocks, which are few, and goes over the rows once more,
+the last first: those are still in the cache. Every sum is in one order, so results are the same
+bits at every run. Sums are of differences to a row of the array, lest digits of a small variance
+are lost beside a large mean.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from meta.dialect.cuda.scalars import C_TYPES, CONVERSIONS
 
-THREADS = 256
-FINISHING = 1024
-"""Threads of a block of ``finish``: 32 channels."""
+THREADS = 512
+"""Of a block, one per processor: registers are for what is read ahead."""
+LINE = 128
+"""Bytes of a row that a thread block takes."""
 
-SOURCE = r"""
+SHARED = r"""
 struct Parameters {
-  const T* x; const T* dy; const P* w; const P* b; R* running_mean; R* running_var;
-  T* out; DW* dw; DB* db; float* partial; float* known;
-  long long rows; int channels; int lanes; int blocks; float momentum; float eps;
+  const T* x; const T* z; const T* y; const T* dy;
+  const P* w; const P* b; R* running_mean; R* running_var;
+  T* out; T* masked; DW* dw; DB* db; unsigned char* mask; float* partial;
+  long long rows; int channels; float momentum; float eps;
 };
 struct __align__(sizeof(T) * VECTOR) Vector { T at[VECTOR]; };
 
-#ifdef BACKWARD
-#define SUMS 4  // of x, its square, dy and their product
-#else
-#define SUMS 2
-#endif
+#define WIDTH (LANES * VECTOR)      // channels of a tile
+#define PARTS (THREADS / LANES)     // rows that a thread block reads at a time
+#define HELPERS (THREADS / WIDTH)   // threads that add up one channel
 #define FOR_ELEMENTS _Pragma("unroll") for (int j = 0; j < VECTOR; ++j)
+#define FOR_AHEAD _Pragma("unroll") for (int i = 0; i < AHEAD; ++i) if (row + i * step < p.rows)
 #define PLACE \
-  int lane = threadIdx.x % p.lanes, part = threadIdx.x / p.lanes, parts = THREADS / p.lanes; \
-  int column = (blockIdx.y * p.lanes + lane) * VECTOR; \
-  long long first = (long long)blockIdx.x * parts + part, step = (long long)gridDim.x * parts; \
-  bool inside = column < p.channels;
+  int lane = threadIdx.x % LANES, column = blockIdx.y * WIDTH + lane * VECTOR; \
+  int channel = blockIdx.y * WIDTH + threadIdx.x % WIDTH; \
+  long long first = (long long)blockIdx.x * PARTS + threadIdx.x / LANES; \
+  long long step = (long long)gridDim.x * PARTS; \
+  bool inside = column < p.channels, owns = threadIdx.x < WIDTH && channel < p.channels;
 
-extern "C" __global__ void __launch_bounds__(THREADS) sums(const __grid_constant__ Parameters p) {
-  __shared__ float scratch[THREADS][VECTOR];
-  PLACE
-  float sum[SUMS][VECTOR] = {}, shift[VECTOR] = {};
-  if (inside) {
-    Vector start = *(const Vector*)(p.x + column);
-    FOR_ELEMENTS shift[j] = up(start.at[j]);
-#pragma unroll 4
-    for (long long row = first; row < p.rows; row += step) {
-      Vector x = *(const Vector*)(p.x + row * p.channels + column);
-#ifdef BACKWARD
-      Vector dy = *(const Vector*)(p.dy + row * p.channels + column);
-#endif
-      FOR_ELEMENTS {
-        float d = up(x.at[j]) - shift[j];
-        sum[0][j] += d;
-        sum[1][j] += d * d;
-#ifdef BACKWARD
-        float g = up(dy.at[j]);
-        sum[2][j] += g;
-        sum[3][j] += g * d;
-#endif
-      }
-    }
+inline Vector read(const T* from, long long at) { return *(const Vector*)(from + at); }
+inline void write(T* to, long long at, Vector v) { *(Vector*)(to + at) = v; }
+
+// The row that others are compared with: not the first one, which is a corner of an image.
+inline const T* typical(const Parameters& p) { return p.x + p.rows / 3 * p.channels; }
+
+// The sum of what the threads of a channel have, for all of them.
+inline float over_helpers(float mine) {
+  __shared__ float some[THREADS];
+  __syncthreads();  // the result of the call before is read
+  some[threadIdx.x] = mine;
+  __syncthreads();
+  for (int half = HELPERS / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half * WIDTH) some[threadIdx.x] += some[threadIdx.x + half * WIDTH];
+    __syncthreads();
   }
+  return some[threadIdx.x % WIDTH];
+}
+
+// The sum of what the threads of a lane have: that of one channel, threadIdx.x % WIDTH.
+inline float over_parts(const float* mine) {
+  __shared__ float all[VECTOR][THREADS + 4];  // no two lanes in one bank
+  FOR_ELEMENTS all[j][threadIdx.x] = mine[j];
+  __syncthreads();
+  int c = threadIdx.x % WIDTH, begin = threadIdx.x / WIDTH * LANES * VECTOR;
+  float sum = 0.0f;
+  FOR_ELEMENTS sum += all[c % VECTOR][begin + j * LANES + c / VECTOR];
+  return over_helpers(sum);
+}
+
+// Keeps the sums of this thread block.
+inline void keep(const Parameters& p, float (*sum)[VECTOR], int channel, bool owns) {
 #pragma unroll
   for (int k = 0; k < SUMS; ++k) {
-    FOR_ELEMENTS scratch[threadIdx.x][j] = sum[k][j];
-    __syncthreads();
-    for (int half = parts / 2; half > 0; half /= 2) {
-      if (part < half) {
-        FOR_ELEMENTS scratch[threadIdx.x][j] += scratch[threadIdx.x + half * p.lanes][j];
-      }
-      __syncthreads();
-    }
-    if (part == 0 && inside) {
-      float* to = p.partial + ((long long)blockIdx.x * SUMS + k) * p.channels + column;
-      FOR_ELEMENTS to[j] = scratch[lane][j];
-    }
-    __syncthreads();
+    float found = over_parts(sum[k]);
+    if (owns) p.partial[((long long)blockIdx.x * SUMS + k) * p.channels + channel] = found;
   }
 }
 
-extern "C" __global__ void __launch_bounds__(FINISHING)
-finish(const __grid_constant__ Parameters p) {
-  __shared__ float scratch[SUMS][FINISHING / 32][32];
-  int lane = threadIdx.x % 32, part = threadIdx.x / 32, c = blockIdx.x * 32 + lane;
-  float sum[SUMS] = {};
-  if (c < p.channels) {
+// Adds up the sums of all thread blocks, for one channel.
+inline void gather(const Parameters& p, float* sum, int channel) {
+  if (channel < p.channels) {
 #pragma unroll 4
-    for (int block = part; block < p.blocks; block += FINISHING / 32) {
-      const float* from = p.partial + (long long)block * SUMS * p.channels + c;
+    for (int block = threadIdx.x / WIDTH; block < gridDim.x; block += HELPERS) {
+      const float* from = p.partial + (long long)block * SUMS * p.channels + channel;
 #pragma unroll
       for (int k = 0; k < SUMS; ++k) sum[k] += from[(long long)k * p.channels];
     }
   }
 #pragma unroll
-  for (int k = 0; k < SUMS; ++k) scratch[k][part][lane] = sum[k];
-  __syncthreads();
-  if (part || c >= p.channels) return;
-  for (int i = 1; i < FINISHING / 32; ++i) {
-#pragma unroll
-    for (int k = 0; k < SUMS; ++k) sum[k] += scratch[k][i][lane];
+  for (int k = 0; k < SUMS; ++k) sum[k] = over_helpers(sum[k]);
+}
+
+struct Statistics { float mean, var, inv, scale, d; };  // d: mean less the typical row
+
+inline Statistics statistics(const Parameters& p, const float* sum, int channel) {
+  Statistics s;
+  float n = p.rows;
+  s.d = sum[0] / n;
+  s.var = sum[1] / n - s.d * s.d;
+  s.var = s.var < 0.0f ? 0.0f : s.var;  // a NaN stays
+  s.mean = up(typical(p)[channel]) + s.d;
+  s.inv = 1.0f / sqrtf(s.var + p.eps);
+  s.scale = p.w ? s.inv * (float)up(p.w[channel]) : s.inv;
+  return s;
+}
+"""
+
+FORWARD = r"""
+// The sums are of x and its square.
+extern "C" __global__ void __launch_bounds__(THREADS) sums(const __grid_constant__ Parameters p) {
+  PLACE
+  constexpr int AHEAD = SUMS_AHEAD;
+  float sum[SUMS][VECTOR] = {};
+  if (inside) {
+    Vector shift = read(typical(p), column);
+    for (long long row = first; row < p.rows; row += AHEAD * step) {
+      Vector x[AHEAD];
+      FOR_AHEAD x[i] = read(p.x, (row + i * step) * p.channels + column);
+      FOR_AHEAD FOR_ELEMENTS {
+        float d = up(x[i].at[j]) - up(shift.at[j]);
+        sum[0][j] += d;
+        sum[1][j] += d * d;
+      }
+    }
   }
-  float n = p.rows, d = sum[0] / n, var = fmaxf(sum[1] / n - d * d, 0.0f);
-  float mean = up(p.x[c]) + d, inv = 1.0f / sqrtf(var + p.eps);
-  float scale = p.w ? inv * (float)up(p.w[c]) : inv;
-  float* known = p.known + c;
-  known[0] = mean;
-  known[p.channels] = scale;
-#ifdef BACKWARD
-  float db = sum[2], dw = (sum[3] - d * db) * inv;
-  known[2 * p.channels] = -scale * inv * dw / n;
-  known[3 * p.channels] = -scale * db / n;
-  down(p.dw[c], dw);
-  down(p.db[c], db);
-#else
-  known[2 * p.channels] = p.b ? (float)up(p.b[c]) : 0.0f;
-  float keep = 1.0f - p.momentum, old_mean = up(p.running_mean[c]), old_var = up(p.running_var[c]);
-  down(p.running_mean[c], keep * old_mean + p.momentum * mean);
-  down(p.running_var[c], keep * old_var + p.momentum * (var * (n / (n - 1.0f))));
-#endif
+  keep(p, sum, channel, owns);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) apply(const __grid_constant__ Parameters p) {
   PLACE
-  if (!inside) return;
-  float mean[VECTOR], scale[VECTOR], more[VECTOR];
-#ifdef BACKWARD
-  float shift[VECTOR];
-#endif
-  FOR_ELEMENTS {
-    const float* known = p.known + column + j;
-    mean[j] = known[0];
-    scale[j] = known[p.channels];
-    more[j] = known[2 * p.channels];
-#ifdef BACKWARD
-    shift[j] = known[3 * p.channels];
-#endif
-  }
-#pragma unroll 2
-  for (long long row = p.rows - 1 - first; row >= 0; row -= step) {
-    long long at = row * p.channels + column;
-    Vector x = *(const Vector*)(p.x + at), y;
-#ifdef BACKWARD
-    Vector dy = *(const Vector*)(p.dy + at);
-    FOR_ELEMENTS {
-      float along = more[j] * (up(x.at[j]) - mean[j]) + shift[j];
-      down(y.at[j], scale[j] * up(dy.at[j]) + along);
+  constexpr int AHEAD = APPLY_AHEAD;
+  __shared__ float known[3][WIDTH];
+  float sum[SUMS] = {};
+  gather(p, sum, channel);
+  if (owns) {
+    Statistics s = statistics(p, sum, channel);
+    known[0][threadIdx.x] = s.mean;
+    known[1][threadIdx.x] = s.scale;
+    known[2][threadIdx.x] = p.b ? (float)up(p.b[channel]) : 0.0f;
+    if (blockIdx.x == 0) {
+      float n = p.rows, keep = 1.0f - p.momentum;
+      R* mean = p.running_mean + channel;
+      R* var = p.running_var + channel;
+      down(*mean, keep * (float)up(*mean) + p.momentum * s.mean);
+      down(*var, keep * (float)up(*var) + p.momentum * (s.var * (n / (n - 1.0f))));
     }
-#else
-    FOR_ELEMENTS down(y.at[j], (up(x.at[j]) - mean[j]) * scale[j] + more[j]);
+  }
+  __syncthreads();
+  if (!inside) return;
+  float mean[VECTOR], scale[VECTOR], shift[VECTOR];
+  FOR_ELEMENTS {
+    mean[j] = known[0][lane * VECTOR + j];
+    scale[j] = known[1][lane * VECTOR + j];
+    shift[j] = known[2][lane * VECTOR + j];
+  }
+  for (long long row = first; row < p.rows; row += AHEAD * step) {
+    Vector x[AHEAD];
+    FOR_AHEAD x[i] = read(p.x, (p.rows - 1 - row - i * step) * p.channels + column);
+#ifdef ADDS
+    Vector z[AHEAD];
+    FOR_AHEAD z[i] = read(p.z, (p.rows - 1 - row - i * step) * p.channels + column);
 #endif
-    *(Vector*)(p.out + at) = y;
+    FOR_AHEAD {
+      Vector y;
+      FOR_ELEMENTS {
+        float v = (up(x[i].at[j]) - mean[j]) * scale[j] + shift[j];
+#ifdef ADDS
+        v += up(z[i].at[j]);
+#endif
+#ifdef RELU
+        v = v < 0.0f ? 0.0f : v;  // a NaN stays
+#endif
+        down(y.at[j], v);
+      }
+      write(p.out, (p.rows - 1 - row - i * step) * p.channels + column, y);
+    }
   }
 }
 """
 
 
-def source(types: dict[str, str], vector: int, backward: bool) -> str:
-    """Return the source for accesses of ``vector`` elements; ``types``: dtypes by their names in
-    it: T of data, P of w and b, R of the running statistics, DW and DB of the results.
+def source(body: str, types: dict[str, str], sizes: dict[str, int], flags: Iterable[str]) -> str:
+    """Return the source of a pass, of which `SHARED` and ``body`` are parts.
+
+    types: dtypes by their names in it: T of data, P of w and b, R of the running statistics, DW and
+    DB of the results. sizes: VECTOR, the elements of an access; LANES, the accesses to a row by a
+    thread block, a power of 2; SUMS, how many there are; SUMS_AHEAD and APPLY_AHEAD, the rows that
+    a thread of each kernel reads at a time. flags: what else is defined.
     """
-    sizes = {"VECTOR": vector, "THREADS": THREADS, "FINISHING": FINISHING}
-    defines = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
+    known = {**sizes, "THREADS": THREADS, **dict.fromkeys(flags, 1)}
+    defines = "".join(f"#define {name} {value}\n" for name, value in known.items())
     typedefs = "".join(f"typedef {C_TYPES[dtype]} {name};\n" for name, dtype in types.items())
-    how = "#define BACKWARD\n" if backward else ""
-    return f"typedef float W;\n{CONVERSIONS}{typedefs}{how}{defines}{SOURCE}"
+    return f"typedef float W;\n{CONVERSIONS}{typedefs}{defines}{SHARED}{body}"

@@ -15,12 +15,12 @@ class Facts:
     """Facts of one function of a module (None: nothing is known of other functions)."""
 
     def __init__(self, function: Function, module: Module | None) -> None:
-        self.function, self._module = function, module
+        self.function, self.module = function, module
 
     @cached_property
     def buffers(self) -> Buffers:
         """Which values may share memory."""
-        summaries = None if self._module is None else Summaries(self._module)
+        summaries = None if self.module is None else Summaries(self.module)
         return Buffers(self.function, summaries)
 
     @cached_property

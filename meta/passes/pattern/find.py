@@ -13,8 +13,10 @@ from meta.base.errors import ArgumentError
 from meta.ir import (
     Binding,
     Block,
+    Call,
     Constant,
     Expr,
+    Fail,
     Function,
     Module,
     Var,
@@ -25,7 +27,9 @@ from meta.ir.def_use import User
 from meta.ir.literals import literal_text
 from meta.ir.printer import first_line
 from meta.ir.visit import inner_blocks
-from meta.passes.call_of import is_pure
+from meta.passes.call_of import base_op, is_pure
+from meta.passes.effects import uses
+from meta.passes.lifetimes import is_fused
 from meta.passes.pattern.build import Pattern, parts
 from meta.passes.pattern.facts import Facts
 from meta.passes.pattern.parts import Part, depth, of_type
@@ -80,6 +84,7 @@ def match(
     *,
     module: Module | None = None,
     shared: bool = False,
+    writing: bool = False,
     facts: Facts | None = None,
 ) -> list[Match]:
     """Return the occurrences of a pattern, in program order; no binding belongs to two.
@@ -89,14 +94,14 @@ def match(
 
     - an inner value that is used outside, unless ``shared``, or a view of what the match reads;
     - several results of which one is needed before the values are there of which another is made;
-    - a call that writes an argument, or a random one;
-    - a write, between the bindings, to what one of them reads;
+    - a call that writes an argument, unless ``writing``, or a random one;
+    - a write, between the bindings, to what one of them reads, and a use of what one writes;
     - whatever the pattern's check refuses.
 
     A call of a global function may write its arguments, unless ``module`` is given and tells that
     it does not. ``facts``: those of the function, if they are known from another search.
     """
-    return _Finder(pattern, facts or Facts(function, module), shared).matches()
+    return _Finder(pattern, facts or Facts(function, module), shared, writing).matches()
 
 
 def refusals(
@@ -109,10 +114,15 @@ def refusals(
 
 
 def explain(
-    pattern: Pattern, function: Function, *, module: Module | None = None, shared: bool = False
+    pattern: Pattern,
+    function: Function,
+    *,
+    module: Module | None = None,
+    shared: bool = False,
+    writing: bool = False,
 ) -> str:
     """Return the matches of a pattern, and the refused candidates with reasons, as text."""
-    finder = _Finder(pattern, Facts(function, module), shared)
+    finder = _Finder(pattern, Facts(function, module), shared, writing)
     found = finder.matches()
     lines = [f"{pattern.name}: {len(found)} matched, {len(finder.refused)} refused"]
     lines += [f"  matched  {first_line(function, m.root)}" for m in found]
@@ -156,8 +166,9 @@ class _Scope:
 
 
 class _Finder:
-    def __init__(self, pattern: Pattern, facts: Facts, shared: bool) -> None:
-        self.pattern, self.facts, self.shared = pattern, facts, shared
+    def __init__(self, pattern: Pattern, facts: Facts, shared: bool, writing: bool = False) -> None:
+        self.pattern, self.facts = pattern, facts
+        self.shared, self.writing = shared, writing
         self.taken: set[Binding] = set()
         self.refused: list[Refusal] = []
 
@@ -257,7 +268,7 @@ class _Finder:
         for member in one.members:
             if member in self.taken:
                 return f"{scope.shown(member.var)} belongs to another match"
-            if not is_pure(member):
+            if not is_pure(member) and not (self.writing and _only_writes(member)):
                 return f"{scope.shown(member.var)} is random or writes an argument"
             outside = [u for u in self.facts.uses.users(member.var) if u not in members]
             inner = member in one.replaced and member not in one.results
@@ -265,10 +276,16 @@ class _Finder:
                 return f"{scope.shown(member.var)} is also used {_place(outside[0], scope)}"
         begin = min(position[one.members[0]], ceil(one.place))
         end = max(position[one.root], ceil(one.place))
-        read = {self.facts.buffers.of(a) for m in members for a in operands(m.value)}
+        buffers = self.facts.buffers
+        read = {buffers.of(a) for m in members for a in operands(m.value)}
+        written = {b for m in members for b in buffers.written_by(m)}
         for binding in scope.block.bindings[begin:end]:
-            if binding not in members and read & self.facts.buffers.written_by(binding):
+            if binding in members:
+                continue
+            if read & buffers.written_by(binding):
                 return f"what the match reads is written in between, by {scope.shown(binding.var)}"
+            if written and self.meets(written, binding):
+                return f"what the match writes is used in between, by {scope.shown(binding.var)}"
         if self.pattern.check is None:
             return None
         reason = call_with(self.pattern.check, {**one.types, "match": one})
@@ -278,6 +295,29 @@ class _Finder:
                 expected="why a match is refused, or None",
             )
         return reason
+
+    def meets(self, written: set[Expr], binding: Binding) -> bool:
+        """Whether a call that writes cannot move past a binding: it uses what is written, or may
+        be where the program ends.
+        """
+        inner = (b for block in inner_blocks(binding.value) for b in bindings(block))
+        if any(self.may_fail(one.value) for one in (binding, *inner)):
+            return True
+        buffers = self.facts.buffers
+        used = {buffers.of(a) for a in uses(binding)} | buffers.written_by(binding)
+        return not written.isdisjoint(used)
+
+    def may_fail(self, value: Expr) -> bool:
+        module = self.facts.module
+        if not isinstance(value, Call) or base_op(value.callee) is not None:
+            return isinstance(value, Fail)
+        return module is None or not is_fused(value, module)
+
+
+def _only_writes(binding: Binding) -> bool:
+    """Whether all that a binding does beside computing its value is to write arguments."""
+    op = base_op(binding.value.callee) if isinstance(binding.value, Call) else None
+    return op is not None and not op.random
 
 
 def _place(user: User, scope: _Scope) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,14 +16,15 @@ import torch.nn.functional as F
 
 import meta
 from meta.base.device import Device
-from meta.dialect.core import OpEnv, Unsupported
-from meta.dialect.cuda import batch_norm, cubin
+from meta.dialect.core import Unsupported
+from meta.dialect.cuda import batch_norm, batch_norm_fused, cubin
 from meta.dialect.cuda.batch_norm import shares
-from meta.ir import parse_type
+from meta.ir import TensorType, parse_type
 from tests.dialect.cuda.threads import compiled
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 CUDA = Device("cuda:0")
+THREADS = 128  # of a block: few rows then are many turns
 
 
 @pytest.fixture
@@ -32,84 +34,188 @@ def emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: dict[str, ctypes.CDLL] = {}
 
     def function(source: str, name: str, device: int) -> Any:
-        if source not in made:
+        text = re.sub(r"#define THREADS \d+", f"#define THREADS {THREADS}", source)
+        if text not in made:
             file = tmp_path / f"kernels{len(made)}"
-            made[source] = compiled(source, ("sums", "finish", "apply"), file, COMPILER)
-        run = getattr(made[source], f"run_{name}")
+            made[text] = compiled(text, ("sums", "apply"), file, COMPILER)
+        run = getattr(made[text], f"run_{name}")
 
         def launch(blocks: int, threads: int, parameters: bytes, columns: int = 1) -> None:
-            run(blocks, columns, threads, parameters)
+            run(blocks, columns, THREADS, parameters)
 
         return SimpleNamespace(launch=launch)
 
     monkeypatch.setattr(cubin, "function", function)
-    chip = SimpleNamespace(multi_processor_count=1)
+    monkeypatch.setattr(batch_norm, "THREADS", THREADS)
+    chip = SimpleNamespace(multi_processor_count=3)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: chip)
+
+
+def type_of(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return TensorType(tuple(value.shape), str(value.dtype).removeprefix("torch."))
+    return value
 
 
 def kernel(name: str, *args: Any) -> Callable[..., None]:
     """Return the kernel of a call; strings are types."""
-    return prepared(name, *args).run
-
-
-def prepared(name: str, *args: Any) -> OpEnv:
     base = getattr(meta.op, name)
-    given = [parse_type(a) if isinstance(a, str) else a for a in args]
+    given = [parse_type(a) if isinstance(a, str) else type_of(a) for a in args]
     bound = base.schema.bind(tuple(given), {}, lambda t: t)
-    return getattr(batch_norm, name).make(base.call_values(bound, CUDA))
+    return getattr(batch_norm, name).make(base.call_values(bound, CUDA)).run
 
 
-def numbers(*shape: int, mean: float = 0.0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape))) + mean
+def fused(name: str, results: tuple[torch.Tensor, ...], **captures: Any) -> None:
+    """Run the kernel of a pattern with its captures, and check what memory it says it takes."""
+    types = tuple(map(type_of, results))
+    known = {n: type_of(v) for n, v in captures.items()}
+    pattern = batch_norm_fused.dialect.patterns[name]
+    env = pattern.prepare(known, types if len(types) > 1 else types[0], CUDA)
+    taken: list[torch.Tensor] = []
+    with pytest.MonkeyPatch.context() as patch:
+        empty = torch.empty
+        patch.setattr(torch, "empty", lambda *a, **k: taken.append(empty(*a, **k)) or taken[-1])
+        env.run(*(v for v in captures.values() if isinstance(v, torch.Tensor)), *results)
+    if all(t.data_ptr() % 16 == 0 for t in (*captures.values(), *results) if hasattr(t, "dtype")):
+        assert env.workspace_bytes == sum(t.nbytes for t in taken) > 0
+
+
+def numbers(*shape: int, dtype: str = "float32", mean: float = 0.0, at: int = 0) -> torch.Tensor:
+    """Return random numbers whose memory begins ``at`` elements into an allocation."""
+    count = torch.Size(shape).numel()
+    generator = torch.Generator().manual_seed(sum(shape) + at)
+    flat = torch.randn(count + at, generator=generator) + mean
+    return flat.to(getattr(torch, dtype))[at:].view(shape)
+
+
+BOUNDS = {"float16": 2e-2, "bfloat16": 1.5e-1, "float32": 2e-4}
+
+
+def close(found: torch.Tensor, wanted: torch.Tensor, dtype: str) -> None:
+    torch.testing.assert_close(found.double(), wanted.detach(), atol=BOUNDS[dtype], rtol=1e-2)
+
+
+def first(x: torch.Tensor) -> torch.Tensor:
+    return x.double().movedim(-1, 1)
+
+
+class Norm:
+    """An input, and what torch makes of it in float64, with the channels first."""
+
+    def __init__(self, *shape: int, dtype: str, mean: float = 0.0, at: int = 0) -> None:
+        self.dtype = dtype
+        self.x = numbers(*shape, dtype=dtype, mean=mean, at=at)
+        self.w, self.b, mean_, var = (numbers(shape[-1], at=i) + 2.0 for i in range(4))
+        self.running, self.known = (mean_.clone(), var.abs()), (mean_.double(), var.abs().double())
+        self.exact = [first(self.x).requires_grad_()]
+        self.exact += [t.double().requires_grad_() for t in (self.w, self.b)]
+        self.y = F.batch_norm(self.exact[0], *self.known, *self.exact[1:], True, 0.3, 1e-3)
+
+    @property
+    def captures(self) -> dict[str, Any]:
+        mean, var = self.running
+        named = {"x": self.x, "running_mean": mean, "running_var": var, "w": self.w, "b": self.b}
+        return {**named, "momentum": 0.3, "eps": 1e-3, "axis": -1}
+
+    def check_running(self) -> None:
+        for found, expected in zip(self.running, self.known, strict=True):
+            torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
+
+    def check_gradients(self, y: torch.Tensor, dy: torch.Tensor, *found: torch.Tensor) -> None:
+        dx, dw, db = torch.autograd.grad(y, self.exact, first(dy))
+        for got, wanted in zip(found, (dx.movedim(1, -1), dw, db), strict=True):
+            close(got, wanted, self.dtype)
+
+
+SHAPES = [
+    ("float16", (7, 11, 72), 0),  # two tiles, the second one not full
+    pytest.param("float16", (3, 41, 8), 0, marks=pytest.mark.slow),
+    pytest.param("float16", (5, 5, 1032), 0, marks=pytest.mark.slow),
+    pytest.param("float16", (7, 11, 64), 3, marks=pytest.mark.slow),  # nothing is aligned
+    pytest.param("bfloat16", (9, 5, 24), 0, marks=pytest.mark.slow),
+    pytest.param("bfloat16", (9, 5, 7), 0, marks=pytest.mark.slow),
+    pytest.param("float32", (7, 11, 40), 0, marks=pytest.mark.slow),
+    pytest.param("float32", (2, 1, 1), 0, marks=pytest.mark.slow),
+    pytest.param("float32", (500, 3, 3), 0, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("dtype", "shape", "at"), SHAPES)
+def test_both_passes(emulated: None, dtype: str, shape: tuple[int, ...], at: int) -> None:
+    mean = {"float32": 100.0, "float16": 2.0, "bfloat16": 0.0}[dtype]
+    norm = Norm(*shape, dtype=dtype, mean=mean, at=at)
+    dy = numbers(*shape, dtype=dtype, mean=1.0, at=at)
+    y = torch.empty_like(norm.x)
+    args = norm.x, *norm.running, norm.w, norm.b
+    kernel("batch_norm_train", *args, 0.3, 1e-3, -1)(*args, y)
+    close(y, norm.y.movedim(1, -1), dtype)
+    norm.check_running()
+    results = torch.empty_like(norm.x), torch.empty_like(norm.w), torch.empty_like(norm.b)
+    backward = kernel("batch_norm_train_dxwb", dy, norm.x, norm.w, None, 1e-3, len(shape) - 1)
+    backward(dy, norm.x, norm.w, *results)
+    norm.check_gradients(norm.y, dy, *results)
+
+
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize(("dtype", "shape", "at"), SHAPES)
+def test_with_relu(emulated: None, adds: bool, dtype: str, shape: tuple[int, ...], at: int) -> None:
+    """Of a sum with another array or without, forward and backward."""
+    norm = Norm(*shape, dtype=dtype, at=at)
+    dy, z, more = (numbers(*shape, dtype=dtype, at=at + 8 * i) for i in (0, 1, 2))
+    y = torch.empty_like(norm.x)
+    total = norm.y + first(z) if adds else norm.y
+    fused("batch_norm_relu", (y,), **norm.captures, z=z if adds else None)
+    close(y, total.relu().movedim(1, -1), dtype)
+    norm.check_running()
+    dx, masked = torch.empty_like(y), torch.empty_like(y)
+    dw, db = torch.empty_like(norm.w), torch.empty_like(norm.b)
+    captures = {"y": y, "x": norm.x, "w": norm.w, "b": None, "eps": 1e-3, "axis": -1}
+    # Where y is 0 by rounding or otherwise, nothing comes back.
+    if not adds:
+        wanted = dy * (y > 0)
+        fused("batch_norm_relu_dxwb", (dx, dw, db), dy=dy, z=None, **captures)
+        norm.check_gradients(norm.y, wanted, dx, dw, db)
+        return
+    for z, results in ((more, (dx, dw, db, masked)), (None, (dx, dw, db, masked))):
+        wanted = (dy if z is None else dy + z) * (y > 0)
+        fused("batch_norm_add_relu_dxwb", results, dy=dy, z=z, **captures)
+        assert torch.equal(masked, wanted)
+        norm = Norm(*shape, dtype=dtype, at=at)
+        norm.check_gradients(norm.y, wanted, dx, dw, db)
+    fused("batch_norm_relu_dxwb", (dx, dw, db), dy=dy, z=more, **captures)
+    norm = Norm(*shape, dtype=dtype, at=at)
+    norm.check_gradients(norm.y, (dy + more) * (y > 0), dx, dw, db)
+
+
+def test_a_sum_alone(emulated: None) -> None:
+    norm = Norm(4, 9, 16, dtype="float16")
+    z, y = numbers(4, 9, 16, dtype="float16", at=1), torch.empty_like(norm.x)
+    fused("batch_norm_add", (y,), **norm.captures, z=z)
+    close(y, norm.y.movedim(1, -1) + z.double(), "float16")
+
+
+def test_large_means_and_what_is_not_finite(emulated: None) -> None:
+    """A mean of 4,000 deviations, far from the first row, which is 0; NaN stays in its channel."""
+    x = numbers(8, 25, 8) + 4000.0
+    x[0, 0] = 0.0
+    x[3, 3, 2] = float("nan")
+    x[3, 3, 5] = float("inf")
+    running, y = (torch.zeros(8), torch.ones(8)), torch.empty_like(x)
+    fused("batch_norm_relu", (y,), x=x, running_mean=running[0], running_var=running[1],
+          w=None, b=None, momentum=1.0, eps=1e-5, axis=2, z=None)  # fmt: skip
+    bad = [2, 5]
+    assert y[..., bad].isnan().all() and running[1][bad].isnan().all()
+    fine = [c for c in range(8) if c not in bad]
+    wide = first(x)[:, fine]
+    wanted = F.batch_norm(wide, None, None, None, None, True).relu().movedim(1, -1)
+    torch.testing.assert_close(y[..., fine].double(), wanted, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("dtype", "channels"),
-    [
-        ("float16", 40),
-        pytest.param("float32", 40, marks=pytest.mark.slow),
-        pytest.param("float32", 3, marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
-def test_both_passes(emulated: None, dtype: str, channels: int) -> None:
-    half = dtype == "float16"
-    x = numbers(7, 11, channels, mean=100.0 if not half else 2.0).to(getattr(torch, dtype))
-    dy = numbers(7, 11, channels, mean=1.0).to(x.dtype)
-    w, b, mean, var = (numbers(channels) + 2.0 for _ in range(4))
-    data, one = f"{dtype}[7, 11, {channels}]", f"float32[{channels}]"
-    y, running = torch.empty_like(x), (mean.clone(), var.clone())
-    kernel("batch_norm_train", data, *[one] * 4, 0.3, 1e-3, -1)(x, *running, w, b, y)
-    wide = x.double().movedim(-1, 1).requires_grad_()
-    w64, b64 = (t.double().requires_grad_() for t in (w, b))
-    known = mean.double(), var.double()
-    wanted = F.batch_norm(wide, *known, w64, b64, True, 0.3, 1e-3)
-    limit = 2e-2 if half else 2e-4  # of numbers around 100, whose last digit is 8e-6
-    torch.testing.assert_close(y.double(), wanted.detach().movedim(1, -1), atol=limit, rtol=1e-3)
-    for found, expected in zip(running, known, strict=True):
-        torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
-    dx, dw, db = torch.empty_like(x), torch.empty(channels), torch.empty(channels)
-    kernel("batch_norm_train_dxwb", data, data, one, None, 1e-3, 2)(dy, x, w, dx, dw, db)
-    gradients = torch.autograd.grad(wanted, (wide, w64, b64), dy.double().movedim(-1, 1))
-    gradients = (gradients[0].movedim(1, -1), *gradients[1:])
-    for found, expected in zip((dx, dw, db), gradients, strict=True):
-        torch.testing.assert_close(found.double(), expected, atol=limit, rtol=1e-3)
-
-
-def test_the_workspace_is_what_a_run_takes(emulated: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    env = prepared("batch_norm_train", "float16[9, 24]", *["float32[24]"] * 4)
-    x, rest = numbers(9, 24).half(), [numbers(24) for _ in range(4)]
-    empty, taken = torch.empty, []
-    monkeypatch.setattr(torch, "empty", lambda *a, **k: taken.append(empty(*a, **k)) or taken[-1])
-    env.run(x, *rest, x.clone())
-    assert env.workspace_bytes == sum(t.nbytes for t in taken) > 0
-
-
-@pytest.mark.parametrize(
-    ("vectors", "wanted"), [(1, (1, 1)), (8, (8, 1)), (10, (16, 1)), (80, (32, 3))]
+    ("vectors", "wanted"), [(1, (1, 1)), (8, (8, 1)), (10, (8, 2)), (80, (8, 10)), (3, (4, 1))]
 )
 def test_how_threads_share_a_row(vectors: int, wanted: tuple[int, int]) -> None:
-    assert shares(vectors) == wanted
+    assert shares(vectors, 8) == wanted
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from meta.ir import parse_type
 from tests.dialect.cuda.threads import compiled
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
-THREADS = 32  # of a block, lest most of the time goes into starting them
+THREADS = 32  # of a block
 
 
 @pytest.fixture

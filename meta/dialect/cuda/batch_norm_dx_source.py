@@ -1,0 +1,117 @@
+"""CUDA source of the gradients of batch normalisation, with the channels last, and of what stands
+behind it: see `batch_norm_source`.
+
+The statistics of x are had from the pass that adds up dy. With MASK there is a relu behind, whose
+result (or argument) is y: dy counts where y is positive. With ADDS the gradient that comes is the
+sum of dy and z. ``sums`` finds out what counts, and ``apply`` is told in one of two ways: with
+KEEPS by the masked gradient, which is that of a tensor added before the relu, too; otherwise by a
+bit per element.
+"""
+
+from __future__ import annotations
+
+BACKWARD = r"""
+// The sums are of x, its square, dy and their product.
+extern "C" __global__ void __launch_bounds__(THREADS) sums(const __grid_constant__ Parameters p) {
+  PLACE
+  constexpr int AHEAD = SUMS_AHEAD;
+  float sum[SUMS][VECTOR] = {};
+  if (inside) {
+    Vector shift = read(typical(p), column);
+    for (long long row = first; row < p.rows; row += AHEAD * step) {
+      Vector x[AHEAD], g[AHEAD];
+      FOR_AHEAD x[i] = read(p.x, (row + i * step) * p.channels + column);
+      FOR_AHEAD g[i] = read(p.dy, (row + i * step) * p.channels + column);
+#ifdef MASK
+      Vector y[AHEAD];
+      FOR_AHEAD y[i] = read(p.y, (row + i * step) * p.channels + column);
+#endif
+#ifdef ADDS
+      Vector z[AHEAD];
+      FOR_AHEAD z[i] = read(p.z, (row + i * step) * p.channels + column);
+#endif
+      FOR_AHEAD {
+        long long at = (row + i * step) * p.channels + column;
+        unsigned bits = 0;
+        FOR_ELEMENTS {
+          T& got = g[i].at[j];
+#ifdef ADDS
+          down(got, up(got) + up(z[i].at[j]));  // rounded, as others read it
+#endif
+#ifdef MASK
+          bool counts = up(y[i].at[j]) > 0.0f;
+          bits |= (unsigned)counts << j;
+          if (!counts) down(got, 0.0f);
+#endif
+          float d = up(x[i].at[j]) - up(shift.at[j]), slope = up(got);
+          sum[0][j] += d;
+          sum[1][j] += d * d;
+          sum[2][j] += slope;
+          sum[3][j] += slope * d;
+        }
+#ifdef KEEPS
+        write(p.masked, at, g[i]);
+#elif defined(MASK)
+        p.mask[at / VECTOR] = (unsigned char)bits;
+#endif
+      }
+    }
+  }
+  keep(p, sum, channel, owns);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) apply(const __grid_constant__ Parameters p) {
+  PLACE
+  constexpr int AHEAD = APPLY_AHEAD;
+  __shared__ float known[4][WIDTH];
+  float sum[SUMS] = {};
+  gather(p, sum, channel);
+  if (owns) {
+    Statistics s = statistics(p, sum, channel);
+    float n = p.rows, db = sum[2], dw = (sum[3] - s.d * db) * s.inv;
+    known[0][threadIdx.x] = s.mean;
+    known[1][threadIdx.x] = s.scale;
+    known[2][threadIdx.x] = -s.scale * s.inv * dw / n;
+    known[3][threadIdx.x] = -s.scale * db / n;
+    if (blockIdx.x == 0) {
+      down(p.dw[channel], dw);
+      down(p.db[channel], db);
+    }
+  }
+  __syncthreads();
+  if (!inside) return;
+  float mean[VECTOR], scale[VECTOR], slope[VECTOR], shift[VECTOR];
+  FOR_ELEMENTS {
+    mean[j] = known[0][lane * VECTOR + j];
+    scale[j] = known[1][lane * VECTOR + j];
+    slope[j] = known[2][lane * VECTOR + j];
+    shift[j] = known[3][lane * VECTOR + j];
+  }
+#ifdef KEEPS
+  const T* dy = p.masked;
+#else
+  const T* dy = p.dy;
+#endif
+  for (long long row = first; row < p.rows; row += AHEAD * step) {
+    Vector x[AHEAD], g[AHEAD];
+    unsigned bits[AHEAD];
+    FOR_AHEAD x[i] = read(p.x, (p.rows - 1 - row - i * step) * p.channels + column);
+    FOR_AHEAD g[i] = read(dy, (p.rows - 1 - row - i * step) * p.channels + column);
+#if defined(MASK) && !defined(KEEPS)
+    FOR_AHEAD bits[i] = p.mask[((p.rows - 1 - row - i * step) * p.channels + column) / VECTOR];
+#endif
+    FOR_AHEAD {
+      Vector dx;
+      FOR_ELEMENTS {
+        float got = up(g[i].at[j]);
+#if defined(MASK) && !defined(KEEPS)
+        got = bits[i] >> j & 1u ? got : 0.0f;
+#endif
+        float along = slope[j] * (up(x[i].at[j]) - mean[j]) + shift[j];
+        down(dx.at[j], scale[j] * got + along);
+      }
+      write(p.out, (p.rows - 1 - row - i * step) * p.channels + column, dx);
+    }
+  }
+}
+"""
