@@ -7,16 +7,14 @@ tensors of its own with the same values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from cuda_kernel import Kernel, indexed, labelled, normal, size
 
 import meta
 
-Make = Callable[[torch.Generator, torch.dtype], list[torch.Tensor]]
 WIDE = (8192, 8192)
 ROWS = (32768, 1024)
 TOKENS = (16384, 768)
@@ -24,49 +22,6 @@ CUBE = (256, 512, 512)
 IMAGES = (64, 64, 112, 112)
 HEADS = (64, 512, 16, 64)
 VOCABULARY, CLASSES = 30522, 50257
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """One line of the table, for each dtype.
-
-    bytes: what has to be moved at least, of the arguments and the result of torch's function; None:
-    each tensor once. flops: of a kernel that is limited by arithmetic; its goal is torch's time.
-    chain: several operators, whose fusion is measured.
-    """
-
-    group: str
-    name: str
-    meta: Callable[..., Any]
-    torch: Callable[..., Any]
-    inputs: Make
-    bytes: Callable[[list[torch.Tensor], list[torch.Tensor]], int] | None = None
-    flops: float | None = None
-    dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.float16)
-    chain: bool = False
-
-
-def normal(*shapes: tuple[int, ...]) -> Make:
-    """Inputs from the normal distribution."""
-    return lambda g, dtype: [
-        torch.randn(shape, generator=g, device=g.device).to(dtype) for shape in shapes
-    ]
-
-
-def labelled(shape: tuple[int, ...]) -> Make:
-    """Logits and class numbers."""
-    return lambda g, dtype: [
-        *normal(shape)(g, dtype),
-        torch.randint(shape[1], shape[:1], generator=g, device=g.device),
-    ]
-
-
-def indexed(shape: tuple[int, ...], index_shape: tuple[int, ...], limit: int) -> Make:
-    """A normal input, then int64 indices below ``limit``."""
-    return lambda g, dtype: [
-        *normal(shape)(g, dtype),
-        torch.randint(limit, index_shape, generator=g, device=g.device),
-    ]
 
 
 def condition(g: torch.Generator, dtype: torch.dtype) -> list[torch.Tensor]:
@@ -79,11 +34,6 @@ def statistics(g: torch.Generator, dtype: torch.dtype) -> list[torch.Tensor]:
     """Images, and float32 running mean and variance, scale and shift."""
     rest = [torch.rand(64, generator=g, device=g.device) + 0.5 for _ in range(4)]
     return [*normal(IMAGES)(g, dtype), *rest]
-
-
-def size(tensors: list[torch.Tensor]) -> int:
-    """Bytes of some tensors."""
-    return sum(t.numel() * t.element_size() for t in tensors)
 
 
 ELEMENTWISE = [

@@ -29,7 +29,8 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
-from kernel_list_cuda import KERNELS, Kernel, size
+from cuda_kernel import Kernel, size
+from kernel_list_cuda import KERNELS
 from report import plain, replace_section, table_in_markdown
 
 import meta

@@ -8,7 +8,7 @@ import torch
 from meta.ir import Call, parse, text
 from meta.passes import explain_autocast, infer_type
 from meta.passes.autocast.narrow import REASON
-from tests.passes.test_autocast import TO_HALF, TO_WIDE, cast_module, casts, same_results
+from tests.passes.casting import TO_HALF, TO_WIDE, cast_module, casts, same_results
 
 GRADIENT = """
 func @main(%x: float32[4, 3], %w: float32[3, 3]) -> (float32[4, 3], float32[2, 3], float32[3]) {
