@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 import meta
 from meta import op
+from meta.frontend import relay
 from meta.ir import Call, bindings, parse
 from meta.model import Model, trace
 from meta.model.zoo import ResNet, ResNetConfig
@@ -189,6 +190,44 @@ def test_half_precision_is_no_less_exact(dtype: str) -> None:
         assert "batch_norm_infer" not in operators(compiled.module) or disabled
         assert compiled.code.prepared
     assert errors[0] < 1.1 * errors[1]
+
+
+def test_weights_in_half_precision() -> None:
+    """What is of half precision itself is folded in float32."""
+    torch.manual_seed(0)
+    case = Case("conv2d", (2, 8, 6, 6), (4, 8, 3, 3), 4)
+    model = Normalised(case, True, True, 5)
+    model.to(dtype="float16").infer_mode()
+    x = meta.array(torch.randn(case.x)).to(dtype="float16")
+    compiled = meta.vm.compile(model, x)
+    assert "batch_norm_infer" not in operators(compiled.module)
+    exact = expected(model, x.torch())
+    torch.testing.assert_close(compiled(x).torch().double(), exact, rtol=1e-2, atol=3e-2)
+
+
+RELAY = """
+#[version = "0.0.5"]
+def @main(%x: Tensor[(1, 6, 6, 3), float32], %w: Tensor[(3, 3, 3, 4), float32],
+          %g: Tensor[(4), float32], %b: Tensor[(4), float32],
+          %m: Tensor[(4), float32], %v: Tensor[(4), float32]) {
+  %0 = nn.conv2d(%x, %w, channels=4, kernel_size=[3, 3], data_layout="NHWC", kernel_layout="HWIO");
+  %1 = nn.batch_norm(%0, %g, %b, %m, %v, axis=3);
+  %2 = %1.0;
+  nn.relu(%2)
+}
+"""
+
+
+def test_relay_programs() -> None:
+    shapes = {"w": (3, 3, 3, 4), "g": (4,), "b": (4,), "m": (4,), "v": (4,)}
+    params = {name: torch.rand(shape) + 0.5 for name, shape in shapes.items()}
+    model = relay.load(RELAY, params={name: a.numpy() for name, a in params.items()})
+    x = meta.array(torch.randn(1, 6, 6, 3))
+    compiled = meta.vm.compile(model, x)
+    assert set(compiled.kernels()) == {"torch.conv2d", "torch.bias_add", "torch.relu"}
+    y = F.conv2d(x.torch().permute(0, 3, 1, 2), params["w"].permute(3, 2, 0, 1))
+    y = F.batch_norm(y, params["m"], params["v"], params["g"], params["b"]).relu()
+    torch.testing.assert_close(compiled(x).torch(), y.permute(0, 2, 3, 1), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("bottleneck", [False, True])

@@ -52,31 +52,20 @@ def batch_norm(
     program that asks for training itself returns them instead, the variance being the biased one.
     """
     w, b = gamma if scale else None, beta if center else None
-    order = _channels_second(axis % x.ndim, x.ndim)
-    x = op.transpose(x, order) if order else x
+    options = momentum, epsilon, axis
     if training:
-        y, *statistics = _by_batch(x, mean, variance, w, b, momentum, epsilon)
-    elif call.training and known(mean) is None and known(variance) is None:
-        y, *statistics = op.batch_norm_train(x, mean, variance, w, b, momentum, epsilon)
-    else:
-        y = op.batch_norm_infer(x, mean, variance, w, b, momentum, epsilon)
-        statistics = [mean, variance]
-    back = sorted(range(len(order)), key=order.__getitem__)
-    return (op.transpose(y, tuple(back)) if order else y, *statistics)
-
-
-def _channels_second(axis: int, ndim: int) -> tuple[int, ...]:
-    """Return the order of axes with that of the channels second; empty if it is."""
-    others = [a for a in range(ndim) if a != axis]
-    return () if axis == 1 else (others[0], axis, *others[1:])
+        return _by_batch(x, mean, variance, w, b, *options)
+    if call.training and known(mean) is None and known(variance) is None:
+        return op.batch_norm_train(x, mean, variance, w, b, *options)
+    return op.batch_norm_infer(x, mean, variance, w, b, *options), mean, variance
 
 
 def _by_batch(
-    x: Any, mean: Any, variance: Any, w: Any, b: Any, momentum: float, epsilon: float
+    x: Any, mean: Any, variance: Any, w: Any, b: Any, momentum: float, epsilon: float, axis: int
 ) -> tuple[Any, Any, Any]:
-    axes = tuple(a for a in range(x.ndim) if a != 1)
+    axes = tuple(a for a in range(x.ndim) if a != axis % x.ndim)
     now = op.mean(x, axes), op.var(x, axes, correction=0)
-    y = op.batch_norm_infer(x, *now, w, b, momentum, epsilon)
+    y = op.batch_norm_infer(x, *now, w, b, momentum, epsilon, axis)
     old = (op.multiply(v, 1 - momentum) for v in (mean, variance))
     return y, *(op.add(o, op.multiply(n, momentum)) for o, n in zip(old, now, strict=True))
 

@@ -50,20 +50,11 @@ def batch_norm(
     `meta`'s own layer have as default.
     """
     w, b = (gamma if scale else None), (beta if center else None)
+    arguments = (data, moving_mean, moving_var, w, b)
     if call.training:
-        x = _exchanged(data, axis)
-        y, mean, var = op.batch_norm_train(x, moving_mean, moving_var, w, b, eps=epsilon)
-        return _exchanged(y, axis), mean, var
-    if normalize_axis(axis, data.ndim) == 1:
-        y = op.batch_norm_infer(data, moving_mean, moving_var, w, b, eps=epsilon)
-        return y, moving_mean, moving_var
-    # Elementwise, since moving the channels' axis would copy the data twice.
-    factor = op.rsqrt(moving_var + epsilon)
-    factor = factor * gamma if scale else factor
-    shift = (beta if center else op.zeros_like(factor)) - moving_mean * factor
-    wide = cast_to(data, factor.dtype)
-    y = wide * along(factor, data.ndim, axis) + along(shift, data.ndim, axis)
-    return cast_to(y, data.dtype), moving_mean, moving_var
+        return op.batch_norm_train(*arguments, eps=epsilon, axis=axis)
+    y = op.batch_norm_infer(*arguments, eps=epsilon, axis=axis)
+    return y, moving_mean, moving_var
 
 
 @relay("nn.layer_norm", op.layer_norm)
