@@ -99,7 +99,7 @@ class GraphStep:
         replay = self.replays.get(tuple([id(regs[r]) for r in watched]) if watched else ())
         if replay is None:
             self.first(regs)
-        elif replay.back and replay.is_shared(regs):
+        elif replay.back and share_memory(regs, replay.inputs):
             self.plain(regs)
         else:
             replay(regs)
@@ -137,6 +137,9 @@ class GraphStep:
             return
         if self.region.kernels < 2 + len(given) + sum(map(self.escapes, self.region.outs)):
             self.status.reason = "copying what it takes and hands on costs as much as it saves"
+            self.plain(regs)
+            return
+        if self.written.intersection(given) and share_memory(regs, given):
             self.plain(regs)
             return
         own = regs.copy()
@@ -210,7 +213,9 @@ class Replay:
     fresh: what is copied out. same: what is handed on as it is. released: what is forgotten.
     """
 
-    __slots__ = ("back", "copied", "counted", "fresh", "launch", "released", "same", "views")
+    __slots__ = (
+        *("back", "copied", "counted", "fresh", "inputs", "launch", "released", "same", "views"),
+    )
 
     def __init__(
         self,
@@ -225,19 +230,13 @@ class Replay:
     ) -> None:
         self.launch, self.copied, self.back, self.counted = launch, copied, back, counted
         self.views, self.fresh, self.same, self.released = views, fresh, same, released
+        self.inputs = tuple([r for r, _ in copied])
 
     def __call__(self, regs: Registers) -> None:
         for r, tensor in self.copied:
             tensor.copy_(regs[r])
         self.launch()
         self.finish(regs)
-
-    def is_shared(self, regs: Registers) -> bool:
-        """Whether two of the values to be copied are one memory: writing one would be seen in the
-        other.
-        """
-        memory = [buffer(regs[r]) for r, _ in self.copied]
-        return len(set(memory)) < len(memory)
 
     def finish(self, regs: Registers) -> None:
         """Set registers after a run of the graph."""
@@ -253,6 +252,14 @@ class Replay:
             regs[r] = tensor
         for r in self.released:
             regs[r] = None
+
+
+def share_memory(regs: Registers, inputs: Sequence[bc.Register]) -> bool:
+    """Whether two of the values to be copied are one memory: writing one is seen in the other, and
+    in copies would not be.
+    """
+    memory = [buffer(regs[r]) for r in inputs if regs[r].numel()]
+    return len(set(memory)) < len(memory)
 
 
 def first_line(error: Exception) -> str:

@@ -165,6 +165,18 @@ def test_two_inputs_in_one_memory(tape: TapeRecorder) -> None:
     assert tape.recorded == 1 and tape.replays == 0
 
 
+def test_two_inputs_in_one_memory_when_it_is_recorded(tape: TapeRecorder) -> None:
+    one, two, x = meta.array(torch.ones(4)), meta.array(torch.ones(4)), random(4)
+    run, plain = both(descend, one, random(4), x)
+    run(random(4), random(4), x)
+    for _ in range(2):
+        check(run(one, one, x), plain(two, two, x), 0, 0)
+    check(one, two, 0, 0)
+    assert tape.recorded == 0
+    run(one, random(4), x)
+    assert tape.recorded == 1
+
+
 def test_parameters_that_move(tape: TapeRecorder) -> None:
     model = Sequential(Linear(3, 4), Linear(4, 4), Linear(4, 4), Linear(4, 2))
     x = random(2, 3)
