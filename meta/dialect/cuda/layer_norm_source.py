@@ -146,8 +146,8 @@ backward(const __grid_constant__ Parameters p) {
     if (k == group) {
       FOR_EACH {
         FOR_ELEMENTS {
-          sums[column + j] = dscale[i][j] + (k ? sums[column + j] : 0);
-          sums[WIDTH + column + j] = dbias[i][j] + (k ? sums[WIDTH + column + j] : 0);
+          sums[column + j] = dscale[i][j] + (k ? sums[column + j] : 0.0f);
+          sums[WIDTH + column + j] = dbias[i][j] + (k ? sums[WIDTH + column + j] : 0.0f);
         }
       }
     }

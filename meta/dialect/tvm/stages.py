@@ -144,6 +144,11 @@ def axes_of_loops(schedule: s_tir.Schedule, block: Any) -> list[tuple[Any, list[
     return result
 
 
+def predicate_of(schedule: s_tir.Schedule, block: Any) -> Any:
+    """Return under which condition a block runs in its loops."""
+    return _realize(schedule, block).predicate
+
+
 def uses(expression: Any, variable: tirx.Var) -> bool:
     """Whether ``variable`` occurs in ``expression``."""
 

@@ -4,9 +4,7 @@ records say; tables are cut where a launch has no more room.
 
 from __future__ import annotations
 
-import shutil
 import struct
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +21,10 @@ from meta.op.core import map_tensors, runtime_args
 from meta.op.core.array_type import array_type
 from meta.runtime.ndarray import as_array
 from meta.testing.compare import TOLERANCE, check
-from tests.dialect.cuda.emulation import Function
 from tests.op import memory as memory_cases
 from tests.op import multi_tensor as multi_tensor_cases
 
 FILES = {module.__file__ for module in (memory, multi_tensor)}  # their kernels run over lists
-COMPILER = shutil.which("g++") or shutil.which("clang++")
 REGISTERED = {one.base.name for one in cuda.ops.values() if one.site.file in FILES}
 OFTEN = 3  # each further sample of an operator is more C++ to compile
 SAMPLES = [
@@ -37,29 +33,6 @@ SAMPLES = [
     if case.op in REGISTERED
     for number, one in enumerate(case.samples)
 ]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("emulated")
-
-
-@pytest.fixture
-def emulated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Function]:
-    """Let kernels run on the CPU; the list gets all that were launched."""
-    if COMPILER is None:
-        pytest.skip("needs a C++ compiler")
-    made = lru_cache(None)(lambda source, name: Function(source, name, folder, COMPILER))
-    launched: list[Function] = []
-
-    def function(source: str, name: str, device: int) -> Any:
-        assert device == 0
-        launched.append(made(source, name))
-        return launched[-1]
-
-    monkeypatch.setattr(cubin, "function", function)
-    monkeypatch.setattr(list_kernel, "large_parameters", lambda device: False)
-    return launched
 
 
 def run(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

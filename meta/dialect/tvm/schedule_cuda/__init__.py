@@ -65,11 +65,24 @@ def _own(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
     inline(sch, function, no_alias)
     parts = [_part(sch, block) for block in blocks_of(sch)]
     present = [part for part in parts if part is not None and 0 not in part.stage.spatial]
+    parameters = set(function.params)
+    present = _needed(present, parameters)
     if not present or None in parts or not all(static(part.stage) for part in present):
         return None
     overwriting = None if no_alias else in_place.Overwriting(function)
-    made = _kernels(present, set(function.params), overwriting)
+    made = _kernels(present, parameters, overwriting)
     return None if made is None else _with_body(sch.mod["main"], *made)
+
+
+def _needed(parts: list[Part], parameters: set[Any]) -> list[Part]:
+    """Return the parts without those that only results without elements were computed from."""
+    needed: list[Part] = []
+    read = parameters
+    for part in reversed(parts):
+        if part.stage.buffer in read:
+            needed.insert(0, part)
+            read = read | {node.source for nodes in walk.reads(part.value) for node in nodes}
+    return needed
 
 
 def _part(sch: s_tir.Schedule, block: Any) -> Part | None:

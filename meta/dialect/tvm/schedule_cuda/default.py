@@ -23,8 +23,10 @@ from meta.dialect.tvm.stages import (
     Stage,
     axes_of_loops,
     blocks_of,
+    predicate_of,
     root_of,
     stage_of,
+    uses,
 )
 
 THREADS = 256
@@ -40,6 +42,9 @@ FEW_RESULTS = 256
 LONG, LONG_PER_RESULT = 128, 1 / 64
 """So does one of at least so many elements, in all and for each of the results (a convolution has
 more results, and threads enough)."""
+
+EXCHANGED_BITS = 16
+"""Of the smallest type that TVM lets the lanes of a warp exchange."""
 
 _THREAD_REDUCTIONS = s_tir.transform.LowerCrossThreadReduction()
 
@@ -73,7 +78,35 @@ def _try(rule: Any, function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc | 
         return None
     if sch is None or not all(_bound(sch, block) for block in blocks_of(sch)):
         return None
+    if not all(_shares_safely(sch, block) for block in blocks_of(sch)):
+        return None
     return sch.mod["main"]
+
+
+def _shares_safely(sch: s_tir.Schedule, block: Any) -> bool:
+    """Whether threads that share a reduction are lowered to what is right on a GPU.
+
+    TVM stores the result without asking whether the thread has one, and adds up types that warps
+    do not exchange through shared memory without barriers.
+    """
+    statement = sch.get(block)
+    kinds = [axis.iter_type for axis in statement.iter_vars]
+    loops = axes_of_loops(sch, block)
+    shared = [
+        loop
+        for loop, driven in loops
+        if sch.get(loop).thread_binding is not None and any(kinds[i] == REDUCE for i in driven)
+    ]
+    if not shared:
+        return True
+    if any(written.source.dtype.bits < EXCHANGED_BITS for written in statement.writes):
+        return False
+    predicate = predicate_of(sch, block)
+    return not any(
+        uses(predicate, sch.get(loop).loop_var)
+        for loop, driven in loops
+        if any(kinds[i] == SPATIAL for i in driven)
+    )
 
 
 def _beyond_dlight(function: tirx.PrimFunc) -> bool:
@@ -90,6 +123,8 @@ def _slices(stage: Stage) -> int | None:
     extent = math.prod(e for e in stage.reduce if e is not None)
     results = _results(stage)
     if not stage.static or not stage.reduce or results == 0 or results >= SLICES // 4:
+        return None
+    if stage.buffer.dtype.bits < EXCHANGED_BITS:
         return None
     wish = SLICES // results
     fitting = [n for n in range(wish // 4, 2 * wish) if n and extent % n == 0]
@@ -143,6 +178,8 @@ def _bind_each(function: tirx.PrimFunc, no_alias: bool) -> tirx.PrimFunc:
 def _is_shared(stage: Stage) -> bool:
     """Whether a thread block computes each result of a reduction, not a thread."""
     if not stage.static or not stage.reduce or stage.volume == 0:
+        return False
+    if stage.buffer.dtype.bits < EXCHANGED_BITS:
         return False
     results = _results(stage)
     extent = stage.volume // results

@@ -66,7 +66,8 @@ class Rows(RowPlan):
         for walk in self.of_row:
             registers = k.registers(str(walk.buffer.dtype), 1)
             self.registers[walk] = registers
-            body.append(store(registers, element(walk.buffer, self._start(walk)), 0))
+            value = element(walk.buffer, self._start(walk))
+            body.append(self._if_row(store(registers, value, 0)))
         for walk in self.along:
             self.registers[walk] = k.registers(str(walk.buffer.dtype), self.slots * self.vector)
         for walk in self.weights:
@@ -107,8 +108,14 @@ class Rows(RowPlan):
         return width
 
     def _read(self, slot: Any, place: Any) -> list[Any]:
-        """Return the reads of the vector at ``place`` of the row into a slot of the registers."""
-        return [
+        """Return the reads of the vector at ``place`` of the row into a slot of the registers.
+
+        Threads without a row read none: it could be overwritten by the threads that have it. The
+        last vector of shifted rows may end behind the array.
+        """
+        if self.shifted and self.layout.count * self.layout.extent % self.vector:
+            return [self._whole_or_each(slot, place)]
+        made = [
             statement
             for walk in self.along
             for statement in copy(
@@ -116,6 +123,31 @@ class Rows(RowPlan):
                 walk.buffer, self._address(walk, place),
             )
         ]  # fmt: skip
+        return made if self.exists is None else [self._if_row(sequence(made))]
+
+    def _whole_or_each(self, slot: Any, place: Any) -> Any:
+        k, at = self.k, self.start + place
+        end = k.number(self.layout.count * self.layout.extent)
+
+        def copies(count: int, width: int, first: Any) -> Any:
+            return sequence(
+                [
+                    statement
+                    for walk in self.along
+                    for statement in copy(
+                        count, width, self.registers[walk], slot * self.vector + first,
+                        walk.buffer, at + self._wide(first),
+                    )
+                ]
+            )  # fmt: skip
+
+        def lane(v: Any) -> Any:
+            return tirx.IfThenElse(at + self._wide(v) < end, copies(1, 1, v), None)
+
+        zero = tirx.const(0, "int32")
+        width = min(self.vector, min(widest(walk.buffer) for walk in self.along))
+        whole = copies(self.vector, width, zero)
+        return tirx.IfThenElse(at + k.number(self.vector) <= end, whole, each(self.vector, lane))
 
     def _address(self, walk: Walk, place: Any) -> Any:
         if self.shifted:

@@ -1,0 +1,89 @@
+"""Compiles C++ that stands for device code, each text once: libraries are kept with the package's
+other caches.
+
+`runtime.cpp` runs the threads, `device.h` is CUDA's language; both are small files beside this one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from meta.base.cache_folder import cache_folder
+
+HERE = Path(__file__).parent
+FLAGS = ("-std=c++17", "-O1", "-w", "-fPIC", "-fno-strict-aliasing", "-fexcess-precision=16")
+HEADERS = ("runtime.h", "device.h")
+
+
+@cache
+def compiler() -> str:
+    """Return the C++ compiler; skips the test where there is none."""
+    found = shutil.which("g++")
+    if found is None:
+        pytest.skip("the emulator of CUDA needs g++")
+    return found
+
+
+@cache
+def _prepared() -> tuple[Path, ctypes.CDLL]:
+    """Return a folder for this version of the headers, with the header compiled, and the runtime
+    loaded.
+    """
+    content = b"".join((HERE / name).read_bytes() for name in (*HEADERS, "runtime.cpp"))
+    version = hashlib.sha256(content + " ".join(FLAGS).encode()).hexdigest()[:16]
+    folder = cache_folder("emulator") / version
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in HEADERS:
+        _write(folder / name, (HERE / name).read_bytes())
+    _compile(folder / "device.h.gch", HERE / "device.h", "-x", "c++-header")
+    made = _compile(folder / "runtime.so", HERE / "runtime.cpp", "-shared")
+    return folder, ctypes.CDLL(str(made), mode=ctypes.RTLD_GLOBAL)
+
+
+def runtime() -> ctypes.CDLL:
+    """Return the library of `runtime.cpp`."""
+    return _prepared()[1]
+
+
+def library(source: str) -> ctypes.CDLL:
+    """Return C++ that includes ``device.h``, compiled and loaded."""
+    folder, _ = _prepared()
+    file = folder / hashlib.sha256(source.encode()).hexdigest()[:32]
+    text, made = file.with_suffix(".cpp"), file.with_suffix(".so")
+    if not made.exists():
+        _write(text, source.encode())
+        _compile(made, text, "-shared", "-I", str(folder))
+    return ctypes.CDLL(str(made))
+
+
+def _compile(result: Path, source: Path, *options: str) -> Path:
+    """Compile a file; another process may do the same at the same time."""
+    if not result.exists():
+        with tempfile.TemporaryDirectory(dir=result.parent) as folder:
+            made = Path(folder) / result.name
+            _run([compiler(), *FLAGS, *options, "-o", str(made), str(source)])
+            os.replace(made, result)
+    return result
+
+
+def _run(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr[:2000]}"
+
+
+def _write(file: Path, content: bytes) -> None:
+    if not file.exists():
+        descriptor, name = tempfile.mkstemp(dir=file.parent)
+        with os.fdopen(descriptor, "wb") as part:
+            part.write(content)
+        os.replace(name, file)

@@ -1,0 +1,91 @@
+"""CUDA source as C++ for `device.h`: accesses become checked ones, kernels can be launched."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_ARRAY = r"(?:alignas\(\d+\) )?((?:unsigned |signed )?\w+(?: long| char)?) (\w+)\[([^\]]+)\]"
+_PLANE = re.compile(r"__shared__ (\w+) (\w+)\[([^\]]+)\]\[([^\]]+)\];")
+_SHARED = re.compile(rf"__shared__ {_ARRAY};")
+_LOCAL = re.compile(rf"(?m)^(\s*){_ARRAY};")
+_CAST = re.compile(r"\((?:volatile )?((?:unsigned |signed )?\w+)\s*\*\)")
+_KERNEL = re.compile(
+    r'extern "C" __global__ void (?:__launch_bounds__\((\d+)\) )?(\w+)\(([^)]*)\) \{'
+)
+_POINTER = re.compile(r"(.+?)\s*\*\s*(?:__restrict__\s+)?(\w+)")
+
+_WIDEN = "_Float16 h; memcpy(&h, &x.bits, 2); y = (float)h;\n"
+_NARROW = "_Float16 h = (_Float16)single; memcpy(&y.bits, &h, 2);\n"
+
+INCLUDE = '#include "device.h"\n'
+ENTRY = """
+extern "C" const char* run_{name}(const Launch* how, void** values) {{
+  return launch(how, [](void* given) {{ void** a = (void**)given; {name}({arguments}); }}, values);
+}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel of generated source: its threads' limit, its parameters: a name, and a type, ending
+    in ``*`` for a pointer.
+    """
+
+    name: str
+    threads: int | None
+    parameters: tuple[tuple[str, str], ...]
+
+
+def generated(source: str) -> tuple[str, list[Kernel]]:
+    """Return generated CUDA source as C++, and its kernels.
+
+    ``run_<name>(launch, values)`` runs one; values are addresses: of a `Pointer` or of a number.
+    """
+    start = source.index('extern "C" __global__')
+    text = source[start:]
+    kernels = [_kernel(*found) for found in _KERNEL.findall(text)]
+    text = re.sub(r'extern "C" __global__ [^{;]*;', "", text)  # declarations
+    text = _KERNEL.sub(lambda m: f"static void {m[2]}({_checked(m[3])}) {{", text)
+    text = _SHARED.sub(r"SHARED(\1, \2, \3);", text)
+    text = _LOCAL.sub(r"\1LOCAL(\2, \3, \4);", text)
+    text = _CAST.sub(r"(Pointer<\1>)", text)
+    assert "__shared__" not in text, "shared memory of a size that is known at launch"
+    return INCLUDE + text + "".join(map(_entry, kernels)), kernels
+
+
+def _kernel(threads: str, name: str, parameters: str) -> Kernel:
+    found = []
+    for one in filter(None, (p.strip() for p in parameters.split(","))):
+        pointer = _POINTER.fullmatch(one)
+        if pointer is not None:
+            found.append((pointer[2], f"{pointer[1]}*"))
+        else:
+            kind, _, own = one.rpartition(" ")
+            found.append((own, kind))
+    return Kernel(name, int(threads) if threads else None, tuple(found))
+
+
+def _checked(parameters: str) -> str:
+    return ", ".join(_POINTER.sub(r"Pointer<\1> \2", p.strip()) for p in parameters.split(","))
+
+
+def _entry(kernel: Kernel) -> str:
+    arguments = []
+    for i, (_, kind) in enumerate(kernel.parameters):
+        kind = f"Pointer<{kind[:-1]}>" if kind.endswith("*") else kind
+        arguments.append(f"*({kind}*)a[{i}]")
+    return ENTRY.format(name=kernel.name, arguments=", ".join(arguments))
+
+
+def handwritten(source: str, name: str) -> str:
+    """Return the source of a hand-written kernel, whose parameter is a struct, as C++.
+
+    Only shared arrays are checked; pointers to global memory are the struct's own.
+    """
+    text = re.sub(r'asm\("cvt\.f32\.f16.*?;\n', _WIDEN, source)
+    text = re.sub(r'asm\("cvt\.rn\.f16\.f32.*?;\n', _NARROW, text)
+    assert "asm" not in text
+    text = _PLANE.sub(r"SHARED_PLANE(\1, \2, \3, \4);", text.replace('extern "C" ', ""))
+    text = _SHARED.sub(r"SHARED(\1, \2, \3);", text).replace("__shared__", "static")
+    return INCLUDE + text + ENTRY.format(name=name, arguments="*(Parameters*)a[0]")
