@@ -40,7 +40,9 @@ _memory: list[Memory] = []  # of the functions that run
 
 def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, Built]:
     """Stands for `meta.dialect.tvm.build.build`."""
-    return {name: Built(emulated(function, target)) for name, function in functions.items()}
+    return {
+        name: Built(emulated(function, target), None, 0) for name, function in functions.items()
+    }
 
 
 def emulated(function: tirx.PrimFunc, target: Target = TARGET) -> Any:
