@@ -24,7 +24,8 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="python -m meta",
         description="Every tensor operator on the best backend at hand.",
-        epilog="META_* environment variables: see `python -m meta env`.",
+        epilog="Exit status: 0 done, 1 something was found wrong, 2 bad input, 130 interrupted. "
+        "META_* environment variables: see `python -m meta env`.",
     )
     top.add_argument("--version", action="version", version=f"meta {meta.__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)

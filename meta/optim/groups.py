@@ -7,7 +7,7 @@ under the names of the optimizer's arguments.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -28,6 +28,18 @@ class Group:
     options: dict[str, Any]
 
 
+def listed_groups(groups: Iterable[Any]) -> list[Any]:
+    """Return groups that may be looked at again and again: iterators among their "params" are used
+    up here.
+    """
+    return [
+        {**group, "params": list(group["params"])}
+        if isinstance(group, Mapping) and isinstance(group.get("params"), Iterator)
+        else group
+        for group in groups
+    ]
+
+
 def named(params: Params) -> tuple[dict[str, ndarray], list[Mapping[str, Any]]]:
     """Return all parameters by name, and the groups, if it is a list of them.
 
@@ -42,7 +54,7 @@ def named(params: Params) -> tuple[dict[str, ndarray], list[Mapping[str, Any]]]:
         )
     if isinstance(params, Mapping):
         return _checked(dict(params)), []
-    given: list[Any] = list(params)
+    given = listed_groups(params)
     if not any(isinstance(g, Mapping) for g in given):
         return _checked({str(i): array for i, array in enumerate(given)}), []
     found: dict[str, ndarray] = {}

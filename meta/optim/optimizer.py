@@ -22,7 +22,7 @@ from meta.grad.core import no_grad
 from meta.model.master import add_master
 from meta.model.model import Model
 from meta.optim.clip import clipping, require_clip
-from meta.optim.groups import Params, named, resolve
+from meta.optim.groups import Params, listed_groups, named, resolve
 from meta.optim.options import bind, parameters, require_kinds, require_range
 from meta.runtime.ndarray import array, ndarray
 
@@ -73,7 +73,7 @@ class Optimizer(Model):
     def build(self, *args: Any, **kwargs: Any) -> None:
         """Make the state; ArgumentError for options that there are not, or out of their range."""
         options = bind(type(self).__name__, self.constructor_signature(), args, kwargs)
-        params, groups = options.pop("params"), options.pop("groups")
+        params, groups = options.pop("params"), listed_groups(options.pop("groups"))
         learning_rate, master_weights = options.pop("learning_rate"), options.pop("master_weights")
         self.validate(learning_rate, options)
         given, own_groups = named(params)
@@ -82,7 +82,9 @@ class Optimizer(Model):
             raise ArgumentError(
                 "there is nothing to train: no parameter requires a gradient",
                 found=f"{len(given)} arrays",
-                hint="set requires_grad = True on those that are to change",
+                hint="set requires_grad = True on those that are to change"
+                if given
+                else "no array was given: an iterator gives its arrays once",
             )
         self._params = trained
         self._constants: dict[Any, ndarray] = {}

@@ -17,6 +17,7 @@ from meta.op.core import tree
 from meta.optim.accumulation import Accumulation
 from meta.optim.average import Average
 from meta.optim.clip import clipping, require_clip
+from meta.optim.groups import listed_groups
 from meta.optim.loss_scale import LossScale
 from meta.optim.optimizer import Optimizer
 from meta.optim.options import bind, parameters, require_range
@@ -163,7 +164,11 @@ def training_step(
         raise ArgumentError("accumulate counts calls", expected="an int >= 1", found=accumulate)
     if ema is not None:
         require_range("a step", "ema", ema, isinstance(ema, Real) and 0 <= ema < 1, "in [0, 1)")
-    shared = {"groups": list(groups), "master_weights": master_weights, "maximize": maximize}
+    shared = {
+        "groups": listed_groups(groups),
+        "master_weights": master_weights,
+        "maximize": maximize,
+    }
 
     def of_params(params: Mapping[str, ndarray]) -> Optimizer:
         return kind(params, learning_rate, **numbers, **shared)

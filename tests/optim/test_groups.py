@@ -12,6 +12,7 @@ import torch
 import meta
 from meta import optim
 from meta.base.errors import ArgumentError, GradientError
+from meta.model import Linear
 from meta.optim import SGD, AdamW, with_adamw, with_sgd
 from meta.optim.schedule import cosine
 from meta.testing import check
@@ -74,6 +75,21 @@ def test_groups_in_torch_s_form() -> None:
         ours.step()
     for n, x in params.items():
         check(getattr(model, n), x, 1e-5, 1e-6)
+
+
+def test_groups_of_iterators() -> None:
+    model = Linear(2, 2)
+    arrays = model.parameters()
+    group = {"params": filter(lambda a: a.ndim == 1, arrays.values()), "weight_decay": 0.1}
+    optimizer = SGD([{"params": iter([arrays["weight"]])}, group], 0.1)
+    assert [g["names"] for g in optimizer.groups] == [("0",), ("1",)]
+    assert optimizer.groups[1]["weight_decay"] == 0.1
+    make = with_sgd(0.1, groups=[{"params": (n for n in ["bias"]), "weight_decay": 0.1}])
+    for _ in range(2):
+        step = make(Linear(2, 2))
+        assert [g["names"] for g in step.optimizer.groups] == [("weight",), ("bias",)]
+    with pytest.raises(ArgumentError, match="an iterator gives its arrays once"):
+        SGD(iter(()), 0.1)
 
 
 @pytest.mark.parametrize("mode", MODES)
