@@ -7,8 +7,9 @@ and a second launch adds up the blocks, always in the same order.
 from __future__ import annotations
 
 import struct
-from functools import cache
+from functools import cache, reduce
 from math import prod
+from operator import or_
 from typing import Any
 
 import torch
@@ -36,7 +37,8 @@ DTYPES = "float16", "bfloat16", "float32"
 class _Kernels:
     """The kernels of a call, compiled when they are first launched."""
 
-    def __init__(self, call: CallValues) -> None:
+    def __init__(self, call: CallValues, adds: bool = False, sums: int = 2) -> None:
+        self.adds, self.sums = adds, sums
         args, x = call.args._asdict(), call.args.x
         present = [p for p in (args["scale"], args.get("bias")) if p is not None]
         self.parameters = {p.dtype for p in present} or {x.dtype}
@@ -51,22 +53,22 @@ class _Kernels:
 
     def _kernel(self, name: str, vector: int) -> driver.Function:
         (parameters,) = self.parameters
-        text = source(name, self.dtype, parameters, self.width, vector)
+        text = source(name, self.dtype, parameters, self.width, vector, self.adds, self.sums)
         return cubin.function(text, name, self.device)
 
     def launch(self, name: str, blocks: int | None = None, **tensors: torch.Tensor | None) -> None:
         """Launch a kernel with tensors by the names of its parameters."""
         at = [0 if (t := tensors.get(n)) is None else t.data_ptr() for n in POINTERS]
-        moved = at[POINTERS.index("x")] | at[POINTERS.index("dy")] | at[POINTERS.index("out")]
+        moved = reduce(or_, (at[POINTERS.index(n)] for n in ("x", "dy", "addend", "out")))
         size = VECTOR * (4 if self.dtype == "float32" else 2)
         vector = VECTOR if self.width % VECTOR == 0 and moved % size == 0 else 1
-        given = struct.pack("<12Qqif", *at, self.rows, self.blocks, self.eps)
+        given = struct.pack("<14Qqif", *at, self.rows, self.blocks, self.eps)
         self.kernel(name, vector).launch(blocks or self.blocks, THREADS, given)
 
 
 POINTERS = (
-    *("x", "dy", "scale", "bias", "mean", "invvar"),
-    *("out", "new_mean", "new_inv", "partial", "dscale", "dbias"),
+    *("x", "dy", "scale", "bias", "mean", "invvar", "addend"),
+    *("out", "new_mean", "new_inv", "partial", "dscale", "dbias", "dsum"),
 )
 
 
@@ -96,13 +98,13 @@ def layer_norm_train(call: CallValues) -> OpEnv:
 @dialect.op(op.layer_norm_dx)
 def layer_norm_dx(call: CallValues) -> OpEnv:
     """Return the launches that compute the statistics once more."""
-    return _backward(call)
+    return backward(call)
 
 
 @dialect.op(op.layer_norm_train_dx)
 def layer_norm_train_dx(call: CallValues) -> OpEnv:
     """Return the launches that are given the statistics."""
-    return _backward(call)
+    return backward(call)
 
 
 def _forward(call: CallValues) -> OpEnv:
@@ -115,12 +117,15 @@ def _forward(call: CallValues) -> OpEnv:
     return OpEnv(run, allocates=False)
 
 
-def _backward(call: CallValues) -> OpEnv:
-    kernels = _Kernels(call)
+def backward(call: CallValues, adds: bool = False, summed: bool = False) -> OpEnv:
+    """Return the launches of a gradient. ``adds``: they are given another tensor, which is added to
+    the gradient of x. ``summed``: they fill a float32 sum over all rows of that, too.
+    """
+    kernels = _Kernels(call, adds, 3 if summed else 2)
     given = _given(call, "x", "scale", "dy", "mean", "invvar")
-    names = (*given, "out", "dscale", "dbias")
+    names = (*given, *(("addend",) if adds else ()), "out", "dscale", "dbias", "dsum")
     sums = len(call.outputs) > 1
-    shape = kernels.blocks, 2, kernels.width
+    shape = kernels.blocks, kernels.sums, kernels.width
 
     def run(*values: torch.Tensor) -> None:
         tensors = dict(zip(names, values, strict=False))
@@ -129,7 +134,7 @@ def _backward(call: CallValues) -> OpEnv:
             return
         partial = torch.empty(shape, dtype=torch.float32, device=values[0].device)
         kernels.launch("backward", partial=partial, **tensors)
-        kernels.launch("finish", -(-2 * kernels.width // 32), partial=partial, **tensors)
+        kernels.launch("finish", -(-kernels.sums * kernels.width // 32), partial=partial, **tensors)
 
     return OpEnv(run, allocates=False, workspace=4 * prod(shape) if sums else 0)
 

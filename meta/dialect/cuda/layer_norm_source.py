@@ -16,7 +16,8 @@ COMMON = r"""
 
 struct Parameters {
   const T* x; const T* dy; const P* scale; const P* bias; const float* mean; const float* inv;
-  T* out; float* new_mean; float* new_inv; float* partial; P* dscale; P* dbias;
+  const T* addend;
+  T* out; float* new_mean; float* new_inv; float* partial; P* dscale; P* dbias; float* dsum;
   long long rows; int blocks; float eps;
 };
 struct __align__(sizeof(T) * VECTOR) Vector { T at[VECTOR]; };
@@ -100,7 +101,7 @@ BACKWARD = r"""
 extern "C" __global__ void __launch_bounds__(THREADS)
 backward(const __grid_constant__ Parameters p) {
   int lane = threadIdx.x % GROUP, group = threadIdx.x / GROUP;
-  Row scale = {}, dscale = {}, dbias = {};
+  Row scale = {}, dscale = {}, dbias = {}, dsum = {};
   FOR_EACH { FOR_ELEMENTS scale[i][j] = p.scale ? up(p.scale[column + j]) : 1.0f; }
   long long step = (long long)gridDim.x * GROUPS;
   for (long long row = (long long)blockIdx.x * GROUPS + group; row - group < p.rows; row += step) {
@@ -134,31 +135,44 @@ backward(const __grid_constant__ Parameters p) {
     if (!inside) continue;
     FOR_EACH {
       Vector v;
-      FOR_ELEMENTS down(v.at[j], inv * (dy[i][j] - g - x[i][j] * along));
+#if ADDS
+      Vector addend = *(const Vector*)(p.addend + row * WIDTH + column);
+#endif
+      FOR_ELEMENTS {
+        float d = inv * (dy[i][j] - g - x[i][j] * along);
+#if ADDS
+        d += up(addend.at[j]);
+#endif
+        down(v.at[j], d);
+        if (SUMS > 2) dsum[i][j] += up(v.at[j]);
+      }
       *(Vector*)(p.out + row * WIDTH + column) = v;
     }
   }
   if (!p.partial) return;
-  float* partial = p.partial + (long long)blockIdx.x * 2 * WIDTH;
+  float* partial = p.partial + (long long)blockIdx.x * SUMS * WIDTH;
 #if GROUPS > 1
-  __shared__ float sums[2 * WIDTH];
+  __shared__ float sums[SUMS * WIDTH];
   for (int k = 0; k < GROUPS; ++k) {
     if (k == group) {
       FOR_EACH {
         FOR_ELEMENTS {
           sums[column + j] = dscale[i][j] + (k ? sums[column + j] : 0.0f);
           sums[WIDTH + column + j] = dbias[i][j] + (k ? sums[WIDTH + column + j] : 0.0f);
+          if (SUMS > 2)
+            sums[2 * WIDTH + column + j] = dsum[i][j] + (k ? sums[2 * WIDTH + column + j] : 0.0f);
         }
       }
     }
     __syncthreads();
   }
-  for (int i = threadIdx.x; i < 2 * WIDTH; i += THREADS) partial[i] = sums[i];
+  for (int i = threadIdx.x; i < SUMS * WIDTH; i += THREADS) partial[i] = sums[i];
 #else
   FOR_EACH {
     FOR_ELEMENTS {
       partial[column + j] = dscale[i][j];
       partial[WIDTH + column + j] = dbias[i][j];
+      if (SUMS > 2) partial[2 * WIDTH + column + j] = dsum[i][j];
     }
   }
 #endif
@@ -169,28 +183,35 @@ extern "C" __global__ void __launch_bounds__(THREADS) finish(const __grid_consta
   __shared__ float sums[THREADS / 32][32];
   int column = blockIdx.x * 32 + threadIdx.x % 32, part = threadIdx.x / 32;
   float sum = 0;
-  if (column < 2 * WIDTH) {
+  if (column < SUMS * WIDTH) {
 #pragma unroll 8
     for (int block = part; block < p.blocks; block += THREADS / 32)
-      sum += p.partial[(long long)block * 2 * WIDTH + column];
+      sum += p.partial[(long long)block * SUMS * WIDTH + column];
   }
   sums[part][threadIdx.x % 32] = sum;
   __syncthreads();
-  if (part || column >= 2 * WIDTH) return;
+  if (part || column >= SUMS * WIDTH) return;
   for (int k = 1; k < THREADS / 32; ++k) sum += sums[k][threadIdx.x];
   if (column < WIDTH) down(p.dscale[column], sum);
-  else down(p.dbias[column - WIDTH], sum);
+  else if (column < 2 * WIDTH) down(p.dbias[column - WIDTH], sum);
+  else p.dsum[column - 2 * WIDTH] = sum;
 }
 """
 KERNELS = {"forward": FORWARD, "backward": BACKWARD, "finish": FINISH}
 
 
-def source(kernel: str, x: str, parameters: str, width: int, vector: int) -> str:
+def source(
+    kernel: str, x: str, parameters: str, width: int, vector: int, adds: bool, sums: int
+) -> str:
     """Return the source of a kernel for data and parameters of these dtypes, rows of ``width``
     elements, and accesses of ``vector``.
+
+    adds: whether the backward pass adds another tensor to its result. sums: how many sums over all
+    rows it makes: 2, or 3 with that of its result.
     """
     group = next((g for g in (32, 64, 128) if width <= g * EACH[kernel]), THREADS)
     sizes = {"WIDTH": width, "VECTOR": vector, "GROUP": group, "THREADS": THREADS}
+    sizes |= {"ADDS": int(adds), "SUMS": sums}
     defines = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
     types = f"typedef {C_TYPES[x]} T;\ntypedef {C_TYPES[parameters]} P;\n"
     return f"typedef float W;\n{CONVERSIONS}{types}{defines}{COMMON}{KERNELS[kernel]}"

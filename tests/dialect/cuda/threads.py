@@ -58,6 +58,17 @@ static void run_block(int threads) {
 #define __syncthreads() swapcontext(&fibers[current].at, &scheduler)
 static float __uint_as_float(unsigned x) { float y; memcpy(&y, &x, 4); return y; }
 static unsigned __float_as_uint(float x) { unsigned y; memcpy(&y, &x, 4); return y; }
+struct float2 { float x, y; };
+static float2 make_float2(float x, float y) { return {x, y}; }
+static float lanes[1024];
+static float __shfl_xor_sync(unsigned, float x, int k) {  // all threads of the block do it
+  unsigned t = threadIdx.x;
+  lanes[t] = x;
+  __syncthreads();
+  x = lanes[t ^ k];
+  __syncthreads();
+  return x;
+}
 """
 LAUNCH = """
 static void with_{name}(const void* p) {{ {name}(*(const Parameters*)p); }}

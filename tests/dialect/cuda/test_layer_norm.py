@@ -1,0 +1,129 @@
+"""Gradients of layer normalisation in CUDA, with what follows them, run as C++ on the CPU, beside
+torch in float64.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import meta
+from meta.base.device import Device
+from meta.base.dtype import TO_TORCH
+from meta.dialect.core import Unsupported, only
+from meta.dialect.cuda import cubin, cuda, layer_norm_fused
+from meta.dialect.cuda.layer_norm import backward
+from meta.ir import TensorType, parse
+from meta.passes import fuse_dialect, infer_type
+from tests.dialect.cuda.threads import compiled
+
+COMPILER = shutil.which("g++") or shutil.which("clang++")
+CUDA = Device("cuda:0")
+
+
+@pytest.fixture
+def emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if COMPILER is None:
+        pytest.skip("needs a C++ compiler")
+    made: dict[tuple[str, str], ctypes.CDLL] = {}
+
+    def function(source: str, name: str, device: int) -> Any:
+        if (source, name) not in made:
+            file = tmp_path / f"kernels{len(made)}"
+            made[source, name] = compiled(source, (name,), file, COMPILER)
+        run = getattr(made[source, name], f"run_{name}")
+
+        def launch(blocks: int, threads: int, parameters: bytes) -> None:
+            run(blocks, 1, threads, parameters)
+
+        return SimpleNamespace(launch=launch)
+
+    monkeypatch.setattr(cubin, "function", function)
+    chip = SimpleNamespace(multi_processor_count=1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: chip)
+
+
+def of_type(tensor: torch.Tensor) -> TensorType:
+    return TensorType(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize(
+    ("dtype", "shape", "adds", "summed"),
+    [
+        ("float16", (2, 11, 72), True, True),  # 8 rows at a time, by two blocks
+        # Two warps for a row.
+        pytest.param("bfloat16", (3, 400), True, False, marks=pytest.mark.slow),
+        pytest.param("float16", (3, 400), False, True, marks=pytest.mark.slow),
+        # One element of an access.
+        pytest.param("float32", (5, 33), True, True, marks=pytest.mark.slow),
+        pytest.param("float32", (2, 3, 33), False, False, marks=pytest.mark.slow),
+    ],
+)
+def test_gradients(dtype: str, shape: tuple[int, ...], adds: bool, summed: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, dy, addend = (torch.randn(shape, generator=generator).to(TO_TORCH[dtype]) for _ in range(3))
+    scale = torch.randn(shape[-1:], generator=generator)
+    call = meta.op.layer_norm_dx.call_values(
+        (of_type(x), of_type(scale), of_type(dy), -1, 1e-3), CUDA
+    )
+    out = torch.full_like(x, float("nan"))
+    sums = [torch.full_like(scale, float("nan")) for _ in range(2 + summed)]
+    backward(call, adds, summed).run(x, scale, dy, *([addend] if adds else []), out, *sums)
+    wide, gamma = x.double().requires_grad_(), scale.double().requires_grad_()
+    beta = torch.zeros_like(gamma).requires_grad_()
+    y = F.layer_norm(wide, shape[-1:], gamma, beta, 1e-3)
+    dx, dgamma, dbeta = torch.autograd.grad(y, (wide, gamma, beta), dy.double())
+    dx = dx + addend.double() if adds else dx
+    rows = out.double().flatten(0, -2).sum(0)  # of the numbers as they are rounded
+    tolerance = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}[dtype]
+    torch.testing.assert_close(out.double(), dx, rtol=tolerance, atol=tolerance)
+    for found, correct in zip(sums, (dgamma, dbeta, rows), strict=False):
+        torch.testing.assert_close(found.double(), correct, rtol=1e-4, atol=1e-4)
+
+
+HEAD = "%x: {t}, %s: float32[768], %d: {t}, %c: {t}"
+GRADIENT = "%g = layer_norm_dx(%x, %s, %d)\n%a = %g.0\n%p = %g.1\n%q = %g.2\n"
+ADD, CAST = "%y = add(%c, %a)\n", '%h = cast({0}, "float32")\n'
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize(
+    ("body", "results", "dtype", "kernel"),
+    [
+        (ADD, "%y, %p, %q", "float16", "layer_norm_dx_add"),
+        (CAST.format("%a") + "%z = sum(%h, (0, 1), True)", "%a, %p, %q, %z", "float16",
+         "layer_norm_dx_sum"),
+        (ADD + CAST.format("%y") + "%z = sum(%h, (0, 1))", "%y, %p, %q, %z", "bfloat16",
+         "layer_norm_dx_add_sum"),
+        (ADD + "%z = sum(%y, (0, 1))", "%y, %p, %q, %z", "float32",
+         "layer_norm_dx_add_sum"),
+        # The sum is another one, or both the gradient and its sum with what is added are needed.
+        (CAST.format("%a") + "%z = sum(%h, (1,))", "%a, %p, %q, %z", "float16", None),
+        (ADD, "%y, %p, %q, %a", "float16", None),
+        ("%z = sum(%a, (0, 1))", "%a, %p, %q, %z", "float16", None),
+    ],
+)  # fmt: skip
+def test_what_follows_is_part_of_it(
+    body: str, results: str, dtype: str, kernel: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(cuda.__dict__, "unavailable", None)
+    head = HEAD.format(t=f"{dtype}[4, 128, 768]")
+    text = f"func @main({head}) {{\n{GRADIENT}{body}\nreturn ({results})\n}}"
+    with only("cuda"):
+        found = fuse_dialect(infer_type(parse(text)), device=CUDA)
+    made = [f.attrs["kernel"] for f in found.functions.values() if f.attrs]
+    assert made == ([kernel] if kernel else [])
+
+
+def test_a_tensor_of_another_shape_is_added_apart() -> None:
+    x, row = TensorType((4, 8), "float32"), TensorType((8,), "float32")
+    with pytest.raises(Unsupported, match="is not of the type of x"):
+        layer_norm_fused.layer_norm_dx_add(x, row, x, -1, 1e-5, row, CUDA)
