@@ -15,6 +15,7 @@ from meta.base import config
 from meta.base.config import overridden
 from meta.base.device import Device
 from meta.base.errors import ArgumentError, DeviceError
+from meta.base.registry import OPERATORS
 from meta.dialect.core import OpEnv
 from meta.dialect.core.preference import current as current_preference
 from meta.ir import Dim, Function, Module, TensorType, TupleType, Type
@@ -25,7 +26,7 @@ from meta.runtime.heap import keep_freed_memory
 from meta.runtime.ndarray import ArrayKey, array_key, ndarray
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm.bytecode import Invoke
-from meta.vm.code import Code
+from meta.vm.code import Code, KernelRef
 from meta.vm.convention import Convention
 from meta.vm.debug import DebugRun, debug
 from meta.vm.explain_program import ProgramExplanation, explain_program
@@ -100,9 +101,11 @@ class Executable:
             ]
             given = self.arrays[-len(preparation.params) :]
             self._preparation = Preparation(preparation, given, written)
-        # Whether a result may be in memory that is kept between calls.
-        returned = (r >= len(self._keys) - code.prepared for r in self._linked.returned)
-        self._returns_prepared = any(returned)
+        # Whether a call that saw old arrays may be made again: the device, which works on its own,
+        # need not wait for the look at the arrays.
+        self._repeats = device.kind == "cuda" and not self._linked.written and not _draws(code)
+        # Addresses of memory that is kept between calls, where a result may be.
+        self._kept_memory = self._linked.constants
         # The tensors of the arrays, and of what is prepared; None: one of the arrays is made
         # compact for each call.
         self._bound: list[Any] | None = None
@@ -140,15 +143,18 @@ class Executable:
     def _run(self, inputs: list[Any]) -> Any:
         """Run the program on tensors; return arrays."""
         try:
-            self._prepare()
+            checks = self._checking if overridden() is None else config.get("META_CHECK_FINITE")
+            later = self._prepared_before(at_once=checks)
             linked = self._linked
-            if self._checking if overridden() is None else config.get("META_CHECK_FINITE"):
+            if checks:
                 linked = self._checked
             elif self._graphs is not None and self._needs_kernels(self._graphs):
                 linked = self._one_by_one
             arrays = self._kept_tensors() if self._bound is None else self._bound
             result = linked.run([*inputs, *arrays])
-            return _wrapped(result, self._result, linked.constants | self._own_memory())
+            if later is not None and later.update():
+                result = linked.run([*inputs, *arrays])
+            return _wrapped(result, self._result, self._kept_memory)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -165,23 +171,30 @@ class Executable:
         # A graph keeps the precision that its kernels were recorded with.
         return overridden() is not None and config.get("META_TF32") != self._tf32
 
-    def _prepare(self) -> None:
-        """See that what depends on the arrays alone is that of the arrays as they are."""
+    def _prepared_before(self, at_once: bool) -> Preparation | None:
+        """See that what depends on the arrays alone is that of the arrays as they are; unless
+        ``at_once``, return what may be updated once the program is launched, and launched again.
+        """
         if self._seen != replaced.count:
             self._bind()
-        if self._preparation is not None:
-            self._preparation.update()
-
-    def _own_memory(self) -> frozenset[int]:
-        """Return the addresses of what is prepared, if a result may be there."""
-        if self._preparation is None or not self._returns_prepared:
-            return frozenset()
-        return frozenset(map(buffer, self._preparation.tensors))
+        found = self._preparation
+        if found is not None and not at_once and self._repeats and found.was_made():
+            return found
+        if found is not None:
+            found.update()
+        return None
 
     def _bind(self) -> None:
         """Look where the arrays are; graphs that were recorded with others are forgotten."""
         if self._preparation is not None:
             self._preparation.allocate(str(self.device))
+            first = len(self._keys) - self.code.prepared
+            own = (
+                buffer(self._preparation.tensors[r - first])
+                for r in self._linked.returned
+                if r >= first
+            )
+            self._kept_memory = self._linked.constants.union(own)
         found = self._kept_tensors()
         moved = self._bound is None or any(
             a is not b for a, b in zip(found, self._bound, strict=True)
@@ -297,7 +310,7 @@ class Executable:
     def _own(self, inputs: list[ndarray]) -> list[Any]:
         """Return main's arguments with copies of those that the program writes."""
         with self._lock:
-            self._prepare()
+            self._prepared_before(at_once=True)
             tensors = [*self._tensors(inputs), *self._kept_tensors()]
         return [t.clone() if i in self._linked.written else t for i, t in enumerate(tensors)]
 
@@ -317,6 +330,12 @@ class Executable:
         return (
             f"<executable on {self.device}: {count} kernels, arena {self.arena_bytes} bytes{graph}>"
         )
+
+
+def _draws(code: Code) -> bool:
+    """Whether a program draws random numbers."""
+    names = (k.operator.rpartition(".")[2] for k in code.kernels if isinstance(k, KernelRef))
+    return any(OPERATORS[name].random for name in names)
 
 
 def _key(type_: TensorType, device: Device) -> ArrayKey | None:

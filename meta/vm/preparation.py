@@ -59,25 +59,27 @@ class Preparation:
         self._seen: tuple[int, int] | None = None
         self._state: list[int] | None = None
 
-    @property
-    def bytes(self) -> int:
-        """The memory of the results."""
-        return sum(t.numel() * t.element_size() for t in self.tensors)
-
     def allocate(self, device: str) -> None:
         """Make the memory of the results, if it is not there."""
         if not self.tensors:
             self.tensors = tuple(_empty(_type(part), device) for part in self._parts)
 
-    def update(self) -> None:
-        """Compute the results, unless they are those of the arrays as they are."""
+    def was_made(self) -> bool:
+        """Whether the results are those of the arrays as they are, unless one was written since."""
+        made = self._state is not None and self._seen == (replace.count, outside.count)
+        return made and not self._is_recorded()
+
+    def update(self) -> bool:
+        """Compute the results, unless they are those of the arrays as they are; return whether they
+        were computed.
+        """
         if self._seen != (replace.count, outside.count):
             self._look()
         # A graph of somebody else's, which is recorded now, computes them whenever it is replayed.
-        recorded = self.tensors[0].is_cuda and torch.cuda.is_current_stream_capturing()
+        recorded = self._is_recorded()
         state = list(map(_versions, self._sources)) if self._counted else None
         if state is not None and state == self._state and not recorded:
-            return
+            return False
         self._state = None
         if self.tensors[0].is_cuda and not recorded:
             torch.cuda.synchronize(self.tensors[0].device)  # other streams may still read them
@@ -86,6 +88,10 @@ class Preparation:
         if self.tensors[0].is_cuda and not recorded:
             torch.cuda.synchronize(self.tensors[0].device)  # the next call may be on another stream
         self._state = None if recorded else state
+        return True
+
+    def _is_recorded(self) -> bool:
+        return self.tensors[0].is_cuda and torch.cuda.is_current_stream_capturing()
 
     def _look(self) -> None:
         """See where the arrays are, and whether their counters tell of all writes."""
