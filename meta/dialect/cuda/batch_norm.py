@@ -25,6 +25,8 @@ from meta.op.core.check import normalize_axis
 
 ACCESS = 16
 """Bytes of an access, where channels and addresses allow."""
+PER_PROCESSOR = 1
+"""Thread blocks of `THREADS`: each one's sums are read by all others of its channels."""
 AHEAD = 8
 """Accesses of a thread before it waits for the first."""
 DTYPES = "float16", "bfloat16", "float32"
@@ -108,10 +110,10 @@ class Kernels:
 
     def _grid(self, vector: int) -> tuple[int, int, int]:
         """Return lanes, tiles, and into how many thread blocks the rows are divided."""
-        most = LINE // (ACCESS if vector > 1 else 4)
-        lanes, tiles = shares(self.channels // vector, most)
+        lanes, tiles = shares(self.channels // vector, LINE // (ACCESS if vector > 1 else 4))
         at_once = THREADS // lanes
-        return lanes, tiles, max(1, min(self.processors // tiles, -(-self.rows // at_once)))
+        most = self.processors * PER_PROCESSOR // tiles
+        return lanes, tiles, max(1, min(most, -(-self.rows // at_once)))
 
     def _scratch(self, vector: int, blocks: int) -> dict[str, int]:
         """Return the bytes of what goes from the first kernel to the second, by parameters."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -76,6 +77,56 @@ def test_the_first_maximum_takes_the_gradient(
     types = (f"{dtype}{list(t.shape)}" for t in (x, y))
     env(*types, *window, True, "NHWC").run(x, y, dy, dx)
     assert torch.equal(dx, wanted)
+
+
+def loops(
+    x: torch.Tensor, dy: torch.Tensor, kernel: Any, stride: Any, pads: Any, dilation: Any
+) -> torch.Tensor:
+    """Return dy at the first maximum of each window, or its first NaN, in row order."""
+    _, height, width, _ = x.shape
+    images, channels = torch.meshgrid(*map(torch.arange, (x.shape[0], x.shape[3])), indexing="ij")
+    dx = torch.zeros(x.shape, dtype=torch.float64)
+    for row, column in product(range(dy.shape[1]), range(dy.shape[2])):
+        best = torch.full(images.shape, -torch.inf, dtype=torch.float64)
+        at = torch.full(images.shape, -1)
+        for a, b in product(range(kernel[0]), range(kernel[1])):
+            h = row * stride[0] - pads[0] + a * dilation[0]
+            v = column * stride[1] - pads[1] + b * dilation[1]
+            if 0 <= h < height and 0 <= v < width:
+                value = x[:, h, v].double()
+                wins = (at < 0) | (value > best) | (value.isnan() & ~best.isnan())
+                best, at = torch.where(wins, value, best), torch.where(wins, h * width + v, at)
+        dx[images, at // width, at % width, channels] += dy[:, row, column].double()
+    return dx
+
+
+@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize(
+    ("dtype", "shape", "how"),
+    [
+        ("float16", (2, 19, 18, 8), ((3, 3), (2, 2), (1, 1, 1, 1), (1, 1), False)),
+        ("bfloat16", (1, 14, 20, 3), ((4, 3), (4, 1), (1, 1, 2, 0), (2, 1), True)),
+        ("float32", (1, 26, 11, 72), ((3, 3), (1, 3), (0, 0, 1, 0), (1, 2), True)),
+        ("float32", (2, 17, 17, 4), ((1, 2), (2, 4), (0, 1, 0, 0), (1, 1), False)),
+    ],
+)
+@pytest.mark.slow
+def test_ties_infinities_and_several_nans(
+    emulated: None, dtype: str, shape: tuple[int, ...], how: tuple[Any, ...], start: int
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(-2, 3, shape, generator=generator).to(getattr(torch, dtype))
+    x[torch.rand(shape, generator=generator) < 0.05] = float("nan")
+    x[torch.rand(shape, generator=generator) < 0.2] = float("-inf")
+    kernel, stride, pads, dilation, _ = how
+    data, windows = f"{dtype}{list(shape)}", {"layout": "NHWC"}
+    pool = meta.op.max_pool2d
+    bound = pool.schema.bind((parse_type(data), *how), windows, lambda t: t)
+    y = torch.empty(pool.call_values(bound, Device("cpu")).out.static_shape)
+    dy = torch.randint(1, 5, y.shape, generator=generator).to(x.dtype)
+    dx = torch.empty(x.numel() + start, dtype=x.dtype)[start:].view(shape)
+    env(data, f"{dtype}{list(y.shape)}", *how, True, "NHWC").run(x, y, dy, dx)
+    assert torch.equal(dx.double(), loops(x, dy, kernel, stride, pads, dilation))
 
 
 @pytest.mark.parametrize(
