@@ -14,6 +14,7 @@ from meta.op.core import tree
 from meta.op.core.handler import current
 from meta.op.core.tracing import Trace
 from meta.passes import autodiff, dead_code, infer_type, simplify
+from meta.vm.pipeline import before_autodiff
 
 
 class ValueAndGrad(Model):
@@ -42,9 +43,10 @@ class ValueAndGrad(Model):
         names = {id(a): n for n, a in self.model.parameters().items()}
         first = len(program.module.main.params) - len(program.arrays)
         wanted = [i for i, a in enumerate(program.arrays) if id(a) in names]
-        module = infer_type(
-            simplify(dead_code(autodiff(program.module, wrt=[first + i for i in wanted])))
-        )
+        module, wrt = program.module, [first + i for i in wanted]
+        for step in before_autodiff(outer.device, wrt):
+            module = step(module)
+        module = infer_type(simplify(dead_code(autodiff(module, wrt=wrt))))
         dys = [outer.lift(d) for d in tree.flatten(dy)[0]]
         added = len(module.main.params) - len(program.module.main.params)
         expected = [p.type for p in module.main.params[:added]]

@@ -22,6 +22,7 @@ from meta.model.recompute import call_checkpointed
 from meta.model.state import Replacement, Unmatched, load, named
 from meta.op.core import tree
 from meta.runtime.ndarray import ndarray
+from meta.vm.pipeline import before_autodiff_key
 from meta.vm.program import Program
 
 OF_TORCH = {
@@ -259,7 +260,7 @@ class Model:
 
         Plain Python values count by value; arrays, models and other objects by identity.
         """
-        parts: list[Any] = [self._training, rules_in_force()]
+        parts: list[Any] = [self._training, rules_in_force(), before_autodiff_key()]
         for path, value in self.attributes():
             if isinstance(value, ndarray):
                 # An array that is gone and whose id another one has took no part in the program

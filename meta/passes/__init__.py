@@ -18,6 +18,7 @@ from meta.passes.eliminate_common_subexpressions import eliminate_common_subexpr
 from meta.passes.explicit_keys import explicit_keys
 from meta.passes.fold_batch_norm import fold_batch_norm
 from meta.passes.fold_constant import fold_constant
+from meta.passes.fuse_attention import explain_attention, fuse_attention
 from meta.passes.fuse_dialect import explain_fusion, fuse_dialect
 from meta.passes.fuse_tvm import fuse_tvm
 from meta.passes.infer_type import infer_type
@@ -51,11 +52,13 @@ __all__ = [
     "deduplicate",
     "dispatch",
     "eliminate_common_subexpressions",
+    "explain_attention",
     "explain_autocast",
     "explain_fusion",
     "explicit_keys",
     "fold_batch_norm",
     "fold_constant",
+    "fuse_attention",
     "fuse_dialect",
     "fuse_tvm",
     "infer_type",

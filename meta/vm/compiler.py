@@ -66,7 +66,8 @@ def compile(
     Raises TraceError, TypeInferError or DispatchError, at the user's line, for what cannot be
     traced, typed or run.
     """
-    program = to_program(model, args, kwargs)
+    with PassContext(opt_level=opt_level):
+        program = to_program(model, args, kwargs)
     arrays = [*_arrays((args, kwargs)), *program.arrays]
     where = (
         require(device) if device is not None else arrays[0].device if arrays else require("cpu")

@@ -7,10 +7,10 @@ a line here.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -31,6 +31,7 @@ from meta.passes import (
     explicit_keys,
     fold_batch_norm,
     fold_constant,
+    fuse_attention,
     fuse_dialect,
     fuse_tvm,
     infer_type,
@@ -77,7 +78,7 @@ class Step:
     @property
     def options(self) -> frozenset[str]:
         """The keyword arguments that `PassContext` may give; the pipeline gives the others."""
-        return self.parameters - {"device", "lower"}
+        return self.parameters - {"device", "lower", "trained"}
 
 
 STEPS = (
@@ -91,6 +92,7 @@ STEPS = (
     Step(2, fold_batch_norm),  # into the weights before it
     Step(1, fold_constant),  # what does not depend on the inputs
     Step(1, deduplicate),  # functions and constants that are there twice
+    Step(2, fuse_attention),  # products around a softmax, where no gradient needs what is between
     Step(2, channels_last),  # of convolution networks, from end to end
     Step(2, align_products),  # rows of products begin where libraries are fast
     Step(2, keep_padding),  # of scores, up to their loss
@@ -243,6 +245,35 @@ def pipeline(device: Device, opt_level: int | None = None) -> Pipeline:
     for step in reversed([s for s in STEPS if context.runs(s, level)]):
         passes.insert(0, _bound(step, context, device, tuple(passes)))
     return Pipeline(*passes)
+
+
+def before_autodiff(device: Device, trained: Sequence[int]) -> tuple[Pass, ...]:
+    """Return the passes for a program that is about to be differentiated by its parameters
+    ``trained``, in the current `PassContext`: those after which its gradient is another one.
+    """
+    context = _current.get()
+    return tuple(
+        partial(_bound(step, context, device, ()), trained=trained)
+        for step in _before_autodiff(context)
+    )
+
+
+def before_autodiff_key() -> tuple[str, ...]:
+    """Return what of the current `PassContext` gradients depend on."""
+    return _key(_current.get())
+
+
+@lru_cache(maxsize=16)
+def _key(context: PassContext) -> tuple[str, ...]:
+    return tuple(f"{s.name}{context.config.get(s.name, {})}" for s in _before_autodiff(context))
+
+
+def _before_autodiff(context: PassContext) -> list[Step]:
+    level = DEFAULT_LEVEL if context.opt_level is None else context.opt_level
+    return [step for step in _WITH_TRAINED if context.runs(step, level)]
+
+
+_WITH_TRAINED = tuple(step for step in STEPS if "trained" in step.parameters)
 
 
 def _bound(step: Step, context: PassContext, device: Device, following: tuple[Pass, ...]) -> Pass:

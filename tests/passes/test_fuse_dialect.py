@@ -308,30 +308,3 @@ def test_torch_runs_large_linear_layers_on_onednn(
     found, fused, plain = kernels(program(text, LINEAR), (4, 3), (5, 3), (5,))
     assert found[0] == f"torch.{name}"
     torch.testing.assert_close(fused, plain)
-
-
-QKV = "%q: float32[3, 8, 4], %k: float32[3, 300, 4], %v: float32[3, 300, 4]"
-
-
-@pytest.mark.parametrize("scale", ["multiply(%a, 0.5)", "divide(%a, 2.0)", "copy(%a)"])
-def test_torch_has_attention(scale: str) -> None:
-    text = f"%a = batch_matmul_nt(%q, %k)\n %s = {scale}\n %p = softmax(%s, 2)\n"
-    text += " %r = batch_matmul(%p, %v)"
-    found, fused, plain = kernels(program(text, QKV), (3, 8, 4), (3, 300, 4), (3, 300, 4))
-    assert found == ["torch.attention" if "copy" in scale else "torch.scaled_attention"]
-    torch.testing.assert_close(fused, plain)
-
-
-@pytest.mark.parametrize(
-    ("params", "says"),
-    [
-        (QKV.replace("300", "200"), "200 keys are fewer than 256"),
-        (QKV.replace("[3, 8, 4]", "[1, 8, 4]"), "used with every other one"),
-        (QKV.replace("%v: float32[3, 300, 4]", "%v: float32[3, 300, 5]"), "as wide as keys"),
-    ],
-)
-def test_attention_that_torch_declines(params: str, says: str) -> None:
-    text = "%a = batch_matmul_nt(%q, %k)\n %p = softmax(%a)\n %r = batch_matmul(%p, %v)"
-    given = program(text, params)
-    assert fuse_dialect(given, device=CPU).functions == given.functions
-    assert says in explain_fusion(given, device=CPU)

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from meta import op
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.fusion import ON_CPU, single_or_double
 from meta.dialect.torch.levels import LIBRARY_AFTER_CUDNN
 from meta.dialect.torch.reduce import wide
 from meta.op.attention import HEADS_FIRST, score_scale
@@ -198,51 +197,3 @@ def scaled_dot_product_attention_dmask(
     arguments = (query, key, value, mask, y, logsumexp, dy, causal, scale)
     _, ds = _composed_backward(*arguments)
     out.copy_(ds.sum_to_size(mask.shape))
-
-
-# Attention that is written out, one head per matrix of a batch. The fused kernel is 1.2 times as
-# fast from 512 keys on and keeps no scores; with 64 it is no faster.
-MANY_KEYS = 256
-
-
-def _many_keys(query, key, value):
-    if (reason := single_or_double(query)) is not None:
-        return reason
-    if query.size == 0 or value.shape[2] != query.shape[2]:
-        return "the fused kernel needs elements, and values as wide as keys"
-    if not query.shape[0] == key.shape[0] == value.shape[0]:
-        return "a matrix is used with every other one of a batch"
-    few = key.shape[1] < MANY_KEYS
-    return f"{key.shape[1]} keys are fewer than {MANY_KEYS}" if few else None
-
-
-def _attention(query, key, value, scale):
-    y, _ = _aten._scaled_dot_product_flash_attention_for_cpu(
-        query[None], key[None], value[None], scale=scale
-    )
-    return y[0].contiguous()
-
-
-@dialect.pattern(
-    lambda query, key, value: op.batch_matmul(op.softmax(op.batch_matmul_nt(query, key)), value),
-    plevel=ON_CPU,
-    when=_many_keys,
-)
-def attention(query, key, value):
-    return _attention(query, key, value, 1.0)
-
-
-def _with_scale(query, key, value, scale):
-    scalar = isinstance(scale, int | float) and not isinstance(scale, bool)
-    return _many_keys(query, key, value) if scalar else "the scale is not a number"
-
-
-@dialect.pattern(
-    lambda query, key, value, scale: op.batch_matmul(
-        op.softmax(op.batch_matmul_nt(query, key) * scale), value
-    ),
-    plevel=ON_CPU,
-    when=_with_scale,
-)
-def scaled_attention(query, key, value, scale):
-    return _attention(query, key, value, float(scale))

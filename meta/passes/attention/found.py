@@ -1,0 +1,228 @@
+"""An attention that was found in a program: its arguments, and the call that computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from meta import op
+from meta.base.dtype import TO_TORCH, is_float
+from meta.ir import Expr, Var
+from meta.op.attention import HEADS_FIRST, HEADS_LATER
+from meta.op.core.tracing import Trace
+from meta.passes.attention.axes import Axis, Group, extent, leaves
+from meta.passes.attention.masks import Masking, emitted, masking, spread_out
+from meta.passes.attention.products import Product, product
+from meta.passes.attention.scores import Chain, replay, trace_back
+from meta.passes.attention.steps import Refused
+from meta.passes.attention.views import Operand, arranged, source
+from meta.passes.definitions import Definitions
+from meta.passes.rules.table import OpCall, op_call, tensor_type
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Which axes are the operator's batch and heads, and how its arguments lie.
+
+    ``shared``: the last axes of heads, along which key and value are one.
+    """
+
+    batch: tuple[Axis, ...]
+    heads: tuple[Axis, ...]
+    shared: tuple[Axis, ...]
+    layout: str
+
+    def parts(self, rows: Sequence[Axis], width: Sequence[Axis], own: bool) -> list[list[Axis]]:
+        """Return the axes of the four dimensions; ``own``: whether each head has its own."""
+        heads = list(self.heads if own else self.heads[: len(self.heads) - len(self.shared)])
+        if self.layout == HEADS_FIRST:
+            return [list(self.batch), heads, list(rows), list(width)]
+        return [list(self.batch), list(rows), heads, list(width)]
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """What is computed: query, key and value with their axes, masks, and the result's dimensions.
+
+    ``members``: all that is computed for it alone. rows, keys: the axes of the scores; ``widths``:
+    those of key and of value.
+    """
+
+    query: Operand
+    key: Operand
+    value: Operand
+    masking: Masking
+    scale: float
+    lead: tuple[Axis, ...]
+    rows: tuple[Axis, ...]
+    keys: tuple[Axis, ...]
+    widths: tuple[tuple[Axis, ...], tuple[Axis, ...]]
+    result: tuple[Group, ...]
+    members: frozenset[Var]
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of query, key and value."""
+        type_ = tensor_type(self.query.atom)
+        assert type_ is not None
+        return type_.dtype
+
+    def arguments(self, heads: Heads) -> Iterator[tuple[Operand, list[list[Axis]]]]:
+        """Yield query, key and value, each with the axes of its dimensions."""
+        yield self.query, heads.parts(self.rows, self.widths[0], True)
+        yield self.key, heads.parts(self.keys, self.widths[0], False)
+        yield self.value, heads.parts(self.keys, self.widths[1], False)
+
+    def heads(self) -> Heads:
+        """Return how the leading axes are split that takes the least copies."""
+        missing = [[a for a in self.lead if a not in o.axes] for o in (self.key, self.value)]
+        last = len(self.lead) - len(missing[0])
+        repeats = missing[0] == missing[1] == list(self.lead[last:])
+        options = []
+        for n in range(len(self.lead) + 1):
+            shared = self.lead[last:] if repeats and n <= last else ()
+            for layout in (HEADS_FIRST, HEADS_LATER):
+                options.append(Heads(self.lead[:n], self.lead[n:], shared, layout))
+        usual = int(len(self.lead) > 1)
+        return min(options, key=lambda h: (*self._copies(h), abs(len(h.batch) - usual)))
+
+    def _copies(self, heads: Heads) -> tuple[int, int]:
+        """Return how many elements are repeated, and how many arguments are transposed."""
+        parts = [heads.batch, heads.heads, self.rows, self.keys]
+        repeated, transposed = spread_out(self.masking, parts), 0
+        for operand, wanted in self.arguments(heads):
+            flat = [a for group in wanted for a in group]
+            if len(flat) > len(operand.axes):
+                repeated += extent(flat)
+            transposed += [a for a in flat if a in operand.axes] != operand.axes
+        return repeated, transposed
+
+    def emit(self, trace: Trace) -> Any:
+        """Append the call, and what makes its arguments and the old result; return that."""
+        heads = self.heads()
+        query, key, value = (
+            _full(arranged(trace.symbols(o.atom), o.axes, wanted), wanted)
+            for o, wanted in self.arguments(heads)
+        )
+        mask = None
+        if self.masking.masks and not self.masking.causal:
+            dims = [heads.batch, heads.heads, self.rows, self.keys]
+            mask, sees = emitted(self.masking, trace, self.dtype, dims)
+            if sees is not None:
+                sees = sees if heads.layout == HEADS_FIRST else op.transpose(sees, (0, 2, 1, 3))
+                query = op.where(sees, query, 0.0)
+        scale = self.scale * self.query.factor * self.key.factor
+        y, _ = op.scaled_dot_product_attention(
+            query, key, value, mask, self.masking.causal, scale, 0.0, heads.layout
+        )
+        own = [a for part in heads.parts(self.rows, self.widths[1], True) for a in part]
+        return arranged(y, own, [leaves(group) for group in self.result])
+
+
+def _full(x: Any, wanted: Sequence[Sequence[Axis]]) -> Any:
+    """Return an argument with all elements that its dimensions say."""
+    shape = tuple(map(extent, wanted))
+    return x if tuple(x.shape) == shape else op.broadcast_to(x, shape)
+
+
+def attention_of(var: Var, made: OpCall, known: Definitions) -> Attention | None:
+    """Return the attention whose last product a call is; None if there is no softmax before it.
+
+    Raises Refused with the reason why it is none.
+    """
+    last = product(made)
+    if last is None:
+        return None
+    for place in (0, 1):
+        chain = trace_back(last.operands[place], known)
+        if chain is not None:
+            return _described(var, last, place, chain, known)
+    return None
+
+
+def _described(var: Var, last: Product, place: int, chain: Chain, known: Definitions) -> Attention:
+    first = product(op_call(known.get(chain.product)))
+    if first is None:
+        raise Refused("the scores are no product over one axis, of known extents")
+    axes = {label: Axis(n) for label, n in first.extents.items()}
+    seen = replay(chain, [(axes[label],) for label in first.result])
+    keys = leaves(seen.scores[-1])
+    if len(keys) != 1 or keys[0] not in axes.values():
+        raise Refused("softmax is not over the keys of one product, or there is one only")
+    keys[0].solid = axes[first.summed].solid = True
+    whose = [i for i in (0, 1) if any(s and axes[s] is keys[0] for s in first.labels[i])]
+    if len(whose) != 1:
+        raise Refused("softmax is over an axis that query and key share")
+    operands = [
+        Operand(atom, tuple((axes[s],) if s else () for s in labels))
+        for atom, labels in zip(first.operands, first.labels, strict=True)
+    ]
+    key, query = operands[whose[0]], operands[1 - whose[0]]
+    # A query's own axis; others that key does not have are heads that share one.
+    own = [a for a in leaves(*seen.scores) if a not in key.axes and a is not keys[0]]
+    rows = tuple(own[-1:])
+    for row in rows:
+        row.solid = True
+    value, width, result = _last(last, place, seen.probabilities, keys[0], rows)
+    _check_types(var, chain, (query, key, value))
+    query, key = (source(o, known, scaled=True) for o in (query, key))
+    value = source(value, known)
+    lead = tuple(a for a in leaves(*seen.scores) if a not in (*rows, *keys))
+    shown = masking(seen.masks, _score_axes(lead, rows, keys), chain.clears, known)
+    return Attention(
+        *(query, key, value, shown, seen.scale, lead, rows, tuple(keys)),
+        (tuple(axes[first.summed].leaves()), tuple(width.leaves())),
+        result,
+        chain.members,
+    )
+
+
+def _score_axes(
+    lead: Sequence[Axis], rows: Sequence[Axis], keys: Sequence[Axis]
+) -> tuple[Axis, ...]:
+    """Return the axes of the scores; a query that is alone has one, too."""
+    return (*lead, *(rows or (Axis(1),)), *keys)
+
+
+def _last(
+    last: Product, place: int, groups: Sequence[Group], keys: Axis, rows: Sequence[Axis]
+) -> tuple[Operand, Axis, tuple[Group, ...]]:
+    """Return value, the axis that is its width, and the dimensions of the result."""
+    labels, others = last.labels[place], last.labels[1 - place]
+    known = {s: group for s, group in zip(labels, groups, strict=True) if s is not None}
+    if None in labels or leaves(known.get(last.summed, ())) != [keys]:
+        raise Refused("the last product is not a sum over the keys")
+    widths = [s for s in others if s is not None and s not in known]
+    if len(widths) != 1:
+        raise Refused("value has not one axis of its own")
+    width = Axis(last.extents[widths[0]], solid=True)
+    known[widths[0]] = (width,)
+    value = Operand(last.operands[1 - place], tuple(known[s] if s else () for s in others))
+    if any(row in value.axes for row in rows):
+        raise Refused("each query has values of its own")
+    return value, width, tuple(known[s] for s in last.result)
+
+
+def _check_types(var: Var, chain: Chain, operands: Sequence[Operand]) -> None:
+    """Refuse dtypes that the operator does not compute in as the program does."""
+    dtypes = {_dtype(o.atom) for o in operands} | {_dtype(var), _dtype(chain.product)}
+    if len(dtypes) != 1:
+        raise Refused(f"query, key, value and products are of {', '.join(sorted(dtypes))}")
+    (dtype,) = dtypes
+    between = {_dtype(step.var) for step in chain.steps}
+    if not all(is_float(d) and bits(d) >= bits(dtype) for d in between):
+        raise Refused(f"scores of {dtype} become {', '.join(sorted(between))} on the way")
+
+
+def _dtype(atom: Expr) -> str:
+    type_ = tensor_type(atom)
+    assert type_ is not None
+    return type_.dtype
+
+
+def bits(dtype: str) -> int:
+    """Return how wide a floating point dtype is."""
+    return torch.finfo(TO_TORCH[dtype]).bits

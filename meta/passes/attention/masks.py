@@ -1,0 +1,185 @@
+"""What masks become: arguments of the operator, such that no row of scores means another thing.
+
+The operator gives 0 where a query may look nowhere, and the gradient of scores that are all near
+-1e38 is coarse. What a program writes means something else there: minus infinity in a whole row
+gives NaN, and one finite number in a whole row gives equal probabilities. So
+
+- masks that are constants are looked at: where each query sees a key, nothing has to be done, and
+  one that lets queries look back only is ``causal``;
+- numbers that are added are lowered by the largest of their row first. Softmax does not change by
+  that; a row of equal numbers becomes one of zeros, and a row of minus infinities NaN, unless
+  the program itself gives such a query 0;
+- where a finite number replaces scores, a query that would see nothing sees everything, and is 0:
+  all its scores are equal then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite
+from typing import Any
+
+import torch
+
+from meta import op
+from meta.base.dtype import TO_TORCH
+from meta.dialect.core import only
+from meta.op.core.handler import Default, use
+from meta.op.core.tracing import Trace
+from meta.passes.attention.axes import Axis, extent, leaves
+from meta.passes.attention.constants import value_of
+from meta.passes.attention.scores import Mask
+from meta.passes.attention.steps import Refused
+from meta.passes.attention.views import arranged
+from meta.passes.definitions import Definitions
+from meta.runtime.ndarray import ndarray
+
+HIDDEN = -1e4
+"""A number from which on a replaced score is hidden: beside scores that are kept, exp gives 0."""
+SEEN = -1e3
+"""The least number that may be added to a score that is not hidden by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """What hides keys from queries.
+
+    Attributes
+    ----------
+    masks: in the order in which the program applies them. axes: those of the scores, the keys last.
+    causal: whether the operator's own mask says it all. sure: whether every query sees a key.
+    clears: whether the program gives a query that may look nowhere 0.
+    """
+
+    masks: tuple[Mask, ...]
+    axes: tuple[Axis, ...]
+    clears: bool
+    causal: bool = False
+    sure: bool = True
+
+    @property
+    def present(self) -> set[Axis]:
+        """The axes along which the operator's mask has elements."""
+        if self.causal:
+            return set()
+        return {a for m in self.masks for a in leaves(*m.groups)}
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a finite number is in the place of what is hidden, and rows may be hidden."""
+        return not self.sure and any(m.hides is not None and isfinite(m.hides) for m in self.masks)
+
+
+def masking(
+    masks: Sequence[Mask], axes: Sequence[Axis], clears: bool, known: Definitions
+) -> Masking:
+    """Return how masks are to be given to the operator; raises Refused if they cannot be.
+
+    ``axes``: of the scores, the last two of which are those of queries and keys.
+    """
+    found = Masking(tuple(masks), tuple(axes), clears)
+    for mask in masks:
+        if mask.hides is not None and not mask.hides <= HIDDEN:
+            raise Refused(f"hidden scores become {mask.hides:g}, which does not hide them")
+    values = [value_of(m.atom, known) for m in masks]
+    if all(v is not None for v in values):
+        total = _total(found, values)
+        if bool((total.amax(-1) >= SEEN).all()) and not bool((total > -SEEN).any()):
+            return replace(found, causal=_looks_back(total))
+    finite = {m.hides for m in masks if m.hides is not None and isfinite(m.hides)}
+    if finite and (len(finite) > 1 or any(m.hides not in finite for m in masks)):
+        raise Refused("a finite number hides scores beside another mask")
+    return replace(found, sure=False)
+
+
+def _total(found: Masking, values: Sequence[Any]) -> torch.Tensor:
+    """Return the sum of constant masks, with a dimension per axis."""
+    with use(Default.handler), only("torch"):
+        parts = [
+            _spread(ndarray(v), m, found.axes).torch()
+            for v, m in zip(values, found.masks, strict=True)
+        ]
+    total = torch.zeros([1] * len(found.axes), dtype=torch.float64)
+    for part, mask in zip(parts, found.masks, strict=True):
+        if mask.hides is None:
+            total = total + part.double() * (-mask.factor if mask.negated else mask.factor)
+        else:
+            total = total.masked_fill(part if mask.negated else ~part, -inf)
+    return total.broadcast_to([*total.shape[:-1], found.axes[-1].extent])
+
+
+def _looks_back(total: torch.Tensor) -> bool:
+    """Whether query i sees the keys 0 .. i, and no number is added to what it sees."""
+    if total.ndim < 2 or total.numel() != total.shape[-2] * total.shape[-1]:
+        return False
+    rows = total.reshape(total.shape[-2:])
+    back = torch.ones(rows.shape, dtype=torch.bool).tril()
+    return bool(((rows == 0) == back).all() and (rows.masked_fill(back, -inf) <= HIDDEN).all())
+
+
+def _spread(x: Any, mask: Mask, axes: Sequence[Axis]) -> Any:
+    """Return a mask with a dimension per axis of the scores."""
+    own = leaves(*mask.groups)
+    return arranged(x, own, [[a] if a in own else [] for a in axes])
+
+
+def emitted(found: Masking, trace: Trace, dtype: str, parts: Sequence[Sequence[Axis]]) -> Any:
+    """Return the operator's mask, and which queries see anything (None: all), with dimensions of
+    the axes ``parts``.
+    """
+    axes = found.axes
+    given = [(m, _spread(trace.symbols(m.atom), m, axes)) for m in found.masks]
+    if found.replaces:
+        seen = [op.logical_not(x) if m.negated else x for m, x in given]
+        seen = _together(op.logical_and, seen)
+        sees = op.any(seen, len(axes) - 1, True)
+        mask = op.logical_or(seen, op.logical_not(sees))
+        return _joined(mask, axes, parts), _joined(sees, axes, parts)
+    dtypes = [dtype, *(x.dtype for m, x in given if m.hides is None)]
+    wide = max(dtypes, key=lambda d: torch.finfo(TO_TORCH[d]).bits)
+    total = _together(op.add, [_numbers(m, x, wide) for m, x in given])
+    if not found.sure:
+        top = op.max(total, len(axes) - 1, True)
+        if found.clears:  # a row of minus infinities stays one
+            top = op.maximum(top, torch.finfo(TO_TORCH[wide]).min)
+        total = op.subtract(total, top)
+    return _joined(_cast(total, dtype), axes, parts), None
+
+
+def _numbers(mask: Mask, x: Any, dtype: str) -> Any:
+    """Return a mask as numbers to add."""
+    if mask.hides is not None:
+        zeros = op.zeros_like(op.cast(x, dtype))
+        return op.where(x, -inf, zeros) if mask.negated else op.where(x, zeros, -inf)
+    factor = -mask.factor if mask.negated else mask.factor
+    x = _cast(x, dtype)
+    return x if factor == 1 else op.multiply(x, factor)
+
+
+def _cast(x: Any, dtype: str) -> Any:
+    return x if x.dtype == dtype else op.cast(x, dtype)
+
+
+def _together(combine: Any, parts: Sequence[Any]) -> Any:
+    first, *others = parts
+    for other in others:
+        first = combine(first, other)
+    return first
+
+
+def _joined(x: Any, axes: Sequence[Axis], parts: Sequence[Sequence[Axis]]) -> Any:
+    """Return what has a dimension per axis with dimensions of several."""
+    own = [a for a, n in zip(axes, x.shape, strict=True) if n != 1]
+    return arranged(x, own, [list(part) for part in parts])
+
+
+def spread_out(found: Masking, parts: Sequence[Sequence[Axis]]) -> int:
+    """Return how many elements the mask has with these dimensions, if that is more than it needs;
+    else 0.
+    """
+    present = found.present
+    whole = [[a for a in part if a in present] for part in parts]
+    if all(not w or len(w) == len(part) for w, part in zip(whole, parts, strict=True)):
+        return 0
+    return extent(a for w, part in zip(whole, parts, strict=True) if w for a in part)

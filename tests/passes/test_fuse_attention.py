@@ -1,0 +1,296 @@
+"""Attention that is written out becomes one call, forward and backward, where that is the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+import meta
+from meta import op
+from meta.base.device import CPU
+from meta.ir import parse, parse_type, verify
+from meta.passes import explain_attention, fuse_attention, infer_type
+from tests.passes.attention_programs import (
+    INF,
+    MASKS,
+    B,
+    D,
+    H,
+    S,
+    T,
+    Way,
+    computed,
+    inputs,
+    oracle,
+    random_way,
+)
+from tests.passes.attention_programs import program as written
+
+ALWAYS = {"least_keys": {"cpu": (0, 0)}}
+# Scores near -1e4 have fewer digits.
+COARSE = ("padding", "two", "rows", "causal_and_padding", "subtracted")
+
+
+def always() -> meta.PassContext:
+    """Take attention of few keys, too."""
+    return meta.PassContext(config={"fuse_attention": ALWAYS})
+
+
+class Attention(meta.Model):
+    """Attention whose query, key and value are parameters, and the mask if it is trained."""
+
+    def build(self, way: Way, tensors: list[torch.Tensor], trained_mask: bool = False) -> None:
+        self.way = way
+        self.query, self.key, self.value = map(meta.array, tensors[:3])
+        self.bias = meta.array(tensors[3])
+        for array in self.state().values():
+            array.requires_grad = array is not self.bias or trained_mask
+
+    @meta.model.trace
+    def forward(self, mask):
+        mask = self.bias if self.bias.requires_grad else mask
+        return computed(self.way, self.query, self.key, self.value, mask)
+
+
+def check_way(way: Way, seed: int) -> None:
+    """Beside torch in float64: result and gradients, run by the VM and by the interpreter."""
+    tensors = inputs(way, seed)
+    arrays, dy = [*map(meta.array, tensors)], torch.randn(B, H, S, D)
+    function = written(way)
+    verify(fuse_attention(function.program(*arrays).module, device=CPU, **ALWAYS), typed=True)
+    with always():
+        run = meta.vm.compile(function, *arrays)
+        step = meta.model.value_and_grad(Attention(way, tensors))
+        backward = meta.vm.compile(step, meta.array(dy), arrays[3])
+        found = backward(meta.array(dy), arrays[3])
+        slowly = step(meta.array(dy), arrays[3])
+    assert run.kernels()["torch.scaled_dot_product_attention"] == 1
+    assert backward.kernels()["torch.scaled_dot_product_attention_dx"] == 1
+    assert not any("softmax" in kernel for kernel in backward.kernels())
+    precise = [t.double().requires_grad_(i < 3) for i, t in enumerate(tensors)]
+    expected = oracle(way, *precise)
+    expected.backward(dy.double())
+    near = {"rtol": 1e-3, "atol": 2e-3} if way.mask in COARSE else {"rtol": 1e-4, "atol": 2e-5}
+    for y in (run(*arrays), function(*arrays), found[0], slowly[0]):
+        torch.testing.assert_close(y.torch().double(), expected.detach(), **near)
+    for _, gradients in (found, slowly):
+        for name, tensor in zip(("query", "key", "value"), precise, strict=False):
+            torch.testing.assert_close(gradients[name].torch().double(), tensor.grad, **near)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_masks(mask: str) -> None:
+    check_way(Way("projected", mask=mask), 1)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_ways(seed: int) -> None:
+    check_way(random_way(seed), seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12, 200))
+def test_more_random_ways(seed: int) -> None:
+    check_way(random_way(seed), seed)
+
+
+@pytest.mark.parametrize("mask", ["where_inf", "padding"])
+@pytest.mark.parametrize("dialect", ["torch", "tvm"])
+def test_a_query_that_sees_nothing_is_nan_as_before(mask: str, dialect: str) -> None:
+    way = Way(mask=mask)
+    tensors = inputs(way)
+    tensors[3][0] = 0 if mask == "where_inf" else -INF
+    arrays = [*map(meta.array, tensors)]
+    with always(), meta.dialect.only(dialect):
+        run = meta.vm.compile(written(way), *arrays)
+        y = run(*arrays).torch()
+    assert f"{dialect}.scaled_dot_product_attention" in run.kernels()
+    expected = oracle(way, *tensors)
+    assert torch.isnan(expected[0]).all()
+    torch.testing.assert_close(y, expected, equal_nan=True)
+
+
+def test_softmax_made_safe_keeps_zeros() -> None:
+    """As torch.export writes attention: rows without a key are 0, and stay so."""
+
+    @meta.model.trace
+    def safe(query, key, value, mask):
+        scores = query @ op.transpose(key, (0, 1, 3, 2)) + mask
+        seen = op.max(op.cast(op.logical_not(op.equal(scores, -INF)), "int8"), -1, True)
+        p = op.softmax(scores, -1)
+        p = op.where(op.logical_not(op.cast(seen, "bool")), op.full_like(p, 0.0), p)
+        return p @ value
+
+    way = Way(scale="none", mask="padding")
+    tensors = inputs(way)
+    tensors[3][0] = -INF
+    arrays = [*map(meta.array, tensors)]
+    with always():
+        run = meta.vm.compile(safe, *arrays)
+    assert "torch.softmax" not in run.kernels()
+    expected = oracle(way, *tensors)
+    expected[0] = 0.0
+    torch.testing.assert_close(run(*arrays).torch(), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("mask", ["none", "padding", "where"])
+def test_mixed_precision(dtype: str, mask: str) -> None:
+    """Products in half precision, softmax in float32, casts between."""
+    way = Way("projected", mask=mask)
+    tensors = inputs(way)
+    given, dy = meta.array(tensors[3]), meta.array(torch.ones(B, H, S, D))
+    with always():
+        step = meta.model.value_and_grad(meta.amp.autocast(Attention(way, tensors), dtype))
+        assert "scaled_dot_product_attention_dx" in str(step.program(dy, given).module)
+        y, gradients = step(dy, given)
+    precise = [t.double().requires_grad_(i < 3) for i, t in enumerate(tensors)]
+    expected = oracle(way, *precise)
+    expected.sum().backward()
+    near = {"rtol": 0, "atol": 5e-3 if dtype == "float16" else 4e-2}
+    torch.testing.assert_close(y.torch().double(), expected.detach(), **near)
+    for name, tensor in zip(("query", "key", "value"), precise, strict=False):
+        torch.testing.assert_close(gradients[name].torch().double(), tensor.grad, **near)
+
+
+def test_layout_scale_and_groups_are_those_of_the_operator() -> None:
+    way = Way("projected", mask="causal", share="repeat", scale="twice")
+    module = fuse_attention(_module(way), device=CPU, **ALWAYS)
+    [line] = [x for x in str(module).splitlines() if "scaled_dot" in x]
+    assert 'causal=True, scale=1.0, layout="BSHD"' in line
+    grouped = fuse_attention(_module(replace(way, form="matmul")), device=CPU, **ALWAYS)
+    [line] = [x for x in str(grouped).splitlines() if "scaled_dot" in x]
+    assert f"(%query, %key, %value, causal=True, scale={(D**-0.25) ** 2}" in line
+
+
+def _module(way: Way) -> Any:
+    return written(way).program(*map(meta.array, inputs(way))).module
+
+
+def _other(kind: str) -> Any:
+    @meta.model.trace
+    def attention(query, key, value, mask):
+        scores = query @ op.transpose(key, (0, 1, 3, 2))
+        if kind == "tensor scale":
+            scores = scores * mask
+        if kind == "weak":
+            scores = op.where(mask > 0.0, scores, -5.0)
+        if kind == "two masks":
+            scores = op.where(mask > 0.0, scores, -1e9) + mask
+        if kind == "relu":
+            scores = op.relu(scores)
+        if kind == "number":
+            scores = scores + 1.0
+        p = op.softmax(scores, 2 if kind == "axis" else -1)
+        if kind == "dropped":
+            p = op._contrib_dropout(p, 0.5)[0]
+        if kind == "turned":
+            p = op.transpose(p, (0, 1, 3, 2))
+            return op.transpose(p, (0, 1, 3, 2))[:, :, :, :3] @ value[:, :, :3]
+        if kind == "other rows":
+            return op.batch_matmul_tn(op.reshape(p, (-1, S, T)), op.reshape(query, (-1, S, D)))
+        if kind == "narrow":
+            return p @ value[:, :, :, : D // 2]
+        y = p @ value
+        return (y, p) if kind == "returned" else y
+
+    return attention
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("returned", "is also used elsewhere"),
+        ("axis", "not over the last axis"),
+        ("tensor scale", "multiplied by what is no number"),
+        ("weak", "become -5, which does not hide"),
+        ("two masks", "beside another mask"),
+        ("relu", "the result of relu is between"),
+        ("number", "a number is added"),
+        ("dropped", "dropped out"),
+        ("turned", ""),
+        ("other rows", "not a sum over the keys"),
+        ("narrow", "want one width"),
+    ],
+)
+def test_what_stays(kind: str, says: str) -> None:
+    way = Way()
+    query, key, value, _ = inputs(way)
+    mask = torch.randn(B, H, S, T)
+    module = _other(kind).program(*map(meta.array, (query, key, value, mask))).module
+    assert fuse_attention(module, device=CPU, **ALWAYS).functions == module.functions
+    assert says in explain_attention(module, device=CPU, **ALWAYS)
+
+
+def test_a_trained_mask_stays_and_is_told() -> None:
+    way = Way(mask="heads")
+    model = Attention(way, inputs(way), trained_mask=True)
+    given = meta.array(inputs(way)[3])
+    module = model.program(given).module
+    names = [p.name for p in module.main.params]
+    options = {"device": CPU, "trained": [names.index("query"), names.index("bias")], **ALWAYS}
+    assert "a mask is trained" in explain_attention(module, **options)
+    assert "1 rewritten" in explain_attention(module, **{**options, "trained": [0]})
+    with always():
+        step = meta.model.value_and_grad(model)
+        program = step.program(meta.array(torch.ones(B, H, S, D)), given)
+    assert "softmax_dx" in str(program.module)
+
+
+def test_what_the_program_writes_in_between_is_seen() -> None:
+    text = """
+    func @main(%q: float32[3, 6, 8], %k: float32[3, 6, 8], %v: float32[3, 6, 8],
+               %g: float32[3, 6, 8], %m: float32[3, 6, 8]) -> float32[3, 6, 8] {{
+      %s: float32[3, 6, 6] = batch_matmul_nt(%q, %k)
+      %p: float32[3, 6, 6] = softmax(%s)
+      %0: () = sgd({0}, %g, %m, 0.1, 0.0)
+      %y: float32[3, 6, 8] = batch_matmul(%p, %v)
+      return %y
+    }}"""
+    for written_to, stays in (("%k", True), ("%q", True), ("%v", False)):
+        module = infer_type(parse(text.format(written_to)))
+        found = fuse_attention(module, device=CPU, **ALWAYS)
+        assert (found.functions == module.functions) == stays, written_to
+
+
+def test_few_keys_levels_and_contexts() -> None:
+    way = Way()
+    arrays = [*map(meta.array, inputs(way))]
+    function = written(way)
+    assert "6 keys are fewer than 512" in explain_attention(_module(way), device=CPU)
+    assert "torch.softmax" in meta.vm.compile(function, *arrays).kernels()
+    with always():
+        assert "torch.softmax" in meta.vm.compile(function, *arrays, opt_level=1).kernels()
+        with meta.PassContext(disabled=["fuse_attention"]):
+            assert "torch.softmax" in meta.vm.compile(function, *arrays).kernels()
+        assert "torch.softmax" not in meta.vm.compile(function, *arrays).kernels()
+
+
+def test_gradients_follow_the_context() -> None:
+    way = Way()
+    tensors = inputs(way)
+    given, dy = meta.array(tensors[3]), meta.array(torch.ones(B, H, S, D))
+    step = meta.model.value_and_grad(Attention(way, tensors))
+    assert "softmax_dx" in str(step.program(dy, given).module)
+    with always():
+        assert "softmax_dx" not in str(step.program(dy, given).module)
+        plain = meta.vm.compile(step, dy, given, opt_level=0)
+    assert "torch.softmax_dx" in plain.kernels()
+
+
+def test_explanations_name_both_ends() -> None:
+    arrays = [*map(meta.array, inputs(Way()))]
+    said = explain_attention(_module(Way()), device=CPU, **ALWAYS)
+    assert said.startswith("attention: 1 rewritten, 0 refused") and "attention_programs.py" in said
+    with always():
+        explained = str(meta.vm.compile(written(Way()), *arrays).explain())
+    assert "scaled_dot_product_attention by torch" in explained
+
+
+def test_extents_that_are_not_known_stay() -> None:
+    types = [parse_type(f"float32[n, {H}, {n}, {D}]") for n in (S, T, T)]
+    module = written(Way()).program(*types, parse_type("float32[1]")).module
+    assert fuse_attention(module, device=CPU, **ALWAYS).functions == module.functions
