@@ -75,6 +75,12 @@ KNOBS: dict[str, Knob] = {
             True,
             "keep compiled programs on disk, beside their kernels",
         ),
+        Knob(
+            "META_COMPILE_THREADS",
+            int,
+            0,
+            "how many threads compile kernels (0: one for each core, up to 16)",
+        ),
         Knob("META_CPU_TARGET", str, "", "TVM target of the CPU kernels (empty: this machine)"),
         Knob(
             "META_TF32",

@@ -13,6 +13,7 @@ from typing import Any
 from meta.base.device import Device
 from meta.base.source import Span
 from meta.dialect.core import dialects
+from meta.dialect.core.preference import current
 from meta.ir import (
     Binding,
     Block,
@@ -79,16 +80,26 @@ out_layout="NHWC")
       return %3
     }
     """
-    if device.kind not in devices:
+    if device.kind not in devices or not any(map(_convolves, module.functions.values())):
         return module
-    for dialect in dialects():
-        dialect.load()  # kernels say which operators are elementwise
+    _load_kinds()
     summaries = Summaries(module)
     functions = {
         name: _Function(f, Buffers(f, summaries)).rewritten() if _convolves(f) else f
         for name, f in module.functions.items()
     }
     return module.with_functions(functions)
+
+
+def _load_kinds() -> None:
+    """Import a dialect whose kernels say which operators are elementwise, one that is excluded if
+    no other does.
+    """
+    refusal = current.get().refusal
+    for dialect in sorted(dialects(), key=lambda one: refusal(one.name) is not None):
+        dialect.load()
+        if any(kernel.fusion is not None for kernel in dialect.ops.values()):
+            return
 
 
 def _convolves(function: Function) -> bool:

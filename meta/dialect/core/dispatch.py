@@ -53,7 +53,7 @@ class Candidate:
 def candidates(op: Op, preference: Preference, device: Device) -> list[DialectOp]:
     """Return the operator's implementations in the order in which they are asked on a device."""
     for dialect in dialects():
-        if preference.refusal(dialect.name) is None:
+        if preference.refusal(dialect.name) is None and device.kind in dialect.devices:
             dialect.load()
     rank = {name: i for i, name in enumerate(preference.first)}
     return sorted(

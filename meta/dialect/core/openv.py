@@ -38,7 +38,7 @@ class Compiled:
 
     run: Kernel
     artifact: Artifact | None = None
-    workspace: int = 0
+    workspace: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,9 @@ class OpEnv:
         kernel = made.run
         for wrapper in self._wrappers:
             kernel = wrapper(kernel)
-        self._kernel, self.artifact, self._workspace = kernel, made.artifact, made.workspace
+        self._kernel, self.artifact = kernel, made.artifact
+        if made.workspace is not None:
+            self._workspace = made.workspace
 
 
 def compile_together(envs: Iterable[OpEnv]) -> None:

@@ -7,6 +7,7 @@ What is done beside it in the same launches is in `batch_norm_fused`.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 
 from meta import op
 from meta.base.device import Device
-from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.core import Deferred, OpEnv, Unsupported
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.batch_norm_dx_source import BACKWARD
@@ -75,6 +76,9 @@ class Kernels:
         self.kernel = cache(self._kernel)
 
     def _kernel(self, name: str, vector: int, lanes: int) -> driver.Function:
+        return cubin.function(self._source(vector, lanes), name, self.device)
+
+    def _source(self, vector: int, lanes: int) -> str:
         # How many arrays each of the kernels reads.
         adds, masks = "ADDS" in self.flags, "MASK" in self.flags
         first = 2 + adds + masks if self.backward else 1
@@ -82,8 +86,12 @@ class Kernels:
         sizes = {"VECTOR": vector, "LANES": lanes, "SUMS": 4 if self.backward else 2}
         sizes |= {"SUMS_AHEAD": AHEAD // first, "APPLY_AHEAD": AHEAD // second}
         body = BACKWARD if self.backward else FORWARD
-        text = source(body, self.types, sizes, sorted(self.flags))
-        return cubin.function(text, name, self.device)
+        return source(body, self.types, sizes, sorted(self.flags))
+
+    def deferred(self, run: Callable[..., None]) -> Deferred:
+        """Return what launches the kernels, compiled before."""
+        lanes, _, _ = self._grid(self.vector)
+        return cubin.deferred(run, lambda: [self._source(self.vector, lanes)], self.device)
 
     def run(self, tensors: dict[str, torch.Tensor]) -> None:
         """Launch the kernels with tensors by the names of their parameters."""
@@ -195,4 +203,4 @@ def env(kernels: Kernels, args: dict[str, Any], *names: str, results: tuple[str,
     def run(*values: torch.Tensor) -> None:
         kernels.run(dict(zip(given, values, strict=True)))
 
-    return OpEnv(run, allocates=False, workspace=kernels.workspace)
+    return OpEnv(kernels.deferred(run), allocates=False, workspace=kernels.workspace)

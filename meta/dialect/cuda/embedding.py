@@ -223,10 +223,17 @@ def embedding_dx(call: CallValues) -> OpEnv:
     warps, wide = (32, 2) if few else (8, BYTES // (4 if dy.dtype == "float32" else 2))
     size = wide * (4 if dy.dtype == "float32" else 2)
 
+    device = call.device.ordinal
+
+    def text(vector: int) -> str:
+        return source(dy.dtype, indices.dtype, vector, warps, capacity)
+
     @cache
     def kernel(vector: int) -> driver.Function:
-        text = source(dy.dtype, indices.dtype, vector, warps, capacity)
-        return cubin.function(text, "embedding_dx", call.device.ordinal)
+        return cubin.function(text(vector), "embedding_dx", device)
+
+    def sources() -> list[str]:
+        return [text(1 if width % wide else wide)]
 
     def run(dy: torch.Tensor, indices: torch.Tensor, out: torch.Tensor) -> None:
         at = dy.data_ptr(), indices.data_ptr(), out.data_ptr()
@@ -235,4 +242,4 @@ def embedding_dx(call: CallValues) -> OpEnv:
         given = struct.pack("<QQQqqqii", *at, count, width, rows, each, 0)
         kernel(vector).launch(-(-rows // each), warps * LANES, given, columns)
 
-    return OpEnv(run, allocates=False)
+    return OpEnv(cubin.deferred(run, sources, device), allocates=False)

@@ -7,6 +7,7 @@ and a second launch adds up the blocks, always in the same order.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from functools import cache, reduce
 from math import prod
 from operator import or_
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 
 from meta import op
-from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.core import Deferred, OpEnv, Unsupported
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.layer_norm_source import THREADS, source
@@ -52,9 +53,16 @@ class _Kernels:
         self.kernel = cache(self._kernel)
 
     def _kernel(self, name: str, vector: int) -> driver.Function:
+        return cubin.function(self._source(name, vector), name, self.device)
+
+    def _source(self, name: str, vector: int) -> str:
         (parameters,) = self.parameters
-        text = source(name, self.dtype, parameters, self.width, vector, self.adds, self.sums)
-        return cubin.function(text, name, self.device)
+        return source(name, self.dtype, parameters, self.width, vector, self.adds, self.sums)
+
+    def deferred(self, run: Callable[..., None], *names: str) -> Deferred:
+        """Return what launches kernels of these names, compiled before."""
+        vector = 1 if self.width % VECTOR else VECTOR
+        return cubin.deferred(run, lambda: [self._source(n, vector) for n in names], self.device)
 
     def launch(self, name: str, blocks: int | None = None, **tensors: torch.Tensor | None) -> None:
         """Launch a kernel with tensors by the names of its parameters."""
@@ -114,7 +122,7 @@ def _forward(call: CallValues) -> OpEnv:
     def run(*values: torch.Tensor) -> None:
         kernels.launch("forward", kernels.filling, **dict(zip(names, values, strict=False)))
 
-    return OpEnv(run, allocates=False)
+    return OpEnv(kernels.deferred(run, "forward"), allocates=False)
 
 
 def backward(call: CallValues, adds: bool = False, summed: bool = False) -> OpEnv:
@@ -136,7 +144,9 @@ def backward(call: CallValues, adds: bool = False, summed: bool = False) -> OpEn
         kernels.launch("backward", partial=partial, **tensors)
         kernels.launch("finish", -(-kernels.sums * kernels.width // 32), partial=partial, **tensors)
 
-    return OpEnv(run, allocates=False, workspace=4 * prod(shape) if sums else 0)
+    used = ("backward", "finish") if sums else ("backward",)
+    workspace = 4 * prod(shape) if sums else 0
+    return OpEnv(kernels.deferred(run, *used), allocates=False, workspace=workspace)
 
 
 def _given(call: CallValues, *names: str) -> tuple[str, ...]:

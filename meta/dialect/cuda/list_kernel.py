@@ -7,7 +7,7 @@ graph keeps it. It has room for several hundred tensors (see `capacity`); more a
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 
 from meta.base.device import Device
 from meta.base.dtype import FROM_TORCH
+from meta.dialect.core import Deferred
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda.list_source import CHUNK, HEAD_BYTES, NUMBER_BYTES, THREADS, Pass, source
 from meta.runtime import nvrtc
@@ -167,8 +168,19 @@ class Launcher:
 
     def _compiled(self, number: int, which: int) -> driver.Function:
         """Return the kernel of a pass; it is compiled when it is first launched."""
-        text = _source(self._definition, number, self._parts[which], self._wide)
-        return cubin.function(text, "update", self._device)
+        return cubin.function(self._source(number, self._parts[which]), "update", self._device)
+
+    def _source(self, number: int, part: Part) -> str:
+        return _source(self._definition, number, part, self._wide)
+
+    def deferred(self, run: Callable[..., None]) -> Deferred:
+        """Return ``run``, which launches the passes, with these compiled before."""
+
+        def sources() -> list[str]:
+            passes = range(len(self._definition.passes))
+            return [self._source(number, part) for number in passes for part in self._parts]
+
+        return cubin.deferred(run, sources, self._device)
 
     def __call__(
         self,
@@ -208,10 +220,10 @@ class Launcher:
     ) -> None:
         """Write the root of all sums."""
         part = self._parts[0]
-        text = _source(self._definition, 0, part, self._wide)
         given = (0, partial, result.data_ptr(), self._blocks, self._count)
         done = packed(part, values, addresses, *given)
-        cubin.function(text, "finish", self._device).launch(1, THREADS, done)
+        finish = cubin.function(self._source(0, part), "finish", self._device)
+        finish.launch(1, THREADS, done)
 
 
 def _source(definition: Definition, number: int, part: Part, wide: str) -> str:

@@ -51,6 +51,9 @@ def max_pool2d_dx(call: CallValues) -> OpEnv:
     def kernel(vector: int) -> driver.Function:
         return cubin.function(source(dtype, vector, taps), "scatter", device)
 
+    def sources() -> list[str]:
+        return [source(dtype, 1 if channels % full else full, taps)]
+
     def run(x: torch.Tensor, y: torch.Tensor, dy: torch.Tensor, dx: torch.Tensor) -> None:
         at = x.data_ptr(), dy.data_ptr(), dx.data_ptr()
         vector = 1 if channels % full or (at[0] | at[1] | at[2]) % ACCESS else full
@@ -58,4 +61,4 @@ def max_pool2d_dx(call: CallValues) -> OpEnv:
         given = struct.pack("<3Q8i", *at, *sizes, chunks)
         kernel(vector).launch(images * tiles[0] * tiles[1] * chunks, THREADS, given)
 
-    return OpEnv(run, allocates=False)
+    return OpEnv(cubin.deferred(run, sources, device), allocates=False)

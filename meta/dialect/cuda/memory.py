@@ -28,7 +28,7 @@ def fuse_tensor(call: CallValues) -> OpEnv:
         start = out.data_ptr()
         copy((), [[t.data_ptr() for t in data], [start + b for b in begins]], None, None)
 
-    return OpEnv(run, allocates=False)
+    return OpEnv(copy.deferred(run), allocates=False)
 
 
 @dialect.op(op.defuse_tensor)
@@ -40,10 +40,10 @@ def defuse_tensor(call: CallValues) -> OpEnv:
         start = data.data_ptr()
         copy((), [[start + b for b in begins], [t.data_ptr() for t in out]], None, None)
 
-    return OpEnv(run, allocates=False)
+    return OpEnv(copy.deferred(run), allocates=False)
 
 
-def _copy(call: CallValues, parts: tuple[TensorType, ...]) -> tuple[Any, list[int]]:
+def _copy(call: CallValues, parts: tuple[TensorType, ...]) -> tuple[Launcher, list[int]]:
     """Return what copies tensors of these types, and where in the vector each begins, in bytes."""
     if not all(t.is_static for t in parts):
         raise Unsupported("this kernel is made for extents that are numbers")

@@ -175,7 +175,7 @@ def _make(call: CallValues) -> OpEnv:
             values[end] if definition.norm else None,
         )
 
-    return OpEnv(run, allocates=False, workspace=launch.workspace)
+    return OpEnv(launch.deferred(run), allocates=False, workspace=launch.workspace)
 
 
 def _places(call: CallValues, args: dict[str, Any]) -> tuple[dict[str, Any], int]:

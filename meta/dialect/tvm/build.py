@@ -1,4 +1,4 @@
-"""Compile PrimFuncs: schedule, one module build for all of them, memory and disk cache.
+"""Compile PrimFuncs: schedule, modules built on several threads, memory and disk cache.
 
 The functions that come out take torch tensors and Python numbers in the order of the PrimFunc's
 parameters. On CUDA they run on torch's current stream: when it converts the first CUDA tensor of
@@ -14,6 +14,7 @@ import hashlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -24,6 +25,7 @@ from tvm.target import Target
 
 from meta.base.errors import MetaError
 from meta.base.progress import bar
+from meta.base.threads import compile_threads, in_threads
 from meta.dialect.core import Compiled, Deferred
 from meta.dialect.tvm import (
     access,
@@ -58,8 +60,11 @@ class Built:
     workspace: int
 
 
+Key = tuple[tvm_ffi.StructuralKey, str]
+LEAST_BATCH = 2
+"""Kernels that are compiled together at least: a library more costs about as much as a kernel."""
 _lock = threading.RLock()
-_kernels: dict[tuple[tvm_ffi.StructuralKey, str], Built] = {}
+_kernels: dict[Key, Built] = {}
 
 
 def _version(*modules: ModuleType) -> str:
@@ -105,12 +110,13 @@ def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, B
     """Return the functions compiled for ``target``, under the same names.
 
     What was built before, in this process or (see `cache`) in another, is not built again; the
-    rest is compiled together. Any thread may call this; compilations run one after the other.
+    rest is compiled in batches, on several threads: TVM and NVRTC leave the interpreter to others.
+    Any thread may call this; calls that compile run one after the other.
     Raises MetaError if TVM refuses a function, naming it.
     """
     where = str(target)
     result: dict[str, Built] = {}
-    missing: dict[tuple[tvm_ffi.StructuralKey, str], list[str]] = {}
+    missing: dict[Key, list[str]] = {}
     for name, function in functions.items():
         key = (tvm_ffi.StructuralKey(function), where)
         found = _kernels.get(key)
@@ -129,13 +135,10 @@ def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, B
 
 
 def _build_missing(
-    missing: Mapping[tuple[tvm_ffi.StructuralKey, str], str],
-    functions: Mapping[str, tirx.PrimFunc],
-    target: Target,
-) -> dict[tuple[tvm_ffi.StructuralKey, str], Built]:
-    keys: dict[str, tuple[tvm_ffi.StructuralKey, str]] = {}
-    names: dict[str, str] = {}
-    texts: dict[str, str] = {}
+    missing: Mapping[Key, str], functions: Mapping[str, tirx.PrimFunc], target: Target
+) -> dict[Key, Built]:
+    keys: dict[str, Key] = {}
+    wanted: list[_Wanted] = []
     for key, name in missing.items():
         if key in _kernels:  # built by another thread meanwhile
             continue
@@ -143,25 +146,60 @@ def _build_missing(
         found = cache.load(text)
         if found is not None:
             run = found.module.get_function(found.symbol)
-            _kernels[key] = _built(run, found, found.workspaces)
+            _kernels[key] = _ready(run, found, found.workspaces)
             continue
         symbol = f"meta_{cache.digest(text)[:24]}"
-        keys[symbol], names[symbol], texts[symbol] = key, name, text
-    if keys:
-        try:
-            module, needs = _compile({s: functions[name] for s, name in names.items()}, target)
-        except Exception as error:
-            raise _blame(names, functions, target, error) from error
-        entries = {symbol: cache.Entry(text, needs[symbol]) for symbol, text in texts.items()}
-        stored = cache.store(module, entries) or {}
-        for symbol, key in keys.items():
-            found = stored.get(symbol)
-            library = module if found is None else found.module
-            _kernels[key] = _built(library.get_function(symbol), found, needs[symbol])
+        keys[symbol] = key
+        wanted.append(_Wanted(symbol, name, functions[name], text))
+    batches = _batches(wanted, compile_threads())
+    with bar(len(wanted), "kernels", delay=1.0) as progress:
+        made = in_threads(
+            [partial(_built, batch, target) for batch in batches],
+            lambda i: progress.update(len(batches[i])),
+        )
+    for built in made:
+        _kernels.update({keys[symbol]: one for symbol, one in built.items()})
     return {key: _kernels[key] for key in missing}
 
 
-def _built(
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A function to be compiled: its symbol, the caller's name for it, and its key as text."""
+
+    symbol: str
+    name: str
+    function: tirx.PrimFunc
+    text: str
+
+
+def _batches(wanted: Sequence[_Wanted], most: int) -> list[list[_Wanted]]:
+    """Return up to ``most`` batches of `LEAST_BATCH` functions or more, which take about as long as
+    one another: the longest goes first, to the batch that has the least so far.
+    """
+    count = min(most, -(-len(wanted) // LEAST_BATCH))
+    batches: list[list[_Wanted]] = [[] for _ in range(count)]
+    for one in sorted(wanted, key=lambda one: (-len(one.text), one.symbol)):
+        min(batches, key=lambda batch: sum(len(w.text) for w in batch)).append(one)
+    return batches
+
+
+def _built(batch: Sequence[_Wanted], target: Target) -> dict[str, Built]:
+    """Return the functions of a batch, compiled in one module, by their symbols."""
+    try:
+        module, needs = _compile({one.symbol: one.function for one in batch}, target)
+    except Exception as error:
+        raise _blame(batch, target, error) from error
+    entries = {one.symbol: cache.Entry(one.text, needs[one.symbol]) for one in batch}
+    stored = cache.store(module, entries) or {}
+    built = {}
+    for symbol in entries:
+        found = stored.get(symbol)
+        library = module if found is None else found.module
+        built[symbol] = _ready(library.get_function(symbol), found, needs[symbol])
+    return built
+
+
+def _ready(
     run: Kernel, stored: cache.Stored | None, workspaces: Sequence[workspace.Workspace]
 ) -> Built:
     return Built(workspace.launcher(run, workspaces), stored, workspace.total_bytes(workspaces))
@@ -183,31 +221,25 @@ def _compile(
     rules = schedule_cuda if on_cuda else schedule_cpu
     scheduled: dict[str, tirx.PrimFunc] = {}
     needs: dict[str, tuple[workspace.Workspace, ...]] = {}
-    with bar(len(functions) + 1, "kernels", delay=1.0) as progress:  # the last step is TVM's own
-        for symbol, function in functions.items():
-            made, needs[symbol] = function, ()
-            if not (function.attrs and SCHEDULED in function.attrs):
-                made = rules.schedule(function, target)
-            if on_cuda:  # on the CPU, TVM's pool is right: a call is over when it returns
-                made, needs[symbol] = workspace_parameters.as_parameters(made)
-            scheduled[symbol] = made.with_attr("global_symbol", symbol)
-            progress.update()
-        with target:
-            return tvm.compile(tvm.IRModule(scheduled), target).mod, needs
+    for symbol, function in functions.items():
+        made, needs[symbol] = function, ()
+        if not (function.attrs and SCHEDULED in function.attrs):
+            made = rules.schedule(function, target)
+        if on_cuda:  # on the CPU, TVM's pool is right: a call is over when it returns
+            made, needs[symbol] = workspace_parameters.as_parameters(made)
+        scheduled[symbol] = made.with_attr("global_symbol", symbol)
+    with target:
+        return tvm.compile(tvm.IRModule(scheduled), target).mod, needs
 
 
-def _blame(
-    names: Mapping[str, str],
-    functions: Mapping[str, tirx.PrimFunc],
-    target: Target,
-    error: Exception,
-) -> MetaError:
+def _blame(batch: Sequence[_Wanted], target: Target, error: Exception) -> MetaError:
     """Find out which function of a batch cannot be compiled."""
-    for symbol, name in names.items():
-        if len(names) == 1:
+    for one in batch:
+        name = one.name
+        if len(batch) == 1:
             break
         try:
-            _compile({symbol: functions[name]}, target)
+            _compile({one.symbol: one.function}, target)
         except Exception as alone:
             error = alone
             break

@@ -27,6 +27,7 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> list[Function]:
         return asked[-1]
 
     monkeypatch.setattr(cubin, "function", function)
+    monkeypatch.setattr(cubin, "deferred", lambda run, sources, device: run)
     monkeypatch.setattr(list_kernel, "large_parameters", lambda device: False)
     chip = SimpleNamespace(multi_processor_count=1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: chip)

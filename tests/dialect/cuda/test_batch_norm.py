@@ -46,6 +46,7 @@ def emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return SimpleNamespace(launch=launch)
 
     monkeypatch.setattr(cubin, "function", function)
+    monkeypatch.setattr(cubin, "deferred", lambda run, sources, device: run)
     monkeypatch.setattr(batch_norm, "THREADS", THREADS)
     chip = SimpleNamespace(multi_processor_count=3)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: chip)

@@ -39,6 +39,7 @@ def emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return SimpleNamespace(launch=launch)
 
     monkeypatch.setattr(cubin, "function", function)
+    monkeypatch.setattr(cubin, "deferred", lambda run, sources, device: run)
 
 
 def env(x: str, y: str, *how: Any) -> OpEnv:

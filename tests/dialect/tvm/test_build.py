@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from tvm import te, tirx
 
 from meta.base import config
@@ -14,15 +15,35 @@ from meta.dialect.tvm.target import cuda, for_device
 from tests.dialect.tvm.functions import tensor
 
 
-def test_the_culprit_of_a_batch_is_named():
+def plus(number: float) -> tirx.PrimFunc:
     x = tensor(4)
-    good = prim_func([x], [te.compute((4,), lambda i: x[i] + 1.0)], in_place=False)
+    return prim_func([x], [te.compute((4,), lambda i: x[i] + number)], in_place=False)
+
+
+def refused() -> tirx.PrimFunc:
+    x = tensor(4)
     unknown = te.compute(
         (4,), lambda i: tirx.call_llvm_pure_intrin("float32", "llvm.cos", x[i], x[i])
     )
-    bad = prim_func([x], [unknown], in_place=False)
-    with pytest.raises(MetaError, match="'wrong'"):
-        build({"right": good, "wrong": bad}, for_device(CPU))
+    return prim_func([x], [unknown], in_place=False)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_culprit_of_a_batch_is_named(threads: int):
+    functions = {f"right{i}": plus(float(i) + 0.5) for i in range(4)}
+    functions |= {"wrong": refused()}
+    with config.override(META_COMPILE_THREADS=threads), pytest.raises(MetaError, match="'wrong'"):
+        build(functions, for_device(CPU))
+
+
+def test_batches_on_several_threads_compute_what_they_should():
+    functions = {f"plus{i}": plus(float(i) + 0.25) for i in range(7)}
+    with config.override(META_COMPILE_THREADS=3):
+        built = build(functions, for_device(CPU))
+    x, y = torch.arange(4.0), torch.empty(4)
+    for i in range(7):
+        built[f"plus{i}"].run(x, y)
+        assert torch.equal(y, x + i + 0.25)
 
 
 def test_cpu_target_is_this_machine():

@@ -61,6 +61,7 @@ class Rows(RowPlan):
         ]
         self.start, self.first = start, first
         self.slots = divided(self.vectors, self.threads) if self.holds else CHUNK
+        self.inside = False  # whether the vectors that are written about are in the row for sure
         body: list[Any] = bound if self.shifted else []
         self.registers: dict[Any, Any] = {}
         for walk in self.of_row:
@@ -185,11 +186,23 @@ class Rows(RowPlan):
         return (self.vectors - int(self.shifted)) // self.threads
 
     def _held(self, step: Sweep) -> list[Any]:
-        whole = self._whole
-        made: list[Any] = []
-        if whole:
-            made.append(each(whole, lambda i: sequence(step(i, self._place(self._wide(i))))))
+        whole, edge = self._whole, 0
+        inner = whole
+        if self.shifted:  # only the first vectors begin before the row, only the last end behind it
+            edge = min(1, whole)
+            inner = max(edge, min(whole, self.layout.extent // (self.vector * self.threads)))
+        made = self._slots(0, edge, step)
+        self.inside = True
+        made += self._slots(edge, inner, step)
+        self.inside = False
+        made += self._slots(inner, whole, step)
         return [*made, *self._last(whole, step, tirx.const(whole, "int32"))]
+
+    def _slots(self, first: int, end: int, step: Sweep) -> list[Any]:
+        def one(i: Any) -> Any:
+            return sequence(step(i + first, self._place(self._wide(i + first))))
+
+        return [each(end - first, one)] if end > first else []
 
     def _last(self, whole: int, step: Sweep, slot: Any) -> list[Any]:
         """Return the step of the last vectors, which are fewer than the threads."""
@@ -204,7 +217,7 @@ class Rows(RowPlan):
 
     def _lanes(self, place: Any, lane: Callable[[Any], Any], whole: list[Any]) -> Any:
         """Return ``whole``, and of a vector that is not all in the row what it is of ``lane``."""
-        if not self.shifted:
+        if not self.shifted or self.inside:
             return sequence(whole)
         end = self.k.number(self.layout.extent)
 

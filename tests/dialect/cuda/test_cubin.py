@@ -1,0 +1,70 @@
+"""CUDA source of several kernels is compiled together, each once, before the first launch."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from meta.base import config
+from meta.dialect.core import OpEnv, compile_together
+from meta.dialect.cuda import cubin
+
+
+class Compiler:
+    """In place of NVRTC: compiles two at a time, and refuses what has an error in it."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.both = threading.Barrier(2, timeout=30)
+
+    def __call__(self, source: str, arch: str) -> bytes:
+        self.seen.append(source)
+        self.both.wait()
+        if "error" in source:
+            raise RuntimeError(f"NVRTC refused {source}")
+        return f"{arch} {source}".encode()
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    made = Compiler()
+    monkeypatch.setattr(cubin.nvrtc, "compile_source", made)
+    monkeypatch.setattr(cubin.nvrtc, "compiler_version", lambda: (13, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    cubin.cubin.cache_clear()
+    with config.override(META_COMPILE_THREADS=2, META_CACHE_DIR=str(tmp_path)):
+        yield made
+    cubin.cubin.cache_clear()
+
+
+def env(*sources: str) -> OpEnv:
+    return OpEnv(cubin.deferred(lambda: sources, lambda: sources, 0), False, workspace=64)
+
+
+def test_kernels_of_a_program_are_compiled_together(compiler: Compiler):
+    envs = [env("a", "b"), env("b", "c"), env("d")]
+    assert not compiler.seen
+    compile_together(envs)
+    assert sorted(compiler.seen) == ["a", "b", "c", "d"]
+    assert [one.run() for one in envs] == [("a", "b"), ("b", "c"), ("d",)]
+    assert envs[0].workspace_bytes == 64
+    assert cubin.cubin("c", "sm_90") == b"sm_90 c"
+    assert len(compiler.seen) == 4
+
+
+def test_what_is_on_disk_is_not_compiled(compiler: Compiler):
+    compile_together([env("a", "b")])
+    cubin.cubin.cache_clear()
+    compile_together([env("a", "b")])
+    assert len(compiler.seen) == 2
+
+
+def test_an_error_is_raised_and_nothing_of_it_is_kept(compiler: Compiler):
+    wrong = env("a", "an error")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="an error"):
+            compile_together([wrong])
+        compiler.both = threading.Barrier(1)
