@@ -23,7 +23,6 @@ import argparse
 import json
 import math
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -32,7 +31,7 @@ from typing import Any
 
 import torch
 from kernel_list import KERNELS, Kernel
-from report import conditions, plain, replace_section, table_in_markdown
+from report import conditions, has_compiler, plain, replace_section, table_in_markdown
 
 import meta
 
@@ -205,9 +204,7 @@ def main() -> int:
         parser.error("--markdown is for all kernels and the default dialects")
     torch.set_num_threads(options.threads)
     os.environ["TVM_NUM_THREADS"] = str(options.threads)  # read when TVM first runs in parallel
-    compiler = not options.no_compile and any(
-        shutil.which(name) for name in (os.environ.get("CXX") or "g++", "c++", "clang++")
-    )
+    compiler = not options.no_compile and has_compiler()
     with torch.no_grad():
         records = measure(kernels, options.dialect, compiler, options.rounds)
     where = conditions(compiler, f"least of {options.rounds} rounds")

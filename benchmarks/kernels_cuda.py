@@ -19,19 +19,16 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import platform
 import statistics
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from datetime import date
-from importlib.metadata import version
 from typing import Any
 
 import torch
 from cuda_kernel import Kernel, size
 from kernel_list_cuda import KERNELS
-from report import plain, replace_section, table_in_markdown
+from report import conditions_cuda, plain, replace_section, table_in_markdown
 
 import meta
 
@@ -190,16 +187,6 @@ def summary(records: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def conditions(limit: float, compiler: bool) -> str:
-    """Return what the figures depend on, in one line."""
-    note = "" if compiler else "; torch.compile left out"
-    return (
-        f"{torch.cuda.get_device_name()}, copy at {limit / 1e12:.2f} TB/s; torch "
-        f"{torch.__version__}, TVM {version('apache-tvm')}, Python {platform.python_version()}; "
-        f"{date.today().isoformat()}; medians of {ROUNDS} rounds{note}"
-    )
-
-
 def main() -> int:
     """Measure and print; return 1 if ``--check`` finds a goal missed."""
     parser = argparse.ArgumentParser(
@@ -225,8 +212,9 @@ def main() -> int:
     ]
     if not chosen:
         parser.error("no kernel is left")
-    if options.markdown and (len({k.name for k, _ in chosen}) < len(KERNELS) or options.dialect):
-        parser.error("--markdown is for all kernels and the default dialects")
+    every = sum(len(kernel.dtypes) for kernel in KERNELS)
+    if options.markdown and (len(chosen) < every or options.dialect):
+        parser.error("--markdown is for all kernels and dtypes, and the default dialects")
     compiler, records = not options.no_compile, []
     with torch.no_grad():
         limit = ceiling()
@@ -235,7 +223,9 @@ def main() -> int:
                 print(f"\r{i + 1}/{len(chosen)} {kernel.name:40s}", end="", file=sys.stderr)
             records.append(measure(kernel, dtype, options.dialect, compiler, limit))
             torch.cuda.empty_cache()
-    where, notes = conditions(limit, compiler), summary(records)
+    note = "" if compiler else "; torch.compile left out"
+    measured = f"copy at {limit / 1e12:.2f} TB/s, medians of {ROUNDS} rounds{note}"
+    where, notes = conditions_cuda(measured), summary(records)
     table = rows(records, compiler)
     if options.json:
         print(json.dumps({"conditions": where, "kernels": records, "summary": notes}))

@@ -27,7 +27,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -39,7 +38,7 @@ from typing import Any
 import torch
 from models import NETWORKS, Network
 from models.contenders import MODES, NAMES, Contender
-from report import conditions, plain, replace_section, table_in_markdown
+from report import conditions, has_compiler, plain, replace_section, table_in_markdown
 
 LEAST_RATIO, COLD_SHARE, WARM_SECONDS = 1.0, 1 / 3, 1.0
 # GNU OpenMP's threads look for work for up to 20 ms before they sleep, on a core that others need.
@@ -184,11 +183,11 @@ def main() -> int:
     for name, known in [(n, NETWORKS) for n in chosen] + [(m, MODES) for m in modes]:
         if name not in known:
             parser.error(f"{name!r} is none of {', '.join(known)}")
+    if options.markdown and (set(chosen), set(modes)) != (set(NETWORKS), set(MODES)):
+        parser.error("--markdown is for all models and modes")
     torch.set_num_threads(options.threads)
     os.environ["TVM_NUM_THREADS"] = str(options.threads)  # read when TVM first runs in parallel
-    compiler = not options.no_compile and any(
-        shutil.which(name) for name in (os.environ.get("CXX") or "g++", "c++", "clang++")
-    )
+    compiler = not options.no_compile and has_compiler()
     names = [name for name in NAMES if compiler or name != "compile"]
     records = []
     for i, (name, mode) in enumerate([(n, m) for n in chosen for m in modes]):

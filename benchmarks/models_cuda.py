@@ -219,9 +219,10 @@ def main() -> int:
     ]:
         if name not in known:
             parser.error(f"{name!r} is none of {', '.join(known)}")
+    if options.markdown and (set(options.rows) != set(ROWS) or options.tiny):
+        parser.error("--markdown is for all rows, in their full size")
     if not torch.cuda.is_available():
-        print("no CUDA device: this benchmark needs an NVIDIA GPU", file=sys.stderr)
-        return 2
+        parser.error("no CUDA device")
     records = measure(options.rows, options)
     where = conditions_cuda("medians of 50 calls between CUDA events")
     if options.json:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import shutil
 import subprocess
 from datetime import date
 from importlib.metadata import version
@@ -14,6 +16,11 @@ PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 END = "<!-- end -->"
 TEXT_COLUMNS = 2
 """Columns of text that a table begins with; the others are figures."""
+
+
+def has_compiler() -> bool:
+    """Whether there is the C++ compiler that torch.compile needs on the CPU."""
+    return any(shutil.which(name) for name in (os.environ.get("CXX") or "g++", "c++", "clang++"))
 
 
 def conditions(compiler: bool, figures: str) -> str:

@@ -27,7 +27,7 @@ import torch
 from models.network import state_of
 from models.task import Task, successors
 from models_cpu import turn
-from report import conditions, plain, replace_section, table_in_markdown
+from report import conditions, has_compiler, plain, replace_section, table_in_markdown
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
@@ -206,11 +206,14 @@ def main() -> int:
     for name in chosen:
         if name not in TASKS:
             parser.error(f"{name!r} is none of {', '.join(TASKS)}")
+    if options.markdown and set(chosen) != set(TASKS):
+        parser.error("--markdown is for all models")
     torch.set_num_threads(options.threads)
     os.environ["TVM_NUM_THREADS"] = str(options.threads)  # read when TVM first runs in parallel
-    names = [n for n in NAMES if not (options.no_compile and n == "compile")]
+    compiler = not options.no_compile and has_compiler()
+    names = [n for n in NAMES if compiler or n != "compile"]
     records = [measure(name, names, options.rounds) for name in chosen]
-    where = conditions(not options.no_compile, f"medians of {options.rounds} turns")
+    where = conditions(compiler, f"medians of {options.rounds} turns")
     if options.markdown:
         replace_section(BEGIN, f"{where}.\n\n{table_in_markdown(rows(records))}\n")
     if options.json:

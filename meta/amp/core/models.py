@@ -31,6 +31,10 @@ def autocast(model: Any, dtype: object = "float16", out_dtype: object = None) ->
     wrap = getattr(model, "__autocast__", None)
     if wrap is None:
         raise ArgumentError(
-            "this has no mixed precision", expected="a meta.Model", found=type(model).__name__
+            "this has no mixed precision",
+            expected="a meta.Model",
+            found=type(model).__name__,
+            hint="meta.frontend.from_torch(module, (x,)) makes one of a torch module; for calls "
+            "there is meta.amp.autocast_scope",
         )
     return wrap(half, out)
