@@ -61,6 +61,10 @@ def compile(
         not. True: CaptureError, at the latest by the second call, if a part that should be
         recorded cannot, or if there is none.
 
+    Of a model in infer mode, what depends on its arrays alone (weights cast, transposed, or folded
+    with batch normalisation) is computed before the first call, kept, and computed again after an
+    array was written or exchanged; not with a ``memory_budget``. See `Executable`.
+
     What was compiled before, in any process, is taken from the program cache (META_PROGRAM_CACHE).
 
     Raises TraceError, TypeInferError or DispatchError, at the user's line, for what cannot be
