@@ -6,7 +6,7 @@ from meta.base.errors import ArgumentError
 from meta.ir import Module, Var
 from meta.passes.manager import Pass
 from meta.passes.recomputation import Program, is_alias
-from meta.passes.split_updates import split_updates
+from meta.passes.split_updates import join_small_updates, split_updates
 
 PATIENCE = 20
 """Steps without a lower peak after which the search ends."""
@@ -24,7 +24,8 @@ def rematerialize(
     in use any more, is recomputed too, or kept if it is small. Random calls, calls with effects and
     what is written to are kept, and so is what a recomputation would find changed. Recomputations
     that were chosen early, and can be spared in the end, are taken back. Before anything is
-    recomputed, an update of all parameters at once is taken apart (`split_updates`).
+    recomputed, an update of all parameters at once is taken apart (`split_updates`); those of small
+    parameters are joined in the end, if there is room (`join_small_updates`).
 
     Parameters
     ----------
@@ -58,9 +59,10 @@ def rematerialize(
     if budget is None:
         return module
     program = Program(module, lower, {})
-    if program.peak > budget:
-        apart = Program(split_updates(module), lower, {})
-        program = apart if apart.peak < program.peak else program
+    if program.peak <= budget:
+        return module
+    apart = Program(split_updates(module), lower, {})
+    program = apart if apart.peak < program.peak else program
     least, waited = program.peak, 0
     # What is not recomputed: it is a recomputation, or one of it was undone; it did not help.
     settled, useless = set[Var](), set[Var]()
@@ -85,7 +87,9 @@ def rematerialize(
         settled.update(choice.origins)
         waited = 0 if program.peak < least else waited + 1
         least = min(least, program.peak)
-    return _with_less(program, lower, budget)[0].module
+    program = _with_less(program, lower, budget)[0]
+    joined = Program(join_small_updates(program.module), lower, program.origins)
+    return joined.module if joined.peak <= budget else program.module
 
 
 def _with_less(program: Program, lower: Pass, limit: int) -> tuple[Program, set[Var]]:

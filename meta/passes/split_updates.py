@@ -1,17 +1,24 @@
-"""Updates of all parameters at once, taken apart again: memory for launches."""
+"""Updates of all parameters at once, taken apart again: memory for launches; and those of small
+parameters put together again, where that memory is to be had.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 from meta.ir import Binding, Block, Call, Module, TensorType, Tuple, TupleType, Var, type_of
+from meta.op.core import Op
 from meta.passes.call_of import base_op
+from meta.passes.lifetimes import type_bytes
 from meta.passes.rules.table import call as operator_call
 
 UPDATES = frozenset(f"multi_tensor_{name}" for name in ("sgd", "adam", "adamw", "lamb", "lans"))
 RATES = "learning_rate", "weight_decay"
+SMALL = 1 / 64
+"""Share of all parameters' bytes up to which `join_small_updates` joins the smallest of them."""
 
 
 def split_updates(module: Module) -> Module:
@@ -48,8 +55,8 @@ def _split(binding: Binding) -> Iterator[Binding]:
         yield binding
         return
     args: dict[str, Any] = dict(zip(op.schema.names, call.args, strict=True))
-    if any(isinstance(args[s.name], Var) for s in op.schema.slots if s.kind == "tensors"):
-        yield binding  # a list that is a value of the program is not taken apart
+    if _has_list_values(op, call):
+        yield binding
         return
     count = len(args["x"].fields)
     for i in range(count):
@@ -63,3 +70,76 @@ def _split(binding: Binding) -> Iterator[Binding]:
         var = binding.var if i == count - 1 else Var(binding.var.name, TupleType(()))
         each = tuple(own.get(name, args[name]) for name in op.schema.names)
         yield Binding(var, Call(call.callee, each), binding.span)
+
+
+def join_small_updates(module: Module) -> Module:
+    """Update the small ones of the parameters that are updated one after another by one call.
+
+    The gradients of biases and scales may wait for one another: they take next to no memory, while
+    a call takes its time, however little it does. `rematerialize` asks for it in the end.
+
+    >>> from meta.ir import parse
+    >>> print(join_small_updates(parse('''
+    ... func @main(%x: float32[], %y: float32[999], %z: float32[],
+    ...            %g: float32[], %h: float32[999]) {
+    ...   %u: () = multi_tensor_sgd((%x,), (%g,), (), 0.5)
+    ...   %v: () = multi_tensor_sgd((%y,), (%h,), (), 0.5)
+    ...   %w: () = multi_tensor_sgd((%z,), (%g,), (), 0.5)
+    ...   return ()
+    ... }''')))
+    func @main(%x: float32[], %y: float32[999], %z: float32[], %g: float32[], %h: float32[999]) {
+      %v: () = multi_tensor_sgd((%y,), (%h,), v=(), learning_rate=0.5)
+      %w: () = multi_tensor_sgd((%x, %z), (%g, %g), v=(), learning_rate=0.5)
+      return (,)
+    }
+    """
+    main = module.main
+    bindings = list[Binding]()
+    for kind, alike in groupby(main.body.bindings, _kind):
+        run = list(alike)
+        bindings += run if kind is None else _joined(run)
+    body = Block(tuple(bindings), main.body.result)
+    return module.with_functions({**module.functions, "main": replace(main, body=body)})
+
+
+def _kind(binding: Binding) -> tuple[Any, ...] | None:
+    """Return what updates have in common that may be one: the operator and the other arguments."""
+    call = binding.value
+    op = base_op(call.callee) if isinstance(call, Call) else None
+    if not isinstance(call, Call) or op is None or op.name not in UPDATES:
+        return None
+    if _has_list_values(op, call):
+        return None
+    return op, *(
+        "list" if isinstance(a, Tuple) else a if isinstance(a, Var) else repr(a) for a in call.args
+    )
+
+
+def _has_list_values(op: Op, call: Call) -> bool:
+    """Whether a list of tensors is a value of the program, which is not taken apart."""
+    slots = zip(op.slots, call.args, strict=True)
+    return any(isinstance(a, Var) for slot, a in slots if slot.kind == "tensors")
+
+
+def _joined(updates: list[Binding]) -> list[Binding]:
+    """Return updates of one kind, the small ones as one call behind the others."""
+    calls = {b.var: b.value for b in updates if isinstance(b.value, Call)}
+    sizes = {var: type_bytes(type_of(call.args[0])) for var, call in calls.items()}
+    room = SMALL * sum(sizes.values())
+    small = set[Var]()
+    for var in sorted(sizes, key=sizes.__getitem__):
+        room -= sizes[var]
+        if room >= 0:
+            small.add(var)
+    if len(small) < 2:
+        return updates
+    columns = zip(*(call.args for var, call in calls.items() if var in small), strict=True)
+    args = tuple(
+        Tuple(tuple(field for part in column for field in part.fields))
+        if isinstance(column[0], Tuple)
+        else column[0]
+        for column in columns
+    )
+    last = next(b for b in reversed(updates) if b.var in small)
+    joined = replace(last, value=Call(calls[last.var].callee, args))
+    return [*(b for b in updates if b.var not in small), joined]

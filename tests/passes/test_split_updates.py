@@ -11,6 +11,7 @@ from meta.ir import parse
 from meta.model import Model, layers, trace
 from meta.optim import with_adamw, with_lamb, with_sgd
 from meta.passes import infer_type, split_updates
+from meta.passes.split_updates import join_small_updates
 
 
 class Net(Model):
@@ -53,3 +54,20 @@ def test_an_update_of_a_list_that_is_a_value_stays_whole() -> None:
         }""")
     )
     assert str(split_updates(module)) == str(module)
+
+
+def test_updates_of_small_parameters_are_joined_in_the_end() -> None:
+    text = """func @main(%x: float32[999], %y: float32[2], %z: float32[], %g: float32[999],
+                         %h: float32[2], %i: float32[], %r: float32[]) {{
+          %u: () = multi_tensor_sgd((%x,), (%g,), (), %r)
+          %v: () = multi_tensor_sgd((%y,), (%h,), (), %r)
+          {between}
+          %w: () = multi_tensor_sgd((%z,), (%i,), (), {rate})
+          return ()
+        }}"""
+    one = str(join_small_updates(parse(text.format(between="", rate="%r"))))
+    assert one.count("multi_tensor_sgd") == 2 and "((%y, %z), (%h, %i)" in one
+    # What reads a parameter between two updates, and another rate, keep them apart.
+    for between, rate in (("%a: float32[] = sum(%y)", "%r"), ("", "0.5")):
+        apart = parse(text.format(between=between, rate=rate))
+        assert str(join_small_updates(apart)) == str(apart)
