@@ -65,9 +65,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) apply(const __grid_constan
   constexpr int AHEAD = APPLY_AHEAD;
   __shared__ float known[4][WIDTH];
   float sum[SUMS] = {};
-  gather(p, sum, channel);
+  Statistics s = statistics(p, sum, channel);
   if (owns) {
-    Statistics s = statistics(p, sum, channel);
     float n = p.rows, db = sum[2], dw = (sum[3] - s.d * db) * s.inv;
     known[0][threadIdx.x] = s.mean;
     known[1][threadIdx.x] = s.scale;

@@ -80,14 +80,24 @@ inline void keep(const Parameters& p, float (*sum)[VECTOR], int channel, bool ow
   }
 }
 
-// Adds up the sums of all thread blocks, for one channel.
+// Adds up the sums of all thread blocks, for one channel; most of the time is spent waiting.
 inline void gather(const Parameters& p, float* sum, int channel) {
-  if (channel < p.channels) {
-#pragma unroll 4
-    for (int block = threadIdx.x / WIDTH; block < gridDim.x; block += HELPERS) {
+  const int at_once = 8;
+  int blocks = channel < p.channels ? gridDim.x : 0;
+  for (int begin = threadIdx.x / WIDTH; begin < blocks; begin += at_once * HELPERS) {
+    float found[at_once][SUMS] = {};
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      int block = begin + i * HELPERS;
       const float* from = p.partial + (long long)block * SUMS * p.channels + channel;
 #pragma unroll
-      for (int k = 0; k < SUMS; ++k) sum[k] += from[(long long)k * p.channels];
+      for (int k = 0; k < SUMS; ++k)
+        if (block < blocks) found[i][k] = from[(long long)k * p.channels];
+    }
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+#pragma unroll
+      for (int k = 0; k < SUMS; ++k) sum[k] += found[i][k];
     }
   }
 #pragma unroll
@@ -96,15 +106,20 @@ inline void gather(const Parameters& p, float* sum, int channel) {
 
 struct Statistics { float mean, var, inv, scale, d; };  // d: mean less the typical row
 
-inline Statistics statistics(const Parameters& p, const float* sum, int channel) {
+// The statistics of a channel. What they need beside the sums is read while those arrive.
+inline Statistics statistics(const Parameters& p, float* sum, int channel) {
   Statistics s;
+  bool there = channel < p.channels;
+  s.mean = there ? up(typical(p)[channel]) : 0.0f;
+  s.scale = there && p.w ? (float)up(p.w[channel]) : 1.0f;
+  gather(p, sum, channel);
   float n = p.rows;
   s.d = sum[0] / n;
   s.var = sum[1] / n - s.d * s.d;
   s.var = s.var < 0.0f ? 0.0f : s.var;  // a NaN stays
-  s.mean = up(typical(p)[channel]) + s.d;
+  s.mean += s.d;
   s.inv = 1.0f / sqrtf(s.var + p.eps);
-  s.scale = p.w ? s.inv * (float)up(p.w[channel]) : s.inv;
+  s.scale *= s.inv;
   return s;
 }
 """
@@ -134,13 +149,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) apply(const __grid_constan
   PLACE
   constexpr int AHEAD = APPLY_AHEAD;
   __shared__ float known[3][WIDTH];
-  float sum[SUMS] = {};
-  gather(p, sum, channel);
+  float sum[SUMS] = {}, b = owns && p.b ? (float)up(p.b[channel]) : 0.0f;
+  Statistics s = statistics(p, sum, channel);
   if (owns) {
-    Statistics s = statistics(p, sum, channel);
     known[0][threadIdx.x] = s.mean;
     known[1][threadIdx.x] = s.scale;
-    known[2][threadIdx.x] = p.b ? (float)up(p.b[channel]) : 0.0f;
+    known[2][threadIdx.x] = b;
     if (blockIdx.x == 0) {
       float n = p.rows, keep = 1.0f - p.momentum;
       R* mean = p.running_mean + channel;
