@@ -1,0 +1,190 @@
+"""Where the time of a first call goes: a model's, cold and warm, and that of new eager kernels.
+
+    python benchmarks/first_call.py [--rows bert-train-fp16,resnet50-train-fp16] [--device cuda]
+
+Each row of `models/cuda_rows.py` is compiled and called in two processes of its own, one after the
+other: *cold* with empty caches, *warm* with what the first one kept. The clock starts when
+libraries are imported, and model and inputs made. With ``--parts`` TVM is imported before the clock
+starts, and what runs on several threads is in brackets, summed over the threads. *imports*, those
+of the dialects and of TVM, are part of the phase, or the pass, that needs them first. *kernels*: an
+elementwise kernel called eagerly for the first time in a process, others after it, and many in one
+program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import torch
+from models.cuda_contenders import Contender
+from models.cuda_rows import ROWS
+
+import meta
+
+PARTS = (
+    ("trace", "meta.vm.compiler", "to_program"),
+    ("key", "meta.vm.program_cache", "key_of"),
+    ("read program", "meta.vm.program_cache", "find"),
+    ("imports", "meta.dialect.core.dialect", "Dialect.load"),
+    ("passes", "meta.passes.manager", "Pipeline.__call__"),
+    ("code", "meta.vm.compiler", "emit"),
+    ("find kernels", "meta.vm.kernels", "_find"),
+    ("compile kernels", "meta.vm.kernels", "compile_together"),
+    ("keep program", "meta.vm.program_cache", "keep"),
+)
+"""Phases by the function that is all of one, and where it is looked up."""
+THREADED = (
+    ("schedule", "meta.dialect.tvm.schedule_cuda", "schedule"),
+    ("TVM", "tvm", "compile"),
+    ("NVRTC", "meta.runtime.nvrtc", "compile_source"),
+    ("write and load", "meta.dialect.tvm.cache", "store"),
+)
+SLOWEST, MANY = 6, 64
+
+
+class Clock:
+    """Seconds by phase; of calls within a call of the same phase only the outer counts."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._inside: dict[str, int] = defaultdict(int)
+
+    def watch(self, phase: str, module: str, path: str) -> None:
+        """Time a function of a module, or a method."""
+        owner: Any = importlib.import_module(module)
+        *outer, name = path.split(".")
+        for part in outer:
+            owner = getattr(owner, part)
+        setattr(owner, name, self._timed(phase, getattr(owner, name)))
+
+    def _timed(self, phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self._inside[phase] += 1
+            start = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._inside[phase] -= 1
+                if not self._inside[phase] or phase.startswith("("):
+                    self.seconds[phase] += time.perf_counter() - start
+
+        return run
+
+
+def synchronize() -> None:
+    """Wait for the device, if there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def first_call(row: str, device: str, tiny: bool, threaded: bool) -> dict[str, Any]:
+    """Return the seconds of a row's first call and of its parts; imports TVM if ``threaded``."""
+    contender = Contender(ROWS[row], "meta", device, tiny)
+    clock = Clock()
+    for part in PARTS:
+        clock.watch(*part)
+    if threaded:
+        for phase, module, path in THREADED:
+            clock.watch(f"({phase})", module, path)
+    synchronize()
+    start = time.perf_counter()
+    call = contender.compiled()
+    compiled = time.perf_counter()
+    call()
+    synchronize()
+    end = time.perf_counter()
+    call()
+    synchronize()
+    seconds = {"total": end - start, **clock.seconds}
+    seconds |= {"first run": end - compiled, "second run": time.perf_counter() - end}
+    passes = sorted(contender.executable.history, key=lambda one: -one.seconds)[:SLOWEST]
+    seconds |= {f"pass {one.name}": one.seconds for one in passes if one.seconds > 0.01}
+    return seconds
+
+
+def kernels(device: str) -> dict[str, Any]:
+    """Return the seconds of a first kernel, of another one, and of many that are built together."""
+    x = meta.array(torch.ones(1000, 8), device=device)
+
+    def timed(call: Callable[[], Any]) -> float:
+        synchronize()
+        start = time.perf_counter()
+        call()
+        synchronize()
+        return time.perf_counter() - start
+
+    found = {"first kernel, with imports": timed(lambda: meta.tanh(x))}
+    found["one new kernel"] = timed(lambda: meta.sigmoid(x))
+    with meta.dialect.only("tvm"):
+        found["one new kernel of TVM"] = timed(lambda: meta.erf(x))
+        arrays = [meta.array(torch.ones(n, 3), device=device) for n in range(7, 7 + MANY)]
+        run = meta.model.trace(lambda *arrays: tuple(meta.exp(a) for a in arrays))
+        found[f"{MANY} kernels in one program"] = timed(lambda: meta.vm.compile(run, *arrays))
+    return found
+
+
+def in_a_process(cache: str, *arguments: str) -> dict[str, float]:
+    """Return what a process of this file prints as JSON, with its caches in a folder."""
+    command = [sys.executable, __file__, "--worker", *arguments]
+    environment = {**os.environ, "META_CACHE_DIR": cache, "META_PROGRESS": "off"}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
+    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", default="bert-train-fp16,resnet50-train-fp16")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="small sizes")
+    parser.add_argument(
+        "--parts",
+        action="store_true",
+        help="also what runs on threads; TVM is imported before the clock starts",
+    )
+    parser.add_argument("--worker", choices=("cold", "warm", "kernels"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker == "kernels":
+        print(json.dumps(kernels(options.device)))
+        return
+    if options.worker:
+        found = first_call(options.rows, options.device, options.tiny, options.parts)
+        print(json.dumps(found))
+        return
+    parts = {"cold": ["--parts"] if options.parts else [], "warm": []}
+    same = ["--device", options.device, *(["--tiny"] if options.tiny else [])]
+    for row in options.rows.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            cache = str(Path(folder, "cache"))
+            for what in ("cold", "warm"):
+                found = in_a_process(
+                    cache, what, "--rows", row, *same, *(parts if what == "cold" else [])
+                )
+                print(f"{row} {what}: {text(found)}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        print(f"kernels: {text(in_a_process(folder, 'kernels', *same))}")
+
+
+def text(seconds: dict[str, float]) -> str:
+    """Return phases with their seconds on one line."""
+    return ", ".join(f"{phase} {found:.2f}" for phase, found in seconds.items())
+
+
+if __name__ == "__main__":
+    main()
