@@ -173,9 +173,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             cache = str(Path(folder, "cache"))
             for what in ("cold", "warm"):
-                found = in_a_process(
-                    cache, what, "--rows", row, *same, *(parts if what == "cold" else [])
-                )
+                found = in_a_process(cache, what, "--rows", row, *same, *parts[what])
                 print(f"{row} {what}: {text(found)}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         print(f"kernels: {text(in_a_process(folder, 'kernels', *same))}")
