@@ -52,9 +52,13 @@ def blind_zero(atom: Var, made: OpCall, known: Definitions) -> Found | None:
     condition, zero, p = made.args
     if fill_of(zero, known) != 0 or not isinstance(p, Var) or tensor_type(p) != tensor_type(atom):
         return None
+    inner, told = op_call(known.get(p)), op_call(known.get(condition))
+    if inner is None or inner.name != "softmax":
+        return None
+    if told is not None and told.name == "isnan":
+        raise Refused("probabilities that are NaN become 0, also where query or key is NaN")
     scores, members = _all_hidden(condition, known)
-    inner = op_call(known.get(p))
-    if scores is None or inner is None or inner.name != "softmax" or inner.args[0] is not scores:
+    if inner.args[0] is not scores:
         return None
     made_of = {zero} if isinstance(zero, Var) and p in _arguments(zero, known) else set()
     return Step("cleared", atom, p, made), members | made_of
