@@ -16,6 +16,7 @@ from meta.ir import Module
 from meta.passes import Pipeline
 from meta.passes.manager import pass_name
 from meta.passes.steady import ARRAYS
+from meta.runtime import outside
 from meta.runtime.ndarray import as_array, ndarray
 from meta.vm import program_cache
 from meta.vm.convention import bind
@@ -88,7 +89,9 @@ def compile(
     budget = {} if memory_budget is None else {"rematerialize": {"budget": memory_budget}}
     with PassContext(required=budget, config=budget):
         passes = pipeline(where, opt_level)
-    if program.steady and program.arrays and _prepares(passes):
+    # Whose writes nothing tells of: what is computed of it could not be kept.
+    counted = all(outside.counts_writes(a.torch()) for a in program.arrays)
+    if program.steady and program.arrays and counted and _prepares(passes):
         main = replace(main, attrs={**main.attrs, ARRAYS: len(program.arrays)})
     traced = program.module.with_functions({**program.module.functions, ENTRY: main})
     key = program_cache.key_of(traced, passes, where)

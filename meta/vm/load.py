@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import torch
+
 from meta.base.errors import FormatError
 from meta.ir import TensorType
 from meta.runtime.ndarray import ndarray
@@ -33,11 +35,12 @@ def load(
     contents = read_folder(source, rebuild=rebuild)
     convention = convention_from_json(contents.more)
     tensors = read_tensors(source / ARRAYS)
-    arrays = [
-        ndarray(tensors[str(i)].to(str(contents.device), copy=True))  # out of the mapped file
-        for i in range(len(tensors))
-        if str(i) in tensors
-    ]
+    with torch.inference_mode(False):  # else nothing would count what is written to them
+        arrays = [
+            ndarray(tensors[str(i)].to(str(contents.device), copy=True))  # out of the mapped file
+            for i in range(len(tensors))
+            if str(i) in tensors
+        ]
     last = len(contents.code.params) - contents.code.prepared
     params = contents.code.params[max(last - len(arrays), 0) : last]
     if len(arrays) != len(tensors) or len(arrays) != len(params):

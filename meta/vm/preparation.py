@@ -61,7 +61,9 @@ class Preparation:
 
     def allocate(self, device: str) -> None:
         """Make the memory of the results, if it is not there."""
-        if not self.tensors:
+        if self.tensors:
+            return
+        with torch.inference_mode(False):  # they may be written outside of it
             self.tensors = tuple(_empty(_type(part), device) for part in self._parts)
 
     def was_made(self) -> bool:

@@ -130,10 +130,21 @@ def test_writes_are_seen(net: Model, looks: Any, write: Callable[[Any], None]) -
     agrees(compiled, net)
 
 
-def test_shared_memory_is_written_unseen(net: Model, looks: Any) -> None:
-    """Whoever was given the memory before may write at any time."""
-    theirs = np.from_dlpack(net.table)
+def test_memory_that_is_shared_later(net: Model, looks: Any, count: list[int]) -> None:
+    """Whoever was given it may write at any time: it is computed for each call."""
     compiled = looks(meta.vm.compile(net, X))
+    agrees(compiled, net)
+    theirs = np.from_dlpack(net.table)
+    for value in (1.0, 2.0):
+        theirs[:] = value
+        agrees(compiled, net)
+    assert count == [15]
+
+
+def test_of_memory_that_is_shared_nothing_is_kept(net: Model) -> None:
+    theirs = np.from_dlpack(net.table)
+    compiled = meta.vm.compile(net, X)
+    assert not compiled.code.prepared
     for value in (1.0, 2.0):
         theirs[:] = value
         agrees(compiled, net)
@@ -143,6 +154,21 @@ def test_shared_memory_is_written_unseen(net: Model, looks: Any) -> None:
     for value in (1.0, 2.0):
         own[:] = value
         agrees(compiled, net)
+
+
+def test_inference_tensors(tmp_path: Path) -> None:
+    """They have no counter: nothing is kept of them. What is loaded has one."""
+    with torch.inference_mode():
+        net = Net().infer_mode()
+        compiled = meta.vm.compile(net, X)
+        assert not compiled.code.prepared
+        agrees(compiled, net)
+    meta.vm.compile(Net().infer_mode(), X).save(tmp_path / "net")
+    with torch.inference_mode():
+        found = load(tmp_path / "net")
+        first = found(X).torch()
+        found.arrays[0].torch().mul_(2.0)
+        assert not torch.equal(found(X).torch(), first)
 
 
 def test_an_array_that_the_program_writes_under_another_name(count: list[int]) -> None:
