@@ -21,7 +21,10 @@ import pytest
 from meta.base.cache_folder import cache_folder
 
 HERE = Path(__file__).parent
-FLAGS = ("-std=c++17", "-O1", "-w", "-fPIC", "-fno-strict-aliasing", "-fexcess-precision=16")
+FLAGS = (
+    *("-std=c++17", "-O1", "-w", "-fPIC", "-fno-strict-aliasing", "-fexcess-precision=16"),
+    "-fno-gnu-unique",  # shared arrays of inline functions belong to each library
+)
 HEADERS = ("runtime.h", "device.h")
 
 

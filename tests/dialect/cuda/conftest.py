@@ -29,6 +29,6 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> list[Function]:
     monkeypatch.setattr(cubin, "function", function)
     monkeypatch.setattr(cubin, "deferred", lambda run, sources, device: run)
     monkeypatch.setattr(list_kernel, "large_parameters", lambda device: False)
-    chip = SimpleNamespace(multi_processor_count=1)
+    chip = SimpleNamespace(multi_processor_count=3)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: chip)
     return asked

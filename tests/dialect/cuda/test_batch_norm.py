@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-import re
-import shutil
 from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,39 +12,12 @@ import torch.nn.functional as F
 import meta
 from meta.base.device import Device
 from meta.dialect.core import Unsupported
-from meta.dialect.cuda import batch_norm, batch_norm_fused, cubin
+from meta.dialect.cuda import batch_norm, batch_norm_fused
 from meta.dialect.cuda.batch_norm import shares
 from meta.ir import TensorType, parse_type
-from tests.dialect.cuda.threads import compiled
+from tests.emulator.handwritten import Function
 
-COMPILER = shutil.which("g++") or shutil.which("clang++")
 CUDA = Device("cuda:0")
-THREADS = 128  # of a block: few rows then are many turns
-
-
-@pytest.fixture
-def emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if COMPILER is None:
-        pytest.skip("needs a C++ compiler")
-    made: dict[str, ctypes.CDLL] = {}
-
-    def function(source: str, name: str, device: int) -> Any:
-        text = re.sub(r"#define THREADS \d+", f"#define THREADS {THREADS}", source)
-        if text not in made:
-            file = tmp_path / f"kernels{len(made)}"
-            made[text] = compiled(text, ("sums", "apply"), file, COMPILER)
-        run = getattr(made[text], f"run_{name}")
-
-        def launch(blocks: int, threads: int, parameters: bytes, columns: int = 1) -> None:
-            run(blocks, columns, THREADS, parameters)
-
-        return SimpleNamespace(launch=launch)
-
-    monkeypatch.setattr(cubin, "function", function)
-    monkeypatch.setattr(cubin, "deferred", lambda run, sources, device: run)
-    monkeypatch.setattr(batch_norm, "THREADS", THREADS)
-    chip = SimpleNamespace(multi_processor_count=3)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: chip)
 
 
 def type_of(value: Any) -> Any:
@@ -142,7 +110,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("dtype", "shape", "at"), SHAPES)
-def test_both_passes(emulated: None, dtype: str, shape: tuple[int, ...], at: int) -> None:
+def test_both_passes(emulated: list[Function], dtype: str, shape: tuple[int, ...], at: int) -> None:
     mean = {"float32": 100.0, "float16": 2.0, "bfloat16": 0.0}[dtype]
     norm = Norm(*shape, dtype=dtype, mean=mean, at=at)
     dy = numbers(*shape, dtype=dtype, mean=1.0, at=at)
@@ -159,7 +127,9 @@ def test_both_passes(emulated: None, dtype: str, shape: tuple[int, ...], at: int
 
 @pytest.mark.parametrize("adds", [False, True])
 @pytest.mark.parametrize(("dtype", "shape", "at"), SHAPES)
-def test_with_relu(emulated: None, adds: bool, dtype: str, shape: tuple[int, ...], at: int) -> None:
+def test_with_relu(
+    emulated: list[Function], adds: bool, dtype: str, shape: tuple[int, ...], at: int
+) -> None:
     """Of a sum with another array or without, forward and backward."""
     norm = Norm(*shape, dtype=dtype, at=at)
     dy, z, more = (numbers(*shape, dtype=dtype, at=at + 8 * i) for i in (0, 1, 2))
@@ -188,14 +158,14 @@ def test_with_relu(emulated: None, adds: bool, dtype: str, shape: tuple[int, ...
     norm.check_gradients(norm.y, (dy + more) * (y > 0), dx, dw, db)
 
 
-def test_a_sum_alone(emulated: None) -> None:
+def test_a_sum_alone(emulated: list[Function]) -> None:
     norm = Norm(4, 9, 16, dtype="float16")
     z, y = numbers(4, 9, 16, dtype="float16", at=1), torch.empty_like(norm.x)
     fused("batch_norm_add", (y,), **norm.captures, z=z)
     close(y, norm.y.movedim(1, -1) + z.double(), "float16")
 
 
-def test_large_means_and_what_is_not_finite(emulated: None) -> None:
+def test_large_means_and_what_is_not_finite(emulated: list[Function]) -> None:
     """A mean of 4,000 deviations, far from the first row, which is 0; NaN stays in its channel."""
     x = numbers(8, 25, 8) + 4000.0
     x[0, 0] = 0.0

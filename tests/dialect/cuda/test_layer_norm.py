@@ -4,10 +4,6 @@ torch in float64.
 
 from __future__ import annotations
 
-import ctypes
-import shutil
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,37 +14,12 @@ import meta
 from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
 from meta.dialect.core import Unsupported, only
-from meta.dialect.cuda import cubin, cuda, layer_norm_fused
+from meta.dialect.cuda import cuda, layer_norm_fused
 from meta.dialect.cuda.layer_norm import backward
 from meta.ir import TensorType, parse
 from meta.passes import fuse_dialect, infer_type
-from tests.dialect.cuda.threads import compiled
 
-COMPILER = shutil.which("g++") or shutil.which("clang++")
 CUDA = Device("cuda:0")
-
-
-@pytest.fixture
-def emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if COMPILER is None:
-        pytest.skip("needs a C++ compiler")
-    made: dict[tuple[str, str], ctypes.CDLL] = {}
-
-    def function(source: str, name: str, device: int) -> Any:
-        if (source, name) not in made:
-            file = tmp_path / f"kernels{len(made)}"
-            made[source, name] = compiled(source, (name,), file, COMPILER)
-        run = getattr(made[source, name], f"run_{name}")
-
-        def launch(blocks: int, threads: int, parameters: bytes) -> None:
-            run(blocks, 1, threads, parameters)
-
-        return SimpleNamespace(launch=launch)
-
-    monkeypatch.setattr(cubin, "function", function)
-    monkeypatch.setattr(cubin, "deferred", lambda run, sources, device: run)
-    chip = SimpleNamespace(multi_processor_count=1)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: chip)
 
 
 def of_type(tensor: torch.Tensor) -> TensorType:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 from itertools import product
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,30 +12,9 @@ import torch.nn.functional as F
 import meta
 from meta.base.device import Device
 from meta.dialect.core import OpEnv, Unsupported
-from meta.dialect.cuda import cubin, max_pool
+from meta.dialect.cuda import max_pool
 from meta.ir import parse_type
-from tests.dialect.cuda.threads import compiled
-
-COMPILER = shutil.which("g++") or shutil.which("clang++")
-THREADS = 32  # of a block
-
-
-@pytest.fixture
-def emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if COMPILER is None:
-        pytest.skip("needs a C++ compiler")
-
-    def function(source: str, name: str, device: int) -> Any:
-        text = re.sub(r"#define THREADS \d+", f"#define THREADS {THREADS}", source)
-        run = getattr(compiled(text, (name,), tmp_path / "kernel", COMPILER), f"run_{name}")
-
-        def launch(blocks: int, threads: int, parameters: bytes) -> None:
-            run(blocks, 1, THREADS, parameters)
-
-        return SimpleNamespace(launch=launch)
-
-    monkeypatch.setattr(cubin, "function", function)
-    monkeypatch.setattr(cubin, "deferred", lambda run, sources, device: run)
+from tests.emulator.handwritten import Function
 
 
 def env(x: str, y: str, *how: Any) -> OpEnv:
@@ -62,7 +37,7 @@ def env(x: str, y: str, *how: Any) -> OpEnv:
     ],
 )
 def test_the_first_maximum_takes_the_gradient(
-    emulated: None, dtype: str, shape: tuple[int, ...], window: tuple[Any, ...]
+    emulated: list[Function], dtype: str, shape: tuple[int, ...], window: tuple[Any, ...]
 ) -> None:
     generator = torch.Generator().manual_seed(0)
     # Few values, so that most windows have several maxima.
@@ -113,7 +88,7 @@ def loops(
 )
 @pytest.mark.slow
 def test_ties_infinities_and_several_nans(
-    emulated: None, dtype: str, shape: tuple[int, ...], how: tuple[Any, ...], start: int
+    emulated: list[Function], dtype: str, shape: tuple[int, ...], how: tuple[Any, ...], start: int
 ) -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(-2, 3, shape, generator=generator).to(getattr(torch, dtype))
