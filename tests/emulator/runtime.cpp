@@ -32,13 +32,18 @@ static ucontext_t scheduler;
 static jmp_buf outside;
 static bool in_fiber, failed;
 static char message[1024];
-static int current, threads, block, barriers;
+static int current, threads, block, barriers, exchanges[32];  // the last: of each warp
 static long long shared_bytes, blocks_begun;  // of all launches
 static void (*kernel)(void*);
 static void* argument;
 
-// Who accessed an element last; `when` counts the barriers of the block.
-struct Access { int writer, written, reader, read, reader_block; };
+// Who accessed an element last, and when: after how many barriers of the block, and exchanges of the
+// warp, which order what its lanes do as far as compilers move no access across one.
+struct Moment { int barriers, exchanges; };
+struct Access {
+  int writer = NOBODY, reader = NOBODY, reader_warp = NOBODY, reader_block = NOBODY;
+  Moment written, read;
+};
 struct Accesses { std::vector<Access> of; };
 
 [[noreturn]] void fail(const char* format, ...) {
@@ -63,17 +68,20 @@ static void bounds(const void* at, int bytes, int alignment, const Range* range,
 }
 
 // Whether what a thread did was before this, or will be after it, in every run.
-static bool ordered(int thread, int when, const Range* range) {
+static bool ordered(int thread, Moment when, const Range* range) {
   int me = block * threads + current;
   if (thread == NOBODY || thread == me) return true;
-  if (thread >= 0 && thread / threads == block) return when != barriers;
-  return range->shared;
+  if (thread / threads != block) return range->shared;
+  bool same_warp = thread % threads / 32 == current / 32;
+  return when.barriers != barriers || (same_warp && when.exchanges != exchanges[current / 32]);
 }
+
+static Moment now() { return {barriers, exchanges[current / 32]}; }
 
 static Access* first_access(const void* at, int bytes, const Range* range, int* count) {
   if (!range->accesses) return nullptr;
   auto& all = range->accesses->of;
-  if (all.empty()) all.resize(range->bytes / range->granule, {NOBODY, 0, NOBODY, 0, NOBODY});
+  if (all.empty()) all.resize(range->bytes / range->granule, Access());
   long long offset = (const char*)at - range->begin;
   *count = (bytes + range->granule - 1) / range->granule;
   return &all[offset / range->granule];
@@ -86,17 +94,13 @@ void note_read(const void* at, int bytes, int alignment, const Range* range) {
   for (int i = 0; one && i < count; ++i, ++one) {
     if (!ordered(one->writer, one->written, range))
       fail("a race: reads what thread %d writes, element %lld of %s", one->writer,
-           ((const char*)at - range->begin) / range->granule + i, range->name);
-    bool again = one->reader_block == block && one->read == barriers;
-    if (range->shared) {
-      one->reader = again && one->reader != me ? SEVERAL : me;
-      one->reader_block = block, one->read = barriers;
-    } else if (one->reader == NOBODY || one->reader_block == block) {
-      one->reader = again && one->reader != me ? SEVERAL : me;
-      one->reader_block = block, one->read = barriers;
-    } else {
-      one->reader = SEVERAL, one->reader_block = SEVERAL;
-    }
+           ((const char*)at - range->begin) / range->granule + (long long)i, range->name);
+    bool elsewhere = !range->shared && one->reader_block != NOBODY && one->reader_block != block;
+    bool again = one->reader_block == block && one->read.barriers == barriers;
+    one->reader = again && one->reader != me ? SEVERAL : me;
+    one->reader_warp = again && one->reader_warp != current / 32 ? SEVERAL : current / 32;
+    one->reader_block = elsewhere ? SEVERAL : block;
+    one->read = now();
   }
 }
 
@@ -110,12 +114,14 @@ void note_write(void* at, int bytes, int alignment, const Range* range, const vo
     if (!same && !ordered(one->writer, one->written, range))
       fail("a race: writes what thread %d writes, element %lld of %s", one->writer, element,
            range->name);
-    bool here = one->reader_block == block && one->read == barriers && one->reader != me;
+    bool before = one->reader_warp == current / 32 && one->read.exchanges != now().exchanges;
+    bool here = one->reader_block == block && one->read.barriers == barriers &&
+                one->reader != me && !before;
     bool elsewhere = !range->shared && one->reader_block != NOBODY && one->reader_block != block;
     if (!same && (here || elsewhere))
       fail("a race: writes what thread %d reads, element %lld of %s", one->reader, element,
            range->name);
-    one->writer = me, one->written = barriers;
+    one->writer = me, one->written = now();
   }
 }
 
@@ -186,6 +192,7 @@ static bool finish_exchange(int first) {
     }
   for (int t = first; t < last; ++t)
     if (present >> t % 32 & 1) fibers[t].state = RUNNABLE;
+  ++exchanges[first / 32];
   return true;
 }
 
@@ -253,6 +260,7 @@ static void run_fibers() {
 
 static void run_block(bool as_fibers) {
   barriers = shared_bytes = 0, ++blocks_begun;
+  memset(exchanges, 0, sizeof exchanges);
   if (as_fibers) return run_fibers();
   for (int t = 0; t < threads; ++t) locate(t), kernel(argument);
 }

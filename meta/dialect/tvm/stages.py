@@ -18,15 +18,15 @@ from tvm import s_tir, tirx
 from meta.dialect.tvm.vector_math import FUNCTIONS
 
 SPATIAL, REDUCE = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
+_CONDITIONS = frozenset(("prim.if_then_else", "prim.likely"))
 # Calls that cost about as much as one arithmetic operation, or nothing.
 _CHEAP_CALLS = frozenset(
     f"tirx.{name}"
     for name in (
-        *("bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "fabs", "floor"),
-        *("if_then_else", "isnan", "likely", "nearbyint", "reinterpret", "round", "shift_left"),
-        *("shift_right", "sqrt", "trunc"),
+        *("bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "fabs", "floor", "isnan"),
+        *("nearbyint", "reinterpret", "round", "shift_left", "shift_right", "sqrt", "trunc"),
     )
-)
+) | {"prim.ceil", *_CONDITIONS}
 _HEAVY = 16
 _realize = tvm.get_global_func("s_tir.schedule.GetSBlockRealize")
 
@@ -118,7 +118,7 @@ def _inspect(value: Any, stage: Stage) -> None:
         stage.arguments.add(node.source)
 
     def call(node: Any) -> None:
-        if node.op.name in ("tirx.if_then_else", "tirx.likely"):
+        if node.op.name in _CONDITIONS:
             stage.branches = True
         stage.cost += 1 if node.op.name in _CHEAP_CALLS else _HEAVY
         if node.op.name in FUNCTIONS:
