@@ -4,8 +4,6 @@ torch in float64.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
