@@ -125,14 +125,14 @@ class _Product:
 def _groups(module: Module) -> Iterator[list[_Product]]:
     """Yield the products that can be joined, in program order."""
     main, fixed = module.main, steady(module)
+    products = [(b, c) for b in main.body.bindings if (c := _product_of(b, fixed)) is not None]
+    if len(products) < 2:
+        return
     buffers, uses = Buffers(main, Summaries(module)), DefUse(main)
     written = {owner(buffer) for buffer in buffers.written}
     groups: dict[tuple[Any, ...], list[_Product]] = {}
     own = set(main.body.bindings)
-    for binding in main.body.bindings:
-        call = op_call(binding.value)
-        if call is None or call.name not in COLUMNS or not _is_product(binding, call, fixed):
-            continue
+    for binding, call in products:
         members, bias = _with_bias(binding, own, uses, fixed)
         one = _Product(members, call, bias)
         if written.isdisjoint({owner(buffers.of(v)) for v in (call.args[0], one.result.var)}):
@@ -142,14 +142,18 @@ def _groups(module: Module) -> Iterator[list[_Product]]:
             yield group[begin : begin + MOST]
 
 
-def _is_product(binding: Binding, call: OpCall, fixed: frozenset[Var]) -> bool:
-    """Whether it is one of changing rows by weights that stay the same."""
+def _product_of(binding: Binding, fixed: frozenset[Var]) -> OpCall | None:
+    """Return the product that a binding is, if it is one of changing rows by weights that stay."""
+    call = op_call(binding.value)
+    if call is None or call.name not in COLUMNS:
+        return None
     x, w = call.args
     types = [tensor_type(a) for a in (x, w, binding.var)]
     if not all(t is not None and t.is_static and t.dtype in DTYPES for t in types):
-        return False
+        return None
     columns = binding.var.type.static_shape[-1]  # type: ignore[union-attr]
-    return _stays(w, fixed) and not _stays(x, fixed) and columns % LANES == 0 and columns > 0
+    suits = _stays(w, fixed) and not _stays(x, fixed) and columns % LANES == 0 and columns > 0
+    return call if suits else None
 
 
 def _stays(atom: object, fixed: frozenset[Var]) -> bool:
