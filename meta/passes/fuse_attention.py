@@ -18,7 +18,7 @@ from meta.ir import (
     Var,
     substitute,
 )
-from meta.ir.printer import first_line
+from meta.ir.printer import first_line, variable_names
 from meta.op.core.tracing import Trace
 from meta.passes.attention.axes import extent
 from meta.passes.attention.found import Attention, attention_of, bits
@@ -102,17 +102,14 @@ def explain_attention(
     for name, function in module.functions.items():
         found, refused = search.found(function)
         lines += [
-            f"  rewritten  @{name} {_shown(function, b)}\n    {len(a.members) + 1} operators"
+            f"  rewritten  @{name} {first_line(function, b)}\n    {len(a.members) + 1} operators"
             for b, a in found.items()
         ]
-        lines += [f"  refused  @{name} {_shown(function, b)}\n    {r}" for b, r in refused.items()]
+        lines += [
+            f"  refused  @{name} {first_line(function, b)}\n    {r}" for b, r in refused.items()
+        ]
     count = sum(line.startswith("  rewritten") for line in lines)
     return "\n".join([f"attention: {count} rewritten, {len(lines) - count} refused", *lines])
-
-
-def _shown(function: Function, binding: Binding) -> str:
-    span = "" if binding.span is None else f"  # {binding.span}"
-    return f"{first_line(function, binding)}{span}"
 
 
 @dataclass(slots=True)
@@ -141,26 +138,28 @@ class _Search:
         known = Definitions(function, Buffers(function, self.summaries))
         found: dict[Binding, Attention] = {}
         refused: dict[Binding, str] = {}
-        uses = DefUse(function)
+        uses, names = DefUse(function), variable_names(function)
         for binding in _in_order(function.body):
             made = op_call(binding.value)
             if made is not None and tensor_type(binding.var) is not None:
                 try:
                     one = attention_of(binding.var, made, known)
                     if one is not None:
-                        self.check(one, binding, uses)
+                        self.check(one, binding, uses, names)
                         found[binding] = one
                 except Refused as refusal:
                     refused[binding] = str(refusal)
             known.add(binding)
         return found, refused
 
-    def check(self, one: Attention, binding: Binding, uses: DefUse) -> None:
+    def check(
+        self, one: Attention, binding: Binding, uses: DefUse, names: Mapping[Var, str]
+    ) -> None:
         """Raise Refused for what others read, and where a call gains nothing."""
         for var in one.members:
             for user in uses.users(var):
                 if user is not binding and getattr(user, "var", None) not in one.members:
-                    raise Refused(f"%{var.name} of the attention is also used elsewhere")
+                    raise Refused(f"{names[var]} of the attention is also used elsewhere")
         if any(m.atom in self.slopes for m in one.masking.masks):
             raise Refused("a mask is trained: its gradient would compute all scores once more")
         least = self.least_keys.get(self.device.kind, (0, 0))[self.trained is not None]
