@@ -61,8 +61,9 @@ class Built:
 
 
 Key = tuple[tvm_ffi.StructuralKey, str]
-LEAST_BATCH = 2
-"""Kernels that are compiled together at least: a library more costs about as much as a kernel."""
+LEAST_BATCH = {"llvm": 4, "cuda": 1}
+"""Kernels that are compiled together at least: a library more costs about as much as one of them,
+and on the CPU several processes often share the cores."""
 _lock = threading.RLock()
 _kernels: dict[Key, Built] = {}
 
@@ -151,7 +152,8 @@ def _build_missing(
         symbol = f"meta_{cache.digest(text)[:24]}"
         keys[symbol] = key
         wanted.append(_Wanted(symbol, name, functions[name], text))
-    batches = _batches(wanted, compile_threads())
+    least = LEAST_BATCH[target.kind.name]
+    batches = _batches(wanted, least, compile_threads())
     with bar(len(wanted), "kernels", delay=1.0) as progress:
         made = in_threads(
             [partial(_built, batch, target) for batch in batches],
@@ -172,11 +174,11 @@ class _Wanted:
     text: str
 
 
-def _batches(wanted: Sequence[_Wanted], most: int) -> list[list[_Wanted]]:
-    """Return up to ``most`` batches of `LEAST_BATCH` functions or more, which take about as long as
-    one another: the longest goes first, to the batch that has the least so far.
+def _batches(wanted: Sequence[_Wanted], least: int, most: int) -> list[list[_Wanted]]:
+    """Return up to ``most`` batches of about ``least`` functions or more, which take as long as one
+    another: the longest goes first, to the batch that has the least so far.
     """
-    count = min(most, -(-len(wanted) // LEAST_BATCH))
+    count = min(most, -(-len(wanted) // least))
     batches: list[list[_Wanted]] = [[] for _ in range(count)]
     for one in sorted(wanted, key=lambda one: (-len(one.text), one.symbol)):
         min(batches, key=lambda batch: sum(len(w.text) for w in batch)).append(one)
