@@ -25,6 +25,7 @@ OFTEN = {
     "conv1d(F[1, 4, 9], F[4, 1, 3], (3,), (0, 2), 2, 4)",  # fewer results than threads
     "mse_loss(F[33, 70], F[33, 70], reduction='sum')",  # the last vector ends behind the array
     "scatter_add(I[2, 3], C[[0, 2, -1], [9, 1, 1]], I[2, 3], 1)",  # a sum of bytes
+    "rotary_embedding(F[2, 3, 4], F[3, 2], F[3, 2])",  # a side of a selection is outside
     "lamb(C[1.0, 2.0], C[0.0, 0.0], C[0.0, 0.0], C[0.0, 0.0], 1, 0.1, weight_decay=0.0)",
 }
 HALF = "float16", "bfloat16"

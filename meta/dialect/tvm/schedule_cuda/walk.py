@@ -109,7 +109,11 @@ def merged_axes(extents: Sequence[int], accesses: Iterable[Access]) -> list[list
 
 
 def reads(value: Any) -> tuple[list[Any], list[Any]]:
-    """Return the reads of an expression: those that are always done, those under a condition."""
+    """Return the reads of an expression: those that are always done, those under a condition.
+
+    A selection does both of its sides where these read at the axes themselves, as ``where`` does;
+    elsewhere one side may be outside of its array where the other is taken.
+    """
     always: list[Any] = []
     guarded: list[Any] = []
 
@@ -126,7 +130,18 @@ def reads(value: Any) -> tuple[list[Any], list[Any]]:
                 walk(branch, guarded)
             return tvm_ffi.WalkResult.SKIP
 
-        tvm_ffi.structural_walk(node, [(tvm.ir.Call, call), (tvm.ir.TensorLoad, read)], order="pre")
+        def select(inner: Any) -> Any:
+            sides: list[Any] = []
+            for side in (inner.true_value, inner.false_value):
+                walk(side, sides)
+            if all(isinstance(i, tirx.Var | tirx.IntImm) for one in sides for i in one.indices):
+                return None
+            walk(inner.condition, found)
+            guarded.extend(sides)
+            return tvm_ffi.WalkResult.SKIP
+
+        handlers = [(tvm.ir.Call, call), (tirx.Select, select), (tvm.ir.TensorLoad, read)]
+        tvm_ffi.structural_walk(node, handlers, order="pre")
 
     walk(value, always)
     return always, guarded
