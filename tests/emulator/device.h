@@ -53,12 +53,15 @@ struct Element {
   template <class U> T operator*=(U value) const { return *this = (T)(get() * value); }
 };
 
+template <class T, int N> struct Array;
 template <class T>
 struct Pointer {
   T* at;
   const Range* range;
   Pointer(T* at, const Range* range) : at(at), range(range) {}
   explicit Pointer(T* at) : at(at), range(nullptr) {}
+  template <class U, int N> explicit Pointer(const Array<U, N>& all)
+      : at((T*)all.memory), range(&all.range) {}
   template <class U> explicit Pointer(U* at) : at((T*)at), range(nullptr) {}
   template <class U> explicit Pointer(Pointer<U> other) : at((T*)other.at), range(other.range) {}
   template <class I> Pointer operator+(I i) const { return {at + (long long)i, range}; }
