@@ -5,6 +5,8 @@ Tests marked ``cuda`` are skipped where there is no NVIDIA GPU.
 Tests marked ``slow`` are the widest sweeps. An ordinary run leaves them out. ``-m slow`` takes all,
 ``-k NAME`` all that it chooses, and ``--slow-part auto`` the one of 32 parts that today's
 date chooses: 32 days' runs cover all.
+
+Those marked ``sweep`` take hours in all, and run by ``-m sweep`` alone.
 """
 
 import os
@@ -58,9 +60,11 @@ def part_of(test_id: str) -> int:
 
 def deselect_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
     parts = slow_parts(config)
+    sweeps = "sweep" in config.option.markexpr
     kept, left_out = [], []
     for item in items:
         runs = not item.get_closest_marker("slow") or part_of(item.nodeid) in parts
+        runs = runs and (sweeps or not item.get_closest_marker("sweep"))
         (kept if runs else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)

@@ -34,6 +34,7 @@ from meta.passes.pattern.build import parts
 from meta.passes.pattern.facts import Facts
 from meta.passes.pattern.find import captured_atoms
 from meta.passes.pattern.parts import Called
+from meta.passes.prepare import PREPARED_BY
 
 
 def fuse_dialect(module: Module, *, device: Device) -> Module:
@@ -73,6 +74,15 @@ attrs(fused="torch", kernel="linear", arguments=(("x", 0), ("w", 1), ("b", 2))) 
     return module
 
 
+def _may_fuse(name: str, function: Function, module: Module) -> bool:
+    """Whether kernels are looked for in a function: not in one that is a kernel, and not in what
+    `prepare` has made, whose calls have theirs.
+    """
+    main = module.functions.get("main")
+    prepared = None if main is None else main.attrs.get(PREPARED_BY)
+    return FUSED not in function.attrs and name != prepared
+
+
 def explain_fusion(module: Module, *, device: Device) -> str:
     """Return what `fuse_dialect` does with every pattern, and why not more, as text."""
     lines = []
@@ -81,8 +91,8 @@ def explain_fusion(module: Module, *, device: Device) -> str:
         described = _pattern(fused, device)
         texts = [
             explain(described, f, module=module, writing=True)
-            for f in module.functions.values()
-            if FUSED not in f.attrs
+            for name, f in module.functions.items()
+            if _may_fuse(name, f, module)
         ]
         level = fused.plevels.get(device.kind, fused.dialect.plevel)
         lines.append(f"{fused.dialect.name} plevel {level} {fused.site}")
@@ -177,7 +187,7 @@ def _partitioned(
     functions = {}
     for name, function in module.functions.items():
         found = []
-        if FUSED not in function.attrs:
+        if _may_fuse(name, function, module):
             facts = known.setdefault(function, Facts(function, module))
             found = match(described, function, module=module, writing=True, facts=facts)
         if found:

@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+#include <type_traits>
+
 #include "runtime.h"
 
 #define __launch_bounds__(...)
@@ -43,6 +45,10 @@ struct Element {
     return *at;
   }
   operator T() const { return get(); }
+  // Of a bfloat16, which is a class here: a cast applies one conversion of classes only.
+  template <class U, class = std::enable_if_t<std::is_same<U, float>::value &&
+                                              std::is_class<T>::value>>
+  explicit operator U() const { return (float)get(); }
   T operator=(T value) const {
     if (range) note_write(at, sizeof(T), alignof(T), range, &value);
     return *at = value;

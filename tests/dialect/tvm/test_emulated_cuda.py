@@ -37,7 +37,7 @@ def _samples(dtypes: tuple[str, ...]) -> list[pytest.param]:
         pytest.param(
             case, one, dtype,
             id=f"{name[:90]}-{dtype}",
-            marks=[] if name in OFTEN and dtype == "float32" else pytest.mark.slow,
+            marks=[] if name in OFTEN and dtype == "float32" else pytest.mark.sweep,
         )
         for case in CASES
         for one in case.samples
@@ -62,7 +62,7 @@ def test_a_kernel_agrees_with_the_oracle(
         opcheck.check_dialect(case, one, dtype, "tvm")
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("case", "one"),
     [
