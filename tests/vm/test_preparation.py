@@ -303,3 +303,24 @@ def test_control_flow(net: Model) -> None:
     for _ in range(2):
         torch.testing.assert_close(compiled(x).torch(), model(x).torch())
         model.w.update(torch.eye(3) * 0.25)
+
+
+class FirstStep(Model):
+    """A recurrent network's first step: of its state, which is zeros, only weights are left."""
+
+    def build(self) -> None:
+        self.recurrent, self.first = Linear(4, 4), Linear(3, 4)
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        state = op.zeros((2, 4), "float32")
+        return op.tanh(self.first(x) + self.recurrent(state))
+
+
+def test_fused_kernels_are_not_looked_for_in_what_runs_once(count: list[int]) -> None:
+    model, x = FirstStep().infer_mode(), meta.array(torch.randn(2, 3))
+    with meta.dialect.only("torch"):
+        expected, compiled = model(x), meta.vm.compile(model, x)
+        for _ in range(2):
+            torch.testing.assert_close(compiled(x).torch(), expected.torch())
+    assert count == [1]
