@@ -175,10 +175,12 @@ class _Wanted:
 
 
 def _batches(wanted: Sequence[_Wanted], least: int, most: int) -> list[list[_Wanted]]:
-    """Return up to ``most`` batches of about ``least`` functions or more, which take as long as one
-    another: the longest goes first, to the batch that has the least so far.
+    """Return up to ``most`` batches of ``least`` functions or more on average, which take as long
+    as one another: the longest goes first, to the batch that has the least so far.
     """
-    count = min(most, -(-len(wanted) // least))
+    if not wanted:
+        return []
+    count = min(most, max(len(wanted) // least, 1))
     batches: list[list[_Wanted]] = [[] for _ in range(count)]
     for one in sorted(wanted, key=lambda one: (-len(one.text), one.symbol)):
         min(batches, key=lambda batch: sum(len(w.text) for w in batch)).append(one)
