@@ -79,7 +79,7 @@ attrs(arrays=1, prepared_by="prepare") {
         type_of(Tuple(tuple(results))),
     )
     with only("torch"):
-        made = dispatch(Module({"main": with_fresh_vars(made)}), device=device).main
+        made = dispatch(module.with_functions({"main": with_fresh_vars(made)}), device=device).main
     name = _unused("prepare", module)
     gone = {b.var for b in bindings} - left
     rest = tuple(b for b in main.body.bindings if b.var not in gone)
