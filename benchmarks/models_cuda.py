@@ -60,33 +60,70 @@ def measure(names: list[str], options: argparse.Namespace) -> list[dict[str, Any
 def _measured(
     names: list[str], options: argparse.Namespace
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Iterate over row, contender and record, in order."""
-    flags = ["--tiny"] * options.tiny
-    more = ["--profile"] * options.profile
+    """Iterate over row, contender and record."""
     if options.together:
-        yield from _together(names, options.contenders, [*flags, *more])
+        yield from _together(names, options)
         return
     for row, name in product(names, options.contenders):
         with tempfile.TemporaryDirectory() as folder:
-            record = Process(row, name, folder, [*flags, *more]).measure()
-            if name in WARM and not options.no_warm and "failed" not in record:
-                warm = Process(row, name, folder, [*flags, "--first-call-only"]).measure()
-                record["warm_call"] = warm["first_call"]
+            record = Process(row, name, folder, _flags(options)).measure()
+            if _is_warm(name, options) and "failed" not in record:
+                warm = Process(row, name, folder, _flags(options, first_call_only=True))
+                record |= _warm(warm)
             yield row, name, record
 
 
+def _flags(options: argparse.Namespace, first_call_only: bool = False) -> list[str]:
+    """Return the options of a worker."""
+    more = ["--first-call-only"] if first_call_only else ["--profile"] * options.profile
+    return ["--tiny"] * options.tiny + more
+
+
+def _is_warm(name: str, options: argparse.Namespace) -> bool:
+    """Tell whether a contender's warm first call is measured."""
+    return name in WARM and not options.no_warm
+
+
+def _warm(process: Process) -> dict[str, Any]:
+    """Return what a second process adds to a contender's record."""
+    found = process.measure()
+    return found if "failed" in found else {"warm_call": found["first_call"]}
+
+
 def _together(
-    names: list[str], contenders: list[str], flags: list[str]
+    names: list[str], options: argparse.Namespace
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Let all compile at the same time, then measure one after the other."""
+    """Make all models at the same time. Then run the rows that have a goal for the first call, one
+    contender after the other, while the rest wait; then compile those, all at the same time; and
+    time them one after the other.
+    """
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
-        started = []
-        for i, (row, name) in enumerate(product(names, contenders)):
-            started.append(Process(row, name, f"{folder}/{i}", flags, wait=True))
-            running.callback(started[-1].end)
-        for process in started:
+
+        def start(row: str, name: str, again: bool = False) -> Process:
+            crowded = ROWS[row].first_call is None
+            flags = _flags(options, first_call_only=again)
+            process = Process(row, name, f"{folder}/{row}-{name}", flags, True, crowded)
+            running.callback(process.end)
+            return process
+
+        alone = [row for row in names if ROWS[row].first_call is not None]
+        cold = [start(*pair) for pair in product(alone, options.contenders)]
+        warm = {p: start(p.row, p.contender, True) for p in cold if _is_warm(p.contender, options)}
+        crowd = [
+            start(*pair) for pair in product(names, options.contenders) if pair[0] not in alone
+        ]
+        for process in (*cold, *warm.values(), *crowd):
             process.ready()
-        for process in started:
+        for process in cold:
+            record = process.measure()
+            if process in warm and "failed" not in record:
+                record |= _warm(warm[process])
+            yield process.row, process.contender, record
+        for process in crowd:
+            process.go()
+        for process in crowd:
+            process.ready()
+        for process in crowd:
             record = process.measure()
             record.pop("first_call", None)  # others were compiled beside it
             yield process.row, process.contender, record
@@ -204,7 +241,7 @@ def main() -> int:
         "--together",
         action="store_true",
         help="let all contenders of all rows compile at the same time, which takes a tenth of the "
-        "time; no first calls then",
+        "time; first calls then only of the rows that have a goal for them, which run alone",
     )
     parser.add_argument("--profile", action="store_true", help="also print where the time goes")
     parser.add_argument("--tiny", action="store_true", help="small networks, to see that it runs")

@@ -1,4 +1,13 @@
-"""The processes in which models_cuda.py measures: one per contender and row, `cuda_worker`."""
+"""The processes in which models_cuda.py measures: one per contender and row, `cuda_worker`.
+
+One that is started with ``wait`` stops twice: when its model is made, before it compiles, and when
+it has compiled, before it is timed. So several can be made ready, or compile, at the same time:
+
+    ready()      model and inputs are made
+    go()         let it compile
+    ready()      it has compiled
+    measure()    let it go on to the end, from wherever it is
+"""
 
 from __future__ import annotations
 
@@ -6,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +27,20 @@ BENCHMARKS = Path(__file__).parents[1]
 class Process:
     """A contender of a row in a process of its own, with its caches in a folder.
 
-    It measures at once, or, started with ``wait``, after `measure` has said so: meanwhile others
-    may compile.
+    Parameters
+    ----------
+    flags: options for `cuda_worker`. wait: stop where others may go first. crowded: others compile
+    at the same time.
     """
 
     def __init__(
-        self, row: str, contender: str, folder: str, flags: list[str], wait: bool = False
+        self,
+        row: str,
+        contender: str,
+        folder: str,
+        flags: list[str],
+        wait: bool = False,
+        crowded: bool = False,
     ) -> None:
         self.row, self.contender = row, contender
         paths = [str(BENCHMARKS), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -34,7 +52,7 @@ class Process:
             "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
             "TRITON_CACHE_DIR": f"{folder}/triton",
         }
-        if wait:  # each would start a process per core
+        if crowded:  # each would start a process per core
             environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         command = [sys.executable, "-m", "models.cuda_worker", row, contender, *flags]
         self._process = subprocess.Popen(
@@ -46,13 +64,20 @@ class Process:
         )
 
     def ready(self) -> None:
-        """Wait until a process that was started with ``wait`` is compiled, or has failed."""
+        """Wait until it stops the next time, or has failed."""
         assert self._process.stdout is not None
         self._process.stdout.readline()
 
+    def go(self) -> None:
+        """Let it go on to where it stops next."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has failed: `measure` will say so
+            self._process.stdin.write("\n")
+            self._process.stdin.flush()
+
     def measure(self) -> dict[str, Any]:
-        """Let it measure and end; return its record, which says ``failed`` if it did."""
-        output, _ = self._process.communicate("\n")
+        """Let it go on and end; return its record, which says ``failed`` if it did."""
+        output, _ = self._process.communicate(2 * "\n")  # a line for each of its stops
         if self._process.returncode:
             return {"failed": f"exit status {self._process.returncode}"}
         found: dict[str, Any] = json.loads(output.splitlines()[-1])

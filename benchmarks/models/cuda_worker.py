@@ -5,7 +5,8 @@
 The order: libraries are imported, model and inputs made; then the *first call*, from the start of
 compilation to the first result; a few more calls, whose results are reported for comparison;
 warm-up; the timed calls, between CUDA events and without waiting in between. *peak* is the most
-that torch's allocator had given out from the first call on, parameters included.
+that torch's allocator had given out from the first call on, parameters included. With ``--wait``
+it says "ready" and waits for a line before the first call, and again before the timed ones.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import sys
 import time
+import warnings
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -27,6 +29,8 @@ from models.cuda_rows import ROWS
 COMPARED, WARM_UP, TIMED = 4, 10, 50
 SAMPLES = 64
 """Elements of an inference's result that are compared."""
+NOT_OURS = ("TensorFloat32 tensor cores", "Warning: Profiler clears events")
+"""How warnings of torch begin that say nothing about a measurement."""
 
 
 def main() -> None:
@@ -35,12 +39,16 @@ def main() -> None:
     parser.add_argument("row", choices=ROWS)
     parser.add_argument("contender", choices=NAMES)
     parser.add_argument("--first-call-only", action="store_true")
-    parser.add_argument("--wait", action="store_true", help="measure when a line comes in")
+    parser.add_argument("--wait", action="store_true", help="stop and wait for a line twice")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
+    for text in NOT_OURS:
+        warnings.filterwarnings("ignore", message=text, category=UserWarning)
     contender = Contender(ROWS[options.row], options.contender, "cuda", options.tiny)
     result: dict[str, Any] = {"row": options.row, "contender": options.contender}
+    if options.wait:
+        wait()
     call, result["first_call"] = first_call(contender)
     if not options.first_call_only:
         values = [values_of(call()) for _ in range(COMPARED)]
@@ -48,12 +56,17 @@ def main() -> None:
             call()
         torch.cuda.synchronize()
         if options.wait:
-            print("ready", flush=True)
-            sys.stdin.readline()
+            wait()
         result |= {"values": values, **steps(call)}
     print(json.dumps(result), flush=True)
     if options.profile:
         print(profile(call, contender), file=sys.stderr, flush=True)
+
+
+def wait() -> None:
+    """Stop until a line comes in."""
+    print("ready", flush=True)
+    sys.stdin.readline()
 
 
 def first_call(contender: Contender) -> tuple[Call, float]:
