@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import pickle
 import threading
 from typing import Any
@@ -67,6 +68,11 @@ class TestKnobs:
                 assert config.get("META_FUEL") == 6 and config.get("META_DEBUG") is True
             assert config.get("META_FUEL") == 5
         assert config.get("META_FUEL") == 3
+        del os.environ["META_FUEL"]
+        assert config.get("META_FUEL") == -1
+        os.environ.update(META_FUEL="4", META_DUMP_IR="\udcff")
+        assert config.get("META_FUEL") == 4 and config.get("META_DUMP_IR") == "\udcff"
+        os.environ.pop("META_DUMP_IR")
 
     def test_an_override_ends_with_an_exception(self) -> None:
         before = config.get("META_FUEL")
