@@ -16,7 +16,12 @@ import torch
 from meta.base.device import Device
 from meta.base.errors import OutOfMemory
 
-_ON_THE_CPU = ("DefaultCPUAllocator", "Storage size calculation overflowed")
+_SAYING_SO = (
+    *("DefaultCPUAllocator", "Storage size calculation overflowed"),
+    # The driver's own allocations, for a graph or a module, and those of libraries.
+    *("CUDA error: out of memory", "CUDA_ERROR_OUT_OF_MEMORY"),
+    *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"),
+)
 _ASKED = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|[KMG]iB)")
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -25,7 +30,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory could not be allocated."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in _ON_THE_CPU)
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _SAYING_SO)
 
 
 def out_of_memory(
@@ -51,11 +56,14 @@ def out_of_memory(
     return OutOfMemory(message, op=op, planned=planned, free=free_bytes(device), hint=hint)
 
 
-def copied(tensor: torch.Tensor, device: Device | None, dtype: torch.dtype) -> torch.Tensor:
-    """Return a copy on a device (None: where it is), in a dtype; OutOfMemory if there is no room
-    for it.
+def copied(
+    tensor: torch.Tensor, device: Device | None, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Return a copy on a device and in a dtype (None: where it is, as it is); OutOfMemory if there
+    is no room for it.
     """
     where = Device(tensor.device) if device is None else device
+    dtype = tensor.dtype if dtype is None else dtype
     try:
         return tensor.to(device=str(where), dtype=dtype, copy=True)
     except RuntimeError as error:

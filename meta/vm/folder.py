@@ -37,6 +37,7 @@ from meta.base.errors import FormatError
 from meta.dialect.core import OpEnv
 from meta.dialect.core.catalog import DIALECTS
 from meta.ir import Function, Module, TupleType, from_json, to_json, verify
+from meta.runtime.out_of_memory import copied
 from meta.runtime.tensor_file import read_tensors, write_tensors
 from meta.vm.artifacts import artifact_records, dialect_of, restored
 from meta.vm.code import Code, FusedRef
@@ -185,7 +186,7 @@ def read_folder(folder: Path, *, rebuild: bool = False) -> Contents:
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{folder / CODE} is no JSON: {error}") from None
     # Copied out of the mapped file: aligned as torch's own memory is, and safe from later edits.
-    on_device = {name: tensor.to(str(device), copy=True) for name, tensor in tensors.items()}
+    on_device = {name: copied(tensor, device) for name, tensor in tensors.items()}
     code = code_from_json(document, on_device)  # the module's are the same tensors
 
     def module() -> Module:

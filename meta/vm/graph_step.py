@@ -81,6 +81,7 @@ class GraphStep:
         self.written, self.bound, self.escapes = written, bound, escapes
         self.draw = graphs.keys.drawer(keys)
         self.inner = tuple(r for r in region.ins if r not in bound)
+        self.running = 0
         self.reset()
 
     def reset(self) -> None:
@@ -142,38 +143,49 @@ class GraphStep:
         if self.written.intersection(given) and share_memory(regs, given):
             self.plain(regs)
             return
+        try:
+            replay = self.recorded(regs, given)
+        except Exception as error:
+            self.refuse(self.invokes[self.running], error)
+        else:
+            watched = tuple([id(regs[r]) for r in self.watched])
+            replay.finish(regs)
+            self.replays[watched] = replay
+            self.status.graphs += 1
+            return
+        self.plain(regs)  # behind the block: what was made for the graph is free by then
+
+    def recorded(self, regs: Registers, given: Sequence[bc.Register]) -> Replay:
+        """Record the region, for copies of what it is given, run it once and return what runs it
+        again.
+        """
+        self.running = 0
         own = regs.copy()
         copied = {r: regs[r].clone() for r in given}
         for r, tensor in copied.items():
             own[r] = tensor
         written = {r: own[r] for r in self.written}
-        running = 0
 
         def body() -> None:
-            nonlocal running
-            for running, step in enumerate(self.steps):  # noqa: B007 (read where it stops)
+            for self.running, step in enumerate(self.steps):  # noqa: B020 (read where it stops)
                 step(own)
 
-        try:
-            launch = self.graphs.recorder.record(body)
-        except Exception as error:
-            self.refuse(self.invokes[running], error)
-            self.plain(regs)
-            return
-        watched = tuple([id(regs[r]) for r in self.watched])
+        launch = self.graphs.recorder.record(body)
         # What was made in the region, and is forgotten in it, is None now.
         written = {r: own[r] if t is None else t for r, t in written.items()}
-        replay = self.replay(own, copied, written, launch)
-        replay.finish(regs)
-        self.replays[watched] = replay
-        self.status.graphs += 1
+        return self.replay(own, copied, written, launch)
 
     def refuse(self, invoke: int, error: Exception) -> None:
-        """Give up: for lack of memory altogether, else the kernel that could not be recorded."""
+        """Give up: for lack of memory altogether, which is an error where graphs are required, else
+        the kernel that could not be recorded.
+        """
+        short_of_memory = is_out_of_memory(error)
+        if short_of_memory and self.graphs.required:
+            raise error
         reason = f"recording it failed: {first_line(error)}"
         self.status.reason = reason
         self.graphs.refused(reason, error)
-        if not is_out_of_memory(error):
+        if not short_of_memory:
             self.status.split = True
             self.steps = self.split(invoke, reason)
 

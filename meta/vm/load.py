@@ -10,6 +10,7 @@ import torch
 from meta.base.errors import FormatError
 from meta.ir import TensorType
 from meta.runtime.ndarray import ndarray
+from meta.runtime.out_of_memory import copied
 from meta.runtime.tensor_file import read_tensors
 from meta.vm.convention_json import convention_from_json
 from meta.vm.executable import Executable
@@ -37,7 +38,7 @@ def load(
     tensors = read_tensors(source / ARRAYS)
     with torch.inference_mode(False):  # else nothing would count what is written to them
         arrays = [
-            ndarray(tensors[str(i)].to(str(contents.device), copy=True))  # out of the mapped file
+            ndarray(copied(tensors[str(i)], contents.device))  # out of the mapped file
             for i in range(len(tensors))
             if str(i) in tensors
         ]

@@ -78,6 +78,7 @@ def test_copies() -> None:
 
 def test_what_counts() -> None:
     assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))
+    assert is_out_of_memory(RuntimeError("CUDA error: out of memory"))  # of a graph, a module
     assert not is_out_of_memory(RuntimeError("shape mismatch"))
     found = out_of_memory(
         RuntimeError("CUDA out of memory. Tried to allocate 1.50 GiB."), CPU, "it", hint="less"

@@ -16,7 +16,7 @@ import torch
 import meta
 from meta import op
 from meta.base.device import CPU
-from meta.base.errors import CaptureError
+from meta.base.errors import CaptureError, OutOfMemory
 from meta.dialect.core import OpEnv
 from meta.model import Linear, Model, Sequential, trace
 from meta.optim.sgd import with_sgd
@@ -352,3 +352,25 @@ def test_keys_drawn_together_are_those_drawn_one_by_one() -> None:
     assert drawn == found
     with replay_keys(drawn):
         assert many.keys(3).tolist() == drawn
+
+
+def test_no_memory_for_a_graph(tape: TapeRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels run one by one. Where graphs are required it is an error; the next call records."""
+    x = random(2, 3)
+    run = meta.vm.compile(trace(chain), x)
+    required = meta.vm.compile(trace(chain), x, cuda_graph=True)
+    expected = run(x)
+    required(x)
+
+    def full(body: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tape, "record", full)
+        check(run(x), expected, 0, 0)
+        with pytest.raises(OutOfMemory, match="memory_budget"):
+            required(x)
+    assert "OutOfMemoryError" in str(run.cuda_graph) and tape.recorded == 0
+    check(run(x), expected, 0, 0)
+    check(required(x), expected, 0, 0)
+    assert tape.recorded == 1 and required.cuda_graph

@@ -13,6 +13,7 @@ import torch
 import meta
 from meta import op
 from meta.base import config
+from meta.base.errors import OutOfMemory
 from meta.grad.core import no_grad
 from meta.model import Linear, Model, trace
 from meta.model.layers import BatchNorm, Conv2d
@@ -324,3 +325,19 @@ def test_fused_kernels_are_not_looked_for_in_what_runs_once(count: list[int]) ->
         for _ in range(2):
             torch.testing.assert_close(compiled(x).torch(), expected.torch())
     assert count == [1]
+
+
+def test_no_memory_to_prepare(net: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is that of the program, and the next call prepares."""
+    x = meta.random.normal((2, 3, 5, 5))
+    run, expected = meta.vm.compile(net, x), net(x)
+
+    def full(*_: Any) -> Any:
+        raise OutOfMemory("there is not enough memory on cpu for a call", planned=1 << 60, free=9)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation, "run_module", full)
+        with pytest.raises(OutOfMemory, match="the program") as caught:
+            run(x)
+    assert "memory_budget" in str(caught.value) and caught.value.__context__ is None
+    np.testing.assert_allclose(run(x), expected, rtol=1e-5, atol=1e-6)
