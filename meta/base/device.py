@@ -53,6 +53,18 @@ def require(device: object) -> Device:
     found = Device(device)
     if found.kind == "cuda" and found.ordinal >= torch.cuda.device_count():
         raise DeviceError(
-            f"the device {found} is not present", expected=", ".join(available()), found=str(found)
+            f"the device {found} is not present",
+            expected=", ".join(available()),
+            found=str(found),
+            hint=_without_cuda(),
         )
     return found
+
+
+def _without_cuda() -> str | None:
+    """Return what to do where there is no CUDA device at all, None where there is one."""
+    if torch.version.cuda is None:
+        return "this torch is built without CUDA: install one that has it"
+    if torch.cuda.device_count() == 0:
+        return "no NVIDIA GPU is visible: look at nvidia-smi and CUDA_VISIBLE_DEVICES"
+    return None

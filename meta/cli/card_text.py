@@ -18,7 +18,7 @@ def text(record: dict[str, Any]) -> str:
     if not record["kernels"]:
         none = "none needed: the value is known from the arguments' types"
         lines += ["", "kernels", f"  {none if record['type']['known_now'] else MISSING}"]
-    lines += section("backends that are not there", list(record["absent_dialects"].items()))
+    lines += section("unavailable backends", list(record["absent_dialects"].items()))
     lines += section("signatures", _signatures(record["signatures"]))
     return "\n".join(lines)
 

@@ -150,7 +150,8 @@ def text(record: dict[str, Any]) -> str:
         "backends",
         [
             [d["name"], "on " + ", ".join(d["devices"]), f"plevel {d['plevel']}",
-             d["unavailable"] or "available", short_site(d["site"])]
+             f"unavailable: {d['unavailable']}" if d["unavailable"] else "available",
+             short_site(d["site"])]
             for d in record["dialects"]
         ],
     )  # fmt: skip

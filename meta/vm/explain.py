@@ -66,7 +66,7 @@ class Explanation(list[Candidate]):
         for row in rows:
             cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
             lines.append("  ".join(cells).rstrip())
-        lines += [f"    {name} is not there: {why}" for name, why in self.absent.items()]
+        lines += [f"    {name}  unavailable: {why}" for name, why in self.absent.items()]
         if rows and self.chosen is None:
             lines.append("nobody accepts: the call raises DispatchError")
         return "\n".join(lines)
