@@ -71,6 +71,12 @@ KNOBS: dict[str, Knob] = {
         ),
         Knob("META_CACHE", _flag, True, "keep compiled kernels on disk"),
         Knob(
+            "META_CACHE_SIZE",
+            int,
+            4096,
+            "MiB that all caches on disk may take together; what was used last stays (0: no bound)",
+        ),
+        Knob(
             "META_PROGRAM_CACHE",
             _flag,
             True,

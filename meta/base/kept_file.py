@@ -1,5 +1,7 @@
 """What took long to make, kept on disk between processes under a key that decides what it is.
 
+It is in one of the caches of `caches.py`.
+
 A file is named after the hash of its key, and begins with the hash of what follows it. One that is
 damaged, or that others could have written, is as good as none.
 """
@@ -11,7 +13,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from meta.base import config
+from meta.base import caches, config
 from meta.base.cache_folder import cache_folder, distrust, open_private
 
 _HASH = hashlib.sha256().digest_size
@@ -29,7 +31,10 @@ def find(cache: str, key: str) -> bytes | None:
     except OSError:
         return None  # it is not there
     digest, kept = content[:_HASH], content[_HASH:]
-    return kept if hashlib.sha256(kept).digest() == digest else None
+    if hashlib.sha256(kept).digest() != digest:
+        return None
+    caches.used(file)
+    return kept
 
 
 def keep(cache: str, key: str, content: bytes) -> None:
@@ -40,7 +45,7 @@ def keep(cache: str, key: str, content: bytes) -> None:
     if file is None:
         return
     try:
-        descriptor, name = tempfile.mkstemp(dir=file.parent)
+        descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=caches.UNFINISHED)
     except OSError:
         return
     try:
@@ -49,13 +54,8 @@ def keep(cache: str, key: str, content: bytes) -> None:
         os.replace(name, file)
     except OSError:
         Path(name).unlink(missing_ok=True)
-
-
-def size(cache: str) -> tuple[Path, int, int]:
-    """Return the folder of a cache, and how many files of how many bytes are in it."""
-    folder = cache_folder(cache)
-    sizes = [entry.stat().st_size for entry in folder.glob("*") if entry.is_file()]
-    return folder, len(sizes), sum(sizes)
+        return
+    caches.written(_HASH + len(content))
 
 
 def _file(cache: str, key: str) -> Path | None:

@@ -13,23 +13,18 @@ from typing import Any
 import torch
 
 import meta
-from meta.base import config, kept_file
+from meta.base import config
 from meta.base.device import Device, available
+from meta.cli.cache import on_disk
+from meta.cli.cache import text as cache_lines
 from meta.cli.table import section, short_site
 from meta.cli.versions import OF_CUDA, installed
 from meta.dialect.core import dialects
-from meta.vm.program_cache import size as programs_on_disk
 
 PACKAGES = (
     "torch", "apache-tvm", "apache-tvm-ffi", "numpy", "ml_dtypes", "safetensors", "tqdm",
     "scikit-learn", "triton", "onnx", *OF_CUDA,
 )  # fmt: skip
-
-FILE_CACHES = {
-    "cubin": "machine code of the cuda dialect",
-    "cudnn": "plans that cuDNN compiled",
-}
-"""What is kept of `meta.base.kept_file`, by the name of the cache."""
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -66,8 +61,7 @@ def environment() -> dict[str, Any]:
         ],
         "knobs": config.table(),
         "kernel_cache": kernel_cache(),
-        "program_cache": program_cache(),
-        "file_caches": [_file_cache(name, what) for name, what in FILE_CACHES.items()],
+        "caches": on_disk(),
     }  # fmt: skip
 
 
@@ -99,7 +93,7 @@ def _processor() -> str:
 
 
 def kernel_cache() -> dict[str, Any]:
-    """Return the folder of the kernel cache, whether it is usable and how many kernels it holds.
+    """Return the folder of the kernel cache, and whether it is usable.
 
     TVM is imported for this, if it is there; that it cannot be is part of the answer.
     """
@@ -108,22 +102,7 @@ def kernel_cache() -> dict[str, Any]:
     except (ImportError, OSError) as error:
         return {"folder": None, "readable": False, "writable": False, "reason": str(error)}
     status = asdict(cache.status())
-    kernels = sum(1 for _ in status["folder"].glob("keys/*/*.json"))
-    return {**status, "folder": str(status["folder"]), "kernels": kernels}
-
-
-def program_cache() -> dict[str, Any]:
-    """Return the folder of the cache of compiled programs, how many it holds, and their size."""
-    folder, programs, size = programs_on_disk()
-    used = bool(config.get("META_CACHE") and config.get("META_PROGRAM_CACHE"))
-    return {
-        "folder": str(folder), "used": used, "programs": programs, "mib": round(size / 2**20, 1),
-    }  # fmt: skip
-
-
-def _file_cache(name: str, what: str) -> dict[str, Any]:
-    folder, files, size = kept_file.size(name)
-    return {"what": what, "folder": str(folder), "files": files, "mib": round(size / 2**20, 1)}
+    return {**status, "folder": str(status["folder"])}
 
 
 def text(record: dict[str, Any]) -> str:
@@ -170,23 +149,7 @@ def text(record: dict[str, Any]) -> str:
             ["folder", cache["folder"]],
             ["state", ", ".join(state) or "not in use"],
             *([["why", cache["reason"]]] if cache["reason"] else []),
-            *([["kernels", cache["kernels"]]] if "kernels" in cache else []),
         ],
     )
-    programs = record["program_cache"]
-    lines += section(
-        "program cache",
-        [
-            ["folder", programs["folder"]],
-            ["state", "in use" if programs["used"] else "not in use"],
-            ["programs", f"{programs['programs']} of {programs['mib']} MiB"],
-        ],
-    )
-    lines += section(
-        "other caches",
-        [
-            [c["what"], c["folder"], f"{c['files']} files of {c['mib']} MiB"]
-            for c in record["file_caches"]
-        ],
-    )
+    lines += cache_lines(record["caches"])
     return "\n".join(lines)

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import meta
 from meta.base import config
 from meta.base.errors import MetaError
-from meta.cli import compile, env, listing, operators, profile, relay, selftest
+from meta.cli import cache, compile, env, listing, operators, profile, relay, selftest
 from meta.cli.demo import command as demo
 
-COMMANDS = (operators, listing, compile, profile, relay, env, selftest, demo)
+COMMANDS = (operators, listing, compile, profile, relay, env, cache, selftest, demo)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from meta.base import collection
 from meta.base.device import require
 from meta.base.errors import ArgumentError, DeviceError
 from meta.ir import Module
@@ -29,6 +30,7 @@ from meta.vm.preparation import preparation_of
 from meta.vm.program import Program, module_program
 
 
+@collection.paused()
 def compile(
     model: Any,
     *args: Any,

@@ -7,8 +7,8 @@ lies in a folder of the form of `folder.py`, and one that is damaged is as good 
 Programs are left out if an operator of theirs, or a backend, kernel or fused pattern that might
 run them, is from outside of this package: nothing says when such code changes.
 
-Nothing here fails a compilation: what cannot be written is not kept. The programs used last stay,
-as many as `MAX_BYTES` hold.
+Nothing here fails a compilation: what cannot be written is not kept. The bound is that of all
+caches (`meta.base.caches`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 import torch
 
-from meta.base import config
+from meta.base import caches, config
 from meta.base.cache_folder import cache_folder, open_private
 from meta.base.device import Device
 from meta.base.errors import FormatError
@@ -40,14 +40,12 @@ from meta.vm.folder import Contents, read_folder, write_folder
 
 _PACKAGE = Path(__file__).parents[1]
 _VERSIONS = ("numpy", "torch")
-MAX_BYTES = 2 << 30
-"""Of all programs together, kernels included."""
 # What must not be skipped: these ask for the passes to be seen, checked or cut short.
 _WATCHED = ("META_DEBUG", "META_DUMP_IR", "META_FUEL", "META_VERIFY")
 # What does not change a program.
 _NEUTRAL = (
-    *("META_CACHE", "META_CACHE_DIR", "META_COMPILE_THREADS", "META_CUDA_GRAPH"),
-    *("META_PROGRAM_CACHE", "META_PROGRESS"),
+    *("META_CACHE", "META_CACHE_DIR", "META_CACHE_SIZE", "META_COMPILE_THREADS"),
+    *("META_CUDA_GRAPH", "META_PROGRAM_CACHE", "META_PROGRESS"),
 )
 
 
@@ -90,8 +88,7 @@ def find(key: str) -> Contents | None:
         found = read_folder(folder)
     except (FormatError, OSError):  # absent, damaged, just being removed: compiled anew
         return None
-    with suppress(OSError):  # a cache that is only read
-        os.utime(folder)  # `_trim` goes by it
+    caches.used(folder)
     return found
 
 
@@ -101,43 +98,16 @@ def keep(key: str, executable: Executable) -> None:
     if open_private(where) or not os.access(where, os.W_OK):
         return
     with suppress(OSError):  # a full disk, for one
+        folder = where / key[:2] / key
         write_folder(
-            where / key[:2] / key,
+            folder,
             executable.code,
             executable.envs,
             executable.device,
             executable.module,
             place=_place,
         )
-        _trim(where)
-
-
-def size() -> tuple[Path, int, int]:
-    """Return the folder, and how many programs of how many bytes are in it."""
-    where = cache_folder("programs")
-    entries = _entries(where)
-    return where, len(entries), sum(found for _, found, _ in entries)
-
-
-def _entries(where: Path) -> list[tuple[float, int, Path]]:
-    """Return when each program, or what a killed writer left of one, was used, and its bytes."""
-    found = []
-    for folder in where.glob("*/*"):
-        with suppress(OSError):  # removed by another process meanwhile
-            files = (p.stat() for p in folder.rglob("*"))
-            found.append((folder.stat().st_mtime, sum(f.st_size for f in files), folder))
-    return sorted(found)
-
-
-def _trim(where: Path) -> None:
-    """Remove programs, those first that were not used for the longest time."""
-    entries = _entries(where)
-    total = sum(found for _, found, _ in entries)
-    for _, freed, folder in entries:
-        if total <= MAX_BYTES:
-            break
-        shutil.rmtree(folder, ignore_errors=True)
-        total -= freed
+        caches.written(sum(p.stat().st_size for p in folder.iterdir()))  # kernels are links
 
 
 def _is_ours(module: Module) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import meta
-from meta.base import config
+from meta.base import caches, config
 from meta.cli.main import COMMANDS, main
 
 
@@ -25,9 +25,9 @@ def test_env(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert {k["name"] for k in record["knobs"]} == set(config.KNOBS)
     assert record["packages"]["torch"] in shown
     assert record["kernel_cache"]["folder"] == str(tmp_path / "kernels")
-    assert record["kernel_cache"]["kernels"] == 0
-    folders = [cache["folder"] for cache in record["file_caches"]]
-    assert folders == [str(tmp_path / "cubin"), str(tmp_path / "cudnn")]
+    assert {cache["folder"] for cache in record["caches"]["caches"]} == {
+        str(tmp_path / name) for name in caches.CACHES
+    }
     assert all(name in shown for name in config.KNOBS)
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from meta.base import collection
 from meta.base.device import Device
 from meta.base.errors import DispatchError, RegistrationError, UnknownName
 from meta.base.registry import nearest
@@ -120,7 +121,8 @@ class Dialect:
         """
         if not self.package or self.unavailable is not None:
             return
-        with self._loading:  # another thread waits, lest it sees half of the operators
+        # Another thread waits, lest it sees half of the operators.
+        with self._loading, collection.paused():
             if self._failure is not None:
                 # A second import would only say that what was registered before is there twice.
                 raise self._failure

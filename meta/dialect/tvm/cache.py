@@ -30,7 +30,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from meta.base import config
+from meta.base import caches, config
 from meta.base.cache_folder import cache_folder, distrust, open_private
 from meta.dialect.tvm.native import load_library
 from meta.dialect.tvm.openmp import write_launcher
@@ -109,7 +109,8 @@ def load(key: str) -> Stored | None:
     where = folder()
     if not config.get("META_CACHE") or open_private(where):
         return None
-    entry = _read_entry(_entry_path(where, digest(key)))
+    path = _entry_path(where, digest(key))
+    entry = _read_entry(path)
     if entry is None or entry["key"] != key:
         return None
     file = where / "libraries" / entry["library"]
@@ -117,7 +118,11 @@ def load(key: str) -> Stored | None:
     if module is None or not module.implements_function(entry["symbol"]):
         return None
     workspaces = read_workspaces(entry["workspaces"])
-    return None if workspaces is None else Stored(file, module, entry["symbol"], workspaces)
+    if workspaces is None:
+        return None
+    for used in (path, file):
+        caches.used(used)
+    return Stored(file, module, entry["symbol"], workspaces)
 
 
 def read_workspaces(records: Any) -> tuple[Workspace, ...] | None:
@@ -148,17 +153,10 @@ def store(module: Any, symbols: dict[str, Entry]) -> dict[str, Stored] | None:
     loaded = load_verified(library)
     if loaded is None:
         return None
+    caches.written(library.stat().st_size + sum(len(entry.key) for entry in symbols.values()))
     return {
         name: Stored(library, loaded, name, entry.workspaces) for name, entry in symbols.items()
     }
-
-
-def clear() -> None:
-    """Remove all cached kernels of this user."""
-    with _lock:
-        where = folder()
-        if where.is_dir() and not open_private(where):
-            shutil.rmtree(where)
 
 
 def _entry_path(where: Path, name: str) -> Path:
@@ -206,7 +204,7 @@ def load_verified(path: Path) -> Any | None:
 def _write(where: Path, module: Any, symbols: dict[str, Entry]) -> Path:
     libraries = where / "libraries"
     libraries.mkdir(mode=0o700, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=where, prefix="link-") as workspace:
+    with tempfile.TemporaryDirectory(dir=where, prefix=caches.UNFINISHED) as workspace:
         linked = os.path.join(workspace, "kernels.so")
         module.export_library(linked, fcompile=_link, workspace_dir=workspace)
         os.chmod(linked, 0o600)
@@ -230,7 +228,7 @@ def _write(where: Path, module: Any, symbols: dict[str, Entry]) -> Path:
 
 
 def _write_whole(path: Path, entry: dict[str, Any]) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=caches.UNFINISHED)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(entry, file)
     os.replace(temporary, path)

@@ -14,7 +14,7 @@ import torch
 import tvm
 from tvm import te
 
-from meta.base import config
+from meta.base import caches, config
 from meta.base.device import CPU
 from meta.dialect.tvm import build, cache
 from meta.dialect.tvm.lower import prim_func
@@ -245,6 +245,6 @@ def test_compiler_where_there_is_no_bare_linker(monkeypatch):
 
 def test_clear(monkeypatch):
     assert _works()
-    cache.clear()
+    caches.clear(["kernels"])
     compilations = _fresh(monkeypatch)
     assert _works() and compilations == [1]

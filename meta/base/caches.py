@@ -1,0 +1,225 @@
+"""The caches on disk: which there are, what they take, and the bound that they keep together.
+
+A cache is a folder of *entries*, files or folders that are useful by themselves. Who uses one calls
+`used`, who writes one `written`, which removes those that were not used for the longest time while
+all caches take more than META_CACHE_SIZE. An entry may vanish at any time: another process may
+remove it, and whoever reads one takes one that is gone, or half gone, as none. To add a cache, add
+a row to `CACHES`.
+
+Only what has the names of our entries is counted or removed: somebody's own files may lie in a
+folder that META_CACHE_DIR names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from meta.base import config
+from meta.base.cache_folder import cache_folder, distrust
+from meta.base.errors import UnknownName
+from meta.base.registry import nearest
+
+_HASH = "[0-9a-f]{64}"
+UNFINISHED = ".new-"
+"""How names begin of what is being written, or was when its writer died."""
+SHARE = 16
+"""What a process may write, as a part of the bound, before it looks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """A cache: what is in it, and the paths of its entries, as a regular expression.
+
+    An entry is the first path, from the folder of the cache downwards, that matches.
+    """
+
+    name: str
+    what: str
+    entry: re.Pattern[str]
+
+
+def _cache(name: str, what: str, entry: str) -> Cache:
+    unfinished = rf"(.*/)?{re.escape(UNFINISHED)}[^/]*"
+    return Cache(name, what, re.compile(f"{entry}|{unfinished}"))
+
+
+CACHES = {
+    cache.name: cache
+    for cache in (
+        _cache("programs", "compiled programs", rf"[0-9a-f]{{2}}/\.?{_HASH}[^/]*"),
+        _cache(
+            "kernels",
+            "kernels that TVM compiled",
+            rf"keys/[0-9a-f]{{2}}/{_HASH}\.json|libraries/{_HASH}\.so",
+        ),
+        _cache("cubin", "machine code of the cuda dialect", _HASH),
+        _cache("cudnn", "plans that cuDNN compiled", _HASH),
+    )
+}
+"""The caches by name, each in a folder of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry: when it was used last, in seconds since 1970, and its files' sizes by identity:
+    those of a program are kernels' files under another name.
+    """
+
+    used: float
+    path: Path
+    sizes: dict[tuple[int, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a cache takes on disk, in bytes; files that two of its entries share count once."""
+
+    cache: Cache
+    folder: Path
+    entries: int
+    size: int
+
+
+def usage() -> list[Usage]:
+    """Return what each cache takes."""
+    found = []
+    for cache in CACHES.values():
+        here = list(_entries(cache))
+        size = sum({key: size for e in here for key, size in e.sizes.items()}.values())
+        found.append(Usage(cache, cache_folder(cache.name), len(here), size))
+    return found
+
+
+def total() -> int:
+    """Return the bytes of all caches together; a file that several of them have counts once."""
+    entries = (e for cache in CACHES.values() for e in _entries(cache))
+    return sum({key: size for e in entries for key, size in e.sizes.items()}.values())
+
+
+def bound() -> int:
+    """Return the bytes that all caches may take together, 0 if there is no bound."""
+    mebibytes: int = config.get("META_CACHE_SIZE")
+    return max(mebibytes, 0) << 20
+
+
+def used(entry: Path) -> None:
+    """Note that an entry was used now."""
+    with suppress(OSError):  # removed meanwhile, or a folder that is only read
+        os.utime(entry)
+
+
+_lock = threading.Lock()
+_since: int | None = None
+
+
+def written(size: int) -> None:
+    """Note that an entry of so many bytes was written, and keep the bound.
+
+    The caches are looked through at a process's first entry, and then when it has written a
+    `SHARE`-th of the bound.
+    """
+    global _since
+    with _lock:
+        most = bound()
+        before, _since = _since, size if _since is None else _since + size
+        if most == 0 or (before is not None and _since * SHARE < most):
+            return
+        _since = 0
+        trim(most)
+
+
+def trim(most: int) -> None:
+    """Remove entries, those first that were not used for the longest time, until all caches
+    together take at most so many bytes.
+    """
+    entries = [e for cache in CACHES.values() for e in _entries(cache)]
+    sizes = {key: size for e in entries for key, size in e.sizes.items()}
+    holders = Counter(key for e in entries for key in e.sizes)
+    left = sum(sizes.values())
+    for entry in sorted(entries, key=lambda e: e.used):
+        if left <= most:
+            return
+        if _used_since(entry):
+            continue
+        _remove(entry.path)
+        holders.subtract(entry.sizes.keys())
+        left -= sum(size for key, size in entry.sizes.items() if holders[key] == 0)
+
+
+def clear(names: Iterable[str] = ()) -> None:
+    """Remove the entries of the caches of these names, of all without one; UnknownName for a name
+    that is none.
+    """
+    wanted = tuple(names) or tuple(CACHES)
+    for name in wanted:
+        if name not in CACHES:
+            raise UnknownName(
+                f"there is no cache {name!r}",
+                expected=", ".join(CACHES),
+                hint=nearest(name, CACHES),
+            )
+    for name in wanted:
+        for entry in _entries(CACHES[name]):
+            _remove(entry.path)
+
+
+def _used_since(entry: Entry) -> bool:
+    """Whether somebody used an entry after the caches were looked through."""
+    try:
+        return entry.path.lstat().st_mtime > entry.used
+    except OSError:  # another process removed it
+        return False
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):  # another process was faster
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
+
+
+def _entries(cache: Cache) -> Iterator[Entry]:
+    """Iterate over the entries of a cache; one that others could have put there has none."""
+    folder = cache_folder(cache.name)
+    with suppress(OSError):
+        if not distrust(folder.stat()):
+            yield from _below(folder, "", cache.entry)
+
+
+def _below(folder: Path, prefix: str, pattern: re.Pattern[str]) -> Iterator[Entry]:
+    for one in _listed(folder):
+        name = prefix + one.name
+        with suppress(OSError):  # removed meanwhile
+            if pattern.fullmatch(name):
+                used = one.stat(follow_symlinks=False).st_mtime
+                yield Entry(used, Path(one.path), dict(_sizes(one)))
+            elif one.is_dir(follow_symlinks=False):
+                yield from _below(Path(one.path), f"{name}/", pattern)
+
+
+def _sizes(one: os.DirEntry[str]) -> Iterator[tuple[tuple[int, int], int]]:
+    """Iterate over the files at a place: their identities and bytes."""
+    with suppress(OSError):
+        if one.is_dir(follow_symlinks=False):
+            for inner in _listed(Path(one.path)):
+                yield from _sizes(inner)
+        else:
+            found = os.stat(one.path, follow_symlinks=False)
+            yield (found.st_dev, found.st_ino), found.st_size
+
+
+def _listed(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:  # removed meanwhile
+        return []
