@@ -147,6 +147,12 @@ def in_double_precision(args, half):
     return ("float64",)
 
 
+@custom(op.scaled_matmul)
+def scaled_matmul(args, half):
+    """It takes float8 only, scales in float32, and states the dtype of its result."""
+    return (None,) * 4
+
+
 @custom(op.group_cast)
 def group_cast(args, half):
     """It states the dtype itself."""

@@ -25,6 +25,9 @@ _TABLE: dict[str, tuple[torch.dtype, Any]] = {
     "int64": (torch.int64, np.int64),
     # The bits of random generators; torch moves them, but has no arithmetic of them.
     "uint64": (torch.uint64, np.uint64),
+    # For storage and `scaled_matmul`: they are moved and cast, and have no other arithmetic.
+    "float8_e4m3fn": (torch.float8_e4m3fn, ml_dtypes.float8_e4m3fn),
+    "float8_e5m2": (torch.float8_e5m2, ml_dtypes.float8_e5m2),
     "float16": (torch.float16, np.float16),
     "bfloat16": (torch.bfloat16, ml_dtypes.bfloat16),
     "float32": (torch.float32, np.float32),
@@ -37,6 +40,7 @@ TO_NUMPY: dict[str, np.dtype[Any]] = {name: np.dtype(row[1]) for name, row in _T
 _FROM_NUMPY: dict[Any, str] = {dtype: name for name, dtype in TO_NUMPY.items()}
 _FROM_PYTHON: dict[Any, str] = {float: "float32", int: "int64", bool: "bool"}
 FLOATS: frozenset[str] = frozenset({"float16", "bfloat16", "float32", "float64"})
+FLOAT8: frozenset[str] = frozenset({"float8_e4m3fn", "float8_e5m2"})
 
 
 def canonical(dtype: object) -> str:
@@ -65,8 +69,13 @@ def canonical(dtype: object) -> str:
 
 
 def is_float(dtype: str) -> bool:
-    """Whether values of the dtype have a gradient."""
+    """Whether values of the dtype have floating point arithmetic and a gradient: not float8."""
     return dtype in FLOATS
+
+
+def is_real(dtype: str) -> bool:
+    """Whether values of the dtype are floating point numbers, float8 included."""
+    return dtype in FLOATS or dtype in FLOAT8
 
 
 def bits(dtype: str) -> int:
@@ -76,10 +85,14 @@ def bits(dtype: str) -> int:
 
 def promote(a: str, b: str) -> str:
     """Return the dtype in which two arrays are combined: torch's promotion table, and numpy's for
-    uint64 with another integer or bool, of which torch's has nothing.
+    uint64 with another integer or bool, of which torch's has nothing. It has none of float8 either:
+    another floating point dtype holds it, and float16 holds both kinds.
     """
     if a == b:
         return a
+    if a in FLOAT8 or b in FLOAT8:
+        other = b if a in FLOAT8 else a
+        return other if is_float(other) else "float16"
     if "uint64" in (a, b) and not (is_float(a) or is_float(b)):
         return _FROM_NUMPY[np.promote_types(TO_NUMPY[a], TO_NUMPY[b])]
     return FROM_TORCH[torch.promote_types(TO_TORCH[a], TO_TORCH[b])]
@@ -97,7 +110,7 @@ def limits(dtype: str) -> Limits:
     """Return the finite range of a dtype."""
     if dtype == "bool":
         return Limits(0, 1)
-    if is_float(dtype):
+    if is_real(dtype):
         f = torch.finfo(TO_TORCH[dtype])
         return Limits(f.min, f.max)
     i = torch.iinfo(TO_TORCH[dtype])
@@ -111,6 +124,21 @@ def bounded(value: float | int, dtype: str) -> float | int:
     if abs(value) <= limits(dtype).max:
         return value
     try:
-        return float(torch.tensor(float(value), dtype=torch.float64).to(TO_TORCH[dtype]))
+        number = torch.tensor(float(value), dtype=torch.float64)
+        return float(convertible(number, TO_TORCH[dtype]).to(TO_TORCH[dtype]))
     except OverflowError:  # an int that no float is near to
         return math.copysign(math.inf, value)
+
+
+def convertible(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return what `torch.Tensor.to` is to convert to a dtype: for float8_e4m3fn, which has no
+    infinity, with larger numbers replaced by its largest, 448; NaN stays NaN.
+
+    Torch itself does that in some versions, and makes NaN of such numbers in others.
+    """
+    if dtype != torch.float8_e4m3fn or tensor.dtype == dtype:
+        return tensor
+    if not tensor.dtype.is_floating_point or tensor.dtype == torch.float8_e5m2:
+        tensor = tensor.to(torch.float32)
+    largest = limits("float8_e4m3fn").max
+    return tensor.clamp(-largest, largest)

@@ -4,7 +4,7 @@ For y = a b, da = dy bᵀ and db = aᵀ dy; the other forms follow by transposin
 """
 
 from meta import op
-from meta.grad.core import collapse, gradient
+from meta.grad.core import collapse, gradient, not_differentiable
 
 
 @gradient(op.matmul)
@@ -50,3 +50,6 @@ def batch_matmul_tn(x1, x2, dy):
 @gradient(op.batch_matmul_tt)
 def batch_matmul_tt(x1, x2, dy):
     return _collapsed(op.batch_matmul_tt(x2, dy), op.batch_matmul_tt(dy, x1), x1, x2)
+
+
+not_differentiable(op.scaled_matmul, why="its factors are float8, which has no gradient")

@@ -95,7 +95,7 @@ def embedding_dx(dy_: Any, indices: Any) -> Any:
 
 @gradient(op.cast)
 def cast(data: TensorType, dy: Any) -> Any:
-    """dx = dy in the dtype of x; integers and bool have no gradient."""
+    """dx = dy in the dtype of x; integers, bool and float8 have no gradient."""
     return op.cast(dy, data.dtype) if is_float(data.dtype) else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meta.base.dtype import is_float
+from meta.base.dtype import is_real
 from meta.ir.constants import from_values
 from meta.ir.expr import Constant
 from meta.ir.lexer import Cursor
@@ -42,7 +42,7 @@ def _read_element(cursor: Cursor, dtype: str) -> float | int | bool:
         if cursor.text not in ("True", "False"):
             cursor.fail("True or False")
         return cursor.advance() == "True"
-    if not is_float(dtype):
+    if not is_real(dtype):
         return read_int(cursor)
     if cursor.kind != "number" and cursor.text not in ("nan", "inf"):
         cursor.fail("a number")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from meta.base.dtype import FROM_TORCH, TO_TORCH, is_float, limits
+from meta.base.dtype import FLOAT8, FROM_TORCH, TO_TORCH, convertible, is_real, limits
 
 INLINE_LIMIT = 16
 """Constants of at most this many elements are written where they are used."""
@@ -33,7 +33,7 @@ def inline_text(tensor: torch.Tensor) -> str | None:
     if tensor.numel() > INLINE_LIMIT:
         return None
     values = tensor.detach().cpu().reshape(-1).tolist()
-    texts = _shortest(values, dtype) if is_float(dtype) else [str(v) for v in values]
+    texts = _shortest(values, dtype) if is_real(dtype) else [str(v) for v in values]
     again = from_values([_plain(t, dtype) for t in texts], tuple(tensor.shape), dtype)
     if tensor_bytes(again) != tensor_bytes(tensor):
         return None
@@ -41,7 +41,7 @@ def inline_text(tensor: torch.Tensor) -> str | None:
 
 
 def _plain(text: str, dtype: str) -> float | int | bool:
-    if is_float(dtype):
+    if is_real(dtype):
         return float(text)
     return text == "True" if dtype == "bool" else int(text)
 
@@ -53,7 +53,7 @@ def _shortest(values: list[float], dtype: str) -> list[str]:
         return texts
     for digits in range(9, 0, -1):
         shorter = [repr(float(f"{v:.{digits}g}")) for v in values]
-        rounded = torch.tensor([float(t) for t in shorter], dtype=TO_TORCH[dtype]).tolist()
+        rounded = _tensor([float(t) for t in shorter], dtype).tolist()
         texts = [
             s if r == v else t for s, r, v, t in zip(shorter, rounded, values, texts, strict=True)
         ]
@@ -67,12 +67,19 @@ def from_values(
     if math.prod(shape) != len(values):
         raise ValueError(f"{math.prod(shape)} elements are needed, {len(values)} are given")
     _check_shape(shape, dtype)
-    if not is_float(dtype):
+    if not is_real(dtype):
         bounds = limits(dtype)
         for value in values:
             if not bounds.min <= value <= bounds.max:
                 raise ValueError(f"{value} is outside the range of {dtype}")
-    return torch.tensor(values, dtype=TO_TORCH[dtype]).reshape(shape)
+    return _tensor(values, dtype).reshape(shape)
+
+
+def _tensor(values: Sequence[float | int | bool], dtype: str) -> torch.Tensor:
+    if dtype in FLOAT8:
+        wide = torch.tensor(values, dtype=torch.float64)
+        return convertible(wide, TO_TORCH[dtype]).to(TO_TORCH[dtype])
+    return torch.tensor(values, dtype=TO_TORCH[dtype])
 
 
 def to_base64(tensor: torch.Tensor) -> str:

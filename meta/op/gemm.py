@@ -2,11 +2,13 @@
 
 The suffix says which operands are stored transposed: ``n`` as it is, ``t`` transposed. All of
 them sum products in at least float32: a half precision result is rounded once, at the end.
-Nothing is promoted: both operands have one dtype, which is the result's.
+Nothing is promoted: both operands have one dtype, which is the result's. Products of float8 are
+apart: `scaled_matmul`.
 """
 
+from meta.base.dtype import FLOAT8, FLOATS
 from meta.ir.types import Dim
-from meta.op.core import Tensor, TensorType, op
+from meta.op.core import DType, Tensor, TensorType, op
 from meta.op.core.check import broadcast_shapes, require, require_ndim
 from meta.op.core.same_dtype import require_same_dtype
 
@@ -96,3 +98,42 @@ def batch_matmul_tn(x1: Tensor, x2: Tensor) -> Tensor:
 def batch_matmul_tt(x1: Tensor, x2: Tensor) -> Tensor:
     """Matrix products ``x1[i].T @ x2[i].T``: x1 (b, k, m), x2 (b, n, k). See `batch_matmul`."""
     return _product(x1, x2, 3, True, True)
+
+
+def _require_scale(scale: TensorType, rows: Dim, name: str, factor: str) -> None:
+    """Raise TypeInferError unless ``scale`` is one number, or one for each row of a factor."""
+    require(scale.dtype == "float32", f"{name} must be float32", found=str(scale))
+    fits = scale.ndim == 0 or (scale.ndim == 1 and scale.shape[0] == rows)
+    expected = f"shape [] or [{rows}]: one number for {factor}, or one for each of its rows"
+    require(fits, f"{name} does not fit {factor}", expected=expected, found=str(scale))
+
+
+@op(float8=True)
+def scaled_matmul(
+    x1: Tensor, x2: Tensor, scale1: Tensor, scale2: Tensor, dtype: DType = "bfloat16"
+) -> Tensor:
+    """The product of float8 matrices with their scales, ``(scale1 * x1) @ (scale2 * x2).T``.
+
+    x1: (m, k). x2: (n, k), a row for each column of the result, as `dense` has its weights. Each
+    float8_e4m3fn or float8_e5m2. scale1: float32, () for one number or (m,) for one per row of x1.
+    scale2: (), or (n,) of x2. dtype: float16, bfloat16 or float32, of the result, (m, n); zeros if
+    k is 0. Sums are in float32, rounded once.
+
+    A matrix w becomes float8 by ``scale = abs(w).max() / 448`` and ``meta.cast(w / scale,
+    "float8_e4m3fn")``, as in Micikevicius et al. 2022, FP8 Formats for Deep Learning. There is no
+    gradient. Raises TypeInferError for other ndims or dtypes, different inner extents, and scales
+    that do not fit.
+    """
+    for x, name in ((x1, "x1"), (x2, "x2")):
+        require_ndim(x, 2, name)
+        require(x.dtype in FLOAT8, f"{name} must be float8", expected="float8", found=str(x))
+    wide = sorted(FLOATS - {"float64"})
+    require(
+        dtype in wide, "dtype is that of no such product", expected=", ".join(wide), found=dtype
+    )
+    (m, k1), (n, k2) = x1.shape, x2.shape
+    differ = isinstance(k1, int) and isinstance(k2, int) and k1 != k2
+    require(not differ, f"the inner extents {k1} and {k2} differ", found=f"x1={x1}, x2={x2}")
+    _require_scale(scale1, m, "scale1", "x1")
+    _require_scale(scale2, n, "scale2", "x2")
+    return TensorType((m, n), dtype)

@@ -16,7 +16,7 @@ def _filled(shape: Ints, dtype: str) -> TensorType:
     return TensorType(extents, dtype)
 
 
-@op
+@op(float8=True)
 def zeros(shape: Ints, dtype: DType = "int32", device: DeviceName = "cpu") -> Tensor:
     """A tensor of zeros. shape: extents; an int is one axis. dtype, device: of the result.
 
@@ -25,13 +25,13 @@ def zeros(shape: Ints, dtype: DType = "int32", device: DeviceName = "cpu") -> Te
     return _filled(shape, dtype)
 
 
-@op(schema=zeros)
+@op(schema=zeros, float8=True)
 def ones(shape: Ints, dtype: DType = "int32", device: DeviceName = "cpu") -> Tensor:
     """A tensor of ones. See `zeros`."""
     return _filled(shape, dtype)
 
 
-@op
+@op(float8=True)
 def full(
     fill_value: Scalar, shape: Ints, dtype: DType = "int32", device: DeviceName = "cpu"
 ) -> Tensor:
@@ -99,19 +99,19 @@ def one_hot(
     return TensorType((*indices.shape[:place], depth, *indices.shape[place:]), dtype)
 
 
-@op
+@op(float8=True)
 def zeros_like(x: Tensor) -> Tensor:
     """A tensor of zeros of the shape, dtype and device of ``x``."""
     return x
 
 
-@op(schema=zeros_like)
+@op(schema=zeros_like, float8=True)
 def ones_like(x: Tensor) -> Tensor:
     """A tensor of ones of the shape, dtype and device of ``x``."""
     return x
 
 
-@op
+@op(float8=True)
 def full_like(data: Tensor, fill_value: Scalar) -> Tensor:
     """A tensor of ``fill_value`` of the shape, dtype and device of ``data``. See `full`."""
     return data

@@ -9,7 +9,7 @@ from meta.op.core.check import broadcast_shapes, fit, require
 from meta.op.transform import view_of_first
 
 
-@op
+@op(float8=True)
 def reshape_like(x: Tensor, like_type: Tensor) -> Tensor:
     """The elements of ``x`` in row-major order, in the shape of ``like_type``. A view.
 
@@ -64,7 +64,7 @@ def collapsed_axes(shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[int
     return tuple(i for i, d in enumerate(shape) if i < lead or (target[i - lead] == 1 and d != 1))
 
 
-@op(schema=reshape_like)
+@op(schema=reshape_like, float8=True)
 def cast_like(x: Tensor, like_type: Tensor) -> Tensor:
     """``x`` in the dtype of ``like_type``, converted as by `cast`."""
     return x.with_dtype(like_type.dtype)

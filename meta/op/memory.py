@@ -76,7 +76,7 @@ def defuse_tensor(
     return tuple(data.with_shape(part) for part in parts)
 
 
-@op
+@op(float8=True)
 def device_copy(
     data: Tensor, src_device: DeviceName = "cpu", dst_device: DeviceName = "cpu"
 ) -> Tensor:

@@ -29,7 +29,7 @@ def view_of_first(call: CallValues) -> None:
     call.out = View(0, call.out)
 
 
-@op
+@op(float8=True)
 def reshape(x: Tensor, shape: Ints, reverse: bool = False) -> Tensor:
     """The elements of ``x`` in row-major order, in another shape. A view.
 
@@ -43,19 +43,19 @@ def reshape(x: Tensor, shape: Ints, reverse: bool = False) -> Tensor:
 reshape.declare(view_of_first)
 
 
-@op
+@op(float8=True)
 def transpose(x: Tensor, axes: Ints | None = None) -> Tensor:
     """Permute axes: axis i of the result is axis ``axes[i]`` of ``x``. None reverses them."""
     return x.with_shape(tuple(x.shape[a] for a in permutation(axes, x.ndim)))
 
 
-@op(schema=transpose)
+@op(schema=transpose, float8=True)
 def transpose_dx(x: Tensor, axes: Ints | None = None) -> Tensor:
     """Undo `transpose`: axis ``axes[i]`` of the result is axis i of ``x``."""
     return x.with_shape(tuple(x.shape[a] for a in inverse_permutation(axes, x.ndim)))
 
 
-@op
+@op(float8=True)
 def batch_flatten(x: Tensor) -> Tensor:
     """Merge all axes but the first: ``[n, ...]`` to ``[n, k]``. A view."""
     require(x.ndim >= 1, "x must have a batch axis", found=str(x))
@@ -65,7 +65,7 @@ def batch_flatten(x: Tensor) -> Tensor:
 batch_flatten.declare(view_of_first)
 
 
-@op
+@op(float8=True)
 def expand_dims(x: Tensor, axis: int, num_newaxis: int = 1) -> Tensor:
     """Insert ``num_newaxis`` axes of extent 1 before ``axis``. A view.
 
@@ -86,7 +86,7 @@ def squeezed_axes(x: Tensor, axis: int | tuple[int, ...] | None) -> tuple[int, .
     return () if axis == () else normalize_axes(axis, x.ndim)
 
 
-@op
+@op(float8=True)
 def squeeze(x: Tensor, axis: Ints | None = None) -> Tensor:
     """Remove axes of extent 1: those named, or all of them. A view.
 
@@ -115,7 +115,7 @@ def _alike(x: tuple[Tensor, ...]) -> None:
     require_same_dtype(*x)
 
 
-@op
+@op(float8=True)
 def concatenate(x: tuple[Tensor, ...], axis: int = 0) -> Tensor:
     """Join tensors along an axis. They agree in dtype and in all other extents."""
     _alike(x)
@@ -144,7 +144,7 @@ def _common(shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...] | None:
     return result
 
 
-@op(schema=concatenate)
+@op(schema=concatenate, float8=True)
 def concatenate_dx(x: tuple[Tensor, ...], axis: int = 0) -> tuple[int, ...]:
     """Where to `split` the gradient of `concatenate`: a tuple of indices, known now."""
     concatenate.type_function(x, axis)
@@ -175,7 +175,7 @@ def split_bounds(
     return tuple((i * step, i * step + step) for i in range(sections))
 
 
-@op
+@op(float8=True)
 def split(x: Tensor, indices_or_sections: Ints | None = None, axis: int = 0) -> tuple[Tensor, ...]:
     """Cut ``x`` along an axis into several tensors.
 
@@ -207,7 +207,7 @@ def _unknown_parts(indices_or_sections: int | tuple[int, ...]) -> list[Dim]:
     return [*(b - a for a, b in pairwise(begun)), UNKNOWN]
 
 
-@op
+@op(float8=True)
 def stack(x: tuple[Tensor, ...], axis: int = 0) -> Tensor:
     """Join tensors of equal shape and dtype along a new axis (-1: behind the last)."""
     _alike(x)
@@ -218,7 +218,7 @@ def stack(x: tuple[Tensor, ...], axis: int = 0) -> Tensor:
     return x[0].with_shape((*shape[:at], len(x), *shape[at:]))
 
 
-@op
+@op(float8=True)
 def strided_slice(
     x: Tensor, begin: Ints, end: Ints, strides: Ints | None = None, slice_mode: str = "end"
 ) -> Tensor:
@@ -344,13 +344,18 @@ def embedding_dx(dy: Tensor, indices: Tensor, num_weight: Ints) -> Tensor:
     return dy.with_shape(shape)
 
 
-@op
+@op(float8=True)
 def cast(data: Tensor, dtype: DType) -> Tensor:
-    """``data`` in another dtype. Floats are truncated to integers; a bool says whether not 0."""
+    """``data`` in another dtype. Floats are truncated to integers; a bool says whether not 0.
+
+    What is beyond the range of a floating point dtype becomes infinite, and of float8_e4m3fn, which
+    has no infinity, its largest number, 448. Float8 is rounded to 4 (e5m2: 3) bits, and has no
+    gradient, as integers have none.
+    """
     return data.with_dtype(dtype)
 
 
-@op
+@op(float8=True)
 def broadcast_to(x: Tensor, shape: Ints) -> Tensor:
     """``x`` repeated along axes of extent 1, and along new leading axes, to have ``shape``."""
     wanted = (shape,) if isinstance(shape, int) else shape
@@ -383,7 +388,7 @@ def repeat_dx(x: Tensor, dy: Tensor, repeats: int, axis: int | None = None) -> T
     return x
 
 
-@op
+@op(float8=True)
 def swap_axis(x: Tensor, axis1: int, axis2: int) -> Tensor:
     """``x`` with two axes exchanged."""
     return x.with_shape(tuple(x.shape[i] for i in swapped(axis1, axis2, x.ndim)))

@@ -244,7 +244,7 @@ def logical_not(x: Scalar | Tensor) -> Tensor:
     return x.with_dtype("bool")
 
 
-@op
+@op(float8=True)
 def copy(x: Scalar | Tensor) -> Tensor:
     """The values of ``x`` in memory of their own. ``x``: any shape and dtype."""
     return same(lambda n: n, x)

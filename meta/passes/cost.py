@@ -175,7 +175,7 @@ def _einsum(args: Any, outs: Any) -> int:
 
 
 EXACT: dict[str, Callable[[Any, tuple[TensorType, ...]], int]] = {
-    **{name: _product(-1) for name in ("matmul", "matmul_nt", "dense")},
+    **{name: _product(-1) for name in ("matmul", "matmul_nt", "dense", "scaled_matmul")},
     **{name: _product(-1) for name in ("batch_matmul", "batch_matmul_nt")},
     **{name: _product(-2) for name in ("matmul_tn", "matmul_tt")},
     **{name: _product(-2) for name in ("batch_matmul_tn", "batch_matmul_tt")},

@@ -11,7 +11,6 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import torch
 
@@ -35,6 +34,8 @@ class ArrayKey:
 
 
 _KEYS: dict[tuple[Any, ...], ArrayKey] = {}
+# What numpy has of ml_dtypes, and torch cannot read, goes between them as integers.
+_BITS = {"bfloat16": torch.int16, "float8_e4m3fn": torch.int8, "float8_e5m2": torch.int8}
 _DEVICES: dict[torch.device, Device] = {torch.device("cpu"): CPU}
 
 
@@ -152,10 +153,11 @@ class ndarray(Overloads):
         return self._tensor
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """Return a numpy copy of the values (bfloat16 as `ml_dtypes.bfloat16`)."""
+        """Return a numpy copy of the values (bfloat16 and float8 as those of `ml_dtypes`)."""
         host = self._tensor.detach().cpu()
-        if self.dtype == "bfloat16":
-            return host.contiguous().view(torch.int16).numpy().copy().view(ml_dtypes.bfloat16)
+        if self.dtype in _BITS:
+            bits = host.contiguous().view(_BITS[self.dtype]).numpy()
+            return bits.copy().view(dtypes.TO_NUMPY[self.dtype])
         return host.numpy().copy()
 
     def item(self) -> float | int | bool:
@@ -270,8 +272,8 @@ class ndarray(Overloads):
                 found=f"dtype {dtype or self.dtype}, an array on {self.device}",
             )
         outside.share(self._tensor)
-        if self.dtype == "bfloat16":
-            return self._tensor.view(torch.int16).numpy().view(kind)
+        if self.dtype in _BITS:
+            return self._tensor.view(_BITS[self.dtype]).numpy().view(kind)
         return self._tensor.numpy()
 
     def __len__(self) -> int:
@@ -364,8 +366,9 @@ def _from_host(obj: object) -> torch.Tensor:
                 found=type(obj).__name__,
             )
         values = values.view(np.uint64)  # numpy has two types of this width
-    if kind == "bfloat16":
-        return torch.from_numpy(values.view(np.int16).copy()).view(torch.bfloat16)
+    if kind in _BITS:
+        bits = np.dtype(f"i{values.itemsize}")
+        return torch.from_numpy(values.view(bits).copy()).view(dtypes.TO_TORCH[kind])
     if not values.flags.writeable or any(s < 0 or s % values.itemsize for s in values.strides):
         values = values.copy()  # torch has no such tensors
     return torch.from_numpy(values)

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from meta.base.device import Device
+from meta.base.dtype import convertible
 from meta.base.errors import OutOfMemory
 
 _SAYING_SO = (
@@ -65,7 +66,7 @@ def copied(
     where = Device(tensor.device) if device is None else device
     dtype = tensor.dtype if dtype is None else dtype
     try:
-        return tensor.to(device=str(where), dtype=dtype, copy=True)
+        return convertible(tensor, dtype).to(device=str(where), dtype=dtype, copy=True)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise

@@ -30,7 +30,7 @@ SAMPLES = [
     pytest.param(c, one, id=f"{c.op}({one})"[:80])
     for c in CASES
     for one in c.samples
-    if one.has_floats
+    if one.has_floats and c.op != "scaled_matmul"
 ]
 CUDA = Device("cuda")
 
@@ -217,6 +217,39 @@ def test_the_fastest_of_several_algorithms_is_right() -> None:
         out = torch.empty(256, 256, dtype=torch.float16, device="cuda")
         chosen(x.data_ptr(), w.data_ptr(), out.data_ptr())
     near(out, x.double() @ w.double(), "float16")
+
+
+SCALED = [
+    pytest.param(c, one, id=str(one)[:80])
+    for c in CASES
+    if c.op == "scaled_matmul"
+    for one in c.samples
+]
+
+
+@pytest.mark.parametrize(("case", "one"), SCALED)
+def test_products_of_float8_agree_with_the_oracle(case: OpCase, one: Sample) -> None:
+    if "cublas" in opcheck.accepting(case, one, "float32", "cuda"):
+        opcheck.check_dialect(case, one, "float32", "cublas", "cuda")
+
+
+@pytest.mark.parametrize("tune", [0, 8])
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize(
+    "kinds", [("float8_e4m3fn", "float8_e4m3fn"), ("float8_e5m2", "float8_e4m3fn")]
+)
+def test_products_of_float8_by_cublaslt(kinds: tuple[str, str], rows: bool, tune: int) -> None:
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("float8 with scales of rows takes compute capability 9.0")
+    m, n, k = 129, 512, 1024
+    x, w = normal(m, k).to(TO_TORCH[kinds[0]]), normal(n, k).to(TO_TORCH[kinds[1]])
+    s1, s2 = (normal(e if rows else 1).abs().reshape((e,) if rows else ()) for e in (m, n))
+    expected = (x.double() * s1.reshape(-1, 1)) @ (w.double() * s2.reshape(-1, 1)).T
+    for dtype in ("float16", "bfloat16", "float32"):
+        with only("cublas"), config.override(META_CUBLAS_TUNE=tune):
+            found = op.scaled_matmul(*map(meta.array, (x, w, s1, s2)), dtype)
+        # The matrix unit itself keeps fewer bits of a sum than float32 has.
+        near(found, expected, "float16" if dtype == "float32" else dtype)
 
 
 def test_what_cublaslt_has_no_kernel_for_is_refused() -> None:

@@ -2,7 +2,8 @@
 
 import torch
 
-from meta.testing import B, F, I, OpCase, error, refusals, sample
+from meta.testing import B, C, F, I, OpCase, error, refusals, sample
+from tests.op.float8 import E5M2, float8
 
 # A product of two half precision operands is rounded once; its terms nearly cancel sometimes.
 HALF = {"atol": {"float16": 1e-2, "bfloat16": 8e-2}}
@@ -74,3 +75,56 @@ CASES += refusals(
         "batch_matmul batch_matmul_nt batch_matmul_tn batch_matmul_tt": BATCHES,
     }
 )
+
+
+def _scale(*shape):
+    return F(*shape, low=0.25, high=2.0)
+
+
+def _scaled(x1, x2, scale1, scale2, dtype="bfloat16"):
+    return (x1 * scale1.reshape(-1, 1)) @ (x2 * scale2.reshape(-1, 1)).T
+
+
+_SMALL = float8(3, 16), float8(5, 16)
+_ONE = C(1.0, "float32")
+CASES += [
+    OpCase(
+        "scaled_matmul",
+        [
+            sample(*_SMALL, _scale(), _scale(), "float32"),
+            sample(float8(32, 48), float8(16, 48), _scale(), _scale(), dtype="float32"),
+            sample(float8(16, 64), float8(32, 64), _scale(16), _scale(32), "float32"),
+            sample(float8(4, 16), float8(32, 16), _scale(4), _scale(), "float32"),
+            sample(float8(7, 32, dtype=E5M2), float8(16, 32), _scale(), _scale(), "float32"),
+            sample(float8(7, 32), float8(16, 32, dtype=E5M2), _scale(7), _scale(16), "float32"),
+            sample(*(float8(16, 16, dtype=E5M2) for _ in "12"), _scale(), _scale(), "float32"),
+            sample(float8(3, 0), float8(5, 0), _scale(), _scale(), "float32"),
+            sample(float8(0, 16), float8(5, 16), _scale(0), _scale(5), "float32"),
+        ],
+        _scaled,
+        dtypes=("float32",),
+        dialects=("torch",),
+        grad=False,
+        errors=[
+            error(F(3, 4), float8(5, 4), _ONE, _ONE, match="x1 must be float8"),
+            error(float8(3), float8(5, 4), _ONE, _ONE, match="x1 must have 2 axes"),
+            error(float8(3, 4), float8(5, 3), _ONE, _ONE, match="inner extents 4 and 3 differ"),
+            error(*_SMALL, C(1.0, "float64"), _ONE, match="scale1 must be float32"),
+            error(*_SMALL, _ONE, C([1.0, 2.0], "float32"), match="scale2 does not fit x2"),
+            error(*_SMALL, _ONE, _ONE, "float64", match="dtype is that of no such product"),
+        ],
+    ),
+    OpCase(
+        "scaled_matmul",
+        [
+            sample(float8(17, 32), float8(48, 32), _scale(), _scale()),
+            sample(float8(17, 32), float8(48, 32), _scale(17), _scale(48), "float16"),
+        ],
+        _scaled,
+        dtypes=("float32",),
+        dialects=("torch",),
+        grad=False,
+        rtol={"float32": 1e-2},  # results are of half precision
+        atol={"float32": 1e-2},
+    ),
+]

@@ -40,6 +40,10 @@ def _fastest(problem: Problem, device: int, count: int) -> Plan:
     with torch.cuda.device(device):
         pieces = _arguments(problem, device)
         addresses = [0 if piece is None else piece.data_ptr() for piece in pieces]
+        if problem.scales != "none":
+            ones = torch.ones(max(problem.m, problem.n), device=torch.device("cuda", device))
+            for made in plans:
+                made.with_scales(*addresses[:3], ones.data_ptr(), ones.data_ptr())
         times = [_milliseconds(one, addresses) for one in plans]
     return plans[times.index(min(times))]
 
@@ -60,6 +64,8 @@ def _arguments(problem: Problem, device: int) -> list[torch.Tensor | None]:
     m, n, k = problem.m, problem.n, problem.k
     out = extent(problem.out, (m, n), problem.batch)
     vector = max(m, n) + problem.vector_step * (problem.batch - 1)
+    x1, x2, result = problem.kinds
+    dtypes = x1, x2, result, result, result, result
     counts = [
         extent(problem.x1, (m, k), problem.batch),
         extent(problem.x2, (k, n), problem.batch),
@@ -71,10 +77,8 @@ def _arguments(problem: Problem, device: int) -> list[torch.Tensor | None]:
     place = torch.device("cuda", device)
     generator = torch.Generator(place)  # the program's own random numbers stay as they are
     return [
-        torch.empty(c, dtype=TO_TORCH[problem.dtype], device=place).normal_(generator=generator)
-        if c
-        else None
-        for c in counts
+        torch.empty(c, device=place).normal_(generator=generator).to(TO_TORCH[dtype]) if c else None
+        for c, dtype in zip(counts, dtypes, strict=True)
     ]
 
 

@@ -32,6 +32,7 @@ class Plan:
         self._numbers = number(1.0), number(1.0 if problem.addend else 0.0)
         self._lock = threading.RLock()
         self._bias = self._aux = 0
+        self._scales = 0, 0
         self._a, self._b, self._c, self._d = c_void_p(), c_void_p(), c_void_p(), c_void_p()
         self._scratch, self._stream = c_void_p(), c_void_p()
         self._run = partial(lt.cublaslt().cublasLtMatmul, *self._arguments())
@@ -71,6 +72,15 @@ class Plan:
                 self._aux = aux
             self(x1, x2, out, addend)
 
+    def with_scales(self, x1: int, x2: int, out: int, scale1: int, scale2: int) -> None:
+        """Compute a product of scaled factors."""
+        with self._lock:
+            if (scale1, scale2) != self._scales:
+                self.operation.set(lt.DESC_B_SCALE_POINTER, c_void_p(scale1))
+                self.operation.set(lt.DESC_A_SCALE_POINTER, c_void_p(scale2))
+                self._scales = scale1, scale2
+            self(x1, x2, out)
+
     def _with_scratch(self, stream: int) -> int:
         """Launch it with scratch memory, if it takes some, and on its device, if there are more."""
         if self.workspace:
@@ -91,7 +101,7 @@ def heuristic(plan: Plan, count: int) -> list[Algorithm]:
     for attribute in lt.PREF_MIN_ALIGNMENT:
         preference.set(attribute, c_uint32(problem.alignment))
     # Parts of a sum in half precision would be rounded before they are added.
-    half = problem.dtype in ("float16", "bfloat16")
+    half = problem.kinds[2] in ("float16", "bfloat16")
     schemes = lt.REDUCTION_COMPUTE_TYPE if half else lt.REDUCTION_ANY
     preference.set(lt.PREF_REDUCTION_SCHEME_MASK, c_uint32(schemes))
     found, number = (Algorithm * count)(), c_int()
@@ -125,6 +135,12 @@ def _operation(problem: Problem) -> Descriptor:
         made.set(lt.DESC_BIAS_POINTER, c_void_p(problem.alignment))
     if problem.vector_step:
         made.set(lt.DESC_BIAS_BATCH_STRIDE, c_int64(problem.vector_step))
+    if problem.scales != "none":
+        made.set(lt.DESC_A_SCALE_POINTER, c_void_p(problem.alignment))
+        made.set(lt.DESC_B_SCALE_POINTER, c_void_p(problem.alignment))
+    if problem.scales == "rows":
+        made.set(lt.DESC_A_SCALE_MODE, c_int32(lt.SCALE_PER_ROW))
+        made.set(lt.DESC_B_SCALE_MODE, c_int32(lt.SCALE_PER_ROW))
     if problem.has_matrix:
         made.set(lt.DESC_AUX_POINTER, c_void_p(problem.alignment))
         made.set(lt.DESC_AUX_LD, c_int64(problem.n))
@@ -134,11 +150,12 @@ def _operation(problem: Problem) -> Descriptor:
 def _layouts(problem: Problem) -> tuple[Descriptor, Descriptor, Descriptor]:
     """Return the layouts of x1, x2 and the result."""
     sizes = (problem.m, problem.k), (problem.k, problem.n), (problem.m, problem.n)
-    kind = lt.DATA_TYPES[problem.dtype]
+    numbers = {**lt.DATA_TYPES, **lt.FLOAT8_TYPES}
     made = []
-    for (rows, columns), one in zip(sizes, (problem.x1, problem.x2, problem.out), strict=True):
+    places = problem.x1, problem.x2, problem.out
+    for (rows, columns), one, kind in zip(sizes, places, problem.kinds, strict=True):
         long, short = (rows, columns) if one.transposed else (columns, rows)
-        layout = Descriptor("MatrixLayout", kind, long, short, one.lead)
+        layout = Descriptor("MatrixLayout", numbers[kind], long, short, one.lead)
         if problem.batch > 1:
             layout.set(lt.LAYOUT_BATCH_COUNT, c_int32(problem.batch))
             layout.set(lt.LAYOUT_STRIDED_BATCH_OFFSET, c_int64(one.step))

@@ -35,7 +35,9 @@ class Problem:
     ``alignment``: bytes to which all addresses are aligned. ``tf32``: whether float32 factors may
     be rounded to 10 bits of mantissa. ``out_step``: elements from one result of the batch to the
     next, 0 if one begins where the other ends. ``vector_step``: the same of the epilogue's vector,
-    0 for one that all share.
+    0 for one that all share. ``scales``: how the factors are scaled: "none", "whole" by one number
+    each, or "rows" by one for each row of x1 and column of x2. ``dtypes``: of x1, x2 and the result
+    where they differ.
     """
 
     dtype: str
@@ -51,6 +53,13 @@ class Problem:
     tf32: bool = False
     out_step: int = 0
     vector_step: int = 0
+    scales: str = "none"
+    dtypes: tuple[str, str, str] | None = None
+
+    @property
+    def kinds(self) -> tuple[str, str, str]:
+        """The dtypes of x1, x2 and the result."""
+        return self.dtypes or (self.dtype,) * 3
 
     @property
     def out(self) -> Matrix:

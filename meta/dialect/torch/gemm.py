@@ -135,3 +135,9 @@ def large_linear_relu(x, w, b):
 )
 def large_linear_gelu(x, w, b, approximate):
     return _onednn(x, w, b, "gelu", approximate)
+
+
+@dialect.kernel(op.scaled_matmul)
+def scaled_matmul(x1, x2, scale1, scale2, out):
+    product = _mm(x1.float(), x2.float().t())
+    out.copy_(product.mul_(scale1.reshape(-1, 1)).mul_(scale2.reshape(1, -1)))

@@ -3,7 +3,7 @@
 import torch
 
 from meta import op
-from meta.base.dtype import TO_TORCH
+from meta.base.dtype import TO_TORCH, convertible
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.reduce import wide
 from meta.dialect.torch.transform import broadcast_to, reshape
@@ -22,7 +22,7 @@ def collapse_sum_like(x, out):
 
 @dialect.kernel(op.cast_like)
 def cast_like(x, out):
-    out.copy_(x)
+    out.copy_(convertible(x, out.dtype))
 
 
 @dialect.kernel(op.group_cast)

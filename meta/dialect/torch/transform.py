@@ -3,7 +3,7 @@
 import torch
 
 from meta import op
-from meta.base.dtype import TO_TORCH
+from meta.base.dtype import TO_TORCH, convertible
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.op.core.axes import inverse_permutation, permutation
@@ -68,7 +68,11 @@ def strided_slice(x, begin, end, strides, slice_mode):
     ranges = slice_ranges(x.shape, begin, end, strides, slice_mode)
     backward = reversed_axes(ranges)
     part = sliced(x, ranges)
-    return part.flip(backward).contiguous() if backward else fresh(part)
+    if not backward:
+        return fresh(part)
+    if part.dtype.itemsize == 1:  # ATen reverses bytes, but not those of float8
+        return part.view(torch.uint8).flip(backward).contiguous().view(x.dtype)
+    return part.flip(backward).contiguous()
 
 
 @dialect.kernel(op.strided_slice_dx)
@@ -126,7 +130,9 @@ def embedding_dx(dy, indices, call):
 
 @dialect.kernel(op.cast)
 def cast(data, dtype):
-    return data.to(TO_TORCH[dtype], copy=True, memory_format=torch.contiguous_format)
+    wanted = TO_TORCH[dtype]
+    source = convertible(data, wanted)
+    return source.to(wanted, copy=True, memory_format=torch.contiguous_format)
 
 
 @dialect.kernel(op.broadcast_to)

@@ -15,6 +15,7 @@ from typing import Any
 
 from tvm import te
 
+from meta.base.dtype import FLOAT8
 from meta.base.source import definition_span
 from meta.dialect.core import Levels, OpEnv, Unsupported, check_parameters
 from meta.dialect.tvm import symbolic_shapes
@@ -121,6 +122,8 @@ def compute(
             if reason is not None:
                 raise Unsupported(reason)
             types = (*call.tensors(), *call.outputs)
+            if any(t.dtype in FLOAT8 for t in types):
+                raise Unsupported("no code is generated for float8")
             known = all(t.is_static for t in types)
             if not known and (static or kind not in (ELEMWISE, BROADCAST)):
                 raise Unsupported("this kernel is built for extents that are numbers")

@@ -4,11 +4,12 @@ a type function.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
 from meta.base.device import Device
+from meta.base.dtype import FLOAT8
 from meta.base.errors import ArgumentError, RegistrationError, TypeInferError
 from meta.base.registry import OPERATORS
 from meta.base.source import Span, definition_span
@@ -48,6 +49,7 @@ class Op(OpNode):
     random: whether two calls with the same arguments may differ, so that no pass may merge, fold or
     repeat them.
     commutative: whether the first two arguments may be exchanged.
+    float8: whether tensors of float8 are taken and returned; they have no arithmetic.
     enough: of a gradient operator, the sets of optional tensors of which any one is enough; the
     others may be None.
     forward: the operator whose gradient this is, if ``enough`` names arguments of ``forward`` and,
@@ -63,13 +65,14 @@ class Op(OpNode):
         schema: Schema,
         random: bool,
         commutative: bool = False,
+        float8: bool = False,
         enough: tuple[tuple[str, ...], ...] = (),
         forward: Op | None = None,
     ) -> None:
         super().__init__(name)
         self.schema = schema
         self.type_function = function
-        self.random, self.commutative = random, commutative
+        self.random, self.commutative, self.float8 = random, commutative, float8
         self.enough, self.forward = enough, forward
         self.site: Span = definition_span(function)
         self.aspects = Aspects()
@@ -103,6 +106,8 @@ class Op(OpNode):
         Returns a Type, or a plain value where the result is known now. Raises TypeInferError for
         the user's errors.
         """
+        if not self.float8:
+            self._refuse_float8(args, args)
         try:
             result = self.type_function(*args)
         except (TypeInferError, ArgumentError) as error:
@@ -114,8 +119,22 @@ class Op(OpNode):
         if isinstance(result, tuple) and all(isinstance(r, Type) for r in result):
             # A tuple of types is the type of a tuple; () is also what an operator returns that only
             # writes.
-            return TupleType(result) if result or self.schema.written else result
+            result = TupleType(result) if result or self.schema.written else result
+        if not self.float8:
+            self._refuse_float8(args, result.fields if isinstance(result, TupleType) else (result,))
         return result
+
+    def _refuse_float8(self, args: tuple[Any, ...], types: Sequence[Any]) -> None:
+        """Raise TypeInferError if a tensor among ``types``, or in a tuple among them, is float8."""
+        flat = [t for a in types for t in (a if isinstance(a, tuple) else (a,))]
+        if any(isinstance(t, TensorType) and t.dtype in FLOAT8 for t in flat):
+            raise TypeInferError(
+                "float8 is stored, moved and cast, and has no arithmetic but scaled_matmul",
+                op=self.name,
+                expected="tensors of other dtypes",
+                found=self._describe(args),
+                hint='cast them first: meta.cast(x, "float16")',
+            )
 
     def _describe(self, args: tuple[Any, ...]) -> str:
         shown = [
@@ -184,6 +203,7 @@ def op(
     schema: Op | None = ...,
     random: bool = ...,
     commutative: bool = ...,
+    float8: bool = ...,
     enough: tuple[tuple[str, ...], ...] = ...,
     forward: Op | None = ...,
 ) -> Callable[[Callable[..., Any]], Op]: ...
@@ -194,6 +214,7 @@ def op(
     schema: Op | None = None,
     random: bool = False,
     commutative: bool = False,
+    float8: bool = False,
     enough: tuple[tuple[str, ...], ...] = (),
     forward: Op | None = None,
 ) -> Any:
@@ -206,6 +227,7 @@ def op(
         ``*arguments`` where it hands them all on.
     random: the result is not determined by the arguments.
     commutative: exchanging the first two arguments changes no element of the result.
+    float8: tensors of float8 are taken, too: it only moves or converts elements.
     enough, forward: what a gradient operator with optional tensors reads; see `Op`. The pass
         `select_gradient_inputs` chooses.
 
@@ -223,6 +245,7 @@ def op(
             schema=own,
             random=random,
             commutative=commutative,
+            float8=float8,
             enough=enough,
             forward=forward,
         )

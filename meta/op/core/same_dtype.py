@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
-from meta.base.dtype import is_float, promote
+from meta.base.dtype import is_real, promote
 from meta.base.errors import TypeInferError
 from meta.ir.types import TensorType
 
@@ -40,7 +40,7 @@ def require_same_dtype(*operands: Any) -> str:
 
 def _require_fits(number: int | float, tensor: TensorType) -> None:
     dtype = tensor.dtype
-    if is_float(dtype) or (isinstance(number, int) and dtype != "bool"):
+    if is_real(dtype) or (isinstance(number, int) and dtype != "bool"):
         return
     kind = type(number).__name__
     wider = "float32" if isinstance(number, float) else "int64"

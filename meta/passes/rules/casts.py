@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from meta.base.dtype import is_float
+from meta.base.dtype import FLOAT8, is_float
 from meta.ir import Expr
 from meta.passes.rules.table import RULES, Site, call, tensor_type
 
 _SIGNED = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 _UNSIGNED = {"bool": 1, "uint8": 8, "uint64": 64}
-# Bits of the significand, the hidden one included (IEEE 754; bfloat16 has 8).
+# Bits of the significand, the hidden one included (IEEE 754; bfloat16 has 8). Nothing is said of
+# float8: what holds its values is no reason to do without the rounding that a cast to it is for.
 _FLOATS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 _WIDER_FLOATS = {
     "float16": {"float32", "float64"},
@@ -21,6 +22,8 @@ def holds(wide: str, narrow: str) -> bool:
     """Whether every value of the dtype ``narrow`` is one of ``wide``, too."""
     if wide == narrow:
         return True
+    if narrow in FLOAT8 or wide in FLOAT8:
+        return False
     if is_float(narrow):
         return wide in _WIDER_FLOATS.get(narrow, set())
     digits = _SIGNED.get(narrow, _UNSIGNED.get(narrow, 64))

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from meta.base.dtype import TO_TORCH, is_float
+from meta.base.dtype import TO_TORCH, convertible, is_float
 from meta.ir import Constant
 from meta.ir.constants import tensor_bytes
 from meta.op.core.numbers import Number
@@ -48,7 +48,8 @@ def _filled(value: OpCall, atom: Any) -> Number | None:
         return None
     if not math.isfinite(number):
         return float(number) if is_float(type_.dtype) else None
-    held: Number = torch.tensor(number).double().to(TO_TORCH[type_.dtype]).item()
+    dtype = TO_TORCH[type_.dtype]
+    held: Number = convertible(torch.tensor(number).double(), dtype).to(dtype).item()
     return held
 
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from meta.base.dtype import TO_TORCH
 from meta.dialect.core.preference import forget
-from meta.dialect.cublas import cublas, product
+from meta.dialect.cublas import cublas, product, scaled
 from meta.dialect.cublas.choose import extent
 from meta.dialect.cublas.problem import Matrix, Problem
 
@@ -30,9 +30,13 @@ class EmulatedPlan:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
 
-    def factor(self, one: Matrix, address: int, rows: int, columns: int) -> torch.Tensor:
+    workspace = 0
+
+    def factor(
+        self, one: Matrix, address: int, rows: int, columns: int, dtype: str = ""
+    ) -> torch.Tensor:
         of = self.problem
-        flat = memory(address, extent(one, (rows, columns), of.batch), of.dtype)
+        flat = memory(address, extent(one, (rows, columns), of.batch), dtype or of.dtype)
         strides = (1, one.lead) if one.transposed else (one.lead, 1)
         return flat.as_strided((of.batch, rows, columns), (one.step, *strides)).double()
 
@@ -78,6 +82,19 @@ class EmulatedPlan:
             memory(vector, of.n, of.dtype).copy_(right[0].sum(0))
         self.matrix(out).copy_(y)
 
+    def with_scales(self, x1: int, x2: int, out: int, scale1: int, scale2: int) -> None:
+        of = self.problem
+        assert all(a % of.alignment == 0 for a in (x1, x2, out))
+        # What cuBLASLt takes: the terms of a sum side by side, in runs of 16 bytes.
+        assert not of.x1.transposed and of.x2.transposed and of.k % 16 == of.n % 16 == 0
+        first, second, result = of.kinds
+        left = self.factor(of.x1, x1, of.m, of.k, first)[0]
+        right = self.factor(of.x2, x2, of.k, of.n, second)[0]
+        rows = of.scales == "rows"
+        s1 = memory(scale1, of.m if rows else 1, "float32").double().reshape(-1, 1)
+        s2 = memory(scale2, of.n if rows else 1, "float32").double()
+        memory(out, of.m * of.n, result).copy_(((left * s1) @ (right * s2)).reshape(-1))
+
 
 @pytest.fixture
 def emulated(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -92,6 +109,8 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Any:
         return EmulatedPlan(problem)
 
     monkeypatch.setattr(product, "plan", plan)
+    monkeypatch.setattr(scaled, "plan", plan)
+    monkeypatch.setattr(scaled, "lacking", lambda scales, device: None)
     monkeypatch.setattr(cublas, "unavailable", None)
     monkeypatch.setattr(cublas, "devices", ("cpu",))
     forget()

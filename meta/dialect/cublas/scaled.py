@@ -1,0 +1,105 @@
+"""Products of float8 matrices: `scaled_matmul`. Matrix units of compute capability 8.9 and later
+have them, for factors whose rows both are sums' terms side by side: (m, k) and (n, k).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+from meta import op
+from meta.base.source import definition_span
+from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.cublas import cublas as dialect
+from meta.dialect.cublas.choose import plan
+from meta.dialect.cublas.library import cublaslt
+from meta.dialect.cublas.problem import ALIGNMENT, Problem, compact
+from meta.op.core.call import CallValues
+
+CAPABILITY, CAPABILITY_ROWS = (8, 9), (9, 0)
+"""From which on there are products of float8, and those scaled row by row."""
+VERSION_ROWS = 120900
+"""cuBLASLt 12.9, the first one with a scale for each row."""
+MULTIPLE = 16
+"""Of which k and n are multiples in every product of float8."""
+
+
+def scaled_problem(call: CallValues) -> Problem:
+    """Return the problem of a call; raises Unsupported for what cuBLASLt does not multiply."""
+    x1, x2, scale1, scale2, dtype = call.args
+    if x1.dtype == x2.dtype == "float8_e5m2":
+        raise Unsupported("cuBLASLt multiplies float8_e5m2 by float8_e4m3fn only")
+    if not (x1.is_static and x2.is_static):
+        raise Unsupported("this kernel is made for extents that are numbers")
+    (m, k), (n, _) = x1.static_shape, x2.static_shape
+    if 0 in (m, n, k):
+        raise Unsupported("there is nothing to multiply")
+    if k % MULTIPLE or n % MULTIPLE:
+        raise Unsupported(f"float8 needs k and n that are multiples of {MULTIPLE}, not {k} and {n}")
+    if scale1.ndim != scale2.ndim:
+        raise Unsupported("cuBLASLt scales both factors as a whole, or both row by row")
+    return Problem(
+        x1.dtype,
+        1,
+        m,
+        n,
+        k,
+        compact((m, k), False),
+        compact((n, k), True),
+        scales="rows" if scale1.ndim else "whole",
+        dtypes=(x1.dtype, x2.dtype, dtype),
+    )
+
+
+class ScaledProduct:
+    """A product of compact float8 matrices: a function of them, of their scales and of ``out``."""
+
+    def __init__(self, problem: Problem, device: int) -> None:
+        """Prepare for aligned tensors; raises Unsupported if cuBLASLt has no such product."""
+        self.plan = plan(problem, device)
+
+    @property
+    def workspace(self) -> int:
+        """The bytes of scratch memory of its plan."""
+        return self.plan.workspace
+
+    def __call__(
+        self,
+        x1: torch.Tensor,
+        x2: torch.Tensor,
+        scale1: torch.Tensor,
+        scale2: torch.Tensor,
+        out: torch.Tensor,
+    ) -> None:
+        # Nothing reads float8 at other addresses, nor scales of rows.
+        given = [
+            x if x.data_ptr() % ALIGNMENT == 0 else x.clone() for x in (x1, x2, scale1, scale2)
+        ]
+        a, b, *scales = (x.data_ptr() for x in given)
+        self.plan.with_scales(a, b, out.data_ptr(), *scales)
+
+
+@cache
+def lacking(scales: str, device: int) -> str | None:
+    """Return what a device lacks for float8 with such scales, see `Problem`, or None."""
+    needed = CAPABILITY_ROWS if scales == "rows" else CAPABILITY
+    if torch.cuda.get_device_capability(device) < needed:
+        return f"it takes a GPU of compute capability {needed[0]}.{needed[1]}"
+    version = cublaslt().cublasLtGetVersion()
+    if scales == "rows" and version < VERSION_ROWS:
+        return f"scales of rows take cuBLASLt {VERSION_ROWS}, this is {version}"
+    return None
+
+
+def _make(call: CallValues) -> OpEnv:
+    """Return the kernel of a product of float8 matrices."""
+    problem, device = scaled_problem(call), call.device.ordinal
+    reason = lacking(problem.scales, device)
+    if reason is not None:
+        raise Unsupported(reason)
+    run = ScaledProduct(problem, device)
+    return OpEnv(run, allocates=False, workspace=lambda: run.workspace)
+
+
+dialect.register(op.scaled_matmul, _make, definition_span(_make))
