@@ -80,18 +80,34 @@ def free_bytes(device: Device) -> int | None:
     """Return the bytes that can still be allocated on a device, None if nobody says.
 
     On CUDA that is what the driver has left, within the share of this process if that is limited
-    (``torch.cuda.set_per_process_memory_fraction``), and what torch's allocator keeps and does not
-    use.
+    (``torch.cuda.set_per_process_memory_fraction``), and what torch's allocator holds, does not
+    use, and would give to an array of the current stream. It may lie in pieces.
     """
     if device.kind == "cuda":
         free, total = torch.cuda.mem_get_info(device.ordinal)
         reserved = torch.cuda.memory_reserved(device.ordinal)
         share = int(total * torch.cuda.get_per_process_memory_fraction(device.ordinal))
-        kept = reserved - torch.cuda.memory_allocated(device.ordinal)
-        return max(0, min(free, share - reserved)) + kept
+        return max(0, min(free, share - reserved)) + _held(device.ordinal)
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
         return None
     found = (line.split() for line in lines if line.startswith("MemAvailable:"))
     return next((int(words[1]) << 10 for words in found), None)
+
+
+def _held(ordinal: int) -> int:
+    """Return the bytes that torch's allocator holds for new arrays of the current stream.
+
+    What it holds for CUDA graphs is for these alone. A segment that another stream has begun to use
+    is that stream's; one that nobody uses goes back to the driver before memory is said to be out.
+    """
+    if torch.cuda.get_allocator_backend() != "native":  # it does not say where things are
+        return torch.cuda.memory_reserved(ordinal) - torch.cuda.memory_allocated(ordinal)
+    stream = torch._C._cuda_getCurrentRawStream(ordinal)
+    return sum(
+        segment["total_size"] - segment["active_size"]
+        for segment in torch.cuda.memory_snapshot()
+        if segment["device"] == ordinal and segment["segment_pool_id"] == (0, 0)
+        if segment["stream"] == stream or segment["active_size"] == 0
+    )

@@ -112,7 +112,7 @@ class Executable:
         self._seen = -1
         self._lock = threading.Lock()
         if self._graphs is not None and not self.cuda_graph:
-            self._graphs.refused(self.cuda_graph.why_not, None)
+            self._graphs.refused(self.cuda_graph.why_not)
 
     @cached_property
     def module(self) -> Module:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.autograd.graph import increment_version
 
+from meta.base.source import Span
 from meta.runtime.out_of_memory import is_out_of_memory
 from meta.vm import bytecode as bc
 from meta.vm.graph_regions import Region
@@ -49,14 +50,25 @@ class RegionStatus:
         return f"{self.kernels} kernels of @{self.function} as a CUDA graph, {state}"
 
 
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """The instruction that a step launches the kernel of: its number in its block, the kernel's
+    name, and the user's line.
+    """
+
+    at: int
+    name: str
+    span: Span | None
+
+
 class GraphStep:
     """One region of a function.
 
     Parameters
     ----------
-    region: its registers. steps: its instructions, linked; ``invokes``: for each, the number of the
-    instruction that launches its kernel, or the next one. split: returns the steps of the region
-    without a kernel that could not be recorded, by that number and why.
+    region: its registers. steps: its instructions, linked; ``invokes``: for each, the instruction
+    that launches its kernel, or the next one. split: returns the steps of the region without a
+    kernel that could not be recorded, by the number of its instruction and why.
     written: registers that its kernels write in place. keys: the places of its random keys.
     bound: registers that hold the same static tensor at every run. escapes: registers whose values
     live longer than the run of the program.
@@ -67,7 +79,7 @@ class GraphStep:
         graphs: Graphs,
         region: Region,
         steps: Sequence[Step],
-        invokes: Sequence[int],
+        invokes: Sequence[Launched],
         split: Callable[[int, str], tuple[Step, ...]],
         status: RegionStatus,
         *,
@@ -133,7 +145,7 @@ class GraphStep:
         strange = [r for r in given if not isinstance(regs[r], torch.Tensor)]
         if strange:
             self.status.reason = "it is given a value that is no tensor"
-            self.graphs.refused(self.status.reason, None)
+            self.graphs.refused(self.status.reason)
             self.plain(regs)
             return
         if self.region.kernels < 2 + len(given) + sum(map(self.escapes, self.region.outs)):
@@ -175,7 +187,7 @@ class GraphStep:
         written = {r: own[r] if t is None else t for r, t in written.items()}
         return self.replay(own, copied, written, launch)
 
-    def refuse(self, invoke: int, error: Exception) -> None:
+    def refuse(self, invoke: Launched, error: Exception) -> None:
         """Give up: for lack of memory altogether, which is an error where graphs are required, else
         the kernel that could not be recorded.
         """
@@ -184,10 +196,10 @@ class GraphStep:
             raise error
         reason = f"recording it failed: {first_line(error)}"
         self.status.reason = reason
-        self.graphs.refused(reason, error)
+        self.graphs.refused(f"{invoke.name}: {reason}", error, invoke.span)
         if not short_of_memory:
             self.status.split = True
-            self.steps = self.split(invoke, reason)
+            self.steps = self.split(invoke.at, reason)
 
     def replay(
         self,

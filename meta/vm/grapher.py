@@ -12,7 +12,7 @@ from meta.dialect.core import OpEnv
 from meta.vm import bytecode as bc
 from meta.vm.code import Block, Code, FunctionCode
 from meta.vm.graph_regions import Region, is_key, key_registers, regions, why_not
-from meta.vm.graph_step import GraphStep, RegionStatus
+from meta.vm.graph_step import GraphStep, Launched, RegionStatus
 from meta.vm.graphs import MIN_KERNELS, Graphs
 from meta.vm.steps import Registers, Step
 
@@ -167,13 +167,14 @@ class Grapher:
             bound = frozenset(range(last - self.graphs.arrays, last))
         escaping = self.escaping
         steps: list[Step] = []
-        launched: list[int] = []
+        launched: list[Launched] = []
         link_inside = partial(link, keys=self.keys(name))
         begin = region.begin
         for at, i in enumerate(inside, region.begin):
             if isinstance(i, bc.Invoke):
                 steps += link_inside(block[begin : at + 1])
-                launched += [at] * (len(steps) - len(launched))
+                here = Launched(at, self.code.kernels[i.kernel].name, i.span)
+                launched += [here] * (len(steps) - len(launched))
                 begin = at + 1
 
         def split(invoke: int, reason: str) -> tuple[Step, ...]:

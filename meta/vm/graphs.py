@@ -13,6 +13,7 @@ import torch
 from meta.base import config
 from meta.base.device import Device
 from meta.base.errors import CaptureError
+from meta.base.source import Span
 from meta.runtime import random
 from meta.vm.code import Code
 from meta.vm.cuda_graph import CudaRecorder
@@ -115,12 +116,17 @@ class Graphs:
         where = buffer(tensor)
         return where in self._static_memory or where in self._fixed
 
-    def refused(self, reason: str, error: Exception | None) -> None:
-        """Raise CaptureError if graphs are required."""
+    def refused(
+        self, reason: str, error: Exception | None = None, span: Span | None = None
+    ) -> None:
+        """Raise CaptureError if graphs are required; ``span``: of the call that has no place in
+        one.
+        """
         if self.required:
             raise CaptureError(
                 "the program cannot run as a CUDA graph",
                 found=reason,
+                span=span,
                 hint="compile(..., cuda_graph=None) runs such parts kernel by kernel",
             ) from error
 

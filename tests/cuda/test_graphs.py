@@ -14,10 +14,12 @@ import torch
 
 import meta
 from meta import op
+from meta.base.device import Device
 from meta.base.errors import CaptureError, OutOfMemory
 from meta.dialect import only
 from meta.model import BatchNorm, Dropout, Linear, Model, trace
 from meta.optim import with_adamw
+from meta.runtime.out_of_memory import free_bytes
 from meta.testing import check
 from meta.vm import compile
 
@@ -207,24 +209,31 @@ def test_memory_does_not_grow_over_2000_steps() -> None:
 
 @pytest.fixture
 def little_memory() -> Iterator[int]:
-    """A limit of this process a little above what it has: the bytes that are left."""
+    """A limit of this process a little above what it has: the bytes that can be allocated, in
+    pieces of what torch holds, and 256 MiB in one.
+    """
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     total = torch.cuda.mem_get_info()[1]
     left = 256 << 20
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + left) / total)
-    yield left
+    yield left + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     torch.cuda.set_per_process_memory_fraction(1.0)
 
 
 def test_out_of_memory(little_memory: int) -> None:
     """Of eager calls, of compiling and of running; the process goes on."""
     large = 128 << 20  # elements
+    device = Device("cuda:0")
+    assert 256 << 20 <= free_bytes(device) + 1 and free_bytes(device) <= little_memory
+    whole = torch.empty(254 << 20, dtype=torch.uint8, device="cuda")
+    assert free_bytes(device) <= little_memory - whole.numel()
+    del whole
     with pytest.raises(OutOfMemory) as caught:
         op.full(1.0, (large,), "float32", "cuda")
     assert caught.value.planned == 4 * large
-    assert caught.value.free is not None and 0 < caught.value.free <= little_memory + (2 << 20)
+    assert caught.value.free is not None and 0 < caught.value.free <= little_memory
     scalar = on_gpu(torch.ones(1))[0]
     grown = trace(lambda x: op.tanh(op.broadcast_to(x, (large,))))
     with only("torch"):

@@ -46,7 +46,8 @@ struct Element {
   }
   operator T() const { return get(); }
   // Of a bfloat16, which is a class here: a cast applies one conversion of classes only.
-  template <class U, class = std::enable_if_t<std::is_same<U, float>::value &&
+  template <class U, class = std::enable_if_t<(std::is_same<U, float>::value ||
+                                               std::is_same<U, bool>::value) &&
                                               std::is_class<T>::value>>
   explicit operator U() const { return (float)get(); }
   T operator=(T value) const {
@@ -58,6 +59,10 @@ struct Element {
   template <class U> T operator-=(U value) const { return *this = (T)(get() - value); }
   template <class U> T operator*=(U value) const { return *this = (T)(get() * value); }
 };
+#define COMPARED(op)                                                              \
+  template <class T, class = std::enable_if_t<std::is_class<T>::value>>           \
+  bool operator op(Element<T> x, Element<T> y) { return (float)x op (float)y; }
+COMPARED(<) COMPARED(<=) COMPARED(>) COMPARED(>=) COMPARED(==) COMPARED(!=)
 
 template <class T, int N> struct Array;
 template <class T>

@@ -5,7 +5,6 @@ CUDA graphs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -23,6 +22,7 @@ from meta.optim.sgd import with_sgd
 from meta.runtime.random import Generator, record_keys, replay_keys
 from meta.runtime.replace import replace_tensor
 from meta.testing import check
+from meta.vm import bytecode as bc
 from meta.vm import compiler, executable, graphs
 from meta.vm.executable import Executable
 from tests.vm.recorder import TapeRecorder
@@ -292,8 +292,15 @@ def test_a_kernel_that_cannot_be_recorded(
     assert tape.recorded == 2 and tape.replays >= 4
     required = meta.vm.compile(model, x, cuda_graph=True)
     required(x)
-    with nullcontext() if stated else pytest.raises(CaptureError, match="is capturing"):
+    if stated:
         required(x)
+        return
+    with pytest.raises(CaptureError, match=r"torch\.erf: .*is capturing") as caught:
+        required(x)
+    code = required.code
+    invokes = [i for i in code.functions[code.entry].instructions() if isinstance(i, bc.Invoke)]
+    (erf,) = [i for i in invokes if code.kernels[i.kernel].name == "torch.erf"]
+    assert caught.value.span == erf.span
 
 
 def test_workspaces_that_kernels_say_they_take(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from meta.base import config
 from meta.base.dtype import TO_TORCH
+from meta.dialect.core import Unsupported
 from meta.dialect.cublas.plan import Plan, heuristic
 from meta.dialect.cublas.problem import Matrix, Problem
 
@@ -26,17 +27,28 @@ def plan(problem: Problem, device: int) -> Plan:
     count = config.get("META_CUBLAS_TUNE")
     if count > 1 and not torch.cuda.is_current_stream_capturing():
         return _fastest(problem, device, count)
-    return _first(problem, device)
+    return _required(problem, device)
+
+
+def _required(problem: Problem, device: int) -> Plan:
+    found = _first(problem, device)
+    if isinstance(found, str):
+        raise Unsupported(found)
+    return found
 
 
 @lru_cache(maxsize=PLANS)
-def _first(problem: Problem, device: int) -> Plan:
-    return Plan(problem, device)
+def _first(problem: Problem, device: int) -> Plan | str:
+    """Return a plan, or why there is none."""
+    try:
+        return Plan(problem, device)
+    except Unsupported as refusal:
+        return str(refusal)
 
 
 @lru_cache(maxsize=PLANS)
 def _fastest(problem: Problem, device: int, count: int) -> Plan:
-    plans = [Plan(problem, device, one) for one in heuristic(_first(problem, device), count)]
+    plans = [Plan(problem, device, one) for one in heuristic(_required(problem, device), count)]
     with torch.cuda.device(device):
         pieces = _arguments(problem, device)
         addresses = [0 if piece is None else piece.data_ptr() for piece in pieces]

@@ -8,6 +8,7 @@ computed one by one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
@@ -23,7 +24,7 @@ from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cublas import cublas as dialect
 from meta.dialect.cublas.epilogues import PRODUCTS, require_columns, require_last, rows
 from meta.dialect.cublas.problem import ALIGNMENT, Problem, aligned
-from meta.dialect.cublas.product import Plans, prepared, problem
+from meta.dialect.cublas.product import Plans, prepared, problem, with_copies
 from meta.ir.types import TensorType
 
 
@@ -39,7 +40,8 @@ class ProductInParts:
         self.itemsize = bits(whole.dtype) // 8
         self.steps = whole.x2.step * self.itemsize, whole.vector_step * self.itemsize
         self.known: dict[tuple[int, int], Plans] = {}
-        self.plans(whole.m * whole.n, ALIGNMENT)
+        self.prepared = whole.m * whole.n, ALIGNMENT
+        self.plans(*self.prepared)
 
     @property
     def workspace(self) -> int:
@@ -54,12 +56,27 @@ class ProductInParts:
         step = outs[1] - outs[0]
         even = step > 0 and all(b - a == step for a, b in pairwise(outs))
         alignment = aligned(reduce(or_, (x, w, vector, step, *self.steps, *outs)))
+        key = step // self.itemsize if even else 0, alignment
+        try:
+            plan = self.plans(*key)()
+        except Unsupported:
+            if key == self.prepared:
+                raise
+            self.apart(tensors[:inputs], tensors[inputs:])
+            return
         if even:
-            self.plans(step // self.itemsize, alignment)().with_vectors(x, w, outs[0], vector)
+            plan.with_vectors(x, w, outs[0], vector)
             return
         for i, out in enumerate(outs):
             at = [start + i * s for start, s in zip((w, vector), self.steps, strict=True)]
-            self.plans(0, alignment)().with_vectors(x, at[0], out, at[1])
+            plan.with_vectors(x, at[0], out, at[1])
+
+    def apart(self, inputs: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> None:
+        """Compute the parts evenly spaced, and copy them to where they are wanted."""
+        parts = torch.empty((len(outs), *outs[0].shape), dtype=outs[0].dtype, device=outs[0].device)
+        with_copies(self, *inputs, *parts, results=())
+        for out, part in zip(outs, parts, strict=True):
+            out.copy_(part)
 
     def plans(self, step: int, alignment: int) -> Plans:
         """Return the plans of parts ``step`` elements apart; of a single part, if that is 0."""

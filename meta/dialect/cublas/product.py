@@ -1,12 +1,14 @@
 """Products of one signature as functions of torch tensors: what a kernel runs.
 
 Compact, aligned tensors, which is all that a compiled program has, take the plan that was made
-beforehand. Transposed and row-strided ones get a plan of their own; what cuBLASLt cannot read is
-copied first.
+beforehand. Transposed and row-strided ones, and those at other addresses, get a plan of their own;
+what cuBLASLt cannot read, or has no algorithm for, is copied first: a call that was dispatched does
+not fail because of where its tensors lie.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -90,7 +92,12 @@ class Product:
         addresses = x1.data_ptr(), x2.data_ptr(), out.data_ptr()
         alignment = aligned(addresses[0] | addresses[1] | addresses[2])
         found = replace(self.compact, x1=m1, x2=m2, alignment=alignment)
-        Plans(found, self.device)()(*addresses)
+        try:
+            plan = Plans(found, self.device)()
+        except Unsupported:
+            with_copies(self, x1, x2, out, results=(2,))
+        else:
+            plan(*addresses)
 
 
 def _readable(x: torch.Tensor, transposed: bool) -> tuple[torch.Tensor, Matrix]:
@@ -100,6 +107,22 @@ def _readable(x: torch.Tensor, transposed: bool) -> tuple[torch.Tensor, Matrix]:
     if found is not None:
         return x, found
     return x.contiguous(), compact(tuple(x.shape), transposed)
+
+
+def with_copies(run: Callable[..., None], *tensors: torch.Tensor, results: tuple[int, ...]) -> None:
+    """Run a product on compact tensors at addresses that suit it: copies, where these do not.
+
+    ``results``: the positions of those that it writes.
+    """
+    copies = [
+        t if t.is_contiguous() and t.data_ptr() % ALIGNMENT == 0
+        else t.clone(memory_format=torch.contiguous_format)
+        for t in tensors
+    ]  # fmt: skip
+    run(*copies)
+    for i in results:
+        if copies[i] is not tensors[i]:
+            tensors[i].copy_(copies[i])
 
 
 class FusedProduct:
@@ -115,6 +138,9 @@ class FusedProduct:
         # The last of the addresses is 0, which is nothing.
         order = "x1", "x2", "out", "vector", "matrix", "addend"
         self.places = tuple(roles.index(r) if r in roles else len(roles) for r in order)
+        made = {"out", *(["vector"] if "bgrad" in compact.epilogue else [])}
+        made |= {"matrix"} if "aux" in compact.epilogue else set()
+        self.results = tuple(i for i, role in enumerate(roles) if role in made)
         self.plans = Plans(compact, device)
 
     @property
@@ -128,10 +154,18 @@ class FusedProduct:
         for address in addresses:
             together |= address
         addresses.append(0)
-        plans = self.plans
-        if together % ALIGNMENT:
-            plans = Plans(replace(self.compact, alignment=aligned(together)), self.device)
-        plans().with_vectors(*[addresses[place] for place in self.places])
+        plan = self.plans() if together % ALIGNMENT == 0 else self._lesser(aligned(together))
+        if plan is None:
+            with_copies(self, *tensors, results=self.results)
+        else:
+            plan.with_vectors(*[addresses[place] for place in self.places])
+
+    def _lesser(self, alignment: int) -> Plan | None:
+        """Return the plan of tensors at other addresses, None if cuBLASLt has none."""
+        try:
+            return Plans(replace(self.compact, alignment=alignment), self.device)()
+        except Unsupported:
+            return None
 
 
 def prepared(run: Any, **options: Any) -> OpEnv:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+import weakref
 from typing import Any
 
 from meta.dialect.core import Unsupported
@@ -21,17 +21,13 @@ class Descriptor:
     """A descriptor of the library, which lives as long as the object."""
 
     def __init__(self, kind: str, setter: str, *values: Any) -> None:
-        self._destroy: Callable[[int], int] | None = None
         made, library = ctypes.c_void_p(), functions()
         check(getattr(library, f"cudnnCreate{kind}Descriptor")(ctypes.byref(made)), kind)
         assert made.value is not None
         self.number = made.value
-        self._destroy = getattr(library, f"cudnnDestroy{kind}Descriptor")
+        # Called before the interpreter ends, too, while there is a library to call.
+        weakref.finalize(self, getattr(library, f"cudnnDestroy{kind}Descriptor"), made)
         check(getattr(library, setter)(made, *values), setter)
-
-    def __del__(self) -> None:
-        if self._destroy is not None:
-            self._destroy(ctypes.c_void_p(self.number))
 
 
 def tensor(operand: Operand) -> Descriptor:

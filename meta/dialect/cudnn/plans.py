@@ -3,12 +3,17 @@
 Building one costs milliseconds, so that they are kept, by what describes the graph; so are the
 refusals. One whose kernel cuDNN compiles costs a second, and is kept on disk, too. To run one is
 one call, which a CUDA graph captures.
+
+Plans are released before the interpreter ends: what it drops after that, it drops in any order or
+not at all, and the frontend then lists each graph as a leak.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from importlib.metadata import version
@@ -26,6 +31,7 @@ LIMIT = 1024
 FOLDER = "cudnn"
 _lock = threading.RLock()
 _plans: OrderedDict[Hashable, Plan | str] = OrderedDict()
+_alive: weakref.WeakSet[Plan] = weakref.WeakSet()
 
 
 class Plan:
@@ -36,13 +42,20 @@ class Plan:
     workspace: the bytes of memory that a run needs besides its arguments.
     """
 
-    __slots__ = ("_device", "_execute", "_graph", "_pointers", "_where", "workspace")
+    __slots__ = (
+        *("_device", "_execute", "_graph", "_pointers", "_where", "workspace", "__weakref__"),
+    )
 
     def __init__(self, graph: Graph, device: int) -> None:
         self._graph, self._device, self._where = graph, device, f"cuda:{device}"
         self._pointers = ctypes.c_void_p * graph.count
         self._execute = graph.node._execute_with_raw_ptrs
         self.workspace: int = graph.node.get_workspace_size()
+        _alive.add(self)
+
+    def release(self) -> None:
+        """Let go of the graph; the plan cannot run any more."""
+        del self._graph, self._execute
 
     def serialized(self) -> bytes:
         """Return the plan with its kernel, for other processes."""
@@ -91,6 +104,13 @@ class Plans:
     def __call__(self, *tensors: torch.Tensor) -> None:
         """Run the plan of the precision that is asked for."""
         self._now()(*tensors)
+
+
+@atexit.register
+def _release() -> None:
+    frontend.cache_clear()
+    for one in list(_alive):
+        one.release()
 
 
 def plan(

@@ -35,6 +35,7 @@ from meta.dialect.tvm.schedule_cuda import (
     rows,
     slices,
     transposes,
+    vectors,
     walk,
 )
 from meta.dialect.tvm.schedule_cuda.emit import sequence
@@ -43,7 +44,7 @@ from meta.dialect.tvm.stages import SPATIAL, Stage, blocks_of, stage_of
 
 RULES = (
     *(columns, default, emit, in_place, injective, partial, reduction_axes, reductions),
-    *(row_plan, row_stages, rows, slices, transposes, walk),
+    *(row_plan, row_stages, rows, slices, transposes, vectors, walk),
 )
 """The modules that decide what becomes of a function."""
 KERNELS = (rows.kernel, reductions.kernel, transposes.kernel, injective.kernel)
@@ -53,7 +54,9 @@ KERNELS = (rows.kernel, reductions.kernel, transposes.kernel, injective.kernel)
 def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     """Return ``function`` with everything bound to threads; what it computes is unchanged."""
     own = _own(function)
-    return alignment.required(default.schedule(function, target) if own is None else own)
+    if own is None:
+        own = vectors.without_bool(default.schedule(function, target))
+    return alignment.required(own)
 
 
 def _own(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
