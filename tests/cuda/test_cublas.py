@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from meta.ir.types import TensorType
 from meta.model.layers.parameter import parameter
 from meta.testing import opcheck
 from meta.testing.case import OpCase, Sample
+from tests.dialect.cublas import addresses
 from tests.op.gemm import CASES
 
 pytestmark = pytest.mark.cuda
@@ -119,18 +119,7 @@ ACTIVATIONS = {
 
 
 def run(name: str, result: Any, **captures: Any) -> Any:
-    """Run a fused kernel on tensors; other captures are literals. Returns what it fills."""
-    types = {
-        n: TensorType(tuple(v.shape), str(v.dtype)[6:]) if isinstance(v, torch.Tensor) else v
-        for n, v in captures.items()
-    }
-    several = isinstance(result, tuple)
-    kinds = tuple(TensorType(tuple(r.shape), str(r.dtype)[6:])
-                  for r in (result if several else (result,)))  # fmt: skip
-    env = cublas_kernel(name).prepare(types, kinds if several else kinds[0], CUDA)
-    outs = result if several else (result,)
-    env.run(*[v for v in captures.values() if isinstance(v, torch.Tensor)], *outs)
-    return result
+    return addresses.run(name, result, CUDA, **captures)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -194,61 +183,15 @@ def test_a_fused_kernel_takes_tensors_at_odd_places() -> None:
     near(y, torch.relu(x.double() @ w.double() + b.double()), "float16")
 
 
-def odd(x: torch.Tensor) -> torch.Tensor:
-    """Return a copy at an address that is a multiple of the elements' size alone."""
-    return x.new_empty(x.numel() + 1)[1:].view(x.shape).copy_(x)
-
-
-def odd_ones(tensors: dict[str, Any], outs: tuple[torch.Tensor, ...]) -> Iterator[Any]:
-    """Yield the arguments of a kernel with each tensor at an odd address, and with all."""
-    names = [*(n for n, v in tensors.items() if isinstance(v, torch.Tensor)), *range(len(outs))]
-    for moved in (*([n] for n in names), names):
-        yield (
-            {n: odd(v) if n in moved else v for n, v in tensors.items()},
-            tuple(odd(o) if i in moved else torch.empty_like(o) for i, o in enumerate(outs)),
-        )
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("sizes", [(64, 96, 32), (33, 7, 24)])
+@pytest.mark.parametrize("sizes", addresses.SIZES)
 @pytest.mark.parametrize("product", ["dense", "matmul"])
 def test_fused_kernels_take_tensors_at_any_address(
     product: str, sizes: tuple[int, int, int], dtype: str
 ) -> None:
-    m, k, n = sizes
-    x, b, c = normal(m, k, dtype=dtype), normal(n, dtype=dtype), normal(m, n, dtype=dtype)
-    w = normal(*((n, k) if product == "dense" else (k, n)), dtype=dtype)
-    y = x.double() @ (w.t() if product == "dense" else w).double()
-    biased, base, bias = y + b.double(), {"x": x, "w": w}, {"b": b, "axis": 1}
-    gelu = ACTIVATIONS["_gelu"]
-    cases = {
-        "relu": (base, [torch.relu(y)]),
-        "bias_relu": (base | bias, [torch.relu(biased)]),
-        "bias_add": (base | bias | {"c": c}, [biased + c.double()]),
-        "add": (base | {"c": c}, [y + c.double()]),
-        "bias_gelu": (base | bias, [gelu(biased)]),
-        "bias_gelu_kept": (base | bias, [gelu(biased), biased]),
-        "bias_split": (base | {"b": b, "along": 1, "parts": 2, "axis": 1}, biased.split(n // 2, 1)),
-    }
-    for name, (given, expected) in cases.items():
-        if dtype == "float64" and "gelu" in name:
-            continue
-        if name == "bias_split" and n // 2 * x.element_size() % 16:
-            continue
-        outs = tuple(e.to(x.dtype) for e in expected)
-        for tensors, results in odd_ones(given, outs):
-            run(f"{product}_{name}", results if len(results) > 1 else results[0], **tensors)
-            for found, right in zip(results, expected, strict=True):
-                near(found, right, dtype)
-    dy = normal(m, n, dtype=dtype)
-    both = [dy.double().t() @ x.double(), dy.double().sum(0)]
-    if product == "matmul":
-        both[0] = both[0].t()
-    given = {"dy": dy, "x": x, "axis": 0, "keepdims": False}
-    for tensors, results in odd_ones(given, tuple(t.to(x.dtype).contiguous() for t in both)):
-        run(f"{product}_dw_db", results, **tensors)
-        for found, right in zip(results, both, strict=True):
-            near(found, right, dtype)
+    for _, found, expected in addresses.at_any_address(product, sizes, dtype, CUDA):
+        for one, right in zip(found, expected, strict=True):
+            near(one, right, dtype)
 
 
 def test_float32_is_float32_unless_allowed_otherwise() -> None:

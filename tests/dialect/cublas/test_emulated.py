@@ -11,10 +11,14 @@ import meta
 from meta import op
 from meta.base.device import CPU
 from meta.dialect import only
+from meta.dialect.core import Unsupported
+from meta.dialect.cublas import product as cublas_product
+from meta.dialect.cublas.problem import ALIGNMENT, Problem
 from meta.model.layers.parameter import parameter
 from meta.passes import canonicalize, explain_fusion
 from meta.testing import check, opcheck
 from meta.testing.case import OpCase, Sample
+from tests.dialect.cublas import addresses
 from tests.op.gemm import CASES
 
 pytestmark = pytest.mark.usefixtures("emulated")
@@ -168,3 +172,28 @@ def flat(value: Any) -> list[Any]:
         return [value]
     inner = value.values() if isinstance(value, dict) else value or ()
     return [array for one in inner for array in flat(one)]
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+@pytest.mark.parametrize("product", ["dense", "matmul"])
+def test_fused_kernels_take_tensors_at_any_address(
+    product: str, refuses: bool, emulated: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the library has no algorithm for anything but multiples of 16 bytes."""
+    original = cublas_product.plan
+
+    def plan(problem: Problem, device: int) -> Any:
+        if problem.alignment < ALIGNMENT and refuses:
+            raise Unsupported("no algorithm")
+        return original(problem, device)
+
+    monkeypatch.setattr(cublas_product, "plan", plan)
+    ran = set()
+    for name, found, expected in addresses.at_any_address(
+        product, addresses.SIZES[1], "float16", CPU
+    ):
+        ran.add(name)
+        for one, right in zip(found, expected, strict=True):
+            check(one, right, 2e-2, 1e-2)
+    assert len(ran) == 8
+    assert any(p.alignment < ALIGNMENT for p in emulated) != refuses
