@@ -45,8 +45,9 @@ class _Sliding:
     def cover(self, h, j):
         """Return the j-th window that may cover input h, which tap that is, and whether it does."""
         if self.taps.dilation == 1:  # those that start at or before h, the last first
-            o = tirx.floordiv(h + self.taps.before, self.taps.stride) - j
-            tap = h + self.taps.before - o * self.taps.stride
+            start, stride = h + self.taps.before, self.taps.stride
+            # Not start - o * stride: TVM divides by zero where it simplifies under its comparison.
+            o, tap = tirx.floordiv(start, stride) - j, tirx.floormod(start, stride) + j * stride
             return o, tap, te.all(tap < self.taps.kernel, o >= 0, o < self.taps.out)
         start = h + self.taps.before - j * self.taps.dilation
         o = tirx.floordiv(start, self.taps.stride)

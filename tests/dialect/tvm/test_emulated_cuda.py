@@ -23,6 +23,7 @@ from tests.op.records import CASES
 OFTEN = {
     "adam(F[0, 2], F[0, 2], F[0, 2], F[0, 2], 1, 0.1)",  # some results have no elements
     "conv1d(F[1, 4, 9], F[4, 1, 3], (3,), (0, 2), 2, 4)",  # fewer results than threads
+    "max_pool1d_dx(x[1, 3, 8], y[1, 3, 5], F[1, 3, 5], 3, 2, 1, 1, True, False)",  # compiles
     "mse_loss(F[33, 70], F[33, 70], reduction='sum')",  # the last vector ends behind the array
     "scatter_add(I[2, 3], C[[0, 2, -1], [9, 1, 1]], I[2, 3], 1)",  # a sum of bytes
     "rotary_embedding(F[2, 3, 4], F[3, 2], F[3, 2])",  # a side of a selection is outside
