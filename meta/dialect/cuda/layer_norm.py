@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from functools import cache, reduce
+from functools import cache
 from math import prod
-from operator import or_
 from typing import Any
 
 import torch
@@ -19,70 +18,103 @@ from meta import op
 from meta.dialect.core import Deferred, OpEnv, Unsupported
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.layer_norm_source import THREADS, source
+from meta.dialect.cuda.layer_norm_source import (
+    FINISHING,
+    MOST,
+    PER_PROCESSOR,
+    POSITIONS,
+    SIZES,
+    THREADS,
+    Variant,
+    source,
+    variant,
+)
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
 
-VECTOR = 4
-"""Elements of an access: 8 or 16 bytes."""
-MOST = THREADS * 32
-"""The widest row."""
-BLOCKS_PER_PROCESSOR = 2
-"""Of the backward pass: each keeps sums of all columns."""
-FILLING = 64
-"""Of the forward pass, which keeps nothing."""
-DTYPES = "float16", "bfloat16", "float32"
+BYTES = 16
+"""Of an access, at most."""
+FILLING = 16
+"""Thread blocks of the forward pass for each processor."""
+POINTERS = (
+    *("x", "dy", "scale", "bias", "mean", "invvar", "addend"),
+    *("out", "new_mean", "new_inv", "partial", "dscale", "dbias", "dsum", "added", "wide"),
+)
+VECTORS = {"x": "x", "dy": "x", "out": "x", "added": "x", "scale": "parameters"}
+VECTORS |= {"bias": "parameters", "addend": "addend", "wide": "addend"}
+"""What is read or written by vectors, and of which of the dtypes of a variant it is."""
 
 
-class _Kernels:
+class Kernels:
     """The kernels of a call, compiled when they are first launched."""
 
-    def __init__(self, call: CallValues, adds: bool = False, sums: int = 2) -> None:
-        self.adds, self.sums = adds, sums
+    def __init__(self, call: CallValues, addend: str | None = None, sums: int = 2) -> None:
         args, x = call.args._asdict(), call.args.x
         present = [p for p in (args["scale"], args.get("bias")) if p is not None]
-        self.parameters = {p.dtype for p in present} or {x.dtype}
-        _require_fits(x, args["axis"], self.parameters)
-        self.dtype, self.width = x.dtype, x.static_shape[-1]
-        self.rows, self.eps = prod(x.static_shape[:-1]), args["eps"]
-        self.device = call.device.ordinal
-        processors = torch.cuda.get_device_properties(self.device).multi_processor_count
-        self.blocks = min(processors * BLOCKS_PER_PROCESSOR, self.rows)
-        self.filling = min(processors * FILLING, self.rows)
-        self.kernel = cache(self._kernel)
+        parameters = {p.dtype for p in present} or {x.dtype}
+        _require_fits(x, args["axis"], parameters)
+        self.width, self.rows, self.eps = x.static_shape[-1], prod(x.static_shape[:-1]), args["eps"]
+        self.types = {"x": x.dtype, "parameters": parameters.pop(), "addend": addend or x.dtype}
+        self.addend, self.sums, self.device = addend, sums, call.device.ordinal
+        chip = torch.cuda.get_device_properties(self.device)
+        self.processors = chip.multi_processor_count
+        self.kernel, self.variant = cache(self._kernel), cache(self._variant)
+
+    def _variant(self, backward: bool, vector: int) -> Variant:
+        x, parameters = self.types["x"], self.types["parameters"]
+        return variant(
+            backward, x, parameters, self.width, vector, self.rows, self.processors,
+            self.addend, self.sums,
+        )  # fmt: skip
 
     def _kernel(self, name: str, vector: int) -> driver.Function:
         return cubin.function(self._source(name, vector), name, self.device)
 
     def _source(self, name: str, vector: int) -> str:
-        (parameters,) = self.parameters
-        return source(name, self.dtype, parameters, self.width, vector, self.adds, self.sums)
+        return source(name, self.variant(name != "forward", vector))
 
     def deferred(self, run: Callable[..., None], *names: str) -> Deferred:
         """Return what launches kernels of these names, compiled before."""
-        vector = 1 if self.width % VECTOR else VECTOR
+        vector = self.vector({})
         return cubin.deferred(run, lambda: [self._source(n, vector) for n in names], self.device)
 
-    def launch(self, name: str, blocks: int | None = None, **tensors: torch.Tensor | None) -> None:
-        """Launch a kernel with tensors by the names of its parameters."""
+    def vector(self, tensors: dict[str, torch.Tensor]) -> int:
+        """Return how many elements an access to these tensors has."""
+        found = BYTES // SIZES[self.types["x"]]
+        while self.width % found or not all(self._aligned(n, t, found) for n, t in tensors.items()):
+            found //= 2
+        return found
+
+    def _aligned(self, name: str, tensor: torch.Tensor, vector: int) -> bool:
+        if name not in VECTORS:
+            return True
+        return tensor.data_ptr() % min(BYTES, vector * SIZES[self.types[VECTORS[name]]]) == 0
+
+    def blocks(self, backward: bool, vector: int) -> int:
+        """Return the number of thread blocks that share the rows."""
+        at_once = THREADS // self.variant(backward, vector).group
+        most = self.processors * (PER_PROCESSOR if backward else FILLING)
+        return min(most, -(-self.rows // at_once))
+
+    def launch(
+        self, name: str, vector: int, blocks: int, tensors: dict[str, torch.Tensor]
+    ) -> None:
+        """Launch a kernel with tensors by the names of its parameters. ``blocks``: those that the
+        rows are shared among.
+        """
         at = [0 if (t := tensors.get(n)) is None else t.data_ptr() for n in POINTERS]
-        moved = reduce(or_, (at[POINTERS.index(n)] for n in ("x", "dy", "addend", "out")))
-        size = VECTOR * (4 if self.dtype == "float32" else 2)
-        vector = VECTOR if self.width % VECTOR == 0 and moved % size == 0 else 1
-        given = struct.pack("<14Qqif", *at, self.rows, self.blocks, self.eps)
-        self.kernel(name, vector).launch(blocks or self.blocks, THREADS, given)
-
-
-POINTERS = (
-    *("x", "dy", "scale", "bias", "mean", "invvar", "addend"),
-    *("out", "new_mean", "new_inv", "partial", "dscale", "dbias", "dsum"),
-)
+        given = struct.pack("<16Qqif", *at, self.rows, blocks, self.eps)
+        grid, threads = blocks, THREADS
+        if name == "finish":
+            padded = self.sums * self.variant(True, vector).padded
+            grid, threads = -(-padded // POSITIONS), FINISHING
+        self.kernel(name, vector).launch(grid, threads, given)
 
 
 def _require_fits(x: TensorType, axis: int, parameters: set[str]) -> None:
-    if not x.is_static or x.dtype not in DTYPES:
-        raise Unsupported(f"made for {', '.join(DTYPES)} of extents that are numbers, not {x}")
+    if not x.is_static or x.dtype not in SIZES:
+        raise Unsupported(f"made for {', '.join(SIZES)} of extents that are numbers, not {x}")
     if normalize_axis(axis, x.ndim) != x.ndim - 1:
         raise Unsupported("made for the last axis")
     if len(parameters) > 1:
@@ -116,11 +148,17 @@ def layer_norm_train_dx(call: CallValues) -> OpEnv:
 
 
 def _forward(call: CallValues) -> OpEnv:
-    kernels = _Kernels(call)
     names = (*_given(call, "x", "scale", "bias"), "out", "new_mean", "new_inv")
+    return forward(Kernels(call), names)
+
+
+def forward(kernels: Kernels, names: tuple[str, ...]) -> OpEnv:
+    """Return the launch of the forward pass, given tensors of these names."""
 
     def run(*values: torch.Tensor) -> None:
-        kernels.launch("forward", kernels.filling, **dict(zip(names, values, strict=False)))
+        tensors = dict(zip(names, values, strict=False))
+        vector = kernels.vector(tensors)
+        kernels.launch("forward", vector, kernels.blocks(False, vector), tensors)
 
     return OpEnv(kernels.deferred(run, "forward"), allocates=False)
 
@@ -129,23 +167,28 @@ def backward(call: CallValues, adds: bool = False, summed: bool = False) -> OpEn
     """Return the launches of a gradient. ``adds``: they are given another tensor, which is added to
     the gradient of x. ``summed``: they fill a float32 sum over all rows of that, too.
     """
-    kernels = _Kernels(call, adds, 3 if summed else 2)
+    kernels = Kernels(call, call.args.x.dtype if adds else None, 3 if summed else 2)
     given = _given(call, "x", "scale", "dy", "mean", "invvar")
     names = (*given, *(("addend",) if adds else ()), "out", "dscale", "dbias", "dsum")
     sums = len(call.outputs) > 1
-    shape = kernels.blocks, kernels.sums, kernels.width
+
+    def shape(vector: int) -> tuple[int, int]:
+        padded = kernels.variant(True, vector).padded
+        return kernels.blocks(True, vector), kernels.sums * padded
 
     def run(*values: torch.Tensor) -> None:
         tensors = dict(zip(names, values, strict=False))
-        if not sums:
-            kernels.launch("backward", **tensors)
-            return
-        partial = torch.empty(shape, dtype=torch.float32, device=values[0].device)
-        kernels.launch("backward", partial=partial, **tensors)
-        kernels.launch("finish", -(-kernels.sums * kernels.width // 32), partial=partial, **tensors)
+        vector = kernels.vector(tensors)
+        blocks, columns = shape(vector)
+        if sums:
+            device = values[0].device
+            tensors["partial"] = torch.empty(blocks * columns, dtype=torch.float32, device=device)
+        kernels.launch("backward", vector, blocks, tensors)
+        if sums:
+            kernels.launch("finish", vector, blocks, tensors)
 
     used = ("backward", "finish") if sums else ("backward",)
-    workspace = 4 * prod(shape) if sums else 0
+    workspace = 4 * prod(shape(kernels.vector({}))) if sums else 0
     return OpEnv(kernels.deferred(run, *used), allocates=False, workspace=workspace)
 
 
