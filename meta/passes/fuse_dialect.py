@@ -159,7 +159,7 @@ def _no_kernel(fused: FusedPattern, found: Match, device: Device) -> str | None:
 def _better(
     fused: FusedPattern, found: Match, device: Device, preference: Preference
 ) -> str | None:
-    """Return which kernel of a call goes before the pattern's."""
+    """Return which kernel of a call goes before the pattern's: that of another dialect."""
     mine = _place(fused, device, preference)
     for member in found.members:
         op = base_op(member.value.callee) if isinstance(member.value, Call) else None
@@ -168,7 +168,8 @@ def _better(
         allowed = (
             one
             for one in candidates(op, preference, device)
-            if preference.refusal(one.dialect.name) is None
+            if one.dialect is not fused.dialect
+            and preference.refusal(one.dialect.name) is None
             and one.dialect.refusal(device) is None
             and one.plevel(device) > FUSED_ONLY
         )

@@ -97,9 +97,7 @@ class Kernels:
         most = self.processors * (PER_PROCESSOR if backward else FILLING)
         return min(most, -(-self.rows // at_once))
 
-    def launch(
-        self, name: str, vector: int, blocks: int, tensors: dict[str, torch.Tensor]
-    ) -> None:
+    def launch(self, name: str, vector: int, blocks: int, tensors: dict[str, torch.Tensor]) -> None:
         """Launch a kernel with tensors by the names of its parameters. ``blocks``: those that the
         rows are shared among.
         """
@@ -148,12 +146,14 @@ def layer_norm_train_dx(call: CallValues) -> OpEnv:
 
 
 def _forward(call: CallValues) -> OpEnv:
-    names = (*_given(call, "x", "scale", "bias"), "out", "new_mean", "new_inv")
+    names = (*given(call, "x", "scale", "bias"), "out", "new_mean", "new_inv")
     return forward(Kernels(call), names)
 
 
 def forward(kernels: Kernels, names: tuple[str, ...]) -> OpEnv:
-    """Return the launch of the forward pass, given tensors of these names."""
+    """Return the launch of the forward pass, given tensors of these names of `POINTERS`: "out" is
+    the result, "added" the sum that is normalised, "wide" that before it was rounded to x's dtype.
+    """
 
     def run(*values: torch.Tensor) -> None:
         tensors = dict(zip(names, values, strict=False))
@@ -168,8 +168,8 @@ def backward(call: CallValues, adds: bool = False, summed: bool = False) -> OpEn
     the gradient of x. ``summed``: they fill a float32 sum over all rows of that, too.
     """
     kernels = Kernels(call, call.args.x.dtype if adds else None, 3 if summed else 2)
-    given = _given(call, "x", "scale", "dy", "mean", "invvar")
-    names = (*given, *(("addend",) if adds else ()), "out", "dscale", "dbias", "dsum")
+    present = given(call, "x", "scale", "dy", "mean", "invvar")
+    names = (*present, *(("addend",) if adds else ()), "out", "dscale", "dbias", "dsum")
     sums = len(call.outputs) > 1
 
     def shape(vector: int) -> tuple[int, int]:
@@ -192,7 +192,7 @@ def backward(call: CallValues, adds: bool = False, summed: bool = False) -> OpEn
     return OpEnv(kernels.deferred(run, *used), allocates=False, workspace=workspace)
 
 
-def _given(call: CallValues, *names: str) -> tuple[str, ...]:
+def given(call: CallValues, *names: str) -> tuple[str, ...]:
     """Return the names of the arguments that a call has."""
     args: dict[str, Any] = call.args._asdict()
     return tuple(n for n in names if args.get(n) is not None)

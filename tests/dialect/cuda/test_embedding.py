@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-import meta
 from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
-from meta.dialect.core import Unsupported
-from meta.dialect.cuda import embedding
-from meta.ir import TensorType
+from meta.dialect.core import Unsupported, only
+from meta.dialect.cuda import cuda, embedding
+from meta.ir import TensorType, parse
+from meta.passes import fuse_dialect, infer_type
 
 CUDA = Device("cuda:0")
 
@@ -51,7 +51,12 @@ def run(
     ],
 )
 def test_gradient(
-    rows: int, count: int, width: int, often: float, dtype: str, addend: str | None,
+    rows: int,
+    count: int,
+    width: int,
+    often: float,
+    dtype: str,
+    addend: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(embedding, "BLOCKS", 4)
@@ -62,3 +67,32 @@ def test_an_addend_of_integers_is_refused() -> None:
     table, ids = TensorType((8, 8), "float32"), TensorType((8,), "int64")
     with pytest.raises(Unsupported, match="int8 beside it"):
         embedding.gradient(table, ids, table, 0, "int8")
+
+
+HEAD = "%d: float32[4, 16], %i: int64[4], %w: {0}"
+GRADIENT = "%g = embedding_dx(%d, %i, (30, 16))\n"
+CAST = '%h = cast(%s, "float32")\n'
+
+
+@pytest.mark.parametrize(
+    ("wide", "body", "fuses"),
+    [
+        ("float16[32, 16]", "%s = strided_slice(%w, (0,), (30,))\n" + CAST + "%y = add(%h, %g)", True),
+        ("float32[32, 16]", "%s = strided_slice(%w, (0, 0), (30, 16))\n%y = add(%g, %s)", True),
+        ("float16[30, 16]", CAST.replace("%s", "%w") + "%y = add(%h, %g)", True),
+        ("float32[30, 16]", "%y = add(%w, %g)", True),
+        ("float16[32, 16]", "%s = strided_slice(%w, (2,), (32,))\n" + CAST + "%y = add(%h, %g)", True),
+        ("float32[30, 1]", "%y = add(%w, %g)", False),
+    ],
+)  # fmt: skip
+def test_another_gradient_is_added(
+    wide: str, body: str, fuses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(cuda.__dict__, "unavailable", None)
+    text = f"func @main({HEAD.format(wide)}) {{\n{GRADIENT}{body}\nreturn %y\n}}"
+    with only("cuda"):
+        found = fuse_dialect(infer_type(parse(text)), device=CUDA)
+    made = [f.attrs["kernel"] for f in found.functions.values() if f.attrs]
+    assert made == (["embedding_dx_add"] if fuses else [])
+    # Rows that are not the first ones are sliced before.
+    assert ("strided_slice" in str(found.main)) == ("(2,)" in body)

@@ -12,7 +12,7 @@ import meta
 from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
 from meta.dialect.core import Unsupported, only
-from meta.dialect.cuda import cuda, layer_norm_fused
+from meta.dialect.cuda import cuda, layer_norm_add, layer_norm_fused
 from meta.dialect.cuda.layer_norm import backward
 from meta.ir import TensorType, parse
 from meta.passes import fuse_dialect, infer_type
@@ -97,3 +97,85 @@ def test_a_tensor_of_another_shape_is_added_apart() -> None:
     x, row = TensorType((4, 8), "float32"), TensorType((8,), "float32")
     with pytest.raises(Unsupported, match="is not of the type of x"):
         layer_norm_fused.layer_norm_dx_add(x, row, x, -1, 1e-5, row, CUDA)
+
+
+SUMS = {
+    "mixed_add_layer_norm": ("%y",),
+    "mixed_add_layer_norm_rounded": ("%r", "%y"),
+    "mixed_add_layer_norm_sum": ("%t", "%y"),
+    "mixed_add_layer_norm_all": ("%t", "%r", "%y"),
+}
+MIXED = """%w = cast(%x, "float32")
+%t = add(%c, %w)
+%r = cast(%t, "bfloat16")
+%y = layer_norm(%r, %s, %b)"""
+PLAIN = "%t = add(%x, %c)\n%y = layer_norm(%t, %s, %b)"
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize(
+    ("body", "stream", "results", "kernel"),
+    [
+        *((MIXED, "float32[4, 128, 768]", r, k) for k, r in SUMS.items()),
+        (PLAIN, "bfloat16[4, 128, 768]", ("%y",), "add_layer_norm"),
+        (PLAIN, "bfloat16[4, 128, 768]", ("%t", "%y"), "add_layer_norm_sum"),
+        (PLAIN, "bfloat16[128, 768]", ("%t", "%y"), None),  # is repeated
+    ],
+)
+def test_a_sum_before_is_part_of_it(
+    body: str, stream: str, results: tuple[str, ...], kernel: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setitem(cuda.__dict__, "unavailable", None)
+    head = f"%x: bfloat16[4, 128, 768], %c: {stream}, %s: float32[768], %b: float32[768]"
+    text = f"func @main({head}) {{\n{body}\nreturn ({', '.join(results)})\n}}"
+    with only("cuda"):
+        found = fuse_dialect(infer_type(parse(text)), device=CUDA)
+    made = [f.attrs["kernel"] for f in found.functions.values() if f.attrs]
+    assert made == ([kernel] if kernel else [])
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize(
+    ("dtype", "stream", "shape"),
+    [
+        ("bfloat16", "float32", (45, 72)),  # several rows of each thread
+        pytest.param("float16", "float16", (3, 5, 1030), marks=pytest.mark.slow),
+        pytest.param("float32", "float32", (7, 33), marks=pytest.mark.slow),
+    ],
+)
+def test_normalised_sums(dtype: str, stream: str, shape: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, addend = (torch.randn(shape, generator=generator).to(TO_TORCH[t]) for t in (dtype, stream))
+    scale, bias = (torch.randn(shape[-1:], generator=generator) for _ in range(2))
+    types = of_type(x), of_type(addend), of_type(scale), of_type(bias), -1, 1e-5
+    out, rounded, wide = torch.empty_like(x), torch.empty_like(x), torch.empty_like(addend)
+    if dtype == stream:
+        made = layer_norm_add.add_layer_norm_sum(*types, CUDA)
+        made.run(x, addend, scale, bias, rounded, out)
+        wide = x + addend
+    else:
+        made = layer_norm_add.mixed_add_layer_norm_all(*types, dtype, CUDA)
+        made.run(x, addend, scale, bias, wide, rounded, out)
+    assert torch.equal(wide, x + addend)
+    assert torch.equal(rounded, wide.to(x.dtype))
+    exact = F.layer_norm(rounded.double(), shape[-1:], scale.double(), bias.double())
+    tolerance = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}[dtype]
+    torch.testing.assert_close(out.double(), exact, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.usefixtures("emulated")
+def test_given_statistics() -> None:
+    """The threads of a row are in two warps, which meet once for each row."""
+    x, dy = (torch.randn(9, 400, generator=torch.Generator().manual_seed(i)) for i in range(2))
+    mean, deviation = x.mean(-1), (x.var(-1, correction=0) + 1e-5).sqrt()
+    scale = torch.linspace(0.5, 2, 400)
+    types = [of_type(t) for t in (x, scale, dy, mean, mean)]
+    call = meta.op.layer_norm_train_dx.call_values((*types, -1, 1e-5), CUDA)
+    out, dscale, dbias = torch.empty_like(x), torch.empty_like(scale), torch.empty_like(scale)
+    backward(call).run(x, scale, dy, mean, 1 / deviation, out, dscale, dbias)
+    wide, gamma = x.double().requires_grad_(), scale.double().requires_grad_()
+    F.layer_norm(wide, (400,), gamma, None, 1e-5).backward(dy.double())
+    torch.testing.assert_close(out.double(), wide.grad, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(dscale.double(), gamma.grad, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(dbias, dy.sum(0), rtol=1e-4, atol=1e-4)

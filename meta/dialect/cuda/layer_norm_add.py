@@ -1,0 +1,103 @@
+"""Layer normalisation of a sum, which is made on the way: a residual network's stream.
+
+In mixed precision the stream is float32: what a layer gives is cast, added, and the sum is cast
+for the normalisation. The sum, and what it was cast to, are further results where others use them.
+These patterns stand behind those of libraries, whose products may take the sum in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta import op
+from meta.base.device import Device
+from meta.dialect.core import LIBRARY, OpEnv, Unsupported
+from meta.dialect.cuda import cuda as dialect
+from meta.dialect.cuda.layer_norm import Kernels, forward, given
+from meta.dialect.cuda.layer_norm_source import SIZES
+from meta.ir.types import TensorType
+
+LEVEL = LIBRARY - 1
+
+
+def _made(
+    x: TensorType, addend: TensorType, scale: Any, bias: Any, axis: int, eps: float, device: Device,
+    cast: str | None, *results: str,
+) -> OpEnv:  # fmt: skip
+    """Return the launch that fills ``results``. ``cast``: the dtype of what is normalised, where it
+    is said.
+    """
+    if x.shape != addend.shape:
+        raise Unsupported(f"what is added, {addend}, has not the shape of {x}")
+    if addend.dtype not in SIZES:
+        raise Unsupported(f"made for sums of {', '.join(SIZES)}, not {addend.dtype}")
+    if cast not in (None, x.dtype) or (cast is None and addend.dtype != x.dtype):
+        raise Unsupported(f"{x} and {addend} do not become {cast or x.dtype}")
+    call = op.layer_norm.call_values((x, scale, bias, axis, eps), device)
+    names = (*given(call, "x"), "addend", *given(call, "scale", "bias"), *results)
+    return forward(Kernels(call, addend.dtype), names)
+
+
+def _normal(x, addend, scale, bias, axis, eps):
+    return op.layer_norm(op.add(x, addend), scale, bias, axis, eps)
+
+
+def _with_sum(x, addend, scale, bias, axis, eps):
+    total = op.add(x, addend)
+    return total, op.layer_norm(total, scale, bias, axis, eps)
+
+
+def _mixed(x, addend, scale, bias, axis, eps, wide, narrow):
+    total = op.add(op.cast(x, wide), addend)
+    rounded = op.cast(total, narrow)
+    return total, rounded, op.layer_norm(rounded, scale, bias, axis, eps)
+
+
+def _mixed_normal(x, addend, scale, bias, axis, eps, wide, narrow):
+    return _mixed(x, addend, scale, bias, axis, eps, wide, narrow)[2]
+
+
+def _mixed_with_rounded(x, addend, scale, bias, axis, eps, wide, narrow):
+    return _mixed(x, addend, scale, bias, axis, eps, wide, narrow)[1:]
+
+
+def _mixed_with_sum(x, addend, scale, bias, axis, eps, wide, narrow):
+    return _mixed(x, addend, scale, bias, axis, eps, wide, narrow)[::2]
+
+
+@dialect.pattern_op(_normal, plevel=LEVEL)
+def add_layer_norm(x, addend, scale, bias, axis, eps, device: Device) -> OpEnv:
+    """Return the launch for the normalised sum."""
+    return _made(x, addend, scale, bias, axis, eps, device, None, "out")
+
+
+@dialect.pattern_op(_with_sum, plevel=LEVEL)
+def add_layer_norm_sum(x, addend, scale, bias, axis, eps, device: Device) -> OpEnv:
+    """Return the launch for the sum, too."""
+    return _made(x, addend, scale, bias, axis, eps, device, None, "added", "out")
+
+
+@dialect.pattern_op(_mixed_normal, plevel=LEVEL)
+def mixed_add_layer_norm(x, addend, scale, bias, axis, eps, narrow, device: Device) -> OpEnv:
+    """Return the launch for the normalised sum of x and a float32 stream."""
+    return _made(x, addend, scale, bias, axis, eps, device, narrow, "out")
+
+
+@dialect.pattern_op(_mixed_with_rounded, plevel=LEVEL)
+def mixed_add_layer_norm_rounded(
+    x, addend, scale, bias, axis, eps, narrow, device: Device
+) -> OpEnv:
+    """Return the launch for the sum in x's dtype, too."""
+    return _made(x, addend, scale, bias, axis, eps, device, narrow, "added", "out")
+
+
+@dialect.pattern_op(_mixed_with_sum, plevel=LEVEL)
+def mixed_add_layer_norm_sum(x, addend, scale, bias, axis, eps, narrow, device: Device) -> OpEnv:
+    """Return the launch for the stream, too."""
+    return _made(x, addend, scale, bias, axis, eps, device, narrow, "wide", "out")
+
+
+@dialect.pattern_op(_mixed, plevel=LEVEL)
+def mixed_add_layer_norm_all(x, addend, scale, bias, axis, eps, narrow, device: Device) -> OpEnv:
+    """Return the launch for the stream, and for it in x's dtype, too."""
+    return _made(x, addend, scale, bias, axis, eps, device, narrow, "wide", "added", "out")
