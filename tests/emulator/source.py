@@ -17,6 +17,7 @@ _POINTER = re.compile(r"(.+?)\s*\*\s*(?:__restrict__\s+)?(\w+)")
 
 _WIDEN = "_Float16 h; memcpy(&h, &x.bits, 2); y = (float)h;\n"
 _NARROW = "_Float16 h = (_Float16)single; memcpy(&y.bits, &h, 2);\n"
+_BRIEF = "y.bits = nv_bfloat16(single).bits;\n"
 
 INCLUDE = '#include "device.h"\n'
 ENTRY = """
@@ -85,6 +86,7 @@ def handwritten(source: str, name: str) -> str:
     """
     text = re.sub(r'asm\("cvt\.f32\.f16.*?;\n', _WIDEN, source)
     text = re.sub(r'asm\("cvt\.rn\.f16\.f32.*?;\n', _NARROW, text)
+    text = re.sub(r'asm\("cvt\.rn\.bf16\.f32.*?;\n', _BRIEF, text)
     assert "asm" not in text
     text = _PLANE.sub(r"SHARED_PLANE(\1, \2, \3, \4);", text.replace('extern "C" ', ""))
     text = _SHARED.sub(r"SHARED(\1, \2, \3);", text).replace("__shared__", "static")

@@ -39,9 +39,14 @@ inline void down(f16& y, W x) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(single));
 }
 inline void down(bf16& y, W x) {
-  unsigned bits = __float_as_uint((float)x);
+  float single = (float)x;
+#if __CUDA_ARCH__ >= 800
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(single));
+#else
+  unsigned bits = __float_as_uint(single);
   bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
   unsigned rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   y.bits = (unsigned short)(nan ? (bits >> 16) | 0x40u : rounded);
+#endif
 }
 """

@@ -71,20 +71,21 @@ def test_an_addend_of_integers_is_refused() -> None:
 
 HEAD = "%d: float32[4, 16], %i: int64[4], %w: {0}"
 GRADIENT = "%g = embedding_dx(%d, %i, (30, 16))\n"
-CAST = '%h = cast(%s, "float32")\n'
+FIRST, LATER = (f"%s = strided_slice(%w, {at})\n" for at in ("(0,), (30,)", "(2,), (32,)"))
+CAST, ADD = '%h = cast(%s, "float32")\n', "%y = add(%h, %g)"
 
 
 @pytest.mark.parametrize(
     ("wide", "body", "fuses"),
     [
-        ("float16[32, 16]", "%s = strided_slice(%w, (0,), (30,))\n" + CAST + "%y = add(%h, %g)", True),
+        ("float16[32, 16]", FIRST + CAST + ADD, True),
         ("float32[32, 16]", "%s = strided_slice(%w, (0, 0), (30, 16))\n%y = add(%g, %s)", True),
-        ("float16[30, 16]", CAST.replace("%s", "%w") + "%y = add(%h, %g)", True),
+        ("float16[30, 16]", CAST.replace("%s", "%w") + ADD, True),
         ("float32[30, 16]", "%y = add(%w, %g)", True),
-        ("float16[32, 16]", "%s = strided_slice(%w, (2,), (32,))\n" + CAST + "%y = add(%h, %g)", True),
+        ("float16[32, 16]", LATER + CAST + ADD, True),
         ("float32[30, 1]", "%y = add(%w, %g)", False),
     ],
-)  # fmt: skip
+)
 def test_another_gradient_is_added(
     wide: str, body: str, fuses: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
