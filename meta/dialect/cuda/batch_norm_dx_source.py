@@ -11,16 +11,8 @@ bit per element.
 from __future__ import annotations
 
 BACKWARD = r"""
-// The sums are of x, its square, dy and their product.
-extern "C" __global__ void __launch_bounds__(THREADS) sums(const __grid_constant__ Parameters p) {
-  PLACE
-  constexpr int AHEAD = SUMS_AHEAD;
-  float sum[SUMS][VECTOR] = {};
-  if (inside) {
-    Vector shift = read(typical(p), column);
-    for (long long row = first; row < p.rows; row += AHEAD * step) {
-      Vector x[AHEAD], g[AHEAD];
-      FOR_AHEAD x[i] = read(p.x, (row + i * step) * p.channels + column);
+      // The sums are of x, its square, dy and their product.
+      Vector g[AHEAD];
       FOR_AHEAD g[i] = read(p.dy, (row + i * step) * p.channels + column);
 #ifdef MASK
       Vector y[AHEAD];

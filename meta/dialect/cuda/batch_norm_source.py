@@ -124,8 +124,7 @@ inline Statistics statistics(const Parameters& p, float* sum, int channel) {
 }
 """
 
-FORWARD = r"""
-// The sums are of x and its square.
+SUMS = r"""
 extern "C" __global__ void __launch_bounds__(THREADS) sums(const __grid_constant__ Parameters p) {
   PLACE
   constexpr int AHEAD = SUMS_AHEAD;
@@ -135,6 +134,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) sums(const __grid_constant
     for (long long row = first; row < p.rows; row += AHEAD * step) {
       Vector x[AHEAD];
       FOR_AHEAD x[i] = read(p.x, (row + i * step) * p.channels + column);
+"""
+"""How both passes begin: the loop over the rows of a thread."""
+
+FORWARD = r"""
+      // The sums are of x and its square.
       FOR_AHEAD FOR_ELEMENTS {
         float d = up(x[i].at[j]) - up(shift.at[j]);
         sum[0][j] += d;
@@ -198,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) apply(const __grid_constan
 
 
 def source(body: str, types: dict[str, str], sizes: dict[str, int], flags: Iterable[str]) -> str:
-    """Return the source of a pass, of which `SHARED` and ``body`` are parts.
+    """Return the source of a pass: `SHARED`, and its kernels: `SUMS`, and ``body`` for the rest.
 
     types: dtypes by their names in it: T of data, P of w and b, R of the running statistics, DW and
     DB of the results. sizes: VECTOR, the elements of an access; LANES, the accesses to a row by a
@@ -208,4 +212,4 @@ def source(body: str, types: dict[str, str], sizes: dict[str, int], flags: Itera
     known = {**sizes, "THREADS": THREADS, **dict.fromkeys(flags, 1)}
     defines = "".join(f"#define {name} {value}\n" for name, value in known.items())
     typedefs = "".join(f"typedef {C_TYPES[dtype]} {name};\n" for name, dtype in types.items())
-    return f"typedef float W;\n{CONVERSIONS}{typedefs}{defines}{SHARED}{body}"
+    return f"typedef float W;\n{CONVERSIONS}{typedefs}{defines}{SHARED}{SUMS}{body}"

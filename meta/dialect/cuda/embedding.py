@@ -21,10 +21,12 @@ from meta.dialect.cuda.embedding_source import CHUNK, INDICES, LANES, MOST_ROWS,
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 
-BLOCKS = 512
+BLOCKS = 1024
 """Thread blocks that fill a GPU a few times over; of fewer rows, each gets fewer."""
 FEW = 32
 """Rows that do not fill the GPU: their thread blocks are larger, of fewer columns each."""
+WARPS = 8
+"""Of a thread block of many rows."""
 CAPACITIES = 1024, 4096
 """Indices that a thread block notes in shared memory; of more it goes through the chunks again."""
 MOST_PIECES = 6
@@ -69,7 +71,7 @@ def gradient(
     @cache
     def variant(vector: int) -> Variant:
         pieces = 1 if few else min(MOST_PIECES, -(-width // (LANES * vector)))
-        warps = 32 if few else 8
+        warps = 32 if few else WARPS
         return Variant(dy.dtype, indices.dtype, width, vector, warps, capacity, pieces, addend)
 
     @cache
@@ -100,7 +102,7 @@ def gradient(
             "<6Q3q2i", *at, place, place + 2 * entries, count, width, rows, each, chunks
         )
         if chunks:
-            kernel("arrange", vector).launch(chunks, CHUNK // 2, given)
+            kernel("arrange", vector).launch(chunks, CHUNK, given)
         made = variant(vector)
         columns = -(-width // (LANES * vector)) if few else 1
         kernel("embedding_dx", vector).launch(buckets, made.warps * LANES, given, columns)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from meta.dialect.cuda.packed import PACKED
 from meta.dialect.cuda.scalars import C_TYPES, CONVERSIONS
 
 LANES = 32
-CHUNK = 1024
-"""Indices that are sorted together."""
+CHUNK = 256
+"""Indices that are sorted together, one for each thread: by counting the smaller ones."""
 MOST_ROWS = 64
 """Rows of a bucket: with a place in a chunk, one fits in 16 bits."""
 HEAVY = 128
@@ -36,40 +37,35 @@ inline unsigned row_of(const Parameters& p, long long at) {
 """
 
 ARRANGE = r"""
-// entries: places in the chunk, with the row in its bucket above. starts: by bucket and chunk.
-extern "C" __global__ void __launch_bounds__(CHUNK / 2)
+// entries: places in the chunk, with the row in its bucket above. starts: by chunk and bucket.
+extern "C" __global__ void __launch_bounds__(CHUNK)
 arrange(const __grid_constant__ Parameters p) {
   __shared__ unsigned keys[CHUNK];  // bucket, place
+  __shared__ unsigned sorted[CHUNK];
   long long base = (long long)blockIdx.x * CHUNK;
-#pragma unroll
-  for (int at = threadIdx.x; at < CHUNK; at += CHUNK / 2)
-    keys[at] = base + at < p.count ? row_of(p, base + at) / p.rows_each * CHUNK + at : FULL;
-  for (int size = 2; size <= CHUNK; size *= 2) {
-    for (int stride = size / 2; stride > 0; stride /= 2) {
-      __syncthreads();
-      int low = 2 * threadIdx.x - (threadIdx.x & (stride - 1)), high = low + stride;
-      unsigned a = keys[low], b = keys[high];
-      if ((a > b) == ((low & size) == 0)) {
-        keys[low] = b;
-        keys[high] = a;
-      }
-    }
-  }
+  int place = threadIdx.x;
+  bool inside = base + place < p.count;
+  unsigned row = inside ? row_of(p, base + place) : 0;
+  unsigned key = inside ? row / p.rows_each * CHUNK + place : FULL - CHUNK + place;
+  keys[place] = key;
   __syncthreads();
-#pragma unroll
-  for (int at = threadIdx.x; at < CHUNK; at += CHUNK / 2) {
-    unsigned place = keys[at] % CHUNK;
-    if (base + at < p.count)
-      p.entries[base + at] =
-          (unsigned short)(row_of(p, base + place) % p.rows_each * CHUNK + place);
-  }
+  int rank = 0;
+#pragma unroll 32
+  for (int k = 0; k < CHUNK; ++k) rank += keys[k] < key;
+  sorted[rank] = key;
+  if (inside)
+    p.entries[base + rank] = (unsigned short)(row % p.rows_each * CHUNK + place);
+  __syncthreads();
   int buckets = (int)((p.rows + p.rows_each - 1) / p.rows_each);
-  for (int bucket = threadIdx.x; bucket <= buckets; bucket += CHUNK / 2) {
+  unsigned short* starts = p.starts + blockIdx.x * (buckets + 1ll);
+#pragma unroll 4
+  for (int bucket = threadIdx.x; bucket <= buckets; bucket += CHUNK) {
+    unsigned bound = (unsigned)bucket * CHUNK;
     int first = 0;  // how many keys are of the buckets before
+#pragma unroll
     for (int half = CHUNK / 2; half > 0; half /= 2)
-      if (keys[first + half - 1] < (unsigned)bucket * CHUNK) first += half;
-    if (keys[first] < (unsigned)bucket * CHUNK) ++first;
-    p.starts[(long long)bucket * p.chunks + blockIdx.x] = (unsigned short)first;
+      if (sorted[first + half - 1] < bound) first += half;
+    starts[bucket] = (unsigned short)(first + (sorted[first] < bound));
   }
 }
 """
@@ -78,11 +74,8 @@ GATHER = r"""
 #define THREADS (WARPS * LANES)
 #define SPAN (PIECES * LANES * VECTOR)   // columns that a warp takes at a time
 #define FOR_PIECES _Pragma("unroll") for (int i = 0; i < PIECES; ++i)
-#define FOR_ELEMENTS _Pragma("unroll") for (int j = 0; j < VECTOR; ++j)
 enum { SOME, MANY };
 
-template <class E>
-struct alignas(sizeof(E) * VECTOR > 16 ? 16 : sizeof(E) * VECTOR) Vector { E at[VECTOR]; };
 typedef float Sums[PIECES][VECTOR];
 
 inline bool inside(const Parameters& p, long long column) {
@@ -92,10 +85,10 @@ inline bool inside(const Parameters& p, long long column) {
 // Writes a row, of which ``column`` is this thread's first.
 inline void store(const Parameters& p, long long row, long long column, const Sums& sums) {
 #ifdef ADDS
-  Vector<A> addend[PIECES];
+  Packed<A> addend[PIECES];
   FOR_PIECES {
     long long at = column + i * LANES * VECTOR;
-    if (inside(p, at)) addend[i] = *(const Vector<A>*)(p.addend + row * WIDTH + at);
+    if (inside(p, at)) addend[i] = packed(p.addend + row * WIDTH + at);
   }
 #endif
   FOR_PIECES {
@@ -103,7 +96,7 @@ inline void store(const Parameters& p, long long row, long long column, const Su
     if (!inside(p, at)) continue;
     Vector<T> v;
 #ifdef ADDS
-    FOR_ELEMENTS down(v.at[j], sums[i][j] + up(addend[i].at[j]));
+    FOR_ELEMENTS down(v.at[j], sums[i][j] + element(addend[i], j));
 #else
     FOR_ELEMENTS down(v.at[j], sums[i][j]);
 #endif
@@ -115,19 +108,19 @@ inline void store(const Parameters& p, long long row, long long column, const Su
 inline void add_all(
     Sums& sums, const Parameters& p, long long column, unsigned votes, long long place) {
   while (votes) {
-    Vector<T> v[READS][PIECES] = {};
+    Packed<T> v[READS][PIECES] = {};
 #pragma unroll
     for (int k = 0; k < READS; ++k) {
       long long from = __shfl_sync(FULL, place, votes ? __ffs(votes) - 1 : 0);
       FOR_PIECES {
         long long at = column + i * LANES * VECTOR;
-        if (votes && inside(p, at)) v[k][i] = *(const Vector<T>*)(p.dy + from * WIDTH + at);
+        if (votes && inside(p, at)) v[k][i] = packed(p.dy + from * WIDTH + at);
       }
       votes &= votes - 1;
     }
 #pragma unroll
     for (int k = 0; k < READS; ++k)
-      FOR_PIECES FOR_ELEMENTS sums[i][j] += up(v[k][i].at[j]);
+      FOR_PIECES FOR_ELEMENTS sums[i][j] += element(v[k][i], j);
   }
 }
 
@@ -140,22 +133,23 @@ embedding_dx(const __grid_constant__ Parameters p) {
   __shared__ unsigned found[CAPACITY];  // place among the indices * 64 + row of this block
   __shared__ int lengths[WARPS];
   __shared__ int begins[THREADS];
-  __shared__ int places[THREADS + 1];
+  __shared__ int places[THREADS];
   __shared__ float parts[WARPS][LANES * VECTOR];
   __shared__ unsigned char named[64];
   int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
   long long first = (long long)blockIdx.x * p.rows_each;
   long long left = p.rows - first;
   int rows = left < p.rows_each ? (int)left : p.rows_each;
-  const unsigned short* starts = p.starts + (long long)blockIdx.x * p.chunks;
+  const unsigned short* starts = p.starts + blockIdx.x;  // of a chunk after the other
+  long long next = gridDim.x + 1ll;
 
   // The indices that name these rows, in order.
   int total = 0;
   for (int begin = 0; begin < p.chunks; begin += THREADS) {
     int chunk = begin + threadIdx.x, from = 0, length = 0;
     if (chunk < p.chunks) {
-      from = starts[chunk];
-      length = starts[p.chunks + chunk] - from;
+      from = starts[chunk * next];
+      length = starts[chunk * next + 1] - from;
     }
     int before = length;
 #pragma unroll
@@ -173,16 +167,15 @@ embedding_dx(const __grid_constant__ Parameters p) {
     }
     begins[threadIdx.x] = from;
     places[threadIdx.x] = total + before - length;
-    if (threadIdx.x == THREADS - 1) places[THREADS] = sum;
     __syncthreads();
-    int end = min(p.chunks - begin, THREADS);
-    for (int k = warp; k < end; k += WARPS) {
-      int to = places[k], own = places[k + 1] - to;
+    for (int at = total + threadIdx.x; at < min(sum, CAPACITY); at += THREADS) {
+      int k = 0;  // the last chunk that begins there or before
+#pragma unroll
+      for (int half = THREADS / 2; half > 0; half /= 2)
+        if (places[k + half] <= at) k += half;
       long long base = (long long)(begin + k) * CHUNK;
-      for (int j = lane; j < own && to + j < CAPACITY; j += LANES) {
-        unsigned entry = p.entries[base + begins[k] + j];
-        found[to + j] = (unsigned)(base + entry % CHUNK) * 64 + entry / CHUNK;
-      }
+      unsigned entry = p.entries[base + begins[k] + at - places[k]];
+      found[at] = (unsigned)(base + entry % CHUNK) * 64 + entry / CHUNK;
     }
     total = sum;
   }
@@ -222,8 +215,8 @@ embedding_dx(const __grid_constant__ Parameters p) {
       }
       for (int chunk = warp * chunks_each; !noted && chunk < last; ++chunk) {
         const unsigned short* entries = p.entries + (long long)chunk * CHUNK;
-        int stop = starts[p.chunks + chunk];
-        for (int start = starts[chunk]; start < stop; start += LANES) {
+        int stop = starts[chunk * next + 1];
+        for (int start = starts[chunk * next]; start < stop; start += LANES) {
           unsigned entry = start + lane < stop ? entries[start + lane] : FULL;
           unsigned votes = __ballot_sync(FULL, (int)(entry / CHUNK) == row);
           add_all(sums, p, column, votes, (long long)chunk * CHUNK + entry % CHUNK);
@@ -270,10 +263,11 @@ def source(kernel: str, v: Variant) -> str:
     sizes |= {"HEAVY": HEAVY}
     if v.addend:
         sizes["ADDS"] = 1
+    packed = PACKED
     if kernel == "arrange":
-        sizes = {}
+        sizes, packed = {}, ""
     sizes["CHUNK"] = CHUNK
     defines = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
     types = {"T": C_TYPES[v.dtype], "A": C_TYPES[v.addend or v.dtype], "I": INDICES[v.index]}
     typedefs = "".join(f"typedef {text} {name};\n" for name, text in types.items())
-    return f"typedef float W;\n{CONVERSIONS}{typedefs}{defines}{COMMON}{KERNELS[kernel]}"
+    return f"typedef float W;\n{CONVERSIONS}{typedefs}{defines}{packed}{COMMON}{KERNELS[kernel]}"

@@ -35,7 +35,7 @@ from meta.op.core.check import normalize_axis
 
 BYTES = 16
 """Of an access, at most."""
-FILLING = 16
+FILLING = 64
 """Thread blocks of the forward pass for each processor."""
 POINTERS = (
     *("x", "dy", "scale", "bias", "mean", "invvar", "addend"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from meta.dialect.cuda.packed import PACKED
 from meta.dialect.cuda.scalars import C_TYPES, CONVERSIONS
 
 THREADS = 256
@@ -42,15 +43,12 @@ struct Parameters {
   T* added; A* wide;
   long long rows; int blocks; float eps;
 };
-template <class E>
-struct alignas(sizeof(E) * VECTOR > 16 ? 16 : sizeof(E) * VECTOR) Vector { E at[VECTOR]; };
-template <class E> struct Raw { Vector<E> at[EACH]; };  // what a thread holds of a row, as it is
+template <class E> struct Raw { Packed<E> at[EACH]; };  // what a thread holds of a row, as it is
 typedef float Row[EACH][VECTOR];
 
 #define FOR_EACH \
   _Pragma("unroll") for (int i = 0; i < EACH; ++i) \
     if (int column = i * STEP + lane * VECTOR; WIDTH % STEP == 0 || column < WIDTH)
-#define FOR_ELEMENTS _Pragma("unroll") for (int j = 0; j < VECTOR; ++j)
 
 // The sums of some numbers over the threads of a row. ``turn``, 0 to 3: not that of the last call.
 template <int N> inline void total(float* numbers, int turn) {
@@ -77,11 +75,11 @@ template <int N> inline void total(float* numbers, int turn) {
 }
 
 template <class E> inline void fetch(Raw<E>& to, const E* row, int lane) {
-  FOR_EACH to.at[i] = *(const Vector<E>*)(row + column);
+  FOR_EACH to.at[i] = packed(row + column);
 }
 
 template <class E> inline void widen(Row& to, const Raw<E>& from, int lane) {
-  FOR_EACH { FOR_ELEMENTS to[i][j] = up(from.at[i].at[j]); }
+  FOR_EACH { FOR_ELEMENTS to[i][j] = element(from.at[i], j); }
 }
 
 // The mean of a row, which is taken off it, and 1 / deviation.
@@ -94,7 +92,7 @@ inline void statistics(Row& x, int lane, float eps, float& mean, float& inv) {
     mean += some;
   }
   total<1>(&mean, 2);
-  mean /= WIDTH;
+  mean *= 1.0f / WIDTH;
   FOR_EACH {
     float some = 0;
     FOR_ELEMENTS {
@@ -104,7 +102,7 @@ inline void statistics(Row& x, int lane, float eps, float& mean, float& inv) {
     square += some;
   }
   total<1>(&square, 3);
-  inv = 1.0f / sqrtf(square / WIDTH + eps);
+  inv = rsqrtf(square * (1.0f / WIDTH) + eps);
 }
 """
 FORWARD = r"""
@@ -131,7 +129,7 @@ forward(const __grid_constant__ Parameters p) {
       Vector<A> sum;
       Vector<T> rounded;
       FOR_ELEMENTS {
-        float both = x[i][j] + up(addend.at[i].at[j]);
+        float both = x[i][j] + element(addend.at[i], j);
         down(sum.at[j], both);
         down(rounded.at[j], both);
         x[i][j] = up(rounded.at[j]);
@@ -156,12 +154,12 @@ forward(const __grid_constant__ Parameters p) {
     FOR_EACH {
       FOR_ELEMENTS x[i][j] *= inv;
       if (p.scale) {
-        Vector<P> scale = *(const Vector<P>*)(p.scale + column);
-        FOR_ELEMENTS x[i][j] *= up(scale.at[j]);
+        Packed<P> scale = packed(p.scale + column);
+        FOR_ELEMENTS x[i][j] *= element(scale, j);
       }
       if (p.bias) {
-        Vector<P> bias = *(const Vector<P>*)(p.bias + column);
-        FOR_ELEMENTS x[i][j] += up(bias.at[j]);
+        Packed<P> bias = packed(p.bias + column);
+        FOR_ELEMENTS x[i][j] += element(bias, j);
       }
       Vector<T> v;
       FOR_ELEMENTS down(v.at[j], x[i][j]);
@@ -191,9 +189,9 @@ backward(const __grid_constant__ Parameters p) {
   int lane = threadIdx.x % GROUP, group = threadIdx.x / GROUP;
   Row scale = {}, sums[SUMS] = {};  // sums: of dscale, dbias and the result
   FOR_EACH {
-    Vector<P> known = {};
-    if (p.scale) known = *(const Vector<P>*)(p.scale + column);
-    FOR_ELEMENTS scale[i][j] = p.scale ? up(known.at[j]) : 1.0f;
+    Packed<P> known = {};
+    if (p.scale) known = packed(p.scale + column);
+    FOR_ELEMENTS scale[i][j] = p.scale ? element(known, j) : 1.0f;
   }
   long long step = (long long)gridDim.x * GROUPS, row = (long long)blockIdx.x * GROUPS + group;
   int turn = 0;
@@ -232,14 +230,14 @@ backward(const __grid_constant__ Parameters p) {
 #endif
     total<2>(both, turn);
     turn = 1 - turn;
-    g = both[0] / WIDTH;
-    along = both[1] / WIDTH;
+    g = both[0] * (1.0f / WIDTH);
+    along = both[1] * (1.0f / WIDTH);
     FOR_EACH {
       Vector<T> v;
       FOR_ELEMENTS {
         float d = inv * (dy[i][j] - g - x[i][j] * along);
 #if ADDS
-        d += up(addend.at[i].at[j]);
+        d += element(addend.at[i], j);
 #endif
         down(v.at[j], d);
         if (SUMS > 2) sums[SUMS - 1][i][j] += inside ? up(v.at[j]) : 0.0f;
@@ -341,7 +339,7 @@ def source(kernel: str, variant: Variant) -> str:
     defines = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
     types = {"T": v.x, "P": v.parameters, "A": v.addend or v.x}
     typedefs = "".join(f"typedef {C_TYPES[dtype]} {name};\n" for name, dtype in types.items())
-    return f"typedef float W;\n{CONVERSIONS}{typedefs}{defines}{COMMON}{KERNELS[kernel]}"
+    return f"typedef float W;\n{CONVERSIONS}{typedefs}{defines}{PACKED}{COMMON}{KERNELS[kernel]}"
 
 
 def variant(
