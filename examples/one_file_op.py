@@ -5,7 +5,7 @@ squareplus (Barron, 2021, arXiv:2112.11687) is a smooth relu: y = (x + sqrt(x^2 
 file to test it.
 """
 
-from importlib.util import find_spec
+import struct
 
 import torch
 from tvm import te, tirx
@@ -13,6 +13,7 @@ from tvm import te, tirx
 import meta
 from meta.amp.core import never
 from meta.dialect import HANDWRITTEN, Dialect
+from meta.dialect.cuda import cubin, probe
 from meta.dialect.torch import torch as on_torch
 from meta.dialect.tvm.compute import ELEMWISE, compute
 from meta.grad.core import gradient
@@ -56,16 +57,20 @@ def squareplus_torch(x, b):
     return ((wide + (wide * wide + b).sqrt()) / 2).to(x.dtype).contiguous()
 
 
-def probe():
-    """Return why the CUDA kernel cannot be used here, or None."""
-    return None if find_spec("cupy") else "cupy is not installed"
-
-
+# The probe says why CUDA kernels cannot be used here: no device, or no NVRTC.
 handwritten = Dialect("example", devices=("cuda",), plevel=HANDWRITTEN, probe=probe)
-SOURCE = """extern "C" __global__ void squareplus(const float* x, float* y, float b, long long n) {
-  for (long long i = blockIdx.x * 256LL + threadIdx.x; i < n; i += gridDim.x * 256LL)
-    y[i] = 0.5f * (x[i] + sqrtf(x[i] * x[i] + b));
-}"""
+THREADS, MOST_BLOCKS = 256, 4096
+SOURCE = r"""
+struct Parameters { const float* x; float* y; long long n; float b; };
+
+extern "C" __global__ void squareplus(const __grid_constant__ Parameters p) {
+  long long step = (long long)gridDim.x * blockDim.x;
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < p.n; i += step) {
+    float v = p.x[i];
+    p.y[i] = 0.5f * (v + sqrtf(v * v + p.b));
+  }
+}
+"""
 
 
 @handwritten.kernel(
@@ -74,14 +79,12 @@ SOURCE = """extern "C" __global__ void squareplus(const float* x, float* y, floa
     strided=False,
 )
 def squareplus_cuda(x, b, out):
-    import cupy  # loaded by the first launch, not by defining the operator
-
-    kernel = cupy.RawKernel(SOURCE, "squareplus")  # compiled once, then found by its source
     n = x.numel()
-    with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
-        blocks = (min(-(-n // 256), 4096) or 1,)
-        args = (x.data_ptr(), out.data_ptr(), cupy.float32(b), cupy.int64(n))
-        kernel(blocks, (256,), args)
+    if n:
+        # Compiled when it is first needed, and kept on disk; launched on torch's current stream.
+        kernel = cubin.function(SOURCE, "squareplus", x.device.index)
+        given = struct.pack("<QQqf", x.data_ptr(), out.data_ptr(), n, b)
+        kernel.launch(min(-(-n // THREADS), MOST_BLOCKS), THREADS, given)
 
 
 CASE = OpCase(
