@@ -1,0 +1,41 @@
+"""The operator in one file, `examples/one_file_op.py`, runs; its CUDA kernel on the CPU, too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from meta.testing import get_testable_devices
+from tests.conftest import first_on_path
+
+ROOT = Path(__file__).parents[1]
+
+# In a process of its own: the example registers an operator and a backend.
+PROGRAM = """
+import runpy
+import torch
+from meta.dialect.cuda import cubin
+from tests.emulator.handwritten import Function
+
+names = runpy.run_path("examples/one_file_op.py", run_name="__main__")
+cubin.function = lambda source, name, device: Function(source, name)
+for shape in ((3, 5), (), (0, 2), (70_001,)):
+    x = torch.randn(shape)
+    out = torch.full_like(x, float("nan"))
+    names["squareplus_cuda"](x, 0.5, out)
+    torch.testing.assert_close(out, names["CASE"].oracle(x, 0.5))
+"""
+
+
+def test_an_operator_in_one_file() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=ROOT,
+        env=first_on_path(ROOT),
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+    chosen = [line.split()[1] for line in found.stdout.splitlines() if line.startswith("->")]
+    assert chosen == ["example" if d == "cuda" else "tvm" for d in get_testable_devices()]
