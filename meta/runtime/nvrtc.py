@@ -87,7 +87,15 @@ def _check(library: ctypes.CDLL, code: int) -> None:
         raise RuntimeError(f"NVRTC: {library.nvrtcGetErrorString(code).decode()}")
 
 
+DEFAULT_DEVICE = "#define inline __device__ inline\n"
+"""Stands for NVRTC's -default-device, which nvcc lacks, in source without headers, whose functions
+are inline."""
+
+
 def run_nvcc(compiler: str, source: str, arch: str) -> bytes:
+    """Return the cubin of source; RuntimeError with the log if it does not compile."""
+    if "#include" not in source:
+        source = DEFAULT_DEVICE + source
     with tempfile.TemporaryDirectory() as folder:
         code, cubin = os.path.join(folder, "kernels.cu"), os.path.join(folder, "kernels.cubin")
         with open(code, "w", encoding="utf-8") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import torch
 
 from meta.base import config
 from meta.dialect.core import OpEnv, compile_together
-from meta.dialect.cuda import cubin
+from meta.dialect.cuda import cubin, embedding
+from meta.runtime.nvrtc import run_nvcc
 
 
 class Compiler:
@@ -68,3 +70,11 @@ def test_an_error_is_raised_and_nothing_of_it_is_kept(compiler: Compiler):
         with pytest.raises(RuntimeError, match="an error"):
             compile_together([wrong])
         compiler.both = threading.Barrier(1)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_nvcc_compiles_what_is_written_for_nvrtc(arch: str):
+    compiler = shutil.which("nvcc")
+    if compiler is None:
+        pytest.skip("needs nvcc")
+    assert run_nvcc(compiler, embedding.source("float16", "int64", 8, 8, 2048), arch)

@@ -24,16 +24,16 @@ from tests.dialect.tvm.functions import RECORDS, empty_like, sample, tensor, una
 ON_CUDA = sorted(RECORDS.keys() - {"sort", "sorted_and_summed"})
 
 
-def _compiled(inputs, outputs, in_place=False) -> tvm.runtime.Module:
-    target = cuda("sm_90")
+def _compiled(inputs, outputs, in_place=False, arch="sm_90") -> tvm.runtime.Module:
+    target = cuda(arch)
     function = schedule_cuda.schedule(prim_func(inputs, outputs, in_place=in_place), target)
     function, _ = workspace_parameters.as_parameters(function)
     with target:
         return tvm.compile(tvm.IRModule({"main": function}), target).mod
 
 
-def _source(inputs, outputs, in_place=False) -> str:
-    module = _compiled(inputs, outputs, in_place)
+def _source(inputs, outputs, in_place=False, arch="sm_90") -> str:
+    module = _compiled(inputs, outputs, in_place, arch)
     return "".join(part.inspect_source() for part in module.imports)
 
 
@@ -43,6 +43,17 @@ def test_source(name):
     source = _source(inputs, outputs)
     assert "__global__" in source or name == "empty"
     assert source == "" or nvrtc.PROLOGUE in nvrtc.slim(source)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_100"])
+@pytest.mark.parametrize("name", ["softmax", "sum_few", "layer_norm_outputs"])
+def test_other_architectures(name, arch):
+    """No GPU is needed; nvcc, where there is one, makes machine code of it."""
+    inputs, outputs, _ = RECORDS[name]()
+    source = _source(inputs, outputs, arch=arch)
+    assert "__global__" in source
+    if compiler := shutil.which("nvcc"):
+        assert run_nvcc(compiler, nvrtc.slim(source), arch)
 
 
 def _cross_entropy(rows: int, classes: int):
