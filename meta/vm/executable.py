@@ -14,7 +14,7 @@ from meta.analysis import MemoryReport, memory
 from meta.base import config
 from meta.base.config import overridden
 from meta.base.device import Device
-from meta.base.errors import ArgumentError, DeviceError, OutOfMemory
+from meta.base.errors import ArgumentError, DeviceError
 from meta.base.registry import OPERATORS
 from meta.dialect.core import OpEnv
 from meta.dialect.core.preference import current as current_preference
@@ -155,7 +155,7 @@ class Executable:
             if later is not None and later.update():
                 result = linked.run([*inputs, *arrays])
             return _wrapped(result, self._result, self._kept_memory)
-        except (RuntimeError, OutOfMemory) as error:  # the latter of what is prepared, op by op
+        except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             planned = memory(self.module).peak

@@ -95,8 +95,10 @@ def _calls(site: Site, functions: Mapping[str, Function], device: Device) -> Ite
     if isinstance(site.kernel, FusedRef):
         for binding in functions[site.kernel.function].body.bindings:
             call = binding.value
-            assert isinstance(call, Call) and isinstance(call.callee, DialectOp)
-            yield prepared(call.callee.base, call, device)
+            assert isinstance(call, Call) and isinstance(call.callee, DialectOp | Op)
+            # A dialect's pattern stands for calls that nobody was chosen for.
+            base = call.callee.base if isinstance(call.callee, DialectOp) else call.callee
+            yield prepared(base, call, device)
     elif site.kernel.is_static:
         op = resolve_op(site.kernel.operator)
         base = op.base if isinstance(op, DialectOp) else op

@@ -13,17 +13,25 @@ from operator import attrgetter
 
 import torch
 
+from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
+from meta.base.errors import OutOfMemory
 from meta.dialect.core import only
 from meta.grad.core import no_grad
 from meta.ir import Block, Function, Module, TensorType, Tuple, Var, operands, type_of
 from meta.op.core.handler import Default, use
+from meta.passes.lifetimes import type_bytes
 from meta.passes.prepare import PREPARED_BY
 from meta.runtime import outside, replace
 from meta.runtime.ndarray import ndarray
+from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm.interpreter import run_module
 from meta.vm.steps import buffer
 
+HINT = (
+    "fewer arrays and programs that are still referred to; compile(..., memory_budget=BYTES), "
+    "which prepares nothing"
+)
 _versions = attrgetter("_version")
 
 
@@ -63,8 +71,16 @@ class Preparation:
         """Make the memory of the results, if it is not there."""
         if self.tensors:
             return
-        with torch.inference_mode(False):  # they may be written outside of it
-            self.tensors = tuple(_empty(_type(part), device) for part in self._parts)
+        types = [_type(part) for part in self._parts]
+        try:
+            with torch.inference_mode(False):  # they may be written outside of it
+                self.tensors = tuple([_empty(type_, device) for type_ in types])
+            return
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            failure = _no_room(error, device, sum(map(type_bytes, types)))
+        raise failure  # behind the block: what the first error holds is free by then
 
     def was_made(self) -> bool:
         """Whether the results are those of the arrays as they are, unless one was written since."""
@@ -85,8 +101,14 @@ class Preparation:
         self._state = None
         if self.tensors[0].is_cuda and not recorded:
             torch.cuda.synchronize(self.tensors[0].device)  # other streams may still read them
-        for part, tensor in zip(self._parts, self.tensors, strict=True):
-            self._compute(part, tensor)
+        failure: OutOfMemory | None = None
+        try:
+            for part, tensor in zip(self._parts, self.tensors, strict=True):
+                self._compute(part, tensor)
+        except OutOfMemory as error:  # of a single operator
+            failure = _no_room(error, str(self.tensors[0].device), error.planned)
+        if failure is not None:
+            raise failure
         if self.tensors[0].is_cuda and not recorded:
             torch.cuda.synchronize(self.tensors[0].device)  # the next call may be on another stream
         self._state = None if recorded else state
@@ -126,6 +148,11 @@ def _alone(function: Function, result: Var) -> Module:
             needed.update(a for a in operands(binding.value) if isinstance(a, Var))
     params = tuple(p for p in function.params if p in needed)
     return Module({"main": Function(params, Block(tuple(kept[::-1]), result), type_of(result))})
+
+
+def _no_room(error: Exception, device: str, planned: int | None) -> OutOfMemory:
+    what = "what is computed of the model's arrays alone, before the first call"
+    return out_of_memory(error, Device(device), what, planned=planned, hint=HINT)
 
 
 def _type(part: Module) -> TensorType:

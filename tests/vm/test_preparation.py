@@ -337,7 +337,8 @@ def test_no_memory_to_prepare(net: Model, monkeypatch: pytest.MonkeyPatch) -> No
 
     with monkeypatch.context() as patch:
         patch.setattr(preparation, "run_module", full)
-        with pytest.raises(OutOfMemory, match="the program") as caught:
+        with pytest.raises(OutOfMemory, match="before the first call") as caught:
             run(x)
-    assert "memory_budget" in str(caught.value) and caught.value.__context__ is None
+    assert caught.value.planned == 1 << 60 and "memory_budget" in str(caught.value)
+    assert caught.value.__context__ is None
     np.testing.assert_allclose(run(x), expected, rtol=1e-5, atol=1e-6)

@@ -186,6 +186,14 @@ def test_explanation() -> None:
     json.dumps(records)
 
 
+def test_explanation_of_a_pattern() -> None:
+    """A dialect's kernel for several calls: each call is explained by itself."""
+    x, network = f32(2, 3), meta.model.Linear(3, 4)
+    (entry,) = meta.vm.compile(network, x).explain()
+    assert entry.site.operator == "linear"
+    assert [c.title.split("(")[0] for c in entry.calls] == ["dense", "bias_add"]
+
+
 def test_explanation_of_a_fused_kernel() -> None:
     def chain(x: Any) -> Any:
         return op.relu(op.add(x, 1.0))
