@@ -1,0 +1,38 @@
+"""Constants of float64 in kernels for CUDA, emulated: no digit is lost."""
+
+from __future__ import annotations
+
+import math
+import shutil
+
+import pytest
+import torch
+from tvm import te, tirx
+
+from meta.dialect.tvm import nvrtc
+from meta.dialect.tvm.lower import prim_func
+from meta.runtime.nvrtc import run_nvcc
+from tests.emulator.generated import TARGET, emulated, sources
+
+
+def times(number: float, dtype: str) -> tirx.PrimFunc:
+    x = te.placeholder((40,), dtype, name="x")
+    y = te.compute((40,), lambda i: x[i] * tirx.const(number, dtype), name="y")
+    return prim_func([x], [y], in_place=False)
+
+
+@pytest.mark.parametrize("number", [1e-300, -1 / 3, math.sqrt(0.5), 0.1, 2.0, 1e18, math.inf])
+def test_none_is_rounded(number: float) -> None:
+    x = torch.linspace(1, 2, 40, dtype=torch.float64)
+    y = torch.empty_like(x)
+    emulated(times(number, "float64"), TARGET)(x, y)
+    assert torch.equal(y, x * number)
+
+
+def test_source() -> None:
+    """Only those that TVM would round are given by their bits."""
+    assert "__longlong_as_double" in sources(times(1e-18, "float64"))
+    for number, dtype in ((0.5, "float64"), (0.1, "float64"), (1e-18, "float32")):
+        assert "__longlong_as_double" not in sources(times(number, dtype))
+    if compiler := shutil.which("nvcc"):
+        assert run_nvcc(compiler, nvrtc.slim(sources(times(1e-18, "float64"))), "sm_90")
