@@ -242,7 +242,8 @@ def _mean_gradient(dy, axes, layout, out):
     slope, wide = _Ordered(dy, layout), computing(dy.dtype)
 
     def value(n, c, windows, _):
-        return cast(slope(n, c, *windows), wide) / _count(axes, windows).astype(wide)
+        count = te.max(_count(axes, windows), 1)  # a window without elements is nobody's
+        return cast(slope(n, c, *windows), wide) / count.astype(wide)
 
     return _gathered(_Ordered(out, layout), axes, value)
 

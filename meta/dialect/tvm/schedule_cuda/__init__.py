@@ -27,6 +27,7 @@ from meta.dialect.tvm.schedule_cuda import (
     emit,
     in_place,
     injective,
+    loads,
     partial,
     reduction_axes,
     reductions,
@@ -37,17 +38,18 @@ from meta.dialect.tvm.schedule_cuda import (
     transposes,
     vectors,
     walk,
+    windows,
 )
 from meta.dialect.tvm.schedule_cuda.emit import sequence
 from meta.dialect.tvm.schedule_cuda.walk import Part, static
 from meta.dialect.tvm.stages import SPATIAL, Stage, blocks_of, stage_of
 
 RULES = (
-    *(columns, default, emit, in_place, injective, partial, reduction_axes, reductions),
-    *(row_plan, row_stages, rows, slices, transposes, vectors, walk),
+    *(columns, default, emit, in_place, injective, loads, partial, reduction_axes, reductions),
+    *(row_plan, row_stages, rows, slices, transposes, vectors, walk, windows),
 )
 """The modules that decide what becomes of a function."""
-KERNELS = (rows.kernel, reductions.kernel, transposes.kernel, injective.kernel)
+KERNELS = (windows.kernel, rows.kernel, reductions.kernel, transposes.kernel, injective.kernel)
 """What makes kernels of stages: of the parts that are left, and all intermediate arrays."""
 
 

@@ -77,7 +77,7 @@ class Injective:
                     found[walked] = None
         always = list(found)
         line = Access(stages[0].buffer, compact(self.extents), 0)
-        windows = [walked for part in parts for walked in window_walks(part)]
+        windows = self._kept_apart(parts)
         self.groups = merged_axes(self.extents, [line, *always, *windows]) or [[]]
         self.merged = [math.prod(self.extents[a] for a in group) for group in self.groups]
         self.line = self._walk(line)
@@ -85,6 +85,10 @@ class Injective:
         self.vector = self._vector_width([a for a, w in walks.items() if w.strides[-1] == 1])
         self.inputs = {a: w for a, w in walks.items() if w.strides[-1] in (0, 1)}
         self.others = {a: w for a, w in walks.items() if a not in self.inputs}
+
+    def _kept_apart(self, parts: Sequence[Part]) -> list[Access]:
+        """Return walks by which axes are told apart, beside those of what is always read."""
+        return [walked for part in parts for walked in window_walks(part)]
 
     def _walk(self, one: Access) -> Access:
         return (
