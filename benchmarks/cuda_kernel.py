@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
+IMAGES = (64, 64, 112, 112)
 Make = Callable[[torch.Generator, torch.dtype], list[torch.Tensor]]
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One line of the table, for each dtype.
+    """One line of the table, for each precision.
 
     bytes: what has to be moved at least, of the arguments and the result of torch's function; None:
     each tensor once. flops: of a kernel that is limited by arithmetic; its goal is torch's time.
@@ -29,6 +30,12 @@ class Kernel:
     flops: float | None = None
     dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.float16)
     chain: bool = False
+
+    @property
+    def precisions(self) -> list[str]:
+        """The names of its dtypes, and tf32 for float32 products."""
+        names = [str(dtype).removeprefix("torch.") for dtype in self.dtypes]
+        return [*names, "tf32"] if self.flops is not None else names
 
 
 def normal(*shapes: tuple[int, ...]) -> Make:

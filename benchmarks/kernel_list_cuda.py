@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from cuda_kernel import Kernel, indexed, labelled, normal, size
+from cuda_kernel import IMAGES, Kernel, indexed, labelled, normal, size
+from kernel_list_cuda_pooling import POOLING
 
 import meta
 
@@ -19,7 +20,6 @@ WIDE = (8192, 8192)
 ROWS = (32768, 1024)
 TOKENS = (16384, 768)
 CUBE = (256, 512, 512)
-IMAGES = (64, 64, 112, 112)
 HEADS = (64, 512, 16, 64)
 VOCABULARY, CLASSES = 30522, 50257
 
@@ -262,17 +262,6 @@ MOVEMENT = [
     Kernel(
         "transposes", "concatenate", lambda a, b: meta.concatenate((a, b), axis=-1),
         lambda a, b: torch.cat((a, b), -1), normal((8192, 4096), (8192, 4096)),
-    ),
-]  # fmt: skip
-
-POOLING = [
-    Kernel(
-        "pooling", "max_pool2d", lambda x: meta.max_pool2d(x, kernel=3, stride=2, padding=1),
-        lambda x: F.max_pool2d(x, 3, 2, 1), normal(IMAGES),
-    ),
-    Kernel(
-        "pooling", "avg_pool2d", lambda x: meta.avg_pool2d(x, kernel=2, stride=2),
-        lambda x: F.avg_pool2d(x, 2), normal(IMAGES),
     ),
 ]  # fmt: skip
 

@@ -9,6 +9,10 @@ decides. What is timed is the device alone: calls of a contender are captured in
 the allocation of their results, and replays lie between CUDA events; a figure is the median over
 the rounds, in which the contenders take turns. Results are compared before anything is timed.
 
+A row in float32 is of float32 on all sides: torch's convolutions, too, are kept from
+TensorFloat-32, which they use unless they are told not to. Products and convolutions have a row of
+their own in tf32, in which META_TF32 and torch's two switches are on.
+
 The share of a kernel is the least time in which its bytes could be moved, by the rate at which
 torch copies 256 MB in the same run, over its own time. The goal, which ``--check`` holds: a share
 of 0.85; for matrix products and convolutions 0.97 of the better torch time instead.
@@ -21,8 +25,8 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -31,12 +35,25 @@ from kernel_list_cuda import KERNELS
 from report import conditions_cuda, plain, replace_section, table_in_markdown
 
 import meta
+from meta.base import config
 
 SHARE, PRODUCTS = 0.85, 0.97
 COPIED = 256 << 20
 CALLS, ROUNDS = 5, 9
 BEGIN = "<!-- written by benchmarks/kernels_cuda.py --markdown -->"
 Call = Callable[[], Any]
+DTYPES = {"float32": torch.float32, "tf32": torch.float32, "float16": torch.float16}
+"""The dtype of the inputs by the precision of a row."""
+TOLERANCES = {"float32": 2e-3, "tf32": 1e-2, "float16": 2e-2}
+
+
+@contextmanager
+def precise(precision: str) -> Iterator[None]:
+    """Compute in float32 or in TensorFloat-32, as a row says, on all sides."""
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    with config.override(META_TF32=precision == "tf32"):
+        yield
 
 
 def ceiling() -> float:
@@ -106,18 +123,18 @@ def _inputs(kernel: Kernel, dtype: torch.dtype) -> list[torch.Tensor]:
     return kernel.inputs(torch.Generator("cuda").manual_seed(0), dtype)
 
 
-def compare(kernel: Kernel, dtype: torch.dtype, calls: dict[str, Call]) -> list[torch.Tensor]:
+def compare(kernel: Kernel, precision: str, calls: dict[str, Call]) -> list[torch.Tensor]:
     """Call each contender once; AssertionError if they do not agree. Return eager's results."""
     expected = [_tensor(calls["eager"]())]
     if kernel.name == "dropout":  # random: another generator
         return expected
-    tolerance = 2e-3 if dtype == torch.float32 else 2e-2
+    tolerance = TOLERANCES[precision]
     for name, call in calls.items():
         found = _tensor(call())
         scale = max(1.0, expected[0].float().std().nan_to_num(1.0).item())
         torch.testing.assert_close(
             found.float() / scale, expected[0].float() / scale, rtol=tolerance, atol=tolerance,
-            msg=lambda text, name=name: f"{kernel.name}, {dtype}, {name}: {text}",
+            msg=lambda text, name=name: f"{kernel.name}, {precision}, {name}: {text}",
         )  # fmt: skip
     return expected
 
@@ -127,11 +144,12 @@ def _tensor(result: Any) -> torch.Tensor:
 
 
 def measure(
-    kernel: Kernel, dtype: torch.dtype, dialect: str | None, compiler: bool, limit: float
+    kernel: Kernel, precision: str, dialect: str | None, compiler: bool, limit: float
 ) -> dict[str, Any]:
     """Return one record: names, times, and the share of the ceiling or of torch's best."""
+    dtype = DTYPES[precision]
     calls, ran = contenders(kernel, dtype, dialect, compiler)
-    made = compare(kernel, dtype, calls)
+    made = compare(kernel, precision, calls)
     given = _inputs(kernel, dtype)
     moved = size(given) + size(made) if kernel.bytes is None else kernel.bytes(given, made)
     del given, made
@@ -142,7 +160,7 @@ def measure(
     reached = best / times["meta"] if share is None else share
     return {
         "group": kernel.group,
-        "kernel": f"{kernel.name}, {str(dtype).removeprefix('torch.')}",
+        "kernel": f"{kernel.name}, {precision}",
         "dialect": ran,
         "ms": times,
         "share": share,
@@ -194,7 +212,7 @@ def main() -> int:
     )
     parser.add_argument("--filter", default="", help="only kernels whose name contains this")
     parser.add_argument("--group", help="only kernels of this group")
-    parser.add_argument("--dtype", choices=["float32", "float16"], help="only this dtype")
+    parser.add_argument("--dtype", choices=list(DTYPES), help="only this precision")
     parser.add_argument("--dialect", help="prefer this dialect instead of the default")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -204,24 +222,26 @@ def main() -> int:
     if not torch.cuda.is_available():
         parser.error("no CUDA device")
     chosen = [
-        (kernel, dtype)
+        (kernel, precision)
         for kernel in KERNELS
-        for dtype in kernel.dtypes
+        for precision in kernel.precisions
         if options.filter in kernel.name and options.group in (None, kernel.group)
-        if options.dtype is None or dtype == getattr(torch, options.dtype)
+        if options.dtype in (None, precision)
     ]
     if not chosen:
         parser.error("no kernel is left")
-    every = sum(len(kernel.dtypes) for kernel in KERNELS)
+    every = sum(len(kernel.precisions) for kernel in KERNELS)
     if options.markdown and (len(chosen) < every or options.dialect):
-        parser.error("--markdown is for all kernels and dtypes, and the default dialects")
+        parser.error("--markdown is for all kernels and precisions, and the default dialects")
     compiler, records = not options.no_compile, []
     with torch.no_grad():
         limit = ceiling()
-        for i, (kernel, dtype) in enumerate(chosen):
+        for i, (kernel, precision) in enumerate(chosen):
             if sys.stderr.isatty():
                 print(f"\r{i + 1}/{len(chosen)} {kernel.name:40s}", end="", file=sys.stderr)
-            records.append(measure(kernel, dtype, options.dialect, compiler, limit))
+            with precise(precision):
+                found = measure(kernel, precision, options.dialect, compiler, limit)
+            records.append(found)
             torch.cuda.empty_cache()
     note = "" if compiler else "; torch.compile left out"
     measured = f"copy at {limit / 1e12:.2f} TB/s, medians of {ROUNDS} rounds{note}"

@@ -35,15 +35,34 @@ class _Sliding:
     def covers(self):
         """An upper bound of the number of windows that cover an input."""
         taps = self.taps
-        return -(-taps.kernel // taps.stride) if taps.dilation == 1 else taps.kernel
+        covers = -(-taps.kernel // taps.stride) if taps.dilation == 1 else taps.kernel
+        return 1 if self.only else covers
+
+    @property
+    def whole(self):
+        """Whether all windows lie inside the input."""
+        taps = self.taps
+        return taps.before == 0 and (taps.out - 1) * taps.stride + taps.extent <= taps.size
+
+    @property
+    def only(self):
+        """Whether there is one window, of all elements."""
+        taps = self.taps
+        return (
+            taps.out == 1 and taps.before == 0 and taps.dilation == 1 and taps.kernel == taps.size
+        )
 
     def tap(self, o, k):
         """Return where tap k of window o lies, and whether that is inside the input."""
+        if self.only:  # that k alone decides makes it a reduction of rows or columns
+            return k, True
         place = o * self.taps.stride - self.taps.before + k * self.taps.dilation
-        return place, te.all(place >= 0, place < self.taps.size)
+        return place, self.whole or te.all(place >= 0, place < self.taps.size)
 
     def cover(self, h, j):
         """Return the j-th window that may cover input h, which tap that is, and whether it does."""
+        if self.only:
+            return tirx.const(0, h.ty.dtype), h, True
         if self.taps.dilation == 1:  # those that start at or before h, the last first
             start, stride = h + self.taps.before, self.taps.stride
             # Not start - o * stride: TVM divides by zero where it simplifies under its comparison.
@@ -56,6 +75,8 @@ class _Sliding:
 
     def count(self, o):
         """Return how many elements window o averages."""
+        if self.whole:
+            return tirx.const(self.taps.kernel, o.ty.dtype)
         low, high = 0, self.taps.size
         if self.include_pad:
             low, high = -self.taps.before, high + self.taps.after
@@ -117,7 +138,14 @@ def _axes(extents, kernel, stride, padding, dilation, ceil_mode, include_pad):
 
 def _regions(extents, shape):
     wanted = pair(shape, "shape", len(extents))
-    return tuple(_Region(int(e), o) for e, o in zip(extents, wanted, strict=True))
+    return tuple(_region(int(e), o) for e, o in zip(extents, wanted, strict=True))
+
+
+def _region(size, out):
+    """Return one axis of adaptive pooling: regions of one size are windows."""
+    if not out or size % out:
+        return _Region(size, out)
+    return _Sliding(Taps(size, size // out, size // out, 1, 0, 0, False), True)
 
 
 class _Ordered:
@@ -143,7 +171,13 @@ def _over(axes, at, combine, value, outside):
     taps = [te.reduce_axis((0, axis.length)) for axis in axes]
     found = [axis.tap(o, k) for axis, o, k in zip(axes, at, taps, strict=True)]
     places, inside = zip(*found, strict=True)
-    return combine(te.if_then_else(te.all(*inside), value(places, taps), outside), axis=taps)
+    return combine(_if(inside, value(places, taps), outside), axis=taps)
+
+
+def _if(conditions, value, otherwise):
+    """Return ``value`` where all conditions hold; True stands for one that always does."""
+    asked = [c for c in conditions if c is not True]
+    return te.if_then_else(te.all(*asked), value, otherwise) if asked else value
 
 
 def _maximum(x, axes, layout, out):
@@ -192,12 +226,17 @@ def _gathered(image, axes, value):
     shape, dtype = image.x.shape, str(image.x.dtype)
     wide = computing(dtype)
 
-    def element(n, c, *at):
-        js = [te.reduce_axis((0, axis.covers)) for axis in axes]
+    def term(n, c, at, js):
         found = [a.cover(h, j) for a, h, j in zip(axes, at, js, strict=True)]
         windows, taps, covered = zip(*found, strict=True)
-        term = te.if_then_else(te.all(*covered), value(n, c, windows, taps), tirx.const(0, wide))
-        return te.sum(term, axis=js)
+        return _if(covered, value(n, c, windows, taps), tirx.const(0, wide))
+
+    if all(isinstance(axis, _Sliding) and axis.only for axis in axes):
+        return image.result(shape, lambda n, c, *at: cast(term(n, c, at, at), dtype), "dx")
+
+    def element(n, c, *at):
+        js = [te.reduce_axis((0, axis.covers)) for axis in axes]
+        return te.sum(term(n, c, at, js), axis=js)
 
     total = image.result(shape, element, "dx_sum")
     return te.compute(shape, lambda *i: cast(total(*i), dtype), name="dx")

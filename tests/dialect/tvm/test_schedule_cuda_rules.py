@@ -19,6 +19,7 @@ from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.realigned import Unaligned, realigned
 from meta.dialect.tvm.target import cuda, for_device
 from tests.dialect.tvm.functions import empty_like, sample, tensor
+from tests.emulator import generated
 
 Case = tuple[list[Any], list[Any], Callable[..., list[torch.Tensor]]]
 
@@ -137,6 +138,35 @@ def windows(rows: int, n: int) -> Case:
     return [x], [te.compute((rows, n // 2), pair)], oracle
 
 
+def pooled(shape: tuple[int, ...], dtype: str, last: bool = False) -> Case:
+    """Sums of windows of 3 by 3, two apart and padded by 1, and their half: channels first or last.
+
+    Neighbouring windows share what they read.
+    """
+    n, c, h, w = shape
+    x = tensor(*((n, h, w, c) if last else shape), dtype=dtype)
+    place = (lambda n, c, h, w: (n, h, w, c)) if last else (lambda *i: i)
+    k, m = te.reduce_axis((0, 3)), te.reduce_axis((0, 3))
+
+    def total(*i):
+        a, b, y, v = (i[0], i[3], i[1], i[2]) if last else i
+        y, v = y * 2 + k - 1, v * 2 + m - 1
+        inside = tirx.all(y >= 0, y < h, v >= 0, v < w)
+        value = x[place(a, b, y, v)].astype("float32")
+        return te.sum(tirx.if_then_else(inside, value, tirx.const(0, "float32")), axis=[k, m])
+
+    out = place(n, c, (h - 1) // 2 + 1, (w - 1) // 2 + 1)
+    sums = te.compute(out, total, name="sums")
+    made = te.compute(out, lambda *i: (sums(*i) * 0.5).astype(dtype), name="half")
+
+    def oracle(x):
+        first = x.permute(0, 3, 1, 2) if last else x
+        y = torch.nn.functional.avg_pool2d(first.float(), 3, 2, 1, divisor_override=2).to(x.dtype)
+        return [y.permute(0, 2, 3, 1) if last else y]
+
+    return [x], [made], oracle
+
+
 def deviations(a: int, b: int, c: int) -> Case:
     """Means, which are a result, and sums that need them: not one kernel."""
     x = tensor(a, b, c)
@@ -206,6 +236,11 @@ CASES: dict[str, tuple[Callable[[], Case], str, int]] = {
     "few long rows": (lambda: total((3, 400000), (1,)), "float4", 2),
     "gradients": (lambda: gradients(3000, 64), "float4", 2),
     "guarded windows": (lambda: windows(30, 6), "", 1),
+    "windows of halves": (lambda: pooled((2, 3, 16, 32), "float16"), "uint4", 1),
+    "windows of floats": (lambda: pooled((2, 3, 9, 24), "float32"), "float4", 1),
+    "windows of odd rows": (lambda: pooled((2, 3, 9, 13), "float32"), "", 1),
+    "windows of channels": (lambda: pooled((2, 16, 9, 13), "float16", last=True), "uint4", 1),
+    "windows of odd channels": (lambda: pooled((2, 5, 8, 12), "float32", last=True), "", 1),
     "deviations": (lambda: deviations(2, 5, 3), "", 2),
 }  # fmt: skip
 
@@ -227,6 +262,23 @@ def test_kernels(name):
     source = source[source.index('extern "C" __global__') :]
     assert access in source
     assert source.count("__global__") == 2 * kernels  # declared and defined
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("windows of")])
+def test_windows_are_right(name):
+    """Emulated."""
+    inputs, outputs, oracle = CASES[name][0]()
+    run = generated.emulated(prim_func(inputs, outputs, in_place=False))
+    x, made = sample(inputs[0]), empty_like(outputs[0])
+    run(x, made)
+    torch.testing.assert_close(made, oracle(x)[0].contiguous())
+
+
+def test_overlapping_windows_read_each_element_once():
+    """Along the rows: a vector of results of 8 windows of 3 needs 17 elements, in 3 accesses."""
+    source = _source(pooled((2, 3, 16, 32), "float16"))
+    source = source[source.rindex('extern "C" __global__') :]
+    assert source.count("x_ptr +") + source.count("x_ptr[") == 3
 
 
 @pytest.mark.cuda

@@ -59,9 +59,8 @@ class Loads:
     def add(self, node: Any) -> None:
         """Note a read; ``regular`` says whether it is one along a line."""
         shape = node.source.ty.shape
-        if not node.indices or not all(isinstance(extent, tirx.IntImm) for extent in shape):
-            self.regular = False
-        elif self._steps(node.indices) is None:
+        known = node.indices and all(isinstance(extent, tirx.IntImm) for extent in shape)
+        if not known or self._steps(node.indices) is None:
             self.regular = False
         elif (found := self._find(node)) is None:
             self.lines.append(Line(node.source, list(node.indices), {0}))

@@ -23,7 +23,6 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     divided,
     each,
     element,
-    itemsize,
     power_of_two_in,
     sequence,
     store,
@@ -267,7 +266,9 @@ class _Plan:
         single = k.registers(one.dtype, 1)
         shared = len(one.terms) < sum(map(len, one.uses))
         totals = k.registers(one.dtype, len(one.terms) * lanes) if shared else results
-        owners = [[u for u, terms in enumerate(one.uses) if t in terms] for t in range(len(one.terms))]
+        owners = [
+            [u for u, terms in enumerate(one.uses) if t in terms] for t in range(len(one.terms))
+        ]
 
         def step(body: Callable[[Any], list[Any]]) -> list[Any]:
             number: Any = tirx.const(0, "int32")
@@ -303,7 +304,9 @@ class _Plan:
         else:
             body += step(lambda number: [*read(number), *accumulate(number)])
         if shared:
-            body.append(each(lanes, lambda lane: sequence(self._joined(one, totals, results, lane))))
+            body.append(
+                each(lanes, lambda lane: sequence(self._joined(one, totals, results, lane)))
+            )
         return body, results
 
     def _joined(self, one: Reduction, totals: Any, results: Any, lane: Any) -> list[Any]:
@@ -313,8 +316,10 @@ class _Plan:
             value = one.init
             for position, t in enumerate(terms):
                 found = element(totals, t * lanes + lane)
-                value = found if position == 0 else one.combine(
-                    element(results, u * lanes + lane), found
+                value = (
+                    found
+                    if position == 0
+                    else one.combine(element(results, u * lanes + lane), found)
                 )
                 made.append(store(results, value, u * lanes + lane))
             if not terms:
@@ -353,9 +358,7 @@ def _pairs(part: Part) -> list[tuple[int, Any]]:
             for index in node.indices:
                 for r in stage.axes[n:]:
                     if uses(index, r):
-                        found |= {
-                            (a, r): None for a in range(n) if uses(index, stage.axes[a])
-                        }
+                        found |= {(a, r): None for a in range(n) if uses(index, stage.axes[a])}
     return list(found)
 
 
@@ -364,7 +367,8 @@ def _innermost(parts: Sequence[Part]) -> int | None:
     pairs = [_pairs(part) for part in parts if slides(part)]
     if any(len({r for _, r in found}) < len(found) for found in pairs):
         return None
-    return max((axis for found in pairs for axis, _ in found), default=None)
+    extents = parts[0].stage.spatial
+    return max((axis for found in pairs for axis, _ in found if extents[axis] != 1), default=None)
 
 
 def _plain(part: Part) -> Reduction:
