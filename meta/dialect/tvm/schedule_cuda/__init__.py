@@ -38,6 +38,7 @@ from meta.dialect.tvm.schedule_cuda import (
     transposes,
     vectors,
     walk,
+    window_reductions,
     windows,
 )
 from meta.dialect.tvm.schedule_cuda.emit import sequence
@@ -46,7 +47,8 @@ from meta.dialect.tvm.stages import SPATIAL, Stage, blocks_of, stage_of
 
 RULES = (
     *(columns, default, emit, in_place, injective, loads, partial, reduction_axes, reductions),
-    *(row_plan, row_stages, rows, slices, transposes, vectors, walk, windows),
+    *(row_plan, row_stages, rows, slices, transposes, vectors, walk),
+    *(window_reductions, windows),
 )
 """The modules that decide what becomes of a function."""
 KERNELS = (windows.kernel, rows.kernel, reductions.kernel, transposes.kernel, injective.kernel)

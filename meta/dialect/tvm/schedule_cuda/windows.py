@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 
-from meta.dialect.tvm import ordered
 from meta.dialect.tvm.schedule_cuda.emit import (
     divided,
     each,
@@ -39,7 +37,7 @@ from meta.dialect.tvm.schedule_cuda.walk import (
     reads,
     slides,
 )
-from meta.dialect.tvm.stages import uses
+from meta.dialect.tvm.schedule_cuda.window_reductions import Reduction, pairs, reduction
 
 MOST_TERMS = 128
 """Terms of the windows of a thread, by the axis along which it computes several."""
@@ -49,30 +47,6 @@ FILLED = 132 * THREADS
 """Threads that fill a large GPU."""
 HELD_BYTES = 256
 """Of what a thread reads before it computes anything; more than that, and it does so row by row."""
-
-
-@dataclass
-class Reduction:
-    """The reduction of one part.
-
-    term, init, combine: in the dtype in which it is done. finish: makes of it what the part stores.
-    outer: reduced axes along which all of a thread's windows move alike, with their extents.
-    terms: the different ones. uses: the number of each result's terms, by result.
-    """
-
-    part: Part
-    term: Any
-    init: Any
-    combine: Callable[[Any, Any], Any]
-    finish: Callable[[Any], Any]
-    outer: list[tuple[Any, int]] = field(default_factory=list)
-    terms: list[Any] = field(default_factory=list)
-    uses: list[list[int]] = field(default_factory=list)
-
-    @property
-    def dtype(self) -> str:
-        """The dtype in which it is done."""
-        return str(self.init.ty.dtype)
 
 
 class Windows(Injective):
@@ -95,7 +69,7 @@ class Windows(Injective):
 
     def _kept_apart(self, parts: Sequence[Part]) -> list[Access]:
         """Return an access along each axis with which a window moves, so that it is not merged."""
-        apart = {axis for part in parts if slides(part) for axis, _ in _pairs(part)}
+        apart = {axis for part in parts if slides(part) for axis, _ in pairs(part)}
         n = len(self.extents)
         return [
             Access(parts[0].stage.buffer, tuple(int(a == axis) for a in range(n)), 0)
@@ -215,9 +189,9 @@ class _Plan:
 
     def _reduction(self, part: Part) -> Reduction:
         kernel, k, stage = self.kernel, self.kernel.k, part.stage
-        made = _as_floats(part, self.analyzer) or _plain(part)
+        made = reduction(part, self.analyzer)
         n = len(stage.spatial)
-        inner = {r for axis, r in _pairs(part) if axis == kernel.axis}
+        inner = {r for axis, r in pairs(part) if axis == kernel.axis}
         extents = dict(zip(stage.axes[n:], stage.reduce, strict=True))
         names = {axis: tirx.Var("r", k.dtype) for axis in extents if axis not in inner}
         for axis, name in names.items():
@@ -349,62 +323,13 @@ def _number(term: Any, terms: list[Any]) -> int:
     return len(terms) - 1
 
 
-def _pairs(part: Part) -> list[tuple[int, Any]]:
-    """Return which spatial axis, by its position, moves along which reduced axis."""
-    stage, n = part.stage, len(part.stage.spatial)
-    found: dict[tuple[int, Any], None] = {}
-    for nodes in reads(part.value):
-        for node in nodes:
-            for index in node.indices:
-                for r in stage.axes[n:]:
-                    if uses(index, r):
-                        found |= {(a, r): None for a in range(n) if uses(index, stage.axes[a])}
-    return list(found)
-
-
 def _innermost(parts: Sequence[Part]) -> int | None:
     """Return the last axis with which windows move; None if one moves with two axes at once."""
-    pairs = [_pairs(part) for part in parts if slides(part)]
-    if any(len({r for _, r in found}) < len(found) for found in pairs):
+    moves = [pairs(part) for part in parts if slides(part)]
+    if any(len({r for _, r in found}) < len(found) for found in moves):
         return None
     extents = parts[0].stage.spatial
-    return max((axis for found in pairs for axis, _ in found if extents[axis] != 1), default=None)
-
-
-def _plain(part: Part) -> Reduction:
-    combine = part.combine
-    assert combine is not None
-    return Reduction(part, part.value.b, part.init, combine, lambda value: value)
-
-
-def _as_floats(part: Part, analyzer: Any) -> Reduction | None:
-    """Return the maximum of the `ordered` keys of floats as that of the floats themselves.
-
-    A key takes six instructions, and a comparison that keeps a NaN three.
-    """
-    if not isinstance(part.value, tirx.Max):
-        return None
-    found = part.value.b
-    guarded = isinstance(found, tvm.ir.Call) and found.op.name.endswith("if_then_else")
-    key = found.args[1] if guarded else found
-    nodes = [node for group in reads(key) for node in group]
-    if not nodes:
-        return None
-    node = nodes[0]
-    dtype = str(node.ty.dtype)
-    wide = "float32" if dtype in ("float16", "bfloat16") else dtype
-    if wide not in ("float32", "float64") or not tvm_ffi.structural_equal(
-        analyzer.simplify(key), analyzer.simplify(ordered.key(node, dtype, True))
-    ):
-        return None
-    least, value = tirx.min_value(wide), node.astype(wide)
-    least = tirx.const(-math.inf, wide)
-    term = tirx.if_then_else(found.args[0], value, least) if guarded else value
-
-    def larger(a: Any, b: Any) -> Any:
-        return tirx.Select(tirx.Or(a > b, tirx.isnan(a)), a, b)
-
-    return Reduction(part, term, least, larger, lambda value: ordered.key(value, wide, True))
+    return max((axis for found in moves for axis, _ in found if extents[axis] != 1), default=None)
 
 
 def kernel(parts: Sequence[Part], inner: set[Any]) -> Made | None:
