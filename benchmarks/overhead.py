@@ -1,7 +1,7 @@
 """Per-call overhead of `meta` beside PyTorch: a 4x4 float32 add, eager and as one VM instruction,
 in one run.
 
-    python benchmarks/overhead.py [--device cpu] [--json]
+    python benchmarks/overhead.py [--device cpu] [--json] [--check]
 
 An eager call is timed with its result's allocation, as torch's is. A VM instruction is the
 difference between programs of 201 and 1 chained additions, divided by 200; on CUDA they are not
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -77,27 +78,30 @@ def measure(device: str) -> dict[str, float]:
     return found
 
 
-def main() -> None:
-    """Print the table."""
+def main() -> int:
+    """Print the table; return 1 if ``--check`` finds a goal missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="default cpu")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("no CUDA device")
     torch.set_num_threads(1)
     figures = measure(options.device)
     base, goals = figures["torch eager call"], GOALS[options.device]
+    missed = any(figures[name] > goal * base for name, goal in goals.items())
     if options.json:
         print(json.dumps({"device": options.device, "microseconds": figures}))
-        return
+        return int(options.check and missed)
     print(f"4x4 float32 add on {options.device}, microseconds (torch {torch.__version__})")
     for name, value in figures.items():
         goal = f"  goal <= {goals[name]:g}x" if name in goals else ""
         print(f"  {name:28s} {value:7.2f}  {value / base:5.2f}x torch{goal}")
+    return int(options.check and missed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -52,8 +52,8 @@ class Plan:
     ----------
     value: the result, where it is known now (`kernel` and `view` are then None).
     kernel: the OpEnv's `run`. view: whether the result is the first tensor seen with another shape.
-    make: allocates the result, for the usual case of a kernel that fills exactly one compact
-    tensor; else None.
+    simple: for the usual case of a kernel that fills exactly one compact tensor and writes nothing
+    else: what allocates the result, the kernel, and what the result is; else None.
     """
 
     __slots__ = (
@@ -62,9 +62,9 @@ class Plan:
         "kernel",
         "key",
         "keys",
-        "make",
         "op_name",
         "places",
+        "simple",
         "single",
         "value",
         "view",
@@ -76,7 +76,7 @@ class Plan:
         self.kernel: Callable[..., Any] | None = None
         self.view = isinstance(call.out, View)
         self.single = isinstance(call.out, TensorType | View)
-        self.make: Callable[[], torch.Tensor] | None = None
+        self.simple: tuple[Callable[[], torch.Tensor], Callable[..., Any], ArrayKey] | None = None
         self.written = call.op.schema.written
         # Written arguments that may lie in memory in any way, by their place among the values.
         self.places = written_places(call) if strided else ()
@@ -106,9 +106,9 @@ class Plan:
             self.kernel = checked_call(self.kernel, call, env.allocates)
         self.compacts = strided and not env.strided
         self.allocators = None if env.allocates else tuple(allocator(k) for k in self.keys)
-        simple = isinstance(call.out, TensorType) and not (self.compacts or self.places)
-        if self.allocators is not None and simple:
-            self.make = self.allocators[0]
+        simple = isinstance(call.out, TensorType) and not (self.compacts or self.written)
+        if self.allocators is not None and self.key is not None and simple:
+            self.simple = self.allocators[0], self.kernel, self.key
 
     def run(self, values: Sequence[Any]) -> Any:
         """Run in the general case; ``values`` are in `OpEnv.run` order."""
@@ -189,52 +189,71 @@ def _checked(env: OpEnv, call: CallValues) -> Callable[..., Any]:
 
 def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a call now. Accepts ndarrays, torch tensors and numpy arrays as tensors."""
-    if kwargs or len(args) < op.schema.explicit:
-        args = op.schema.arrange(args, kwargs)
-    key: tuple[Any, ...]
-    values: Sequence[Any]
-    count = len(args)
-    # What `_read` would find for one or two arrays, in a third of the time.
-    if count == 2 and type(args[0]) is ndarray and type(args[1]) is ndarray:
-        x, y = args
-        key, values = (op, x.key, y.key), (x._tensor, y._tensor)
-        tracked = x._requires_grad or y._requires_grad
-    elif count == 1 and type(args[0]) is ndarray:
-        (x,) = args
-        key, values, tracked = (op, x.key), (x._tensor,), x._requires_grad
-    else:
+    plan: Plan | None = None
+    failure: OutOfMemory | None = None
+    result: Any
+    try:
+        # One or two arrays, met before: what follows below does the same in twice the time.
+        if not kwargs and overridden() is None:
+            if len(args) == 2:
+                x, y = args
+                if type(x) is ndarray and type(y) is ndarray:
+                    plan = current_preference.get().plans.get((op, x.key, y.key))
+                    if plan is not None and plan.simple is not None:
+                        make, kernel, described_by = plan.simple
+                        out = make()
+                        kernel(x._tensor, y._tensor, out)
+                        result = described(out, described_by)
+                        if (x._requires_grad or y._requires_grad) and recording.get():
+                            record(op, op.schema.arrange(args, {}), result)
+                        return result
+            elif len(args) == 1:
+                (x,) = args
+                if type(x) is ndarray:
+                    plan = current_preference.get().plans.get((op, x.key))
+                    if plan is not None and plan.simple is not None:
+                        make, kernel, described_by = plan.simple
+                        out = make()
+                        kernel(x._tensor, out)
+                        result = described(out, described_by)
+                        if x._requires_grad and recording.get():
+                            record(op, op.schema.arrange(args, {}), result)
+                        return result
+            plan = None
+        if kwargs or len(args) < op.schema.explicit:
+            args = op.schema.arrange(args, kwargs)
         read = _read(op, args)
         if read is None:
             return _canonical(op, args)
         key, values, tracked = read
-    if overridden() is not None:  # a plan is made with the knobs of its time
-        key = (*key, tuple([config.get(knob) for knob in _KNOBS]))
-    plans = current_preference.get().plans
-    try:
-        plan: Plan | None = plans.get(key)
-    except TypeError:  # an unhashable attribute: a list where a tuple is meant
-        return _canonical(op, args)
-    if plan is None:
-        bound = op.schema.bind(args, {}, _lift)
-        if _respelled(op, args, bound):
-            return eager(op, bound, {})
-        plan = _plan(op, bound)
-        # A result known now may depend on the value of a number, of which the key has the type
-        # only.
-        if plan.value is None or not any(isinstance(v, bool | int | float) for v in values):
-            plans[key] = plan
-    failure: OutOfMemory | None = None
-    try:
-        if plan.make is not None:
-            out = plan.make()
-            plan.kernel(*values, out)  # type: ignore[misc]
-            result: Any = described(out, plan.key)  # type: ignore[arg-type]
+        if overridden() is not None:  # a plan is made with the knobs of its time
+            key = (*key, tuple([config.get(knob) for knob in _KNOBS]))
+        plans = current_preference.get().plans
+        try:
+            found = plans.get(key)
+        except TypeError:  # an unhashable attribute: a list where a tuple is meant
+            return _canonical(op, args)
+        if found is None:
+            bound = op.schema.bind(args, {}, _lift)
+            if _respelled(op, args, bound):
+                return eager(op, bound, {})
+            found = _plan(op, bound)
+            # A result known now may depend on the value of a number, of which the key has the type
+            # only.
+            if found.value is None or not any(isinstance(v, bool | int | float) for v in values):
+                plans[key] = found
+        plan = found
+        if plan.simple is not None:
+            make, kernel, described_by = plan.simple
+            out = make()
+            kernel(*values, out)
+            result = described(out, described_by)
         elif plan.kernel is None and not plan.view:
             return plan.value
         else:
             result = plan.run(values)
     except RuntimeError as error:
-        if not is_out_of_memory(error):
+        if plan is None or not is_out_of_memory(error):
             raise
         failure = _out_of_memory(error, plan)
     if failure is not None:  # behind the block: what the first error holds is free by then
