@@ -14,33 +14,11 @@ def scaled_dot_product_attention(query, key, value, mask, y, dy, causal, scale, 
     The gradient of a mask is an operator of its own, so that a traced program drops it if unused.
     """
     (y, logsumexp), (dy, _) = y, dy
-    value, y = _centred(value, y, layout)
     arguments = (query, key, value, mask, y, logsumexp, dy, causal, scale, layout)
     gradients = op.scaled_dot_product_attention_dx(*arguments)
     if mask is None or not is_float(mask.dtype):
         return *gradients, None
     return *gradients, op.scaled_dot_product_attention_dmask(*arguments)
-
-
-def _centred(value, y, layout):
-    """Return value and y, less the mean of y: an offset that gradients do not depend on.
-
-    The probabilities of a query add up to 1, so what all values have in common cancels in
-    ``dy @ value.T - sum(dy * y)``; it would take digits of what they differ in with it. In half
-    precision y itself is too coarse for that to matter.
-    """
-    axis, steps = (1, 2) if layout == HEADS_FIRST else (2, 1)
-    groups, heads = value.shape[axis], y.shape[axis]
-    known = isinstance(groups, int) and isinstance(heads, int)
-    if value.dtype != statistics_dtype(value.dtype) or 0 in y.shape or not known:
-        return value, y
-    offset = op.mean(y, steps, True)
-    if groups == heads:
-        return value - offset, y - offset
-    split = [0, 1, 1, y.shape[3]]
-    split[axis : axis + 1] = groups, heads // groups
-    offset = op.mean(op.reshape(offset, tuple(split)), axis + 1)
-    return value - offset, y - op.repeat(offset, heads // groups, axis)
 
 
 class _Heads:

@@ -1,4 +1,4 @@
-"""Matrix products in half precision whose rows do not begin at multiples of 16 bytes."""
+"""Matrix products on tensor cores whose rows do not begin at multiples of 16 bytes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
+from meta.base import config
 from meta.base.device import Device
 from meta.ir import Binding, Block, Call, Expr, Function, If, Module, TensorType, Var
 from meta.passes.call_of import base_op
@@ -13,7 +14,7 @@ from meta.passes.rules.table import call as operator_call
 from meta.passes.rules.table import tensor_type
 
 LANES = 8
-"""Elements of 16 bytes, which tensor cores are fed with."""
+"""Elements of 16 bytes in half precision, which tensor cores are fed with; of 32 in float32."""
 LEAST_WORK = 1 << 30
 """Multiplications of a product that is worth it: those of a few microseconds."""
 LEAST_EXTENT = 64
@@ -38,9 +39,9 @@ def align_products(
     devices: tuple[str, ...] = ("cuda",),
     least_work: int = LEAST_WORK,
 ) -> Module:
-    """Pad the operands of large half precision products on ``devices`` to multiples of 16 bytes.
+    """Pad the operands of large products of tensor cores on ``devices`` to multiples of 16 bytes.
 
-    Where the rows of an operand or of the result do not begin at such multiples, libraries fall
+    Those are products in half precision, and with META_TF32 in float32. Where the rows of an operand or of the result do not begin at such multiples, libraries fall
     back to kernels of a third of the speed. That is a language model's last layer, whose vocabulary
     is 30,522 or 50,257 words. Zeros are added, and cut off the result; both fuse with the casts and
     elementwise operators around, and `eliminate_common_subexpressions`, which is to follow, makes
@@ -93,7 +94,7 @@ def _aligned(binding: Binding, least_work: int) -> Iterator[Binding]:
         yield binding
         return
     *axes, result = _AXES[op.name]
-    types = [_half(atom) for atom in call.args]
+    types = [_on_tensor_cores(atom) for atom in call.args]
     if None in types:
         yield binding
         return
@@ -117,10 +118,13 @@ def _aligned(binding: Binding, least_work: int) -> Iterator[Binding]:
         yield Binding(binding.var, part, binding.span)
 
 
-def _half(atom: object) -> TensorType | None:
-    """Return the type of a half precision matrix, None for others."""
+def _on_tensor_cores(atom: object) -> TensorType | None:
+    """Return the type of a matrix that tensor cores multiply, None for others."""
     type_ = tensor_type(atom)
-    return type_ if type_ is not None and type_.is_static and type_.dtype in HALF else None
+    if type_ is None or not type_.is_static:
+        return None
+    rounded = type_.dtype == "float32" and config.get("META_TF32")
+    return type_ if rounded or type_.dtype in HALF else None
 
 
 def _grown(type_: TensorType, letters: str, larger: dict[str, int]) -> TensorType:

@@ -160,6 +160,12 @@ typedef half2 __half2;
 MAKE(signed char, char) MAKE(uchar, uchar) MAKE(short, short) MAKE(ushort, ushort) MAKE(int, int)
 MAKE(uint, uint) MAKE(float, float) MAKE(double, double) MAKE(longlong, longlong)
 
+// A vector written to where elements are.
+static inline void store4(Pointer<float> to, float4 v) {
+  Pointer<float4> wide(to);
+  wide[0] = v;
+}
+
 // What lanes of a warp exchange.
 template <class T>
 static inline T exchange_as(int site, unsigned mask, T value, unsigned source) {
@@ -194,6 +200,28 @@ static inline unsigned ballot(int site, unsigned mask, bool value) {
   unsigned found;
   exchange(site, mask, value, lane(), &found);
   return found;
+}
+// Rounding to 10 bits of mantissa, away from 0 at ties; and a product of such numbers, of which each
+// lane of a warp holds some, as mma.m16n8k8 has them.
+static inline unsigned coarse_bits(float x) {
+  return x != x ? 0x7fffffff : (__float_as_uint(x) + 0x1000) & ~0x1fffu;
+}
+static inline void multiply_in_warp(int site, float (&c)[4], const unsigned (&a)[4],
+                                    const unsigned (&b)[2]) {
+  struct Given { unsigned a[4], b[2]; };
+  static Given given[2][32][32];  // a lane is at most one exchange ahead
+  static unsigned char turns[32][32];
+  unsigned own = lane(), warp = (threadIdx.x - own) / 32;
+  Given* all = given[turns[warp][own] ^= 1][warp];
+  memcpy(all[own].a, a, sizeof a), memcpy(all[own].b, b, sizeof b);
+  exchange(site, ~0u, 0, own, nullptr);
+  for (int e = 0; e < 4; ++e) {
+    unsigned row = own / 4, column = own % 4 * 2 + e % 2;
+    for (unsigned k = 0; k < 8; ++k) {
+      unsigned x = all[row * 4 + k % 4].a[e / 2 + k / 4 * 2], y = all[column * 4 + k % 4].b[k / 4];
+      c[e] += __uint_as_float(x & ~0x1fffu) * __uint_as_float(y & ~0x1fffu);
+    }
+  }
 }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }

@@ -87,6 +87,10 @@ def handwritten(source: str, name: str) -> str:
     text = re.sub(r'asm\("cvt\.f32\.f16.*?;\n', _WIDEN, source)
     text = re.sub(r'asm\("cvt\.rn\.f16\.f32.*?;\n', _NARROW, text)
     text = re.sub(r'asm\("cvt\.rn\.bf16\.f32.*?;\n', _BRIEF, text)
+    text = re.sub(r'asm\("cvt\.rna\.tf32\.f32.*?;\n', "y = coarse_bits(x);\n", text)
+    text = re.sub(
+        r'asm\("mma\.sync\..*?\)\);\n', "multiply_in_warp(__LINE__, c, a, b);\n", text, flags=re.S
+    )
     assert "asm" not in text
     text = _PLANE.sub(r"SHARED_PLANE(\1, \2, \3, \4);", text.replace('extern "C" ', ""))
     text = _SHARED.sub(r"SHARED(\1, \2, \3);", text).replace("__shared__", "static")

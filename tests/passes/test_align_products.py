@@ -7,6 +7,7 @@ import torch
 
 import meta
 from meta import op
+from meta.base import config
 from meta.base.device import CPU
 from meta.ir import Call, Module, TensorType, parse
 from meta.model import value_and_grad
@@ -59,9 +60,17 @@ def test_what_fits_or_is_small_stays() -> None:
     # The rows of the first operand are K, which fits; M is nowhere in a row.
     assert names(aligned(product("dense", (67, 72), (80, 72)))) == ["dense"]
     assert names(aligned(product("dense", (66, 70), (67, 70), "float32"))) == ["dense"]
+    with config.override(META_TF32=True):
+        assert names(aligned(product("dense", (66, 70), (67, 70), "float64"))) == ["dense"]
     small = align_products(product("dense", (66, 70), (67, 70)), device=CPU, devices=("cpu",))
     assert names(small) == ["dense"]
     assert names(align_products(product("dense", (66, 70), (67, 70)), device=CPU)) == ["dense"]
+
+
+def test_float32_is_padded_where_it_may_be_rounded() -> None:
+    with config.override(META_TF32=True):
+        found = aligned(product("dense", (66, 70), (67, 70), "float32"))
+    assert names(found) == ["pad", "pad", "dense", "strided_slice"]
 
 
 def test_a_backward_pass_shares_what_is_padded() -> None:

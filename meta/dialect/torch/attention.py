@@ -139,11 +139,26 @@ def _composed(query, key, value, mask, causal, scale):
     return y, logsumexp
 
 
+def _centred(value, y):
+    """Return value and y, less the last row of y: an offset that gradients do not depend on.
+
+    The probabilities of a query add up to 1, so what all values have in common cancels in
+    ``dy @ value.T - sum(dy * y)``; it would take digits of what they differ in with it. In half
+    precision y itself is too coarse for that to matter.
+    """
+    if value.dtype != wide(value.dtype) or not (y.numel() and value.numel()):
+        return value, y
+    share = y.shape[1] // value.shape[1]
+    offset = y[:, ::share, -1:]
+    return value - offset, y - _per_head(offset, y)
+
+
 @dialect.kernel(op.scaled_dot_product_attention_dx, plevel=LIBRARY_AFTER_CUDNN, strided=False)
 def scaled_dot_product_attention_dx(
     query, key, value, mask, y, logsumexp, dy, causal, scale, layout, out
 ):
     query, key, value, y, dy = _heads_first(layout, query, key, value, y, dy)
+    value, y = _centred(value, y)
     scale, kind = score_scale(scale, query.shape[-1]), _fused(query, key, value)
     keys, values = _per_head(key, query), _per_head(value, query)
     if kind is None:
@@ -192,6 +207,7 @@ def scaled_dot_product_attention_dmask(
     query, key, value, mask, y, logsumexp, dy, causal, scale, layout, out
 ):
     query, key, value, y, dy = _heads_first(layout, query, key, value, y, dy)
+    value, y = _centred(value, y)
     scale = score_scale(scale, query.shape[-1])
     key, value = _per_head(key, query), _per_head(value, query)
     arguments = (query, key, value, mask, y, logsumexp, dy, causal, scale)

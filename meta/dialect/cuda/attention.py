@@ -1,0 +1,156 @@
+"""Scaled dot-product attention in float32 on tensor cores, forward and backward: scores stay in
+registers, heads are read in either layout.
+
+With META_TF32 factors are rounded to 10 bits of mantissa. Without, each is the sum of two such
+numbers, and a product three: of a product's error, that leaves about what float32 has.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+from meta import op
+from meta.base import config
+from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.cuda import cubin
+from meta.dialect.cuda import cuda as dialect
+from meta.dialect.cuda.attention_dx_source import DEFINITIONS, KEY, QUERY
+from meta.dialect.cuda.attention_source import FORWARD, ROWS, THREADS, WIDEST, source
+from meta.ir.types import TensorType
+from meta.op.attention import HEADS_FIRST, heads_first, score_scale
+from meta.op.core.call import CallValues
+
+TEXTS = {
+    "forward": FORWARD,
+    "backward_query": DEFINITIONS + QUERY,
+    "backward_key": DEFINITIONS + KEY,
+}
+ROW = 4
+"""Elements of an access."""
+POINTERS = (
+    *("query", "key", "value", "mask", "y", "logsumexp", "dy"),
+    *("out", "new_lse", "delta", "dkey", "dvalue"),
+)
+FIRST_TENSOR_CORES = (8, 0)
+"""The compute capability from which on tensor cores multiply these numbers."""
+
+
+class _Kernels:
+    """The kernels of a call, compiled when they are first launched."""
+
+    def __init__(self, call: CallValues, *names: str) -> None:
+        a = call.args
+        _require_fits([a.query, a.key, a.value], a.mask, min(WIDEST[n] for n in names))
+        if torch.cuda.get_device_capability(call.device.ordinal) < FIRST_TENSOR_CORES:
+            raise Unsupported("made for tensor cores of compute capability 8.0 or later")
+        query, key = (heads_first(t, a.layout).static_shape for t in (a.query, a.key))
+        self.batch, self.heads, self.queries, self.width = query
+        self.groups, self.keys = key[1:3]
+        self.mask, self.device = None if a.mask is None else a.mask.dtype, call.device.ordinal
+        strides = (*_strides(query, a.layout), *_strides(key, a.layout), *_broadcast(a.mask))
+        counts = self.heads, self.heads // self.groups, self.queries, self.keys, int(a.causal)
+        self.sizes = struct.pack("<10q5if", *strides, *counts, score_scale(a.scale, self.width))
+        self.names, self.kernel = names, cache(self._kernel)
+
+    def _kernel(self, name: str, exact: bool) -> Any:
+        return cubin.function(self._source(name, exact), name, self.device)
+
+    def _source(self, name: str, exact: bool) -> str:
+        return source(name, TEXTS[name], self.width, self.mask, exact)
+
+    def prepared(self, run: Callable[..., None], workspace: int = 0) -> OpEnv:
+        """Return what launches the kernels, compiled before in the precision of now."""
+
+        def sources() -> list[str]:
+            return [self._source(n, _exact()) for n in self.names]
+
+        kernel = cubin.deferred(run, sources, self.device)
+        return OpEnv(kernel, allocates=False, workspace=workspace)
+
+    def launch(self, name: str, **tensors: torch.Tensor) -> None:
+        """Launch a kernel with tensors by the names of its parameters."""
+        at = [0 if (t := tensors.get(n)) is None else t.data_ptr() for n in POINTERS]
+        by_key = name == "backward_key"
+        rows, heads = (self.keys, self.groups) if by_key else (self.queries, self.heads)
+        blocks = self.batch * heads * -(-rows // ROWS)
+        given = struct.pack("<12Q", *at) + self.sizes
+        self.kernel(name, _exact()).launch(blocks, THREADS, given)
+
+
+def _exact() -> bool:
+    return not config.get("META_TF32")
+
+
+def _require_fits(types: list[TensorType], mask: TensorType | None, widest: int) -> None:
+    given = [*types, *([mask] if mask is not None else [])]
+    if any(t.dtype != "float32" for t in types) or not all(t.is_static for t in given):
+        raise Unsupported(f"made for float32 of extents that are numbers, not {types[0]}")
+    if not all(t.size for t in given):
+        raise Unsupported("there is an empty tensor")
+    own, other = types[0].static_shape[3], types[2].static_shape[3]
+    if own != other:
+        raise Unsupported(f"values are {other} wide and keys {own}: made for one width")
+    if own % ROW or own > widest:
+        raise Unsupported(f"made for heads of multiples of {ROW} elements, up to {widest}")
+
+
+def _strides(shape: tuple[int, ...], layout: str) -> tuple[int, int, int]:
+    """Return from which element to which it is from one batch, head and step to the next."""
+    _, heads, steps, width = shape
+    by_head = (steps * width, width) if layout == HEADS_FIRST else (width, heads * width)
+    return (heads * steps * width, *by_head)
+
+
+def _broadcast(mask: TensorType | None) -> tuple[int, ...]:
+    """Return the same of a mask, for its four axes: 0 where it is broadcast."""
+    shape = () if mask is None else mask.static_shape
+    found, step = [0, 0, 0, 0], 1
+    for i, extent in enumerate(reversed(shape)):
+        found[3 - i] = step if extent != 1 else 0
+        step *= extent
+    return tuple(found)
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor whose rows can be read by several elements."""
+    return tensor.clone() if tensor.data_ptr() % (4 * ROW) else tensor
+
+
+@dialect.op(op.scaled_dot_product_attention)
+def scaled_dot_product_attention(call: CallValues) -> OpEnv:
+    """Return the launch of the forward pass."""
+    kernels = _Kernels(call, "forward")
+    inputs = 3 + (call.args.mask is not None)
+
+    def run(*values: torch.Tensor) -> None:
+        given = dict(zip(POINTERS, map(_aligned, values[:3]), strict=False))
+        given |= dict(zip(("mask",), values[3:inputs], strict=False))
+        out, logsumexp = values[inputs:]
+        kernels.launch("forward", **given, out=out, new_lse=logsumexp)
+
+    return kernels.prepared(run)
+
+
+@dialect.op(op.scaled_dot_product_attention_dx)
+def scaled_dot_product_attention_dx(call: CallValues) -> OpEnv:
+    """Return the launches of the gradients, by queries and by keys."""
+    kernels = _Kernels(call, "backward_query", "backward_key")
+    masked = call.args.mask is not None
+    shape = kernels.batch, kernels.heads, kernels.queries
+    names = ("query", "key", "value", *(["mask"] if masked else []), "y", "logsumexp", "dy")
+    count = len(names)
+
+    def run(*values: torch.Tensor) -> None:
+        given = dict(zip(names, values[:count], strict=True))
+        given |= {n: _aligned(given[n]) for n in ("query", "key", "value", "y", "dy")}
+        out, dkey, dvalue = values[count:]
+        delta = torch.empty(shape, dtype=torch.float32, device=out.device)
+        kernels.launch("backward_query", **given, out=out, delta=delta)
+        kernels.launch("backward_key", **given, delta=delta, dkey=dkey, dvalue=dvalue)
+
+    return kernels.prepared(run, workspace=4 * shape[0] * shape[1] * shape[2])
