@@ -41,12 +41,13 @@ def align_products(
 ) -> Module:
     """Pad the operands of large products of tensor cores on ``devices`` to multiples of 16 bytes.
 
-    Those are products in half precision, and with META_TF32 in float32. Where the rows of an operand or of the result do not begin at such multiples, libraries fall
-    back to kernels of a third of the speed. That is a language model's last layer, whose vocabulary
-    is 30,522 or 50,257 words. Zeros are added, and cut off the result; both fuse with the casts and
-    elementwise operators around, and `eliminate_common_subexpressions`, which is to follow, makes
-    one of what the forward and the backward pass pad. The result is the same but for the order in
-    which a library adds.
+    Those are products in half precision and, with META_TF32, in float32. Where the rows of an
+    operand or of the result do not begin at such multiples, libraries fall back to kernels of a
+    third of the speed. That is a language model's last layer, whose vocabulary is 30,522 or 50,257
+    words. Zeros are added, and cut off the result; both fuse with the casts and elementwise
+    operators around, and `eliminate_common_subexpressions`, which is to follow, makes one of what
+    the forward and the backward pass pad. The result is the same but for the order in which a
+    library adds.
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse

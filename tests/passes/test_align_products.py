@@ -78,11 +78,11 @@ def test_a_backward_pass_shares_what_is_padded() -> None:
     model = value_and_grad(Linear(72, 67, bias=False).to(dtype="float16"))
     dy, x = (meta.array(torch.randn(64, n).half()) for n in (67, 72))
     results = []
-    for config in ({}, {"align_products": {"devices": ("cpu",), "least_work": 1}}):
-        with meta.PassContext(config=config, disabled=["fuse_tvm"]):
+    for options in ({}, {"align_products": {"devices": ("cpu",), "least_work": 1}}):
+        with meta.PassContext(config=options, disabled=["fuse_tvm"]):
             executable = meta.vm.compile(model, dy, x)
         count = sum(n for name, n in executable.kernels().items() if name.endswith("pad"))
-        assert count == (2 if config else 0)  # of the weight, and of dy
+        assert count == (2 if options else 0)  # of the weight, and of dy
         leaves, _ = meta.op.core.tree.flatten(executable(dy, x))
         results.append([a.torch() for a in leaves])
     for found, expected in zip(*results, strict=True):

@@ -64,7 +64,7 @@ backward_query(const __grid_constant__ Parameters p) {
         EVERY(e, 4) {
           int column = start + from + 8 * j + 2 * t + e % 2;
           float power = score(p, mask, s[j][e], row + e / 2 * 8, column) - lse[e / 2];
-          ds[j][e] = exp2f(power) * (ds[j][e] - delta[e / 2]);
+          ds[j][e] = rounded(exp2f(power) * (ds[j][e] - delta[e / 2]));
         }
       }
       by_columns(sums, ds, keys, from, g, t);
@@ -116,8 +116,9 @@ backward_key(const __grid_constant__ Parameters p) {
           EVERY(e, 4) {
             int i = from + 8 * j + 2 * t + e % 2;
             float power = score(p, mask, s[j][e], start + i, row + e / 2 * 8) - lse[i];
-            s[j][e] = exp2f(power);
-            ds[j][e] = s[j][e] * (ds[j][e] - delta[i]);
+            float probability = exp2f(power);
+            s[j][e] = rounded(probability);
+            ds[j][e] = rounded(probability * (ds[j][e] - delta[i]));
           }
         }
         by_columns(dvalue, s, dys, from, g, t);

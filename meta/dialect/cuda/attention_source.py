@@ -1,11 +1,13 @@
-"""CUDA source of attention in float32 on tensor cores: what its kernels share, and the forward pass.
+"""CUDA source of attention in float32 on tensor cores: what its kernels share, and the forward
+pass.
 
-A warp has 16 rows of scores, and keeps what it sums up in registers; tiles of the other operands are
-in shared memory. A product of 16 x 8 by 8 x 8 numbers is one instruction. Lane 4 g + t holds of its
-first factor the rows g and g + 8, columns t and t + 4; of the second the rows t and t + 4, column g;
-of the sum the rows g and g + 8, columns 2 t and 2 t + 1. Scores become a first factor as they are,
-with what the sum runs over in another order: row t of the second is 2 t, row t + 4 is 2 t + 1. Rows
-of a tile lie an odd multiple of four numbers apart, so that no two lanes meet in a bank.
+A warp has 16 rows of scores, and keeps what it sums up in registers; tiles of the other operands
+are in shared memory. A product of 16 x 8 by 8 x 8 numbers is one instruction. Lane 4 g + t holds of
+its first factor the rows g and g + 8, columns t and t + 4; of the second the rows t and t + 4,
+column g; of the sum the rows g and g + 8, columns 2 t and 2 t + 1. Scores become a first factor as
+they are, with what the sum runs over in another order: row t of the second is 2 t, row t + 4 is
+2 t + 1. Rows of a tile lie an odd multiple of four numbers apart, so that no two lanes meet in a
+bank.
 """
 
 from __future__ import annotations
@@ -127,13 +129,13 @@ inline void by_rows(float (&sums)[n][4], const Fragments& x, Tile& tile, int fro
   }
 }
 
-// sums += scores tile, by the same rows.
+// sums += scores tile, by the same rows; scores are rounded.
 template <int n, class Tile>
 inline void by_columns(
     Fragments& sums, const float (&scores)[n][4], Tile& tile, int from, int g, int t) {
   EVERY(j, n) {
     const float* s = scores[j];
-    float a[4] = {rounded(s[0]), rounded(s[2]), rounded(s[1]), rounded(s[3])};
+    float a[4] = {s[0], s[2], s[1], s[3]};
     EVERY(k, STEPS) {
       int row = from + 8 * j + 2 * t;
       float b[2] = {tile[row][8 * k + g], tile[row + 1][8 * k + g]};
@@ -215,7 +217,7 @@ forward(const __grid_constant__ Parameters p) {
       }
       EVERY(j, TILE / 8) {
         EVERY(e, 2) {
-          s[j][2 * r + e] = exp2f(s[j][2 * r + e] - finite);
+          s[j][2 * r + e] = rounded(exp2f(s[j][2 * r + e] - finite));  // as the products have it
           total[r] += s[j][2 * r + e];
         }
       }
