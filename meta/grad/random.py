@@ -15,4 +15,5 @@ def _contrib_dropout_dx(mask, reserve_space, dy_, p):
     return op._contrib_dropout_dx(dy_, mask, reserve_space, p), None, None
 
 
+not_differentiable(op.dropout_mask, why="what is kept does not depend on a number but on a key")
 not_differentiable(op.random_key, why="a key is no number to compute with")

@@ -50,6 +50,20 @@ def _contrib_dropout_dx(dy: Tensor, mask: Tensor, reserve_space: Tensor, p: floa
     return dy
 
 
+@op
+def dropout_mask(key: Tensor, shape: tuple[int, ...], p: float = 0.5) -> Tensor:
+    """The elements that `_contrib_dropout` keeps of an array of ``shape``: bool, True where kept.
+
+    key, p: its in_states and p. Of x and the mask, `_contrib_dropout_dx` computes what
+    `_contrib_dropout` does, element by element.
+    """
+    _probability(p)
+    fits = key.dtype == "int64" and (not key.is_static or key.size == 1)
+    require(fits, "key is no key", expected="int64, one element", found=str(key))
+    require(all(n >= 0 for n in shape), "an extent is negative", found=shape)
+    return TensorType(shape, "bool")
+
+
 @op(random=True)
 def random_key(device: DeviceName = "cpu") -> Tensor:
     """A fresh key, for calls that are to draw the same numbers: int64[1], on ``device``.

@@ -30,12 +30,14 @@ from meta.passes.keep_padding import keep_padding
 from meta.passes.lambda_lift import lambda_lift
 from meta.passes.manager import PassRecord, Pipeline
 from meta.passes.memory_schedule import memory_schedule
+from meta.passes.narrow_before_views import narrow_before_views
 from meta.passes.plan_memory import plan_memory
 from meta.passes.prepare import prepare
 from meta.passes.promote_refs import promote_refs
 from meta.passes.rematerialize import rematerialize
 from meta.passes.select_gradient_inputs import select_gradient_inputs
 from meta.passes.simplify import simplify
+from meta.passes.split_dropout import split_dropout
 from meta.passes.split_updates import split_updates
 
 __all__ = [
@@ -69,11 +71,13 @@ __all__ = [
     "keep_padding",
     "lambda_lift",
     "memory_schedule",
+    "narrow_before_views",
     "plan_memory",
     "prepare",
     "promote_refs",
     "rematerialize",
     "select_gradient_inputs",
     "simplify",
+    "split_dropout",
     "split_updates",
 ]

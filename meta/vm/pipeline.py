@@ -41,12 +41,14 @@ from meta.passes import (
     join_products,
     keep_padding,
     memory_schedule,
+    narrow_before_views,
     plan_memory,
     prepare,
     promote_refs,
     rematerialize,
     select_gradient_inputs,
     simplify,
+    split_dropout,
 )
 from meta.passes.manager import Pass
 
@@ -87,6 +89,7 @@ STEPS = (
     Step(2, inline),  # calls of small functions, and of those that are used once
     Step(1, promote_refs),  # references that one function keeps to itself
     Step(1, explicit_keys),  # random kernels that draw nothing on the host, on CUDA
+    Step(1, split_dropout),  # where its key is known
     Step(1, canonicalize),  # one spelling for one thing
     Step(1, simplify),  # identities, chains of views
     Step(2, fold_batch_norm),  # into the weights before it
@@ -100,6 +103,7 @@ STEPS = (
     Step(2, join_products),  # of one operand by several weights
     Step(2, select_gradient_inputs),  # what gradients keep alive
     Step(2, bypass_casts),  # what kernels read in any dtype
+    Step(2, narrow_before_views),  # casts that fuse with what is before a view
     Step(1, dead_code),  # what nobody uses
     Step(2, prepare),  # what depends on a model's arrays alone
     Step(2, rematerialize),  # within a memory budget, if there is one

@@ -51,6 +51,18 @@ CASES = [
         ],
         lambda dy, mask, reserve_space, p=0.5: dy * mask / (1 - p),
     ),
+    OpCase(
+        "dropout_mask",
+        [
+            sample(KEY, (4, 5)),
+            sample(KEY, (3, 7), 0.1),
+            sample(C([5], dtype="int64"), (33,), 0.9),
+            sample(KEY, (), 0.3),
+            sample(KEY, (0, 3)),
+        ],
+        lambda key, shape, p=0.5: dropout(torch.ones(shape), p, key)[1],
+        grad=False,
+    ),
     # A fresh key each time: see test_random.py.
     OpCase("random_key", [], lambda device="cpu": None),
 ]

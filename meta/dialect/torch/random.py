@@ -1,5 +1,7 @@
 """Operators that draw random numbers, on ATen. The bits come from Philox, as on every dialect."""
 
+from math import prod
+
 import torch
 
 from meta import op
@@ -17,10 +19,14 @@ def _words(count, key, device):
     return words.flatten()[:count]
 
 
+def _mask(key, shape, p, device):
+    return (_words(prod(shape), key, device) >= keep_threshold(p)).reshape(shape)
+
+
 @dialect.kernel(op._contrib_dropout)
 def _contrib_dropout(x, p, in_states):
     key = random.default.key() if in_states is None else in_states.reshape(())
-    mask = (_words(x.numel(), key, x.device) >= keep_threshold(p)).reshape(x.shape)
+    mask = _mask(key, x.shape, p, x.device)
     y = torch.where(mask, x * (1 / (1 - p)), 0.0)
     return y, mask, x.new_empty(0, dtype=torch.uint8)
 
@@ -28,6 +34,11 @@ def _contrib_dropout(x, p, in_states):
 @dialect.kernel(op._contrib_dropout_dx)
 def _contrib_dropout_dx(dy, mask, p):
     return torch.where(mask, dy * (1 / (1 - p)), 0.0).contiguous()
+
+
+@dialect.kernel(op.dropout_mask)
+def dropout_mask(key, shape, p):
+    return _mask(key.reshape(()), shape, p, key.device)
 
 
 @dialect.kernel(op.random_key)

@@ -9,7 +9,7 @@ from meta import op
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.build import deferred
-from meta.dialect.tvm.compute import ELEMWISE, compute
+from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, compute
 from meta.dialect.tvm.elementwise import cast, computing
 from meta.dialect.tvm.launch import Launch
 from meta.dialect.tvm.lower import prim_func
@@ -57,6 +57,16 @@ def _kept(x, mask, p):
     return te.compute(x.shape, element, name="kept")
 
 
+def _mask(shape, key, p):
+    """Return where elements are kept."""
+    threshold = _constant(keep_threshold(p))
+
+    def keep(*i):
+        return _word(_position(shape, i), key.astype("uint64")) >= threshold
+
+    return te.compute(shape, keep, name="mask")
+
+
 @dialect.op(op._contrib_dropout)
 def _contrib_dropout(call):
     if any(not t.is_static for t in call.tensors()):
@@ -68,12 +78,7 @@ def _contrib_dropout(call):
     else:
         source = te.placeholder(states.shape, states.dtype, "in_states")
         key = source(*[0] * states.ndim)
-    threshold = _constant(keep_threshold(call.args.p))
-
-    def keep(*i):
-        return _word(_position(x.shape, i), key.astype("uint64")) >= threshold
-
-    mask = te.compute(x.shape, keep, name="mask")
+    mask = _mask(x.shape, key, call.args.p)
     nothing = te.compute((0,), lambda _: tirx.const(0, "uint8"), name="reserve_space")
     outputs = [_kept(x, mask, call.args.p), mask, nothing]
     function = prim_func([x, source], outputs, in_place=False)
@@ -84,6 +89,11 @@ def _contrib_dropout(call):
 @compute(op._contrib_dropout_dx, ELEMWISE)
 def _contrib_dropout_dx(dy, mask, p):
     return _kept(dy, mask, p)
+
+
+@compute(op.dropout_mask, BROADCAST)
+def dropout_mask(key, shape, p):
+    return _mask(shape, key(*[0] * len(key.shape)), p)
 
 
 @dialect.op(op.random_key)

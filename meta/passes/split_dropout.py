@@ -1,0 +1,72 @@
+"""Dropout by a known key: a mask, and what it leaves, which fuse with their neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from meta.ir import Binding, Block, Call, Constant, Function, If, Module, Tuple, Var
+from meta.passes.call_of import base_op
+from meta.passes.rules.table import call as operator_call
+from meta.passes.rules.table import tensor_type
+
+
+def split_dropout(module: Module) -> Module:
+    """Compute the mask of a dropout that is given its key by itself, and then what is kept.
+
+    Both go element by element: they run in the kernels of what is dropped out, or of what reads the
+    rest. A dropout without a key draws it at its launch, and stays one kernel.
+
+    >>> from meta.ir import parse
+    >>> print(split_dropout(parse('''
+    ... func @main(%x: float32[8], %key: int64[1]) -> float32[8] {
+    ...   %d: (float32[8], bool[8], uint8[0]) = _contrib_dropout(%x, p=0.1, in_states=%key)
+    ...   %y: float32[8] = %d.0
+    ...   return %y
+    ... }''')))
+    func @main(%x: float32[8], %key: int64[1]) -> float32[8] {
+      %mask: bool[8] = dropout_mask(%key, shape=(8,), p=0.1)
+      %kept: float32[8] = _contrib_dropout_dx(%x, %mask, const uint8[0] [], p=0.1)
+      %d: (float32[8], bool[8], uint8[0]) = (%kept, %mask, const uint8[0] [])
+      %y: float32[8] = %d.0
+      return %y
+    }
+    """
+    functions = {n: replace(f, body=_block(f.body)) for n, f in module.functions.items()}
+    return module.with_functions(functions)
+
+
+def _block(block: Block) -> Block:
+    made: list[Binding] = []
+    for binding in block.bindings:
+        value = binding.value
+        if isinstance(value, If):
+            blocks = map(_block, (value.then_block, value.else_block))
+            made.append(replace(binding, value=If(value.condition, *blocks)))
+        elif isinstance(value, Function):
+            made.append(replace(binding, value=replace(value, body=_block(value.body))))
+        else:
+            made += _parts(binding)
+    return Block(tuple(made), block.result)
+
+
+def _parts(binding: Binding) -> Iterator[Binding]:
+    """Yield a binding, or what it becomes."""
+    call = binding.value
+    op = base_op(call.callee) if isinstance(call, Call) else None
+    if not isinstance(call, Call) or op is None or op.name != "_contrib_dropout":
+        yield binding
+        return
+    x, p, key = call.args
+    type_ = tensor_type(x)
+    if key is None or type_ is None or not type_.is_static:
+        yield binding
+        return
+    mask = Var("mask", type_.with_dtype("bool"))
+    yield Binding(mask, operator_call("dropout_mask", key, type_.static_shape, p), binding.span)
+    kept, nothing = Var("kept", type_), Constant(torch.zeros(0, dtype=torch.uint8))
+    rest = operator_call("_contrib_dropout_dx", x, mask, nothing, p)
+    yield Binding(kept, rest, binding.span)
+    yield Binding(binding.var, Tuple((kept, mask, nothing)), binding.span)
