@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
+from meta.base import config
 from meta.base.device import Device
 from meta.ir import (
     Binding,
@@ -24,6 +25,8 @@ from meta.ir import (
     operands,
 )
 from meta.passes.buffers import Buffers, Summaries, owner
+from meta.passes.canonicalize import canonicalize
+from meta.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from meta.passes.fold_constant import fold_constant
 from meta.passes.rules.table import OpCall, op_call, tensor_type
 from meta.passes.rules.table import call as operator_call
@@ -44,7 +47,11 @@ LANES = 8
 
 
 def join_products(
-    module: Module, *, device: Device, devices: tuple[str, ...] = ("cuda",)
+    module: Module,
+    *,
+    device: Device,
+    devices: tuple[str, ...] = ("cuda",),
+    trained: Iterable[int] | None = None,
 ) -> Module:
     """Make one product of those of one matrix by weights that stay the same, on ``devices``.
 
@@ -55,9 +62,12 @@ def join_products(
 
     The weights are those of a model in infer mode (`steady`), or constants: they are laid one
     behind the other once, by `prepare` or here. While a model is trained they change with every
-    step. To join them then would cost a copy of all; there is little to gain from it where a batch
-    has thousands of rows: 4096 rows of 768 make 96 pieces of 128 x 256, which 132 multiprocessors
-    compute at once, and three times as many still take three turns.
+    step, and to join them costs a copy of all. In half precision there is little to gain from it
+    where a batch has thousands of rows: 4096 rows of 768 make 96 pieces of 128 x 256, which 132
+    multiprocessors compute at once, and three times as many still take three turns. In float32 with
+    META_TF32 pieces are of 128 x 128, and weights are joined that are ``trained``: the parameters
+    of main, by number, that gradients will be wanted of. To be run before `autodiff` then: the
+    gradients of the weights, and that of the matrix, are one product each, too.
 
     What is left of the cut where a library writes the parts as arrays of their own is nothing: see
     `meta.dialect.cublas.parts`. To be run where equal views are one value.
@@ -85,9 +95,16 @@ attrs(arrays=2) {
     """
     if device.kind not in devices or "main" not in module.functions:
         return module
-    found = [group for group in _groups(module) if _gains(group)]
+    given = module
+    if trained is None:
+        fixed, dtypes = steady(module), DTYPES
+    else:
+        fixed = frozenset(module.main.params[i] for i in trained)
+        dtypes = ("float32",) if config.get("META_TF32") else ()
+        module = eliminate_common_subexpressions(canonicalize(module))
+    found = [group for group in _groups(module, fixed, dtypes) if _gains(group)]
     if not found:
-        return module
+        return given
     main = _joined(module.main, found)
     module = module.with_functions({**module.functions, "main": main})
     constants = any(isinstance(one.weights, Constant) for group in found for one in group)
@@ -122,10 +139,15 @@ class _Product:
         return self.call.name, self.call.args[0], tensor_type(self.weights), bias, types
 
 
-def _groups(module: Module) -> Iterator[list[_Product]]:
-    """Yield the products that can be joined, in program order."""
-    main, fixed = module.main, steady(module)
-    products = [(b, c) for b in main.body.bindings if (c := _product_of(b, fixed)) is not None]
+def _groups(
+    module: Module, fixed: frozenset[Var], dtypes: tuple[str, ...]
+) -> Iterator[list[_Product]]:
+    """Yield the products of these dtypes by ``fixed`` weights that can be joined, in program
+    order.
+    """
+    main = module.main
+    found = ((b, _product_of(b, fixed, dtypes)) for b in main.body.bindings)
+    products = [(b, c) for b, c in found if c is not None]
     if len(products) < 2:
         return
     buffers, uses = Buffers(main, Summaries(module)), DefUse(main)
@@ -142,14 +164,14 @@ def _groups(module: Module) -> Iterator[list[_Product]]:
             yield group[begin : begin + MOST]
 
 
-def _product_of(binding: Binding, fixed: frozenset[Var]) -> OpCall | None:
+def _product_of(binding: Binding, fixed: frozenset[Var], dtypes: tuple[str, ...]) -> OpCall | None:
     """Return the product that a binding is, if it is one of changing rows by weights that stay."""
     call = op_call(binding.value)
     if call is None or call.name not in COLUMNS:
         return None
     x, w = call.args
     types = [tensor_type(a) for a in (x, w, binding.var)]
-    if not all(t is not None and t.is_static and t.dtype in DTYPES for t in types):
+    if not all(t is not None and t.is_static and t.dtype in dtypes for t in types):
         return None
     columns = binding.var.type.static_shape[-1]  # type: ignore[union-attr]
     suits = _stays(w, fixed) and not _stays(x, fixed) and columns % LANES == 0 and columns > 0

@@ -10,9 +10,10 @@ import torch
 
 import meta
 from meta import op
+from meta.base import config
 from meta.base.device import CPU
 from meta.ir import Call, Module, parse
-from meta.model import Model, layers, trace
+from meta.model import Model, layers, trace, value_and_grad
 from meta.passes import (
     canonicalize,
     dead_code,
@@ -161,3 +162,35 @@ def test_a_model_gives_the_same(dtype: str) -> None:
         torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
         model.key.weight.torch().detach().mul_(-1.5)
         expected = model(x, memory).torch()
+
+
+class Projections(Model):
+    """Three projections of one array."""
+
+    def build(self) -> None:
+        self.query, self.key, self.value = (layers.Linear(16, 8) for _ in range(3))
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        query, key, value = (project(x) for project in (self.query, self.key, self.value))
+        return op.add(op.multiply(query, key), op.sigmoid(value))
+
+
+@pytest.mark.parametrize("tf32", [False, True])
+def test_weights_that_are_trained_are_joined_on_tensor_cores(tf32: bool) -> None:
+    meta.random.seed(0)
+    model = Projections()
+    x, dy = (meta.array(torch.randn(2, 5, n)) for n in (16, 8))
+    leaves = []
+    for devices in ("cuda",), ("cpu",):
+        step = value_and_grad(model)
+        with (
+            config.override(META_TF32=tf32),
+            meta.PassContext(config={"join_products": {"devices": devices}}),
+        ):
+            executable = meta.vm.compile(step, dy, x)
+        whole = [b for b in executable.module.main.body.bindings if "[24, 16]" in str(b.var.type)]
+        assert bool(whole) == (tf32 and devices == ("cpu",))
+        leaves.append([a.torch() for a in meta.op.core.tree.flatten(executable(dy, x))[0]])
+    for found, expected in zip(*leaves, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)

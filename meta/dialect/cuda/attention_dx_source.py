@@ -70,7 +70,8 @@ backward_query(const __grid_constant__ Parameters p) {
       by_columns(sums, ds, keys, from, g, t);
     }
   }
-  store(p.out + own, p.own.step, row, p.queries, t, sums, p.scale, p.scale);
+  long long to = batch * p.out_own.batch + head * p.out_own.head;
+  store(p.out + to, p.out_own.step, row, p.queries, t, sums, p.scale, p.scale);
 }
 """
 KEY = r"""
@@ -126,7 +127,8 @@ backward_key(const __grid_constant__ Parameters p) {
       }
     }
   }
-  store(p.dkey + other, p.other.step, row, p.keys, t, dkey, p.scale, p.scale);
-  store(p.dvalue + other, p.other.step, row, p.keys, t, dvalue, 1.0f, 1.0f);
+  long long to = batch * p.out_other.batch + group * p.out_other.head;
+  store(p.dkey + to, p.out_other.step, row, p.keys, t, dkey, p.scale, p.scale);
+  store(p.dvalue + to, p.out_other.step, row, p.keys, t, dvalue, 1.0f, 1.0f);
 }
 """

@@ -39,6 +39,7 @@ struct Parameters {
   const float* y; const float* lse; const float* dy;
   float* out; float* new_lse; float* delta; float* dkey; float* dvalue;
   Strides own, other;  // of what has query's axes, and of what has key's
+  Strides out_own, out_other;  // the same of results
   long long mask_batch, mask_head, mask_query, mask_key;
   int heads, share, queries, keys, causal; float scale;
 };
@@ -233,7 +234,8 @@ forward(const __grid_constant__ Parameters p) {
       p.new_lse[(long long)pair * p.queries + row + 8 * r] =
           blind ? 0.0f : (top[r] + log2f(total[r])) * LN2;
   }
-  store(p.out + own, p.own.step, row, p.queries, t, out, share[0], share[1]);
+  long long to = batch * p.out_own.batch + head * p.out_own.head;
+  store(p.out + to, p.out_own.step, row, p.queries, t, out, share[0], share[1]);
 }
 """
 

@@ -12,6 +12,7 @@ from meta.base import config
 from meta.base.device import Device
 from meta.dialect.core import Unsupported
 from meta.dialect.cuda import attention
+from meta.dialect.cuda.attention_fused import scaled_dot_product_attention_dx_joined
 from meta.ir import TensorType
 
 CUDA = Device("cuda:0")
@@ -100,18 +101,47 @@ def test_results_and_gradients(
     out, dx = torch.full_like(query, float("nan")), [torch.full_like(query, float("nan"))]
     dx += [torch.full_like(t, float("nan")) for t in (key, value)]
     logsumexp = torch.full((batch, heads, queries), float("nan"))
-    with config.override(META_TF32=tf32):
+    rest = (of_type(out), of_type(logsumexp), of_type(dy))
+    with config.override(META_TF32=True):  # gradients are not dispatched without
         call = FORWARD.call_values((*types, masks, causal, scale, 0.0, layout), CUDA)
-        run = attention.scaled_dot_product_attention.make(call).run
-        run(query, key, value, *given, out, logsumexp)
-        rest = (of_type(out), of_type(logsumexp), of_type(dy))
+        forward = attention.scaled_dot_product_attention.make(call).run
         call = BACKWARD.call_values((*types, masks, *rest, causal, scale, layout), CUDA)
-        run = attention.scaled_dot_product_attention_dx.make(call).run
-        run(query, key, value, *given, out, logsumexp, dy, *dx)
+        backward = attention.scaled_dot_product_attention_dx.make(call).run
+    with config.override(META_TF32=tf32):
+        forward(query, key, value, *given, out, logsumexp)
+        backward(query, key, value, *given, out, logsumexp, dy, *dx)
     bounds = [4e-3, 2e-3, 4e-3, 4e-3, 4e-3] if tf32 else [3e-6] * 5
     found = placed(out), logsumexp, *map(placed, dx)
     for one, reference, bound in zip(found, correct, bounds, strict=True):
         torch.testing.assert_close(one.double(), reference, rtol=bound, atol=bound)
+
+
+@pytest.mark.usefixtures("emulated")
+def test_gradients_are_written_as_parts_of_one_array() -> None:
+    generator = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(2, 9, 3, 8, generator=generator) for _ in range(4)]
+    query, key, value, dy = tensors
+    first = [t.transpose(1, 2) for t in tensors]
+    y, logsumexp, *correct = expected(first, [], False, None)
+    y, logsumexp = y.transpose(1, 2).float().contiguous(), logsumexp.float()
+    given = (query, key, value, y, logsumexp, dy)
+    types = [of_type(t) for t in given]
+    arguments = (*types[:3], None, *types[3:], False, None, "BSHD")
+    out = torch.full((2, 9, 72), float("nan"))
+    with config.override(META_TF32=True):
+        result = of_type(out)
+        run = scaled_dot_product_attention_dx_joined(*arguments, 2, result, CUDA).run
+        run(*given, out)
+    for part, reference in zip(out.chunk(3, -1), correct, strict=True):
+        found = part.reshape(2, 9, 3, 8).transpose(1, 2).double()
+        torch.testing.assert_close(found, reference, rtol=4e-3, atol=4e-3)
+
+
+def test_gradients_in_full_precision_are_left_to_others() -> None:
+    t, s = meta.ir.parse_type("float32[1, 2, 8, 8]"), meta.ir.parse_type("float32[1, 2, 8]")
+    call = BACKWARD.call_values((t, t, t, None, t, s, t, False, None, "BHSD"), CUDA)
+    with pytest.raises(Unsupported, match="META_TF32 is off"):
+        attention.scaled_dot_product_attention_dx.make(call)
 
 
 def case(query: str, key: str, value: str, layout: str = "BHSD") -> tuple[object, ...]:
