@@ -69,3 +69,36 @@ def test_layer_norm(width: int, start: int, dtype: torch.dtype) -> None:
     check(found.torch(), y.detach(), BOUNDS[dtype], BOUNDS[dtype])
     for gradient, one in zip(gradients, exact, strict=True):
         check(gradient.torch(), one.grad, 10 * BOUNDS[dtype], 10 * BOUNDS[dtype])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_stream_is_added_to_and_normalised(dtype: str) -> None:
+    def block(x, stream, scale, bias):
+        total = op.add(op.cast(x, "float32"), stream)
+        rounded = op.cast(total, dtype)
+        return total, rounded, op.layer_norm(rounded, scale, bias)
+
+    x, stream = random(300, 768, dtype=getattr(torch, dtype)), random(3, 76800).view(300, 768)
+    scale, bias = random(768), random(1, 768)[0]
+    given = [meta.array(t) for t in (x, stream, scale, bias)]
+    executable = meta.vm.compile(meta.model.trace(block), *given)
+    assert list(executable.kernels()) == ["cuda.mixed_add_layer_norm_all"]
+    total, rounded, y = (one.torch() for one in executable(*given))
+    assert torch.equal(total, x + stream)
+    assert torch.equal(rounded, total.to(x.dtype))
+    exact = F.layer_norm(rounded.double(), (768,), scale.double(), bias.double())
+    check(y, exact, BOUNDS[x.dtype], BOUNDS[x.dtype])
+
+
+def test_another_gradient_of_a_table_is_added() -> None:
+    def gradient(dy, indices, other):
+        rows = op.cast(op.strided_slice(other, (0,), (3000,)), "float32")
+        return op.add(rows, op.embedding_dx(dy, indices, (3000, 96)))
+
+    dy, other = random(4096, 96), random(3008, 96, dtype=torch.float16)
+    indices = torch.randint(3000, (4096,), generator=torch.Generator().manual_seed(0)).cuda()
+    given = [meta.array(t) for t in (dy, indices, other)]
+    executable = meta.vm.compile(meta.model.trace(gradient), *given)
+    assert list(executable.kernels()) == ["cuda.embedding_dx_add"]
+    expected = other[:3000].double().index_add_(0, indices, dy.double())
+    check(executable(*given).torch(), expected, 1e-4, 1e-4)

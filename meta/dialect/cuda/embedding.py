@@ -21,8 +21,10 @@ from meta.dialect.cuda.embedding_source import CHUNK, INDICES, LANES, MOST_ROWS,
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 
-BLOCKS = 1024
-"""Thread blocks that fill a GPU a few times over; of fewer rows, each gets fewer."""
+BLOCKS, FILLING = 1024, 256
+"""Thread blocks that fill a GPU a few times over, and once: of fewer rows, each gets fewer, but one
+for each warp as long as there are enough.
+"""
 FEW = 32
 """Rows that do not fill the GPU: their thread blocks are larger, of fewer columns each."""
 WARPS = 8
@@ -56,7 +58,7 @@ def gradient(
         raise Unsupported("this kernel is made for extents that are numbers")
     rows, *row = out.static_shape
     width, count = prod(row), prod(indices.static_shape)
-    each = max(1, min(MOST_ROWS, rows // BLOCKS))
+    each = max(1, min(MOST_ROWS, rows // BLOCKS), min(WARPS, rows // FILLING))
     buckets, chunks = -(-rows // each), -(-count // CHUNK)
     if count >= MOST_INDICES:
         raise Unsupported(f"{count} indices, more than this kernel notes")

@@ -49,14 +49,15 @@ VECTORS |= {"bias": "parameters", "addend": "addend", "wide": "addend"}
 class Kernels:
     """The kernels of a call, compiled when they are first launched."""
 
-    def __init__(self, call: CallValues, addend: str | None = None, sums: int = 2) -> None:
+    def __init__(self, call: CallValues, addend: str | None = None, summed: bool = False) -> None:
         args, x = call.args._asdict(), call.args.x
         present = [p for p in (args["scale"], args.get("bias")) if p is not None]
         parameters = {p.dtype for p in present} or {x.dtype}
         _require_fits(x, args["axis"], parameters)
         self.width, self.rows, self.eps = x.static_shape[-1], prod(x.static_shape[:-1]), args["eps"]
         self.types = {"x": x.dtype, "parameters": parameters.pop(), "addend": addend or x.dtype}
-        self.addend, self.sums, self.device = addend, sums, call.device.ordinal
+        self.addend, self.summed, self.device = addend, summed, call.device.ordinal
+        self.centers = call.op is not op.rms_norm_dx
         chip = torch.cuda.get_device_properties(self.device)
         self.processors = chip.multi_processor_count
         self.kernel, self.variant = cache(self._kernel), cache(self._variant)
@@ -65,7 +66,7 @@ class Kernels:
         x, parameters = self.types["x"], self.types["parameters"]
         return variant(
             backward, x, parameters, self.width, vector, self.rows, self.processors,
-            self.addend, self.sums,
+            self.addend, self.summed, self.centers,
         )  # fmt: skip
 
     def _kernel(self, name: str, vector: int) -> driver.Function:
@@ -105,7 +106,8 @@ class Kernels:
         given = struct.pack("<16Qqif", *at, self.rows, blocks, self.eps)
         grid, threads = blocks, THREADS
         if name == "finish":
-            padded = self.sums * self.variant(True, vector).padded
+            made = self.variant(True, vector)
+            padded = made.sums * made.padded
             grid, threads = -(-padded // POSITIONS), FINISHING
         self.kernel(name, vector).launch(grid, threads, given)
 
@@ -139,6 +141,12 @@ def layer_norm_dx(call: CallValues) -> OpEnv:
     return backward(call)
 
 
+@dialect.op(op.rms_norm_dx)
+def rms_norm_dx(call: CallValues) -> OpEnv:
+    """Return the launches for a row without its mean, and no gradient of a bias."""
+    return backward(call)
+
+
 @dialect.op(op.layer_norm_train_dx)
 def layer_norm_train_dx(call: CallValues) -> OpEnv:
     """Return the launches that are given the statistics."""
@@ -167,14 +175,15 @@ def backward(call: CallValues, adds: bool = False, summed: bool = False) -> OpEn
     """Return the launches of a gradient. ``adds``: they are given another tensor, which is added to
     the gradient of x. ``summed``: they fill a float32 sum over all rows of that, too.
     """
-    kernels = Kernels(call, call.args.x.dtype if adds else None, 3 if summed else 2)
+    kernels = Kernels(call, call.args.x.dtype if adds else None, summed)
     present = given(call, "x", "scale", "dy", "mean", "invvar")
-    names = (*present, *(("addend",) if adds else ()), "out", "dscale", "dbias", "dsum")
+    added, shift = ("addend",) if adds else (), ("dbias",) if kernels.centers else ()
+    names = (*present, *added, "out", "dscale", *shift, "dsum")
     sums = len(call.outputs) > 1
 
     def shape(vector: int) -> tuple[int, int]:
-        padded = kernels.variant(True, vector).padded
-        return kernels.blocks(True, vector), kernels.sums * padded
+        made = kernels.variant(True, vector)
+        return kernels.blocks(True, vector), made.sums * made.padded
 
     def run(*values: torch.Tensor) -> None:
         tensors = dict(zip(names, values, strict=False))

@@ -21,10 +21,11 @@ from meta.op.core.check import normalize_axes
 def _made(
     x: TensorType, scale: Any, dy: TensorType, axis: int, eps: float, device: Device,
     addend: TensorType | None = None, over: Any = None, results: Any = (),
+    gradient: Any = op.layer_norm_dx,
 ) -> OpEnv:  # fmt: skip
     """Return the kernels; ``over``: the axes of the sum, which is the last of the results."""
     if scale is None:
-        raise Unsupported("made for a layer normalisation with a scale")
+        raise Unsupported("made for a normalisation with a scale")
     if addend is not None and addend != x:
         raise Unsupported(f"what is added, {addend}, is not of the type of x, {x}")
     if over is not None:
@@ -32,7 +33,7 @@ def _made(
             raise Unsupported("the sum is not that of the rows")
         if results[-1].dtype != "float32":
             raise Unsupported("the sum of the rows is made in float32")
-    call = op.layer_norm_dx.call_values((x, scale, dy, axis, eps), device)
+    call = gradient.call_values((x, scale, dy, axis, eps), device)
     return backward(call, addend is not None, over is not None)
 
 
@@ -53,6 +54,19 @@ def _added_and_summed(x, scale, dy, axis, eps, addend, over, keepdims):
 
 def _rows(dx, over, keepdims):
     return op.sum(dx | op.cast(dx, "float32"), over, keepdims)
+
+
+def _rms_added(x, scale, dy, axis, eps, addend):
+    found = op.rms_norm_dx(x, scale, dy, axis, eps)
+    return op.add(found[0], addend), found[1]
+
+
+@dialect.pattern_op(_rms_added)
+def rms_norm_dx_add(
+    x: TensorType, scale: Any, dy: TensorType, axis: int, eps: float, addend: TensorType,
+    device: Device,
+) -> OpEnv:  # fmt: skip
+    return _made(x, scale, dy, axis, eps, device, addend, gradient=op.rms_norm_dx)
 
 
 @dialect.pattern_op(_added)

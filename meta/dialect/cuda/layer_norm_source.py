@@ -1,4 +1,5 @@
-"""CUDA source of layer normalisation over the last axis, and of its gradients.
+"""CUDA source of layer normalisation over the last axis, and of its gradients; of those of
+normalisation by the root mean square, too, which takes no mean off.
 
 The threads of a row, GROUP of them, hold it in registers. While they work on one row, the next one
 of theirs is under way: what is read ahead takes the place of more threads.
@@ -82,10 +83,11 @@ template <class E> inline void widen(Row& to, const Raw<E>& from, int lane) {
   FOR_EACH { FOR_ELEMENTS to[i][j] = element(from.at[i], j); }
 }
 
-// The mean of a row, which is taken off it, and 1 / deviation.
+// The mean of a row, which is taken off it, and 1 / deviation; of CENTERS 0, the mean is 0.
 inline void statistics(Row& x, int lane, float eps, float& mean, float& inv) {
   float square = 0;
   mean = 0;
+#if CENTERS
   FOR_EACH {
     float some = 0;
     FOR_ELEMENTS some += x[i][j];
@@ -93,6 +95,7 @@ inline void statistics(Row& x, int lane, float eps, float& mean, float& inv) {
   }
   total<1>(&mean, 2);
   mean *= 1.0f / WIDTH;
+#endif
   FOR_EACH {
     float some = 0;
     FOR_ELEMENTS {
@@ -187,7 +190,7 @@ inline void read(Read& to, const Parameters& p, long long row, int lane) {
 extern "C" __global__ void __launch_bounds__(THREADS, PER_PROCESSOR)
 backward(const __grid_constant__ Parameters p) {
   int lane = threadIdx.x % GROUP, group = threadIdx.x / GROUP;
-  Row scale = {}, sums[SUMS] = {};  // sums: of dscale, dbias and the result
+  Row scale = {}, sums[SUMS] = {};  // dscale, dbias if there is one, and that of the result
   FOR_EACH {
     Packed<P> known = {};
     if (p.scale) known = packed(p.scale + column);
@@ -216,7 +219,7 @@ backward(const __grid_constant__ Parameters p) {
       FOR_ELEMENTS {
         x[i][j] = (p.mean ? x[i][j] - mean : x[i][j]) * inv;
         sums[0][i][j] += dy[i][j] * x[i][j];
-        sums[1][i][j] += dy[i][j];
+        if (CENTERS) sums[CENTERS][i][j] += dy[i][j];
         dy[i][j] *= scale[i][j];
         some += dy[i][j];
         other += dy[i][j] * x[i][j];
@@ -230,7 +233,7 @@ backward(const __grid_constant__ Parameters p) {
 #endif
     total<2>(both, turn);
     turn = 1 - turn;
-    g = both[0] * (1.0f / WIDTH);
+    g = CENTERS ? both[0] * (1.0f / WIDTH) : 0.0f;
     along = both[1] * (1.0f / WIDTH);
     FOR_EACH {
       Vector<T> v;
@@ -240,7 +243,7 @@ backward(const __grid_constant__ Parameters p) {
         d += element(addend.at[i], j);
 #endif
         down(v.at[j], d);
-        if (SUMS > 2) sums[SUMS - 1][i][j] += inside ? up(v.at[j]) : 0.0f;
+        if (SUMMED) sums[SUMS - 1][i][j] += inside ? up(v.at[j]) : 0.0f;
       }
       if (inside) *(Vector<T>*)(p.out + row * WIDTH + column) = v;
     }
@@ -299,7 +302,7 @@ finish(const __grid_constant__ Parameters p) {
   int column = place - rest + rest % GROUP * VECTOR + rest / GROUP;
   if (column >= WIDTH) return;
   if (which == 0) down(p.dscale[column], sum);
-  else if (which == 1) down(p.dbias[column], sum);
+  else if (CENTERS && which == 1) down(p.dbias[column], sum);
   else p.dsum[column] = sum;
 }
 """
@@ -310,8 +313,9 @@ KERNELS = {"forward": FORWARD, "backward": BACKWARD, "finish": FINISH}
 class Variant:
     """What a source is made for: dtypes of data, of scale and bias, and of an addend; rows of
     ``width`` elements, accesses of ``vector``, ``group`` threads of a row. ``addend``: of what is
-    added to x before the forward pass, to the result of the backward pass. ``sums``: over
-    all rows, in the backward pass: 2, or 3 with that of its result.
+    added to x before the forward pass, to the result of the backward pass. ``summed``: whether that
+    result is summed over all rows. ``centers``: whether the mean is taken off. ``ahead``: whether
+    the next row is read before one is worked on.
     """
 
     x: str
@@ -320,8 +324,14 @@ class Variant:
     vector: int
     group: int
     addend: str | None = None
-    sums: int = 2
+    summed: bool = False
+    centers: bool = True
     ahead: bool = True
+
+    @property
+    def sums(self) -> int:
+        """How many sums over all rows the backward pass makes."""
+        return 1 + self.centers + self.summed
 
     @property
     def padded(self) -> int:
@@ -335,6 +345,7 @@ def source(kernel: str, variant: Variant) -> str:
     v = variant
     sizes = {"WIDTH": v.width, "VECTOR": v.vector, "GROUP": v.group, "THREADS": THREADS}
     sizes |= {"ADDS": int(v.addend is not None), "SUMS": v.sums, "AHEAD": int(v.ahead)}
+    sizes |= {"SUMMED": int(v.summed), "CENTERS": int(v.centers)}
     sizes |= {"POSITIONS": POSITIONS, "FINISHING": FINISHING, "PER_PROCESSOR": PER_PROCESSOR}
     defines = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
     types = {"T": v.x, "P": v.parameters, "A": v.addend or v.x}
@@ -344,13 +355,14 @@ def source(kernel: str, variant: Variant) -> str:
 
 def variant(
     backward: bool, x: str, parameters: str, width: int, vector: int, rows: int, processors: int,
-    addend: str | None = None, sums: int = 2,
+    addend: str | None = None, summed: bool = False, centers: bool = True,
 ) -> Variant:  # fmt: skip
     """Return the variant of a pass for an array of ``rows`` on a GPU of so many processors: as
     few threads for a row as can hold it, with the next one, and more where there are few rows.
     """
     for ahead in (True, False):
-        made = [Variant(x, parameters, width, vector, g, addend, sums, ahead) for g in GROUPS]
+        given = x, parameters, width, vector
+        made = [Variant(*given, g, addend, summed, centers, ahead) for g in GROUPS]
         fit = [v for v in made if _fits(backward, v)]
         if fit:
             break

@@ -93,6 +93,17 @@ def test_what_follows_is_part_of_it(
     assert made == ([kernel] if kernel else [])
 
 
+@pytest.mark.usefixtures("emulated")
+def test_a_sum_behind_a_gradient_without_a_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(cuda.__dict__, "unavailable", None)
+    head = HEAD.format(t="bfloat16[4, 128, 768]")
+    body = "%g = rms_norm_dx(%x, %s, %d)\n%a = %g.0\n%p = %g.1\n%y = add(%a, %c)"
+    with only("cuda"):
+        module = infer_type(parse(f"func @main({head}) {{\n{body}\nreturn (%y, %p)\n}}"))
+        found = fuse_dialect(module, device=CUDA)
+    assert [f.attrs["kernel"] for f in found.functions.values() if f.attrs] == ["rms_norm_dx_add"]
+
+
 def test_a_tensor_of_another_shape_is_added_apart() -> None:
     x, row = TensorType((4, 8), "float32"), TensorType((8,), "float32")
     with pytest.raises(Unsupported, match="is not of the type of x"):
@@ -179,3 +190,23 @@ def test_given_statistics() -> None:
     torch.testing.assert_close(out.double(), wide.grad, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(dscale.double(), gamma.grad, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(dbias, dy.sum(0), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("adds", [False, True])
+def test_gradients_without_a_mean(adds: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, dy, addend = (torch.randn(21, 72, generator=generator).bfloat16() for _ in range(3))
+    scale = torch.randn(72, generator=generator)
+    types = of_type(x), of_type(scale), of_type(dy), -1, 1e-3
+    out, dscale = torch.empty_like(x), torch.empty_like(scale)
+    if adds:
+        made = layer_norm_fused.rms_norm_dx_add(*types, of_type(addend), CUDA)
+        made.run(x, scale, dy, addend, out, dscale)
+    else:
+        backward(meta.op.rms_norm_dx.call_values(types, CUDA)).run(x, scale, dy, out, dscale)
+    wide, gamma = x.double().requires_grad_(), scale.double().requires_grad_()
+    F.rms_norm(wide, (72,), gamma, 1e-3).backward(dy.double())
+    expected = wide.grad + addend.double() if adds else wide.grad
+    torch.testing.assert_close(out.double(), expected, rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(dscale.double(), gamma.grad, rtol=1e-4, atol=1e-4)
