@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import first_on_path
 
 ROOT = Path(__file__).parents[1]
@@ -51,11 +53,14 @@ def _run(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def _run_page(page: str, folder: Path) -> str:
-    """Run the Python blocks of a page as one script; return what it printed."""
+def _run_page(page: str, folder: Path, kind: str = "") -> str:
+    """Run the Python blocks of a page, and those of a ``kind``, as one script; return what it
+    printed.
+    """
     text = (ROOT / "docs" / "howto" / page).read_text("utf-8")
     script = folder / "page.py"
-    script.write_text("\n\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)), "utf-8")
+    blocks = re.findall(rf"```python(?: {kind})?\n(.*?)```", text, re.DOTALL)
+    script.write_text("\n\n".join(blocks), "utf-8")
     return _run(ROOT, str(script))
 
 
@@ -80,6 +85,19 @@ def test_the_weights_page_runs(tmp_path: Path) -> None:
 def test_the_page_on_cuda_graphs_runs(tmp_path: Path) -> None:
     printed = _run_page("cuda_graphs.md", tmp_path)
     assert printed.startswith(("no CUDA graph: the device is cpu", "runs as CUDA graphs")), printed
+
+
+def test_the_gpu_page_runs(tmp_path: Path) -> None:
+    """Without what is for a GPU only."""
+    printed = _run_page("../gpu.md", tmp_path)
+    assert "there is not enough memory on" in printed and "peak" in printed
+
+
+@pytest.mark.cuda
+def test_the_gpu_page_runs_on_a_gpu(tmp_path: Path) -> None:
+    printed = _run_page("../gpu.md", tmp_path, "cuda")
+    assert "runs as CUDA graphs" in printed and "there is not enough memory on cuda:0" in printed
+    assert "->  mine" in printed
 
 
 def test_following_the_pass_page_adds_a_pass(tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from dataclasses import dataclass
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# Runs the functions that a context manager decorates.
+_CONTEXTLIB = contextlib.__file__
 # By file name, whether it is part of the package or of Python itself.
 _OURS: dict[str, bool] = {}
 
@@ -35,7 +38,8 @@ def user_line() -> tuple[str, int] | None:
         ours = _OURS.get(file)
         if ours is None:
             # "<string>", "<stdin>" and notebook cells are the user's; "<frozen ...>" is Python's.
-            ours = _OURS[file] = file.startswith((_PACKAGE, "<frozen"))
+            ours = file.startswith((_PACKAGE, "<frozen")) or file == _CONTEXTLIB
+            _OURS[file] = ours
         if not ours:
             return file, frame.f_lineno
         frame = frame.f_back  # type: ignore[assignment]

@@ -32,6 +32,8 @@ LEGEND = (
 HEAD = f"""# Operators on each dialect
 
 Written by `{COMMAND}`; do not edit.
+`--op`, `--dialect` and `--dtype` choose some of it, `--samples 0` takes every sample of every case,
+`--json` has each cell with its reasons. The exit status is 1 if a cell fails.
 
 Each operator's test cases run on each dialect alone, and results are compared with independent
 ones in float64. A refusal is no fault: the next dialect runs the call.
@@ -68,16 +70,17 @@ def page(record: dict[str, Any]) -> str:
     """Return the page."""
     head, *rows = _rows(record["cells"])
     table = [head, ["---"] * len(head), *([f"`{row[0]}`", *row[1:]] for row in rows)]
-    lines = [HEAD, _where(record) + ".", *_absent(record), "", LEGEND, ""]
+    lines = [HEAD, f"- {_where(record)}", *(f"- {line}" for line in _absent(record))]
+    lines += [f"- {_counts(record['cells'])}", *_failures(record["cells"], "- ")]
+    lines += ["", "## The table", "", LEGEND, ""]
     lines += [f"| {' | '.join(row)} |" for row in table]
-    lines += [*_refusals(record["cells"], "- "), *_failures(record["cells"], "- ")]
-    return "\n".join([*lines, "", _counts(record["cells"])])
+    return "\n".join([*lines, *_refusals(record["cells"], "- ")])
 
 
 def _where(record: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {found}" for name, found in record["versions"].items())
     taken = f"{record['samples']} sample(s)" if record["samples"] else "all samples"
-    return f"{record['model']} ({record['device']}), {record['date']}; {versions}; {taken} a case"
+    return f"{record['model']} ({record['device']}), {record['date']}; {versions}; {taken} a case."
 
 
 def _absent(record: dict[str, Any]) -> list[str]:
@@ -142,4 +145,4 @@ def _counts(cells: list[dict[str, Any]]) -> str:
     states = [cell["state"] for cell in cells]
     operators = len({cell["op"] for cell in cells})
     named = ", ".join(f"{states.count(s)} {s}" for s in (PASS, REFUSED, FAIL))
-    return f"{operators} operators, {len(cells)} cells: {named}."
+    return f"{operators} operators, {len(cells)} cells (operator x dialect x dtype): {named}."

@@ -102,12 +102,16 @@ def test_what_fails(acme: Dialect, tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "cases_of_selftest.py").write_text(CASES)
     asked = ("--cases", str(tmp_path), "--dialect", "acme", "--dialect", "torch", "-j", "0")
     status, text = shown(capsys, *asked)
-    assert status == 1 and "1 operators, 4 cells: 2 pass, 1 refused, 1 FAIL." in text
+    assert (
+        status == 1
+        and "1 operators, 4 cells (operator x dialect x dtype): 2 pass, 1 refused, 1 FAIL." in text
+    )
     (row,) = (line for line in text.splitlines() if line.startswith("relu"))
     assert row.split("  ")[-2:] == ["(f64) FAIL f32", "f32 f64"]
     assert "no doubles here: relu (f64)" in text and "acme.relu float32: relu(F[3])" in text
     status, page = shown(capsys, *asked, "--markdown")
     assert status == 1 and "| `relu` | (f64) FAIL f32 | f32 f64 |" in page
+    assert page.index("1 FAIL.") < page.index("## FAIL") < page.index("## The table")
     assert "## acme refuses\n\n- no doubles here: relu (f64)" in page
 
 
@@ -167,7 +171,7 @@ def test_an_interrupt_shows_what_is_known(
     monkeypatch.setattr("meta.cli.selftest.selftest", stopped)
     assert main(["selftest", "--device", "cpu", "--op", "relu"]) == 130
     out, err = capsys.readouterr()
-    assert "1 operators, 1 cells: 1 pass" in out and "interrupted after 1 of" in err
+    assert "1 operators, 1 cells" in out and ": 1 pass" in out and "interrupted after 1 of" in err
 
 
 @pytest.mark.slow

@@ -188,8 +188,9 @@ def test_explanation() -> None:
 
 def test_explanation_of_a_pattern() -> None:
     """A dialect's kernel for several calls: each call is explained by itself."""
-    x, network = f32(2, 3), meta.model.Linear(3, 4)
-    (entry,) = meta.vm.compile(network, x).explain()
+    x, network = f32(2, 3), meta.model.Linear(3, 4).infer_mode()
+    (entry,) = found = meta.vm.compile(network, x).explain()
+    assert found.records()[0]["line"].startswith(__file__)
     assert entry.site.operator == "linear"
     assert [c.title.split("(")[0] for c in entry.calls] == ["dense", "bias_add"]
 
