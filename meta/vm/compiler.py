@@ -13,6 +13,7 @@ import torch
 from meta.base import collection
 from meta.base.device import require
 from meta.base.errors import ArgumentError, DeviceError
+from meta.dialect.core import begin_ahead
 from meta.ir import Module
 from meta.passes import Pipeline
 from meta.passes.manager import pass_name
@@ -73,9 +74,12 @@ def compile(
     Raises TraceError, TypeInferError or DispatchError, at the user's line, for what cannot be
     traced, typed or run.
     """
+    given = _arrays((args, kwargs))
+    if device is not None or given:
+        begin_ahead(require(device) if device is not None else given[0].device)
     with PassContext(opt_level=opt_level):
         program = to_program(model, args, kwargs)
-    arrays = [*_arrays((args, kwargs)), *program.arrays]
+    arrays = [*given, *program.arrays]
     where = (
         require(device) if device is not None else arrays[0].device if arrays else require("cpu")
     )
@@ -87,6 +91,7 @@ def compile(
                 found=f"{array.name or 'an array'} of shape {array.shape} on {array.device}",
                 hint="move the model and its inputs with .to(device=...)",
             )
+    begin_ahead(where)
     main = declared(program.module.main, dims or {})
     budget = {} if memory_budget is None else {"rematerialize": {"budget": memory_budget}}
     with PassContext(required=budget, config=budget):

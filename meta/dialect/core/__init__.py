@@ -2,6 +2,7 @@
 dispatcher.
 """
 
+from meta.dialect.core.ahead import begin_ahead
 from meta.dialect.core.catalog import DIALECTS, dialects
 from meta.dialect.core.dialect import IN_PLACE, Dialect, DialectOp, bind_kernel, check_parameters
 from meta.dialect.core.dispatch import Candidate, answers, candidates, dispatch
@@ -60,6 +61,7 @@ __all__ = [
     "PLevel",
     "Unsupported",
     "answers",
+    "begin_ahead",
     "bind_kernel",
     "candidates",
     "check_parameters",

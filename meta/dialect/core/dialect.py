@@ -86,6 +86,9 @@ class Dialect:
     plevel: level of its operators unless they state their own.
     probe: returns None if the backend is usable on this machine, else the reason why not.
     package: a package whose modules register the operators; imported when they are first asked for.
+    ahead: does for a device what takes long before the backend's first kernel in a process, and
+        leaves the interpreter to others; see `begin_ahead`. What it has not done is done when it is
+        needed.
     restorer: a module whose function ``restore(artifact)`` makes a kernel (`Compiled`) of an
         `Artifact` again, where ``environment(device)`` returns what it did; imported when one is
         first met, without the package's other modules.
@@ -97,6 +100,7 @@ class Dialect:
     probe: Probe | None = None
     package: str = ""
     restorer: str = ""
+    ahead: Callable[[Device], None] | None = None
 
     def __post_init__(self) -> None:
         caller = inspect.currentframe().f_back.f_back  # type: ignore[union-attr]

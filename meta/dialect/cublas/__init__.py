@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
+from importlib import import_module
 
 import torch
 
+from meta.base.device import Device
 from meta.dialect.core import LIBRARY, Dialect
 from meta.runtime.nvidia_packages import load
 
@@ -31,4 +33,11 @@ def probe() -> str | None:
     return None
 
 
-cublas = Dialect("cublas", devices=("cuda",), plevel=LIBRARY, probe=probe, package=__name__)
+def ahead(device: Device) -> None:
+    """Make the handle, for which cuBLASLt looks at the device."""
+    import_module(f"{__name__}.library").handle(device.ordinal)
+
+
+cublas = Dialect(
+    "cublas", devices=("cuda",), plevel=LIBRARY, probe=probe, package=__name__, ahead=ahead
+)

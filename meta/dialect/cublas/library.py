@@ -6,6 +6,7 @@ Names and numbers are those of ``cublasLt.h``, CUDA 12 and 13.
 from __future__ import annotations
 
 import ctypes
+import threading
 import weakref
 from collections.abc import Callable
 from functools import cache
@@ -106,9 +107,17 @@ def check(code: int, what: str) -> None:
         raise DeviceError(f"{what} failed", found=status_text(code))
 
 
-@cache
+_creating = threading.Lock()
+
+
 def handle(device: int) -> ctypes.c_void_p:
     """Return the handle of a device, which lives as long as the process."""
+    with _creating:  # one that is being made ahead is waited for
+        return _handle(device)
+
+
+@cache
+def _handle(device: int) -> ctypes.c_void_p:
     made = ctypes.c_void_p()
     with torch.cuda.device(device):
         torch.empty(1, device=f"cuda:{device}")  # makes the device's context current

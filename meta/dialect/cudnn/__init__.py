@@ -6,10 +6,12 @@ are functions of libcudnn, called through ctypes (`library.py`). Which of them g
 dialects is in one table, `levels.py`. Add a kernel in the operator's family file.
 """
 
+from importlib import import_module
 from importlib.util import find_spec
 
 import torch
 
+from meta.base.device import Device
 from meta.dialect.core import LIBRARY, Dialect
 from meta.runtime.nvidia_packages import load
 
@@ -23,4 +25,11 @@ def probe() -> str | None:
     return None if load("libcudnn.so.9") is not None else "libcudnn not found"
 
 
-cudnn = Dialect("cudnn", devices=("cuda",), plevel=LIBRARY, probe=probe, package=__name__)
+def ahead(device: Device) -> None:
+    """Make a handle, for which cuDNN loads its parts."""
+    import_module(f"{__name__}.handles").ahead(device.ordinal)
+
+
+cudnn = Dialect(
+    "cudnn", devices=("cuda",), plevel=LIBRARY, probe=probe, package=__name__, ahead=ahead
+)

@@ -17,7 +17,8 @@ class _Handle:
 
     def __init__(self, device: int) -> None:
         self.pool, self.number = _unused[device], 0
-        self.number = self.pool.pop() if self.pool else library.create_handle(device)
+        with _creating:  # one that is being made ahead is waited for
+            self.number = self.pool.pop() if self.pool else library.create_handle(device)
         self.stream: int | None = None  # what is set is not known
 
     def __del__(self) -> None:
@@ -27,6 +28,14 @@ class _Handle:
 
 _unused: dict[int, list[int]] = defaultdict(list)
 _mine = threading.local()
+_creating = threading.Lock()
+
+
+def ahead(device: int) -> None:
+    """Make a handle for the first who needs one, on whatever thread."""
+    with _creating:
+        if not _unused[device]:
+            _unused[device].append(library.create_handle(device))
 
 
 def current(device: int) -> int:

@@ -16,6 +16,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
@@ -166,15 +167,15 @@ def _attempt(
 ) -> Plan | str:
     """Return a plan, or cuDNN's message if there is none.
 
-    A kernel that cuDNN has is taken before one that it has to compile, which takes half a second.
+    A kernel that cuDNN has is taken before one that it has to compile, which takes half a second;
+    only where there is none is one on disk.
     """
     key = (describe, details, dtype, device, tf32)
-    try:
-        return _built(*key, compiles=False)
-    except frontend().cudnnGraphNotSupportedError:
-        kept = _restored(key)
+    kept = _restored(key)
     if kept is not None:
         return kept
+    with suppress(frontend().cudnnGraphNotSupportedError):
+        return _built(*key, compiles=False)
     try:
         made = _built(*key, compiles=True)
     except frontend().cudnnGraphNotSupportedError as error:

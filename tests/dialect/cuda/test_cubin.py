@@ -36,10 +36,10 @@ def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(cubin.nvrtc, "compile_source", made)
     monkeypatch.setattr(cubin.nvrtc, "compiler_version", lambda: (13, 0))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    cubin.cubin.cache_clear()
+    cubin._cubins.clear()
     with config.override(META_COMPILE_THREADS=2, META_CACHE_DIR=str(tmp_path)):
         yield made
-    cubin.cubin.cache_clear()
+    cubin._cubins.clear()
 
 
 def env(*sources: str) -> OpEnv:
@@ -48,7 +48,6 @@ def env(*sources: str) -> OpEnv:
 
 def test_kernels_of_a_program_are_compiled_together(compiler: Compiler):
     envs = [env("a", "b"), env("b", "c"), env("d")]
-    assert not compiler.seen
     compile_together(envs)
     assert sorted(compiler.seen) == ["a", "b", "c", "d"]
     assert [one.run() for one in envs] == [("a", "b"), ("b", "c"), ("d",)]
@@ -57,9 +56,35 @@ def test_kernels_of_a_program_are_compiled_together(compiler: Compiler):
     assert len(compiler.seen) == 4
 
 
+def test_it_begins_when_a_kernel_is_chosen(compiler: Compiler):
+    made = env("a", "b")
+    assert [cubin.cubin(name, "sm_90") for name in "ab"] == [b"sm_90 a", b"sm_90 b"]
+    assert sorted(compiler.seen) == ["a", "b"]
+    assert made.run() == ("a", "b")
+
+
+def test_one_thread_compiles_what_is_needed(compiler: Compiler):
+    compiler.both = threading.Barrier(1)
+    with config.override(META_COMPILE_THREADS=1):
+        made = env("a", "b")
+        assert not compiler.seen
+        compile_together([made])
+    assert compiler.seen == ["a", "b"]
+
+
+def test_what_is_not_used_for_the_longest_time_is_forgotten(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+):
+    compiler.both = threading.Barrier(1)
+    monkeypatch.setattr(cubin, "LIMIT", 2)
+    for name in "abac":
+        assert cubin.cubin(name, "sm_90") == f"sm_90 {name}".encode()
+    assert list(cubin._cubins) == [("a", "sm_90"), ("c", "sm_90")]
+
+
 def test_what_is_on_disk_is_not_compiled(compiler: Compiler):
     compile_together([env("a", "b")])
-    cubin.cubin.cache_clear()
+    cubin._cubins.clear()
     compile_together([env("a", "b")])
     assert len(compiler.seen) == 2
 

@@ -1,0 +1,72 @@
+"""What backends do ahead of their first kernel: once, on threads, and without errors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from meta.base import config
+from meta.base.device import CPU, Device
+from meta.base.errors import DeviceError
+from meta.dialect.core import Dialect, ahead, begin_ahead
+from meta.dialect.core.catalog import DIALECTS
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """The devices for which a backend was asked to begin, with the thread."""
+    seen, done = [], threading.Event()
+
+    def begin(device):
+        seen.append((device, threading.current_thread()))
+        done.set()
+        raise DeviceError("a library is missing")
+
+    made = Dialect("eager_beaver", devices=("cpu",), ahead=begin)
+    off = Dialect("sleeper", devices=("cpu",), probe=lambda: "is asleep", ahead=begin)
+    for one in (made, off):
+        del DIALECTS._entries[one.name]
+    monkeypatch.setattr(ahead, "_begun", set())
+    monkeypatch.setattr(ahead, "DIALECTS", {"one": made, "two": off})
+    return seen, done
+
+
+def test_begins_once_on_a_thread(begun):
+    seen, done = begun
+    with config.override(META_COMPILE_THREADS=ahead.FEWEST):
+        for device in (CPU, CPU, Device("cuda")):
+            begin_ahead(device)
+    assert done.wait(10)
+    ((device, thread),) = seen
+    assert device == CPU and thread is not threading.current_thread() and thread.daemon
+
+
+def test_few_cores_have_something_else_to_do(begun):
+    with config.override(META_COMPILE_THREADS=ahead.FEWEST - 1):
+        begin_ahead(CPU)
+    assert not begun[0]
+
+
+COMPILED = """
+import sys
+import torch
+import meta
+from meta.base.device import CPU
+from meta.dialect.tvm import ahead
+ahead(CPU)
+assert "tvm" not in sys.modules
+x = meta.array(torch.ones(3))
+print(meta.vm.compile(meta.model.trace(lambda x: meta.exp(x)), x)(x).numpy().sum())
+"""
+
+
+def test_tvm_works_when_it_has_read_the_symbols_before(tmp_path):
+    environment = {**os.environ, "META_CACHE_DIR": str(tmp_path), "META_COMPILE_THREADS": "4"}
+    command = [sys.executable, "-c", COMPILED]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == pytest.approx(8.1548, rel=1e-3)
