@@ -13,7 +13,7 @@ import torch
 from meta.base import collection
 from meta.base.device import require
 from meta.base.errors import ArgumentError, DeviceError
-from meta.dialect.core import begin_ahead
+from meta.dialect.core import begin_ahead, compiling
 from meta.ir import Module
 from meta.passes import Pipeline
 from meta.passes.manager import pass_name
@@ -32,6 +32,7 @@ from meta.vm.program import Program, module_program
 
 
 @collection.paused()
+@compiling()
 def compile(
     model: Any,
     *args: Any,

@@ -2,7 +2,7 @@
 dispatcher.
 """
 
-from meta.dialect.core.ahead import begin_ahead
+from meta.dialect.core.ahead import begin_ahead, compiling, may_begin
 from meta.dialect.core.catalog import DIALECTS, dialects
 from meta.dialect.core.dialect import IN_PLACE, Dialect, DialectOp, bind_kernel, check_parameters
 from meta.dialect.core.dispatch import Candidate, answers, candidates, dispatch
@@ -66,10 +66,12 @@ __all__ = [
     "candidates",
     "check_parameters",
     "compile_together",
+    "compiling",
     "dialects",
     "dispatch",
     "exclude",
     "level_text",
+    "may_begin",
     "only",
     "prefer",
 ]

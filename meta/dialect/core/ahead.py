@@ -1,10 +1,13 @@
-"""What backends need before their first kernel, begun on threads while a program is traced."""
+"""What is begun on threads before a program needs it, while it is traced and passes run: what
+backends do before their first kernel, and kernels that are chosen.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import partial
 
 from meta.base.device import Device
@@ -17,6 +20,22 @@ FEWEST = 4
 way, and be for nothing if the program is in the cache."""
 _begun: set[tuple[str, Device]] = set()
 _lock = threading.Lock()
+_compiling: ContextVar[bool] = ContextVar("meta_compiling", default=False)
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Say that the kernels which are chosen in the block are about to run."""
+    token = _compiling.set(True)
+    try:
+        yield
+    finally:
+        _compiling.reset(token)
+
+
+def may_begin() -> bool:
+    """Whether a backend may begin to compile a kernel as soon as it is chosen, on a thread."""
+    return _compiling.get() and compile_threads() > 1
 
 
 def begin_ahead(device: Device) -> None:

@@ -19,7 +19,7 @@ import torch
 
 from meta.base import kept_file
 from meta.base.threads import compile_threads
-from meta.dialect.core import Compiled, Deferred
+from meta.dialect.core import Compiled, Deferred, may_begin
 from meta.dialect.cuda import driver
 from meta.runtime import nvrtc
 
@@ -40,19 +40,18 @@ def deferred(run: Callable[..., Any], sources: Sources, device: int) -> Deferred
     ``sources`` returns what launches of aligned tensors need; what another launch needs is
     compiled by that.
     """
-    wanted = tuple(dict.fromkeys((text, _arch(device)) for text in sources()))
+    if may_begin():
+        _begin((text, _arch(device)) for text in sources())
+    return Deferred((run, sources, device), _compile_ahead)
+
+
+def _compile_ahead(kernels: Sequence[tuple[Callable[..., Any], Sources, int]]) -> list[Compiled]:
+    wanted = {(text, _arch(device)): None for _, sources, device in kernels for text in sources()}
     if compile_threads() > 1:
-        for one in wanted:
-            _begin(*one)
-    return Deferred((run, wanted), _compile_ahead)
-
-
-def _compile_ahead(
-    kernels: Sequence[tuple[Callable[..., Any], Sequence[tuple[str, str]]]],
-) -> list[Compiled]:
-    for one in dict.fromkeys(one for _, wanted in kernels for one in wanted):
+        _begin(wanted)
+    for one in wanted:
         cubin(*one)
-    return [Compiled(run) for run, _ in kernels]
+    return [Compiled(run) for run, _, _ in kernels]
 
 
 @lru_cache(maxsize=256)
@@ -77,12 +76,13 @@ def cubin(source: str, arch: str) -> bytes:
         raise
 
 
-def _begin(source: str, arch: str) -> None:
-    """Let a thread make the machine code, if nobody has."""
-    found, is_new = _wanted(source, arch)
-    if is_new:
-        context = contextvars.copy_context()  # the caller's knobs
-        threading.Thread(target=context.run, args=(_in_turn, found, source, arch)).start()
+def _begin(wanted: Iterable[tuple[str, str]]) -> None:
+    """Let threads make the machine code of sources that nobody has made."""
+    for source, arch in wanted:
+        found, is_new = _wanted(source, arch)
+        if is_new:
+            context = contextvars.copy_context()  # the caller's knobs
+            threading.Thread(target=context.run, args=(_in_turn, found, source, arch)).start()
 
 
 def _wanted(source: str, arch: str) -> tuple[Future[bytes], bool]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from meta.base import config
-from meta.dialect.core import OpEnv, compile_together
+from meta.dialect.core import OpEnv, compile_together, compiling
 from meta.dialect.cuda import cubin, embedding
 from meta.runtime.nvrtc import run_nvcc
 
@@ -57,7 +57,9 @@ def test_kernels_of_a_program_are_compiled_together(compiler: Compiler):
 
 
 def test_it_begins_when_a_kernel_is_chosen(compiler: Compiler):
-    made = env("a", "b")
+    env("c", "d")
+    with compiling():
+        made = env("a", "b")
     assert [cubin.cubin(name, "sm_90") for name in "ab"] == [b"sm_90 a", b"sm_90 b"]
     assert sorted(compiler.seen) == ["a", "b"]
     assert made.run() == ("a", "b")
