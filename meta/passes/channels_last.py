@@ -1,14 +1,12 @@
 """Convolution networks with the channels last, from the first convolution to the last.
 
-How an operator is written for channels last is a rule, a function of a `Site`. To add one, decorate
-it with `rule`.
+How an operator is written for channels last is a rule (`channels_last_rules.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import replace
 
 from meta.base.device import Device
 from meta.base.source import Span
@@ -23,7 +21,6 @@ from meta.ir import (
     Function,
     Module,
     TensorType,
-    Tuple,
     TupleGetItem,
     TupleType,
     Type,
@@ -31,18 +28,20 @@ from meta.ir import (
     operands,
     type_of,
 )
-from meta.op.core import Op
 from meta.passes.buffers import Buffers, Summaries, owner
 from meta.passes.call_of import base_op
+from meta.passes.channels_last_rules import FIRST, HALF, LAST, Site, is_image, rule_of
 from meta.passes.effects import uses
 from meta.passes.lifetimes import type_bytes
 from meta.passes.rules.table import call as operator_call
 
-LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
-"""The axes of an array with its channels first, in the order with the channels last; and back."""
-HALF = "float16", "bfloat16"
 CONVOLUTIONS = "conv2d", "conv2d_dx", "conv2d_dw"
-LAYOUTS = {"layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
+GAIN = 2
+"""What a convolution with the channels first costs more, as a multiple of transposing the images
+that it reads and writes. float16 on an H200, 2026-11-22: 64 kernels of 3x3 over [64, 64, 56, 56]
+took 68 us with the channels last, of which two transposes 26, and 90 with the channels first; of
+1x1 over [64, 256, 56, 56] 101, and 38.
+"""
 
 
 def channels_last(
@@ -57,7 +56,9 @@ def channels_last(
     are transposed where another operator, or the caller, takes them. Kernels of convolutions, which
     a program gets as [O, I, H, W], are transposed once in a run, after their cast to half
     precision.
-    A function without convolutions stays as it is, and so do blocks in blocks.
+    A function without convolutions stays as it is, and so do blocks in blocks; and so does one in
+    which more would be transposed than convolutions gain: a kernel of 1x1 is a product of matrices
+    with the channels first, too, and gains nothing (see `GAIN`).
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
@@ -126,9 +127,13 @@ class _Function:
         self._only: set[Expr] = set()
         # Tuples with such fields: what they became, and the numbers of these fields.
         self._tuples: dict[Expr, tuple[Var, frozenset[int]]] = {}
+        # Kernels of convolutions, which are small beside images, and often transposed beforehand.
+        self._kernels: set[Expr] = set()
+        # Bytes of images: what is transposed, and what convolutions read and write.
+        self._transposed_bytes = self._gained_bytes = 0
 
     def rewritten(self) -> Function:
-        """Return the function with rules applied to its outermost block."""
+        """Return the function with rules applied to its outermost block, if that pays."""
         for binding in self._function.body.bindings:
             self._binding(binding)
             written = {owner(b) for b in self._buffers.written_by(binding)}
@@ -137,6 +142,8 @@ class _Function:
                 del self._last[atom]
         result = self._function.body.result
         self._restore(operands(result))
+        if self._transposed_bytes > GAIN * self._gained_bytes:
+            return self._function
         return replace(self._function, body=Block(tuple(self._made), result))
 
     def last(self, atom: Expr, span: Span | None) -> Var:
@@ -150,6 +157,11 @@ class _Function:
     def has_last(self, atom: Expr) -> bool:
         """Whether an array is there with the channels last."""
         return atom in self._last
+
+    def convolves(self, kernel: Expr, *images: Expr) -> None:
+        """Note a convolution, its kernel and images; these are none for a product of matrices."""
+        self._kernels.add(kernel)
+        self._gained_bytes += sum(type_bytes(type_of(image)) for image in images)
 
     def _binding(self, binding: Binding) -> None:
         value = binding.value
@@ -169,12 +181,12 @@ class _Function:
     def _result(self, var: Var) -> Var:
         """Return what the result of an operator with the channels last is bound to."""
         if isinstance(var.type, TupleType):
-            fields = frozenset(i for i, t in enumerate(var.type.fields) if _is_image(t))
+            fields = frozenset(i for i, t in enumerate(var.type.fields) if is_image(t))
             types = (_ordered(t) if i in fields else t for i, t in enumerate(var.type.fields))
             whole = Var(var.name, TupleType(tuple(types)))
             self._tuples[var] = whole, fields
             return whole
-        return self._renamed(var) if _is_image(var.type) else var
+        return self._renamed(var) if is_image(var.type) else var
 
     def _renamed(self, var: Var) -> Var:
         """Return the variable for an array that there is with the channels last only."""
@@ -205,46 +217,16 @@ class _Function:
             value = operator_call("reshape", atom, var.type.static_shape)
         else:
             value = operator_call("transpose", atom, axes)
+            if self._kernels.isdisjoint((atom, var)):
+                self._transposed_bytes += type_bytes(type_)
         self._made.append(Binding(var, value, span))
         return var
-
-
-def _is_image(type_: Type | None) -> bool:
-    return isinstance(type_, TensorType) and type_.ndim == 4 and type_.is_static
 
 
 def _ordered(type_: Type) -> TensorType:
     """Return the type of an array with the channels last."""
     assert isinstance(type_, TensorType)
     return type_.with_shape(tuple(type_.shape[i] for i in LAST))
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """A call where it stands.
-
-    op: the operator. args: its arguments by name. function: which knows what has the channels last.
-    result: what the call is bound to. span: the user's line.
-    """
-
-    op: Op
-    args: dict[str, Any]
-    function: _Function
-    result: Var
-    span: Span | None
-
-    def has(self, *names: str) -> bool:
-        """Whether one of these arguments is there with the channels last."""
-        return any(self.function.has_last(self.args[n]) for n in names)
-
-    def last(self, *names: str) -> dict[str, Var]:
-        """Return these arguments with the channels last."""
-        return {n: self.function.last(self.args[n], self.span) for n in names}
-
-    def call(self, **changed: Any) -> Call:
-        """Return the call with some arguments changed."""
-        args = {**self.args, **changed}
-        return Call(self.op, tuple(args[n] for n in self.op.schema.names))
 
 
 def _site(function: _Function, binding: Binding) -> Site | None:
@@ -255,140 +237,3 @@ def _site(function: _Function, binding: Binding) -> Site | None:
     assert isinstance(call, Call)
     args = dict(zip(op.schema.names, call.args, strict=True))
     return Site(op, args, function, binding.var, binding.span)
-
-
-Rule = Callable[[Site], Call | None]
-_RULES: dict[str, Rule] = {}
-
-
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Attach a rule to operators; a decorator.
-
-    The rule returns the call on arrays with the channels last, or None to leave it as it is.
-    """
-
-    def attach(function: Rule) -> Rule:
-        _RULES.update(dict.fromkeys(names, function))
-        return function
-
-    return attach
-
-
-def rule_of(op: Op) -> Rule:
-    """Return the rule of an operator; `elementwise` unless it has one of its own."""
-    return _RULES.get(op.name, elementwise)
-
-
-@rule("conv2d")
-def conv2d(at: Site) -> Call | None:
-    """Both operands and the result; this is where it pays to begin."""
-    if not _converts(at, "x"):
-        return None
-    return at.call(**at.last("x", "w"), **LAYOUTS)
-
-
-@rule("conv2d_dx", "conv2d_dw")
-def conv2d_gradient(at: Site) -> Call | None:
-    """The shape of the result is given in its layout."""
-    if not _converts(at, "dy"):
-        return None
-    shape = tuple(at.args["shape"][i] for i in LAST)
-    return at.call(**at.last("x_or_w", "dy"), y=None, shape=shape, **LAYOUTS)
-
-
-def _converts(at: Site, name: str) -> bool:
-    type_ = type_of(at.args[name])
-    half = isinstance(type_, TensorType) and type_.dtype in HALF
-    layouts = [at.args[n] for n in LAYOUTS]
-    return half and _is_image(type_) and layouts == ["NCHW", "OIHW", "NCHW"]
-
-
-@rule("batch_norm_train", "batch_norm_infer")
-def batch_norm(at: Site) -> Call | None:
-    """The channels are axis 3."""
-    return at.call(**at.last("x"), axis=3) if at.has("x") and at.args["axis"] == 1 else None
-
-
-@rule("batch_norm_train_dxwb")
-def batch_norm_gradient(at: Site) -> Call | None:
-    """Of the results, dx has the channels last."""
-    if not at.has("x", "dy") or at.args["axis"] != 1 or not at.function.only_fields(at.result):
-        return None
-    return at.call(**at.last("x", "dy"), axis=3)
-
-
-@rule("max_pool2d", "avg_pool2d", "adaptive_max_pool2d", "adaptive_avg_pool2d")
-def pool(at: Site) -> Call | None:
-    """A layout is all that changes."""
-    fits = at.has("x") and at.args["layout"] == "NCHW"
-    return at.call(**at.last("x"), layout="NHWC") if fits else None
-
-
-@rule("max_pool2d_dx", "avg_pool2d_dx", "adaptive_max_pool2d_dx", "adaptive_avg_pool2d_dx")
-def pool_gradient(at: Site) -> Call | None:
-    """A layout is all that changes."""
-    fits = at.has("x", "y", "dy") and at.args["layout"] in (None, "NCHW")
-    return at.call(**at.last("x", "y", "dy"), layout="NHWC") if fits else None
-
-
-@rule("bias_add")
-def bias_add(at: Site) -> Call | None:
-    """The channels are axis 3."""
-    return at.call(**at.last("x"), axis=3) if at.has("x") and at.args["axis"] == 1 else None
-
-
-@rule("sum", "mean")
-def reduction(at: Site) -> Call | None:
-    """Axes that are left in the same order: the channels alone, or images and channels."""
-    axes = at.args["axis"]
-    if not at.has("x") or at.args["keepdims"] or at.args["exclude"] or not isinstance(axes, tuple):
-        return None
-    gone = {axis % 4 for axis in axes} or set(range(4))
-    if [i for i in LAST if i not in gone] != [i for i in range(4) if i not in gone]:
-        return None
-    return at.call(**at.last("x"), axis=tuple(i for i, axis in enumerate(LAST) if axis in gone))
-
-
-@rule("concatenate")
-def concatenate(at: Site) -> Call | None:
-    """Along the channels, if most parts have them last."""
-    parts = at.args["x"].fields if isinstance(at.args["x"], Tuple) else ()
-    having = sum(at.function.has_last(p) for p in parts)
-    if at.args["axis"] not in (1, -3) or 2 * having <= len(parts):
-        return None
-    last = tuple(at.function.last(p, at.span) for p in parts)
-    return at.call(x=Tuple(last), axis=3)
-
-
-@rule("split")
-def split(at: Site) -> Call | None:
-    """Along the channels."""
-    if not at.has("x") or at.args["axis"] not in (1, -3) or not at.function.only_fields(at.result):
-        return None
-    return at.call(**at.last("x"), axis=3)
-
-
-def elementwise(at: Site) -> Call | None:
-    """Operators that know no axes, of arrays that are mostly there with the channels last."""
-    tensors = {n: a for n, a in at.args.items() if isinstance(a, Expr) and _rank(a) != 0}
-    if at.op.random or at.op.schema.written or not _knows_no_axes(at) or not tensors:
-        return None
-    if not all(_is_image(t) for t in (at.result.type, *map(type_of, tensors.values()))):
-        return None
-    having = sum(type_bytes(type_of(a)) for a in tensors.values() if at.function.has_last(a))
-    if 2 * having < sum(type_bytes(type_of(a)) for a in tensors.values()) or not having:
-        return None
-    return at.call(**at.last(*tensors))
-
-
-def _rank(atom: Expr) -> int | None:
-    type_ = type_of(atom)
-    return type_.ndim if isinstance(type_, TensorType) else None
-
-
-def _knows_no_axes(at: Site) -> bool:
-    """Whether an operator is elementwise, and no attribute of the call is a number of an axis."""
-    kinds = {d.fusion for d in at.op.aspects.dialect_ops if d.fusion is not None}
-    attributes = (at.args[s.name] for s in at.op.schema.slots if s.kind == "attribute")
-    plain = all(isinstance(v, bool | float | str | None) for v in attributes)
-    return plain and bool(kinds) and kinds <= {"elemwise", "broadcast"}

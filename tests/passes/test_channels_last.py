@@ -66,9 +66,29 @@ def test_a_vector_along_the_channels() -> None:
 
 
 def test_extents_of_one_are_reshaped() -> None:
-    head = f"%x: {IMAGE}, %w: float16[16, 8, 1, 1]"
-    found = names(converted("%a = conv2d(%x, %w)\n%b = adaptive_avg_pool2d(%a, 1)", "%b", head))
-    assert found == ["transpose", "reshape", "conv2d", "adaptive_avg_pool2d", "reshape"]
+    head = f"%x: {IMAGE}, %k: {KERNEL}, %w: float16[16, 8, 1, 1]"
+    body = "%z = conv2d(%x, %k)\n%a = conv2d(%z, %w)\n%b = adaptive_avg_pool2d(%a, 1)"
+    pooled = ["reshape", "conv2d", "adaptive_avg_pool2d", "reshape"]
+    assert names(converted(body, "%b", head)) == ["transpose", "transpose", "conv2d", *pooled]
+
+
+@pytest.mark.parametrize(
+    ("body", "stays"),
+    [
+        ("%y = conv2d(%x, %w)", True),
+        ("%a = conv2d(%x, %w)\n%b = relu(%a)\n%y = conv2d(%b, %v)", True),
+        ("%y = conv2d(%x, %w, 2)", False),
+        ("%y = conv2d(%x, %k)", False),
+        ("%a = conv2d(%x, %k)\n%b = conv2d(%a, %w)\n%y = conv2d(%b, %v)", False),
+        ("%y = conv2d_dx(%w, %z, %z, (2, 8, 6, 6), 1, 0, 1, 1)", True),
+        ("%y = conv2d_dx(%k, %t, %t, (2, 8, 6, 6), 1, 1, 1, 1)", False),
+    ],
+)
+def test_kernels_of_one_element_alone_are_not_worth_transposes(body: str, stays: bool) -> None:
+    """They are products of matrices with the channels first, too."""
+    head = f"%x: {IMAGE}, %k: {KERNEL}, %w: float16[16, 8, 1, 1], %v: float16[8, 16, 1, 1]"
+    head += ", %z: float16[2, 16, 6, 6], %t: float16[2, 8, 6, 6]"
+    assert ("transpose" not in names(converted(body, "%y", head))) == stays
 
 
 def test_other_operators_get_the_channels_first() -> None:
