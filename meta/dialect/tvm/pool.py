@@ -18,6 +18,9 @@ from meta.dialect.tvm.elementwise import cast, computing
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, Taps, permutation, window
 
+BYTE = 255
+"""Taps that are told apart by a byte."""
+
 
 @dataclass(frozen=True)
 class _Sliding:
@@ -260,10 +263,13 @@ def _maximum_gradient(x, y, dy, axes, layout):
 
         return _over(axes, at, te.min, number, none)
 
-    winner = _Ordered(result.result(y.shape, first, "winner"), layout)
+    found = narrow = result.result(y.shape, first, "first")
+    if prod(axis.length for axis in axes) <= BYTE:
+        narrow = te.compute(y.shape, lambda *i: found(*i).astype("uint8"), name="winner")
+    winner = _Ordered(narrow, layout)
 
     def value(n, c, windows, taps):
-        won = winner(n, c, *windows) == _number(taps, axes)
+        won = winner(n, c, *windows).astype("int32") == _number(taps, axes)
         return tirx.Select(won, cast(slope(n, c, *windows), wide), tirx.const(0, wide))
 
     return _gathered(image, axes, value)
