@@ -113,6 +113,9 @@ struct SharedPlane : Shared<T, N * M> {
 };
 #define LOCAL(T, name, n) Array<T, (n)> name(#name)
 #define SHARED(T, name, n) static Shared<T, (n)> name(#name); name.enter()
+// A shared array that TVM uses for several, of types of other sizes: races are of the smallest.
+#define SHARED_AS(T, name) \
+  if ((int)sizeof(T) < name.range.granule) name.range.granule = sizeof(T)
 #define SHARED_PLANE(T, name, n, m) \
   static SharedPlane<T, (n), (m)> name(#name); name.enter()
 

@@ -48,11 +48,18 @@ def generated(source: str) -> tuple[str, list[Kernel]]:
     kernels = [_kernel(*found) for found in _KERNEL.findall(text)]
     text = re.sub(r'extern "C" __global__ [^{;]*;', "", text)  # declarations
     text = _KERNEL.sub(lambda m: f"static void {m[2]}({_checked(m[3])}) {{", text)
-    text = _SHARED.sub(r"SHARED(\1, \2, \3);", text)
+    text = _SHARED.sub(lambda m: _shared(*m.groups(), text), text)
     text = _LOCAL.sub(r"\1LOCAL(\2, \3, \4);", text)
     text = _CAST.sub(r"(Pointer<\1>)", text)
     assert "__shared__" not in text, "shared memory of a size that is known at launch"
     return INCLUDE + text + "".join(map(_entry, kernels)), kernels
+
+
+def _shared(kind: str, name: str, count: str, text: str) -> str:
+    """Return the declaration of a shared array, with the types as which it is used besides."""
+    others = dict.fromkeys(re.findall(rf"\(\((\w+)\s*\*\){name}\)", text))
+    used = "".join(f" SHARED_AS({other}, {name});" for other in others)
+    return f"SHARED({kind}, {name}, {count});{used}"
 
 
 def _kernel(threads: str, name: str, parameters: str) -> Kernel:
