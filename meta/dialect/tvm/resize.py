@@ -22,49 +22,92 @@ class Axis:
         self.position, self.sampling, self.dtype = position, s, dtype
         self.index_dtype = "int32" if s.largest < 2**31 else "int64"
 
+    def _elements(self, o):
+        """Return the elements that sample ``o`` reads, some of which may be outside."""
+        s = self.sampling
+        base = tirx.floordiv(o * s.a + s.b, tirx.const(s.d, self.index_dtype))
+        return [base + tap for tap in s.taps]
+
+    def _clamped(self, e):
+        last = tirx.const(self.sampling.size - 1, self.index_dtype)
+        return tirx.max(tirx.min(e, last), tirx.const(0, self.index_dtype))
+
+    def _weights(self, o):
+        """Return the weights of these, and their sum where they are to be divided by it."""
+        s = self.sampling
+        ahead = tirx.floormod(o * s.a + s.b, tirx.const(s.d, self.index_dtype))
+        weights = s.weights(ahead.astype(self.dtype) / tirx.const(float(s.d), self.dtype))
+        if not s.exclude or len(s.taps) < 4:
+            return weights, None
+        zero = constant(0, weights[0])
+        inside = [tirx.And(e >= 0, e < s.size) for e in self._elements(o)]
+        weights = [tirx.Select(i, w, zero) for i, w in zip(inside, weights, strict=True)]
+        return weights, added(weights)
+
     def taps(self, o):
         """Return (element, weight) of what sample ``o`` reads; a weight of None is 1."""
-        s = self.sampling
         o = o.astype(self.index_dtype)
-        position, d = o * s.a + s.b, tirx.const(s.d, self.index_dtype)
-        base = tirx.floordiv(position, d)
-        elements = [base + tap for tap in s.taps]
-        inside = [tirx.And(e >= 0, e < s.size) for e in elements]
-        last = tirx.const(s.size - 1, self.index_dtype)
-        clamped = [tirx.max(tirx.min(e, last), tirx.const(0, self.index_dtype)) for e in elements]
-        if len(s.taps) == 1:
-            return [(clamped[0], None)]
-        t = tirx.floormod(position, d).astype(self.dtype) / tirx.const(float(s.d), self.dtype)
-        weights = s.weights(t)
-        if s.exclude and len(s.taps) == 4:
-            zero = constant(0, t)
-            weights = [tirx.Select(i, w, zero) for i, w in zip(inside, weights, strict=True)]
-            total = weights[0] + weights[1] + weights[2] + weights[3]
+        elements = [self._clamped(e) for e in self._elements(o)]
+        if len(elements) == 1:
+            return [(elements[0], None)]
+        weights, total = self._weights(o)
+        if total is not None:
             weights = [w / total for w in weights]
-        return list(zip(clamped, weights, strict=True))
+        return list(zip(elements, weights, strict=True))
+
+    def _reader(self, i, k):
+        """Return the k-th sample that may have read element ``i``."""
+        s, start = self.sampling, tirx.const(0, self.index_dtype)
+        i = i.astype(self.index_dtype)
+        if s.a and s.size > 1:
+            d, a = tirx.const(s.d, self.index_dtype), tirx.const(s.a, self.index_dtype)
+            first = start - tirx.floordiv(s.b - (i - s.taps[-1]) * d, a)
+            start = tirx.Select(i > 0, tirx.max(first, start), start)
+        return start + k.astype(self.index_dtype)
+
+    def _share(self, i, o):
+        """Return with what weight sample ``o`` reads element ``i``; 0 if it does not."""
+        weight = zero = tirx.const(0, self.dtype)
+        for e, w in self.taps(o):
+            one = constant(1, zero) if w is None else w
+            weight = weight + tirx.Select(e == i.astype(self.index_dtype), one, zero)
+        return weight
+
+    def _share_of_cubic(self, i, o):
+        """Return the same as a sum over the taps, which makes it a table of its own: written out in
+        each of the places where it is needed, it is thousands of operations, over which TVM and
+        CUDA's compiler take minutes.
+        """
+        tap = te.reduce_axis((0, len(self.sampling.taps)), name="tap")
+        weights, total = self._weights(o)
+        element, weight = self._elements(o)[0] + tap.var.astype(self.index_dtype), weights[-1]
+        for number, other in enumerate(weights[:-1]):
+            weight = tirx.Select(tap.var == number, other, weight)
+        if total is not None:
+            weight = weight / total
+        same = self._clamped(element) == i.astype(self.index_dtype)
+        return te.sum(tirx.Select(same, weight, tirx.const(0, self.dtype)), axis=tap)
 
     def spread(self, dy):
         """Return the gradient along this axis: every sample's, spread over what it read."""
         s, p = self.sampling, self.position
         k = te.reduce_axis((0, s.readers), name="k")
         shape = [s.size if a == p else n for a, n in enumerate(dy.shape)]
+        last = tirx.const(s.out - 1, self.index_dtype)
+        if len(s.taps) > 2:
+            table = te.compute(
+                (s.size, s.readers),
+                lambda i, k: self._share_of_cubic(i, tirx.min(self._reader(i, k), last)),
+                name="share",
+            )
 
         def element(*index):
-            i = index[p].astype(self.index_dtype)
-            start = tirx.const(0, self.index_dtype)
-            if s.a and s.size > 1:
-                d, a = tirx.const(s.d, self.index_dtype), tirx.const(s.a, self.index_dtype)
-                first = start - tirx.floordiv(s.b - (i - s.taps[-1]) * d, a)
-                start = tirx.Select(i > 0, tirx.max(first, start), start)
-            o = start + k.var.astype(self.index_dtype)
-            last = tirx.const(s.out - 1, self.index_dtype)
-            value = dy(*index[:p], tirx.min(o, last), *index[p + 1 :]).astype(self.dtype)
-            zero = constant(0, value)
-            weight = zero
-            for e, w in self.taps(tirx.min(o, last)):
-                one = constant(1, value) if w is None else w
-                weight = weight + tirx.Select(e == i, one, zero)
+            o = self._reader(index[p], k.var)
+            there = tirx.min(o, last)
+            value = dy(*index[:p], there, *index[p + 1 :]).astype(self.dtype)
+            weight = table(index[p], k) if len(s.taps) > 2 else self._share(index[p], there)
             # Not weight * value alone: an infinite dy must not reach what its sample did not read.
+            zero = constant(0, value)
             read = tirx.And(o <= last, weight != zero)
             return te.sum(tirx.Select(read, weight * value, zero), axis=k)
 
