@@ -49,8 +49,9 @@ def negative(call):
     return OpEnv(plans._plans.setdefault(call.out, Plan()), allocates=False)
 
 x = meta.ndarray(torch.ones(3))
-op.negative(x)
-run = meta.vm.compile(meta.model.trace(lambda x: op.negative(op.exp(x))), x)
+with meta.dialect.only("torch", "held"):
+    op.negative(x)
+    run = meta.vm.compile(meta.model.trace(lambda x: op.negative(op.exp(x))), x)
 run(x)
 assert len(plans._alive) > 0
 """
