@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from meta.base import config
 from meta.base.device import Device
 from meta.ir import Binding, Block, Call, Expr, Function, If, Module, TensorType, Var
-from meta.passes.call_of import base_op
+from meta.passes.call_of import base_op, has_effect
 from meta.passes.rules.table import call as operator_call
 from meta.passes.rules.table import tensor_type
 
@@ -31,6 +32,9 @@ _AXES |= {
     if name != "dense"
 }
 
+_Padded = dict[tuple[Any, tuple[int, ...]], Var]
+"""What was padded, by operand and widths."""
+
 
 def align_products(
     module: Module,
@@ -45,9 +49,8 @@ def align_products(
     operand or of the result do not begin at such multiples, libraries fall back to kernels of a
     third of the speed. That is a language model's last layer, whose vocabulary is 30,522 or 50,257
     words. Zeros are added, and cut off the result; both fuse with the casts and elementwise
-    operators around, and `eliminate_common_subexpressions`, which is to follow, makes one of what
-    the forward and the backward pass pad. The result is the same but for the order in which a
-    library adds.
+    operators around, and what the forward and the backward pass read is padded once. The result is
+    the same but for the order in which a library adds.
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
@@ -75,20 +78,25 @@ def _function(function: Function, least_work: int) -> Function:
 
 def _block(block: Block, least_work: int) -> Block:
     made: list[Binding] = []
+    padded: _Padded = {}
     for binding in block.bindings:
         value = binding.value
+        if isinstance(value, If) or has_effect(binding):
+            padded.clear()  # what is written since is padded anew
         if isinstance(value, If):
             inner = (_block(b, least_work) for b in (value.then_block, value.else_block))
             made.append(replace(binding, value=If(value.condition, *inner)))
         elif isinstance(value, Function):
             made.append(replace(binding, value=_function(value, least_work)))
         else:
-            made += _aligned(binding, least_work)
+            made += _aligned(binding, least_work, padded)
     return Block(tuple(made), block.result)
 
 
-def _aligned(binding: Binding, least_work: int) -> Iterator[Binding]:
-    """Yield a binding, or what it becomes: padded operands, the product, and its part."""
+def _aligned(binding: Binding, least_work: int, known: _Padded) -> Iterator[Binding]:
+    """Yield a binding, or what it becomes: padded operands that are not ``known`` yet, the product,
+    and its part.
+    """
     call = binding.value
     op = base_op(call.callee) if isinstance(call, Call) else None
     if not isinstance(call, Call) or op is None or op.name not in _AXES:
@@ -103,10 +111,10 @@ def _aligned(binding: Binding, least_work: int) -> Iterator[Binding]:
     larger = _larger(axes, types, result, least_work)
     for atom, letters, type_ in zip(call.args, axes, types, strict=True):
         widths = tuple(w for a in letters for w in (0, larger.get(a, 0)))
-        if any(widths):
-            padded = Var("padded", _grown(type_, letters, larger))
+        if any(widths) and (atom, widths) not in known:
+            padded = known[atom, widths] = Var("padded", _grown(type_, letters, larger))
             yield Binding(padded, operator_call("pad", atom, widths), binding.span)
-            atom = padded
+        atom = known.get((atom, widths), atom)
         operands.append(atom)
     type_ = binding.var.type
     assert isinstance(type_, TensorType)

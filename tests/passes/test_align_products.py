@@ -73,6 +73,16 @@ def test_float32_is_padded_where_it_may_be_rounded() -> None:
     assert names(found) == ["pad", "pad", "dense", "strided_slice"]
 
 
+def test_what_is_written_in_between_is_padded_again() -> None:
+    head = "%x: float16[66, 72], %w: float16[67, 72], %g: float16[67, 72], %r: float32[]"
+    twice = "%a = dense(%x, %w)\n{}%b = dense(%x, %w)\nreturn (%a, %b)"
+    counts = []
+    for between in ("", "%n = sgd(%w, %g, %g, %r, mu=0.9)\n"):
+        text = f"func @main({head}) {{\n{twice.format(between)}\n}}"
+        counts.append(names(aligned(infer_type(parse(text)))).count("pad"))
+    assert counts == [1, 2]
+
+
 def test_a_backward_pass_shares_what_is_padded() -> None:
     meta.random.seed(0)
     model = value_and_grad(Linear(72, 67, bias=False).to(dtype="float16"))
