@@ -15,6 +15,7 @@ from meta.dialect.cublas import cublas as dialect
 from meta.dialect.cublas.choose import plan
 from meta.dialect.cublas.library import cublaslt
 from meta.dialect.cublas.problem import ALIGNMENT, Problem, compact
+from meta.dialect.cublas.product import with_copies
 from meta.op.core.call import CallValues
 
 CAPABILITY, CAPABILITY_ROWS = (8, 9), (9, 0)
@@ -72,12 +73,13 @@ class ScaledProduct:
         scale2: torch.Tensor,
         out: torch.Tensor,
     ) -> None:
+        tensors = x1, x2, scale1, scale2, out
+        a, b, first, second, d = addresses = [t.data_ptr() for t in tensors]
         # Nothing reads float8 at other addresses, nor scales of rows.
-        given = [
-            x if x.data_ptr() % ALIGNMENT == 0 else x.clone() for x in (x1, x2, scale1, scale2)
-        ]
-        a, b, *scales = (x.data_ptr() for x in given)
-        self.plan.with_scales(a, b, out.data_ptr(), *scales)
+        if any(address % ALIGNMENT for address in addresses):
+            with_copies(self, *tensors, results=(4,))
+        else:
+            self.plan.with_scales(a, b, d, first, second)
 
 
 @cache
