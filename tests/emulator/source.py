@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from meta.dialect.tvm.schedule_cuda import half_math
+
 _ARRAY = r"(?:alignas\(\d+\) )?((?:unsigned |signed )?\w+(?: long| char)?) (\w+)\[([^\]]+)\]"
 _PLANE = re.compile(r"__shared__ (\w+) (\w+)\[([^\]]+)\]\[([^\]]+)\];")
 _SHARED = re.compile(rf"__shared__ {_ARRAY};")
@@ -14,6 +16,12 @@ _KERNEL = re.compile(
     r'extern "C" __global__ void (?:__launch_bounds__\((\d+)\) )?(\w+)\(([^)]*)\) \{'
 )
 _POINTER = re.compile(r"(.+?)\s*\*\s*(?:__restrict__\s+)?(\w+)")
+
+# The instructions of `half_math`.
+_APPROXIMATE = {
+    r'asm\("ex2\.approx\.ftz\.f32 %0, %1;" : "=f"\((\w+)\) : "f"\((.+)\)\);': r"\1 = exp2f(\2);",
+    r'asm\("rcp\.approx\.ftz\.f32 %0, %1;" : "=f"\((\w+)\) : "f"\((.+)\)\);': r"\1 = 1 / (\2);",
+}
 
 _WIDEN = "_Float16 h; memcpy(&h, &x.bits, 2); y = (float)h;\n"
 _NARROW = "_Float16 h = (_Float16)single; memcpy(&y.bits, &h, 2);\n"
@@ -52,6 +60,9 @@ def generated(source: str) -> tuple[str, list[Kernel]]:
     text = _LOCAL.sub(r"\1LOCAL(\2, \3, \4);", text)
     text = _CAST.sub(r"(Pointer<\1>)", text)
     assert "__shared__" not in text, "shared memory of a size that is known at launch"
+    text = half_math.with_functions(text)
+    for instruction, cpp in _APPROXIMATE.items():
+        text = re.sub(instruction, cpp, text)
     return INCLUDE + text + "".join(map(_entry, kernels)), kernels
 
 

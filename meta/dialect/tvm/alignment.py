@@ -19,7 +19,12 @@ def required(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """
     function = element_aligned(function)
     vectors: dict[Any, None] = {}
-    parameters = {p for p in function.params if tirx.buffer.is_buffer_var(p)}
+    parameters = {p: p for p in function.params if tirx.buffer.is_buffer_var(p)}
+
+    def other_view(found: tirx.DeclBuffer) -> None:
+        tvm_ffi.structural_walk(
+            found.data, (tvm.ir.Var, lambda p: parameters.update({found.buffer: p}))
+        )
 
     def loop(found: tirx.For) -> None:
         if found.kind == tirx.ForKind.VECTORIZED:
@@ -27,8 +32,9 @@ def required(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
     def variable(found: tvm.ir.Var) -> None:
         if found in parameters:
-            vectors[found] = None
+            vectors[parameters[found]] = None
 
+    tvm_ffi.structural_walk(function.body, (tirx.DeclBuffer, other_view))
     tvm_ffi.structural_walk(function.body, (tirx.For, loop))
     if not vectors:
         return function

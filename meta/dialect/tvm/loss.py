@@ -116,15 +116,25 @@ class Labels:
         )
         return te.compute((), lambda: (total() / self.count()).astype(dtype), name="mean")
 
-    def share(self, dy, row):
-        """Return dy / count for a row that counts, else 0."""
-        zero = tirx.const(0.0, self.wide)
-        return tirx.Select(self.valid(row), dy().astype(self.wide) / self.count(), zero)
+    def share(self, dy):
+        """Return the array of dy / count for the rows that count, else 0."""
+        one, zero = tirx.const(1.0, self.wide), tirx.const(0.0, self.wide)
+
+        def element(row):
+            share = dy().astype(self.wide) * (one / self.count())
+            return tirx.Select(self.valid(row), share, zero)
+
+        return te.compute((self.rows,), element, name="share")
 
     def hot(self, row, column):
         """Return 1 at the label of a row, else 0."""
         one, zero = tirx.const(1.0, self.wide), tirx.const(0.0, self.wide)
-        return tirx.Select(self.at(row) == tirx.Cast("int64", column), one, zero)
+        return tirx.Select(self.class_of(row) == column.astype("int32"), one, zero)
+
+    def class_of(self, row):
+        """Return the label as an int32, which GPUs compare in one instruction; -1 for no class."""
+        none = tirx.const(-1, "int32")
+        return tirx.Select(self.valid(row), self.at(row).astype("int32"), none)
 
 
 @compute(op.nll_loss, COMM_REDUCE)
@@ -136,9 +146,10 @@ def nll_loss(y_true, y_pred):
 @compute(op.nll_loss_dpred, OPAQUE)
 def nll_loss_dpred(dy, y_true, y_pred):
     labels = Labels(y_true, y_pred)
+    share = labels.share(dy)
 
     def element(i, j):
-        return (-labels.share(dy, i) * labels.hot(i, j)).astype(y_pred.dtype)
+        return (-share(i) * labels.hot(i, j)).astype(y_pred.dtype)
 
     return te.compute(y_pred.shape, element, name="dpred")
 
@@ -173,6 +184,11 @@ class Softmax:
         """Return the unnormalised probability."""
         return te.exp(self.logit(i, j))
 
+    def inverse(self):
+        """Return the array of what makes probabilities of those: one division for each row."""
+        one = tirx.const(1.0, self.wide)
+        return te.compute(self.sum.shape, lambda i: one / self.sum(i), name="inverse")
+
 
 @compute(op.cross_entropy, COMM_REDUCE)
 def cross_entropy(y_true, y_pred):
@@ -187,10 +203,11 @@ def cross_entropy(y_true, y_pred):
 @compute(op.cross_entropy_dpred, COMM_REDUCE)
 def cross_entropy_dpred(dy, y_true, y_pred):
     labels, softmax = Labels(y_true, y_pred), Softmax(y_pred)
+    share, inverse = labels.share(dy), softmax.inverse()
 
     def element(i, j):
-        by_logit = softmax.exp(i, j) / softmax.sum(i) - labels.hot(i, j)
-        return (by_logit * labels.share(dy, i)).astype(y_pred.dtype)
+        by_logit = softmax.exp(i, j) * inverse(i) - labels.hot(i, j)
+        return (by_logit * share(i)).astype(y_pred.dtype)
 
     return te.compute(y_pred.shape, element, name="dpred")
 

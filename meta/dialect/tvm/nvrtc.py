@@ -14,6 +14,7 @@ import torch
 import tvm_ffi
 from tvm.target import Target
 
+from meta.dialect.tvm.schedule_cuda import half_math
 from meta.runtime import nvrtc
 
 PROLOGUE = """\
@@ -33,6 +34,8 @@ typedef unsigned long uint64_t;
 #endif
 """
 """What generated kernels need of the headers that TVM includes at the top."""
+TWO_BLOCKS = "__launch_bounds__(512)", "__launch_bounds__(512, 2)"
+"""One block of so many threads does not hide its own waiting: two get 64 registers a thread."""
 
 _HEAD = re.compile(r"\A\s*#ifdef __CUDACC_RTC__.*?\n#else.*?\n#endif\n", re.DOTALL)
 
@@ -47,7 +50,8 @@ def slim(source: str) -> str:
 
 def compile_for_tvm(source: str, arch: str) -> bytes:
     """Return the cubin of source that TVM generated; see `nvrtc.compile_source`."""
-    return nvrtc.compile_source(slim(source), arch)
+    source = half_math.with_functions(slim(source).replace(*TWO_BLOCKS))
+    return nvrtc.compile_source(source, arch)
 
 
 def _arch() -> str:

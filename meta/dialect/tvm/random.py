@@ -3,6 +3,8 @@
 A kernel takes its key at run time: from a tensor, or as a number drawn when it is launched.
 """
 
+import math
+
 from tvm import te, tirx
 
 from meta import op
@@ -14,6 +16,7 @@ from meta.dialect.tvm.elementwise import cast, computing
 from meta.dialect.tvm.launch import Launch
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device
+from meta.dialect.tvm.transform import flat_index
 from meta.runtime.philox import keep_threshold, philox4x32, split
 
 
@@ -26,24 +29,25 @@ def _let(value, body):
     return tirx.Let(variable, value, body(variable))
 
 
-def _word(i, key):
-    """Return random word i of a key: lane i % 4 of block i // 4. Both are uint64."""
-    zero, lane = _constant(0), (i & 3).astype("int32")
+def _word(position, small, key):
+    """Return random word number ``position`` of a key: lane i % 4 of block i // 4, as uint64.
+
+    Both are taken of the index itself, not of a uint64: of four neighbours the compiler then sees
+    that the block is one, and computes it once. ``small``: it has 31 bits, and the block no high
+    word.
+    """
+    two = tirx.const(2, position.ty.dtype)
+    block, lane = tirx.shift_right(position, two), tirx.bitwise_and(position, two + 1)
+    zero = _constant(0)
+    low = block.astype("uint32") if small else block
+    words = split(low.astype("uint64"), _constant)
+    counter = (words[0], zero if small else words[1], zero, zero)
 
     def finish(*lanes):
-        low = tirx.Select(lane == 0, lanes[0], lanes[1])
-        return tirx.Select(lane < 2, low, tirx.Select(lane == 2, lanes[2], lanes[3]))
+        first = tirx.Select(lane == 0, lanes[0], lanes[1])
+        return tirx.Select(lane < 2, first, tirx.Select(lane == 2, lanes[2], lanes[3]))
 
-    counter = (*split(i >> 2, _constant), zero, zero)
     return philox4x32(counter, split(key, _constant), finish, _constant, _let)
-
-
-def _position(shape, index):
-    """Return the row-major position of an index as uint64."""
-    position = _constant(0)
-    for extent, i in zip(shape, index, strict=True):
-        position = position * tirx.Cast("uint64", extent) + i.astype("uint64")
-    return position
 
 
 def _kept(x, mask, p):
@@ -59,10 +63,13 @@ def _kept(x, mask, p):
 
 def _mask(shape, key, p):
     """Return where elements are kept."""
-    threshold = _constant(keep_threshold(p))
+    # Signed: of a comparison of uint64 TVM makes a division by the constant.
+    threshold = tirx.const(keep_threshold(p), "int64")
+    small = math.prod(int(extent) for extent in shape) < 2**31
 
     def keep(*i):
-        return _word(_position(shape, i), key.astype("uint64")) >= threshold
+        position = tirx.const(0, "int32") + flat_index(i, shape)
+        return _word(position, small, key.astype("uint64")).astype("int64") >= threshold
 
     return te.compute(shape, keep, name="mask")
 

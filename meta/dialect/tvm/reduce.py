@@ -124,25 +124,54 @@ def min_(x, axis, keepdims, exclude, out):
 
 
 def _first_index(x, axis, keepdims, exclude, out, largest):
-    """Return the least index at which the key is the best one: two plain reductions, no pairs."""
+    """Return the least index at which the key is the best one: two plain reductions, no pairs.
+
+    One where a key and an index have room in one integer.
+    """
     ndim = len(x.shape)
     r = reduction(ndim, axis, keepdims, exclude)
     if not r.axes:
         return te.compute(out.shape, lambda *i: tirx.const(0, "int64"), name="index")
+    count = math.prod(int(x.shape[a]) for a in r.axes)
+    if str(x.dtype) in ordered.OF_16_BITS and count <= 1 << 16:
+        return _index_with_key(x, r, out, largest)
     best = _best_key(x, r, out.shape, largest)
     # Counted in int32 where that suffices, which GPUs compare in one instruction.
-    small = math.prod(int(x.shape[a]) for a in r.axes) < 2**31
-    dtype = "int32" if small else "int64"
+    dtype = "int32" if count < 2**31 else "int64"
     none = tirx.max_value(dtype)
 
     def position(i):
-        flat = tirx.const(0, dtype)
-        for a in r.axes:
-            flat = flat * tirx.const(int(x.shape[a]), dtype) + i[a].astype(dtype)
         found = ordered.key(x(*i), str(x.dtype), largest) == best(*result_index(r, i))
-        return tirx.Select(found, flat, none)
+        return tirx.Select(found, _flat(x, r, i, dtype), none)
 
     return _as(reduced(x, r, out.shape, te.min, position, "index"), "int64")
+
+
+def _flat(x, r, i, dtype):
+    """Return the number of an element among those that are reduced with it."""
+    flat = tirx.const(0, dtype)
+    for a in r.axes:
+        flat = flat * tirx.const(int(x.shape[a]), dtype) + i[a].astype(dtype)
+    return flat
+
+
+def _index_with_key(x, r, out, largest):
+    """Return the least index of the best key by one reduction: of 16 bits each, the key first."""
+    low = tirx.const(0xFFFF, "int32")
+
+    def turned(i):  # of equal keys the first is the best
+        return low - i if largest else i
+
+    def packed(i):
+        key = ordered.high_key(x(*i), str(x.dtype), largest)
+        return key + turned(_flat(x, r, i, "int32"))
+
+    best = reduced(x, r, out.shape, te.max if largest else te.min, packed, "best")
+
+    def index(*i):
+        return turned(tirx.bitwise_and(best(*i), low)).astype("int64")
+
+    return te.compute(out.shape, index, name="index")
 
 
 @compute(op.argmax, COMM_REDUCE)

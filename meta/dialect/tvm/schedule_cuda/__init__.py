@@ -25,14 +25,17 @@ from meta.dialect.tvm.schedule_cuda import (
     columns,
     default,
     emit,
+    half_math,
     in_place,
     injective,
     loads,
     partial,
     reduction_axes,
     reductions,
+    row_online,
     row_plan,
     row_stages,
+    row_walk,
     rows,
     slices,
     transposes,
@@ -46,9 +49,9 @@ from meta.dialect.tvm.schedule_cuda.walk import Part, static
 from meta.dialect.tvm.stages import SPATIAL, Stage, blocks_of, stage_of
 
 RULES = (
-    *(columns, default, emit, in_place, injective, loads, partial, reduction_axes, reductions),
-    *(row_plan, row_stages, rows, slices, transposes, vectors, walk),
-    *(window_reductions, windows),
+    *(columns, default, emit, half_math, in_place, injective, loads, partial, reduction_axes),
+    *(reductions, row_online, row_plan, row_stages, row_walk, rows, slices, transposes, vectors),
+    *(walk, window_reductions, windows),
 )
 """The modules that decide what becomes of a function."""
 KERNELS = (windows.kernel, rows.kernel, reductions.kernel, transposes.kernel, injective.kernel)
@@ -60,7 +63,7 @@ def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     own = _own(function)
     if own is None:
         own = vectors.without_bool(default.schedule(function, target))
-    return alignment.required(own)
+    return alignment.required(half_math.replaced(own))
 
 
 def _own(function: tirx.PrimFunc) -> tirx.PrimFunc | None:

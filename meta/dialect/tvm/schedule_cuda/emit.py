@@ -33,6 +33,7 @@ class Kernel:
         self.thread = tirx.Var("thread", "int32")
         self.row = tirx.Var("row", "int32")
         self.buffers: list[Any] = []
+        self._bytes: dict[Any, Any] = {}
         self._names = 0
 
     def number(self, value: int) -> Any:
@@ -51,6 +52,17 @@ class Kernel:
         """Return an array of the thread block."""
         return self._allocated(shape, dtype, "shared")
 
+    def in_memory(self, buffer: Any) -> Any:
+        """Return an array as it is accessed by vectors: of bytes if it is of bool, for which CUDA
+        has no vectors.
+        """
+        if str(buffer.dtype) != "bool":
+            return buffer
+        if buffer not in self._bytes:
+            shape, name = buffer.ty.shape, f"{buffer.name}_bytes"
+            self._bytes[buffer] = tirx.decl_buffer(shape, "uint8", name)
+        return self._bytes[buffer]
+
     def _allocated(self, shape: tuple[int, ...], dtype: str, scope: str) -> Any:
         self._names += 1
         buffer = tirx.decl_buffer(shape, dtype, f"{scope}{self._names}", scope=scope)
@@ -59,7 +71,12 @@ class Kernel:
 
     def launch(self, body: Sequence[Any], blocks: int, threads: int, rows: int = 1) -> Any:
         """Return the statement that runs ``body`` in ``blocks`` of ``threads`` by ``rows``."""
-        inner = s_tir.SBlock([], [], [], "kernel", sequence(body), None, self.buffers, [], {})
+        seen_as = [
+            tirx.DeclBuffer(as_bytes, data=tirx.buffer.buffer_data(buffer))
+            for buffer, as_bytes in self._bytes.items()
+        ]
+        whole = sequence([*seen_as, *body])
+        inner = s_tir.SBlock([], [], [], "kernel", whole, None, self.buffers, [], {})
         statement = s_tir.SBlockRealize([], True, inner)
         # Loops are unrolled by the CUDA compiler, which is told to: TVM's passes see less code.
         statement = tirx.AttrStmt(

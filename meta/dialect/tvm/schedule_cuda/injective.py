@@ -52,6 +52,9 @@ MANY_BLOCKS = 1056
 """Thread blocks that fill a large GPU: more work for each thread leaves at least as many."""
 MAX_VECTOR, MAX_BYTES = 8, 32
 """Elements of a vector; bytes of an array that a thread reads at once."""
+LONG = 100
+"""Of stages that cost more a thread has two vectors: in longer code the compiler does not find that
+four neighbours share a block of random numbers."""
 
 
 class Injective:
@@ -98,6 +101,8 @@ class Injective:
     def _vector_width(self, along: Sequence[Access]) -> int:
         buffers = [*(a.buffer for a in along), *self.outside & self.made.keys()]
         wish = min(MAX_VECTOR, ACCESS_BYTES // min(map(itemsize, buffers)))
+        if any(itemsize(buffer) == 1 for buffer in self.outside & self.made.keys()):
+            wish = min(wish, 4)  # bytes are written in one access, beside those of other threads
         if len(self.groups) == 1:
             return wish if self.total >= wish else 1
         return power_of_two_in(self.merged[-1], wish)
@@ -106,6 +111,8 @@ class Injective:
         """Return the statement of the kernel."""
         vectors = self.total // self.vector
         most = max(1, MAX_BYTES // (self.vector * max(itemsize(s.buffer) for s in self.stages)))
+        if max(stage.cost for stage in self.stages) > LONG:
+            most = min(most, 2)
         fitting = [n for n in (8, 4, 2, 1) if n <= most]
         times = next((n for n in fitting if vectors // (n * THREADS) >= MANY_BLOCKS), 1)
         blocks = max(1, divided(vectors, times * THREADS))
@@ -148,12 +155,13 @@ class Injective:
         held = {} if held is None else held
         for one, walked in self.inputs.items():
             count = width if walked.strides[-1] else 1
-            registers = k.registers(str(one.buffer.dtype), count)
+            source = k.in_memory(one.buffer)
+            registers = k.registers(str(source.dtype), count)
             at = self._offset(walked, place, values)
             access_width = min(count, self._access_width(walked)) if width > 1 else 1
-            begin += copy(count, access_width, registers, k.number(0), one.buffer, at)
+            begin += copy(count, access_width, registers, k.number(0), source, at)
             held[one] = (registers, walked.strides[-1])
-        results = [k.registers(str(stage.buffer.dtype), width) for stage in self.stages]
+        results = [k.registers(_kept_as(stage.buffer), width) for stage in self.stages]
 
         def compute(v: Any) -> Any:
             inner = self._axis_values(values, k.wide(v))
@@ -163,8 +171,9 @@ class Injective:
         for stage, registers in zip(self.stages, results, strict=True):
             if stage.buffer not in self.outside:
                 continue
-            lanes = min(width, widest(stage.buffer))
-            end += copy(width, lanes, stage.buffer, place, registers, k.number(0))
+            target = k.in_memory(stage.buffer)
+            lanes = min(width, widest(target))
+            end += copy(width, lanes, target, place, registers, k.number(0))
         return begin, end
 
     def _stage(self, i: int, inner: list[Any], v: Any, held: Any, results: list[Any]) -> Any:
@@ -173,24 +182,24 @@ class Injective:
 
         def load(node: Any) -> Any:
             made = self.made.get(node.source)
-            if made == i:
-                return element(result, v)
             if made is not None:
-                return element(results[made], v)
+                return _as(element(results[made], v), node)
             walked = by_results(part, node)
             if walked is None or walked not in held:
                 return None
             registers, step = held[walked]
-            return element(registers, v if step else tirx.const(0, "int32"))
+            return _as(element(registers, v if step else tirx.const(0, "int32")), node)
 
         def over(window: list[Any], left: list[int | None]) -> Any:
             if left:
                 return each(left[0] or 1, lambda r: over([*window, self.k.wide(r)], left[1:]))
             value = substituted(part.value, mapping(stage, [*inner, *window]), load)
-            return store(result, value, v)
+            return store(result, value.astype(_kept_as(stage.buffer)), v)
 
         whole = over([], stage.reduce)
-        return sequence([store(result, part.init, v), whole]) if stage.reduce else whole
+        if not stage.reduce:
+            return whole
+        return sequence([store(result, part.init.astype(_kept_as(stage.buffer)), v), whole])
 
     def _places(self, place: Any) -> list[Any]:
         """Return the values of the merged axes at an element."""
@@ -219,10 +228,21 @@ class Injective:
         return offset
 
     def _access_width(self, walked: Access) -> int:
-        width = min(self.vector, widest(walked.buffer))
+        width = min(self.vector, widest(self.k.in_memory(walked.buffer)))
         for number in (walked.start, *walked.strides[:-1]):
             width = power_of_two_in(abs(number), width)
         return width
+
+
+def _kept_as(buffer: Any) -> str:
+    """Return the dtype of the registers that keep elements of an array."""
+    return "uint8" if str(buffer.dtype) == "bool" else str(buffer.dtype)
+
+
+def _as(kept: Any, read: Any) -> Any:
+    """Return an element in registers in the dtype of the read that it replaces."""
+    dtype = str(read.ty.dtype)
+    return kept if str(kept.ty.dtype) == dtype else kept.astype(dtype)
 
 
 def kernel(parts: Sequence[Part], inner: set[Any]) -> Made | None:

@@ -13,6 +13,7 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     itemsize,
     power_of_two_in,
 )
+from meta.dialect.tvm.schedule_cuda.row_online import online
 from meta.dialect.tvm.schedule_cuda.row_stages import ELEMENT, Layout, Member, Walk
 from meta.dialect.tvm.schedule_cuda.walk import compact, reads
 
@@ -24,16 +25,19 @@ LEAST_SHIFTED = 2048
 """Elements of a row from which on it is worth to look after its ends."""
 HELD, MOST_HELD = 128, 176
 """Bytes of a row that a thread holds in registers, and the most where rows are very long."""
+RESIDENT = 96
+"""Bytes that it holds of a row that it cannot hold, so that less is read again."""
 
 
 class RowPlan:
     """What a kernel of rows reads, how wide, and with how many threads for each row.
 
     along: what is read along the rows. weights: what is read along every row alike. of_row: single
-    values of a row. kept: stages whose elements are read by others. vector: elements of an access;
-    vectors: of a row. threads: of a row, `together` rows in a thread block. holds: whether they
-    hold the row in registers. shifted: whether the vectors are those of the whole array, of which
-    a row begins and ends within one.
+    values of a row. kept: stages whose elements are read by others. online: the maxima of sums of
+    exponentials. vector: elements of an access; vectors: of a row. threads: of a row, `together`
+    rows in a thread block. holds: whether they hold the row in registers; resident: how many
+    vectors each holds otherwise. shifted: whether the vectors are those of the whole array, of
+    which a row begins and ends within one.
     """
 
     def __init__(self, layout: Layout, members: Sequence[Member], outside: set[Any]) -> None:
@@ -42,6 +46,7 @@ class RowPlan:
         self.outside = outside
         axes = next(m.part.stage.axes for m in members if m.part.stage.axes)
         self.k = Kernel(str(axes[0].ty.dtype))
+        self.online = online(members)
         self._find_inputs()
         self._choose()
 
@@ -92,8 +97,18 @@ class RowPlan:
         while threads < min(most, BLOCK) and self.layout.count * threads < GPU_THREADS:
             threads *= 2
         self.threads, self.holds = threads, held(threads) <= MOST_HELD
+        once = len(self.members) == 2 * len(self.online)
+        if once and threads > BLOCK:  # to be read once in any case: by several blocks at a time
+            self.threads, self.holds = BLOCK, False
+        each_vector = self.vector * max(1, sum(itemsize(w.buffer) for w in self.along))
+        self.resident = 0 if self.holds or once else min(self.whole, RESIDENT // each_vector)
         whole = 1 << (self.layout.count - 1).bit_length()
         self.together = max(1, min(BLOCK // threads, max(whole, WARP // threads)))
+
+    @property
+    def whole(self) -> int:
+        """How many vectors every thread has; of a shifted row the last may be none."""
+        return (self.vectors - int(self.shifted)) // self.threads
 
     def _may_shift(self) -> bool:
         """Whether all arrays are of adjacent long rows, so that they shift by the same."""

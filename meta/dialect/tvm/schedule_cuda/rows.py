@@ -10,7 +10,7 @@ a row are then looked at element by element.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
@@ -27,18 +27,15 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     substituted,
     widest,
 )
-from meta.dialect.tvm.schedule_cuda.row_plan import RowPlan
 from meta.dialect.tvm.schedule_cuda.row_stages import ELEMENT, REDUCED, Member, Walk, members_of
+from meta.dialect.tvm.schedule_cuda.row_walk import CHUNK, RowWalk, Sweep
 from meta.dialect.tvm.schedule_cuda.walk import Made, Part, compact, read_outside, reads
 
 FEW, LONG = 128, 1 << 16
 """Fewer rows of more elements are not for this kernel."""
-CHUNK = 4
-"""Vectors that a thread has under way of a row that it cannot hold."""
-Sweep = Callable[[Any, Any], list[Any]]
 
 
-class Rows(RowPlan):
+class Rows(RowWalk):
     """One kernel of stages with the same rows; ``outside`` are buffers that others read."""
 
     def emit(self) -> Any:
@@ -52,16 +49,12 @@ class Rows(RowPlan):
             row = tirx.min(row, k.number(count - 1))
         self.row = row
         self.row_values = self.layout.row_values(row, k.number(0))
-        # Where the row begins, and its first vector counted in the whole array, if it is shifted.
-        start, first = tirx.Var("start", k.dtype), tirx.Var("first", k.dtype)
         begin = row * k.number(self.layout.extent)
         bound = [
-            tirx.Bind(start, begin),
-            tirx.Bind(first, tirx.floordiv(start, k.number(self.vector))),
+            tirx.Bind(self.start, begin),
+            tirx.Bind(self.first, tirx.floordiv(self.start, k.number(self.vector))),
         ]
-        self.start, self.first = start, first
-        self.slots = divided(self.vectors, self.threads) if self.holds else CHUNK
-        self.inside = False  # whether the vectors that are written about are in the row for sure
+        self.slots = divided(self.vectors, self.threads) if self.holds else self.resident + CHUNK
         body: list[Any] = bound if self.shifted else []
         self.registers: dict[Any, Any] = {}
         for walk in self.of_row:
@@ -78,8 +71,14 @@ class Rows(RowPlan):
             self.registers[buffer] = k.registers(str(buffer.dtype), self.slots * self.vector)
         if self.holds and self.along:  # what is read under a condition is read where it is used
             body += self._held(lambda slot, place: self._read(slot, place))
+        elif self.along:
+            body += self._in_registers(self.resident, lambda slot, place: self._read(slot, place))
         for member in self.members:
-            if member.role == REDUCED:
+            if member in self.online.values() and not self.holds:
+                pass  # with the sum
+            elif member in self.online and not self.holds:
+                body += self._online(self.online[member], member)
+            elif member.role == REDUCED:
                 body += self._reduced(member)
             elif member.role == ELEMENT:
                 body += self._elements(member)
@@ -114,7 +113,8 @@ class Rows(RowPlan):
         Threads without a row read none: it could be overwritten by the threads that have it. The
         last vector of shifted rows may end behind the array.
         """
-        if self.shifted and self.layout.count * self.layout.extent % self.vector:
+        ends = self.layout.count * self.layout.extent % self.vector
+        if self.shifted and ends and not self.inside:
             return [self._whole_or_each(slot, place)]
         made = [
             statement
@@ -172,92 +172,6 @@ class Rows(RowPlan):
 
         return self._held(step) if self.holds else self._streamed(step)
 
-    def _place(self, vector: Any) -> Any:
-        """Return the place in the row of this thread's vector of a number."""
-        k = self.k
-        number = vector * k.number(self.threads) + k.wide(k.thread)
-        if self.shifted:
-            return (self.first + number) * k.number(self.vector) - self.start
-        return number * k.number(self.vector)
-
-    @property
-    def _whole(self) -> int:
-        """How many vectors every thread has; of a shifted row the last may be none."""
-        return (self.vectors - int(self.shifted)) // self.threads
-
-    def _held(self, step: Sweep) -> list[Any]:
-        whole, edge = self._whole, 0
-        inner = whole
-        if self.shifted:  # only the first vectors begin before the row, only the last end behind it
-            edge = min(1, whole)
-            inner = max(edge, min(whole, self.layout.extent // (self.vector * self.threads)))
-        made = self._slots(0, edge, step)
-        self.inside = True
-        made += self._slots(edge, inner, step)
-        self.inside = False
-        made += self._slots(inner, whole, step)
-        return [*made, *self._last(whole, step, tirx.const(whole, "int32"))]
-
-    def _slots(self, first: int, end: int, step: Sweep) -> list[Any]:
-        def one(i: Any) -> Any:
-            return sequence(step(i + first, self._place(self._wide(i + first))))
-
-        return [each(end - first, one)] if end > first else []
-
-    def _last(self, whole: int, step: Sweep, slot: Any) -> list[Any]:
-        """Return the step of the last vectors, which are fewer than the threads."""
-        rest = self.vectors - whole * self.threads
-        if not rest:
-            return []
-        place = self._place(self.k.number(whole))
-        there = self.k.thread < rest
-        if self.shifted:
-            there = place < self.k.number(self.layout.extent)
-        return [tirx.IfThenElse(there, sequence(step(slot, place)), None)]
-
-    def _lanes(self, place: Any, lane: Callable[[Any], Any], whole: list[Any]) -> Any:
-        """Return ``whole``, and of a vector that is not all in the row what it is of ``lane``."""
-        if not self.shifted or self.inside:
-            return sequence(whole)
-        end = self.k.number(self.layout.extent)
-
-        def inside(v: Any) -> Any:
-            at = place + self._wide(v)
-            return tirx.IfThenElse(tirx.all(at >= 0, at < end), lane(v), None)
-
-        within = tirx.all(place >= 0, place + self.k.number(self.vector) <= end)
-        return tirx.IfThenElse(within, sequence(whole), each(self.vector, inside))
-
-    def _streamed(self, step: Sweep) -> list[Any]:
-        whole = self._whole
-        rounds = whole // CHUNK
-
-        def some(first: Any, count: int) -> list[Any]:
-            def place(i: Any) -> Any:
-                return self._place(first + self._wide(i))
-
-            return [
-                each(count, lambda i: sequence(self._read(i, place(i)))),
-                each(count, lambda i: sequence(step(i, place(i)))),
-            ]
-
-        def one(slot: Any, place: Any) -> list[Any]:
-            return [*self._read(slot, place), *step(slot, place)]
-
-        made: list[Any] = []
-        if rounds:
-            i = tirx.Var("round", "int32")
-            first = self._wide(i) * self.k.number(CHUNK)
-            zero, extent = tirx.const(0, "int32"), tirx.const(rounds, "int32")
-            body = sequence(some(first, CHUNK))
-            made.append(tirx.For(i, zero, extent, tirx.ForKind.SERIAL, body))
-        if whole % CHUNK:
-            made += some(self.k.number(rounds * CHUNK), whole % CHUNK)
-        return [*made, *self._last(whole, one, tirx.const(0, "int32"))]
-
-    def _wide(self, i: Any) -> Any:
-        return self.k.wide(i)
-
     # The stages -----------------------------------------------------------------------------
 
     def _uses(self, member: Member, walk: Walk) -> bool:
@@ -308,6 +222,49 @@ class Rows(RowPlan):
         assert combine is not None
         body += across_threads(k, total, combine, self.threads, self.together)
         return body + self._written(member)
+
+    def _online(self, largest: Member, added: Member) -> list[Any]:
+        """Return one sweep for a maximum and the sum of exponentials of what is below it.
+
+        The sum is that by the largest element so far, and is scaled when there is a larger one
+        (Milakov and Gimelshein, Online normalizer calculation for softmax, 2018).
+        """
+        k, buffers = self.k, [m.part.stage.buffer for m in (largest, added)]
+        top, total, found = (k.registers(str(buffers[0].dtype), 1) for _ in range(3))
+        self.registers[buffers[1]] = total
+
+        def scaled(larger: Any) -> list[Any]:
+            by = tirx.exp(element(top, 0) - larger)
+            return [store(total, element(total, 0) * by, 0), store(top, larger, 0)]
+
+        def add(slot: Any, place: Any) -> list[Any]:
+            def look(v: Any) -> Any:
+                self.registers[buffers[0]] = found
+                return store(found, self._value(largest, slot, place, v), 0)
+
+            def lane(v: Any) -> Any:
+                self.registers[buffers[0]] = top
+                return store(total, self._value(added, slot, place, v), 0)
+
+            larger = element(found, 0)
+            return [
+                store(found, element(top, 0), 0),
+                self._lanes(place, look, [each(self.vector, look)]),
+                tirx.IfThenElse(larger > element(top, 0), sequence(scaled(larger)), None),
+                self._lanes(place, lane, [each(self.vector, lane)]),
+            ]
+
+        body = [store(top, largest.part.init, 0), store(total, added.part.init, 0)]
+        body += self._sweep([largest, added], add)
+        self.registers[buffers[0]] = found
+        body.append(store(found, element(top, 0), 0))
+        for one, member in ((found, largest), (total, added)):
+            combine = member.part.combine
+            assert combine is not None
+            body += across_threads(k, one, combine, self.threads, self.together)
+            if member is largest:
+                body.append(sequence(scaled(element(found, 0))))
+        return [*body, *self._written(largest), *self._written(added)]
 
     def _scalar(self, member: Member) -> list[Any]:
         buffer = member.part.stage.buffer

@@ -47,6 +47,10 @@ class Transposes(Injective):
         self.across, self.turned = self._turned()
         lines = self.merged[self.across], self.merged[-1]
         self.side = SIDE if all(line % SIDE == 0 for line in lines) else 1
+        # Where lines are not cut into vectors, small elements of neighbouring lines still go to
+        # shared memory together: two halves, or four bytes.
+        widest_element = max((itemsize(one.buffer) for one in self.turned), default=4)
+        self.down = self.side if self.side > 1 else max(1, 4 // widest_element)
 
     def _turned(self) -> tuple[int, dict[Access, Access]]:
         """Return the axis along which most is read that is not the last, and those reads."""
@@ -81,36 +85,46 @@ class Transposes(Injective):
         body: list[Any] = []
         shared = {}
         for one, walked in self.turned.items():
-            buffer = k.shared(str(one.buffer.dtype), high * (wide + self.side))
+            buffer = k.shared(str(one.buffer.dtype), high * (wide + self.down))
             shared[one] = buffer
             body += self._read(one, walked, buffer, values, (row, column), (high, wide))
         body.append(synchronize())
         width = power_of_two_in(columns, min(self.side, self._widest_vector()))
-        vectors = high * wide // width
+        together = max(width, self.down)
+        vectors = high * wide // together
 
         def write(i: Any) -> Any:
             number = i * THREADS + k.thread
-            r = tirx.floordiv(number, wide // width)
-            c = tirx.floormod(number, wide // width) * width
-            here = list(values)
-            here[across], here[last] = row + k.wide(r), column + k.wide(c)
-            inside = tirx.all(here[across] < k.number(rows), here[last] < k.number(columns))
+            r = tirx.floordiv(number, wide // together)
+            c = tirx.floormod(number, wide // together) * together
             begin: list[Any] = []
-            held = {}
+            lines = {}
             for one, buffer in shared.items():
-                registers = k.registers(str(buffer.dtype), width)
-                at = self._shelf(r, high) * (wide + self.side) + c
-                lanes = min(width, ACCESS_BYTES // itemsize(buffer))
-                begin += copy(width, lanes, registers, tirx.const(0, "int32"), buffer, at)
-                held[one] = (registers, 1)
-            place = k.number(0)
-            for value, stride in zip(here, self.line.strides, strict=True):
-                place = place + value * k.number(stride)
-            first, end = self._vector(place, width, here, held)
-            whole = sequence([*begin, *first, *end])
-            if rows % high or columns % wide:
-                whole = tirx.IfThenElse(inside, whole, None)
-            return whole
+                registers = k.registers(str(buffer.dtype), together)
+                at = self._shelf(r, high) * (wide + self.down) + c
+                lanes = min(together, ACCESS_BYTES // itemsize(buffer))
+                begin += copy(together, lanes, registers, tirx.const(0, "int32"), buffer, at)
+                lines[one] = registers
+            made = []
+            for part in range(0, together, width):
+                here = list(values)
+                here[across], here[last] = row + k.wide(r), column + k.wide(c + part)
+                held = {}
+                for one, registers in lines.items():
+                    own = registers if width == together else k.registers(registers.dtype, width)
+                    if own is not registers:
+                        made.append(store(own, element(registers, part), 0))
+                    held[one] = (own, 1)
+                place = k.number(0)
+                for value, stride in zip(here, self.line.strides, strict=True):
+                    place = place + value * k.number(stride)
+                first, end = self._vector(place, width, here, held)
+                whole = sequence([*first, *end])
+                if rows % high or columns % wide:
+                    inside = tirx.all(here[across] < k.number(rows), here[last] < k.number(columns))
+                    whole = tirx.IfThenElse(inside, whole, None)
+                made.append(whole)
+            return sequence([*begin, *made])
 
         count = divided(vectors, THREADS)
         written = each(count, write)
@@ -146,51 +160,58 @@ class Transposes(Injective):
             if axis != across:
                 vector = power_of_two_in(stride, vector)
         vector = power_of_two_in(walked.start, vector)
-        side = self.side
+        side, down = self.side, self.down
         dtype = str(one.buffer.dtype)
-        given = k.registers(dtype, side * side)
-        turned = k.registers(dtype, side * side)
-        squares = high // self.side * (wide // side)
+        squares = high // side * (wide // down)
+        count = divided(squares, THREADS)
+        # Registers for each square: what is not read must not wait for what was there before.
+        given = k.registers(dtype, count * side * down)
+        turned = k.registers(dtype, side * down)
         zero = tirx.const(0, "int32")
 
-        def square(i: Any) -> Any:
+        def place(i: Any) -> tuple[Any, Any]:
             number = i * THREADS + k.thread
-            r = tirx.floormod(number, high // self.side) * self.side
-            c = tirx.floordiv(number, high // self.side) * side
+            r = tirx.floormod(number, high // side) * side
+            return r, tirx.floordiv(number, high // side) * down
+
+        def read(i: Any) -> Any:
+            r, c = place(i)
             reads = []
-            for j in range(side):
+            for j in range(down):
                 here = list(values)
                 here[across], here[-1] = row + k.wide(r), column + k.wide(c + j)
-                for part in range(0, self.side, vector):
+                for part in range(0, side, vector):
                     at = k.number(walked.start + part)
                     for value, stride in zip(here, walked.strides, strict=True):
                         at = at + value * k.number(stride)
-                    read = sequence(
-                        copy(vector, vector, given, j * self.side + part + zero, one.buffer, at)
-                    )
+                    to = (i * down + j) * side + part + zero
+                    found = sequence(copy(vector, vector, given, to, one.buffer, at))
                     if rows % high or columns % wide:
                         inside = tirx.all(
                             here[across] + part < k.number(rows), here[-1] < k.number(columns)
                         )
-                        read = tirx.IfThenElse(inside, read, None)
-                    reads.append(read)
+                        found = tirx.IfThenElse(inside, found, None)
+                    reads.append(found)
+            return sequence(reads)
+
+        def turn(i: Any) -> Any:
+            r, c = place(i)
             turns = [
-                store(turned, element(given, j * self.side + i), i * side + j)
-                for i in range(self.side)
-                for j in range(side)
+                store(turned, element(given, (i * down + j) * side + v), v * down + j)
+                for v in range(side)
+                for j in range(down)
             ]
             writes = []
-            for i in range(self.side):
-                at = self._shelf(r + i, high) * (wide + self.side) + c
-                lanes = min(side, ACCESS_BYTES // itemsize(shared))
-                writes += copy(side, lanes, shared, at, turned, i * side + zero)
-            return sequence([*reads, *turns, *writes])
+            for v in range(side):
+                at = self._shelf(r + v, high) * (wide + down) + c
+                lanes = min(down, ACCESS_BYTES // itemsize(shared))
+                writes += copy(down, lanes, shared, at, turned, v * down + zero)
+            return sequence([*turns, *writes])
 
-        count = divided(squares, THREADS)
-        whole = each(count, square)
-        return [
-            whole if squares % THREADS == 0 else tirx.IfThenElse(k.thread < squares, whole, None)
-        ]
+        made = [each(count, read), each(count, turn)]
+        if squares % THREADS == 0:
+            return made
+        return [tirx.IfThenElse(k.thread < squares, statement, None) for statement in made]
 
 
 def kernel(parts: Sequence[Part], inner: set[Any]) -> Made | None:
