@@ -117,7 +117,7 @@ def scaled_matmul(
     x1: (m, k). x2: (n, k), a row for each column of the result, as `dense` has its weights. Each
     float8_e4m3fn or float8_e5m2. scale1: float32, () for one number or (m,) for one per row of x1.
     scale2: (), or (n,) of x2. dtype: float16, bfloat16 or float32, of the result, (m, n); zeros if
-    k is 0. Sums are rounded once, and are in float32, of which matrix units of GPUs keep fewer bits.
+    k is 0. Sums are in float32 (matrix units of GPUs keep fewer bits of them), and rounded once.
 
     A matrix w becomes float8 by ``scale = abs(w).max() / 448`` and ``meta.cast(w / scale,
     "float8_e4m3fn")``, as in Micikevicius et al. 2022, FP8 Formats for Deep Learning. There is no
