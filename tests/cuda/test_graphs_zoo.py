@@ -27,7 +27,12 @@ STEPS, MANY_STEPS = 200, 2000
 FAMILIES = ["bert", "gpt2", "llama", "lenet", "resnet", "vgg", "vit"]
 VARIANTS = ["bert-classes", "llama-3", "resnet with bottlenecks", "vgg with normalisation"]
 SCALE = 1024.0
+RUNS = 5
+"""Of torch in mixed precision."""
+LIMIT = 3.0
+"""Times the farthest of those runs; they themselves are up to 2 times as far as five others."""
 TRIES = 8
+"""Of a measurement that others on the device disturb."""
 
 
 @dataclass(frozen=True)
@@ -103,10 +108,14 @@ def trained(task: Task, recipe: Recipe, cuda_graph: bool | None) -> torch.Tensor
     return torch.stack([loss.torch().float().cpu() for loss in losses])
 
 
-def trained_by_torch(task: Task, recipe: Recipe, mixed: bool) -> torch.Tensor:
-    """Return torch's losses in mixed precision or in float32; the weights are as before."""
+def trained_by_torch(task: Task, recipe: Recipe, mixed: bool, seed: int = 0) -> torch.Tensor:
+    """Return torch's losses in mixed precision or in float32; the weights are as before. With a
+    seed they begin less than half a unit in the last place of half precision away from that.
+    """
     module = task.module.cuda()
     initial = {n: t.clone() for n, t in module.state_dict().items()}
+    if seed:
+        nudge(module, torch.finfo(getattr(torch, recipe.dtype)).eps / 2, seed)
     optimizer = recipe.theirs(module.parameters())
     scaler = torch.amp.GradScaler("cuda", recipe.scale, enabled=mixed and recipe.scale != 1)
     losses = []
@@ -122,12 +131,21 @@ def trained_by_torch(task: Task, recipe: Recipe, mixed: bool) -> torch.Tensor:
     return torch.stack([loss.float().cpu() for loss in losses])
 
 
-def noise(exact: torch.Tensor, mixed: torch.Tensor, dtype: str) -> torch.Tensor:
-    """Return how far mixed precision takes the losses of a run from those in float32: the farthest
-    up to each step, and at least the spacing of numbers of that dtype there.
+def nudge(module: torch.nn.Module, relative: float, seed: int) -> None:
+    generator = torch.Generator("cuda").manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            drawn = torch.rand(parameter.shape, generator=generator, device="cuda")
+            parameter.mul_(1 + relative * (2 * drawn - 1))
+
+
+def noise(exact: torch.Tensor, mixed: list[torch.Tensor], dtype: str) -> torch.Tensor:
+    """Return how far mixed precision takes the losses of runs from those in float32: the farthest
+    of all up to each step, and at least the spacing of numbers of that dtype there.
     """
     spacing = torch.finfo(getattr(torch, dtype)).eps * exact.abs()
-    return torch.maximum((mixed - exact).abs().cummax(0).values, spacing)
+    farthest = torch.stack([(one - exact).abs() for one in mixed]).amax(0)
+    return torch.maximum(farthest.cummax(0).values, spacing)
 
 
 @pytest.fixture(autouse=True)
@@ -145,18 +163,19 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "recipe"), CASES)
 def test_200_steps(name: str, recipe: Recipe, tmp_path: Path) -> None:
-    """Our rounding is other than torch's, and of the same size: we are as far from float32 as
-    torch's mixed precision is, or a little farther.
+    """Our rounding is other than torch's, and of the same size: we are as far from float32 as runs
+    of torch in mixed precision are, or a little farther. One run alone may be close by accident.
     """
     one = task(name, tmp_path)
-    exact, mixed = (trained_by_torch(one, recipe, mixed) for mixed in (False, True))
+    exact = trained_by_torch(one, recipe, False)
+    mixed = [trained_by_torch(one, recipe, True, seed) for seed in range(RUNS)]
     found, plain = trained(one, recipe, None), trained(one, recipe, False)
     allowed = noise(exact, mixed, recipe.dtype)
     worst, change = (((found - o).abs() / allowed).max().item() for o in (exact, plain))
     print(f"losses {found[0]:.4f} to {found[-1]:.4f}, noise {allowed[-1]:.1e}: {worst:.2f} of it")
     print(f"without graphs: {change:.2f} of it")
     assert found.isfinite().all() and found[-1] < found[0]
-    assert worst <= 2, (worst, exact, mixed, found)
+    assert worst <= LIMIT, (worst, exact, mixed, found)
     assert change <= 1, (change, plain, found)
 
 
