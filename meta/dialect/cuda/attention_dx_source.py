@@ -55,7 +55,6 @@ backward_query(const __grid_constant__ Parameters p) {
     fill(keys, p.key + other, p.other.step, start, p.keys);
     fill(values, p.value + other, p.other.step, start, p.keys, common);
     __syncthreads();
-    bool seen = all_seen(p, block, ROWS, start, TILE);
 #pragma unroll 1
     for (int from = 0; from < TILE; from += PART) {
       float s[PART / 8][4] = {}, ds[PART / 8][4] = {};
@@ -64,8 +63,7 @@ backward_query(const __grid_constant__ Parameters p) {
       EVERY(j, PART / 8) {
         EVERY(e, 4) {
           int column = start + from + 8 * j + 2 * t + e % 2;
-          float product = s[j][e];
-          float power = score(p, mask, product, row + e / 2 * 8, column, seen) - lse[e / 2];
+          float power = score(p, mask, s[j][e], row + e / 2 * 8, column) - lse[e / 2];
           ds[j][e] = rounded(exp2f(power) * (ds[j][e] - delta[e / 2]));
         }
       }
@@ -110,7 +108,6 @@ backward_key(const __grid_constant__ Parameters p) {
         delta[threadIdx.x] = i < p.queries ? p.delta[statistics + i] : 0.0f;
       }
       __syncthreads();
-      bool seen = all_seen(p, start, TILE, block, ROWS);
 #pragma unroll 1
       for (int from = 0; from < TILE; from += PART) {
         float s[PART / 8][4] = {}, ds[PART / 8][4] = {};
@@ -119,8 +116,7 @@ backward_key(const __grid_constant__ Parameters p) {
         EVERY(j, PART / 8) {
           EVERY(e, 4) {
             int i = from + 8 * j + 2 * t + e % 2;
-            float product = s[j][e];
-            float power = score(p, mask, product, start + i, row + e / 2 * 8, seen) - lse[i];
+            float power = score(p, mask, s[j][e], start + i, row + e / 2 * 8) - lse[i];
             float probability = exp2f(power);
             s[j][e] = rounded(probability);
             ds[j][e] = rounded(probability * (ds[j][e] - delta[i]));

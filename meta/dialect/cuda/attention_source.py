@@ -23,7 +23,6 @@ COMMON = r"""
 #define FULL 0xffffffffu
 #define LD (WIDE + 4)
 #define STEPS (WIDE / 8)
-#define READS ((TILE * (WIDE / 4) + THREADS - 1) / THREADS)
 #define HIDDEN __int_as_float(0xff800000)
 #define LOG2E 1.4426950408889634f
 #define LN2 0.6931471805599453f
@@ -89,23 +88,17 @@ inline void store4(float* to, float4 v) { *(float4*)to = v; }
 template <class Tile>
 inline void fill(
     Tile& tile, const float* from, long long step, int first, int count, const float* less = 0) {
-  float4 all[READS];  // all reads are under way before the first is awaited
-  EVERY(k, READS) {
-    int i = k * THREADS + threadIdx.x, row = i / (WIDE / 4), column = i % (WIDE / 4) * 4;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < TILE * (WIDE / 4); i += THREADS) {
+    int row = i / (WIDE / 4), column = i % (WIDE / 4) * 4;
     float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (row < TILE && first + row < count && (WIDTH == WIDE || column < WIDTH)) {
+    if (first + row < count && (WIDTH == WIDE || column < WIDTH)) {
       v = *(const float4*)(from + (first + row) * step + column);
       if (less) {
         float4 w = *(const float4*)(less + column);
         v = make_float4(v.x - w.x, v.y - w.y, v.z - w.z, v.w - w.w);
       }
     }
-    all[k] = v;
-  }
-  EVERY(k, READS) {
-    int i = k * THREADS + threadIdx.x, row = i / (WIDE / 4), column = i % (WIDE / 4) * 4;
-    float4 v = all[k];
-    if (row >= TILE) continue;
     store4(tile[row] + column, make_float4(rounded(v.x), rounded(v.y), rounded(v.z), rounded(v.w)));
   }
 }
@@ -170,17 +163,9 @@ inline float over_row(float x) {
   return x + __shfl_xor_sync(FULL, x, 2);
 }
 
-// Whether all scores of these queries and keys, from a first to a last one, are there and seen.
-inline bool all_seen(const Parameters& p, int query, int queries, int key, int keys) {
-  bool inside = query + queries <= p.queries && key + keys <= p.keys;
-  return inside && (!p.causal || key + keys - 1 <= query);
-}
-
-// A score in powers of 2, scaled and masked: minus infinity where query i may not look. ``seen``:
-// whether it may, as far as no mask says.
-inline float score(
-    const Parameters& p, const Mask* mask, float product, int i, int j, bool seen) {
-  if (!seen && (i >= p.queries || j >= p.keys || (p.causal && j > i))) return HIDDEN;
+// A score in powers of 2, scaled and masked: minus infinity where query i may not look.
+inline float score(const Parameters& p, const Mask* mask, float product, int i, int j) {
+  if (i >= p.queries || j >= p.keys || (p.causal && j > i)) return HIDDEN;
   float s = product * (p.scale * LOG2E);
 #if MASK == 1
   if (!mask[i * p.mask_query + j * p.mask_key]) s = HIDDEN;
@@ -215,10 +200,9 @@ forward(const __grid_constant__ Parameters p) {
     __syncthreads();
     float s[TILE / 8][4] = {};
     by_rows(s, query, keys, 0, g, t);
-    bool seen = all_seen(p, block, ROWS, start, TILE);
     EVERY(j, TILE / 8) {
       EVERY(e, 4)
-        s[j][e] = score(p, mask, s[j][e], row + e / 2 * 8, start + 8 * j + 2 * t + e % 2, seen);
+        s[j][e] = score(p, mask, s[j][e], row + e / 2 * 8, start + 8 * j + 2 * t + e % 2);
     }
     EVERY(r, 2) {
       float most = top[r];
@@ -263,7 +247,7 @@ def source(kernel: str, text: str, width: int, mask: str | None, exact: bool) ->
     """
     wide = -(-width // 8) * 8
     sizes = {"WIDTH": width, "WIDE": wide, "THREADS": THREADS, "ROWS": ROWS}
-    sizes |= {"TILE": 32, "MASK": MASKS[mask], "EXACT": int(exact)}
+    sizes |= {"TILE": 64 if wide <= 64 else 32, "MASK": MASKS[mask], "EXACT": int(exact)}
     sizes["BLOCKS"] = 2 if exact or wide > 64 else 3
     defines = "".join(f"#define {name} {value}\n" for name, value in sizes.items())
     return f"{defines}{COMMON}{text}"

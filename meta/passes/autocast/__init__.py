@@ -2,8 +2,8 @@
 
 ``body`` rewrites one function, with the ``casts`` that are known in it; ``hoist`` moves casts of a
 function's parameters to its callers, so that a loop casts its weights once; ``narrow`` lets sums
-read what is rounded for others; ``offsets`` takes out what attention needs in float32 only;
-``report`` says what was done and why; ``dtypes`` has the vocabulary for types.
+read what is rounded for others; ``report`` says what was done and why; ``dtypes`` has the
+vocabulary for types.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from meta.passes.autocast.casts import Casts
 from meta.passes.autocast.dtypes import Dtypes, dtypes_of, with_dtypes, with_floats
 from meta.passes.autocast.hoist import hoist
 from meta.passes.autocast.narrow import narrow
-from meta.passes.autocast.offsets import without_offsets
 from meta.passes.autocast.report import Cast, CastReport, Why
 from meta.passes.buffers import Summaries
 from meta.passes.call_graph import recursive, used_as_values, uses
@@ -126,7 +125,7 @@ class _Autocast:
             self.instance(name, tuple(p.type for p in function.params))
         order = {n: self.functions[n] for n in self.source.functions if n in self.functions}
         module = self.source.with_functions({**order, **self.functions})
-        module = without_offsets(narrow(hoist(module, self.made), self.made))
+        module = narrow(hoist(module, self.made), self.made)
         return dead_code(module)
 
     def instance(self, name: str, given: tuple[Type | None, ...]) -> tuple[str, FuncType]:

@@ -1,4 +1,4 @@
-"""Gradients of attention in half precision: what float32 needs, and they do not, is gone."""
+"""Gradients of attention in half precision."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ def calls(program: Any) -> list[str]:
 @pytest.mark.parametrize("layout", ["BSHD", "BHSD"])
 @pytest.mark.parametrize(("heads", "groups"), [(2, 2), (4, 2)])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_offsets_are_gone_and_gradients_are_right(
-    dtype: str, heads: int, groups: int, layout: str
-) -> None:
+def test_gradients_are_right(dtype: str, heads: int, groups: int, layout: str) -> None:
     meta.random.seed(0)
     torch.manual_seed(0)
     model = Attention(heads, groups, layout)
@@ -55,8 +53,8 @@ def test_offsets_are_gone_and_gradients_are_right(
     mixed = meta.amp.autocast(step, dtype)
     x = meta.array(torch.randn(2, 6, 16))
     dy = meta.array(torch.randn(model(x).shape))
-    assert "subtract" in calls(step.program(dy, x))
-    assert not {"subtract", "mean", "repeat"} & set(calls(mixed.program(dy, x)))
+    for program in step.program(dy, x), mixed.program(dy, x):  # offsets are the kernels' matter
+        assert not {"subtract", "mean", "repeat"} & set(calls(program))
     y, gradients = meta.vm.compile(mixed, dy, x)(dy, x)
     expected = reference(model, x.torch().double(), dy.torch().double())
     tolerance = 4e-3 if dtype == "float16" else 3e-2
