@@ -21,13 +21,13 @@ from meta.dialect.cuda.embedding_source import CHUNK, INDICES, LANES, MOST_ROWS,
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 
-BLOCKS, FILLING = 1024, 256
+BLOCKS, FILLING = 2048, 256
 """Thread blocks that fill a GPU a few times over, and once: of fewer rows, each gets fewer, but one
 for each warp as long as there are enough.
 """
 FEW = 32
 """Rows that do not fill the GPU: their thread blocks are larger, of fewer columns each."""
-WARPS = 8
+WARPS = 4
 """Of a thread block of many rows."""
 CAPACITIES = 1024, 4096
 """Indices that a thread block notes in shared memory; of more it goes through the chunks again."""
