@@ -67,8 +67,8 @@ def join_products(
     multiprocessors compute at once, and three times as many still take three turns. In float32 with
     META_TF32 pieces are of 128 x 128, and weights are joined that are ``trained``: the parameters
     of main, by number, that gradients will be wanted of. To be run before `autodiff` then: the
-    gradients of the weights, and that of the matrix, are one product each, too. A step of BERT-base,
-    B32 S128, on an H200: 12.0 ms of products become 11.2, and copies take 0.2 more.
+    gradients of the weights, and that of the matrix, are one product each, too. Of a step of
+    BERT-base, B32 S128, on an H200, 12.0 ms of products become 11.2, and copies take 0.2 more.
 
     What is left of the cut where a library writes the parts as arrays of their own is nothing: see
     `meta.dialect.cublas.parts`. To be run where equal views are one value.
