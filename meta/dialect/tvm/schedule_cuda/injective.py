@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import tvm_ffi
 from tvm import tirx
 
 from meta.dialect.tvm.schedule_cuda.emit import (
@@ -52,9 +53,9 @@ MANY_BLOCKS = 1056
 """Thread blocks that fill a large GPU: more work for each thread leaves at least as many."""
 MAX_VECTOR, MAX_BYTES = 8, 32
 """Elements of a vector; bytes of an array that a thread reads at once."""
-LONG = 100
-"""Of stages that cost more a thread has two vectors: in longer code the compiler does not find that
-four neighbours share a block of random numbers."""
+LONG = 10
+"""Names in a value from which on a thread has one vector: in longer code the compiler does not find
+that four neighbours share a block of random numbers."""
 
 
 class Injective:
@@ -111,8 +112,8 @@ class Injective:
         """Return the statement of the kernel."""
         vectors = self.total // self.vector
         most = max(1, MAX_BYTES // (self.vector * max(itemsize(s.buffer) for s in self.stages)))
-        if max(stage.cost for stage in self.stages) > LONG:
-            most = min(most, 2)
+        if any(_names(part.value) > LONG for part in self.parts):
+            most = 1
         fitting = [n for n in (8, 4, 2, 1) if n <= most]
         times = next((n for n in fitting if vectors // (n * THREADS) >= MANY_BLOCKS), 1)
         blocks = max(1, divided(vectors, times * THREADS))
@@ -163,11 +164,18 @@ class Injective:
             held[one] = (registers, walked.strides[-1])
         results = [k.registers(_kept_as(stage.buffer), width) for stage in self.stages]
 
-        def compute(v: Any) -> Any:
-            inner = self._axis_values(values, k.wide(v))
-            return sequence([self._stage(i, inner, v, held, results) for i in range(len(results))])
+        def computed(some: range) -> list[Any]:
+            def compute(v: Any) -> Any:
+                inner = self._axis_values(values, k.wide(v))
+                return sequence([self._stage(i, inner, v, held, results) for i in some])
 
-        end = [each(width, compute)]
+            return [each(width, compute)] if some else []
+
+        # Masks go first, in a loop of their own: where no branch lies between, the compiler finds
+        # what neighbours have in common, such as a block of random numbers.
+        masks = [i for i, stage in enumerate(self.stages) if str(stage.buffer.dtype) == "bool"]
+        first = masks[-1] + 1 if masks else 0
+        end = [*computed(range(first)), *computed(range(first, len(results)))]
         for stage, registers in zip(self.stages, results, strict=True):
             if stage.buffer not in self.outside:
                 continue
@@ -232,6 +240,13 @@ class Injective:
         for number in (walked.start, *walked.strides[:-1]):
             width = power_of_two_in(abs(number), width)
         return width
+
+
+def _names(value: Any) -> int:
+    """Return how many names a value has in it."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(value, (tirx.Let, lambda let: found.append(let.var)))
+    return len(found)
 
 
 def _kept_as(buffer: Any) -> str:
