@@ -75,12 +75,9 @@ def compile(
     Raises TraceError, TypeInferError or DispatchError, at the user's line, for what cannot be
     traced, typed or run.
     """
-    given = _arrays((args, kwargs))
-    if device is not None or given:
-        begin_ahead(require(device) if device is not None else given[0].device)
     with PassContext(opt_level=opt_level):
         program = to_program(model, args, kwargs)
-    arrays = [*given, *program.arrays]
+    arrays = [*_arrays((args, kwargs)), *program.arrays]
     where = (
         require(device) if device is not None else arrays[0].device if arrays else require("cpu")
     )
@@ -92,7 +89,6 @@ def compile(
                 found=f"{array.name or 'an array'} of shape {array.shape} on {array.device}",
                 hint="move the model and its inputs with .to(device=...)",
             )
-    begin_ahead(where)
     main = declared(program.module.main, dims or {})
     budget = {} if memory_budget is None else {"rematerialize": {"budget": memory_budget}}
     with PassContext(required=budget, config=budget):
@@ -110,6 +106,8 @@ def compile(
             cuda_graph=cuda_graph,
             preparation=found.preparation,
         )
+    # Not before: while TVM reads symbols, no library can be loaded, nor a kept program's kernels.
+    begin_ahead(where)
     module = passes(traced)
     code = emit(module, where)
     made = Executable(

@@ -1,5 +1,5 @@
-"""What is begun on threads before a program needs it, while it is traced and passes run: what
-backends do before their first kernel, and kernels that are chosen.
+"""What is begun on threads before a program needs it, while passes run: what backends do before
+their first kernel, and kernels that are chosen.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from meta.dialect.core.catalog import DIALECTS
 
 FEWEST = 4
 """Cores from which on it is done ahead: on fewer, it would take from the time of what is under
-way, and be for nothing if the program is in the cache."""
+way."""
 _begun: set[tuple[str, Device]] = set()
 _lock = threading.Lock()
 _compiling: ContextVar[bool] = ContextVar("meta_compiling", default=False)
