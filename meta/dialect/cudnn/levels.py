@@ -42,14 +42,16 @@ LEVELS: dict[str, int] = {
     "log_softmax": LAST,
     "log_softmax_dx": LAST,
     # [64, 64, 112, 112] by 3x3, stride 2: 81 and 215, channels first 163 and 208; 2x2: 24 and 47.
-    "max_pool2d": LIBRARY,
+    # Generated code: 38, channels first 33.
+    "max_pool2d": LAST,
     # 440, and 487 with 215 for the indices; but 2x2: 318, and 82 with 47; channels first 1207, and
     # 589 with 208.
     "max_pool2d_dx": LAST,
     # 3x3: 395 and 353; 2x2: 79 and 59; 7x7 of [64, 2048, 7, 7]: 11.7 and 9.9.
     "avg_pool2d": LAST,
-    # 217 and 1072; 2x2: 185 and 216; 7x7: 93 and 96, channels first 23 and 92.
-    "avg_pool2d_dx": LIBRARY,
+    # 217 and 1072; 2x2: 185 and 216; 7x7: 93 and 96, channels first 23 and 92. Generated code: 78
+    # (3x3, stride 2, of [64, 64, 112, 112], where cuDNN took 217), channels first 70 and 426.
+    "avg_pool2d_dx": LAST,
     # 32 Mi elements: 78 to 84 and 35 to 38.
     "relu": LAST,
     "relu_dx": LAST,

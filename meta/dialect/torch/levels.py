@@ -2,6 +2,4 @@
 
 from meta.dialect.core import LIBRARY
 
-AFTER_CUDNN = {"cuda": LIBRARY - 1}
-"""Of what is slower than generated code on the CPU."""
-LIBRARY_AFTER_CUDNN = {"cpu": LIBRARY, **AFTER_CUDNN}
+LIBRARY_AFTER_CUDNN = {"cpu": LIBRARY, "cuda": LIBRARY - 1}
