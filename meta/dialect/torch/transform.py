@@ -107,8 +107,8 @@ def _accumulated(dy, indices, shape, axis):
     return full.index_add_(axis, indices.reshape(-1), rows.to(dtype)).to(dy.dtype)
 
 
-# Generated code would look every index up for every row; ATen scatters: 4761 and 33 us for 2048 rows
-# of 2048 in float32 on an H200, 2026-11-22.
+# Generated code would look every index up for every row; ATen scatters: 4761 and 33 us for 2048
+# rows of 2048 in float32 on an H200, 2026-11-22.
 @dialect.kernel(op.take_dx, plevel=LIBRARY)
 def take_dx(x, dy, indices, axis, mode):
     shape = (x.numel(),) if axis is None else tuple(x.shape)
