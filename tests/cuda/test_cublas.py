@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -230,8 +231,10 @@ SCALED = [
 
 @pytest.mark.parametrize(("case", "one"), SCALED)
 def test_products_of_float8_agree_with_the_oracle(case: OpCase, one: Sample) -> None:
+    # The matrix unit itself keeps fewer bits of a sum than float32 has.
+    rough = replace(case, rtol={"float32": 1e-2}, atol={"float32": 1e-2})
     if "cublas" in opcheck.accepting(case, one, "float32", "cuda"):
-        opcheck.check_dialect(case, one, "float32", "cublas", "cuda")
+        opcheck.check_dialect(rough, one, "float32", "cublas", "cuda")
 
 
 @pytest.mark.parametrize("tune", [0, 8])

@@ -194,7 +194,7 @@ def kept() -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_memory_does_not_grow_over_2000_steps(name: str, tmp_path: Path) -> None:
-    """Nor does that of the driver: the free bytes are the same behind as before. Where other
+    """Nor does that of the driver: there are as many free bytes behind as before. Where other
     processes use the device they change, and it is tried again: a leak would show every time.
     """
     run, arguments = compiled(task(name, tmp_path), SGD)
@@ -206,6 +206,8 @@ def test_memory_does_not_grow_over_2000_steps(name: str, tmp_path: Path) -> None
             run(*arguments)
         after = kept()
         assert after[:2] == before[:2]
-        if after == before:
+        if after[2] >= before[2]:
             break
-    assert after == before, f"{before[2] - after[2]:,} bytes of the device in {MANY_STEPS} steps"
+    assert after[2] >= before[2], (
+        f"{before[2] - after[2]:,} bytes of the device in {MANY_STEPS} steps"
+    )

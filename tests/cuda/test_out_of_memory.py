@@ -27,16 +27,28 @@ DIALECTS = [("torch",), ("tvm", "torch", "cuda", "cublas")]
 
 @contextmanager
 def left(room: int) -> Iterator[int]:
-    """Leave so many bytes to this process, besides what torch's allocator has in pieces: those."""
+    """Leave so many bytes to this process, besides what torch's allocator has in pieces: those,
+    of which the large ones are taken.
+    """
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
+    taken = [torch.empty(n, dtype=torch.uint8, device="cuda") for n in large_pieces()]
     total, reserved = torch.cuda.mem_get_info()[1], torch.cuda.memory_reserved()
     torch.cuda.set_per_process_memory_fraction((reserved + room) / total)
     try:
         yield reserved - torch.cuda.memory_allocated()
     finally:
+        taken.clear()
         torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def large_pieces() -> list[int]:
+    """Return the bytes of the free blocks of a megabyte or more, the largest first."""
+    segments = torch.cuda.memory_snapshot()
+    blocks = [b for s in segments if s["segment_pool_id"] == (0, 0) for b in s["blocks"]]
+    sizes = [b["size"] for b in blocks if b["state"] == "inactive"]
+    return sorted((size for size in sizes if size > MB), reverse=True)
 
 
 def allocated() -> int:
