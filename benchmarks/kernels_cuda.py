@@ -194,11 +194,14 @@ def rows(records: list[dict[str, Any]], compiler: bool) -> list[list[str]]:
     return [head, *lines]
 
 
-def summary(records: list[dict[str, Any]]) -> list[str]:
-    """Return the mean, and what misses its goal."""
+def summary(records: list[dict[str, Any]], failed: list[str]) -> list[str]:
+    """Return the mean, what misses its goal, and what has other results than torch."""
+    wrong = [f"Wrong results, not timed: {', '.join(failed)}."] if failed else []
+    if not records:
+        return wrong
     mean = math.exp(sum(math.log(r["to_best"]) for r in records) / len(records))
     missed = [r["kernel"] for r in records if r["missed"]]
-    return [
+    return wrong + [
         f"Geometric mean of {len(records)} kernels to the better of the torch times: {mean:.2f}x.",
         f"{len(missed)} of {len(records)} miss their goal (marked !): a share of {SHARE}, "
         f"or {PRODUCTS} to best for matrix products and convolutions.",
@@ -206,7 +209,7 @@ def summary(records: list[dict[str, Any]]) -> list[str]:
 
 
 def main() -> int:
-    """Measure and print; return 1 if ``--check`` finds a goal missed."""
+    """Measure and print; return 1 if a result is wrong or ``--check`` finds a goal missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -233,28 +236,35 @@ def main() -> int:
     every = sum(len(kernel.precisions) for kernel in KERNELS)
     if options.markdown and (len(chosen) < every or options.dialect):
         parser.error("--markdown is for all kernels and precisions, and the default dialects")
-    compiler, records = not options.no_compile, []
+    compiler = not options.no_compile
+    records: list[dict[str, Any]] = []
+    failed: list[str] = []
     with torch.no_grad():
         limit = ceiling()
         for i, (kernel, precision) in enumerate(chosen):
             if sys.stderr.isatty():
                 print(f"\r{i + 1}/{len(chosen)} {kernel.name:40s}", end="", file=sys.stderr)
-            with precise(precision):
-                found = measure(kernel, precision, options.dialect, compiler, limit)
-            records.append(found)
+            try:
+                with precise(precision):
+                    found = measure(kernel, precision, options.dialect, compiler, limit)
+                records.append(found)
+            except AssertionError as error:  # another result than torch's
+                failed.append(f"{kernel.name}, {precision}")
+                print(error, file=sys.stderr)
             torch.cuda.empty_cache()
     note = "" if compiler else "; torch.compile left out"
     measured = f"copy at {limit / 1e12:.2f} TB/s, medians of {ROUNDS} rounds{note}"
-    where, notes = conditions_cuda(measured), summary(records)
+    where, notes = conditions_cuda(measured), summary(records, failed)
     table = rows(records, compiler)
     if options.json:
-        print(json.dumps({"conditions": where, "kernels": records, "summary": notes}))
+        found = {"kernels": records, "failed": failed, "summary": notes}
+        print(json.dumps({"conditions": where, **found}))
     else:
         print(f"{where}\n\n{plain(table)}\n\n" + "\n".join(notes))
     if options.markdown:
         body = table_in_markdown(table)
         replace_section(BEGIN, f"{where}.\n\n{body}\n\n" + "\n\n".join(notes) + "\n")
-    return int(options.check and any(r["missed"] for r in records))
+    return int(bool(failed) or (options.check and any(r["missed"] for r in records)))
 
 
 if __name__ == "__main__":
