@@ -201,7 +201,8 @@ def summary(records: list[dict[str, Any]], failed: list[str]) -> list[str]:
         return wrong
     mean = math.exp(sum(math.log(r["to_best"]) for r in records) / len(records))
     missed = [r["kernel"] for r in records if r["missed"]]
-    return wrong + [
+    return [
+        *wrong,
         f"Geometric mean of {len(records)} kernels to the better of the torch times: {mean:.2f}x.",
         f"{len(missed)} of {len(records)} miss their goal (marked !): a share of {SHARE}, "
         f"or {PRODUCTS} to best for matrix products and convolutions.",
