@@ -96,7 +96,7 @@ def test_the_gpu_page_runs(tmp_path: Path) -> None:
 @pytest.mark.cuda
 def test_the_gpu_page_runs_on_a_gpu(tmp_path: Path) -> None:
     printed = _run_page("../gpu.md", tmp_path, "cuda")
-    assert "runs as CUDA graphs" in printed and "there is not enough memory on cuda:0" in printed
+    assert "\nruns as CUDA graphs" in printed and "there is not enough memory on cuda:0" in printed
     assert "->  mine" in printed
 
 

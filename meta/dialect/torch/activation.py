@@ -6,6 +6,7 @@ import torch.nn.functional as nn
 from meta import op
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.number import number
+from meta.dialect.torch.precision import no_sixth_in_double
 
 _ATEN = torch.ops.aten
 
@@ -66,7 +67,7 @@ def softplus_dx(x, dy, beta, threshold, out):
     return out.copy_(torch.where(scaled > threshold, dy, dy * torch.sigmoid(scaled)))
 
 
-@_unary(op.hardswish)
+@dialect.kernel(op.hardswish, strided=False, when=no_sixth_in_double)
 def hardswish(x, out):
     return out.copy_(nn.hardswish(_wide(x)))
 

@@ -5,6 +5,7 @@ import torch.nn.functional as nn
 
 from meta import op
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.precision import no_sixth_in_double
 
 
 def _unary(base):
@@ -54,7 +55,7 @@ def logsigmoid(x, out):
     return out.copy_(nn.logsigmoid(_wide(x)))
 
 
-@_unary(op.hardsigmoid)
+@dialect.kernel(op.hardsigmoid, strided=False, when=no_sixth_in_double)
 def hardsigmoid(x, out):
     return out.copy_(nn.hardsigmoid(_wide(x)))
 

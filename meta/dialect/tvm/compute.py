@@ -9,6 +9,7 @@ order; the tensor itself where it stays as it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,9 @@ ELEMWISE, BROADCAST, INJECTIVE, COMM_REDUCE, OUT_ELEMWISE_FUSABLE, OPAQUE = (
     "out_elemwise_fusable",
     "opaque",
 )
+MOST_ON_CUDA = 1 << 40
+"""Elements of an array in a kernel for CUDA. A launch has fewer than 2^31 blocks, and no device the
+memory for so many; another dialect says so when it allocates them."""
 # CUDA takes no bool as a kernel argument; one travels as an int and is a bool inside.
 _SCALAR_DTYPE = {bool: "int64", int: "int64", float: "float64"}
 
@@ -129,6 +133,8 @@ def compute(
                 raise Unsupported("this kernel is built for extents that are numbers")
             if not all(symbolic_shapes.expressible(t) for t in types):
                 raise Unsupported("nothing is known of an extent")
+            if known and call.device.kind == "cuda" and any(map(_too_large_for_cuda, types)):
+                raise Unsupported(f"an array has more than {MOST_ON_CUDA:,} elements")
             inputs, outputs = aspect.build(call)
             outputs, written = _changed(inputs, outputs, written_places(call))
             function = prim_func(inputs, outputs, in_place=written)
@@ -141,6 +147,10 @@ def compute(
         return function
 
     return register
+
+
+def _too_large_for_cuda(array: TensorType) -> bool:
+    return math.prod(array.static_shape) > MOST_ON_CUDA
 
 
 def _changed(

@@ -1,4 +1,4 @@
-"""Constants of float64 in kernels for CUDA, emulated: no digit is lost."""
+"""Constants in kernels for CUDA, emulated: no digit is lost, and NaN is NaN."""
 
 from __future__ import annotations
 
@@ -36,3 +36,23 @@ def test_source() -> None:
         assert "__longlong_as_double" not in sources(times(number, dtype))
     if compiler := shutil.which("nvcc"):
         assert run_nvcc(compiler, nvrtc.slim(sources(times(1e-18, "float64"))), "sm_90")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_not_finite(dtype: str) -> None:
+    """Infinities and NaN of half precision; the mean of nothing is one."""
+    values = [math.nan, math.inf, -math.inf, 1.5]
+    constants = [tirx.const(value, dtype) for value in values]
+
+    def chosen(i: tirx.Var) -> tirx.PrimExpr:
+        made = constants[3]
+        for n in range(3):
+            made = tirx.Select(i % 4 == n, constants[n], made)
+        return made
+
+    made = prim_func([], [te.compute((40,), chosen, name="y")], in_place=False)
+    y = torch.empty(40, dtype=getattr(torch, dtype))
+    emulated(made, TARGET)(y)
+    torch.testing.assert_close(y, torch.tensor(values * 10, dtype=y.dtype), equal_nan=True)
+    if compiler := shutil.which("nvcc"):
+        assert run_nvcc(compiler, nvrtc.slim(sources(made)), "sm_90")
