@@ -85,12 +85,14 @@ class Transposes(Injective):
         body: list[Any] = []
         shared = {}
         for one, walked in self.turned.items():
-            buffer = k.shared(str(one.buffer.dtype), high * (wide + self.down))
+            buffer = k.shared(str(k.in_memory(one.buffer).dtype), high * (wide + self.down))
             shared[one] = buffer
             body += self._read(one, walked, buffer, values, (row, column), (high, wide))
         body.append(synchronize())
         width = power_of_two_in(columns, min(self.side, self._widest_vector()))
-        together = max(width, self.down)
+        # Of wide elements a vector is less than a side: all the same a thread writes one of a line,
+        # beside that of its neighbour.
+        together = width if self.side > 1 else self.down
         vectors = high * wide // together
 
         def write(i: Any) -> Any:
@@ -113,7 +115,7 @@ class Transposes(Injective):
                 for one, registers in lines.items():
                     own = registers if width == together else k.registers(registers.dtype, width)
                     if own is not registers:
-                        made.append(store(own, element(registers, part), 0))
+                        made += copy(width, 1, own, tirx.const(0, "int32"), registers, part)
                     held[one] = (own, 1)
                 place = k.number(0)
                 for value, stride in zip(here, self.line.strides, strict=True):
@@ -161,7 +163,8 @@ class Transposes(Injective):
                 vector = power_of_two_in(stride, vector)
         vector = power_of_two_in(walked.start, vector)
         side, down = self.side, self.down
-        dtype = str(one.buffer.dtype)
+        source = k.in_memory(one.buffer)
+        dtype = str(source.dtype)
         squares = high // side * (wide // down)
         count = divided(squares, THREADS)
         # Registers for each square: what is not read must not wait for what was there before.
@@ -185,7 +188,7 @@ class Transposes(Injective):
                     for value, stride in zip(here, walked.strides, strict=True):
                         at = at + value * k.number(stride)
                     to = (i * down + j) * side + part + zero
-                    found = sequence(copy(vector, vector, given, to, one.buffer, at))
+                    found = sequence(copy(vector, vector, given, to, source, at))
                     if rows % high or columns % wide:
                         inside = tirx.all(
                             here[across] + part < k.number(rows), here[-1] < k.number(columns)
