@@ -32,6 +32,7 @@ from meta.dialect.tvm.schedule_cuda.walk import (
     Access,
     Made,
     Part,
+    by_results,
     mapping,
     read_outside,
     reads,
@@ -66,6 +67,19 @@ class Windows(Injective):
             if count > 1 and self.lanes > 1 and not self._divides(count):
                 continue
             self._plan(count)
+        self._forget_loads_of_windows()
+
+    def _forget_loads_of_windows(self) -> None:
+        """Leave out of what is read first what only windows read, which `Loads` has: of registers
+        that nothing reads, TVM keeps one, and the vector that is stored into them has no place.
+        """
+        others = {
+            by_results(part, node)
+            for part in self.parts
+            if not slides(part)
+            for node in reads(part.value)[0]
+        }
+        self.inputs = {one: walked for one, walked in self.inputs.items() if one in others}
 
     def _kept_apart(self, parts: Sequence[Part]) -> list[Access]:
         """Return an access along each axis with which a window moves, so that it is not merged."""
