@@ -33,6 +33,7 @@ CASES = [
     ("max_pool1d_dx", "float16", (2, 12, 8), (2, 2, 0, 1, False), "NWC"),
 ]
 MORE = [
+    ("max_pool2d", "float16", (1, 7, 9, 8), (3, 2, 1, 1, False), "NHWC"),
     ("max_pool2d_dx", "float32", (1, 9, 6, 4), (2, 2, 0, 1, False), "NHWC"),
     ("max_pool2d_dx", "float16", (1, 2, 7, 16), (2, 1, 0, 2, False), "NCHW"),
     ("avg_pool2d_dx", "float16", (1, 5, 7, 3), ((3, 2), 1, 0, 1, False), "NHWC"),
