@@ -21,6 +21,7 @@ from meta.runtime.nvrtc import run_nvcc
 from tests.emulator import compiler, generated
 from tests.emulator.operators import emulated_cuda
 from tests.op.pool import avg_pool, gradient, max_pool
+from tests.op.resize import resize_dx
 
 SCATTERED = re.compile(r"local\d+_ptr\[[^\]]*\bv_")
 """An element of registers at a place that a vector says: there is no reason for one, and CUDA has
@@ -103,3 +104,15 @@ def test_cuda_takes_windows_that_do_not_overlap(sources: list[str]) -> None:
     for source in sources:
         slim = half_math.with_functions(nvrtc.slim(source))
         assert run_nvcc(shutil.which("nvcc"), slim, "sm_90")
+
+
+def test_vectors_that_go_on_along_the_axis_before_the_last() -> None:
+    """Rows of two elements: a vector of four is of two rows, which no window's reads are."""
+    x, dy = (
+        torch.zeros(1, 5, 3, 2),
+        torch.randn(1, 7, 2, 2, generator=torch.Generator().manual_seed(0)),
+    )
+    arguments = (7, 2), "NHWC", "linear", "pytorch_half_pixel"
+    with emulated_cuda(), only("tvm"):
+        found = op.resize2d_dx(array(x), array(dy), *arguments).torch()
+    torch.testing.assert_close(found, resize_dx(x.double(), dy.double(), *arguments).float())

@@ -68,12 +68,18 @@ class Loads:
             found[0].offsets.add(found[1])
 
     def _steps(self, indices: Any) -> int | None:
-        """Return how far what neighbouring lanes read is apart, 0 or 1; None if it is something
-        else.
+        """Return how far what neighbouring lanes read is apart along the last axis, 0 or 1; None if
+        it is something else, as where the lanes go on along another axis.
         """
-        zero, one = self._number(0), self._number(1)
-        steps = [self._difference(self._at(i, one), self._at(i, zero)) for i in indices]
-        return steps[-1] if not any(f != 0 for f in steps[:-1]) and steps[-1] in (0, 1) else None
+        first = [self._at(i, self._number(0)) for i in indices]
+        steps: int | None = 0
+        for lane in range(1, max(2, self.lanes)):
+            there = [self._at(i, self._number(lane)) for i in indices]
+            moved = [self._difference(a, b) for a, b in zip(there, first, strict=True)]
+            steps = moved[-1] if lane == 1 else steps
+            if steps not in (0, 1) or any(f != 0 for f in moved[:-1]) or moved[-1] != lane * steps:
+                return None
+        return steps
 
     def _number(self, value: int) -> Any:
         return tirx.const(value, self.lane.ty.dtype)
