@@ -73,6 +73,10 @@ class TypeInferError(MetaError, ValueError):
     """Argument types, shapes or attribute values that the operator's type function refuses."""
 
 
+class NumberOutOfRange(TypeInferError, OverflowError):
+    """A Python number that the dtype it is to take does not have."""
+
+
 class IndexOutOfRange(TypeInferError, IndexError):
     """An index outside the extent of its axis, or more indices than axes."""
 

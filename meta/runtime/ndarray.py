@@ -16,10 +16,11 @@ import torch
 
 from meta.base import dtype as dtypes
 from meta.base.device import CPU, Device, require
-from meta.base.errors import ArgumentError, GradientError
+from meta.base.errors import ArgumentError, GradientError, MetaError
 from meta.base.overloads import Overloads
 from meta.base.registry import OPERATORS
 from meta.runtime import outside
+from meta.runtime.host_numbers import from_numbers
 from meta.runtime.out_of_memory import copied
 
 
@@ -185,15 +186,17 @@ class ndarray(Overloads):
     def update(self, value: object) -> None:
         """Overwrite the values in place, keeping buffer, dtype, device and every alias of it.
 
-        ``value`` is array-like of the same shape; it is cast to this dtype. What is recorded for
-        `backward` is dropped. A number is written without waiting for the device.
+        ``value`` is array-like of the same shape, and goes to this dtype as in `array`. What is
+        recorded for `backward` is dropped. A number is written without waiting for the device.
         """
         if isinstance(value, bool | int | float) and not self.shape:
             with torch.no_grad():
-                self._tensor.fill_(value)
+                self._tensor.fill_(array(value, self.dtype).item())
             self.node = None
             return
-        source = array(value, device=self.device) if not isinstance(value, ndarray) else value
+        source = value
+        if not isinstance(value, ndarray):
+            source = array(value, self.dtype, device=self.device)
         if source.shape != self.shape:
             raise ArgumentError(
                 "update() needs the same shape", expected=self.shape, found=source.shape
@@ -321,28 +324,36 @@ def array(obj: object, dtype: object = None, *, device: object = None, name: str
     DLPack exporter.
 
     ``dtype`` and ``device`` default to the object's own; Python floats give float32, ints int64,
-    and host data go to the CPU. The data are copied (use `from_dlpack` to share memory). Raises
-    ArgumentError for what is no array and DeviceError for an absent device.
+    and host data go to the CPU. The data are copied (use `from_dlpack` to share memory). Numbers
+    and lists of them go to ``dtype`` at once, with all their digits, to integers by dropping the
+    fraction; arrays are cast as by `meta.cast`. Raises ArgumentError for what is no array,
+    NumberOutOfRange for numbers beyond an integer dtype, and DeviceError for an absent device.
     """
     where = None if device is None else require(device)
+    kind = None if dtype is None else dtypes.canonical(dtype)
     if isinstance(obj, ndarray):
         tensor = obj._tensor
     elif isinstance(obj, torch.Tensor):
         tensor = obj.detach()
     else:
-        tensor = _from_host(obj)
-    kind = dtypes.canonical(dtype) if dtype is not None else key_of(tensor).dtype
+        tensor = _from_host(obj, kind)
+    kind = kind or key_of(tensor).dtype
     result = copied(tensor, where, dtypes.TO_TORCH[kind])
     return ndarray(result.contiguous(), name=name)
 
 
-def _from_host(obj: object) -> torch.Tensor:
-    """Convert nested Python numbers or anything numpy understands."""
+def _from_host(obj: object, dtype: str | None = None) -> torch.Tensor:
+    """Convert nested Python numbers, to ``dtype`` at once, or anything numpy understands."""
     if not isinstance(obj, np.ndarray) and hasattr(obj, "__dlpack__"):
         return _from_exporter(obj)
+    numbers = isinstance(obj, np.generic) or not hasattr(obj, "__array__")
     try:
         values = np.asarray(obj)
-    except (ValueError, TypeError, RuntimeError) as error:
+        if numbers and dtype is not None and _are_numbers(values):
+            return from_numbers(obj, values, dtype)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        if isinstance(error, MetaError):
+            raise
         raise ArgumentError(
             "this object cannot become an array", found=f"{type(obj).__name__}: {error}"
         ) from error
@@ -362,7 +373,7 @@ def _from_host(obj: object) -> torch.Tensor:
         if not hasattr(obj, "__array__"):  # Python ints are int64
             raise ArgumentError(
                 "this object cannot become an array",
-                expected="ints from -2**63 to 2**63 - 1, or a numpy array of uint64",
+                expected="ints from -2**63 to 2**63 - 1, a numpy array of uint64, or a dtype",
                 found=type(obj).__name__,
             )
         values = values.view(np.uint64)  # numpy has two types of this width
@@ -372,6 +383,13 @@ def _from_host(obj: object) -> torch.Tensor:
     if not values.flags.writeable or any(s < 0 or s % values.itemsize for s in values.strides):
         values = values.copy()  # torch has no such tensors
     return torch.from_numpy(values)
+
+
+def _are_numbers(values: np.ndarray[Any, Any]) -> bool:
+    """Whether numpy found numbers of a dtype that there is, or ints of more than 64 bits."""
+    if values.dtype == object:
+        return bool(values.size) and all(isinstance(v, bool | int | float) for v in values.flat)
+    return values.dtype in dtypes.TO_NUMPY.values()
 
 
 def _from_exporter(obj: Any) -> torch.Tensor:

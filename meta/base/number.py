@@ -1,0 +1,50 @@
+"""Python numbers and dtypes: whether a number fits a dtype, and the error if it does not.
+
+A number fits an integer dtype or bool if that has exactly this number. It fits every floating point
+dtype, which has it rounded as IEEE 754 says: infinite where it is out of range.
+"""
+
+from __future__ import annotations
+
+from meta.base.dtype import is_real, limits
+from meta.base.errors import NumberOutOfRange
+
+Number = bool | int | float
+_WIDER = ("int16", "int32", "int64")
+
+
+def whole_range(dtype: str) -> tuple[int, int] | None:
+    """Return the smallest and the largest number of an integer dtype or bool; None for a floating
+    point dtype, which takes every number.
+    """
+    if is_real(dtype):
+        return None
+    bounds = limits(dtype)
+    return int(bounds.min), int(bounds.max)
+
+
+def is_within(value: Number, bounds: tuple[int, int]) -> bool:
+    """Whether a number is whole and within bounds."""
+    return bounds[0] <= value <= bounds[1] and value == int(value)
+
+
+def fits(value: Number, dtype: str) -> bool:
+    """Whether a dtype takes a number."""
+    bounds = whole_range(dtype)
+    return bounds is None or is_within(value, bounds)
+
+
+def refused(
+    value: Number, dtype: str, what: str = "the number", hint: str | None = None
+) -> NumberOutOfRange:
+    """Return the error about a number that does not fit a dtype."""
+    low, high = whole_range(dtype) or (0, 0)
+    wider = next((d for d in _WIDER if fits(value, d)), "float32")
+    return NumberOutOfRange(
+        f"{what} does not fit {dtype}",
+        expected="True, False, 0 or 1"
+        if dtype == "bool"
+        else f"a whole number from {low} to {high}",
+        found=repr(value),
+        hint=hint or f'cast the tensor: meta.cast(x, "{wider}")',
+    )
