@@ -13,7 +13,7 @@ schedule and call it in `schedule`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -29,11 +29,10 @@ from meta.dialect.tvm.access import (
     is_float32,
     same_place,
     transposed,
-    vector_width,
 )
 from meta.dialect.tvm.inlining import inline
 from meta.dialect.tvm.lower import NO_ALIAS, element_aligned
-from meta.dialect.tvm.one_pass import one_pass
+from meta.dialect.tvm.one_pass import LANES, one_pass
 from meta.dialect.tvm.stages import REDUCE, SPATIAL, Stage, axes_of_loops, blocks_of, stage_of
 
 PARALLEL_WORK = 1 << 16
@@ -44,8 +43,6 @@ LANE_BYTES = 256
 """Size of the vector of partial results: four 512-bit registers hide the latency of an add."""
 FOLDS = (16, 4)
 """Widths to which a vector of partial results is folded, before those are added one by one."""
-LANES = 16
-"""Width of the vectors of a loop that writes in place: one 512-bit or two 256-bit registers."""
 FEW = 4
 """Rows from which a loop over rows is worth more than parallel loops inside of each."""
 COLUMNS = 64
@@ -103,7 +100,10 @@ def _schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
             return grouped.mod["main"]
     joined = None if no_alias else one_pass(sch, [stage for _, stage in stages])
     if joined is not None:
-        sch, pieces = joined, [replace(pieces[0], work=sum(piece.work for piece in pieces))]
+        sch, loop = joined
+        if sum(piece.work for piece in pieces) >= PARALLEL_WORK:
+            _parallel(sch, pieces[-1].block, [loop])
+        return sch.mod["main"]
     for piece in pieces:
         _alone(sch, piece, in_place=not no_alias)
     return sch.mod["main"]
@@ -300,13 +300,6 @@ def _injective(sch: s_tir.Schedule, stage: Stage, in_place: bool) -> list[Any]:
     """Arrange the loops of an elementwise stage; return those that may run in parallel."""
     loops = sch.get_loops(stage.block)
     same = all(same_place(i, stage.axes) for accesses in stage.loads.values() for i in accesses)
-    width = vector_width(stage, LANES) if in_place and same and is_float32(stage) else None
-    if loops and width is not None:
-        # LLVM finds that the buffers overlap and leaves the loop scalar; but each element depends
-        # on those at its own place only.
-        rest, lanes = sch.split(sch.fuse(*loops), [None, width])
-        sch.vectorize(lanes)
-        return [rest]
     if len(loops) < 2:
         return loops
     if same:

@@ -26,10 +26,10 @@ def scheduled(shape: tuple[int, ...]) -> str:
 @pytest.mark.parametrize(
     ("shape", "width"), [((64, 32), 16), ((64, 64, 3, 3), 144), ((8, 64, 1, 1), 16)]
 )
-def test_one_loop_of_vectors(shape: tuple[int, ...], width: int) -> None:
+def test_one_loop_over_vectors_of_both(shape: tuple[int, ...], width: int) -> None:
     text = scheduled(shape)
-    assert text.count("T.vectorized") == 1
-    assert f"T.vectorized({width})" in text
+    assert text.count(f"T.vectorized({width})") == text.count("T.vectorized") == 2
+    assert text.count("fused_0_m in ") == 1
 
 
 @pytest.mark.parametrize("shape", [(10,), (8, 3, 7, 7)])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tvm import te
 
+import meta
+from meta.base import config
 from meta.base.device import CPU
 from meta.dialect.tvm import schedule_cpu
 from meta.dialect.tvm.build import kernel
@@ -117,3 +122,19 @@ def test_steps_that_write_in_place(offset, extents):
     torch.testing.assert_close(parameter, moved)
     vector = "T.vectorized" in schedule_cpu.schedule(function, TARGET).script()
     assert vector == (count % schedule_cpu.LANES == 0)
+
+
+def test_products_and_sums_apart() -> None:
+    """Without the instruction for both at once, a compiled program has the bits of eager calls."""
+    fields = json.loads(str(TARGET))
+    fields["mattr"] = [*fields.get("mattr", ()), "-fma"]
+    numbers = np.random.default_rng(0).normal(size=(64, 33)).astype("float32")
+
+    @meta.model.trace
+    def program(x: Any) -> Any:
+        return x * x - meta.softmax(x) * x + meta.gelu(x) * 3.0
+
+    with config.override(META_CPU_TARGET=json.dumps(fields)):
+        x = meta.array(numbers)
+        compiled = meta.vm.compile(program, x, device="cpu")
+        assert np.array_equal(np.asarray(compiled(x)), np.asarray(program(x)))
