@@ -24,12 +24,13 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 @dataclass(frozen=True)
 class Spec:
     """A tensor argument to be made: ``make(dtype, generator)``; ``given`` says that it has floats
-    which are no accident.
+    which are no accident, ``numbers`` that all its values are given.
     """
 
     make: Callable[[str, torch.Generator], torch.Tensor]
     text: str
     given: bool = False
+    numbers: bool = False
 
     def __repr__(self) -> str:
         return self.text
@@ -68,15 +69,20 @@ def C(values: Any, dtype: str | None = None) -> Spec:
         lambda under_test, _: torch.tensor(values, dtype=TO_TORCH[dtype or under_test]),
         f"C{values}",
         dtype is None or dtype in FLOATS,
+        True,
     )
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Arguments of one call; a `Spec` (also inside a tuple) stands for a tensor."""
+    """Arguments of one call; a `Spec` (also inside a tuple) stands for a tensor.
+
+    ``reshaped``: the tensors have other shapes than the record's (see `meta.testing.shapes`).
+    """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    reshaped: bool = field(default=False, kw_only=True)
 
     @property
     def has_floats(self) -> bool:

@@ -24,6 +24,7 @@ from meta.op.core.array_type import array_type
 from meta.runtime.ndarray import as_array
 from meta.testing.case import OpCase, Sample
 from meta.testing.opcheck import check_dialect, explained
+from meta.testing.shapes import reshaped
 
 PASS, REFUSED, FAIL = "pass", "refused", "FAIL"
 NO_KERNEL = "no kernel"
@@ -106,23 +107,26 @@ def outcomes(
     """Check cases on one dialect (or NO_KERNEL, for operators without any) and a device.
 
     dtypes: those that are looked at; empty: all. most: the number of samples that are taken of a
-    case in each dtype, the first ones; 0: all.
+    case in each dtype, the first ones; 0: all, and those of other shapes (`meta.testing.shapes`).
     """
     for case in cases:
         if device.kind not in case.devices:
             continue
         taken: dict[str, int] = {}
-        for one, under_test, dtype in _of_dtypes(case, device):
+        samples = case.samples if most else [*case.samples, *reshaped(case)]
+        for one, under_test, dtype in _of_dtypes(case, samples, device):
             if (dtypes and dtype not in dtypes) or 0 < most <= taken.get(dtype, 0):
                 continue
             taken[dtype] = taken.get(dtype, 0) + 1
             yield _outcome(case, one, under_test, dtype, dialect, device)
 
 
-def _of_dtypes(case: OpCase, device: Device) -> Iterator[tuple[Sample, str, str]]:
+def _of_dtypes(
+    case: OpCase, samples: Iterable[Sample], device: Device
+) -> Iterator[tuple[Sample, str, str]]:
     """Iterate over samples with the dtype under test and the dtype that counts."""
     under_test = case.dtypes or ("float32",)
-    for one in case.samples:
+    for one in samples:
         first = [t.dtype for t in tree.flatten(one.make("float32"))[0]]
         if first != [t.dtype for t in tree.flatten(one.make("float64"))[0]]:
             yield from ((one, dtype, dtype) for dtype in under_test)

@@ -16,13 +16,11 @@ from torch._C._dynamo import guards
 from meta.base import config
 from meta.base.config import overridden
 from meta.base.device import CPU, Device, require
-from meta.base.dtype import FROM_TORCH, TO_TORCH
+from meta.base.dtype import TO_TORCH
 from meta.base.errors import DeviceError, IRError, OutOfMemory, TraceError
 from meta.dialect.core.dispatch import dispatch
-from meta.dialect.core.openv import OpEnv
 from meta.dialect.core.preference import current as current_preference
 from meta.grad.core.tape import record, recording
-from meta.ir.typeof import compatible
 from meta.ir.types import TensorType
 from meta.op.core.array_type import array_type
 from meta.op.core.call import (
@@ -39,6 +37,7 @@ from meta.op.core.tracing import Value
 from meta.passes.lifetimes import type_bytes
 from meta.runtime.ndarray import ArrayKey, array_key, as_array, described, ndarray
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
+from meta.vm import promise
 from meta.vm.finite import checked_call
 from meta.vm.writable import require_writable
 
@@ -101,7 +100,7 @@ class Plan:
                 expected="a kernel that returns its results",
                 found=call.out,
             )
-        self.kernel = _checked(env, call) if config.get("META_VERIFY") else env.run
+        self.kernel = promise.checked_call(env, call) if config.get("META_VERIFY") else env.run
         if config.get("META_CHECK_FINITE"):
             self.kernel = checked_call(self.kernel, call, env.allocates)
         self.compacts = strided and not env.strided
@@ -152,39 +151,6 @@ def allocator(key: ArrayKey) -> Callable[[], torch.Tensor]:
     if torch.cuda.device_count() == 1:
         return partial(guards._empty_strided_cuda, *place, dtype)
     return partial(torch.empty_strided, *place, dtype=dtype, device=torch.device(key.device))
-
-
-def _checked(env: OpEnv, call: CallValues) -> Callable[..., Any]:
-    """Wrap a kernel so that it is checked for the promised shapes, dtypes, compactness and no
-    aliasing.
-    """
-
-    def run(*values: Any) -> Any:
-        result = env.run(*values)
-        count = len(call.outputs)
-        outs = (
-            values[len(values) - count :]
-            if not env.allocates
-            else result
-            if isinstance(result, tuple)
-            else (result,)
-        )
-        inputs = {v.data_ptr() for v in values if isinstance(v, torch.Tensor) and v.numel()}
-        for tensor, type_ in zip(outs if count else (), call.outputs, strict=True):
-            found = TensorType(tuple(tensor.shape), FROM_TORCH[tensor.dtype])
-            ok = compatible(found, type_)
-            alias = env.allocates and tensor.numel() > 0 and tensor.data_ptr() in inputs
-            if not ok or not tensor.is_contiguous() or alias:
-                raise IRError(
-                    f"the kernel {env.dialect_op} breaks its promise",
-                    op=call.op.name,
-                    expected=f"a fresh compact {type_}",
-                    found=f"{tuple(tensor.shape)} {tensor.dtype} strides {tensor.stride()}"
-                    f"{', an alias of an argument' if alias else ''}",
-                )
-        return result
-
-    return run
 
 
 def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -23,6 +23,7 @@ from meta.testing import F, I, OpCase, sample
 from meta.testing.matrix import FAIL, NO_KERNEL, PASS, REFUSED, Outcome, cells, outcomes
 from meta.testing.records import cases_folder, load_cases
 from meta.testing.selftest import Plan
+from meta.testing.shapes import SHAPES
 from meta.testing.workers import Lost, in_processes
 
 RELU = OpCase(
@@ -62,7 +63,7 @@ def acme() -> Iterator[Dialect]:
 
 
 def test_states_of_cells(acme: Dialect) -> None:
-    found = {c.dtype: c for c in cells(outcomes([RELU], "acme", CPU, most=0))}
+    found = {c.dtype: c for c in cells(outcomes([RELU], "acme", CPU, most=2))}
     assert {dtype: c.state for dtype, c in found.items()} == {
         "float32": FAIL,
         "float64": REFUSED,
@@ -72,6 +73,10 @@ def test_states_of_cells(acme: Dialect) -> None:
     assert found["float64"].refused == {"no doubles here": 1}
     (reason,) = found["float32"].failed
     assert reason.startswith("relu(F[2, 3]) in float32: AssertionError")
+    every = {c.dtype: c for c in cells(outcomes([RELU], "acme", CPU, most=0))}
+    assert every["int32"].passed == 2
+    assert every["float64"].refused == {"no doubles here": 1 + len(SHAPES)}
+    assert any("F[2, 3] as [17]" in reason for reason in every["float32"].failed)
     few = list(outcomes([RELU], "acme", CPU, dtypes=["int32"]))
     assert few == [Outcome("relu", "acme", "int32", PASS)]
 

@@ -45,6 +45,9 @@ def convolved(x, w, stride=1, padding=0, dilation=1, groups=1):
     """Convolution over one, two or three axes on torch."""
     count = x.ndim - 2
     run = (F_.conv1d, F_.conv2d, F_.conv3d)[count - 1]
+    if not w.numel():  # torch returns another shape
+        one = x.new_zeros((len(x), groups, *x.shape[2:])), w.new_zeros((len(w), 1, *w.shape[2:]))
+        return run(F_.pad(one[0], sides(padding, count)), one[1], None, stride, 0, dilation, groups)
     return run(F_.pad(x, sides(padding, count)), w, None, stride, 0, dilation, groups)
 
 

@@ -12,6 +12,8 @@ def transposed(x, w, stride=1, padding=0, output_padding=0, dilation=1, groups=1
     run = (F_.conv_transpose1d, F_.conv_transpose2d, F_.conv_transpose3d)[count - 1]
     extra = (output_padding,) * count if isinstance(output_padding, int) else output_padding
     added = [e for more in reversed(extra) for e in (0, more)]
+    if not w.numel() and len(x):  # torch refuses it
+        x, w = x.new_zeros((len(x), groups, *x.shape[2:])), w.new_zeros((groups, *w.shape[1:]))
     y = run(x, w, None, stride, 0, 0, groups, dilation)
     return F_.pad(y, [a - s for a, s in zip(added, sides(padding, count), strict=True)])
 

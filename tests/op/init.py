@@ -22,6 +22,7 @@ def _one_hot(indices, on_value, off_value, depth, axis=-1, dtype="int32", device
     inside = (indices >= 0) & (indices < depth)
     hot = torch.nn.functional.one_hot(torch.where(inside, indices, depth), depth + 1)
     hot = hot[..., :depth].movedim(-1, axis)
+    on_value, off_value = (torch.as_tensor(v).reshape(()) for v in (on_value, off_value))
     return (hot * on_value + (1 - hot) * off_value).to(TO_TORCH[dtype])
 
 

@@ -13,9 +13,11 @@ import pytest
 
 import meta
 from meta.base.registry import OPERATORS
+from meta.dialect import only
 from meta.op.core import Op
 from meta.testing import opcheck
 from meta.testing.case import ErrorSample, OpCase, Sample
+from meta.testing.shapes import reshaped
 from tests.op.records import CASES
 
 
@@ -40,6 +42,9 @@ TWICE = params(
     lambda case, one: case.second and case.grad and one.has_floats and one.is_smooth,
     most=2,
 )
+RESHAPED = [
+    pytest.param(case, id=f"{case.op}({case.samples[0]})"[:80]) for case in CASES if case.samples
+]
 # One sample per case shows whether its kernels read memory as its strides say.
 LAID_OUT = params(lambda case, one: one.is_smooth, most=1)
 
@@ -49,6 +54,24 @@ def test_each_dialect_agrees_with_the_oracle(case: OpCase, one: Sample) -> None:
     for dtype in case.dtypes or ("float32",):
         for dialect in opcheck.accepting(case, one, dtype):
             opcheck.check_dialect(case, one, dtype, dialect)
+
+
+@pytest.mark.parametrize("case", list({p.values[0].op: p for p in reversed(RESHAPED)}.values()))
+def test_torch_keeps_its_promise_in_other_shapes(case: OpCase) -> None:
+    for one in reshaped(case):
+        with only("torch"):
+            accepted = opcheck.accepting(case, one, dtype := opcheck.widest(case))
+        if accepted:
+            opcheck.check_dialect(case, one, dtype, "torch")
+
+
+@pytest.mark.slow  # each shape is a kernel that is compiled
+@pytest.mark.parametrize("case", RESHAPED)
+def test_each_dialect_keeps_its_promise_in_other_shapes(case: OpCase) -> None:
+    for one in reshaped(case):
+        for dtype in case.dtypes or ("float32",):
+            for dialect in opcheck.accepting(case, one, dtype):
+                opcheck.check_dialect(case, one, dtype, dialect)
 
 
 @pytest.mark.parametrize(("case", "one"), SAMPLES)

@@ -18,7 +18,10 @@ def _places(indices, x):
 @dialect.kernel(op.adv_index)
 def adv_index(inputs):
     x, *indices = inputs
-    return x[_places(indices, x)].contiguous() if indices else x.clone()
+    if not indices:
+        return x.clone(memory_format=torch.contiguous_format)
+    # Not x[...]: with indices without axes, that is a view.
+    return torch.ops.aten.index(x, _places(indices, x)).contiguous()
 
 
 # Generated code would look every index up for every element; ATen scatters.

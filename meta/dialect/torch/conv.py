@@ -15,8 +15,19 @@ from meta.dialect.torch.precision import in_float32
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, KERNEL, pads, permutation
 
-_convolve = in_float32(torch.convolution, torch.backends.cudnn.conv)
+_convolve_some = in_float32(torch.convolution, torch.backends.cudnn.conv)
 _convolve_backward = in_float32(torch.ops.aten.convolution_backward, torch.backends.cudnn.conv)
+
+
+def _convolve(x, w, bias, window, groups):
+    """Return the convolution: 0 of no channels, of which ATen returns another shape."""
+    count = x.ndim - 2
+    if w.numel() and x.shape[0]:
+        return _convolve_some(x, w, bias, *window, False, (0,) * count, groups)
+    axes = zip(x.shape[2:], w.shape[2:], *window, strict=True)
+    places = [(n + 2 * pad - far * (k - 1) - 1) // step + 1 for n, k, step, pad, far in axes]
+    y = x.new_zeros((x.shape[0], w.shape[0], *places))
+    return y if bias is None else y + bias.reshape(-1, *(1,) * count)
 
 
 def _geometry(x, stride, padding, dilation):
@@ -107,14 +118,20 @@ def forward(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_
         y = _integers(image, kernel, stride, padding, dilation, groups)
         return _laid_out(y, DATA[x.ndim - 2], out_layout)
     image, window = _geometry(image, stride, padding, dilation)
-    y = _convolve(image, kernel, None, *window, False, (0,) * (x.ndim - 2), groups)
+    y = _convolve(image, kernel, None, window, groups)
     return _laid_out(y, DATA[x.ndim - 2], out_layout)
 
 
 def _backward(dy, x, w, window, groups, mask):
     """Return one gradient; of x or w, whichever it is the gradient of, only the shape matters."""
+    if not (dy.numel() and x.numel() and w.numel()):
+        return dy.new_zeros((x, w)[mask.index(True)].shape)
+    dtype = dy.dtype
+    if mask[0] and not dy.is_cuda and dtype in (torch.float16, torch.bfloat16):
+        # ATen on the CPU adds this one up in half precision.
+        dy, w, x = dy.float(), w.float(), torch.empty_like(x, dtype=torch.float32)
     arguments = (dy, x, w, None, *window, False, (0,) * (dy.ndim - 2), groups, mask)
-    return _convolve_backward(*arguments)[mask.index(True)]
+    return _convolve_backward(*arguments)[mask.index(True)].to(dtype)
 
 
 # oneDNN lays the kernel's gradient out anew, which costs more than the work where there are few
@@ -127,7 +144,9 @@ def _is_small(dy, w, groups):
     """Whether a kernel's gradient is better computed by `_by_product`."""
     if dy.is_cuda or dy.ndim != 4 or groups != 1 or dy.dtype not in (torch.float32, torch.float64):
         return False
-    return 0 < dy.numel() // dy.shape[1] <= FEW_WINDOWS and w.shape[2:].numel() > 1
+    if not (dy.numel() and w.numel()):
+        return False
+    return dy.numel() // dy.shape[1] <= FEW_WINDOWS and w.shape[2:].numel() > 1
 
 
 def _by_product(dy, x, w, window):
@@ -192,7 +211,7 @@ convolution(op.conv2d, op.conv2d_dx, op.conv2d_dw)
 )
 def conv2d_bias(x, w, b, stride, padding, dilation, groups):
     image, window = _geometry(x, stride, padding, dilation)
-    return _convolve(image, w, b, *window, False, (0, 0), groups).contiguous()
+    return _convolve(image, w, b, window, groups).contiguous()
 
 
 @dialect.pattern(

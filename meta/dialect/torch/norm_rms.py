@@ -36,5 +36,5 @@ def rms_norm_dx(x, scale, dy, axis, eps):
     dx = (inverse * (g - xhat * (g * xhat).mean(axis, keepdim=True))).to(dtype).contiguous()
     if scale is None:
         return dx
-    dscale = (dy * xhat).movedim(axis, -1).reshape(-1, x.shape[axis]).sum(0)
+    dscale = (dy * xhat).movedim(axis, 0).reshape(x.shape[axis], -1 if x.numel() else 0).sum(1)
     return dx, dscale.to(scale.dtype)

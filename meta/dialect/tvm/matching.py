@@ -1,5 +1,7 @@
 """Comparing neighbourhoods in tensor expressions, as gathers: no element is written twice."""
 
+import math
+
 from tvm import te, tirx
 
 from meta import op
@@ -69,7 +71,7 @@ class _Images:
 
         shape = (self.images, self.channels, self.height, self.width)
         total = te.compute(shape, element, name="spread")
-        scale = tirx.const(self.size, self.wide)
+        scale = tirx.const(max(self.size, 1), self.wide)
         return te.compute(shape, lambda *at: cast(total(*at) / scale, dtype), name="dx")
 
 
@@ -86,7 +88,8 @@ def correlation(x1, x2, kernel_size, max_displacement, stride1, stride2, padding
         return te.sum(a * b if is_multiply else te.abs(a - b), axis=[c, p, r])
 
     total = te.compute(out.static_shape, element, name="correlation")
-    scale = tirx.const(both.size, both.wide)
+    # TVM divides by no constant 0; the mean of no channels is NaN.
+    scale = tirx.const(both.size or math.nan, both.wide)
     return te.compute(total.shape, lambda *at: cast(total(*at) / scale, out.dtype), name="mean")
 
 

@@ -16,7 +16,7 @@ class _Groups:
 
     def __init__(self, x, count):
         self.x, self.wide = x, statistics_dtype(str(x.dtype))
-        self.size = max(int(x.shape[1]) // count, 1)
+        self.size = max(int(x.shape[1]) // max(count, 1), 1)
         self.shape = (x.shape[0], count)
 
     def element(self, x):

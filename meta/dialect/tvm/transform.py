@@ -31,6 +31,7 @@ def unflat_index(position, shape):
     """Return the index at a row-major position."""
     result = []
     for d in reversed(shape):
+        d = max(d, 1)  # where there is no element, no index is computed
         result.append(tirx.indexmod(position, d) if d != 1 else 0)
         position = tirx.indexdiv(position, d)
     return result[::-1]
