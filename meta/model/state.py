@@ -3,18 +3,19 @@
 Sources differ from a model in four ways, and each has its place here. An array under several names
 (tied weights) may be given under any of them. Names that carry nothing are declared by the layer,
 in `Model.not_kept`; names that other libraries, or older versions, use in `Model.renamed`. Another
-dtype is converted, as torch's ``copy_`` does.
+dtype of the same kind (float, int) is converted, as torch's ``copy_`` does.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from meta.base.dtype import is_float
 from meta.base.errors import FormatError
 from meta.base.registry import close_names
 from meta.model.master import masters_of
@@ -81,15 +82,18 @@ def load(model: Model, state: Mapping[str, object], strict: bool) -> Unmatched:
     names = named(model)
     first = names.first_names()
     given: dict[str, dict[str, ndarray]] = {}  # what the state has for each array, by its names
+    typed: set[str] = set()
     unknown = []
     for name, value in state.items():
         own = names.own(name)
         if own in names.arrays:
             given.setdefault(first[id(names.arrays[own])], {})[name] = as_array(value)
+            if hasattr(value, "dtype"):  # Python's numbers take the dtype of the array
+                typed.add(name)
         elif own not in names.not_kept:
             unknown.append(name)
     unmatched = Unmatched(tuple(n for n in first.values() if n not in given), tuple(unknown))
-    problems = _problems(names.arrays, given)
+    problems = _problems(names.arrays, given, typed)
     nothing = bool(state) and not given and bool(first)
     if problems or ((strict or nothing) and (unmatched.missing or unmatched.unknown)):
         told = unmatched if strict or nothing else Unmatched((), ())
@@ -101,14 +105,25 @@ def load(model: Model, state: Mapping[str, object], strict: bool) -> Unmatched:
     return unmatched
 
 
-def _problems(own: Mapping[str, ndarray], given: Mapping[str, Mapping[str, ndarray]]) -> list[str]:
-    """Describe the values that do not fit: other shapes; one array, and several values."""
+def _problems(
+    own: Mapping[str, ndarray], given: Mapping[str, Mapping[str, ndarray]], typed: Collection[str]
+) -> list[str]:
+    """Describe the values that do not fit: other shapes; other kinds of numbers, of those that are
+    ``typed``; one array, and several values.
+    """
     problems = []
     for name, several in given.items():
         shape = own[name].shape
         other = {n: a for n, a in several.items() if a.shape != shape}
         for n, array in other.items():
             problems.append(f"{n!r} has another shape: {array.shape}, the model's is {shape}")
+        for n, array in several.items():
+            kinds = [_kind(a.dtype) for a in (array, own[name])]
+            if n in typed and kinds[0] != kinds[1]:
+                problems.append(
+                    f"{n!r} has another kind of numbers: {array.dtype}, the model's are "
+                    f"{own[name].dtype}"
+                )
         if not other and _differ(own[name], list(several.values())):
             problems.append(f"{list(several)} are one array here, and differ in the state")
     return problems
@@ -120,6 +135,10 @@ def _differ(own: ndarray, values: list[ndarray]) -> bool:
         return False
     first, *others = (v.torch().to(own.torch()) for v in values)
     return not all(torch.equal(_bits(first), _bits(other)) for other in others)
+
+
+def _kind(dtype: str) -> str:
+    return "float" if is_float(dtype) else "bool" if dtype == "bool" else "int"
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,8 @@ from meta.base.device import CPU, Device, require
 from meta.base.errors import ArgumentError, GradientError, MetaError
 from meta.base.overloads import Overloads
 from meta.base.registry import OPERATORS
-from meta.runtime import outside
+from meta.runtime import outside, traced
+from meta.runtime.dlpack import from_exporter
 from meta.runtime.host_numbers import from_numbers
 from meta.runtime.out_of_memory import copied
 
@@ -70,6 +71,13 @@ def key_of(tensor: torch.Tensor) -> ArrayKey:
             expected="a dense tensor",
             found=str(tensor.layout),
             hint="convert it first, with .to_dense()",
+        )
+    if tensor.is_neg():
+        raise ArgumentError(
+            "the memory of this tensor has its values with the opposite sign",
+            expected="a tensor that is no negated view",
+            found=f"a negated view of shape {tuple(tensor.shape)}",
+            hint="copy it with meta.array(x), or use x.resolve_neg()",
         )
     return array_key(tuple(tensor.shape), dtype, device, tensor.is_contiguous())
 
@@ -155,6 +163,7 @@ class ndarray(Overloads):
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return a numpy copy of the values (bfloat16 and float8 as those of `ml_dtypes`)."""
+        traced.refuse_read(self)
         host = self._tensor.detach().cpu()
         if self.dtype in _BITS:
             bits = host.contiguous().view(_BITS[self.dtype]).numpy()
@@ -162,7 +171,11 @@ class ndarray(Overloads):
         return host.numpy().copy()
 
     def item(self) -> float | int | bool:
-        """Return the value of an array with one element as a Python number."""
+        """Return the value of an array with one element as a Python number.
+
+        TraceError for an array of a model that is being traced, as for `numpy`.
+        """
+        traced.refuse_read(self)
         if self.size != 1:
             raise ArgumentError(
                 "item() needs an array with one element", found=f"shape {self.shape}"
@@ -188,7 +201,9 @@ class ndarray(Overloads):
 
         ``value`` is array-like of the same shape, and goes to this dtype as in `array`. What is
         recorded for `backward` is dropped. A number is written without waiting for the device.
+        TraceError in code that is traced.
         """
+        traced.refuse_write(self)
         if isinstance(value, bool | int | float) and not self.shape:
             with torch.no_grad():
                 self._tensor.fill_(array(value, self.dtype).item())
@@ -334,7 +349,7 @@ def array(obj: object, dtype: object = None, *, device: object = None, name: str
     if isinstance(obj, ndarray):
         tensor = obj._tensor
     elif isinstance(obj, torch.Tensor):
-        tensor = obj.detach()
+        tensor = _plain(obj)
     else:
         tensor = _from_host(obj, kind)
     kind = kind or key_of(tensor).dtype
@@ -396,17 +411,16 @@ def _from_exporter(obj: Any) -> torch.Tensor:
     """Return a tensor that shares memory with a DLPack exporter; ArgumentError if it refuses."""
     if isinstance(obj, torch.Tensor):
         return obj.detach()
-    try:
-        shared = torch.from_dlpack(obj)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise ArgumentError(
-            "this object does not share its memory",
-            expected="an exporter of the DLPack protocol",
-            found=f"{type(obj).__name__}: {error}",
-            hint="copy it with meta.array(x)",
-        ) from error
+    shared = from_exporter(obj)
     outside.share(shared)
     return shared
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor whose memory holds its values: torch may keep them with the opposite sign, or
+    conjugated. It shares memory with the given one where that can be.
+    """
+    return tensor.detach().resolve_conj().resolve_neg()
 
 
 def as_array(obj: object) -> ndarray:
@@ -416,8 +430,7 @@ def as_array(obj: object) -> ndarray:
     if isinstance(obj, ndarray):
         return obj
     if isinstance(obj, torch.Tensor):
-        # Kernels read the memory itself, which torch may keep with the opposite sign.
-        return ndarray(obj.detach().resolve_neg())
+        return ndarray(_plain(obj))
     return ndarray(_from_host(obj))
 
 

@@ -21,6 +21,7 @@ import torch
 from meta.base.device import require
 from meta.base.dtype import TO_TORCH, canonical, limits
 from meta.base.errors import ArgumentError
+from meta.runtime import traced
 from meta.runtime.ndarray import ndarray
 
 AHEAD = 1024
@@ -40,7 +41,8 @@ class Generator:
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
-        """Start the stream anew."""
+        """Start the stream anew; TraceError in code that is traced."""
+        traced.refuse_draw()
         if not isinstance(seed, int) or isinstance(seed, bool):
             raise ArgumentError("a seed must be an int", found=repr(seed))
         with self._lock:
@@ -52,7 +54,11 @@ class Generator:
         self._ahead, self._ahead_from = np.empty(0, dtype=np.int64), counter
 
     def key(self) -> int:
-        """Return the next 63-bit key: a mix of seed and counter (SplitMix64's finaliser)."""
+        """Return the next 63-bit key: a mix of seed and counter (SplitMix64's finaliser).
+
+        Raises TraceError in code that is traced.
+        """
+        traced.refuse_draw()
         replayed = _replayed.get()
         if replayed == []:
             raise _other_draws("more random numbers are drawn than the first time")

@@ -583,6 +583,65 @@ def test_writing_to_an_array_that_is_closed_over() -> None:
         f(ones(2))
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x: x + meta.random.normal(x.shape),
+        lambda x: x * meta.random.uniform(x.shape, 0.5, 1.5),
+        lambda x: x + meta.op.cast(meta.random.randint(x.shape, 0, 5), "float32"),
+        lambda x: meta.op.take(x, meta.random.permutation(2), 0),
+        lambda x: (meta.random.seed(0), x)[1],
+        lambda x: Linear(2, 3)(meta.op.reshape(x, (1, 2))),
+        lambda x: meta.cond(meta.op.sum(x) > 0, lambda: x, lambda: meta.random.normal((2,))),
+    ],
+)
+def test_random_numbers_drawn_by_python(draw: Any) -> None:
+    x = meta.array([1.0, 2.0])
+    traced = trace(draw)
+    before = meta.runtime.random.default.state()
+    for run in (lambda: traced(x), lambda: meta.vm.compile(traced, x)):
+        with pytest.raises(TraceError, match="random numbers are drawn while a function is traced"):
+            run()
+    assert meta.runtime.random.default.state() == before
+    draw(x)  # eagerly it is right
+
+
+def test_random_numbers_from_outside() -> None:
+    traced = trace(lambda x, noise: x + noise)
+    noise = meta.random.normal((2,))
+    x = meta.array([1.0, 2.0])
+    np.testing.assert_array_equal(traced(x, noise).numpy(), x.numpy() + noise.numpy())
+    constant = trace(lambda x: x + noise)  # drawn before: a constant like any other
+    np.testing.assert_array_equal(constant(x).numpy(), x.numpy() + noise.numpy())
+
+
+class Counting(Model):
+    def build(self) -> None:
+        self.count = meta.array(0.0)
+
+    @trace
+    def forward(self, x: Any, read: Any) -> Any:
+        return x + read(self.count)
+
+
+@pytest.mark.parametrize(
+    ("read", "says"),
+    [
+        (lambda count: count.item(), "values of a model's array are read"),
+        (lambda count: float(count), "values of a model's array are read"),
+        (lambda count: count.numpy().sum(), "values of a model's array are read"),
+        (lambda count: np.asarray(count).sum(), "values of a model's array are read"),
+        (lambda count: 1.0 if count else 2.0, "values of a model's array are read"),
+        (lambda count: count.update(1.0), r"update\(\) is called while a function is traced"),
+    ],
+)
+def test_a_model_s_array_and_python(read: Any, says: str) -> None:
+    model = Counting()
+    with pytest.raises(TraceError, match=says):
+        model(meta.array([1.0]), read)
+    assert model.count.item() == 0.0
+
+
 def test_an_error_of_a_type_function_names_the_user_s_line() -> None:
     @trace
     def f(x: Any) -> Any:

@@ -248,6 +248,19 @@ def parts(folder: Path, model: Model) -> Path:
     return index
 
 
+@pytest.mark.parametrize("found", [torch.int32, torch.int64, torch.bool, torch.uint8])
+def test_integers_are_no_weights(tmp_path: Path, found: torch.dtype) -> None:
+    model = Linear(2, 1, bias=False)
+    before = model.weight.numpy()
+    given = {"weight": torch.ones(1, 2).to(found)}
+    safetensors.torch.save_file(given, tmp_path / "w.safetensors")
+    with pytest.raises(FormatError, match="'weight' has another kind of numbers: .*float32"):
+        load_weights(model, tmp_path / "w.safetensors")
+    np.testing.assert_array_equal(model.weight.numpy(), before)
+    model.load_state({"weight": [[1, 2]]})  # Python's numbers have no dtype of their own
+    np.testing.assert_array_equal(model.weight.numpy(), [[1, 2]])
+
+
 def test_a_file_in_parts(tmp_path: Path) -> None:
     model, other = network(), network()
     load_weights(other, parts(tmp_path, model))

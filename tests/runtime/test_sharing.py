@@ -69,6 +69,72 @@ class TestSharing:
             with pytest.raises(ArgumentError):
                 meta.from_dlpack(wrong)
 
+    def test_memory_that_torch_cannot_describe(self) -> None:
+        """torch ends the process, or reads other values; so nothing of it reaches torch."""
+
+        class Other:
+            """An exporter that is no array of numpy."""
+
+            def __init__(self, values: Any) -> None:
+                self.values = values
+
+            def __dlpack__(self, **options: Any) -> Any:
+                return self.values.__dlpack__(**options)
+
+            def __dlpack_device__(self) -> Any:
+                return self.values.__dlpack_device__()
+
+        class Old(Other):
+            """One of the protocol's first version."""
+
+            def __dlpack__(self, stream: Any = None) -> Any:
+                return self.values.__dlpack__()
+
+        backwards = np.arange(4.0)[::-1]
+        for wrong in (backwards, np.zeros((2, 3))[:, ::-1], Other(backwards), Old(backwards)):
+            with pytest.raises(ArgumentError, match="memory of this form cannot be shared"):
+                meta.from_dlpack(wrong)
+        read_only = np.zeros(2)
+        read_only.flags.writeable = False
+        with pytest.raises(ArgumentError, match="read-?only"):
+            meta.from_dlpack(Other(read_only))
+        same(meta.from_dlpack(Other(np.arange(6.0)[::2])), [0, 2, 4])
+        same(meta.from_dlpack(Old(np.array(3.0))), 3.0)
+        same(meta.from_dlpack(np.zeros((0, 3))), np.zeros((0, 3)))
+        same(meta.from_dlpack(np.lib.stride_tricks.as_strided(np.ones(1), (3,), (0,))), [1, 1, 1])
+
+    def test_memory_of_any_form_is_copied(self) -> None:
+        fields = np.zeros(3, [("a", "i1"), ("b", "<f4")])
+        fields["b"] = [1, 2, 3]
+        unaligned = np.frombuffer(bytes(1) + np.float32([1, 2, 3]).tobytes(), np.uint8)[1:]
+        for values in (
+            np.float32([3, 2, 1])[::-1],
+            np.float32([1, 2, 3]).astype(">f4"),
+            fields["b"],
+            unaligned.view("f4"),
+            np.broadcast_to(np.float32([1, 2, 3]), (3,)),
+        ):
+            same(meta.array(values), [1, 2, 3], "float32")
+            same(meta.op.negative(values), [-1, -2, -3], "float32")
+
+    def test_negated_and_conjugated_views(self) -> None:
+        """torch keeps a sign beside some tensors, which kernels do not see."""
+        x = torch.tensor([1.0, -2.0])
+        imaginary = torch.conj(torch.complex(x, x)).imag
+        for view in (torch._neg_view(x), imaginary):
+            assert view.is_neg()
+            same(meta.array(view), [-1, 2])
+            same(meta.array(view, "float64"), [-1, 2])
+            same(meta.op.relu(view), [0, 2])
+            y = meta.array([0.0, 0.0])
+            y.update(view)
+            same(y, [-1, 2])
+            with pytest.raises(ArgumentError, match="opposite sign"):
+                meta.from_dlpack(view)
+            model = meta.model.Linear(2, 1, bias=False)
+            model.load_state({"weight": view.reshape(1, 2)})
+            same(model.weight, [[-1, 2]])
+
     def test_arguments_of_operators_are_not_copied(self) -> None:
         tensor = torch.ones(4)
         assert meta.reshape(tensor, (2, 2)).torch().data_ptr() == tensor.data_ptr()

@@ -33,8 +33,9 @@ from meta.ir.typeof import type_of
 from meta.ir.types import DataType, TensorType, TupleType, Type
 from meta.ir.visit import rename_globals, substitute, with_fresh_vars
 from meta.op.core.call import map_tensors, written_args
-from meta.op.core.handler import use
+from meta.op.core.handler import current, use
 from meta.op.core.op import Op
+from meta.runtime import traced
 from meta.runtime.ndarray import as_array, ndarray
 
 
@@ -174,6 +175,11 @@ class Trace:
         self._arrays[id(array)] = (array, symbol)
         if array.requires_grad:
             self.trained.add(symbol.atom)
+
+    def is_bound(self, array: ndarray) -> bool:
+        """Whether an array stands for an argument of the program, not for a constant."""
+        found = self._arrays.get(id(array))
+        return found is not None and isinstance(found[1].atom, Var)
 
     def lift(self, value: Any) -> Value:
         """Return a value, or the symbol of a tensor-like object; TraceError for a value of another
@@ -317,6 +323,10 @@ class BlockTrace(Trace):
         self.types = outer.types
         self.before_call, self.trained = outer.before_call, outer.trained
 
+    def is_bound(self, array: ndarray) -> bool:
+        """Whether an array stands for an argument, here or in the code around."""
+        return super().is_bound(array) or self.outer.is_bound(array)
+
     def lift(self, value: Any) -> Value:
         """Return a value of here or of the code around, or the symbol of a tensor-like object."""
         if isinstance(value, Value) and value.trace is self:
@@ -361,6 +371,14 @@ class FunctionTrace(BlockTrace):
                 hint="draw outside of the block, and pass it the numbers",
             )
         return None
+
+
+def _traced() -> Trace | None:
+    handler = current.get()
+    return handler if isinstance(handler, Trace) else None
+
+
+traced.current = _traced
 
 
 def _atom_argument(value: Any) -> Any:

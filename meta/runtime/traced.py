@@ -1,0 +1,51 @@
+"""What Python code must not do while it is traced: it runs once, and the program many times.
+
+A number that it draws, or reads from an array of the model, would be the same in every run, and
+what it writes would be written once. The floor of traces says which code is traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from meta.base.errors import TraceError
+
+current: Callable[[], Any] = lambda: None  # noqa: E731
+"""Returns the trace that the running code is part of, or None; the floor of traces sets it."""
+
+
+def refuse_draw() -> None:
+    """Raise TraceError for random numbers that are drawn, or seeded, by traced code."""
+    if current() is not None:
+        raise TraceError(
+            "random numbers are drawn while a function is traced: they would be constants of the "
+            "program, the same in every run",
+            hint="draw outside of the traced function and pass the array as an argument; "
+            "meta.op.dropout draws anew in every run",
+        )
+
+
+def refuse_write(array: Any) -> None:
+    """Raise TraceError for an array that traced code writes at once."""
+    if current() is not None:
+        raise TraceError(
+            "update() is called while a function is traced: it would be done once, and not when "
+            "the program runs",
+            found=f"an array of shape {array.shape}",
+            hint="return the new value, and update the array outside; or write it by an in-place "
+            "operator, as batch_norm_train writes its statistics",
+        )
+
+
+def refuse_read(array: Any) -> None:
+    """Raise TraceError for traced code that reads the values of an array of its model."""
+    trace = current()
+    if trace is not None and trace.is_bound(array):
+        raise TraceError(
+            "the values of a model's array are read while it is traced: the program would go on "
+            "with them when the array has changed",
+            found=f"{array.name or 'an array'} of shape {array.shape}",
+            hint="compute with operators; or keep what Python decides by in a plain attribute, "
+            "whose change traces anew",
+        )
