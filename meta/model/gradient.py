@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from meta import op
 from meta.base.errors import GradientError
 from meta.model.model import Model
 from meta.model.trace import trace
@@ -36,6 +37,16 @@ class ValueAndGrad(Model):
     @trace
     def forward(self, dy: Any, *inputs: Any, **named: Any) -> Any:
         """Return (result of the model, gradients by parameter name)."""
+        y, found = self.of_used(dy, *inputs, **named)
+        return y, {
+            name: found[name] if name in found else op.zeros_like(parameter)
+            for name, parameter in self.model.parameters().items()
+        }
+
+    def of_used(self, dy: Any, *inputs: Any, **named: Any) -> tuple[Any, dict[str, Any]]:
+        """Return what `forward` does, in code that is traced, with gradients of the parameters that
+        the result is computed from only.
+        """
         outer = current.get()
         assert isinstance(outer, Trace)
         entry = self.model.traced_entry()
@@ -70,7 +81,7 @@ def value_and_grad(model: Model) -> ValueAndGrad:
 
     ``dy`` is the gradient of the model's result ``y`` (one array per floating point array in it, in
     the same structure); inputs may be given by name. ``gradients`` maps the name of every parameter
-    that requires a gradient to an array of its shape and dtype. Forward and backward are one traced
-    function.
+    that requires a gradient to an array of its shape and dtype, zeros if the result does not depend
+    on it. Forward and backward are one traced function.
     """
     return ValueAndGrad(model)

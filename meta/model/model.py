@@ -217,10 +217,11 @@ class Model:
         """Overwrite arrays of the state, in place, by name; returns what was left out.
 
         state: array-like values by name, for example torch's ``state_dict()``. Values are converted
-        to the dtype and device of the model's arrays: floats to floats, ints to ints. An array that the model has under several
-        names is accepted under any; where several are given, they must be equal. Float32 masters
-        that an optimizer keeps of half precision arrays take the values, too. What models inside
-        declare in ``not_kept`` is accepted and left out; names in ``renamed`` are accepted as well.
+        to the dtype and device of the model's arrays: floats to floats, ints to ints. An array that
+        the model has under several names is accepted under any; where several are given, they must
+        be equal. Float32 masters that an optimizer keeps of half precision arrays take the values,
+        too. What models inside declare in ``not_kept`` is accepted and left out; names in
+        ``renamed`` are accepted as well.
 
         With ``strict``, every array must be given and every name known; otherwise what fits by name
         is loaded, if anything does. Raises FormatError, which lists all missing and unknown names,

@@ -81,7 +81,8 @@ class TrainingStep(Model):
         if scale is not None:
             leaves, structure = tree.flatten(dy)
             dy = tree.unflatten(structure, [scale.scaled(leaf) for leaf in leaves])
-        y, gradients = self.gradient(dy, *inputs, **named)
+        # A parameter that the result does not depend on stays as it is.
+        y, gradients = self.gradient.of_used(dy, *inputs, **named)
         factor: Any = 1.0
         skip = None
         if self.accumulation is not None:

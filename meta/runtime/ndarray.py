@@ -8,6 +8,7 @@ operators. What defines an array for dispatch (shape, dtype, device, compactness
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from meta.base.registry import OPERATORS
 from meta.runtime import outside, traced
 from meta.runtime.dlpack import from_exporter
 from meta.runtime.host_numbers import from_numbers
+from meta.runtime.no_gradient import NoGradient
 from meta.runtime.out_of_memory import copied
 
 
@@ -80,6 +82,10 @@ def key_of(tensor: torch.Tensor) -> ArrayKey:
             hint="copy it with meta.array(x), or use x.resolve_neg()",
         )
     return array_key(tuple(tensor.shape), dtype, device, tensor.is_contiguous())
+
+
+adding = threading.RLock()
+"""Held while a gradient is added to a leaf's: threads may differentiate by one leaf."""
 
 
 class ndarray(Overloads):
@@ -145,7 +151,8 @@ class ndarray(Overloads):
     @property
     def requires_grad(self) -> bool:
         """Whether operators on this array are recorded."""
-        return self._requires_grad
+        # Also what no gradient reaches is followed, for the error that says so.
+        return self._requires_grad and self.node.__class__ is not NoGradient
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -155,6 +162,8 @@ class ndarray(Overloads):
                 found=repr(self.dtype),
                 hint="cast it first",
             )
+        if self.node.__class__ is NoGradient:
+            self.node = None
         self._requires_grad = bool(value)
 
     def torch(self) -> torch.Tensor:
@@ -193,7 +202,7 @@ class ndarray(Overloads):
         if where == self.device and kind == self.dtype:
             return self
         result = ndarray(copied(self._tensor, where, dtypes.TO_TORCH[kind]), name=self.name)
-        result._requires_grad = self._requires_grad and dtypes.is_float(kind)
+        result._requires_grad = self.requires_grad and dtypes.is_float(kind)
         return result
 
     def update(self, value: object) -> None:
@@ -207,7 +216,7 @@ class ndarray(Overloads):
         if isinstance(value, bool | int | float) and not self.shape:
             with torch.no_grad():
                 self._tensor.fill_(array(value, self.dtype).item())
-            self.node = None
+            self._detach()
             return
         source = value
         if not isinstance(value, ndarray):
@@ -218,6 +227,12 @@ class ndarray(Overloads):
             )
         with torch.no_grad():
             self._tensor.copy_(source._tensor)
+        self._detach()
+
+    def _detach(self) -> None:
+        """Forget how the values were computed: they were written."""
+        if self.node.__class__ is NoGradient:
+            self._requires_grad = False
         self.node = None
 
     def backward(self, gradient: object = None, *, create_graph: bool = False) -> None:
@@ -239,7 +254,8 @@ class ndarray(Overloads):
                 "this array was not computed from one that requires a gradient",
                 hint="set requires_grad = True on the inputs before the computation",
             )
-        self.grad = seed if self.grad is None else OPERATORS["add"](self.grad, seed)
+        with adding:
+            self.grad = seed if self.grad is None else OPERATORS["add"](self.grad, seed)
 
     def seed(self, gradient: object, linked: bool) -> ndarray:
         """Return what `backward` starts from: ``gradient``, checked, in memory of its own; ones
@@ -255,7 +271,7 @@ class ndarray(Overloads):
                     hint="pass gradient=, an array of the same shape",
                 )
             return ndarray(torch.ones_like(self._tensor))
-        if linked and isinstance(gradient, ndarray) and gradient._requires_grad:
+        if linked and isinstance(gradient, ndarray) and gradient.requires_grad:
             seed: ndarray = OPERATORS["copy"](OPERATORS["cast"](gradient, self.dtype))
         else:
             seed = array(gradient, dtype=self.dtype, device=self.device)
@@ -268,7 +284,7 @@ class ndarray(Overloads):
     def __deepcopy__(self, memo: dict[int, Any]) -> ndarray:
         """Return a leaf with memory of its own; what shared memory still does among the copies."""
         result = memo[id(self)] = ndarray(copy.deepcopy(self._tensor, memo), name=self.name)
-        result._requires_grad = self._requires_grad
+        result._requires_grad = self.requires_grad
         result.grad = copy.deepcopy(self.grad, memo)
         return result
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -230,8 +232,68 @@ def test_nothing_is_recorded_without_a_leaf() -> None:
 def test_results_without_a_gradient_do_not_require_one(call: Any) -> None:
     y = call(leaf(*SHAPE))
     assert not y.requires_grad
-    with pytest.raises(GradientError, match="not computed from one that requires a gradient"):
+    with pytest.raises(GradientError, match="no gradient goes through"):
         y.backward(torch.ones(y.shape))
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("floor_divide", lambda x: op.floor_divide(x, 2.0)),
+        ("argmax", lambda x: op.argmax(x, 1)),
+        ("cast", lambda x: op.cast(x, "int32")),
+        ("topk", lambda x: op.topk(x, 2, ret_type="indices")),
+        ("less", lambda x: x < 1.0),
+    ],
+)
+def test_where_a_chain_ends_is_named(name: str, call: Any) -> None:
+    """It is not the leaf's fault."""
+    x = leaf(*SHAPE)
+    first = call(x)
+    y = op.sum(op.exp(op.cast(first, "float32") * 0.125) + 1.0)
+    assert not first.requires_grad and not y.requires_grad and y.to(dtype="float64").node is None
+    for ask in (
+        y.backward,
+        lambda: meta.grad.grad(y, x),
+        lambda: op.sum(op.stack([y, y], 0)).backward(),
+        lambda: meta.model.trace(lambda t: op.sum(op.exp(op.cast(call(t), "float32"))))(
+            x
+        ).backward(),
+    ):
+        with pytest.raises(GradientError, match=f"no gradient goes through {name}") as caught:
+            ask()
+        assert caught.value.span is not None and caught.value.span.file == __file__
+    (y + op.sum(x)).backward()  # what reaches the leaf another way counts
+    equal(x.grad, torch.ones(SHAPE))
+    with meta.no_grad():
+        assert call(x).node is None
+    y.requires_grad = True  # a leaf from here on
+    (y * 3.0).backward()
+    assert y.grad.item() == 3.0
+    y = op.sum(op.cast(call(x), "float32"))
+    y.update(2.0)
+    with pytest.raises(GradientError, match="not computed from one that requires a gradient"):
+        y.backward()
+
+
+def test_threads_add_to_one_leaf() -> None:
+    x = leaf(1000)
+
+    def differentiate() -> None:
+        for _ in range(100):
+            (x * 1.0).backward(torch.ones(1000))
+
+    threads = [threading.Thread(target=differentiate) for _ in range(4)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    equal(x.grad, torch.full((1000,), 400.0))
 
 
 def test_gradients_stop_at_integers() -> None:

@@ -729,13 +729,28 @@ def test_value_and_grad_of_several_results() -> None:
     x, dys = meta.array([3.0, 1.0]), (meta.array([1.0, 1.0]), meta.array([0.0, 1.0]))
     values, gradients = both(run, dys, x, 2.0)
     assert values["best"].item() == 0
-    assert list(gradients) == ["w"]
+    assert list(gradients) == ["w", "unused"]
+    check(gradients["unused"], np.zeros(3, "float32"))
     check(gradients["w"], np.array([6.0, 2.0 + np.e], "float32"))
     assert not gradients["w"].requires_grad
     assert not values["y"].requires_grad
     for wrong in (dys[0], (dys[0], ones(3)), (dys[0], ones(2, dtype="float64"))):
         with pytest.raises(GradientError, match="dy does not fit"):
             run(wrong, x, 2.0)
+
+
+def test_value_and_grad_names_what_has_no_gradient() -> None:
+    class Best(Model):
+        def build(self) -> None:
+            self.w = ones(2)
+            self.w.requires_grad = True
+
+        @trace
+        def forward(self, x: Any) -> Any:
+            return op.cast(op.argmax(x * self.w), "float32")
+
+    with pytest.raises(GradientError, match="argmax has no gradient"):
+        meta.model.value_and_grad(Best())(meta.array(1.0), ones(2))
 
 
 def test_value_and_grad_of_what_depends_on_no_parameter() -> None:

@@ -254,7 +254,7 @@ def test_integers_are_no_weights(tmp_path: Path, found: torch.dtype) -> None:
     before = model.weight.numpy()
     given = {"weight": torch.ones(1, 2).to(found)}
     safetensors.torch.save_file(given, tmp_path / "w.safetensors")
-    with pytest.raises(FormatError, match="'weight' has another kind of numbers: .*float32"):
+    with pytest.raises(FormatError, match=r"'weight' has another kind of numbers: .*float32"):
         load_weights(model, tmp_path / "w.safetensors")
     np.testing.assert_array_equal(model.weight.numpy(), before)
     model.load_state({"weight": [[1, 2]]})  # Python's numbers have no dtype of their own

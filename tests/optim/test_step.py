@@ -22,6 +22,49 @@ from meta.testing import check
 from tests.optim.problem import MODES, ONE, SHAPES, Given, double, gradients, runner, values
 
 
+class Partly(Given):
+    """A loss that some parameters have no part in."""
+
+    @meta.model.trace
+    def forward(self, weight: Any, bias: Any, scale: Any) -> Any:
+        """Return the loss."""
+        return op.sum(self.weight * weight)
+
+
+MAKERS = [getattr(meta.optim, name) for name in dir(meta.optim) if name.startswith("with_")]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("maker", MAKERS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "options", [{}, {"clip_norm": 0.5}, {"accumulate": 2}, {"ema": 0.5}], ids=str
+)
+def test_what_the_loss_does_not_depend_on_stays(maker: Any, options: Any, mode: str) -> None:
+    """Weight decay included, as in an eager loop, where it has no gradient."""
+    model = Partly()
+    before = values(model)
+    run = runner(maker(1e-2, **options)(model), mode)
+    for given in gradients(4):
+        run(*given)
+    after = values(model)
+    assert not torch.equal(after["weight"], before["weight"])
+    assert torch.equal(after["bias"], before["bias"])
+    assert torch.equal(after["scale"], before["scale"])
+
+
+def test_value_and_grad_has_every_parameter() -> None:
+    model = Partly()
+    given = next(gradients(1))
+    for run in (
+        meta.model.value_and_grad(model),
+        meta.vm.compile(meta.model.value_and_grad(model), ONE, *given),
+    ):
+        _, found = run(ONE, *given)
+        assert {n: g.shape for n, g in found.items()} == SHAPES
+        assert torch.equal(found["weight"].torch(), given[0].torch())
+        assert not found["bias"].torch().any() and not found["scale"].torch().any()
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("options", [{"clip_norm": 0.7}, {"clip_norm": 50.0}, {"clip_value": 0.3}])
 def test_clipping_is_torch_s(options: dict[str, float], mode: str) -> None:

@@ -120,7 +120,7 @@ def test_there_is_no_gradient_and_no_arithmetic(dtype: str) -> None:
         x.requires_grad = True
     wide = meta.array([1.0, 2.0])
     wide.requires_grad = True
-    with pytest.raises(GradientError, match="was not computed from one"):
+    with pytest.raises(GradientError, match="no gradient goes through cast"):
         meta.cast(meta.cast(wide, dtype), "float32").backward(meta.array([1.0, 1.0]))
     for call in (lambda: x + x, lambda: meta.exp(x), lambda: meta.sum(x)):
         with pytest.raises(TypeInferError, match="has no arithmetic but scaled_matmul") as caught:

@@ -96,7 +96,7 @@ class TestSharing:
                 meta.from_dlpack(wrong)
         read_only = np.zeros(2)
         read_only.flags.writeable = False
-        with pytest.raises(ArgumentError, match="read-?only"):
+        with pytest.raises(ArgumentError, match=r"read-?only"):
             meta.from_dlpack(Other(read_only))
         same(meta.from_dlpack(Other(np.arange(6.0)[::2])), [0, 2, 4])
         same(meta.from_dlpack(Old(np.array(3.0))), 3.0)

@@ -89,7 +89,7 @@ class _Watch:
 
     def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = [a for a in tree.flatten((args, kwargs))[0] if isinstance(a, ndarray)]
-        self.tracked = self.tracked or any(a._requires_grad for a in given)
+        self.tracked = self.tracked or any(a.requires_grad for a in given)
         if op.schema.written:
             bound = op.schema.bind(args, kwargs, as_array)
             for array in written_args(op, bound):
@@ -143,7 +143,7 @@ class _Node:
             starts = [
                 (a if a.node is None else a.node, dy)
                 for a, dy in zip(leaves, dys, strict=True)
-                if dy is not None and a._requires_grad
+                if dy is not None and a.requires_grad
             ]
             propagate(starts, lambda source, dy: found.append((source, dy)), since=first)
         yield from found

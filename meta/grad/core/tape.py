@@ -30,7 +30,8 @@ from meta.grad.core.rule import Rule, rule_of
 from meta.op.core.array_type import array_type
 from meta.op.core.handler import use
 from meta.op.core.op import Op
-from meta.runtime.ndarray import ArrayKey, ndarray
+from meta.runtime.ndarray import ArrayKey, adding, ndarray
+from meta.runtime.no_gradient import NoGradient
 
 recording: ContextVar[bool] = ContextVar("meta_recording", default=True)
 _order = itertools.count()
@@ -160,13 +161,14 @@ class Edge:
         given: set[int] = set()
 
         def accumulate(leaf: ndarray, gradient: ndarray) -> None:
-            if leaf.grad is not None:
-                leaf.grad = OPERATORS["add"](leaf.grad, gradient)
-                return
-            # `add` hands one array to both operands: a leaf's gradient is its own to change.
-            place = gradient._tensor.data_ptr()
-            leaf.grad = _copy(gradient) if place in given else gradient
-            given.add(place)
+            with adding:
+                if leaf.grad is not None:
+                    leaf.grad = OPERATORS["add"](leaf.grad, gradient)
+                    return
+                # `add` hands one array to both operands: a leaf's gradient is its own to change.
+                place = gradient._tensor.data_ptr()
+                leaf.grad = _copy(gradient) if place in given else gradient
+                given.add(place)
 
         with recording_is(create_graph), use(None):
             propagate([(self, seed)], accumulate)
@@ -201,6 +203,8 @@ def grad(
     xs = (x,) if isinstance(x, ndarray) else tuple(x)
     dys = (dy,) if isinstance(y, ndarray) else (None,) * len(ys) if dy is None else tuple(dy)
     for array in (*ys, *xs):
+        if array.node.__class__ is NoGradient:
+            raise array.node.error()
         if not array._requires_grad:
             raise GradientError(
                 "this array has no gradient: it neither requires one, nor was it computed from one "
@@ -293,7 +297,9 @@ def _source(value: Any) -> Any:
     if value.__class__ is ndarray:
         if not value._requires_grad or value.key.dtype not in FLOATS:
             return None
-        return value if value.node is None else value.node
+        if value.node is None:
+            return value
+        return None if value.node.__class__ is NoGradient else value.node
     return tuple(map(_source, value)) if value.__class__ is tuple else None
 
 
@@ -310,13 +316,18 @@ def record(op: Op, args: tuple[Any, ...], result: Any) -> None:
     """Link ``result`` (an ndarray or a tuple of them) to the arrays in ``args`` (canonical, in slot
     order).
 
-    Does nothing for an operator stated `not_differentiable`; the result then requires no gradient.
+    The result of an operator stated `not_differentiable` requires no gradient, and neither does
+    what is computed of it alone; such arrays know the operator, for the error of `backward`.
     """
     rule = rule_of(op)
-    if rule.function is None:
-        return
     results = result if isinstance(result, tuple) else (result,)
     sources = [_source(args[i]) for i in op.schema.tensor_slots]
+    if not any(map(_leads, sources)):
+        _end(results, _ended(args[i] for i in op.schema.tensor_slots))
+        return
+    if rule.function is None:
+        _end(results, NoGradient(op.name, rule.reason, user_line()))
+        return
     saved: dict[str, Any] = {}
     for name, index, type_only in rule.kept:
         value = result if index < 0 else args[index]
@@ -326,6 +337,27 @@ def record(op: Op, args: tuple[Any, ...], result: Any) -> None:
         if r.key.dtype in FLOATS:
             r._requires_grad = True
             r.node = Edge(node, i)
+        else:
+            _end((r,), NoGradient(op.name, f"result {i} is of dtype {r.key.dtype}", node.line))
+
+
+def _leads(source: Any) -> bool:
+    """Whether the gradient of an argument goes anywhere."""
+    return any(map(_leads, source)) if isinstance(source, tuple) else source is not None
+
+
+def _ended(args: Iterable[Any]) -> NoGradient | None:
+    """Return where the gradient of one of the arguments ends."""
+    arrays = (a for arg in args for a in (arg if isinstance(arg, tuple) else (arg,)))
+    nodes = (a.node for a in arrays if isinstance(a, ndarray))
+    return next((n for n in nodes if n.__class__ is NoGradient), None)
+
+
+def _end(results: Iterable[ndarray], node: NoGradient | None) -> None:
+    """Note that no gradient goes through results."""
+    for r in results:
+        if node is not None:
+            r._requires_grad, r.node = True, node
 
 
 def _type_of(value: Any) -> Any:

@@ -16,11 +16,14 @@ from meta.base.errors import ArgumentError, GradientError, UnknownName
 from meta.base.registry import nearest
 from meta.base.source import Span
 from meta.ir import (
+    Call,
+    Expr,
     Function,
     Module,
     TensorType,
     TupleType,
     Var,
+    operands,
     with_fresh_vars,
 )
 from meta.ir.names import Names
@@ -37,6 +40,7 @@ from meta.passes.autodiff.leaves import (
 )
 from meta.passes.autodiff.vjp import Differentiator
 from meta.passes.call_graph import callees, reached_from_main
+from meta.passes.call_of import base_op
 from meta.passes.lambda_lift import lambda_lift
 from meta.passes.promote_refs import promote_refs
 
@@ -109,7 +113,7 @@ def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline"
     module = _without_calls_of_main(lambda_lift(promote_refs(module)))
     wanted = [_wanted(_param(module.main, p)) for p in wrt]
     activity = Activity(module, [leaf for w in wanted for leaf in target_leaves(w)])
-    _require_active_result(module.main, activity)
+    _require_active_result(module.main, activity, wanted)
     made = Differentiator(module, activity)
     main = made.inlined_main(wanted) if result == "inline" else made.main_with_pullback(wanted)
     return reached_from_main(
@@ -142,7 +146,7 @@ def _wanted(param: Var) -> Target:
     return found if isinstance(type_, TupleType) else found[0]
 
 
-def _require_active_result(main: Function, activity: Activity) -> None:
+def _require_active_result(main: Function, activity: Activity, wanted: list[Target]) -> None:
     result = main.body.result
     for leaf, type_ in zip(leaves(result), leaf_types(known_type(result)), strict=True):
         if not isinstance(type_, TensorType):
@@ -154,9 +158,23 @@ def _require_active_result(main: Function, activity: Activity) -> None:
     if not activity.of(result):
         raise GradientError(
             "the result does not depend on anything that requires a gradient",
+            found=_ends(main, {leaf[0] for w in wanted for leaf in target_leaves(w)}),
             hint="check requires_grad of the parameters, and what leads to the result",
             span=next((s for s in (_line(main, leaf) for leaf in leaves(result)) if s), None),
         )
+
+
+def _ends(main: Function, reached: set[Expr]) -> str | None:
+    """Return the operators of main's block that end what leads from parameters to the result."""
+    found = []
+    for binding in main.body.bindings:
+        if not reached.isdisjoint(operands(binding.value)):
+            reached.add(binding.var)
+            op = base_op(binding.value.callee) if isinstance(binding.value, Call) else None
+            rule = None if op is None else op.aspects.gradient
+            if op is not None and rule is not None and rule.function is None:
+                found.append(f"{op.name} has no gradient ({rule.reason}), at {binding.span}")
+    return "; ".join(found) or None
 
 
 def _line(main: Function, leaf: Leaf | None) -> Span | None:
