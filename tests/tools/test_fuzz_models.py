@@ -1,0 +1,205 @@
+"""Random models, run in every way; `python -m tools.fuzz_models` runs as many as wanted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import meta
+from meta.base.registry import OPERATORS
+from meta.dialect.core import DIALECTS, HANDWRITTEN, Dialect
+from meta.dialect.core.preference import forget
+from meta.ir import OP_RESOLVERS
+from tools.fuzz_models.__main__ import main
+from tools.fuzz_models.campaign import (
+    Case,
+    cases_of,
+    run_case,
+    style_of,
+    tensors_alive,
+    write_failure,
+)
+from tools.fuzz_models.draw import Style, generate
+from tools.fuzz_models.evaluate import Noise, evaluate
+from tools.fuzz_models.minimise import minimise
+from tools.fuzz_models.program import Input, Program, Ref, Step, all_steps, source
+from tools.fuzz_models.rows import ROWS
+from tools.fuzz_models.run import DIALECTS as PREFERRED
+from tools.fuzz_models.run import EXECUTORS, Way, check
+
+TORCH = [Way(e, "torch") for e in EXECUTORS]
+ALL = [Way(e, d) for d in PREFERRED for e in EXECUTORS]
+
+
+def check_cases(cases: list[Case]) -> None:
+    """Fail with a script for each case that fails."""
+    found = [r for r in (run_case(c, 20.0) for c in cases) if r.kind]
+    assert not found, "\n\n".join(f"seed {r.case.seed}\n{r.script}" for r in found)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_models(part: int) -> None:
+    """Small ones: most on torch's kernels, which need no compiler."""
+    check_cases(cases_of(44, 10_000 + 44 * part, TORCH, quick=True))
+    check_cases(cases_of(6, 20_000 + 6 * part, ALL[part::4], quick=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dialect", PREFERRED)
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_many_models(executor: str, dialect: str) -> None:
+    """2,000 for each executor, all dialects together."""
+    check_cases(cases_of(667, 1_000_000, [Way(executor, dialect)]))
+
+
+def test_rows_are_operators() -> None:
+    assert len(ROWS) >= 200
+    assert not [name for name in ROWS if name not in OPERATORS]
+
+
+def test_programs_use_the_operators() -> None:
+    used = Counter(
+        step.op for seed in range(120) for step in all_steps(generate(seed, Style()).steps)
+    )
+    assert len([name for name in used if name in ROWS]) >= 180
+    assert {"cond", "while_loop", "scan", "sgd", "reshape"} <= set(used)
+
+
+def test_a_seed_is_a_program() -> None:
+    style = Style()
+    texts = [source(generate(seed, style)) for seed in range(30)]
+    assert texts == [source(generate(seed, style)) for seed in range(30)]
+    assert len(set(texts)) == 30
+    program = "[print(source(generate(seed, Style()))) for seed in range(30)]"
+    imports = "from tools.fuzz_models.draw import *; from tools.fuzz_models.program import source"
+    environment = {**os.environ, "PYTHONHASHSEED": "12345"}
+    command = [sys.executable, "-c", f"{imports}; {program}"]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout == "".join(f"{text}\n" for text in texts)
+
+
+def test_an_exact_value_is_not_disturbed() -> None:
+    x = Input("float16", (3,), torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64))
+    steps = (
+        Step("multiply", (Ref(0), Ref(0)), results=(1,)),
+        Step("sum", (Ref(1),), results=(2,)),
+        Step("exp", (Ref(2),), results=(3,)),
+    )
+    program = Program({0: x}, steps, (2, 3))
+    quiet = evaluate(program)
+    assert quiet.exact == [True, True, False]
+    noisy = evaluate(program, Noise(1, 4.0), quiet.exact)
+    assert noisy.values[2].tensor.item() == 5.25
+    assert noisy.values[3].tensor.item() != quiet.values[3].tensor.item()
+
+
+@pytest.fixture
+def acme() -> Iterator[Dialect]:
+    """A dialect that is forgotten after the test, beside torch."""
+    dialect = Dialect("acme", devices=("cpu",), plevel=HANDWRITTEN)
+    with meta.dialect.only("torch", "acme"):
+        yield dialect
+    DIALECTS.remove("acme")
+    del OP_RESOLVERS["acme"]
+    for made in dialect.ops.values():
+        made.base.aspects.dialect_ops.remove(made)
+    forget()
+
+
+def failing(kernel_of: str, way: Way) -> Case:
+    """Return a case that uses an operator and fails."""
+    for seed in range(200):
+        case = Case(seed, way, quick=True)
+        program = generate(seed, style_of(case))
+        if any(s.op == kernel_of for s in program.steps) and check(program, way) is not None:
+            return case
+    raise AssertionError(f"nothing with {kernel_of} fails")
+
+
+@pytest.mark.parametrize("executor", ["eager", "interpreter", "vm0", "vm3"])
+def test_a_wrong_kernel_is_found(acme: Dialect, executor: str, tmp_path: Path) -> None:
+    """It is wrong for more than three elements, and reduced to it."""
+
+    @acme.kernel(meta.op.transpose)
+    def transpose(x, axes):  # type: ignore[no-untyped-def]
+        y = x.permute(tuple(axes or reversed(range(x.ndim)))).reshape(-1).clone()
+        if y.numel() > 3:
+            y[3] = y[0]
+        return y.reshape([x.shape[a] for a in axes or reversed(range(x.ndim))])
+
+    way = Way(executor)
+    case = failing("transpose", way)
+    record = run_case(case, seconds=30)
+    assert record.kind == "wrong value"
+    assert record.steps == 1
+    assert "op.transpose(" in record.script
+    path = write_failure(record, tmp_path)
+    compile(path.read_text(), str(path), "exec")
+
+
+def test_what_is_raised_is_told_apart(acme: Dialect) -> None:
+    @acme.kernel(meta.op.tanh)
+    def tanh(x):  # type: ignore[no-untyped-def]
+        raise meta.MetaError("not today") if x.ndim == 1 else KeyError("tanh")
+
+    steps = (Step("tanh", (Ref(0),), results=(1,)),)
+    for shape, kind, where in (((2,), "refused", "MetaError"), ((1, 2), "raw", "KeyError")):
+        x = Input("float32", shape, torch.ones(2, dtype=torch.float64))
+        found = check(Program({0: x}, steps, (1,)), Way("eager"))
+        assert found is not None
+        assert found.signature == (kind, where)
+
+
+def test_a_kernel_that_writes_its_argument_is_found(acme: Dialect) -> None:
+    @acme.kernel(meta.op.relu)
+    def relu(x):  # type: ignore[no-untyped-def]
+        return x.clamp_(min=0).clone()
+
+    x = Input("float32", (2,), torch.tensor([-1.0, 1.0], dtype=torch.float64))
+    found = check(Program({0: x}, (Step("relu", (Ref(0),), results=(1,)),), (1,)), Way("eager"))
+    assert found is not None
+    assert found.text.startswith("argument x0 afterwards")
+
+
+def test_minimise() -> None:
+    """Whatever the failure depends on stays, and nothing else."""
+    style = Style(least=20, most=24, writes=False)
+    seed = next(s for s in range(100) if _ops(generate(s, style)).count("softmax") == 1)
+    program = generate(seed, style)
+    small = minimise(program, lambda p: "softmax" in _ops(p))
+    assert _ops(small) == ["softmax"]
+    assert len(small.inputs) == 1
+    (x,) = small.inputs.values()
+    assert x.values.numel() == 1
+    assert not x.values.any()
+
+
+def _ops(program: Program) -> list[str]:
+    return [s.op for s in all_steps(program.steps)]
+
+
+def test_no_memory_is_kept() -> None:
+    ways = [Way("eager", "torch"), Way("interpreter", "torch"), Way("vm3", "torch")]
+    alive = []
+    for start in (0, 30, 60):
+        check_cases(cases_of(30, start, ways, quick=True))
+        alive.append(tensors_alive())
+    assert alive[2] <= alive[1] + 5
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    arguments = ["--quick", "--dialect", "torch", "--executor", "eager,vm2"]
+    assert main([*arguments, "--cases", "4", "--json", "--out", str(tmp_path)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["cases"], found["kinds"], found["failures"]) == (4, {"right": 4}, [])
+    assert main([*arguments, "--replay", "3"]) == 0
+    assert "def model(" in capsys.readouterr().out
+    assert main(["--executor", "nobody"]) == 2

@@ -1,0 +1,181 @@
+"""Many cases, in processes that may die."""
+
+from __future__ import annotations
+
+import gc
+import os
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+
+from meta.testing.workers import Lost, answer_all, in_processes
+from tools.fuzz_models.draw import Style, generate
+from tools.fuzz_models.minimise import minimise
+from tools.fuzz_models.run import Failure, Way, check
+from tools.fuzz_models.script import script
+
+UNITS = 150
+"""Cases that a process does before another takes its place, which frees its kernels."""
+TIMEOUT = 300.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One program, and how it is run. ``quick``: a small program."""
+
+    seed: int
+    way: Way
+    quick: bool = False
+    only: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Record:
+    """What came of a case."""
+
+    case: Case
+    kind: str = ""
+    text: str = ""
+    script: str = ""
+    steps: int = 0
+
+
+@dataclass
+class Summary:
+    """What came of many."""
+
+    seconds: float = 0.0
+    done: int = 0
+    steps: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    failures: list[Record] = field(default_factory=list)
+
+    def add(self, record: Record) -> None:
+        """Count a case in."""
+        self.done += 1
+        self.steps += record.steps
+        self.kinds[record.kind or "right"] += 1
+        if record.kind:
+            self.failures.append(record)
+
+    def record(self) -> dict[str, Any]:
+        """Return everything as JSON has it."""
+        return {
+            "cases": self.done,
+            "operators": self.steps,
+            "seconds": round(self.seconds, 1),
+            "kinds": dict(self.kinds),
+            "failures": [
+                {
+                    "seed": r.case.seed,
+                    "way": str(r.case.way),
+                    "kind": r.kind,
+                    "text": r.text,
+                    "script": r.script,
+                }
+                for r in self.failures
+            ],
+        }
+
+
+def style_of(case: Case) -> Style:
+    """Return what kind of program a case has, which follows from the case alone."""
+    random = Random(case.seed ^ 0x5EED)
+    gradient = case.way.gradient
+    smooth, writes = gradient, not gradient and case.way.executor != "autocast"
+    if case.quick:
+        return Style(5, 9, 400, smooth, writes=writes, only=case.only)
+    most = random.choices((8, 14, 24, 40), (5, 3, 1.5, 0.5))[0]
+    kind = random.random()
+    floats = ("float64", "float32") if smooth else Style.floats
+    return Style(
+        5,
+        most,
+        3000,
+        smooth,
+        special=kind < 0.05 and not smooth,
+        large=0.05 <= kind < 0.08,
+        writes=writes,
+        floats=floats,
+        only=case.only,
+    )
+
+
+def run_case(case: Case, seconds: float = 60.0) -> Record:
+    """Run a case; make it smaller, for so many seconds, if it fails."""
+    program = generate(case.seed, style_of(case))
+    failure = check(program, case.way)
+    if failure is None:
+        return Record(case, steps=program.size)
+    if failure.kind != "lost" and seconds:
+        smaller = minimise(program, lambda p: _fails(p, case.way, failure), seconds)
+        program, failure = smaller, check(smaller, case.way) or failure
+    return Record(
+        case, failure.kind, failure.text, script(program, case.way, failure), program.size
+    )
+
+
+def _fails(program: Any, way: Way, failure: Failure) -> bool:
+    found = check(program, way)
+    return found is not None and found.signature == failure.signature
+
+
+def serve(connection: Connection, folder: str, seconds: float) -> None:
+    """Answer cases; called in a process of its own."""
+    with tempfile.TemporaryDirectory(dir=folder or None) as cache:
+        os.environ["META_CACHE_DIR"] = cache
+        os.environ.setdefault("META_CACHE_SIZE", "256")
+        warnings.simplefilter("ignore")
+        left = UNITS
+
+        def answer(case: Case) -> tuple[Record, bool]:
+            nonlocal left
+            left -= 1
+            return run_case(case, seconds), left > 0
+
+        answer_all(connection, answer)
+
+
+def run_cases(
+    cases: Sequence[Case], jobs: int, seconds: float, folder: str = "", smaller: float = 60.0
+) -> Iterator[Record]:
+    """Iterate over what comes of cases, for at most so many seconds."""
+    end = time.monotonic() + seconds
+    for case, answer in in_processes(cases, serve, (folder, smaller), jobs, TIMEOUT):
+        if isinstance(answer, Lost):
+            yield Record(case, "lost", answer.why)
+        else:
+            yield answer
+        if time.monotonic() > end:
+            return
+
+
+def cases_of(
+    count: int, seed: int, ways: Sequence[Way], quick: bool = False, only: tuple[str, ...] = ()
+) -> list[Case]:
+    """Return so many cases: case i has the seed ``seed + i`` and the ways take turns."""
+    return [Case(seed + i, ways[i % len(ways)], quick, only) for i in range(count)]
+
+
+def tensors_alive() -> int:
+    """Return how many tensors there are."""
+    gc.collect()
+    return sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects())
+
+
+def write_failure(record: Record, folder: Path) -> Path:
+    """Write the script of a failure; return where."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"{record.case.seed}_{record.case.way}".replace(" ", "_").replace(":", "")
+    path = folder / f"{name}.py"
+    path.write_text(record.script or f"# {record.text}\n")
+    return path

@@ -1,0 +1,348 @@
+"""Normalisations, the softmax family and losses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tools.fuzz_models.rows.row import Call, Row, add
+
+
+def _axis(d: Any, least: int = 1, *fits: Any) -> tuple[Any, Any, int]:
+    x = d.pick(lambda v: v.ndim >= least and v.size > 0, *fits, dtype="float")
+    value = d.value(x)
+    return x, value, d.int(-value.ndim, value.ndim - 1)
+
+
+def _along_axis(d: Any) -> Call:
+    x, _, axis = _axis(d)
+    return (x,), {"axis": axis}
+
+
+add(Row("softmax", _along_axis, lambda x, axis: x.softmax(axis), smooth=True, weight=1.5))
+add(Row("log_softmax", _along_axis, lambda x, axis: x.log_softmax(axis), smooth=True))
+
+
+def _softmax_dx(d: Any) -> Call:
+    (y,), kwargs = _along_axis(d)
+    value = d.value(y)
+    return (y, d.like(value.shape, value.dtype)), kwargs
+
+
+add(
+    Row(
+        "softmax_dx", _softmax_dx,
+        lambda y, dy, axis: y * (dy - (dy * y).sum(axis, keepdim=True)), weight=0.4,
+    )
+)  # fmt: skip
+
+
+def _glu(d: Any) -> Call:
+    x, value, axis = _axis(d)
+    if value.shape[axis] % 2:
+        raise d.missing
+    return (x,), {"axis": axis}
+
+
+add(Row("glu", _glu, lambda x, axis: F.glu(x, axis), smooth=True, weight=0.7))
+
+
+def _bias_add(d: Any) -> Call:
+    x, value, axis = _axis(d)
+    return (x, d.like((value.shape[axis],), value.dtype)), {"axis": axis}
+
+
+def along(p: Tensor | None, x: Tensor, axis: int) -> Tensor:
+    """Return a vector shaped to go along an axis of x."""
+    assert p is not None
+    shape = [1] * x.ndim
+    shape[axis] = -1
+    return p.reshape(shape)
+
+
+add(
+    Row("bias_add", _bias_add, lambda x, b, axis: x + along(b, x, axis), "same", "add", smooth=True)
+)
+
+
+def _scale_bias(d: Any, value: Any, extent: int, count: int = 2) -> list[Any]:
+    how = d.random.random()
+    if how < 0.3:
+        return []
+    dtype = value.dtype
+    if "16" in dtype and d.chance(0.3):
+        dtype = "float32"
+    return [d.like((extent,), dtype) for _ in range(count if how > 0.4 else 1)]
+
+
+def _layer_call(d: Any) -> Call:
+    x, value, axis = _axis(d, 1, _varied)
+    return (x, *_scale_bias(d, value, value.shape[axis])), {"axis": axis}
+
+
+def _varied(v: Any) -> bool:
+    return v.size > 1
+
+
+def _scaled(y: Tensor, scale: Any, bias: Any, axis: int) -> Tensor:
+    y = y if scale is None else y * along(scale, y, axis)
+    return y if bias is None else y + along(bias, y, axis)
+
+
+def layer_norm(
+    x: Tensor, scale: Any = None, bias: Any = None, axis: int = -1, eps: float = 1e-5
+) -> Tensor:
+    """Return what the name says."""
+    mean = x.mean(axis, keepdim=True)
+    var = x.var(axis, keepdim=True, correction=0)
+    return _scaled((x - mean) / (var + eps).sqrt(), scale, bias, axis)
+
+
+def _of_scale(inner: Tensor, scale: Any, axis: int) -> Tensor:
+    return inner if scale is None else inner * along(scale, inner, axis).abs()
+
+
+def _layer_inner(
+    x: Tensor, scale: Any = None, bias: Any = None, axis: int = -1, eps: float = 1e-5
+) -> Tensor:
+    """x / sqrt(var), of which mean / sqrt(var) is subtracted."""
+    inv = (x.var(axis, keepdim=True, correction=0) + eps).rsqrt()
+    return _of_scale(x.abs() * inv, scale, axis)
+
+
+add(Row("layer_norm", _layer_call, layer_norm, smooth=True, weight=1.5, inner=_layer_inner))
+
+
+def _layer_train(
+    x: Tensor, scale: Any = None, bias: Any = None, axis: int = -1, eps: float = 1e-5
+) -> Any:
+    var = x.var(axis, correction=0)
+    return layer_norm(x, scale, bias, axis, eps), x.mean(axis), (var + eps).rsqrt()
+
+
+def _layer_dtypes(o: Any, a: Any, k: Any) -> list[str]:
+    wide = "float64" if o[0] == "float64" else "float32"
+    return [o[0], wide, wide]
+
+
+add(
+    Row(
+        "layer_norm_train", _layer_call, _layer_train, _layer_dtypes, weight=0.6,
+        inner=lambda *args, **kwargs: [_layer_inner(*args, **kwargs), None, None],
+    )
+)  # fmt: skip
+
+
+def _rms(
+    x: Tensor, scale: Any = None, bias: Any = None, axis: int = -1, eps: float = 1e-6
+) -> Tensor:
+    inv = (x.square().mean(axis, keepdim=True) + eps).rsqrt()
+    return _scaled(x * inv, scale, bias, axis)
+
+
+add(Row("rms_norm", _layer_call, _rms, smooth=True))
+
+
+def _group_call(d: Any) -> Call:
+    x = d.pick(lambda v: v.ndim >= 2 and v.size > 1, dtype="float")
+    value = d.value(x)
+    groups = d.choice([k for k in (1, 2, 3, 4, value.shape[1]) if value.shape[1] % k == 0])
+    return (x, groups, *_scale_bias(d, value, value.shape[1])), {}
+
+
+def _group(
+    x: Tensor, groups: int, scale: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Tensor:
+    parts = x.reshape(x.shape[0], groups, -1)
+    mean, var = parts.mean(-1, keepdim=True), parts.var(-1, keepdim=True, correction=0)
+    return _scaled(((parts - mean) / (var + eps).sqrt()).reshape(x.shape), scale, bias, 1)
+
+
+def _group_inner(
+    x: Tensor, groups: int, scale: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Tensor:
+    parts = x.reshape(x.shape[0], groups, -1)
+    inv = (parts.var(-1, keepdim=True, correction=0) + eps).rsqrt()
+    return _of_scale((parts.abs() * inv).reshape(x.shape), scale, 1)
+
+
+add(Row("group_norm", _group_call, _group, smooth=True, inner=_group_inner))
+
+
+def _instance_call(d: Any) -> Call:
+    (x, _, *rest), kwargs = _group_call(d)
+    return (x, *rest), kwargs
+
+
+add(
+    Row(
+        "instance_norm", _instance_call,
+        lambda x, scale=None, bias=None: _group(x, x.shape[1], scale, bias),
+        smooth=True, weight=0.6,
+        inner=lambda x, scale=None, bias=None: _group_inner(x, x.shape[1], scale),
+    )
+)  # fmt: skip
+
+
+def _batch_infer(d: Any) -> Call:
+    x, value, axis = _axis(d, 2)
+    dtype, c = value.dtype, value.shape[axis]
+    mean, var = d.input(dtype, (c,)), d.input(dtype, (c,), 0.5, 3.0)
+    return (x, mean, var, *_scale_bias(d, value, c)), {"axis": axis}
+
+
+def _batch_infer_reference(
+    x: Tensor, mean: Tensor, var: Tensor, w: Any = None, b: Any = None, axis: int = 1
+) -> Tensor:
+    y = (x - along(mean, x, axis)) / (along(var, x, axis) + 1e-5).sqrt()
+    return _scaled(y, w, b, axis)
+
+
+add(Row("batch_norm_infer", _batch_infer, _batch_infer_reference, smooth=True))
+
+
+def _l2_call(d: Any) -> Call:
+    x, _, axis = _axis(d)
+    return (x,), {"axis": axis}
+
+
+add(
+    Row(
+        "l2_normalize", _l2_call,
+        lambda x, axis: x / x.square().sum(axis, keepdim=True).clamp_min(1e-12).sqrt(), weight=0.6,
+    )
+)  # fmt: skip
+
+
+def _lrn_call(d: Any) -> Call:
+    x, _, axis = _axis(d, 2)
+    return (x,), {"size": d.choice((1, 2, 3, 5)), "axis": axis, "alpha": 0.5}
+
+
+def _lrn(x: Tensor, size: int, axis: int, alpha: float) -> Tensor:
+    moved = x.movedim(axis, -1)
+    padded = F.pad(moved.square(), (size // 2, (size - 1) // 2))
+    total = padded.unfold(-1, size, 1).sum(-1)
+    return (moved / (1.0 + alpha / size * total) ** 0.75).movedim(-1, axis)
+
+
+add(Row("lrn", _lrn_call, _lrn, smooth=True, weight=0.5))
+
+
+# Attention.
+
+
+def _attention_call(d: Any) -> Call:
+    x = d.pick(lambda v: v.ndim == 4 and 0 < v.size <= 2000, dtype="float")
+    value = d.value(x)
+    b, h, s, e = value.shape
+    keys = d.choice((s, 3, 17))
+    k = d.like((b, h, keys, e), value.dtype)
+    v = d.like((b, h, keys, e), value.dtype)
+    causal = keys >= s and d.chance(0.4)
+    return (x, k, v), {"causal": True} if causal and keys == s else {}
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Any:
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    if causal:
+        hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(hidden, -math.inf)
+    return scores.softmax(-1) @ v, scores.logsumexp(-1)
+
+
+add(
+    Row(
+        "scaled_dot_product_attention", _attention_call, _attention,
+        lambda o, a, k: [o[0], "float64" if o[0] == "float64" else "float32"], weight=1.0,
+    )
+)  # fmt: skip
+
+
+# Losses.
+
+
+def _pair(d: Any) -> tuple[Any, Any]:
+    x = d.pick(lambda v: v.size > 0, dtype="float")
+    value = d.value(x)
+    return d.like(value.shape, value.dtype), x
+
+
+def _reduced(x: Tensor, reduction: str) -> Tensor:
+    return x if reduction == "none" else x.mean() if reduction == "mean" else x.sum()
+
+
+def _reduction(d: Any) -> dict[str, Any]:
+    return {"reduction": d.choice(("none", "mean", "sum"))} if d.chance(0.7) else {}
+
+
+def _loss(name: str, function: Any, weight: float = 0.5) -> None:
+    add(
+        Row(
+            name, lambda d: (_pair(d), _reduction(d)),
+            lambda y, x, reduction="mean": _reduced(function(y, x), reduction),
+            smooth=True, weight=weight,
+        )
+    )  # fmt: skip
+
+
+_loss("mse_loss", lambda y, x: (x - y).square())
+_loss("l1_loss", lambda y, x: (x - y).abs())
+_loss("huber_loss", lambda y, x: F.huber_loss(x, y, reduction="none"))
+_loss(
+    "binary_cross_entropy_with_logits",
+    lambda y, x: x.clamp_min(0) - x * y + torch.log1p(torch.exp(-x.abs())),
+)
+
+
+def _kl_call(d: Any) -> Call:
+    x = d.pick(lambda v: v.size > 0, dtype="float")
+    value = d.value(x)
+    return (d.input(value.dtype, value.shape, 0.25, 3.0), x), _reduction(d)
+
+
+add(
+    Row(
+        "kl_div", _kl_call,
+        lambda y, x, reduction="mean": _reduced(y * (y.log() - x), reduction),
+        smooth=True, weight=0.4,
+    )
+)  # fmt: skip
+add(
+    Row(
+        "smooth_l1_loss", lambda d: (_pair(d), {}),
+        lambda y, x: F.smooth_l1_loss(x, y), smooth=True, weight=0.4,
+    )
+)  # fmt: skip
+
+
+def _classes(d: Any) -> Call:
+    x = d.pick(lambda v: v.size > 0, dtype="float", ndim=2)
+    rows, classes = d.value(x).shape
+    return (d.input("int64", (rows,), 0, classes - 1), x), {}
+
+
+add(
+    Row(
+        "nll_loss",
+        _classes,
+        lambda y, x: F.nll_loss(x, y),
+        lambda o, a, k: o[1],
+        smooth=True,
+        weight=0.5,
+    )
+)
+add(
+    Row(
+        "cross_entropy",
+        _classes,
+        lambda y, x: F.cross_entropy(x, y),
+        lambda o, a, k: o[1],
+        smooth=True,
+        weight=0.5,
+    )
+)

@@ -1,0 +1,301 @@
+"""Reductions, scans and orders along axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tools.fuzz_models.rows.row import Call, Row, add
+
+Axes = int | tuple[int, ...]
+
+
+def reduced_axes(x: Tensor, axis: Axes, exclude: bool = False) -> tuple[int, ...]:
+    """Return which axes a call reduces."""
+    named = tuple(a % x.ndim for a in ((axis,) if isinstance(axis, int) else axis))
+    if not named:
+        return tuple(range(x.ndim))
+    return tuple(i for i in range(x.ndim) if (i in named) != exclude)
+
+
+def flattened(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Return x with the reduced axes as one, the last."""
+    kept = [i for i in range(x.ndim) if i not in axes]
+    extents = [x.shape[i] for i in kept]
+    return x.permute((*kept, *axes)).reshape((*extents, math.prod(x.shape[a] for a in axes)))
+
+
+def along(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Make a function of the last axis an operator with ``axis``, ``keepdims`` and ``exclude``."""
+
+    def reference(
+        x: Tensor, axis: Axes = (), keepdims: bool = False, exclude: bool = False, **kwargs: Any
+    ) -> Tensor:
+        axes = reduced_axes(x, axis, exclude)
+        result = function(flattened(x, axes), **kwargs)
+        if keepdims:
+            result = result.reshape([1 if i in axes else d for i, d in enumerate(x.shape)])
+        return result
+
+    return reference
+
+
+def draw_axes(d: Any, value: Any) -> dict[str, Any]:
+    """Return axes and flags of a reduction."""
+    kwargs: dict[str, Any] = {}
+    if value.ndim and d.chance(0.8):
+        axes = d.random.sample(range(value.ndim), d.int(1, min(2, value.ndim)))
+        axes = [a - value.ndim if d.chance(0.3) else a for a in axes]
+        kwargs["axis"] = axes[0] if len(axes) == 1 and d.chance(0.7) else tuple(axes)
+    if d.chance(0.4):
+        kwargs["keepdims"] = True
+    if "axis" in kwargs and d.chance(0.1):
+        kwargs["exclude"] = True
+    return kwargs
+
+
+def reduction(
+    name: str,
+    function: Callable[..., Tensor],
+    kind: str,
+    *,
+    dtype: Any = "same",
+    rounding: str = "always",
+    smooth: bool = True,
+    exact: bool = False,
+    least: int = 1,
+    weight: float = 1.0,
+    fits: Callable[[Any], bool] = lambda v: True,
+) -> None:
+    """Add a reduction. least: how many elements it needs."""
+
+    def draw(d: Any) -> Call:
+        x = d.pick(lambda v: v.size >= least and (v.exact or not exact) and fits(v), dtype=kind)
+        return (x,), draw_axes(d, d.value(x))
+
+    add(Row(name, draw, along(function), dtype, rounding, smooth=smooth, weight=weight))
+
+
+def _wide(operands: Any, args: Any, kwargs: Any) -> str:
+    return operands[0] if "float" in operands[0] else "int64"
+
+
+def _number(x: Tensor) -> Tensor:
+    return x if x.is_floating_point() else x.long()
+
+
+reduction(
+    "sum", lambda x: _number(x).sum(-1), "any", dtype=_wide, rounding="add", least=0, weight=2.5
+)
+reduction("mean", lambda x: x.mean(-1), "float", weight=2)
+reduction(
+    "prod", lambda x: _number(x).prod(-1), "any", dtype=_wide, smooth=False, weight=0.5,
+    fits=lambda v: v.size <= 200,
+)  # fmt: skip
+for _name in ("max", "amax"):
+    reduction(_name, lambda x: x.amax(-1), "any", rounding="none")
+for _name in ("min", "amin"):
+    reduction(_name, lambda x: x.amin(-1), "any", rounding="none")
+
+
+def _first(x: Tensor, largest: bool) -> Tensor:
+    """Return the index of the first extremum; a NaN counts as one."""
+    best = x.amax(-1, keepdim=True) if largest else x.amin(-1, keepdim=True)
+    same = (x == best) | (x != x)
+    return same.to(torch.int8).argmax(-1)
+
+
+for _name, _largest in (("argmax", True), ("argmin", False)):
+    reduction(
+        _name, lambda x, f=_largest: _first(x, f), "any", dtype="int64", rounding="none",
+        smooth=False,
+    )  # fmt: skip
+reduction(
+    "all",
+    lambda x: (x != 0).all(-1),
+    "any",
+    dtype="bool",
+    rounding="none",
+    smooth=False,
+    exact=True,
+    least=0,
+    weight=0.5,
+)
+reduction(
+    "any",
+    lambda x: (x != 0).any(-1),
+    "any",
+    dtype="bool",
+    rounding="none",
+    smooth=False,
+    exact=True,
+    least=0,
+    weight=0.5,
+)
+reduction("logsumexp", lambda x: x.logsumexp(-1), "float")
+
+
+def _spread(name: str) -> Callable[..., Tensor]:
+    return lambda x, correction=1: getattr(x, name)(-1, correction=correction)
+
+
+def _draw_spread(d: Any) -> Call:
+    x = d.pick(lambda v: v.size >= 2, dtype="float")
+    kwargs = draw_axes(d, d.value(x))
+    value = d.value(x)
+    axes = reduced_axes(value.tensor, kwargs.get("axis", ()), kwargs.get("exclude", False))
+    if math.prod(value.shape[a] for a in axes) < 2:
+        raise d.missing
+    return (x,), {**kwargs, **({"correction": 0} if d.chance(0.4) else {})}
+
+
+add(Row("var", _draw_spread, along(_spread("var")), smooth=True))
+add(Row("std", _draw_spread, along(_spread("std")), smooth=False))
+add(
+    Row(
+        "l2norm", lambda d: ((d.pick(lambda v: v.size > 0, dtype="float"),), {}),
+        lambda x: x.square().sum().sqrt(), smooth=False, weight=0.4,
+    )
+)  # fmt: skip
+
+
+# Scans.
+
+
+def _scanned(d: Any) -> Call:
+    x = d.pick(lambda v: v.ndim >= 1, dtype="number")
+    value = d.value(x)
+    dtype = value.dtype if "float" in value.dtype else d.choice(("int64", "int32", "float32"))
+    axis = d.int(-value.ndim, value.ndim - 1)
+    return (x, axis, dtype), {"exclusive": True} if d.chance(0.3) else {}
+
+
+def _shifted(x: Tensor, axis: int, first: int) -> Tensor:
+    fill = torch.full_like(x.narrow(axis, 0, 1), first) if x.shape[axis] else x
+    return torch.cat([fill, x.narrow(axis, 0, max(x.shape[axis] - 1, 0))], axis)
+
+
+def _held(x: Tensor, dtype: str) -> Tensor:
+    return x.double() if "float" in dtype else x.long()
+
+
+def _cumsum(x: Tensor, axis: int, dtype: str, exclusive: bool = False) -> Tensor:
+    found = _held(x, dtype).cumsum(axis)
+    return _shifted(found, axis, 0) if exclusive else found
+
+
+def _cumprod(x: Tensor, axis: int, dtype: str, exclusive: bool = False) -> Tensor:
+    found = _held(x, dtype).cumprod(axis)
+    return _shifted(found, axis, 1) if exclusive else found
+
+
+def _third(operands: Any, args: Any, kwargs: Any) -> str:
+    return str(args[2])
+
+
+add(Row("cumsum", _scanned, _cumsum, _third, "add", smooth=True))
+
+
+def _few(d: Any) -> Call:
+    (x, axis, dtype), kwargs = _scanned(d)
+    if d.value(x).shape[axis] > 33:
+        raise d.missing
+    return (x, axis, dtype), kwargs
+
+
+add(Row("cumprod", _few, _cumprod, _third, "always", weight=0.5))
+
+
+def _linear_scan(a: Tensor, b: Tensor, axis: int, reverse: bool = False) -> Tensor:
+    parts = list(zip(a.unbind(axis), b.unbind(axis), strict=True))
+    found: list[Tensor] = []
+    for factor, term in parts[::-1] if reverse else parts:
+        found.append(term if not found else factor * found[-1] + term)
+    return torch.stack(found[::-1] if reverse else found, axis) if found else a
+
+
+def _recurrent(d: Any) -> Call:
+    a = d.pick(lambda v: v.ndim >= 1 and bool((v.tensor.abs() <= 1).all()), dtype="float")
+    value = d.value(a)
+    axis = d.int(-value.ndim, value.ndim - 1)
+    b = d.like(value.shape, value.dtype)
+    return (a, b, axis), {"reverse": True} if d.chance(0.4) else {}
+
+
+add(Row("linear_scan", _recurrent, _linear_scan, smooth=True))
+
+
+# Orders: stable, NaN last.
+
+
+def _order(x: Tensor, axis: int, ascending: bool) -> Tensor:
+    keys = x if x.dtype != torch.bool else x.to(torch.int8)
+    return keys.sort(dim=axis, descending=not ascending, stable=True).indices
+
+
+def _sort(x: Tensor, axis: int = -1, is_ascend: bool = True) -> Tensor:
+    return x.gather(axis, _order(x, axis, is_ascend))
+
+
+def _argsort(x: Tensor, axis: int = -1, is_ascend: bool = True, dtype: str = "int32") -> Tensor:
+    return _order(x, axis, is_ascend)
+
+
+def _ordered(d: Any) -> Call:
+    x = d.pick(lambda v: v.ndim >= 1, dtype="number")
+    kwargs: dict[str, Any] = {"axis": d.int(-d.value(x).ndim, d.value(x).ndim - 1)}
+    return (x,), {**kwargs, **({"is_ascend": False} if d.chance(0.4) else {})}
+
+
+def _indexed(d: Any) -> Call:
+    args, kwargs = _ordered(d)
+    return args, {**kwargs, **({"dtype": "int64"} if d.chance(0.5) else {})}
+
+
+add(Row("sort", _ordered, _sort, "same", "none", smooth=True))
+add(Row("argsort", _indexed, _argsort, lambda o, a, k: k.get("dtype", "int32"), "none"))
+
+
+def _topk_call(d: Any) -> Call:
+    (x,), kwargs = _ordered(d)
+    k = d.int(0 if d.chance(0.1) else 1, max(1, d.value(x).shape[kwargs["axis"]]))
+    if k > d.value(x).shape[kwargs["axis"]]:
+        raise d.missing
+    ascend = {"is_ascend": kwargs.get("is_ascend", False)} if d.chance(0.5) else {}
+    how = d.choice(("both", "both", "values", "indices"))
+    return (x, k, kwargs["axis"]), {"ret_type": how, **ascend}
+
+
+def _topk(x: Tensor, k: int, axis: int, ret_type: str, is_ascend: bool = False) -> Any:
+    indices = _order(x, axis, is_ascend).narrow(axis, 0, k)
+    both = (x.gather(axis, indices), indices)
+    return {"both": both, "values": both[0], "indices": both[1]}[ret_type]
+
+
+def _topk_dtypes(operands: Any, args: Any, kwargs: Any) -> Any:
+    both = [operands[0], "int64"]
+    return {"both": both, "values": both[:1], "indices": both[1:]}[kwargs["ret_type"]]
+
+
+add(Row("topk", _topk_call, _topk, _topk_dtypes, "none"))
+
+
+def _searched(d: Any) -> Call:
+    values = d.pick(lambda v: v.ndim >= 1 and v.size > 0, dtype="number")
+    dtype = d.value(values).dtype
+    steps = sorted(d.elements(dtype, d.int(1, 20), None, None).tolist())
+    ladder = d.input(dtype, (len(steps),), values=steps)
+    return (ladder, values), {"right": True} if d.chance(0.5) else {}
+
+
+add(
+    Row(
+        "searchsorted", _searched,
+        lambda s, v, right=False: torch.searchsorted(s.contiguous(), v.contiguous(), right=right),
+        "int64", "none", weight=0.6,
+    )
+)  # fmt: skip
