@@ -118,7 +118,7 @@ unary(
     approximate=("none", "tanh"),
     weight=1.0,
 )
-unary("trigamma", lambda x: torch.polygamma(1, x), _inside(0.3, 60.0), smooth=False)
+unary("trigamma", lambda x: torch.special.zeta(2.0, x), _inside(0.3, 60.0), smooth=False)
 unary("entr", torch.special.entr, POSITIVE)
 unary("relu", torch.relu, kind="number", rounding="none", weight=1.0)
 unary("relu6", F.relu6, rounding="none")
