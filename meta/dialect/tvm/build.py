@@ -31,7 +31,7 @@ from meta.dialect.tvm import (
     access,
     alignment,
     cache,
-    constants,
+    cuda_source,
     inlining,
     nvrtc,
     one_pass,
@@ -76,7 +76,7 @@ def _version(*modules: ModuleType) -> str:
 
 
 RULES = _version(
-    *(access, alignment, constants, inlining, schedule_cpu, stages, vector_math),
+    *(access, alignment, cuda_source, inlining, schedule_cpu, stages, vector_math),
     *(schedule_cuda, *schedule_cuda.RULES),
     *(nvrtc, runtime_nvrtc, one_pass, openmp, workspace, workspace_parameters),
 )
@@ -231,7 +231,7 @@ def _compile(
         if not (function.attrs and SCHEDULED in function.attrs):
             made = rules.schedule(function, target)
         if on_cuda:  # on the CPU, TVM's pool is right: a call is over when it returns
-            made, needs[symbol] = workspace_parameters.as_parameters(constants.exact(made))
+            made, needs[symbol] = workspace_parameters.as_parameters(cuda_source.exact(made))
         scheduled[symbol] = made.with_attr("global_symbol", symbol)
     with target:
         return tvm.compile(tvm.IRModule(scheduled), target).mod, needs

@@ -7,6 +7,7 @@ them can take has each of its blocks bound to threads on its own.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import tvm_ffi
@@ -48,8 +49,9 @@ EXCHANGED_BITS = 16
 
 _THREAD_REDUCTIONS = s_tir.transform.LowerCrossThreadReduction()
 
+MATMUL = dlight.gpu.Matmul()
 RULES = (
-    dlight.gpu.Matmul(),
+    MATMUL,
     dlight.gpu.GEMV(),
     dlight.gpu.Reduction(),
     dlight.gpu.GeneralReduction(),
@@ -61,8 +63,11 @@ def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     """Return ``function`` with every block bound to threads; what it computes is unchanged."""
     no_alias = function.attrs is not None and NO_ALIAS in function.attrs
     if no_alias and not _beyond_dlight(function):  # dlight inlines past the store over an input
+        moved = _moved(function)
         with target:
             for rule in RULES:
+                if rule is MATMUL and moved:
+                    continue
                 scheduled = _try(rule, function, target)
                 if scheduled is not None:
                     return scheduled
@@ -116,6 +121,31 @@ def _beyond_dlight(function: tirx.PrimFunc) -> bool:
     sch = s_tir.Schedule(function, error_render_level="none")
     stages = [stage_of(sch, block) for block in blocks_of(sch)]
     return any(s is not None and (s.volume == 0 or _slices(s) is not None) for s in stages)
+
+
+def _moved(function: tirx.PrimFunc) -> bool:
+    """Whether what a reduction computes is not read at its own place by everything behind it:
+    `tile` and a sum with a wider array read an element several times, a slice reads not all.
+
+    dlight stores each element of a product at one place of the function's result.
+    """
+    sch = s_tir.Schedule(function, error_render_level="none")
+    computed: dict[Any, Counter[int | None]] = {}
+    for stage in (stage_of(sch, block) for block in blocks_of(sch)):
+        if stage is None:
+            return True
+        extents = Counter(extent for extent in stage.spatial if extent != 1)
+        read = [buffer for buffer in stage.loads if buffer in computed]
+        if stage.reduce or read:
+            computed[stage.buffer] = extents
+        for buffer in read:
+            if not stage.reduce and extents != computed[buffer]:
+                return True
+            for indices in stage.loads[buffer]:
+                walked = [i for i in indices if not isinstance(i, tirx.IntImm)]
+                if not all(any(i.same_as(a) for a in stage.axes) for i in walked):
+                    return True
+    return False
 
 
 def _slices(stage: Stage) -> int | None:

@@ -56,3 +56,30 @@ def test_not_finite(dtype: str) -> None:
     torch.testing.assert_close(y, torch.tensor(values * 10, dtype=y.dtype), equal_nan=True)
     if compiler := shutil.which("nvcc"):
         assert run_nvcc(compiler, nvrtc.slim(sources(made)), "sm_90")
+
+
+OFTEN = {("bfloat16", "int64"), ("float16", "int8"), ("int32", "bfloat16")}
+CASTS = [
+    pytest.param(found, wanted, marks=[] if (found, wanted) in OFTEN else pytest.mark.slow)
+    for found in ("float16", "bfloat16", "float64", "int32")
+    for wanted in ("float16", "bfloat16", "float64", "int8", "int32", "int64")
+]
+
+
+@pytest.mark.parametrize(("found", "wanted"), CASTS)
+def test_casts_of_casts(found: str, wanted: str) -> None:
+    """Through a half: no constructor of an integer stands for a conversion."""
+    source = ((torch.arange(37) - 18).to(torch.float64) * 1.75).to(getattr(torch, found))
+    for half in {"float16", "bfloat16"} - {found}:
+        function = recast(found, half, wanted)
+        result = torch.empty(37, dtype=getattr(torch, wanted))
+        emulated(function, TARGET)(source, result)
+        assert torch.equal(result, source.to(getattr(torch, half)).to(result.dtype))
+        if compiler := shutil.which("nvcc"):
+            assert run_nvcc(compiler, nvrtc.slim(sources(function)), "sm_90")
+
+
+def recast(found: str, half: str, wanted: str) -> tirx.PrimFunc:
+    x = te.placeholder((37,), found, name="x")
+    y = te.compute((37,), lambda i: x[i].astype(half).astype(wanted), name="y")
+    return prim_func([x], [y], in_place=False)

@@ -1,0 +1,53 @@
+"""Expressions that mean in CUDA source what they mean in a program: constants and casts.
+
+TVM 0.27 writes constants of float64 with 15 digits behind the point: of 1e-12 three are left, and
+of the coefficients of a polynomial often none. Infinities and NaN of bfloat16 it writes as names
+that there are not. A cast from float16 or bfloat16 is written as one of C, which is none from the
+one to the other: the compiler takes a constructor of an integer.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import tvm_ffi
+from tvm import tirx
+
+_HALF = {"float16", "bfloat16"}
+
+
+def exact(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a function for CUDA with other expressions for the constants and casts of which TVM
+    would write another number, or none.
+    """
+    rules = [(tirx.FloatImm, _exact), (tirx.Cast, _by_float32)]
+    return tvm_ffi.structural_map(function, rules, order="post")
+
+
+def _exact(constant: tirx.FloatImm) -> tirx.PrimExpr:
+    value, dtype = float(constant.value), str(constant.ty.dtype)
+    if math.isfinite(value):
+        return _by_bits(constant, value) if dtype == "float64" else constant
+    if dtype != "bfloat16":
+        return constant
+    # A function: TVM would make a cast of a constant a constant again.
+    single = tirx.const(value, "float32")
+    return tirx.call_pure_extern("bfloat16", "__float2bfloat16_rn", single)
+
+
+def _by_bits(constant: tirx.FloatImm, value: float) -> tirx.PrimExpr:
+    if float(f"{value:.15f}") == value:
+        return constant
+    (bits,) = struct.unpack("<q", struct.pack("<d", value))
+    return tirx.call_pure_extern("float64", "__longlong_as_double", tirx.const(bits, "int64"))
+
+
+def _by_float32(cast: tirx.Cast) -> tirx.PrimExpr:
+    """Convert a half to anything, and anything to a half, by float32, as torch does."""
+    found, wanted = cast.value.ty.dtype, cast.ty.dtype
+    kinds = {str(dtype).split("x")[0] for dtype in (found, wanted)}
+    if not kinds & _HALF or "float32" in kinds or len(kinds) == 1:
+        return cast
+    wide = "float32" if found.lanes == 1 else f"float32x{found.lanes}"
+    return tirx.Cast(str(wanted), tirx.Cast(wide, cast.value))

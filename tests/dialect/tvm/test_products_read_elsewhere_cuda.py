@@ -1,0 +1,52 @@
+"""Integer products on CUDA, emulated: what reads them at other places than their own is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meta
+from meta import op
+from tests.emulator import compiler
+from tests.emulator.operators import emulated_cuda
+
+BEHIND: dict[str, Callable[[Any], Any]] = {
+    "tile": lambda y: op.tile(y, (2,)),
+    "tile rows": lambda y: op.tile(y, (2, 3, 1)),
+    "broadcast": lambda y: op.broadcast_to(y, (4, *y.shape)),
+    "wider": lambda y: op.add(y, op.ones((3, 1, 1, 1), "int32", device="cpu")),
+    "cast, tile": lambda y: op.tile(op.cast(y, "int64"), (3,)),
+    "itself": lambda y: y * 2 + 1,
+}
+MORE = [(2, 3, 4, 5), (3, 16, 8, 16), (2, 1, 1, 4)]
+SHAPES = [(1, 7, 3, 2), *(pytest.param(shape, marks=pytest.mark.slow) for shape in MORE)]
+
+
+@pytest.fixture
+def on_cuda() -> Iterator[None]:
+    compiler.compiler()
+    with emulated_cuda():
+        yield
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", BEHIND)
+def test_results(name: str, shape: tuple[int, int, int, int], on_cuda: None) -> None:
+    batch, rows, common, columns = shape
+    rng = np.random.default_rng(0)
+    x = rng.integers(-5, 6, (batch, common, rows)).astype("int32")
+    y = rng.integers(-5, 6, (batch, columns, common)).astype("int32")
+
+    def program(x: Any, y: Any) -> Any:
+        return BEHIND[name](op.batch_matmul_nt(op.transpose(x, (0, 2, 1)), y))
+
+    with meta.dialect.only("tvm"):
+        compiled = meta.vm.compile(meta.model.trace(program), meta.array(x), meta.array(y))
+        found = np.asarray(compiled(meta.array(x), meta.array(y)))
+    product = x.transpose(0, 2, 1).astype("int64") @ y.transpose(0, 2, 1)
+    with meta.dialect.only("torch"):
+        expected = np.asarray(BEHIND[name](meta.array(product.astype("int32"))))
+    assert np.array_equal(found, expected)
