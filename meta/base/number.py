@@ -34,17 +34,21 @@ def fits(value: Number, dtype: str) -> bool:
     return bounds is None or is_within(value, bounds)
 
 
+def holding(value: Number) -> str:
+    """Return a dtype to advise for a number that another one does not have."""
+    return next((d for d in _WIDER if fits(value, d)), "float32")
+
+
 def refused(
     value: Number, dtype: str, what: str = "the number", hint: str | None = None
 ) -> NumberOutOfRange:
     """Return the error about a number that does not fit a dtype."""
     low, high = whole_range(dtype) or (0, 0)
-    wider = next((d for d in _WIDER if fits(value, d)), "float32")
     return NumberOutOfRange(
         f"{what} does not fit {dtype}",
         expected="True, False, 0 or 1"
         if dtype == "bool"
         else f"a whole number from {low} to {high}",
         found=repr(value),
-        hint=hint or f'cast the tensor: meta.cast(x, "{wider}")',
+        hint=hint or f'cast the tensor: meta.cast(x, "{holding(value)}")',
     )

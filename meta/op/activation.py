@@ -155,7 +155,7 @@ def glu(x: Tensor, axis: int = -1) -> Tensor:
 def threshold(x: Scalar | Tensor, threshold: Scalar = 0.0, value: Scalar = 0.0) -> Tensor:
     """x where x > threshold, else value; a NaN stays.
 
-    ``x``: numbers of any shape and dtype, to which both numbers are cast; the result has its type.
+    ``x``: numbers of any shape and of a dtype that has both numbers; the result has its type.
     Raises TypeInferError for bool.
     """
     if not isinstance(x, TensorType):
@@ -175,7 +175,7 @@ def clip(x: Scalar | Tensor, a_min: Scalar, a_max: Scalar) -> Tensor:
     """min(max(x, a_min), a_max); a NaN stays, as does a bound that is one.
 
     ``x``: numbers of any shape, in whose dtype the result is and the bounds are taken.
-    Raises TypeInferError for bool, and for integers with a bound that is a float.
+    Raises TypeInferError for bool, and for integers with a bound that is a float or out of range.
     """
     if not isinstance(x, TensorType):
         return _clipped(x, a_min, a_max)  # type: ignore[no-any-return]

@@ -1,7 +1,8 @@
 """Elementwise operators of two tensors or numbers, with numpy's broadcasting; and `where`.
 
 Nothing is promoted: tensors have one dtype, and a Python number takes a tensor's, if that can hold
-its kind (`op/core/same_dtype.py`). Two Python numbers give a Python number at once.
+its kind (`op/core/same_dtype.py`) and its value. A number that is only compared may be of any size.
+Two Python numbers give a Python number at once.
 
 Add one here; `arithmetic`, `comparison` and `logical` are the three kinds of type function.
 """
@@ -10,15 +11,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 from meta.base.dtype import is_float
 from meta.base.errors import TypeInferError
-from meta.op.core import Scalar, Tensor, TensorType, numbers, op
+from meta.op.core import AnyScalar, Scalar, Takes, Tensor, TensorType, numbers, op
 from meta.op.core.check import broadcast_shapes, require, shape_of
 from meta.op.core.same_dtype import require_same_dtype
 
 Function = Callable[[Any, Any], Any]
+Addend = Annotated[float | int | bool, Takes("x1", "x2", "out")]
+"""A number that takes the operands' dtype, which need not be that of ``out``."""
 
 
 def arithmetic(on_numbers: Function, x1: Any, x2: Any, *, of_bools: bool = True) -> TensorType:
@@ -80,8 +83,8 @@ def _written_into(
 
 @op(commutative=True)
 def add(
-    x1: Scalar | Tensor,
-    x2: Scalar | Tensor,
+    x1: Addend | Tensor,
+    x2: Addend | Tensor,
     out: Tensor | None = None,
     where: Tensor | None = None,
 ) -> Tensor:
@@ -99,8 +102,8 @@ def add(
 
 @op
 def subtract(
-    x1: Scalar | Tensor,
-    x2: Scalar | Tensor,
+    x1: Addend | Tensor,
+    x2: Addend | Tensor,
     out: Tensor | None = None,
     where: Tensor | None = None,
 ) -> Tensor:
@@ -184,55 +187,55 @@ def mod(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
 
 
 @op
-def less(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+def less(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     """x1 < x2 for operands of one dtype; the result is bool, False for a NaN."""
     return comparison(operator.lt, x1, x2)
 
 
 @op
-def less_equal(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+def less_equal(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     """x1 <= x2 for operands of one dtype; the result is bool, False for a NaN."""
     return comparison(operator.le, x1, x2)
 
 
 @op
-def greater(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+def greater(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     """x1 > x2 for operands of one dtype; the result is bool, False for a NaN."""
     return comparison(operator.gt, x1, x2)
 
 
 @op
-def greater_equal(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+def greater_equal(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     """x1 >= x2 for operands of one dtype; the result is bool, False for a NaN."""
     return comparison(operator.ge, x1, x2)
 
 
 @op(commutative=True)
-def equal(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+def equal(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     """x1 == x2 for operands of one dtype; the result is bool, False for a NaN."""
     return comparison(operator.eq, x1, x2)
 
 
 @op(commutative=True)
-def not_equal(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+def not_equal(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     """x1 != x2 for operands of one dtype; the result is bool, True for a NaN."""
     return comparison(operator.ne, x1, x2)
 
 
 @op(commutative=True)
-def logical_and(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+def logical_and(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     """Whether both are nonzero (a NaN is). Any dtypes; the result is bool."""
     return logical(lambda a, b: bool(a) and bool(b), x1, x2)
 
 
 @op(commutative=True)
-def logical_or(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+def logical_or(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     """Whether one or both are nonzero (a NaN is). Any dtypes; the result is bool."""
     return logical(lambda a, b: bool(a) or bool(b), x1, x2)
 
 
 @op(commutative=True)
-def logical_xor(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+def logical_xor(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     """Whether exactly one is nonzero (a NaN is). Any dtypes; the result is bool."""
     return logical(lambda a, b: bool(a) != bool(b), x1, x2)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from meta.base.dtype import is_float
 from meta.op.binary import Function, arithmetic, comparison
-from meta.op.core import Scalar, Tensor, TensorType, op
+from meta.op.core import AnyScalar, Scalar, Tensor, TensorType, op
 from meta.op.core.check import require_float
 
 
@@ -134,10 +134,10 @@ def _close(x1: Any, x2: Any, rtol: float, atol: float, equal_nan: bool) -> bool:
 
 @op
 def isclose(
-    x1: Scalar | Tensor,
-    x2: Scalar | Tensor,
-    rtol: Scalar = 1e-5,
-    atol: Scalar = 1e-8,
+    x1: AnyScalar | Tensor,
+    x2: AnyScalar | Tensor,
+    rtol: AnyScalar = 1e-5,
+    atol: AnyScalar = 1e-8,
     equal_nan: bool = False,
 ) -> Tensor:
     """Whether |x1 - x2| <= atol + rtol * |x2|, or both are the same infinity.

@@ -12,7 +12,7 @@ from typing import Any
 from meta.base.dtype import is_float
 from meta.base.errors import TypeInferError
 from meta.op.binary import Function, arithmetic
-from meta.op.core import Scalar, Tensor, TensorType, op
+from meta.op.core import AnyScalar, Scalar, Tensor, TensorType, op
 from meta.op.core.same_dtype import require_same_dtype
 
 
@@ -77,7 +77,7 @@ def _shifted_left(x1: int, x2: int) -> int:
 
 
 @op
-def left_shift(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+def left_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     """x1 * 2**x2 modulo the dtype's range; 0 for an ``x2`` that is negative or beyond the bits.
 
     ``x1``, ``x2``: integers of one dtype, which is the result's, broadcast against one another.
@@ -87,7 +87,7 @@ def left_shift(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
 
 
 @op
-def right_shift(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+def right_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     """floor(x1 / 2**x2); for an ``x2`` that is negative or beyond the bits 0, or -1 if x1 < 0.
 
     ``x1``, ``x2``: integers of one dtype, which is the result's, broadcast against one another.

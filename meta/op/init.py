@@ -7,7 +7,7 @@ import math
 
 from meta.base import dtype as dtypes
 from meta.op.core import DeviceName, DType, Ints, Scalar, Tensor, TensorType, op
-from meta.op.core.check import normalize_axis, require, require_extents
+from meta.op.core.check import normalize_axis, require, require_extents, require_holds
 
 
 def _filled(shape: Ints, dtype: str) -> TensorType:
@@ -35,9 +35,10 @@ def ones(shape: Ints, dtype: DType = "int32", device: DeviceName = "cpu") -> Ten
 def full(
     fill_value: Scalar, shape: Ints, dtype: DType = "int32", device: DeviceName = "cpu"
 ) -> Tensor:
-    """A tensor of ``fill_value``, converted to ``dtype``: to an integer by dropping the fraction.
+    """A tensor of ``fill_value`` in ``dtype``. See `zeros`.
 
-    fill_value: a number that the dtype can hold; no kernel is built per value. See `zeros`.
+    fill_value: a whole number in the range of an integer dtype, 0 or 1 for bool, else
+    NumberOutOfRange is raised; rounded to a floating point dtype. No kernel is built per value.
     """
     return _filled(shape, dtype)
 
@@ -55,7 +56,8 @@ def arange(
     start, stop, step: Python numbers, because they decide the length, which is
     ``max(0, ceil((stop - start) / step))``. Values are computed in int64 if all three are ints,
     else in float64, then converted to ``dtype``, which may be any but bool.
-    Result: shape (length,). Raises TypeInferError if step is 0 or a number is not finite.
+    Result: shape (length,). Raises TypeInferError if step is 0 or a number is not finite, and
+    NumberOutOfRange if ``dtype`` has not the first or the last number.
     """
     given = f"start={start}, stop={stop}, step={step}"
     require(
@@ -67,6 +69,11 @@ def arange(
         length = -((start - stop) // step)  # exact where a float division is not
     else:
         length = math.ceil((stop - start) / step)
+    if length > 0:
+        whole = isinstance(start, int) and isinstance(step, int)
+        for dtype_ in (dtype, "int64") if whole else (dtype,):
+            require_holds(dtype_, start, "the first number")
+            require_holds(dtype_, start + (length - 1) * step, "the last number")
     return TensorType((max(0, length),), dtype)
 
 

@@ -69,8 +69,8 @@ def sequence_mask(
 ) -> Tensor:
     """``x`` with ``mask_value`` from position ``sequence_length[b]`` of ``axis`` on.
 
-    x: [length, batch, ...] with axis 0, [batch, length, ...] with axis 1; any dtype, to which
-    mask_value is converted. sequence_length: integers, [batch].
+    x: [length, batch, ...] with axis 0, [batch, length, ...] with axis 1; any dtype that
+    has mask_value. sequence_length: integers, [batch].
     """
     require(x.ndim >= 2, "x must have an axis of positions and one of the batch", found=x)
     at = normalize_axis(axis, x.ndim)

@@ -36,7 +36,7 @@ def pad(x: Tensor, pad_width: Ints, pad_value: Scalar = 0.0, pad_mode: str = "co
     """``x`` with elements before and after it along every axis.
 
     x: any dtype. pad_width: (before, after) of the first axis, then of the second, ..., flat; an
-    int holds for all sides. pad_value: what "constant" puts there, converted to the dtype of x.
+    int holds for all sides. pad_value: what "constant" puts there, a number that x's dtype has.
     pad_mode: "constant"; "edge" repeats the outermost element; "reflect" mirrors at the outermost
     element (b a of a b c gives c b a b c), "symmetric" at its outer border (b a a b c c b).
     Result: extents grown by before + after. The modes are numpy's.

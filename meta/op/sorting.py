@@ -6,26 +6,35 @@ counts as larger than all numbers, and both zeros are equal.
 The file is not called `sort`: ``meta.op.sort`` is the operator.
 """
 
+from meta.ir.types import Dim
 from meta.op.core import DType, Tensor, op
-from meta.op.core.check import normalize_axis, require
+from meta.op.core.check import normalize_axis, require, require_holds
 from meta.op.core.same_dtype import require_same_dtype
 from meta.op.transform import require_index
 
 
-def _index_type(shape: Tensor, dtype: str) -> Tensor:
+def _index_type(shape: Tensor, dtype: str, largest: Dim) -> Tensor:
+    """Return the type of indices; ``largest``: the largest that there can be."""
     result = shape.with_dtype(dtype)
     require_index(result)
+    if isinstance(largest, int):
+        require_holds(dtype, max(largest, 0), "the largest index")
     return result
+
+
+def _last(extent: Dim) -> Dim:
+    return extent - 1 if isinstance(extent, int) else extent
 
 
 @op
 def argsort(data: Tensor, axis: int = -1, is_ascend: bool = True, dtype: DType = "int32") -> Tensor:
     """The indices that sort ``data`` along ``axis``, as integers of ``dtype``.
 
-    ``data``: at least one axis. The result has its shape. It is not differentiable.
+    ``data``: at least one axis. The result has its shape. It is not differentiable. Raises
+    NumberOutOfRange for a ``dtype`` that has not all of the indices.
     """
-    normalize_axis(axis, data.ndim)
-    return _index_type(data, dtype)
+    at = normalize_axis(axis, data.ndim)
+    return _index_type(data, dtype, _last(data.shape[at]))
 
 
 @op
@@ -51,7 +60,8 @@ def topk(
 
     ``k``: from 0 to the extent of the axis, which it replaces in the results. ``is_ascend``: the
     smallest, in ascending order. ``ret_type``: "both" gives (values, indices), "values" or
-    "indices" one of them. ``dtype``: of the indices. Raises TypeInferError for another ``k``.
+    "indices" one of them. ``dtype``: of the indices. Raises TypeInferError for another ``k``, and
+    NumberOutOfRange for a ``dtype`` that has not all indices of the axis.
     """
     at = normalize_axis(axis, data.ndim)
     extent = data.shape[at]
@@ -62,7 +72,7 @@ def topk(
         found=k,
     )
     values = data.with_shape((*data.shape[:at], k, *data.shape[at + 1 :]))
-    indices = _index_type(values, dtype)
+    indices = _index_type(values, dtype, _last(extent))
     if ret_type == "both":
         return values, indices
     require(
@@ -83,7 +93,8 @@ def searchsorted(
     That is before equal elements, or behind them if ``right``; an integer of ``dtype`` from 0 to
     the extent. ``sorted_sequence``: a vector, or as many axes as ``values`` with equal extents but
     for the last; of the dtype of ``values``. A NaN among ``values`` belongs at the very end. Of a
-    sequence that does not ascend, or holds a NaN, the result is in range but not specified.
+    sequence that does not ascend, or holds a NaN, the result is in range but not specified. Raises
+    NumberOutOfRange for a ``dtype`` that has not the extent.
     """
     require_same_dtype(sorted_sequence, values)
     require(
@@ -94,4 +105,4 @@ def searchsorted(
         found=f"{sorted_sequence} and {values}",
     )
     require(values.dtype != "bool", "bool cannot be searched", expected="a dtype of numbers")
-    return _index_type(values, dtype)
+    return _index_type(values, dtype, sorted_sequence.shape[-1])

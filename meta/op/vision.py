@@ -4,7 +4,7 @@ What depends on the data has a result of the largest extent there can be: the ro
 first, the others are -1, and a count says how many are in use.
 """
 
-from meta.op.core import Scalar, Tensor, TensorType, op
+from meta.op.core import AnyScalar, Scalar, Tensor, TensorType, op
 from meta.op.core.check import require, require_float, require_ndim
 from meta.op.core.same_dtype import require_same_dtype
 
@@ -55,7 +55,7 @@ def non_max_suppression(
     data: Tensor,
     valid_count: Tensor,
     indices: Tensor,
-    max_output_size: Scalar | Tensor,
+    max_output_size: AnyScalar | Tensor,
     iou_threshold: Scalar | Tensor,
     force_suppress: bool = False,
     top_k: int = -1,

@@ -18,6 +18,7 @@ from meta.base.config import overridden
 from meta.base.device import CPU, Device, require
 from meta.base.dtype import TO_TORCH
 from meta.base.errors import DeviceError, IRError, OutOfMemory, TraceError
+from meta.base.number import is_within, whole_range
 from meta.dialect.core.dispatch import dispatch
 from meta.dialect.core.preference import current as current_preference
 from meta.grad.core.tape import record, recording
@@ -27,6 +28,7 @@ from meta.op.core.call import (
     CallValues,
     View,
     map_tensors,
+    number_places,
     runtime_args,
     written_args,
     written_places,
@@ -53,10 +55,12 @@ class Plan:
     kernel: the OpEnv's `run`. view: whether the result is the first tensor seen with another shape.
     simple: for the usual case of a kernel that fills exactly one compact tensor and writes nothing
     else: what allocates the result, the kernel, and what the result is; else None.
+    bounds: the ranges of the numbers that take an integer dtype: values are not part of the key.
     """
 
     __slots__ = (
         "allocators",
+        "bounds",
         "compacts",
         "kernel",
         "key",
@@ -81,6 +85,8 @@ class Plan:
         self.places = written_places(call) if strided else ()
         self.op_name = call.op.name
         self.compacts = False
+        ranges = [(place, whole_range(dtype)) for place, dtype in number_places(call)]
+        self.bounds = tuple((place, held) for place, held in ranges if held is not None)
         if call.callee is None:
             self.value = call.out
             return
@@ -108,6 +114,10 @@ class Plan:
         simple = isinstance(call.out, TensorType) and not (self.compacts or self.written)
         if self.allocators is not None and self.key is not None and simple:
             self.simple = self.allocators[0], self.kernel, self.key
+
+    def takes(self, values: Sequence[Any]) -> bool:
+        """Whether the numbers among the values fit the dtypes that they take."""
+        return all(is_within(values[place], held) for place, held in self.bounds)
 
     def run(self, values: Sequence[Any]) -> Any:
         """Run in the general case; ``values`` are in `OpEnv.run` order."""
@@ -208,6 +218,8 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             # only.
             if found.value is None or not any(isinstance(v, bool | int | float) for v in values):
                 plans[key] = found
+        elif found.bounds and not found.takes(values):
+            _plan(op, op.schema.bind(args, {}, _lift))  # the same call made anew, which is an error
         plan = found
         if plan.simple is not None:
             make, kernel, described_by = plan.simple

@@ -89,7 +89,7 @@ INT_CLIPS = [
 ]
 INT_THRESHOLDS = [
     *[sample(s.args[0]) for s in INTEGERS],
-    sample(I(6, low=-4, high=5, dtype="int32"), 2.5, 7),
+    sample(I(6, low=-4, high=5, dtype="int32"), 2, 7),
 ]
 
 CASES = [

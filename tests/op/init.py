@@ -5,6 +5,7 @@ import torch
 
 from meta.base.dtype import TO_TORCH
 from meta.testing import B, F, I, OpCase, error, refusals, sample
+from meta.testing.case import FLOATS
 
 DTYPES = ["bool", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
 
@@ -50,8 +51,9 @@ CASES = [
     ),
     OpCase(
         "full",
-        [sample(value, *s.args, **s.kwargs) for value in (7, -2.75) for s in SHAPES]
-        + [sample(1.5, (2, 3), dtype=dtype) for dtype in DTYPES]
+        [sample(value, *s.args, **s.kwargs) for value in (7, -2.0) for s in SHAPES]
+        + [sample(1.0, (2, 3), dtype=dtype) for dtype in DTYPES]
+        + [sample(-2.75, (2, 3), dtype=dtype) for dtype in FLOATS]
         + [sample(True, (2,)), sample(2**40 + 1, (2,), dtype="int64")],
         _full,
         dtypes=(),
@@ -101,8 +103,8 @@ CASES = [
     OpCase("ones_like", LIKE, torch.ones_like, grad=False),
     OpCase(
         "full_like",
-        [sample(*s.args, 1.5) for s in LIKE]
-        + [sample(F(3), 2), sample(I(3, low=0, high=9), -2.75)],
+        [sample(*s.args, 1.0) for s in LIKE]
+        + [sample(F(3), 2), sample(F(3), 1.5), sample(I(3, low=0, high=9), -2.0)],
         lambda data, fill_value: (
             _full(fill_value, data.shape).to(data.dtype)
             if isinstance(fill_value, int)
@@ -118,11 +120,18 @@ CASES += refusals(
     {
         "zeros": [error((2, -1), match=NEGATIVE)],
         "ones": [error(-3, match=NEGATIVE)],
-        "full": [error(1.5, (2, -1), match=NEGATIVE)],
+        "full": [
+            error(1.5, (2, -1), dtype="float32", match=NEGATIVE),
+            error(1.5, (2,), match="'fill_value' does not fit int32"),
+            error(2, (2,), dtype="bool", match="True, False, 0 or 1"),
+        ],
         "arange": [
             error(0, 5, 0, match="the step of arange is 0"),
             error(0, 1e400, 1, match="finite numbers"),
             error(0, 5, 1, dtype="bool", match="which bool cannot"),
+            error(0, 300, 1, dtype="int8", match="the last number does not fit int8"),
+            error(300, 0, -1, dtype="int8", match="the first number does not fit int8"),
+            error(2**63, 2**63 + 4, 1, match="the first number does not fit int64"),
         ],
         "one_hot": [
             error(F(3), 1, 0, 4, match="indices must be integers"),

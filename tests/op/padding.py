@@ -54,7 +54,7 @@ CASES = [
             sample(F(2, 2), 0),
             sample(F(0, 2), (1, 1, 0, 1), 3.0),
             sample(F(0, 2), (0, 0, 1, 1)),
-            sample(I(3, low=-5, high=5), (1, 2), 2.7),
+            sample(I(3, low=-5, high=5), (1, 2), 2.0),
             sample(I(3, low=0, high=5, dtype="uint8"), (1, 2), 3),
             sample(B(3), (1, 2), 1),
             sample(B(3), (1, 2)),

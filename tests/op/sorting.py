@@ -109,12 +109,14 @@ CASES = [
 ]
 
 _X = F(2, 3)
+_LONG = F(129)
 
 CASES += refusals(
     {
         "argsort": [
             error(_X, 2, match="axis 2 is out of range"),
             error(_X, dtype="float32", match="indices must be integers"),
+            error(_LONG, dtype="int8", match="the largest index does not fit int8"),
         ],
         "sort": [
             error(_X, 2, match="axis 2 is out of range"),
@@ -125,12 +127,14 @@ CASES += refusals(
             error(_X, -1, match="k is out of range"),
             error(_X, 1, ret_type="all", match="unknown ret_type"),
             error(_X, 1, 2, match="axis 2 is out of range"),
+            error(_LONG, 1, dtype="int8", match="the largest index does not fit int8"),
         ],
         "searchsorted": [
             error(F(3, 4), _X, match="sorted_sequence does not fit"),
             error(I(4, low=0, high=3), _X, match="cast the int64 one"),
             error(B(4), B(2, 3), match="bool cannot be searched"),
             error(F(4), _X, dtype="float32", match="indices must be integers"),
+            error(F(128), _X, dtype="int8", match="the largest index does not fit int8"),
         ],
     }
 )

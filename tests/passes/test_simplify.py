@@ -106,7 +106,7 @@ PAIRS = [
     ("zeros_like(%x)", "subtract(%x, %a)", "%x"),
     ("ones_like(%s)", "multiply(%a, %x)", "%x"),
     ("ones_like(%y)", "divide(%x, %a)", "%x"),
-    ('full(1.5, (3,), "int32")', "multiply(%i, %a)", "%i"),
+    ('full(1.0, (3,), "int32")', "multiply(%i, %a)", "%i"),
     ("full_like(%y, 1.0)", "power(%x, %a)", "%x"),
     ('ones((2, 3), "bool")', "where(%a, %x, %y)", "%x"),
     ('zeros((3,), "float32")', "where(%a, %x, %y)", "%y"),

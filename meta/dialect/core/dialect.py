@@ -18,6 +18,7 @@ from typing import Any
 
 from meta.base import collection
 from meta.base.device import Device
+from meta.base.dtype import bounded, limits
 from meta.base.errors import DispatchError, RegistrationError, UnknownName
 from meta.base.registry import nearest
 from meta.base.source import Span, definition_span
@@ -30,13 +31,15 @@ from meta.ir.expr import Function
 from meta.ir.expr import Op as OpNode
 from meta.ir.operators import OP_RESOLVERS
 from meta.ir.types import TensorType
-from meta.op.core.call import CallValues
+from meta.op.core.call import CallValues, number_places
 from meta.op.core.handler import Default, current
 from meta.op.core.op import Op
 
 IN_PLACE = "in_place"
 """The attribute of a fused function whose (last) result may take the memory of a parameter: its
 number."""
+_SINGLE = ("float16", "bfloat16", "float32")  # their arithmetic is in float32
+_LARGEST = limits("float32").max
 Maker = Callable[[CallValues], OpEnv]
 Probe = Callable[[], str | None]
 
@@ -387,4 +390,21 @@ def bind_kernel(function: Callable[..., Any], call: CallValues) -> Callable[...,
         several = not isinstance(call.out, TensorType)
         places[out] = slice(count, count + len(call.outputs)) if several else count
     places = {n: p for n, p in places.items() if n in wanted}
-    return launcher(function, places, constants, count + (out in wanted))
+    run = launcher(function, places, constants, count + (out in wanted))
+    narrow = [p for p, dtype in number_places(call) if dtype in _SINGLE]
+    return _rounding(run, tuple(narrow)) if narrow else run
+
+
+def _rounding(run: Kernel, places: tuple[int, ...]) -> Kernel:
+    """Give a kernel infinity for a finite number beyond float32: libraries refuse it."""
+
+    def launch(*values: Any) -> Any:
+        for place in places:
+            if not -_LARGEST <= values[place] <= _LARGEST:
+                rounded = list(values)
+                for p in places:
+                    rounded[p] = bounded(values[p], "float32")
+                return run(*rounded)
+        return run(*values)
+
+    return launch

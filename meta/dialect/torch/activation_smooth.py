@@ -37,7 +37,8 @@ def selu(x, out):
 
 @_unary(op.celu)
 def celu(x, alpha, out):
-    return out.copy_(nn.celu(_wide(x), alpha))
+    w = _wide(x)  # torch's own refuses an alpha of 0
+    return out.copy_(torch.where(w < 0, torch.expm1(w / alpha) * alpha, w))
 
 
 @_unary(op.softsign)
@@ -67,7 +68,12 @@ def relu6(x, out):
 
 @_unary(op.softshrink)
 def softshrink(x, lambd, out):
-    return out.copy_(nn.softshrink(_wide(x), lambd))
+    w, lambd = (
+        _wide(x),
+        float(lambd),
+    )  # torch's own refuses inf, NaN and less than 0
+    inside = torch.where(w.isnan(), w, 0.0)
+    return out.copy_(torch.where(w > lambd, w - lambd, torch.where(w < -lambd, w + lambd, inside)))
 
 
 @_unary(op.hardshrink)

@@ -6,6 +6,7 @@ from meta import op
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.optimizer import number
+from meta.op.core.numbers import power
 
 
 def wide(x):
@@ -15,8 +16,9 @@ def wide(x):
 
 def correction(beta, step):
     """Return 1 - beta**step in float64."""
-    exponent = step.double() if isinstance(step, torch.Tensor) else float(step)
-    return 1 - beta**exponent
+    if isinstance(step, torch.Tensor):
+        return 1 - beta ** step.double()
+    return 1 - power(float(beta), float(step))
 
 
 def direction(g, m, v, step, beta1, beta2, eps):

@@ -73,8 +73,11 @@ def ldexp(x1, x2, out):
 @dialect.kernel(op.isclose)
 def isclose(x1, x2, rtol, atol, equal_nan, out):
     own = next(x.dtype for x in (x1, x2) if isinstance(x, torch.Tensor))
-    operands = _as(own if own.is_floating_point else torch.float64, x1, x2)
-    out.copy_(torch.isclose(*operands, rtol=rtol, atol=atol, equal_nan=equal_nan))
+    a, b = _as(own if own.is_floating_point else torch.float64, x1, x2)
+    distance = (a - b).abs()  # `torch.isclose` refuses tolerances below 0 and NaN
+    near = (distance <= atol + rtol * b.abs()) & (distance < torch.inf)
+    both_nan = a.isnan() & b.isnan() if equal_nan else near
+    torch.logical_or((a == b) | near, both_nan, out=out)
 
 
 @dialect.kernel(op.nextafter)

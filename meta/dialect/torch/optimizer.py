@@ -8,8 +8,8 @@ from meta.dialect.torch import torch as dialect
 
 @dialect.kernel(op.sgd)
 def sgd(x, dx, v, learning_rate, mu):
-    if isinstance(learning_rate, torch.Tensor) or isinstance(mu, torch.Tensor):
-        wide = torch.promote_types(x.dtype, torch.float32)
+    wide = torch.promote_types(x.dtype, torch.float32)
+    if wide != x.dtype or isinstance(learning_rate, torch.Tensor) or isinstance(mu, torch.Tensor):
         v.copy_(v.to(wide) * number(mu) + dx)
         x.sub_(v.to(wide) * number(learning_rate))
     else:

@@ -38,6 +38,8 @@ def _shift(function, x1, x2, out):
     size = bits(out.dtype)
 
     def shifted(value, amount):
+        if str(amount.ty.dtype) == "bool":
+            amount = amount.astype(out.dtype)
         inside = amount < constant(size, amount)
         if not str(amount.ty.dtype).startswith("uint"):
             inside = tirx.And(amount >= constant(0, amount), inside)

@@ -5,9 +5,21 @@ here.
 from meta.ir.types import TensorType, TupleType
 from meta.op.core.call import CallValues, View, fields, map_tensors, runtime_args
 from meta.op.core.op import Op, op
-from meta.op.core.schema import DeviceName, DType, InOut, Ints, Scalar, Schema, Slot, Tensor
+from meta.op.core.schema import (
+    AnyScalar,
+    DeviceName,
+    DType,
+    InOut,
+    Ints,
+    Scalar,
+    Schema,
+    Slot,
+    Takes,
+    Tensor,
+)
 
 __all__ = [
+    "AnyScalar",
     "CallValues",
     "DType",
     "DeviceName",
@@ -17,6 +29,7 @@ __all__ = [
     "Scalar",
     "Schema",
     "Slot",
+    "Takes",
     "Tensor",
     "TensorType",
     "TupleType",

@@ -112,6 +112,22 @@ def written_places(call: CallValues) -> tuple[int, ...]:
     return tuple(places)
 
 
+def number_places(call: CallValues) -> list[tuple[int, str]]:
+    """Return the positions, among `runtime_args`, of the Python numbers that take a dtype, and
+    which.
+    """
+    dtypes = call.op.schema.number_dtypes(call.args, call.out)
+    found: list[tuple[int, str]] = []
+    count = 0
+    for i, (slot, value) in enumerate(zip(call.op.schema.slots, call.args, strict=True)):
+        if slot.kind == "attribute" or value is None:
+            continue
+        if i in dtypes:
+            found.append((count, dtypes[i]))
+        count += len(value) if slot.kind == "tensors" else 1
+    return found
+
+
 def written_args(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the arguments that the operator writes, in slot order, tuples flattened, None left
     out.

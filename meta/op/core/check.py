@@ -4,11 +4,13 @@ and found.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from meta.base import dtype as dtypes
 from meta.base.errors import TypeInferError
+from meta.base.number import fits, holding, refused
 from meta.ir.types import Dim, TensorType, UnknownDim
 
 
@@ -16,6 +18,12 @@ def require(condition: bool, what: str, *, expected: object = None, found: objec
     """Raise TypeInferError(what) unless ``condition`` holds."""
     if not condition:
         raise TypeInferError(what, expected=expected, found=found)
+
+
+def require_holds(dtype: str, value: int | float, what: str) -> None:
+    """Raise NumberOutOfRange unless a dtype has a number, whose fraction is dropped."""
+    if math.isfinite(value) and not fits(math.trunc(value), dtype):
+        raise refused(value, dtype, what, hint=f'dtype="{holding(math.trunc(value))}"')
 
 
 def normalize_axis(axis: int, ndim: int) -> int:

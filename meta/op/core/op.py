@@ -11,6 +11,7 @@ from typing import Any, overload
 from meta.base.device import Device
 from meta.base.dtype import FLOAT8
 from meta.base.errors import ArgumentError, RegistrationError, TypeInferError
+from meta.base.number import fits, holding, refused
 from meta.base.registry import OPERATORS
 from meta.base.source import Span, definition_span
 from meta.ir.expr import Op as OpNode
@@ -120,6 +121,7 @@ class Op(OpNode):
             # A tuple of types is the type of a tuple; () is also what an operator returns that only
             # writes.
             result = TupleType(result) if result or self.schema.written else result
+        self._require_numbers_fit(args, result)
         if not self.float8:
             self._refuse_float8(args, result.fields if isinstance(result, TupleType) else (result,))
         return result
@@ -135,6 +137,17 @@ class Op(OpNode):
                 found=self._describe(args),
                 hint='cast them first: meta.cast(x, "float16")',
             )
+
+    def _require_numbers_fit(self, args: tuple[Any, ...], result: Any) -> None:
+        """Raise NumberOutOfRange for a Python number that the dtype it takes does not have."""
+        for i, dtype in self.schema.number_dtypes(args, result).items():
+            value = args[i]
+            if not fits(value, dtype):
+                tensors = any(isinstance(a, TensorType) for a in args)
+                hint = None if tensors else f'dtype="{holding(value)}"'
+                error = refused(value, dtype, f"argument {self.schema.names[i]!r}", hint)
+                error.op, error.found = self.name, f"{value!r} in {self._describe(args)}"
+                raise error
 
     def _describe(self, args: tuple[Any, ...]) -> str:
         shown = [

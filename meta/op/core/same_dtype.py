@@ -1,6 +1,7 @@
 """The dtype rule of operators that take several tensors: nothing is promoted, all have one dtype.
 
-A Python number has no dtype of its own and takes the tensors', if that can hold its kind.
+A Python number has no dtype of its own and takes the tensors', if that can hold its kind; whether
+it holds its value is checked by the schema (`Takes`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,10 @@ Annotations give the kind of a slot:
 * ``tuple[Tensor, ...]``: a variable number of tensors.
 * ``InOut``: a tensor that is read and written in place; ``InOut | None``: an optional one.
 * ``tuple[InOut, ...]``: a variable number of tensors that are read and written in place.
-* ``Scalar``: a Python number passed to the kernel at run time: no kernel is built per value.
+* ``Scalar``: a Python number passed to the kernel at run time: no kernel is built per value. It
+  takes the dtype of the result, and an error says so where that is of integers and has no such
+  number. A number that takes another dtype says which: ``Annotated[Number, Takes("x1", "x2")]``.
+* ``AnyScalar``: a Python number that takes no narrower dtype: it counts as it is.
 * ``Scalar | Tensor``: either of the two.
 * anything else is an attribute: bool, int, float, str, None, ``tuple[int, ...]``, ``DType``,
   ``DeviceName`` and unions of these; kernels are built for its value.
@@ -40,12 +43,26 @@ InOut = Annotated[TensorType, "in-out"]
 """A tensor argument that the operator also writes."""
 
 
-class _Scalar:
-    """Marks a run-time number in an annotation."""
+@dataclass(frozen=True, slots=True, init=False)
+class Takes:
+    """Marks a run-time number in an annotation, and says which dtype it takes.
+
+    That is the dtype of the first of ``slots`` in which a tensor stands, else of the result, or if
+    that is not one tensor, of the first argument that is. With None for ``slots`` the number counts
+    as it is, and its 64 bits are never narrowed.
+    """
+
+    slots: tuple[str, ...] | None
+
+    def __init__(self, *slots: str | None) -> None:
+        named = tuple(s for s in slots if s is not None)
+        object.__setattr__(self, "slots", named if len(named) == len(slots) else None)
 
 
-Scalar = Annotated[float | int | bool, _Scalar]
-"""A Python number whose value is given to the kernel at run time."""
+Scalar = Annotated[float | int | bool, Takes()]
+"""A Python number whose value is given to the kernel at run time, in the result's dtype."""
+AnyScalar = Annotated[float | int | bool, Takes(None)]
+"""A Python number whose value is given to the kernel at run time, of whatever size it is."""
 DType = Annotated[str, "dtype"]
 """A dtype attribute; any spelling is accepted and kept as the canonical name."""
 DeviceName = Annotated[str, "device"]
@@ -141,7 +158,7 @@ class Slot:
     """One argument of an operator.
 
     ``kind`` is "tensor", "tensors", "scalar", "scalar or tensor" or "attribute". ``access`` is "RO"
-    or "RW".
+    or "RW". ``takes``: of a number, as in `Takes`.
     """
 
     name: str
@@ -151,6 +168,7 @@ class Slot:
     default: Any
     accepts: str
     readers: tuple[Callable[[object], Any], ...]
+    takes: tuple[str, ...] | None = None
 
     @property
     def has_default(self) -> bool:
@@ -195,11 +213,18 @@ def _members(annotation: Any) -> list[Any]:
     return [annotation]
 
 
+def _taken(annotation: Any) -> Takes | None:
+    """Return which dtype a number of this annotation takes; None if it is of another kind."""
+    marks = getattr(annotation, "__metadata__", ())
+    return next((m for m in marks if isinstance(m, Takes)), None)
+
+
 def _slot(parameter: inspect.Parameter, annotation: Any) -> Slot:
     members = _members(annotation)
     optional = types.NoneType in members
     rest = [m for m in members if m is not types.NoneType]
     access, accepts = "RO", ""
+    number, takes = next(((m, t.slots) for m in rest if (t := _taken(m)) is not None), (None, None))
     readers: tuple[Callable[[object], Any], ...] = ()
     if rest == [Tensor]:
         kind, accepts = "tensor", "tensor"
@@ -209,9 +234,9 @@ def _slot(parameter: inspect.Parameter, annotation: Any) -> Slot:
         kind, accepts = "tensors", "tuple of tensors"
     elif rest == [tuple[InOut, ...]]:
         kind, accepts, access = "tensors", "tuple of tensors written in place", "RW"
-    elif rest == [Scalar]:
+    elif number is not None and rest == [number]:
         kind, accepts = "scalar", "number"
-    elif set(rest) == {Scalar, Tensor}:
+    elif number is not None and len(rest) == 2 and Tensor in rest:
         kind, accepts = "scalar or tensor", "number or tensor"
     else:
         kind = "attribute"
@@ -222,7 +247,7 @@ def _slot(parameter: inspect.Parameter, annotation: Any) -> Slot:
         accepts = " or ".join(_READERS[m][0] for m in members)
     if optional and kind != "attribute":
         accepts += " or None"
-    return Slot(parameter.name, kind, access, optional, parameter.default, accepts, readers)
+    return Slot(parameter.name, kind, access, optional, parameter.default, accepts, readers, takes)
 
 
 class Schema:
@@ -265,6 +290,16 @@ class Schema:
         )
         self.written: tuple[int, ...] = tuple(i for i, s in enumerate(slots) if s.access == "RW")
         self.tensor_slots: tuple[int, ...] = tuple(i for i, s in enumerate(slots) if s.is_tensor)
+        self.typed_numbers: tuple[int, ...] = tuple(
+            i for i, s in enumerate(slots) if s.takes is not None
+        )
+        for name_ in (n for s in slots for n in s.takes or ()):
+            if name_ not in self.index:
+                raise RegistrationError(
+                    f"a number of operator {name!r} takes the dtype of {name_!r}",
+                    expected=f"one of {', '.join(self.names)}",
+                    span=definition_span(function),
+                )
         # One tuple class per operator gives named access and costs nothing over a tuple.
         self.Args: Any = namedtuple(f"{name.strip('_')}_args", self.names)  # type: ignore[misc]
 
@@ -293,6 +328,23 @@ class Schema:
         copied = copy(self)
         copied.name = name
         return copied
+
+    def number_dtypes(self, args: tuple[Any, ...], result: Any) -> dict[int, str]:
+        """Return, by slot, the dtypes that the Python numbers among canonical arguments take.
+
+        ``result``: the operator's result type. Numbers that count as they are are left out.
+        """
+        found = {}
+        for i in self.typed_numbers:
+            if isinstance(args[i], NUMBERS):
+                among = (args[self.index[n]] for n in self.slots[i].takes or ())
+                like = next((a for a in among if isinstance(a, TensorType)), result)
+                if not isinstance(like, TensorType):
+                    flat = (t for a in args for t in (a if isinstance(a, tuple) else (a,)))
+                    like = next((t for t in flat if isinstance(t, TensorType)), None)
+                if like is not None:
+                    found[i] = like.dtype
+        return found
 
     def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Return the arguments in slot order with defaults filled in; ArgumentError for a wrong
