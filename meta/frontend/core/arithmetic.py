@@ -8,13 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from meta import op
-from meta.base.dtype import is_float
+from meta.base.dtype import TO_TORCH, convertible, is_float
 
 
 def cast_to(x: Any, dtype: str) -> Any:
     """Return ``x`` in a dtype; itself if it has it."""
     return x if x.dtype == dtype else op.cast(x, dtype)
+
+
+def number_in(value: bool | int | float, dtype: str) -> bool | int | float:
+    """Return a number as a cast to the dtype makes it; to floating point it is left as it is."""
+    if is_float(dtype):
+        return value
+    exact = torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
+    return convertible(exact, TO_TORCH[dtype]).to(TO_TORCH[dtype]).item()
 
 
 def truncated_quotient(a: Any, b: Any) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import CallSite, known
+from meta.frontend.core.arithmetic import number_in
 from meta.frontend.relax.extents import RuntimeExtent, RuntimeShape
 from meta.frontend.relax.registry import relax
 from meta.runtime.ndarray import array
@@ -24,7 +25,7 @@ def full(shape: Any, value: Any, *, dtype: str, call: CallSite) -> Any:
         return op.dynamic_full(value, shape.vector, dtype)
     number = known(value)
     if number is not None:
-        return op.full(number.item(), tuple(shape), dtype, _device(call))
+        return op.full(number_in(number.item(), dtype), tuple(shape), dtype, _device(call))
     return op.broadcast_to(op.cast(value, dtype), tuple(shape))
 
 
@@ -33,7 +34,7 @@ def full_like(x: Any, value: Any, *, dtype: str | None) -> Any:
     x = op.cast(x, dtype) if dtype and dtype != x.dtype else x
     number = known(value)
     if number is not None:
-        return op.full_like(x, number.item())
+        return op.full_like(x, number_in(number.item(), x.dtype))
     return op.broadcast_to(op.cast(value, x.dtype), x.shape)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core.arithmetic import number_in
 from meta.frontend.relax.converters.shapes import numbers
 from meta.frontend.relax.registry import relax
 from meta.op.core.op import Op
@@ -39,7 +40,8 @@ def padded(x: Any, pairs: list[tuple[int, int]], value: Any, mode: str) -> Any:
         return _circular(x, pairs)
     if mode not in PAD_MODES:
         raise Unconvertible(f"the padding mode {mode!r} is not supported")
-    return op.pad(x, tuple(n for p in pairs for n in p), value, PAD_MODES[mode])
+    widths = tuple(n for p in pairs for n in p)
+    return op.pad(x, widths, number_in(value, x.dtype), PAD_MODES[mode])
 
 
 def _circular(x: Any, pairs: list[tuple[int, int]]) -> Any:

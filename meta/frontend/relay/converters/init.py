@@ -6,7 +6,7 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import CallSite
-from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.core.arithmetic import cast_to, number_in
 from meta.frontend.relay.arguments import as_integers, ints, known_number
 from meta.frontend.relay.registry import relay
 
@@ -29,7 +29,7 @@ def full(fill_value: Any, *, shape: tuple[int, ...] | None, dtype: str, call: Ca
     wanted = dtype or fill_value.dtype
     number = known_number(fill_value)
     if number is not None:
-        return op.full(number, ints(shape), wanted, str(call.device))
+        return op.full(number_in(number, wanted), ints(shape), wanted, str(call.device))
     return op.broadcast_to(cast_to(op.reshape(fill_value, ()), wanted), ints(shape))
 
 
@@ -38,7 +38,7 @@ def full_like(data: Any, fill_value: Any) -> Any:
     """In the dtype of the data."""
     number = known_number(fill_value)
     if number is not None:
-        return op.full_like(data, number)
+        return op.full_like(data, number_in(number, data.dtype))
     return op.broadcast_to_like(cast_to(op.reshape(fill_value, ()), data.dtype), data)
 
 

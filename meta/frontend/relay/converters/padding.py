@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from meta import op
-from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.core.arithmetic import cast_to, number_in
 from meta.frontend.relay.arguments import WHOLE, known_number
 from meta.frontend.relay.registry import relay
 
@@ -34,7 +34,7 @@ def pad(
         return op.pad(data, widths)
     number = value if isinstance(value, int | float) else known_number(value)
     if number is not None:
-        return op.pad(data, widths, number)
+        return op.pad(data, widths, number_in(number, data.dtype))
     inside = op.pad(op.ones_like(op.cast(data, "bool")), widths, False)
     value = cast_to(op.reshape(value, (1,) * data.ndim), data.dtype)
     return op.where(inside, op.pad(data, widths), value)
@@ -50,7 +50,7 @@ def dilate(x: Any, *, strides: tuple[int, ...], dilation_value: float) -> Any:
     """Each element is followed by strides - 1 values along its axes, but for the last ones."""
     split = tuple(n for extent in x.shape for n in (extent, 1))
     widths = tuple(n for s in strides for n in (0, 0, 0, s - 1))
-    spread = op.pad(op.reshape(x, split), widths, dilation_value)
+    spread = op.pad(op.reshape(x, split), widths, number_in(dilation_value, x.dtype))
     spread = op.reshape(spread, tuple(n * s for n, s in zip(x.shape, strides, strict=True)))
     ends = tuple(
         WHOLE if s == 1 else n * s - (s - 1) for n, s in zip(x.shape, strides, strict=True)

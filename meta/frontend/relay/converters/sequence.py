@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from meta import op
-from meta.base.dtype import is_float
+from meta.frontend.core.arithmetic import number_in
 from meta.frontend.relay.arguments import as_integers
 from meta.frontend.relay.registry import relay
 
@@ -13,7 +13,7 @@ from meta.frontend.relay.registry import relay
 @relay("sequence_mask", op.sequence_mask)
 def sequence_mask(data: Any, valid_length: Any, *, mask_value: float, axis: int) -> Any:
     """Positions are on axis 0 or 1, the batch on the other."""
-    value = mask_value if is_float(data.dtype) else int(mask_value)
+    value = number_in(mask_value, data.dtype)
     return op.sequence_mask(data, as_integers(valid_length), value, axis)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.core.arithmetic import cast_to, number_in
 from meta.frontend.relay.converters.image_resize import in_floats
 from meta.frontend.relay.layout import change_layout, to_plain
 from meta.frontend.relay.registry import relay
@@ -31,7 +31,7 @@ def space_to_batch_nd(
     """The elements of every block of the padded spatial axes (behind the first) become a batch."""
     count = len(block_shape)
     widths = (0, 0, *(n for p in paddings for n in p), *(0, 0) * (data.ndim - 1 - count))
-    x = op.pad(data, widths, pad_value) if any(widths) else data
+    x = op.pad(data, widths, number_in(pad_value, data.dtype)) if any(widths) else data
     batch, space, rest = x.shape[0], x.shape[1 : 1 + count], x.shape[1 + count :]
     split = [n for s, b in zip(space, block_shape, strict=True) for n in (s // b, b)]
     x = op.reshape(x, (batch, *split, *rest))
