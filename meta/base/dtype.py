@@ -6,6 +6,7 @@ To add one, add a row to `_TABLE`.
 from __future__ import annotations
 
 import math
+import platform
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +41,7 @@ TO_NUMPY: dict[str, np.dtype[Any]] = {name: np.dtype(row[1]) for name, row in _T
 _FROM_NUMPY: dict[Any, str] = {dtype: name for name, dtype in TO_NUMPY.items()}
 _FROM_PYTHON: dict[Any, str] = {float: "float32", int: "int64", bool: "bool"}
 FLOATS: frozenset[str] = frozenset({"float16", "bfloat16", "float32", "float64"})
+_INTEGERS = frozenset({"uint8", "int8", "int16", "int32", "int64", "uint64"})
 FLOAT8: frozenset[str] = frozenset({"float8_e4m3fn", "float8_e5m2"})
 
 
@@ -130,15 +132,45 @@ def bounded(value: float | int, dtype: str) -> float | int:
         return math.copysign(math.inf, value)
 
 
-def convertible(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return what `torch.Tensor.to` is to convert to a dtype: for float8_e4m3fn, which has no
-    infinity, with larger numbers replaced by its largest, 448; NaN stays NaN.
+def truncated_via(dtype: str) -> str:
+    """Return the integer dtype by way of which a cast from floating point goes: int64 for the
+    unsigned ones and int64, else int32.
 
-    Torch itself does that in some versions, and makes NaN of such numbers in others.
+    A fraction is dropped. What this dtype does not hold, and NaN, is its smallest number; then the
+    low bits are kept. So do the x86 processors, and torch on them. Of uint64 all numbers are held.
     """
+    return "int32" if dtype in ("int8", "int16", "int32") else "int64"
+
+
+def convertible(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return what `torch.Tensor.to` is to convert to a dtype, so that it gives the same everywhere.
+
+    For float8_e4m3fn, which has no infinity, larger numbers are replaced by its largest, 448; NaN
+    stays NaN. (Torch itself does that in some versions, and makes NaN of such numbers in others.)
+    Of floating point numbers that are to be integers see `truncated_via`, by which x86 processors
+    go, and others do not.
+    """
+    if tensor.dtype.is_floating_point and FROM_TORCH.get(dtype, "float32") in _INTEGERS:
+        by_itself = tensor.device.type == "cpu" and platform.machine() in ("x86_64", "AMD64")
+        return tensor if by_itself else truncated(tensor, dtype)
     if dtype != torch.float8_e4m3fn or tensor.dtype == dtype:
         return tensor
     if not tensor.dtype.is_floating_point or tensor.dtype == torch.float8_e5m2:
         tensor = tensor.to(torch.float32)
     largest = limits("float8_e4m3fn").max
     return tensor.clamp(-largest, largest)
+
+
+def truncated(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return floating point numbers as integers by the rule of `truncated_via`, on any device."""
+    wide = tensor if tensor.dtype == torch.float64 else tensor.to(torch.float32)
+    carrier = TO_TORCH[truncated_via(FROM_TORCH[dtype])]
+    least = torch.iinfo(carrier).min
+    upper = wide >= -float(least) if dtype == torch.uint64 else None
+    if upper is not None:
+        wide = torch.where(upper, wide + float(least), wide)
+    inside = wide.abs() < -float(least)
+    whole = torch.where(inside, torch.where(inside, wide, 0).to(carrier), least)
+    if upper is not None:
+        whole = torch.where(upper, whole ^ least, whole)
+    return whole.to(dtype)

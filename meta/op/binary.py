@@ -168,7 +168,8 @@ def minimum(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
 
 @op
 def floor_divide(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """floor(x1 / x2) in the operands' dtype, rounded towards -inf as in Python.
+    """floor(x1 / x2) in the operands' dtype, rounded towards -inf as in Python. A zero has the sign
+    of x1 / x2, as torch's on the CPU.
 
     It satisfies x1 = x2 * floor_divide(x1, x2) + mod(x1, x2). Division by zero: 0 for integers (as
     numpy), inf, -inf or NaN for floating point. Raises TypeInferError for two bool operands.

@@ -18,7 +18,7 @@ from meta.base.config import overridden
 from meta.base.device import CPU, Device, require
 from meta.base.dtype import TO_TORCH
 from meta.base.errors import DeviceError, IRError, OutOfMemory, TraceError
-from meta.base.number import is_within, whole_range
+from meta.base.number import whole_range
 from meta.dialect.core.dispatch import dispatch
 from meta.dialect.core.preference import current as current_preference
 from meta.grad.core.tape import record, recording
@@ -86,7 +86,7 @@ class Plan:
         self.op_name = call.op.name
         self.compacts = False
         ranges = [(place, whole_range(dtype)) for place, dtype in number_places(call)]
-        self.bounds = tuple((place, held) for place, held in ranges if held is not None)
+        self.bounds = tuple((place, *held) for place, held in ranges if held is not None)
         if call.callee is None:
             self.value = call.out
             return
@@ -117,7 +117,11 @@ class Plan:
 
     def takes(self, values: Sequence[Any]) -> bool:
         """Whether the numbers among the values fit the dtypes that they take."""
-        return all(is_within(values[place], held) for place, held in self.bounds)
+        for place, low, high in self.bounds:
+            value = values[place]
+            if not low <= value <= high or value != int(value):
+                return False
+        return True
 
     def run(self, values: Sequence[Any]) -> Any:
         """Run in the general case; ``values`` are in `OpEnv.run` order."""

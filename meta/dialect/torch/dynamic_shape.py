@@ -7,7 +7,7 @@ the operator whose attributes they are.
 import torch
 
 from meta import op
-from meta.base.dtype import FROM_TORCH, TO_TORCH
+from meta.base.dtype import FROM_TORCH, TO_TORCH, convertible
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.init import number
 from meta.dialect.torch.padding import inner, repeated
@@ -49,7 +49,8 @@ def dynamic_broadcast_to(x, shape):
 @dialect.kernel(op.dynamic_full)
 def dynamic_full(fill_value, shape, dtype):
     extents = op.zeros.type_function(_ints(shape), dtype, "cpu").static_shape
-    return _copy(fill_value.reshape(()).to(TO_TORCH[dtype]).expand(extents))
+    wanted = TO_TORCH[dtype]
+    return _copy(convertible(fill_value.reshape(()), wanted).to(wanted).expand(extents))
 
 
 @dialect.kernel(op.dynamic_arange)
@@ -114,7 +115,8 @@ def dynamic_pad(x, pad_width, pad_value, pad_mode):
     pairs = pad_pairs(widths, x.ndim)
     if pad_mode != "constant":
         return _copy(repeated(x, pairs, pad_mode))
-    value = torch.as_tensor(pad_value, device=x.device).to(x.dtype).reshape(())
+    given = torch.as_tensor(pad_value, device=x.device).reshape(())
+    value = convertible(given, x.dtype).to(x.dtype)
     padded = _copy(value.expand(extents))
     inner(padded, pairs, x.shape).copy_(x)
     return padded

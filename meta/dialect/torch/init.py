@@ -3,7 +3,7 @@
 import torch
 
 from meta import op
-from meta.base.dtype import FROM_TORCH, TO_TORCH, bounded
+from meta.base.dtype import FROM_TORCH, TO_TORCH, bounded, convertible
 from meta.dialect.torch import torch as dialect
 
 
@@ -51,7 +51,7 @@ def number(value, like, call):
     """Return a number, or a tensor of one element, as a 0-d tensor of the result's dtype."""
     dtype = TO_TORCH[call.args.dtype]
     if isinstance(value, torch.Tensor):
-        return value.reshape(()).to(dtype)
+        return convertible(value.reshape(()), dtype).to(dtype)
     exact = torch.float64 if isinstance(value, float) else torch.int64
     return torch.full((), value, dtype=exact, device=like.device).to(dtype)
 

@@ -28,4 +28,5 @@ def cast_like(x, out):
 @dialect.kernel(op.group_cast)
 def group_cast(tensor_list, dtype):
     compact = {"copy": True, "memory_format": torch.contiguous_format}
-    return tuple(t.to(TO_TORCH[dtype], **compact) for t in tensor_list)
+    wanted = TO_TORCH[dtype]
+    return tuple(convertible(t, wanted).to(wanted, **compact) for t in tensor_list)

@@ -7,7 +7,7 @@ products 60 and 79; sums down columns 446 and 97.
 import torch
 
 from meta import op
-from meta.base.dtype import TO_TORCH
+from meta.base.dtype import TO_TORCH, convertible
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
 
@@ -15,7 +15,7 @@ from meta.dialect.torch import torch as dialect
 def _accumulate(function, identity, x, axis, dtype, exclusive):
     out = TO_TORCH[dtype]
     # Through the result's dtype, for its values are what is accumulated.
-    x = x.to(out)
+    x = convertible(x, out).to(out)
     wide = torch.float32 if out in (torch.float16, torch.bfloat16) else out
     y = function(x, dim=axis, dtype=wide)
     if exclusive and y.shape[axis]:

@@ -143,6 +143,9 @@ def floor_divide(x1, x2, out):
         quotient = tirx.Select(_signs_differ(remainder, b), quotient - one, quotient)
         floor = tirx.floor(quotient)
         floor = tirx.Select(quotient - floor > constant(0.5, a), floor + one, floor)
+        # A zero has the sign of a / b, which is at most 1 then.
+        signed = tirx.trunc(a / b * constant(0.5, a))
+        floor = tirx.Select(tirx.EQ(quotient, zero), signed, floor)
         return tirx.Select(tirx.EQ(b, zero), a / b, floor)
 
     if is_float(out.dtype):

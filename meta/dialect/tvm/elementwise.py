@@ -10,7 +10,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from meta.base.dtype import bounded, is_float
+from meta.base.dtype import bounded, is_float, limits, truncated_via
 
 
 def computing(dtype: str) -> str:
@@ -62,7 +62,8 @@ def broadcast_shape(*shapes: Any) -> list[Any]:
 
 def cast(value: Any, dtype: str) -> Any:
     """Cast an element. To bool means nonzero, which holds for the numbers below 1 too; a number
-    beyond the range of a floating point dtype is infinite in it.
+    beyond the range of a floating point dtype is infinite in it; of one beyond an integer dtype see
+    `truncated`.
     """
     found = str(value.ty.dtype)
     if found == dtype:
@@ -74,7 +75,31 @@ def cast(value: Any, dtype: str) -> Any:
         return not_equal(value, tirx.const(0, found))
     if isinstance(value, tirx.FloatImm | tirx.IntImm) and is_float(dtype):
         return tirx.const(bounded(value.value, dtype), dtype)  # TVM refuses what is out of range
+    if is_float(found) and not is_float(dtype) and not isinstance(value, tirx.FloatImm):
+        return truncated(value, dtype)
     return value.astype(dtype)
+
+
+def truncated(value: Any, dtype: str) -> Any:
+    """Return a floating point element as an integer, by the rule of `truncated_via`.
+
+    What lies outside of the carrier is replaced: of such a conversion LLVM makes anything.
+    """
+    value = cast(value, computing(str(value.ty.dtype)))
+    if dtype == "uint8" and str(value.ty.dtype) == "float32":
+        # The same by way of int32, which vectors have: the low 8 bits of larger numbers are 0.
+        return _carried(value, "int32").astype(dtype)
+    if dtype != "uint64":
+        return _carried(value, truncated_via(dtype)).astype(dtype)
+    half = constant(2.0**63, value)
+    beyond = _carried(value - half, "int64").astype(dtype) + tirx.const(2**63, dtype)
+    return tirx.Select(value >= half, beyond, _carried(value, "int64").astype(dtype))
+
+
+def _carried(value: Any, carrier: str) -> Any:
+    inside = tirx.abs(value) < constant(-float(limits(carrier).min), value)
+    least = tirx.const(int(limits(carrier).min), carrier)
+    return tirx.Select(inside, value.astype(carrier), least)
 
 
 def let(value: Any, body: Callable[[Any], Any]) -> Any:

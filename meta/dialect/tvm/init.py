@@ -61,7 +61,7 @@ def single(value, dtype):
     """Return a run-time number, or the only element of a tensor, in a dtype."""
     if isinstance(value, te.Tensor):
         value = value(*[0] * len(value.shape))
-    return value.astype(dtype)
+    return cast(value, dtype)
 
 
 @compute(op.zeros_like, ELEMWISE, static=True)

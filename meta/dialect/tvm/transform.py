@@ -7,6 +7,7 @@ from tvm import te, tirx
 
 from meta import op
 from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, INJECTIVE, OPAQUE, compute
+from meta.dialect.tvm.elementwise import cast as convert
 from meta.dialect.tvm.reduce import truth
 from meta.op.core.axes import inverse_permutation, permutation, swapped
 from meta.op.core.check import normalize_axis
@@ -267,7 +268,7 @@ def cast(data, dtype):
         value = data(*i)
         if dtype == "bool":
             return truth(value, str(data.dtype)) != 0
-        return value.astype(dtype)
+        return convert(value, dtype)
 
     return te.compute(data.shape, element, name="cast")
 
