@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -23,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meta.base import config
-from meta.base.cache_folder import cache_folder, distrust
-from meta.base.errors import UnknownName
+from meta.base.cache_folder import cache_folder, caches_place, distrust
+from meta.base.errors import MetaWarning, UnknownName
 from meta.base.registry import nearest
 
 _HASH = "[0-9a-f]{64}"
@@ -134,6 +135,24 @@ def written(size: int) -> None:
             return
         _since = 0
         trim(most)
+
+
+_warned: set[Path] = set()
+
+
+def not_kept(reason: str) -> None:
+    """Warn, once for each place of the caches, that what was made is not kept there."""
+    place = caches_place()
+    with _lock:
+        if place in _warned:
+            return
+        _warned.add(place)
+    warnings.warn(
+        f"what is compiled cannot be kept in {place}: {reason}. Programs run as ever, and the next "
+        "process compiles anew. META_CACHE_DIR names another folder; META_CACHE=0 wants none",
+        MetaWarning,
+        stacklevel=2,
+    )
 
 
 def trim(most: int) -> None:

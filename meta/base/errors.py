@@ -89,6 +89,12 @@ class DispatchError(MetaError, RuntimeError):
     """No dialect accepted a call; the message has one line per candidate."""
 
 
+class BackendError(MetaError, RuntimeError):
+    """A backend that fails while it builds, loads or runs a kernel: a fault of its own, or a limit
+    that it does not state. What it raised is the cause.
+    """
+
+
 class GradientError(MetaError, RuntimeError):
     """A gradient asked of something that has none."""
 
@@ -142,3 +148,11 @@ class NonFiniteError(MetaError, FloatingPointError):
 
 class FormatError(MetaError, ValueError):
     """A file that is damaged, foreign or does not fit the object it is loaded into."""
+
+
+class FileError(MetaError, OSError):
+    """A file or folder that cannot be written: a full or read-only disk, missing permission."""
+
+
+class MetaWarning(UserWarning):
+    """What a user should know and that changes no result: a cache that cannot be used."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from meta.base import caches, config
@@ -39,28 +40,35 @@ def find(cache: str, key: str) -> bytes | None:
 
 def keep(cache: str, key: str, content: bytes) -> None:
     """Keep something under a key; the file has its name when it is complete. A full or read-only
-    disk keeps nothing.
+    disk keeps nothing, and there is one warning.
     """
     file = _file(cache, key)
     if file is None:
         return
     try:
         descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=caches.UNFINISHED)
-    except OSError:
+    except OSError as error:
+        caches.not_kept(str(error))
         return
     try:
         with os.fdopen(descriptor, "wb") as part:
             part.write(hashlib.sha256(content).digest() + content)
         os.replace(name, file)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(name)
+        caches.not_kept(str(error))
         return
     caches.written(_HASH + len(content))
 
 
 def _file(cache: str, key: str) -> Path | None:
     """Return the file of a key, None if nothing is to be kept, or the folder is not this user's."""
+    if not config.get("META_CACHE"):
+        return None
     folder = cache_folder(cache)
-    if not config.get("META_CACHE") or open_private(folder):
+    problem = open_private(folder)
+    if problem:
+        caches.not_kept(problem)
         return None
     return folder / hashlib.sha256(key.encode()).hexdigest()

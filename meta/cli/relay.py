@@ -16,6 +16,7 @@ import numpy as np
 import meta
 from meta.base.device import require
 from meta.base.errors import ArgumentError
+from meta.base.files import open_file, writing
 from meta.cli import relay_operators
 from meta.cli.table import section
 from meta.frontend import relay
@@ -141,7 +142,8 @@ def run_program(options: argparse.Namespace) -> int:
     with dialect:
         result = meta.vm.compile(model, *args, device=device)(*args)
     leaves = {f"out{i}": a.numpy() for i, a in enumerate(tree.flatten(result)[0])}
-    np.savez(options.out, **leaves)
+    with writing(options.out):
+        np.savez(options.out, **leaves)
     types = {name: f"{array.dtype}{list(array.shape)}" for name, array in leaves.items()}
     if options.json:
         print(json.dumps({"device": str(device), "out": options.out, "results": types}, indent=2))
@@ -153,7 +155,7 @@ def run_program(options: argparse.Namespace) -> int:
 def _arrays(path: str) -> Mapping[str, Any]:
     """Read an npz file; ArgumentError if it is none."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open_file(path) as source, np.load(source, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
         raise ArgumentError(

@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,8 @@ import torch
 import meta
 from meta.base.device import Device, require
 from meta.base.dtype import is_float
-from meta.base.errors import ArgumentError, UnknownName
+from meta.base.errors import ArgumentError, FormatError, UnknownName
+from meta.base.files import read_file, require_file
 from meta.base.registry import nearest
 from meta.ir import Module, TensorType, parse, parse_type
 from meta.vm import Executable
@@ -82,7 +82,7 @@ def load(target: str) -> Any:
     """
     where, colon, name = target.rpartition(":")
     if not colon and Path(target).suffix == ".meta":
-        return parse(Path(target).read_text("utf-8"), file=target)
+        return parse(_text(target), file=target)
     if not (where.endswith(".py") or _is_dotted(where)) or not name.isidentifier():
         raise ArgumentError("this names nothing to compile", expected=SYNTAX, found=repr(target))
     module = _file(where) if where.endswith(".py") else _module(where)
@@ -92,13 +92,20 @@ def load(target: str) -> Any:
     return found() if isinstance(found, type) and issubclass(found, meta.Model) else found
 
 
+def _text(path: str) -> str:
+    try:
+        return read_file(path).decode()
+    except UnicodeDecodeError as error:
+        raise FormatError("program text is UTF-8", found=f"{path}: {error}") from None
+
+
 def _is_dotted(name: str) -> bool:
     return all(part.isidentifier() for part in name.split("."))
 
 
 def _file(path: str) -> ModuleType:
     """Run a file as a module; OSError if it is not there."""
-    os.stat(path)
+    require_file(path)
     spec = importlib.util.spec_from_file_location("__meta_target__", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

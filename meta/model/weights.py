@@ -9,17 +9,21 @@ from pathlib import Path
 import torch
 
 from meta.base.errors import ArgumentError, FormatError
+from meta.base.files import read_file
 from meta.model.model import Model
 from meta.model.state import Unmatched
 from meta.runtime.tensor_file import read_tensors, write_tensors
 
 NAME = "model.safetensors"
+MAX_INDEX_BYTES = 256 << 20
+"""Larger indices are not ours."""
 PICKLES = (".bin", ".ckpt", ".pkl", ".pt", ".pth")
 
 
 def save_weights(model: Model, path: str | os.PathLike[str]) -> None:
     """Write the model's state to a safetensors file, atomically: a reader sees the old file or the
-    new one. An array under several names is written once, under the first.
+    new one. An array under several names is written once, under the first. FileError where the file
+    cannot be written.
     """
     write_tensors(path, {name: array.torch() for name, array in model.state().items()})
 
@@ -65,7 +69,7 @@ def _file(path: Path) -> Path:
 def _read_parts(index: Path) -> dict[str, torch.Tensor]:
     """Return the tensors of all files that an index names; all lie beside it."""
     try:
-        parts = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        parts = json.loads(read_file(index, MAX_INDEX_BYTES))["weight_map"]
         files = dict.fromkeys(parts.values())
         if not all(isinstance(f, str) and Path(f).name == f for f in files):
             raise ValueError("a part is not the name of a file in the same folder")

@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from tempfile import mkstemp
 
+from meta.base.files import writing
 from meta.ir import Module, text
 
 
@@ -18,17 +19,23 @@ class Dump:
     """The files of one run of a pipeline: ``000-input.meta``, ``001-infer_type.meta``, ..."""
 
     def __init__(self, parent: str) -> None:
-        """Make the folder; OSError if that cannot be done."""
-        self.folder = _new_folder(Path(parent))
+        """Make the folder; FileError if that cannot be done."""
+        with writing(parent):
+            self.folder = _new_folder(Path(parent))
         self._numbers = count()
 
     def write(self, name: str, seconds: float, module: Module) -> Path:
-        """Write what a pass returned, all or nothing; return the file."""
+        """Write what a pass returned, all or nothing; return the file. FileError if it cannot."""
         path = self.folder / f"{next(self._numbers):03d}-{name}.meta"
-        descriptor, part = mkstemp(dir=self.folder, prefix=".new-")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(f"# pass: {name}\n# seconds: {seconds:.6f}\n\n{text(module)}\n")
-        os.replace(part, path)
+        content = f"# pass: {name}\n# seconds: {seconds:.6f}\n\n{text(module)}\n"
+        with writing(path):
+            descriptor, part = mkstemp(dir=self.folder, prefix=".new-")
+            try:
+                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                    file.write(content)
+                os.replace(part, path)
+            finally:
+                Path(part).unlink(missing_ok=True)
         return path
 
 

@@ -11,10 +11,14 @@ import safetensors.torch
 import torch
 
 from meta.base.errors import FormatError
+from meta.base.files import require_file, unwritable, writing
 
 
 def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write tensors by name, atomically: a reader sees the old file or the new one."""
+    """Write tensors by name, atomically: a reader sees the old file or the new one.
+
+    Raises FileError where that cannot be done; then nothing of it is left.
+    """
     target = Path(path)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     prepared: dict[str, torch.Tensor] = {}
@@ -26,14 +30,24 @@ def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tens
         whole = tensor.untyped_storage().nbytes() == tensor.nbytes
         prepared[name] = tensor if whole and place not in storages else tensor.clone()
         storages.add(place)
-    part.touch()  # says at once, and as other writers do, that the place cannot be written to
-    mode = part.stat().st_mode
+    with writing(target):
+        part.touch()  # says at once, and as other writers do, that the place cannot be written to
+        mode = part.stat().st_mode
+        try:
+            _save(prepared, part)
+            part.chmod(mode)  # what a new file has here; safetensors makes files private
+            os.replace(part, target)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def _save(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
     try:
-        safetensors.torch.save_file(prepared, part, metadata={"format": "pt", "producer": "meta"})
-        part.chmod(mode)  # what a new file has here; safetensors makes files private
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
+        safetensors.torch.save_file(
+            dict(tensors), path, metadata={"format": "pt", "producer": "meta"}
+        )
+    except safetensors.SafetensorError as error:  # which is what it says of a full disk, too
+        raise unwritable(path, error) from error
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
@@ -41,6 +55,7 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     format.
     """
     try:
+        require_file(path)
         with safetensors.safe_open(os.fspath(path), framework="pt") as file:
             return {name: file.get_tensor(name) for name in list(file.keys())}
     except (OSError, safetensors.SafetensorError) as error:

@@ -29,6 +29,7 @@ from typing import Any
 import torch
 
 from meta.base.errors import ArgumentError, FormatError
+from meta.base.files import read_file, sha256, writing
 from meta.runtime.tensor_file import read_tensors, write_tensors
 from meta.train.json_state import from_plain, to_plain
 
@@ -111,7 +112,8 @@ class Checkpoints:
     ) -> Path:
         """Write a checkpoint, remove those that are too old, and return its folder.
 
-        Raises ArgumentError for state in ``more`` that cannot be written.
+        Raises ArgumentError for state in ``more`` that cannot be written, and FileError if the
+        folder is full, read-only or gone; the checkpoints before are then as they were.
         """
         record = {
             "schema": SCHEMA,
@@ -120,12 +122,24 @@ class Checkpoints:
             "more": {k: to_plain(v, k) for k, v in more.items()},
         }
         target = self.path(step)
+        with writing(self.folder):
+            self._write(target, model, training, record)
+            self._prune()
+        return target
+
+    def _write(
+        self,
+        target: Path,
+        model: Mapping[str, torch.Tensor],
+        training: Mapping[str, torch.Tensor],
+        record: dict[str, Any],
+    ) -> None:
         part = target.with_name(f".{target.name}{_PART}")
         part.mkdir()
         try:
             write_tensors(part / MODEL, model)
             write_tensors(part / TRAINING, training)
-            record["files"] = {name: _hash(part / name) for name in (MODEL, TRAINING)}
+            record["files"] = {name: sha256(part / name) for name in (MODEL, TRAINING)}
             text = json.dumps({**record, "checksum": _checksum(record)})
             (part / RECORD).write_text(text, encoding="utf-8")
             for path in (*part.iterdir(), part):
@@ -134,8 +148,6 @@ class Checkpoints:
         finally:
             shutil.rmtree(part, ignore_errors=True)
         _flush(self.folder)
-        self._prune()
-        return target
 
     def newest(self) -> Checkpoint | None:
         """Read the newest checkpoint; None if there is none. See `read_checkpoint`."""
@@ -158,7 +170,7 @@ def read_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:
     where = Path(folder)
     record = _record(where)
     for name, expected in record["files"].items():
-        if not (where / name).is_file() or _hash(where / name) != expected:
+        if not (where / name).is_file() or sha256(where / name) != expected:
             raise _refusal(where, f"its file {name} is missing or damaged")
     return Checkpoint(
         record["step"],
@@ -171,12 +183,8 @@ def read_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:
 def _record(where: Path) -> dict[str, Any]:
     path = where / RECORD
     try:
-        if path.stat().st_size > MAX_RECORD_BYTES:
-            raise _refusal(where, f"{RECORD} is too large to be one")
-        record = json.loads(path.read_text("utf-8"))
+        record = json.loads(read_file(path, MAX_RECORD_BYTES))
     except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, FormatError):
-            raise
         raise _refusal(where, f"{RECORD} cannot be read: {error}") from error
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         raise _refusal(where, f"{RECORD} is of something else")
@@ -206,14 +214,6 @@ def _checksum(record: dict[str, Any]) -> str:
     """Return a hash of a record, the same before it is written and after it is read."""
     text = json.dumps(json.loads(json.dumps(record)), sort_keys=True)
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
-
-
-def _hash(path: Path) -> str:
-    with open(path, "rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _flush(path: Path) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from meta.base.errors import ArgumentError, FormatError
+from meta.base.files import read_file, writing
 
 Row = dict[str, float]
 
@@ -73,26 +74,28 @@ class FileLog:
             raise ArgumentError("the log cannot be written", found=str(error)) from error
 
     def write(self, row: Row) -> None:
-        """Append a row."""
+        """Append a row; FileError if the disk is full."""
         assert self._file is not None
-        self._file.write(self._line(row))
+        with writing(self.path):
+            self._file.write(self._line(row))
 
     def flush(self) -> None:
-        """Hand what was written to the system."""
+        """Hand what was written to the system; FileError if the disk is full."""
         assert self._file is not None
-        self._file.flush()
+        with writing(self.path):
+            self._file.flush()
 
     def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Close the file; FileError if what was written last does not fit on the disk."""
+        file, self._file = self._file, None
+        if file is not None:
+            with writing(self.path):
+                file.close()
 
     def _kept(self, step: int) -> list[str]:
         """Return the lines of steps up to ``step``; the last line may have been cut off."""
         try:
-            with open(self.path, encoding="utf-8", newline="") as file:
-                lines = file.readlines()
+            lines = io.StringIO(read_file(self.path).decode(), newline="").readlines()
             if lines and not lines[-1].endswith("\n"):
                 lines.pop()
             head = self._head()

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from meta.base.errors import ArgumentError
+from meta.base.files import writing
 from meta.train.log import Row
 
 _APART = ("step", "time")
@@ -33,7 +34,8 @@ class TensorBoard:
 
     def open(self, columns: Sequence[str], step: int) -> None:
         """Begin; TensorBoard leaves out what an earlier part of the run wrote for later steps."""
-        self._writer = self._make(self.folder, purge_step=step + 1)
+        with writing(self.folder):
+            self._writer = self._make(self.folder, purge_step=step + 1)
 
     def write(self, row: Row) -> None:
         """Add one scalar per column."""

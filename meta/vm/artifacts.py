@@ -49,7 +49,7 @@ def restored(
     artifact = Artifact(folder / name, rest)
     try:
         made = DIALECTS[dialect].restore(artifact)
-    except ValueError as error:
+    except (ValueError, OSError, RuntimeError) as error:  # of files, and of whoever loads them
         raise FormatError(
             f"the kernel {kernel.name} cannot be loaded: {error}",
             hint="meta.vm.load(folder, rebuild=True) compiles all kernels anew",

@@ -20,6 +20,7 @@ from meta.base.dtype import TO_TORCH
 from meta.base.errors import DeviceError, IRError, OutOfMemory, TraceError
 from meta.base.number import whole_range
 from meta.dialect.core.dispatch import dispatch
+from meta.dialect.core.failure import backend_error, passes
 from meta.dialect.core.preference import current as current_preference
 from meta.grad.core.tape import record, recording
 from meta.ir.types import TensorType
@@ -43,6 +44,8 @@ from meta.vm import promise
 from meta.vm.finite import checked_call
 from meta.vm.writable import require_writable
 
+MAX_SHOWN = 8
+"""Parts of a tuple that an error shows."""
 _KNOBS = ("META_VERIFY", "META_CHECK_FINITE")
 
 
@@ -52,7 +55,8 @@ class Plan:
     Attributes
     ----------
     value: the result, where it is known now (`kernel` and `view` are then None).
-    kernel: the OpEnv's `run`. view: whether the result is the first tensor seen with another shape.
+    kernel: the OpEnv's `run`. dialect: whose it is.
+    view: whether the result is the first tensor seen with another shape.
     simple: for the usual case of a kernel that fills exactly one compact tensor and writes nothing
     else: what allocates the result, the kernel, and what the result is; else None.
     bounds: the ranges of the numbers that take an integer dtype: values are not part of the key.
@@ -62,6 +66,7 @@ class Plan:
         "allocators",
         "bounds",
         "compacts",
+        "dialect",
         "kernel",
         "key",
         "keys",
@@ -87,6 +92,7 @@ class Plan:
         self.compacts = False
         ranges = [(place, whole_range(dtype)) for place, dtype in number_places(call)]
         self.bounds = tuple((place, *held) for place, held in ranges if held is not None)
+        self.dialect = ""
         if call.callee is None:
             self.value = call.out
             return
@@ -110,6 +116,8 @@ class Plan:
         if config.get("META_CHECK_FINITE"):
             self.kernel = checked_call(self.kernel, call, env.allocates)
         self.compacts = strided and not env.strided
+        if env.dialect_op is not None:
+            self.dialect = env.dialect_op.dialect.name
         self.allocators = None if env.allocates else tuple(allocator(k) for k in self.keys)
         simple = isinstance(call.out, TensorType) and not (self.compacts or self.written)
         if self.allocators is not None and self.key is not None and simple:
@@ -234,10 +242,18 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return plan.value
         else:
             result = plan.run(values)
-    except RuntimeError as error:
-        if plan is None or not is_out_of_memory(error):
+    except Exception as error:
+        if is_out_of_memory(error) and not isinstance(error, OutOfMemory):
+            failure = _out_of_memory(error, op, plan)
+        elif plan is None or passes(error):
             raise
-        failure = _out_of_memory(error, plan)
+        else:
+            raise backend_error(
+                *(error, "cannot run a kernel"),
+                op=op.name,
+                types=call_text(op, args),
+                dialect=plan.dialect,
+            ) from error
     if failure is not None:  # behind the block: what the first error holds is free by then
         raise failure
     if tracked and recording.get():
@@ -317,14 +333,28 @@ def _lift(value: Any) -> ndarray:
     return as_array(value)
 
 
-def _out_of_memory(error: RuntimeError, plan: Plan) -> OutOfMemory:
-    keys = [k for k in plan.keys if k is not None]
-    planned = sum(type_bytes(array_type(k)) for k in keys) if len(keys) == len(plan.keys) else None
+def call_text(op: Op, args: Sequence[Any]) -> str:
+    """Return a call with the types of its arrays."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, tuple | list):
+            more = ["..."] if len(value) > MAX_SHOWN else []
+            return f"({', '.join([*map(text, value[:MAX_SHOWN]), *more])})"
+        return str(array_type(value.key)) if isinstance(value, ndarray) else repr(value)[:80]
+
+    return f"{op.name}({', '.join(map(text, args))})"
+
+
+def _out_of_memory(error: Exception, op: Op, plan: Plan | None) -> OutOfMemory:
+    made = () if plan is None else getattr(plan, "keys", ())
+    keys = [k for k in made if k is not None]
+    known = bool(keys) and len(keys) == len(made)
+    planned = sum(type_bytes(array_type(k)) for k in keys) if known else None
     return out_of_memory(
         error,
         keys[0].device if keys else CPU,
         "a call",
-        op=plan.op_name,
+        op=op.name,
         planned=planned,
         hint="delete arrays that nobody needs; use smaller ones; compile the model: a compiled "
         "program plans its memory",

@@ -14,9 +14,10 @@ from meta.analysis import MemoryReport, memory
 from meta.base import config
 from meta.base.config import overridden
 from meta.base.device import Device
-from meta.base.errors import ArgumentError, DeviceError
+from meta.base.errors import ArgumentError, DeviceError, OutOfMemory
 from meta.base.registry import OPERATORS
 from meta.dialect.core import OpEnv
+from meta.dialect.core.failure import passes
 from meta.dialect.core.preference import current as current_preference
 from meta.ir import Dim, Function, Module, TensorType, TupleType, Type
 from meta.ir.typeof import bind_dims
@@ -31,6 +32,7 @@ from meta.vm.convention import Convention
 from meta.vm.debug import DebugRun, debug
 from meta.vm.explain_program import ProgramExplanation, explain_program
 from meta.vm.extents import Range, require_in_range
+from meta.vm.failure import launch_error
 from meta.vm.finite_program import finite_observer
 from meta.vm.graphs import GraphReport, Graphs, graphs_for, report
 from meta.vm.link import MEMORY_HINT, Linked, link
@@ -155,9 +157,11 @@ class Executable:
             if later is not None and later.update():
                 result = linked.run([*inputs, *arrays])
             return _wrapped(result, self._result, self._kept_memory)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
+        except Exception as error:
+            if not is_out_of_memory(error) or isinstance(error, OutOfMemory):
+                if passes(error):
+                    raise
+                raise launch_error(error) from error
             planned = memory(self.module).peak
             failure = out_of_memory(
                 error, self.device, "the program", planned=planned, hint=MEMORY_HINT

@@ -34,6 +34,7 @@ import torch
 
 from meta.base.device import Device, require
 from meta.base.errors import FormatError
+from meta.base.files import read_file, sha256, writing
 from meta.dialect.core import OpEnv
 from meta.dialect.core.catalog import DIALECTS
 from meta.ir import Function, Module, TupleType, from_json, to_json, verify
@@ -85,8 +86,23 @@ def write_folder(
 
     ``more``: plain data for the manifest. ``files``: further files by name, and what writes each.
     ``place`` puts a kernel's file to its place: a copy, or a link. Whom the umask lets read the
-    folder may read it; only its owner may write to it, since it is run.
+    folder may read it; only its owner may write to it, since it is run. Raises FileError where it
+    cannot be written; then nothing of it is left, and an older folder is as it was.
     """
+    with writing(folder):
+        _write(folder, code, kernels, device, module, more, files or {}, place)
+
+
+def _write(
+    folder: Path,
+    code: Code,
+    kernels: Sequence[OpEnv],
+    device: Device,
+    module: Module,
+    more: Any,
+    files: Mapping[str, Callable[[Path], None]],
+    place: Callable[[Path, Path], Any],
+) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"))
     try:
@@ -98,7 +114,7 @@ def write_folder(
         (part / FUSED).write_text(fused, encoding="utf-8")
         (part / CODE).write_text(json.dumps(code_to_json(code)), encoding="utf-8")
         write_tensors(part / CONSTANTS, constants)
-        for name, write in (files or {}).items():
+        for name, write in files.items():
             write(part / name)
         (part / KERNELS).mkdir(mode=0o700)
         for file in {k.artifact.file for k in kernels if k.artifact is not None}:
@@ -111,8 +127,7 @@ def write_folder(
             "environments": _environments(code, kernels, device),
             "kernels": artifact_records(kernels),
             "files": {
-                name: _hash(part / name)
-                for name in (CODE, PROGRAM, FUSED, CONSTANTS, *(files or {}))
+                name: _hash(part / name) for name in (CODE, PROGRAM, FUSED, CONSTANTS, *files)
             },
             "more": more,
         }
@@ -227,7 +242,7 @@ def _preparation(code: Code, fused: Module) -> Function | None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_file(path).decode()
     except (OSError, UnicodeDecodeError) as error:  # the folder is being replaced, for one
         raise FormatError(f"{path} cannot be read", found=str(error)) from None
 
@@ -259,9 +274,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest after comparing all hashes; FormatError if one is not as it was."""
     path = folder / MANIFEST
     try:
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise FormatError(f"{path} is larger than a manifest can be")
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = json.loads(read_file(path, MAX_MANIFEST_BYTES))
+    except FormatError:
+        raise
     except OSError as error:
         raise FormatError(
             f"{folder} holds no compiled program",
@@ -300,7 +315,7 @@ def _checksum(manifest: Mapping[str, Any]) -> str:
 
 def _hash(path: Path) -> str:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return sha256(path)
     except OSError as error:
         raise FormatError(f"{path} cannot be read", found=str(error)) from None
 

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from meta.base.device import Device
 from meta.dialect.core import DialectOp, OpEnv, compile_together, dispatch, only
 from meta.dialect.core.catalog import DIALECTS
+from meta.dialect.core.failure import building
 from meta.ir import Function
 from meta.ir.operators import resolve_op
 from meta.op.core.op import Op
@@ -41,7 +42,9 @@ def _for_all_extents(env: OpEnv, kernel: Kernel, device: Device) -> OpEnv:
 
 def _find(kernel: Kernel, functions: Mapping[str, Function], device: Device) -> OpEnv:
     if isinstance(kernel, FusedRef):
-        return DIALECTS[kernel.dialect].fused_kernel(functions[kernel.function], device)
+        function = functions[kernel.function]
+        with building(kernel.function, function.type, kernel.dialect):
+            return DIALECTS[kernel.dialect].fused_kernel(function, device)
     op = resolve_op(kernel.operator)
     base = _base(kernel)
     with only(op.dialect.name) if isinstance(op, DialectOp) else nullcontext():

@@ -27,6 +27,7 @@ from meta.vm import bytecode_data as data
 from meta.vm.aliasing import CONSTANT, summaries
 from meta.vm.code import Block, Code, FunctionCode, KernelRef
 from meta.vm.eager import allocator
+from meta.vm.failure import marked
 from meta.vm.grapher import Grapher, escaping
 from meta.vm.graphs import Graphs
 from meta.vm.machine import Closure, Enter, Fork, Goto, Leave, Routine, Segment, run
@@ -344,7 +345,7 @@ class _Linker:
         if i.written and self.guards:
             guard = guarded(step, i.written, self.addresses, kernel.name)
             step = located(guard, i.span)
-        return step
+        return marked(step, kernel, i.span)
 
 
 def _closure_step(routine: Routine, captured: tuple[bc.Operand, ...], out: bc.Register) -> Step:

@@ -16,6 +16,7 @@ import torch
 from meta.base.device import Device
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError
+from meta.base.files import writing
 from meta.dialect.core import OpEnv
 from meta.ir import TensorType
 from meta.passes.lifetimes import type_bytes
@@ -144,16 +145,18 @@ class Profile:
 
         The file is in the Trace Event Format's JSON object form: one complete event ("ph": "X") per
         launch, times in microseconds (Google, "Trace Event Format", docs.google.com/document/d/
-        1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU). It is written all or nothing.
+        1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU). It is written all or nothing;
+        FileError if it cannot be.
         """
         target = Path(path)
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            with open(part, "w", encoding="utf-8") as file:
-                json.dump({"traceEvents": self._events(), "displayTimeUnit": "ns"}, file)
-            os.replace(part, target)
-        finally:
-            part.unlink(missing_ok=True)
+        with writing(target):
+            try:
+                with open(part, "w", encoding="utf-8") as file:
+                    json.dump({"traceEvents": self._events(), "displayTimeUnit": "ns"}, file)
+                os.replace(part, target)
+            finally:
+                part.unlink(missing_ok=True)
 
     def _events(self) -> list[dict[str, Any]]:
         named = [("process_name", "meta"), ("thread_name", str(self.device))]

@@ -7,8 +7,8 @@ lies in a folder of the form of `folder.py`, and one that is damaged is as good 
 Programs are left out if an operator of theirs, or a backend, kernel or fused pattern that might
 run them, is from outside of this package: nothing says when such code changes.
 
-Nothing here fails a compilation: what cannot be written is not kept. The bound is that of all
-caches (`meta.base.caches`).
+Nothing here fails a compilation: what cannot be written is not kept, with a warning. The bound is
+that of all caches (`meta.base.caches`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from contextlib import suppress
 from functools import lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -95,10 +94,14 @@ def find(key: str) -> Contents | None:
 def keep(key: str, executable: Executable) -> None:
     """Keep a compiled program, if the folder can be used."""
     where = cache_folder("programs")
-    if open_private(where) or not os.access(where, os.W_OK):
+    problem = open_private(where)
+    if not problem and not os.access(where, os.W_OK):
+        problem = "the folder is read-only"
+    if problem:
+        caches.not_kept(problem)
         return
-    with suppress(OSError):  # a full disk, for one
-        folder = where / key[:2] / key
+    folder = where / key[:2] / key
+    try:
         write_folder(
             folder,
             executable.code,
@@ -107,7 +110,11 @@ def keep(key: str, executable: Executable) -> None:
             executable.module,
             place=_place,
         )
-        caches.written(sum(p.stat().st_size for p in folder.iterdir()))  # kernels are links
+        size = sum(p.stat().st_size for p in folder.iterdir())  # kernels are links
+    except OSError as error:  # a full disk, for one
+        caches.not_kept(str(error))
+        return
+    caches.written(size)
 
 
 def _is_ours(module: Module) -> bool:

@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 
 import meta
-from meta.base.errors import ArgumentError, FormatError
+from meta.base.errors import ArgumentError, FileError, FormatError
 from meta.model import (
     BatchNorm,
     Conv2d,
@@ -317,7 +317,7 @@ def test_saving_replaces_a_file_or_leaves_it(tmp_path: Path) -> None:
     save_weights(Linear(1, 1), path)
     save_weights(Linear(2, 2), path)
     assert safetensors.torch.load_file(path)["weight"].shape == (2, 2)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileError):
         save_weights(Linear(1, 1), tmp_path / "no" / "such" / "folder")
 
 

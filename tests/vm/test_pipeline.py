@@ -14,6 +14,7 @@ import meta
 from meta import op
 from meta.base import config
 from meta.base.device import CPU
+from meta.base.errors import FileError
 from meta.ir import parse, structural_equal
 from meta.model import trace
 from meta.passes.manager import pass_name
@@ -160,5 +161,5 @@ def test_the_program_after_each_pass_as_a_file(
 
 def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with config.override(META_DUMP_IR=str(tmp_path / "file")), pytest.raises(OSError):
+    with config.override(META_DUMP_IR=str(tmp_path / "file")), pytest.raises(FileError):
         meta.vm.compile(trace(chain), x())

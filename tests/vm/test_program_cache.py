@@ -17,6 +17,7 @@ import torch
 
 import meta
 from meta.base import caches, config
+from meta.base.errors import MetaWarning
 from meta.base.registry import OPERATORS
 from meta.base.source import Span
 from meta.dialect.core import DIALECTS, HANDWRITTEN, Dialect
@@ -137,7 +138,9 @@ def test_a_full_disk_or_a_folder_that_goes_away(monkeypatch: pytest.MonkeyPatch)
 
     with monkeypatch.context() as m:
         m.setattr(meta.vm.folder, "write_tensors", full)
-        assert torch.equal(compiled()(x()).torch(), compiled(opt_level=0)(x()).torch())
+        with pytest.warns(MetaWarning, match="No space left") as warned:
+            assert torch.equal(compiled()(x()).torch(), compiled(opt_level=0)(x()).torch())
+        assert len(warned) == 1
     compiled()
     with monkeypatch.context() as m:  # between the manifest and the code
         m.setattr(meta.vm.folder, "read_tensors", lambda path: shutil.rmtree(path.parent) or {})
@@ -151,7 +154,9 @@ def test_a_cache_that_can_only_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled()
     for name in ("utime", "mkdir", "rename"):
         monkeypatch.setattr(os, name, refuse)
-    assert from_cache(compiled()) and not from_cache(compiled(by=3.0))
+    assert from_cache(compiled())
+    with pytest.warns(MetaWarning, match="Read-only file system"):
+        assert not from_cache(compiled(by=3.0))
 
 
 def test_the_programs_used_last_stay(tmp_path: Path) -> None:
@@ -186,7 +191,8 @@ def test_a_damaged_entry_is_compiled_anew(name: str, tmp_path: Path) -> None:
 def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path) -> None:
     compiled()
     (tmp_path / "cache" / "programs").chmod(0o777)
-    assert not from_cache(compiled())
+    with pytest.warns(MetaWarning, match="others may write"):
+        assert not from_cache(compiled())
 
 
 def test_strangers_kernels_are_not_kept() -> None:

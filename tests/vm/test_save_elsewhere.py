@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import meta
-from meta.base.errors import ArgumentError, FormatError
+from meta.base.errors import ArgumentError, FileError, FormatError
 from meta.model import trace
 from meta.op.core import tree
 from meta.runtime.ndarray import ndarray
@@ -250,7 +250,7 @@ def test_what_was_there_stays_if_the_new_one_cannot_be_put(
             raise PermissionError(errno.EACCES, "Permission denied")
         rename(source, target)
 
-    with monkeypatch.context() as m, pytest.raises(PermissionError):
+    with monkeypatch.context() as m, pytest.raises(FileError, match="Permission denied"):
         m.setattr(os, "rename", refuse)
         exe.save(folder)
     assert load(folder)(array(2, 3))

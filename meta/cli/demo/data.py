@@ -12,6 +12,7 @@ from typing import IO, Any
 import numpy as np
 
 from meta.base.errors import FormatError
+from meta.base.files import open_file
 
 TEST_FRACTION = 0.2
 SMALLEST = 2
@@ -75,7 +76,7 @@ def read_npz(path: str) -> tuple[Array, Array]:
     Nothing in the file is run, and sizes are checked before memory is taken. Raises FormatError.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_file(path) as source, zipfile.ZipFile(source) as archive:
             x, y = (_member(archive, path, name) for name in ("x", "y"))
     except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile, RuntimeError) as error:
         # RuntimeError and its NotImplementedError: encrypted, or a compression zipfile lacks.

@@ -6,7 +6,8 @@ The decision, in order:
    first; then by order of registration;
 2. skip a dialect that the user excluded, that does not run on the device, or that its probe finds
    unusable;
-3. ask the maker; `Unsupported` is a refusal with a reason, any other error is a bug and is raised;
+3. ask the maker; `Unsupported` is a refusal with a reason, any other error is a bug and is raised,
+   as BackendError if it is not one of `meta`;
 4. the first OpEnv wins; if nobody accepts, DispatchError has one line per candidate.
 """
 
@@ -23,6 +24,7 @@ from meta.base.device import Device
 from meta.base.errors import DispatchError
 from meta.dialect.core.catalog import dialects
 from meta.dialect.core.dialect import DialectOp
+from meta.dialect.core.failure import backend_error, passes
 from meta.dialect.core.openv import OpEnv, Unsupported
 from meta.dialect.core.plevel import FUSED_ONLY
 from meta.dialect.core.preference import Preference, current
@@ -79,6 +81,15 @@ def answers(call: CallValues, preference: Preference) -> Iterator[Candidate]:
                 env.dialect_op = dialect_op
             except Unsupported as refusal:
                 reason = str(refusal)
+            except Exception as error:
+                if passes(error):
+                    raise
+                raise backend_error(
+                    *(error, "cannot prepare a kernel"),
+                    op=call.op.name,
+                    types=call,
+                    dialect=dialect.name,
+                ) from error
         yield Candidate(dialect_op, plevel, env, reason or "")
 
 

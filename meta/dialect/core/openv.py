@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meta.dialect.core.failure import backend_error, passes
+
 if TYPE_CHECKING:
     from meta.dialect.core.dialect import DialectOp
 
@@ -139,11 +141,21 @@ class OpEnv:
 
 
 def compile_together(envs: Iterable[OpEnv]) -> None:
-    """Compile what is deferred in as few goes as there are compilers."""
+    """Compile what is deferred in as few goes as there are compilers; BackendError if one fails."""
     waiting: dict[Callable[[Sequence[Any]], Sequence[Compiled]], dict[OpEnv, Any]] = {}
     for env in envs:
         if isinstance(env._kernel, Deferred):
             waiting.setdefault(env._kernel.compile, {})[env] = env._kernel.source
     for compile, sources in waiting.items():
-        for env, made in zip(sources, compile(list(sources.values())), strict=True):
+        try:
+            kernels = compile(list(sources.values()))
+        except Exception as error:
+            if passes(error):
+                raise
+            owner = next(iter(sources)).dialect_op
+            op, dialect = (None, None) if owner is None else (owner.base.name, owner.dialect.name)
+            if len(sources) > 1:  # nobody says which of them it was
+                op = None
+            raise backend_error(error, "cannot compile kernels", op=op, dialect=dialect) from error
+        for env, made in zip(sources, kernels, strict=True):
             env._compiled(made)

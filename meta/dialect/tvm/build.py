@@ -23,7 +23,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.target import Target
 
-from meta.base.errors import MetaError
+from meta.base.errors import BackendError
 from meta.base.progress import bar
 from meta.base.threads import compile_threads, in_threads
 from meta.dialect.core import Compiled, Deferred
@@ -114,7 +114,7 @@ def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, B
     What was built before, in this process or (see `cache`) in another, is not built again; the
     rest is compiled in batches, on several threads: TVM and NVRTC leave the interpreter to others.
     Any thread may call this; calls that compile run one after the other.
-    Raises MetaError if TVM refuses a function, naming it.
+    Raises BackendError if TVM refuses a function, naming it.
     """
     where = str(target)
     result: dict[str, Built] = {}
@@ -237,7 +237,7 @@ def _compile(
         return tvm.compile(tvm.IRModule(scheduled), target).mod, needs
 
 
-def _blame(batch: Sequence[_Wanted], target: Target, error: Exception) -> MetaError:
+def _blame(batch: Sequence[_Wanted], target: Target, error: Exception) -> BackendError:
     """Find out which function of a batch cannot be compiled."""
     for one in batch:
         name = one.name
@@ -248,7 +248,7 @@ def _blame(batch: Sequence[_Wanted], target: Target, error: Exception) -> MetaEr
         except Exception as alone:
             error = alone
             break
-    return MetaError(
+    return BackendError(
         f"TVM cannot compile the kernel {name!r} for {target.kind.name}",
         found=str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__,
         hint="this is a fault of the kernel or its schedule, not of the call; "

@@ -8,8 +8,8 @@ first load: the loader would crash on a truncated one.
 Several processes may share the folder: files appear under their final name complete, and are
 never changed.
 
-Nothing here fails a run: a damaged or foreign file is as good as none, and `status` says why there
-is no cache.
+Nothing here fails a run: a damaged or foreign file is as good as none, `status` says why there is
+no cache, and what cannot be written, on a full disk for one, stays in memory, with a warning.
 
 Loading a library runs its code. One is loaded only out of a folder that belongs to this user and
 that others cannot write to.
@@ -25,6 +25,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -33,7 +34,8 @@ from typing import Any
 from meta.base import caches, config
 from meta.base.cache_folder import cache_folder, distrust, open_private
 from meta.dialect.tvm.native import load_library
-from meta.dialect.tvm.openmp import write_launcher
+from meta.dialect.tvm.object_code import in_memory, object_files, object_of, path_of
+from meta.dialect.tvm.openmp import LAUNCHER
 from meta.dialect.tvm.workspace import Workspace
 
 MAX_ENTRY_BYTES = 16 << 20
@@ -75,7 +77,8 @@ class Stored:
 
 _lock = threading.RLock()
 _libraries: dict[Path, Any] = {}
-_trouble: str = ""
+_trouble: dict[Path, str] = {}
+"""Why writing to a folder failed; this process does not try it again."""
 
 
 def folder() -> Path:
@@ -96,7 +99,8 @@ def status() -> Status:
     if _linker() is None:
         wanted = ", ".join((*_LINKERS, *_COMPILERS))
         return Status(where, True, False, f"no linker was found ({wanted})")
-    return Status(where, True, not _trouble, _trouble)
+    trouble = _trouble.get(where, "")
+    return Status(where, True, not trouble, trouble)
 
 
 def digest(key: str) -> str:
@@ -142,21 +146,31 @@ def store(module: Any, symbols: dict[str, Entry]) -> dict[str, Stored] | None:
     generated when a module is written or when it is first run, so running the written one does it
     once.
     """
-    global _trouble
-    if not status().writable:
+    state = status()
+    if not state.writable:
+        if config.get("META_CACHE"):
+            caches.not_kept(state.reason)
         return None
     try:
-        library = _write(folder(), module, symbols)
-    except (OSError, subprocess.CalledProcessError) as error:
-        _trouble = f"writing failed: {error}"  # full disk, broken linker: run without
+        library = _write(state.folder, module, symbols)
+        size = library.stat().st_size + sum(len(entry.key) for entry in symbols.values())
+    except (OSError, subprocess.SubprocessError) as error:
+        _trouble[state.folder] = f"writing failed: {_cause(error)}"
+        caches.not_kept(_trouble[state.folder])
         return None
     loaded = load_verified(library)
-    if loaded is None:
+    if loaded is None:  # the folder may be gone by now
         return None
-    caches.written(library.stat().st_size + sum(len(entry.key) for entry in symbols.values()))
+    caches.written(size)
     return {
         name: Stored(library, loaded, name, entry.workspaces) for name, entry in symbols.items()
     }
+
+
+def _cause(error: OSError | subprocess.SubprocessError) -> str:
+    """Return what an error of the file system or the linker says."""
+    said = getattr(error, "stderr", None) or b""
+    return " ".join([str(error), *said.decode(errors="replace").split()])
 
 
 def _entry_path(where: Path, name: str) -> Path:
@@ -197,7 +211,12 @@ def load_verified(path: Path) -> Any | None:
                 return None
             if hashlib.sha256(content).hexdigest() != path.stem:
                 return None
-            _libraries[path] = load_library(path)
+            try:
+                _libraries[path] = load_library(path)
+            except (OSError, RuntimeError) as error:  # gone, or where nothing may be run (noexec)
+                _trouble[path.parents[1]] = f"a library cannot be loaded: {error}"
+                caches.not_kept(_trouble[path.parents[1]])
+                return None
         return _libraries[path]
 
 
@@ -206,7 +225,7 @@ def _write(where: Path, module: Any, symbols: dict[str, Entry]) -> Path:
     libraries.mkdir(mode=0o700, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=where, prefix=caches.UNFINISHED) as workspace:
         linked = os.path.join(workspace, "kernels.so")
-        module.export_library(linked, fcompile=_link, workspace_dir=workspace)
+        _link(linked, module)
         os.chmod(linked, 0o600)
         with open(linked, "rb") as file:
             path = libraries / f"{hashlib.sha256(file.read()).hexdigest()}.so"
@@ -229,9 +248,14 @@ def _write(where: Path, module: Any, symbols: dict[str, Entry]) -> Path:
 
 def _write_whole(path: Path, entry: dict[str, Any]) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=caches.UNFINISHED)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(entry, file)
-    os.replace(temporary, path)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(entry, file)
+        os.replace(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 @lru_cache(maxsize=1)
@@ -248,12 +272,14 @@ def _linker() -> tuple[str, ...] | None:
     return None
 
 
-def _link(output: str, objects: list[str], **_: Any) -> None:
+def _link(output: str, module: Any) -> None:
     command = _linker()
     assert command is not None
-    launcher = write_launcher(os.path.dirname(output))
-    files = [*objects, str(launcher)]
-    subprocess.run([*command, "-o", output, *files], check=True, capture_output=True)
-
-
-_link.object_format = "o"  # type: ignore[attr-defined]  # asked for by export_library
+    with object_files(module) as objects, in_memory(object_of(LAUNCHER)) as launcher:
+        files = [*objects, launcher]
+        subprocess.run(
+            [*command, "-o", output, *map(path_of, files)],
+            check=True,
+            capture_output=True,
+            pass_fds=files,
+        )

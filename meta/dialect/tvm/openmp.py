@@ -18,9 +18,6 @@ import ctypes
 import os
 import sys
 from functools import cache
-from pathlib import Path
-
-import tvm_ffi
 
 LAUNCHER = """
 @meta_omp_parallel = global ptr null
@@ -66,14 +63,6 @@ _VARIABLES = {
     "meta_omp_thread": "omp_get_thread_num",
     "meta_omp_threads": "omp_get_num_threads",
 }
-
-
-def write_launcher(folder: str | os.PathLike[str]) -> Path:
-    """Compile `LAUNCHER` to an object file in ``folder``, to be linked to a library."""
-    text, compiled = Path(folder, "launcher.ll"), Path(folder, "launcher.o")
-    text.write_text(LAUNCHER)
-    tvm_ffi.load_module(str(text)).write_to_file(str(compiled), "o")
-    return compiled
 
 
 def adopt(library: str | os.PathLike[str]) -> None:

@@ -5,6 +5,7 @@ TVM's importer wants shapes, axes and the like as constants, and exporters write
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def folded(model: onnx.ModelProto) -> tuple[Values, Shapes]:
         i.name: numpy_helper.to_array(i)
         for i in graph.initializer
         if i.data_type in (onnx.TensorProto.INT32, onnx.TensorProto.INT64, onnx.TensorProto.BOOL)
-        and int(np.prod(i.dims)) <= SMALL
+        and prod(i.dims) <= SMALL
     }
     nodes = []
     for node in graph.node:
@@ -83,7 +84,7 @@ def _extents(model: onnx.ModelProto) -> Shapes:
             if all(d.HasField("dim_value") for d in dims):
                 shapes[value.name] = tuple(d.dim_value for d in dims)
     shapes.update({i.name: tuple(i.dims) for i in graph.initializer})
-    return shapes
+    return {name: shape for name, shape in shapes.items() if all(0 <= d < 1 << 63 for d in shape)}
 
 
 def _results(
@@ -103,7 +104,7 @@ def _results(
     else:
         return None
     declared = [shapes.get(o) for o in node.output if o]
-    if any(s is not None and int(np.prod(s)) > SMALL for s in declared):
+    if any(s is not None and prod(s) > SMALL for s in declared):
         return None
     results = _run(model, node, given)
     if results is None:
@@ -146,8 +147,9 @@ def _run(model: onnx.ModelProto, node: onnx.NodeProto, given: dict[str, Any]) ->
     single = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
     try:
         results = ReferenceEvaluator(single).run(None, given)
-    except RuntimeError:
-        # With this onnx speaks of operators, types and attributes (NotImplementedError is one).
+    except (RuntimeError, MemoryError):
+        # With the first onnx speaks of operators, types and attributes (NotImplementedError is
+        # one); a value that takes so much memory is not small.
         return None
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise RelaxError(

@@ -10,18 +10,22 @@ from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import helper, numpy_helper
+from onnx import external_data_helper, helper, numpy_helper
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from meta import op
 from meta.base.dtype import canonical
-from meta.base.errors import ArgumentError
+from meta.base.errors import ArgumentError, FormatError
+from meta.base.files import require_file
 from meta.frontend.onnx.graph import DEFAULT_DOMAINS, prepared
 from meta.frontend.relax.errors import RelaxError
 from meta.frontend.relax.model import RelaxModel, model_of
 from meta.frontend.relax.tensor_expressions import NamingBuilder
 from meta.op.core.tracing import Symbol
 from meta.runtime.ndarray import array, ndarray
+
+MAX_MODEL_BYTES = 2 << 30
+"""What protobuf takes; larger models keep their tensors in other files."""
 
 
 class OnnxModel(RelaxModel):
@@ -117,7 +121,13 @@ def _loaded(model: Any) -> onnx.ModelProto:
     else:
         place = os.fspath(model)
         try:
-            proto = onnx.load(place)
+            require_file(place, MAX_MODEL_BYTES)
+            proto = onnx.load(place, load_external_data=False)
+            _load_external(proto, os.path.dirname(place))
+        except FormatError:
+            raise
+        except OSError as error:
+            raise RelaxError(f"{place} cannot be read: {error}") from error
         except (DecodeError, ValueError, onnx.checker.ValidationError) as error:
             raise RelaxError(f"{place} is no ONNX model: {_text(error)}") from error
     try:
@@ -125,6 +135,16 @@ def _loaded(model: Any) -> onnx.ModelProto:
     except onnx.checker.ValidationError as error:
         raise RelaxError(f"{place} is no valid ONNX model: {_text(error)}") from error
     return proto
+
+
+def _load_external(proto: onnx.ModelProto, folder: str) -> None:
+    """Read the tensors that a model keeps in files of their own, all of them ordinary files."""
+    tensors = external_data_helper._get_all_tensors(proto)
+    for tensor in filter(external_data_helper.uses_external_data, tensors):
+        location = external_data_helper.ExternalDataInfo(tensor).location
+        with contextlib.suppress(FileNotFoundError):  # onnx says of which tensor it is
+            require_file(os.path.join(folder, location))
+    onnx.load_external_data_for_model(proto, folder)
 
 
 def _version(proto: onnx.ModelProto) -> int:

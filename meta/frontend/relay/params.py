@@ -15,6 +15,8 @@ from pathlib import Path
 
 import torch
 
+from meta.base.errors import FormatError
+from meta.base.files import read_file, writing
 from meta.base.progress import bar
 from meta.frontend.relay.errors import ParamsError
 from meta.frontend.relay.ndarray_record import BadRecord, read_record, write_record
@@ -31,7 +33,9 @@ def _load(source: Source) -> tuple[memoryview, str]:
     if isinstance(source, bytes):
         return memoryview(source), "<params>"
     try:
-        return memoryview(Path(source).read_bytes()), str(source)
+        return memoryview(read_file(source)), str(source)
+    except FormatError as error:
+        raise ParamsError(error.what, found=error.found, hint=error.hint) from None
     except (OSError, ValueError) as error:
         raise ParamsError(f"the parameter file cannot be read: {error}") from None
 
@@ -143,9 +147,15 @@ def dump_params(params: Mapping[str, torch.Tensor]) -> bytes:
 
 
 def write_params(params: Mapping[str, torch.Tensor], path: str | os.PathLike[str]) -> None:
-    """Write a parameter file that TVM, and `read_params`, can read."""
+    """Write a parameter file that TVM, and `read_params`, can read. FileError where that cannot
+    be done.
+    """
     data = dump_params(params)
-    try:
-        Path(path).write_bytes(data)
-    except (OSError, ValueError) as error:
-        raise ParamsError(f"the parameter file cannot be written: {error}") from None
+    with writing(path):
+        target = Path(path)
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            part.write_bytes(data)
+            os.replace(part, target)
+        finally:
+            part.unlink(missing_ok=True)

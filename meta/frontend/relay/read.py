@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 import torch
 
+from meta.base.errors import FormatError
+from meta.base.files import read_file
 from meta.frontend.relay import ast
 from meta.frontend.relay.archive import read_archive
 from meta.frontend.relay.detect import FileKind, kind_of
@@ -45,7 +46,9 @@ def _content(source: Source) -> tuple[bytes, str]:
                 place=f"<text>, character {error.start}",
             ) from None
     try:
-        return Path(source).read_bytes(), str(source)
+        return read_file(source), str(source)
+    except FormatError as error:
+        raise RelayError(error.what, found=error.found, hint=error.hint) from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise RelayError(

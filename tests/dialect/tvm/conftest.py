@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from meta.base import caches
 from meta.dialect.tvm import build, cache
 
 
 @pytest.fixture(autouse=True)
 def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(build, "_kernels", {})
-    monkeypatch.setattr(cache, "_trouble", "")
+    monkeypatch.setattr(cache, "_trouble", {})
+    monkeypatch.setattr(caches, "_warned", set())
     monkeypatch.setenv("META_CACHE_DIR", str(tmp_path))  # seen by all threads, unlike an override

@@ -16,6 +16,7 @@ from tvm import te
 
 from meta.base import caches, config
 from meta.base.device import CPU
+from meta.base.errors import MetaWarning
 from meta.dialect.tvm import build, cache
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device
@@ -179,7 +180,8 @@ def test_writable_by_others_is_not_trusted(monkeypatch):
     assert _works()
     cache.folder().chmod(0o777)
     compilations = _fresh(monkeypatch)
-    assert _works() and compilations == [1]
+    with pytest.warns(MetaWarning, match="others may write"):
+        assert _works() and compilations == [1]
     assert "others may write" in cache.status().reason
     cache.folder().chmod(0o700)
     for path in _files("libraries/*.so"):
@@ -194,7 +196,8 @@ def test_another_owner_is_not_trusted(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     if os.getuid() == 0:  # the administrator's files are trusted
         os.chown(cache.folder(), 54321, -1)
-    assert _works() and compilations == [1]
+    with pytest.warns(MetaWarning, match="another user"):
+        assert _works() and compilations == [1]
     assert "another user" in cache.status().reason
 
 
@@ -206,7 +209,9 @@ def test_read_only_folder(monkeypatch):
     monkeypatch.setattr(os, "access", lambda p, mode: mode != os.W_OK and access(p, mode))
     compilations = _fresh(monkeypatch)
     assert _works(1.0) and compilations == []
-    assert _works(2.0) and compilations == [1]
+    with pytest.warns(MetaWarning, match="read-only"):
+        assert _works(2.0) and compilations == [1]
+    assert _works(2.5)  # one warning is enough
     assert cache.status().readable and "read-only" in cache.status().reason
     cache.folder().chmod(0o700)
 
@@ -214,19 +219,22 @@ def test_read_only_folder(monkeypatch):
 def test_folder_that_cannot_be(tmp_path):
     (tmp_path / "file").write_text("")
     with config.override(META_CACHE_DIR=str(tmp_path / "file")):
-        assert _works(3.0)
+        with pytest.warns(MetaWarning, match="cannot be made"):
+            assert _works(3.0)
         assert "cannot be made" in cache.status().reason
 
 
 def test_no_linker(monkeypatch):
     monkeypatch.setattr(cache, "_linker", lambda: None)
-    assert _works(4.0)
+    with pytest.warns(MetaWarning, match="no linker"):
+        assert _works(4.0)
     assert "linker" in cache.status().reason and not cache.status().writable
 
 
 def test_broken_linker(monkeypatch):
     monkeypatch.setattr(cache, "_linker", lambda: ("false",))
-    assert _works(4.5)
+    with pytest.warns(MetaWarning, match="writing failed"):
+        assert _works(4.5)
     assert "writing failed" in cache.status().reason
 
 

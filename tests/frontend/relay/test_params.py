@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meta.base.errors import FileError
 from meta.frontend.relay.errors import ParamsError
 from meta.frontend.relay.params import dump_params, read_params, write_params
 
@@ -144,7 +145,7 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
         dump_params({"q": torch.empty(1, dtype=torch.float8_e4m3fnuz)})
     with pytest.raises(ParamsError, match="UTF-8"):
         dump_params({"\ud800": torch.zeros(1)})
-    with pytest.raises(ParamsError, match="cannot be written"):
+    with pytest.raises(FileError, match="cannot be written"):
         write_params({}, tmp_path)
 
 

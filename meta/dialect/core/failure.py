@@ -1,0 +1,73 @@
+"""What backends raise while they build, load or run a kernel, as errors of `meta`.
+
+TVM, torch, cuDNN and kernels of strangers have errors of their own. `backend_error` says of one on
+which operator it was, with which types and on which backend; the first error stays its cause.
+Errors of `meta`, warnings that were made errors, and what ends a program pass as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from meta.base.errors import BackendError, MetaError
+from meta.base.source import Span
+from meta.runtime.out_of_memory import is_out_of_memory
+
+MAX_TEXT = 300
+"""Characters of a backend's text that are repeated: TVM's may hold a program."""
+
+
+def passes(error: BaseException) -> bool:
+    """Whether an error goes on as it is. Who runs a kernel makes an `OutOfMemory` of one that says
+    that there is no memory.
+    """
+    return isinstance(error, MetaError | Warning) or is_out_of_memory(error)
+
+
+def backend_error(
+    error: Exception,
+    doing: str,
+    *,
+    op: str | None = None,
+    types: object = None,
+    dialect: str | None = None,
+    span: Span | None = None,
+) -> BackendError:
+    """Return the error to raise from one of a backend.
+
+    doing: what failed, as "cannot build a kernel". types: those of the call.
+    """
+    who = "a backend" if dialect is None else f"the dialect {dialect!r}"
+    call = "" if types is None else f", in {types}"
+    return BackendError(
+        f"{who} {doing}",
+        op=op,
+        found=f"{summary(error)}{call}",
+        hint="this is a fault of the backend or of its kernel, or a limit of theirs that they do "
+        "not state; another may have the operator (meta.dialect.exclude)",
+        span=span,
+    )
+
+
+def summary(error: BaseException) -> str:
+    """Return the kind of an error and the line of its text that says most: with TVM's, which begin
+    with where they passed through, the last one.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    traced = bool(lines) and lines[0].startswith(("Traceback", "File "))
+    line = (lines[-1] if traced else lines[0]) if lines else ""
+    return f"{type(error).__name__}: {line[:MAX_TEXT]}"
+
+
+@contextmanager
+def building(op: str, types: object, dialect: str) -> Iterator[None]:
+    """Let what a backend raises while it prepares a kernel be a BackendError."""
+    try:
+        yield
+    except Exception as error:
+        if passes(error):
+            raise
+        raise backend_error(
+            error, "cannot build a kernel", op=op, types=types, dialect=dialect
+        ) from error

@@ -1,0 +1,224 @@
+"""A cache that cannot be used, or goes away at any moment, changes no result and no exit status."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.files.places import PLACES, full
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import resource, sys, torch, meta
+
+@meta.model.trace
+def program(x, w):
+    return meta.softmax(meta.tanh(meta.matmul(x, w)) + 1.0)
+
+x, w = torch.rand(8, 16), torch.rand(16, 40)
+wanted = torch.softmax(torch.tanh(x @ w) + 1.0, -1)
+with meta.dialect.prefer("tvm"):
+    eager = program(meta.array(x), meta.array(w))
+    compiled = meta.vm.compile(program, meta.array(x), meta.array(w))(meta.array(x), meta.array(w))
+for found in (eager, compiled):
+    torch.testing.assert_close(found.torch(), wanted)
+print("right")
+"""
+
+
+def start(
+    cache: Path, *arguments: str, limit: int | None = None, cwd: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own that keeps its caches in a folder."""
+    environment = {
+        **os.environ,
+        "META_CACHE_DIR": str(cache),
+        "META_PROGRAM_CACHE": "1",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+    }
+
+    def limited() -> None:
+        if limit is not None:
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=environment,
+        text=True,
+        capture_output=True,
+        preexec_fn=limited,
+        timeout=500,
+        check=False,
+    )
+
+
+def warned(done: subprocess.CompletedProcess[str]) -> int:
+    return done.stderr.count("MetaWarning: what is compiled cannot be kept")
+
+
+def mostly_slow(names: Iterable[Any], quick: Iterable[Any]) -> list[Any]:
+    """Mark all as slow but those that an ordinary run takes: each is a process that compiles."""
+    return [n if n in quick else pytest.param(n, marks=pytest.mark.slow) for n in names]
+
+
+@pytest.mark.parametrize("place", mostly_slow(PLACES, ["full", "nothing_is_run"]))
+def test_the_result_is_right_and_there_is_one_warning(place: str, tmp_path: Path) -> None:
+    with PLACES[place](tmp_path / "cache") as where:  # type: ignore[attr-defined]
+        done = start(where, "-c", PROGRAM)
+        assert (done.returncode, done.stdout.strip()) == (0, "right"), done.stderr
+        assert warned(done) == 1, done.stderr
+        left = [p for p in where.rglob(".*") if p.is_file()] if where.is_dir() else []
+        assert not left, left
+
+
+@pytest.mark.parametrize("limit", mostly_slow([0, 4096, 1 << 20], [4096]))
+def test_a_limit_on_the_size_of_files(limit: int, tmp_path: Path) -> None:
+    """What would be written past it sends SIGXFSZ or fails: LLVM ends the process then."""
+    done = start(tmp_path, "-c", PROGRAM, limit=limit)
+    assert (done.returncode, done.stdout.strip()) == (0, "right"), done.stderr
+    assert warned(done) == 1, done.stderr
+
+
+@pytest.mark.slow
+def test_another_user_may_not_read_it(tmp_path: Path) -> None:
+    """Root may do everything, so somebody else runs the program."""
+    setpriv = shutil.which("setpriv")
+    if os.geteuid() != 0 or setpriv is None:
+        pytest.skip("only root takes another user's place")
+    cache = tmp_path / "cache"
+    cache.mkdir(mode=0o700)
+    command = [setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable]
+    environment = {"META_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT), "HOME": "/nonexistent"}
+    tried = subprocess.run([*command, "-c", "import meta"], env=environment, check=False)
+    if tried.returncode != 0:
+        pytest.skip("another user cannot import the packages of this one")
+    done = subprocess.run(
+        [*command, "-c", PROGRAM], env=environment, text=True, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "right"), done.stderr
+    assert warned(done) == 1, done.stderr
+
+
+@pytest.mark.slow
+def test_without_a_cache_nobody_is_warned(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("")
+    off = "import os; os.environ['META_CACHE'] = '0'\n"
+    done = start(tmp_path / "cache", "-c", off + PROGRAM)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "right", "")
+
+
+GOING = """
+import os, shutil, sys
+from meta.base import caches
+import {module} as module
+original = getattr(module, {name!r})
+
+def gone(*args, **options):
+    if {after}:
+        result = original(*args, **options)
+    shutil.rmtree(os.environ["META_CACHE_DIR"], ignore_errors=True)
+    if {for_good}:
+        open(os.environ["META_CACHE_DIR"], "w").close()
+    return result if {after} else original(*args, **options)
+
+setattr(module, {name!r}, gone)
+"""
+MOMENTS = [
+    ("meta.dialect.tvm.cache", "status"),
+    ("meta.dialect.tvm.cache", "_link"),
+    ("meta.dialect.tvm.cache", "_write"),
+    ("meta.dialect.tvm.cache", "_write_whole"),
+    ("meta.dialect.tvm.cache", "load_verified"),
+    ("meta.dialect.tvm.cache", "load_library"),
+    ("meta.dialect.tvm.cache", "load"),
+    ("meta.vm.program_cache", "write_folder"),
+    ("meta.vm.program_cache", "read_folder"),
+    ("meta.base.caches", "written"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("for_good", [False, True])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(("module", "name"), MOMENTS)
+def test_a_folder_that_goes_away(
+    module: str, name: str, after: bool, for_good: bool, tmp_path: Path
+) -> None:
+    going = GOING.format(module=module, name=name, after=after, for_good=for_good)
+    done = start(tmp_path / "cache", "-c", f"import meta\n{going}\n{PROGRAM}")
+    assert (done.returncode, done.stdout.strip()) == (0, "right"), done.stderr
+    assert warned(done) <= 1
+
+
+SOFTMAX = "def @main(%x: Tensor[(2, 3), float32]) { nn.softmax(%x) }"
+MODEL = """
+import meta
+
+class Net(meta.Model):
+    def build(self):
+        self.weight = meta.model.parameter(meta.array([[1.0] * 8] * 64))
+
+    @meta.model.trace
+    def forward(self, x):
+        return meta.relu(meta.matmul(x, self.weight))
+"""
+
+
+def _relay(folder: Path) -> list[str]:
+    program = folder / "program.relay"
+    program.write_text('#[version = "0.0.5"]\n' + SOFTMAX)
+    return [str(program)]
+
+
+def _model(folder: Path) -> list[str]:
+    (folder / "model.py").write_text(MODEL)
+    return [f"{folder / 'model.py'}:Net", "--input", "float32[8, 64]"]
+
+
+COMMANDS: dict[str, Callable[[Path], list[str]]] = {
+    "op": lambda folder: ["op", "softmax"],
+    "ops": lambda folder: ["ops"],
+    "env": lambda folder: ["env"],
+    "cache": lambda folder: ["cache"],
+    "compile": lambda folder: ["compile", *_model(folder)],
+    "profile": lambda folder: ["profile", *_model(folder)],
+    "relay info": lambda folder: ["relay", "info", *_relay(folder)],
+    "relay convert": lambda folder: ["relay", "convert", *_relay(folder), "-o", f"{folder}/out"],
+    "selftest": lambda folder: ["selftest", "--op", "softmax", "--dialect", "tvm", "-j", "0"],
+}
+"""The commands of README.md, in short."""
+
+
+@pytest.mark.parametrize("command", mostly_slow(COMMANDS, ["compile"]))
+def test_commands_with_a_full_disk(command: str, tmp_path: Path) -> None:
+    with full(tmp_path / "cache") as where:
+        done = start(where, "-m", "meta", *COMMANDS[command](tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout and "Traceback" not in done.stderr
+    if command == "relay convert":
+        code = "import sys, meta; print(meta.vm.load(sys.argv[1])(meta.array([[0.0] * 3] * 2)))"
+        done = start(tmp_path / "other", "-c", code, f"{tmp_path}/out")
+        assert done.returncode == 0 and "0.33333" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("place", mostly_slow(["full", "read_only", "no_inodes"], ["full"]))
+def test_relay_convert_to_a_failing_disk(place: str, tmp_path: Path) -> None:
+    made: Any = PLACES[place]
+    with made(tmp_path / "disk") as where:
+        done = start(
+            tmp_path / "cache", "-m", "meta", "relay", "convert", *_relay(tmp_path), "-o",
+            str(where / "out"),
+        )  # fmt: skip
+        assert done.returncode == 2 and str(where / "out") in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr and not list(where.iterdir())
