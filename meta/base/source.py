@@ -7,9 +7,13 @@ import os
 import sys
 from dataclasses import dataclass
 
+from meta.base.remember import remember
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Runs the functions that a context manager decorates.
 _CONTEXTLIB = contextlib.__file__
+FILES = 4096
+"""File names that are remembered: each cell of a notebook has one of its own."""
 # By file name, whether it is part of the package or of Python itself.
 _OURS: dict[str, bool] = {}
 
@@ -39,7 +43,7 @@ def user_line() -> tuple[str, int] | None:
         if ours is None:
             # "<string>", "<stdin>" and notebook cells are the user's; "<frozen ...>" is Python's.
             ours = file.startswith((_PACKAGE, "<frozen")) or file == _CONTEXTLIB
-            _OURS[file] = ours
+            remember(_OURS, file, ours, FILES)
         if not ours:
             return file, frame.f_lineno
         frame = frame.f_back  # type: ignore[assignment]

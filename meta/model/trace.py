@@ -14,6 +14,7 @@ from typing import Any
 
 from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError, TraceError
+from meta.base.remember import remember
 from meta.base.source import definition_span
 from meta.ir import Block, Function, Module, TensorType, Type, Var, free_vars, type_of
 from meta.model.model import Model
@@ -25,6 +26,9 @@ from meta.runtime.ndarray import as_array, ndarray
 from meta.vm.convention import Convention, bind
 from meta.vm.interpreter import interpret
 from meta.vm.program import Program
+
+PROGRAMS = 1024
+"""Signatures of which a traced function remembers the programs."""
 
 
 class Traced:
@@ -91,7 +95,8 @@ class Traced:
         if found is None:
             trace = Trace(arrays[0].device if arrays else self._device())
             types = [array_type(a.key) if isinstance(a, ndarray) else a for a in given]
-            found = self.programs[key] = self._trace(trace, types, structure)
+            found = self._trace(trace, types, structure)
+            remember(self.programs, key, found, PROGRAMS)
         return found
 
     def program_on_types(self, device: Device, *args: Any, **kwargs: Any) -> Program:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from meta.ir.types import UNKNOWN, Dim
 from meta.op.core import DType, Scalar, Tensor, TensorType, op
+from meta.op.core.axes import require_new_axes
 from meta.op.core.check import fit, normalize_axis, require
 from meta.op.core.same_dtype import require_same_dtype
 from meta.op.init import one_hot
@@ -204,5 +205,5 @@ def dynamic_squeeze(x: Tensor, axes: Tensor) -> Tensor:
 def dynamic_expand_dims(x: Tensor, axis: Tensor, num_newaxis: int = 1) -> Tensor:
     """`expand_dims` before ``axis``, one integer; below 0 it counts from behind. A copy."""
     _single(axis, "axis")
-    require(num_newaxis >= 0, "num_newaxis is negative", found=num_newaxis)
+    require_new_axes(num_newaxis)
     return x.with_shape((UNKNOWN,) * (x.ndim + num_newaxis))

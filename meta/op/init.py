@@ -68,7 +68,9 @@ def arange(
     if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int):
         length = -((start - stop) // step)  # exact where a float division is not
     else:
-        length = math.ceil((stop - start) / step)
+        quotient = (stop - start) / step
+        require(math.isfinite(quotient), "arange has no end", found=given)
+        length = math.ceil(quotient)
     if length > 0:
         whole = isinstance(start, int) and isinstance(step, int)
         for dtype_ in (dtype, "int64") if whole else (dtype,):

@@ -7,11 +7,12 @@ the argument where that is compact.
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
+from meta.base.bounds import MAX_RESULTS
 from meta.base.errors import TypeInferError
 from meta.ir.dims import product, total
 from meta.ir.types import UNKNOWN, Dim, UnknownDim
 from meta.op.core import CallValues, DType, Ints, Tensor, View, op
-from meta.op.core.axes import inverse_permutation, permutation, swapped
+from meta.op.core.axes import inverse_permutation, permutation, require_new_axes, swapped
 from meta.op.core.check import (
     broadcast_shapes,
     fit,
@@ -71,7 +72,7 @@ def expand_dims(x: Tensor, axis: int, num_newaxis: int = 1) -> Tensor:
 
     A negative ``axis`` counts from behind the last axis: -1 appends.
     """
-    require(num_newaxis >= 0, "num_newaxis is negative", found=num_newaxis)
+    require_new_axes(num_newaxis)
     at = normalize_axis(axis, x.ndim + 1)
     return x.with_shape((*x.shape[:at], *(1,) * num_newaxis, *x.shape[at:]))
 
@@ -166,9 +167,9 @@ def split_bounds(
         return tuple(pairwise(bounds))
     sections = extent if indices_or_sections is None else indices_or_sections
     require(
-        sections > 0 and extent % sections == 0,
+        0 < sections <= MAX_RESULTS and extent % sections == 0,
         "the axis cannot be split into equal parts",
-        expected=f"a divisor of {extent}, or a tuple of indices",
+        expected=f"a divisor of {extent} up to {MAX_RESULTS}, or a tuple of indices",
         found=indices_or_sections,
     )
     step = extent // sections
@@ -196,7 +197,12 @@ def split(x: Tensor, indices_or_sections: Ints | None = None, axis: int = 0) -> 
 def _unknown_parts(indices_or_sections: int | tuple[int, ...]) -> list[Dim]:
     """Return the extents of the parts of an axis of unknown extent."""
     if isinstance(indices_or_sections, int):
-        require(indices_or_sections > 0, "no parts are asked for", found=indices_or_sections)
+        require(
+            0 < indices_or_sections <= MAX_RESULTS,
+            "the axis cannot be split into so many parts",
+            expected=f"1 to {MAX_RESULTS}",
+            found=indices_or_sections,
+        )
         return [UNKNOWN] * indices_or_sections
     begun = (0, *indices_or_sections)
     require(

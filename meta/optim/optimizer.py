@@ -18,6 +18,7 @@ import torch
 from meta import op
 from meta.base.dtype import TO_TORCH, bits, is_float
 from meta.base.errors import ArgumentError
+from meta.base.remember import remember
 from meta.grad.core import no_grad
 from meta.model.master import add_master
 from meta.model.model import Model
@@ -25,6 +26,9 @@ from meta.optim.clip import clipping, require_clip
 from meta.optim.groups import Params, listed_groups, named, resolve
 from meta.optim.options import bind, parameters, require_kinds, require_range
 from meta.runtime.ndarray import array, ndarray
+
+CONSTANTS = 256
+"""Lists of numbers that an optimizer keeps as arrays."""
 
 MASTER = "float32"
 
@@ -254,9 +258,11 @@ class Optimizer(Model):
     def _constant(self, values: list[float]) -> ndarray:
         """Return an array of numbers, the same for the same ones: an eager step copies nothing."""
         key = (*values, self.learning_rate.device)
-        if key not in self._constants:
-            self._constants[key] = array(values, "float32", device=self.learning_rate.device)
-        return self._constants[key]
+        found = self._constants.get(key)
+        if found is None:
+            found = array(values, "float32", device=self.learning_rate.device)
+            remember(self._constants, key, found, CONSTANTS)
+        return found
 
     def __repr__(self) -> str:
         numbers = {"learning_rate": self.learning_rate.item(), **self.options}

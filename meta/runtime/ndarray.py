@@ -8,6 +8,7 @@ operators. What defines an array for dispatch (shape, dtype, device, compactness
 from __future__ import annotations
 
 import copy
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 
 from meta.base import dtype as dtypes
+from meta.base.bounds import MAX_AXES
 from meta.base.device import CPU, Device, require
 from meta.base.errors import ArgumentError, GradientError, MetaError
 from meta.base.overloads import Overloads
@@ -37,7 +39,12 @@ class ArrayKey:
         self.type: Any = None  # the IR type, filled in by the first floor that knows types
 
 
+KEYS = 1 << 15
+"""Keys from which on those are forgotten that nobody holds."""
 _KEYS: dict[tuple[Any, ...], ArrayKey] = {}
+_most_keys = KEYS
+_UNHELD = 4
+"""References to a key that nobody holds: of the dict, the list of its items, a name, a call."""
 # What numpy has of ml_dtypes, and torch cannot read, goes between them as integers.
 _BITS = {"bfloat16": torch.int16, "float8_e4m3fn": torch.int8, "float8_e5m2": torch.int8}
 _DEVICES: dict[torch.device, Device] = {torch.device("cpu"): CPU}
@@ -48,8 +55,25 @@ def array_key(shape: tuple[int, ...], dtype: str, device: Device, compact: bool 
     description = (shape, dtype, device, compact)
     key = _KEYS.get(description)
     if key is None:
+        if len(_KEYS) >= _most_keys:
+            _forget_keys()
+        if len(shape) > MAX_AXES:
+            raise ArgumentError(
+                "this array has too many axes", expected=f"at most {MAX_AXES}", found=len(shape)
+            )
         key = _KEYS.setdefault(description, ArrayKey(*description))
     return key
+
+
+def _forget_keys() -> None:
+    """Let those keys go that nobody holds. A key that comes back is another object, so what is held
+    stays: who has it compares it with those of new arrays.
+    """
+    global _most_keys
+    for description, key in list(_KEYS.items()):
+        if sys.getrefcount(key) <= _UNHELD:
+            _KEYS.pop(description, None)
+    _most_keys = max(KEYS, 2 * len(_KEYS))
 
 
 def key_of(tensor: torch.Tensor) -> ArrayKey:

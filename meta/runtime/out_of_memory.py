@@ -23,6 +23,8 @@ _SAYING_SO = (
     *("CUDA error: out of memory", "CUDA_ERROR_OUT_OF_MEMORY"),
     *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"),
 )
+MUCH = 1 << 32
+"""Bytes below which nobody looks how much memory there is."""
 _ASKED = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|[KMG]iB)")
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -76,6 +78,30 @@ def copied(
     raise failure
 
 
+def require_room(size: int, device: Device, op: str) -> None:
+    """Raise OutOfMemory for results that a device cannot hold were it empty: before a kernel is
+    compiled for them.
+    """
+    if size < MUCH:
+        return
+    most = all_bytes(device)
+    if most is not None and size > most:
+        raise OutOfMemory(
+            f"the result is larger than the memory of {device}",
+            op=op,
+            planned=size,
+            free=free_bytes(device),
+            hint="smaller arrays, or parts of them one after the other",
+        )
+
+
+def all_bytes(device: Device) -> int | None:
+    """Return the bytes of memory that a device has, with what the CPU swaps; None: unknown."""
+    if device.kind == "cuda":
+        return int(torch.cuda.mem_get_info(device.ordinal)[1])
+    return _from_meminfo("MemTotal", "SwapTotal")
+
+
 def free_bytes(device: Device) -> int | None:
     """Return the bytes that can still be allocated on a device, None if nobody says.
 
@@ -88,12 +114,19 @@ def free_bytes(device: Device) -> int | None:
         reserved = torch.cuda.memory_reserved(device.ordinal)
         share = int(total * torch.cuda.get_per_process_memory_fraction(device.ordinal))
         return max(0, min(free, share - reserved)) + _held(device.ordinal)
+    return _from_meminfo("MemAvailable")
+
+
+def _from_meminfo(*names: str) -> int | None:
+    """Return the sum of what Linux says of its memory under these names; None elsewhere."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
         return None
-    found = (line.split() for line in lines if line.startswith("MemAvailable:"))
-    return next((int(words[1]) << 10 for words in found), None)
+    found = {line.split(":")[0]: line.split() for line in lines}
+    if not all(name in found for name in names):
+        return None
+    return sum(int(found[name][1]) << 10 for name in names)
 
 
 def _held(ordinal: int) -> int:

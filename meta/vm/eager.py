@@ -19,8 +19,10 @@ from meta.base.device import CPU, Device, require
 from meta.base.dtype import TO_TORCH
 from meta.base.errors import DeviceError, IRError, OutOfMemory, TraceError
 from meta.base.number import whole_range
+from meta.base.remember import remember
 from meta.dialect.core.dispatch import dispatch
 from meta.dialect.core.failure import backend_error, passes
+from meta.dialect.core.preference import DECISIONS
 from meta.dialect.core.preference import current as current_preference
 from meta.grad.core.tape import record, recording
 from meta.ir.types import TensorType
@@ -39,7 +41,7 @@ from meta.op.core.schema import INT_LIMIT
 from meta.op.core.tracing import Value
 from meta.passes.lifetimes import type_bytes
 from meta.runtime.ndarray import ArrayKey, array_key, as_array, described, ndarray
-from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
+from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory, require_room
 from meta.vm import promise
 from meta.vm.finite import checked_call
 from meta.vm.writable import require_writable
@@ -104,6 +106,8 @@ class Plan:
         self.key = self.keys[0] if self.keys else None
         if self.view:
             return
+        if None not in self.keys:
+            require_room(sum(map(type_bytes, call.outputs)), call.out_device, call.op.name)
         env = dispatch(call)
         if None in self.keys and not env.allocates:
             raise IRError(
@@ -229,7 +233,7 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             # A result known now may depend on the value of a number, of which the key has the type
             # only.
             if found.value is None or not any(isinstance(v, bool | int | float) for v in values):
-                plans[key] = found
+                remember(plans, key, found, DECISIONS)
         elif found.bounds and not found.takes(values):
             _plan(op, op.schema.bind(args, {}, _lift))  # the same call made anew, which is an error
         plan = found

@@ -97,7 +97,9 @@ class Eager:
             return kept
         made = OPERATORS["cast"](array, dtype)
         if made.requires_grad:  # not where nothing is recorded: a later call may need the link
-            self._casts[id(array), dtype] = (weakref.ref(array), version, made)
+            place = (id(array), dtype)
+            reference = weakref.ref(array, lambda _: self._casts.pop(place, None))
+            self._casts[place] = (reference, version, made)
         return made
 
 

@@ -22,12 +22,13 @@ from torch.autograd.graph import increment_version
 
 from meta.base.device import Device
 from meta.base.errors import DispatchError
+from meta.base.remember import remember
 from meta.dialect.core.catalog import dialects
 from meta.dialect.core.dialect import DialectOp
 from meta.dialect.core.failure import backend_error, passes
 from meta.dialect.core.openv import OpEnv, Unsupported
 from meta.dialect.core.plevel import FUSED_ONLY
-from meta.dialect.core.preference import Preference, current
+from meta.dialect.core.preference import DECISIONS, Preference, current
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues, written_places
 from meta.op.core.op import Op
@@ -116,8 +117,7 @@ def dispatch(call: CallValues, preference: Preference | None = None) -> OpEnv:
     refusals = []
     for answer in answers(call, preference):
         if answer.env is not None:
-            preference.envs[key] = answer.env
-            return answer.env
+            return remember(preference.envs, key, answer.env, DECISIONS)
         refusals.append(str(answer))
     raise DispatchError(
         "no dialect accepts this call",

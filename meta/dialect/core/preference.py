@@ -30,6 +30,8 @@ class Preference:
         return "excluded by exclude()" if dialect in self.excluded else None
 
 
+DECISIONS = 8192
+"""Calls that a preference remembers the plans and the kernels of."""
 _interned: dict[Preference, Preference] = {}
 DEFAULT = Preference()
 _interned[DEFAULT] = DEFAULT

@@ -25,6 +25,7 @@ from tvm.target import Target
 
 from meta.base.errors import BackendError
 from meta.base.progress import bar
+from meta.base.remember import remember
 from meta.base.threads import compile_threads, in_threads
 from meta.dialect.core import Compiled, Deferred
 from meta.dialect.tvm import (
@@ -65,6 +66,8 @@ Key = tuple[tvm_ffi.StructuralKey, str]
 LEAST_BATCH = {"llvm": 4, "cuda": 1}
 """Kernels that are compiled together at least: a library more costs about as much as one of them,
 and on the CPU several processes often share the cores."""
+KERNELS = 4096
+"""Kernels that are remembered in memory; those that a program or an eager call holds live on."""
 _lock = threading.RLock()
 _kernels: dict[Key, Built] = {}
 
@@ -139,16 +142,19 @@ def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, B
 def _build_missing(
     missing: Mapping[Key, str], functions: Mapping[str, tirx.PrimFunc], target: Target
 ) -> dict[Key, Built]:
+    made: dict[Key, Built] = {}
     keys: dict[str, Key] = {}
     wanted: list[_Wanted] = []
     for key, name in missing.items():
-        if key in _kernels:  # built by another thread meanwhile
+        known = _kernels.get(key)
+        if known is not None:  # built by another thread meanwhile
+            made[key] = known
             continue
         text = _key_text(functions[name], target)
         found = cache.load(text)
         if found is not None:
             run = found.module.get_function(found.symbol)
-            _kernels[key] = _ready(run, found, found.workspaces)
+            made[key] = _ready(run, found, found.workspaces)
             continue
         symbol = f"meta_{cache.digest(text)[:24]}"
         keys[symbol] = key
@@ -156,13 +162,15 @@ def _build_missing(
     least = LEAST_BATCH[target.kind.name]
     batches = _batches(wanted, least, compile_threads())
     with bar(len(wanted), "kernels", delay=1.0) as progress:
-        made = in_threads(
+        batches_built = in_threads(
             [partial(_built, batch, target) for batch in batches],
             lambda i: progress.update(len(batches[i])),
         )
-    for built in made:
-        _kernels.update({keys[symbol]: one for symbol, one in built.items()})
-    return {key: _kernels[key] for key in missing}
+    for built in batches_built:
+        made.update({keys[symbol]: one for symbol, one in built.items()})
+    for key, one in made.items():
+        remember(_kernels, key, one, KERNELS)
+    return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from typing import Any
 
 from meta.base import caches, config
 from meta.base.cache_folder import cache_folder, distrust, open_private
+from meta.base.remember import remember
 from meta.dialect.tvm.native import load_library
 from meta.dialect.tvm.object_code import in_memory, object_files, object_of, path_of
 from meta.dialect.tvm.openmp import LAUNCHER
@@ -41,6 +42,8 @@ from meta.dialect.tvm.workspace import Workspace
 MAX_ENTRY_BYTES = 16 << 20
 """Larger key files are not ours."""
 
+LIBRARIES = 1024
+"""Libraries that are remembered; those whose functions somebody holds stay loaded."""
 _LIBRARY_NAME = re.compile(r"[0-9a-f]{64}\.so")
 _SYMBOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 _COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
@@ -212,7 +215,7 @@ def load_verified(path: Path) -> Any | None:
             if hashlib.sha256(content).hexdigest() != path.stem:
                 return None
             try:
-                _libraries[path] = load_library(path)
+                return remember(_libraries, path, load_library(path), LIBRARIES)
             except (OSError, RuntimeError) as error:  # gone, or where nothing may be run (noexec)
                 _trouble[path.parents[1]] = f"a library cannot be loaded: {error}"
                 caches.not_kept(_trouble[path.parents[1]])

@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from _ctypes import dlclose
 from functools import cache
 
 LAUNCHER = """
@@ -79,6 +80,7 @@ def adopt(library: str | os.PathLike[str]) -> None:
     for variable, address in functions.items():
         ctypes.c_void_p.in_dll(loaded, variable).value = address
     where.value = launch
+    dlclose(loaded._handle)  # who loaded it first keeps it, as long as its functions are there
 
 
 @cache

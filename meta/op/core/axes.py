@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meta.base.bounds import MAX_AXES
 from meta.op.core.check import normalize_axis, require
 
 
@@ -18,6 +19,16 @@ def permutation(axes: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...
         found=axes,
     )
     return result
+
+
+def require_new_axes(count: int) -> None:
+    """Raise TypeInferError for a number of axes to be inserted that no array can have."""
+    require(
+        0 <= count <= MAX_AXES,
+        "num_newaxis is no number of axes",
+        expected=f"0 to {MAX_AXES}",
+        found=count,
+    )
 
 
 def inverse_permutation(axes: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:

@@ -16,9 +16,13 @@ from meta.base.registry import OPERATORS
 from meta.base.source import Span, definition_span
 from meta.ir.expr import Op as OpNode
 from meta.ir.types import TensorType, TupleType, Type
+from meta.op.core.bounds import excess
 from meta.op.core.call import CallValues
 from meta.op.core.handler import Default, current
 from meta.op.core.schema import Schema, Slot
+
+MAX_DESCRIPTION = 1000
+"""Characters of a call that an error shows."""
 
 Declare = Callable[[CallValues], None]
 
@@ -121,9 +125,16 @@ class Op(OpNode):
             # A tuple of types is the type of a tuple; () is also what an operator returns that only
             # writes.
             result = TupleType(result) if result or self.schema.written else result
+        types = result.fields if isinstance(result, TupleType) else (result,)
+        wrong = excess(types)
+        if wrong is not None:
+            what, expected, found = wrong
+            raise TypeInferError(
+                what, op=self.name, expected=expected, found=f"{found} of {self._describe(args)}"
+            )
         self._require_numbers_fit(args, result)
         if not self.float8:
-            self._refuse_float8(args, result.fields if isinstance(result, TupleType) else (result,))
+            self._refuse_float8(args, types)
         return result
 
     def _refuse_float8(self, args: tuple[Any, ...], types: Sequence[Any]) -> None:
@@ -154,7 +165,8 @@ class Op(OpNode):
             f"{n}={TupleType(a) if isinstance(a, tuple) and _are_types(a) else a}"
             for n, a in zip(self.schema.names, args, strict=True)
         ]
-        return f"{self.name}({', '.join(shown)})"
+        text = f"{self.name}({', '.join(shown)})"
+        return text if len(text) <= MAX_DESCRIPTION else f"{text[:MAX_DESCRIPTION]}..."
 
     def call_values(self, args: tuple[Any, ...], device: Device) -> CallValues:
         """Infer and declare a call with canonical arguments; see `CallValues`."""

@@ -93,12 +93,26 @@ def _read_bool(value: object) -> bool:
 
 def _read_int(value: object) -> int:
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        return int(value)
+        return _within_64_bits(int(value))
     raise _Refused
 
 
+def _within_64_bits(number: int) -> int:
+    if not -INT_LIMIT <= number < INT_LIMIT:
+        raise TypeInferError(
+            "the number does not fit into 64 bits",
+            expected="-2**63 <= number < 2**63",
+            found=number
+            if number.bit_length() < 1000
+            else f"a number of {number.bit_length()} bits",
+        )
+    return number
+
+
 def _read_float(value: object) -> float:
-    if isinstance(value, float | int | np.floating | np.integer) and not isinstance(value, bool):
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return float(_within_64_bits(int(value)))
+    if isinstance(value, float | np.floating):
         return float(value)
     raise _Refused
 
@@ -129,13 +143,7 @@ def _read_number(value: object) -> bool | int | float:
     if isinstance(number, bool):
         return number
     if isinstance(number, int):
-        if not -INT_LIMIT <= number < INT_LIMIT:
-            raise TypeInferError(
-                "the number does not fit into 64 bits",
-                expected="-2**63 <= number < 2**63",
-                found=number,
-            )
-        return int(number)
+        return _within_64_bits(int(number))
     if isinstance(number, float):
         return float(number)
     raise _Refused
