@@ -127,10 +127,8 @@ def _copy(tensor: te.Tensor) -> te.Tensor:
 
 
 def _elements(tensor: te.Tensor) -> int:
-    """The number of elements, dynamic dimensions and those without extent counted as one: their
-    strides are numbers, too.
-    """
-    return math.prod(max(e.value, 1) for e in tensor.shape if isinstance(e, tirx.IntImm))
+    """The number of elements, dynamic dimensions counted as one."""
+    return math.prod(e.value for e in tensor.shape if isinstance(e, tirx.IntImm))
 
 
 def any_strides_if_empty(function: tirx.PrimFunc) -> tirx.PrimFunc:
