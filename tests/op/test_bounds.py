@@ -125,7 +125,8 @@ def test_calls(name: str, dialect: str) -> None:
 
 def test_what_is_just_within() -> None:
     assert meta.expand_dims(x, 0, num_newaxis=MAX_AXES - 2).ndim == MAX_AXES
-    assert len(meta.split(meta.zeros((0, 2)), 1000)) == 1000
+    with meta.dialect.only("torch"):  # one kernel of so many results is long to generate
+        assert len(meta.split(meta.zeros((0, 2)), 1000)) == 1000
     assert meta.zeros((0, 2**20)).shape == (0, 2**20)
 
 

@@ -117,7 +117,8 @@ def dispatch(call: CallValues, preference: Preference | None = None) -> OpEnv:
     refusals = []
     for answer in answers(call, preference):
         if answer.env is not None:
-            return remember(preference.envs, key, answer.env, DECISIONS)
+            remember(preference.envs, key, answer.env, DECISIONS)
+            return answer.env
         refusals.append(str(answer))
     raise DispatchError(
         "no dialect accepts this call",
