@@ -6,6 +6,7 @@ inlined, and which kept in memory for a row at a time, by the schedules.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tvm import te, tirx
@@ -14,10 +15,12 @@ from meta.base.device import Device
 from meta.dialect.core import IN_PLACE, DialectOp, OpEnv
 from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.build import deferred
-from meta.dialect.tvm.compute import number_dtype
-from meta.dialect.tvm.lower import prim_func
+from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, ELEMWISE, number_dtype
+from meta.dialect.tvm.lower import copied, prim_func
 from meta.dialect.tvm.target import for_device
 from meta.ir import Call, Expr, Function, TensorType, Tuple
+
+_ARITHMETIC = (ELEMWISE, BROADCAST, COMM_REDUCE)
 
 
 def fuse(function: Function, device: Device) -> OpEnv:
@@ -35,16 +38,12 @@ def fuse(function: Function, device: Device) -> OpEnv:
         tensors[param] = te.placeholder(param.type.static_shape, param.type.dtype, f"x{i}")
     inputs = list(tensors.values())
 
-    def leaf(value: Any, name: str) -> Any:
-        if isinstance(value, Expr):
-            return tensors[value]
-        return tirx.const(value, number_dtype(value))
-
     for binding in function.body.bindings:
         call = binding.value
         assert isinstance(call, Call)
         assert isinstance(call.callee, DialectOp)
         args = tuple(a.fields if isinstance(a, Tuple) else a for a in call.args)
+        leaf = _leaves(tensors, call.callee.compute.kind in _ARITHMETIC)
         (tensors[binding.var],) = call.callee.compute.apply(args, binding.var.type, leaf)
     place = function.attrs.get(IN_PLACE)
     in_place = False if place is None else (place,)
@@ -52,6 +51,25 @@ def fuse(function: Function, device: Device) -> OpEnv:
     outputs = [tensors[r] for r in (result.fields if isinstance(result, Tuple) else (result,))]
     kernel = prim_func(inputs, outputs, in_place=in_place)
     return OpEnv(deferred(kernel, for_device(device)), allocates=False)
+
+
+def _leaves(tensors: Mapping[Expr, te.Tensor], apart: bool) -> Callable[[Any, str], Any]:
+    """Return what stands for the arguments of one call.
+
+    apart: an array that is given twice is two: TVM simplifies x - x, x being NaN or not, before
+    `floats` sees it.
+    """
+    given: list[te.Tensor] = []
+
+    def leaf(value: Any, name: str) -> Any:
+        if not isinstance(value, Expr):
+            return tirx.const(value, number_dtype(value))
+        tensor = tensors[value]
+        again = apart and any(tensor.same_as(other) for other in given)
+        given.append(tensor)
+        return copied(tensor) if again else tensor
+
+    return leaf
 
 
 dialect.fuse = fuse

@@ -15,6 +15,8 @@ import tvm_ffi
 from tvm import te, tirx
 from tvm.tirx.buffer import BufferType, is_buffer_var
 
+from meta.dialect.tvm.floats import unsimplified
+
 NO_ALIAS = "tirx.noalias"
 SCHEDULED = "meta.scheduled"
 """The attribute of a function whose loops are as they are to be."""
@@ -49,16 +51,17 @@ def prim_func(
     distinct: list[te.Tensor] = []
     for tensor in outputs:
         if any(tensor.same_as(other) for other in seen):
-            tensor = _copy(tensor)
+            tensor = copied(tensor)
         seen.append(tensor)
         distinct.append(tensor)
     early, late = _write_order(inputs, distinct, in_place)
     between = [stage.output(i) for stage in _operations(distinct) for i in range(stage.num_outputs)]
     large = any(_elements(tensor) >= _INT32_ELEMENTS for tensor in (*seen, *between))
     function = te.create_prim_func(
-        [*inputs, *(distinct[i] for i in early), *(_copy(distinct[i]) for i in late)],
+        [*inputs, *(distinct[i] for i in early), *(copied(distinct[i]) for i in late)],
         "int64" if large else None,
     )
+    function = unsimplified(function)
     if late:
         function = _permuted(function, len(inputs), [*early, *late])
     if in_place:
@@ -122,7 +125,8 @@ def _permuted(function: tirx.PrimFunc, inputs: int, order: list[int]) -> tirx.Pr
     return tirx.PrimFunc(parameters, function.body, function.ret_type, function.attrs)
 
 
-def _copy(tensor: te.Tensor) -> te.Tensor:
+def copied(tensor: te.Tensor) -> te.Tensor:
+    """Return a stage of the same elements."""
     return te.compute(tensor.shape, lambda *index: tensor(*index), name="copy")
 
 

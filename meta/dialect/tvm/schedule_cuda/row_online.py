@@ -12,6 +12,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from meta.dialect.tvm.floats import subtracted
 from meta.dialect.tvm.schedule_cuda.emit import substituted
 from meta.dialect.tvm.schedule_cuda.row_stages import ELEMENT, REDUCED, Member
 
@@ -33,10 +34,10 @@ def _maximum(member: Member, by_buffer: Mapping[Any, Member]) -> Member | None:
     value = _expanded(member.part.value.b, member, by_buffer)
     if not isinstance(value, tvm.ir.Call) or value.op.name != "tirx.exp":
         return None
-    difference = value.args[0]
-    if not isinstance(difference, tirx.Sub) or not isinstance(difference.b, tvm.ir.TensorLoad):
+    terms = subtracted(value.args[0])
+    if terms is None or not isinstance(terms[1], tvm.ir.TensorLoad):
         return None
-    largest = by_buffer.get(difference.b.source)
+    largest = by_buffer.get(terms[1].source)
     if largest is None or largest.role != REDUCED:
         return None
     if not isinstance(largest.part.value, tirx.Max):
@@ -46,7 +47,7 @@ def _maximum(member: Member, by_buffer: Mapping[Any, Member]) -> Member | None:
         return None
     of = _expanded(largest.part.value.b, largest, by_buffer)
     of = substituted(of, axes, lambda node: None)
-    return largest if tvm_ffi.structural_equal(of, difference.a) else None
+    return largest if tvm_ffi.structural_equal(of, terms[0]) else None
 
 
 def _expanded(value: Any, reader: Member, by_buffer: Mapping[Any, Member]) -> Any:
