@@ -92,8 +92,10 @@ def style_of(case: Case) -> Style:
     random = Random(case.seed ^ 0x5EED)
     gradient = case.way.gradient
     smooth, writes = gradient, not gradient and case.way.executor != "autocast"
+    # Under autocast what a branch or a loop carries changes its dtype, which is an error.
+    control = case.way.executor != "autocast"
     if case.quick:
-        return Style(5, 9, 400, smooth, writes=writes, only=case.only)
+        return Style(5, 9, 400, smooth, control=control, writes=writes, only=case.only)
     most = random.choices((8, 14, 24, 40), (5, 3, 1.5, 0.5))[0]
     kind = random.random()
     floats = ("float64", "float32") if smooth else Style.floats
@@ -104,6 +106,7 @@ def style_of(case: Case) -> Style:
         smooth,
         special=kind < 0.05 and not smooth,
         large=0.05 <= kind < 0.08,
+        control=control,
         writes=writes,
         floats=floats,
         only=case.only,

@@ -124,12 +124,20 @@ binary(
     "floor_divide",
     _floor_divide,
     "number",
-    rounding="none",
+    rounding="round",
     smooth=False,
     exact=True,
     domain=_nonzero,
 )
-binary("mod", torch.remainder, "number", rounding="none", smooth=False, exact=True, domain=_nonzero)
+binary(
+    "mod",
+    torch.remainder,
+    "number",
+    rounding="round",
+    smooth=False,
+    exact=True,
+    domain=_nonzero,
+)
 binary("fmod", torch.fmod, "float", rounding="none", smooth=False, exact=True, domain=_nonzero)
 binary("copysign", torch.copysign, rounding="none", smooth=False, domain=lambda a, b: b != 0)
 binary("fmax", torch.fmax, rounding="none")
@@ -222,7 +230,7 @@ def _lerp(d: Any) -> Call:
     return (x, d.like(value.shape, value.dtype), d.choice((0.25, 0.5, 0.75))), {}
 
 
-add(Row("lerp", _lerp, lambda x, end, weight: x + weight * (end - x), smooth=True))
+add(Row("lerp", _lerp, torch.lerp, smooth=True))
 
 
 def _prelu(d: Any) -> Call:
