@@ -45,7 +45,8 @@ KNOBS: dict[str, Knob] = {
             "META_VERIFY",
             _flag,
             False,
-            "run the IR verifier after every pass and check every kernel's result",
+            "verify the IR after every pass, check what kernels of eager calls promise, and "
+            "compare the first call of a compiled program with the interpreter",
         ),
         Knob(
             "META_CHECK_FINITE",

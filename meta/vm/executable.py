@@ -40,6 +40,7 @@ from meta.vm.preparation import Preparation
 from meta.vm.profile import Profile, profile
 from meta.vm.save import save
 from meta.vm.steps import buffer
+from meta.vm.verify_values import Compiled, verified
 from meta.vm.watch import watched
 from meta.vm.writable import require_writable
 
@@ -89,6 +90,8 @@ class Executable:
         self._graphs, self._why_no_graph = graphs_for(code, kept, device, cuda_graph)
         self._linked = link(code, self.envs, device, self._graphs)
         self._checking = config.get("META_CHECK_FINITE")
+        self._verifying = config.get("META_VERIFY")
+        self._compared: set[Any] = set()
         self.arena_bytes = self._linked.arena_bytes
         # None: the extents differ from call to call.
         self._keys = [_key(type_, device) for _, type_ in self.code.params]
@@ -136,11 +139,34 @@ class Executable:
         inputs = self._flatten(*args, **kwargs)
         tensors = self._tensors(inputs)
         with self._lock:
-            result = self._run(tensors)
+            result = self._run(tensors) if not self._verifies() else self._verified(tensors)
         for i in self._written_arguments:
             if inputs[i]._tensor is not tensors[i]:  # it was made compact
                 inputs[i]._tensor.copy_(tensors[i])
         return self._unflatten(result)
+
+    def _verifies(self) -> bool:
+        """Whether the values of a call are compared with the interpreter's (META_VERIFY)."""
+        return self._verifying if overridden() is None else bool(config.get("META_VERIFY"))
+
+    def _verified(self, inputs: list[Any]) -> Any:
+        """Run the program; compare the values, if these are the first arguments of their shapes."""
+        shapes = tuple(t.shape for t in inputs)
+        if shapes in self._compared:
+            return self._run(inputs)
+        self._prepared_before(at_once=True)
+        arrays = self._kept_tensors()
+        kept, prepared = arrays[: len(self.arrays)], arrays[len(self.arrays) :]
+        extents: dict[str, Dim] = {}
+        for (_, type_), tensor in zip(self.code.params, inputs, strict=False):
+            bind_dims(type_, TensorType(tuple(tensor.shape), type_.dtype), extents)
+        program = Compiled(self.code, self.envs, self.device, self.module, self.history, extents)
+        arguments = [*inputs, *kept]
+        result = verified(
+            program, arguments, prepared, self._linked.written, lambda: self._run(inputs)
+        )
+        self._compared.add(shapes)
+        return result
 
     def _run(self, inputs: list[Any]) -> Any:
         """Run the program on tensors; return arrays."""

@@ -64,7 +64,7 @@ def launch(
     kept = [
         (i, v, v.clone())
         for i, v in tensors
-        if i not in changing and not any(_overlap(v, values[c]) for c in changing)
+        if i not in changing and not any(overlap(v, values[c]) for c in changing)
     ]
     for out in outs if taken is None else outs[:-1]:
         _spoil(out)
@@ -89,7 +89,7 @@ def launch(
                 raise broken(
                     f"result {place} shares the memory of argument {i}", f"a fresh {type_}"
                 )
-        if any(_overlap(out, other) for other in outs[:place]):
+        if any(overlap(out, other) for other in outs[:place]):
             raise broken(f"result {place} shares the memory of another", f"a fresh {type_}")
     for i, now, then in kept:
         if not same_bits(now, then):
@@ -130,7 +130,7 @@ def _shares_storage(result: torch.Tensor, argument: torch.Tensor) -> bool:
     return start < first + storage.nbytes() and first < end
 
 
-def _overlap(a: Any, b: Any) -> bool:
+def overlap(a: Any, b: Any) -> bool:
     """Whether the memory from a tensor's first to its last element meets another's."""
     if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
         return False
