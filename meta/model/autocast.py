@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from meta import op
+from meta.ir import TensorType
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.model.wrapper import Wrapper
@@ -35,7 +37,7 @@ class Autocast(Wrapper):
         """Return the result of ``model``, computed in mixed precision."""
         outer = current.get()
         assert isinstance(outer, Trace)
-        program, leaves = self._wrapped(outer, args, kwargs)
+        program, leaves = self._wrapped(outer, *self._widened((args, kwargs)))
         module = autocast(program.module, **self._options(program))
         atoms = [outer.lift(v).atom for v in (*leaves, *program.arrays)]
         return program.convention.unflatten(outer.inline(module, atoms))
@@ -50,8 +52,19 @@ class Autocast(Wrapper):
         bound.apply_defaults()
         return program, tree.flatten(dict(bound.arguments))[0]
 
+    def _widened(self, given: Any) -> Any:
+        """Return arguments with those of half precision in float32, if the model's arrays or other
+        arguments are: they meet in one dtype before the pass casts them.
+        """
+        own = {a.dtype for a in self.model.state().values()}
+        leaves, structure = tree.flatten(given)
+        wide = "float32" in own or any(a.dtype == "float32" for a in leaves)
+        halves = {"float16", "bfloat16"} - own if wide else ()
+        return tree.unflatten(structure, [_wide(a) if a.dtype in halves else a for a in leaves])
+
     def explain(self, *args: Any, **kwargs: Any) -> CastReport:
         """Return which casts there are for arguments of these types, where, for whom and why."""
+        args, kwargs = self._widened((args, kwargs))
         program = self.model.program(*args, **kwargs)
         return explain_autocast(program.module, **self._options(program))
 
@@ -60,6 +73,12 @@ class Autocast(Wrapper):
         first = len(program.module.main.params) - len(program.arrays)
         trained = [first + i for i, a in enumerate(program.arrays) if a.requires_grad]
         return {"dtype": self.dtype, "out_dtype": self.out_dtype, "trained": trained}
+
+
+def _wide(value: Any) -> Any:
+    if isinstance(value, TensorType):
+        return value.with_dtype("float32")
+    return op.cast(value, "float32")
 
 
 def _autocast(model: Model, dtype: str, out_dtype: str | None) -> Autocast:

@@ -27,8 +27,11 @@ def grid_sample(
     method: "bilinear" between the 2 elements per axis around the position (in a volume too),
     "nearest" (halves to even), or, in images, "bicubic" between 4 by the kernel of Keys (1981) with
     parameter -0.75. padding_mode: what is read outside: "zeros"; "border", the nearest element;
-    "reflection", the image mirrored at its ends as often as needed. A position that is NaN or
-    infinite reads something that is not specified.
+    "reflection", the image mirrored at its ends as often as needed.
+    A position that is NaN or infinite: in images, "bicubic" samples, and "bilinear" ones with
+    "zeros", are NaN; otherwise "zeros" reads 0, "border" the element at that end, or the first for
+    NaN, and "reflection" the first. In volumes "border" and "reflection" read the last one in the
+    place of the first. (torch on CUDA differs.)
     Result: [N, C, height, width], or [N, C, depth, height, width]. Half precision is computed in
     float32.
 

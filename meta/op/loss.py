@@ -8,14 +8,19 @@ rows at all is NaN.
 from meta.base import dtype as dtypes
 from meta.base.errors import TypeInferError
 from meta.op.core import Tensor, op
-from meta.op.core.check import require, require_float, require_ndim
+from meta.op.core.check import require, require_float
 from meta.op.core.same_dtype import require_same_dtype
 
 
 def _check_labels(y_true: Tensor, y_pred: Tensor) -> None:
     """Raise TypeInferError unless these are n integer labels and n rows of c >= 1 scores."""
-    require_ndim(y_true, 1, "y_true")
-    require_ndim(y_pred, 2, "y_pred")
+    if (y_true.ndim, y_pred.ndim) != (1, 2):
+        raise TypeInferError(
+            "labels and scores do not have the axes of n rows",
+            expected="y_true[n], y_pred[n, c]",
+            found=f"y_true={y_true}, y_pred={y_pred}",
+            hint=_axes_hint(y_true, y_pred),
+        )
     require_float(y_pred, "y_pred")
     found = f"y_true={y_true}, y_pred={y_pred}"
     integers = not dtypes.is_float(y_true.dtype) and y_true.dtype != "bool"
@@ -25,6 +30,24 @@ def _check_labels(y_true: Tensor, y_pred: Tensor) -> None:
     differ = isinstance(n, int) and isinstance(rows, int) and n != rows
     require(not differ, "there must be one label per row", expected=f"y_true[{rows}]", found=found)
     require(classes != 0, "y_pred has no class", expected="y_pred[n, c] with c >= 1", found=found)
+
+
+def _axes_hint(y_true: Tensor, y_pred: Tensor) -> str:
+    if dtypes.is_float(y_true.dtype) and not dtypes.is_float(y_pred.dtype):
+        return "the labels come first, then the scores: loss(labels, scores)"
+    if y_true.ndim > 1 and y_pred.ndim == y_true.ndim + 1:
+        last = y_true.shape == y_pred.shape[:-1]
+        order = (0, *range(2, y_pred.ndim), 1)
+        moved = "scores" if last else f"op.transpose(scores, {order})"
+        return (
+            "a row for each place: labels op.reshape(labels, (-1,)), scores "
+            f"op.reshape({moved}, (-1, c)), c being the number of classes"
+        )
+    if y_true.ndim == y_pred.ndim == 2:
+        return (
+            "labels are class indices: op.argmax(labels, 1) of one-hot ones, or one column of them"
+        )
+    return "one label for each row of scores"
 
 
 def _check_dy(dy: Tensor, y_pred: Tensor) -> None:

@@ -20,6 +20,7 @@ from meta.base.dtype import TO_TORCH
 from meta.model import Model, value_and_grad
 from meta.op.core import tree
 from meta.optim import with_adamw, with_sgd
+from meta.testing import check
 from tests.amp.final_casts import all_casts, cancelling
 from tests.amp.models import BATCH, MODELS, Loss
 from tests.frontend.relay import test_models as relay
@@ -310,3 +311,20 @@ def test_the_loss_curve_of_a_character_model_is_that_of_float32(half: str) -> No
     assert expected[-20:].mean() < 0.75 * expected[:5].mean()
     ours, theirs = (np.convolve(c, np.ones(10) / 10, "valid") for c in (found, expected))
     assert np.abs(ours / theirs - 1).max() < 0.03
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("given", ["float16", "bfloat16"])
+def test_inputs_of_half_precision_meet_parameters_of_float32(dtype: str, given: str) -> None:
+    net = meta.model.Sequential(meta.model.Linear(3, 5), meta.model.ReLU()).infer_mode()
+    x = meta.array([[0.5, -1.0, 2.0], [1.0, 0.25, -3.0]])
+    half = x.to(dtype=given)
+    cast = meta.amp.autocast(net, dtype)
+    expected = cast(x)  # these numbers are the same in every dtype
+    for found in (cast(half), meta.vm.compile(cast, half)(half)):
+        assert found.dtype == expected.dtype
+        check(found, expected, 1e-2, 1e-2)
+    assert str(cast.explain(half))
+    both = meta.model.trace(lambda a, b: a * b)
+    with pytest.raises(meta.base.errors.TypeInferError, match="differ in dtype"):
+        both(x, half)  # nothing is promoted without a cast rule

@@ -1,14 +1,19 @@
 """What the operators of `meta/op/grid.py` have to do."""
 
+import math
+
 import torch
 
-from meta.testing import F, OpCase, error, sample
+from meta.testing import C, F, OpCase, error, sample
 
 
 def grid_sample(x, grid, method="bilinear", padding_mode="zeros", align_corners=False):
     return torch.nn.functional.grid_sample(x, grid, method, padding_mode, align_corners)
 
 
+_N, _I = math.nan, math.inf
+STRANGE = [[[_N, 0.0], [0.0, _N], [_N, _N]], [[_I, 0.0], [-_I, 0.5], [0.5, _I]]]
+STRANGE_3D = [[[*place, 0.25] for place in row] for row in STRANGE]
 CASES = [
     OpCase(
         "grid_sample",
@@ -39,5 +44,24 @@ CASES = [
             error(F(1, 1, 2, 2), F(1, 2, 2, 2), "linear", match="method is not known"),
             error(F(1, 1, 0, 2), F(1, 2, 2, 2), match="nothing to sample"),
         ],
+    ),
+    OpCase(
+        "grid_sample",
+        [
+            *(
+                sample(F(1, 2, 3, 4), C([STRANGE]), method, padding, align)
+                for method in ("bilinear", "nearest", "bicubic")
+                for padding in ("zeros", "border", "reflection")
+                for align in (False, True)
+            ),
+            *(
+                sample(F(1, 2, 3, 4, 5), C([[STRANGE_3D]]), method, padding)
+                for method in ("bilinear", "nearest")
+                for padding in ("zeros", "border", "reflection")
+            ),
+        ],
+        grid_sample,
+        dtypes=("float32", "float64"),
+        grad=False,
     ),
 ]

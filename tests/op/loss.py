@@ -96,7 +96,15 @@ CASES = [
 _LABELS, _SCORES = I(3, low=0, high=4), F(3, 4)
 LABELS = [
     error(F(3), _SCORES, match="labels must be integers"),
-    error(_LABELS, F(3), match="y_pred must have 2 axes"),
+    error(_LABELS, F(3), match=r"expected: y_true\[n\], y_pred\[n, c\]"),
+    error(
+        I(2, 4, 5, low=0, high=3),
+        F(2, 3, 4, 5),
+        match=r"op.reshape\(op.transpose\(scores, \(0, 2, 3, 1\)\), \(-1, c\)\)",
+    ),
+    error(I(2, 4, low=0, high=3), F(2, 4, 3), match=r"scores op.reshape\(scores, \(-1, c\)\)"),
+    error(I(3, 4, low=0, high=2), F(3, 4), match="labels are class indices"),
+    error(_SCORES, _LABELS, match="the labels come first"),
     error(_LABELS, F(2, 4), match="there must be one label per row"),
     error(_LABELS, F(3, 0), match="y_pred has no class"),
 ]

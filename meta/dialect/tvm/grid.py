@@ -2,6 +2,7 @@
 Half precision is computed in float32.
 """
 
+import math
 from itertools import product
 
 from tvm import te, tirx
@@ -27,12 +28,15 @@ def _mirrored(position, size, align_corners):
     return constant(low, position) + tirx.Select(odd, width - extra, extra)
 
 
-def _moved(position, size, padding_mode, align_corners):
+def _moved(position, size, padding_mode, align_corners, image):
     if padding_mode == "reflection":
         position = _mirrored(position, size, align_corners)
     if padding_mode == "zeros":
         return position
-    return tirx.max(tirx.min(position, constant(size - 1, position)), constant(0, position))
+    first, last = constant(0, position), constant(size - 1, position)
+    if image:  # NaN is the first element
+        return tirx.Select(position > first, tirx.min(position, last), first)
+    return tirx.max(tirx.min(position, last), first)
 
 
 def _cubic(t, k):
@@ -46,13 +50,16 @@ def _cubic(t, k):
     )
 
 
-def _taps(coordinate, size, method, padding_mode, align_corners):
-    """Return (element, weight) of what a sample reads of one axis; outside, the weight is 0."""
+def _taps(coordinate, size, method, padding_mode, align_corners, image):
+    """Return (element, weight) of what a sample reads of one axis; outside, the weight is 0.
+
+    At NaN and infinities, it is what torch has on the CPU, which differs for images and volumes.
+    """
     one, zero = constant(1, coordinate), constant(0, coordinate)
     scale = constant((size - 1) / 2 if align_corners else size / 2, coordinate)
     position = (coordinate + one) * scale - constant(0 if align_corners else 0.5, coordinate)
     if method != "bicubic":
-        position = _moved(position, size, padding_mode, align_corners)
+        position = _moved(position, size, padding_mode, align_corners, image)
     # Elements far outside are all alike; integers have bounds.
     position = tirx.max(tirx.min(position, constant(size + 3, position)), constant(-3, position))
     base = tirx.nearbyint(position) if method == "nearest" else tirx.floor(position)
@@ -66,11 +73,15 @@ def _taps(coordinate, size, method, padding_mode, align_corners):
     for offset, weight in shares:
         element = base + constant(offset, base)
         if method == "bicubic":
-            element = _moved(element, size, padding_mode, align_corners)
+            element = _moved(element, size, padding_mode, align_corners, image)
         inside = tirx.And(element >= zero, element <= constant(size - 1, element))
         clamped = tirx.max(tirx.min(element, constant(size - 1, element)), zero)
         index = tirx.nearbyint(clamped).astype("int32")
-        found.append((index, tirx.Select(inside, weight, zero)))
+        share = tirx.Select(inside, weight, zero)
+        if image and (method == "bicubic" or (method == "bilinear" and padding_mode == "zeros")):
+            finite = tirx.abs(coordinate) < constant(math.inf, coordinate)
+            share = tirx.Select(finite, share, constant(math.nan, coordinate))
+        found.append((index, share))
     return found
 
 
@@ -78,7 +89,7 @@ def _taps(coordinate, size, method, padding_mode, align_corners):
 def grid_sample(x, grid, method, padding_mode, align_corners, out):
     wide = computing(out.dtype)
     extents = [int(extent) for extent in x.shape[2:]]
-    options = (method, padding_mode, align_corners)
+    options = (method, padding_mode, align_corners, len(extents) == 2)
 
     def element(n, c, *place):
         axes = [

@@ -51,9 +51,17 @@ def high_key(value: Any, dtype: str, nan_is_largest: bool) -> Any:
     if dtype not in _HIGH:
         return value.astype("int32") * tirx.const(1 << 16, "int32")
     infinity, nan = (tirx.const(bits, "int32") for bits in _HIGH[dtype])
-    high = tirx.reinterpret("uint16", value).astype("uint32") << tirx.const(16, "uint32")
-    bits = tirx.reinterpret("int32", high)
-    magnitude = tirx.bitwise_and(bits, tirx.const(0x7FFF0000, "int32"))
+    largest = tirx.const(0x7FFF0000, "int32")
+    if dtype == "bfloat16":
+        # What TVM has of a bfloat16 that is computed in the same kernel is a float32, unrounded.
+        bits = tirx.reinterpret("int32", value.astype("float32"))
+        whole = tirx.min(tirx.bitwise_and(bits, tirx.const(0x7FFFFFFF, "int32")), largest)
+        odd = tirx.bitwise_and(whole >> tirx.const(16, "int32"), tirx.const(1, "int32"))
+        magnitude = tirx.bitwise_and(whole + odd + tirx.const(0x7FFF, "int32"), largest)
+    else:
+        high = tirx.reinterpret("uint16", value).astype("uint32") << tirx.const(16, "uint32")
+        bits = tirx.reinterpret("int32", high)
+        magnitude = tirx.bitwise_and(bits, largest)
     sign, is_nan = (
         tirx.shift_right(x, tirx.const(31, "int32")) for x in (bits, infinity - magnitude)
     )
