@@ -39,7 +39,7 @@ def test_an_index_of_bfloat16_numbers_made_in_the_same_kernel(name: str, before:
     numbers[3, 4], numbers[5, 6], numbers[7] = torch.nan, torch.inf, 0.0
     x = meta.array(numbers, "bfloat16")
     function = meta.model.trace(lambda x: getattr(op, name)(before(x), 1))
-    with meta.dialect.prefer("tvm"):
+    with meta.dialect.only("tvm"):
         executable = meta.vm.compile(function, x)
     assert len(executable.kernels()) == 1
     found, values = executable(x).torch(), before(x).torch().float()

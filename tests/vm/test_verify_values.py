@@ -81,6 +81,19 @@ def test_a_wrong_kernel_is_named(name: str, level: int) -> None:
         executable(x, w)
 
 
+def test_a_wrong_fused_kernel_is_named() -> None:
+    x, w = data(5, 17), data(17, 17, seed=1)
+    with meta.dialect.only("tvm"):
+        executable = meta.vm.compile(trace(layers), x, w)
+        assert any("fused" in name for name in executable.kernels())
+        executable(x, w)
+        executable = meta.vm.compile(trace(layers), x, w)
+        spoiled(executable, "tanh")
+        with pytest.raises(IRError, match=r"tvm\.fused_.*tanh.* is wrong") as caught:
+            executable(x, w)
+    assert caught.value.span is not None and caught.value.span.file == __file__
+
+
 def test_a_wrong_pass_is_named() -> None:
     x = data(4, 4)
     good = meta.vm.compile(trace(lambda x: op.exp(x) + 1.0), x)
