@@ -54,6 +54,12 @@ KNOBS: dict[str, Knob] = {
             False,
             "stop at the first operator that makes a NaN or an infinity of values without them",
         ),
+        Knob(
+            "META_CHECK_INDICES",
+            _flag,
+            False,
+            "look for indices out of range on CUDA, too, where each look waits for the device",
+        ),
         Knob("META_DEBUG", _flag, False, "print the module after every pass"),
         Knob(
             "META_DUMP_IR",

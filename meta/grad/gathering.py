@@ -37,7 +37,7 @@ def gather_nd_dx(indices: Any, dy_: Any) -> Any:
 @gradient(op.index_select)
 def index_select(x: Any, axis: int, index: Any, dy: Any) -> Any:
     """dx = dy added up by index."""
-    return op.take_dx(x, dy, index, axis, "clip"), None
+    return op.take_dx(x, dy, index, axis), None
 
 
 def _read(dy: Any, axis: int, index: Any, src: TensorType) -> Any:

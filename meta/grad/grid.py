@@ -77,7 +77,8 @@ def _taps(coordinate, size, method, padding_mode, align_corners):
             element, _ = _moved(element, size, padding_mode, align_corners)
             element = op.round(element)
         inside = _inside(element, size)
-        index = op.cast(op.clip(element, 0.0, size - 1.0), "int64")
+        # By a clip of integers, for a NaN is no index, and its weight says what comes of it.
+        index = op.clip(op.cast(element, "int64"), 0, size - 1)
         found.append(Tap(index, weight * inside, slope * inside * factor * scale))
     return found
 

@@ -7,7 +7,7 @@ from meta.base.dtype import is_float
 from meta.grad.core import collapse, gradient, not_differentiable
 from meta.ir.types import TensorType
 from meta.op.core.check import normalize_axis
-from meta.op.transform import split_points
+from meta.op.transform import padding_row, split_points
 
 
 @gradient(op.reshape, op.batch_flatten, op.expand_dims, op.squeeze)
@@ -81,7 +81,7 @@ def take_dx(dy_: Any, indices: Any, axis: int | None, mode: str) -> Any:
 def embedding(x: TensorType, dy: Any, indices: Any, padding_idx: Any) -> Any:
     """dx = rows of dy added up by index, but for those of the padding."""
     if padding_idx is not None:
-        kept = op.not_equal(indices, padding_idx)
+        kept = op.not_equal(indices, padding_row(x, padding_idx))
         kept = op.reshape(kept, (*indices.shape, *[1] * (dy.ndim - indices.ndim)))
         dy = op.where(kept, dy, op.zeros_like(dy))
     return op.embedding_dx(dy, indices, x.known_shape), None

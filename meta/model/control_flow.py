@@ -238,7 +238,7 @@ class _Rows:
         """Return row ``i``, an int or a traced index."""
         if isinstance(i, int):
             return self.state.tree([x[i] for x in self.state.leaves])
-        return self.state.tree([op.take(x, i, 0) for x in self.state.leaves])
+        return self.state.tree([op.take(x, i, 0, "fast") for x in self.state.leaves])
 
     def in_blocks(self, blocks: int, size: int) -> Any:
         """Return the arrays with their rows as ``blocks`` of ``size``, zeros at the end."""

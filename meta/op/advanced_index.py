@@ -1,7 +1,10 @@
 """Indexing by several tensors at once. ``x[index]`` with all of numpy's forms: `indexing.py`."""
 
+from collections.abc import Iterator
+
 from meta.op.core import Tensor, op
 from meta.op.core.check import broadcast_shapes, require
+from meta.op.core.indices import IndexRange
 from meta.op.transform import require_index
 
 
@@ -25,18 +28,27 @@ def _indexed(inputs: tuple[Tensor, ...]) -> Tensor:
     return x.with_shape((*picked, *x.shape[len(indices) :]))
 
 
-@op
+def _ranges(inputs: tuple[Tensor, ...]) -> Iterator[IndexRange]:
+    x, *indices = inputs
+    for axis in range(len(indices)):
+        into = f"axis {axis} of inputs[0]"
+        yield IndexRange("inputs", x.shape[axis], into, from_end=True, field=axis + 1)
+
+
+@op(indices=_ranges)
 def adv_index(inputs: tuple[Tensor, ...]) -> Tensor:
     """``x[i0, i1, ...]`` with numpy's meaning, for inputs (x, i0, i1, ...).
 
     The indices, of any integer dtypes, broadcast together and name elements of the leading axes of
-    x; the result has their common shape in place of these axes. Indices are taken modulo the
-    extent, so -1 is the last. TypeInferError for more indices than axes, or an empty axis.
+    x; the result has their common shape in place of these axes. Negative indices count from the
+    end. TypeInferError for more indices than axes, or an empty axis; IndexOutOfRange for an index
+    outside [-extent, extent): on CUDA with META_CHECK_INDICES only, without it the nearest element
+    is read.
     """
     return _indexed(inputs)
 
 
-@op
+@op(indices=_ranges)
 def adv_index_dx(dy: Tensor, inputs: tuple[Tensor, ...]) -> Tensor:
     """The gradient of `adv_index` at x: zeros of its type, plus ``dy`` at every index.
 

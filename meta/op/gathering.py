@@ -1,14 +1,19 @@
 """Operators that read or write the elements which a tensor of indices names. Add one here.
 
-An index out of range is moved to the nearest end of its axis, as `take` does with "clip"; so -1 is
-the first element, and no call reads or writes outside of a tensor.
+An index is from 0 to the extent of its axis less 1. As with torch's operators of these names,
+negative indices do not count from the end; with `index_select`, a case of `take`, they do. On the
+CPU another one is an IndexOutOfRange. On CUDA it is one with META_CHECK_INDICES; without, it is
+moved to the nearest end of its axis, so no call reads or writes outside of a tensor.
 
 The file is not called `gather`: ``meta.op.gather`` is the operator.
 """
 
+from collections.abc import Iterator
+
 from meta.ir.types import Dim
 from meta.op.core import Tensor, op
 from meta.op.core.check import normalize_axis, require
+from meta.op.core.indices import IndexRange, into_axis
 from meta.op.core.same_dtype import require_same_dtype
 from meta.op.transform import require_index, take
 
@@ -51,19 +56,26 @@ def _unbounded(indices: Tensor, at: int) -> Dim:
     return indices.shape[at] if at < indices.ndim else 0
 
 
-@op
+def _along(data: Tensor, axis: int) -> tuple[IndexRange, ...]:
+    """Say what the indices of `gather` and its gradient may be."""
+    return (into_axis("indices", data, axis, "data"),)
+
+
+@op(indices=_along)
 def gather(data: Tensor, axis: int, indices: Tensor) -> Tensor:
     """Along ``axis``, the elements that ``indices`` name: for axis 1,
     ``y[i, j, k] = data[i, indices[i, j, k], k]``.
 
     ``indices``: integers with as many axes as ``data`` and, but for ``axis``, no longer ones. The
     result has their shape and the dtype of ``data``.
-    Raises TypeInferError if they do not fit, or if the axis has no element to read.
+    Raises TypeInferError if they do not fit, or if the axis has no element to read, and
+    IndexOutOfRange for an index outside [0, extent): on CUDA with META_CHECK_INDICES only; without
+    it the nearest element is read.
     """
     return _gathered(data, axis, indices)
 
 
-@op
+@op(indices=_along)
 def gather_dx(data: Tensor, axis: int, indices: Tensor, dy: Tensor) -> Tensor:
     """The gradient of `gather` at ``data``: zeros of its type, plus ``dy`` at every index read.
 
@@ -93,18 +105,27 @@ def _gathered_nd(data: Tensor, indices: Tensor) -> Tensor:
     return data.with_shape((*indices.shape[1:], *data.shape[depth:]))
 
 
-@op
+def _coordinates(data: Tensor, indices: Tensor) -> Iterator[IndexRange]:
+    """Say what each row of coordinates may be."""
+    depth = indices.shape[0]
+    assert isinstance(depth, int)
+    for axis, extent in enumerate(data.shape[:depth]):
+        yield IndexRange("indices", extent, f"axis {axis} of data", along=(0, axis))
+
+
+@op(indices=_coordinates)
 def gather_nd(data: Tensor, indices: Tensor) -> Tensor:
     """The slices of ``data`` at the coordinates ``indices[:, i, j, ...]``:
     ``y[i, j] = data[indices[0, i, j], indices[1, i, j], ...]``.
 
     ``indices``: integers of shape (m, *rest), m at most ``data.ndim``. The result has the shape
-    (*rest, *data.shape[m:]). Raises TypeInferError if m is greater or an axis has no element.
+    (*rest, *data.shape[m:]). Raises TypeInferError if m is greater or an axis has no element, and
+    IndexOutOfRange as `gather`.
     """
     return _gathered_nd(data, indices)
 
 
-@op
+@op(indices=_coordinates)
 def gather_nd_dx(data: Tensor, indices: Tensor, dy: Tensor) -> Tensor:
     """The gradient of `gather_nd` at ``data``: zeros of its type, plus ``dy`` at every index read.
 
@@ -114,15 +135,26 @@ def gather_nd_dx(data: Tensor, indices: Tensor, dy: Tensor) -> Tensor:
     return data
 
 
-@op
+def _selected(x: Tensor, axis: int) -> tuple[IndexRange, ...]:
+    """Say what the indices of `index_select` may be."""
+    return (into_axis("index", x, axis, "x", from_end=True),)
+
+
+@op(indices=_selected)
 def index_select(x: Tensor, axis: int, index: Tensor) -> Tensor:
     """The slices of ``x`` along ``axis`` that ``index``, a vector of integers, names.
 
     The result has the dtype of ``x`` and its shape but for the axis, which is as long as ``index``.
+    Negative indices count from the end. Raises IndexOutOfRange as `take` does, whose case it is.
     """
     require(index.ndim == 1, "index must be a vector", expected="ndim 1", found=index)
-    taken: Tensor = take.type_function(x, index, axis, "clip")
+    taken: Tensor = take.type_function(x, index, axis, "raise")
     return taken
+
+
+def _into_x(x: Tensor, axis: int) -> tuple[IndexRange, ...]:
+    """Say what the indices of `scatter` may be."""
+    return (into_axis("index", x, axis, "x"),)
 
 
 def _scattered(x: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
@@ -132,7 +164,7 @@ def _scattered(x: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
     return x
 
 
-@op
+@op(indices=_into_x)
 def scatter(x: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
     """``x`` with elements of ``src`` in the places along ``axis`` that ``index`` names: for axis 1,
     ``y[i, index[i, j, k], k] = src[i, j, k]``.
@@ -140,12 +172,12 @@ def scatter(x: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
     ``index``: integers with as many axes as ``x`` and, but for ``axis``, no longer ones; ``src`` is
     no shorter anywhere, and has the dtype of ``x``, as the result has. Where indices are equal one
     of their elements is written, which is not specified; the gradient reaches all, as torch's.
-    Raises TypeInferError if they do not fit.
+    Raises TypeInferError if they do not fit, and IndexOutOfRange as `gather`.
     """
     return _scattered(x, index, src, axis)
 
 
-@op
+@op(indices=_into_x)
 def scatter_dx(x: Tensor, y: Tensor, dy: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
     """The gradient of `scatter` at ``x``: ``dy``, but 0 where an element was written.
 
@@ -157,12 +189,13 @@ def scatter_dx(x: Tensor, y: Tensor, dy: Tensor, index: Tensor, src: Tensor, axi
     return x
 
 
-@op(schema=scatter)
+@op(schema=scatter, indices=_into_x)
 def scatter_add(x: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
     """``x`` plus elements of ``src`` in the places along ``axis`` that ``index`` names: for axis 1,
     ``y[i, index[i, j, k], k] += src[i, j, k]``.
 
-    Equal indices add up, half precision in float32; bool counts as "or". Shapes as for `scatter`.
+    Equal indices add up, half precision in float32; bool counts as "or". Shapes and indices as for
+    `scatter`.
     """
     return _scattered(x, index, src, axis)
 
@@ -171,21 +204,22 @@ REDUCTIONS = ("prod", "amin", "amax")
 """How `scatter_reduce` may reduce."""
 
 
-@op
+@op(indices=_into_x)
 def scatter_reduce(x: Tensor, index: Tensor, src: Tensor, axis: int, reduce: str) -> Tensor:
     """``x`` with each place along ``axis`` that ``index`` names reduced with the elements of
     ``src`` that belong to it: for axis 1, ``y[i, index[i, j, k], k] *= src[i, j, k]``.
 
     ``reduce``: "prod", "amin" or "amax"; what was in ``x`` takes part, and a NaN stays. Sums are
     `scatter_add`. Half precision is multiplied in float32; integers wrap. The gradient of an
-    extremum is shared evenly among equal ones. Shapes and dtypes as for `scatter`; not bool.
+    extremum is shared evenly among equal ones. Shapes, dtypes and indices as for `scatter`; not
+    bool.
     """
     require(reduce in REDUCTIONS, "unknown reduction", expected=", ".join(REDUCTIONS), found=reduce)
     require(x.dtype != "bool", "bool has no order", expected="a dtype of numbers")
     return _scattered(x, index, src, axis)
 
 
-@op
+@op(indices=_coordinates)
 def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, mode: str = "update") -> Tensor:
     """``data`` with ``updates`` written to the coordinates ``indices[:, i, j, ...]``, or added.
 
@@ -193,7 +227,7 @@ def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, mode: str = "upda
     one of them, which is not specified; the gradient reaches all); for "add" it is what was there
     plus all of them, half precision added in float32. ``indices``: integers of shape (m, *rest);
     ``updates``: the dtype of ``data`` and the shape (*rest, *data.shape[m:]). The result has the
-    type of ``data``.
+    type of ``data``. Raises IndexOutOfRange as `gather`.
     """
     require(mode in ("update", "add"), "unknown mode", expected="update or add", found=mode)
     _require_like(updates, _gathered_nd(data, indices), "updates")

@@ -42,8 +42,9 @@ def getitem(x: Any, index: Any) -> Any:
     ``index`` is, or is a tuple of: ints, slices (any step), None, Ellipsis, integer arrays, and
     bool masks (arrays may be lists; they broadcast together). Negative indices count from the end.
     Of a mask the values are needed, so it cannot be traced. IndexOutOfRange (an IndexError) for an
-    index out of range; index arrays that are traced, or not on the CPU, are not looked at, and
-    taken modulo the extent instead. Other faults are TypeInferErrors.
+    index out of range: of index arrays that are traced, when the program runs, and of those on
+    CUDA, with META_CHECK_INDICES only, without which the nearest element is read. Other faults are
+    TypeInferErrors.
     """
     items = _items(x, index if isinstance(index, tuple) else (index,))
     x = _slice(x, items)
@@ -214,7 +215,7 @@ def _gather(x: Any, items: Sequence[Any], place: int) -> tuple[Any, int]:
     others = [a for a in range(len(left)) if a not in axes]
     if len(axes) == 1:
         x = _permuted(x, (*others[:place], *axes, *others[place:]))
-        return take(x, indices[0], place, "wrap"), indices[0].ndim
+        return take(x, indices[0], place), indices[0].ndim
     y = adv_index((_permuted(x, (*axes, *others)), *indices))
     new = y.ndim - len(others)
     front = range(new, new + place)

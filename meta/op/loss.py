@@ -1,15 +1,24 @@
 """Losses and their derivatives. Every loss is the mean, a 0-d tensor; the target comes first.
 
-Class labels are integers. As torch does with its ``ignore_index``, a row whose label is no class
-(-100, or any other number outside [0, c)) is left out of the sum and of the count. The loss of no
-rows at all is NaN.
+Class labels are integers. A row whose label is -100, torch's ``ignore_index``, is left out of the
+sum and of the count. On the CPU another label outside [0, c) is an IndexOutOfRange. On CUDA it is
+one with META_CHECK_INDICES; without, such a row is left out, too. The loss of no rows is NaN.
 """
 
 from meta.base import dtype as dtypes
 from meta.base.errors import TypeInferError
 from meta.op.core import Tensor, op
 from meta.op.core.check import require, require_float
+from meta.op.core.indices import IndexRange
 from meta.op.core.same_dtype import require_same_dtype
+
+IGNORED = -100
+"""The label of a row that does not count."""
+
+
+def _classes(y_pred: Tensor) -> tuple[IndexRange, ...]:
+    """Say what the labels may be."""
+    return (IndexRange("y_true", y_pred.shape[1], "the classes, axis 1 of y_pred", also=IGNORED),)
 
 
 def _check_labels(y_true: Tensor, y_pred: Tensor) -> None:
@@ -94,19 +103,20 @@ def smooth_l1_loss_dtrue(y_true: Tensor, y_pred: Tensor) -> Tensor:
     return y_true
 
 
-@op
+@op(indices=_classes)
 def nll_loss(y_true: Tensor, y_pred: Tensor) -> Tensor:
     """Negative log-likelihood: mean over rows i of ``-y_pred[i, y_true[i]]``.
 
     y_true: labels (n,), any integer dtype. y_pred: log-probabilities (n, c), floating point.
-    Result: shape (), dtype of y_pred, summed in at least float32. Rows whose label is outside
-    [0, c) are left out; NaN if none is left.
+    Result: shape (), dtype of y_pred, summed in at least float32. Rows whose label is -100 are left
+    out; NaN if none is left. Raises IndexOutOfRange for others outside [0, c): on CUDA with
+    META_CHECK_INDICES only, without it their rows are left out.
     """
     _check_labels(y_true, y_pred)
     return y_pred.with_shape(())
 
 
-@op
+@op(indices=_classes)
 def nll_loss_dpred(dy: Tensor, y_true: Tensor, y_pred: Tensor) -> Tensor:
     """Gradient of `nll_loss` by y_pred: ``-dy / count`` at each row's label, 0 elsewhere.
 
@@ -125,19 +135,18 @@ def nll_loss_dtrue(dy: Tensor, y_true: Tensor, y_pred: Tensor) -> Tensor:
     return y_true
 
 
-@op(schema=nll_loss)
+@op(schema=nll_loss, indices=_classes)
 def cross_entropy(y_true: Tensor, y_pred: Tensor) -> Tensor:
     """Cross entropy of a softmax: `nll_loss` of ``log_softmax(y_pred, axis=1)``.
 
     y_true: labels (n,), any integer dtype. y_pred: logits (n, c), floating point.
-    Result: shape (), dtype of y_pred, computed in at least float32. Rows whose label is outside
-    [0, c) are left out; NaN if none is left.
+    Result: shape (), dtype of y_pred, computed in at least float32. Labels are as in `nll_loss`.
     """
     _check_labels(y_true, y_pred)
     return y_pred.with_shape(())
 
 
-@op(schema=nll_loss_dpred)
+@op(schema=nll_loss_dpred, indices=_classes)
 def cross_entropy_dpred(dy: Tensor, y_true: Tensor, y_pred: Tensor) -> Tensor:
     """Gradient of `cross_entropy` by y_pred: ``(softmax(y_pred, 1) - hot) * dy / count``.
 

@@ -1,10 +1,10 @@
 """Maxima over regions of interest. Samples of regions are in `regions.py`."""
 
 from meta.op.core import Ints, Tensor, op
-from meta.op.regions import pooled
+from meta.op.regions import images, pooled
 
 
-@op
+@op(indices=images)
 def roi_pool(
     data: Tensor, rois: Tensor, pooled_size: Ints, spatial_scale: float, layout: str = "NCHW"
 ) -> Tensor:
@@ -14,10 +14,10 @@ def roi_pool(
     elements (halves up) and belong to the region, which has at least the extents 1. Its
     ``pooled_size`` bins begin at the element in which their exact beginning lies and go on to their
     exact end, so neighbours may share elements. A bin without elements in the image gives 0, as
-    does a region whose image's number is out of range.
+    does a region whose image's number is negative.
     Result: [regions, C, height, width] in ``layout``; a NaN is the greatest.
 
-    As the operators of this name in TVM and MXNet, and ONNX's MaxRoiPool. Raises TypeInferError as
-    roi_align does.
+    As the operators of this name in TVM and MXNet, and ONNX's MaxRoiPool. Raises TypeInferError and
+    IndexOutOfRange as roi_align does.
     """
     return pooled(data, rois, pooled_size, spatial_scale, layout, "max")

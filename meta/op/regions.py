@@ -5,6 +5,7 @@ Boxes are in `vision.py`, maxima over regions in `region_max.py`.
 
 from meta.op.core import Ints, Tensor, op
 from meta.op.core.check import pair, require, require_float, require_ndim
+from meta.op.core.indices import IndexRange
 from meta.op.core.same_dtype import require_same_dtype
 
 MODES = ("avg", "max")
@@ -38,7 +39,13 @@ def pooled(
     return data.with_shape(tuple(extents[letter] for letter in layout))
 
 
-@op
+def images(data: Tensor, layout: str) -> tuple[IndexRange, ...]:
+    """Say what the numbers of images may be, the first elements of the rows of ``rois``."""
+    count = data.shape[layout.index("N")]
+    return (IndexRange("rois", count, "the images of data", any_below=True, along=(1, 0)),)
+
+
+@op(indices=images)
 def roi_align(
     data: Tensor,
     rois: Tensor,
@@ -56,17 +63,19 @@ def roi_align(
     width)) bins, and a bin has ``sample_ratio`` by ``sample_ratio`` samples, evenly; if it is not
     positive, as many as the bin has elements, rounded up, at most 1024 per axis. A sample is
     interpolated linearly between 2 by 2 elements; it is 0 more than 1 beyond the first or last
-    element of an axis, and if the image's number is out of range.
+    element of an axis, and if the image's number is negative, as it is of rows that fill up.
     mode: "avg" gives the mean of a bin's samples, "max" the greatest (a NaN is that).
     Result: [regions, C, height, width] in ``layout``. Half precision is computed in float32.
 
     As torchvision's and ONNX's with corners that are not aligned by half an element. Raises
-    TypeInferError for unknown names, sizes below 1 and an empty height or width.
+    TypeInferError for unknown names, sizes below 1 and an empty height or width. Raises
+    IndexOutOfRange for an image's number of N or more, or NaN: on CUDA with META_CHECK_INDICES
+    only, without it the region is 0.
     """
     return pooled(data, rois, pooled_size, spatial_scale, layout, mode)
 
 
-@op
+@op(indices=images)
 def roi_align_dx(
     data: Tensor,
     rois: Tensor,
@@ -89,7 +98,7 @@ def roi_align_dx(
     return data
 
 
-@op
+@op(indices=images)
 def roi_align_ddy(
     data: Tensor,
     rois: Tensor,

@@ -21,6 +21,7 @@ from meta.op.core.check import (
     require,
     require_extents,
 )
+from meta.op.core.indices import IndexRange, into_axis
 from meta.op.core.same_dtype import require_same_dtype
 from meta.op.core.slicing import keeps_all, reshaped, slice_ranges
 
@@ -262,10 +263,12 @@ def strided_slice_dx(
     return full
 
 
+MODES = ("raise", "clip", "wrap", "fast")
+"""What `take` may do about indices out of range."""
+
+
 def _taken(x: Tensor, indices: Tensor, axis: int | None, mode: str) -> Tensor:
-    require(
-        mode in ("clip", "wrap", "fast"), "unknown mode", expected="clip, wrap, fast", found=mode
-    )
+    require(mode in MODES, "unknown mode", expected=", ".join(MODES), found=mode)
     require_index(indices)
     extents: tuple[object, ...] = (
         x.shape if axis is None else (x.shape[normalize_axis(axis, x.ndim)],)
@@ -291,24 +294,30 @@ def require_index(indices: Tensor) -> None:
     )
 
 
-@op
-def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip") -> Tensor:
+def _taken_range(x: Tensor, axis: int | None, mode: str) -> tuple[IndexRange, ...]:
+    return (into_axis("indices", x, axis, "x", from_end=True),) if mode == "raise" else ()
+
+
+@op(indices=_taken_range)
+def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "raise") -> Tensor:
     """The slices of ``x`` along ``axis`` (None: of flattened ``x``) that ``indices`` name.
 
-    The result has the shape of ``indices`` in place of the axis. An index out of range is moved to
-    the nearest end ("clip"), counted modulo the extent ("wrap"; -1 is the last), or a promise is
-    given that there is none ("fast": what is read then is unspecified).
+    The result has the shape of ``indices`` in place of the axis. ``mode``, as in numpy: "raise",
+    negative indices count from the end, and one outside [-extent, extent) is an IndexOutOfRange: on
+    CUDA with META_CHECK_INDICES only, without it the nearest element is read. "clip": an index is
+    moved to the nearest end, so -1 is the first. "wrap": it is counted modulo the extent, so -1 is
+    the last. "fast": a promise that all are in [0, extent); else an unspecified element is read.
     """
     return _taken(x, indices, axis, mode)
 
 
-@op
+@op(indices=_taken_range)
 def take_dx(
-    x: Tensor, dy: Tensor, indices: Tensor, axis: int | None = None, mode: str = "clip"
+    x: Tensor, dy: Tensor, indices: Tensor, axis: int | None = None, mode: str = "raise"
 ) -> Tensor:
     """The gradient of `take` at ``x``: zeros of its type, plus ``dy`` at every index taken.
 
-    Duplicates add up. Of ``x`` only the type counts.
+    Duplicates add up. Of ``x`` only the type counts. Indices are read as by `take`.
     """
     taken = _taken(x, indices, axis, mode)
     require(
@@ -320,22 +329,47 @@ def take_dx(
     return x
 
 
-@op
+@op(indices=lambda x: (into_axis("indices", x, 0, "x"),))
 def embedding(x: Tensor, indices: Tensor, padding_idx: int | None = None) -> Tensor:
     """Rows of a table: ``x[indices]`` of shape ``indices.shape + x.shape[1:]``.
 
-    An index out of range is moved to the nearest end. padding_idx: a row that is read like the
-    others and gets no gradient.
+    padding_idx: a row that is read like the others and gets no gradient; a negative one counts from
+    the end. Raises TypeInferError if there is no such row, and IndexOutOfRange for an index outside
+    [0, rows): on CUDA with META_CHECK_INDICES only, without it the nearest row is read.
     """
     require(x.ndim >= 1, "x must have an axis of rows", found=str(x))
+    if padding_idx is not None:
+        padding_row(x, padding_idx)
     return _taken(x, indices, 0, "clip")
 
 
-@op
+def padding_row(x: Tensor, padding_idx: int) -> int:
+    """Return the row of an embedding's padding, counted from the start; TypeInferError if there is
+    none.
+    """
+    rows = x.shape[0]
+    if not isinstance(rows, int):
+        require(
+            padding_idx >= 0, "a padding_idx from the end needs a known number of rows", found=x
+        )
+        return padding_idx
+    fits = -rows <= padding_idx < rows
+    expected = f"{-rows} <= padding_idx < {rows}"
+    require(fits, "there is no row padding_idx", expected=expected, found=padding_idx)
+    return padding_idx % rows
+
+
+def _rows(num_weight: Ints) -> tuple[IndexRange, ...]:
+    rows = num_weight if isinstance(num_weight, int) else num_weight[0]
+    return (IndexRange("indices", rows, "the rows, of num_weight"),)
+
+
+@op(indices=_rows)
 def embedding_dx(dy: Tensor, indices: Tensor, num_weight: Ints) -> Tensor:
     """The gradient of `embedding` at the table: rows of ``dy`` added up by index.
 
-    ``num_weight`` is the number of rows or the whole shape of the table.
+    ``num_weight`` is the number of rows or the whole shape of the table. Raises IndexOutOfRange as
+    `embedding`; where it does not, the gradient goes to the nearest row.
     """
     require_index(indices)
     row = dy.shape[indices.ndim :]

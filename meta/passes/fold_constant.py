@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from meta.base.errors import MetaError
 from meta.dialect.core import only
 from meta.ir import Binding, Call, Constant, Expr, Module, TensorType, Tuple
 from meta.op.core import Op
@@ -67,8 +68,12 @@ def _fold(buffers: Buffers, binding: Binding) -> Binding | Expr:
     # small.
     if type_.size * 8 > sources + MAX_GROWTH_BYTES:
         return binding
-    with use(Default.handler), only("torch"):
-        result = call.callee(*[_value(a) for a in call.args])
+    try:
+        with use(Default.handler), only("torch"):
+            result = call.callee(*[_value(a) for a in call.args])
+    except MetaError as error:  # of what the arguments hold: an index out of range
+        error.span = binding.span or error.span
+        raise
     return Constant(result.torch())
 
 

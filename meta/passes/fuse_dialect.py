@@ -26,7 +26,9 @@ from meta.dialect.core import (
 from meta.dialect.core.preference import Preference, current
 from meta.ir import Call, Constant, Expr, Function, Literal, Module, TensorType, Var
 from meta.op.core import fields
+from meta.op.core.indices import checks_indices
 from meta.passes.call_of import base_op
+from meta.passes.index_ranges import index_atoms
 from meta.passes.outline import Outlined
 from meta.passes.pattern import Match, explain, match, pattern
 from meta.passes.pattern.apply import exchange
@@ -131,7 +133,11 @@ def _pattern(fused: FusedPattern, device: Device) -> Any:
     preference = current.get()
 
     def check(match: Match) -> str | None:
-        return _no_kernel(fused, match, device) or _better(fused, match, device, preference)
+        return (
+            _no_kernel(fused, match, device)
+            or _hidden_indices(match, device)
+            or _better(fused, match, device, preference)
+        )
 
     return pattern(fused.describes, check=check)
 
@@ -153,6 +159,19 @@ def _no_kernel(fused: FusedPattern, found: Match, device: Device) -> str | None:
         _prepared(fused, found, device)
     except Unsupported as refusal:
         return str(refusal)
+    return None
+
+
+def _hidden_indices(found: Match, device: Device) -> str | None:
+    """Return of which call the pattern computes indices that are to be looked at."""
+    made = {member.var for member in found.members} if checks_indices(device) else set()
+    for member in found.members if made else ():
+        op = base_op(member.value.callee) if isinstance(member.value, Call) else None
+        if op is None or op.indices is None:
+            continue
+        for _, atom, _ in index_atoms(member.value):
+            if atom in made:
+                return f"it computes the indices of {op.name}, at which somebody is to look"
     return None
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from meta.base.device import CPU, Device
+from meta.base.source import Span
 from meta.dialect.core import FUSED
 from meta.ir import (
     Binding,
@@ -30,16 +32,18 @@ from meta.ir import (
     map_atoms,
     structural_hash,
 )
+from meta.op.core.indices import checks_indices
 from meta.passes.buffers import Buffers, Summaries
 from meta.passes.call_of import base_op
 from meta.passes.fusion_groups import Group, Groups
+from meta.passes.index_ranges import IndexRanges
 from meta.passes.rules.table import call as call_of
 
 MAX_MEMBERS = 24
 """Calls in one kernel: beyond, compilers take long and registers run out."""
 
 
-def fuse_tvm(module: Module, *, max_members: int = MAX_MEMBERS) -> Module:
+def fuse_tvm(module: Module, *, max_members: int = MAX_MEMBERS, device: Device = CPU) -> Module:
     """Join dispatched calls into functions that run as one kernel each.
 
     A call joins its users if they all are in one group, and the kinds allow it: a call that reads
@@ -49,6 +53,8 @@ def fuse_tvm(module: Module, *, max_members: int = MAX_MEMBERS) -> Module:
     pass does. So no value is kept in memory that was not before, nor computed twice, but for casts
     to a dtype of more bytes: each kernel computes those that it reads, from half the bytes. A call
     never moves behind another that writes what it reads. A group has at most ``max_members`` calls.
+    Where indices are looked at before a kernel reads them (`checks_indices`), none computes them,
+    unless they are known to be in range.
 
     >>> from meta.base.device import CPU
     >>> from meta.dialect import only
@@ -80,9 +86,16 @@ def fuse_tvm(module: Module, *, max_members: int = MAX_MEMBERS) -> Module:
         if FUSED in function.attrs:
             functions[name] = function
             continue
-        fuser = _Fuser(Buffers(function, summaries), made, max_members)
+        buffers = Buffers(function, summaries)
+        ranges = None
+        if checks_indices(device):
+            ranges = IndexRanges(function, buffers, module.functions)
+        fuser = _Fuser(buffers, ranges, made, max_members)
         functions[name] = replace(function, body=fuser.block(function.body))
     return module.with_functions({**functions, **made.functions})
+
+
+Lines = tuple[Span | None, ...]
 
 
 @dataclass
@@ -91,10 +104,11 @@ class _Made:
 
     taken: set[str]
     functions: dict[str, Function] = field(default_factory=dict)
-    by_hash: dict[int, str] = field(default_factory=dict)
+    by_hash: dict[tuple[int, Lines], str] = field(default_factory=dict)
 
-    def name(self, function: Function, members: list[Binding]) -> str:
-        digest = structural_hash(function)
+    def name(self, function: Function, members: list[Binding], lines: Lines) -> str:
+        """Return the name of a function; ``lines`` are those of calls that an error may name."""
+        digest = structural_hash(function), lines
         if digest not in self.by_hash:
             ops = list(map(_op_name, members))
             stem = name = "_".join(["fused", *ops[:4], *(["etc"] if len(ops) > 4 else [])])
@@ -118,11 +132,14 @@ def _op_name(member: Binding) -> str:
 class _Fuser:
     """Fuses the blocks of one function, each by itself."""
 
-    def __init__(self, buffers: Buffers, made: _Made, max_members: int) -> None:
-        self.buffers, self.made, self.max_members = buffers, made, max_members
+    def __init__(
+        self, buffers: Buffers, ranges: IndexRanges | None, made: _Made, max_members: int
+    ) -> None:
+        self.buffers, self.ranges = buffers, ranges
+        self.made, self.max_members = made, max_members
 
     def block(self, block: Block) -> Block:
-        groups = Groups(block, self.buffers, self.max_members)
+        groups = Groups(block, self.buffers, self.ranges, self.max_members)
         kept = []
         for i, binding in enumerate(block.bindings):
             group = groups.of.get(i)
@@ -177,7 +194,8 @@ class _Fuser:
             last.var.type if one else TupleType(tuple(_tensor_type(m.var) for m in left)),
             {FUSED: group.dialect},
         )
-        callee = GlobalVar(self.made.name(function, calls), function.type)
+        lines = tuple(groups.items[i].span for i in sorted(group.members) if i in groups.indices)
+        callee = GlobalVar(self.made.name(function, calls, lines), function.type)
         value = Call(callee, tuple(params))
         if one:
             return [*views, Binding(last.var, value, last.span)]

@@ -14,6 +14,7 @@ from meta.ir import Binding, Block, Call, Expr, TensorType, Var, bindings, opera
 from meta.ir.visit import inner_blocks
 from meta.passes.buffers import Buffers
 from meta.passes.call_of import has_effect
+from meta.passes.index_ranges import IndexRanges
 from meta.passes.lifetimes import view_source
 
 _RANK = {"elemwise": 0, "broadcast": 1, "injective": 2, "comm_reduce": 3, "out_elemwise_fusable": 4}
@@ -65,13 +66,18 @@ class Groups:
     Attributes
     ----------
     of: the group of each call that is in one, by position. gone: the positions of what nobody needs
-    any more: casts that every reader computes for itself, and their views.
+    any more: casts that every reader computes for itself, and their views. indices: by the position
+    of a call, the buffers of its indices that are looked at before it runs, and so in memory:
+    those that ``ranges`` do not know to be in range (None: none is looked at).
     """
 
-    def __init__(self, block: Block, buffers: Buffers, max_members: int) -> None:
+    def __init__(
+        self, block: Block, buffers: Buffers, ranges: IndexRanges | None, max_members: int
+    ) -> None:
         self.items = block.bindings
         self.of: dict[int, Group] = {}
         self.gone: set[int] = set()
+        self.indices = {} if ranges is None else _indices(block, buffers, ranges)
         self._buffers, self._max_members = buffers, max_members
         self._users = _users(block)
         self._places = {binding.var: i for i, binding in enumerate(self.items)}
@@ -124,6 +130,9 @@ class Groups:
         if not _may_feed(own.rank, group.rank):
             return False
         if group.rank > _BROADCAST and self._rounds_a_reduction(own):
+            return False
+        made = self._buffers.of(self.items[own.position].var)
+        if any(made in self.indices.get(member, ()) for member in group.members):
             return False
         value = self.items[own.position].value
         read = {self._buffers.of(a) for a in operands(value) if isinstance(a, Var)}
@@ -223,6 +232,16 @@ class _Alone:
 def _read(own: _Alone, reader: _Reader) -> int:
     """Return the position of what a reader names: the cast, or the last view of it."""
     return reader.views[-1] if reader.views else own.position
+
+
+def _indices(block: Block, buffers: Buffers, ranges: IndexRanges) -> dict[int, set[Expr]]:
+    found: dict[int, set[Expr]] = {}
+    for i, binding in enumerate(block.bindings):
+        if isinstance(binding.value, Call) and _alone(binding, i) is not None:
+            atoms = [atom for _, atom, _ in ranges.open(binding.value)]
+            if atoms:
+                found[i] = {buffers.of(a) for a in atoms if isinstance(a, Var)}
+    return found
 
 
 def _users(block: Block) -> dict[Expr, set[int]]:

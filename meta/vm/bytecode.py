@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from meta.base.source import Span
 from meta.ir import TensorType
+from meta.vm.index_checks import Bounds
 from meta.vm.instruction import Instruction, Operand, Register, Setting, registers_of, text, texts
 
 
@@ -134,6 +135,22 @@ class Check(Instruction):
 
     def __str__(self) -> str:
         return f"check r{self.source} is {self.type}"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckIndices(Instruction):
+    """The elements of the tensor in ``source`` must be in range: a kernel is about to use them."""
+
+    source: Register
+    bounds: Bounds
+    span: Span | None = field(default=None, compare=False)
+
+    @property
+    def reads(self) -> tuple[Register, ...]:
+        return (self.source,)
+
+    def __str__(self) -> str:
+        return f"check r{self.source}: {self.bounds}"
 
 
 @dataclass(frozen=True, slots=True)

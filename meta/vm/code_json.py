@@ -19,9 +19,10 @@ from meta.ir.literals import literal_text
 from meta.vm import bytecode, bytecode_data
 from meta.vm.bytecode import Instruction, Terminator
 from meta.vm.code import Code, FunctionCode, FusedRef, Kernel, KernelRef
+from meta.vm.index_checks import Bounds
 from meta.vm.verify import verify_code
 
-VERSION = 3
+VERSION = 4
 MAX_REGISTERS = 1 << 24
 """More are refused before memory is allocated for them."""
 _MAX_NESTING = 64
@@ -84,6 +85,8 @@ def _plain(value: Any) -> Any:
         return list(map(_plain, value))
     if isinstance(value, Span):
         return [value.file, value.line]
+    if isinstance(value, Bounds):
+        return list(dataclasses.astuple(value))
     return str(value) if isinstance(value, TensorType) else value
 
 
@@ -337,6 +340,20 @@ class _Reader:
             self.fail(path, value, "a file and a line")
         return Span(self.string(value[0], path), self.number(value[1], path))
 
+    def bounds(self, value: Any, path: str) -> Bounds:
+        if not isinstance(value, list) or len(value) != len(dataclasses.fields(Bounds)):
+            self.fail(path, value, "the bounds of indices")
+        op, argument, into, low, high, also, axis, position = value
+        limit = 1 << 62
+        return Bounds(
+            *(self.string(v, path) for v in (op, argument, into)),
+            None if low is None else self.number(low, path, -limit),
+            self.number(high, path),
+            None if also is None else self.number(also, path, -limit),
+            None if axis is None else self.number(axis, path, 0, 64),
+            self.number(position, path),
+        )
+
     def block_number(self, value: Any, path: str) -> int:
         return self.number(value, path, 0, self.blocks)
 
@@ -359,6 +376,7 @@ _READERS: dict[str, Callable[[_Reader, Any, str], Any]] = {
     "Text": _Reader.string,
     "str | Register": _Reader.callee,
     "bool": _Reader.flag,
+    "Bounds": _Reader.bounds,
     "Span | None": _Reader.span,
     "int constant": _Reader.constant_number,
     "int kernel": _Reader.kernel_number,

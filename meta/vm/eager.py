@@ -42,13 +42,12 @@ from meta.op.core.tracing import Value
 from meta.passes.lifetimes import type_bytes
 from meta.runtime.ndarray import ArrayKey, array_key, as_array, described, ndarray
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory, require_room
-from meta.vm import promise
-from meta.vm.finite import checked_call
+from meta.vm import finite, index_checks, promise
 from meta.vm.writable import require_writable
 
 MAX_SHOWN = 8
 """Parts of a tuple that an error shows."""
-_KNOBS = ("META_VERIFY", "META_CHECK_FINITE")
+_KNOBS = ("META_VERIFY", "META_CHECK_FINITE", "META_CHECK_INDICES")
 
 
 class Plan:
@@ -118,7 +117,8 @@ class Plan:
             )
         self.kernel = promise.checked_call(env, call) if config.get("META_VERIFY") else env.run
         if config.get("META_CHECK_FINITE"):
-            self.kernel = checked_call(self.kernel, call, env.allocates)
+            self.kernel = finite.checked_call(self.kernel, call, env.allocates)
+        self.kernel = index_checks.checked_call(self.kernel, call)
         self.compacts = strided and not env.strided
         if env.dialect_op is not None:
             self.dialect = env.dialect_op.dialect.name

@@ -45,6 +45,7 @@ from meta.vm.bytecode import (
     View,
 )
 from meta.vm.code import FunctionCode, FusedRef, KernelRef
+from meta.vm.emit_checks import CheckEmitter
 from meta.vm.emit_data import DataEmitter
 from meta.vm.emit_tables import Tables
 from meta.vm.emit_values import Values, narrows
@@ -67,6 +68,7 @@ class FunctionEmitter(Values):
         self.offsets = {(i, j): at for i, j, at in function.attrs.get(OFFSETS, ())}
         self.binding = -1
         self.data = DataEmitter(self, function)
+        self.checks = CheckEmitter(self, function)
 
     def code(self) -> FunctionCode:
         """Return the function's code, with nothing released."""
@@ -231,6 +233,7 @@ class FunctionEmitter(Values):
                     found=values.out,
                     span=span,
                 )
+        self.checks.operator(call, sources, span)
         outs = self.outs(values.outputs, fills)
         number = self.tables.kernel(kernel)
         self.add(Invoke(number, sources, outs, fills, written, span))
@@ -246,6 +249,7 @@ class FunctionEmitter(Values):
         result = function.result_type
         types = result.fields if isinstance(result, TupleType) else (result,)
         fills = not function.attrs.get(ALLOCATES, False)
+        self.checks.fused(function, call, sources, binding.span)
         outs = self.outs([t for t in types if isinstance(t, TensorType)], fills)
         number = self.tables.kernel(FusedRef(function.attrs[FUSED], call.callee.name))
         self.add(Invoke(number, sources, outs, fills, written, binding.span))

@@ -9,6 +9,7 @@ from typing import Any
 from meta.base.device import Device
 from meta.dialect.core.dispatch import cache_key
 from meta.ir import Constant, Function, Module, Var
+from meta.passes.buffers import Summaries
 from meta.vm.code import Kernel, KernelRef
 
 
@@ -17,12 +18,13 @@ class Tables:
 
     Attributes
     ----------
-    functions, types: those of the module. constants, kernels: each is there once.
+    functions, types, summaries: those of the module. constants, kernels: each is there once.
     waiting: functions to emit: name, function, and the variables that come before its parameters.
     """
 
     def __init__(self, module: Module, device: Device) -> None:
         self.functions, self.types, self.device = module.functions, module.types, device
+        self.summaries = Summaries(module)
         self.constants: list[Any] = []
         self.kernels: list[Kernel] = []
         self._constant_numbers: dict[Any, int] = {}

@@ -50,7 +50,8 @@ def _find(kernel: Kernel, functions: Mapping[str, Function], device: Device) -> 
     with only(op.dialect.name) if isinstance(op, DialectOp) else nullcontext():
         if kernel.is_static or isinstance(op, DialectOp):
             env = dispatch(base.call_values(kernel.args, device))
-            if kernel.is_static or env.polymorphic:
+            # Of extents that are not known the bounds of indices are not, either.
+            if kernel.is_static or (env.polymorphic and base.indices is None):
                 return env
         return OpEnv(ByExtents(base, kernel, device), allocates=True)
 

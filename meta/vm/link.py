@@ -30,6 +30,7 @@ from meta.vm.eager import allocator
 from meta.vm.failure import marked
 from meta.vm.grapher import Grapher, escaping
 from meta.vm.graphs import Graphs
+from meta.vm.index_checks import looker
 from meta.vm.machine import Closure, Enter, Fork, Goto, Leave, Routine, Segment, run
 from meta.vm.steps import (
     Registers,
@@ -46,6 +47,7 @@ from meta.vm.steps import (
     fixed_step,
     guarded,
     located,
+    look_step,
     make_ref_step,
     move_step,
     read_ref_step,
@@ -315,6 +317,8 @@ class _Linker:
                     steps.append(fail_step(i.message, i.span))
                 case bc.Check():
                     steps.append(check_step(i.source, i.type, i.span))
+                case bc.CheckIndices():
+                    steps.append(look_step(i.source, looker(i.bounds, i.span)))
                 case bc.Release():
                     steps.append(release_step(i.registers))
                 case bc.Invoke() if i.outs and i.outs[0] in keys:

@@ -223,6 +223,15 @@ def check_step(source: Register, type_: TensorType, span: Span | None) -> Step:
     return step
 
 
+def look_step(source: Register, look: Callable[[torch.Tensor], None]) -> Step:
+    """Look at a tensor."""
+
+    def step(regs: Registers) -> None:
+        look(regs[source])
+
+    return step
+
+
 def release_step(registers: tuple[Register, ...]) -> Step:
     """Forget values."""
     if len(registers) == 1:

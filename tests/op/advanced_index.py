@@ -6,10 +6,9 @@ from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 
 
 def adv_index(inputs):
-    """torch's own indexing; it does not wrap around."""
+    """torch's own indexing."""
     x, *indices = inputs
-    places = [i.long() % max(d, 1) for i, d in zip(indices, x.shape, strict=False)]
-    return x[tuple(places)] if indices else x.clone()
+    return x[tuple(i.long() for i in indices)] if indices else x.clone()
 
 
 def adv_index_dx(dy, inputs):
@@ -26,7 +25,7 @@ INPUTS = [
     (F(5, 3, 2), I(2, 1, low=0, high=5, dtype="uint8"), I(3, low=-3, high=3)),
     (F(4, 3, 2), I(low=0, high=4), I(2, low=0, high=3), I(2, 1, low=0, high=2, dtype="int8")),
     (F(3, 2), I(low=0, high=3), I(low=0, high=2)),
-    (F(3, 2), C([-7, 9, 3, 3], "int64")),
+    (F(3, 2), C([-3, 2, -1, 2], "int64")),
     (F(3, 2), I(0, low=0, high=1)),
     (F(0, 2), I(0, low=0, high=1)),
     (F(2, 0), I(3, low=0, high=2)),

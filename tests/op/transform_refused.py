@@ -7,7 +7,7 @@ OUT_OF_RANGE = "axis 2 is out of range for ndim 2"
 TAKES = [
     error(_X, _AT, 2, match=OUT_OF_RANGE),
     error(_X, F(4), 0, match="indices must be integers"),
-    error(_X, _AT, 0, "raise", match="unknown mode"),
+    error(_X, _AT, 0, "nearest", match="unknown mode"),
     error(F(0, 3), _AT, 0, match="nothing can be taken of an empty axis"),
 ]
 PARTS = [
@@ -57,6 +57,8 @@ CASES = refusals(
         "embedding": [
             error(F(), _AT, match="x must have an axis of rows"),
             error(_X, F(4), match="indices must be integers"),
+            error(_X, _AT, 2, match="there is no row padding_idx"),
+            error(_X, _AT, -3, match="there is no row padding_idx"),
         ],
         "embedding_dx": [
             error(_X, _AT, 5, match="dy does not fit indices and num_weight"),

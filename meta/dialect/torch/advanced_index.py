@@ -6,13 +6,12 @@ from meta import op
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.reduce import wide
+from meta.dialect.torch.transform import in_range
 
 
 def _places(indices, x):
-    """Return the indices as int64, counted from the start, modulo the extents."""
-    return tuple(
-        i.long().remainder(max(extent, 1)) for i, extent in zip(indices, x.shape, strict=False)
-    )
+    """Return the indices as int64, counted from the start."""
+    return tuple(in_range(i, n, "raise") for i, n in zip(indices, x.shape, strict=False))
 
 
 @dialect.kernel(op.adv_index)

@@ -9,11 +9,7 @@ import torch
 from meta import op
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
-
-
-def _in_range(indices, extent):
-    """Return the indices as int64 within the extent."""
-    return indices.long().clamp(0, max(extent - 1, 0))
+from meta.dialect.torch.transform import in_range
 
 
 def _wide(x):
@@ -23,12 +19,12 @@ def _wide(x):
 
 @dialect.kernel(op.gather)
 def gather(data, axis, indices):
-    return torch.gather(data, axis, _in_range(indices, data.shape[axis]))
+    return torch.gather(data, axis, in_range(indices, data.shape[axis], "clip"))
 
 
 def _scatter_add(x, index, src, axis):
     dtype = _wide(x)
-    places = _in_range(index, x.shape[axis])
+    places = in_range(index, x.shape[axis], "clip")
     if dtype == torch.bool:  # of which a sum is "or"
         sums = x.to(torch.int32).scatter_add_(axis, places, src.to(torch.int32))
         return sums != 0
@@ -45,7 +41,7 @@ def _flat_places(data, indices):
     """Return the row-major positions, among the leading axes, of coordinates; flattened."""
     places = torch.zeros(indices.shape[1:], dtype=torch.int64, device=indices.device)
     for extent, index in zip(data.shape, indices, strict=False):
-        places = places * extent + _in_range(index, extent)
+        places = places * extent + in_range(index, extent, "clip")
     return places.reshape(-1)
 
 
@@ -78,17 +74,17 @@ def gather_nd_dx(data, indices, dy):
 
 @dialect.kernel(op.index_select)
 def index_select(x, axis, index):
-    return x.index_select(axis, _in_range(index, x.shape[axis]))
+    return x.index_select(axis, in_range(index, x.shape[axis], "raise"))
 
 
 @dialect.kernel(op.scatter, plevel=LIBRARY)
 def scatter(x, index, src, axis):
-    return x.contiguous().scatter(axis, _in_range(index, x.shape[axis]), src)
+    return x.contiguous().scatter(axis, in_range(index, x.shape[axis], "clip"), src)
 
 
 @dialect.kernel(op.scatter_dx, plevel=LIBRARY)
 def scatter_dx(dy, index, axis):
-    return dy.contiguous().scatter(axis, _in_range(index, dy.shape[axis]), 0)
+    return dy.contiguous().scatter(axis, in_range(index, dy.shape[axis], "clip"), 0)
 
 
 @dialect.kernel(op.scatter_add, plevel=LIBRARY)
@@ -99,7 +95,7 @@ def scatter_add(x, index, src, axis):
 @dialect.kernel(op.scatter_reduce, plevel=LIBRARY)
 def scatter_reduce(x, index, src, axis, reduce):
     dtype = _wide(x)
-    places = _in_range(index, x.shape[axis])
+    places = in_range(index, x.shape[axis], "clip")
     src = src[tuple(slice(d) for d in index.shape)]
     return x.to(dtype).scatter_reduce(axis, places, src.to(dtype), reduce).to(x.dtype)
 

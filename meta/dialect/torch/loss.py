@@ -5,6 +5,7 @@ import torch.nn.functional as F
 
 from meta import op
 from meta.dialect.torch import torch as dialect
+from meta.op.loss import IGNORED
 
 
 def widened(x):
@@ -32,12 +33,10 @@ def smooth_l1_loss_dtrue(y_true, y_pred):
     return clipped(widened(y_true) - widened(y_pred)).to(y_pred.dtype).contiguous()
 
 
-IGNORED = -100
-"""ATen's own label of a row to leave out; any other label outside the classes stops the process."""
-
-
 def labels(y_true, y_pred):
-    """Return the labels as ATen wants them, whatever is no class replaced by `IGNORED`."""
+    """Return the labels as ATen wants them, whatever is no class replaced by `IGNORED`; another one
+    would stop the process.
+    """
     y_true = y_true.long()
     return y_true.masked_fill((y_true < 0) | (y_true >= y_pred.shape[1]), IGNORED)
 

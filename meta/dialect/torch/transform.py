@@ -83,11 +83,13 @@ def strided_slice_dx(dy, shape, begin, end, strides, slice_mode, call):
     return full
 
 
-def _in_range(indices, extent, mode):
-    """Return the indices as int64 within the extent."""
+def in_range(indices, extent, mode):
+    """Return the indices as int64 within the extent, by the mode of `take`."""
     indices = indices.long()
     if mode == "wrap":
         return indices.remainder(max(extent, 1))
+    if mode == "raise":
+        indices = torch.where(indices < 0, indices + extent, indices)
     return indices.clamp(0, max(extent - 1, 0))
 
 
@@ -95,7 +97,7 @@ def _in_range(indices, extent, mode):
 def take(x, indices, axis, mode, call):
     source = x.reshape(-1) if axis is None else x
     at = axis or 0
-    picked = _in_range(indices, source.shape[at], mode).reshape(-1)
+    picked = in_range(indices, source.shape[at], mode).reshape(-1)
     return source.index_select(at, picked).reshape(call.out.shape)
 
 
@@ -113,20 +115,20 @@ def _accumulated(dy, indices, shape, axis):
 def take_dx(x, dy, indices, axis, mode):
     shape = (x.numel(),) if axis is None else tuple(x.shape)
     at = 0 if axis is None else axis % x.ndim
-    result = _accumulated(dy, _in_range(indices, shape[at], mode), shape, at)
+    result = _accumulated(dy, in_range(indices, shape[at], mode), shape, at)
     return result.to(x.dtype).reshape(x.shape)
 
 
 @dialect.kernel(op.embedding)
 def embedding(x, indices, call):
-    picked = _in_range(indices, x.shape[0], "clip").reshape(-1)
+    picked = in_range(indices, x.shape[0], "clip").reshape(-1)
     return x.index_select(0, picked).reshape(call.out.shape)
 
 
 @dialect.kernel(op.embedding_dx, plevel=LIBRARY)
 def embedding_dx(dy, indices, call):
     shape = call.out.shape
-    return _accumulated(dy, _in_range(indices, shape[0], "clip"), shape, 0)
+    return _accumulated(dy, in_range(indices, shape[0], "clip"), shape, 0)
 
 
 @dialect.kernel(op.cast)

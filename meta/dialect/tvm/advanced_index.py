@@ -23,7 +23,7 @@ def adv_index(inputs, out):
 
     def element(*i):
         picked = [
-            in_range(_at(index, i[:lead]), extent, "wrap")
+            in_range(_at(index, i[:lead]), extent, "raise")
             for index, extent in zip(indices, ints(x.shape), strict=False)
         ]
         return x(*picked, *i[lead:])
@@ -42,7 +42,7 @@ def adv_index_dx(dy, inputs, out):
     def element(*i):
         j = [axis.var for axis in over]
         hits = [
-            in_range(_at(index, j), extent, "wrap") == v
+            in_range(_at(index, j), extent, "raise") == v
             for index, extent, v in zip(indices, out.static_shape, i, strict=False)
         ]
         value = cast(dy(*j, *i[len(indices) :]), dtype)

@@ -203,7 +203,7 @@ def index_select(x, axis, index, out):
         return _all(out.shape, out.dtype, "index_select")
 
     def element(*i):
-        return x(*i[:at], in_range(index(i[at]), extent, "clip"), *i[at + 1 :])
+        return x(*i[:at], in_range(index(i[at]), extent, "raise"), *i[at + 1 :])
 
     return te.compute(out.shape, element, name="index_select")
 

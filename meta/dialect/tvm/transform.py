@@ -182,11 +182,16 @@ def place_in_slice(i, ranges):
 
 
 def in_range(index, extent, mode):
-    """Return an index value within [0, extent), as int32 where that suffices."""
+    """Return an index value within [0, extent), by the mode of `take`; as int32 where that
+    suffices.
+    """
     wide = index.astype("int64")
     if mode == "wrap":
         wide = tirx.floormod(wide, tirx.const(extent, "int64"))
     else:
+        if mode == "raise":
+            whole, zero = tirx.const(extent, "int64"), tirx.const(0, "int64")
+            wide = wide + tirx.Select(wide < 0, whole, zero)
         wide = tirx.max(tirx.min(wide, tirx.const(extent - 1, "int64")), tirx.const(0, "int64"))
     return wide.astype("int32") if extent < 2**31 else wide
 

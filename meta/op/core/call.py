@@ -70,12 +70,12 @@ def _is_tensor_tuple(value: Any) -> bool:
     )
 
 
-def runtime_args(op: Op, args: tuple[Any, ...]) -> list[Any]:
+def runtime_args(op: Op, args: tuple[Any, ...], slots: int | None = None) -> list[Any]:
     """Return what a kernel receives: tensors and run-time numbers in slot order, tuples flattened,
-    None left out.
+    None left out; only those of the first ``slots``, if a number is given.
     """
     values: list[Any] = []
-    for slot, value in zip(op.schema.slots, args, strict=True):
+    for slot, value in zip(op.schema.slots[:slots], args[:slots], strict=True):
         if slot.kind == "attribute" or value is None:
             continue
         if slot.kind == "tensors":

@@ -4,6 +4,7 @@ a type function.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
@@ -17,8 +18,9 @@ from meta.base.source import Span, definition_span
 from meta.ir.expr import Op as OpNode
 from meta.ir.types import TensorType, TupleType, Type
 from meta.op.core.bounds import excess
-from meta.op.core.call import CallValues
+from meta.op.core.call import CallValues, runtime_args
 from meta.op.core.handler import Default, current
+from meta.op.core.indices import IndexRange, IndexRule
 from meta.op.core.schema import Schema, Slot
 
 MAX_DESCRIPTION = 1000
@@ -59,6 +61,7 @@ class Op(OpNode):
     others may be None.
     forward: the operator whose gradient this is, if ``enough`` names arguments of ``forward`` and,
     as ``y``, its result; all of one type.
+    indices: which arguments are indices, and into what; None if none is. See `indices.py`.
     aspects: gradient, cast rule, dialect operators, converters.
     """
 
@@ -73,12 +76,13 @@ class Op(OpNode):
         float8: bool = False,
         enough: tuple[tuple[str, ...], ...] = (),
         forward: Op | None = None,
+        indices: IndexRule | None = None,
     ) -> None:
         super().__init__(name)
         self.schema = schema
         self.type_function = function
         self.random, self.commutative, self.float8 = random, commutative, float8
-        self.enough, self.forward = enough, forward
+        self.enough, self.forward, self.indices = enough, forward, indices
         self.site: Span = definition_span(function)
         self.aspects = Aspects()
         self._declare: Declare | None = None
@@ -178,6 +182,20 @@ class Op(OpNode):
             self._declare(call)
         return call
 
+    def index_ranges(self, args: tuple[Any, ...]) -> tuple[tuple[int, IndexRange], ...]:
+        """Return what is indexed by data in a call with canonical arguments, tensors being types:
+        the position of each tensor of indices among `runtime_args`, and what it may hold.
+        """
+        if self.indices is None:
+            return ()
+        wanted = inspect.signature(self.indices).parameters
+        found = self.indices(**{name: args[self.schema.index[name]] for name in wanted})
+        return tuple((self._place(r, args), r) for r in found)
+
+    def _place(self, found: IndexRange, args: tuple[Any, ...]) -> int:
+        slot = self.schema.index[found.slot]
+        return len(runtime_args(self, args, slot)) + found.field
+
     def declare(self, function: Declare) -> Declare:
         """Register how a call is prepared where the default (infer, then allocate) is not enough; a
         decorator.
@@ -231,6 +249,7 @@ def op(
     float8: bool = ...,
     enough: tuple[tuple[str, ...], ...] = ...,
     forward: Op | None = ...,
+    indices: IndexRule | None = ...,
 ) -> Callable[[Callable[..., Any]], Op]: ...
 def op(
     function: Callable[..., Any] | None = None,
@@ -242,6 +261,7 @@ def op(
     float8: bool = False,
     enough: tuple[tuple[str, ...], ...] = (),
     forward: Op | None = None,
+    indices: IndexRule | None = None,
 ) -> Any:
     """Make a base operator of a type function and register it under the function's name.
 
@@ -255,15 +275,19 @@ def op(
     float8: tensors of float8 are taken, too: it only moves or converts elements.
     enough, forward: what a gradient operator with optional tensors reads; see `Op`. The pass
         `select_gradient_inputs` chooses.
+    indices: a function of some of the arguments, by name, that says which of them are indices, and
+        into what; see `indices.py`.
 
     Raises RegistrationError for a name that is taken (naming both sites) or an annotation that is
-    no slot kind, or ``enough`` names what is no optional tensor.
+    no slot kind, for ``enough`` that names what is no optional tensor, and for ``indices`` that ask
+    for what is no argument.
     """
 
     def make(f: Callable[..., Any]) -> Op:
         op_name = name or f.__name__
         own = schema.schema.shared(op_name, f) if schema is not None else Schema(op_name, f)
         _check_enough(op_name, own, enough)
+        _check_indices(op_name, own, indices)
         made = Op(
             f,
             name=op_name,
@@ -273,6 +297,7 @@ def op(
             float8=float8,
             enough=enough,
             forward=forward,
+            indices=indices,
         )
         OPERATORS.register(op_name, made, made.site)
         return made
@@ -287,4 +312,14 @@ def _check_enough(name: str, schema: Schema, enough: tuple[tuple[str, ...], ...]
         raise RegistrationError(
             f"operator {name!r} says that {wrong[0]!r} is enough, which is no optional tensor",
             expected=f"some of {sorted(optional)}",
+        )
+
+
+def _check_indices(name: str, schema: Schema, indices: IndexRule | None) -> None:
+    asked = () if indices is None else tuple(inspect.signature(indices).parameters)
+    unknown = [n for n in asked if n not in schema.index]
+    if unknown:
+        raise RegistrationError(
+            f"the indices of operator {name!r} depend on {unknown[0]!r}, which is no argument",
+            expected=f"some of {schema.names}",
         )

@@ -70,17 +70,21 @@ def _mode(mode: str) -> str:
     """Return what `take` calls a mode."""
     if mode == "nan":
         raise Unconvertible("NaN for an index out of range (mode='nan') is not supported")
-    return "clip" if mode == "clip" else "wrap"
+    return "raise" if mode == "fast" else mode
 
 
 @relax("gather_elements", op.gather)
 def gather_elements(x: Any, indices: Any, *, axis: int) -> Any:
-    return op.gather(x, axis % x.ndim, indices)
+    """Negative indices count from the end, as in ONNX."""
+    at = axis % x.ndim
+    return op.gather(x, at, _from_start(indices, x.shape[at]))
 
 
 @relax("gather_nd", op.gather_nd)
 def gather_nd(x: Any, indices: Any, *, batch_dims: int, call: CallSite) -> Any:
-    """The coordinates are along the last axis of the indices."""
+    """The coordinates are along the last axis of the indices, and may be negative."""
+    extents = x.shape[batch_dims : batch_dims + indices.shape[-1]]
+    indices = _from_start(indices, array(extents, "int64", device=call.device))
     if batch_dims:
         return _gather_in_batches(x, indices, batch_dims, str(call.device))
     return op.gather_nd(x, _coordinates_first(indices))

@@ -41,8 +41,9 @@ def cropped(
     image = op.reshape(op.cast(box_indices, "int64"), (count, 1, 1)) * (height * width)
 
     def at(row: Any, column: Any) -> Any:
-        row, column = op.clip(row, 0.0, height - 1.0), op.clip(column, 0.0, width - 1.0)
-        index = op.cast(row, "int64") * width + op.cast(column, "int64") + image
+        row = op.clip(op.cast(row, "int64"), 0, height - 1)
+        column = op.clip(op.cast(column, "int64"), 0, width - 1)
+        index = row * width + column + image
         return op.take(rows, index, 0)
 
     if method == "nearest_neighbor":

@@ -146,7 +146,7 @@ def _set_anywhere(data: Any, v: Any, begin: Any, steps: tuple[int, ...], call: C
             op.logical_and(op.greater_equal(offset, 0), op.less(order, length)),
             op.equal(op.mod(offset, abs(step)), 0),
         )
-        v = op.take(v, order, axis)
+        v = op.take(v, order, axis, "clip")
         inside = op.reshape(inside, (-1, *(1,) * (data.ndim - 1 - axis)))
         written = inside if written is None else op.logical_and(written, inside)
     return v if written is None else op.where(written, v, data)

@@ -101,7 +101,7 @@ def unique(data: Any, *, sorted: bool, return_counts: bool, call: CallSite) -> A
     starts = op.searchsorted(ids, places, False, "int32")
     number = op.add(op.amax(ids, 0, True), 1)
     real = op.less(places, number)
-    first = op.where(real, op.take(order, starts, 0), n)
+    first = op.where(real, op.take(order, starts, 0, "clip"), n)
     counts = op.scatter_add(zeros, ids, constant(np.ones(n), "int32", call), 0)
     inverse = op.scatter(zeros, order, ids, 0)
     chosen = first
@@ -110,7 +110,7 @@ def unique(data: Any, *, sorted: bool, return_counts: bool, call: CallSite) -> A
         ranks = op.argsort(first, 0, True, "int32")
         chosen, counts = op.take(first, ranks, 0), op.take(counts, ranks, 0)
         inverse = op.take(op.argsort(ranks, 0, True, "int32"), inverse, 0)
-    values = op.take(data, chosen, 0)
+    values = op.take(data, chosen, 0, "clip")
     values = op.where(real, values, op.zeros_like(values))
     stated = call.result_type
     without_first = isinstance(stated, ast.TupleType) and len(stated.fields) == 3 + return_counts

@@ -16,9 +16,10 @@ from meta.frontend.relay.registry import relay
 
 
 def _rows(indptr: Any, count: int, call: CallSite) -> Any:
-    """Return the row of each of ``count`` entries."""
+    """Return the row of each of ``count`` entries; those that fill up are in the last one."""
     places = op.arange(0, count, 1, dtype=indptr.dtype, device=str(call.device))
-    return op.subtract(op.searchsorted(indptr, places, right=True, dtype=indptr.dtype), 1)
+    rows = op.subtract(op.searchsorted(indptr, places, right=True, dtype=indptr.dtype), 1)
+    return op.clip(rows, 0, indptr.shape[0] - 2)
 
 
 def _dense(data: Any, indices: Any, indptr: Any, columns: int, call: CallSite) -> Any:

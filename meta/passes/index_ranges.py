@@ -1,0 +1,281 @@
+"""Which indices of a program are known to be in range, so that nobody has to look at them.
+
+Known are constants, and what operators make whose result is bounded: positions of the largest
+element, of an order, of a cut; and such numbers moved, cast or compared with others. To add an
+operator, add it to a table here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import torch
+
+from meta.dialect.core import FUSED
+from meta.ir import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    Var,
+    bindings,
+    type_of,
+)
+from meta.op.core import Op
+from meta.op.core.check import normalize_axes, normalize_axis
+from meta.op.core.indices import IndexRange
+from meta.passes.buffers import Buffers
+from meta.passes.call_of import base_op, flat_atoms, typed_args
+
+Range = tuple[int, int]
+"""The least and the largest value that there may be."""
+
+_MOVES = (
+    *("reshape", "transpose", "batch_flatten", "expand_dims", "squeeze", "swap_axis"),
+    *("split", "strided_slice", "broadcast_to", "repeat", "tile", "diagonal", "triu", "tril"),
+    *("reverse", "flip", "roll", "sort", "copy"),
+    *("take", "gather", "gather_nd", "index_select", "embedding", "adv_index"),
+)
+"""Operators whose results hold elements of their first argument only (or zeros: `triu`, `tril`)."""
+_ZEROS = frozenset({"triu", "tril"})
+
+
+class IndexRanges:
+    """What is known of the integers of one function.
+
+    Parameters
+    ----------
+    functions: those of the module, by name. given: what is known of parameters.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        buffers: Buffers | None,
+        functions: Mapping[str, Function],
+        given: Mapping[Expr, Range] | None = None,
+    ) -> None:
+        self._values = {binding.var: binding.value for binding in bindings(function)}
+        self._buffers, self._functions = buffers, functions
+        self._known: dict[Expr, Range | None] = dict(given or {})
+
+    def open(self, call: Call) -> Iterator[tuple[int, Any, IndexRange]]:
+        """Yield the indices of a call, of known extents, that are not known to be in range: their
+        position among `runtime_args`, the atom (None if it is a part of one) and the range.
+
+        Constants are among them: what they hold is known, but whether it is right is not.
+        """
+        for place, atom, wanted in index_atoms(call):
+            if not isinstance(wanted.extent, int):
+                continue
+            found = None if isinstance(atom, Constant) else self.of(atom)
+            if found is None or not _inside(found, wanted):
+                yield place, atom, wanted
+
+    def of(self, atom: Any) -> Range | None:
+        """Return what is known of the elements of an atom, or of a number."""
+        if isinstance(atom, bool | int):
+            return int(atom), int(atom)
+        if isinstance(atom, Constant):
+            return _of_tensor(atom.data)
+        if not isinstance(atom, Var):
+            return None
+        if atom not in self._known:
+            self._known[atom] = None  # while it is looked for
+            written = self._buffers is not None and self._buffers.of(atom) in self._buffers.written
+            self._known[atom] = None if written else self._look(atom)
+        return self._known[atom]
+
+    def _look(self, atom: Var) -> Range | None:
+        value, part = self._values.get(atom), 0
+        if isinstance(value, TupleGetItem) and isinstance(value.value, Var):
+            part, value = value.index, self._values.get(value.value)
+        if isinstance(value, Var | Constant):
+            return self.of(value)
+        if not isinstance(value, Call):
+            return None
+        if isinstance(value.callee, GlobalVar):
+            return self._of_function(value, part)
+        op = base_op(value.callee)
+        found = None if op is None else self._of_call(op, value, part)
+        type_ = atom.type
+        if found is None or not isinstance(type_, TensorType) or "int" not in type_.dtype:
+            return None
+        from_type = _of_dtype(type_.dtype)
+        return found if from_type[0] <= found[0] and found[1] <= from_type[1] else None
+
+    def _of_function(self, call: Call, part: int) -> Range | None:
+        """Return what is known of a result of a fused function."""
+        assert isinstance(call.callee, GlobalVar)
+        function = self._functions.get(call.callee.name)
+        if function is None or FUSED not in function.attrs:
+            return None
+        found = {p: self.of(a) for p, a in zip(function.params, call.args, strict=True)}
+        given: dict[Expr, Range] = {p: r for p, r in found.items() if r is not None}
+        result = function.body.result
+        atom = result.fields[part] if isinstance(result, Tuple) else result
+        return IndexRanges(function, None, self._functions, given).of(atom)
+
+    def _of_call(self, op: Op, call: Call, part: int) -> Range | None:
+        args = dict(zip(op.schema.names, call.args, strict=True))
+        if op.name in _MOVES:
+            found = self.of(flat_atoms(call.args[0])[0])
+            if found is not None and op.name in _ZEROS:
+                return min(found[0], 0), max(found[1], 0)
+            return found
+        if op.name in ("concatenate", "stack"):
+            return _union([self.of(a) for a in flat_atoms(args["x"])])
+        rule = _RULES.get(op.name)
+        return None if rule is None else rule(self, args, part)
+
+
+def index_atoms(call: Call) -> Iterator[tuple[int, Any, IndexRange]]:
+    """Yield the indices of a call: their position among `runtime_args`, the atom (None if it is a
+    part of one) and what they may be.
+    """
+    op = base_op(call.callee)
+    if op is not None and op.indices is not None:
+        atoms = list(_runtime_atoms(op, call))
+        for place, wanted in op.index_ranges(typed_args(op, call)):
+            yield place, atoms[place], wanted
+
+
+def _runtime_atoms(op: Op, call: Call) -> Iterator[Any]:
+    """Yield the arguments of a call in the order of `runtime_args`; None for a part of a tuple that
+    is a value.
+    """
+    for slot, argument in zip(op.schema.slots, call.args, strict=True):
+        if slot.kind == "attribute" or argument is None:
+            continue
+        if slot.kind != "tensors":
+            yield argument
+        elif isinstance(argument, Tuple):
+            yield from argument.fields
+        else:
+            yield from (None for _ in type_of(argument).fields)  # type: ignore[union-attr]
+
+
+def _inside(found: Range, wanted: IndexRange) -> bool:
+    assert isinstance(wanted.extent, int)
+    low = -wanted.extent if wanted.from_end else 0
+    return (wanted.any_below or low <= found[0]) and found[1] < wanted.extent
+
+
+def _of_tensor(data: torch.Tensor) -> Range | None:
+    if data.dtype.is_floating_point or data.dtype in (torch.bool, torch.uint64) or not data.numel():
+        return None
+    least, most = torch.aminmax(data)
+    return int(least), int(most)
+
+
+def _of_dtype(dtype: str) -> Range:
+    bits = int(dtype.rpartition("int")[2])
+    return (0, 2**bits - 1) if dtype[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _union(found: Sequence[Range | None]) -> Range | None:
+    ranges = [r for r in found if r is not None]
+    if len(ranges) != len(found) or not ranges:
+        return None
+    return min(r[0] for r in ranges), max(r[1] for r in ranges)
+
+
+Args = dict[str, Any]
+Rule = Callable[[IndexRanges, Args, int], "Range | None"]
+
+
+def _shape(atom: Any) -> tuple[Any, ...]:
+    type_ = type_of(atom) if isinstance(atom, Expr) else None
+    return type_.shape if isinstance(type_, TensorType) else ()
+
+
+def _below(extents: Sequence[Any]) -> Range | None:
+    """Return the range of positions among so many; None if the number is not known."""
+    return (0, prod(extents) - 1) if all(isinstance(d, int) for d in extents) else None
+
+
+def _extremum(ranges: IndexRanges, args: Args, part: int) -> Range | None:
+    shape = _shape(args["x"])
+    axes = normalize_axes(args["axis"], len(shape), args["exclude"])
+    return _below([shape[a] for a in axes])
+
+
+def _order(ranges: IndexRanges, args: Args, part: int) -> Range | None:
+    shape = _shape(args["data"])
+    both = args.get("ret_type", "indices") == "both"
+    if args.get("ret_type") == "values" or (both and part == 0):
+        return ranges.of(args["data"])
+    return _below([shape[normalize_axis(args["axis"], len(shape))]])
+
+
+def _cut(ranges: IndexRanges, args: Args, part: int) -> Range | None:
+    found = _below(_shape(args["sorted_sequence"])[-1:])
+    return None if found is None else (0, found[1] + 1)
+
+
+def _counted(ranges: IndexRanges, args: Args, part: int) -> Range | None:
+    start, stop, step = args["start"], args["stop"], args["step"]
+    if not all(isinstance(n, int) for n in (start, stop, step)) or step == 0:
+        return None
+    count = len(range(start, stop, step))
+    ends = start, start + max(count - 1, 0) * step
+    return min(ends), max(ends)
+
+
+def _clipped(ranges: IndexRanges, args: Args, part: int) -> Range | None:
+    low, high = args["a_min"], args["a_max"]
+    if not (isinstance(low, int) and isinstance(high, int)) or low > high:
+        return None
+    return low, high
+
+
+def _remainder(ranges: IndexRanges, args: Args, part: int) -> Range | None:
+    by = ranges.of(args["x2"])
+    return None if by is None or by[0] < 1 else (0, by[1] - 1)
+
+
+def _sum(ranges: IndexRanges, args: Args, part: int) -> Range | None:
+    both = ranges.of(args["x1"]), ranges.of(args["x2"])
+    if both[0] is None or both[1] is None or args.get("out") or args.get("where"):
+        return None
+    return both[0][0] + both[1][0], both[0][1] + both[1][1]
+
+
+def _product(ranges: IndexRanges, args: Args, part: int) -> Range | None:
+    both = ranges.of(args["x1"]), ranges.of(args["x2"])
+    if both[0] is None or both[1] is None:
+        return None
+    ends = [a * b for a in both[0] for b in both[1]]
+    return min(ends), max(ends)
+
+
+def _either(*names: str) -> Rule:
+    def rule(ranges: IndexRanges, args: Args, part: int) -> Range | None:
+        return _union([ranges.of(args[n]) for n in names])
+
+    return rule
+
+
+_RULES: dict[str, Rule] = {
+    "argmax": _extremum,
+    "argmin": _extremum,
+    "argsort": _order,
+    "topk": _order,
+    "searchsorted": _cut,
+    "arange": _counted,
+    "clip": _clipped,
+    "mod": _remainder,
+    "add": _sum,
+    "multiply": _product,
+    "where": _either("x", "y"),
+    "maximum": _either("x1", "x2"),
+    "minimum": _either("x1", "x2"),
+    "cast": _either("data"),
+}
+"""By operator, what is known of its result; what does not fit its dtype is not."""
