@@ -70,7 +70,7 @@ def _mode(mode: str) -> str:
     """Return what `take` calls a mode."""
     if mode == "nan":
         raise Unconvertible("NaN for an index out of range (mode='nan') is not supported")
-    return "raise" if mode == "fast" else mode
+    return mode if mode in ("clip", "wrap") else "raise"
 
 
 @relax("gather_elements", op.gather)
