@@ -4,9 +4,12 @@ functions that are still to be emitted.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from meta.base.device import Device
+from meta.dialect.core import IN_PLACE
 from meta.dialect.core.dispatch import cache_key
 from meta.ir import Constant, Function, Module, Var
 from meta.passes.buffers import Summaries
@@ -18,13 +21,13 @@ class Tables:
 
     Attributes
     ----------
-    functions, types, summaries: those of the module. constants, kernels: each is there once.
+    functions, types: those of the module. constants, kernels: each is there once.
     waiting: functions to emit: name, function, and the variables that come before its parameters.
     """
 
     def __init__(self, module: Module, device: Device) -> None:
         self.functions, self.types, self.device = module.functions, module.types, device
-        self.summaries = Summaries(module)
+        self._module = module
         self.constants: list[Any] = []
         self.kernels: list[Kernel] = []
         self._constant_numbers: dict[Any, int] = {}
@@ -32,6 +35,17 @@ class Tables:
         self._names = set(module.functions)
         self._needed: set[str] = set()
         self.waiting: list[tuple[str, Function, tuple[Var, ...]]] = []
+
+    @cached_property
+    def summaries(self) -> Summaries:
+        """What functions write and return, but for what `inplace_update` lets them write over:
+        values which nobody needs any more.
+        """
+        functions = {
+            name: replace(f, attrs={k: v for k, v in f.attrs.items() if k != IN_PLACE})
+            for name, f in self.functions.items()
+        }
+        return Summaries(self._module.with_functions(functions))
 
     def use_global(self, name: str) -> str:
         """Note that a function of the module is needed; return its name."""
