@@ -83,9 +83,10 @@ template <class E> inline void widen(Row& to, const Raw<E>& from, int lane) {
   FOR_EACH { FOR_ELEMENTS to[i][j] = element(from.at[i], j); }
 }
 
-// The mean of a row, which is taken off it, and 1 / deviation; of CENTERS 0, the mean is 0.
+// The mean of a row, which is taken off it, and 1 / deviation; of CENTERS 0, the mean is 0. What
+// the first sum rounds away, a second one finds: in a row of equal numbers, inv makes it visible.
 inline void statistics(Row& x, int lane, float eps, float& mean, float& inv) {
-  float square = 0;
+  float sums[2] = {0, 0};
   mean = 0;
 #if CENTERS
   FOR_EACH {
@@ -97,15 +98,25 @@ inline void statistics(Row& x, int lane, float eps, float& mean, float& inv) {
   mean *= 1.0f / WIDTH;
 #endif
   FOR_EACH {
-    float some = 0;
+    float some[2] = {0, 0};
     FOR_ELEMENTS {
       x[i][j] -= mean;
-      some += x[i][j] * x[i][j];
+      some[0] += x[i][j] * x[i][j];
+      some[1] += x[i][j];
     }
-    square += some;
+    sums[0] += some[0];
+    sums[1] += some[1];
   }
-  total<1>(&square, 3);
-  inv = rsqrtf(square * (1.0f / WIDTH) + eps);
+#if CENTERS
+  total<2>(sums, 3);
+  float rest = sums[1] * (1.0f / WIDTH);
+  mean += rest;
+  FOR_EACH FOR_ELEMENTS x[i][j] -= rest;
+  inv = rsqrtf(sums[0] * (1.0f / WIDTH) - rest * rest + eps);
+#else
+  total<1>(sums, 3);
+  inv = rsqrtf(sums[0] * (1.0f / WIDTH) + eps);
+#endif
 }
 """
 FORWARD = r"""

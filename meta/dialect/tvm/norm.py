@@ -1,7 +1,9 @@
 """Batch and layer normalisation in tensor expressions. Statistics are of at least float32.
 
 Variances are taken in a second pass over the data, about the mean: one pass over x and x² would
-lose all digits of a small variance around a large mean.
+lose all digits of a small variance around a large mean. Means are taken of the distances from the
+first element, so that equal elements have just that mean: what a sum of them rounds away would be
+divided by the square root of ``eps``.
 """
 
 from tvm import te, tirx
@@ -9,7 +11,7 @@ from tvm import te, tirx
 from meta import op
 from meta.dialect.tvm.compute import COMM_REDUCE, OPAQUE, compute
 from meta.dialect.tvm.elementwise import cast
-from meta.dialect.tvm.reduce import reduced, result_index
+from meta.dialect.tvm.reduce import reduced, result_index, source_index
 from meta.op.core.reduction import reduction
 from meta.op.norm import statistics_dtype
 
@@ -46,7 +48,16 @@ class _Over:
 
     def statistics(self):
         """Return the mean and the biased variance of x."""
-        x, mean = self.element(self.x), self.mean(self.element(self.x), "mean")
+        x, zeros = self.element(self.x), [0] * len(self.r.axes)
+
+        def first(*i):  # of those that belong to a statistic
+            if not self.count:
+                return self.number(0)
+            return x(*source_index(self.r, len(self.x.shape), i, zeros))
+
+        start = self.at(first)
+        distance = self.mean(lambda *i: x(*i) - start(*i), "distance")
+        mean = te.compute(self.shape, lambda *i: first(*i) + distance(*i), name="mean")
         centre = self.at(mean)
 
         def squared(*i):

@@ -44,8 +44,16 @@ class _Groups:
 
     def statistics(self, eps):
         """Return, as functions from an index of x, the mean and 1 / sqrt(variance + eps)."""
-        x = self.element(self.x)
-        mean = self.at(self.mean(x, "mean"))
+        # As in `norm`: means of the distances from the first element, if there is one.
+        x, zeros = self.element(self.x), [0] * (len(self.x.shape) - 2)
+        empty = 0 in [int(extent) for extent in self.x.shape]
+
+        def first(n, g):
+            return tirx.const(0.0, self.wide) if empty else x(n, g * self.size, *zeros)
+
+        start = self.at(first)
+        distance = self.mean(lambda *i: x(*i) - start(*i), "distance")
+        mean = self.at(te.compute(self.shape, lambda *i: first(*i) + distance(*i), name="mean"))
 
         def squared(*i):
             return (x(*i) - mean(*i)) * (x(*i) - mean(*i))

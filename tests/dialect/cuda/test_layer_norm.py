@@ -210,3 +210,14 @@ def test_gradients_without_a_mean(adds: bool) -> None:
     expected = wide.grad + addend.double() if adds else wide.grad
     torch.testing.assert_close(out.double(), expected, rtol=1e-2, atol=1e-2)
     torch.testing.assert_close(dscale.double(), gamma.grad, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("width", [33, 400])
+def test_equal_numbers(width: int) -> None:
+    """What their mean rounds away is not divided by the root of eps."""
+    x = torch.tensor([6.7312, -0.1371, 1234.567, 3e-3])[:, None].repeat(1, width)
+    call = meta.op.layer_norm.call_values((of_type(x), None, None, -1, 1e-5), CUDA)
+    out = torch.full_like(x, float("nan"))
+    cuda.ops["layer_norm"].make(call).run(x, out)
+    assert abs(out).max() < 1e-6
