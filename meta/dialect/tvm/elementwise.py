@@ -60,12 +60,12 @@ def broadcast_shape(*shapes: Any) -> list[Any]:
     return result
 
 
-def cast(value: Any, dtype: str) -> Any:
+def cast(value: Any, dtype: Any) -> Any:
     """Cast an element. To bool means nonzero, which holds for the numbers below 1 too; a number
     beyond the range of a floating point dtype is infinite in it; of one beyond an integer dtype see
     `truncated`.
     """
-    found = str(value.ty.dtype)
+    found, dtype = str(value.ty.dtype), str(dtype)  # an array's is an object of TVM's
     if found == dtype:
         return value
     if isinstance(value, tirx.Let):
