@@ -20,6 +20,7 @@ import torch
 from meta.testing.workers import Lost, answer_all, in_processes
 from tools.fuzz_models.draw import Style, generate
 from tools.fuzz_models.minimise import minimise
+from tools.fuzz_models.rows import ROWS
 from tools.fuzz_models.run import Failure, Way, check
 from tools.fuzz_models.script import script
 
@@ -87,15 +88,30 @@ class Summary:
         }
 
 
+EXTENT_FREE = (
+    *(name for name, row in ROWS.items() if row.draw.__module__.endswith((".unary", ".binary"))),
+    *(name for name, row in ROWS.items() if row.reference.__qualname__.startswith("along.")),
+    *("transpose", "swap_axis", "expand_dims", "concatenate", "stack", "where", "cast", "flip"),
+    *("softmax", "log_softmax", "layer_norm", "rms_norm", "bias_add", "cumsum", "sort", "argsort"),
+    *("matmul", "matmul_nt", "matmul_tn", "dense", "batch_matmul", "batch_matmul_nt", "reverse"),
+    *("tril", "triu", "mse_loss", "l1_loss", "huber_loss", "addcmul", "lerp", "linear_scan"),
+)
+"""Operators whose arguments do not follow from extents, for programs of symbolic dimensions."""
+
+
 def style_of(case: Case) -> Style:
     """Return what kind of program a case has, which follows from the case alone."""
     random = Random(case.seed ^ 0x5EED)
     gradient = case.way.gradient
     smooth, writes = gradient, not gradient and case.way.executor != "autocast"
+    only = case.only
+    if case.way.executor == "dynamic":
+        only = tuple(name for name in only or EXTENT_FREE if name in EXTENT_FREE)
+        writes = False
     # Under autocast what a branch or a loop carries changes its dtype, which is an error.
-    control = case.way.executor != "autocast"
+    control = case.way.executor not in ("autocast", "dynamic")
     if case.quick:
-        return Style(5, 9, 400, smooth, control=control, writes=writes, only=case.only)
+        return Style(5, 9, 400, smooth, control=control, writes=writes, only=only)
     most = random.choices((8, 14, 24, 40), (5, 3, 1.5, 0.5))[0]
     kind = random.random()
     floats = ("float64", "float32") if smooth else Style.floats
@@ -109,7 +125,7 @@ def style_of(case: Case) -> Style:
         control=control,
         writes=writes,
         floats=floats,
-        only=case.only,
+        only=only,
     )
 
 

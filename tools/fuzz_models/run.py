@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -26,15 +28,17 @@ from tools.fuzz_models.evaluate import (
     expected,
 )
 from tools.fuzz_models.precision import epsilon, is_float
-from tools.fuzz_models.program import Program, source, tensor_of
+from tools.fuzz_models.program import Input, Program, source, tensor_of
 
 LEVELS = ("vm0", "vm1", "vm2", "vm3")
 GRADIENTS = ("tape", "traced_gradient")
-EXECUTORS = ("eager", "interpreter", *LEVELS, *GRADIENTS, "autocast")
+EXECUTORS = ("eager", "interpreter", *LEVELS, "dynamic", *GRADIENTS, "autocast")
 """The ways to run a program."""
 DIALECTS = ("default", "tvm", "torch")
 """The dialects to prefer; "default" prefers none."""
 AUTOCAST = "bfloat16"
+SIZES = (1, 3, 17, 40)
+"""Extents with which a program of a symbolic dimension is called, beside its own."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +208,10 @@ def check(program: Program, way: Way) -> Failure | None:
     """Run a program; return what is wrong, None if nothing is."""
     try:
         with _preferred(way.dialect), torch.no_grad():
-            (_check_gradients if way.gradient else _check_values)(program, way)
+            if way.executor == "dynamic":
+                _check_dynamic(program, way)
+            else:
+                (_check_gradients if way.gradient else _check_values)(program, way)
     except Failed as found:
         return found.failure
     except MetaError as error:
@@ -232,6 +239,60 @@ def _check_values(program: Program, way: Way) -> None:
             if own and not torch.equal(_bits(copy), _bits(first.torch())):
                 text = f"result {i} of the first call changed in the second"
                 raise Failed(Failure("overwritten", "", text, i))
+
+
+def symbolic_extent(program: Program) -> int | None:
+    """Return the extent that is symbolic: the commonest of the inputs, above 1."""
+    extents = Counter(n for x in program.inputs.values() for n in x.shape if n > 1)
+    return max(extents, key=lambda n: (extents[n], n)) if extents else None
+
+
+def symbolic_types(program: Program) -> list[str]:
+    """Return the types of the inputs, with "n" for the symbolic extent."""
+    own = symbolic_extent(program)
+    return [
+        f"{x.dtype}[{', '.join('n' if n == own else str(n) for n in x.shape)}]"
+        for x in program.inputs.values()
+    ]
+
+
+def with_extent(program: Program, extent: int) -> Program:
+    """Return the program with inputs of another extent, which repeat the elements of its own."""
+    own = symbolic_extent(program)
+
+    def changed(x: Input) -> Input:
+        shape = tuple(extent if n == own else n for n in x.shape)
+        count = math.prod(shape)
+        places = torch.arange(count) % max(x.values.numel(), 1)
+        return replace(x, shape=shape, values=x.values[places] if count else x.values[:0])
+
+    return replace(program, inputs={i: changed(x) for i, x in program.inputs.items()})
+
+
+def _check_dynamic(program: Program, way: Way) -> None:
+    """Compile with a symbolic dimension, and call with several extents.
+
+    A program that needs to know the extent is refused by an error when it is traced or compiled,
+    as it should be.
+    """
+    own = symbolic_extent(program)
+    if own is None:
+        return
+    types = [meta.ir.parse_type(t) for t in symbolic_types(program)]
+    try:
+        run = meta.vm.compile(
+            trace(function_of(program)), *types, dims={"n": (1, 200)}, device=way.device
+        )
+    except MetaError:
+        return
+    for extent in (own, *SIZES, own):
+        sized = with_extent(program, extent)
+        try:
+            evaluate(sized)
+        except (RuntimeError, IndexError, ValueError):
+            continue  # it does not broadcast, say, with another extent
+        given = arrays(sized, way.device)
+        _compare_all(sized, way, _flat(run(*given)), given)
 
 
 def _bits(x: torch.Tensor) -> torch.Tensor:

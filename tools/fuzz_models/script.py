@@ -7,7 +7,7 @@ import torch
 from tools.fuzz_models.minimise import pattern
 from tools.fuzz_models.precision import is_float
 from tools.fuzz_models.program import Input, Program, source
-from tools.fuzz_models.run import AUTOCAST, Failure, Way, gradient_of
+from tools.fuzz_models.run import AUTOCAST, Failure, Way, gradient_of, symbolic_types
 
 MOST = 4000
 """Elements that are written out."""
@@ -86,6 +86,16 @@ def _running(program: Program, way: Way) -> list[str]:
             f"(y,) = model(*given)  # {way.executor}",
             "y.backward(meta.array(dy, y.dtype))",
             "print([x.grad for x in given], sep='\\n')",
+        ]
+    if way.executor == "dynamic":
+        types = [f"meta.ir.parse_type({t!r})" for t in symbolic_types(program)]
+        return [
+            "traced = meta.model.trace(model)",
+            f"types = [{', '.join(types)}]",
+            f'run = meta.vm.compile(traced, *types, dims={{"n": (1, 200)}}, device={way.device!r})',
+            "given = inputs()",
+            "result = run(*given)",
+            show,
         ]
     level = way.executor[-1]
     return [

@@ -24,7 +24,12 @@ def _along_axis(d: Any) -> Call:
 
 
 add(Row("softmax", _along_axis, lambda x, axis: x.softmax(axis), smooth=True, weight=1.5))
-add(Row("log_softmax", _along_axis, lambda x, axis: x.log_softmax(axis), smooth=True))
+add(
+    Row(
+        "log_softmax", _along_axis, lambda x, axis: x.log_softmax(axis), smooth=True,
+        inner=lambda x, axis: 1.0,
+    )
+)  # fmt: skip
 
 
 def _softmax_dx(d: Any) -> Call:
@@ -280,12 +285,12 @@ def _reduction(d: Any) -> dict[str, Any]:
     return {"reduction": d.choice(("none", "mean", "sum"))} if d.chance(0.7) else {}
 
 
-def _loss(name: str, function: Any, weight: float = 0.5) -> None:
+def _loss(name: str, function: Any, weight: float = 0.5, inner: Any = None) -> None:
     add(
         Row(
             name, lambda d: (_pair(d), _reduction(d)),
             lambda y, x, reduction="mean": _reduced(function(y, x), reduction),
-            smooth=True, weight=weight,
+            smooth=True, weight=weight, inner=inner,
         )
     )  # fmt: skip
 
@@ -296,6 +301,7 @@ _loss("huber_loss", lambda y, x: F.huber_loss(x, y, reduction="none"))
 _loss(
     "binary_cross_entropy_with_logits",
     lambda y, x: x.clamp_min(0) - x * y + torch.log1p(torch.exp(-x.abs())),
+    inner=lambda y, x, reduction="mean": _reduced(1 + x.abs() * (1 + y.abs()), reduction),
 )
 
 
@@ -343,6 +349,7 @@ add(
         lambda y, x: F.cross_entropy(x, y),
         lambda o, a, k: o[1],
         smooth=True,
+        inner=lambda y, x: 1.0 + x.abs().max(),
         weight=0.5,
     )
 )

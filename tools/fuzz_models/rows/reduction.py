@@ -70,14 +70,27 @@ def reduction(
     least: int = 1,
     weight: float = 1.0,
     fits: Callable[[Any], bool] = lambda v: True,
+    inner: Callable[[Tensor], Tensor] | None = None,
 ) -> None:
     """Add a reduction. least: how many elements it needs."""
+    cancels = None if inner is None else along(inner)
 
     def draw(d: Any) -> Call:
         x = d.pick(lambda v: v.size >= least and (v.exact or not exact) and fits(v), dtype=kind)
         return (x,), draw_axes(d, d.value(x))
 
-    add(Row(name, draw, along(function), dtype, rounding, smooth=smooth, weight=weight))
+    add(
+        Row(
+            name,
+            draw,
+            along(function),
+            dtype,
+            rounding,
+            smooth=smooth,
+            weight=weight,
+            inner=cancels,
+        )
+    )
 
 
 def _wide(operands: Any, args: Any, kwargs: Any) -> str:
@@ -136,7 +149,7 @@ reduction(
     least=0,
     weight=0.5,
 )
-reduction("logsumexp", lambda x: x.logsumexp(-1), "float")
+reduction("logsumexp", lambda x: x.logsumexp(-1), "float", inner=lambda x: 1 + x.abs().amax(-1))
 
 
 def _spread(name: str) -> Callable[..., Tensor]:

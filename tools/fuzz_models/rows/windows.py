@@ -129,7 +129,9 @@ for _n in (1, 2, 3):
 
 
 def _resize_call(d: Any) -> Call:
-    x, _ = _image(d, 2, 1500)
+    x, value = _image(d, 2, 1500)
+    if not bool(value.tensor.isfinite().all()):
+        raise d.missing  # an infinite element is taken 0 times, or is not taken
     size = (d.int(1, 9), d.int(1, 9))
     return (x, size), {"method": d.choice(("linear", "cubic"))}
 
