@@ -12,6 +12,7 @@ from tvm import te, tirx
 
 import meta
 from meta import op
+from meta.dialect.tvm.elementwise import cast
 from meta.dialect.tvm.floats import subtracted, unsimplified
 from meta.dialect.tvm.lower import prim_func
 from meta.model import trace
@@ -82,3 +83,18 @@ def test_the_forms() -> None:
     x, y = tirx.Var("x", "float32"), tirx.Var("y", "float32")
     assert subtracted(x + y) is None
     assert subtracted(unsimplified(x - y))[0].same_as(x)
+
+
+def test_a_cast_to_the_dtype_of_a_tensor() -> None:
+    """It is no str, but names a floating point dtype all the same: nothing is truncated."""
+    half = te.placeholder((4,), "float16", "half")
+    found = cast(tirx.Var("x", "float32"), half.dtype)
+    assert str(found) == 'T.Cast("float16", x)'
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_log_softmax_in_half_precision(dtype: str) -> None:
+    x = torch.zeros(4, 6, dtype=getattr(torch, dtype))
+    with meta.dialect.only("tvm"):
+        found = op.log_softmax(meta.ndarray(x), axis=0).torch()
+    torch.testing.assert_close(found, x.log_softmax(0))
