@@ -34,20 +34,20 @@ def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tens
         part.touch()  # says at once, and as other writers do, that the place cannot be written to
         mode = part.stat().st_mode
         try:
-            _save(prepared, part)
+            _save(prepared, part, target)
             part.chmod(mode)  # what a new file has here; safetensors makes files private
             os.replace(part, target)
         finally:
             part.unlink(missing_ok=True)
 
 
-def _save(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+def _save(tensors: Mapping[str, torch.Tensor], path: Path, target: Path) -> None:
     try:
         safetensors.torch.save_file(
             dict(tensors), path, metadata={"format": "pt", "producer": "meta"}
         )
     except safetensors.SafetensorError as error:  # which is what it says of a full disk, too
-        raise unwritable(path, error) from error
+        raise unwritable(target, error) from error
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:

@@ -18,6 +18,7 @@ from meta.dialect.tvm.elementwise import (
     elementwise,
     is_nan,
     operand_dtype,
+    unfolded,
 )
 from meta.dialect.tvm.elementwise import not_equal as not_equal_elements
 
@@ -50,12 +51,18 @@ def subtract(x1, x2, out, where, out_):
 
 @compute(op.multiply, BROADCAST)
 def multiply(x1, x2, out):
-    return elementwise(operator.mul, x1, x2, dtype=out.dtype)
+    def product(a, b):
+        return unfolded(a) * unfolded(b)
+
+    return elementwise(product, x1, x2, dtype=out.dtype)
 
 
 @compute(op.divide, BROADCAST)
 def divide(x1, x2, out):
-    return elementwise(tirx.div, x1, x2, dtype=out.dtype)
+    def quotient(a, b):
+        return tirx.div(unfolded(a), unfolded(b))
+
+    return elementwise(quotient, x1, x2, dtype=out.dtype)
 
 
 @compute(op.power, BROADCAST)
@@ -139,6 +146,7 @@ def floor_divide(x1, x2, out):
     def of_floats(a, b, remainder):
         # Python's algorithm: floor(a / b) is one too large where the quotient was rounded up.
         zero, one = constant(0, a), constant(1, a)
+        a, b = unfolded(a), unfolded(b)
         quotient = (a - remainder) / b
         quotient = tirx.Select(_signs_differ(remainder, b), quotient - one, quotient)
         floor = tirx.floor(quotient)

@@ -5,12 +5,13 @@ An operand is a `te.Tensor` or a scalar variable of a run-time number. Nothing h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from tvm import te, tirx
 
-from meta.base.dtype import bounded, is_float, limits, truncated_via
+from meta.base.dtype import bits, bounded, is_float, limits, truncated_via
 
 
 def computing(dtype: str) -> str:
@@ -124,6 +125,21 @@ def widened(value: Any) -> Any:
 def constant(value: float | int, like: Any) -> Any:
     """Return a number as a constant of the dtype of ``like``."""
     return tirx.const(value, str(like.ty.dtype))
+
+
+def unfolded(value: Any) -> Any:
+    """Return an element in a form in which TVM does not see that it is 0.0.
+
+    It takes 0 * x and 0 / x for 0, also where x is infinite or NaN, and refuses x / 0.
+    """
+    if not isinstance(value, tirx.FloatImm) or value.value != 0:
+        return value
+    dtype = str(value.ty.dtype)
+    if dtype == "float32":  # TVM's CUDA source takes the address of the bits, if they are no int32
+        return unfolded(tirx.const(value.value, "float64")).astype("float32")
+    width = bits(dtype)
+    negative = tirx.reinterpret(dtype, tirx.const(-(1 << (width - 1)), f"int{width}"))
+    return negative if math.copysign(1.0, value.value) < 0 else tirx.Sub(value, negative)
 
 
 def not_equal(a: Any, b: Any) -> Any:

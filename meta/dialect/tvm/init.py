@@ -5,17 +5,19 @@ from tvm import te, tirx
 from meta import op
 from meta.base.dtype import is_float
 from meta.dialect.tvm.compute import ELEMWISE, INJECTIVE, OPAQUE, compute
-from meta.dialect.tvm.elementwise import cast
+from meta.dialect.tvm.elementwise import cast, unfolded
 
 
 def constant(out, value):
     """Return a tensor of the type ``out`` filled with a Python number."""
-    return te.compute(out.static_shape, lambda *_: tirx.const(value, out.dtype), name="constant")
+    number = unfolded(tirx.const(value, out.dtype))
+    return te.compute(out.static_shape, lambda *_: number, name="constant")
 
 
 def filled(out, value):
     """Return a tensor of the type ``out`` filled with a run-time number."""
     number = cast(value, out.dtype) if is_float(out.dtype) else value.astype(out.dtype)
+    number = unfolded(number)
     return te.compute(out.static_shape, lambda *_: number, name="full")
 
 

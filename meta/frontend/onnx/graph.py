@@ -19,6 +19,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from meta.base.errors import ArgumentError
 from meta.base.registry import nearest
+from meta.frontend.onnx.expansion import require_bounded
 from meta.frontend.onnx.folding import folded
 from meta.frontend.onnx.misread import correct_momentum, refuse_misread
 from meta.frontend.relax.errors import RelaxError
@@ -90,6 +91,7 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     try:
         if model.functions:
+            require_bounded(model)
             model = inline_local_functions(model)
         for _ in range(DEPTH):
             unknown = sorted({n.op_type for n in model.graph.node if _is_better_inlined(n)})
