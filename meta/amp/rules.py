@@ -63,10 +63,10 @@ never(op.reinterpret)
 
 @custom(op.add, op.subtract)
 def sum_into(args, half):
-    """A sum written into an array takes its dtype; else, operands meet as those of `multiply`. A
+    """A sum with ``otherwise`` takes its dtype; else, operands meet as those of `multiply`. A
     vector that follows may be a mask, and stays finite.
     """
-    target = (float_dtypes(args.out) or [meeting(args.x1, args.x2)])[0]
+    target = (float_dtypes(args.otherwise) or [meeting(args.x1, args.x2)])[0]
     dtypes = [
         Finite(target) if target is not None and is_vector_of(vector, whole) else target
         for vector, whole in ((args.x1, args.x2), (args.x2, args.x1))

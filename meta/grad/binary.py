@@ -10,27 +10,27 @@ from meta.grad.core import gradient, not_differentiable, onto
 from meta.ir.types import TensorType
 
 
-def _split(dy, out, where):
-    """Split dy between the computed value and ``out``, which is taken where ``where`` is false."""
-    if out is None:
+def _split(dy, otherwise, where):
+    """Split dy between the computed value and ``otherwise``, taken where ``where`` is false."""
+    if otherwise is None:
         return dy, None
     if where is None:
-        return dy, onto(out, lambda: op.zeros_like(dy))
-    return op.where(where, dy, 0), onto(out, lambda: op.where(where, 0, dy))
+        return dy, onto(otherwise, lambda: op.zeros_like(dy))
+    return op.where(where, dy, 0), onto(otherwise, lambda: op.where(where, 0, dy))
 
 
 @gradient(op.add)
-def add(x1: TensorType, x2: TensorType, out: TensorType, where, dy):
-    """dx1 = dx2 = dy, where ``where`` is true; elsewhere it is the gradient of ``out``."""
-    dy, d_out = _split(dy, out, where)
-    return onto(x1, lambda: dy), onto(x2, lambda: dy), d_out, None
+def add(x1: TensorType, x2: TensorType, otherwise: TensorType, where, dy):
+    """dx1 = dx2 = dy, where ``where`` is true; elsewhere it is the gradient of ``otherwise``."""
+    dy, d_otherwise = _split(dy, otherwise, where)
+    return onto(x1, lambda: dy), onto(x2, lambda: dy), d_otherwise, None
 
 
 @gradient(op.subtract)
-def subtract(x1: TensorType, x2: TensorType, out: TensorType, where, dy):
-    """dx1 = dy, dx2 = -dy, where ``where`` is true; elsewhere dy is the gradient of ``out``."""
-    dy, d_out = _split(dy, out, where)
-    return onto(x1, lambda: dy), onto(x2, lambda: op.negative(dy)), d_out, None
+def subtract(x1: TensorType, x2: TensorType, otherwise: TensorType, where, dy):
+    """dx1 = dy, dx2 = -dy, where ``where`` is true; elsewhere dy is ``otherwise``'s."""
+    dy, d_otherwise = _split(dy, otherwise, where)
+    return onto(x1, lambda: dy), onto(x2, lambda: op.negative(dy)), d_otherwise, None
 
 
 @gradient(op.multiply)

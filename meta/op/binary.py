@@ -20,7 +20,7 @@ from meta.op.core.check import broadcast_shapes, require, shape_of
 from meta.op.core.same_dtype import require_same_dtype
 
 Function = Callable[[Any, Any], Any]
-Addend = Annotated[float | int | bool, Takes("x1", "x2", "out")]
+Addend = Annotated[float | int | bool, Takes("x1", "x2", "otherwise")]
 """A number that takes the operands' dtype, which need not be that of ``out``."""
 
 
@@ -50,68 +50,73 @@ def logical(on_numbers: Function, x1: Any, x2: Any) -> TensorType:
     return TensorType(broadcast_shapes(shape_of(x1), shape_of(x2)), "bool")
 
 
-def _written_into(
+def _where_true(
     function: Function,
     x1: Any,
     x2: Any,
-    out: TensorType | None,
+    otherwise: TensorType | None,
     where: TensorType | None,
     bools: bool,
 ) -> TensorType:
-    """Return the type of a sum or difference with numpy's ``out=`` and ``where=``."""
-    if out is None:
+    """Return the type of a sum or difference with ``otherwise`` and ``where``."""
+    if otherwise is None:
         if where is not None:
             raise TypeInferError(
-                "where is given without out",
-                expected="out, which supplies the elements where `where` is false",
+                "where is given without otherwise",
+                expected="otherwise, which supplies the elements where `where` is false",
             )
         return arithmetic(function, x1, x2, of_bools=bools)
-    # The result's dtype is that of out, whatever the operands' is; two numbers take it at once.
+    # The result's dtype is that of `otherwise`, whatever the operands' is; numbers take it.
     numbers = not isinstance(x1, TensorType) and not isinstance(x2, TensorType)
-    dtype = require_same_dtype(x1, x2, *((out,) if numbers else ()))
+    dtype = require_same_dtype(x1, x2, *((otherwise,) if numbers else ()))
     require(bools or dtype != "bool", "not defined for two bool operands", expected="numbers")
     shape = broadcast_shapes(shape_of(x1), shape_of(x2), shape_of(where))
-    require(out.shape == shape, "out has another shape", expected=list(shape), found=str(out))
     require(
-        is_float(out.dtype) or not is_float(dtype),
-        "out cannot hold the result",
-        expected="a floating point dtype",
-        found=str(out),
+        otherwise.shape == shape,
+        "otherwise has another shape",
+        expected=list(shape),
+        found=str(otherwise),
     )
-    return out
+    require(
+        is_float(otherwise.dtype) or not is_float(dtype),
+        "otherwise cannot hold the result",
+        expected="a floating point dtype",
+        found=str(otherwise),
+    )
+    return otherwise
 
 
 @op(commutative=True)
 def add(
     x1: Addend | Tensor,
     x2: Addend | Tensor,
-    out: Tensor | None = None,
+    otherwise: Tensor | None = None,
     where: Tensor | None = None,
 ) -> Tensor:
     """x1 + x2; for two bool operands the logical or.
 
     ``x1``, ``x2``: broadcast against one another; the result has their dtype; integers wrap.
-    ``out``: a tensor of the broadcast shape whose dtype the result takes. It is read, never
-    written: its elements are the result's where ``where`` is false.
-    ``where``: any dtype, nonzero is true, broadcast with x1 and x2; needs ``out``.
+    ``otherwise``: a tensor of the broadcast shape whose dtype the result takes. Its elements
+    are the result's where ``where`` is false; it is not written.
+    ``where``: any dtype, nonzero is true, broadcast with x1 and x2; needs ``otherwise``.
     Raises TypeInferError for different dtypes, shapes that do not broadcast, ``where`` without
-    ``out``, an ``out`` of another shape or of an integer dtype for a floating sum.
+    ``otherwise``, an ``otherwise`` of another shape or of an integer dtype for a floating sum.
     """
-    return _written_into(operator.add, x1, x2, out, where, True)
+    return _where_true(operator.add, x1, x2, otherwise, where, True)
 
 
 @op
 def subtract(
     x1: Addend | Tensor,
     x2: Addend | Tensor,
-    out: Tensor | None = None,
+    otherwise: Tensor | None = None,
     where: Tensor | None = None,
 ) -> Tensor:
-    """x1 - x2, with ``out`` and ``where`` as in `add`. Not for two bool operands; integers wrap.
+    """x1 - x2, with ``otherwise`` and ``where`` as in `add`; integers wrap. Not for two bools.
 
     Raises TypeInferError as `add` does, and for two bool operands.
     """
-    return _written_into(operator.sub, x1, x2, out, where, False)
+    return _where_true(operator.sub, x1, x2, otherwise, where, False)
 
 
 @op(commutative=True)

@@ -4,6 +4,7 @@ import math
 
 import torch
 
+from meta.base.errors import ArgumentError
 from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 
 INTS = ("uint8", "int8", "int16", "int32", "int64")
@@ -49,31 +50,31 @@ BOOLS = [sample(B(4, 3), B(3)), sample(B(3), True)]
 NAN = [C([math.nan, 1.0, math.nan, 0.0, math.inf]), C([1.0, math.nan, math.nan, 0.0, -math.inf])]
 
 
-def _written_into(function):
-    def oracle(x1, x2, out=None, where=None):
+def _where_true(function):
+    def oracle(x1, x2, otherwise=None, where=None):
         value = (
             function(torch.as_tensor(x1), torch.as_tensor(x2))
-            if out is not None
+            if otherwise is not None
             else function(x1, x2)
         )
-        if out is None:
+        if otherwise is None:
             return value
-        value = value.to(out.dtype).expand(out.shape)
-        return value if where is None else torch.where(where != 0, value, out)
+        value = value.to(otherwise.dtype).expand(otherwise.shape)
+        return value if where is None else torch.where(where != 0, value, otherwise)
 
     return oracle
 
 
 INTO = [
     sample(F(3, 4), F(4), F(3, 4)),
-    sample(F(3, 4), F(4), out=F(3, 4), where=B(3, 4)),
-    sample(F(4), F(4), out=F(3, 4), where=B(3, 1)),
-    sample(F(3), 2.5, out=F(3), where=I(3, low=0, high=2, dtype="int32")),
+    sample(F(3, 4), F(4), otherwise=F(3, 4), where=B(3, 4)),
+    sample(F(4), F(4), otherwise=F(3, 4), where=B(3, 1)),
+    sample(F(3), 2.5, otherwise=F(3), where=I(3, low=0, high=2, dtype="int32")),
 ]
 INT_INTO = [
-    sample(I(3, low=0, high=9), 2, out=I(3, low=0, high=9, dtype="int32"), where=B(3)),
-    sample(2, 3, out=I(3, low=0, high=9, dtype="int32"), where=B(3)),
-    sample(I(3, low=0, high=9), 2, out=F(3)),
+    sample(I(3, low=0, high=9), 2, otherwise=I(3, low=0, high=9, dtype="int32"), where=B(3)),
+    sample(2, 3, otherwise=I(3, low=0, high=9, dtype="int32"), where=B(3)),
+    sample(I(3, low=0, high=9), 2, otherwise=F(3)),
 ]
 
 
@@ -200,10 +201,10 @@ def _bools(name, oracle, samples):
 
 
 CASES = [
-    _floats("add", _written_into(torch.add), *_shapes(), *INTO),
-    _others("add", _written_into(torch.add), *_ints(), *BOOLS, *INT_INTO),
-    _floats("subtract", _written_into(_tensors(torch.sub)), *_shapes(), *INTO),
-    _others("subtract", _written_into(_tensors(torch.sub)), *_ints(), *INT_INTO),
+    _floats("add", _where_true(torch.add), *_shapes(), *INTO),
+    _others("add", _where_true(torch.add), *_ints(), *BOOLS, *INT_INTO),
+    _floats("subtract", _where_true(_tensors(torch.sub)), *_shapes(), *INTO),
+    _others("subtract", _where_true(_tensors(torch.sub)), *_ints(), *INT_INTO),
     _floats("multiply", torch.mul, *_shapes()),
     _others("multiply", torch.mul, *_ints(), *BOOLS),
     _floats("divide", _tensors(torch.div), *_shapes(0.5, 2.0)),
@@ -242,9 +243,10 @@ MIXED = [
 ]
 TWO_BOOLS = error(B(3), B(3), match="not defined for two bool operands")
 INTO_OUT = [
-    error(F(3), F(3), None, B(3), match="where is given without out"),
-    error(F(3), F(3), F(2), match="out has another shape"),
-    error(F(3), F(3), _INT, match="out cannot hold the result"),
+    error(F(3), F(3), out=F(3), match=r"x\.update\(result\) writes", raises=ArgumentError),
+    error(F(3), F(3), None, B(3), match="where is given without otherwise"),
+    error(F(3), F(3), F(2), match="otherwise has another shape"),
+    error(F(3), F(3), _INT, match="otherwise cannot hold the result"),
     error(1, 2.5, _INT, match="a Python float does not fit a tensor of int64"),
 ]
 

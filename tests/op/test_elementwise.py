@@ -75,7 +75,7 @@ def test_a_number_beyond_a_narrow_integer_dtype_is_compared_exactly():
     ("name", "args", "says"),
     [
         ("add", (torch.ones(2, 3), torch.ones(2)), "broadcast"),
-        ("add", (FLOATS, FLOATS, None, BOOLS), "without out"),
+        ("add", (FLOATS, FLOATS, None, BOOLS), "without otherwise"),
         ("add", (FLOATS, FLOATS, torch.ones(3)), "another shape"),
         ("add", (FLOATS, FLOATS, torch.ones(2, dtype=torch.int32)), "cannot hold"),
         ("subtract", (BOOLS, BOOLS), "bool"),

@@ -36,26 +36,26 @@ def _arithmetic(function, x1, x2, out):
     function(*_as(_wide(out.dtype), out, x1, x2), out=out)
 
 
-def _written_into(function, x1, x2, out, where, out_):
-    if out is None:
-        _arithmetic(function, x1, x2, out_)
+def _where_true(function, x1, x2, otherwise, where, out):
+    if otherwise is None:
+        _arithmetic(function, x1, x2, out)
         return
-    own = _own(x1, x2, out)  # in which the sum is rounded before out takes it
-    value = function(*_as(_wide(own), out, x1, x2)).to(own)
+    own = _own(x1, x2, otherwise)  # in which the sum is rounded before otherwise takes it
+    value = function(*_as(_wide(own), otherwise, x1, x2)).to(own)
     if where is None:
-        out_.copy_(value.expand_as(out_))
+        out.copy_(value.expand_as(out))
     else:
-        torch.where(where != 0, value.to(out.dtype), out, out=out_)
+        torch.where(where != 0, value.to(otherwise.dtype), otherwise, out=out)
 
 
 @dialect.kernel(op.add)
-def add(x1, x2, out, where, out_):
-    _written_into(torch.add, x1, x2, out, where, out_)
+def add(x1, x2, otherwise, where, out):
+    _where_true(torch.add, x1, x2, otherwise, where, out)
 
 
 @dialect.kernel(op.subtract)
-def subtract(x1, x2, out, where, out_):
-    _written_into(torch.sub, x1, x2, out, where, out_)
+def subtract(x1, x2, otherwise, where, out):
+    _where_true(torch.sub, x1, x2, otherwise, where, out)
 
 
 @dialect.kernel(op.multiply)

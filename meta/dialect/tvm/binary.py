@@ -25,28 +25,28 @@ from meta.dialect.tvm.elementwise import not_equal as not_equal_elements
 _INT_POWER_BITS = 6  # exponents from 64 on overflow, unless the base is 0, 1 or -1
 
 
-def _written_into(function, x1, x2, out, where, out_):
-    if out is None:
-        return elementwise(function, x1, x2, dtype=out_.dtype)
-    own = operand_dtype(x1, x2, out)  # in which the sum is rounded before out takes it
+def _where_true(function, x1, x2, otherwise, where, out):
+    if otherwise is None:
+        return elementwise(function, x1, x2, dtype=out.dtype)
+    own = operand_dtype(x1, x2, otherwise)  # in which the sum is rounded before otherwise takes it
     inner = computing(own)
 
     def choose(a, b, old, condition):
         value = cast(function(cast(a, inner), cast(b, inner)), own)
-        return tirx.Select(cast(condition, "bool"), cast(value, out_.dtype), old)
+        return tirx.Select(cast(condition, "bool"), cast(value, out.dtype), old)
 
     condition = tirx.const(True, "bool") if where is None else where
-    return broadcast(choose, x1, x2, out, condition, dtype=out_.dtype)
+    return broadcast(choose, x1, x2, otherwise, condition, dtype=out.dtype)
 
 
 @compute(op.add, BROADCAST)
-def add(x1, x2, out, where, out_):
-    return _written_into(operator.add, x1, x2, out, where, out_)
+def add(x1, x2, otherwise, where, out):
+    return _where_true(operator.add, x1, x2, otherwise, where, out)
 
 
 @compute(op.subtract, BROADCAST)
-def subtract(x1, x2, out, where, out_):
-    return _written_into(operator.sub, x1, x2, out, where, out_)
+def subtract(x1, x2, otherwise, where, out):
+    return _where_true(operator.sub, x1, x2, otherwise, where, out)
 
 
 @compute(op.multiply, BROADCAST)

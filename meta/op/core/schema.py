@@ -23,7 +23,7 @@ import inspect
 import types
 import typing
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Annotated, Any, Union
@@ -33,7 +33,7 @@ import numpy as np
 from meta.base import dtype as dtypes
 from meta.base.device import Device
 from meta.base.errors import ArgumentError, MetaError, RegistrationError, TypeInferError
-from meta.base.registry import nearest
+from meta.base.registry import close_names, nearest
 from meta.base.source import definition_span
 from meta.ir.types import SymbolicDim, TensorType
 
@@ -374,7 +374,7 @@ class Schema:
                     f"there is no argument {name!r}",
                     op=self.name,
                     expected=str(self),
-                    hint=nearest(name, self.names),
+                    hint=_other_argument(name, self.names),
                 )
             if i < len(args):
                 raise ArgumentError(
@@ -424,3 +424,10 @@ class Schema:
             text = f"{s.name}: {s.accepts}"
             parts.append(f"{text} = {s.default!r}" if s.has_default else text)
         return f"{self.name}({', '.join(parts)})"
+
+
+def _other_argument(name: str, names: Sequence[str]) -> str | None:
+    """Return what to try instead of an argument that there is not."""
+    if name == "out":
+        return "operators return new arrays; x.update(result) writes one into x"
+    return nearest(name, names) if close_names(name, names) else None
