@@ -27,6 +27,8 @@ from tools.fuzz_models.script import script
 UNITS = 150
 """Cases that a process does before another takes its place, which frees its kernels."""
 TIMEOUT = 300.0
+COUNTED, MOST_ALIVE = 25, 100
+"""After how many cases a process counts its tensors, and by how many these may grow."""
 
 
 @dataclass(frozen=True)
@@ -154,12 +156,19 @@ def serve(connection: Connection, folder: str, seconds: float) -> None:
         os.environ["META_CACHE_DIR"] = cache
         os.environ.setdefault("META_CACHE_SIZE", "256")
         warnings.simplefilter("ignore")
-        left = UNITS
+        left, first = UNITS, None
 
         def answer(case: Case) -> tuple[Record, bool]:
-            nonlocal left
+            nonlocal left, first
             left -= 1
-            return run_case(case, seconds), left > 0
+            record = run_case(case, seconds)
+            if left % COUNTED == 0 and not record.kind:
+                alive = tensors_alive()
+                first = alive if first is None else first
+                if alive > first + MOST_ALIVE:
+                    text = f"{alive} tensors are alive, after {UNITS - left} cases, {first} before"
+                    return Record(case, "leaked", text), False
+            return record, left > 0
 
         answer_all(connection, answer)
 

@@ -281,7 +281,7 @@ def _check_dynamic(program: Program, way: Way) -> None:
     types = [meta.ir.parse_type(t) for t in symbolic_types(program)]
     try:
         run = meta.vm.compile(
-            trace(function_of(program)), *types, dims={"n": (1, 200)}, device=way.device
+            trace(function_of(program)), *types, dims={"n": (1, 100_000)}, device=way.device
         )
     except MetaError:
         return

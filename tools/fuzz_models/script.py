@@ -92,7 +92,7 @@ def _running(program: Program, way: Way) -> list[str]:
         return [
             "traced = meta.model.trace(model)",
             f"types = [{', '.join(types)}]",
-            f'run = meta.vm.compile(traced, *types, dims={{"n": (1, 200)}}, device={way.device!r})',
+            f'run = meta.vm.compile(traced, *types, dims={{"n": (1, 100_000)}}, device={way.device!r})',
             "given = inputs()",
             "result = run(*given)",
             show,

@@ -86,7 +86,14 @@ def _scale_bias(d: Any, value: Any, extent: int, count: int = 2) -> list[Any]:
 
 def _layer_call(d: Any) -> Call:
     x, value, axis = _axis(d, 1, _varied)
+    _require_spread(d, value.shape[axis])
     return (x, *_scale_bias(d, value, value.shape[axis])), {"axis": axis}
+
+
+def _require_spread(d: Any, count: int) -> None:
+    """Gradients of a variance of 0 or of two numbers are rounding errors over rounding errors."""
+    if d.style.smooth and count < 3:
+        raise d.missing
 
 
 def _varied(v: Any) -> bool:
@@ -156,6 +163,7 @@ def _group_call(d: Any) -> Call:
     x = d.pick(lambda v: v.ndim >= 2 and v.size > 1, dtype="float")
     value = d.value(x)
     groups = d.choice([k for k in (1, 2, 3, 4, value.shape[1]) if value.shape[1] % k == 0])
+    _require_spread(d, value.size // value.shape[0] // groups)
     return (x, groups, *_scale_bias(d, value, value.shape[1])), {}
 
 
@@ -180,6 +188,7 @@ add(Row("group_norm", _group_call, _group, smooth=True, inner=_group_inner))
 
 def _instance_call(d: Any) -> Call:
     (x, _, *rest), kwargs = _group_call(d)
+    _require_spread(d, d.value(x).size // math.prod(d.value(x).shape[:2]))
     return (x, *rest), kwargs
 
 
