@@ -18,6 +18,7 @@ from meta.base.registry import OPERATORS
 from meta.dialect.core import DIALECTS, HANDWRITTEN, Dialect
 from meta.dialect.core.preference import forget
 from meta.ir import OP_RESOLVERS
+from tools.fuzz_models import run
 from tools.fuzz_models.__main__ import main
 from tools.fuzz_models.campaign import (
     Case,
@@ -146,17 +147,27 @@ def test_a_wrong_kernel_is_found(acme: Dialect, executor: str, tmp_path: Path) -
     compile(path.read_text(), str(path), "exec")
 
 
-def test_what_is_raised_is_told_apart(acme: Dialect) -> None:
+def test_what_is_raised_is_told_apart(acme: Dialect, monkeypatch: pytest.MonkeyPatch) -> None:
     @acme.kernel(meta.op.tanh)
     def tanh(x):  # type: ignore[no-untyped-def]
         raise meta.MetaError("not today") if x.ndim == 1 else KeyError("tanh")
 
     steps = (Step("tanh", (Ref(0),), results=(1,)),)
-    for shape, kind, where in (((2,), "refused", "MetaError"), ((1, 2), "raw", "KeyError")):
+
+    def signature(*shape: int) -> tuple[str, str]:
         x = Input("float32", shape, torch.ones(2, dtype=torch.float64))
         found = check(Program({0: x}, steps, (1,)), Way("eager"))
         assert found is not None
-        assert found.signature == (kind, where)
+        return found.signature
+
+    assert signature(2) == ("refused", "MetaError")
+    assert signature(1, 2) == ("refused", "BackendError")
+
+    def broken(*_: object) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr(run, "runner", broken)
+    assert signature(2) == ("raw", "KeyError")
 
 
 def test_a_kernel_that_writes_its_argument_is_found(acme: Dialect) -> None:
