@@ -115,12 +115,28 @@ def _shares_safely(sch: s_tir.Schedule, block: Any) -> bool:
 
 
 def _beyond_dlight(function: tirx.PrimFunc) -> bool:
-    """Whether something has no element, for which dlight launches an empty grid, or reduces so
-    much to so little that one thread block each is too few.
+    """Whether dlight has no right or no good kernel.
+
+    For what has no element it launches an empty grid; of a reduction of much to little, one thread
+    block each is too few; and where one reads at quotients of an axis, as grouped convolutions do,
+    a thread reads what another one keeps in registers.
     """
     sch = s_tir.Schedule(function, error_render_level="none")
     stages = [stage_of(sch, block) for block in blocks_of(sch)]
-    return any(s is not None and (s.volume == 0 or _slices(s) is not None) for s in stages)
+    return any(
+        s is not None and (s.volume == 0 or _slices(s) is not None or (s.reduce and _divides(s)))
+        for s in stages
+    )
+
+
+def _divides(stage: Stage) -> bool:
+    """Whether a stage reads at a quotient or a remainder."""
+    found: list[Any] = []
+    handlers = [(kind, found.append) for kind in (tirx.FloorDiv, tirx.FloorMod)]
+    for indices in (at for places in stage.loads.values() for at in places):
+        for index in indices:
+            tvm_ffi.structural_walk(index, handlers)
+    return bool(found)
 
 
 def _moved(function: tirx.PrimFunc) -> bool:
