@@ -51,8 +51,6 @@ def why_not(instruction: bc.Instruction, kernel: Kernel | None, env: OpEnv | Non
         return None
     if isinstance(instruction, bc.Extent | bc.Check):
         return "extents are known at run time only"
-    if isinstance(instruction, bc.CheckIndices):
-        return "META_CHECK_INDICES looks at indices"
     if not isinstance(instruction, bc.Invoke):
         return "the host handles tuples, data values, references and closures"
     assert kernel is not None and env is not None

@@ -98,8 +98,11 @@ def link(
     if guards and graphs is not None:
         graphs.reasons["before each write it is looked whether it is one to a constant"] = None
         graphs = None
+    instructions = [i for f in code.functions.values() for i in f.instructions()]
+    if graphs is not None and any(isinstance(i, bc.CheckIndices) for i in instructions):
+        graphs.reasons["META_CHECK_INDICES looks at indices before kernels run"] = None
+        graphs = None
     linker = _Linker(code, kernels, device, addresses, guards, graphs)
-    instructions = (i for f in code.functions.values() for i in f.instructions())
     storages = [i.size for i in instructions if isinstance(i, bc.AllocateStorage)]
     return Linked(
         linker.straight(function) if _is_straight(function) else linker.general(),

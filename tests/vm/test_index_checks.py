@@ -19,10 +19,9 @@ from meta.dialect import only
 from meta.ir import parse_type
 from meta.model import trace
 from meta.op.core.indices import checks_indices
-from meta.vm import code_json
+from meta.vm import code_json, executable, graphs
 from meta.vm.bytecode import CheckIndices
-from meta.vm.graph_regions import why_not
-from meta.vm.index_checks import Bounds
+from tests.vm.recorder import TapeRecorder
 
 X = np.arange(12, dtype="float32").reshape(3, 4)
 EVERY_LEVEL = pytest.mark.parametrize("level", [0, 1, 2, 3])
@@ -253,6 +252,17 @@ def test_on_cuda_a_knob_decides() -> None:
         assert checks_indices(cuda)
 
 
-def test_a_graph_holds_no_look() -> None:
-    look = CheckIndices(0, Bounds("take", "indices", "axis 0 of x", 0, 3))
-    assert "META_CHECK_INDICES" in why_not(look, None, None)
+def test_a_program_that_looks_has_no_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def graphs_for(code: Any, arrays: int, device: Any, wanted: bool | None) -> Any:
+        made.append(graphs.Graphs(code, arrays, CPU, TapeRecorder(), False))
+        return made[-1], ""
+
+    monkeypatch.setattr(executable, "graphs_for", graphs_for)
+    run = meta.vm.compile(trace(lambda x, i: op.exp(op.take(x, i, 0))), array(X), array([0]))
+    for _ in range(3):
+        run(array(X), array([2]))
+    assert "META_CHECK_INDICES" in str(run.cuda_graph)
+    with pytest.raises(IndexOutOfRange):
+        run(array(X), array([3]))
