@@ -160,6 +160,7 @@ CASES += refusals(
         "upsampling": [
             error(F(2, 4, 4), match="x must have 4 axes"),
             error(_X, scale_h=-1.0, match="there must be one sample at least"),
+            error(_X, scale_w=math.inf, match="no extent follows from the scale"),
         ],
     }
 )

@@ -375,10 +375,12 @@ def bind_kernel(function: Callable[..., Any], call: CallValues) -> Callable[...,
     out, whole = call.op.schema.reserved("out"), call.op.schema.reserved("call")
     constants: dict[str, Any] = {whole: call} if whole in wanted else {}
     places: dict[str, int | slice] = {}
+    dtypes = {t.dtype for t in call.tensors()}
+    single = bool(dtypes) and "float64" not in dtypes | {t.dtype for t in call.outputs}
     count = 0
     for slot, value in zip(call.op.schema.slots, call.args, strict=True):
         if slot.kind == "attribute" or value is None:
-            constants[slot.name] = value
+            constants[slot.name] = _rounded(value) if single else value
         elif slot.kind == "tensors":
             places[slot.name] = slice(count, count + len(value))
             count += len(value)
@@ -393,6 +395,11 @@ def bind_kernel(function: Callable[..., Any], call: CallValues) -> Callable[...,
     run = launcher(function, places, constants, count + (out in wanted))
     narrow = [p for p, dtype in number_places(call) if dtype in _SINGLE]
     return _rounding(run, tuple(narrow)) if narrow else run
+
+
+def _rounded(value: Any) -> Any:
+    """Return an attribute that is a number beyond float32 as infinity."""
+    return bounded(value, "float32") if isinstance(value, float) and value == value else value
 
 
 def _rounding(run: Kernel, places: tuple[int, ...]) -> Kernel:
