@@ -21,13 +21,15 @@ from typing import Any
 
 import torch
 
+from meta.op.core.numbers import divide, power
+
 Kernel = Callable[..., Any]
 CHUNK = 1 << 14
 """Elements of a chunk: enough that a thread's next one costs nothing."""
 
 
 def _correction(values: Mapping[str, Any], beta: str) -> float:
-    return 1.0 / (1.0 - float(values[beta]) ** float(values["step"]))
+    return divide(1.0, 1.0 - power(float(values[beta]), float(values["step"])))
 
 
 def _given(name: str) -> Callable[[Mapping[str, Any]], float]:
