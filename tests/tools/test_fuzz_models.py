@@ -88,6 +88,12 @@ def test_a_seed_is_a_program() -> None:
     assert found.stdout == "".join(f"{text}\n" for text in texts)
 
 
+def test_makers_are_told_the_device() -> None:
+    program = Program({}, (Step("ones", ((2,),), {"dtype": "int32"}, (0,)),), (0,))
+    assert source(program).splitlines()[1] == "    x0 = op.ones((2,), dtype='int32')"
+    assert "op.ones((2,), dtype='int32', device='cuda')" in source(program, "cuda")
+
+
 def test_an_exact_value_is_not_disturbed() -> None:
     x = Input("float16", (3,), torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64))
     steps = (

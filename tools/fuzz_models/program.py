@@ -132,13 +132,28 @@ def without_unused(program: Program, writers: Callable[[Step], bool]) -> Program
     return replace(program, inputs=inputs, steps=tuple(reversed(kept)))
 
 
+MAKERS = ("zeros", "ones", "full", "arange", "one_hot")
+"""Operators that are told where their result is to live."""
+
+
+def _placed(steps: tuple[Step, ...], device: str) -> tuple[Step, ...]:
+    """Tell them."""
+    found = []
+    for step in steps:
+        blocks = tuple(replace(b, steps=_placed(b.steps, device)) for b in step.blocks)
+        told = {"device": device} if step.op in MAKERS else {}
+        found.append(replace(step, kwargs={**step.kwargs, **told}, blocks=blocks))
+    return tuple(found)
+
+
 # Text.
 
 
-def source(program: Program, name: str = "model") -> str:
-    """Return the program as a Python function of its inputs in order."""
+def source(program: Program, device: str = "cpu") -> str:
+    """Return the program as a Python function of its inputs, which are on ``device``, in order."""
     names = ", ".join(f"x{i}" for i in program.inputs)
-    lines = [f"def {name}({names}):", *_lines(program.steps, program.results, "    ")]
+    steps = program.steps if device == "cpu" else _placed(program.steps, device)
+    lines = [f"def model({names}):", *_lines(steps, program.results, "    ")]
     return "\n".join(lines)
 
 

@@ -177,10 +177,10 @@ def _torch_gradients(
 # Running.
 
 
-def function_of(program: Program) -> Callable[..., Any]:
+def function_of(program: Program, device: str = "cpu") -> Callable[..., Any]:
     """Return the program as a Python function on arrays."""
     names: dict[str, Any] = {"op": op, "meta": meta}
-    exec(compile(source(program), "<program>", "exec"), names)
+    exec(compile(source(program, device), "<program>", "exec"), names)
     function: Callable[..., Any] = names["model"]
     return function
 
@@ -281,7 +281,10 @@ def _check_dynamic(program: Program, way: Way) -> None:
     types = [meta.ir.parse_type(t) for t in symbolic_types(program)]
     try:
         run = meta.vm.compile(
-            trace(function_of(program)), *types, dims={"n": (1, 100_000)}, device=way.device
+            trace(function_of(program, way.device)),
+            *types,
+            dims={"n": (1, 100_000)},
+            device=way.device,
         )
     except MetaError:
         return
@@ -301,7 +304,7 @@ def _bits(x: torch.Tensor) -> torch.Tensor:
 
 def runner(program: Program, way: Way) -> Callable[..., Any]:
     """Return what runs the program on arrays."""
-    function = function_of(program)
+    function = function_of(program, way.device)
     if way.executor == "eager":
         return function
     traced = trace(function)
@@ -383,7 +386,7 @@ def _check_gradients(program: Program, way: Way) -> None:
     result = evaluate(program).values[program.results[0]]
     dy = meta.ndarray(gradient_of(program).to(TO_TORCH[result.dtype]).to(way.device))
     given = arrays(program, way.device)
-    function = function_of(program)
+    function = function_of(program, way.device)
     if way.executor == "tape":
         for place in places:
             given[place].requires_grad = True

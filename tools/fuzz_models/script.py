@@ -25,7 +25,7 @@ def script(program: Program, way: Way, failure: Failure) -> str:
         "",
         "",
     ]
-    lines += [source(program), "", "", "def inputs():", "    return ["]
+    lines += [source(program, way.device), "", "", "def inputs():", "    return ["]
     lines += [f"        meta.ndarray({_tensor(x, way.device)})," for x in program.inputs.values()]
     lines += ["    ]", "", ""]
     run = _running(program, way)
@@ -92,7 +92,8 @@ def _running(program: Program, way: Way) -> list[str]:
         return [
             "traced = meta.model.trace(model)",
             f"types = [{', '.join(types)}]",
-            f'run = meta.vm.compile(traced, *types, dims={{"n": (1, 100_000)}}, device={way.device!r})',
+            'dims = {"n": (1, 100_000)}',
+            f"run = meta.vm.compile(traced, *types, dims=dims, device={way.device!r})",
             "given = inputs()",
             "result = run(*given)",
             show,
