@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from meta.base.errors import MetaError
+from meta.base.errors import DispatchError, MetaError
 from meta.dialect.core import only
 from meta.ir import Binding, Call, Constant, Expr, Module, TensorType, Tuple
 from meta.op.core import Op
@@ -24,7 +24,7 @@ def fold_constant(module: Module) -> Module:
 
     Random operators, those that write and what they write stay, and so does a call whose result
     would be much larger than its arguments. What is folded is computed by the reference dialect,
-    `torch`, so that folding compiles no kernel.
+    `torch`, so that folding compiles no kernel; what that has no kernel for stays, too.
 
     >>> from meta.ir import parse
     >>> print(fold_constant(parse('''
@@ -71,6 +71,8 @@ def _fold(buffers: Buffers, binding: Binding) -> Binding | Expr:
     try:
         with use(Default.handler), only("torch"):
             result = call.callee(*[_value(a) for a in call.args])
+    except DispatchError:  # products of integers on CUDA, for one: another dialect runs them
+        return binding
     except MetaError as error:  # of what the arguments hold: an index out of range
         error.span = binding.span or error.span
         raise

@@ -38,10 +38,11 @@ def adam(x, dx, m, v, step, learning_rate, beta1, beta2, eps, weight_decay):
 
 
 # By measurement: docs/performance.md. ATen's fused step reads and writes everything once, and takes
-# the elements in the order of memory, whatever the strides.
+# the elements in the order of memory, whatever the strides. On CUDA its 1 - beta2 is of a float32,
+# wrong in the fifth digit.
 @dialect.kernel(op.adamw, plevel={"cpu": LIBRARY}, strided=False)
 def adamw(x, dx, m, v, step, learning_rate, beta1, beta2, eps, weight_decay):
-    if x.dtype in (torch.float32, torch.float64):
+    if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):
         count = torch.as_tensor(step, dtype=torch.float32, device=x.device).reshape(())
         rate = number(learning_rate)
         numbers = {"beta1": beta1, "beta2": beta2, "weight_decay": weight_decay, "eps": eps}

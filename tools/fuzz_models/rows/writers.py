@@ -112,7 +112,9 @@ def _axpby_call(d: Any) -> Call:
 add(
     Row(
         "multi_tensor_axpby", _axpby_call,
-        lambda xs, ys, alpha, beta: [alpha * x + beta * y for x, y in zip(xs, ys, strict=True)],
+        lambda xs, ys, alpha, beta: [  # what is multiplied by 0 does not count
+            alpha * x + (beta * y if beta else 0) for x, y in zip(xs, ys, strict=True)
+        ],
         lambda o, a, k: list(o[len(a[0]) :]), writes=(1,), weight=0.8,
     )
 )  # fmt: skip

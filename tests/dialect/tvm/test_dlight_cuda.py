@@ -1,4 +1,4 @@
-"""Integer products on CUDA, emulated: what reads them at other places than their own is right."""
+"""Reductions and what reads them on CUDA, emulated, where dlight has the kernels."""
 
 from __future__ import annotations
 
@@ -50,3 +50,20 @@ def test_results(name: str, shape: tuple[int, int, int, int], on_cuda: None) -> 
     with meta.dialect.only("torch"):
         expected = np.asarray(BEHIND[name](meta.array(product.astype("int32"))))
     assert np.array_equal(found, expected)
+
+
+def test_a_step_that_tvm_refuses_does_not_end_the_process(on_cuda: None) -> None:
+    """The gradient of `amin`: a sum over one element, and what is before and behind it."""
+    rng = np.random.default_rng(0)
+    x, m, dy = (rng.integers(0, 2, (6, 1, 12)).astype("float64") for _ in range(3))
+
+    def program(x: Any, m: Any, dy: Any) -> Any:
+        chosen = op.cast(op.equal(x, m), "float64")
+        return chosen * (dy / op.sum(chosen, axis=1, keepdims=True))
+
+    given = [meta.array(a) for a in (x, m, dy)]
+    with meta.dialect.only("tvm"):
+        found = np.asarray(meta.vm.compile(meta.model.trace(program), *given)(*given))
+    with np.errstate(all="ignore"):
+        chosen = (x == m) * 1.0
+        assert np.array_equal(found, chosen * (dy / chosen), equal_nan=True)
