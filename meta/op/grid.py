@@ -31,7 +31,7 @@ def grid_sample(
     A position that is NaN or infinite: in images, "bicubic" samples, and "bilinear" ones with
     "zeros", are NaN; otherwise "zeros" reads 0, "border" the element at that end, or the first for
     NaN, and "reflection" the first. In volumes "border" and "reflection" read the last one in the
-    place of the first. (torch on CUDA differs.)
+    place of the first. (So does torch on the CPU; on CUDA it differs.)
     Result: [N, C, height, width], or [N, C, depth, height, width]. Half precision is computed in
     float32.
 

@@ -5,7 +5,7 @@ import torch
 
 import meta
 from meta import op
-from meta.base.errors import TypeInferError
+from meta.base.errors import BackendError, TypeInferError
 from meta.dialect.tvm import compute
 from meta.testing import check
 
@@ -45,7 +45,7 @@ def test_a_schedule_builds_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
         for step in range(2, 6):
             op.adamw(x, dx, m, v, step, 0.1 / step, beta1=0.5 + step / 100, weight_decay=0.1 * step)
         other = meta.array([[1.0, 2.0]])
-        with pytest.raises(AssertionError, match="a kernel is built"):
+        with pytest.raises(BackendError, match="a kernel is built"):
             op.adamw(other, other, op.zeros_like(other), op.zeros_like(other), 1, 0.1)
 
 

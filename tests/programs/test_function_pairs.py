@@ -158,7 +158,7 @@ def test_some_pairs(opaque: Any, form: str, dtype: str) -> None:
     check(opaque, chosen, form, dtype, True, ((3, 17), (2, 160)))
 
 
-@pytest.mark.slow
+@pytest.mark.sweep  # hours: 650,000 kernels
 @pytest.mark.parametrize("batch", range(len(BATCHES)))
 @pytest.mark.parametrize("place", [True, False], ids=["in_place", "apart"])
 @pytest.mark.parametrize("form", FORMS)

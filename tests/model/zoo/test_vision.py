@@ -80,6 +80,28 @@ def zeros(module: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor) -
     return {n for n, g in exact.items() if largest([g]) < bound}
 
 
+def moved_gradient(vision: Vision, path: Path) -> float:
+    """Return how far torch's gradients move with images that differ by rounding: of some millions
+    of activations one lies so near to zero that this decides about the mask of a ReLU.
+    """
+    _, theirs, _ = pair(vision, path)
+    images, labels = vision.batch()
+    wanted = gradients(copy.deepcopy(theirs), images, labels)[2]
+    zero = zeros(theirs, images, labels)
+    worst = 0.0
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        other = images * (1 + 3e-6 * torch.randn(images.shape, generator=generator))
+        near = gradients(copy.deepcopy(theirs), other, labels)[2]
+        scale = largest(wanted.values())
+        errors = [
+            (near[n] - w).abs().max().item() / (scale if n in zero else w.abs().max().item())
+            for n, w in wanted.items()
+        ]
+        worst = max(worst, *errors)
+    return worst
+
+
 def worst_of(
     found: Mapping[str, Any], wanted: Mapping[str, torch.Tensor], zero: Iterable[str] = ()
 ) -> float:
@@ -157,7 +179,9 @@ def test_small_on_cuda(vision: Vision, dialects: tuple[str, ...], tmp_path: Path
 @pytest.mark.parametrize("vision", FULL.values(), ids=FULL)
 def test_full(vision: Vision, tmp_path: Path) -> None:
     found = compare(vision, tmp_path / "model.safetensors")
-    assert max(found.values()) < LIMIT, found
+    kinks = moved_gradient(vision, tmp_path / "again.safetensors")
+    for name, value in found.items():
+        assert value < LIMIT + (2 * kinks if name.startswith("gradient") else 0), (found, kinks)
 
 
 @pytest.mark.parametrize("vision", SMALL.values(), ids=SMALL)
