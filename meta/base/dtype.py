@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import platform
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -108,6 +109,7 @@ class Limits:
     max: float | int
 
 
+@cache
 def limits(dtype: str) -> Limits:
     """Return the finite range of a dtype."""
     if dtype == "bool":
@@ -123,13 +125,15 @@ def bounded(value: float | int, dtype: str) -> float | int:
     """Return a number as a floating point dtype has it if it is beyond the dtype's largest finite
     value: rounded to that or to infinity, as IEEE 754 rounds. Other numbers are returned unchanged.
     """
-    if abs(value) <= limits(dtype).max:
+    largest = limits(dtype).max
+    if value != value or abs(value) <= largest:
         return value
-    try:
-        number = torch.tensor(float(value), dtype=torch.float64)
-        return float(convertible(number, TO_TORCH[dtype]).to(TO_TORCH[dtype]))
-    except OverflowError:  # an int that no float is near to
-        return math.copysign(math.inf, value)
+    if dtype == "float8_e4m3fn":  # has no infinity
+        return largest if value > 0 else -largest
+    _, exponent = math.frexp(largest)
+    ulp = int(math.ldexp(torch.finfo(TO_TORCH[dtype]).eps, exponent - 1))
+    near = math.inf if abs(value) >= int(largest) + ulp // 2 else largest
+    return near if value > 0 else -near
 
 
 def truncated_via(dtype: str) -> str:
