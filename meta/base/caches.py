@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import threading
+import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -31,6 +32,8 @@ from meta.base.registry import nearest
 _HASH = "[0-9a-f]{64}"
 UNFINISHED = ".new-"
 """How names begin of what is being written, or was when its writer died."""
+WRITING = 3600.0
+"""Seconds after which what is unfinished is taken for left over: its writer died."""
 SHARE = 16
 """What a process may write, as a part of the bound, before it looks again."""
 
@@ -166,7 +169,7 @@ def trim(most: int) -> None:
     for entry in sorted(entries, key=lambda e: e.used):
         if left <= most:
             return
-        if _used_since(entry):
+        if _used_since(entry) or _being_written(entry):
             continue
         _remove(entry.path)
         holders.subtract(entry.sizes.keys())
@@ -188,6 +191,11 @@ def clear(names: Iterable[str] = ()) -> None:
     for name in wanted:
         for entry in _entries(CACHES[name]):
             _remove(entry.path)
+
+
+def _being_written(entry: Entry) -> bool:
+    """Whether an entry has the hidden name of an unfinished one, and is new."""
+    return entry.path.name.startswith(".") and time.time() - entry.used < WRITING
 
 
 def _used_since(entry: Entry) -> bool:

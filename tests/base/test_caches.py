@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,18 @@ def test_only_what_is_ours_is_removed(folder):
     assert all(file.exists() for file in (*theirs, outside))
     assert not ours.exists() and not left.exists() and not part.exists()
     assert not (folder / "cubin" / name("c")).is_symlink()
+
+
+def test_what_is_being_written_is_not_trimmed(folder):
+    new = entry(folder, f"cubin/{caches.UNFINISHED}1", 2 * KIB, used=time.time())
+    old = entry(
+        folder, f"cubin/{caches.UNFINISHED}2", 2 * KIB, used=time.time() - 2 * caches.WRITING
+    )
+    part = entry(folder, f"programs/aa/.{name('a')}.xyz.part", 2 * KIB, used=time.time())
+    caches.trim(0)
+    assert new.exists() and part.exists() and not old.exists()
+    caches.clear()
+    assert not new.exists() and not part.exists()
 
 
 def test_nothing_is_read_where_others_may_write(folder):
