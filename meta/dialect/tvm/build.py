@@ -31,6 +31,7 @@ from meta.dialect.core import Compiled, Deferred
 from meta.dialect.tvm import (
     access,
     alignment,
+    bfloat16,
     cache,
     cuda_source,
     inlining,
@@ -79,7 +80,7 @@ def _version(*modules: ModuleType) -> str:
 
 
 RULES = _version(
-    *(access, alignment, cuda_source, inlining, schedule_cpu, stages, vector_math),
+    *(access, alignment, bfloat16, cuda_source, inlining, schedule_cpu, stages, vector_math),
     *(schedule_cuda, *schedule_cuda.RULES),
     *(nvrtc, runtime_nvrtc, one_pass, openmp, workspace, workspace_parameters),
 )
@@ -240,6 +241,8 @@ def _compile(
             made = rules.schedule(function, target)
         if on_cuda:  # on the CPU, TVM's pool is right: a call is over when it returns
             made, needs[symbol] = workspace_parameters.as_parameters(cuda_source.exact(made))
+        else:
+            made = bfloat16.rounded(made)
         scheduled[symbol] = made.with_attr("global_symbol", symbol)
     with target:
         return tvm.compile(tvm.IRModule(scheduled), target).mod, needs
