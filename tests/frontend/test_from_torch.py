@@ -248,12 +248,56 @@ class Called(nn.Module):
         lambda x: nn.functional.selu(x),
         lambda x: nn.functional.elu(x, 0.3),
         lambda x: nn.functional.grid_sample(x, x[:, :2].permute(0, 2, 3, 1), align_corners=False),
+        lambda x: x.mean((0, 1, 2))[torch.arange(5, -1, -2)],
+        lambda x: x.new_zeros(4) + torch.arange(1.0, -1.0, -0.5),
+        lambda x: nn.functional.scaled_dot_product_attention(x, x, x).view(2, 24, 6),
+        lambda x: (
+            nn.functional.scaled_dot_product_attention(
+                *3 * [x.transpose(1, 2)], attn_mask=torch.ones(3, 3)
+            )
+            .transpose(1, 2)
+            .view(6, 48)
+        ),
     ],
 )
 def test_operators_of_our_own_and_of_the_importer(function: Any) -> None:
     x = torch.randn(2, 3, 8, 6)
     with meta.dialect.prefer("torch"):
         check(from_torch(Called(function), (x,))(meta.array(x)), function(x))
+
+
+FIRST, SECOND = torch.tensor([2, 0, 1]), torch.tensor([1, 2, -3])
+PLACES: list[tuple[Any, ...]] = [
+    (FIRST,),
+    (FIRST, SECOND),
+    (None, FIRST, SECOND),
+    (FIRST, None, SECOND),
+    (None, FIRST, None, SECOND),
+    (FIRST[None], SECOND[:, None]),
+    (None, FIRST[None], SECOND[:, None]),
+    (FIRST[:, None], None, SECOND),
+    (None, FIRST, SECOND[:, None], FIRST),
+    (FIRST, SECOND[:1]),
+]
+
+
+def assigned(x: torch.Tensor, at: tuple[Any, ...], values: torch.Tensor, add: bool) -> torch.Tensor:
+    return torch.ops.aten.index_put(x, [*at], values, add)
+
+
+@pytest.mark.parametrize("at", PLACES)
+def test_arrays_of_positions(at: tuple[Any, ...]) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(3, 3, 3, 3)
+    slices = tuple(slice(None) if i is None else i for i in at)
+    functions = [lambda x: x[slices]]
+    for values in (torch.randn_like(x[slices]), torch.tensor(2.0), torch.randn(3)):
+        functions += [
+            lambda x, values=values, add=add: assigned(x, at, values, add) for add in (False, True)
+        ]
+    for function in functions:
+        with meta.dialect.prefer("torch"):
+            check(from_torch(Called(function), (x,))(meta.array(x)), function(x))
 
 
 @pytest.mark.parametrize(
@@ -287,6 +331,8 @@ def test_operators_of_our_own_and_of_the_importer(function: Any) -> None:
         (lambda x: x.var(()), r"var\.correction.* instead of float32\[\]", None),
         (lambda x: (x * 9).int().clamp(0.5), r"clamp\.default.*int32.*instead of float32", None),
         (lambda x: x.add_(1), "writes to 'x'", "export it in eval mode"),
+        (lambda x: x if x.sum() > 0 else -x, "torch.export refuses.*data-dependent", "is named"),
+        (lambda x: torch.from_numpy(x.numpy()), "torch.export refuses.*numpy", "is named"),
     ],
 )
 def test_what_the_importer_would_misread(function: Any, why: str, hint: str | None) -> None:

@@ -19,6 +19,7 @@ from meta.base.source import user_span
 from meta.frontend.relax.errors import RelaxError
 from meta.frontend.relax.model import RelaxModel, model_of
 from meta.frontend.torch.checks import require_no_writes, require_torchs_types
+from meta.frontend.torch.decompositions import decompositions
 from meta.frontend.torch.operators import OPERATORS
 from meta.runtime.ndarray import array, ndarray
 
@@ -80,14 +81,15 @@ def from_torch(
     the running ones. Dropout is not in a module exported in eval mode, and so never drops here.
 
     Raises RelaxError, listing them, for operators that TVM's importer or the converters do not
-    support, and ArgumentError for something else than a module.
+    support, and for a module that torch.export does not take or that fails; ArgumentError for
+    something else than a module.
     """
     if isinstance(module, ExportedProgram):
         program, forward = module, None
     elif isinstance(module, torch.nn.Module):
         if isinstance(example_inputs, torch.Tensor):
             raise ArgumentError("example_inputs is a tuple of inputs", hint="(x,)")
-        with _eval_mode(module), torch.no_grad(), _of_torch_itself():
+        with _eval_mode(module), torch.no_grad(), _exporting():
             program = torch.export.export(
                 module,
                 tuple(example_inputs),
@@ -103,8 +105,8 @@ def from_torch(
 
 
 def _converted(program: ExportedProgram, forward: inspect.Signature | None) -> TorchModel:
-    with _of_torch_itself():
-        program = program.run_decompositions()
+    with _exporting():
+        program = program.run_decompositions(decompositions())
     require_no_writes(program)
     specs = program.graph_signature.input_specs
     for spec in specs:
@@ -165,11 +167,20 @@ def _positional_names(forward: inspect.Signature | None, count: int) -> list[str
 
 
 @contextlib.contextmanager
-def _of_torch_itself() -> Iterator[None]:
-    """Keep back a warning that torch's export gives about its own code."""
+def _exporting() -> Iterator[None]:
+    """Make a RelaxError of what torch.export or the module, which it runs, raises; keep back a
+    warning that torch.export gives about its own code.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
-        yield
+        try:
+            yield
+        except Exception as error:
+            raise RelaxError(
+                f"torch.export refuses the module: {type(error).__name__}: {error}",
+                hint="call the module with the example inputs; if that works, write what is named "
+                "with other operators of torch",
+            ) from error
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import torch
 from tvm import relax
 
 from meta.frontend.relax.errors import Failure, RelaxError, failed
+from meta.frontend.torch.indexing import index, index_put
 
 
 def _refused(node: Any, why: str, hint: str) -> RelaxError:
@@ -56,6 +57,18 @@ def _arithmetic(function: Callable[..., Any], swapped: bool = False) -> Callable
         return emit(function(a, b))
 
     return convert
+
+
+def _arange(node: Any, importer: Any) -> Any:
+    """TVM gives a type of another extent to what counts down; this is counted up, negated."""
+    start, end, step = (*node.args, 1)[:3]
+    if not isinstance(step, int | float) or step > 0:
+        return importer._arange(node)
+    dtype, emit = str(node.meta["val"].dtype).removeprefix("torch."), importer.block_builder.emit
+    signed = dtype if "float" in dtype else "int64"
+    bounds = (-importer.env.get(v, v) for v in (start, end))
+    up = emit(relax.op.arange(*bounds, -step, dtype=signed))
+    return emit(relax.op.astype(emit(relax.op.negative(up)), dtype))
 
 
 def _cumsum(node: Any, importer: Any) -> Any:
@@ -172,12 +185,15 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "add.Tensor": _arithmetic(relax.op.add),
     "amax.default": _extremum(relax.op.max),
     "amin.default": _extremum(relax.op.min),
+    "arange.start_step": _arange,
     "avg_pool2d.default": _avg_pool2d,
     "cumsum.default": _cumsum,
     "div.Scalar": _arithmetic(relax.op.divide),
     "div.Tensor": _arithmetic(relax.op.divide),
     "elu.default": _elu,
     "grid_sampler_2d.default": _grid_sampler_2d,
+    "index.Tensor": index,
+    "index_put.default": index_put,
     "max_pool2d_with_indices.default": _max_pool2d,
     "mean.dim": _mean,
     "mul.Scalar": _arithmetic(relax.op.multiply),
