@@ -20,7 +20,7 @@ from meta.base.source import Span
 from meta.op.core.call import CallValues
 from meta.op.core.indices import IndexRange, checks_indices
 
-FEW = 8
+FEW = 32
 """Elements that are looked at in Python, which takes less time than ATen does to begin."""
 
 
@@ -78,8 +78,10 @@ def looker(bounds: Bounds, span: Span | None = None) -> Callable[[torch.Tensor],
             least, most = torch.aminmax(part)
             if low <= least.item() and most.item() < high:
                 return
-        elif all(low <= i < high for i in part.reshape(-1).tolist()):
-            return
+        else:
+            flat = part if part.dim() == 1 else part.reshape(-1)
+            if not [i for i in flat.tolist() if not low <= i < high]:
+                return
         _look_closely(indices, part, low, bounds, span)
 
     return look
