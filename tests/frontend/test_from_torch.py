@@ -189,6 +189,21 @@ class Tied(nn.Module):
         return self.head(self.embedding(ids))
 
 
+@pytest.mark.parametrize("padding", [None, 0, -1])
+def test_the_row_of_padding_gets_no_gradient(padding: int | None) -> None:
+    module, ids = nn.Embedding(5, 3, padding_idx=padding), torch.tensor([[0, 4, 1], [1, 0, 4]])
+    with torch.no_grad():
+        module.weight.uniform_(1, 2)
+    model, dy = from_torch(module, (ids,)), torch.randn(2, 3, 3)
+    with meta.dialect.prefer("torch"):
+        y = model(meta.array(ids))
+        y.backward(meta.array(dy))
+    wanted = module(ids)
+    wanted.backward(dy)
+    check(y, wanted)
+    torch.testing.assert_close(model.parameters()["weight"].grad.torch(), module.weight.grad)
+
+
 def test_tied_weights_are_one_array() -> None:
     module, ids = Tied(), torch.tensor([1, 5])
     model = from_torch(module, (ids,))

@@ -37,8 +37,11 @@ from meta.op.core.handler import current, use
 from meta.op.core.tracing import Symbol, Trace
 from meta.runtime.ndarray import ndarray
 
-OUTSIDE = {"vm.builtin.tensor_to_shape": "tensor_to_shape"}
-"""Functions outside of programs into which TVM lowers operators early, and these operators."""
+EMBEDDING = "meta.embedding"
+OUTSIDE = {"vm.builtin.tensor_to_shape": "tensor_to_shape", EMBEDDING: "torch.embedding"}
+"""Functions outside of programs, and the operators that are meant: TVM lowers some early, and
+importers of ours call what Relax has no operator for.
+"""
 SMALL = 4096
 """Elements of an array that is still computed while converting."""
 

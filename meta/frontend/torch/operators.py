@@ -14,12 +14,27 @@ import torch
 from tvm import relax
 
 from meta.frontend.relax.errors import Failure, RelaxError, failed
+from meta.frontend.relax.walker import EMBEDDING
 from meta.frontend.torch.indexing import index, index_put
 
 
 def _refused(node: Any, why: str, hint: str) -> RelaxError:
     """Return the error for a call that is not converted."""
     return failed([Failure(str(node.target), why, place=node.name)], hint=hint)
+
+
+def _embedding(node: Any, importer: Any) -> Any:
+    """The importer leaves out the row of padding, which gets no gradient; so would Relax."""
+    weight, indices = (importer.env[n] for n in node.args[:2])
+    padding = node.args[2] if len(node.args) > 2 else -1
+    shape = [*indices.ty.shape.values, *weight.ty.shape.values[1:]]
+    return importer.block_builder.emit(
+        relax.Call(
+            relax.ExternFunc(EMBEDDING),
+            [weight, indices, relax.prim_value(padding)],
+            ty_args=[relax.TensorType(shape, weight.ty.dtype)],
+        )
+    )
 
 
 def _extremum(function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
@@ -191,6 +206,7 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "div.Scalar": _arithmetic(relax.op.divide),
     "div.Tensor": _arithmetic(relax.op.divide),
     "elu.default": _elu,
+    "embedding.default": _embedding,
     "grid_sampler_2d.default": _grid_sampler_2d,
     "index.Tensor": index,
     "index_put.default": index_put,

@@ -61,6 +61,12 @@ def take(x: Any, indices: Any, *, axis: int | None, mode: str, call: CallSite) -
     return op.take(x, indices, axis, _mode(mode))
 
 
+@relax("torch.embedding", op.embedding)
+def embedding(weight: Any, indices: Any, padding: int) -> Any:
+    """Rows of a table, of which that of padding gets no gradient; below 0 there is none."""
+    return op.embedding(weight, indices, None if padding < 0 else padding)
+
+
 @relax("grad.take_backward", op.take_dx)
 def take_backward(dy: Any, x: Any, indices: Any, *, axis: int | None, mode: str) -> Any:
     return op.take_dx(x, dy, indices, axis, _mode(mode))
