@@ -147,7 +147,7 @@ def power(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
 
     Floating: 0 ** 0 is 1, a negative base with a broken exponent gives NaN. Integers: a negative
     exponent gives the fraction truncated to 0, or 1 or -1 for these bases; a result that does not
-    fit wraps for exponents below 64 and is unspecified above.
+    fit wraps.
     Raises TypeInferError for two bool operands.
     """
     return arithmetic(numbers.power, x1, x2, of_bools=False)

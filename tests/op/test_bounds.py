@@ -150,3 +150,11 @@ def test_results_are_counted() -> None:
     with pytest.raises(TypeInferError):
         meta.split(wide, MAX_RESULTS + 1)
     assert isinstance(wide, ndarray)
+
+
+@pytest.mark.parametrize("dialect", ["tvm", "torch"])
+def test_an_empty_array_of_an_extent_beyond_32_bits(dialect: str) -> None:
+    with meta.dialect.prefer(dialect):
+        x = meta.zeros((0, 2**59))
+        assert meta.negative(x).shape == meta.add(x, x).shape == (0, 2**59)
+        assert meta.sum(x, axis=(1,)).shape == (0,)

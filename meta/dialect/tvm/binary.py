@@ -22,8 +22,6 @@ from meta.dialect.tvm.elementwise import (
 )
 from meta.dialect.tvm.elementwise import not_equal as not_equal_elements
 
-_INT_POWER_BITS = 6  # exponents from 64 on overflow, unless the base is 0, 1 or -1
-
 
 def _where_true(function, x1, x2, otherwise, where, out):
     if otherwise is None:
@@ -65,11 +63,14 @@ def divide(x1, x2, out):
     return elementwise(quotient, x1, x2, dtype=out.dtype)
 
 
-@compute(op.power, BROADCAST)
-def power(x1, x2, out):
-    if not is_float(out.dtype):
-        return elementwise(_int_power, x1, x2, dtype=out.dtype)
+def _whole(call):
+    if is_float(call.outputs[0].dtype):
+        return None
+    return "powers of integers take a loop over the bits of the exponent for each element"
 
+
+@compute(op.power, BROADCAST, when=_whole)
+def power(x1, x2, out):
     def power(a, b):
         if isinstance(x2, te.Tensor):
             return tirx.power(a, b)
@@ -77,21 +78,6 @@ def power(x1, x2, out):
         return tirx.if_then_else(tirx.EQ(b, constant(2, b)), a * a, tirx.power(a, b))
 
     return elementwise(power, x1, x2, dtype=out.dtype)
-
-
-def _int_power(a, b):
-    """Square and multiply; a negative exponent gives 0, unless the base is 1 or -1."""
-    zero, one = constant(0, a), constant(1, a)
-    result, square = one, a
-    for i in range(_INT_POWER_BITS):
-        bit = tirx.bitwise_and(tirx.shift_right(b, constant(i, b)), one)
-        result = tirx.Select(tirx.EQ(bit, zero), result, result * square)
-        square = square * square
-    vanishes = tirx.And(tirx.EQ(a, zero), b > zero)
-    if not str(a.ty.dtype).startswith("uint"):
-        unit = tirx.Or(tirx.EQ(a, one), tirx.EQ(a, constant(-1, a)))
-        vanishes = tirx.Or(tirx.And(b < zero, tirx.Not(unit)), vanishes)
-    return tirx.Select(vanishes, zero, result)
 
 
 @compute(op.maximum, BROADCAST)

@@ -133,6 +133,8 @@ def compute(
                 raise Unsupported("this kernel is built for extents that are numbers")
             if not all(symbolic_shapes.expressible(t) for t in types):
                 raise Unsupported("nothing is known of an extent")
+            if any(map(_empty_and_long, types)):
+                raise Unsupported("an empty array has an extent beyond 32 bits")
             if known and call.device.kind == "cuda" and any(map(_too_large_for_cuda, types)):
                 raise Unsupported(f"an array has more than {MOST_ON_CUDA:,} elements")
             inputs, outputs = aspect.build(call)
@@ -147,6 +149,12 @@ def compute(
         return function
 
     return register
+
+
+def _empty_and_long(array: TensorType) -> bool:
+    """Whether TVM takes some extents for 32 bits and others for 64."""
+    extents = [e for e in array.shape if isinstance(e, int)]
+    return 0 in extents and max(extents) >= 2**31
 
 
 def _too_large_for_cuda(array: TensorType) -> bool:
