@@ -35,6 +35,7 @@ from tools.fuzz_models.program import (
 )
 from tools.fuzz_models.program import operands as operands_of
 from tools.fuzz_models.rows import ROWS, Row
+from tools.fuzz_models.rows.row import Call
 
 
 @dataclass
@@ -88,22 +89,41 @@ class Noise:
     """Moves floats by up to ``amplitude`` units in the last place of their dtype.
 
     floor: a dtype whose unit counts at least, as of the arithmetic under autocast.
+    backwards: whether gradients are moved, too, at each step that they pass, exact or not.
     """
 
-    def __init__(self, seed: int, amplitude: float, floor: str | None = None) -> None:
+    def __init__(
+        self, seed: int, amplitude: float, floor: str | None = None, backwards: bool = False
+    ) -> None:
         self.generator = torch.Generator().manual_seed(seed)
         self.amplitude = amplitude
         self.least = 0.0 if floor is None else epsilon(floor)
+        self.backwards = backwards
 
     def __call__(self, x: torch.Tensor, dtype: str, inner: Any = None) -> torch.Tensor:
-        """Return x moved by units of its own size, and of ``inner``."""
+        """Return x moved by units of its own size, and of ``inner``: see `Row`."""
         unit = max(epsilon(dtype), self.least) * self.amplitude
         shake = 2 * torch.rand(x.shape, dtype=torch.float64, generator=self.generator) - 1
         moved = x * (1 + unit * shake)
         if inner is None:
             return moved
+        if isinstance(inner, tuple):
+            of, inner = inner
+            unit = epsilon(of) * self.amplitude
         other = 2 * torch.rand(x.shape, dtype=torch.float64, generator=self.generator) - 1
         return moved + unit * other * torch.as_tensor(inner).detach()
+
+    def of_gradient(self, x: torch.Tensor, dtype: str, slope: torch.Tensor | None) -> torch.Tensor:
+        """Return x with a gradient that is moved by units of its own size, and of ``slope``'s."""
+        error = self.shake(x) if slope is None else self.shake(x) + slope
+        return x + epsilon(dtype) * self.amplitude * error
+
+    def shake(self, x: Any) -> Any:
+        """Return 0, whose derivative by each element of x is a random number from -1 to 1."""
+        if not isinstance(x, torch.Tensor):
+            return 0.0
+        random = torch.rand(x.shape, dtype=torch.float64, generator=self.generator)
+        return (x - x.detach()) * (2 * random - 1)
 
 
 @dataclass
@@ -213,7 +233,8 @@ class Evaluation:
         noise = self.noise
         assert noise is not None
         if exact or row.rounding == "none":
-            return _finished(row.compute(*self._arguments(step, lambda v: v.tensor)), dtypes)
+            plain = self._arguments(step, lambda v: v.tensor)
+            return self._backwards(row, plain, _finished(row.compute(*plain), dtypes), dtypes)
 
         def shaken(v: Value) -> torch.Tensor:
             return noise(v.tensor, v.dtype) if is_float(v.dtype) else v.tensor
@@ -223,9 +244,23 @@ class Evaluation:
         found = _finished(row.compute(args, kwargs), dtypes)
         inner = None if row.inner is None else row.inner(*args, **kwargs)
         inners = inner if isinstance(inner, list) else [inner] * len(found)
-        return [
+        moved = [
             noise(t, d, i) if is_float(d) else t
             for t, d, i in zip(found, dtypes, inners, strict=True)
+        ]
+        return self._backwards(row, (args, kwargs), moved, dtypes)
+
+    def _backwards(
+        self, row: Row, call: Call, found: list[torch.Tensor], dtypes: Sequence[str]
+    ) -> list[torch.Tensor]:
+        """Move the gradients that pass a step."""
+        noise = self.noise
+        if noise is None or not noise.backwards:
+            return found
+        slope = None if row.slope is None else row.slope(noise.shake, *call[0], **call[1])
+        return [
+            noise.of_gradient(t, d, slope) if t.requires_grad else t
+            for t, d in zip(found, dtypes, strict=True)
         ]
 
     def _arguments(self, step: Step, given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -23,11 +23,27 @@ def _along_axis(d: Any) -> Call:
     return (x,), {"axis": axis}
 
 
-add(Row("softmax", _along_axis, lambda x, axis: x.softmax(axis), smooth=True, weight=1.5))
+def _softmax_slope(shake: Any, x: Tensor, axis: int) -> Tensor:
+    """dx = y * (dy - sum(dy * y)): with a y near 1 it cancels."""
+    y = x.detach().softmax(axis)
+    return y * (shake(x) + (y * shake(x)).sum(axis, keepdim=True))
+
+
+def _log_softmax_slope(shake: Any, x: Tensor, axis: int) -> Tensor:
+    """dx = dy - exp(y) * sum(dy)"""
+    return shake(x) + (x.detach().softmax(axis) * shake(x)).sum(axis, keepdim=True)
+
+
+add(
+    Row(
+        "softmax", _along_axis, lambda x, axis: x.softmax(axis), smooth=True, weight=1.5,
+        slope=_softmax_slope,
+    )
+)  # fmt: skip
 add(
     Row(
         "log_softmax", _along_axis, lambda x, axis: x.log_softmax(axis), smooth=True,
-        inner=lambda x, axis: 1.0,
+        inner=lambda x, axis: 1.0, slope=_log_softmax_slope,
     )
 )  # fmt: skip
 
@@ -53,7 +69,17 @@ def _glu(d: Any) -> Call:
     return (x,), {"axis": axis}
 
 
-add(Row("glu", _glu, lambda x, axis: F.glu(x, axis), smooth=True, weight=0.7))
+def _glu_slope(shake: Any, x: Tensor, axis: int) -> Tensor:
+    """Of the half whose sigmoid s is taken: s * (1 - s) times the other."""
+    left, right = x.chunk(2, axis)
+    return left.detach().abs() * shake(right)
+
+
+add(
+    Row(
+        "glu", _glu, lambda x, axis: F.glu(x, axis), smooth=True, weight=0.7, slope=_glu_slope,
+    )
+)  # fmt: skip
 
 
 def _bias_add(d: Any) -> Call:
@@ -86,14 +112,7 @@ def _scale_bias(d: Any, value: Any, extent: int, count: int = 2) -> list[Any]:
 
 def _layer_call(d: Any) -> Call:
     x, value, axis = _axis(d, 1, _varied)
-    _require_spread(d, value.shape[axis])
     return (x, *_scale_bias(d, value, value.shape[axis])), {"axis": axis}
-
-
-def _require_spread(d: Any, count: int) -> None:
-    """Gradients of a variance of 0 or of two numbers are rounding errors over rounding errors."""
-    if d.style.smooth and count < 3:
-        raise d.missing
 
 
 def _varied(v: Any) -> bool:
@@ -123,10 +142,41 @@ def _layer_inner(
 ) -> Tensor:
     """x / sqrt(var), of which mean / sqrt(var) is subtracted."""
     inv = (x.var(axis, keepdim=True, correction=0) + eps).rsqrt()
-    return _of_scale(x.abs() * inv, scale, axis)
+    return _of_scale(with_mean(x.abs(), axis) * inv, scale, axis)
 
 
-add(Row("layer_norm", _layer_call, layer_norm, smooth=True, weight=1.5, inner=_layer_inner))
+def with_mean(sizes: Tensor, axis: int) -> Tensor:
+    """Return how large x and what its mean is a sum of are: the mean rounds as they do."""
+    return sizes + sizes.mean(axis, keepdim=True)
+
+
+def _norm_slope(shake: Any, x: Tensor, w: Any, axis: int, centred: bool, eps: float) -> Any:
+    """dx = inv * (w dy - mean(w dy) - y * mean(w dy y)), in which everything may cancel."""
+    still = x.detach()
+    mean = still.mean(axis, keepdim=True) if centred else torch.zeros(())
+    inv = ((still - mean).square().mean(axis, keepdim=True) + eps).rsqrt()
+    y = (still - mean) * inv
+    whole = shake(x).mean(axis, keepdim=True) if centred else 0.0
+    across = y * (y * shake(x)).mean(axis, keepdim=True)
+    size = 1.0 if w is None else w.detach().abs()
+    of_x = size * inv * (shake(x) + whole + across)
+    sizes = with_mean(still.abs(), axis) if centred else still.abs()
+    return of_x if w is None else of_x + sizes * inv * shake(w)
+
+
+def _layer_slope(
+    shake: Any, x: Tensor, scale: Any = None, bias: Any = None, axis: int = -1, eps: float = 1e-5
+) -> Any:
+    w = None if scale is None else along(scale, x, axis)
+    return _norm_slope(shake, x, w, axis, True, eps)
+
+
+add(
+    Row(
+        "layer_norm", _layer_call, layer_norm, smooth=True, weight=1.5, inner=_layer_inner,
+        slope=_layer_slope,
+    )
+)  # fmt: skip
 
 
 def _layer_train(
@@ -156,14 +206,20 @@ def _rms(
     return _scaled(x * inv, scale, bias, axis)
 
 
-add(Row("rms_norm", _layer_call, _rms, smooth=True))
+def _rms_slope(
+    shake: Any, x: Tensor, scale: Any = None, bias: Any = None, axis: int = -1, eps: float = 1e-6
+) -> Any:
+    w = None if scale is None else along(scale, x, axis)
+    return _norm_slope(shake, x, w, axis, False, eps)
+
+
+add(Row("rms_norm", _layer_call, _rms, smooth=True, slope=_rms_slope))
 
 
 def _group_call(d: Any) -> Call:
     x = d.pick(lambda v: v.ndim >= 2 and v.size > 1, dtype="float")
     value = d.value(x)
     groups = d.choice([k for k in (1, 2, 3, 4, value.shape[1]) if value.shape[1] % k == 0])
-    _require_spread(d, value.size // value.shape[0] // groups)
     return (x, groups, *_scale_bias(d, value, value.shape[1])), {}
 
 
@@ -180,15 +236,24 @@ def _group_inner(
 ) -> Tensor:
     parts = x.reshape(x.shape[0], groups, -1)
     inv = (parts.var(-1, keepdim=True, correction=0) + eps).rsqrt()
-    return _of_scale((parts.abs() * inv).reshape(x.shape), scale, 1)
+    return _of_scale((with_mean(parts.abs(), -1) * inv).reshape(x.shape), scale, 1)
 
 
-add(Row("group_norm", _group_call, _group, smooth=True, inner=_group_inner))
+def _group_slope(
+    shake: Any, x: Tensor, groups: int, scale: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Any:
+    shape = (x.shape[0], groups, -1)
+    w = None if scale is None else along(scale, x, 1).expand(x.shape).reshape(shape)
+    return _norm_slope(shake, x.reshape(shape), w, -1, True, eps).reshape(x.shape)
+
+
+add(
+    Row("group_norm", _group_call, _group, smooth=True, inner=_group_inner, slope=_group_slope)
+)
 
 
 def _instance_call(d: Any) -> Call:
     (x, _, *rest), kwargs = _group_call(d)
-    _require_spread(d, d.value(x).size // math.prod(d.value(x).shape[:2]))
     return (x, *rest), kwargs
 
 
@@ -198,6 +263,7 @@ add(
         lambda x, scale=None, bias=None: _group(x, x.shape[1], scale, bias),
         smooth=True, weight=0.6,
         inner=lambda x, scale=None, bias=None: _group_inner(x, x.shape[1], scale),
+        slope=lambda s, x, scale=None, bias=None: _group_slope(s, x, x.shape[1], scale),
     )
 )  # fmt: skip
 
@@ -206,7 +272,10 @@ def _batch_infer(d: Any) -> Call:
     x, value, axis = _axis(d, 2)
     dtype, c = value.dtype, value.shape[axis]
     mean, var = d.input(dtype, (c,)), d.input(dtype, (c,), 0.5, 3.0)
-    return (x, mean, var, *_scale_bias(d, value, c)), {"axis": axis}
+    given = (mean, *_scale_bias(d, value, c))
+    if not all(bool(d.value(p).tensor.isfinite().all()) for p in given):
+        raise d.missing  # it is x * scale + (bias - mean * scale), too
+    return (x, mean, var, *given[1:]), {"axis": axis}
 
 
 def _batch_infer_reference(
@@ -244,7 +313,13 @@ def _lrn(x: Tensor, size: int, axis: int, alpha: float) -> Tensor:
     return (moved / (1.0 + alpha / size * total) ** 0.75).movedim(-1, axis)
 
 
-add(Row("lrn", _lrn_call, _lrn, smooth=True, weight=0.5))
+# dx = dy / d**beta - 2 c beta x W(dy x / d**(beta + 1)): at most dy and 2 beta dy.
+add(
+    Row(
+        "lrn", _lrn_call, _lrn, smooth=True, weight=0.5,
+        slope=lambda shake, x, size, axis, alpha: 2.5 * shake(x),
+    )
+)  # fmt: skip
 
 
 # Attention.
@@ -294,12 +369,14 @@ def _reduction(d: Any) -> dict[str, Any]:
     return {"reduction": d.choice(("none", "mean", "sum"))} if d.chance(0.7) else {}
 
 
-def _loss(name: str, function: Any, weight: float = 0.5, inner: Any = None) -> None:
+def _loss(
+    name: str, function: Any, weight: float = 0.5, inner: Any = None, slope: Any = None
+) -> None:
     add(
         Row(
             name, lambda d: (_pair(d), _reduction(d)),
             lambda y, x, reduction="mean": _reduced(function(y, x), reduction),
-            smooth=True, weight=weight, inner=inner,
+            smooth=True, weight=weight, inner=inner, slope=slope,
         )
     )  # fmt: skip
 
@@ -311,6 +388,7 @@ _loss(
     "binary_cross_entropy_with_logits",
     lambda y, x: x.clamp_min(0) - x * y + torch.log1p(torch.exp(-x.abs())),
     inner=lambda y, x, reduction="mean": _reduced(1 + x.abs() * (1 + y.abs()), reduction),
+    slope=lambda shake, y, x, reduction="mean": _reduced(shake(x), reduction),
 )
 
 
@@ -320,11 +398,17 @@ def _kl_call(d: Any) -> Call:
     return (d.input(value.dtype, value.shape, 0.25, 3.0), x), _reduction(d)
 
 
+def _kl_slope(shake: Any, y: Tensor, x: Tensor, reduction: str = "mean") -> Tensor:
+    """log(y) + 1 - x"""
+    size = 1 + y.detach().log().abs() + x.detach().abs()
+    return _reduced(size * shake(y), reduction)
+
+
 add(
     Row(
         "kl_div", _kl_call,
         lambda y, x, reduction="mean": _reduced(y * (y.log() - x), reduction),
-        smooth=True, weight=0.4,
+        smooth=True, weight=0.4, slope=_kl_slope,
     )
 )  # fmt: skip
 add(
@@ -359,6 +443,7 @@ add(
         lambda o, a, k: o[1],
         smooth=True,
         inner=lambda y, x: 1.0 + x.abs().max(),
+        slope=lambda shake, y, x: shake(x).sum(1).mean(),  # softmax - 1
         weight=0.5,
     )
 )

@@ -29,7 +29,12 @@ class Row:
     sums of operands or of their products, exact while the dtype holds all sums, whose size is
     ``magnitude`` of the absolute values; "always": it rounds.
 
-    inner: how large the numbers are that cancel inside of the operator, as 1 + erf(x) has them.
+    inner: how large the numbers are that cancel inside of the operator, as 1 + erf(x) has them; a
+    list, one for each result; beside a dtype, in a tuple, if they are of this dtype.
+
+    slope: the same of its derivative, as 1 - y * y has them: ``slope(shake, *args)`` is what a
+    gradient may be off by, in units in the last place, as that of a function of the operands:
+    ``shake(x)`` is 0, and its derivative by each element of x a random number up to 1.
 
     smooth: whether gradients are compared. view: whether the result has the memory of the first
     operand. writes: the positions of written arguments. constant: whether the result may be memory
@@ -47,6 +52,7 @@ class Row:
     constant: bool = False
     magnitude: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
     inner: Callable[..., Any] | None = None
+    slope: Callable[..., Any] | None = None
     weight: float = 1.0
 
     def compute(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -38,8 +38,18 @@ def unary(
 ) -> None:
     """Add an operator; ``extra``: optional arguments and what to choose each from."""
     draw = _draw(kind, domain, extra)
-    inner = INNER.get(name)
-    add(Row(name, draw, reference, dtype, rounding, smooth=smooth, weight=weight, inner=inner))
+    inner, slope = INNER.get(name), _slope(name)
+    add(
+        Row(
+            name, draw, reference, dtype, rounding, smooth=smooth, weight=weight, inner=inner,
+            slope=slope,
+        )
+    )  # fmt: skip
+
+
+def _slope(name: str) -> Callable[..., Any] | None:
+    size = SLOPE.get(name)
+    return None if size is None else lambda shake, x, **kwargs: size(x.detach()) * shake(x)
 
 
 def _inside(low: float, high: float) -> Domain:
@@ -58,11 +68,52 @@ def _size(x: Tensor, **kwargs: Any) -> Tensor:
     return x.abs()
 
 
+class _Digamma(torch.autograd.Function):
+    """torch's derivative, polygamma(1, x), is right to 1e-9 only."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return torch.digamma(x)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return dy * torch.special.zeta(2.0, x)
+
+
+def digamma(x: Tensor) -> Tensor:
+    """Return digamma of positive numbers."""
+    return _Digamma.apply(x)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def sinc(x: Tensor) -> Tensor:
+    """Return sin(pi x) / (pi x), with a derivative that does not cancel: its series beside 0."""
+    near = x.abs() < 0.3
+    z = (math.pi * torch.where(near, x, 0.0)).square()
+    series = torch.zeros_like(z)
+    for k in reversed(range(12)):
+        series = (-1) ** k / math.factorial(2 * k + 1) + z * series
+    return torch.where(near, series, torch.sinc(torch.where(near, 1.0, x)))
+
+
 # What they subtract cancels: 1 + erf(x), exp(x) - 1, and sums beside a zero of the function.
 INNER = {
     "gelu": _size, "tanhshrink": _size, "ndtr": _one, "elu": _one, "celu": _one, "selu": _one,
     "logit": _one, "digamma": _one, "lgamma": _one, "erfc": _one,
 }  # fmt: skip
+# How large the numbers are that cancel inside of the derivative, given x: 1 - y * y, y + 1.
+SLOPE: dict[str, Callable[[Tensor], Any]] = {
+    **dict.fromkeys(("tanh", "sigmoid", "tanhshrink", "expm1", "softplus", "logsigmoid"), _one),
+    **dict.fromkeys(("elu", "celu", "selu"), lambda x: 2.0),
+    **dict.fromkeys(("silu", "mish", "hardswish"), lambda x: 1 + x.abs()),
+    **dict.fromkeys(("i0e", "i1e"), _one),
+    "i1": torch.special.i0,
+    "gelu": lambda x: 1 + x.abs() + x.abs() ** 3,
+    "entr": lambda x: 1 + x.log().abs(),
+    "lgamma": lambda x: 1 + 1 / x,
+    "sinc": lambda x: 2 / x.abs().clamp_min(0.25),
+}
 POSITIVE = _inside(0.06, math.inf)
 UNIT = _inside(-0.95, 0.95)
 SMALL = _inside(-9.0, 9.0)
@@ -79,7 +130,7 @@ for _name, _reference, _domain in (
     ("cosh", torch.cosh, SMALL),
     ("deg2rad", torch.deg2rad, None),
     ("rad2deg", torch.rad2deg, None),
-    ("digamma", torch.digamma, _inside(0.2, 60.0)),
+    ("digamma", digamma, _inside(0.2, 60.0)),
     ("erf", torch.erf, None),
     ("erfc", torch.erfc, _inside(-50.0, 2.5)),
     ("erfinv", torch.erfinv, UNIT),
@@ -101,7 +152,7 @@ for _name, _reference, _domain in (
     ("rsqrt", torch.rsqrt, POSITIVE),
     ("sigmoid", torch.sigmoid, _inside(-30.0, 1e9)),
     ("sin", torch.sin, _inside(-50.0, 50.0)),
-    ("sinc", torch.sinc, _inside(-15.0, 15.0)),
+    ("sinc", sinc, _inside(-15.0, 15.0)),
     ("sinh", torch.sinh, SMALL),
     ("sqrt", torch.sqrt, POSITIVE),
     ("tan", torch.tan, _inside(-1.4, 1.4)),

@@ -42,7 +42,10 @@ def _conv_call(n: int, transposed: bool) -> Any:
             and all((w - 1) * 2 < e for w, e in zip(window, value.shape[2:], strict=True))
         ):
             kwargs["dilation"] = 2
-        return (x, d.like(shape, value.dtype)), kwargs
+        weight = d.like(shape, value.dtype)
+        if not bool(d.value(weight).tensor.isfinite().all()):
+            raise d.missing  # the zeros around x are multiplied, or they are not
+        return (x, weight), kwargs
 
     return draw
 

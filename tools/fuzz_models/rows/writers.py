@@ -77,9 +77,8 @@ def _adam(
 
 
 def _adam_inner(*args: Any, **kwargs: Any) -> list[Any]:
-    """1 - beta2 ** step is small, and has the rounding of what is near 1."""
-    x, rate = args[0], args[5]
-    return [2000 * rate * (_adam(*args)[0] - x).abs(), None, None]
+    """1 - beta2**step is small, and has the rounding of what is near 1, in float64."""
+    return [("float64", 1000 * (_adam(*args)[0] - args[0]).abs()), None, None]
 
 
 def _three(o: Any, a: Any, k: Any) -> list[str]:
@@ -90,7 +89,7 @@ add(Row("adam", _adam_call, _adam, _three, writes=(0, 2, 3), weight=0.6, inner=_
 add(
     Row(
         "adamw", _adam_call, lambda *args: _adam(*args, decoupled=0.01), _three,
-        writes=(0, 2, 3), weight=0.6,
+        writes=(0, 2, 3), weight=0.6, inner=_adam_inner,
     )
 )  # fmt: skip
 
@@ -150,13 +149,14 @@ def _batch_inner(
 ) -> list[Any]:
     rows = x.movedim(axis, 0).reshape(x.shape[axis], -1)
     inv = (rows.var(1, correction=0) + 1e-5).rsqrt()
-    found = x.abs() * along(inv, x, axis)
+    sizes = x.abs() + along(rows.abs().mean(1), x, axis)
+    found = sizes * along(inv, x, axis)
     return [found if w is None else found * along(w, x, axis).abs(), None, None]
 
 
 add(
     Row(
         "batch_norm_train", _batch_call, _batch_train, lambda o, a, k: [o[0], o[1], o[2]],
-        writes=(1, 2), weight=1.0,
+        writes=(1, 2), weight=1.0, inner=_batch_inner,
     )
 )  # fmt: skip
