@@ -247,9 +247,7 @@ def _group_slope(
     return _norm_slope(shake, x.reshape(shape), w, -1, True, eps).reshape(x.shape)
 
 
-add(
-    Row("group_norm", _group_call, _group, smooth=True, inner=_group_inner, slope=_group_slope)
-)
+add(Row("group_norm", _group_call, _group, smooth=True, inner=_group_inner, slope=_group_slope))
 
 
 def _instance_call(d: Any) -> Call:
