@@ -27,6 +27,8 @@ def inline(sch: s_tir.Schedule, function: tirx.PrimFunc, no_alias: bool) -> None
             continue
         if stage.named and any(_repeats(r, stage.buffer) for r in readers.values()):
             continue
+        if stage.bfloat16 and any(stage.buffer in r.bound for r in readers.values()):
+            continue  # TVM 0.27 leaves a bfloat16 as it is in what a name stands for
         if not no_alias and any(i < o < j for o in outputs for j in readers):
             continue  # an input that it reads may be overwritten by then
         try:
@@ -37,8 +39,11 @@ def inline(sch: s_tir.Schedule, function: tirx.PrimFunc, no_alias: bool) -> None
             times = len(reader.loads.pop(stage.buffer))
             reader.named |= stage.named
             reader.arguments |= stage.arguments
-            if stage.buffer in reader.arguments:
-                reader.arguments |= stage.loads.keys()
+            reader.bfloat16 |= stage.bfloat16
+            reader.bound |= stage.bound
+            for kind in (reader.arguments, reader.bound):
+                if stage.buffer in kind:
+                    kind |= stage.loads.keys()
             reader.cost += times * stage.cost
             reader.branches |= stage.branches
             for buffer, indices in stage.loads.items():
@@ -49,9 +54,10 @@ def _repeats(reader: Stage, buffer: tirx.Var) -> bool:
     """Whether what is inlined for a buffer comes to stand in several places of one expression.
 
     TVM refuses a name that is bound twice, to values which its simplifier makes differ. A function
-    repeats its arguments: functions of functions also take exponential time to compile.
+    repeats its arguments, and the simplifier puts what a name stands for in its place: functions of
+    functions also take exponential time to compile.
     """
-    return buffer in reader.arguments or len(reader.loads[buffer]) > 1
+    return buffer in reader.arguments | reader.bound or len(reader.loads[buffer]) > 1
 
 
 def _worth_inlining(stage: Stage, readers: list[Stage]) -> bool:

@@ -5,7 +5,7 @@ Half precision is computed in float32.
 
 import math
 
-from tvm import tirx
+from tvm import te, tirx
 
 from meta import op
 from meta.dialect.tvm import c_math, gamma
@@ -16,6 +16,9 @@ from meta.dialect.tvm.elementwise import broadcast, constant, elementwise, is_na
 
 def _bound(function, x, out):
     """function(x), in which elements are bound by `let`, for each element."""
+    if str(x.dtype) == "bfloat16" and not isinstance(x.op, te.PlaceholderOp):
+        # What TVM makes of a bfloat16 that is computed in the same kernel, it makes outside of names.
+        x = elementwise(lambda v: v, x, dtype="float32")
 
     def element(v):
         wide = widened(v) if str(x.dtype).startswith(("float", "bfloat")) else v.astype(out.dtype)

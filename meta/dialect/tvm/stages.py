@@ -38,7 +38,9 @@ class Stage:
     ``spatial`` and ``reduce`` hold extents, None for a dynamic one. ``loads`` maps a buffer to
     the index tuples it is read at. ``cost`` is in units of one arithmetic operation.
     ``named``: whether its value has, or will have, names in it: it is a `tirx.Let`, or calls one of
-    `vector_math.FUNCTIONS`; ``arguments``: the buffers that are read in an argument of such a call.
+    `vector_math.FUNCTIONS`; ``arguments``: the buffers that are read in an argument of such a call;
+    ``bound``: those that are read in what a name stands for. ``bfloat16``: whether it has such
+    numbers in it.
     """
 
     block: Any
@@ -51,6 +53,8 @@ class Stage:
     branches: bool = False
     named: bool = False
     arguments: set[tirx.Var] = field(default_factory=set)
+    bound: set[tirx.Var] = field(default_factory=set)
+    bfloat16: bool = False
 
     @property
     def static(self) -> bool:
@@ -113,6 +117,7 @@ def _inspect(value: Any, stage: Stage) -> None:
     def load(node: Any) -> None:
         stage.loads.setdefault(node.source, []).append(list(node.indices))
         stage.cost += 1
+        stage.bfloat16 |= str(node.ty.dtype) == "bfloat16"
 
     def argument(node: Any) -> None:
         stage.arguments.add(node.source)
@@ -126,8 +131,12 @@ def _inspect(value: Any, stage: Stage) -> None:
             for given in node.args:
                 tvm_ffi.structural_walk(given, (tvm.ir.TensorLoad, argument))
 
-    def let(_: Any) -> None:
+    def bound(node: Any) -> None:
+        stage.bound.add(node.source)
+
+    def let(node: Any) -> None:
         stage.named = True
+        tvm_ffi.structural_walk(node.value, (tvm.ir.TensorLoad, bound))
 
     tvm_ffi.structural_walk(
         value, [(tvm.ir.TensorLoad, load), (tvm.ir.Call, call), (tirx.Let, let)]
