@@ -109,9 +109,12 @@ class Noise:
             return moved
         if isinstance(inner, tuple):
             of, inner = inner
-            unit = epsilon(of) * self.amplitude
+            unit = unit**2 if of == "squared" else epsilon(of) * self.amplitude
         other = 2 * torch.rand(x.shape, dtype=torch.float64, generator=self.generator) - 1
-        return moved + unit * other * torch.as_tensor(inner).detach()
+        error = unit * torch.as_tensor(inner).detach().expand(x.shape)
+        # What may be of either sign may be 0.
+        none = (other > 0.5) & (moved.abs() <= error)
+        return torch.where(none, 0.0, moved + error * other)
 
     def of_gradient(self, x: torch.Tensor, dtype: str, slope: torch.Tensor | None) -> torch.Tensor:
         """Return x with a gradient that is moved by units of its own size, and of ``slope``'s."""

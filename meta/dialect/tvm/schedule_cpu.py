@@ -141,7 +141,10 @@ def _partial_results(sch: s_tir.Schedule, stage: Stage) -> list[Piece]:
         loop = sch.get_loops(part)[-1]
     if not is_float(stage.buffer):
         return pieces  # LLVM vectorises sums of integers itself
-    lanes = _lanes(extent, LANE_BYTES // max(4, stage.buffer.dtype.bits // 8))
+    wish = LANE_BYTES // max(4, stage.buffer.dtype.bits // 8)
+    lanes = _lanes(extent, wish)
+    if lanes is None and few and extent >= PARALLEL_WORK // 64:
+        lanes = wish
     if lanes is None:
         return pieces
     whole, *others = pieces

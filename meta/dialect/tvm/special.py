@@ -17,7 +17,7 @@ from meta.dialect.tvm.elementwise import broadcast, constant, elementwise, is_na
 def _bound(function, x, out):
     """function(x), in which elements are bound by `let`, for each element."""
     if str(x.dtype) == "bfloat16" and not isinstance(x.op, te.PlaceholderOp):
-        # What TVM makes of a bfloat16 that is computed in the same kernel, it makes outside of names.
+        # One that is computed in the same kernel TVM makes a float32 of, but for what is bound.
         x = elementwise(lambda v: v, x, dtype="float32")
 
     def element(v):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tools.fuzz_models.rows.reduction import variance
 from tools.fuzz_models.rows.row import Call, Row, add
 
 
@@ -129,7 +130,7 @@ def layer_norm(
 ) -> Tensor:
     """Return what the name says."""
     mean = x.mean(axis, keepdim=True)
-    var = x.var(axis, keepdim=True, correction=0)
+    var = variance(x, axis, keepdim=True)
     return _scaled((x - mean) / (var + eps).sqrt(), scale, bias, axis)
 
 
@@ -141,7 +142,7 @@ def _layer_inner(
     x: Tensor, scale: Any = None, bias: Any = None, axis: int = -1, eps: float = 1e-5
 ) -> Tensor:
     """x / sqrt(var), of which mean / sqrt(var) is subtracted."""
-    inv = (x.var(axis, keepdim=True, correction=0) + eps).rsqrt()
+    inv = (variance(x, axis, keepdim=True) + eps).rsqrt()
     return _of_scale(with_mean(x.abs(), axis) * inv, scale, axis)
 
 
@@ -182,7 +183,7 @@ add(
 def _layer_train(
     x: Tensor, scale: Any = None, bias: Any = None, axis: int = -1, eps: float = 1e-5
 ) -> Any:
-    var = x.var(axis, correction=0)
+    var = variance(x, axis)
     return layer_norm(x, scale, bias, axis, eps), x.mean(axis), (var + eps).rsqrt()
 
 
@@ -191,9 +192,17 @@ def _layer_dtypes(o: Any, a: Any, k: Any) -> list[str]:
     return [o[0], wide, wide]
 
 
+def _layer_train_call(d: Any) -> Call:
+    """A mean is of the distances from the first element, which may be infinite."""
+    (x, *rest), kwargs = _layer_call(d)
+    if not finite(d.value(x)):
+        raise d.missing
+    return (x, *rest), kwargs
+
+
 add(
     Row(
-        "layer_norm_train", _layer_call, _layer_train, _layer_dtypes, weight=0.6,
+        "layer_norm_train", _layer_train_call, _layer_train, _layer_dtypes, weight=0.6,
         inner=lambda *args, **kwargs: [_layer_inner(*args, **kwargs), None, None],
     )
 )  # fmt: skip
@@ -227,7 +236,7 @@ def _group(
     x: Tensor, groups: int, scale: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Tensor:
     parts = x.reshape(x.shape[0], groups, -1)
-    mean, var = parts.mean(-1, keepdim=True), parts.var(-1, keepdim=True, correction=0)
+    mean, var = parts.mean(-1, keepdim=True), variance(parts, keepdim=True)
     return _scaled(((parts - mean) / (var + eps).sqrt()).reshape(x.shape), scale, bias, 1)
 
 
@@ -235,7 +244,7 @@ def _group_inner(
     x: Tensor, groups: int, scale: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Tensor:
     parts = x.reshape(x.shape[0], groups, -1)
-    inv = (parts.var(-1, keepdim=True, correction=0) + eps).rsqrt()
+    inv = (variance(parts, keepdim=True) + eps).rsqrt()
     return _of_scale((with_mean(parts.abs(), -1) * inv).reshape(x.shape), scale, 1)
 
 
@@ -271,7 +280,7 @@ def _batch_infer(d: Any) -> Call:
     dtype, c = value.dtype, value.shape[axis]
     mean, var = d.input(dtype, (c,)), d.input(dtype, (c,), 0.5, 3.0)
     given = (mean, *_scale_bias(d, value, c))
-    if not all(bool(d.value(p).tensor.isfinite().all()) for p in given):
+    if not all(finite(d.value(p)) for p in given):
         raise d.missing  # it is x * scale + (bias - mean * scale), too
     return (x, mean, var, *given[1:]), {"axis": axis}
 
@@ -353,10 +362,18 @@ add(
 # Losses.
 
 
+def finite(v: Any) -> bool:
+    """Whether a value has neither infinities nor NaN."""
+    return bool(v.tensor.isfinite().all())
+
+
 def _pair(d: Any) -> tuple[Any, Any]:
-    x = d.pick(lambda v: v.size > 0, dtype="float")
-    value = d.value(x)
-    return d.like(value.shape, value.dtype), x
+    """Of infinities x - x * y and (1 - y) * x are not the same."""
+    x = d.pick(lambda v: v.size > 0 and finite(v), dtype="float")
+    y = d.like(d.value(x).shape, d.value(x).dtype)
+    if not finite(d.value(y)):
+        raise d.missing
+    return y, x
 
 
 def _reduced(x: Tensor, reduction: str) -> Tensor:
@@ -391,7 +408,7 @@ _loss(
 
 
 def _kl_call(d: Any) -> Call:
-    x = d.pick(lambda v: v.size > 0, dtype="float")
+    x = d.pick(lambda v: v.size > 0 and finite(v), dtype="float")
     value = d.value(x)
     return (d.input(value.dtype, value.shape, 0.25, 3.0), x), _reduction(d)
 
@@ -405,8 +422,11 @@ def _kl_slope(shake: Any, y: Tensor, x: Tensor, reduction: str = "mean") -> Tens
 add(
     Row(
         "kl_div", _kl_call,
-        lambda y, x, reduction="mean": _reduced(y * (y.log() - x), reduction),
+        lambda y, x, reduction="mean": _reduced(torch.xlogy(y, y) - y * x, reduction),
         smooth=True, weight=0.4, slope=_kl_slope,
+        inner=lambda y, x, reduction="mean": _reduced(
+            torch.xlogy(y, y).abs() + (y * x).abs(), reduction
+        ),
     )
 )  # fmt: skip
 add(

@@ -166,6 +166,7 @@ for _name, _reference, _domain in (
 unary(
     "gelu",
     lambda x, approximate="none": F.gelu(x, approximate=approximate),
+    torch.isfinite,  # -inf * 0, or times what 1 + tanh(-inf) rounds to
     approximate=("none", "tanh"),
     weight=1.0,
 )
@@ -177,7 +178,11 @@ unary("abs", torch.abs, kind="number", rounding="none")
 unary("negative", torch.neg, kind="number", rounding="none", weight=1.0)
 unary("copy", torch.clone, kind="any", rounding="none")
 unary("square", torch.square, kind="number", rounding="product")
-unary("elu", lambda x, alpha=1.0: torch.where(x > 0, x, alpha * torch.expm1(x)), alpha=(0.5, 2.0))
+unary(
+    "elu",
+    lambda x, alpha=1.0: torch.where(x > 0, x, alpha * torch.expm1(x.clamp_max(0))),
+    alpha=(0.5, 2.0),
+)
 unary("celu", lambda x, alpha=1.0: F.celu(x, alpha), alpha=(0.5, 2.0))
 unary("selu", torch.selu)
 unary("silu", F.silu)

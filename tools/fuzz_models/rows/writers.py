@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from tools.fuzz_models.rows.norm import along
+from tools.fuzz_models.rows.norm import along, finite
+from tools.fuzz_models.rows.reduction import variance
 from tools.fuzz_models.rows.row import Call, Row, add
 
 
@@ -71,6 +72,8 @@ def _adam(
     decoupled: float = 0.0,
 ) -> Any:
     b1, b2, eps = 0.9, 0.999, 1e-8
+    if not decoupled:
+        dx = dx + decay * x  # NaN of an infinite x, without decay, too
     m, v = b1 * m + (1 - b1) * dx, b2 * v + (1 - b2) * dx * dx
     x = x - rate * decoupled * x
     return x - rate * (m / (1 - b1**step)) / ((v / (1 - b2**step)).sqrt() + eps), m, v
@@ -120,7 +123,8 @@ add(
 
 
 def _batch_call(d: Any) -> Call:
-    x = d.pick(lambda v: v.ndim >= 2 and v.size > 0, dtype="float")
+    # A mean is of the distances from the first element, which may be infinite.
+    x = d.pick(lambda v: v.ndim >= 2 and v.size > 0 and finite(v), dtype="float")
     value = d.value(x)
     axis = d.choice((1, 1, 0, -1))
     c = value.shape[axis]
@@ -136,7 +140,7 @@ def _batch_train(
     x: Tensor, mean: Tensor, var: Tensor, w: Any = None, b: Any = None, axis: int = 1
 ) -> Any:
     rows = x.movedim(axis, 0).reshape(x.shape[axis], -1)
-    m, v = rows.mean(1), rows.var(1, correction=0)
+    m, v = rows.mean(1), variance(rows, 1)
     y = (x - along(m, x, axis)) / (along(v, x, axis) + 1e-5).sqrt()
     if w is not None:
         y = y * along(w, x, axis) + along(b, x, axis)
@@ -148,7 +152,7 @@ def _batch_inner(
     x: Tensor, mean: Tensor, var: Tensor, w: Any = None, b: Any = None, axis: int = 1
 ) -> list[Any]:
     rows = x.movedim(axis, 0).reshape(x.shape[axis], -1)
-    inv = (rows.var(1, correction=0) + 1e-5).rsqrt()
+    inv = (variance(rows, 1) + 1e-5).rsqrt()
     sizes = x.abs() + along(rows.abs().mean(1), x, axis)
     found = sizes * along(inv, x, axis)
     return [found if w is None else found * along(w, x, axis).abs(), None, None]
