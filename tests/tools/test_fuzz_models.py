@@ -153,6 +153,51 @@ def test_a_wrong_kernel_is_found(acme: Dialect, executor: str, tmp_path: Path) -
     compile(path.read_text(), str(path), "exec")
 
 
+@pytest.mark.parametrize("executor", ["tape", "traced_gradient"])
+def test_a_wrong_gradient_is_found(acme: Dialect, executor: str) -> None:
+    """By a few hundred units in the last place; and 1 - y * y of a y near 1 is none."""
+
+    @acme.kernel(meta.op.tanh_dx)
+    def tanh_dx(x, y, dy):  # type: ignore[no-untyped-def]
+        return dy * (1 - y * y) * scale
+
+    steps = (
+        Step("exp", (Ref(0),), results=(1,)),
+        Step("tanh", (Ref(1),), results=(2,)),
+    )
+    program = Program({0: floats(-2.0, 0.5, 4.0)}, steps, (2,))
+    scale = 1.0
+    assert check(program, Way(executor)) is None
+    scale = 1.0001
+    found = check(program, Way(executor))
+    assert found is not None
+    assert found.text.startswith("the gradient of x0: 2 of 3 elements")
+
+
+def floats(*values: float) -> Input:
+    return Input("float32", (len(values),), torch.tensor(values, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("executor", ["tape", "traced_gradient"])
+@pytest.mark.parametrize("op", ["softmax", "layer_norm", "log_softmax"])
+def test_gradients_that_cancel(op: str, executor: str) -> None:
+    """What is left is rounding, of which a bound is computed, too."""
+    for values in ((8.0, 0.0), (1.0, 1.0), (3.0,)):
+        along = {"axis": -1}
+        steps = (Step(op, (Ref(0),), along, (1,)), Step("sum", (Ref(1),), results=(2,)))
+        for results in ((1,), (2,)):
+            program = Program({0: floats(*values)}, steps[: results[0]], results)
+            assert check(program, Way(executor, "tvm")) is None
+
+
+@pytest.mark.parametrize("executor", ["tape", "traced_gradient"])
+def test_nothing_to_differentiate(executor: str) -> None:
+    """That the pass refuses it is right; that it refuses what depends on an input is not."""
+    x = Input("int32", (2,), torch.tensor([1, 2]))
+    steps = (Step("cast", (Ref(0), "float32"), results=(1,)),)
+    assert check(Program({0: x}, steps, (1,)), Way(executor)) is None
+
+
 def test_what_is_raised_is_told_apart(acme: Dialect, monkeypatch: pytest.MonkeyPatch) -> None:
     @acme.kernel(meta.op.tanh)
     def tanh(x):  # type: ignore[no-untyped-def]

@@ -45,6 +45,9 @@ FOLDS = (16, 4)
 """Widths to which a vector of partial results is folded, before those are added one by one."""
 FEW = 4
 """Rows from which a loop over rows is worth more than parallel loops inside of each."""
+MANY = 1 << 10
+"""Elements from which a sum keeps partial results whatever the extent: one number to which all are
+added, one by one, is off by more and more."""
 COLUMNS = 64
 """Least columns of one chunk of a reduction over rows: whole cache lines, and neighbours."""
 
@@ -143,7 +146,7 @@ def _partial_results(sch: s_tir.Schedule, stage: Stage) -> list[Piece]:
         return pieces  # LLVM vectorises sums of integers itself
     wish = LANE_BYTES // max(4, stage.buffer.dtype.bits // 8)
     lanes = _lanes(extent, wish)
-    if lanes is None and few and extent >= PARALLEL_WORK // 64:
+    if lanes is None and few and extent >= MANY:
         lanes = wish
     if lanes is None:
         return pieces
@@ -164,8 +167,8 @@ def _partial_results(sch: s_tir.Schedule, stage: Stage) -> list[Piece]:
 def _lanes(extent: int, wish: int) -> int | None:
     """The divisor of ``extent`` that makes the best vector of about ``wish`` partial results.
 
-    Only divisors will do: `compute_at` in TVM 0.27 forgets the guard of a loop that is split
-    unevenly and then reads out of bounds.
+    Where rows are shared only divisors will do: `compute_at` in TVM 0.27 forgets the guard of a
+    loop that is split unevenly and then reads out of bounds.
     """
     divisors = [d for d in range(wish // 4, 2 * wish + 1) if extent % d == 0 and extent >= 4 * d]
     return max(divisors, key=lambda d: (min(d, wish) + wish * (d % 16 == 0), -d), default=None)

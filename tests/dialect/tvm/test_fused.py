@@ -1,7 +1,11 @@
 """Functions of several operators as one kernel."""
 
+import pytest
+import torch
 import tvm
 
+import meta
+from meta import op
 from meta.base.device import CPU
 from meta.dialect.core import Deferred
 from meta.dialect.tvm import fused, schedule_cuda
@@ -34,3 +38,56 @@ def test_names_of_variables_do_not_reach_the_source(monkeypatch) -> None:
     source = "".join(part.inspect_source() for part in module.imports)
     assert "x0" in source and "x1" in source
     assert "; #" not in source and "0_a" not in source
+
+
+# What is named in the second function, or repeated, depends on the first one.
+FUNCTIONS_OF_FUNCTIONS = {
+    "i1 of logaddexp": (
+        lambda x: op.i1(op.logaddexp(x, op.exp(x))),
+        lambda x: torch.special.i1(torch.logaddexp(x, x.exp())),
+    ),
+    "digamma of logaddexp2": (
+        lambda x: op.digamma(op.logaddexp2(x, x)),
+        lambda x: torch.digamma(torch.logaddexp2(x, x)),
+    ),
+    "three": (
+        lambda x: op.i0e(op.trigamma(op.erfinv(x))),
+        lambda x: torch.special.i0e(torch.special.polygamma(1, torch.erfinv(x))),
+    ),
+    "of a sum": (
+        lambda x: op.lgamma(op.digamma(op.mean(op.exp(x)))),
+        lambda x: torch.lgamma(torch.digamma(x.exp().mean())),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", FUNCTIONS_OF_FUNCTIONS)
+def test_functions_of_functions(name: str, dtype: str) -> None:
+    """They compile in a moment, and in bfloat16 at all."""
+    function, oracle = FUNCTIONS_OF_FUNCTIONS[name]
+    x = torch.linspace(0.5, 0.9, 33).to(getattr(torch, dtype))
+    with meta.dialect.prefer("tvm"):
+        run = meta.vm.compile(meta.model.trace(function), meta.ndarray(x), opt_level=3)
+    tolerance = 1e-5 if dtype == "float32" else 0.1
+    found = run(meta.ndarray(x)).torch().double()
+    torch.testing.assert_close(found, oracle(x.double()), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["i0", "i0e", "i1", "i1e", "digamma", "trigamma", "erfinv"])
+@pytest.mark.parametrize("shape", [(), (1,), (33,)])
+@pytest.mark.parametrize("first", ["double", "mean"])
+def test_bfloat16_that_is_computed_and_then_named(
+    name: str, shape: tuple[int, ...], first: str
+) -> None:
+    x = torch.full(shape, 0.25, dtype=torch.bfloat16)
+    function = getattr(op, name)
+
+    def model(x: meta.ndarray) -> meta.ndarray:
+        return function(op.add(x, x) if first == "double" else op.mean(op.add(x, x)))
+
+    with meta.dialect.prefer("tvm"):
+        run = meta.vm.compile(meta.model.trace(model), meta.ndarray(x), opt_level=3)
+        half = torch.full(() if first == "mean" else shape, 0.5)
+        expected = function(meta.ndarray(half)).torch()
+    torch.testing.assert_close(run(meta.ndarray(x)).torch().float(), expected, rtol=8e-3, atol=0)

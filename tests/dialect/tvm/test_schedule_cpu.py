@@ -12,6 +12,7 @@ import torch
 from tvm import te
 
 import meta
+from meta import op
 from meta.base import config
 from meta.base.device import CPU
 from meta.dialect.tvm import schedule_cpu
@@ -45,6 +46,25 @@ def test_unaligned_views(offset):
     run(source[offset : offset + 1024], result[offset : offset + 1024])
     torch.testing.assert_close(result[offset : offset + 1024], 2 * source[offset : offset + 1024])
     assert not result[:offset].any() and not result[offset + 1024 :].any()
+
+
+@pytest.mark.parametrize("n", [65537, 131 * 127, 1031, 2 * 65537, 64 * 1031])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_sums_are_as_good_for_every_extent(n: int, rows: int) -> None:
+    """Those of a prime number of elements were added to one number, one by one."""
+    x = torch.rand((rows, n), generator=torch.Generator().manual_seed(1)) * 3
+    factors = torch.where(x < 1.5, -1.0, 1.0)
+    factors[:, -3:] = 2.0
+    with meta.dialect.prefer("tvm"):
+        found = op.mse_loss(meta.ndarray(x[0]), meta.ndarray(torch.zeros(n)), reduction="sum")
+        sums = op.sum(meta.ndarray(x), 1).torch()
+        largest = op.max(meta.ndarray(-x), 1).torch()
+        product = op.prod(meta.ndarray(factors), 1).torch()
+    exact = x.double()
+    torch.testing.assert_close(found.torch().double(), exact[0].square().sum(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(sums.double(), exact.sum(1), rtol=1e-6, atol=0)
+    assert torch.equal(largest, (-x).amax(1))
+    assert torch.equal(product, factors.prod(1))
 
 
 def test_dynamic_shape():

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tools.fuzz_models.rows.norm import along, finite
+from tools.fuzz_models.rows.norm import along, finite, with_mean
 from tools.fuzz_models.rows.reduction import variance
 from tools.fuzz_models.rows.row import Call, Row, add
 
@@ -153,8 +153,8 @@ def _batch_inner(
 ) -> list[Any]:
     rows = x.movedim(axis, 0).reshape(x.shape[axis], -1)
     inv = (variance(rows, 1) + 1e-5).rsqrt()
-    sizes = x.abs() + along(rows.abs().mean(1), x, axis)
-    found = sizes * along(inv, x, axis)
+    sizes = with_mean(rows.abs(), 1) * inv[:, None]
+    found = sizes.reshape(x.movedim(axis, 0).shape).movedim(0, axis)
     return [found if w is None else found * along(w, x, axis).abs(), None, None]
 
 
