@@ -73,7 +73,7 @@ def sparse_fill_empty_rows(
     indices: [entries, axes], integers, the coordinates of ``values`` [entries]; the first is the
     row. shape: a vector of integers, the extents of the whole. default: a scalar of the dtype of
     values, which a row without an entry gets at its beginning. Entries come in the order of their
-    rows, those of one row in their own; a row out of range counts as the nearest one. The last
+    rows, those of one row in their own; IndexOutOfRange for a row that is none. The last
     result is bool, an element for each row. TypeInferError for other types.
     """
     fits = indices.ndim == 2 and values.ndim == 1 and shape.ndim == 1 and default.ndim == 0

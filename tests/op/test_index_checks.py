@@ -368,3 +368,12 @@ def test_a_kernel_alone_stays_within_its_tensors(record: Record, dialect: str) -
             found = kernel(record.indices(value, dtype)[0])
             wanted = kernel(record.indices(legal, dtype)[0])
             np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("row", [-1, 3, 2**40])
+def test_a_row_of_a_sparse_tensor_that_is_none(row: int) -> None:
+    """How many rows there are is data, too: the kernel looks."""
+    indices = meta.array([[0, 1], [row, 0], [1, 1]], "int64")
+    shape = meta.array([3, 2], "int64")
+    with pytest.raises(IndexOutOfRange, match=f"row {row} of indices"):
+        op.sparse_fill_empty_rows(indices, meta.array([1.0, 2.0, 3.0]), shape, meta.array(0.0))

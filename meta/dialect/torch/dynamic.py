@@ -5,6 +5,7 @@ with an upper bound.
 import torch
 
 from meta import op
+from meta.base.errors import IndexOutOfRange
 from meta.dialect.torch import torch as dialect
 
 
@@ -43,10 +44,17 @@ def unique(x, return_inverse, return_counts):
 @dialect.kernel(op.sparse_fill_empty_rows)
 def sparse_fill_empty_rows(indices, values, shape, default):
     count = max(int(shape[0]), 0)
-    rows = indices[:, 0].long().clamp(0, max(count - 1, 0))
+    rows = indices[:, 0].long()
+    outside = rows[(rows < 0) | (rows >= count)]
+    if len(outside):
+        raise IndexOutOfRange(
+            f"row {int(outside[0])} of indices is out of range",
+            op="sparse_fill_empty_rows",
+            expected=f"0 <= row < {count}; {count} is shape[0]",
+            found=f"{int(outside[0])}; in all {len(outside)} of {len(rows)} are out of range",
+        )
     empty = torch.ones(count, dtype=torch.bool, device=indices.device)
-    if count:
-        empty[rows] = False
+    empty[rows] = False
     missing = torch.nonzero(empty)[:, 0]
     added = indices.new_zeros(len(missing), indices.shape[1])
     added[:, 0] = missing.to(indices.dtype)
