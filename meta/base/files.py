@@ -102,12 +102,15 @@ def writing(target: str | os.PathLike[str]) -> Iterator[None]:
     """Let an error of the file system in a block be a FileError that names what was to be written.
 
     The block leaves nothing half written. A device is nothing that it may replace: FileError too.
+    An error about a file of a folder that was to be written is one about the folder.
     """
     _require_replaceable(target)
     try:
         yield
-    except FileError:
-        raise
+    except FileError as error:
+        if error.filename == os.fspath(target):
+            raise
+        raise unwritable(target, error.__cause__ or error) from error
     except OSError as error:
         raise unwritable(target, error) from error
 
@@ -127,7 +130,7 @@ def _require_replaceable(target: str | os.PathLike[str]) -> None:
         )
 
 
-def unwritable(target: str | os.PathLike[str], error: Exception) -> FileError:
+def unwritable(target: str | os.PathLike[str], error: BaseException) -> FileError:
     """Return the error to raise where a file or folder could not be written."""
     full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     raised = FileError(
@@ -137,5 +140,5 @@ def unwritable(target: str | os.PathLike[str], error: Exception) -> FileError:
         if full or "os error 28" in str(error)
         else "does the folder exist, and may this user write to it?",
     )
-    raised.errno = getattr(error, "errno", None)
+    raised.errno, raised.filename = getattr(error, "errno", None), os.fspath(target)
     return raised

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,19 +13,13 @@ import pytest
 from meta.base.caches import CACHES
 
 
-def mounted(where: Path, options: str, source: str = "tmpfs", kind: str = "tmpfs") -> Path:
-    """Mount something at a folder, which is made; skip where that is not allowed."""
-    where.mkdir(exist_ok=True)
-    command = ["mount", "-t", kind, "-o", options, source, str(where)]
-    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
-        pytest.skip("this machine lets nobody mount")
-    return where
-
-
 @contextmanager
 def small_disk(where: Path, options: str) -> Iterator[Path]:
-    """A file system of its own in memory."""
-    mounted(where, options)
+    """A file system of its own in memory, mounted at a folder; skip where that is not allowed."""
+    where.mkdir(exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(where)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("this machine lets nobody mount")
     try:
         yield where
     finally:
@@ -33,31 +27,32 @@ def small_disk(where: Path, options: str) -> Iterator[Path]:
 
 
 @contextmanager
-def full(where: Path) -> Iterator[Path]:
+def changed_folders(where: Path, change: Callable[[Path], None]) -> Iterator[Path]:
+    """A cache's folders, to each of which something was done."""
+    for name in CACHES:
+        (where / name).mkdir(parents=True)
+        change(where / name)
+    yield where
+
+
+def full(where: Path) -> AbstractContextManager[Path]:
     """A disk of 64 KiB: some files fit."""
-    with small_disk(where, "size=64k,mode=0700") as disk:
-        yield disk
+    return small_disk(where, "size=64k,mode=0700")
 
 
-@contextmanager
-def no_inodes(where: Path) -> Iterator[Path]:
+def no_inodes(where: Path) -> AbstractContextManager[Path]:
     """A disk that takes no more files."""
-    with small_disk(where, "size=64m,nr_inodes=6,mode=0700") as disk:
-        yield disk
+    return small_disk(where, "size=64m,nr_inodes=6,mode=0700")
 
 
-@contextmanager
-def nothing_is_run(where: Path) -> Iterator[Path]:
+def nothing_is_run(where: Path) -> AbstractContextManager[Path]:
     """A disk from which no library can be loaded."""
-    with small_disk(where, "size=256m,noexec,mode=0700") as disk:
-        yield disk
+    return small_disk(where, "size=256m,noexec,mode=0700")
 
 
-@contextmanager
-def read_only(where: Path) -> Iterator[Path]:
+def read_only(where: Path) -> AbstractContextManager[Path]:
     """A disk that can only be read."""
-    with small_disk(where, "size=1m,ro,mode=0700") as disk:
-        yield disk
+    return small_disk(where, "size=1m,ro,mode=0700")
 
 
 @contextmanager
@@ -67,27 +62,19 @@ def a_file(where: Path) -> Iterator[Path]:
     yield where
 
 
-@contextmanager
-def somebody_elses(where: Path) -> Iterator[Path]:
+def somebody_elses(where: Path) -> AbstractContextManager[Path]:
     """Folders of another user."""
     if os.geteuid() != 0:
         pytest.skip("only root gives folders away")
-    for name in CACHES:
-        (where / name).mkdir(parents=True)
-        os.chown(where / name, 54321, 54321)
-    yield where
+    return changed_folders(where, lambda folder: os.chown(folder, 54321, 54321))
 
 
-@contextmanager
-def open_to_all(where: Path) -> Iterator[Path]:
+def open_to_all(where: Path) -> AbstractContextManager[Path]:
     """Folders that others may write to."""
-    for name in CACHES:
-        (where / name).mkdir(parents=True)
-        (where / name).chmod(0o777)
-    yield where
+    return changed_folders(where, lambda folder: folder.chmod(0o777))
 
 
-PLACES: dict[str, Callable[[Path], object]] = {
+PLACES: dict[str, Callable[[Path], AbstractContextManager[Path]]] = {
     make.__name__: make
     for make in (full, no_inodes, nothing_is_run, read_only, a_file, somebody_elses, open_to_all)
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,9 +11,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.files.places import PLACES, full
+from tests.files.places import PLACES
+from tests.test_readme import README, blocks, commands
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -74,7 +77,7 @@ def mostly_slow(names: Iterable[Any], quick: Iterable[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("place", mostly_slow(PLACES, ["full", "nothing_is_run"]))
 def test_the_result_is_right_and_there_is_one_warning(place: str, tmp_path: Path) -> None:
-    with PLACES[place](tmp_path / "cache") as where:  # type: ignore[attr-defined]
+    with PLACES[place](tmp_path / "cache") as where:
         done = start(where, "-c", PROGRAM)
         assert (done.returncode, done.stdout.strip()) == (0, "right"), done.stderr
         assert warned(done) == 1, done.stderr
@@ -186,36 +189,95 @@ def _model(folder: Path) -> list[str]:
     return [f"{folder / 'model.py'}:Net", "--input", "float32[8, 64]"]
 
 
+def _inputs(folder: Path) -> str:
+    np.savez(folder / "inputs.npz", x=np.zeros((2, 3), "float32"))
+    return "inputs.npz"
+
+
 COMMANDS: dict[str, Callable[[Path], list[str]]] = {
-    "op": lambda folder: ["op", "softmax"],
-    "ops": lambda folder: ["ops"],
-    "env": lambda folder: ["env"],
-    "cache": lambda folder: ["cache"],
-    "compile": lambda folder: ["compile", *_model(folder)],
-    "profile": lambda folder: ["profile", *_model(folder)],
-    "relay info": lambda folder: ["relay", "info", *_relay(folder)],
-    "relay convert": lambda folder: ["relay", "convert", *_relay(folder), "-o", f"{folder}/out"],
-    "selftest": lambda folder: ["selftest", "--op", "softmax", "--dialect", "tvm", "-j", "0"],
+    "demo": lambda folder: ["meta", "demo", "--epochs", "2"],
+    "op": lambda folder: ["meta", "op", "softmax"],
+    "ops": lambda folder: ["meta", "ops"],
+    "env": lambda folder: ["meta", "env"],
+    "cache": lambda folder: ["meta", "cache"],
+    "compile": lambda folder: ["meta", "compile", *_model(folder)],
+    "profile": lambda folder: ["meta", "profile", *_model(folder)],
+    "relay info": lambda folder: ["meta", "relay", "info", *_relay(folder)],
+    "relay run": lambda folder: [
+        *("meta", "relay", "run", *_relay(folder)),
+        *("--inputs", _inputs(folder), "--out", "results.npz"),
+    ],
+    "relay convert": lambda folder: ["meta", "relay", "convert", *_relay(folder), "-o", OUT],
+    "selftest": lambda folder: [
+        *("meta", "selftest", "--op", "softmax", "--dialect", "tvm", "-j", "0"),
+    ],
+    "pytest": lambda folder: [
+        *("pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT)),
+        str(ROOT / "tests" / "vm" / "test_finite.py"),
+    ],
 }
-"""The commands of README.md, in short."""
+"""The commands of README.md, in short: a module to run and its arguments."""
+OUT = "converted"
+SAME = ("op", "ops", "relay info")
+"""Those that print the same wherever caches are."""
+CODE = [pytest.param(code, id=heading) for heading, code in blocks("python")]
+FAILING = ["full", "read_only", "goes away"]
 
 
+def test_every_command_of_the_readme_is_here() -> None:
+    """Those that are no programs of the project install it."""
+    named = {c.split()[0] for c in COMMANDS}
+    found = set(re.findall(r"python -m meta ([a-z]+)", README))
+    started = {part.split()[0] for line in commands() for part in line.split(" && ")}
+    assert found <= named and started <= {"python", "pip", "pytest", "pre-commit", ".ci/run"}
+
+
+def started_at(place: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m`` in a folder, with a cache at a place of a name or one that goes away."""
+    if place == "goes away":
+        going = GOING.format(module="meta.base.caches", name="written", after=True, for_good=True)
+        run = f"import runpy\nsys.argv = {list(arguments)}\nsys.path.insert(0, '')\n"
+        run += f"runpy.run_module({arguments[0]!r}, run_name='__main__', alter_sys=True)"
+        return start(folder / "cache", "-c", f"{going}\n{run}", cwd=folder)
+    with PLACES[place](folder / "cache") as where:
+        return start(where, "-m", *arguments, cwd=folder)
+
+
+@pytest.mark.parametrize("place", mostly_slow(FAILING, ["full"]))
 @pytest.mark.parametrize("command", mostly_slow(COMMANDS, ["compile"]))
-def test_commands_with_a_full_disk(command: str, tmp_path: Path) -> None:
-    with full(tmp_path / "cache") as where:
-        done = start(where, "-m", "meta", *COMMANDS[command](tmp_path))
-    assert done.returncode == 0, done.stderr
+def test_commands(command: str, place: str, tmp_path: Path) -> None:
+    arguments = COMMANDS[command](tmp_path)
+    done = started_at(place, tmp_path, *arguments)
+    if (command, place) == ("relay convert", "goes away"):
+        # The kernels that were to be saved were there.
+        assert done.returncode == 2 and "is no longer on disk" in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr and not (tmp_path / OUT).exists()
+        return
+    assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout and "Traceback" not in done.stderr
+    if command in SAME:
+        assert done.stdout == start(tmp_path / "other", "-m", *arguments, cwd=tmp_path).stdout
+    if command == "relay run":
+        (found,) = np.load(tmp_path / "results.npz").values()
+        np.testing.assert_allclose(found, np.full((2, 3), 1 / 3), rtol=1e-6)
     if command == "relay convert":
         code = "import sys, meta; print(meta.vm.load(sys.argv[1])(meta.array([[0.0] * 3] * 2)))"
-        done = start(tmp_path / "other", "-c", code, f"{tmp_path}/out")
+        done = start(tmp_path / "other", "-c", code, f"{tmp_path}/{OUT}")
         assert done.returncode == 0 and "0.33333" in done.stdout, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", FAILING)
+@pytest.mark.parametrize("code", CODE)
+def test_code(code: str, place: str, tmp_path: Path) -> None:
+    (tmp_path / "block.py").write_text(code, "utf-8")
+    done = started_at(place, tmp_path, "block")
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("place", mostly_slow(["full", "read_only", "no_inodes"], ["full"]))
 def test_relay_convert_to_a_failing_disk(place: str, tmp_path: Path) -> None:
-    made: Any = PLACES[place]
-    with made(tmp_path / "disk") as where:
+    with PLACES[place](tmp_path / "disk") as where:
         if place == "full":  # but for a page: a folder of few kernels is small
             (where / "other").write_bytes(bytes(56 << 10))
         done = start(

@@ -112,6 +112,7 @@ def test_savers(name: str, place: Any, executable: Any, tmp_path: Path) -> None:
         with pytest.raises(meta.MetaError) as caught:
             SAVERS[name](disk, executable)
         assert str(disk) in str(caught.value)
+        assert ".part" not in str(caught.value).splitlines()[0]
         left = [p.name for p in disk.rglob("*") if p.name.endswith(".part") or ".new-" in p.name]
         assert not left
 
