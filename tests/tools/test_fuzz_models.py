@@ -53,7 +53,7 @@ def test_models(part: int) -> None:
     check_cases(cases_of(6, 20_000 + 6 * part, ALL[part::4], quick=True))
 
 
-@pytest.mark.sweep  # hours
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(6))
 @pytest.mark.parametrize("dialect", PREFERRED)
 @pytest.mark.parametrize("executor", EXECUTORS)

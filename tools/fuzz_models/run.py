@@ -102,9 +102,10 @@ def meaning(program: Program, way: Way, sure: bool = False) -> Meaning:
     ]
 
     def numbers(which: Sequence[int]) -> list[Expected]:
-        found = expected(
-            [quiet.values[i] for i in which], [[e.values[i] for i in which] for e in noisy]
-        )
+        values = [quiet.values[i] for i in which]
+        if floor is not None:  # what is exact elsewhere is rounded
+            values = [replace(v, cell=replace(v.cell, exact=False)) for v in values]
+        found = expected(values, [[e.values[i] for i in which] for e in noisy])
         return found if floor is None else [_loosened(f) for f in found]
 
     return Meaning(numbers(program.results), numbers(tuple(program.inputs)))

@@ -29,6 +29,8 @@ def inline(sch: s_tir.Schedule, function: tirx.PrimFunc, no_alias: bool) -> None
             continue
         if stage.bfloat16 and any(stage.buffer in r.bound for r in readers.values()):
             continue  # TVM 0.27 leaves a bfloat16 as it is in what a name stands for
+        if stage.divides and any(r.backwards for r in readers.values()):
+            continue  # TVM 0.27 makes i // -2 + 36 of (73 - i) // 2
         if not no_alias and any(i < o < j for o in outputs for j in readers):
             continue  # an input that it reads may be overwritten by then
         try:
@@ -40,6 +42,8 @@ def inline(sch: s_tir.Schedule, function: tirx.PrimFunc, no_alias: bool) -> None
             reader.named |= stage.named
             reader.arguments |= stage.arguments
             reader.bfloat16 |= stage.bfloat16
+            reader.divides |= stage.divides
+            reader.backwards |= stage.backwards
             reader.bound |= stage.bound
             for kind in (reader.arguments, reader.bound):
                 if stage.buffer in kind:

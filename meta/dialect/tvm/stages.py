@@ -28,6 +28,7 @@ _CHEAP_CALLS = frozenset(
     )
 ) | {"prim.ceil", *_CONDITIONS}
 _HEAVY = 16
+_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 _realize = tvm.get_global_func("s_tir.schedule.GetSBlockRealize")
 
 
@@ -40,7 +41,8 @@ class Stage:
     ``named``: whether its value has, or will have, names in it: it is a `tirx.Let`, or calls one of
     `vector_math.FUNCTIONS`; ``arguments``: the buffers that are read in an argument of such a call;
     ``bound``: those that are read in what a name stands for. ``bfloat16``: whether it has such
-    numbers in it.
+    numbers in it. ``divides``: whether an index is divided in it; ``backwards``: whether it reads
+    along an axis backwards.
     """
 
     block: Any
@@ -55,6 +57,8 @@ class Stage:
     arguments: set[tirx.Var] = field(default_factory=set)
     bound: set[tirx.Var] = field(default_factory=set)
     bfloat16: bool = False
+    divides: bool = False
+    backwards: bool = False
 
     @property
     def static(self) -> bool:
@@ -118,6 +122,15 @@ def _inspect(value: Any, stage: Stage) -> None:
         stage.loads.setdefault(node.source, []).append(list(node.indices))
         stage.cost += 1
         stage.bfloat16 |= str(node.ty.dtype) == "bfloat16"
+        for index in node.indices:
+            tvm_ffi.structural_walk(index, [((tirx.Sub, tirx.Mul), down), (_DIVISIONS, divided)])
+
+    def down(node: Any) -> None:
+        factor = node.b if isinstance(node, tirx.Mul) else None
+        stage.backwards |= factor is None or (isinstance(factor, tirx.IntImm) and factor.value < 0)
+
+    def divided(_: Any) -> None:
+        stage.divides = True
 
     def argument(node: Any) -> None:
         stage.arguments.add(node.source)

@@ -91,3 +91,28 @@ def test_bfloat16_that_is_computed_and_then_named(
         half = torch.full(() if first == "mean" else shape, 0.5)
         expected = function(meta.ndarray(half)).torch()
     torch.testing.assert_close(run(meta.ndarray(x)).torch().float(), expected, rtol=8e-3, atol=0)
+
+
+BACKWARDS = {
+    "repeat, slice": (37, lambda x: op.strided_slice(op.repeat(x, 2, 0), (105,), (70,), (-1,))),
+    "repeat, flip": (9, lambda x: op.flip(op.repeat(x, 3, 0), (0,))),
+    "repeat, copy, flip": (9, lambda x: op.flip(op.negative(op.repeat(x, 2, 0)), (0,))),
+    "reshape, flip": (30, lambda x: op.flip(op.reshape(op.negative(x), (5, 6)), (0, 1))),
+    "two reshapes, flip": (
+        30,
+        lambda x: op.flip(op.reshape(op.flip(op.reshape(x, (6, 5)), (0,)), (10, 3)), (0, 1)),
+    ),
+    "tile, flip": (7, lambda x: op.flip(op.tile(x, (3,)), (0,))),
+    "roll, flip": (7, lambda x: op.flip(op.roll(x, 3), (0,))),
+}
+
+
+@pytest.mark.parametrize("name", BACKWARDS)
+def test_divided_indices_are_read_backwards(name: str) -> None:
+    extent, function = BACKWARDS[name]
+    x = meta.ndarray(torch.arange(extent, dtype=torch.float32))
+    with meta.dialect.prefer("tvm"):
+        run = meta.vm.compile(meta.model.trace(function), x, opt_level=3)
+    with meta.dialect.prefer("torch"):
+        expected = function(x)
+    assert torch.equal(run(x).torch(), expected.torch())

@@ -91,6 +91,8 @@ def _bias_add(d: Any) -> Call:
 def along(p: Tensor | None, x: Tensor, axis: int) -> Tensor:
     """Return a vector shaped to go along an axis of x."""
     assert p is not None
+    if p.shape != (x.shape[axis],):
+        raise ValueError("a parameter of an axis does not broadcast along it")
     shape = [1] * x.ndim
     shape[axis] = -1
     return p.reshape(shape)
@@ -337,12 +339,15 @@ add(
 
 
 def _attention_call(d: Any) -> Call:
-    x = d.pick(lambda v: v.ndim == 4 and 0 < v.size <= 2000, dtype="float")
+    # The largest score is subtracted from the others, which an infinite one cannot be.
+    x = d.pick(lambda v: v.ndim == 4 and 0 < v.size <= 2000 and finite(v), dtype="float")
     value = d.value(x)
     b, h, s, e = value.shape
     keys = d.choice((s, 3, 17))
     k = d.like((b, h, keys, e), value.dtype)
     v = d.like((b, h, keys, e), value.dtype)
+    if not finite(d.value(k)):
+        raise d.missing
     causal = keys >= s and d.chance(0.4)
     return (x, k, v), {"causal": True} if causal and keys == s else {}
 
