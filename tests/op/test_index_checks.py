@@ -377,3 +377,20 @@ def test_a_row_of_a_sparse_tensor_that_is_none(row: int) -> None:
     shape = meta.array([3, 2], "int64")
     with pytest.raises(IndexOutOfRange, match=f"row {row} of indices"):
         op.sparse_fill_empty_rows(indices, meta.array([1.0, 2.0, 3.0]), shape, meta.array(0.0))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
+@pytest.mark.parametrize("mode", ["0 to 99", "-100 to 99"])
+def test_one_of_many_indices(dtype: str, mode: str) -> None:
+    """More than are looked at by ATen, in memory as they come and not."""
+    least = 0 if mode == "0 to 99" else -100
+    call = op.embedding if least == 0 else lambda x, i: op.take(x, i, 0)
+    x, rng = meta.array(floats(100, 1)), np.random.default_rng(3)
+    legal = rng.integers(least, 100, (130, 140)).astype(dtype)
+    for layout in (legal, legal.T):
+        assert call(x, array(torch.from_numpy(layout))).shape == (*layout.shape, 1)
+        for bad in (least - 1, 100, np.iinfo(dtype).min, np.iinfo(dtype).max):
+            wrong = layout.copy(order="K")
+            wrong[101, 7] = bad
+            with pytest.raises(IndexOutOfRange, match=rf"index {bad} at \[101, 7\]"):
+                call(x, array(torch.from_numpy(wrong)))
