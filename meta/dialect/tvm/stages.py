@@ -125,9 +125,11 @@ def _inspect(value: Any, stage: Stage) -> None:
         for index in node.indices:
             tvm_ffi.structural_walk(index, [((tirx.Sub, tirx.Mul), down), (_DIVISIONS, divided)])
 
-    def down(node: Any) -> None:
-        factor = node.b if isinstance(node, tirx.Mul) else None
-        stage.backwards |= factor is None or (isinstance(factor, tirx.IntImm) and factor.value < 0)
+    def down(node: Any) -> None:  # i - 1 is none; 5 - i and i * -1 are
+        fixed = isinstance(node.b, tirx.IntImm)
+        stage.backwards |= (fixed and node.b.value < 0) or (
+            not fixed and isinstance(node, tirx.Sub)
+        )
 
     def divided(_: Any) -> None:
         stage.divides = True
