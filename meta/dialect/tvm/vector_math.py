@@ -134,7 +134,9 @@ def _log(lanes: _Lanes, x: Any) -> Any:
 
 
 def _tanh(lanes: _Lanes, x: Any) -> Any:
-    """Eigen's rational approximation; beyond 9 the result is 1 in float32."""
+    """Eigen's rational approximation; beyond 8.7 the result is 1 in float32. It has to be exact: a
+    gradient multiplies what 1 - y**2 leaves by what may be large.
+    """
 
     def rational(x: Any) -> Any:
         return _let(x * x, lambda z: quotient(x, z))
@@ -142,11 +144,13 @@ def _tanh(lanes: _Lanes, x: Any) -> Any:
     def quotient(x: Any, z: Any) -> Any:
         return x * lanes.polynomial(z, _TANH_P) / lanes.polynomial(z, _TANH_Q)
 
-    def near_zero(x: Any) -> Any:  # tanh x = x to the last bit, and a denormal stays one
+    def with_ends(x: Any) -> Any:  # near 0 tanh x = x to the last bit, and a denormal stays one
         small = tirx.abs(x) < lanes.constant(4e-4)
-        return tirx.Select(small, x, _let(lanes.clamp(x, -_TANH_END, _TANH_END), rational))
+        y = tirx.Select(small, x, _let(lanes.clamp(x, -_TANH_END, _TANH_END), rational))
+        y = tirx.Select(x > lanes.constant(_TANH_ONE), lanes.constant(1.0), y)
+        return tirx.Select(x < lanes.constant(-_TANH_ONE), lanes.constant(-1.0), y)
 
-    return _let(x, near_zero)
+    return _let(x, with_ends)
 
 
 def _erf(lanes: _Lanes, x: Any) -> Any:
@@ -295,7 +299,7 @@ _LOG = (
     7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
     -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
 )  # fmt: skip
-_TANH_END = 7.90531110763549805
+_TANH_END, _TANH_ONE = 7.90531110763549805, 8.7
 _TANH_P = (
     -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
     1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03,

@@ -52,6 +52,22 @@ def test_accuracy(name, dtype):
     assert ((result.double() - exact).abs() / ulp)[keep].max() <= max(ULPS[name], 4)
 
 
+@pytest.mark.parametrize("name, end", [("tanh", 9.02), ("erf", 4.0), ("sigmoid", 17.4)])
+def test_what_is_one_is_one(name: str, end: float) -> None:
+    """A gradient multiplies what is left of it by what may be large."""
+    x = torch.tensor([end, end + 1, 30.0, 100.0, 1e4, 1e30, float("inf")] * 3)
+    assert torch.equal(_run(name, x, "float32"), torch.ones_like(x))
+    if name != "sigmoid":
+        assert torch.equal(_run(name, -x, "float32"), -torch.ones_like(x))
+
+
+def test_the_gradient_of_gelu_by_tanh_of_large_numbers() -> None:
+    x = torch.tensor([6.0, 9.0, 20.0, 100.0, 1e4, -9.0, -100.0, -1e4])
+    with meta.dialect.only("tvm"):
+        dx = meta.op.gelu_dx(meta.ndarray(x), None, meta.ndarray(torch.ones(8)), "tanh").torch()
+    torch.testing.assert_close(dx, (x > 0).float(), rtol=0, atol=2e-5)
+
+
 def _pairs() -> tuple[torch.Tensor, torch.Tensor]:
     """Anything with anything, small integers, and every special value with every other."""
     generator = torch.Generator().manual_seed(1)
