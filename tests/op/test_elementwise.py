@@ -142,3 +142,15 @@ def test_the_branch_not_taken_has_no_gradient():
     y = meta.where(meta.greater(x, 0), meta.sqrt(x), meta.zeros_like(x))
     meta.where(meta.greater(x, 0), y, 0.0).backward(torch.ones(2))
     assert x.grad.numpy()[1] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("dialect", ["tvm", "torch"])
+def test_gelu_of_infinity(dialect, dtype, approximate):
+    """In as many elements as a vector has, and in one."""
+    for count in (1, 33):
+        x = meta.array([math.inf] * count + [math.nan, 20.0], dtype)
+        with only(dialect):
+            y = meta.gelu(x, approximate).torch()
+        assert (y[:count] == math.inf).all() and y[-2].isnan() and y[-1] == 20.0
