@@ -10,6 +10,7 @@ Those marked ``sweep`` take hours in all, and run by ``-m sweep`` alone.
 """
 
 import os
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from zlib import crc32
@@ -26,6 +27,16 @@ def first_on_path(folder: Path) -> dict[str, str]:
     """Return the environment of a process that imports from ``folder`` before anything else."""
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_strangers_stay() -> Iterator[None]:
+    """A dialect that a test registers is removed: with it, later tests compile other programs."""
+    yield
+    from meta.dialect.core import DIALECTS  # not before a test that looks at what is imported
+
+    strangers = [one.name for one in DIALECTS.values() if not one.site.is_own]
+    assert not strangers, f"left behind: {strangers}"
 
 
 PARTS = 32

@@ -21,6 +21,7 @@ import meta
 from meta import op
 from meta.base.registry import OPERATORS
 from meta.dialect import HANDWRITTEN, Dialect
+from meta.dialect.core import DIALECTS
 from meta.op.core import Tensor
 
 FUNCTIONS = (
@@ -74,6 +75,7 @@ def opaque() -> Iterator[Any]:
 
     yield opaque_copy
     OPERATORS.remove(opaque_copy.name)
+    DIALECTS.remove(dialect.name)
 
 
 def values(shape: tuple[int, ...], dtype: str) -> Any:
