@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from tools.fuzz_models.evaluate import Cell, Evaluation, Noise, Value
-from tools.fuzz_models.precision import LARGEST, epsilon, is_float, rounded
+from tools.fuzz_models.precision import LARGEST, epsilon, is_float, rounded, wrapped
 from tools.fuzz_models.program import (
     Block,
     Input,
@@ -240,6 +240,8 @@ class Draw:
         if dtype == "bool":
             return self.numpy.randint(0, 2, count).astype(bool)
         if not is_float(dtype):
+            if low is None and high is None and self.chance(0.1):
+                return self.extremes(dtype, count)
             wide = low is None and self.chance(0.1)
             least = 0 if dtype == "uint8" else (-100 if wide else -8)
             bounds = (
@@ -251,6 +253,13 @@ class Draw:
         if self.style.smooth or self.chance(0.35):
             return self.numpy.uniform(a, b, count)
         return self.numpy.randint(math.ceil(a * 8), math.floor(b * 8) + 1, count) / 8.0
+
+    def extremes(self, dtype: str, count: int) -> np.ndarray[Any, Any]:
+        """Return integers beside the ends of what the dtype holds, and beside 0."""
+        range_ = np.iinfo(dtype)
+        ends = np.array([range_.min, range_.max // 2, range_.max, 0], np.int64)
+        chosen = ends[self.numpy.randint(0, 4, count)]
+        return wrapped(torch.from_numpy(chosen + self.numpy.randint(-3, 4, count)), dtype).numpy()
 
     def fresh(self) -> int:
         """Return the number of a new value."""

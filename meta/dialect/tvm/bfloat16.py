@@ -6,9 +6,9 @@ operators in one kernel hand to each other has more digits than it has between k
 cast to bfloat16 goes through a function of float32 that TVM knows nothing of. Other expressions of
 bfloat16 only choose and move: kernels compute in float32 (`elementwise.computing`).
 
-The function is LLVM's own code, which is imported into the module and inlined. As an expression of
-TVM it would name its argument, to use it twice: code generation puts the values of names into one
-another, and takes exponential time for rounded values of rounded values.
+The function is LLVM's own code (`llvm_code`). As an expression of TVM it would name its argument, to
+use it twice: code generation puts the values of names into one another, and takes exponential time
+for rounded values of rounded values.
 """
 
 from __future__ import annotations
@@ -16,13 +16,10 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-import tvm.ir
 import tvm_ffi
 from tvm import tirx
 
-_ROUND = "tirx.meta_round_to_bfloat16"
-_SYMBOL = "meta_round_to_bfloat16"
-_PURE = 1  # CallEffectKind::kPure
+from meta.dialect.tvm import llvm_code
 
 
 def rounded(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -36,13 +33,7 @@ def rounded(function: tirx.PrimFunc) -> tirx.PrimFunc:
         return node if value is node.value else tirx.BufferStore(node.buffer, value, node.indices)
 
     rules = [(tirx.FloatImm, _constant), (tirx.Cast, _cast), (tirx.BufferStore, store)]
-    body = tvm_ffi.structural_map(function.body, rules, order="post")
-    if not _calls(body):
-        return function
-    code = "\n".join(map(_definition, sorted(_widths(body))))
-    return function.with_body(
-        tirx.AttrStmt(tirx.const(0), "pragma_import_llvm", tvm.ir.StringImm(code), body)
-    )
+    return function.with_body(tvm_ffi.structural_map(function.body, rules, order="post"))
 
 
 def nearest(value: float) -> float:
@@ -68,7 +59,7 @@ def _cast(node: Any) -> Any:
     value = node.value
     if str(value.ty.dtype) != "float32":
         value = tirx.Cast("float32", value)
-    return tirx.Cast("bfloat16", tvm.ir.Call(_ROUND, [value], ret_ty=value.ty))
+    return tirx.Cast("bfloat16", llvm_code.call(_ROUND, value))
 
 
 def _unrounded(value: Any) -> Any:
@@ -81,45 +72,20 @@ def _unrounded(value: Any) -> Any:
     return value
 
 
+
 def _is_round(value: Any) -> bool:
-    return isinstance(value, tvm.ir.Call) and getattr(value.op, "name", "") == _ROUND
+    return llvm_code.is_call(value, _ROUND)
 
 
-def _calls(body: Any) -> bool:
-    found: list[Any] = []
-
-    def visit(node: Any) -> None:
-        if _is_round(node):
-            found.append(node)
-
-    tvm_ffi.structural_walk(body, (tvm.ir.Call, visit))
-    return bool(found)
-
-
-def _widths(body: Any) -> set[int]:
-    """Return the numbers of lanes that a value may have."""
-    widths = {1}
-
-    def visit(loop: Any) -> None:
-        if loop.kind == tirx.ForKind.VECTORIZED:
-            widths.add(int(loop.extent))
-
-    tvm_ffi.structural_walk(body, (tirx.For, visit))
-    return widths
-
-
-def _definition(lanes: int) -> str:
-    """Return the function for vectors of so many lanes. A NaN becomes the quiet one."""
-
-    def typed(scalar: str) -> str:
-        return scalar if lanes == 1 else f"<{lanes} x {scalar}>"
+def _definition(symbol: str, dtype: str, lanes: int) -> str:
+    """The bfloat16 nearest to a float32, as a float32; a NaN becomes the quiet one."""
 
     def number(value: int) -> str:
         return str(value) if lanes == 1 else f"<{', '.join([f'i32 {value}'] * lanes)}>"
 
-    floats, words, truths = typed("float"), typed("i32"), typed("i1")
+    floats, words, truths = (llvm_code.typed(scalar, lanes) for scalar in ("float", "i32", "i1"))
     return f"""
-define {floats} @{_SYMBOL}_{lanes}({floats} %x) nounwind memory(none) {{
+define {floats} @{symbol}({floats} %x) nounwind memory(none) {{
   %bits = bitcast {floats} %x to {words}
   %high = lshr {words} %bits, {number(16)}
   %odd = and {words} %high, {number(1)}
@@ -133,12 +99,4 @@ define {floats} @{_SYMBOL}_{lanes}({floats} %x) nounwind memory(none) {{
 }}"""
 
 
-def _lowered(call: Any) -> Any:
-    return tirx.call_pure_extern(call.ty, f"{_SYMBOL}_{call.ty.dtype.lanes}", *call.args)
-
-
-tvm.ir._ffi_api.RegisterOp(_ROUND, "The bfloat16 nearest to a float32, as a float32.")
-tvm.ir._ffi_api.OpSetNumInputs(tvm.ir.Op.get(_ROUND), 1)
-tvm.ir.register_op_attr(_ROUND, "TCallEffectKind", _PURE)
-tvm.ir.register_op_attr(_ROUND, "TVectorizable", True)
-tirx.register_intrin_lowering(_ROUND, "llvm", f=_lowered, level=10)
+_ROUND = llvm_code.function("round_to_bfloat16", 1, _definition)

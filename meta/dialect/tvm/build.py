@@ -35,6 +35,8 @@ from meta.dialect.tvm import (
     cache,
     cuda_source,
     inlining,
+    integers,
+    llvm_code,
     nvrtc,
     one_pass,
     openmp,
@@ -80,7 +82,8 @@ def _version(*modules: ModuleType) -> str:
 
 
 RULES = _version(
-    *(access, alignment, bfloat16, cuda_source, inlining, schedule_cpu, stages, vector_math),
+    *(access, alignment, bfloat16, cuda_source, inlining, integers, llvm_code, schedule_cpu),
+    *(stages, vector_math),
     *(schedule_cuda, *schedule_cuda.RULES),
     *(nvrtc, runtime_nvrtc, one_pass, openmp, workspace, workspace_parameters),
 )
@@ -242,7 +245,7 @@ def _compile(
         if on_cuda:  # on the CPU, TVM's pool is right: a call is over when it returns
             made, needs[symbol] = workspace_parameters.as_parameters(cuda_source.exact(made))
         else:
-            made = bfloat16.rounded(made)
+            made = llvm_code.with_definitions(bfloat16.rounded(made))
         scheduled[symbol] = made.with_attr("global_symbol", symbol)
     with target:
         return tvm.compile(tvm.IRModule(scheduled), target).mod, needs

@@ -11,8 +11,11 @@ from __future__ import annotations
 import math
 import struct
 
+import tvm.ir
 import tvm_ffi
 from tvm import tirx
+
+from meta.dialect.tvm.integers import in_cuda, narrow_in_cuda
 
 _HALF = {"float16", "bfloat16"}
 
@@ -21,7 +24,12 @@ def exact(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a function for CUDA with other expressions for the constants and casts of which TVM
     would write another number, or none.
     """
-    rules = [(tirx.FloatImm, _exact), (tirx.Cast, _by_float32)]
+    rules = [
+        (tirx.FloatImm, _exact),
+        (tirx.Cast, _by_float32),
+        (tvm.ir.Call, in_cuda),
+        (tirx.BitwiseNot, narrow_in_cuda),
+    ]
     return tvm_ffi.structural_map(function, rules, order="post")
 
 

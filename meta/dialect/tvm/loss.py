@@ -101,9 +101,10 @@ class Labels:
         return tirx.all(label >= 0, label < tirx.Cast("int64", self.classes))
 
     def index(self, row):
-        """Return the label, or the class nearest to it."""
+        """Return the label, or the class nearest to it, in the dtype of an index."""
         last = tirx.Cast("int64", self.classes) - 1
-        return tirx.max(tirx.min(self.at(row), last), tirx.const(0, "int64"))
+        label = tirx.max(tirx.min(self.at(row), last), tirx.const(0, "int64"))
+        return label.astype(str(self.classes.ty.dtype))
 
     def mean(self, element, dtype):
         """Return the mean of ``element(row)`` over the rows that count."""

@@ -16,6 +16,7 @@ from tvm import te, tirx
 from tvm.tirx.buffer import BufferType, is_buffer_var
 
 from meta.dialect.tvm.floats import unsimplified
+from meta.dialect.tvm.integers import wrapping
 
 NO_ALIAS = "tirx.noalias"
 SCHEDULED = "meta.scheduled"
@@ -61,7 +62,7 @@ def prim_func(
         [*inputs, *(distinct[i] for i in early), *(copied(distinct[i]) for i in late)],
         "int64" if large else None,
     )
-    function = unsimplified(function)
+    function = wrapping(unsimplified(function))
     if late:
         function = _permuted(function, len(inputs), [*early, *late])
     if in_place:

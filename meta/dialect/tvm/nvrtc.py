@@ -37,10 +37,14 @@ typedef unsigned long uint64_t;
 TWO_BLOCKS = "__launch_bounds__(512)", "__launch_bounds__(512, 2)"
 """One block of so many threads does not hide its own waiting: two get 64 registers a thread."""
 
+_HALVES = {"__float2half_rn(": "cuda_fp16.h", "__float2bfloat16_rn(": "cuda_bf16.h"}
+"""What constants of half precision are made by. TVM includes the header only if it writes the type,
+too: the argument of a cast does not need it."""
+
 _HEAD = re.compile(r"\A\s*#ifdef __CUDACC_RTC__.*?\n#else.*?\n#endif\n", re.DOTALL)
 
 
-def slim(source: str) -> str:
+def _slim(source: str) -> str:
     """Replace the standard headers at the top of generated source, if it has that form."""
     body, found = _HEAD.subn("", source, count=1)
     if not found or "std::" in body:
@@ -48,10 +52,16 @@ def slim(source: str) -> str:
     return PROLOGUE + body
 
 
+def complete(source: str) -> str:
+    """Put what generated source uses, and does not have, before it."""
+    source = half_math.with_functions(_slim(source).replace(*TWO_BLOCKS))
+    missing = [h for name, h in _HALVES.items() if name in source and f"#include <{h}>" not in source]
+    return "".join(f"#include <{header}>\n" for header in missing) + source
+
+
 def compile_for_tvm(source: str, arch: str) -> bytes:
     """Return the cubin of source that TVM generated; see `nvrtc.compile_source`."""
-    source = half_math.with_functions(slim(source).replace(*TWO_BLOCKS))
-    return nvrtc.compile_source(source, arch)
+    return nvrtc.compile_source(complete(source), arch)
 
 
 def _arch() -> str:

@@ -15,6 +15,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from meta.dialect.tvm.integers import WRAPPING
 from meta.dialect.tvm.vector_math import FUNCTIONS
 
 SPATIAL, REDUCE = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
@@ -22,11 +23,8 @@ _CONDITIONS = frozenset(("prim.if_then_else", "prim.likely"))
 # Calls that cost about as much as one arithmetic operation, or nothing.
 _CHEAP_CALLS = frozenset(
     f"tirx.{name}"
-    for name in (
-        *("bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "fabs", "floor", "isnan"),
-        *("nearbyint", "reinterpret", "round", "shift_left", "shift_right", "sqrt", "trunc"),
-    )
-) | {"prim.ceil", *_CONDITIONS}
+    for name in ("fabs", "floor", "isnan", "nearbyint", "reinterpret", "round", "sqrt", "trunc")
+) | {"prim.ceil", *_CONDITIONS, *WRAPPING}
 _HEAVY = 16
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 _realize = tvm.get_global_func("s_tir.schedule.GetSBlockRealize")

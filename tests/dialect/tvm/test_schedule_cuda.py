@@ -42,7 +42,7 @@ def test_source(name):
     inputs, outputs, _ = RECORDS[name]()
     source = _source(inputs, outputs)
     assert "__global__" in source or name == "empty"
-    assert source == "" or nvrtc.PROLOGUE in nvrtc.slim(source)
+    assert source == "" or nvrtc.PROLOGUE in nvrtc.complete(source)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_100"])
@@ -53,7 +53,7 @@ def test_other_architectures(name, arch):
     source = _source(inputs, outputs, arch=arch)
     assert "__global__" in source
     if compiler := shutil.which("nvcc"):
-        assert run_nvcc(compiler, nvrtc.slim(source), arch)
+        assert run_nvcc(compiler, nvrtc.complete(source), arch)
 
 
 def _cross_entropy(rows: int, classes: int):
@@ -105,7 +105,7 @@ def test_nothing_is_launched_on_an_empty_grid(shape):
 )
 def test_slim_source_compiles(record):
     inputs, outputs, _ = record
-    assert run_nvcc(shutil.which("nvcc"), nvrtc.slim(_source(inputs, outputs)), "sm_90")
+    assert run_nvcc(shutil.which("nvcc"), nvrtc.complete(_source(inputs, outputs)), "sm_90")
 
 
 def _update():

@@ -16,7 +16,7 @@ from meta import array, op
 from meta.base.dtype import TO_TORCH
 from meta.dialect.core.preference import only
 from meta.dialect.tvm import nvrtc
-from meta.dialect.tvm.schedule_cuda import half_math, windows
+from meta.dialect.tvm.schedule_cuda import windows
 from meta.runtime.nvrtc import run_nvcc
 from tests.emulator import compiler, generated
 from tests.emulator.operators import emulated_cuda
@@ -102,8 +102,7 @@ def test_windows(
 def test_cuda_takes_windows_that_do_not_overlap(sources: list[str]) -> None:
     _run(*CASES[0])
     for source in sources:
-        slim = half_math.with_functions(nvrtc.slim(source))
-        assert run_nvcc(shutil.which("nvcc"), slim, "sm_90")
+        assert run_nvcc(shutil.which("nvcc"), nvrtc.complete(source), "sm_90")
 
 
 def test_vectors_that_go_on_along_the_axis_before_the_last() -> None:

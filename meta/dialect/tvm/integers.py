@@ -1,0 +1,107 @@
+"""Keeping TVM and the compilers behind it to the arithmetic of integers that wrap around.
+
+An integer of an array that leaves the range of its dtype wraps around, as torch's and NumPy's do.
+TVM takes integers for whole numbers, as indices are: ``x + 1 > x`` becomes true, and
+``x * 2 // 2`` becomes x. LLVM and CUDA take sums, differences and products of 32 and 64 bits for
+numbers that do not leave the range, and CUDA computes narrow ones in 32 bits: ``int8(100) + 100``
+compared or converted in the same kernel is 200. Here arithmetic on what was read from an array
+becomes calls that TVM knows nothing of. Arithmetic of loop variables and extents stays as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm.ir
+import tvm_ffi
+from tvm import tirx
+
+from meta.dialect.tvm import llvm_code
+
+
+def _instruction(name: str) -> str:
+    """Register an instruction of LLVM of two operands, without its promise not to wrap around."""
+
+    def definition(symbol: str, dtype: str, lanes: int) -> str:
+        kind = llvm_code.typed(dtype.lstrip("u").replace("int", "i"), lanes)
+        return (
+            f"define {kind} @{symbol}({kind} %a, {kind} %b) nounwind memory(none) {{\n"
+            f"  %y = {name} {kind} %a, %b\n  ret {kind} %y\n}}"
+        )
+
+    return llvm_code.function(f"wrapping_{name}", 2, definition)
+
+
+WRAPPING = ADD, SUBTRACT, MULTIPLY, SHIFT = [_instruction(n) for n in ("add", "sub", "mul", "shl")]
+_OPERATORS = {tirx.Add: ADD, tirx.Sub: SUBTRACT, tirx.Mul: MULTIPLY, tirx.LShift: SHIFT}
+_NODES = {operator: node for node, operator in _OPERATORS.items()}
+
+
+def wrapping(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return an unscheduled function whose arithmetic on integers from arrays is such calls.
+
+    That of the steps of a reduction stays: their results are read from memory, and schedules look
+    for them.
+    """
+    rules = [(tuple(_OPERATORS), _call), (tvm.ir.TensorLoad, _index)]
+
+    def store(node: Any) -> Any:
+        if _reads(node.value, node.buffer):
+            return node
+        value = tvm_ffi.structural_map(node.value, rules, order="post")
+        return node if value.same_as(node.value) else tirx.BufferStore(
+            node.buffer, value, node.indices
+        )
+
+    return tvm_ffi.structural_map(function, [(tirx.BufferStore, store)], order="post")
+
+
+def in_cuda(node: tvm.ir.Call) -> Any:
+    """Return such a call as CUDA source can say it: in unsigned numbers, whose overflow is defined,
+    of at least 32 bits.
+    """
+    known = _NODES.get(getattr(node.op, "name", ""))
+    return node if known is None else _unsigned(known, *node.args)
+
+
+def narrow_in_cuda(node: tirx.BitwiseNot) -> Any:
+    """Cut off the bits that CUDA adds to a narrow number."""
+    return _unsigned(tirx.BitwiseNot, node.a) if node.ty.dtype.bits < 32 else node
+
+
+def _unsigned(kind: Any, *operands: Any) -> Any:
+    dtype = operands[0].ty.dtype
+    wide = f"uint{max(dtype.bits, 32)}" + (f"x{dtype.lanes}" if dtype.lanes > 1 else "")
+    return tirx.Cast(str(dtype), kind(*(tirx.Cast(wide, value) for value in operands)))
+
+
+def _call(node: Any) -> Any:
+    return llvm_code.call(_OPERATORS[type(node)], node.a, node.b) if _wraps(node) else node
+
+
+def _wraps(node: Any) -> bool:
+    dtype = str(node.ty.dtype)
+    return dtype.startswith(("int", "uint")) and _reads(node)
+
+
+def _index(load: Any) -> Any:
+    """Indices lie in their arrays, and TVM may know that."""
+
+    def plain(node: Any) -> Any:
+        known = _NODES.get(getattr(node.op, "name", ""))
+        return node if known is None else known(*node.args)
+
+    indices = [tvm_ffi.structural_map(i, [(tvm.ir.Call, plain)], order="post") for i in load.indices]
+    if all(new.same_as(old) for new, old in zip(indices, load.indices, strict=True)):
+        return load
+    return tirx.BufferLoad(load.source, indices)
+
+
+def _reads(value: Any, buffer: Any = None) -> bool:
+    """Whether a value is read from an array, or from this one."""
+
+    def found(load: Any) -> Any:
+        wanted = buffer is None or load.source.same_as(buffer)
+        return tvm_ffi.VisitInterrupt() if wanted else None
+
+    return tvm_ffi.structural_walk(value, (tvm.ir.TensorLoad, found)) is not None
