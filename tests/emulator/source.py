@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from meta.dialect.tvm.schedule_cuda import half_math
+from meta.dialect.tvm.cuda_source import with_functions
 
 _ARRAY = r"(?:alignas\(\d+\) )?((?:unsigned |signed )?\w+(?: long| char)?) (\w+)\[([^\]]+)\]"
 _PLANE = re.compile(r"__shared__ (\w+) (\w+)\[([^\]]+)\]\[([^\]]+)\];")
@@ -60,7 +60,7 @@ def generated(source: str) -> tuple[str, list[Kernel]]:
     text = _LOCAL.sub(r"\1LOCAL(\2, \3, \4);", text)
     text = _CAST.sub(r"(Pointer<\1>)", text)
     assert "__shared__" not in text, "shared memory of a size that is known at launch"
-    text = half_math.with_functions(text)
+    text = with_functions(text)
     for instruction, cpp in _APPROXIMATE.items():
         text = re.sub(instruction, cpp, text)
     return INCLUDE + text + "".join(map(_entry, kernels)), kernels

@@ -6,9 +6,9 @@ operators in one kernel hand to each other has more digits than it has between k
 cast to bfloat16 goes through a function of float32 that TVM knows nothing of. Other expressions of
 bfloat16 only choose and move: kernels compute in float32 (`elementwise.computing`).
 
-The function is LLVM's own code (`llvm_code`). As an expression of TVM it would name its argument, to
-use it twice: code generation puts the values of names into one another, and takes exponential time
-for rounded values of rounded values.
+The function is LLVM's own code (`llvm_code`). As an expression of TVM it would name its argument,
+to use it twice: code generation puts the values of names into one another, and takes exponential
+time for rounded values of rounded values.
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ def _unrounded(value: Any) -> Any:
     if isinstance(value, tirx.Cast) and _is_bfloat16(value) and _is_round(value.value):
         return tirx.Cast("bfloat16", value.value.args[0])
     return value
-
 
 
 def _is_round(value: Any) -> bool:

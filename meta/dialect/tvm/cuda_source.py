@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 import struct
 
-import tvm.ir
 import tvm_ffi
 from tvm import tirx
 
-from meta.dialect.tvm.integers import in_cuda, narrow_in_cuda
+from meta.dialect.tvm import integers
+from meta.dialect.tvm.schedule_cuda import half_math
 
 _HALF = {"float16", "bfloat16"}
 
@@ -27,10 +27,15 @@ def exact(function: tirx.PrimFunc) -> tirx.PrimFunc:
     rules = [
         (tirx.FloatImm, _exact),
         (tirx.Cast, _by_float32),
-        (tvm.ir.Call, in_cuda),
-        (tirx.BitwiseNot, narrow_in_cuda),
+        (tirx.BitwiseNot, integers.narrow_in_cuda),
     ]
     return tvm_ffi.structural_map(function, rules, order="post")
+
+
+def with_functions(source: str) -> str:
+    """Return generated source with the functions of ours that it calls before it."""
+    known = {"meta_half_": half_math.SOURCE, "meta_wrapping_": integers.CUDA}
+    return "".join(text for prefix, text in known.items() if prefix in source) + source
 
 
 def _exact(constant: tirx.FloatImm) -> tirx.PrimExpr:

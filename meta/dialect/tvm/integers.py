@@ -36,6 +36,30 @@ WRAPPING = ADD, SUBTRACT, MULTIPLY, SHIFT = [_instruction(n) for n in ("add", "s
 _OPERATORS = {tirx.Add: ADD, tirx.Sub: SUBTRACT, tirx.Mul: MULTIPLY, tirx.LShift: SHIFT}
 _NODES = {operator: node for node, operator in _OPERATORS.items()}
 
+_C_TYPES = {
+    "int8": ("signed char", "unsigned"),
+    "uint8": ("unsigned char", "unsigned"),
+    "int16": ("short", "unsigned"),
+    "uint16": ("unsigned short", "unsigned"),
+    "int32": ("int", "unsigned"),
+    "uint32": ("unsigned", "unsigned"),
+    "int64": ("long", "unsigned long"),
+    "uint64": ("unsigned long", "unsigned long"),
+}
+CUDA = """\
+#define META_WRAPPING(name, infix, kind, T, U) \\
+  static __device__ __forceinline__ T meta_wrapping_##name##_##kind(T a, T b) { \\
+    return (T)((U)a infix (U)b); \\
+  }
+#define META_INTEGER(kind, T, U) \\
+  META_WRAPPING(add, +, kind, T, U) \\
+  META_WRAPPING(sub, -, kind, T, U) \\
+  META_WRAPPING(mul, *, kind, T, U) \\
+  META_WRAPPING(shl, <<, kind, T, U) \\
+  static __device__ __forceinline__ T meta_wrapping_not_##kind(T a) { return (T)~(U)a; }
+""" + "".join(f"META_INTEGER({kind}, {', '.join(types)})\n" for kind, types in _C_TYPES.items())
+"""The calls as functions of C, in unsigned numbers, whose overflow is defined."""
+
 
 def wrapping(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return an unscheduled function whose arithmetic on integers from arrays is such calls.
@@ -49,30 +73,31 @@ def wrapping(function: tirx.PrimFunc) -> tirx.PrimFunc:
         if _reads(node.value, node.buffer):
             return node
         value = tvm_ffi.structural_map(node.value, rules, order="post")
-        return node if value.same_as(node.value) else tirx.BufferStore(
-            node.buffer, value, node.indices
+        return (
+            node
+            if value.same_as(node.value)
+            else tirx.BufferStore(node.buffer, value, node.indices)
         )
 
     return tvm_ffi.structural_map(function, [(tirx.BufferStore, store)], order="post")
 
 
-def in_cuda(node: tvm.ir.Call) -> Any:
-    """Return such a call as CUDA source can say it: in unsigned numbers, whose overflow is defined,
-    of at least 32 bits.
-    """
-    known = _NODES.get(getattr(node.op, "name", ""))
-    return node if known is None else _unsigned(known, *node.args)
-
-
 def narrow_in_cuda(node: tirx.BitwiseNot) -> Any:
-    """Cut off the bits that CUDA adds to a narrow number."""
-    return _unsigned(tirx.BitwiseNot, node.a) if node.ty.dtype.bits < 32 else node
+    """Return the complement without the bits that CUDA adds to a narrow number."""
+    return _extern("meta_wrapping_not", node.a) if node.ty.dtype.bits < 32 else node
 
 
-def _unsigned(kind: Any, *operands: Any) -> Any:
-    dtype = operands[0].ty.dtype
-    wide = f"uint{max(dtype.bits, 32)}" + (f"x{dtype.lanes}" if dtype.lanes > 1 else "")
-    return tirx.Cast(str(dtype), kind(*(tirx.Cast(wide, value) for value in operands)))
+def _extern(name: str, *operands: Any) -> Any:
+    kind = operands[0].ty
+    return tirx.call_pure_extern(kind, f"{name}_{str(kind.dtype).partition('x')[0]}", *operands)
+
+
+def _function(call: tvm.ir.Call) -> Any:
+    return _extern(call.op.name.removeprefix("tirx."), *call.args)
+
+
+for _operator in WRAPPING:
+    tirx.register_intrin_lowering(_operator, "cuda", f=_function, level=10)
 
 
 def _call(node: Any) -> Any:
@@ -91,7 +116,9 @@ def _index(load: Any) -> Any:
         known = _NODES.get(getattr(node.op, "name", ""))
         return node if known is None else known(*node.args)
 
-    indices = [tvm_ffi.structural_map(i, [(tvm.ir.Call, plain)], order="post") for i in load.indices]
+    indices = [
+        tvm_ffi.structural_map(i, [(tvm.ir.Call, plain)], order="post") for i in load.indices
+    ]
     if all(new.same_as(old) for new, old in zip(indices, load.indices, strict=True)):
         return load
     return tirx.BufferLoad(load.source, indices)

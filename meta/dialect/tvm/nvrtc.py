@@ -14,7 +14,7 @@ import torch
 import tvm_ffi
 from tvm.target import Target
 
-from meta.dialect.tvm.schedule_cuda import half_math
+from meta.dialect.tvm.cuda_source import with_functions
 from meta.runtime import nvrtc
 
 PROLOGUE = """\
@@ -54,8 +54,12 @@ def _slim(source: str) -> str:
 
 def complete(source: str) -> str:
     """Put what generated source uses, and does not have, before it."""
-    source = half_math.with_functions(_slim(source).replace(*TWO_BLOCKS))
-    missing = [h for name, h in _HALVES.items() if name in source and f"#include <{h}>" not in source]
+    source = with_functions(_slim(source).replace(*TWO_BLOCKS))
+    missing = [
+        header
+        for name, header in _HALVES.items()
+        if name in source and f"#include <{header}>" not in source
+    ]
     return "".join(f"#include <{header}>\n" for header in missing) + source
 
 

@@ -158,16 +158,22 @@ def with_mean(sizes: Tensor, axis: int) -> Tensor:
 
 
 def _norm_slope(shake: Any, x: Tensor, w: Any, axis: int, centred: bool, eps: float) -> Any:
-    """dx = inv * (w dy - mean(w dy) - y * mean(w dy y)), in which everything may cancel."""
+    """dx = inv * (w dy - mean(w dy) - y * mean(w dy y)), in which everything may cancel. y is off
+    by what the mean is off, too.
+    """
     still = x.detach()
     mean = still.mean(axis, keepdim=True) if centred else torch.zeros(())
     inv = ((still - mean).square().mean(axis, keepdim=True) + eps).rsqrt()
     y = (still - mean) * inv
     whole = shake(x).mean(axis, keepdim=True) if centred else 0.0
     across = y * (y * shake(x)).mean(axis, keepdim=True)
+    sizes = with_mean(still.abs(), axis) if centred else still.abs()
+    if centred:
+        off = sizes * inv
+        across = across + off * (y * shake(x)).mean(axis, keepdim=True)
+        across = across + y * (off * shake(x)).mean(axis, keepdim=True)
     size = 1.0 if w is None else w.detach().abs()
     of_x = size * inv * (shake(x) + whole + across)
-    sizes = with_mean(still.abs(), axis) if centred else still.abs()
     return of_x if w is None else of_x + sizes * inv * shake(w)
 
 
@@ -209,7 +215,9 @@ def _layer_train_call(d: Any) -> Call:
 add(
     Row(
         "layer_norm_train", _layer_train_call, _layer_train, _layer_dtypes, weight=0.6,
-        inner=lambda *args, **kwargs: [_layer_inner(*args, **kwargs), None, None],
+        inner=lambda x, *args, axis: [
+            _layer_inner(x, *args, axis=axis), with_mean(x.abs(), axis).mean(axis), None
+        ],
     )
 )  # fmt: skip
 

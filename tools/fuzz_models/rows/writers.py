@@ -153,9 +153,9 @@ def _batch_inner(
 ) -> list[Any]:
     rows = x.movedim(axis, 0).reshape(x.shape[axis], -1)
     inv = (variance(rows, 1) + 1e-5).rsqrt()
-    sizes = with_mean(rows.abs(), 1) * inv[:, None]
-    found = sizes.reshape(x.movedim(axis, 0).shape).movedim(0, axis)
-    return [found if w is None else found * along(w, x, axis).abs(), None, None]
+    sizes = with_mean(rows.abs(), 1)
+    found = (sizes * inv[:, None]).reshape(x.movedim(axis, 0).shape).movedim(0, axis)
+    return [found if w is None else found * along(w, x, axis).abs(), 0.1 * sizes.mean(1), None]
 
 
 add(

@@ -40,11 +40,6 @@ with coefficients for the least relative error up to a = 4.3, where half precisi
 _HALF = ("float16", "bfloat16")
 
 
-def with_functions(source: str) -> str:
-    """Return generated source with the functions before it, if it calls any."""
-    return SOURCE + source if "meta_half_" in source else source
-
-
 def replaced(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a function with these in place of CUDA's, if it writes halves and no wider floats."""
     written = _written(function) & set(function.params)
