@@ -247,6 +247,9 @@ class Evaluation:
         found = _finished(row.compute(args, kwargs), dtypes)
         inner = None if row.inner is None else row.inner(*args, **kwargs)
         inners = inner if isinstance(inner, list) else [inner] * len(found)
+        for i, one in enumerate(inners):
+            if isinstance(one, tuple) and one[0] == "operand":
+                inners[i] = self.values[operands_of(step)[0].index].dtype, one[1]
         moved = [
             noise(t, d, i) if is_float(d) else t
             for t, d, i in zip(found, dtypes, inners, strict=True)

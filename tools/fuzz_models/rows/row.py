@@ -31,7 +31,7 @@ class Row:
 
     inner: how large the numbers are that cancel inside of the operator, as 1 + erf(x) has them; a
     list, one for each result; beside a dtype, in a tuple, if they are of this dtype, beside
-    "squared" if the unit counts twice.
+    "squared" if the unit counts twice, beside "operand" if they are of the first operand's.
 
     slope: the same of its derivative, as 1 - y * y has them: ``slope(shake, *args)`` is what a
     gradient may be off by, in units in the last place, as that of a function of the operands:
