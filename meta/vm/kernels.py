@@ -36,7 +36,7 @@ def _for_all_extents(env: OpEnv, kernel: Kernel, device: Device) -> OpEnv:
     run = ForAllExtents(_base(kernel), env.run, kernel, device)
     workspace = env.workspace_bytes
     made = OpEnv(run, allocates=True, dialect_op=env.dialect_op, workspace=workspace)
-    made.artifact = env.artifact
+    made.kept_as(env)
     return made
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meta.base.errors import ArgumentError
+from meta.dialect.core import compile_together
 from meta.runtime.tensor_file import write_tensors
 from meta.vm.aliasing import summaries
 from meta.vm.convention_json import convention_to_json
@@ -67,13 +68,17 @@ def _replaceable(target: Path) -> bool:
 
 
 def _check_kernels(executable: Executable) -> None:
-    """Raise ArgumentError for a kernel whose file is gone: the cache, or the folder it is from."""
+    """Compile again what the cache has lost; ArgumentError for a kernel that came from a file, the
+    program cache's or a saved one's, which is gone.
+    """
+    compile_together(executable.envs)
     for env in executable.envs:
         if env.artifact is not None and not env.artifact.file.is_file():
             raise ArgumentError(
                 "a compiled kernel of this program is no longer on disk",
                 expected=env.artifact.file,
-                hint="save before the folder that it was loaded from, or the cache, is removed",
+                hint="compile the program again; one that was loaded is saved before its folder is "
+                "removed",
             )
 
 

@@ -18,6 +18,7 @@ import torch
 
 import meta
 from meta.base.errors import ArgumentError, FileError, FormatError
+from meta.ir import parse_type
 from meta.model import trace
 from meta.op.core import tree
 from meta.runtime.ndarray import ndarray
@@ -128,6 +129,25 @@ def test_kernels_that_are_gone(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="no longer on disk"):
         exe.save(tmp_path / "second")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_cache_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are compiled again, and the folder is whole; also those for all extents."""
+    monkeypatch.setenv("META_CACHE_DIR", str(tmp_path / "cache"))
+    dims = {"n": (1, 64)}
+    made = [
+        meta.vm.compile(scaled, array(2, 7)),
+        meta.vm.compile(scaled, parse_type("float32[n, 5]"), dims=dims),
+    ]
+    shutil.rmtree(tmp_path / "cache")
+    for i, exe in enumerate(made):
+        exe.save(tmp_path / str(i))
+        assert list((tmp_path / str(i) / "kernels").iterdir())
+    shutil.rmtree(tmp_path / "cache")
+    for i, shape in enumerate(((2, 7), (6, 5))):
+        x = array(*shape)
+        found, expected = load(tmp_path / str(i))(x)[0], scaled(x)[0]
+        assert torch.allclose(found.torch(), expected.torch())
 
 
 def test_places_that_hold_something_else(

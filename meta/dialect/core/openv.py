@@ -68,7 +68,8 @@ class OpEnv:
     strided: whether inputs may be non-contiguous; if not, the caller passes compact ones.
     polymorphic: whether it serves all extents of the symbolic dimensions it was made for.
     dialect_op: who made it.
-    artifact: where the compiled kernel is kept, None if it is not, or was never compiled.
+    artifact: where the compiled kernel is kept, None if it is not, or was never compiled. Its file
+        may vanish at any time, as all of a cache; `compile_together` makes it again.
     adjacent: whether its results are best laid side by side, evenly spaced: it is one launch then.
     not_capturable: why a CUDA graph cannot hold the kernel, for one because it reads a result on
         the host; empty if it can.
@@ -77,6 +78,7 @@ class OpEnv:
     """
 
     __slots__ = (
+        "_deferred",
         "_kernel",
         "_workspace",
         "_wrappers",
@@ -102,6 +104,7 @@ class OpEnv:
         workspace: int | Callable[[], int] = 0,
     ) -> None:
         self._kernel = run
+        self._deferred = run if isinstance(run, Deferred) else None
         self._workspace = workspace
         self._wrappers: tuple[Callable[[Kernel], Kernel], ...] = ()
         self.artifact: Artifact | None = None
@@ -131,21 +134,37 @@ class OpEnv:
             self._kernel = wrapper(self._kernel)
         return self
 
+    def kept_as(self, other: OpEnv) -> None:
+        """Take over where the kernel of another, which this one calls, is kept."""
+        self._deferred, self.artifact = other._deferred, other.artifact
+
+    @property
+    def _wanted(self) -> Deferred | None:
+        """What is to be compiled: the kernel, or again what was kept of it and is gone."""
+        gone = self.artifact is not None and not self.artifact.file.is_file()
+        return self._deferred if gone or isinstance(self._kernel, Deferred) else None
+
     def _compiled(self, made: Compiled) -> None:
+        self.artifact = made.artifact
+        if not isinstance(self._kernel, Deferred):
+            return
         kernel = made.run
         for wrapper in self._wrappers:
             kernel = wrapper(kernel)
-        self._kernel, self.artifact = kernel, made.artifact
+        self._kernel = kernel
         if made.workspace is not None:
             self._workspace = made.workspace
 
 
 def compile_together(envs: Iterable[OpEnv]) -> None:
-    """Compile what is deferred in as few goes as there are compilers; BackendError if one fails."""
+    """Compile what is deferred in as few goes as there are compilers, and what was compiled but is
+    no longer in its file; BackendError if one fails.
+    """
     waiting: dict[Callable[[Sequence[Any]], Sequence[Compiled]], dict[OpEnv, Any]] = {}
     for env in envs:
-        if isinstance(env._kernel, Deferred):
-            waiting.setdefault(env._kernel.compile, {})[env] = env._kernel.source
+        wanted = env._wanted
+        if wanted is not None:
+            waiting.setdefault(wanted.compile, {})[env] = wanted.source
     for compile, sources in waiting.items():
         try:
             kernels = compile(list(sources.values()))

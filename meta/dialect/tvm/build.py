@@ -128,7 +128,7 @@ def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, B
     missing: dict[Key, list[str]] = {}
     for name, function in functions.items():
         key = (tvm_ffi.StructuralKey(function), where)
-        found = _kernels.get(key)
+        found = _known(key)
         if found is not None:
             result[name] = found
         else:
@@ -143,6 +143,14 @@ def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, B
     return result
 
 
+def _known(key: Key) -> Built | None:
+    """Return what was built, unless it was kept and its file is gone: it is to be kept again."""
+    found = _kernels.get(key)
+    if found is None or found.stored is None or found.stored.file.is_file():
+        return found
+    return None
+
+
 def _build_missing(
     missing: Mapping[Key, str], functions: Mapping[str, tirx.PrimFunc], target: Target
 ) -> dict[Key, Built]:
@@ -150,7 +158,7 @@ def _build_missing(
     keys: dict[str, Key] = {}
     wanted: list[_Wanted] = []
     for key, name in missing.items():
-        known = _kernels.get(key)
+        known = _known(key)
         if known is not None:  # built by another thread meanwhile
             made[key] = known
             continue
