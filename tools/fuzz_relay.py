@@ -31,11 +31,11 @@ from typing import Any
 from meta.base.errors import FormatError
 from meta.base.progress import bar
 from meta.frontend.relay.ast import Module
-from meta.frontend.relay.equal import difference
 from meta.frontend.relay.params import MAGIC, read_params
 from meta.frontend.relay.read import read
-from meta.frontend.relay.text import parse_text, print_text
+from meta.frontend.relay.text import parse_text
 from tools.relay_mutations import mutate
+from tools.relay_text import difference, print_text
 
 CORPUS = Path(__file__).parents[1] / "tests" / "data" / "relay" / "fuzz"
 SECONDS, MEGABYTES = 2.0, 200.0

@@ -9,7 +9,7 @@ from meta.frontend.relay.load import load
 from meta.frontend.relay.model import RelayModel
 from meta.frontend.relay.params import read_params
 from meta.frontend.relay.read import read
-from meta.frontend.relay.text import parse_text, print_text
+from meta.frontend.relay.text import parse_text
 
 __all__ = [
     "ParamsError",
@@ -17,7 +17,6 @@ __all__ = [
     "RelayModel",
     "load",
     "parse_text",
-    "print_text",
     "read",
     "read_params",
 ]

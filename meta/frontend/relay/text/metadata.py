@@ -13,7 +13,7 @@ from meta.frontend.relay.text.quoting import STRING
 
 CONSTANT = "relay.Constant"
 MODULE_ATTRIBUTES = "meta.module_attributes"
-"""Where `print_text` puts the attributes of the module, for which Relay text has no place."""
+"""Where `tools/relay_text` puts the attributes of the module, for which Relay text has no place."""
 
 _EDGE = re.compile(r'"|/\*|//|#\[\s*metadata\s*\]|^METADATA:', re.MULTILINE)
 _STRING = re.compile(STRING)

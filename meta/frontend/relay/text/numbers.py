@@ -1,4 +1,4 @@
-"""Numbers of Relay text: what a literal says, and the shortest literal that says a number.
+"""Numbers of Relay text: what a literal says.
 
 A literal has a value and perhaps a dtype: ``1.5f`` float32, ``7i64`` int64, ``7`` and ``1.5``
 none, which then is int32 (int64 where it does not fit) and float32.
@@ -10,7 +10,7 @@ import re
 
 import torch
 
-from meta.base.dtype import FROM_TORCH, TO_TORCH, is_float, limits
+from meta.base.dtype import TO_TORCH, is_float, limits
 
 _LITERAL = re.compile(
     r"(-*)(?:(inf|nan)f([0-9]*)"
@@ -19,14 +19,6 @@ _LITERAL = re.compile(
 )
 _INT = {"": None, "16": "int16", "32": "int32", "64": "int64"}
 _FLOAT = {"": "float32", "16": "float16", "32": "float32", "64": "float64"}
-_SUFFIX = {
-    "int16": "i16",
-    "int32": "",
-    "int64": "i64",
-    "float16": "f16",
-    "float32": "f",
-    "float64": "f64",
-}
 # What rounds to the largest number of float32 is written for it: its digits are a little above it.
 _LARGEST = {
     "float16": float(limits("float16").max),
@@ -81,34 +73,3 @@ def scalar(value: int | float | bool, dtype: str) -> torch.Tensor:
     if value != value or value != int(value) or not bounds.min <= value <= bounds.max:
         raise ValueError(f"a number that fits {dtype}")
     return torch.tensor(int(value), dtype=TO_TORCH[dtype])
-
-
-def literal_of(tensor: torch.Tensor) -> str | None:
-    """Return the literal of a scalar tensor, None if its dtype has none."""
-    dtype = FROM_TORCH.get(tensor.dtype)
-    if tensor.ndim or (dtype not in _SUFFIX and dtype != "bool"):
-        return None
-    value = tensor.item()
-    if dtype == "bool":
-        return str(value)
-    suffix = _SUFFIX[dtype]
-    return f"{_shortest(value, dtype)}{suffix}" if is_float(dtype) else f"{value}{suffix}"
-
-
-def float_literal(value: float) -> str:
-    """Return a float attribute: double precision, though the suffix is that of float32."""
-    return f"{_shortest(value, 'float64')}f"
-
-
-def _shortest(value: float, dtype: str) -> str:
-    """Return the fewest digits that give the value when they are rounded to the dtype."""
-    if value != value:
-        return "nan"
-    text = repr(value)
-    if dtype != "float64" and abs(value) != float("inf"):
-        candidates = (f"{value:.{digits}g}" for digits in range(1, 10))
-        exact = TO_TORCH[dtype]
-        text = next(
-            (c for c in candidates if torch.tensor(float(c), dtype=exact).item() == value), text
-        )
-    return text.removesuffix(".0")

@@ -1,9 +1,9 @@
-"""Names and strings of Relay text: which stand as they are, and how the others are written.
+"""Names and strings of Relay text: which stand as they are, and how the others are quoted.
 
 TVM's printer writes most names as they are, whatever is in them, and its parser then fails on
 them. The reader takes those. A name that cannot be told from what follows it is written in quotes
-behind its sign, ``%"my input"``, ``@"f(x)"``, ``$"let"`` (a name without a sign); only this package
-writes that.
+behind its sign, ``%"my input"``, ``@"f(x)"``, ``$"let"`` (a name without a sign); TVM never writes
+that, `print_text` of `tools/relay_text` does.
 """
 
 from __future__ import annotations
@@ -35,34 +35,14 @@ SHORT_DTYPES = {
 }
 """Other names of dtypes; "custom" has a name and a width behind it."""
 
-_BARE_LOCAL = re.compile(r"[A-Za-z_](?:\w|[/-](?![/*])|\.|:(?=[0-9]))*", re.ASCII)
-_BARE_GLOBAL = re.compile(r"[A-Za-z_](?:\w|[/-](?![/*])|[.:])*", re.ASCII)
-_BARE_NAME = re.compile(NAME, re.ASCII)
-_BARE_KEY = re.compile(r"[A-Za-z_][\w.:/@#$-]*", re.ASCII)
-_SPECIAL_FLOAT = re.compile(r"(?:inf|nan)f(?:16|32|64)?")
-_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", '"': '\\"'}
-_UNESCAPES = {escape[1]: char for char, escape in _ESCAPES.items()}
+ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", '"': '\\"'}
+_UNESCAPES = {escape[1]: char for char, escape in ESCAPES.items()}
 _ESCAPE = re.compile(r"((?:\\x[0-9A-Fa-f]{2}|\\[0-7]{3})+)|\\u\{([0-9a-f]{1,6})\}|\\(.)", re.DOTALL)
 _BYTE = re.compile(r"\\x(..)|\\([0-7]{3})")
 
 
-def quote(string: str) -> str:
-    """Return a string in double quotes, with everything unprintable escaped."""
-    return '"' + "".join(c if _is_plain(c) else _escape(c) for c in string) + '"'
-
-
-def _is_plain(char: str) -> bool:
-    return char.isprintable() and char not in '"\\'
-
-
-def _escape(char: str) -> str:
-    if char in _ESCAPES:
-        return _ESCAPES[char]
-    return f"\\x{ord(char):02X}" if char < "\x80" else f"\\u{{{ord(char):x}}}"
-
-
 def unquote(text: str) -> str:
-    """Return the string that TVM's printer or `quote` wrote.
+    """Return the string that TVM's printer or `print_text` wrote.
 
     A backslash before any other character stands for itself, as TVM before 0.7 escapes nothing.
     """
@@ -78,26 +58,3 @@ def _unescape(match: re.Match[str]) -> str:
         code = int(match[2], 16)
         return chr(code) if code < 0x110000 else match[0]
     return _UNESCAPES.get(match[3], match[0])
-
-
-def local_name(name: str) -> str:
-    """Return a variable's name with its sign."""
-    bare = _BARE_LOCAL.fullmatch(name) and not name.endswith((MALFORMED, "/"))
-    return f"%{name}" if bare else f"%{quote(name)}"
-
-
-def global_name(name: str) -> str:
-    """Return the name of a function of the module with its sign."""
-    return f"@{name}" if _BARE_GLOBAL.fullmatch(name) else f"@{quote(name)}"
-
-
-def bare_name(name: str) -> str:
-    """Return a name without a sign: of an operator, a constructor, a type or an attribute."""
-    plain = _BARE_NAME.fullmatch(name) and name not in KEYWORDS and not DTYPE.fullmatch(name)
-    return name if plain and not _SPECIAL_FLOAT.fullmatch(name) else f"${quote(name)}"
-
-
-def attribute_name(name: str) -> str:
-    """Return the name of an attribute, in which more may stand than in other names."""
-    plain = _BARE_KEY.fullmatch(name) and not _SPECIAL_FLOAT.match(name)
-    return name if plain else f"${quote(name)}"

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from meta.frontend.relay import ast
-from meta.frontend.relay.equal import difference
 from meta.frontend.relay.text import parse_text
+from tools.relay_text import difference
 
 HEADER = '#[version = "0.0.5"]\n'
 

@@ -9,7 +9,8 @@ import torch
 
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
-from meta.frontend.relay.text import parse_text, print_text
+from meta.frontend.relay.text import parse_text
+from tools.relay_text import print_text
 
 HEADER = '#[version = "0.0.5"]\n'
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 
 from meta.frontend.relay import ast
-from meta.frontend.relay.equal import difference
-from meta.frontend.relay.text import parse_text, print_text
+from meta.frontend.relay.text import parse_text
 from tests.frontend.relay.text.programs import modules
+from tools.relay_text import difference, print_text
 
 COMMON = settings(
     deadline=None,

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from meta.frontend.relay import ast
-from meta.frontend.relay.equal import equal
 from meta.frontend.relay.errors import RelayError
-from meta.frontend.relay.text import parse_text, print_text
+from meta.frontend.relay.text import parse_text
+from tools.relay_text import equal, print_text
 
 LONG = 100_000
 HEADER = '#[version = "0.0.5"]\n'

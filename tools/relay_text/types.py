@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from meta.frontend.relay import ast
-from meta.frontend.relay.text.metadata_writer import MetadataWriter
-from meta.frontend.relay.text.numbers import float_literal
-from meta.frontend.relay.text.quoting import DTYPE, SHORT_DTYPES, bare_name, quote
+from meta.frontend.relay.text.quoting import DTYPE, SHORT_DTYPES
+from tools.relay_text.literals import bare_name, float_literal, quote
+from tools.relay_text.metadata import MetadataWriter
 
 _CUSTOM = re.compile(r"custom\[[A-Za-z_]\w*\][0-9]+", re.ASCII)
 _PLAIN_DTYPE = re.compile(r"[A-Za-z_]\w*", re.ASCII)

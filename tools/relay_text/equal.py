@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from meta.frontend.relay import ast
-from meta.frontend.relay.equal_types import TypeNames, same_type
 
 Path = tuple[Any, str] | None
 """Where a value stands: where the one around it stands, and the step from there."""
@@ -80,12 +79,67 @@ def difference(
 
 
 @dataclass
+class _TypeNames:
+    """Which type parameter of one program is which of the other."""
+
+    there: dict[str, str] = field(default_factory=dict)
+    back: dict[str, str] = field(default_factory=dict)
+
+    def bind(self, a: tuple[str, ...], b: tuple[str, ...], names: bool) -> bool:
+        """Note which names belong together; return whether they can."""
+        if len(a) != len(b) or (names and a != b):
+            return False
+        self.there.update(zip(a, b, strict=True))
+        self.back.update(zip(b, a, strict=True))
+        return True
+
+    def same(self, a: str, b: str) -> bool:
+        """Tell whether two names mean the same parameter."""
+        return self.there.get(a, a) == b and self.back.get(b, b) == a
+
+
+def _same_type(a: ast.Type | None, b: ast.Type | None, bound: _TypeNames, names: bool) -> bool:
+    """Tell whether two types are the same. A type that is not known is one that is not stated."""
+    work: list[tuple[ast.Type | None, ast.Type | None]] = [(a, b)]
+    while work:
+        x, y = work.pop()
+        if isinstance(x, ast.UnknownType | None) and isinstance(y, ast.UnknownType | None):
+            continue
+        if type(x) is not type(y):
+            return False
+        match x, y:
+            case ast.TypeVar(), ast.TypeVar():
+                if not bound.same(x.name, y.name):
+                    return False
+            case ast.FuncType(), ast.FuncType():
+                if not bound.bind(x.type_params, y.type_params, names):
+                    return False
+                if len(x.params) != len(y.params):
+                    return False
+                work += [*zip(x.params, y.params, strict=True), (x.result, y.result)]
+            case ast.TupleType(), ast.TupleType():
+                if len(x.fields) != len(y.fields):
+                    return False
+                work += zip(x.fields, y.fields, strict=True)
+            case ast.DataType(), ast.DataType():
+                if x.name != y.name or len(x.args) != len(y.args):
+                    return False
+                work += zip(x.args, y.args, strict=True)
+            case ast.RefType(), ast.RefType():
+                work.append((x.value, y.value))
+            case _:
+                if x != y:
+                    return False
+    return True
+
+
+@dataclass
 class _Comparison:
     names: bool
     digits: int | None
     partners: dict[Any, Any] = field(default_factory=dict)
     partners_back: dict[Any, Any] = field(default_factory=dict)
-    types: TypeNames = field(default_factory=TypeNames)
+    types: _TypeNames = field(default_factory=_TypeNames)
 
     def run(self, a: Any, b: Any) -> str | None:
         work: list[tuple[Any, Any, Path]] = [(a, b, None)]
@@ -100,7 +154,7 @@ class _Comparison:
     def _compare(self, x: Any, y: Any, path: Path) -> str | list[tuple[Any, Any, Path]]:
         """Return how two values differ, or the parts that are still to be compared."""
         if isinstance(x, ast.Type | None) and isinstance(y, ast.Type | None):
-            return [] if same_type(x, y, self.types, self.names) else f"{x} and {y}"
+            return [] if _same_type(x, y, self.types, self.names) else f"{x} and {y}"
         if isinstance(x, bool | int | float) and isinstance(y, bool | int | float):
             return [] if self._same_number(x, y) else f"{x!r} and {y!r}"
         if isinstance(x, tuple | list) and isinstance(y, tuple | list):
@@ -169,7 +223,7 @@ class _Comparison:
     def _begin_definition(self) -> None:
         self.partners.clear()
         self.partners_back.clear()
-        self.types = TypeNames()
+        self.types = _TypeNames()
 
 
 def _dicts(x: dict[Any, Any], y: dict[Any, Any], path: Path) -> str | list[tuple[Any, Any, Path]]:

@@ -3,27 +3,141 @@
 Operands are atoms: what else is an argument, and what is used more than once, is bound to a number
 in a line of its own before. So a chain of calls is a list of lines, and nothing here recurses over
 it. What opens a scope (functions, branches, arms, a let that is an operand) is written by
-generators, see `reader.run`.
+generators, see `run` of the reader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from meta.frontend.relay import ast
 from meta.frontend.relay.operator_table import operators
-from meta.frontend.relay.subexpressions import attribute_expressions, operands
-from meta.frontend.relay.text.graph_writer import cannot_write
-from meta.frontend.relay.text.numbers import literal_of
-from meta.frontend.relay.text.print_names import NameWriter
-from meta.frontend.relay.text.print_types import TypeWriter, attribute_value, type_params
-from meta.frontend.relay.text.print_uses import count_uses
-from meta.frontend.relay.text.printing import Shared
-from meta.frontend.relay.text.quoting import attribute_name, global_name, quote
+from meta.frontend.relay.subexpressions import attribute_expressions, operands, subexpressions
 from meta.frontend.relay.text.reader import Step
+from tools.relay_text.literals import (
+    attribute_name,
+    bare_name,
+    global_name,
+    literal_of,
+    local_name,
+    quote,
+)
+from tools.relay_text.metadata import MetadataWriter, cannot_write
+from tools.relay_text.types import TypeWriter, attribute_value, type_params
 
 _INDENT = "  "
+
+
+class Shared:
+    """State of writing one module.
+
+    Attributes
+    ----------
+    metadata: collects the metadata section. types: writes types. reserved: names of free variables.
+    """
+
+    def __init__(self, module: ast.Module) -> None:
+        self.metadata = MetadataWriter()
+        self.types = TypeWriter(self.metadata)
+        self.reserved: set[str] = set()
+        self._arity = {
+            c.name: (t.name, len(c.fields)) for t in module.types.values() for c in t.constructors
+        }
+        self._numbers = 0
+
+    def next_number(self) -> int:
+        """Return the next number of a graph binding; they are unique in the text."""
+        self._numbers += 1
+        return self._numbers - 1
+
+    def operator(self, name: str) -> str:
+        """Return an operator's name. Raises RelayError if it would be read as a constructor."""
+        if name in self._arity:
+            raise cannot_write(name, "operators and constructors with different names")
+        return bare_name(name)
+
+    def constructor(self, constructor: ast.Constructor) -> str:
+        """Return a constructor's name. Raises RelayError if the module does not define it."""
+        known = self._arity.get(constructor.name)
+        if known is None or known[0] != constructor.data_type:
+            raise cannot_write(constructor.name, "constructors that the module defines")
+        return bare_name(constructor.name)
+
+    def is_nullary(self, constructor: ast.Constructor) -> bool:
+        """Tell whether a constructor has no fields: its name is its value then."""
+        return self._arity[constructor.name][1] == 0
+
+
+class _NameWriter:
+    """Names of variables in one function; those of free variables hold in the whole file."""
+
+    def __init__(self, reserved: set[str]) -> None:
+        self._reserved = reserved
+        self._taken: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        self._names: dict[ast.Var, str] = {}
+        self._used: set[ast.Var] = set()
+
+    def bind(self, var: ast.Var) -> str:
+        """Return a variable's name where it is bound; it has no other in the function."""
+        name = self._unique(var.name)
+        self._taken.add(name)
+        self._names[var] = name
+        return local_name(name)
+
+    def unbind(self, variables: Iterable[ast.Var]) -> None:
+        """End the scope of variables."""
+        for var in variables:
+            self._names.pop(var, None)
+
+    def free(self, var: ast.Var) -> str:
+        """Return the name of a variable that nothing binds, where it is declared."""
+        text = self.bind(var)
+        self._reserved.add(self._names[var])
+        return text
+
+    def find(self, var: ast.Var) -> str | None:
+        """Return the name of a variable that is in scope."""
+        name = self._names.get(var)
+        if name is None:
+            return None
+        self._used.add(var)
+        return local_name(name)
+
+    def is_used(self, var: ast.Var) -> bool:
+        """Tell whether a variable has been written since it was bound."""
+        return var in self._used
+
+    def hides_field(self, var: ast.Var, index: int) -> bool:
+        """Tell whether ``%x.0`` would be read as another variable."""
+        name = f"{self._names.get(var)}.{index}"
+        return name in self._taken or name in self._reserved
+
+    def _unique(self, name: str) -> str:
+        unique = name
+        number = self._numbers.get(name, 0)
+        while unique in self._taken or unique in self._reserved:
+            number += 1
+            unique = f"{name}{number}"
+        self._numbers[name] = number
+        return unique
+
+
+def _count_uses(root: ast.Expr) -> dict[ast.Expr, int]:
+    """Return by expression in how many places it stands; the root stands in one.
+
+    What is used more than once gets a number.
+    """
+    uses = {root: 1}
+    work = [root]
+    while work:
+        for part in subexpressions(work.pop()):
+            if part not in uses:
+                uses[part] = 0
+                work.append(part)
+            uses[part] += 1
+    return uses
 
 
 class FunctionWriter:
@@ -33,8 +147,8 @@ class FunctionWriter:
         self._shared = shared
         self._metadata = shared.metadata
         self._types: TypeWriter = shared.types
-        self._names = NameWriter(shared.reserved)
-        self._uses = count_uses(root)
+        self._names = _NameWriter(shared.reserved)
+        self._uses = _count_uses(root)
         self._numbers: dict[ast.Expr, str] = {}
         self._indent = ""
         self._lines: list[str] = []
