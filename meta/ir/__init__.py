@@ -4,7 +4,6 @@ Add a node kind in `expr.py`, whose docstring lists the files that need a case f
 """
 
 from meta.ir.builder import BlockBuilder
-from meta.ir.control_flow import ControlFlow
 from meta.ir.def_use import DefUse
 from meta.ir.dot import to_dot
 from meta.ir.expr import (
@@ -38,7 +37,6 @@ from meta.ir.graph import Graph, GraphNode, from_graph, to_graph
 from meta.ir.html import to_html
 from meta.ir.json_reader import from_json
 from meta.ir.json_writer import to_json
-from meta.ir.liveness import Liveness
 from meta.ir.operators import OP_RESOLVERS
 from meta.ir.parser import parse, parse_function, parse_literal, parse_type
 from meta.ir.printer import text
@@ -78,7 +76,6 @@ __all__ = [
     "Constant",
     "Construct",
     "ConstructorDefinition",
-    "ControlFlow",
     "DataType",
     "DefUse",
     "Dim",
@@ -93,7 +90,6 @@ __all__ = [
     "If",
     "IsVariant",
     "Literal",
-    "Liveness",
     "MakeRef",
     "Module",
     "Node",

@@ -10,7 +10,6 @@ import heapq
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
-from meta.ir.dominators import immediate_dominators
 from meta.ir.expr import Binding, Block, Expr, Var
 from meta.ir.visit import free_vars, inner_blocks, operands
 
@@ -54,25 +53,6 @@ class Graph:
 
     def __post_init__(self) -> None:
         self._by_var = {node.binding.var: node for node in self.nodes}
-
-    def post_dominators(self) -> dict[GraphNode, GraphNode]:
-        """Return the immediate post-dominator of each node in the flow of data.
-
-        That is the first node through which everything that is computed from the value goes: what
-        lies between may become one kernel. A node whose value reaches the result, or nothing, on
-        different ways has none.
-        """
-        exit_ = len(self.nodes)
-        leaving = {self.node_of(a) for a in operands(self.result) if isinstance(a, Var)}
-        # Edges from users to inputs: a post-dominator dominates in the graph turned round.
-        backwards: list[list[int]] = [[n.position for n in node.inputs] for node in self.nodes]
-        last = [n.position for n in self.nodes if n in leaving or not n.users]
-        found = immediate_dominators([*backwards, last], exit_)
-        return {
-            node: self.nodes[i]
-            for node in self.nodes
-            if (i := found[node.position]) is not None and i != exit_
-        }
 
 
 def to_graph(block: Block, places: Callable[[Binding], Places] | None = None) -> Graph:

@@ -15,7 +15,6 @@ from meta.ir import (
     Construct,
     ConstructorDefinition,
     DataType,
-    Liveness,
     MakeRef,
     Module,
     ReadRef,
@@ -178,22 +177,6 @@ def test_documents_that_are_refused(path: tuple[Any, ...], value: Any, message: 
     with pytest.raises(FormatError) as caught:
         from_json(json.dumps(document))
     assert caught.value.what.replace('functions["main"].', "main.").startswith(message)
-
-
-def test_liveness_knows_what_is_held() -> None:
-    module = parse("""
-    type Box { Box(ref(float32[])) }
-    func @main(%x: float32[], %y: float32[]) -> float32[] {
-      %r: ref(float32[]) = make_ref(%x)
-      %b: type Box = construct Box:Box(%r)
-      %s: ref(float32[]) = get_field Box.0(%b) -> ref(float32[])
-      %w: () = write_ref(%s, %y)
-      %z: float32[] = read_ref(%r)
-      return %z
-    }""")
-    live = Liveness(module.main)
-    names = {v.name for v in live.kept_by(module.main.body.bindings[-1].var)}
-    assert {"x", "y", "r", "z"} <= names
 
 
 # Tracing.
