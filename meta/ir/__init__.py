@@ -1,6 +1,13 @@
 """Floor 1: programs as data: types, expressions, modules, text. It knows no op's meaning.
 
 Add a node kind in `expr.py`, whose docstring lists the files that need a case for it.
+
+Programs are kept in A-normal form only. Other forms are views, computed when a pass asks for one
+and not kept up to date: `DefUse`, definitions and users, and the graph form (`to_graph`), a block
+as a directed acyclic graph with edges of data and, by what each binding reads and writes, of order.
+Every binding carries the file and line of the user's code (the first frame outside of `meta`),
+which later errors show. Notebooks show a program with types on hover (`to_html`); `to_dot` gives it
+to Graphviz.
 """
 
 from meta.ir.builder import BlockBuilder

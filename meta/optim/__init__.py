@@ -1,5 +1,10 @@
 """Floor 6: optimizers. One file per algorithm, with a class for eager loops and a ``with_<name>``
 that traces the whole step; see `Optimizer` and `training_step`.
+
+A training step is one traced function of forward pass, backward pass and update. The learning rate
+is an input of it. Clipping, loss scale, accumulation and average are operators of the same
+function, and their state, like the optimizer's, is in ``step.state()``. Half precision parameters
+have float32 masters, which loading weights writes too (`meta/model/master.py`).
 """
 
 from meta.optim import adam, adamw, lamb, lans, schedule, sgd

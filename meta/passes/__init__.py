@@ -2,7 +2,29 @@
 
 To add one (docs/howto/pass.md), write ``passes/<name>.py`` with a function of that name whose first
 docstring line is an imperative sentence and whose docstring shows a program before and after, and
-put it into a pipeline.
+put it into a pipeline. Options are keyword arguments. `Pipeline` (`manager.py`) adds verification,
+timing, history, printing (META_DEBUG), a file per pass (META_DUMP_IR) and fuel (META_FUEL).
+`meta.vm.pipeline` has the passes of the compiler in order.
+
+What passes share:
+
+- **Memory**: `buffers.py` says which variables may share memory, by views, by what an `If` yields
+  and by what a function returns of its arguments. A value that a data value or a reference holds
+  has left the function: nothing is written over it, and what comes out again may be any such value.
+  `effects.py` says what each binding reads and writes; writes to references keep their order with
+  reads and calls, and nothing moves past a `Fail`. `definitions.py` tells a rule that looks through
+  an earlier call only of those calls whose arguments nobody has written since.
+- **Lifetimes**: `rematerialize`, `memory_schedule`, `inplace_update` and `plan_memory` all read
+  `lifetimes.py`: which results are one buffer, and between which bindings each is in use.
+- **Steady values** (`steady.py`): the arrays of a model in infer mode, which others write rarely
+  and only between calls. `fold_batch_norm` and `prepare` move what depends on them alone out of the
+  program. Within a memory budget nothing is kept and nothing folded.
+- **Fused functions**: `fuse_dialect` and `fuse_tvm` make functions whose attributes name the
+  dialect; `Dialect.fused_kernel` finds or compiles the kernel.
+
+A random call, a call with an effect, and a call of a function that may write are never merged or
+repeated. A gradient that would flow through a reference that `promote_refs` leaves, or through a
+data value, is an error of `autodiff`; the eager tape follows it.
 """
 
 from meta.passes.align_products import align_products

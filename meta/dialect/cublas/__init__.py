@@ -1,7 +1,16 @@
 """The `cublas` dialect: matrix products of NVIDIA's cuBLASLt, with what follows them fused in.
 
 Kernels are in `gemm.py`, fused ones in `epilogues.py` and `gradients.py`. A product becomes a
-`Problem` (`problem.py`), for which cuBLASLt makes a `Plan` once (`plan.py`).
+`Problem` (`problem.py`), plain data, for which cuBLASLt makes a `Plan` once (`plan.py`):
+descriptors, the algorithm and packed arguments. A call is then one function of the library, which
+comes with torch and is called through ctypes.
+
+Float16, bfloat16, float32 (in TensorFloat-32 only with META_TF32) and float64 are accumulated in at
+least float32. Float8 products need compute capability 8.9, and matrix units keep fewer bits of
+their sums (`scaled.py`). Transposed and row-strided operands are read in place (`product.py`).
+
+The gradients of activations have no pattern but that of the tanh form of GELU: cuBLASLt's ReLU
+gradient reads a bit mask, which is no value of the IR.
 """
 
 from __future__ import annotations

@@ -1,10 +1,20 @@
 """The `cuda` dialect: kernels written by hand in CUDA, for what compilers do not join.
 
-Optimizer steps of all parameters of a model are one launch each; normalisations and the gradient of
-an embedding read their arrays once or twice, and add up in one order; attention in float32 keeps
-its scores in registers. Source is compiled by NVRTC
-when it is first needed, and kept on disk. To add a kernel of lists of tensors, add its passes to
-`multi_tensor.py`; another one is a file with its source and the launches of a call.
+- Updates of lists of tensors (`multi_tensor_adamw` and its relatives), `multi_tensor_norm`,
+  `multi_tensor_cast` and `multi_tensor_axpby`: one launch for each pass over memory. The table of
+  addresses is a parameter by value, 4 KB or, from CUDA 12.1 on, 32 KB, so a CUDA graph keeps it.
+  Gradients may be of any floating point dtypes. A factor and a flag to skip the update are tensors,
+  so that nothing is decided on the host.
+- Layer normalisation over the last axis, also with the sum before it, that of a float32 stream too;
+  its gradient, with the sum behind it; the gradient of `rms_norm`.
+- Batch normalisation with the channels last, with the sum and relu that follow it in a residual
+  network, and the gradients of all that.
+- The gradient of an embedding, with the sum behind it.
+- `fuse_tensor`, and attention in float32 on tensor cores (its gradients with META_TF32).
+
+All sums are added up in one order, so results are the same bits at every run. Source is compiled by
+NVRTC when it is first needed, and kept on disk. To add a kernel of lists of tensors, add its passes
+to `multi_tensor.py`; another one is a file with its source and the launches of a call.
 """
 
 import torch

@@ -1,9 +1,12 @@
 """The `cudnn` dialect: NVIDIA's library of deep learning kernels, cuDNN 9.
 
 Convolutions, attention and normalisations are graphs of cuDNN, built through the package
-nvidia-cudnn-frontend (`graph.py`) and kept as plans (`plans.py`). Softmax, pooling and activations
-are functions of libcudnn, called through ctypes (`library.py`). Which of them goes before other
-dialects is in one table, `levels.py`. Add a kernel in the operator's family file.
+nvidia-cudnn-frontend (`graph.py`) and kept as plans (`plans.py`). Convolutions take a bias, a sum
+and relu behind them into the graph, in any layout of their axes. A plan whose kernel cuDNN has
+already is preferred to one that it has to compile. Softmax, pooling and activations are functions
+of libcudnn, called through ctypes (`library.py`). Which of them goes before other dialects is in
+one table, `levels.py`; ATen's kernels for the same operators, which call cuDNN too, are one level
+below on CUDA. Add a kernel in the operator's family file.
 """
 
 from importlib import import_module

@@ -3,6 +3,35 @@ compiles.
 
 It is the default everywhere (COMPILER). Add a kernel in the operator's family file with `@compute`.
 Nothing here imports TVM itself: the family files do, and they are loaded by the first dispatch.
+
+Operators whose result's shape depends on data (`argwhere`, `nonzero`, `unique`, `dynamic_reshape`
+and others) run on `torch`; on CUDA, updates of lists of tensors run on `cuda`.
+
+From a call to a kernel: `lower.py` makes a PrimFunc of the TE expression, `schedule_cpu.py` or
+`schedule_cuda/` schedules it, and `build.py` compiles the kernels of a program in batches, one
+module each, on several threads (META_COMPILE_THREADS; TVM's C++ code and NVRTC release the
+interpreter lock). A kernel stays `Deferred` until it is needed, so a call that becomes part of a
+fused kernel is never compiled by itself. `cache.py` keeps kernels on disk.
+
+Numerics:
+
+- Arithmetic is in the dtypes of the program, and each operation is rounded, with two exceptions.
+  Within a kernel, LLVM and CUDA's compiler contract a product and a sum to one fused multiply-add,
+  which rounds once; a fused program may differ in the last bit from the same program run operator
+  by operator. On the CPU, META_CPU_TARGET with the feature ``-fma`` prevents that. On CUDA, kernels
+  that write half precision and no wider floats use cheaper functions
+  (`schedule_cuda/half_math.py`).
+- bfloat16 on the CPU is computed in float32 and rounded at each cast (`bfloat16.py`).
+- TVM's simplifier assumes real numbers and unbounded integers; `floats.py` and `integers.py` keep
+  array values from it.
+- TVM would round float64 constants in CUDA source; they are written by their bits
+  (`cuda_source.py`).
+
+Launching: a kernel takes torch tensors directly. On the CPU its parallel loops run on OpenMP's
+threads, as ATen's do (`openmp.py`). On CUDA it runs on torch's current stream, NVRTC compiles it
+(`nvrtc.py`), and intermediate arrays between the kernels of one function are allocated from torch
+(`workspace.py`). Kernels are compiled for aligned arguments; a call with others is repeated with
+aligned copies (`realigned.py`).
 """
 
 import ctypes

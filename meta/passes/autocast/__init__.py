@@ -1,9 +1,13 @@
 """Mixed precision of a program: casts by the cast rules of `meta.amp`, as few as will do.
 
+A function is instantiated once per choice of dtypes that it is called with. Functions that call
+themselves or are handed on as values, closures, data values and references keep their types. What
+is written in place keeps its dtype, and its cast is made again after a write.
+
 ``body`` rewrites one function, with the ``casts`` that are known in it; ``hoist`` moves casts of a
 function's parameters to its callers, so that a loop casts its weights once; ``narrow`` lets sums
-read what is rounded for others; ``report`` says what was done and why; ``dtypes`` has the
-vocabulary for types.
+read what is rounded for others; ``report`` (`explain_autocast`) says what was done and why;
+``dtypes`` has the vocabulary for types.
 """
 
 from __future__ import annotations

@@ -2,10 +2,21 @@
 
 What main does in a straight line is swept backwards in place. A function that it calls, and each
 block of an `If`, yields its result together with a *pullback*: a closure from the gradients of the
-result to those of what it was computed from. A loop is a function that calls itself, and so are its
-gradients. The files, in the order of use: ``activity`` says what depends on the wanted parameters,
-``vjp`` writes the differentiated functions, ``sweep`` the backward computation of one block;
-``leaves`` has the vocabulary for tuples.
+result to those of what it was computed from. A block of an `If` yields zeros for what only the
+other block uses. A loop is a function that calls itself, and so are its gradients: what a step
+needs later is what its closure captured. Closures of the program become functions first
+(`lambda_lift`); one that is not known where it is called is an error.
+
+A function with ``attrs(checkpoint=True)``, made by `meta.model.checkpoint`, is computed again in
+the backward pass. Its companion ``f_backward(dys..., params...)`` computes it on arguments that
+pass an ``optimization_barrier``: views that count as known only when the gradients are, so that no
+pass merges the second computation with the first or moves it forward. The random keys of the block
+are drawn outside of it (`random_key`) and are arguments. What it writes in place is copied before
+the call, and the second call writes to the copy. Afterwards such functions are inlined like others.
+
+The files, in the order of use: ``activity`` says what depends on the wanted parameters, ``vjp``
+writes the differentiated functions, ``sweep`` the backward computation of one block; ``leaves`` has
+the vocabulary for tuples.
 """
 
 from __future__ import annotations

@@ -1,0 +1,75 @@
+"""The pages under `docs`: the listing of folders is true, links lead somewhere, lines are short."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+ARCHITECTURE = (DOCS / "architecture.md").read_text("utf-8")
+# Written by `python -m meta ops --markdown` and `python -m meta selftest --markdown`.
+GENERATED = {"operators.md", "dialects.md"}
+PAGES = sorted(page for page in DOCS.rglob("*.md") if page.name not in GENERATED)
+LISTED = ("meta", "tests", "tools", "benchmarks", "docs", "examples")
+
+
+def folders(folder: Path) -> Iterator[str]:
+    """Yield the folders of sources from here on, as the listing writes them: ``meta/op/``.
+
+    Of the tests, the folders that are named after one of `meta`, and what is in folders of tests,
+    are left out.
+    """
+    inner = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith((".", "__"))]
+    if any(p.is_file() for p in folder.rglob("*") if "__pycache__" not in p.parts):
+        yield f"{folder.relative_to(ROOT).as_posix()}/"
+    if folder == ROOT / "tests":
+        mirrored = {p.name for p in (ROOT / "meta").iterdir()}
+        inner = [p for p in inner if p.name not in mirrored]
+    elif folder.is_relative_to(ROOT / "tests"):
+        return
+    for path in inner:
+        yield from folders(path)
+
+
+def test_the_listing_names_exactly_the_folders_that_exist() -> None:
+    listed = re.findall(r"^\| `(\S+/)` \|", ARCHITECTURE, re.MULTILINE)
+    existing = {name for top in LISTED if (ROOT / top).exists() for name in folders(ROOT / top)}
+    assert len(listed) == len(set(listed)), "a folder has two lines in docs/architecture.md"
+    listed = [name for name in listed if (ROOT / name.split("/")[0]).exists()]
+    assert existing - set(listed) == set(), "folders without a line in docs/architecture.md"
+    assert set(listed) - existing == set(), "lines of docs/architecture.md without a folder"
+
+
+def test_the_floors_of_the_listing_are_those_of_the_imports() -> None:
+    from tests.test_floors import FLOOR
+
+    rows = re.findall(r"^\| `meta/(\w+)/\S*` \| (\w+) \|", ARCHITECTURE, re.MULTILINE)
+    assert rows
+    for folder, floor in rows:
+        assert floor == str(FLOOR.get(folder, "all")), folder
+
+
+def test_the_page_on_architecture_is_short() -> None:
+    assert len(ARCHITECTURE.splitlines()) <= 200
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
+def test_linked_files_exist(page: Path) -> None:
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text("utf-8"), flags=re.DOTALL)
+    links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text)
+    missing = [link for link in links if not (page.parent / link).exists()]
+    assert not missing, f"{page.relative_to(ROOT)} links to nothing: {missing}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
+def test_lines_are_not_wider_than_100_columns(page: Path) -> None:
+    wide = [
+        number
+        for number, line in enumerate(page.read_text("utf-8").splitlines(), 1)
+        if len(line) > 100 and not line.lstrip().startswith("|")  # rows of tables cannot be broken
+    ]
+    assert not wide, f"over 100 columns in {page.relative_to(ROOT)}: lines {wide}"
