@@ -14,6 +14,7 @@ ARCHITECTURE = (DOCS / "architecture.md").read_text("utf-8")
 # Written by `python -m meta ops --markdown` and `python -m meta selftest --markdown`.
 GENERATED = {"operators.md", "dialects.md"}
 PAGES = sorted(page for page in DOCS.rglob("*.md") if page.name not in GENERATED)
+INDEX = (DOCS / "README.md").read_text("utf-8")
 LISTED = ("meta", "tests", "tools", "benchmarks", "docs", "examples")
 
 
@@ -55,6 +56,11 @@ def test_the_floors_of_the_listing_are_those_of_the_imports() -> None:
 
 def test_the_page_on_architecture_is_short() -> None:
     assert len(ARCHITECTURE.splitlines()) <= 200
+
+
+def test_the_index_links_to_every_page() -> None:
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} - {"README.md"}
+    assert pages == set(re.findall(r"\]\(([\w/]+\.md)\)", INDEX))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())

@@ -83,3 +83,7 @@ def test_linked_files_exist() -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", README)
     missing = [link for link in links if not (ROOT / link).exists()]
     assert links and not missing, f"README links to nothing: {missing}"
+
+
+def test_it_is_short() -> None:
+    assert len(README.splitlines()) < 250
