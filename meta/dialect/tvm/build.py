@@ -37,9 +37,11 @@ from meta.dialect.tvm import (
     inlining,
     integers,
     llvm_code,
+    masks,
     nvrtc,
     one_pass,
     openmp,
+    pipeline,
     schedule_cpu,
     schedule_cuda,
     stages,
@@ -82,8 +84,8 @@ def _version(*modules: ModuleType) -> str:
 
 
 RULES = _version(
-    *(access, alignment, bfloat16, cuda_source, inlining, integers, llvm_code, schedule_cpu),
-    *(stages, vector_math),
+    *(access, alignment, bfloat16, cuda_source, inlining, integers, llvm_code, masks, pipeline),
+    *(schedule_cpu, stages, vector_math),
     *(schedule_cuda, *schedule_cuda.RULES),
     *(nvrtc, runtime_nvrtc, one_pass, openmp, workspace, workspace_parameters),
 )
@@ -253,10 +255,11 @@ def _compile(
         if on_cuda:  # on the CPU, TVM's pool is right: a call is over when it returns
             made, needs[symbol] = workspace_parameters.as_parameters(cuda_source.exact(made))
         else:
-            made = llvm_code.with_definitions(bfloat16.rounded(made))
+            made = bfloat16.rounded(made)
         scheduled[symbol] = made.with_attr("global_symbol", symbol)
     with target:
-        return tvm.compile(tvm.IRModule(scheduled), target).mod, needs
+        lowering = "default" if on_cuda else pipeline.CPU
+        return tvm.compile(tvm.IRModule(scheduled), target, tir_pipeline=lowering).mod, needs
 
 
 def _blame(batch: Sequence[_Wanted], target: Target, error: Exception) -> BackendError:

@@ -45,26 +45,19 @@ def is_call(value: Any, operator: str) -> bool:
 
 
 def with_definitions(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a scheduled function together with the functions that it calls."""
-    called: set[tuple[str, str]] = set()
-    widths = {1}
+    """Return a lowered function together with the functions that it calls."""
+    called: set[tuple[str, str, int]] = set()
 
     def visit(node: Any) -> None:
         name = getattr(node.op, "name", "")
         if name in _DEFINITIONS:
-            called.add((name, _scalar(node)))
+            called.add((name, _scalar(node), int(node.ty.dtype.lanes)))
 
-    def loop(node: Any) -> None:
-        if node.kind == tirx.ForKind.VECTORIZED:
-            widths.add(int(node.extent))
-
-    tvm_ffi.structural_walk(function.body, [(tvm.ir.Call, visit), (tirx.For, loop)])
+    tvm_ffi.structural_walk(function.body, (tvm.ir.Call, visit))
     if not called:
         return function
     code = "\n".join(
-        _DEFINITIONS[name](_symbol(name, dtype, lanes), dtype, lanes)
-        for name, dtype in sorted(called)
-        for lanes in sorted(widths)
+        _DEFINITIONS[name](_symbol(name, *kind), *kind) for name, *kind in sorted(called)
     )
     return function.with_body(
         tirx.AttrStmt(tirx.const(0), "pragma_import_llvm", tvm.ir.StringImm(code), function.body)
