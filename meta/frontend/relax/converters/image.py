@@ -9,7 +9,7 @@ import numpy as np
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
 from meta.frontend.core.arithmetic import number_in
-from meta.frontend.relax.converters.shapes import numbers
+from meta.frontend.relax.converters.movement import numbers
 from meta.frontend.relax.registry import relax
 from meta.op.core.op import Op
 from meta.runtime.ndarray import array

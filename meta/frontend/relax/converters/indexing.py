@@ -8,7 +8,7 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible, known
-from meta.frontend.relax.converters.shapes import numbers
+from meta.frontend.relax.converters.movement import numbers
 from meta.frontend.relax.registry import relax
 from meta.op.core.check import broadcast_shapes
 from meta.runtime.ndarray import array

@@ -1,14 +1,20 @@
-"""Converters of object detection: prior boxes, decoding, and what is picked out of many boxes."""
+"""Converters of object detection: prior boxes, decoding, suppression, region proposals.
+
+For suppression per class every (image, class) is a batch element of `non_max_suppression`. Boxes
+come to it sorted, and their ranks stand for their scores, so that scores of any sign count.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.relay.arguments import constant
 from meta.frontend.relay.registry import relay
 from meta.runtime.ndarray import array
 
@@ -155,3 +161,262 @@ def yolo_reorg(data: Any, *, stride: int) -> Any:
     image = op.reshape(data, (batch, channels // (s * s), height, s, width, s))
     moved = op.transpose(image, (0, 3, 5, 1, 2, 4))
     return op.reshape(moved, (batch, channels * s * s, height // s, width // s))
+
+
+@dataclass
+class Kept:
+    """What is left of each batch element: indices of boxes int32[batch, boxes], best first, then
+    -1, and how many, int32[batch].
+    """
+
+    indices: Any
+    count: Any
+    present: Any
+
+
+def _numbers(count: int, dtype: str, call: CallSite) -> Any:
+    return constant(np.arange(count), dtype, call)
+
+
+def _rows(x: Any, order: Any) -> Any:
+    """Return rows [batch, n, width] of ``x`` [batch, boxes, width] by their numbers [batch, n]."""
+    index = op.expand_dims(op.cast(order, "int64"), 2)
+    shape = (*order.shape, x.shape[2])
+    return op.gather(x, 1, op.broadcast_to(index, shape))
+
+
+def suppressed(boxes: Any, scores: Any, valid: Any, limit: Any, iou: Any, call: CallSite) -> Kept:
+    """Keep of every batch element the boxes that overlap no better one that is kept.
+
+    boxes: [batch, boxes, 4], two opposite corners each. scores: [batch, boxes]. valid: bool of that
+    shape, the boxes that take part; they have higher scores than the others. limit: how many to
+    keep at most, negative for all. iou: the least overlap that drops a box, above 0.
+    """
+    count = scores.shape[1]
+    order = op.argsort(scores, 1, False, "int32")
+    ranks = op.cast(count - _numbers(count, "int32", call), boxes.dtype)
+    ranks = op.expand_dims(op.broadcast_to(ranks, scores.shape), 2)
+    rows = op.concatenate((ranks, _rows(boxes, order)), 2)
+    amount = op.cast(op.sum(op.cast(valid, "int32"), 1), "int32")
+    indices, kept = op.non_max_suppression(
+        rows, amount, order, limit, iou, True, -1, 1, 0, -1, True, False
+    )
+    kept = op.reshape(kept, (-1,))
+    present = op.expand_dims(kept, 1) > op.expand_dims(_numbers(count, "int32", call), 0)
+    return Kept(indices, kept, present)
+
+
+def _per_class(boxes: Any, classes: int) -> Any:
+    """Return boxes [N, boxes, 4] once for every class: [N * classes, boxes, 4]."""
+    batch, count, _ = boxes.shape
+    each = op.broadcast_to(op.expand_dims(boxes, 1), (batch, classes, count, 4))
+    return op.reshape(each, (batch * classes, count, 4))
+
+
+def _scalar(value: Any) -> Any:
+    return op.reshape(value, ()) if value.shape else value
+
+
+def _front(present: Any) -> Any:
+    """Return the order in which what is present comes first, along the last axis."""
+    return op.argsort(op.cast(op.logical_not(present), "int32"), -1, True, "int64")
+
+
+@relay("vision.all_class_non_max_suppression", op.non_max_suppression)
+def all_class_non_max_suppression(
+    boxes: Any,
+    scores: Any,
+    max_output_boxes_per_class: Any,
+    iou_threshold: Any,
+    score_threshold: Any,
+    *,
+    output_format: str,
+    call: CallSite,
+) -> Any:
+    """ONNX's NonMaxSuppression, or TensorFlow's combined form, with all rows that there can be.
+
+    boxes: [N, boxes, 4]; scores: [N, classes, boxes]. "onnx": (rows (image, class, box)
+    int64[N * classes * boxes, 3], how many int64[1]). "tensorflow": (rows (class, box)
+    int64[N, classes * boxes, 2], scores, how many int64[N]). Rows behind those are -1, scores 0.
+    """
+    batch, classes, count = scores.shape
+    flat = op.reshape(scores, (batch * classes, count))
+    threshold = op.cast(_scalar(score_threshold), scores.dtype)
+    iou = op.cast(_scalar(iou_threshold), boxes.dtype)
+    limit = _scalar(max_output_boxes_per_class)
+    limit = limit if limit.dtype in ("int32", "int64") else op.cast(limit, "int32")
+    kept = suppressed(_per_class(boxes, classes), flat, flat > threshold, limit, iou, call)
+    # TVM keeps nothing where the overlap that is allowed is none.
+    allowed = iou > 0.0
+    present = op.logical_and(kept.present, allowed)
+    amount = op.where(allowed, kept.count, op.zeros_like(kept.count))
+    if output_format == "onnx":
+        shape: tuple[int, ...] = (batch * classes * count,)
+    elif output_format == "tensorflow":
+        shape = (batch, classes * count)
+    else:
+        raise Unconvertible(f"the output format {output_format!r} is not known")
+    present = op.reshape(present, shape)
+    order = _front(present)
+
+    def collected(values: Any, missing: Any) -> Any:
+        values = op.broadcast_to(values, (batch, classes, count))
+        values = op.gather(op.reshape(values, shape), len(shape) - 1, order)
+        there = op.gather(present, len(shape) - 1, order)
+        return op.where(there, values, op.full_like(values, missing))
+
+    indices = op.cast(op.reshape(kept.indices, (batch, classes, count)), "int64")
+    class_numbers = op.reshape(_numbers(classes, "int64", call), (1, classes, 1))
+    columns = [collected(class_numbers, -1), collected(indices, -1)]
+    if output_format == "onnx":
+        images = op.reshape(_numbers(batch, "int64", call), (batch, 1, 1))
+        rows = op.stack((collected(images, -1), *columns), 1)
+        return rows, op.reshape(op.sum(op.cast(amount, "int64"), 0), (1,))
+    best = op.gather(scores, 2, op.maximum(indices, op.zeros_like(indices)))
+    total = op.sum(op.cast(op.reshape(amount, (batch, classes)), "int64"), 1)
+    return op.stack(tuple(columns), 2), collected(best, 0.0), total
+
+
+@relay("vision.regular_non_max_suppression", op.non_max_suppression)
+def regular_non_max_suppression(
+    boxes: Any,
+    scores: Any,
+    *,
+    max_detections_per_class: int,
+    max_detections: int,
+    num_classes: int,
+    iou_threshold: float,
+    score_threshold: float,
+    call: CallSite,
+) -> Any:
+    """TFLite's regular detection postprocessing: the best of all classes' boxes.
+
+    boxes: [N, boxes, 4]; scores: [N, boxes, classes], the last ``num_classes`` of which count.
+    Result: (boxes [N, max_detections, 4], classes float32, scores, how many int32[N]); rows behind
+    those are 0.
+    """
+    batch, count, columns = scores.shape
+    classes, most = int(num_classes), int(max_detections)
+    own = op.transpose(scores[:, :, columns - classes :], (0, 2, 1))
+    flat = op.reshape(own, (batch * classes, count))
+    # Here a box is dropped by an overlap above the threshold, there by one that reaches it.
+    iou = float(np.nextafter(np.float32(iou_threshold), np.float32(np.inf)))
+    valid = flat >= float(score_threshold)
+    limit = int(max_detections_per_class)
+    kept = suppressed(_per_class(boxes, classes), flat, valid, limit, iou, call)
+    indices = op.cast(op.maximum(kept.indices, op.zeros_like(kept.indices)), "int64")
+    best = op.gather(flat, 1, indices)
+    lowest = op.full_like(best, float("-inf"))
+    best, indices = (
+        op.reshape(x, (batch, classes * count))
+        for x in (op.where(kept.present, best, lowest), indices)
+    )
+    order = op.argsort(best, 1, False, "int64")[:, :most]
+    found = order.shape[1]
+    total = op.sum(op.reshape(kept.count, (batch, classes)), 1)
+    total = op.cast(op.minimum(total, op.full_like(total, most)), "int32")
+    there = op.expand_dims(total, 1) > op.expand_dims(_numbers(found, "int32", call), 0)
+
+    def filled(values: Any) -> Any:
+        mask = op.expand_dims(there, 2) if len(values.shape) == 3 else there
+        values = op.where(mask, values, op.zeros_like(values))
+        missing = (0, most - found, 0, 0) if len(values.shape) == 3 else (0, most - found)
+        return op.pad(values, (0, 0, *missing)) if most > found else values
+
+    chosen = _rows(boxes, op.gather(indices, 1, order))
+    kinds = op.cast(op.floor_divide(order, op.full_like(order, count)), "float32")
+    return filled(chosen), filled(kinds), filled(op.gather(best, 1, order)), total
+
+
+@relay("vision.proposal", op.non_max_suppression)
+def proposal(
+    cls_prob: Any,
+    bbox_pred: Any,
+    im_info: Any,
+    *,
+    scales: tuple[float, ...],
+    ratios: tuple[float, ...],
+    feature_stride: int,
+    threshold: float,
+    rpn_pre_nms_top_n: int,
+    rpn_post_nms_top_n: int,
+    rpn_min_size: int,
+    iou_loss: bool,
+    call: CallSite,
+) -> Any:
+    """The proposals of Faster R-CNN (Ren et al., 2015): [N * rpn_post_nms_top_n, 5].
+
+    cls_prob: [N, 2 * anchors, H, W], the second half foreground. bbox_pred: [N, 4 * anchors, H, W].
+    im_info: [N, 3], height, width and scale. A row is (image, x1, y1, x2, y2); if too few boxes are
+    left, they are repeated.
+    """
+    batch, _, height, width = cls_prob.shape
+    anchors = len(scales) * len(ratios)
+    count = height * width * anchors
+    base = np.array([_anchor(r, s, float(feature_stride)) for r in ratios for s in scales])
+    y, x = np.meshgrid(np.arange(height), np.arange(width), indexing="ij")
+    shift = np.stack([x, y, x, y], -1)[:, :, None] * feature_stride
+    corners = (base + shift).reshape(count, 4).T
+    x1, y1, x2, y2 = (array(c, bbox_pred.dtype, device=call.device) for c in corners)
+    delta = op.reshape(bbox_pred, (batch, anchors, 4, height, width))
+    delta = op.reshape(op.transpose(delta, (0, 3, 4, 1, 2)), (batch, count, 4))
+    score = op.transpose(cls_prob[:, anchors:], (0, 2, 3, 1))
+    places = (delta[:, :, k] for k in range(4))
+    boxes = _moved if iou_loss else _regressed
+    info_height, info_width, scale = (im_info[:, k : k + 1] for k in range(3))
+    bounds = (info_width - 1.0, info_height - 1.0) * 2
+    x1, y1, x2, y2 = (
+        op.maximum(op.minimum(c, bound), op.zeros_like(c))
+        for c, bound in zip(boxes(x1, y1, x2, y2, *places), bounds, strict=True)
+    )
+    # Beyond the image's own part of the map there are no boxes.
+    rows, columns = (op.trunc(v / float(feature_stride)) for v in (info_height, info_width))
+    inside_y = _grid(height, (1, height, 1, 1), score, call) < op.reshape(rows, (batch, 1, 1, 1))
+    inside_x = _grid(width, (1, 1, width, 1), score, call) < op.reshape(columns, (batch, 1, 1, 1))
+    score = op.where(op.logical_and(inside_y, inside_x), score, op.full_like(score, -1.0))
+    score = op.reshape(score, (batch, count))
+    least = scale * float(rpn_min_size)
+    small = op.logical_or(x2 - x1 + 1.0 < least, y2 - y1 + 1.0 < least)
+    grown = op.where(small, least * 0.5 + op.zeros_like(x1), op.zeros_like(x1))
+    score = op.where(small, op.full_like(score, -1.0), score)
+    found = op.stack((x1 - grown, y1 - grown, x2 + grown, y2 + grown), 2)
+    top = min(rpn_pre_nms_top_n, count) if rpn_pre_nms_top_n > 0 else count
+    order = op.argsort(score, 1, False, "int32")[:, :top]
+    found, score = _rows(found, order), op.gather(score, 1, op.cast(order, "int64"))
+    # Corners are elements that belong to the box: its extents are one more than their difference.
+    edges = array([0.0, 0.0, 1.0, 1.0], found.dtype, device=call.device)
+    iou = float(np.nextafter(np.float32(threshold), np.float32(np.inf)))
+    everything = op.ones_like(score) > 0.0
+    kept = suppressed(found + edges, score, everything, -1, iou, call)
+    post = int(rpn_post_nms_top_n)
+    turn = op.expand_dims(_numbers(post, "int32", call), 0)
+    turn = op.mod(turn, op.expand_dims(kept.count, 1))
+    chosen = _rows(found, op.gather(kept.indices, 1, op.cast(turn, "int64")))
+    image = op.reshape(_numbers(batch, found.dtype, call), (batch, 1, 1))
+    rows_of = op.concatenate((op.broadcast_to(image, (batch, post, 1)), chosen), 2)
+    return op.reshape(rows_of, (batch * post, 5))
+
+
+def _grid(count: int, shape: tuple[int, ...], like: Any, call: CallSite) -> Any:
+    return op.reshape(_numbers(count, like.dtype, call), shape)
+
+
+def _anchor(ratio: float, scale: float, base: float) -> tuple[float, float, float, float]:
+    """Return the corners of an anchor around the first element, as py-faster-rcnn rounds them."""
+    centre = 0.5 * (base - 1.0)
+    w = math.floor(math.sqrt(math.floor(base * base / ratio)) + 0.5) * scale
+    h = math.floor(w / scale * ratio + 0.5) * scale
+    half_w, half_h = 0.5 * (w - 1.0), 0.5 * (h - 1.0)
+    return centre - half_w, centre - half_h, centre + half_w, centre + half_h
+
+
+def _regressed(x1: Any, y1: Any, x2: Any, y2: Any, dx: Any, dy: Any, dw: Any, dh: Any) -> Any:
+    """Move centres by parts of the extents, and scale the extents by exponentials."""
+    w, h = x2 - x1 + 1.0, y2 - y1 + 1.0
+    x, y = dx * w + (x1 + (w - 1.0) * 0.5), dy * h + (y1 + (h - 1.0) * 0.5)
+    half_w, half_h = (op.exp(dw) * w - 1.0) * 0.5, (op.exp(dh) * h - 1.0) * 0.5
+    return x - half_w, y - half_h, x + half_w, y + half_h
+
+
+def _moved(x1: Any, y1: Any, x2: Any, y2: Any, dx1: Any, dy1: Any, dx2: Any, dy2: Any) -> Any:
+    return x1 + dx1, y1 + dy1, x2 + dx2, y2 + dy2

@@ -14,8 +14,8 @@ from meta import op
 from meta.frontend.core import CallSite, Unconvertible, known
 from meta.frontend.core.arithmetic import cast_to, rounded
 from meta.frontend.relay.arguments import constant, known_ints, known_number, static_extent
-from meta.frontend.relay.converters import init, slicing, sorting, transform
-from meta.frontend.relay.converters.image_resize import CROP, in_floats
+from meta.frontend.relay.converters import create, slicing, sorting, transform
+from meta.frontend.relay.converters.image import CROP, in_floats
 from meta.frontend.relay.registry import relay
 
 
@@ -57,7 +57,7 @@ def full(fill_value: Any, shape: Any, *, dtype: str, call: CallSite) -> Any:
     """Of the extents in a vector."""
     extents = known_ints(shape)
     if extents is not None:
-        return init.full(fill_value, shape=extents, dtype=dtype, call=call)
+        return create.full(fill_value, shape=extents, dtype=dtype, call=call)
     return op.dynamic_full(fill_value, shape, dtype or fill_value.dtype)
 
 
@@ -113,7 +113,9 @@ def one_hot(
     """As deep as a scalar says."""
     count = known_number(depth)
     if count is not None:
-        return init.one_hot(indices, on_value, off_value, depth=int(count), axis=axis, dtype=dtype)
+        return create.one_hot(
+            indices, on_value, off_value, depth=int(count), axis=axis, dtype=dtype
+        )
     return op.dynamic_one_hot(indices, on_value, off_value, depth, axis, dtype or on_value.dtype)
 
 

@@ -1,15 +1,91 @@
-"""Converters of operators on the diagonals and triangles of matrices, the last two axes."""
+"""Converters of matrix products and fully connected layers, and of diagonals and triangles."""
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core.products import product
 from meta.frontend.relay.arguments import constant, known_number, static_extent
+from meta.frontend.relay.layout import to_plain
 from meta.frontend.relay.registry import relay
+
+PRODUCTS = {
+    (False, False): op.matmul,
+    (False, True): op.matmul_nt,
+    (True, False): op.matmul_tn,
+    (True, True): op.matmul_tt,
+}
+BATCHED = {
+    (False, False): op.batch_matmul,
+    (False, True): op.batch_matmul_nt,
+    (True, False): op.batch_matmul_tn,
+    (True, True): op.batch_matmul_tt,
+}
+
+
+def _of_rows(multiply: Any, rows: Any, weight: Any, out_dtype: str) -> Any:
+    """Return products of the vectors along the last axis of ``rows``, however many axes it has."""
+    if rows.ndim == 2:
+        return product(multiply, rows, weight, out_dtype)
+    lead = tuple(rows.shape[:-1])
+    y = product(multiply, op.reshape(rows, (prod(lead), rows.shape[-1])), weight, out_dtype)
+    return op.reshape(y, (*lead, y.shape[-1]))
+
+
+# The number of units is that of the weight's rows.
+@relay("nn.dense", op.dense, ignore=("units",))
+def dense(data: Any, weight: Any, *, out_dtype: str) -> Any:
+    return _of_rows(op.dense, data, weight, out_dtype)
+
+
+@relay("nn.matmul", *PRODUCTS.values(), ignore=("units",))
+def matmul(
+    tensor_a: Any, tensor_b: Any, *, out_dtype: str, transpose_a: bool, transpose_b: bool
+) -> Any:
+    multiply = PRODUCTS[bool(transpose_a), bool(transpose_b)]
+    if not transpose_a:
+        return _of_rows(multiply, tensor_a, tensor_b, out_dtype)
+    return product(multiply, tensor_a, tensor_b, out_dtype)
+
+
+@relay("nn.contrib_dense_pack", op.dense, ignore=("units",))
+def contrib_dense_pack(data: Any, weight: Any, *, out_dtype: str) -> Any:
+    """The weight is [units / n, inputs, n], which the layout NC8n calls blocks of 8 units."""
+    if weight.ndim != 3:
+        raise Unconvertible(f"the weight must have 3 axes, not {weight.ndim}")
+    return product(op.dense, data, to_plain(weight, f"NC{weight.shape[2]}n"), out_dtype)
+
+
+def _second_is_transposed(a: Any, b: Any, call: CallSite) -> bool:
+    """Tell what a `batch_matmul` without attributes is: that of TVM up to 0.7, which transposes
+    the second operand, or that of 0.9 and later with its defaults. The text of a program does not
+    say its version, so the shapes decide; where both readings fit it is the later one.
+    """
+    if call.version is not None:
+        return call.version <= (0, 7)
+    inner, first, second = a.shape[2], b.shape[1], b.shape[2]
+    return bool(inner == second and inner != first)
+
+
+@relay("nn.batch_matmul", *BATCHED.values())
+def batch_matmul(
+    tensor_a: Any,
+    tensor_b: Any,
+    *,
+    out_dtype: str,
+    transpose_a: bool,
+    transpose_b: bool,
+    call: CallSite,
+) -> Any:
+    flags = (bool(transpose_a), bool(transpose_b))
+    if not call.has_attributes or (call.version is None and not call.given):
+        flags = (False, _second_is_transposed(tensor_a, tensor_b, call))
+    return product(BATCHED[flags], tensor_a, tensor_b, out_dtype)
 
 
 def _extents(data: Any) -> tuple[int, int]:

@@ -1,11 +1,14 @@
-"""Converters of softmax, activations with parameters, biases and the like."""
+"""Converters of layers: softmax, activations with parameters, biases, normalisations, dropout,
+losses.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from meta import op
-from meta.frontend.core import Unconvertible
+from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.relay.arguments import WHOLE, along
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import normalize_axis
@@ -37,3 +40,146 @@ def fifo_buffer(data: Any, buffer: Any, *, axis: int) -> Any:
         raise Unconvertible(f"{new} elements do not fit into a buffer of {extent}")
     begin, end = (0,) * at + (new,), (WHOLE,) * (at + 1)
     return op.concatenate((op.strided_slice(buffer, begin, end), data), at)
+
+
+def _affine(x: Any, gamma: Any, beta: Any, axis: int, scale: bool, center: bool) -> Any:
+    """Return x * gamma + beta along an axis, without the part that a flag leaves out."""
+    if scale:
+        x = x * along(cast_to(gamma, x.dtype), x.ndim, axis)
+    if center:
+        x = x + along(cast_to(beta, x.dtype), x.ndim, axis)
+    return x
+
+
+def _exchanged(x: Any, axis: int) -> Any:
+    """Return x with one axis as axis 1 and axis 1 in its place."""
+    at = normalize_axis(axis, x.ndim)
+    return x if at == 1 else op.swap_axis(x, 1, at)
+
+
+@relay("nn.batch_norm", op.batch_norm_infer, op.batch_norm_train)
+def batch_norm(
+    data: Any,
+    gamma: Any,
+    beta: Any,
+    moving_mean: Any,
+    moving_var: Any,
+    *,
+    axis: int,
+    epsilon: float,
+    scale: bool,
+    center: bool,
+    call: CallSite,
+) -> Any:
+    """In training the batch's own statistics are used, and the moving ones follow them by a tenth.
+
+    Relay's operator only applies statistics and has no momentum; a tenth is what PyTorch, ONNX and
+    `meta`'s own layer have as default.
+    """
+    w, b = (gamma if scale else None), (beta if center else None)
+    arguments = (data, moving_mean, moving_var, w, b)
+    if call.training:
+        return op.batch_norm_train(*arguments, eps=epsilon, axis=axis)
+    y = op.batch_norm_infer(*arguments, eps=epsilon, axis=axis)
+    return y, moving_mean, moving_var
+
+
+@relay("nn.layer_norm", op.layer_norm)
+def layer_norm(
+    data: Any, gamma: Any, beta: Any, *, axis: int, epsilon: float, scale: bool, center: bool
+) -> Any:
+    if scale and center:
+        return op.layer_norm(data, gamma, beta, axis, epsilon)
+    y = op.layer_norm(data, axis=axis, eps=epsilon)
+    return _affine(y, gamma, beta, axis, scale, center)
+
+
+@relay("nn.instance_norm", op.instance_norm)
+def instance_norm(
+    data: Any, gamma: Any, beta: Any, *, axis: int, epsilon: float, scale: bool, center: bool
+) -> Any:
+    x = _exchanged(data, axis)
+    if scale and center:
+        return _exchanged(op.instance_norm(x, gamma, beta, epsilon), axis)
+    y = op.instance_norm(x, eps=epsilon)
+    return _exchanged(_affine(y, gamma, beta, 1, scale, center), axis)
+
+
+@relay("nn.group_norm", op.group_norm)
+def group_norm(
+    data: Any,
+    gamma: Any,
+    beta: Any,
+    *,
+    num_groups: int,
+    axis: int,
+    epsilon: float,
+    scale: bool,
+    center: bool,
+) -> Any:
+    x = _exchanged(data, axis)
+    if scale and center:
+        return _exchanged(op.group_norm(x, num_groups, gamma, beta, epsilon), axis)
+    y = op.group_norm(x, num_groups, eps=epsilon)
+    return _exchanged(_affine(y, gamma, beta, 1, scale, center), axis)
+
+
+@relay("nn.lrn", op.lrn)
+def lrn(data: Any, *, size: int, axis: int, bias: float, alpha: float, beta: float) -> Any:
+    return op.lrn(data, size, axis, bias, alpha, beta)
+
+
+@relay("nn.l2_normalize", op.l2_normalize)
+def l2_normalize(data: Any, *, eps: float, axis: tuple[int, ...] | None) -> Any:
+    return op.l2_normalize(data, eps, axis or ())
+
+
+@relay("nn.dropout", op._contrib_dropout)
+def dropout(data: Any, *, rate: float, call: CallSite) -> Any:
+    """The second result is the mask, in the data's dtype; ones outside of training."""
+    if not call.training:
+        return data, op.ones_like(data)
+    y, mask, _ = op._contrib_dropout(data, rate)
+    return y, op.cast(mask, data.dtype)
+
+
+def _mean_over_rows(x: Any) -> Any:
+    return -op.mean(op.sum(x, axis=0, exclude=True))
+
+
+@relay("nn.cross_entropy", op.log, op.sum, op.mean)
+def cross_entropy(x: Any, y: Any) -> Any:
+    """-sum(y * log(x)) per row, of probabilities x and y; the mean over the rows."""
+    return _mean_over_rows(op.log(x) * y)
+
+
+@relay("nn.cross_entropy_with_logits", op.sum, op.mean)
+def cross_entropy_with_logits(x: Any, y: Any) -> Any:
+    """-sum(y * x) per row; the mean over the rows. TVM takes logarithms of probabilities as x, in
+    spite of the name: it normalises nothing.
+    """
+    return _mean_over_rows(x * y)
+
+
+@relay("nn.nll_loss", op.gather, op.take)
+def nll_loss(
+    predictions: Any, targets: Any, weights: Any, *, reduction: str, ignore_index: int
+) -> Any:
+    """-weights[t] * predictions[n, t, ...] at every target t that is not ``ignore_index``; as it
+    is ("none"), added up ("sum"), or divided by the sum of the weights that took part ("mean").
+    """
+    if reduction not in ("none", "sum", "mean"):
+        raise Unconvertible(f"reduction is one of none, sum, mean; not {reduction!r}")
+    counts = op.not_equal(targets, ignore_index)
+    # An ignored target may name no class at all.
+    classes = op.where(counts, targets, op.zeros_like(targets))
+    if predictions.ndim == 1:
+        picked = op.take(predictions, classes)
+    else:
+        picked = op.squeeze(op.gather(predictions, 1, op.expand_dims(classes, 1)), 1)
+    weight = op.where(counts, op.take(weights, classes), 0.0)
+    loss = op.where(counts, -picked * weight, 0.0)
+    if reduction == "none":
+        return loss
+    total = op.sum(loss)
+    return total / op.sum(weight) if reduction == "mean" else total

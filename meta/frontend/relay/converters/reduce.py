@@ -1,7 +1,8 @@
-"""Converters of reductions. An integer result has the dtype of the data, and wraps."""
+"""Converters of reductions and scans. An integer result has the dtype of the data, and wraps."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -132,3 +133,34 @@ def argmin(
 ) -> Any:
     """The index of the smallest element; over several axes, of these flattened."""
     return _best(op.argmin, data, axis, keepdims, exclude, select_last_index, call)
+
+
+def _scan(
+    scan: Callable[..., Any],
+    data: Any,
+    axis: int | None,
+    dtype: str,
+    exclusive: bool | None,
+    call: CallSite,
+) -> Any:
+    """Without an axis the data are flattened. Bools count as int32."""
+    own = "int32" if data.dtype == "bool" else data.dtype
+    if axis is None:
+        data, axis = op.reshape(data, (-1,)), 0
+    return scan(data, axis, dtype or result_dtype(call, own), bool(exclusive))
+
+
+@relay("cumsum", op.cumsum)
+def cumsum(
+    data: Any, *, axis: int | None, dtype: str, exclusive: bool | None, call: CallSite
+) -> Any:
+    """Sums of the elements up to each, or before each."""
+    return _scan(op.cumsum, data, axis, dtype, exclusive, call)
+
+
+@relay("cumprod", op.cumprod)
+def cumprod(
+    data: Any, *, axis: int | None, dtype: str, exclusive: bool | None, call: CallSite
+) -> Any:
+    """Products of the elements up to each, or before each."""
+    return _scan(op.cumprod, data, axis, dtype, exclusive, call)

@@ -1,25 +1,136 @@
-"""Converters of operators that rearrange, repeat and join whole tensors."""
+"""Converters of operators that rearrange, repeat, join and pad tensors, or reverse sequences.
+
+The shape codes of reshape: 0 copies an extent, -1 infers one, -2 copies all that are left, -3
+merges the next two, and -4 splits the next one into the two that follow, one of which may be -1.
+
+Layouts that TVM's auto-scheduler writes, "4N32C2c", list extents, each with the axis's name, which
+has letters only. An axis that the target splits stands there several times, outermost first.
+"""
 
 from __future__ import annotations
 
+import re
+from collections import deque
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
-from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.core.arithmetic import cast_to, number_in
 from meta.frontend.relay.arguments import (
+    WHOLE,
+    as_integers,
     constant,
     extent_of,
     ints,
     is_static,
     known_ints,
+    known_number,
     vector,
 )
 from meta.frontend.relay.layout import change_layout
 from meta.frontend.relay.registry import relay
-from meta.frontend.relay.reshape import resolved_shape
-from meta.frontend.relay.tuning_layout import change_tuning_layout
-from meta.ir.dims import UnknownDim
+from meta.ir.dims import Dim, UnknownDim, product
+
+
+def resolved_shape(
+    shape: Sequence[Dim], codes: Sequence[int], *, allowzero: bool = False, reverse: bool = False
+) -> tuple[Any, ...]:
+    """Return the extents that ``codes`` stand for; -1 is one to be inferred, as is one that is
+    unknown.
+
+    Parameters
+    ----------
+    shape: of the data; anything that multiplies and divides will do. allowzero: a 0 is an extent.
+    reverse: codes are matched from the last axis.
+
+    Raises Unconvertible for codes that do not fit the shape.
+    """
+    if reverse:
+        return resolved_shape(tuple(shape)[::-1], tuple(codes)[::-1], allowzero=allowzero)[::-1]
+    reader = _Codes(shape, codes, allowzero)
+    return tuple(reader.read())
+
+
+class _Codes:
+    """Reads codes from left to right beside the axes that they use up."""
+
+    def __init__(self, shape: Sequence[Dim], codes: Sequence[int], allowzero: bool) -> None:
+        self.left = deque(shape)
+        self.codes = deque(codes)
+        self.what = f"reshape of {list(shape)} by {list(codes)}"
+        self.allowzero = allowzero
+
+    def read(self) -> list[Dim]:
+        """Return the extents."""
+        result: list[Dim] = []
+        while self.codes:
+            code = self.codes.popleft()
+            if code == 0 and not self.allowzero:
+                result.append(self.axis())
+            elif code == -2:
+                result += self.left
+                self.left.clear()
+            elif code == -3:
+                result.append(product((self.axis(), self.axis())))
+            elif code == -4:
+                result += self.halves()
+            elif code < -4:
+                raise Unconvertible(f"{self.what}: {code} is no code")
+            else:
+                result.append(code)
+                if self.left:
+                    self.left.popleft()
+        return [-1 if isinstance(d, UnknownDim) else d for d in result]
+
+    def axis(self) -> Dim:
+        """Return the extent of the next axis of the data."""
+        if not self.left:
+            raise Unconvertible(f"{self.what}: there is no axis left to copy")
+        return self.left.popleft()
+
+    def halves(self) -> tuple[Dim, Dim]:
+        """Return the two extents that the next axis is split into."""
+        whole = self.axis()
+        if len(self.codes) < 2:
+            raise Unconvertible(f"{self.what}: two extents have to follow -4")
+        first, second = self.codes.popleft(), self.codes.popleft()
+        if first == -1 == second or min(first, second) < -1 or 0 in (first, second):
+            raise Unconvertible(f"{self.what}: -4 cannot split into {first} and {second}")
+        if isinstance(whole, UnknownDim):
+            return first, second
+        if first == -1:
+            return whole // second, second
+        return first, whole // first if second == -1 else second
+
+
+_AXIS = re.compile(r"([0-9]{1,12})([A-Za-z]+)")
+
+
+def _read(layout: str) -> list[tuple[int, str]]:
+    found = list(_AXIS.finditer(layout))
+    if not found or "".join(m[0] for m in found) != layout:
+        raise Unconvertible(f"{layout!r} is no layout of the auto-scheduler", hint='"4N32C"')
+    return [(int(m[1]), m[2]) for m in found]
+
+
+def change_tuning_layout(x: Any, source: str, target: str) -> Any:
+    """Return a tensor in another layout. Axes of the source are whole."""
+    old, new = _read(source), _read(target)
+    names = [name for _, name in old]
+    extents = [[d for d, n in new if n == name] for name in names]
+    fits = all(prod(e) == d for e, (d, _) in zip(extents, old, strict=True) if e)
+    if len(set(names)) != len(names) or {n for _, n in new} != set(names) or not fits:
+        raise Unconvertible(f"the layouts {source!r} and {target!r} do not fit each other")
+    x = op.reshape(x, tuple(d for e in extents for d in e))
+    places: dict[str, list[int]] = {}
+    at = 0
+    for name, parts in zip(names, extents, strict=True):
+        places[name] = list(range(at, at + len(parts)))
+        at += len(parts)
+    order = tuple(places[name].pop(0) for _, name in new)
+    return x if order == tuple(range(at)) else op.transpose(x, order)
 
 
 @relay("reshape", op.reshape, op.dynamic_reshape)
@@ -204,3 +315,68 @@ def ndarray_size(data: Any, *, dtype: str, call: CallSite) -> Any:
     if is_static(data.shape):
         return constant(data.size, stated, call)
     return cast_to(op.prod(op.shape_as_tensor(data)), stated)
+
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+def _flat(pairs: Pairs) -> tuple[int, ...]:
+    return tuple(width for pair in pairs for width in pair)
+
+
+@relay("nn.pad", op.pad)
+def pad(
+    data: Any,
+    pad_val: Any = None,
+    *,
+    pad_width: Pairs,
+    pad_mode: str,
+    pad_value: float | None,
+) -> Any:
+    """The value is an attribute up to TVM 0.7, later a second tensor."""
+    widths = _flat(pad_width)
+    if pad_mode != "constant":
+        return op.pad(data, widths, pad_mode=pad_mode)
+    value = pad_val if pad_value is None else pad_value
+    if value is None:
+        return op.pad(data, widths)
+    number = value if isinstance(value, int | float) else known_number(value)
+    if number is not None:
+        return op.pad(data, widths, number_in(number, data.dtype))
+    inside = op.pad(op.ones_like(op.cast(data, "bool")), widths, False)
+    value = cast_to(op.reshape(value, (1,) * data.ndim), data.dtype)
+    return op.where(inside, op.pad(data, widths), value)
+
+
+@relay("nn.mirror_pad", op.mirror_pad)
+def mirror_pad(data: Any, *, pad_width: Pairs, mode: str) -> Any:
+    return op.mirror_pad(data, _flat(pad_width), mode)
+
+
+@relay("nn.dilate", op.pad)
+def dilate(x: Any, *, strides: tuple[int, ...], dilation_value: float) -> Any:
+    """Each element is followed by strides - 1 values along its axes, but for the last ones."""
+    split = tuple(n for extent in x.shape for n in (extent, 1))
+    widths = tuple(n for s in strides for n in (0, 0, 0, s - 1))
+    spread = op.pad(op.reshape(x, split), widths, number_in(dilation_value, x.dtype))
+    spread = op.reshape(spread, tuple(n * s for n, s in zip(x.shape, strides, strict=True)))
+    ends = tuple(
+        WHOLE if s == 1 else n * s - (s - 1) for n, s in zip(x.shape, strides, strict=True)
+    )
+    return op.strided_slice(spread, (0,) * x.ndim, ends)
+
+
+@relay("sequence_mask", op.sequence_mask)
+def sequence_mask(data: Any, valid_length: Any, *, mask_value: float, axis: int) -> Any:
+    """Positions are on axis 0 or 1, the batch on the other."""
+    value = number_in(mask_value, data.dtype)
+    return op.sequence_mask(data, as_integers(valid_length), value, axis)
+
+
+@relay("reverse_sequence", op.reverse_sequence)
+def reverse_sequence(
+    data: Any, seq_lengths: Any, *, seq_axis: int | None, batch_axis: int | None
+) -> Any:
+    """Only as far as each sequence goes."""
+    axis = 1 if seq_axis is None else seq_axis
+    return op.reverse_sequence(data, as_integers(seq_lengths), axis, batch_axis or 0)

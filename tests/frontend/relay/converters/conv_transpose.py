@@ -1,4 +1,4 @@
-"""What the converters of `meta/frontend/relay/converters/conv_transpose.py` have to give."""
+"""What the converters of `meta/frontend/relay/converters/conv.py` have to give."""
 
 import torch
 import torch.nn.functional as F

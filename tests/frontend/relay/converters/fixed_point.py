@@ -1,4 +1,4 @@
-"""What the converters of `meta/frontend/relay/converters/fixed_point.py` have to give."""
+"""What the converters of `meta/frontend/relay/converters/elementwise.py` have to give."""
 
 from fractions import Fraction
 

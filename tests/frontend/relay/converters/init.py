@@ -1,4 +1,4 @@
-"""What the converters of `meta/frontend/relay/converters/init.py` have to give."""
+"""What the converters of `meta/frontend/relay/converters/create.py` have to give."""
 
 import numpy as np
 

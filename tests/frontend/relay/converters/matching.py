@@ -1,4 +1,4 @@
-"""What the converters of `meta/frontend/relay/converters/matching.py` have to give."""
+"""What the converters of `meta/frontend/relay/converters/image.py` have to give."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What the converters of `meta/frontend/relay/converters/qnn_dense.py` have to give."""
+"""What the converters of `meta/frontend/relay/converters/qnn_products.py` have to give."""
 
 import numpy as np
 

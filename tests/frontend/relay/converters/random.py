@@ -1,4 +1,4 @@
-"""What the converters of `meta/frontend/relay/converters/random.py` have to give: the same numbers
+"""What the converters of `meta/frontend/relay/converters/create.py` have to give: the same numbers
 as a loop over the words of the generator.
 """
 

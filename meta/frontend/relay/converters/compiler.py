@@ -1,4 +1,6 @@
-"""Converters of operators that only say something about their argument: the identity."""
+"""Operators that TVM's compiler puts into programs: marks, which are the identity, and what is not
+converted, with the reason.
+"""
 
 from __future__ import annotations
 
@@ -49,3 +51,34 @@ def on_device(data: Any) -> Any:
 def device_copy(data: Any) -> Any:
     """As `on_device`: the whole program runs on one device."""
     return data
+
+
+_COMPILED = "it calls what TVM has compiled; save the model before relay.build, or before lowering"
+
+relay.refuse("call_lowered", "memory.invoke_tvm_op", "vm.invoke_tvm_op", why=_COMPILED)
+relay.refuse("memory.shape_func", "vm.shape_func", why=_COMPILED)
+relay.refuse(
+    "memory.alloc_storage",
+    "memory.alloc_tensor",
+    "memory.kill",
+    why="memory is planned in it by TVM; save the model before relay.vm.compile",
+)
+relay.refuse(
+    "torch_op", why="it holds a function of PyTorch as a pickle, which is code and is not run"
+)
+relay.refuse(
+    "parser.MetaRef",
+    why="it is a reference that TVM's parser replaces; it is in no program that was read",
+)
+
+
+relay.refuse(
+    "contrib.ethosu.binary_elementwise",
+    "contrib.ethosu.conv2d",
+    "contrib.ethosu.depthwise_conv2d",
+    "contrib.ethosu.identity",
+    "contrib.ethosu.pooling",
+    "contrib.ethosu.unary_elementwise",
+    why="it is an instruction of the Ethos-U processor with packed weights; save the model before "
+    "it is partitioned for that processor",
+)

@@ -1,0 +1,314 @@
+"""Converters of layers: convolution, pooling, normalisation, softmax, dropout, losses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from meta import op
+from meta.frontend.core import CallSite, Unconvertible, known
+from meta.frontend.core.products import product
+from meta.frontend.relax.registry import relax
+from meta.op.core.op import Op
+
+
+def _convolution(name: str, function: Op) -> None:
+    @relax(name, function)
+    def conv(
+        x: Any,
+        w: Any,
+        *,
+        strides: tuple[int, ...],
+        padding: tuple[int, ...],
+        dilation: tuple[int, ...],
+        groups: int,
+        data_layout: str,
+        kernel_layout: str,
+        out_layout: str,
+        out_dtype: str,
+    ) -> Any:
+        window = (strides, padding, dilation, groups)
+        layouts = (data_layout, kernel_layout, out_layout or data_layout)
+        return product(lambda a, b: function(a, b, *window, *layouts), x, w, out_dtype)
+
+
+def _transposed(name: str, function: Op) -> None:
+    @relax(name, function)
+    def conv_transpose(
+        x: Any,
+        w: Any,
+        *,
+        strides: tuple[int, ...],
+        padding: tuple[int, ...],
+        output_padding: tuple[int, ...],
+        dilation: tuple[int, ...],
+        groups: int,
+        data_layout: str,
+        kernel_layout: str,
+        out_layout: str,
+        out_dtype: str,
+    ) -> Any:
+        window = (strides, padding, output_padding, dilation, groups)
+        layouts = (data_layout, kernel_layout, out_layout or data_layout)
+        return product(lambda a, b: function(a, b, *window, *layouts), x, w, out_dtype)
+
+
+for _name, _op in {
+    "nn.conv1d": op.conv1d,
+    "nn.conv2d": op.conv2d,
+    "nn.conv3d": op.conv3d,
+}.items():
+    _convolution(_name, _op)
+
+for _name, _op in {
+    "nn.conv1d_transpose": op.conv1d_transpose,
+    "nn.conv2d_transpose": op.conv2d_transpose,
+    "nn.conv3d_transpose": op.conv3d_transpose,
+}.items():
+    _transposed(_name, _op)
+
+
+def _same_layout(layout: str, out_layout: str) -> None:
+    if out_layout and out_layout != layout:
+        raise Unconvertible(f"pooling from layout {layout} to {out_layout} is not supported")
+
+
+def _pooling(name: str, function: Op) -> None:
+    @relax(name, function)
+    def pool(
+        x: Any,
+        *,
+        pool_size: tuple[int, ...],
+        strides: tuple[int, ...],
+        padding: tuple[int, ...],
+        dilation: tuple[int, ...],
+        ceil_mode: bool,
+        count_include_pad: bool,
+        layout: str,
+        out_layout: str,
+    ) -> Any:
+        _same_layout(layout, out_layout)
+        window = (pool_size, strides, padding, dilation, ceil_mode, count_include_pad)
+        return function(x, *window, layout)
+
+
+def _adaptive(name: str, function: Op) -> None:
+    @relax(name, function)
+    def pool(x: Any, *, output_size: Any, layout: str, out_layout: str) -> Any:
+        """No size leaves the extents as they are."""
+        _same_layout(layout, out_layout)
+        own = tuple(e for e, letter in zip(x.shape, layout, strict=True) if letter in "DHW")
+        return function(x, output_size or own, layout)
+
+
+for _rank in "1d", "2d", "3d":
+    for _kind in "max", "avg":
+        _pooling(f"nn.{_kind}_pool{_rank}", getattr(op, f"{_kind}_pool{_rank}"))
+    _adaptive(f"nn.adaptive_avg_pool{_rank}", getattr(op, f"adaptive_avg_pool{_rank}"))
+
+
+def _pooling_backward(name: str, gradient: Op, forward: Op | None) -> None:
+    @relax(name, gradient)
+    def backward(
+        dy: Any,
+        x: Any,
+        *,
+        pool_size: tuple[int, ...],
+        strides: tuple[int, ...],
+        padding: tuple[int, ...],
+        dilation: tuple[int, ...],
+        ceil_mode: bool,
+        count_include_pad: bool,
+        layout: str,
+        out_layout: str,
+    ) -> Any:
+        """Of the result y only the type counts where there is no ``forward`` to compute it."""
+        if layout != "NCHW":
+            raise Unconvertible(f"the layout {layout!r} is not supported", hint="NCHW")
+        _same_layout(layout, out_layout)
+        window = (pool_size, strides, padding, dilation, ceil_mode, count_include_pad)
+        y = dy if forward is None else forward(x, *window)
+        return gradient(x, y, dy, *window)
+
+
+_pooling_backward("grad.avg_pool2d_backward", op.avg_pool2d_dx, None)
+_pooling_backward("grad.max_pool2d_backward", op.max_pool2d_dx, op.max_pool2d)
+
+
+@relax("nn.softmax", op.softmax)
+def softmax(x: Any, *, axis: int) -> Any:
+    return op.softmax(x, axis)
+
+
+@relax("nn.log_softmax", op.log_softmax)
+def log_softmax(x: Any, *, axis: int) -> Any:
+    return op.log_softmax(x, axis)
+
+
+@relax("nn.dropout", op._contrib_dropout)
+def dropout(x: Any, *, rate: float, call: CallSite) -> Any:
+    """(y, mask), the mask in the dtype of x; without training nothing is dropped."""
+    if not call.training:
+        return x, op.ones_like(x)
+    y, mask, _ = op._contrib_dropout(x, rate)
+    return y, op.cast(mask, x.dtype)
+
+
+@relax("nn.batch_norm", op.batch_norm_train, op.batch_norm_infer)
+def batch_norm(
+    x: Any,
+    gamma: Any,
+    beta: Any,
+    mean: Any,
+    variance: Any,
+    *,
+    axis: int,
+    epsilon: float,
+    center: bool,
+    scale: bool,
+    momentum: float,
+    training: bool,
+    call: CallSite,
+) -> Any:
+    """(y, running mean, running variance).
+
+    A model in train mode writes the running statistics, where they are state of the model. A
+    program that asks for training itself returns them instead, the variance being the biased one.
+    """
+    w, b = gamma if scale else None, beta if center else None
+    options = momentum, epsilon, axis
+    if training:
+        return _by_batch(x, mean, variance, w, b, *options)
+    if call.training and known(mean) is None and known(variance) is None:
+        return op.batch_norm_train(x, mean, variance, w, b, *options)
+    return op.batch_norm_infer(x, mean, variance, w, b, *options), mean, variance
+
+
+def _by_batch(
+    x: Any, mean: Any, variance: Any, w: Any, b: Any, momentum: float, epsilon: float, axis: int
+) -> tuple[Any, Any, Any]:
+    axes = tuple(a for a in range(x.ndim) if a != axis % x.ndim)
+    now = op.mean(x, axes), op.var(x, axes, correction=0)
+    y = op.batch_norm_infer(x, *now, w, b, momentum, epsilon, axis)
+    old = (op.multiply(v, 1 - momentum) for v in (mean, variance))
+    return y, *(op.add(o, op.multiply(n, momentum)) for o, n in zip(old, now, strict=True))
+
+
+def _trailing(name: str, axes: tuple[int, ...], ndim: int) -> int:
+    """Return the first of the axes, which must be the last ones of the tensor."""
+    places = sorted(a % ndim for a in axes)
+    if places != list(range(ndim - len(places), ndim)):
+        raise Unconvertible(f"{name} over axes that are not the last ones is not supported")
+    return places[0]
+
+
+def _as_one_axis(function: Op, x: Any, first: int, *parameters: Any, eps: float) -> Any:
+    """Normalise over the axes from ``first`` on."""
+    if first == x.ndim - 1:
+        return function(x, *parameters, axis=-1, eps=eps)
+    row = math.prod(x.shape[first:])
+    flat = [None if p is None else op.reshape(p, (row,)) for p in parameters]
+    y = function(op.reshape(x, (*x.shape[:first], row)), *flat, axis=-1, eps=eps)
+    return op.reshape(y, x.shape)
+
+
+@relax("nn.layer_norm", op.layer_norm)
+def layer_norm(
+    x: Any,
+    gamma: Any,
+    beta: Any,
+    *,
+    axes: tuple[int, ...],
+    epsilon: float,
+    center: bool,
+    scale: bool,
+) -> Any:
+    first = _trailing("layer_norm", axes, x.ndim)
+    parameters = (gamma if scale else None, beta if center else None)
+    return _as_one_axis(op.layer_norm, x, first, *parameters, eps=epsilon)
+
+
+@relax("nn.rms_norm", op.rms_norm)
+def rms_norm(x: Any, weight: Any, *, axes: tuple[int, ...], epsilon: float) -> Any:
+    first = _trailing("rms_norm", axes, x.ndim)
+    return _as_one_axis(op.rms_norm, x, first, weight, eps=epsilon)
+
+
+def _are_channels_and_rest(x: Any, channel_axis: int, axes: tuple[int, ...]) -> bool:
+    """Whether the channels are on axis 1, and the axes all those behind."""
+    return channel_axis % x.ndim == 1 and sorted(a % x.ndim for a in axes) == [*range(2, x.ndim)]
+
+
+@relax("nn.group_norm", op.group_norm)
+def group_norm(
+    x: Any,
+    gamma: Any,
+    beta: Any,
+    *,
+    num_groups: int,
+    channel_axis: int,
+    axes: tuple[int, ...],
+    epsilon: float,
+    center: bool,
+    scale: bool,
+) -> Any:
+    if not _are_channels_and_rest(x, channel_axis, axes):
+        raise Unconvertible("group_norm is supported for channels on axis 1, over all axes behind")
+    parameters = (gamma if scale else None, beta if center else None)
+    return op.group_norm(x, num_groups, *parameters, epsilon)
+
+
+@relax("nn.instance_norm", op.instance_norm, op.mean, op.var)
+def instance_norm(
+    x: Any,
+    gamma: Any,
+    beta: Any,
+    *,
+    channel_axis: int,
+    axes: tuple[int, ...],
+    epsilon: float,
+    center: bool,
+    scale: bool,
+) -> Any:
+    """Other axes than all behind the channels are normalised by mean and variance."""
+    w, b = gamma if scale else None, beta if center else None
+    if _are_channels_and_rest(x, channel_axis, axes):
+        return op.instance_norm(x, w, b, epsilon)
+    y = op.subtract(x, op.mean(x, axes, True))
+    y = op.multiply(y, op.rsqrt(op.add(op.var(x, axes, True, correction=0), epsilon)))
+    shape = [1] * x.ndim
+    shape[channel_axis] = -1
+    y = y if w is None else op.multiply(y, op.reshape(w, tuple(shape)))
+    return y if b is None else op.add(y, op.reshape(b, tuple(shape)))
+
+
+@relax("nn.cross_entropy_with_logits", op.multiply, op.sum)
+def cross_entropy_with_logits(predictions: Any, labels: Any) -> Any:
+    """``-sum(predictions * labels)`` per example; in spite of its name there is no softmax."""
+    total = op.negative(op.sum(op.multiply(predictions, labels)))
+    return op.divide(total, float(predictions.shape[0])) if predictions.ndim > 1 else total
+
+
+@relax("nn.nll_loss", op.gather, op.take)
+def nll_loss(
+    predictions: Any, targets: Any, weights: Any = None, *, reduction: str, ignore_index: int
+) -> Any:
+    """``-weights[t] * predictions[n, t, ...]``, 0 where t is ``ignore_index``; "mean" divides by
+    the sum of the weights.
+    """
+    batched = predictions.ndim > 1
+    axis = 1 if batched else 0
+    ignored = op.equal(targets, ignore_index)
+    safe = op.where(ignored, op.zeros_like(targets), targets)
+    picked = op.gather(predictions, axis, op.expand_dims(safe, axis))
+    picked = op.squeeze(picked, axis)
+    if weights is None:
+        weight = op.ones_like(picked)
+    else:
+        weight = op.take(weights, safe, 0)
+    weight = op.where(ignored, op.zeros_like(weight), weight)
+    loss = op.negative(op.multiply(picked, weight))
+    if reduction == "none":
+        return loss
+    total = op.sum(loss)
+    return op.divide(total, op.sum(weight)) if reduction == "mean" else total
