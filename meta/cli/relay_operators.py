@@ -10,8 +10,7 @@ import json
 from typing import Any
 
 from meta.cli.table import columns
-from meta.frontend.relay.operator_table import operators
-from meta.frontend.relay.registry import relay
+from meta.frontend.relay.registry import operators, relay
 
 COMMAND = "python -m meta relay operators --markdown"
 

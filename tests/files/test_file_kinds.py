@@ -168,7 +168,7 @@ def test_onnx_functions_that_double(depth: int) -> None:
     graph = helper.make_graph([call], "g", ends[:1], ends[1:])
     model = helper.make_model(graph, functions=functions, opset_imports=opsets, ir_version=8)
     if depth == 20:
-        from meta.frontend.onnx.expansion import require_bounded
+        from meta.frontend.onnx.graph import require_bounded
 
         require_bounded(model)  # 2**20 nodes are just within
         return

@@ -11,7 +11,7 @@ from typing import Any
 
 from meta.frontend.relay import ast
 from meta.frontend.relay.subexpressions import subexpressions
-from meta.frontend.relay.text.definitions import VERSION
+from meta.frontend.relay.text.parser import VERSION
 from meta.frontend.relay.text.reader import run
 from tools.relay_text.expressions import FunctionWriter, Shared
 from tools.relay_text.literals import bare_name

@@ -8,8 +8,7 @@ something else than base operators do, `arithmetic.py` and `products.py` say it.
 a source walks a program first, as far as main reaches, and lists at once what cannot be converted.
 """
 
-from meta.frontend.core.call_site import CallSite, Unconvertible, known
-from meta.frontend.core.converter import Converter, Converters
+from meta.frontend.core.converter import CallSite, Converter, Converters, Unconvertible, known
 from meta.frontend.core.imported_model import ImportedModel
 
 __all__ = ["CallSite", "Converter", "Converters", "ImportedModel", "Unconvertible", "known"]

@@ -5,8 +5,7 @@ converted by the families in `converters/`, and programs by `convert/`.
 """
 
 from meta.frontend.relay.errors import ParamsError, RelayError
-from meta.frontend.relay.load import load
-from meta.frontend.relay.model import RelayModel
+from meta.frontend.relay.model import RelayModel, load
 from meta.frontend.relay.params import read_params
 from meta.frontend.relay.read import read
 from meta.frontend.relay.text import parse_text

@@ -3,6 +3,9 @@
 An upper case letter is a whole (primal) axis, its outer part where the layout splits it; a number
 with a lower case letter is an inner part of that many elements. Several parts of one axis nest in
 the order in which they stand, outermost first.
+
+Converters of windows (convolution, pooling) give a layout that only orders the axes to the base
+operator as it is; one that splits an axis is changed to such a one before, and back behind.
 """
 
 from __future__ import annotations
@@ -144,3 +147,18 @@ def _split(x: Any, layout: Layout) -> Any:
         x = op.pad(x, tuple(pad_width))
     x = op.reshape(x, tuple(extents))
     return _transposed(x, tuple(order.index(i) for i in range(len(order))))
+
+
+def per_axis(values: int | tuple[int, ...]) -> int | tuple[int, ...]:
+    """Return a list of numbers as base operators take them: a single one holds for all axes."""
+    return values[0] if isinstance(values, tuple) and len(values) == 1 else values
+
+
+def extents(x: Any, layout: str, letters: str) -> tuple[Any, ...]:
+    """Return x's extents along the axes that ``letters`` name in a plain layout."""
+    return tuple(x.shape[layout.index(letter)] for letter in letters)
+
+
+def plain(layout: str) -> str:
+    """Return a layout without its inner parts, "NCHW" of "NCHW16c"."""
+    return read_layout(layout).primal

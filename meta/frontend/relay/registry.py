@@ -1,15 +1,99 @@
-"""The registry of Relay's converters; the families in `converters/` fill it.
+"""The registry of Relay's converters, and the facts about its operators, `operators.json` as
+objects.
 
 To convert a further operator, write a function in the family file of `converters/` that fits (see
 `meta.frontend.core.converter`).
+
+Facts hold for TVM 0.6 to 0.19. A field's type is that of TVM's attribute class. It decides how the
+JSON form is read ("0" of an object field is null, of a number zero). ``required`` fields have no
+default; in text they are written as None where they are unset.
 """
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from meta.frontend.core import Converters
-from meta.frontend.relay.operator_table import operators
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """An attribute: its name, C++ type and default (a plain value; lists as tuples)."""
+
+    name: str
+    type: str
+    default: Any
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFacts:
+    """An operator of Relay.
+
+    Attributes
+    ----------
+    attrs_type: type key of its attributes, None where it has none. inputs: names of its arguments.
+    num_inputs: how many it takes; -1 any number, None unknown. since, until: the first and the last
+    version of TVM that has it, "0.6.0". former: type keys of its attributes in earlier versions.
+    """
+
+    name: str
+    attrs_type: str | None
+    inputs: tuple[str, ...]
+    num_inputs: int | None
+    since: str
+    until: str
+    former: tuple[str, ...] = ()
+
+    @property
+    def fields(self) -> dict[str, Field]:
+        """Its attributes by name, those of earlier versions included (with the default None)."""
+        types = attribute_types()
+        own = types[self.attrs_type] if self.attrs_type is not None else {}
+        return {**{n: f for key in self.former for n, f in types[key].items()}, **own}
+
+
+def _value(v: Any) -> Any:
+    return tuple(map(_value, v)) if isinstance(v, list) else v
+
+
+@cache
+def _table() -> dict[str, Any]:
+    text = files("meta.frontend.relay").joinpath("operators.json").read_text(encoding="utf-8")
+    table: dict[str, Any] = json.loads(text)
+    return table
+
+
+@cache
+def attribute_types() -> dict[str, dict[str, Field]]:
+    """Return the fields of every attribute type, by type key ("relay.attrs.Conv2DAttrs") and
+    name.
+    """
+    return {
+        key: {n: Field(n, f[0], _value(f[1]), len(f) > 2) for n, f in fields.items()}
+        for key, fields in _table()["attrs"].items()
+    }
+
+
+@cache
+def operators() -> dict[str, OperatorFacts]:
+    """Return every operator that some version had, by name."""
+    return {
+        n: OperatorFacts(
+            n,
+            o["attrs_type"],
+            tuple(o["inputs"]),
+            o["num_inputs"],
+            o["since"],
+            o["until"],
+            tuple(o.get("former", ())),
+        )
+        for n, o in _table()["operators"].items()
+    }
 
 
 def _attributes(name: str) -> dict[str, Any] | None:

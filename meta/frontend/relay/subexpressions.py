@@ -80,3 +80,24 @@ def attribute_expressions(value: Any) -> list[ast.Expr]:
         elif isinstance(part, ast.Expr) and not isinstance(part, ast.Constant):
             found.append(part)
     return found
+
+
+def free_variables(expression: ast.Expr) -> tuple[ast.Var, ...]:
+    """Return the variables that an expression uses and does not bind, in the order of their first
+    use. A variable is bound in one place only: it is known by its node, not by its name.
+    """
+    used: dict[ast.Var, None] = {}
+    bound: set[ast.Var] = set()
+    seen: set[ast.Expr] = set()
+    stack = [expression]
+    while stack:
+        current = stack.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        if isinstance(current, ast.Var):
+            used[current] = None
+            continue
+        bound.update(bound_variables(current))
+        stack.extend(reversed(subexpressions(current)))
+    return tuple(v for v in used if v not in bound)

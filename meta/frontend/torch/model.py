@@ -19,8 +19,7 @@ from meta.base.source import user_span
 from meta.frontend.relax.errors import RelaxError
 from meta.frontend.relax.model import RelaxModel, model_of
 from meta.frontend.torch.checks import require_no_writes, require_torchs_types
-from meta.frontend.torch.decompositions import decompositions
-from meta.frontend.torch.operators import OPERATORS
+from meta.frontend.torch.operators import OPERATORS, decompositions
 from meta.runtime.ndarray import array, ndarray
 
 

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 from meta.cli.relay_operators import COMMAND, markdown, records
-from meta.frontend.relay.operator_table import operators
-from meta.frontend.relay.registry import relay
+from meta.frontend.relay.registry import operators, relay
 from tests.frontend.relay.test_converters import CASES
 
 PAGE = Path(__file__).parents[3] / "docs" / "relay.md"

@@ -9,7 +9,7 @@ import numpy as np
 from meta import op
 from meta.base.device import Device
 from meta.frontend.core import CallSite, Unconvertible
-from meta.frontend.core.products import product
+from meta.frontend.core.arithmetic import product
 from meta.frontend.relax.registry import relax
 from meta.op.indexing import matmul_any
 from meta.runtime.ndarray import array

@@ -7,7 +7,7 @@ from typing import Any
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible, known
-from meta.frontend.core.products import product
+from meta.frontend.core.arithmetic import product
 from meta.frontend.relax.registry import relax
 from meta.op.core.op import Op
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from meta.base.source import Span, user_span
 from meta.frontend.relay import ast
-from meta.frontend.relay.convert.data_types import DataTypes
 from meta.frontend.relay.convert.program import Program
+from meta.frontend.relay.convert.types import DataTypes
 from meta.frontend.relay.errors import RelayError
 from meta.ir import Constant
 from meta.op.core.handler import use

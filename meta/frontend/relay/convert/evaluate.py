@@ -13,12 +13,11 @@ from typing import Any
 from meta.base.progress import bar
 from meta.frontend.relay import ast
 from meta.frontend.relay.convert.context import Context
-from meta.frontend.relay.convert.data import Data
+from meta.frontend.relay.convert.data import Data, Sizes
 from meta.frontend.relay.convert.functions import Functions
 from meta.frontend.relay.convert.match import Matches
 from meta.frontend.relay.convert.operators import call_operator
 from meta.frontend.relay.convert.order import Bind, Scope
-from meta.frontend.relay.convert.sizes import Sizes
 from meta.frontend.relay.convert.types import Bindings, joined
 from meta.frontend.relay.convert.values import (
     Closure,

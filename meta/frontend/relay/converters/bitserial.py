@@ -11,11 +11,10 @@ from typing import Any
 from meta import op
 from meta.base.device import Device
 from meta.frontend.core import CallSite, Unconvertible
-from meta.frontend.core.arithmetic import cast_to
-from meta.frontend.core.products import product_dtype
+from meta.frontend.core.arithmetic import cast_to, product_dtype
 from meta.frontend.relay.converters.conv import require_kernel
+from meta.frontend.relay.layout import per_axis
 from meta.frontend.relay.registry import relay
-from meta.frontend.relay.windows import per_axis
 from meta.runtime.ndarray import array
 
 WORD = 8

@@ -17,11 +17,9 @@ import torch
 from meta import op
 from meta.base.device import Device
 from meta.frontend.core import CallSite, Unconvertible
-from meta.frontend.core.arithmetic import cast_to
-from meta.frontend.core.products import product
-from meta.frontend.relay.layout import change_layout, to_plain
+from meta.frontend.core.arithmetic import cast_to, product
+from meta.frontend.relay.layout import change_layout, extents, per_axis, plain, to_plain
 from meta.frontend.relay.registry import relay
-from meta.frontend.relay.windows import extents, per_axis, plain
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, KERNEL, exchanged, pads
 from meta.runtime.ndarray import array

@@ -14,9 +14,15 @@ from meta.base.dtype import is_float
 from meta.frontend.core import CallSite, Unconvertible
 from meta.frontend.core.arithmetic import cast_to, number_in
 from meta.frontend.relay.arguments import constant
-from meta.frontend.relay.layout import change_layout, read_layout, to_plain
+from meta.frontend.relay.layout import (
+    change_layout,
+    extents,
+    per_axis,
+    plain,
+    read_layout,
+    to_plain,
+)
 from meta.frontend.relay.registry import relay
-from meta.frontend.relay.windows import extents, per_axis, plain
 from meta.op.core import Op
 from meta.op.core.check import pair
 from meta.op.core.window import pads

@@ -9,7 +9,7 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
-from meta.frontend.core.products import product
+from meta.frontend.core.arithmetic import product
 from meta.frontend.relay.arguments import constant, known_number, static_extent
 from meta.frontend.relay.layout import to_plain
 from meta.frontend.relay.registry import relay

@@ -7,9 +7,8 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.frontend.relay.layout import change_layout, to_plain
+from meta.frontend.relay.layout import change_layout, extents, per_axis, plain, to_plain
 from meta.frontend.relay.registry import relay
-from meta.frontend.relay.windows import extents, per_axis, plain
 from meta.op.core import Op
 from meta.op.core.window import DATA
 

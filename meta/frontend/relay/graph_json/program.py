@@ -6,13 +6,12 @@ from typing import Any, NoReturn
 
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
-from meta.frontend.relay.free_variables import free_variables
 from meta.frontend.relay.graph_json import expressions, types, values
 from meta.frontend.relay.graph_json.document import read_document
-from meta.frontend.relay.graph_json.fields import OBJECT
+from meta.frontend.relay.graph_json.fields import OBJECT, type_key
 from meta.frontend.relay.graph_json.resolve import Kind, Resolver
 from meta.frontend.relay.graph_json.types import type_names
-from meta.frontend.relay.graph_json.upgrade import type_key
+from meta.frontend.relay.subexpressions import free_variables
 
 Fields = dict[str, Any]
 

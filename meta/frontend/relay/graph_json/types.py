@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from meta.frontend.relay import ast
-from meta.frontend.relay.graph_json.fields import DTYPE, INT, OBJECT, STRING
+from meta.frontend.relay.graph_json.fields import COMPUTED, DTYPE, INT, OBJECT, STRING
 from meta.frontend.relay.graph_json.resolve import Kind, Resolver
-from meta.frontend.relay.graph_json.upgrade import COMPUTED
 
 Fields = dict[str, Any]
 

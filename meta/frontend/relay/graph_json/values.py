@@ -15,17 +15,18 @@ from meta.frontend.relay.graph_json.fields import (
     DTYPE,
     INT,
     OBJECT,
+    SETTLED,
     STRING,
     BadField,
     boolean,
     decode_base64,
     double,
     encoding,
+    field_type,
     integer,
 )
 from meta.frontend.relay.graph_json.resolve import STRING_KEYS, Kind, Resolver
-from meta.frontend.relay.graph_json.upgrade import SETTLED, field_type
-from meta.frontend.relay.operator_table import attribute_types
+from meta.frontend.relay.registry import attribute_types
 
 Fields = dict[str, Any]
 

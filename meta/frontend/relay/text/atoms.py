@@ -9,9 +9,8 @@ from itertools import chain
 import torch
 
 from meta.frontend.relay import ast
+from meta.frontend.relay.text.literals import KEYWORDS, MALFORMED, parse_number, scalar, unquote
 from meta.frontend.relay.text.metadata import CONSTANT, Missing, unavailable
-from meta.frontend.relay.text.numbers import parse_number, scalar
-from meta.frontend.relay.text.quoting import KEYWORDS, MALFORMED, unquote
 from meta.frontend.relay.text.reader import ConstructorFacts, Reader
 from meta.frontend.relay.text.types import read_name, read_type, take_comment
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from meta.frontend.relay import ast
 from meta.frontend.relay.text.atoms import SIMPLE, read_word
+from meta.frontend.relay.text.literals import STRING, parse_number, unquote
 from meta.frontend.relay.text.metadata import Missing, unavailable
-from meta.frontend.relay.text.numbers import parse_number
-from meta.frontend.relay.text.quoting import STRING, unquote
 from meta.frontend.relay.text.reader import Reader
 
 # A key may hold what an operator's name may not; TVM writes any key of a function as it is.

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
-from meta.frontend.relay.text.quoting import NAME, STRING
+from meta.frontend.relay.text.literals import NAME, STRING
 
 # What may be a variable's name where TVM's printer wrote it, and more; colons are sorted out later.
 _RUN = r'[^\s,;()\[\]{}="%@/]*(?:/(?!\*)[^\s,;()\[\]{}="%@/]*)*'

@@ -9,7 +9,7 @@ from typing import Any
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.text.lexer import Lexer, skip_comment
-from meta.frontend.relay.text.quoting import STRING
+from meta.frontend.relay.text.literals import STRING
 
 CONSTANT = "relay.Constant"
 MODULE_ATTRIBUTES = "meta.module_attributes"

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
+from meta.frontend.relay.text.literals import DTYPE, SHORT_DTYPES, parse_number, unquote
 from meta.frontend.relay.text.metadata import Missing
-from meta.frontend.relay.text.numbers import parse_number
-from meta.frontend.relay.text.quoting import DTYPE, SHORT_DTYPES, unquote
 from meta.frontend.relay.text.reader import Reader, Step, run
 
 _LARGEST = 2**63 - 1
