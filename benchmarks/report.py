@@ -9,6 +9,7 @@ import subprocess
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
+from textwrap import fill
 
 import torch
 
@@ -77,7 +78,12 @@ def table_in_markdown(table: list[list[str]]) -> str:
 
 
 def replace_section(begin: str, section: str) -> None:
-    """Put the section between the mark ``begin`` and the next `END` of docs/performance.md."""
+    """Put the section between the mark ``begin`` and the next `END` of docs/performance.md.
+
+    Lines of text are broken at 100 columns, rows of tables are not.
+    """
+    lines = [line if line.startswith("|") else fill(line, 100) for line in section.split("\n")]
+    section = "\n".join(lines)
     text = PAGE.read_text()
     before, found, rest = text.partition(begin)
     _, end, after = rest.partition(END)
