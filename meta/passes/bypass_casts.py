@@ -10,9 +10,8 @@ from functools import partial
 
 from meta.base.dtype import is_float
 from meta.ir import Binding, Call, Expr, Module, TensorType, Tuple, type_of
-from meta.passes.buffers import Buffers, Summaries
+from meta.passes.buffers import Buffers, Definitions, Summaries
 from meta.passes.call_of import base_op
-from meta.passes.definitions import Definitions
 from meta.passes.rewrite import rewrite_function
 from meta.passes.rules.casts import holds
 

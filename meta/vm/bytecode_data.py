@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from meta.base.source import Span
 from meta.ir.quoting import is_identifier, quote
-from meta.vm.instruction import Instruction, Operand, Register, Setting, registers_of, text
+from meta.vm.bytecode import Instruction, Operand, Register, Setting, registers_of, text
 
 Text = str
 """Any text; a plain ``str`` is the name of a function."""

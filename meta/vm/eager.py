@@ -17,7 +17,7 @@ from meta.base import config
 from meta.base.config import overridden
 from meta.base.device import CPU, Device, require
 from meta.base.dtype import TO_TORCH
-from meta.base.errors import DeviceError, IRError, OutOfMemory, TraceError
+from meta.base.errors import ArgumentError, DeviceError, IRError, OutOfMemory, TraceError
 from meta.base.number import whole_range
 from meta.base.remember import remember
 from meta.dialect.core.dispatch import dispatch
@@ -43,7 +43,19 @@ from meta.passes.lifetimes import type_bytes
 from meta.runtime.ndarray import ArrayKey, array_key, as_array, described, ndarray
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory, require_room
 from meta.vm import finite, index_checks, promise
-from meta.vm.writable import require_writable
+
+
+def require_writable(tensor: torch.Tensor, what: str) -> None:
+    """Raise ArgumentError for an expanded view: writing one of its elements changes others."""
+    repeated = any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    if repeated and tensor.numel():
+        raise ArgumentError(
+            f"{what} cannot be written, as its elements share memory",
+            expected="an array without strides of 0",
+            found=f"shape {tuple(tensor.shape)}, strides {tensor.stride()}",
+            hint="copy it first, with meta.array(x)",
+        )
+
 
 MAX_SHOWN = 8
 """Parts of a tuple that an error shows."""

@@ -1,26 +1,75 @@
 """From a dispatched module to `Code`.
 
-The body of one function is `emit_function.py`'s, what functions share `emit_tables.py`'s; the
-`plan_memory` pass has said where values lie, unless a function is recursive (`recursion.py`), and
-`liveness.py` says when they die.
+The body of one function is `emit_function.py`'s, what functions share `emit_values.py`'s; the
+`plan_memory` pass has said where values lie, unless a function is recursive (`verify.py`).
+
+`with_releases` says when values die. Within a function control runs forward only, so one walk from
+the last block to the first is enough. What a frame holds when it is left dies with it and is not
+released one by one.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
 
 from meta.base import config
 from meta.base.device import Device
 from meta.base.errors import IRError
 from meta.ir import Module, TensorType, TupleType
 from meta.vm.aliasing import require_writable_constants
-from meta.vm.code import Code, FunctionCode
+from meta.vm.bytecode import Instruction, Register, Release, Return, TailCall, Terminator
+from meta.vm.code import Block, Code, FunctionCode
 from meta.vm.convention import is_of_tensors
 from meta.vm.emit_function import FunctionEmitter
-from meta.vm.emit_tables import Tables
+from meta.vm.emit_values import Tables
 from meta.vm.extents import ranges_of
-from meta.vm.liveness import with_releases
 from meta.vm.preparation import preparation_of
-from meta.vm.recursion import recursive, without_storage
-from meta.vm.verify import verify_code
+from meta.vm.verify import recursive, verify_code, without_storage
+
+
+def with_releases(function: FunctionCode, keep: Iterable[Register] = ()) -> FunctionCode:
+    """Return the function with every register released after its last use, on every path.
+
+    Registers in ``keep``, and those that hold no value of one activation only, are not.
+    """
+    kept = function.fixed() | set(keep)
+    live_in: list[set[Register]] = [set() for _ in function.blocks]
+    live_out: list[set[Register]] = [set() for _ in function.blocks]
+    arriving: list[set[Register]] = [set() for _ in function.blocks]
+    arriving[0] = set(range(function.params))
+    blocks: list[Block] = [()] * len(function.blocks)
+    for number in reversed(range(len(function.blocks))):
+        block = function.blocks[number]
+        assert isinstance(block[-1], Terminator)
+        for target in block[-1].targets:
+            live_out[number] |= live_in[target]
+        live = set(live_out[number])
+        blocks[number] = _released(block, live, kept)
+        live_in[number] = live
+    for number, block in enumerate(function.blocks):
+        for target in block[-1].targets:  # type: ignore[attr-defined]
+            arriving[target] |= live_out[number].union(block[-1].reads)
+    for number, (came, needed) in enumerate(zip(arriving, live_in, strict=True)):
+        dead = sorted(came - needed - kept)
+        if dead and not isinstance(blocks[number][0], Return | TailCall):
+            blocks[number] = (Release(tuple(dead)), *blocks[number])
+    return replace(function, blocks=tuple(blocks))
+
+
+def _released(block: Block, live: set[Register], kept: frozenset[Register]) -> Block:
+    """Return a block with releases; ``live`` goes from what lives after it to what lives before."""
+    reverse: list[Instruction] = []
+    for instruction in reversed(block):
+        dead = {*instruction.reads, *instruction.results} - live - kept
+        leaving = not reverse or isinstance(reverse[-1], Return | TailCall)
+        if dead and not leaving:
+            reverse.append(Release(tuple(sorted(dead))))
+        reverse.append(instruction)
+        live.difference_update(instruction.results)
+        live.update(instruction.reads)
+    return tuple(reversed(reverse))
+
 
 ENTRY = "main"
 

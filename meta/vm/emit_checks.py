@@ -1,6 +1,6 @@
 """What looks at indices before a kernel uses them, emitted: see `index_checks.py`.
 
-Where extents are known at run time only, so are the bounds: `by_extents.py` makes such calls as
+Where extents are known at run time only, so are the bounds: `kernels.py` makes such calls as
 eager calls are made, and they look for themselves.
 """
 

@@ -30,7 +30,8 @@ from meta.vm.bytecode import Invoke
 from meta.vm.code import Code, KernelRef
 from meta.vm.convention import Convention
 from meta.vm.debug import DebugRun, debug
-from meta.vm.explain_program import ProgramExplanation, explain_program
+from meta.vm.eager import require_writable
+from meta.vm.explain import ProgramExplanation, explain_program
 from meta.vm.extents import Range, require_in_range
 from meta.vm.failure import launch_error
 from meta.vm.finite_program import finite_observer
@@ -42,7 +43,6 @@ from meta.vm.save import save
 from meta.vm.steps import buffer
 from meta.vm.verify_values import Compiled, verified
 from meta.vm.watch import watched
-from meta.vm.writable import require_writable
 
 
 class Executable:

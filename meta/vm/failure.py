@@ -7,8 +7,8 @@ from types import FunctionType
 from meta.base.errors import BackendError
 from meta.base.source import Span
 from meta.dialect.core.failure import backend_error
-from meta.vm.artifacts import dialect_of
 from meta.vm.code import Kernel
+from meta.vm.kernels import dialect_of
 from meta.vm.steps import Step
 
 _SITE = "__meta_site__"

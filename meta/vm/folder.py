@@ -40,10 +40,9 @@ from meta.dialect.core.catalog import DIALECTS
 from meta.ir import Function, Module, TupleType, from_json, to_json, verify
 from meta.runtime.out_of_memory import copied
 from meta.runtime.tensor_file import read_tensors, write_tensors
-from meta.vm.artifacts import artifact_records, dialect_of, restored
 from meta.vm.code import Code, FusedRef
 from meta.vm.code_json import code_from_json, code_to_json, constant_name
-from meta.vm.kernels import bind_kernels
+from meta.vm.kernels import artifact_records, bind_kernels, dialect_of, restored
 from meta.vm.preparation import preparation_of
 
 SCHEMA, VERSION = "meta.executable", 1

@@ -1,19 +1,120 @@
-"""From the names of kernels to kernels: dispatch, fusion, and one go of compilation for all."""
+"""Kernels of a program: from names to kernels by dispatch, fusion and one go of compilation for
+all; kernels of extents that are known at run time only; and kernels as artifacts, which are written
+and made again.
+
+A kernel by extents is called with a call's tensors and numbers, then the extents that
+`KernelRef.unbound` names; it returns fresh tensors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
 
 from meta.base.device import Device
-from meta.dialect.core import DialectOp, OpEnv, compile_together, dispatch, only
+from meta.base.errors import FormatError, IRError
+from meta.base.registry import OPERATORS
+from meta.dialect.core import Artifact, DialectOp, OpEnv, compile_together, dispatch, only
 from meta.dialect.core.catalog import DIALECTS
+from meta.dialect.core.dispatch import counting
 from meta.dialect.core.failure import building
-from meta.ir import Function
+from meta.dialect.core.preference import current as current_preference
+from meta.ir import Function, SymbolicDim, TensorType
 from meta.ir.operators import resolve_op
+from meta.op.core.call import map_tensors, written_places
 from meta.op.core.op import Op
-from meta.vm.by_extents import ByExtents, ForAllExtents
-from meta.vm.code import FusedRef, Kernel, KernelRef
+from meta.runtime.ndarray import array_key
+from meta.vm.code import Code, FusedRef, Kernel, KernelRef
+from meta.vm.eager import Plan, allocator
+
+Shapes = tuple[Any, ...]
+"""The shapes of a call's tensors, then its unbound extents."""
+REMEMBERED = 1024
+"""Combinations of extents for which a kernel remembers what was decided, those met last."""
+
+
+class ByExtents:
+    """What an eager call would do, decided for each combination of extents that is met, under the
+    preference that was in force when it was made.
+    """
+
+    def __init__(self, op: Op, kernel: KernelRef, device: Device) -> None:
+        self.op, self.kernel, self.device = op, kernel, device
+        self.unbound = kernel.unbound
+        self.preference = current_preference.get()
+        self.plan_of = lru_cache(maxsize=REMEMBERED)(self.plan)
+
+    def __call__(self, *values: Any) -> Any:
+        count = len(values) - len(self.unbound)
+        plan = self.plan_of(_shapes(values, count))
+        result = plan.run(list(values[:count]))
+        return tuple([r.torch() for r in result]) if isinstance(result, tuple) else result.torch()
+
+    def plan(self, shapes: Shapes) -> Plan:
+        """Decide the call for these extents."""
+        args = concrete_args(self.op, self.kernel, shapes)
+        call = self.op.call_values(args, self.device)
+        if call.callee is None:
+            raise IRError(
+                "a value that is known while tracing is no operator call", op=self.op.name
+            )
+        token = current_preference.set(self.preference)
+        try:
+            return Plan(call, strided=False)
+        finally:
+            current_preference.reset(token)
+
+
+class ForAllExtents:
+    """One kernel for all extents: only its results are allocated anew for each."""
+
+    def __init__(self, op: Op, run: Callable[..., Any], kernel: KernelRef, device: Device) -> None:
+        self.op, self.run, self.kernel, self.device = op, run, kernel, device
+        self.unbound = kernel.unbound
+        self.makers_for = lru_cache(maxsize=REMEMBERED)(self.allocators)
+
+    def __call__(self, *values: Any) -> Any:
+        count = len(values) - len(self.unbound)
+        outs = tuple([make() for make in self.makers_for(_shapes(values, count))])
+        self.run(*values[:count], *outs)
+        return outs
+
+    def allocators(self, shapes: Shapes) -> tuple[Callable[[], torch.Tensor], ...]:
+        """Return what allocates the results for these extents."""
+        call = self.op.call_values(concrete_args(self.op, self.kernel, shapes), self.device)
+        keys = (array_key(t.static_shape, t.dtype, self.device) for t in call.outputs)
+        return tuple(map(allocator, keys))
+
+
+def _shapes(values: tuple[Any, ...], count: int) -> Shapes:
+    tensors = [v.shape for v in values[:count] if isinstance(v, torch.Tensor)]
+    return (*tensors, *values[count:])
+
+
+def concrete_args(op: Op, kernel: KernelRef, shapes: Shapes) -> tuple[Any, ...]:
+    """Return the arguments of a call with its extents at run time."""
+    rest = iter(shapes)
+    extents: dict[str, int] = {}
+
+    def concrete(type_: TensorType) -> TensorType:
+        shape = tuple(next(rest))
+        for dim, extent in zip(type_.shape, shape, strict=True):
+            if isinstance(dim, SymbolicDim) and dim.name is not None:
+                extents[dim.name] = extent
+        return type_.with_shape(shape)
+
+    args = map_tensors(op, kernel.args, concrete)
+    extents.update(zip(kernel.unbound, rest, strict=True))
+
+    def number(value: Any) -> Any:
+        return value.evaluate(extents) if isinstance(value, SymbolicDim) else value
+
+    return tuple(tuple(map(number, a)) if isinstance(a, tuple) else number(a) for a in args)
 
 
 def bind_kernels(
@@ -59,3 +160,55 @@ def _find(kernel: Kernel, functions: Mapping[str, Function], device: Device) -> 
 def _base(kernel: KernelRef) -> Op:
     op = resolve_op(kernel.operator)
     return op.base if isinstance(op, DialectOp) else op  # type: ignore[return-value]
+
+
+def dialect_of(kernel: Kernel) -> str:
+    """Return the name of the dialect that runs a kernel, "" if that is decided at run time."""
+    if isinstance(kernel, KernelRef):
+        return kernel.operator.rpartition(".")[0]
+    return kernel.dialect
+
+
+def artifact_records(kernels: Sequence[OpEnv]) -> list[dict[str, Any] | None]:
+    """Return, for each kernel, the name of its file and what else is needed; None without one."""
+    return [
+        None if k.artifact is None else {"file": k.artifact.file.name, **k.artifact.record}
+        for k in kernels
+    ]
+
+
+def restored(
+    code: Code, number: int, record: dict[str, Any], folder: Path, device: Device
+) -> OpEnv:
+    """Return kernel ``number`` of a program out of its record; its file is in ``folder``.
+
+    Raises FormatError for a record or a file that is not in good order.
+    """
+    kernel = code.kernels[number]
+    dialect = dialect_of(kernel)
+    name = record.get("file")
+    if dialect not in DIALECTS or not isinstance(name, str) or name != Path(name).name:
+        raise FormatError(f"the record of the kernel {kernel.name} is damaged", found=record)
+    rest = {key: value for key, value in record.items() if key != "file"}
+    artifact = Artifact(folder / name, rest)
+    try:
+        made = DIALECTS[dialect].restore(artifact)
+    except (ValueError, OSError, RuntimeError) as error:  # of files, and of whoever loads them
+        raise FormatError(
+            f"the kernel {kernel.name} cannot be loaded: {error}",
+            hint="meta.vm.load(folder, rebuild=True) compiles all kernels anew",
+        ) from None
+    env = OpEnv(made.run, allocates=False, workspace=made.workspace)
+    env.artifact = artifact
+    if not isinstance(kernel, KernelRef):
+        return env
+    base = OPERATORS[kernel.operator.rpartition(".")[2]]
+    if not kernel.is_static:
+        run = ForAllExtents(base, made.run, kernel, device)
+        env = OpEnv(run, allocates=True, workspace=made.workspace)
+        env.artifact = artifact
+        return env
+    if base.schema.written:
+        call = base.call_values(kernel.args, device)
+        env.wrap(partial(counting, places=written_places(call)))
+    return env

@@ -12,7 +12,7 @@ from meta.ir import TensorType
 from meta.runtime.ndarray import ndarray
 from meta.runtime.out_of_memory import copied
 from meta.runtime.tensor_file import read_tensors
-from meta.vm.convention_json import convention_from_json
+from meta.vm.convention import convention_from_json
 from meta.vm.executable import Executable
 from meta.vm.folder import read_folder
 from meta.vm.save import ARRAYS

@@ -11,7 +11,7 @@ from meta.base.errors import ArgumentError
 from meta.dialect.core import compile_together
 from meta.runtime.tensor_file import write_tensors
 from meta.vm.aliasing import summaries
-from meta.vm.convention_json import convention_to_json
+from meta.vm.convention import convention_to_json
 from meta.vm.folder import MANIFEST, write_folder
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from meta.base.errors import FileError
 from meta.frontend.relay.params import write_params
 from meta.model import save_weights
 from meta.model.layers import Linear
-from meta.passes.dump import Dump
+from meta.passes.manager import Dump
 from meta.runtime.tensor_file import read_tensors, write_tensors
 from meta.train.checkpoint import Checkpoints
 from meta.train.log import CSVLog, JSONLog

@@ -28,9 +28,8 @@ from meta.ir import (
     verify,
 )
 from meta.passes import dispatch, infer_type, plan_memory
-from meta.passes.arena import ALIGNMENT
 from meta.passes.lifetimes import Lifetimes, type_bytes
-from meta.passes.plan_memory import ARENA, OFFSETS
+from meta.passes.plan_memory import ALIGNMENT, ARENA, OFFSETS
 
 
 def planned(text: str) -> Module:

@@ -20,9 +20,8 @@ from meta.vm.bytecode import (
     TailCall,
 )
 from meta.vm.code import Code, FunctionCode
-from meta.vm.emit import emit
-from meta.vm.liveness import with_releases
-from meta.vm.recursion import recursive
+from meta.vm.emit import emit, with_releases
+from meta.vm.verify import recursive
 from tests.vm import test_control_flow as simple
 from tests.vm import test_machine as programs
 

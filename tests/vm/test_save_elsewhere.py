@@ -22,7 +22,7 @@ from meta.ir import parse_type
 from meta.model import trace
 from meta.op.core import tree
 from meta.runtime.ndarray import ndarray
-from meta.vm import by_extents, load
+from meta.vm import kernels, load
 
 ROOT = Path(__file__).parents[2]
 
@@ -233,15 +233,15 @@ def test_parameters_that_share_memory(tmp_path: Path) -> None:
 
 
 def test_what_is_remembered_of_extents_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_extents, "REMEMBERED", 2)
+    monkeypatch.setattr(kernels, "REMEMBERED", 2)
     exe = meta.vm.compile(scaled, meta.ir.parse_type("float32[n, 3]"))
     for n in (1, 2, 3, 1):
         expected = scaled(array(n, 3))
         for one, other in zip(exe(array(n, 3)), expected, strict=True):
             assert torch.allclose(one.torch(), other.torch())
     runs = [env.run for env in exe.envs]
-    sizes = [r.plan_of for r in runs if isinstance(r, by_extents.ByExtents)]
-    sizes += [r.makers_for for r in runs if isinstance(r, by_extents.ForAllExtents)]
+    sizes = [r.plan_of for r in runs if isinstance(r, kernels.ByExtents)]
+    sizes += [r.makers_for for r in runs if isinstance(r, kernels.ForAllExtents)]
     assert sizes and all(cached.cache_info().currsize == 2 for cached in sizes)
 
 

@@ -1,4 +1,4 @@
-"""Which axis of one array is which axis of another, through reshapes and transpositions.
+"""Which axis of one array is which axis of another, and what stands between the two products.
 
 An axis of the scores may be one dimension here (batch and heads merged) and several there. So a
 dimension is described by the axes that it is made of, outermost first, and an axis that turns out
@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
+
+from meta.ir import Expr, Var
+from meta.passes.rules.table import OpCall
 
 Group = tuple["Axis", ...]
 """The axes that one dimension is made of."""
@@ -67,3 +71,18 @@ def grouped(axes: Sequence[Axis], shape: Sequence[int]) -> list[Group] | None:
             size = 1
         groups.append(tuple(group))
     return None if waiting else groups
+
+
+class Refused(Exception):
+    """Why a softmax between two products does not become attention."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call between the two products. ``x``: what it is applied to; ``var``: its result."""
+
+    kind: str
+    var: Var
+    x: Expr
+    made: OpCall
+    value: Any = None

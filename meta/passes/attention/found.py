@@ -13,13 +13,11 @@ from meta.base.dtype import TO_TORCH, is_float
 from meta.ir import Expr, Var
 from meta.op.attention import HEADS_FIRST, HEADS_LATER
 from meta.op.core.tracing import Trace
-from meta.passes.attention.axes import Axis, Group, extent, leaves
+from meta.passes.attention.axes import Axis, Group, Refused, extent, leaves
 from meta.passes.attention.masks import Masking, emitted, masking, spread_out
-from meta.passes.attention.products import Product, product
-from meta.passes.attention.scores import Chain, replay, trace_back
-from meta.passes.attention.steps import Refused
+from meta.passes.attention.scores import Chain, Product, product, replay, trace_back
 from meta.passes.attention.views import Operand, arranged, source
-from meta.passes.definitions import Definitions
+from meta.passes.buffers import Definitions
 from meta.passes.rules.table import OpCall, op_call, tensor_type
 
 

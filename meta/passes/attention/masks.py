@@ -27,12 +27,10 @@ from meta.base.dtype import TO_TORCH
 from meta.dialect.core import only
 from meta.op.core.handler import Default, use
 from meta.op.core.tracing import Trace
-from meta.passes.attention.axes import Axis, extent, leaves
-from meta.passes.attention.constants import value_of
+from meta.passes.attention.axes import Axis, Refused, extent, leaves
 from meta.passes.attention.scores import Mask
-from meta.passes.attention.steps import Refused
-from meta.passes.attention.views import arranged
-from meta.passes.definitions import Definitions
+from meta.passes.attention.views import arranged, value_of
+from meta.passes.buffers import Definitions
 from meta.runtime.ndarray import ndarray
 
 HIDDEN = -1e4

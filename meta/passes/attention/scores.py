@@ -1,29 +1,192 @@
-"""From the probabilities back to the product of queries and keys: what is done to the scores.
+"""From the probabilities back to the product of queries and keys: the softmax, what is done to the
+scores, the products as equations of axes.
 
 `trace_back` goes up from the last product to the first, `replay` comes down again and says which
-axes the dimensions are on the way.
+axes the dimensions are on the way. The softmax is over the last axis: the operator, written out, or
+made safe for rows without a key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import torch
 
 from meta.base.dtype import TO_TORCH
-from meta.ir import Expr, TensorType, TupleGetItem, Var
-from meta.op.core.check import normalize_axis
-from meta.passes.attention.axes import Group, grouped, leaves
-from meta.passes.attention.products import PRODUCTS
-from meta.passes.attention.softmax import blind_zero, softmax
-from meta.passes.attention.steps import Refused, Step
+from meta.ir import Expr, TensorType, Tuple, TupleGetItem, Var
+from meta.op.core.check import normalize_axes, normalize_axis
+from meta.op.core.subscripts import subscripts
+from meta.passes.attention.axes import Group, Refused, Step, grouped, leaves
 from meta.passes.attention.views import scaling
-from meta.passes.definitions import Definitions
+from meta.passes.buffers import Definitions
 from meta.passes.rules.fills import fill_of
 from meta.passes.rules.shapes import PERMUTATIONS, VIEWS, order_of
 from meta.passes.rules.table import OpCall, op_call, tensor_type
+
+_EQUATIONS = {
+    "matmul": "ab,bc->ac",
+    "dense": "ab,cb->ac",
+    "matmul_nt": "ab,cb->ac",
+    "matmul_tn": "ba,bc->ac",
+    "matmul_tt": "ba,cb->ac",
+    "batch_matmul": "nab,nbc->nac",
+    "batch_matmul_nt": "nab,ncb->nac",
+    "batch_matmul_tn": "nba,nbc->nac",
+    "batch_matmul_tt": "nba,ncb->nac",
+}
+PRODUCTS = (*_EQUATIONS, "einsum")
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product of two tensors, summed over one axis.
+
+    ``operands``, and per operand and for the result a label for each dimension, None where an
+    operand has extent 1 and the result more. ``summed``: the label of the axis summed over.
+    """
+
+    operands: tuple[Expr, Expr]
+    labels: tuple[tuple[str | None, ...], tuple[str | None, ...]]
+    result: tuple[str, ...]
+    summed: str
+    extents: dict[str, int]
+
+
+def product(made: OpCall | None) -> Product | None:
+    """Read a call as a product, of which no dimension is summed alone; None if it is none."""
+    if made is None or made.name not in PRODUCTS:
+        return None
+    if made.name == "einsum":
+        fields = made.args[0].fields if isinstance(made.args[0], Tuple) else ()
+        equation = made.args[1]
+    else:
+        fields, equation = made.args[:2], _EQUATIONS[made.name]
+    types = [t for t in map(tensor_type, fields) if t is not None and t.is_static]
+    if len(types) != 2 or len(fields) != 2 or not _has_axes(made.name, equation, types):
+        return None
+    read = subscripts(equation, [t.static_shape for t in types])
+    first, second = read.operands
+    summed = [s for s in read.extents if s not in read.result]
+    if len(summed) != 1 or summed[0] not in first or summed[0] not in second:
+        return None
+    if len(set(first)) < len(first) or len(set(second)) < len(second):
+        return None  # a diagonal
+    extents = {label: int(n) for label, n in read.extents.items()}  # type: ignore[arg-type]
+    labels = tuple(
+        tuple(s if n == extents[s] else None for s, n in zip(own, t.static_shape, strict=True))
+        for own, t in zip(read.operands, types, strict=True)
+    )
+    if any(summed[0] not in own for own in labels):
+        return None
+    return Product((fields[0], fields[1]), (labels[0], labels[1]), read.result, summed[0], extents)
+
+
+def _has_axes(name: str, equation: str, types: list[TensorType]) -> bool:
+    """Whether operands have as many axes as the equation of a product that is no `einsum` says."""
+    if name == "einsum":
+        return True
+    terms = equation.split("->")[0].split(",")
+    return all(len(term) == t.ndim for term, t in zip(terms, types, strict=True))
+
+
+Found = tuple[Step, set[Var]]
+"""A step, and what else it is computed of."""
+
+
+def softmax(atom: Var, made: OpCall, known: Definitions) -> Found | None:
+    """Return the step of a softmax whose result an atom is; None if it is none.
+
+    Written out it is exp(x - max) divided by its sum. Raises Refused for another axis.
+    """
+    type_ = tensor_type(atom)
+    assert type_ is not None
+    if made.name == "softmax":
+        if normalize_axis(made.args[1], type_.ndim) != type_.ndim - 1:
+            raise Refused("softmax is not over the last axis")
+        return Step("softmax", atom, made.args[0], made), set()
+    if made.name != "divide":
+        return None
+    powers, total = made.args
+    exp = op_call(known.get(powers))
+    if exp is None or exp.name != "exp" or _reduced(total, known, ("sum",)) is not powers:
+        return None
+    below = op_call(known.get(exp.args[0]))
+    if below is None or below.name != "subtract" or any(a is not None for a in below.args[2:]):
+        return None
+    scores, top = below.args[:2]
+    if _reduced(top, known, ("max", "amax")) is not scores or tensor_type(scores) != type_:
+        return None
+    return Step("softmax", atom, scores, made), {powers, total, exp.args[0], top}
+
+
+def blind_zero(atom: Var, made: OpCall, known: Definitions) -> Found | None:
+    """Return the step after which rows of probabilities are 0 whose scores all are -inf.
+
+    So torch writes its own attention out: where(not any(scores != -inf), 0, softmax(scores)).
+    """
+    if made.name != "where":
+        return None
+    condition, zero, p = made.args
+    if fill_of(zero, known) != 0 or not isinstance(p, Var) or tensor_type(p) != tensor_type(atom):
+        return None
+    inner, told = op_call(known.get(p)), op_call(known.get(condition))
+    if inner is None or inner.name != "softmax":
+        return None
+    if told is not None and told.name == "isnan":
+        raise Refused("probabilities that are NaN become 0, also where query or key is NaN")
+    scores, members = _all_hidden(condition, known)
+    if inner.args[0] is not scores:
+        return None
+    made_of = {zero} if isinstance(zero, Var) and p in _arguments(zero, known) else set()
+    return Step("cleared", atom, p, made), members | made_of
+
+
+def _all_hidden(atom: Any, known: Definitions) -> tuple[Expr | None, set[Var]]:
+    """Return the scores of which a condition says that a whole row is -inf, and what computes it.
+
+    ``flips`` counts negations: "all are hidden" is "not any is not hidden".
+    """
+    members: set[Var] = set()
+    flips = [False]
+    reduced = ""
+    while isinstance(atom, Var) and (made := op_call(known.get(atom))) is not None:
+        members.add(atom)
+        if made.name == "logical_not":
+            flips[-1] = not flips[-1]
+        elif made.name in ("any", "all", "max", "min") and not reduced:
+            if _reduced(atom, known, (made.name,)) is None:
+                break
+            reduced = {"max": "any", "min": "all"}.get(made.name, made.name)
+            flips.append(False)
+        elif made.name in ("equal", "not_equal") and reduced:
+            flips[-1] ^= made.name == "not_equal"
+            told = (reduced, *flips) in (("all", False, False), ("any", True, True))
+            hidden = fill_of(made.args[1], known) == -inf
+            return (made.args[0], members) if told and hidden else (None, set())
+        elif made.name not in ("cast", "reshape"):
+            break
+        atom = made.args[0]
+    return None, set()
+
+
+def _arguments(atom: Var, known: Definitions) -> tuple[Any, ...]:
+    made = op_call(known.get(atom))
+    return () if made is None else made.args
+
+
+def _reduced(atom: Any, known: Definitions, names: tuple[str, ...]) -> Any:
+    """Return what is reduced along its last axis, which stays with extent 1; None if nothing is."""
+    made = op_call(known.get(atom))
+    if made is None or made.name not in names:
+        return None
+    x, axis, keepdims, exclude = made.args
+    type_ = tensor_type(x)
+    if type_ is None or keepdims is not True:
+        return None
+    return x if normalize_axes(axis, type_.ndim, exclude) == (type_.ndim - 1,) else None
 
 
 @dataclass(frozen=True, slots=True)

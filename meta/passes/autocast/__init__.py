@@ -32,8 +32,7 @@ from meta.ir import (
 from meta.ir.names import Names
 from meta.op.core import Op
 from meta.passes.autocast.body import Body, float_dtypes_of
-from meta.passes.autocast.casts import Casts
-from meta.passes.autocast.dtypes import Dtypes, dtypes_of, with_dtypes, with_floats
+from meta.passes.autocast.casts import Casts, Dtypes, dtypes_of, with_dtypes, with_floats
 from meta.passes.autocast.hoist import hoist
 from meta.passes.autocast.narrow import narrow
 from meta.passes.autocast.report import Cast, CastReport, Why

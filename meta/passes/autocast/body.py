@@ -33,8 +33,7 @@ from meta.ir import (
 )
 from meta.ir.typeof import call_type
 from meta.op.core import Op
-from meta.passes.autocast.casts import Casts
-from meta.passes.autocast.dtypes import dtypes_of, meet, with_dtypes
+from meta.passes.autocast.casts import Casts, dtypes_of, meet, with_dtypes
 from meta.passes.autocast.report import Why
 from meta.passes.call_of import base_op, typed_args
 

@@ -48,8 +48,7 @@ from meta.passes.autodiff.leaves import (
     leaves,
     target_type,
 )
-from meta.passes.autodiff.sweep import Pullback, Sweep
-from meta.passes.autodiff.writes import Writes
+from meta.passes.autodiff.sweep import Pullback, Sweep, Writes
 from meta.passes.buffers import Summaries
 
 

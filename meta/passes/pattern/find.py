@@ -31,10 +31,8 @@ from meta.passes.call_of import base_op, is_pure
 from meta.passes.effects import uses
 from meta.passes.lifetimes import is_fused
 from meta.passes.pattern.build import Pattern, parts
-from meta.passes.pattern.facts import Facts
 from meta.passes.pattern.parts import Part, depth, of_type
-from meta.passes.pattern.place import Places
-from meta.passes.pattern.search import Found, Search
+from meta.passes.pattern.search import Facts, Found, Places, Search
 
 
 @dataclass(frozen=True, eq=False)

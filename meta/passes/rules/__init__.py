@@ -6,7 +6,7 @@ and signed zeros included (the sign and payload of a NaN do not count); its docs
 that is not plain. What would round differently is no simplification.
 """
 
-from meta.passes.rules import arithmetic, casts, pieces, products, selection, shapes
+from meta.passes.rules import arithmetic, casts, pieces, shapes
 from meta.passes.rules.table import RULES, Rules, Site
 
 __all__ = [
@@ -16,7 +16,5 @@ __all__ = [
     "arithmetic",
     "casts",
     "pieces",
-    "products",
-    "selection",
     "shapes",
 ]

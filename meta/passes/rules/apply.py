@@ -7,9 +7,8 @@ from functools import partial
 from meta.base.device import CPU
 from meta.ir import Binding, Call, Constant, Expr, Module, TensorType, TupleGetItem, Var
 from meta.op.core import View
-from meta.passes.buffers import Buffers, Summaries
+from meta.passes.buffers import Buffers, Definitions, Summaries
 from meta.passes.call_of import base_op, typed_args
-from meta.passes.definitions import Definitions
 from meta.passes.rewrite import rewrite_function
 from meta.passes.rules.pieces import field_of, whole
 from meta.passes.rules.table import Rules, Site, op_call

@@ -11,7 +11,7 @@ from meta.base.dtype import TO_TORCH, convertible, is_float
 from meta.ir import Constant
 from meta.ir.constants import tensor_bytes
 from meta.op.core.numbers import Number
-from meta.passes.definitions import Definitions
+from meta.passes.buffers import Definitions
 from meta.passes.rules.table import OpCall, op_call, tensor_type
 
 # A constant is looked at up to this many elements.

@@ -1,11 +1,12 @@
-"""Rules of what takes tensors apart and joins them."""
+"""Rules of what takes tensors apart and joins them, and of `where`."""
 
 from __future__ import annotations
 
 from meta.ir import Call, Expr, If, Tuple, TupleGetItem, type_of
 from meta.op.core.check import normalize_axis
 from meta.op.transform import split_bounds, split_points
-from meta.passes.definitions import Definitions
+from meta.passes.buffers import Definitions
+from meta.passes.rules.fills import fill_of
 from meta.passes.rules.table import RULES, OpCall, Site, call, op_call, tensor_type
 
 
@@ -92,3 +93,19 @@ def _part(split: OpCall, joined: OpCall, index: int) -> Expr | None:
 
 def _same_axis(a: int, b: int, ndim: int) -> bool:
     return normalize_axis(a, ndim) == normalize_axis(b, ndim)
+
+
+@RULES.rule("where")
+def decided(at: Site) -> Expr | None:
+    """A choice between x and x, or by a condition that is the same everywhere."""
+    condition, x, y = at.args
+    if x is y:
+        chosen = x
+    else:
+        fill = fill_of(condition, at.known)
+        if fill is None:
+            return None
+        chosen = x if fill else y
+    if tensor_type(chosen) is None or at.same(chosen) is not None or not at.type.is_static:
+        return at.same(chosen)
+    return call("broadcast_to", chosen, at.type.static_shape)

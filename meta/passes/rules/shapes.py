@@ -1,4 +1,6 @@
-"""Rules of what gives elements another place: views, transpositions, broadcasts."""
+"""Rules of what gives elements another place (views, transpositions, broadcasts), and of products
+of transposed matrices.
+"""
 
 from __future__ import annotations
 
@@ -117,3 +119,33 @@ def nothing_flipped(at: Site) -> Expr | None:
 def nothing_rolled(at: Site) -> Expr | None:
     """A shift by 0."""
     return at.same(at.args[0]) if at.args[1] in (0, (0,)) else None
+
+
+# By operator: whether x1 and x2 are stored transposed.
+_STORED = {
+    f"{stem}{suffix}": flags
+    for stem in ("matmul", "batch_matmul")
+    for suffix, flags in (
+        ("", (False, False)),
+        ("_nt", (False, True)),
+        ("_tn", (True, False)),
+        ("_tt", (True, True)),
+    )
+}
+_STORED["dense"] = (False, True)
+# `matmul_nt` is what `dense` is, the name that layers use.
+_NAMES = {(n.startswith("batch"), flags): n for n, flags in _STORED.items() if n != "matmul_nt"}
+_SWAPPED = {2: (1, 0), 3: (0, 2, 1)}
+
+
+@RULES.rule(*_STORED)
+def transposed_operand(at: Site) -> Expr | None:
+    """A product of a transposed matrix reads the matrix as it is stored."""
+    operands, flags = list(at.args), list(_STORED[at.name])
+    for i, operand in enumerate(operands):
+        made = at.made_by(operand, *PERMUTATIONS)
+        if made is not None and order_of(made) == _SWAPPED[at.type.ndim]:
+            operands[i], flags[i] = made.args[0], not flags[i]
+    if tuple(operands) == tuple(at.args):
+        return None
+    return call(_NAMES[at.name.startswith("batch"), (flags[0], flags[1])], *operands)

@@ -14,7 +14,7 @@ from typing import Any
 from meta.base.registry import OPERATORS
 from meta.ir import UNKNOWN, Call, Expr, TensorType, type_of
 from meta.op.core import Op
-from meta.passes.definitions import Definitions
+from meta.passes.buffers import Definitions
 
 
 @dataclass(frozen=True, slots=True)
