@@ -7,6 +7,9 @@ Tests marked ``slow`` are the widest sweeps. An ordinary run leaves them out. ``
 date chooses: 32 days' runs cover all.
 
 Those marked ``sweep`` take hours in all, and run by ``-m sweep`` alone.
+
+``-m quick`` runs the tests of the folders in ``QUICK``, which take seconds each, and collects no
+others. Tests marked ``slow``, ``sweep`` or ``cuda`` are not quick.
 """
 
 import os
@@ -69,6 +72,28 @@ def part_of(test_id: str) -> int:
     return crc32(test_id.encode()) % PARTS
 
 
+QUICK = ("analysis", "base", "grad", "ir", "optim", "runtime")
+NOT_QUICK = ("slow", "sweep", "cuda")
+TESTS = Path(__file__).parent
+
+
+def is_in_quick_folder(path: Path) -> bool:
+    return any(path.is_relative_to(TESTS / folder) for folder in QUICK)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With ``-m quick``, import no test of another folder: that takes longer than the tests."""
+    if config.option.markexpr == "quick" and TESTS in collection_path.parents:
+        return not is_in_quick_folder(collection_path) or None
+    return None
+
+
+def mark_quick(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_in_quick_folder(item.path) and not any(map(item.get_closest_marker, NOT_QUICK)):
+            item.add_marker("quick")
+
+
 def deselect_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
     parts = slow_parts(config)
     sweeps = "sweep" in config.option.markexpr
@@ -83,6 +108,7 @@ def deselect_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mark_quick(items)
     deselect_slow(config, items)
     if torch.cuda.is_available():
         return

@@ -15,7 +15,7 @@ from tests.conftest import first_on_path
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
-DEMO = "pip install . && python -m meta demo"
+DEMO = "pip install '.[demo]' && python -m meta demo"
 TEST = "pip install '.[test]' && pytest"
 
 

@@ -32,7 +32,7 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as error:
             if error.name != "onnx":
                 raise
-            raise ImportError(f"{name} needs the package onnx: pip install 'meta[onnx]'") from error
+            raise ImportError(f"{name} needs the package onnx: pip install onnx") from error
     if name in _SOURCES:
         return import_module(f"meta.frontend.{name}")
     raise AttributeError(f"module 'meta.frontend' has no attribute {name!r}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import zipfile
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,26 @@ def test_split_depends_on_the_seed_alone() -> None:
     assert not np.array_equal(one.y_test, other.y_test)
     assert len(one.y_train) + len(one.y_test) == 1797
     assert abs(one.x_train.mean()) < 1e-4 and one.x_train.dtype == np.float32
+
+
+class WithoutScikitLearn(MetaPathFinder):
+    """Finds nothing, and ends the search for scikit-learn."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == "sklearn":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def test_without_scikit_learn(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [n for n in sys.modules if n.partition(".")[0] == "sklearn"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [WithoutScikitLearn(), *sys.meta_path])
+    assert main(["demo"]) == 2
+    streams = capsys.readouterr()
+    assert streams.out == "" and "Traceback" not in streams.err
+    assert "pip install scikit-learn" in streams.err and "--data" in streams.err
 
 
 def _refuses(path: Path, what: str | None = None) -> None:

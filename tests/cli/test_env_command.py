@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
 import meta
 from meta.base import caches, config
+from meta.cli import versions
 from meta.cli.main import COMMANDS, main
 
 
@@ -29,6 +31,19 @@ def test_env(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         str(tmp_path / name) for name in caches.CACHES
     }
     assert all(name in shown for name in config.KNOBS)
+
+
+def test_packages_that_are_absent(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(package: str) -> str:
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setattr(versions, "version", absent)
+    assert main(["env", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["packages"].values()) == {None}
+    assert main(["env"]) == 0
+    assert "not installed" in capsys.readouterr().out
 
 
 def test_cache_that_is_switched_off(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from meta.base.errors import FormatError
+from meta.base.errors import ArgumentError, FormatError
 from meta.base.files import open_file
 
 TEST_FRACTION = 0.2
@@ -62,9 +62,18 @@ def digits() -> tuple[Array, Array, str]:
     """Return 1797 images of 8x8 pixels, their digits, and where they are from.
 
     E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI, 1998.
-    """
-    from sklearn.datasets import load_digits  # slow to import, and only needed here
 
+    Raises ArgumentError if scikit-learn, which holds the images, is not installed.
+    """
+    try:
+        from sklearn.datasets import load_digits  # slow to import, and only needed here
+    except ModuleNotFoundError as error:
+        if error.name != "sklearn":
+            raise
+        raise ArgumentError(
+            "the demo's images are part of scikit-learn, which is not installed",
+            hint="pip install scikit-learn, or train on your own images with --data FILE.npz",
+        ) from error
     found = load_digits()
     x = found.images.astype("float32")[:, None]
     return x, found.target.astype("int64"), "scikit-learn's handwritten digits"
