@@ -62,7 +62,7 @@ ELEMENTWISE = [
     ),
     Kernel(
         "elementwise",
-        "add of odd extent",
+        "add of odd size",
         meta.add,
         torch.add,
         normal((8191, 8191), (8191, 8191)),
@@ -235,7 +235,7 @@ MOVEMENT = [
         lambda x: x.t().contiguous(), normal(WIDE),
     ),
     Kernel(
-        "transposes", "transpose of odd extents", lambda x: meta.transpose(x, axes=(1, 0)),
+        "transposes", "transpose of odd sizes", lambda x: meta.transpose(x, axes=(1, 0)),
         lambda x: x.t().contiguous(), normal((8191, 4097)),
     ),
     Kernel(

@@ -15,6 +15,8 @@ ARCHITECTURE = (DOCS / "architecture.md").read_text("utf-8")
 GENERATED = {"operators.md", "dialects.md"}
 PAGES = sorted(page for page in DOCS.rglob("*.md") if page.name not in GENERATED)
 INDEX = (DOCS / "README.md").read_text("utf-8")
+# What a reader makes by following a how-to page.
+NEW_FILES = {"meta/passes/double_by_add.py", "tests/passes/test_double_by_add.py"}
 LISTED = ("meta", "tests", "tools", "benchmarks", "docs", "examples")
 
 
@@ -79,3 +81,12 @@ def test_lines_are_not_wider_than_100_columns(page: Path) -> None:
         if len(line) > 100 and not line.lstrip().startswith("|")  # rows of tables cannot be broken
     ]
     assert not wide, f"over 100 columns in {page.relative_to(ROOT)}: lines {wide}"
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
+def test_named_files_exist(page: Path) -> None:
+    """Files of the tree are named from its root, or from `meta/`."""
+    named = re.findall(r"`([\w/]+/[\w/]*\w\.py)`", page.read_text("utf-8"))
+    roots = (ROOT, ROOT / "meta")
+    missing = [name for name in named if not any((root / name).exists() for root in roots)]
+    assert set(missing) <= NEW_FILES, f"{page.relative_to(ROOT)} names {missing}"

@@ -12,8 +12,8 @@ What passes share:
   and by what a function returns of its arguments. A value that a data value or a reference holds
   has left the function: nothing is written over it, and what comes out again may be any such value.
   `effects.py` says what each binding reads and writes; writes to references keep their order with
-  reads and calls, and nothing moves past a `Fail`. `definitions.py` tells a rule that looks through
-  an earlier call only of those calls whose arguments nobody has written since.
+  reads and calls, and nothing moves past a `Fail`. `Definitions` (`buffers.py`) tells a rule that
+  looks through an earlier call only of those calls whose arguments nobody has written since.
 - **Lifetimes**: `rematerialize`, `memory_schedule`, `inplace_update` and `plan_memory` all read
   `lifetimes.py`: which results are one buffer, and between which bindings each is in use.
 - **Steady values** (`steady.py`): the arrays of a model in infer mode, which others write rarely

@@ -6,8 +6,8 @@ instructions over registers, constants, names of kernels), finds and compiles th
 flat list of steps; others run on the machine (`machine.py`). ``executable.history`` has one record
 per pass, and is empty if the program came from the program cache. Arguments may be types with
 symbolic dimensions: ``dims={"n": (1, 32)}`` gives their ranges, and a call out of range raises. A
-kernel of unknown dimensions is looked up by the dimension sizes of a call (`by_extents.py`), unless
-its dialect has one for all sizes, as `tvm` has for elementwise operators.
+kernel of unknown dimensions is looked up by the dimension sizes of a call (`ByExtents` in
+`kernels.py`), unless its dialect has one for all sizes, as `tvm` has for elementwise operators.
 
 - **Preparation** (`preparation.py`): what depends on a model's arrays alone is computed before the
   first call, and again after an array was written or exchanged. torch's counters of writes are

@@ -2,6 +2,9 @@
 
 The hot path builds one key from the arguments, finds a `Plan`, allocates the result and launches
 the kernel. Everything else (reading arguments, types, dispatch) happens when a plan is made.
+An array is in the key by its interned `ArrayKey` (shape, dtype, device, compactness), a number in a
+``Scalar`` slot by its type only; one that takes an integer dtype is compared with its range, which
+the plan keeps.
 """
 
 from __future__ import annotations
