@@ -14,10 +14,16 @@ ARCHITECTURE = (DOCS / "architecture.md").read_text("utf-8")
 # Written by `python -m meta ops --markdown` and `python -m meta selftest --markdown`.
 GENERATED = {"operators.md", "dialects.md"}
 PAGES = sorted(page for page in DOCS.rglob("*.md") if page.name not in GENERATED)
+ALL_PAGES = [*sorted(ROOT.glob("*.md")), *PAGES]
 INDEX = (DOCS / "README.md").read_text("utf-8")
 # What a reader makes by following a how-to page.
 NEW_FILES = {"meta/passes/double_by_add.py", "tests/passes/test_double_by_add.py"}
 LISTED = ("meta", "tests", "tools", "benchmarks", "docs", "examples")
+
+
+def page_name(page: Path) -> str:
+    """Return how a test of a page is called."""
+    return page.relative_to(ROOT).as_posix()
 
 
 def folders(folder: Path) -> Iterator[str]:
@@ -65,28 +71,28 @@ def test_the_index_links_to_every_page() -> None:
     assert pages == set(re.findall(r"\]\(([\w/]+\.md)\)", INDEX))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
+@pytest.mark.parametrize("page", ALL_PAGES, ids=page_name)
 def test_linked_files_exist(page: Path) -> None:
     text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text("utf-8"), flags=re.DOTALL)
     links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text)
     missing = [link for link in links if not (page.parent / link).exists()]
-    assert not missing, f"{page.relative_to(ROOT)} links to nothing: {missing}"
+    assert not missing, f"{page_name(page)} links to nothing: {missing}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
+@pytest.mark.parametrize("page", ALL_PAGES, ids=page_name)
 def test_lines_are_not_wider_than_100_columns(page: Path) -> None:
     wide = [
         number
         for number, line in enumerate(page.read_text("utf-8").splitlines(), 1)
         if len(line) > 100 and not line.lstrip().startswith("|")  # rows of tables cannot be broken
     ]
-    assert not wide, f"over 100 columns in {page.relative_to(ROOT)}: lines {wide}"
+    assert not wide, f"over 100 columns in {page_name(page)}: lines {wide}"
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", ALL_PAGES, ids=page_name)
 def test_named_files_exist(page: Path) -> None:
     """Files of the tree are named from its root, or from `meta/`."""
     named = re.findall(r"`([\w/]+/[\w/]*\w\.py)`", page.read_text("utf-8"))
     roots = (ROOT, ROOT / "meta")
     missing = [name for name in named if not any((root / name).exists() for root in roots)]
-    assert set(missing) <= NEW_FILES, f"{page.relative_to(ROOT)} names {missing}"
+    assert set(missing) <= NEW_FILES, f"{page_name(page)} names {missing}"
