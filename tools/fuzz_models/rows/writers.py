@@ -56,6 +56,8 @@ def _adam_call(d: Any) -> Call:
     x = _writable(d)
     value = d.value(x)
     m = _state(d, value, [x])
+    if not finite(d.value(m)):
+        raise d.missing  # torch's lerp, m + (1 - beta) * (dx - m), makes NaN of an infinite m
     v = _state(d, value, [x, m], 0.5)
     dx = d.like(value.shape, value.dtype)
     return (x, dx, m, v, d.int(1, 3), d.choice((0.5, 0.125))), {}
