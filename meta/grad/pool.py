@@ -113,10 +113,7 @@ def adaptive(max_pool, max_dx, avg_pool, avg_dx):
         return op.zeros_like(dy_), op.zeros_like(ddy), ddy
 
 
-sliding(op.max_pool2d, op.max_pool2d_dx, op.avg_pool2d, op.avg_pool2d_dx)
-adaptive(
-    op.adaptive_max_pool2d,
-    op.adaptive_max_pool2d_dx,
-    op.adaptive_avg_pool2d,
-    op.adaptive_avg_pool2d_dx,
-)
+for _n in (1, 2, 3):
+    _names = f"max_pool{_n}d", f"max_pool{_n}d_dx", f"avg_pool{_n}d", f"avg_pool{_n}d_dx"
+    sliding(*(getattr(op, name) for name in _names))
+    adaptive(*(getattr(op, f"adaptive_{name}") for name in _names))

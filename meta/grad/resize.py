@@ -32,7 +32,9 @@ def resizing(forward, backward):
         return op.zeros_like(x), forward(dy_, size, *options)
 
 
+resizing(op.resize1d, op.resize1d_dx)
 resizing(op.resize2d, op.resize2d_dx)
+resizing(op.resize3d, op.resize3d_dx)
 
 
 @gradient(op.upsampling)

@@ -1,5 +1,5 @@
-"""Resizing of images by interpolation. Add one here, with `meta/op/core/resample.py`; signals and
-volumes are in `resize_1d.py` and `resize_3d.py`.
+"""Resizing of signals, images and volumes by interpolation. Add one here, with
+`meta/op/core/resample.py`.
 """
 
 from typing import Any
@@ -144,3 +144,104 @@ def upsampling(
     # How an extent grows that is not a number depends on how it is rounded.
     unknown = [a for a in axes if not isinstance(x.shape[a], int)]
     return y.with_shape(tuple(UNKNOWN if i in unknown else d for i, d in enumerate(y.shape)))
+
+
+@op
+def resize1d(
+    x: Tensor,
+    size: Ints,
+    layout: str = "NCW",
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    rounding_method: str = "",
+    cubic_alpha: float = -0.5,
+    cubic_exclude: int = 0,
+    out_dtype: str = "",
+) -> Tensor:
+    """Resize its one spatial axis by interpolation; what is read outside is the nearest edge.
+
+    x: [N, C, W], or as ``layout`` orders these letters; floating point, for "nearest_neighbor" of
+    any dtype. size: int or (length,), in elements. Everything else as in `resize2d`.
+    Result: x's shape with the new size. Half precision is computed in float32.
+
+    Raises TypeInferError for unknown names, sizes below 1 and an empty spatial axis.
+    """
+    return resized(
+        1, x, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
+        cubic_exclude, out_dtype,
+    )  # fmt: skip
+
+
+@op
+def resize1d_dx(
+    x: Tensor,
+    dy: Tensor,
+    size: Ints,
+    layout: str = "NCW",
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    rounding_method: str = "",
+    cubic_alpha: float = -0.5,
+    cubic_exclude: int = 0,
+    out_dtype: str = "",
+) -> Tensor:
+    """Gradient of `resize1d`: every sample's dy, spread with its weights over what it read.
+
+    x: the argument of the forward call, of which only the type counts; floating point. dy: gradient
+    of the result, of its shape. Other arguments as there. Result: type of x.
+    """
+    return resized_dx(
+        1, x, dy, size, layout, method, coordinate_transformation_mode, rounding_method,
+        cubic_alpha, cubic_exclude, out_dtype,
+    )  # fmt: skip
+
+
+@op
+def resize3d(
+    x: Tensor,
+    size: Ints,
+    layout: str = "NCDHW",
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    rounding_method: str = "",
+    cubic_alpha: float = -0.5,
+    cubic_exclude: int = 0,
+    out_dtype: str = "",
+) -> Tensor:
+    """Resize the spatial axes by interpolation; what is read outside is the nearest edge.
+
+    x: [N, C, D, H, W], or as ``layout`` orders these letters; floating point, for
+    "nearest_neighbor" of any dtype. size: int or (depth, height, width), in elements. Everything
+    else as in `resize2d`.
+    Result: x's shape with the new size. Half precision is computed in float32.
+
+    Raises TypeInferError for unknown names, sizes below 1 and an empty spatial axis.
+    """
+    return resized(
+        3, x, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
+        cubic_exclude, out_dtype,
+    )  # fmt: skip
+
+
+@op
+def resize3d_dx(
+    x: Tensor,
+    dy: Tensor,
+    size: Ints,
+    layout: str = "NCDHW",
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    rounding_method: str = "",
+    cubic_alpha: float = -0.5,
+    cubic_exclude: int = 0,
+    out_dtype: str = "",
+) -> Tensor:
+    """Gradient of `resize3d`: every sample's dy, spread with its weights over what it read.
+
+    x: the argument of the forward call, of which only the type counts; floating point. dy: gradient
+    of the result, of its shape. Other arguments as there. Result: type of x.
+    """
+    return resized_dx(
+        3, x, dy, size, layout, method, coordinate_transformation_mode, rounding_method,
+        cubic_alpha, cubic_exclude, out_dtype,
+    )  # fmt: skip

@@ -209,3 +209,39 @@ def refused(count):
 
 
 CASES += refused(2)
+
+# x, w, stride, padding, dilation, groups, and the shape of the result
+WINDOWS_1D = [
+    ((1, 1, 3), (1, 1, 2), (1, 0, 1, 1), (1, 1, 2)),
+    ((2, 3, 9), (4, 3, 3), (1, 1, 1, 1), (2, 4, 9)),
+    ((2, 4, 8), (6, 2, 3), (2, (1,), 1, 2), (2, 6, 4)),
+    ((1, 4, 9), (4, 1, 3), ((3,), (0, 2), 2, 4), (1, 4, 3)),
+    ((2, 2, 7), (3, 2, 1), (4, 0, 1, 1), (2, 3, 2)),
+]
+CASES += cases(
+    "conv1d",
+    conv,
+    WINDOWS_1D + arranged(1, conv, (2, 1, 1)),
+    [sample(F(0, 3, 4), F(2, 3, 3))],
+    [sample(F(1, 1, 2), F(1, 1, 2), F(1, 1, 2), (1, 1, 3), *WINDOWS_1D[0][2])],
+)
+CASES += refused(1)
+
+# x, w, stride, padding, dilation, groups, and the shape of the result
+WINDOWS_3D = [
+    ((1, 1, 3, 3, 3), (1, 1, 2, 2, 2), (1, 0, 1, 1), (1, 1, 2, 2, 2)),
+    ((2, 2, 3, 4, 3), (2, 1, 3, 3, 1), (1, (1, 1, 0), 1, 2), (2, 2, 3, 4, 3)),
+    (
+        (1, 2, 4, 5, 6),
+        (3, 2, 1, 2, 2),
+        ((1, 2, 3), (0, 1, 2, 1, 0, 1), (1, 2, 1), 1),
+        (1, 3, 5, 2, 3),
+    ),
+]
+CASES += cases(
+    "conv3d",
+    conv,
+    WINDOWS_3D + arranged(3, conv, (2, 1, 1)),
+    [sample(F(0, 2, 3, 3, 3), F(2, 2, 2, 2, 2))],
+)
+CASES += refused(3)

@@ -34,3 +34,35 @@ CASES = cases(
     [sample(F(0, 2, 3, 3), F(2, 1, 2, 2))],
     [sample(F(1, 1, 2, 2), F(1, 1, 3, 3), F(1, 1, 3, 3), (1, 1, 2, 2), *WINDOWS[0][2])],
 )
+
+# x, w, stride, padding, output_padding, dilation, groups, and the shape of the result
+WINDOWS_1D = [
+    ((1, 1, 2), (1, 1, 2), (1, 0, 0, 1, 1), (1, 1, 3)),
+    ((2, 3, 4), (3, 4, 3), (2, 1, 1, 1, 1), (2, 4, 8)),
+    ((1, 4, 3), (4, 2, 2), ((3,), (1,), (2,), 1, 2), (1, 4, 8)),
+    ((1, 2, 3), (2, 3, 3), (1, (0, 2), 0, 2, 1), (1, 3, 5)),
+]
+CASES += cases(
+    "conv1d_transpose",
+    conv_transpose,
+    WINDOWS_1D + arranged(1, conv_transpose, (2, 1, 1, 1), transposed=True),
+    [sample(F(0, 2, 3), F(2, 1, 2))],
+)
+
+# x, w, stride, padding, output_padding, dilation, groups, and the shape of the result
+WINDOWS_3D = [
+    ((1, 1, 2, 2, 2), (1, 1, 2, 2, 2), (1, 0, 0, 1, 1), (1, 1, 3, 3, 3)),
+    ((1, 2, 2, 3, 2), (2, 2, 3, 2, 1), (2, (1, 0, 0), (1, 0, 1), 1, 2), (1, 4, 4, 6, 4)),
+    (
+        (1, 2, 2, 2, 3),
+        (2, 1, 2, 2, 2),
+        ((1, 2, 3), (0, 1, 2, 1, 0, 1), (0, 1, 0), (2, 1, 1), 1),
+        (1, 1, 3, 4, 5),
+    ),
+]
+CASES += cases(
+    "conv3d_transpose",
+    conv_transpose,
+    WINDOWS_3D + arranged(3, conv_transpose, (2, 1, 1, 1), transposed=True),
+    [sample(F(0, 1, 2, 2, 2), F(1, 1, 2, 2, 2))],
+)

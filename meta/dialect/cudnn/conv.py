@@ -1,7 +1,4 @@
-"""Convolutions as graphs of cuDNN, over one to three spatial axes and in any layout.
-
-The makers serve any number of axes; `conv_1d.py` and `conv_3d.py` register them too.
-"""
+"""Convolutions as graphs of cuDNN, over one to three spatial axes and in any layout."""
 
 from __future__ import annotations
 
@@ -158,4 +155,6 @@ def convolution(conv: Op, conv_dx: Op, conv_dw: Op) -> None:
         dialect.register(operator, make, definition_span(make), LEVELS[operator.name])
 
 
+convolution(op.conv1d, op.conv1d_dx, op.conv1d_dw)
 convolution(op.conv2d, op.conv2d_dx, op.conv2d_dw)
+convolution(op.conv3d, op.conv3d_dx, op.conv3d_dw)

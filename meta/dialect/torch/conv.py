@@ -1,6 +1,6 @@
 """Convolutions on ATen (oneDNN on the CPU, cuDNN on the GPU). Padding may differ on two sides.
 
-The kernels serve any number of spatial axes; `conv_1d.py` and `conv_3d.py` register them too.
+The kernels serve any number of spatial axes.
 """
 
 import torch
@@ -8,12 +8,13 @@ import torch.nn.functional as F
 
 from meta import op
 from meta.base.dtype import is_float
+from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.fusion import ON_CPU, single_or_double
 from meta.dialect.torch.levels import LIBRARY_AFTER_CUDNN
 from meta.dialect.torch.precision import in_float32
 from meta.op.core.check import pair
-from meta.op.core.window import DATA, KERNEL, pads, permutation
+from meta.op.core.window import DATA, KERNEL, exchanged, pads, permutation
 
 _convolve_some = in_float32(torch.convolution, torch.backends.cudnn.conv)
 _convolve_backward = in_float32(torch.ops.aten.convolution_backward, torch.backends.cudnn.conv)
@@ -197,7 +198,9 @@ def convolution(conv, conv_dx, conv_dw):
     dialect.kernel(conv_dw, plevel=LIBRARY_AFTER_CUDNN)(by_kernel)
 
 
+convolution(op.conv1d, op.conv1d_dx, op.conv1d_dw)
 convolution(op.conv2d, op.conv2d_dx, op.conv2d_dw)
+convolution(op.conv3d, op.conv3d_dx, op.conv3d_dw)
 
 
 # With its bias a convolution is 1.02 to 1.2 times as fast as beside generated code for that;
@@ -223,3 +226,35 @@ def conv2d_bias(x, w, b, stride, padding, dilation, groups):
 )
 def conv2d_bias_relu(x, w, b, stride, padding, dilation, groups):
     return torch.relu_(conv2d_bias(x, w, b, stride, padding, dilation, groups))
+
+
+def transposed(conv_transpose, conv_dx, conv_dw):
+    """Register the kernels of a transposed convolution and of its two gradients: those of
+    a convolution with the parts exchanged. x and the result change places, and so do the letters I
+    and O of the kernel.
+    """
+
+    @dialect.kernel(conv_transpose, plevel=LIBRARY, when=no_integers_on_cuda)
+    def run(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_layout, call):
+        window = (stride, padding, dilation, groups)
+        layouts = (out_layout, exchanged(kernel_layout), layout)
+        return by_input(w, x, call.outputs[0].static_shape, *window, *layouts)
+
+    @dialect.kernel(conv_dx, plevel=LIBRARY)
+    def run_dx(x_or_w, dy, stride, padding, dilation, groups, layout, kernel_layout, out_layout):
+        window = (stride, padding, dilation, groups)
+        layouts = (out_layout, exchanged(kernel_layout), layout)
+        return forward(dy, x_or_w, *window, *layouts)
+
+    @dialect.kernel(conv_dw, plevel=LIBRARY)
+    def run_dw(
+        x_or_w, dy, shape, stride, padding, dilation, groups, layout, kernel_layout, out_layout
+    ):
+        window = (stride, padding, dilation, groups)
+        layouts = (out_layout, exchanged(kernel_layout), layout)
+        return by_kernel(dy, x_or_w, shape, *window, *layouts)
+
+
+transposed(op.conv1d_transpose, op.conv1d_transpose_dx, op.conv1d_transpose_dw)
+transposed(op.conv2d_transpose, op.conv2d_transpose_dx, op.conv2d_transpose_dw)
+transposed(op.conv3d_transpose, op.conv3d_transpose_dx, op.conv3d_transpose_dw)

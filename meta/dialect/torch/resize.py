@@ -1,8 +1,7 @@
 """Resizing on ATen: one axis after the other, by selecting and adding up whole slices.
 
 ATen's own interpolation has three of the coordinate modes and another arithmetic; this one reads
-the same elements as every dialect. The kernels serve any number of spatial axes; `resize_1d.py` and
-`resize_3d.py` register them too.
+the same elements as every dialect. The kernels serve any number of spatial axes.
 """
 
 import torch
@@ -82,7 +81,9 @@ def resizing(resize, resize_dx):
         return dx.to(x.dtype)
 
 
+resizing(op.resize1d, op.resize1d_dx)
 resizing(op.resize2d, op.resize2d_dx)
+resizing(op.resize3d, op.resize3d_dx)
 
 
 @dialect.kernel(op.upsampling)

@@ -2,7 +2,7 @@
 
 Every tensor is read and written where it lies, in its own layout; what stands between (a padded
 input) has the layout of what it is made of. Half precision accumulates in float32. The functions
-serve any number of spatial axes; `conv_1d.py` and `conv_3d.py` register them too.
+serve any number of spatial axes.
 """
 
 from tvm import te, tirx
@@ -11,7 +11,7 @@ from meta import op
 from meta.dialect.tvm.compute import OUT_ELEMWISE_FUSABLE, compute
 from meta.dialect.tvm.elementwise import cast, computing
 from meta.dialect.tvm.layout import Ordered, laid_out
-from meta.op.core.window import DATA, KERNEL, permutation, window
+from meta.op.core.window import DATA, KERNEL, exchanged, permutation, window
 
 
 def _padded(x, axes):
@@ -140,4 +140,40 @@ def convolution(conv, conv_dx, conv_dw):
     compute(conv_dw, OUT_ELEMWISE_FUSABLE)(by_kernel)
 
 
+convolution(op.conv1d, op.conv1d_dx, op.conv1d_dw)
 convolution(op.conv2d, op.conv2d_dx, op.conv2d_dw)
+convolution(op.conv3d, op.conv3d_dx, op.conv3d_dw)
+
+
+def transposed(conv_transpose, conv_dx, conv_dw):
+    """Register the functions of a transposed convolution and of its two gradients: those of
+    a convolution with the parts exchanged. x and the result change places, and so do the letters I
+    and O of the kernel.
+    """
+
+    @compute(conv_transpose, OUT_ELEMWISE_FUSABLE)
+    def run(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_layout, out):
+        window = (stride, padding, dilation, groups)
+        layouts = (out_layout, exchanged(kernel_layout), layout)
+        return by_input(w, x, out.static_shape, *window, *layouts)
+
+    @compute(conv_dx, OUT_ELEMWISE_FUSABLE)
+    def run_dx(
+        x_or_w, dy, stride, padding, dilation, groups, layout, kernel_layout, out_layout, out
+    ):
+        window = (stride, padding, dilation, groups)
+        layouts = (out_layout, exchanged(kernel_layout), layout)
+        return forward(dy, x_or_w, *window, *layouts, out)
+
+    @compute(conv_dw, OUT_ELEMWISE_FUSABLE)
+    def run_dw(
+        x_or_w, dy, shape, stride, padding, dilation, groups, layout, kernel_layout, out_layout
+    ):
+        window = (stride, padding, dilation, groups)
+        layouts = (out_layout, exchanged(kernel_layout), layout)
+        return by_kernel(dy, x_or_w, shape, *window, *layouts)
+
+
+transposed(op.conv1d_transpose, op.conv1d_transpose_dx, op.conv1d_transpose_dw)
+transposed(op.conv2d_transpose, op.conv2d_transpose_dx, op.conv2d_transpose_dw)
+transposed(op.conv3d_transpose, op.conv3d_transpose_dx, op.conv3d_transpose_dw)

@@ -2,7 +2,7 @@
 
 Forward, an element of the result is a weighted sum of what its sample reads. Backward, the axes
 come one after the other; an element adds up the few samples that can have read it. The functions
-serve any number of spatial axes; `resize_1d.py` and `resize_3d.py` register them too.
+serve any number of spatial axes.
 """
 
 from tvm import te, tirx
@@ -189,7 +189,9 @@ def resizing(resize, resize_dx):
         return te.compute(out.shape, lambda *i: dx(*i).astype(out.dtype), name="dx")
 
 
+resizing(op.resize1d, op.resize1d_dx)
 resizing(op.resize2d, op.resize2d_dx)
+resizing(op.resize3d, op.resize3d_dx)
 
 
 @compute(op.upsampling, INJECTIVE)
