@@ -18,6 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from zlib import crc32
 
+import hypothesis
 import pytest
 import torch
 
@@ -30,6 +31,11 @@ def first_on_path(folder: Path) -> dict[str, str]:
     """Return the environment of a process that imports from ``folder`` before anything else."""
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+# How long an example takes depends on what else the machine does.
+hypothesis.settings.register_profile("meta", deadline=None)
+hypothesis.settings.load_profile("meta")
 
 
 @pytest.fixture(autouse=True, scope="module")

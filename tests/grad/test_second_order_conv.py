@@ -60,7 +60,7 @@ def leaf(values: torch.Tensor) -> meta.ndarray:
 
 @pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
 @pytest.mark.parametrize("count", [1, 2, 3])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_second_derivatives_are_torch_s(count: int, transposed: bool, data: Any) -> None:
     """The gradients of ``<v, dx> + <u, dw>`` by x, w and dy."""

@@ -26,7 +26,7 @@ from meta.ir.graph import Places
 from meta.ir.visit import inner_blocks
 from tests.ir.programs import modules
 
-quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 # definitions and uses

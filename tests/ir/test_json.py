@@ -69,7 +69,7 @@ def same(a: Module, b: Module) -> None:
         assert spans == [b.span for b in bindings(b.functions[name])]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
 @given(modules())
 def test_round_trip(module: Module) -> None:
     """1,000 programs with every node kind, as JSON and as text."""
@@ -83,7 +83,7 @@ def test_round_trip(module: Module) -> None:
     assert to_json(again) == written
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(modules())
 def test_round_trip_with_tensors_apart(module: Module) -> None:
     tensors: dict[str, torch.Tensor] = {}
@@ -315,7 +315,7 @@ anything = st.recursive(
 )
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=500, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_any_document_is_read_or_refused(data: st.DataObject) -> None:
     """Changed, moved and removed pieces give a module or a FormatError, and never anything else."""

@@ -76,7 +76,7 @@ def test_example_prints_as_it_was_written() -> None:
     ]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(modules())
 def test_round_trip(module: Module) -> None:
     verify(module)

@@ -225,9 +225,7 @@ def test_no_indices_and_no_elements(dialect: str) -> None:
 
 @by_dialect
 @pytest.mark.parametrize("axis", [None, 0, 1])
-@settings(
-    max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(indices=st.lists(st.integers(-30, 30), min_size=4, max_size=4))
 def test_modes_of_take_are_those_of_numpy(
     dialect: str, axis: int | None, indices: list[int]
@@ -247,9 +245,7 @@ def test_modes_of_take_are_those_of_numpy(
 
 
 @by_dialect
-@settings(
-    max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(indices=st.lists(st.integers(-6, 6), min_size=3, max_size=3))
 def test_random_indices_against_torch_and_numpy(dialect: str, indices: list[int]) -> None:
     """What torch takes gives the same, and the rest is an error."""

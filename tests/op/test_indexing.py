@@ -164,7 +164,7 @@ def basic_indices(draw: st.DrawFn) -> tuple[tuple[int, ...], Any]:
     return shape, tuple(index)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(basic_indices())
 def test_basic_indexing_is_numpys(case: tuple[tuple[int, ...], Any]) -> None:
     shape, index = case

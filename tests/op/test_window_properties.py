@@ -72,9 +72,7 @@ def drawn(test: Any) -> Any:
     """Run a test of (count, dialect, data) for every number of axes on both dialects."""
 
     def run(count: int, dialect: str, examples: int) -> None:
-        chosen = settings(
-            max_examples=examples, deadline=None, derandomize=dialect == "tvm", database=None
-        )
+        chosen = settings(max_examples=examples, derandomize=dialect == "tvm", database=None)
         chosen(given(data=st.data())(lambda data: test(count, dialect, data)))()
 
     for names, values in (("count", COUNTS), (("dialect", "examples"), DIALECTS)):

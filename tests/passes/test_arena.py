@@ -15,7 +15,7 @@ lifetimes = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(lifetimes, max_size=30))
 def test_the_plan_is_right(lives: list[Lifetime]) -> None:
     offsets, size = plan(lives)

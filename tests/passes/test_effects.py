@@ -37,7 +37,7 @@ names = st.sampled_from([*sorted(ROWS), *[*CONTROL, *HELD] * 8, *["write"] * 40,
 steps = st.lists(st.tuples(names, numbers, numbers, numbers), min_size=4, max_size=20)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=150, suppress_health_check=list(HealthCheck), database=None)
 @given(steps, st.lists(numbers, max_size=3), st.integers(0, 999))
 def test_any_order_gives_the_same(program: list[Step], results: list[int], seed: int) -> None:
     with meta.dialect.only("torch"):

@@ -408,7 +408,7 @@ PIPELINES = {
 
 
 @pytest.mark.parametrize("passes", PIPELINES.values(), ids=list(PIPELINES))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rng=st.randoms(use_true_random=False))
 def test_random_programs_compute_the_same(
     passes: list[Callable[[Module], Module]], rng: random.Random
@@ -421,7 +421,7 @@ def test_random_programs_compute_the_same(
         assert run(module) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rng=st.randoms(use_true_random=False))
 def test_random_programs_in_the_vm(rng: random.Random) -> None:
     module = random_module(rng)

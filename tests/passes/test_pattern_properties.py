@@ -143,7 +143,7 @@ def solutions(tree: Any, var: Var, defined: dict[Var, Binding]) -> Iterator[Solu
                 yield captures, frozenset({binding}.union(*(m for _, m in parts)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(programs(writes=False), roots, st.booleans())
 def test_the_search_finds_what_enumeration_finds(module: Module, tree: Any, shared: bool) -> None:
     main = module.main
@@ -226,7 +226,7 @@ def unchanged(before: Module, after: Module) -> None:
         assert torch.equal(found, expected), f"{before}\nbecame\n{after}"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(programs(writes=True), roots)
 def test_partitioned_programs_compute_the_same(module: Module, tree: Any) -> None:
     unchanged(module, partition(module, made(tree)))
@@ -250,7 +250,7 @@ def programs_with_results(draw: st.DrawFn) -> tuple[Module, list[Any]]:
     return module, [tree(var, 3) for var in draw(st.lists(some, min_size=2, max_size=3))]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(programs_with_results())
 def test_partitioned_patterns_of_several_results_compute_the_same(
     drawn: tuple[Module, list[Any]],
@@ -263,7 +263,7 @@ def test_partitioned_patterns_of_several_results_compute_the_same(
     unchanged(module, partition(module, described))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(programs(writes=True), plain_roots, st.booleans())
 def test_rewritten_programs_compute_the_same(module: Module, tree: Any, shared: bool) -> None:
     """The replacement is what was matched, written once more."""

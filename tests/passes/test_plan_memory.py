@@ -171,7 +171,7 @@ STEPS = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(STEPS, max_size=25), st.lists(st.integers(0, 99), min_size=1, max_size=4))
 def test_no_two_values_in_use_overlap(
     program: list[tuple[str, int, int]], wanted: list[int]

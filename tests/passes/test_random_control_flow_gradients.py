@@ -78,7 +78,7 @@ class Random(Model):
         return execute(self.program_, [x, self.a, op.tanh(self.b), op.multiply(self.a, x)])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(programs)
 def test_random_programs(program: list[Any]) -> None:
     model = Random(program)

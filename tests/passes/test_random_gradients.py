@@ -51,7 +51,7 @@ class Random(Model):
         return tuple(values[i % len(values)] for i in (2, len(values) - 1, *self.wanted))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(steps, max_size=10), st.lists(st.integers(0, 99), max_size=2))
 def test_random_graphs(program: list[tuple[str, int, int]], wanted: list[int]) -> None:
     model = Random(program, wanted)

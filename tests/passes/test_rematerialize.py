@@ -130,7 +130,7 @@ STEPS = {
 steps = st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 99), st.integers(0, 99))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(steps, min_size=3, max_size=20), st.integers(0, 3))
 def test_random_programs_give_the_same(program: list[tuple[str, int, int]], less: int) -> None:
     def run(x: Any, y: Any) -> Any:

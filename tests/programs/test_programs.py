@@ -48,9 +48,7 @@ MANY = pytest.param(2000, id="all", marks=pytest.mark.slow)
 
 
 def repeated(count: int) -> settings:
-    return settings(
-        max_examples=count, deadline=None, suppress_health_check=list(HealthCheck), database=None
-    )
+    return settings(max_examples=count, suppress_health_check=list(HealthCheck), database=None)
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])

@@ -16,7 +16,7 @@ from meta import op
 from tests.vm.test_random_programs import check_program, steps
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20, derandomize=True)
 @given(st.lists(steps, min_size=4, max_size=12), st.lists(st.integers(0, 99), max_size=3))
 def test_random_programs_on_tvm(
     program: list[tuple[str, int, int, int]], wanted: list[int]

@@ -52,7 +52,7 @@ steps = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(steps, min_size=1, max_size=8), st.lists(st.integers(0, 99), max_size=4))
 def test_random_programs_with_control_flow(
     program: list[tuple[str, int, int, int]], wanted: list[int]
@@ -60,7 +60,7 @@ def test_random_programs_with_control_flow(
     check_program(program, wanted, TABLE)
 
 
-@settings(max_examples=5, deadline=None, derandomize=True)
+@settings(max_examples=5, derandomize=True)
 @given(st.lists(steps, min_size=4, max_size=8), st.lists(st.integers(0, 99), max_size=3))
 def test_random_programs_with_control_flow_on_tvm(
     program: list[tuple[str, int, int, int]], wanted: list[int]

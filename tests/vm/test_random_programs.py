@@ -61,7 +61,7 @@ steps = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(steps, min_size=1, max_size=14), st.lists(st.integers(0, 99), max_size=4))
 def test_random_programs(program: list[tuple[str, int, int, int]], wanted: list[int]) -> None:
     check_program(program, wanted)

@@ -53,7 +53,7 @@ tensors = st.builds(
 
 
 @given(params=st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=8), tensors))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_round_trip(params: dict[str, torch.Tensor]) -> None:
     found = read_params(dump_params(params))
     assert list(found) == list(params)
@@ -102,7 +102,7 @@ def test_truncated(length: int) -> None:
 
 
 @given(at=st.integers(0, len(EXAMPLE) - 8), value=st.integers(0, 2**64 - 1))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_length_may_be_anything(at: int, value: int) -> None:
     data = EXAMPLE[:at] + struct.pack("<Q", value) + EXAMPLE[at + 8 :]
     with contextlib.suppress(ParamsError):

@@ -10,7 +10,6 @@ from tests.frontend.relay.text.programs import modules
 from tools.relay_text import difference, print_text
 
 COMMON = settings(
-    deadline=None,
     max_examples=30,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
