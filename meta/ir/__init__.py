@@ -11,7 +11,6 @@ to Graphviz.
 """
 
 from meta.ir.builder import BlockBuilder
-from meta.ir.def_use import DefUse
 from meta.ir.dot import to_dot
 from meta.ir.expr import (
     CHECKPOINT,
@@ -40,7 +39,7 @@ from meta.ir.expr import (
     Var,
     WriteRef,
 )
-from meta.ir.graph import Graph, GraphNode, from_graph, to_graph
+from meta.ir.graph import DefUse, Graph, GraphNode, from_graph, to_graph
 from meta.ir.html import to_html
 from meta.ir.json_reader import from_json
 from meta.ir.json_writer import to_json

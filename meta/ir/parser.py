@@ -13,7 +13,6 @@ import torch
 
 from meta.base.errors import UnknownName
 from meta.base.registry import nearest
-from meta.ir.constant_parser import read_constant, read_static_type
 from meta.ir.constants import from_base64
 from meta.ir.data_parser import DATA_VALUES
 from meta.ir.expr import (
@@ -36,7 +35,15 @@ from meta.ir.expr import (
 from meta.ir.lexer import Cursor
 from meta.ir.literals import MAX_NESTING
 from meta.ir.operators import resolve_op, slots_of
-from meta.ir.type_parser import read_int, read_name, read_sum, read_type, read_type_definition
+from meta.ir.type_parser import (
+    read_constant,
+    read_int,
+    read_name,
+    read_static_type,
+    read_sum,
+    read_type,
+    read_type_definition,
+)
 from meta.ir.types import Dim, Type
 
 T = TypeVar("T")

@@ -1,13 +1,16 @@
-"""Reads types: ``float32[3, 2*n, ?]``, ``(A, B)``, ``(A,)``, ``fn(A, B) -> R``, ``type List``,
-``ref(A)``; and the definitions of data types, ``type List { Nil() Cons(A, type List) }``.
+"""Reads types, the definitions of data types, and constants that are written where they stand.
+
+Types are ``float32[3, 2*n, ?]``, ``(A, B)``, ``(A,)``, ``fn(A, B) -> R``, ``type List`` and
+``ref(A)``; a definition is ``type List { Nil() Cons(A, type List) }``.
 """
 
 from __future__ import annotations
 
-from meta.base.dtype import DTYPES
+from meta.base.dtype import DTYPES, is_real
 from meta.base.registry import nearest
+from meta.ir.constants import from_values
 from meta.ir.dims import UNKNOWN, Dim, SymbolicDim, is_quotient
-from meta.ir.expr import ConstructorDefinition, TypeDefinition
+from meta.ir.expr import Constant, ConstructorDefinition, TypeDefinition
 from meta.ir.lexer import Cursor
 from meta.ir.literals import MAX_NESTING
 from meta.ir.quoting import is_identifier
@@ -156,3 +159,42 @@ def read_int(cursor: Cursor) -> int:
     if len(text) > MAX_DIGITS:
         cursor.fail(f"a number of at most {MAX_DIGITS} digits")
     return int(cursor.advance())
+
+
+def read_static_type(cursor: Cursor) -> TensorType:
+    """Read a tensor type without symbolic or unknown dimensions."""
+    at, found = cursor.start, read_tensor_type(cursor)
+    if not found.is_static:
+        cursor.fail("a type without unknown dimensions", str(found), at=at)
+    return found
+
+
+def read_constant(cursor: Cursor) -> Constant:
+    """Read ``float32[2] [1.0, 2.5]`` or ``float32[] 1.0``."""
+    at, found = cursor.start, read_static_type(cursor)
+    values: list[float | int | bool] = []
+    if not found.shape:
+        values.append(_read_element(cursor, found.dtype))
+    else:
+        cursor.expect("[")
+        while not cursor.accept("]"):
+            values.append(_read_element(cursor, found.dtype))
+            if not cursor.accept(","):
+                cursor.expect("]", "',' or ']'")
+                break
+    try:
+        return Constant(from_values(values, found.static_shape, found.dtype))
+    except ValueError as error:
+        cursor.fail(f"a constant of type {found}", str(error), at=at)
+
+
+def _read_element(cursor: Cursor, dtype: str) -> float | int | bool:
+    if dtype == "bool":
+        if cursor.text not in ("True", "False"):
+            cursor.fail("True or False")
+        return cursor.advance() == "True"
+    if not is_real(dtype):
+        return read_int(cursor)
+    if cursor.kind != "number" and cursor.text not in ("nan", "inf"):
+        cursor.fail("a number")
+    return float(cursor.advance())

@@ -52,7 +52,7 @@ from meta.model.layers import (
     Softplus,
     Tanh,
 )
-from meta.model.layers.parameter import parameter
+from meta.model.layers.basic import parameter
 from meta.model.model import Model
 from meta.model.trace import Traced, trace
 from meta.model.weights import load_weights, save_weights

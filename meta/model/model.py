@@ -16,14 +16,28 @@ from meta.amp.core import rules_in_force
 from meta.base.dtype import canonical, is_float
 from meta.base.errors import ArgumentError, UnknownName
 from meta.grad.core import no_grad
-from meta.model.constructor import ConstructorSignature
-from meta.model.master import add_master, masters_of
 from meta.model.recompute import call_checkpointed
-from meta.model.state import Replacement, Unmatched, load, named
+from meta.model.state import Replacement, Unmatched, add_master, load, masters_of, named
 from meta.op.core import tree
 from meta.runtime.ndarray import ndarray
 from meta.vm.pipeline import before_autodiff_key
 from meta.vm.program import Program
+
+
+class ConstructorSignature:
+    """The ``__signature__`` of classes of models; an instance has none, as a call of it is
+    something else, nor has a class with an ``__init__`` of its own.
+    """
+
+    def __init__(self, constructor: Any) -> None:
+        self.constructor = constructor
+
+    def __get__(self, instance: Any, owner: Any) -> inspect.Signature:
+        if instance is not None or owner.__init__ is not self.constructor:
+            raise AttributeError("__signature__")
+        found: inspect.Signature = owner.constructor_signature()
+        return found
+
 
 OF_TORCH = {
     "train": "model.train_mode()",

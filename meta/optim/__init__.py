@@ -4,7 +4,7 @@ that traces the whole step; see `Optimizer` and `training_step`.
 A training step is one traced function of forward pass, backward pass and update. The learning rate
 is an input of it. Clipping, loss scale, accumulation and average are operators of the same
 function, and their state, like the optimizer's, is in ``step.state()``. Half precision parameters
-have float32 masters, which loading weights writes too (`meta/model/master.py`).
+have float32 masters, which loading weights writes too (`meta/model/state.py`).
 """
 
 from meta.optim import adam, adamw, lamb, lans, schedule, sgd

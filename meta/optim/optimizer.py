@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from inspect import Parameter
 from math import inf
+from numbers import Real
 from typing import Any, ClassVar
 
 import torch
@@ -20,12 +21,32 @@ from meta.base.dtype import TO_TORCH, bits, is_float
 from meta.base.errors import ArgumentError
 from meta.base.remember import remember
 from meta.grad.core import no_grad
-from meta.model.master import add_master
 from meta.model.model import Model
-from meta.optim.clip import clipping, require_clip
+from meta.model.state import add_master
 from meta.optim.groups import Params, listed_groups, named, resolve
 from meta.optim.options import bind, parameters, require_kinds, require_range
 from meta.runtime.ndarray import array, ndarray
+
+NORM_EPS = 1e-6
+"""Keeps the division by a gradient's norm away from zero, as torch.nn.utils.clip_grad_norm_."""
+
+
+def clipping(norm: Any, clip_norm: float) -> Any:
+    """Return what gradients of a norm are multiplied by, so that it is not above ``clip_norm``."""
+    return op.minimum(clip_norm / (norm + NORM_EPS), 1.0)
+
+
+def require_clip(clip_norm: float | None, clip_value: float | None) -> None:
+    """Raise ArgumentError for bounds of gradients out of their range, or both of them."""
+    for name, value in (("clip_norm", clip_norm), ("clip_value", clip_value)):
+        if value is not None:
+            require_range("a step", name, value, isinstance(value, Real) and value > 0, "> 0")
+    if clip_norm is not None and clip_value is not None:
+        raise ArgumentError(
+            "gradients are clipped by their norm or by value, not both",
+            found=f"clip_norm={clip_norm}, clip_value={clip_value}",
+        )
+
 
 CONSTANTS = 256
 """Lists of numbers that an optimizer keeps as arrays."""

@@ -8,20 +8,101 @@ from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
+import torch
+
 from meta import op
+from meta.base.dtype import TO_TORCH, promote
 from meta.base.errors import ArgumentError
 from meta.model.gradient import value_and_grad
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import tree
-from meta.optim.accumulation import Accumulation
-from meta.optim.average import Average
-from meta.optim.clip import clipping, require_clip
 from meta.optim.groups import listed_groups
 from meta.optim.loss_scale import LossScale
-from meta.optim.optimizer import Optimizer
+from meta.optim.optimizer import Optimizer, clipping, require_clip
 from meta.optim.options import bind, parameters, require_range
-from meta.runtime.ndarray import ndarray
+from meta.runtime.ndarray import array, ndarray
+
+
+class Accumulation(Model):
+    """Sums of gradients, at least in float32, and how many calls are in them.
+
+    Attributes
+    ----------
+    count_to: the number of calls for an update. count: float32[]. gradient: arrays by the
+    parameter's name.
+    """
+
+    def build(self, params: Mapping[str, ndarray], count_to: int) -> None:
+        """Make sums for parameters by name."""
+        device = next(iter(params.values())).device if params else "cpu"
+        self.count_to = count_to
+        self.count = array(0.0, "float32", device=device)
+        self.gradient = {name: _sum_of(x) for name, x in params.items()}
+
+    def add(self, gradients: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+        """Add gradients; return the sums, and whether more calls are to come before an update."""
+        sums = {name: self.gradient[name] for name in gradients}
+        goes_on = op.cast(op.greater(self.count, 0.0), "float32")
+        by_dtype: dict[str, list[str]] = {}
+        for name, total in sums.items():
+            by_dtype.setdefault(total.dtype, []).append(name)
+        for names in by_dtype.values():
+            op.multi_tensor_axpby(
+                [gradients[n] for n in names], [sums[n] for n in names], 1.0, goes_on
+            )
+        count = self.count + 1.0
+        more = op.less(count, float(self.count_to))
+        op.multi_tensor_axpby([count * op.cast(more, "float32")], [self.count], 1.0, 0.0)
+        return sums, more
+
+
+def _sum_of(x: ndarray) -> ndarray:
+    dtype = TO_TORCH[promote(x.dtype, "float32")]
+    return ndarray(torch.zeros(x.shape, dtype=dtype, device=str(x.device)))
+
+
+class Average(Model):
+    """``average = decay * average + (1 - decay) * parameter`` after every update; the first takes
+    the parameters as they are, as torch.optim.swa_utils.AveragedModel.
+
+    Attributes
+    ----------
+    decay: a number in [0, 1). count: float32[], the updates so far. parameter: the averages by the
+    parameter's name, at least in float32; ``model.load_state(average.parameter, strict=False)``
+    puts them into a model, and `TrainingStep.averaged` for a block.
+    """
+
+    def build(self, params: Mapping[str, ndarray], decay: float) -> None:
+        """Start with copies of the parameters."""
+        device = next(iter(params.values())).device if params else "cpu"
+        self.decay = decay
+        self.count = array(0.0, "float32", device=device)
+        self.parameter = {n: array(a, promote(a.dtype, "float32")) for n, a in params.items()}
+
+    def add(self, params: Mapping[str, Any], skip: Any) -> None:
+        """Take parameters into the average, unless ``skip`` is true."""
+        stays = op.cast(op.greater(self.count, 0.0), "float32") * self.decay
+        by_dtype: dict[str, list[str]] = {}
+        for name in params:
+            by_dtype.setdefault(self.parameter[name].dtype, []).append(name)
+        for names in by_dtype.values():
+            own = [self.parameter[n] for n in names]
+            op.multi_tensor_axpby([params[n] for n in names], own, 1.0 - stays, stays, skip)
+        op.multi_tensor_axpby([op.ones_like(self.count)], [self.count], 1.0, 1.0, skip)
+
+    @contextmanager
+    def within(self, params: Mapping[str, ndarray]) -> Iterator[None]:
+        """Put the averages into the parameters for a block; then these are what they were."""
+        before = {n: ndarray(params[n].torch().clone()) for n in self.parameter}
+        try:
+            for name, average in self.parameter.items():
+                params[name].update(average)
+            yield
+        finally:
+            for name, value in before.items():
+                params[name].update(value)
+
 
 StepMaker = Callable[[Model], "TrainingStep"]
 

@@ -5,9 +5,8 @@ elsewhere.
 """
 
 from meta.testing.case import B, C, F, I, OpCase, error, refusals, sample
-from meta.testing.compare import check, check_type
+from meta.testing.compare import check, check_type, numeric_gradient
 from meta.testing.data import get_testable_devices, one_hot_torch, randint, randn, randn_torch
-from meta.testing.numeric import numeric_gradient
 from meta.testing.opcheck import check_case
 from meta.testing.run import run_infer_type, run_vm_model, with_dialect
 

@@ -6,6 +6,8 @@ Each takes a case, a sample and a dtype, and raises AssertionError with the diff
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,20 +18,113 @@ from meta.base.registry import OPERATORS
 from meta.dialect import only
 from meta.dialect.core import candidates
 from meta.dialect.core.preference import current
+from meta.grad import grad
 from meta.ir import TupleType, parse, structural_equal, text
 from meta.model import trace
 from meta.op.core import Op, map_tensors, tree
 from meta.op.core.array_type import array_type
 from meta.runtime.ndarray import as_array, ndarray
-from meta.testing.case import OpCase, Sample
-from meta.testing.compare import TOLERANCE, check, check_type, first_float, to_torch
+from meta.testing.case import ErrorSample, OpCase, Sample
+from meta.testing.compare import (
+    TOLERANCE,
+    check,
+    check_type,
+    first_float,
+    numeric_gradient,
+    to_torch,
+)
 from meta.testing.layout import check_layouts, widest
-from meta.testing.numeric import numeric_gradient
-from meta.testing.refusal import check_error
-from meta.testing.second import check_second_gradient
 from meta.testing.shapes import reshaped
 from meta.vm import compile
 from meta.vm.explain import Explanation, explain
+
+
+def check_error(case: OpCase, one: ErrorSample, device: str = "cpu") -> None:
+    """The call raises the error that is expected, eagerly and while it is traced.
+
+    The error names the operator and the user's line, and its message matches.
+    """
+    dtype = "float32" if "float32" in case.dtypes or not case.dtypes else case.dtypes[0]
+    leaves, structure = tree.flatten(one.make(dtype))
+    tensors = [ndarray(t.to(device)) for t in leaves if isinstance(t, torch.Tensor)]
+    assert len(tensors) == len(leaves), f"{case.op}({one}): only tensors are given as leaves"
+
+    def call(*tensors: Any) -> Any:
+        args, kwargs = tree.unflatten(structure, list(tensors))
+        return OPERATORS[case.op](*args, **kwargs)
+
+    _check_refused(lambda: call(*tensors), case, one, "eager")
+    _check_refused(lambda: trace(call).program(*tensors), case, one, "traced")
+
+
+def _check_refused(run: Callable[[], Any], case: OpCase, one: ErrorSample, how: str) -> None:
+    what = f"{how} {case.op}({one})"
+    try:
+        result = run()
+    except one.raises as error:
+        message = str(error)
+        assert re.search(one.match, message), f"{what} does not say {one.match!r} but\n{message}"
+        assert error.op == case.op, f"{what} names the operator {error.op}"
+        assert error.span is not None, f"{what} names no line"
+    else:
+        raise AssertionError(f"{what} is not refused; it gives {result!r}")
+
+
+def check_second_gradient(case: OpCase, one: Sample, device: str = "cpu") -> None:
+    """The gradient of ``sum(v * gradient)`` by every argument and by dy is torch's, in float64.
+
+    ``gradient`` is the case's gradient for a random dy, ``v`` random too. What does not depend on
+    an argument has the gradient zero, whichever way a side says so.
+    """
+    leaves, structure = tree.flatten(one.make("float64"))
+    floats = [i for i, t in enumerate(leaves) if t.dtype.is_floating_point]
+    noise = torch.Generator().manual_seed(2)
+
+    theirs = [t.clone().requires_grad_(i in floats) for i, t in enumerate(leaves)]
+    args, kwargs = tree.unflatten(structure, theirs)
+    their_y = first_float(case.oracle(*args, **kwargs))
+    dy = _uniform(their_y.shape, noise)
+    their_wrt = [*(theirs[i] for i in floats), dy.clone().requires_grad_()]
+    their_first = torch.autograd.grad(
+        their_y, their_wrt[:-1], their_wrt[-1], create_graph=True, allow_unused=True
+    )
+    vs = [_uniform(leaves[i].shape, noise) for i in floats]
+    expected = _gradients(
+        lambda ys, seeds: torch.autograd.grad(ys, their_wrt, seeds, allow_unused=True),
+        [(g, v) for g, v in zip(their_first, vs, strict=True) if g is not None],
+        their_wrt,
+    )
+
+    ours = [ndarray(t.clone().to(device)) for t in leaves]
+    wrt = [*(ours[i] for i in floats), ndarray(dy.to(device))]
+    for array in wrt:
+        array.requires_grad = True
+    args, kwargs = tree.unflatten(structure, ours)
+    y = first_float(OPERATORS[case.op](*args, **kwargs))
+    first = grad(y, wrt[:-1], wrt[-1], create_graph=True)
+    found = _gradients(
+        lambda ys, seeds: grad(ys, wrt, seeds),
+        [(g, ndarray(v.to(device))) for g, v in zip(first, vs, strict=True)],
+        wrt,
+    )
+    names = [*(f"argument {i}" for i in floats), "dy"]
+    for name, x, a, b in zip(names, their_wrt, found, expected, strict=True):
+        a, b = (torch.zeros_like(x) if g is None else g for g in (a, b))
+        check(a, b, 1e-7, 1e-8, what=f"second gradient by {name} of {case.op}({one})")
+
+
+def _gradients(gradient: Any, pairs: list[tuple[Any, Any]], wrt: list[Any]) -> Any:
+    """Return the gradients of those first gradients that depend on anything."""
+    live = [(g, v) for g, v in pairs if g.requires_grad]
+    if not live:
+        return [None] * len(wrt)
+    ys, seeds = zip(*live, strict=True)
+    return gradient(ys, seeds)
+
+
+def _uniform(shape: Any, generator: torch.Generator) -> torch.Tensor:
+    return torch.empty(shape, dtype=torch.float64).uniform_(-1, 1, generator=generator)
+
 
 # Numeric gradients cost two runs per element; larger samples are left to the comparison with torch.
 MAX_NUMERIC_ELEMENTS = 64

@@ -3,16 +3,15 @@
 One file per part: data, evaluation, checkpoints, logs, callbacks; `run.py` is the loop.
 """
 
-from meta.train.batches import Batches
 from meta.train.callback import Callback, EarlyStop
 from meta.train.checkpoint import Checkpoint, read_checkpoint
+from meta.train.data import Batches
 from meta.train.evaluate import evaluate
 from meta.train.fit import fit
-from meta.train.log import CSVLog, JSONLog, Logger
+from meta.train.log import CSVLog, JSONLog, Logger, TensorBoard
 from meta.train.objective import accuracy
 from meta.train.record import Record
 from meta.train.run import Run
-from meta.train.tensorboard import TensorBoard
 
 __all__ = [
     "Batches",

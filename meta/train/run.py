@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import signal
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from types import FrameType, TracebackType
 from typing import Any
 
+from meta.base import config
 from meta.base.errors import NonFiniteError
 from meta.base.progress import bar
+from meta.grad.core import no_grad
 from meta.model.model import Model
+from meta.op.core import tree
 from meta.optim import TrainingStep
 from meta.runtime.ndarray import array, ndarray
+from meta.train import random_state
 from meta.train.callback import Callback
 from meta.train.checkpoint import Checkpoints
 from meta.train.data import Batch, Feed
-from meta.train.diverged import diverged
 from meta.train.evaluate import Evaluator
-from meta.train.interrupt import Interrupts
 from meta.train.log import Logger, Row, columns
 from meta.train.meter import Meter
 from meta.train.objective import loss_dtype
@@ -28,6 +34,86 @@ from meta.train.record import Record
 from meta.train.runner import Runner
 from meta.train.saved import Saved
 from meta.vm.finite import kinds_of
+
+
+class Interrupts:
+    """Holds back the first Ctrl-C of a block, so that no step is left half done; the second one is
+    raised at once. A context manager.
+
+    It stands aside outside of the main thread, where no Ctrl-C arrives, and where the program has a
+    handler of its own.
+
+    Attributes
+    ----------
+    requested: whether Ctrl-C was pressed.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._installed = False
+
+    def __enter__(self) -> Interrupts:
+        main = threading.current_thread() is threading.main_thread()
+        if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._handle)
+            self._installed = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._installed:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+
+
+SHOWN = 5
+
+
+def diverged(what: str, training_step: Model, dy: Any, batch: Batch) -> NonFiniteError:
+    """Return the error for a run that cannot go on, because of ``what``.
+
+    Data that are no numbers are told first. A copy of the step is run once more on a batch,
+    operator by operator: the first one that makes a NaN or an infinity of values without is named,
+    with its line and the types of its arguments. If the weights are not finite already, that cannot
+    be told any more.
+    """
+    given = tree.flatten((batch.inputs, batch.targets))[0]
+    nan, _ = kinds_of(a.torch() for a in given)
+    if nan:
+        return NonFiniteError(
+            what,
+            found="NaN in the data, in the last batch",
+            hint="look at what the data yield: numpy.isfinite(x).all()",
+        )
+    arrays = {n: a for n, a in training_step.state().items() if any(kinds_of([a.torch()]))}
+    if arrays:
+        names = ", ".join(list(arrays)[:SHOWN]) + (", ..." if len(arrays) > SHOWN else "")
+        return NonFiniteError(
+            what,
+            found=f"arrays that are not finite now: {names}",
+            hint="lower the learning rate or clip gradients; run with META_CHECK_FINITE=1, from "
+            "the last checkpoint, to stop at the operator that begins it",
+        )
+    own = copy.deepcopy(training_step)
+    try:
+        with random_state.preserved(), no_grad(), config.override(META_CHECK_FINITE=True):
+            own(dy, batch.inputs, batch.targets)
+    except NonFiniteError as error:
+        error.note(what)
+        return error
+    return NonFiniteError(
+        what,
+        found="the last batch, run once more, gives finite values",
+        hint="run with META_CHECK_FINITE=1 to stop at the operator that begins it",
+    )
 
 
 @dataclass(frozen=True, slots=True)

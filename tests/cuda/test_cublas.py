@@ -18,7 +18,7 @@ from meta.base.dtype import TO_TORCH
 from meta.dialect import only
 from meta.dialect.core import Unsupported
 from meta.ir.types import TensorType
-from meta.model.layers.parameter import parameter
+from meta.model.layers.basic import parameter
 from meta.testing import opcheck
 from meta.testing.case import OpCase, Sample
 from tests.dialect.cublas import addresses

@@ -16,7 +16,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 import meta
 from meta import op
 from meta.base.errors import ArgumentError, NonFiniteError
-from meta.model.master import masters_of
+from meta.model.state import masters_of
 from meta.optim import AdamW, DynamicLossScale, StaticLossScale, with_adamw, with_lamb, with_sgd
 from meta.testing import check
 from tests.optim.problem import MODES, ONE, SHAPES, Given, double, gradients, runner, values

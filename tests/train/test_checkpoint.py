@@ -17,8 +17,7 @@ from meta.base.errors import ArgumentError, FormatError
 from meta.model import Linear
 from meta.optim import with_adam, with_sgd
 from meta.train import fit, read_checkpoint
-from meta.train.checkpoint import Checkpoints
-from meta.train.json_state import from_plain, to_plain
+from meta.train.checkpoint import Checkpoints, from_plain, to_plain
 from meta.train.random_state import capture, preserved, restore
 from tests.train.problem import CLASSES, FEATURES, held_out, loss
 

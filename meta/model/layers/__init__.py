@@ -17,6 +17,14 @@ from meta.model.layers.activation import (
     Softplus,
     Tanh,
 )
+from meta.model.layers.basic import (
+    Dropout,
+    Embedding,
+    Flatten,
+    Identity,
+    Linear,
+    Sequential,
+)
 from meta.model.layers.conv import (
     Conv1d,
     Conv2d,
@@ -25,9 +33,6 @@ from meta.model.layers.conv import (
     ConvTranspose2d,
     ConvTranspose3d,
 )
-from meta.model.layers.dropout import Dropout
-from meta.model.layers.embedding import Embedding
-from meta.model.layers.linear import Linear
 from meta.model.layers.norm import (
     BatchNorm,
     GroupNorm,
@@ -47,11 +52,6 @@ from meta.model.layers.pool import (
     MaxPool1d,
     MaxPool2d,
     MaxPool3d,
-)
-from meta.model.layers.sequential import Sequential
-from meta.model.layers.shape import (
-    Flatten,
-    Identity,
 )
 
 __all__ = [

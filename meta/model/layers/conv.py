@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from meta import op
 from meta.base.errors import ArgumentError
-from meta.model.layers.parameter import fan_in_uniform
+from meta.model.layers.basic import fan_in_uniform
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import Op

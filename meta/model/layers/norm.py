@@ -9,7 +9,7 @@ import torch
 from meta import op
 from meta.base.dtype import TO_TORCH
 from meta.base.errors import TypeInferError
-from meta.model.layers.parameter import parameter
+from meta.model.layers.basic import parameter
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import Op

@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from meta import op
-from meta.model.layers.dropout import Dropout
-from meta.model.layers.embedding import Embedding
-from meta.model.layers.linear import Linear
+from meta.model.layers.basic import Dropout, Embedding, Linear, parameter
 from meta.model.layers.norm import LayerNorm
-from meta.model.layers.parameter import parameter
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.model.zoo.config import Config, require_divides

@@ -10,8 +10,8 @@ from typing import Any
 
 from meta import op
 from meta.base.errors import ArgumentError
+from meta.model.layers.basic import Linear
 from meta.model.layers.conv import Conv2d
-from meta.model.layers.linear import Linear
 from meta.model.model import Model
 from meta.model.trace import trace
 

@@ -12,7 +12,7 @@ from meta import op
 from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError, TypeInferError
 from meta.base.registry import nearest
-from meta.model.layers.embedding import Embedding
+from meta.model.layers.basic import Embedding
 from meta.model.model import Model
 from meta.op.core.handler import current
 from meta.op.core.tracing import Trace

@@ -13,11 +13,9 @@ from typing import Any, ClassVar
 
 from meta import op
 from meta.base.errors import TypeInferError
+from meta.model.layers.basic import Dropout, Linear, parameter
 from meta.model.layers.conv import Conv2d
-from meta.model.layers.dropout import Dropout
-from meta.model.layers.linear import Linear
 from meta.model.layers.norm import LayerNorm
-from meta.model.layers.parameter import parameter
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.model.zoo.config import Config, require_dict, require_divides

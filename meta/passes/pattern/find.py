@@ -23,7 +23,7 @@ from meta.ir import (
     bindings,
     operands,
 )
-from meta.ir.def_use import User
+from meta.ir.graph import User
 from meta.ir.literals import literal_text
 from meta.ir.printer import first_line
 from meta.ir.visit import inner_blocks

@@ -30,7 +30,7 @@ from meta.ir import (
     operands,
     structural_equal,
 )
-from meta.ir.def_use import User
+from meta.ir.graph import User
 from meta.ir.literals import literal_text
 from meta.ir.printer import variable_names
 from meta.ir.visit import inner_blocks

@@ -14,7 +14,7 @@ from meta.dialect import only
 from meta.dialect.core import Unsupported
 from meta.dialect.cublas import product as cublas_product
 from meta.dialect.cublas.problem import ALIGNMENT, Problem
-from meta.model.layers.parameter import parameter
+from meta.model.layers.basic import parameter
 from meta.passes import canonicalize, explain_fusion
 from meta.testing import check, opcheck
 from meta.testing.case import OpCase, Sample

@@ -1,0 +1,170 @@
+"""Layers of a few lines: linear, embedding, dropout, those that leave the values alone, and layers
+in a row; and initial values of parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from meta import op
+from meta.base.errors import ArgumentError
+from meta.model.model import Model
+from meta.model.trace import trace
+from meta.op.core.check import normalize_axis
+from meta.runtime import random
+from meta.runtime.ndarray import ndarray
+
+
+def parameter(array: ndarray) -> ndarray:
+    """Mark an array as trained and return it."""
+    array.requires_grad = True
+    return array
+
+
+def fan_in_uniform(shape: tuple[int, ...], fan_in: int) -> ndarray:
+    """Return a parameter uniform on +-1/sqrt(fan_in): what torch gives the weights and biases of
+    Linear and Conv.
+    """
+    bound = 1 / math.sqrt(fan_in) if fan_in > 0 else 0.0
+    return parameter(random.uniform(shape, -bound, bound))
+
+
+class Linear(Model):
+    """y = x w^T + b on the last axis.
+
+    ``weight``: (out_features, in_features); ``bias``: (out_features,) or None.
+    ``x``: (..., in_features).
+    """
+
+    def build(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        """Make weight and bias, both uniform on +-1/sqrt(in_features)."""
+        self.weight = fan_in_uniform((out_features, in_features), in_features)
+        self.bias = fan_in_uniform((out_features,), in_features) if bias else None
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Apply the layer to an array with any number of leading axes."""
+        rows = x if x.ndim == 2 else op.reshape(x, (-1, x.shape[-1]))
+        y = op.dense(rows, self.weight)
+        if x.ndim != 2:
+            y = op.reshape(y, (*x.shape[:-1], self.weight.shape[0]))
+        # Last, so that the addition is a neighbour of what follows and runs in one kernel with it.
+        return y if self.bias is None else op.add(y, self.bias)
+
+
+class Embedding(Model):
+    """Rows of ``weight`` (num_embeddings, embedding_dim) chosen by integer indices of any shape.
+
+    The row ``padding_idx``, if there is one, begins as zero and gets no gradient; a negative one
+    counts from the last.
+    """
+
+    def build(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None
+    ) -> None:
+        """Make weight, standard normal."""
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise ArgumentError(
+                "there is no such row",
+                expected=f"{-num_embeddings} to {num_embeddings - 1}",
+                found=padding_idx,
+            )
+        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
+        self.weight = parameter(random.normal((num_embeddings, embedding_dim)))
+        if padding_idx is not None:
+            self.weight.torch()[padding_idx] = 0
+
+    @trace
+    def forward(self, indices: Any) -> Any:
+        """Look the indices up; the result has one axis more."""
+        return op.embedding(self.weight, indices, self.padding_idx)
+
+
+class Dropout(Model):
+    """Zeroes each element with probability ``p`` and scales the others by 1 / (1 - p), in train
+    mode only.
+    """
+
+    def build(self, p: float = 0.5) -> None:
+        """Set the probability; ArgumentError unless 0 <= p < 1."""
+        if not 0 <= p < 1:
+            raise ArgumentError("p is no probability of dropping", expected="0 <= p < 1", found=p)
+        self.p = p
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Apply dropout."""
+        return x if self.p == 0 else op._contrib_dropout(x, self.p)[0]
+
+    @trace
+    def forward_infer(self, x: Any) -> Any:
+        """Return the input."""
+        return x
+
+
+class Identity(Model):
+    """Returns its input. Takes the place of a layer that is left out, whatever that is made of."""
+
+    def build(self, *args: Any, **kwargs: Any) -> None:
+        """Ignore the arguments."""
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Return the input."""
+        return x
+
+
+class Flatten(Model):
+    """Merges the axes from ``start_dim`` to ``end_dim``, both included: of (n, c, h, w) it makes
+    (n, c*h*w).
+    """
+
+    def build(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        """Set the axes; negative ones count from the last."""
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Merge the axes."""
+        first, last = (normalize_axis(d, x.ndim) for d in (self.start_dim, self.end_dim))
+        if (first, last) == (1, x.ndim - 1):
+            return op.batch_flatten(x)
+        return op.reshape(x, (*x.shape[:first], -1, *x.shape[last + 1 :]))
+
+
+class Sequential(Model):
+    """Applies models one after the other. Their state is named by position: "0.weight".
+
+    ``len``, iteration and an index give the models, as of a list; a slice is a `Sequential`.
+    """
+
+    def build(self, *models: Model) -> None:
+        """Keep the models, under "0", "1", ... as torch names them."""
+        for i, model in enumerate(models):
+            if not isinstance(model, Model):
+                raise ArgumentError(
+                    "Sequential is made of models",
+                    found=f"argument {i}: {type(model).__name__}",
+                    hint="write Sequential(*models) for a list of models",
+                )
+            setattr(self, str(i), model)
+        self.length = len(models)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[Model]:
+        return (getattr(self, str(i)) for i in range(self.length))
+
+    def __getitem__(self, index: int | slice) -> Model:
+        found = list(self)[index]
+        return Sequential(*found) if isinstance(found, list) else found
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Apply the models in order."""
+        for model in self:
+            x = model(x)
+        return x
