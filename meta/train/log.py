@@ -1,4 +1,4 @@
-"""Logs of a run: CSV and JSONL files, and the interface of others. TensorBoard: `tensorboard.py`.
+"""Logs of a run: CSV and JSONL files, and the interface of others. TensorBoard among them.
 
 A row is a dict of numbers by column; ``step`` is always there, and ``time``, in seconds since 1970.
 Rows of training steps have ``epoch``, ``loss``, ``learning_rate`` and ``samples_per_second``, those
