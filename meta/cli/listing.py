@@ -1,6 +1,6 @@
 """``python -m meta ops``: all operators, one row each, with what is registered about them.
 
-The rows come from `meta.cli.card`. To show a further aspect, add a column to `listing_text`, and to
+The rows come from `meta.cli.card`. To show a further aspect, add a column to `table`, and to
 `lacking` if an operator can be without it.
 """
 
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any
 
 from meta.base.errors import ArgumentError
 from meta.base.registry import nearest
-from meta.cli import listing_text
+from meta.cli import card_text
 from meta.cli.card import by_family, card
 from meta.cli.operators_page import page
+from meta.cli.table import columns
 from meta.dialect.core import dialects
 
 ASPECTS = ("doc", "gradient", "cast_rule", "kernel")
@@ -68,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     elif options.json:
         print(json.dumps([row(r) for r in records], indent=2))
     else:
-        print(listing_text.table(records))
+        print(table(records))
     return 0
 
 
@@ -98,7 +100,7 @@ def _report(found: list[tuple[dict[str, Any], list[str]]], options: argparse.Nam
     if options.json:
         print(json.dumps([{**row(r), "missing": missing} for r, missing in found], indent=2))
     elif found:
-        print(listing_text.missing(found))
+        print(missing(found))
     return 1 if found else 0
 
 
@@ -107,3 +109,52 @@ def _check(kind: str, name: str, known: Any) -> None:
     if name not in known:
         hint = nearest(name, known)
         raise ArgumentError(f"there is no {kind} {name!r}", expected=", ".join(known), hint=hint)
+
+
+HEADINGS = ["", "type", "cast rule", "kernels (level, fusion)", "gradient"]
+
+
+def table(records: list[dict[str, Any]]) -> str:
+    """Return the rows under one heading per family, for a terminal."""
+    counts: dict[str, int] = {}
+    for record in records:
+        counts[record["family"]] = counts.get(record["family"], 0) + 1
+    heading, *rows = columns([HEADINGS, *(_cells(record) for record in records)])
+    lines = [heading]
+    for family, count in counts.items():
+        lines += ["", f"{family} ({count})", *rows[:count]]
+        rows = rows[count:]
+    return "\n".join([*lines, "", "python -m meta op NAME shows everything about one of them."])
+
+
+def missing(found: list[tuple[dict[str, Any], list[str]]]) -> str:
+    """Return one row per operator with what it lacks."""
+    rows = [[record["name"], f"lacks {', '.join(names)}"] for record, names in found]
+    return "\n".join(columns(rows, indent=""))
+
+
+def _cells(record: dict[str, Any]) -> list[str]:
+    place = Path(record["type"]["site"]).name
+    return [
+        record["name"],
+        place + (", a value" if record["type"]["known_now"] else ""),
+        record["cast_rule"]["rule"] or card_text.MISSING,
+        _kernels(record),
+        card_text.gradient(record["gradient"]),
+    ]
+
+
+def _kernels(record: dict[str, Any]) -> str:
+    if not record["kernels"]:
+        return "none needed" if record["type"]["known_now"] else card_text.MISSING
+    shown = [
+        f"{k['dialect']} {_level(k['plevels'])}" + (f" {k['fusion']}" if k["fusion"] else "")
+        for k in record["kernels"]
+    ]
+    return ", ".join(shown)
+
+
+def _level(plevels: dict[str, int]) -> str:
+    """A level, "10", or, where devices differ, those of each in the dialect's order: "15/5"."""
+    distinct = set(plevels.values())
+    return "/".join(map(str, plevels.values() if len(distinct) > 1 else distinct))

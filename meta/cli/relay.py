@@ -22,8 +22,8 @@ from meta.cli.table import section
 from meta.frontend import relay
 from meta.frontend.relay import ast
 from meta.frontend.relay.convert import Program
+from meta.frontend.relay.convert.program import unsupported
 from meta.frontend.relay.convert.types import element_type, relay_text
-from meta.frontend.relay.convert.unsupported import unsupported
 from meta.frontend.relay.model import load_parts
 from meta.frontend.relay.pairing import pair
 from meta.ir import TensorType, parse_type

@@ -1,25 +1,32 @@
-"""``python -m meta selftest``: operators on each dialect in each dtype, by their test cases."""
+"""``python -m meta selftest``: operators on each dialect in each dtype, by their test cases; the
+matrix as text and as the page docs/dialects.md.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import platform
 import sys
+from collections import defaultdict
 from contextlib import suppress
+from datetime import date
 from typing import Any
 
 import torch
 
-from meta.base.device import require
+import meta
+from meta.base.device import Device, require
 from meta.base.dtype import canonical
 from meta.base.errors import ArgumentError
 from meta.base.progress import bar
 from meta.base.registry import OPERATORS
-from meta.cli import selftest_text
+from meta.cli.table import columns
+from meta.cli.versions import OF_CUDA, installed
 from meta.dialect.core import dialects
 from meta.dialect.core.catalog import known
-from meta.testing.matrix import FAIL, cells
+from meta.testing.matrix import FAIL, PASS, REFUSED, cells
 from meta.testing.records import cases_folder
 from meta.testing.selftest import Plan, selftest
 
@@ -97,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
             progress.update()
     matrix = cells(found)
     record: dict[str, Any] = {
-        **selftest_text.conditions(plan.device),
+        **conditions(plan.device),
         "samples": options.samples,
         "unavailable": {d.name: d.unavailable for d in dialects() if d.unavailable is not None},
         "cells": [cell.record() for cell in matrix],
@@ -105,8 +112,140 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(record, indent=2))
     else:
-        print(selftest_text.page(record) if options.markdown else selftest_text.text(record))
+        print(page(record) if options.markdown else text(record))
     if done < len(units):
         print(f"interrupted after {done} of {len(units)} operators on backends", file=sys.stderr)
         return 130
     return int(any(cell.state == FAIL for cell in matrix))
+
+
+COMMAND = "python -m meta selftest --device cuda --markdown > docs/dialects.md"
+PACKAGES = ("apache-tvm", "triton", *OF_CUDA)
+NOTHING = "·"
+SHORT = {
+    "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "int8": "i8",
+    "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8",
+}  # fmt: skip
+ORDER = [*SHORT, "bool"]
+LEGEND = (
+    "A dtype alone: all samples that the backend takes are right. In parentheses: it refuses all, "
+    f"for the reason below. {FAIL}: a result is wrong, or an error is raised. {NOTHING}: the "
+    'backend does not implement the operator. "no kernel": views, and what is known from types.'
+)
+HEAD = f"""# Operators on each dialect
+
+Written by `{COMMAND}`; do not edit.
+`--op`, `--dialect` and `--dtype` choose some of it, `--samples 0` takes every sample of every case,
+`--json` has each cell with its reasons. The exit status is 1 if a cell fails.
+
+Each operator's test cases run on each dialect alone, and results are compared with independent
+ones in float64. A refusal is no fault: the next dialect runs the call.
+"""
+
+
+def conditions(device: Device) -> dict[str, Any]:
+    """Return what the results depend on."""
+    packages = {name: installed(name) for name in PACKAGES}
+    return {
+        "device": str(device),
+        "model": torch.cuda.get_device_name(device.ordinal) if device.kind == "cuda" else
+        f"{platform.machine()}, {os.cpu_count()} cores",
+        "date": date.today().isoformat(),
+        "versions": {
+            "meta": meta.__version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            **({"CUDA": torch.version.cuda} if device.kind == "cuda" else {}),
+            **{name: found for name, found in packages.items() if found is not None},
+        },
+    }  # fmt: skip
+
+
+def text(record: dict[str, Any]) -> str:
+    """Return the matrix for a terminal."""
+    head, *rows = _rows(record["cells"])
+    lines = [_where(record), *_absent(record), "", *columns([head, *rows], indent="")]
+    lines += ["", LEGEND, *_refusals(record["cells"], "  "), *_failures(record["cells"], "  ")]
+    return "\n".join([*lines, "", _counts(record["cells"])])
+
+
+def page(record: dict[str, Any]) -> str:
+    """Return the page."""
+    head, *rows = _rows(record["cells"])
+    table = [head, ["---"] * len(head), *([f"`{row[0]}`", *row[1:]] for row in rows)]
+    lines = [HEAD, f"- {_where(record)}", *(f"- {line}" for line in _absent(record))]
+    lines += [f"- {_counts(record['cells'])}", *_failures(record["cells"], "- ")]
+    lines += ["", "## The table", "", LEGEND, ""]
+    lines += [f"| {' | '.join(row)} |" for row in table]
+    return "\n".join([*lines, *_refusals(record["cells"], "- ")])
+
+
+def _where(record: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {found}" for name, found in record["versions"].items())
+    taken = f"{record['samples']} sample(s)" if record["samples"] else "all samples"
+    return f"{record['model']} ({record['device']}), {record['date']}; {versions}; {taken} a case."
+
+
+def _absent(record: dict[str, Any]) -> list[str]:
+    return [f"{name} is unavailable: {why}." for name, why in record["unavailable"].items()]
+
+
+def _rows(cells: list[dict[str, Any]]) -> list[list[str]]:
+    """Return one row per operator, one column per dialect, the head first."""
+    names = sorted({cell["dialect"] for cell in cells})
+    found: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for cell in cells:
+        found[cell["op"]][cell["dialect"]].append(cell)
+    return [
+        ["operator", *names],
+        *([op, *(_cell(found[op][name]) for name in names)] for op in sorted(found)),
+    ]
+
+
+def _cell(cells: list[dict[str, Any]]) -> str:
+    """Return what is known of an operator on a dialect: dtypes that pass, are refused, fail."""
+    by_state: dict[str, list[str]] = {PASS: [], REFUSED: [], FAIL: []}
+    for cell in sorted(cells, key=lambda cell: _place(cell["dtype"])):
+        by_state[cell["state"]].append(SHORT.get(cell["dtype"], cell["dtype"]))
+    passed, refused, failed = map(" ".join, by_state.values())
+    shown = [passed, f"({refused})" if refused else "", f"{FAIL} {failed}" if failed else ""]
+    return " ".join(filter(None, shown)) or NOTHING
+
+
+def _place(dtype: str) -> int:
+    return ORDER.index(dtype) if dtype in ORDER else len(ORDER)
+
+
+def _refusals(cells: list[dict[str, Any]], mark: str) -> list[str]:
+    """Return the reasons of refusals by dialect, each with the operators that have it."""
+    found: dict[str, dict[str, dict[str, list[str]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
+    for cell in sorted(cells, key=lambda cell: _place(cell["dtype"])):
+        for reason in cell["refused"]:
+            dtype = SHORT.get(cell["dtype"], cell["dtype"])
+            found[cell["dialect"]][" ".join(reason.split())][cell["op"]].append(dtype)
+    lines = []
+    for dialect, reasons in sorted(found.items()):
+        lines += ["", f"{dialect} refuses:" if mark.isspace() else f"## {dialect} refuses", ""]
+        for reason, ops in sorted(reasons.items()):
+            named = ", ".join(f"{op} ({' '.join(dtypes)})" for op, dtypes in sorted(ops.items()))
+            lines.append(f"{mark}{reason}: {named}")
+    return lines
+
+
+def _failures(cells: list[dict[str, Any]], mark: str) -> list[str]:
+    lines = []
+    for cell in cells:
+        for reason, count in cell["failed"].items():
+            times = f" ({count} times)" if count > 1 else ""
+            where = f"{cell['dialect']}.{cell['op']} {cell['dtype']}"
+            lines.append(f"{mark}{where}{times}: " + " ".join(reason.split())[:600])
+    return ["", FAIL if mark.isspace() else f"## {FAIL}", "", *lines] if lines else []
+
+
+def _counts(cells: list[dict[str, Any]]) -> str:
+    states = [cell["state"] for cell in cells]
+    operators = len({cell["op"] for cell in cells})
+    named = ", ".join(f"{states.count(s)} {s}" for s in (PASS, REFUSED, FAIL))
+    return f"{operators} operators, {len(cells)} cells (operator x dialect x dtype): {named}."

@@ -1,4 +1,4 @@
-"""The command ``demo``: its arguments, its order of events and its report."""
+"""The command ``demo``: its arguments, its order of events, training and its report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,15 @@ import numpy as np
 import torch
 
 import meta
-from meta.base.device import require
-from meta.cli.demo import training
-from meta.cli.demo.data import load
+from meta import op
+from meta.base.device import Device, require
+from meta.cli.demo.data import Array, Images, load
 from meta.cli.demo.network import SmallNet
 from meta.cli.table import section
 from meta.model import load_weights, save_weights
+from meta.optim import with_sgd
+from meta.optim.schedule import cosine
+from meta.train import Batches, Record, fit
 from meta.train.runner import EXECUTORS
 
 TIMED_STEPS = 30
@@ -102,18 +105,16 @@ def demonstrate(options: argparse.Namespace, path: Path) -> dict[str, Any]:
 
     model = network()
     per_epoch = len(images.y_train) // size
-    run = training.train(
-        model, images, options.epochs * per_epoch, size, options.seed, options.executor
-    )
-    found = training.scores(model, images.x_test, size, device, compiled)
+    run = train(model, images, options.epochs * per_epoch, size, options.seed, options.executor)
+    found = scores(model, images.x_test, size, device, compiled)
     save_weights(model, path)
     other = network()
     load_weights(other, path)
-    again = training.scores(other, images.x_test, size, device, compiled)
+    again = scores(other, images.x_test, size, device, compiled)
 
     # On networks of their own: timing a step trains it.
     timed = {
-        executor: training.train(network(), images, 1 + TIMED_STEPS, size, options.seed, executor)
+        executor: train(network(), images, 1 + TIMED_STEPS, size, options.seed, executor)
         for executor in EXECUTORS
     }
     return {
@@ -130,9 +131,9 @@ def demonstrate(options: argparse.Namespace, path: Path) -> dict[str, Any]:
         },
         "parameters": sum(p.size for p in model.parameters().values()),
         "loss": statistics.fmean(run.losses[-per_epoch:]),
-        "accuracy": training.accuracy(found, images.y_test),
+        "accuracy": accuracy(found, images.y_test),
         "reloaded": {
-            "accuracy": training.accuracy(again, images.y_test),
+            "accuracy": accuracy(again, images.y_test),
             "identical": bool(np.array_equal(found, again)),
         },
         "seconds": {
@@ -178,3 +179,46 @@ def text(report: dict[str, Any]) -> str:
     rows = [[*name.split(".", 1)[::-1], times] for name, times in report["kernels"].items()]
     lines += section("kernels of one step", [["operator", "run by", "times"], *sorted(rows)])
     return "\n".join(lines)
+
+
+LEARNING_RATE, MOMENTUM = 0.05, 0.9
+
+
+def train(
+    network: SmallNet, images: Images, steps: int, size: int, seed: int, executor: str
+) -> Record:
+    """Train for some steps on whole batches; what is left over waits for another epoch's order.
+
+    The learning rate falls to zero along half a cosine.
+    """
+    return fit(
+        network,
+        lambda scores, labels: op.cross_entropy(labels, scores),
+        Batches(images.x_train, images.y_train, size, seed=seed, drop_last=True),
+        with_sgd(LEARNING_RATE, MOMENTUM),
+        steps=steps,
+        schedule=cosine(steps),
+        executor=executor,
+    )
+
+
+def scores(network: SmallNet, x: Array, size: int, device: Device, compiled: bool) -> Array:
+    """Return the scores of images in infer mode; the last batch is padded, so shapes are static."""
+    network.infer_mode()
+    run: Callable[..., Any] = network
+    found = []
+    for start in range(0, len(x), size):
+        part = x[start : start + size]
+        padded = np.zeros((size, *x.shape[1:]), "float32")
+        padded[: len(part)] = part
+        batch = meta.array(padded, device=device)
+        if compiled and start == 0:
+            run = meta.vm.compile(network, batch)
+        found.append(run(batch).numpy()[: len(part)])
+    network.train_mode()
+    return np.concatenate(found)
+
+
+def accuracy(found: Array, y: Array) -> float:
+    """Return the share of images whose largest score is at their label."""
+    return float((found.argmax(axis=1) == y).mean())

@@ -13,7 +13,7 @@ from meta.base.errors import ArgumentError
 from meta.frontend.core import ImportedModel
 from meta.frontend.relay import ast
 from meta.frontend.relay.convert import Program, convert
-from meta.frontend.relay.convert.unsupported import require_supported
+from meta.frontend.relay.convert.program import require_supported
 from meta.frontend.relay.errors import ParamsError, RelayError
 from meta.frontend.relay.pairing import pair
 from meta.frontend.relay.params import read_params

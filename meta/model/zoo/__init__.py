@@ -11,8 +11,8 @@ from meta.model.zoo.bert import (
 from meta.model.zoo.gpt2 import GPT2Config, GPT2LMHeadModel, GPT2Model
 from meta.model.zoo.lenet import LeNet, LeNetConfig
 from meta.model.zoo.llama import LlamaConfig, LlamaForCausalLM, LlamaModel
-from meta.model.zoo.losses import causal_lm_loss, masked_lm_loss
 from meta.model.zoo.resnet import ResNet, ResNetConfig, resnet18, resnet34, resnet50
+from meta.model.zoo.transformer import causal_lm_loss, masked_lm_loss
 from meta.model.zoo.vgg import VGG, VGGConfig, vgg11, vgg11_bn
 from meta.model.zoo.vit import ViTConfig, ViTForImageClassification, ViTModel, vit_b_16
 

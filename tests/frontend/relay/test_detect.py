@@ -12,10 +12,10 @@ import pytest
 import safetensors.torch
 import torch
 
-from meta.frontend.relay.detect import FileKind, kind_of
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.ndarray_record import write_record
 from meta.frontend.relay.params import dump_params
+from meta.frontend.relay.read import FileKind, kind_of
 
 
 def tar() -> bytes:
