@@ -11,7 +11,6 @@ to Graphviz.
 """
 
 from meta.ir.builder import BlockBuilder
-from meta.ir.dot import to_dot
 from meta.ir.expr import (
     CHECKPOINT,
     Binding,
@@ -40,11 +39,11 @@ from meta.ir.expr import (
     WriteRef,
 )
 from meta.ir.graph import DefUse, Graph, GraphNode, from_graph, to_graph
-from meta.ir.html import to_html
 from meta.ir.json_reader import from_json
 from meta.ir.json_writer import to_json
 from meta.ir.operators import OP_RESOLVERS
 from meta.ir.parser import parse, parse_function, parse_literal, parse_type
+from meta.ir.pictures import to_dot, to_html
 from meta.ir.printer import text
 from meta.ir.structural import first_difference, structural_equal, structural_hash
 from meta.ir.typeof import compatible, type_of

@@ -9,8 +9,8 @@ arguments of a `Call` are atoms or plain Python literals (None, bool, int, float
 tuples of them): there are no attributes apart from arguments.
 
 A new node kind is a class here and a case in each of `printer.py`, `parser.py`, `json_writer.py`,
-`json_reader.py`, `structural.py`, `verify.py`, `typeof.py`, `visit.py` and `dot.py`; and, above
-this floor, in `passes/buffers.py`, `passes/effects.py`, `vm/interpreter.py` and
+`json_reader.py`, `structural.py`, `verify.py`, `typeof.py`, `visit.py` and `pictures.py`; and,
+above this floor, in `passes/buffers.py`, `passes/effects.py`, `vm/interpreter.py` and
 `vm/emit_function.py`.
 """
 

@@ -14,7 +14,6 @@ import torch
 from meta.base.errors import UnknownName
 from meta.base.registry import nearest
 from meta.ir.constants import from_base64
-from meta.ir.data_parser import DATA_VALUES
 from meta.ir.expr import (
     Binding,
     Block,
@@ -36,6 +35,7 @@ from meta.ir.lexer import Cursor
 from meta.ir.literals import MAX_NESTING
 from meta.ir.operators import resolve_op, slots_of
 from meta.ir.type_parser import (
+    DATA_VALUES,
     read_constant,
     read_int,
     read_name,

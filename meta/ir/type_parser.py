@@ -1,4 +1,5 @@
-"""Reads types, the definitions of data types, and constants that are written where they stand.
+"""Reads types, the definitions of data types, constants, and what is about data values and
+references.
 
 Types are ``float32[3, 2*n, ?]``, ``(A, B)``, ``(A,)``, ``fn(A, B) -> R``, ``type List`` and
 ``ref(A)``; a definition is ``type List { Nil() Cons(A, type List) }``.
@@ -6,11 +7,25 @@ Types are ``float32[3, 2*n, ?]``, ``(A, B)``, ``(A,)``, ``fn(A, B) -> R``, ``typ
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from meta.base.dtype import DTYPES, is_real
 from meta.base.registry import nearest
 from meta.ir.constants import from_values
 from meta.ir.dims import UNKNOWN, Dim, SymbolicDim, is_quotient
-from meta.ir.expr import Constant, ConstructorDefinition, TypeDefinition
+from meta.ir.expr import (
+    Constant,
+    Construct,
+    ConstructorDefinition,
+    Expr,
+    Fail,
+    GetField,
+    IsVariant,
+    MakeRef,
+    ReadRef,
+    TypeDefinition,
+    WriteRef,
+)
 from meta.ir.lexer import Cursor
 from meta.ir.literals import MAX_NESTING
 from meta.ir.quoting import is_identifier
@@ -198,3 +213,79 @@ def _read_element(cursor: Cursor, dtype: str) -> float | int | bool:
     if cursor.kind != "number" and cursor.text not in ("nan", "inf"):
         cursor.fail("a number")
     return float(cursor.advance())
+
+
+ReadAtom = Callable[[], Expr]
+
+
+def _construct(cursor: Cursor, atom: ReadAtom) -> Expr:
+    type_ = DataType(read_name(cursor, "a data type's name"))
+    cursor.expect(":")
+    constructor = read_name(cursor, "a constructor")
+    fields: list[Expr] = []
+    cursor.expect("(")
+    while not cursor.accept(")"):
+        fields.append(atom())
+        if not cursor.accept(","):
+            cursor.expect(")", "',' or ')'")
+            break
+    return Construct(type_, constructor, tuple(fields))
+
+
+def _is_variant(cursor: Cursor, atom: ReadAtom) -> Expr:
+    constructor = read_name(cursor, "a constructor")
+    return IsVariant(_only(cursor, atom), constructor)
+
+
+def _get_field(cursor: Cursor, atom: ReadAtom) -> Expr:
+    constructor = read_name(cursor, "a constructor")
+    cursor.expect(".")
+    at, index = cursor.start, read_int(cursor)
+    if index < 0:
+        cursor.fail("a field's index, 0 or more", str(index), at=at)
+    value = _only(cursor, atom)
+    cursor.expect("->")
+    return GetField(value, constructor, index, read_type(cursor))
+
+
+def _make_ref(cursor: Cursor, atom: ReadAtom) -> Expr:
+    return MakeRef(_only(cursor, atom))
+
+
+def _read_ref(cursor: Cursor, atom: ReadAtom) -> Expr:
+    return ReadRef(_only(cursor, atom))
+
+
+def _write_ref(cursor: Cursor, atom: ReadAtom) -> Expr:
+    cursor.expect("(")
+    ref = atom()
+    cursor.expect(",")
+    value = atom()
+    cursor.expect(")")
+    return WriteRef(ref, value)
+
+
+def _fail(cursor: Cursor, _: ReadAtom) -> Expr:
+    at = cursor.start
+    message = cursor.unquoted(cursor.expect("string", "a message, a string"), at)
+    cursor.expect("->")
+    return Fail(message, read_type(cursor))
+
+
+def _only(cursor: Cursor, atom: ReadAtom) -> Expr:
+    cursor.expect("(")
+    value = atom()
+    cursor.expect(")")
+    return value
+
+
+DATA_VALUES: dict[str, Callable[[Cursor, ReadAtom], Expr]] = {
+    "construct": _construct,
+    "is_variant": _is_variant,
+    "get_field": _get_field,
+    "make_ref": _make_ref,
+    "read_ref": _read_ref,
+    "write_ref": _write_ref,
+    "fail": _fail,
+}
+"""By the word that such a value begins with: what reads on from there."""

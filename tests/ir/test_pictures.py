@@ -27,7 +27,7 @@ from meta.ir import (
     to_dot,
     to_html,
 )
-from meta.ir.html import MAX_LINES
+from meta.ir.pictures import MAX_LINES
 from tests.ir.programs import ADD, SUM, modules
 
 EXAMPLE = """\
