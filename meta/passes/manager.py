@@ -86,7 +86,7 @@ class Pipeline:
 
     After a call, ``history`` has one record per pass that ran. With META_VERIFY the module is
     verified after each pass, with META_DEBUG it is printed to stderr, META_DUMP_IR=DIR writes it to
-    a file (see `meta.passes.dump`), and META_FUEL=n runs the first n passes of the process only.
+    a file, and META_FUEL=n runs the first n passes of the process only.
     """
 
     fuel_used = 0
