@@ -14,6 +14,7 @@ import random
 import shutil
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm import tqdm
 
 from meta.optim import DynamicLossScale, with_adamw
 from meta.optim.schedule import cosine
@@ -30,6 +32,9 @@ from meta.train.checkpoint import Checkpoints
 from tests.train.problem import DATA, held_out, kernels, loss, network
 
 STEPS, EVERY = 36, 2
+# tqdm's own lock is shared by forked processes: a child that is killed while it holds the lock
+# would stop all later ones.
+tqdm.set_lock(threading.RLock())
 
 
 def train(folder: Path, data: str, steps: int = STEPS) -> None:
