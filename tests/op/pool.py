@@ -108,8 +108,10 @@ def gradient_sample(forward, x, *window):
 
 
 def given(values, name):
-    """Return the spec of these values, without their text."""
-    return Spec(C(values.tolist()).make, f"{name}{list(values.shape)}")
+    """Return the spec of these values, without their text. In another shape, y would not be what
+    becomes of x.
+    """
+    return Spec(C(values.tolist()).make, f"{name}{list(values.shape)}", numbers=True)
 
 
 @in_layout
