@@ -23,7 +23,7 @@ def _instruction(name: str) -> str:
     """Register an instruction of LLVM of two operands, without its promise not to wrap around."""
 
     def definition(symbol: str, dtype: str, lanes: int) -> str:
-        kind = llvm_code.typed(dtype.lstrip("u").replace("int", "i"), lanes)
+        kind = llvm_code.integers(dtype, lanes)
         return (
             f"define {kind} @{symbol}({kind} %a, {kind} %b) nounwind memory(none) {{\n"
             f"  %y = {name} {kind} %a, %b\n  ret {kind} %y\n}}"

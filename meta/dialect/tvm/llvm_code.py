@@ -69,6 +69,11 @@ def typed(scalar: str, lanes: int) -> str:
     return scalar if lanes == 1 else f"<{lanes} x {scalar}>"
 
 
+def integers(dtype: str, lanes: int) -> str:
+    """Return LLVM's name of an integer dtype, which has no sign there, with so many lanes."""
+    return typed(dtype.lstrip("u").replace("int", "i"), lanes)
+
+
 def _symbol(operator: str, dtype: str, lanes: int) -> str:
     return f"{operator.removeprefix('tirx.')}_{dtype}x{lanes}"
 

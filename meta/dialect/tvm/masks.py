@@ -19,7 +19,7 @@ from meta.dialect.tvm import llvm_code
 
 def _definition(symbol: str, dtype: str, lanes: int) -> str:
     """The bits of the first number that the second has, which is hidden from the optimiser."""
-    kind = llvm_code.typed(dtype.replace("int", "i"), lanes)
+    kind = llvm_code.integers(dtype, lanes)
     return f"""
 define {kind} @{symbol}({kind} %x, {kind} %mask) nounwind {{
   %hidden = call {kind} asm "", "=r,0"({kind} %mask) nounwind memory(none)
