@@ -10,9 +10,8 @@ import torch
 
 import meta
 from meta import op
-from meta.base.device import require
+from meta.dialect.tvm import llvm_code
 from meta.dialect.tvm.masks import hidden
-from meta.dialect.tvm.target import for_device
 from meta.model import trace
 
 SHAPES = [(3, 8, 2), (2, 2, 8, 8), (4, 16), (2, 4, 4)]
@@ -73,23 +72,16 @@ def test_only_scalars_and_powers_of_two() -> None:
     assert "x[T.meta_masked(i, 7)] + x[i % 6]" in text and "i % 4" in text
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "uint32", "uint64", "int8", "int64"])
-def test_a_remainder_that_has_a_name(dtype: str) -> None:
-    from tvm import te, tirx
+def test_names_of_remainders() -> None:
+    """What several indices share has a name, and any integer dtype, which has no sign in LLVM."""
+    from tvm.script import tirx as T
 
-    from meta.dialect.tvm.build import build
-    from meta.dialect.tvm.lower import prim_func
+    @T.prim_func(private=True, check_well_formed=False)
+    def function(x: T.Buffer((64,), "uint64"), y: T.Buffer((64,), "uint64")):
+        for i in range(64):
+            rest: T.let[T.uint64] = x[i] % T.uint64(8)
+            y[i] = rest * rest
 
-    x = te.placeholder((5,), dtype, name="x")
-
-    def element(i: Any) -> Any:
-        rest = tirx.floormod(x[i], tirx.const(8, dtype))
-        return tirx.Select(rest > tirx.const(3, dtype), rest * rest, rest + rest)
-
-    y = te.compute((5,), element, name="y")
-    target = for_device(require("cpu"))
-    built = build({"named": prim_func([x], [y], in_place=False)}, target)["named"]
-    given = torch.tensor([3, 4, 7, 8, 15]).to(getattr(torch, dtype))
-    found = torch.empty_like(given)
-    built.run(given, found)
-    assert found.tolist() == [6, 16, 49, 0, 49]
+    made = llvm_code.with_definitions(hidden(function))
+    assert "T.meta_masked(x[i], T.uint64(7))" in made.script()
+    assert "define i64 @meta_masked_uint64x1(i64 %x, i64 %mask)" in made.body.value.value
