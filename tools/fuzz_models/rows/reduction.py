@@ -101,10 +101,22 @@ def _number(x: Tensor) -> Tensor:
     return x if x.is_floating_point() else x.long()
 
 
+def _sum_inner(x: Tensor) -> Tensor:
+    """The partial sums of n elements round about n / 16 times, and as often in one direction where
+    the elements are equal; else it is sqrt(n) units at most.
+    """
+    equal = (x == x[..., :1]).all(-1)
+    n = x.shape[-1]
+    return x.double().abs().sum(-1) * torch.where(equal, n / 64, math.sqrt(n) / 8)
+
+
 reduction(
-    "sum", lambda x: _number(x).sum(-1), "any", dtype=_wide, rounding="add", least=0, weight=2.5
+    "sum", lambda x: _number(x).sum(-1), "any", dtype=_wide, rounding="add", least=0, weight=2.5,
+    inner=_sum_inner,
+)  # fmt: skip
+reduction(
+    "mean", lambda x: x.mean(-1), "float", weight=2, inner=lambda x: _sum_inner(x) / x.shape[-1]
 )
-reduction("mean", lambda x: x.mean(-1), "float", weight=2)
 reduction(
     "prod", lambda x: _number(x).prod(-1), "any", dtype=_wide, smooth=False, weight=0.5,
     fits=lambda v: v.size <= 200,
