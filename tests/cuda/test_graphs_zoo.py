@@ -33,7 +33,7 @@ RUNS = 5
 LIMIT = 3.0
 """Times the farthest of those runs; they themselves are up to 2 times as far as five others."""
 AHEAD = 8
-"""Steps: where a loss falls steeply, a run that is a few steps early or late differs by the fall."""
+"""Steps: where a loss falls steeply, a run that is a few steps early is far from the others."""
 ALONE = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) == 1
 """Whether no other process of these tests uses the device."""
 
