@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tools.fuzz_models.rows.reduction import variance
+from tools.fuzz_models.rows.reduction import rounds_of_sum, variance
 from tools.fuzz_models.rows.row import Call, Row, add
 
 
@@ -149,11 +149,8 @@ def _layer_inner(
 
 
 def with_mean(sizes: Tensor, axis: int) -> Tensor:
-    """Return how large x and what its mean is a sum of are: the mean rounds as they do.
-
-    Sums of n numbers, of their squares too, are off by about sqrt(n) units at most.
-    """
-    rounds = 1 + math.sqrt(sizes.shape[axis]) / 8
+    """Return how large x and what its mean is a sum of are: the mean rounds as they do."""
+    rounds = 1 + rounds_of_sum(sizes, axis)
     return rounds * (sizes + sizes.mean(axis, keepdim=True))
 
 

@@ -101,13 +101,22 @@ def _number(x: Tensor) -> Tensor:
     return x if x.is_floating_point() else x.long()
 
 
-def _sum_inner(x: Tensor) -> Tensor:
-    """The partial sums of n elements round about n / 16 times, and as often in one direction where
-    the elements are equal; else it is sqrt(n) units at most.
+def rounds_of_sum(x: Tensor, axis: int) -> Tensor:
+    """Return how many units in the last place a sum along an axis may be off by; the axis is kept.
+
+    Each of some 16 partial sums of n elements rounds n / 16 times. These are sqrt(n) units at most
+    together, but where the elements are about equal they may all have one direction.
     """
-    equal = (x == x[..., :1]).all(-1)
-    n = x.shape[-1]
-    return x.double().abs().sum(-1) * torch.where(equal, n / 64, math.sqrt(n) / 8)
+    n = x.shape[axis]
+    if n == 0:
+        return torch.zeros(())
+    sizes = x.double().abs()
+    low, high = sizes.amin(axis, keepdim=True), sizes.amax(axis, keepdim=True)
+    return torch.where(high - low <= 0.05 * high, n / 64, math.sqrt(n) / 8)
+
+
+def _sum_inner(x: Tensor) -> Tensor:
+    return x.double().abs().sum(-1) * rounds_of_sum(x, -1).squeeze(-1)
 
 
 reduction(
