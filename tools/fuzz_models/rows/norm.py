@@ -76,9 +76,15 @@ def _glu_slope(shake: Any, x: Tensor, axis: int) -> Tensor:
     return left.detach().abs() * shake(right)
 
 
+def _glu_inner(x: Tensor, axis: int) -> Tensor:
+    """A sigmoid below the normal numbers of float32 may be 0, whatever it is multiplied by."""
+    return 1e-30 * x.chunk(2, axis)[0].abs()
+
+
 add(
     Row(
-        "glu", _glu, lambda x, axis: F.glu(x, axis), smooth=True, weight=0.7, slope=_glu_slope,
+        "glu", _glu, lambda x, axis: F.glu(x, axis), smooth=True, weight=0.7, inner=_glu_inner,
+        slope=_glu_slope,
     )
 )  # fmt: skip
 

@@ -220,7 +220,23 @@ def _squared(function: Callable[..., Tensor]) -> Callable[..., Any]:
     return lambda x, **kwargs: ("squared", found(x, **kwargs))
 
 
-add(Row("var", _draw_spread, along(_variance), smooth=True, inner=_squared(_off)))
+def _variance_slope(shake: Any, x: Tensor, **kwargs: Any) -> Tensor:
+    """dx = 2 dy (x - mean) / (n - correction), whose difference cancels."""
+
+    def of_rows(rows: Tensor, correction: int = 1) -> Tensor:
+        sizes = rows.detach().abs()
+        sizes = sizes + sizes.mean(-1, keepdim=True)
+        return 2 * (sizes * shake(rows)).sum(-1) / max(rows.shape[-1] - correction, 1)
+
+    return along(of_rows)(x, **kwargs)
+
+
+add(
+    Row(
+        "var", _draw_spread, along(_variance), smooth=True, inner=_squared(_off),
+        slope=_variance_slope,
+    )
+)  # fmt: skip
 add(Row("std", _draw_deviation, along(_deviation), inner=_squared(_off_deviation)))
 add(
     Row(
