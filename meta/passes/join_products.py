@@ -31,13 +31,13 @@ from meta.passes.fold_constant import fold_constant
 from meta.passes.rules.table import OpCall, op_call, tensor_type
 from meta.passes.rules.table import call as operator_call
 from meta.passes.steady import steady
+from meta.runtime import chip
 
 DTYPES = "float16", "bfloat16", "float32"
 COLUMNS = {"dense": 0, "matmul": 1}
 """By operator: the axis of its weights along which the columns of the product are."""
-TILE, PROCESSORS = 128, 132
-"""Rows and columns of the piece of a product that one multiprocessor computes at a time, and how
-many of these an H100 or H200 has."""
+TILE = 128
+"""Rows and columns of the piece of a product that one multiprocessor computes at a time."""
 GAIN = 0.9
 """The share of the time, at most, that a joined product takes."""
 MOST = 4
@@ -103,7 +103,8 @@ attrs(arrays=2) {
         fixed = frozenset(module.main.params[i] for i in trained)
         dtypes = ("float32",) if config.get("META_TF32") else ()
         module = eliminate_common_subexpressions(canonicalize(module))
-    found = [group for group in _groups(module, fixed, dtypes) if _gains(group)]
+    processors = chip.compiled_for(device).processors
+    found = [group for group in _groups(module, fixed, dtypes) if _gains(group, processors)]
     if not found:
         return given
     main = _joined(module.main, found)
@@ -212,17 +213,18 @@ def _only_use(made: Binding, name: str, own: set[Binding], uses: DefUse) -> Bind
     return user if after.static_shape[-1] == before.static_shape[-1] else None
 
 
-def _gains(group: list[_Product]) -> bool:
+def _gains(group: list[_Product], processors: int) -> bool:
     """Whether one product takes less time than several, by the turns that the device computes the
     pieces in.
     """
     rows, columns = group[0].members[0].var.type.static_shape  # type: ignore[union-attr]
-    apart = len(group) * _turns(rows, columns)
-    return len(group) > 1 and _turns(rows, len(group) * columns) <= GAIN * apart
+    apart = len(group) * _turns(rows, columns, processors)
+    joined = _turns(rows, len(group) * columns, processors)
+    return len(group) > 1 and joined <= GAIN * apart
 
 
-def _turns(rows: int, columns: int) -> int:
-    return ceil(ceil(rows / TILE) * ceil(columns / TILE) / PROCESSORS)
+def _turns(rows: int, columns: int, processors: int) -> int:
+    return ceil(ceil(rows / TILE) * ceil(columns / TILE) / processors)
 
 
 def _joined(main: Function, groups: list[list[_Product]]) -> Function:

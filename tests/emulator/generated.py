@@ -25,7 +25,7 @@ from meta.dialect.tvm.target import cuda
 from tests.emulator import compiler, source
 from tests.emulator.launching import EmulationError, Memory
 
-TARGET = cuda("sm_90", l2_cache_bytes=50 << 20)
+TARGET = cuda()
 _AXES = [f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx") for axis in "xyz"]
 _DEVICE_TYPE = 10  # the field of a DLTensor, as TVM's `tvm_struct_get` numbers them
 _NUMBERS = {

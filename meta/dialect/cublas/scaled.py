@@ -17,6 +17,7 @@ from meta.dialect.cublas.library import cublaslt
 from meta.dialect.cublas.problem import ALIGNMENT, Problem, compact
 from meta.dialect.cublas.product import with_copies
 from meta.op.core.call import CallValues
+from meta.runtime import chip
 
 CAPABILITY, CAPABILITY_ROWS = (8, 9), (9, 0)
 """From which on there are products of float8, and those scaled row by row."""
@@ -86,7 +87,7 @@ class ScaledProduct:
 def lacking(scales: str, device: int) -> str | None:
     """Return what a device lacks for float8 with such scales, see `Problem`, or None."""
     needed = CAPABILITY_ROWS if scales == "rows" else CAPABILITY
-    if torch.cuda.get_device_capability(device) < needed:
+    if chip.of(device).capability < needed:
         return f"it takes a GPU of compute capability {needed[0]}.{needed[1]}"
     version = cublaslt().cublasLtGetVersion()
     if scales == "rows" and version < VERSION_ROWS:

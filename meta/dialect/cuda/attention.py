@@ -38,6 +38,7 @@ from meta.dialect.cuda.attention_source import FORWARD, ROWS, THREADS, WIDEST, s
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_FIRST, heads_first, score_scale
 from meta.op.core.call import CallValues
+from meta.runtime import chip
 
 TEXTS = {
     "forward": FORWARD,
@@ -63,7 +64,7 @@ class _Kernels:
         """``joined``: how many results lie in one row of memory, heads and width."""
         a = call.args
         _require_fits([a.query, a.key, a.value], a.mask, min(WIDEST[n] for n in names))
-        if torch.cuda.get_device_capability(call.device.ordinal) < FIRST_TENSOR_CORES:
+        if chip.of(call.device.ordinal).capability < FIRST_TENSOR_CORES:
             raise Unsupported("made for tensor cores of compute capability 8.0 or later")
         query, key = (heads_first(t, a.layout).static_shape for t in (a.query, a.key))
         self.batch, self.heads, self.queries, self.width = query

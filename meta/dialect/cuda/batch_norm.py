@@ -23,6 +23,7 @@ from meta.dialect.cuda.batch_norm_source import FORWARD, LINE, THREADS, source
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
+from meta.runtime import chip
 
 ACCESS = 16
 """Bytes of an access, where channels and addresses allow."""
@@ -72,7 +73,7 @@ class Kernels:
         self.vector = 1 if self.channels % full else full
         self.types = {"T": x.dtype, **dict.fromkeys(("P", "R", "DW", "DB"), "float32"), **types}
         self.momentum, self.eps, self.device = momentum, eps, device.ordinal
-        self.processors = torch.cuda.get_device_properties(self.device).multi_processor_count
+        self.processors = chip.of(self.device).processors
         self.kernel = cache(self._kernel)
 
     def _kernel(self, name: str, vector: int, lanes: int) -> driver.Function:

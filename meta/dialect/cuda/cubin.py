@@ -15,13 +15,11 @@ from concurrent.futures import Future
 from functools import cache, lru_cache
 from typing import Any
 
-import torch
-
 from meta.base import kept_file
 from meta.base.threads import compile_threads
 from meta.dialect.core import Compiled, Deferred, may_begin
 from meta.dialect.cuda import driver
-from meta.runtime import nvrtc
+from meta.runtime import chip, nvrtc
 
 FOLDER = "cubin"
 LIMIT = 256
@@ -41,12 +39,14 @@ def deferred(run: Callable[..., Any], sources: Sources, device: int) -> Deferred
     compiled by that.
     """
     if may_begin():
-        _begin((text, _arch(device)) for text in sources())
+        _begin((text, chip.of(device).arch) for text in sources())
     return Deferred((run, sources, device), _compile_ahead)
 
 
 def _compile_ahead(kernels: Sequence[tuple[Callable[..., Any], Sources, int]]) -> list[Compiled]:
-    wanted = {(text, _arch(device)): None for _, sources, device in kernels for text in sources()}
+    wanted = {
+        (text, chip.of(device).arch): None for _, sources, device in kernels for text in sources()
+    }
     if compile_threads() > 1:
         _begin(wanted)
     for one in wanted:
@@ -57,7 +57,7 @@ def _compile_ahead(kernels: Sequence[tuple[Callable[..., Any], Sources, int]]) -
 @lru_cache(maxsize=256)
 def function(source: str, name: str, device: int) -> driver.Function:
     """Return the kernel ``name`` of CUDA source, loaded on a device."""
-    return driver.load(cubin(source, _arch(device)), name, device)
+    return driver.load(cubin(source, chip.of(device).arch), name, device)
 
 
 def cubin(source: str, arch: str) -> bytes:
@@ -124,8 +124,3 @@ def machine_code(source: str, arch: str) -> bytes:
         found = nvrtc.compile_source(source, arch)
         kept_file.keep(FOLDER, key, found)
     return found
-
-
-def _arch(device: int) -> str:
-    major, minor = torch.cuda.get_device_capability(device)
-    return f"sm_{major}{minor}"

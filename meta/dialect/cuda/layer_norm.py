@@ -32,6 +32,7 @@ from meta.dialect.cuda.layer_norm_source import (
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
+from meta.runtime import chip
 
 BYTES = 16
 """Of an access, at most."""
@@ -58,8 +59,7 @@ class Kernels:
         self.types = {"x": x.dtype, "parameters": parameters.pop(), "addend": addend or x.dtype}
         self.addend, self.summed, self.device = addend, summed, call.device.ordinal
         self.centers = call.op is not op.rms_norm_dx
-        chip = torch.cuda.get_device_properties(self.device)
-        self.processors = chip.multi_processor_count
+        self.processors = chip.of(self.device).processors
         self.kernel, self.variant = cache(self._kernel), cache(self._variant)
 
     def _variant(self, backward: bool, vector: int) -> Variant:

@@ -19,7 +19,7 @@ from meta.base.dtype import FROM_TORCH
 from meta.dialect.core import Deferred
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda.list_source import CHUNK, HEAD_BYTES, NUMBER_BYTES, THREADS, Pass, source
-from meta.runtime import nvrtc
+from meta.runtime import chip, nvrtc
 
 NUMBER_KINDS = {
     name: kind
@@ -62,7 +62,7 @@ class Part:
 def large_parameters(device: int) -> bool:
     """Whether kernels of a device take more than 4 KB of parameters."""
     known = driver.version() >= _LARGE_SINCE and nvrtc.compiler_version() >= _LARGE_SINCE
-    return known and torch.cuda.get_device_capability(device) >= (7, 0)
+    return known and chip.of(device).capability >= (7, 0)
 
 
 def capacity(limit: int, lists: int, numbers: int) -> int:

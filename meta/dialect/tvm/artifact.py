@@ -12,8 +12,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from meta.base import config
 from meta.base.cache_folder import distrust
 from meta.base.device import Device
@@ -21,14 +19,14 @@ from meta.dialect.core import Artifact, Compiled
 from meta.dialect.tvm import cache
 from meta.dialect.tvm.launch import Launch
 from meta.dialect.tvm.workspace import launcher, total_bytes
+from meta.runtime import chip
 
 
 def environment(device: Device) -> str:
     """Return what decides whether compiled code runs: TVM's version, and the processor."""
     versions = ", ".join(map(_versioned, ("apache-tvm", "apache-tvm-ffi")))
     if device.kind == "cuda":
-        major, minor = torch.cuda.get_device_capability(device.ordinal)
-        return f"{versions}, {platform.machine()}, sm_{major}{minor}"
+        return f"{versions}, {platform.machine()}, {chip.of(device.ordinal).arch}"
     wanted = config.get("META_CPU_TARGET")
     features = hashlib.sha256(_features().encode()).hexdigest()[:16]
     return f"{versions}, {platform.machine()}, features {features}, target {wanted!r}"

@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm.target import Target
 
 from meta.dialect.tvm.cuda_source import with_functions
-from meta.runtime import nvrtc
+from meta.runtime import chip, nvrtc
 
 PROLOGUE = """\
 typedef signed char int8_t;
@@ -72,8 +72,7 @@ def _arch() -> str:
     target = Target.current(allow_none=True)
     if target is not None and "arch" in target.attrs:
         return str(target.attrs["arch"])
-    major, minor = torch.cuda.get_device_capability()
-    return f"sm_{major}{minor}"
+    return chip.of(torch.cuda.current_device()).arch
 
 
 @tvm_ffi.register_global_func("tvm_callback_cuda_compile", override=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from functools import cache
 
-import torch
 import tvm
 from tvm.target import Target
 from tvm.target.codegen import llvm_get_cpu_features, llvm_get_system_cpu, llvm_get_system_triple
@@ -15,11 +14,8 @@ from tvm.target.codegen import llvm_get_cpu_features, llvm_get_system_cpu, llvm_
 from meta.base import config
 from meta.base.device import Device, require
 from meta.base.errors import ArgumentError
-
-MAX_THREADS_PER_BLOCK = 1024
-"""The same on every CUDA device since compute capability 2.0."""
-STATIC_SHARED_MEMORY = 48 * 1024
-"""Bytes of shared memory that a CUDA kernel may use without opting in to more."""
+from meta.runtime import chip
+from meta.runtime.chip import Chip
 
 
 def for_device(device: Device) -> Target:
@@ -34,26 +30,34 @@ def for_device(device: Device) -> Target:
     return _cuda_device(require(device), config.get("META_CPU_TARGET"))
 
 
-def cuda(arch: str, *, l2_cache_bytes: int = 0, host: str = "") -> Target:
-    """Return the target of an NVIDIA GPU of architecture ``arch`` ("sm_90"), present or not."""
+def cuda(gpu: Chip = chip.DEFAULT, host: str = "") -> Target:
+    """Return the target of an NVIDIA GPU, present or not."""
     fields: dict[str, str | int] = {
         "kind": "cuda",
-        "arch": arch,
-        "max_threads_per_block": MAX_THREADS_PER_BLOCK,
-        "max_num_threads": MAX_THREADS_PER_BLOCK,
-        "max_shared_memory_per_block": STATIC_SHARED_MEMORY,
+        "arch": gpu.arch,
+        "max_threads_per_block": chip.THREADS_PER_BLOCK,
+        "max_num_threads": chip.THREADS_PER_BLOCK,
+        "max_shared_memory_per_block": chip.SHARED_MEMORY,
         "thread_warp_size": 32,
+        "l2_cache_size_bytes": gpu.l2_cache,
+        "model": str(gpu.processors),  # TVM has no field for this, and it is part of a kernel's key
     }
-    if l2_cache_bytes:
-        fields["l2_cache_size_bytes"] = l2_cache_bytes
     return Target(fields, host=_cpu(host))
+
+
+def processors() -> int:
+    """Return how many multiprocessors the GPU of the current target has.
+
+    The target is that of the innermost ``with target``; where there is none, the default chip's.
+    """
+    target = Target.current(allow_none=True)
+    stated = None if target is None else target.attrs.get("model")
+    return int(stated) if stated and str(stated).isdigit() else chip.DEFAULT.processors
 
 
 @cache
 def _cuda_device(device: Device, host: str) -> Target:
-    properties = torch.cuda.get_device_properties(device.ordinal)
-    arch = f"sm_{properties.major}{properties.minor}"
-    return cuda(arch, l2_cache_bytes=properties.L2_cache_size, host=host)
+    return cuda(chip.of(device.ordinal), host)
 
 
 @cache

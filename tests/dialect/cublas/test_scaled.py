@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import meta
 from meta.dialect import only
 from meta.dialect.cublas import scaled
 from meta.dialect.cublas.problem import Problem
+from meta.runtime import chip
 from meta.testing import check, opcheck
 from meta.testing.case import OpCase, Sample
 from tests.op.gemm import CASES
@@ -74,7 +76,7 @@ def test_what_a_device_lacks(
     class Library:
         cublasLtGetVersion = staticmethod(lambda: version)
 
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(chip, "of", lambda device: replace(chip.DEFAULT, capability=capability))
     monkeypatch.setattr(scaled, "cublaslt", Library)
     found = scaled.lacking.__wrapped__(scales, 0)
     assert found is reason is None or (reason is not None and reason in str(found))

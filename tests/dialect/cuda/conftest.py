@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
-from types import SimpleNamespace
 
 import pytest
-import torch
 
 from meta.dialect.cuda import cubin, list_kernel
+from meta.runtime import chip
 from tests.emulator.compiler import compiler
 from tests.emulator.handwritten import Function
 
@@ -29,6 +29,6 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> list[Function]:
     monkeypatch.setattr(cubin, "function", function)
     monkeypatch.setattr(cubin, "deferred", lambda run, sources, device: run)
     monkeypatch.setattr(list_kernel, "large_parameters", lambda device: False)
-    chip = SimpleNamespace(multi_processor_count=3)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: chip)
+    small = replace(chip.DEFAULT, processors=3)
+    monkeypatch.setattr(chip, "of", lambda device: small)
     return asked

@@ -14,6 +14,7 @@ from meta.dialect.core import Unsupported
 from meta.dialect.cuda import attention
 from meta.dialect.cuda.attention_fused import scaled_dot_product_attention_dx_joined
 from meta.ir import TensorType
+from meta.runtime import chip
 
 CUDA = Device("cuda:0")
 FORWARD = meta.op.scaled_dot_product_attention
@@ -21,8 +22,8 @@ BACKWARD = meta.op.scaled_dot_product_attention_dx
 
 
 @pytest.fixture(autouse=True)
-def chip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+def default_chip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chip, "of", lambda device: chip.DEFAULT)
 
 
 def of_type(tensor: torch.Tensor) -> TensorType:

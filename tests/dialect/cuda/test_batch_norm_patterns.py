@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
-import torch
 
 import meta
 from meta.base.device import Device
 from meta.dialect.cuda import cuda
 from meta.ir import Call, Expr, GlobalVar, Module, parse
 from meta.passes import explain_fusion, fuse_dialect, infer_type
+from meta.runtime import chip
 
 CUDA = Device("cuda:0")
 X, C = "float16[4, 5, 6, 8]", "float32[8]"
@@ -26,8 +25,7 @@ FIELDS = "%dx = %d.0\n %dw = %d.1\n %db = %d.2"
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The dialect as on a machine that has a device."""
     monkeypatch.setitem(cuda.__dict__, "unavailable", None)
-    chip = SimpleNamespace(multi_processor_count=132)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: chip)
+    monkeypatch.setattr(chip, "of", lambda device: chip.DEFAULT)
     with meta.dialect.only("cuda"):
         yield
 

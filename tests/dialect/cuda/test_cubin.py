@@ -7,11 +7,11 @@ import threading
 from pathlib import Path
 
 import pytest
-import torch
 
 from meta.base import config
 from meta.dialect.core import OpEnv, compile_together, compiling
 from meta.dialect.cuda import cubin, embedding_source
+from meta.runtime import chip
 from meta.runtime.nvrtc import run_nvcc
 
 
@@ -35,7 +35,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     made = Compiler()
     monkeypatch.setattr(cubin.nvrtc, "compile_source", made)
     monkeypatch.setattr(cubin.nvrtc, "compiler_version", lambda: (13, 0))
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(chip, "of", lambda device: chip.DEFAULT)
     cubin._cubins.clear()
     with config.override(META_COMPILE_THREADS=2, META_CACHE_DIR=str(tmp_path)):
         yield made

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tvm import te, tirx
@@ -11,8 +13,10 @@ from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError, DeviceError, MetaError
 from meta.dialect.tvm.build import build
 from meta.dialect.tvm.lower import prim_func
-from meta.dialect.tvm.target import cuda, for_device
+from meta.dialect.tvm.target import cuda, for_device, processors
+from meta.runtime import chip
 from tests.dialect.tvm.functions import tensor
+from tests.emulator import generated
 
 
 def plus(number: float) -> tirx.PrimFunc:
@@ -61,8 +65,27 @@ def test_cpu_target_can_be_named():
 
 
 def test_cuda_target():
-    target = cuda("sm_90")
+    target = cuda()
     assert target.attrs["max_threads_per_block"] == 1024 and target.host.kind.name == "llvm"
+
+
+def test_the_target_knows_how_many_multiprocessors_there_are():
+    small = replace(chip.DEFAULT, processors=8)
+    assert str(cuda(small)) != str(cuda()), "a kernel's key tells the chips apart"
+    with cuda(small):
+        assert processors() == 8
+    assert processors() == chip.DEFAULT.processors
+
+    def source(gpu: chip.Chip) -> str:  # each thread has more elements where there are few of them
+        x = tensor(1 << 16)
+        twice = te.compute(x.shape, lambda i: x[i] * 2)
+        return generated.sources(prim_func([x], [twice], in_place=False), cuda(gpu))
+
+    assert source(small) != source(chip.DEFAULT)
+
+
+def test_no_device_to_compile_for():
+    assert chip.compiled_for(CPU) == chip.compiled_for(Device("cuda:99")) == chip.DEFAULT
 
 
 def test_absent_device():

@@ -23,7 +23,7 @@ def test_names_of_variables_do_not_reach_the_source(monkeypatch) -> None:
     for var in (*function.params, *(b.var for b in function.body.bindings)):
         assert isinstance(var, Var)
         var.name = f"0 {var.name}; #"
-    target = cuda("sm_90")
+    target = cuda()
     made: list[tvm.tirx.PrimFunc] = []
 
     def keep(kernel, target) -> Deferred:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from meta.dialect.tvm.build import kernel
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.stages import blocks_of
 from meta.dialect.tvm.target import cuda, for_device
+from meta.runtime import chip
 from meta.runtime.nvrtc import include_folders, nvrtc_library, run_nvcc
 from tests.dialect.tvm.functions import RECORDS, empty_like, sample, tensor, unary
 
@@ -24,15 +26,16 @@ from tests.dialect.tvm.functions import RECORDS, empty_like, sample, tensor, una
 ON_CUDA = sorted(RECORDS.keys() - {"sort", "sorted_and_summed"})
 
 
-def _compiled(inputs, outputs, in_place=False, arch="sm_90") -> tvm.runtime.Module:
-    target = cuda(arch)
+def _compiled(inputs, outputs, in_place=False, arch=chip.DEFAULT.arch) -> tvm.runtime.Module:
+    capability = int(arch[3:-1]), int(arch[-1])
+    target = cuda(replace(chip.DEFAULT, capability=capability))
     function = schedule_cuda.schedule(prim_func(inputs, outputs, in_place=in_place), target)
     function, _ = workspace_parameters.as_parameters(function)
     with target:
         return tvm.compile(tvm.IRModule({"main": function}), target).mod
 
 
-def _source(inputs, outputs, in_place=False, arch="sm_90") -> str:
+def _source(inputs, outputs, in_place=False, arch=chip.DEFAULT.arch) -> str:
     module = _compiled(inputs, outputs, in_place, arch)
     return "".join(part.inspect_source() for part in module.imports)
 
@@ -71,7 +74,7 @@ def test_intermediate_arrays_come_from_the_caller(name):
 def test_one_launch_for_each_kernel():
     """No loop around a launch, as dlight makes of a reduction to a scalar with an epilogue."""
     inputs, outputs = _cross_entropy(64, 100)
-    target = cuda("sm_90")
+    target = cuda()
     function = schedule_cuda.schedule(prim_func(inputs, outputs, in_place=False), target)
     sch = s_tir.Schedule(function)
     for block in blocks_of(sch):
@@ -86,7 +89,7 @@ def test_nothing_is_launched_on_an_empty_grid(shape):
     total = topi.cast(topi.sum(topi.cast(x, "float32")), "float16")
     copy = te.compute(shape, lambda *i: x(*i), name="copy")
     for inputs, outputs in (([x], [total]), ([x], [total, copy]), _cross_entropy(0, 4)):
-        target = cuda("sm_90")
+        target = cuda()
         function = schedule_cuda.schedule(prim_func(inputs, outputs, in_place=False), target)
         assert "thread_binding(0" not in function.script()
         source = _source(inputs, outputs)

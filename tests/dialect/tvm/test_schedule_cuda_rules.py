@@ -246,7 +246,7 @@ CASES: dict[str, tuple[Callable[[], Case], str, int]] = {
 
 
 def _source(case: Case) -> str:
-    target = cuda("sm_90")
+    target = cuda()
     function = schedule_cuda.schedule(prim_func(*case[:2], in_place=False), target)
     function, _ = workspace_parameters.as_parameters(function)
     with target:

@@ -92,7 +92,7 @@ def test_windows(
     case: tuple, filled: bool, sources: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """filled: threads have several results each, as they do of arrays that fill a GPU."""
-    monkeypatch.setattr(windows, "FILLED", 1 if filled else windows.FILLED)
+    monkeypatch.setattr(windows, "FILLING", 0 if filled else windows.FILLING)
     found, wanted = _run(*case)
     torch.testing.assert_close(found, wanted.to(found.dtype))
     assert sources and not any(map(SCATTERED.search, sources))

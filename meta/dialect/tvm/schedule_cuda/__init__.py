@@ -60,7 +60,8 @@ KERNELS = (windows.kernel, rows.kernel, reductions.kernel, transposes.kernel, in
 
 def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     """Return ``function`` with everything bound to threads; what it computes is unchanged."""
-    own = _own(function)
+    with target:  # rules ask it how many multiprocessors there are
+        own = _own(function)
     if own is None:
         own = vectors.without_bool(default.schedule(function, target))
     return alignment.required(half_math.replaced(own))

@@ -47,10 +47,11 @@ from meta.dialect.tvm.schedule_cuda.walk import (
     window_walks,
 )
 from meta.dialect.tvm.stages import Stage
+from meta.dialect.tvm.target import processors
 
 THREADS = 256
-MANY_BLOCKS = 1056
-"""Thread blocks that fill a large GPU: more work for each thread leaves at least as many."""
+MANY_BLOCKS = 8
+"""Thread blocks that fill a multiprocessor: more work for each thread leaves at least as many."""
 MAX_VECTOR, MAX_BYTES = 8, 32
 """Elements of a vector; bytes of an array that a thread reads at once."""
 LONG = 10
@@ -115,7 +116,8 @@ class Injective:
         if any(_names(part.value) > LONG for part in self.parts):
             most = 1
         fitting = [n for n in (8, 4, 2, 1) if n <= most]
-        times = next((n for n in fitting if vectors // (n * THREADS) >= MANY_BLOCKS), 1)
+        enough = MANY_BLOCKS * processors()
+        times = next((n for n in fitting if vectors // (n * THREADS) >= enough), 1)
         blocks = max(1, divided(vectors, times * THREADS))
         k = self.k
         first, last = [], []

@@ -34,10 +34,12 @@ from meta.dialect.tvm.schedule_cuda.walk import (
     reads,
     values_of_axes,
 )
+from meta.dialect.tvm.target import processors
 
 THREADS = 256
-MOST_BLOCKS = 1056
-"""Thread blocks that a large GPU runs at a time; a reduction to fewer is cut, but not into more."""
+MOST_BLOCKS = 8
+"""Thread blocks that a multiprocessor runs at a time; a reduction to fewer is cut, but not into
+more."""
 CHUNK, MOST_BYTES = 4, 64
 """Vectors that a thread has under way, or more if they are short: bytes."""
 MAX_VECTOR = 8
@@ -50,7 +52,7 @@ def cut(blocks: int, rounds: int) -> int:
 
     As many as the GPU runs at a time, or rather fewer if they are then of one length.
     """
-    most = max(1, min(MOST_BLOCKS // blocks, rounds // CHUNK))
+    most = max(1, min(MOST_BLOCKS * processors() // blocks, rounds // CHUNK))
     return next((n for n in range(most, most // 2, -1) if rounds % n == 0), most)
 
 

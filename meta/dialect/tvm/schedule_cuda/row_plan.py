@@ -16,10 +16,11 @@ from meta.dialect.tvm.schedule_cuda.emit import (
 from meta.dialect.tvm.schedule_cuda.row_online import online
 from meta.dialect.tvm.schedule_cuda.row_stages import ELEMENT, Layout, Member, Walk
 from meta.dialect.tvm.schedule_cuda.walk import compact, reads
+from meta.dialect.tvm.target import processors
 
 BLOCK, MAX_THREADS = 256, 1024
-GPU_THREADS = 132 * 1024
-"""Threads that keep a large GPU busy."""
+BUSY = 1024
+"""Threads that keep a multiprocessor busy."""
 MAX_VECTOR = 8
 LEAST_SHIFTED = 2048
 """Elements of a row from which on it is worth to look after its ends."""
@@ -94,7 +95,8 @@ class RowPlan:
 
         while threads < min(most, MAX_THREADS) and held(threads) > HELD:
             threads *= 2
-        while threads < min(most, BLOCK) and self.layout.count * threads < GPU_THREADS:
+        enough = BUSY * processors()
+        while threads < min(most, BLOCK) and self.layout.count * threads < enough:
             threads *= 2
         self.threads, self.holds = threads, held(threads) <= MOST_HELD
         once = len(self.members) == 2 * len(self.online)

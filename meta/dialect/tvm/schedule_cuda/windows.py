@@ -39,13 +39,14 @@ from meta.dialect.tvm.schedule_cuda.walk import (
     slides,
 )
 from meta.dialect.tvm.schedule_cuda.window_reductions import Reduction, pairs, reduction
+from meta.dialect.tvm.target import processors
 
 MOST_TERMS = 128
 """Terms of the windows of a thread, by the axis along which it computes several."""
 SEVERAL = (1, 2, 3)
 """How many results a thread may have along an axis that is not the last."""
-FILLED = 132 * THREADS
-"""Threads that fill a large GPU."""
+FILLING = THREADS
+"""Threads that fill a multiprocessor."""
 HELD_BYTES = 256
 """Of what a thread reads before it computes anything; more than that, and it does so row by row."""
 
@@ -102,7 +103,7 @@ class Windows(Injective):
 
     def _divides(self, count: int) -> bool:
         items = self.total // (self.lanes * count)
-        return self.merged[self.group] % count == 0 and items >= FILLED
+        return self.merged[self.group] % count == 0 and items >= FILLING * processors()
 
     def _plan(self, count: int) -> None:
         """Keep the plan for ``count`` results along the axis if it is the best so far."""
