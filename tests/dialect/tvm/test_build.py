@@ -77,7 +77,7 @@ def test_the_target_knows_how_many_multiprocessors_there_are():
     assert processors() == chip.DEFAULT.processors
 
     def source(gpu: chip.Chip) -> str:  # each thread has more elements where there are few of them
-        x = tensor(1 << 16)
+        x = tensor(1 << 18)
         twice = te.compute(x.shape, lambda i: x[i] * 2)
         return generated.sources(prim_func([x], [twice], in_place=False), cuda(gpu))
 
