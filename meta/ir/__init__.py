@@ -39,8 +39,6 @@ from meta.ir.expr import (
     WriteRef,
 )
 from meta.ir.graph import DefUse, Graph, GraphNode, from_graph, to_graph
-from meta.ir.json_reader import from_json
-from meta.ir.json_writer import to_json
 from meta.ir.operators import OP_RESOLVERS
 from meta.ir.parser import parse, parse_function, parse_literal, parse_type
 from meta.ir.pictures import to_dot, to_html
@@ -117,7 +115,6 @@ __all__ = [
     "first_difference",
     "free_vars",
     "from_graph",
-    "from_json",
     "map_atoms",
     "operands",
     "parse",
@@ -131,7 +128,6 @@ __all__ = [
     "to_dot",
     "to_graph",
     "to_html",
-    "to_json",
     "type_of",
     "verify",
     "with_fresh_vars",

@@ -6,11 +6,12 @@ only, which it limits. Every error is an IRError with line, column and a caret u
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import torch
 
+from meta.base.dtype import FROM_TORCH
 from meta.base.errors import UnknownName
 from meta.base.registry import nearest
 from meta.ir.constants import from_base64
@@ -44,7 +45,7 @@ from meta.ir.type_parser import (
     read_type,
     read_type_definition,
 )
-from meta.ir.types import Dim, Type
+from meta.ir.types import Dim, TensorType, Type
 
 T = TypeVar("T")
 
@@ -57,13 +58,16 @@ _WORDS: dict[str, Literal] = {
 }
 
 
-def parse(text: str, file: str = "<text>") -> Module:
+def parse(
+    text: str, file: str = "<text>", constants: Mapping[str, torch.Tensor] | None = None
+) -> Module:
     """Return the module that a program text describes.
 
-    ``file`` names the text in errors. Raises IRError for a text that breaks the grammar, uses an
-    unknown name or nests too deep. What the grammar cannot see is left to `verify`.
+    ``file`` names the text in errors. ``constants``: the tensors that the text refers to by name.
+    Raises IRError for a text that breaks the grammar, uses an unknown name or nests too deep. What
+    the grammar cannot see is left to `verify`.
     """
-    parser = _Parser(text, file)
+    parser = _Parser(text, file, constants)
     functions: dict[str, Function] = {}
     types: dict[str, TypeDefinition] = {}
     while parser.cursor.kind != "end":
@@ -138,7 +142,10 @@ def parse_dim(text: str, file: str = "<text>") -> Dim:
 
 
 class _Parser:
-    def __init__(self, text: str, file: str) -> None:
+    def __init__(
+        self, text: str, file: str, external: Mapping[str, torch.Tensor] | None = None
+    ) -> None:
+        self.external = external or {}
         self.cursor = Cursor(text, file)
         self.scope: dict[str, Var] = {}
         self.globals: dict[str, tuple[GlobalVar, int]] = {}
@@ -363,7 +370,7 @@ class _Parser:
         return self.constants[name]
 
     def data(self) -> bool:
-        """Read ``data @data.0 = type "base64"`` if there is one."""
+        """Read ``data @data.0 = type "base64"``, or ``tensor "name"``, if there is one."""
         cursor = self.cursor
         if not cursor.accept_name("data"):
             return False
@@ -371,15 +378,32 @@ class _Parser:
         if name in self.constants and name not in self.without_data:
             cursor.fail("data of each name once", f"a second {name}", at=at)
         cursor.expect("=")
-        found, at = read_static_type(cursor), cursor.start
-        payload = cursor.expect("string", "the bytes, a string in base64")[1:-1]
-        try:
-            data = from_base64(payload, found.static_shape, found.dtype)
-        except ValueError as error:
-            cursor.fail(f"the bytes of a {found}", str(error), at=at)
+        found = read_static_type(cursor)
+        data = self.external_tensor(found) if cursor.accept_name("tensor") else self.bytes_of(found)
         self.constants.setdefault(name, Constant(data)).data = data
         self.without_data.pop(name, None)
         return True
+
+    def bytes_of(self, type_: TensorType) -> torch.Tensor:
+        """Read ``"base64"``."""
+        at = self.cursor.start
+        payload = self.cursor.expect("string", "the bytes, a string in base64")[1:-1]
+        try:
+            return from_base64(payload, type_.static_shape, type_.dtype)
+        except ValueError as error:
+            self.cursor.fail(f"the bytes of a {type_}", str(error), at=at)
+
+    def external_tensor(self, type_: TensorType) -> torch.Tensor:
+        """Read the name of a tensor that is kept elsewhere."""
+        cursor, at = self.cursor, self.cursor.start
+        name = cursor.unquoted(cursor.expect("string", "a tensor's name, a string"), at)
+        if name not in self.external:
+            hint = nearest(name, self.external)
+            cursor.fail("a tensor that is given with the text", repr(name), hint=hint, at=at)
+        tensor = self.external[name]
+        if FROM_TORCH.get(tensor.dtype) != type_.dtype or tuple(tensor.shape) != type_.shape:
+            cursor.fail(type_, f"{name!r}, a {tensor.dtype}{list(tensor.shape)}", at=at)
+        return tensor
 
     def finish(self) -> None:
         """Check that every constant got its data."""

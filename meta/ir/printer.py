@@ -16,7 +16,8 @@
   and ``get_field Cons.0(%v) -> float32[]`` takes it apart; ``fail "no case fits" -> float32[]``.
 - ``make_ref(%x)``, ``read_ref(%r)`` and ``write_ref(%r, %x)`` are about a mutable cell.
 - ``const float32[2] [1.0, 2.5]`` is a small constant; a large one is ``@data.0``, with its bytes at
-  the end: ``data @data.0 = float32[64, 3] "base64"``.
+  the end: ``data @data.0 = float32[64, 3] "base64"``. Tensors that are kept elsewhere have names:
+  ``data @data.0 = float32[64, 3] tensor "constant.1"``.
 - ``# file:line`` is the user's line of the binding that begins on that line.
 
 A broken program prints too, for the sake of error messages, though it may not parse.
@@ -26,6 +27,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+
+import torch
 
 from meta.base.dtype import FROM_TORCH
 from meta.base.source import Span
@@ -65,14 +68,16 @@ from meta.ir.visit import binders
 _INDENT = "  "
 
 
-def text(node: Node | Type) -> str:
+def text(node: Node | Type, constants: dict[str, torch.Tensor] | None = None) -> str:
     """Return the program text of a module, a function or any part of one.
 
     Variable names are hints: the text has them legal and unique within their function.
+    ``constants``: where to put the constants' tensors, the small ones too, under names that are new
+    in it; the text refers to them by these names. `parse` gets the same dict.
     """
     if isinstance(node, Type):
         return str(node)
-    printer = _Printer()
+    printer = _Printer(constants)
     match node:
         case Module():
             for definition in node.types.values():
@@ -141,13 +146,15 @@ def span_text(span: Span) -> str:
 class _Printer:
     """Collects lines. Names are given in a first walk, so that a part prints as the whole does."""
 
-    def __init__(self) -> None:
+    def __init__(self, external: dict[str, torch.Tensor] | None = None) -> None:
+        self.external = external
         self.lines: list[str] = []
         self.depth = 0
         self.names = Names()
         self.var_names: dict[Var, str] = {}
         self.data: dict[Constant, int] = {}
         self.inline: dict[Constant, str | None] = {}
+        self.external_names = {id(tensor): name for name, tensor in (external or {}).items()}
 
     def name_all(self, root: Function | Block) -> None:
         self.names, self.var_names = Names(), {}
@@ -303,7 +310,8 @@ class _Printer:
         if constant.data.dtype not in FROM_TORCH:
             return f"<constant of {constant.data.dtype}>"
         if constant not in self.inline:
-            self.inline[constant] = inline_text(constant.data)
+            apart = self.external is not None
+            self.inline[constant] = None if apart else inline_text(constant.data)
         short = self.inline[constant]
         if short is not None:
             return f"const {constant.type} {short}"
@@ -311,9 +319,22 @@ class _Printer:
 
     def data_section(self) -> list[str]:
         return [""] * bool(self.data) + [
-            f'data @data.{number} = {constant.type} "{to_base64(constant.data)}"'
+            f"data @data.{number} = {constant.type} {self.payload(constant.data)}"
             for constant, number in self.data.items()
         ]
+
+    def payload(self, tensor: torch.Tensor) -> str:
+        """Return a tensor's bytes, or the name under which it is kept elsewhere."""
+        if self.external is None:
+            return f'"{to_base64(tensor)}"'
+        name = self.external_names.get(id(tensor))
+        if name is None:
+            number = len(self.external)
+            while f"constant.{number}" in self.external:
+                number += 1
+            name = self.external_names[id(tensor)] = f"constant.{number}"
+            self.external[name] = tensor
+        return f"tensor {quote(name)}"
 
 
 print_with(text)

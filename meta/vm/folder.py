@@ -4,8 +4,8 @@
 
     manifest.json          versions, device, hashes of the other files, one record per kernel
     code.json              the instructions (`code_json`)
-    program.json           the program that they were emitted from (`meta.ir.to_json`)
-    fused.json             those of its functions whose kernels are made when it is loaded; its main
+    program.txt            the program that they were emitted from (`meta.ir.text`)
+    fused.txt              those of its functions whose kernels are made when it is loaded; its main
                            computes what is prepared, if anything is
     constants.safetensors  constants of all
     kernels/<sha256>.so    compiled kernels, named after their content
@@ -33,11 +33,11 @@ from typing import Any
 import torch
 
 from meta.base.device import Device, require
-from meta.base.errors import FormatError
+from meta.base.errors import FormatError, IRError
 from meta.base.files import read_file, sha256, writing
 from meta.dialect.core import OpEnv
 from meta.dialect.core.catalog import DIALECTS
-from meta.ir import Function, Module, TupleType, from_json, to_json, verify
+from meta.ir import Function, Module, TupleType, parse, text, verify
 from meta.runtime.out_of_memory import copied
 from meta.runtime.tensor_file import read_tensors, write_tensors
 from meta.vm.code import Code, FusedRef
@@ -45,8 +45,8 @@ from meta.vm.code_json import code_from_json, code_to_json, constant_name
 from meta.vm.kernels import artifact_records, bind_kernels, dialect_of, restored
 from meta.vm.preparation import preparation_of
 
-SCHEMA, VERSION = "meta.executable", 1
-MANIFEST, CODE, PROGRAM, FUSED = "manifest.json", "code.json", "program.json", "fused.json"
+SCHEMA, VERSION = "meta.executable", 2
+MANIFEST, CODE, PROGRAM, FUSED = "manifest.json", "code.json", "program.txt", "fused.txt"
 CONSTANTS, KERNELS = "constants.safetensors", "kernels"
 MAX_MANIFEST_BYTES = 64 << 20
 """Larger manifests are not ours."""
@@ -108,8 +108,8 @@ def _write(
         constants = {
             constant_name(i): c for i, c in enumerate(code.constants) if isinstance(c, torch.Tensor)
         }
-        (part / PROGRAM).write_text(to_json(module, constants), encoding="utf-8")
-        fused = to_json(_without_artifact(module, code, kernels), constants)
+        (part / PROGRAM).write_text(text(module, constants), encoding="utf-8")
+        fused = text(_without_artifact(module, code, kernels), constants)
         (part / FUSED).write_text(fused, encoding="utf-8")
         (part / CODE).write_text(json.dumps(code_to_json(code)), encoding="utf-8")
         write_tensors(part / CONSTANTS, constants)
@@ -204,7 +204,7 @@ def read_folder(folder: Path, *, rebuild: bool = False) -> Contents:
     code = code_from_json(document, on_device)  # the module's are the same tensors
 
     def module() -> Module:
-        return _module(program, on_device)
+        return _module(program, PROGRAM, on_device)
 
     records = manifest["kernels"]
     if len(records) != len(code.kernels) or not all(r is None or type(r) is dict for r in records):
@@ -214,7 +214,7 @@ def read_folder(folder: Path, *, rebuild: bool = False) -> Contents:
     found = {} if rebuild else _restored(folder, code, manifest, device)
     missing = [i for i in range(len(code.kernels)) if i not in found]
     compiled = any(records[i] is not None for i in missing)
-    fused = _module(_text(folder / FUSED), on_device)
+    fused = _module(_text(folder / FUSED), FUSED, on_device)
     source = module() if compiled else fused
     refs = [code.kernels[i] for i in missing]
     for ref in refs:
@@ -246,8 +246,13 @@ def _text(path: Path) -> str:
         raise FormatError(f"{path} cannot be read", found=str(error)) from None
 
 
-def _module(text: str, tensors: Mapping[str, torch.Tensor]) -> Module:
-    found = from_json(text, tensors)
+def _module(source: str, file: str, tensors: Mapping[str, torch.Tensor]) -> Module:
+    try:
+        found = parse(source, file, tensors)
+    except IRError as error:
+        raise FormatError(
+            error.what, expected=error.expected, found=error.found, span=error.span
+        ) from error
     verify(found, typed=True)
     return found
 
@@ -288,10 +293,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise FormatError(f"{path} is no manifest of a compiled program", expected=SCHEMA)
     if manifest.get("version") != VERSION:
         raise FormatError(
-            "this folder was written by another version",
-            expected=VERSION,
-            found=manifest.get("version"),
-            hint="compile and save the model once more",
+            f"{folder} was written by another version of meta",
+            expected=f"format {VERSION}",
+            found=f"format {manifest.get('version')}",
+            hint="convert it: compile the model and save it once more",
         )
     checksum = manifest.pop("checksum", None)
     if checksum != _checksum(manifest) or set(manifest) != set(_FIELDS):

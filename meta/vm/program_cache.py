@@ -29,7 +29,7 @@ from meta.base.errors import FormatError
 from meta.base.registry import OPERATORS
 from meta.dialect.core import DialectOp, dialects
 from meta.dialect.core.preference import current as current_preference
-from meta.ir import Module, bindings, operands, to_json
+from meta.ir import Module, bindings, operands, text
 from meta.ir.constants import tensor_bytes
 from meta.op.core import Op
 from meta.passes import Pipeline
@@ -61,7 +61,7 @@ def key_of(module: Module, passes: Pipeline, device: Device) -> str | None:
     preference = current_preference.get()
     constants: dict[str, torch.Tensor] = {}
     parts = [
-        to_json(module, constants),
+        text(module, constants),
         str(device),
         repr([_described(step) for step in passes.passes]),
         repr((preference.first, preference.only, sorted(preference.excluded))),

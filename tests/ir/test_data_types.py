@@ -1,16 +1,14 @@
-"""Data types and references in the IR: text, JSON, equality, and what the verifier refuses."""
+"""Data types and references in the IR: text, equality, and what the verifier refuses."""
 
 from __future__ import annotations
 
 import ast
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import meta
-from meta.base.errors import FormatError, IRError, TraceError, TypeInferError
+from meta.base.errors import IRError, TraceError, TypeInferError
 from meta.ir import (
     Construct,
     ConstructorDefinition,
@@ -24,14 +22,12 @@ from meta.ir import (
     TypeDefinition,
     WriteRef,
     first_difference,
-    from_json,
     parse,
     parse_type,
     structural_equal,
     structural_hash,
     text,
     to_dot,
-    to_json,
     verify,
 )
 from meta.op.core.tracing import BlockTrace, FunctionTrace, Symbol, Trace, Value
@@ -64,11 +60,10 @@ func @main(%x: float32[], %l: type List, %o: type "a b") -> float32[] {
 }"""
 
 
-def test_text_and_json_are_read_back() -> None:
+def test_text_is_read_back() -> None:
     module = parse(PROGRAM)
     verify(module, typed=True)
     assert text(module) == PROGRAM
-    assert text(from_json(to_json(module))) == PROGRAM
     assert "field 0 of Cons" in to_dot(module)
 
 
@@ -151,34 +146,6 @@ def test_texts_that_are_refused(program: str, what: str) -> None:
     assert what in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
-        (("types",), [], "types: a list is found"),
-        (("types", "List", 0, "name"), "Cons", 'types["List"][1].name: a second constructor'),
-        (("types", "List", 1, "fields", 0), "float3[]", 'types["List"][1].fields[0]: '),
-        (("B", 0, "fields"), 1, "main.body.bindings[0].value.fields: a int is found"),
-        (("B", 0, "construct"), 1, "main.body.bindings[0].value.construct: a int is found"),
-        (("B", 2, "of"), {"var": 99}, "main.body.bindings[2].value.of.var: the variable 99"),
-        (("B", 4, "index"), -1, "main.body.bindings[4].value.index: -1 is out of range"),
-        (("B", 4, "more"), 1, "main.body.bindings[4].value: unknown key 'more'"),
-    ],
-    ids=str,
-)
-def test_documents_that_are_refused(path: tuple[Any, ...], value: Any, message: str) -> None:
-    document = json.loads(to_json(parse(PROGRAM)))
-    place = document
-    if path[0] == "B":
-        place = document["functions"]["main"]["body"]["bindings"][path[1]]["value"]
-        path = path[2:]
-    for step in path[:-1]:
-        place = place[step]
-    place[path[-1]] = value
-    with pytest.raises(FormatError) as caught:
-        from_json(json.dumps(document))
-    assert caught.value.what.replace('functions["main"].', "main.").startswith(message)
-
-
 # Tracing.
 
 SCALAR = TensorType((), "float32")
@@ -236,7 +203,7 @@ def test_no_pass_forgets_the_data_types() -> None:
 
     What `vm/preparation.py` makes computes one tensor of others.
     """
-    makers = {"ir/expr.py", "ir/parser.py", "ir/json_reader.py", "model/trace.py", "testing/run.py"}
+    makers = {"ir/expr.py", "ir/parser.py", "model/trace.py", "testing/run.py"}
     makers.add("vm/preparation.py")
     folders = ("ir", "op", "passes", "analysis", "vm", "model", "optim", "amp", "grad", "testing")
     root = Path(meta.__file__).parent

@@ -10,6 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from meta.base.errors import IRError
 from meta.base.source import Span
 from meta.ir import (
     Binding,
@@ -186,6 +187,66 @@ def test_a_broken_program_prints() -> None:
     x = Var("x")
     nested = Call(ADD, (Call(ADD, (x, object)), If(x, Block((), x), Block((), x))))
     assert text(nested) == "test_add(test_add(%x, y=<<class 'object'>>), <If>)"
+
+
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@given(modules())
+def test_round_trip_with_tensors_apart(module: Module) -> None:
+    tensors: dict[str, torch.Tensor] = {}
+    written = text(module, tensors)
+    assert written.count(' tensor "constant.') >= len(tensors)
+    again = parse(written, constants=tensors)
+    assert first_difference(module, again) is None
+    assert text(again) == text(module)
+    assert text(again, dict(tensors)) == written
+
+
+def test_tensors_apart_are_the_given_ones_and_get_free_names() -> None:
+    data, other = torch.arange(3.0), Constant(torch.ones(()))
+    tensors = {"w": data, "constant.2": torch.zeros(1)}
+    module = Module({"main": Function((), Block((), Tuple((Constant(data), other, other))))})
+    written = text(module, tensors)
+    assert list(tensors) == ["w", "constant.2", "constant.3"]
+    found = parse(written, constants=tensors).main.body.result
+    assert isinstance(found, Tuple)
+    one, two, three = found.fields
+    assert isinstance(one, Constant) and one.data is data
+    assert isinstance(two, Constant) and two.data is other.data and two is three
+
+
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [
+        (None, "a tensor that is given with the text"),
+        (torch.zeros(3), "'w', a torch.float32[3]"),
+        (torch.zeros(2, dtype=torch.int32), "'w', a torch.int32[2]"),
+        (torch.zeros(2).cfloat(), "'w', a torch.complex64[2]"),
+    ],
+)
+def test_a_tensor_of_another_type_is_refused(tensor: torch.Tensor | None, message: str) -> None:
+    source = 'func @main() { return @data.0 }\ndata @data.0 = float32[2] tensor "w"'
+    with pytest.raises(IRError) as caught:
+        parse(source, constants={} if tensor is None else {"w": tensor})
+    assert message in str(caught.value)
+
+
+@settings(max_examples=500)
+@given(st.data())
+def test_a_changed_program_is_read_or_refused(data: st.DataObject) -> None:
+    """A program or an IRError, and never anything else; what is read prints."""
+    written = text(parse(EXAMPLE), {})
+    tensors = {"constant.0": torch.tensor([1.0, 2.5])}
+    at = data.draw(st.integers(0, len(written)))
+    end = data.draw(st.integers(at, min(len(written), at + 20)))
+    start = data.draw(st.integers(0, len(written)))
+    moved = written[start : start + data.draw(st.integers(0, 20))]
+    noise = data.draw(st.text(alphabet='%@(){}[]=.,:#"\\-> \n0123456789ntfué', max_size=6))
+    try:
+        module = parse(written[:at] + moved + noise + written[end:], constants=tensors)
+        verify(module)
+    except IRError:
+        return
+    assert first_difference(parse(text(module)), module) is None
 
 
 @given(st.text(alphabet='%@(){}[]=.,:#"\\-> \nifabn01', max_size=40))

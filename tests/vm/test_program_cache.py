@@ -178,7 +178,7 @@ def test_a_program_outlives_its_entry(tmp_path: Path) -> None:
     assert from_cache(exe) and "softmax" in str(exe.module)
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "code.json", "program.json"])
+@pytest.mark.parametrize("name", ["manifest.json", "code.json", "program.txt"])
 def test_a_damaged_entry_is_compiled_anew(name: str, tmp_path: Path) -> None:
     first = compiled()
     (path,) = (tmp_path / "cache" / "programs").rglob(name)

@@ -221,7 +221,7 @@ def edited(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [truncated, edited, Path.unlink])
 @pytest.mark.parametrize(
-    "name", ["manifest.json", "code.json", "program.json", "arrays.safetensors", "kernels"]
+    "name", ["manifest.json", "code.json", "program.txt", "arrays.safetensors", "kernels"]
 )
 def test_damage_raises(saved: Path, tmp_path: Path, damage: Any, name: str) -> None:
     folder = tmp_path / "program"
@@ -236,6 +236,27 @@ def test_damage_raises(saved: Path, tmp_path: Path, damage: Any, name: str) -> N
 def test_no_folder(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="holds no compiled program"):
         load(tmp_path / "absent")
+
+
+def test_a_folder_of_another_format_says_how_to_convert_it(saved: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "program"
+    shutil.copytree(saved, folder)
+    sealed({**json.loads((folder / "manifest.json").read_text()), "version": 1}, folder)
+    with pytest.raises(FormatError, match="written by another version") as caught:
+        load(folder)
+    assert "compile the model and save it once more" in str(caught.value.hint)
+
+
+def test_a_forged_program(saved: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "program"
+    shutil.copytree(saved, folder)
+    program = (folder / "program.txt").read_text()
+    (folder / "program.txt").write_text(program.replace("return", "retrun", 1))
+    sealed(json.loads((folder / "manifest.json").read_text()), folder)
+    loaded = load(folder)
+    with pytest.raises(FormatError, match="cannot be read") as caught:
+        str(loaded.module)
+    assert str(caught.value.span).startswith("program.txt:")
 
 
 def sealed(manifest: dict[str, Any], folder: Path) -> None:
