@@ -10,7 +10,7 @@ from typing import Any
 from meta.base.source import Span
 from meta.dialect.core import FUSED
 from meta.ir import Binding, Block, Call, Function, GlobalVar, If, Module
-from meta.passes.call_of import base_op
+from meta.passes.calls import base_op
 from meta.passes.cost import NOTHING, Cost, cost_of
 from meta.passes.lifetimes import type_bytes
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from meta import op
 from meta.base import config
 from meta.base.device import Device
-from meta.ir import Binding, Block, Call, Expr, Function, If, Module, TensorType, Var
-from meta.passes.call_of import base_op, has_effect
-from meta.passes.rules.table import call as operator_call
-from meta.passes.rules.table import tensor_type
+from meta.ir import Binding, Block, Call, Expr, If, Module, TensorType, Var
+from meta.passes.calls import called_op, has_effect, new_call, tensor_type
+from meta.passes.rewrite import each_function, with_inner_blocks
 
 LANES = 8
 """Elements of 16 bytes in half precision, which tensor cores are fed with; of 32 in float32."""
@@ -23,13 +23,16 @@ LEAST_EXTENT = 64
 
 HALF = "float16", "bfloat16"
 # By operator: the axes of x1, of x2, and of the result.
-_AXES = {"matmul": ("MK", "KN", "MN"), "dense": ("MK", "NK", "MN")}
-_AXES |= {"matmul_nt": _AXES["dense"], "matmul_tn": ("KM", "KN", "MN")}
-_AXES |= {"matmul_tt": ("KM", "NK", "MN")}
-_AXES |= {
-    f"batch_{name}": tuple(f"B{letters}" for letters in axes)
-    for name, axes in _AXES.items()
-    if name != "dense"
+_AXES = {
+    op.matmul: ("MK", "KN", "MN"),
+    op.dense: ("MK", "NK", "MN"),
+    op.matmul_nt: ("MK", "NK", "MN"),
+    op.matmul_tn: ("KM", "KN", "MN"),
+    op.matmul_tt: ("KM", "NK", "MN"),
+    op.batch_matmul: ("BMK", "BKN", "BMN"),
+    op.batch_matmul_nt: ("BMK", "BNK", "BMN"),
+    op.batch_matmul_tn: ("BKM", "BKN", "BMN"),
+    op.batch_matmul_tt: ("BKM", "BNK", "BMN"),
 }
 
 _Padded = dict[tuple[Any, tuple[int, ...]], Var]
@@ -68,28 +71,17 @@ def align_products(
     """
     if device.kind not in devices:
         return module
-    functions = {n: _function(f, least_work) for n, f in module.functions.items()}
-    return module.with_functions(functions)
-
-
-def _function(function: Function, least_work: int) -> Function:
-    return replace(function, body=_block(function.body, least_work))
+    return each_function(module, lambda f: replace(f, body=_block(f.body, least_work)))
 
 
 def _block(block: Block, least_work: int) -> Block:
     made: list[Binding] = []
     padded: _Padded = {}
     for binding in block.bindings:
-        value = binding.value
-        if isinstance(value, If) or has_effect(binding):
+        if isinstance(binding.value, If) or has_effect(binding):
             padded.clear()  # what is written since is padded anew
-        if isinstance(value, If):
-            inner = (_block(b, least_work) for b in (value.then_block, value.else_block))
-            made.append(replace(binding, value=If(value.condition, *inner)))
-        elif isinstance(value, Function):
-            made.append(replace(binding, value=_function(value, least_work)))
-        else:
-            made += _aligned(binding, least_work, padded)
+        binding = with_inner_blocks(binding, lambda inner: _block(inner, least_work))
+        made += _aligned(binding, least_work, padded)
     return Block(tuple(made), block.result)
 
 
@@ -98,22 +90,19 @@ def _aligned(binding: Binding, least_work: int, known: _Padded) -> Iterator[Bind
     and its part.
     """
     call = binding.value
-    op = base_op(call.callee) if isinstance(call, Call) else None
-    if not isinstance(call, Call) or op is None or op.name not in _AXES:
+    letters_of = _AXES.get(called_op(call))
+    types = [_on_tensor_cores(atom) for atom in call.args] if letters_of else []
+    if letters_of is None or None in types:
         yield binding
         return
-    *axes, result = _AXES[op.name]
-    types = [_on_tensor_cores(atom) for atom in call.args]
-    if None in types:
-        yield binding
-        return
+    *axes, result = letters_of
     operands: list[Expr] = []
     larger = _larger(axes, types, result, least_work)
     for atom, letters, type_ in zip(call.args, axes, types, strict=True):
         widths = tuple(w for a in letters for w in (0, larger.get(a, 0)))
         if any(widths) and (atom, widths) not in known:
             padded = known[atom, widths] = Var("padded", _grown(type_, letters, larger))
-            yield Binding(padded, operator_call("pad", atom, widths), binding.span)
+            yield Binding(padded, new_call(op.pad, atom, widths), binding.span)
         atom = known.get((atom, widths), atom)
         operands.append(atom)
     type_ = binding.var.type
@@ -123,7 +112,7 @@ def _aligned(binding: Binding, least_work: int, known: _Padded) -> Iterator[Bind
     yield Binding(product, Call(call.callee, tuple(operands)), binding.span)
     if product is not binding.var:
         origin = (0,) * type_.ndim
-        part = operator_call("strided_slice", product, origin, type_.static_shape)
+        part = new_call(op.strided_slice, product, origin, type_.static_shape)
         yield Binding(binding.var, part, binding.span)
 
 

@@ -34,7 +34,7 @@ from meta.ir import (
 from meta.ir.visit import inner_blocks
 from meta.op.core import View
 from meta.passes.call_graph import callees
-from meta.passes.call_of import base_op, flat_atoms, has_effect, typed_args
+from meta.passes.calls import base_op, flat_atoms, has_effect, typed_args
 
 
 class Buffers:

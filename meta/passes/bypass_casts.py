@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from functools import partial
 
+from meta import op
 from meta.base.dtype import is_float
 from meta.ir import Binding, Call, Expr, Module, TensorType, Tuple, type_of
 from meta.passes.buffers import Buffers, Definitions, Summaries
-from meta.passes.call_of import base_op
-from meta.passes.rewrite import rewrite_function
+from meta.passes.calls import base_op, called_op
+from meta.passes.rewrite import rewrite_function, with_value
 from meta.passes.rules.casts import holds
+from meta.passes.split_updates import UPDATES
 
 ANY_DTYPE = {
-    **{f"multi_tensor_{name}": "dx" for name in ("sgd", "adam", "adamw", "lamb", "lans")},
-    "multi_tensor_axpby": "x",
-    "multi_tensor_norm": "x",
+    **dict.fromkeys(UPDATES, "dx"),
+    op.multi_tensor_axpby: "x",
+    op.multi_tensor_norm: "x",
 }
 """By operator, the list that it reads in any dtypes."""
 
@@ -52,16 +54,16 @@ def bypass_casts(module: Module) -> Module:
 
 def _rule(binding: Binding, buffers: Buffers, known: Definitions) -> Binding:
     value = binding.value
-    op = base_op(value.callee) if isinstance(value, Call) else None
-    if isinstance(value, Call) and op is not None and op.name in ANY_DTYPE:
-        place = op.schema.names.index(ANY_DTYPE[op.name])
+    called = called_op(value)
+    if isinstance(value, Call) and called in ANY_DTYPE:
+        place = called.schema.index[ANY_DTYPE[called]]
         read = value.args[place]
         if isinstance(read, Tuple):
             written = buffers.written_by(binding)
             sources = ((field, _source(field, known)) for field in read.fields)
             fields = tuple(f if buffers.of(s) in written else s for f, s in sources)
             args = (*value.args[:place], Tuple(fields), *value.args[place + 1 :])
-            binding = Binding(binding.var, Call(value.callee, args), binding.span)
+            binding = with_value(binding, Call(value.callee, args))
     known.add(binding)
     return binding
 
@@ -69,8 +71,7 @@ def _rule(binding: Binding, buffers: Buffers, known: Definitions) -> Binding:
 def _source(atom: Expr, known: Definitions) -> Expr:
     """Return what an exact cast was made of; an atom that is none, as it is."""
     value, type_ = known.get(atom), type_of(atom)
-    op = base_op(value.callee) if isinstance(value, Call) else None
-    if not isinstance(value, Call) or op is None or op.name != "cast":
+    if not isinstance(value, Call) or base_op(value.callee) is not op.cast:
         return atom
     source = value.args[0]
     found = type_of(source)

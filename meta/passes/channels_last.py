@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from meta import op
 from meta.base.device import Device
 from meta.base.source import Span
 from meta.dialect.core import dialects
@@ -29,13 +30,12 @@ from meta.ir import (
     type_of,
 )
 from meta.passes.buffers import Buffers, Summaries, owner
-from meta.passes.call_of import base_op
+from meta.passes.calls import called_op, new_call
 from meta.passes.channels_last_rules import FIRST, HALF, LAST, Site, is_image, rule_of
 from meta.passes.effects import uses
 from meta.passes.lifetimes import type_bytes
-from meta.passes.rules.table import call as operator_call
 
-CONVOLUTIONS = "conv2d", "conv2d_dx", "conv2d_dw"
+CONVOLUTIONS = op.conv2d, op.conv2d_dx, op.conv2d_dw
 GAIN = 2
 """What a convolution with the channels first costs more, as a multiple of transposing the images
 that it reads and writes. float16 on an H200, 2026-11-22: 64 kernels of 3x3 over [64, 64, 56, 56]
@@ -109,10 +109,9 @@ def _convolves(function: Function) -> bool:
 
 
 def _is_half_convolution(binding: Binding) -> bool:
-    op = base_op(binding.value.callee) if isinstance(binding.value, Call) else None
     type_ = binding.var.type
     half = isinstance(type_, TensorType) and type_.dtype in HALF
-    return half and op is not None and op.name in CONVOLUTIONS
+    return half and called_op(binding.value) in CONVOLUTIONS
 
 
 class _Function:
@@ -214,9 +213,9 @@ class _Function:
         assert isinstance(type_, TensorType) and isinstance(var.type, TensorType)
         moved = [i for i in axes if type_.shape[i] != 1]
         if moved == sorted(moved):  # extents of 1 may be anywhere
-            value = operator_call("reshape", atom, var.type.static_shape)
+            value = new_call(op.reshape, atom, var.type.static_shape)
         else:
-            value = operator_call("transpose", atom, axes)
+            value = new_call(op.transpose, atom, axes)
             if self._kernels.isdisjoint((atom, var)):
                 self._transposed_bytes += type_bytes(type_)
         self._made.append(Binding(var, value, span))
@@ -231,9 +230,9 @@ def _ordered(type_: Type) -> TensorType:
 
 def _site(function: _Function, binding: Binding) -> Site | None:
     call = binding.value
-    op = base_op(call.callee) if isinstance(call, Call) else None
-    if op is None:
+    called = called_op(call)
+    if called is None:
         return None
     assert isinstance(call, Call)
-    args = dict(zip(op.schema.names, call.args, strict=True))
-    return Site(op, args, function, binding.var, binding.span)
+    args = dict(zip(called.schema.names, call.args, strict=True))
+    return Site(called, args, function, binding.var, binding.span)

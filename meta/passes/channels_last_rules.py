@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from meta import op
 from meta.base.source import Span
 from meta.ir import Call, Expr, TensorType, Tuple, Type, Var, type_of
 from meta.op.core import Op
@@ -69,28 +70,28 @@ class Site:
 
 
 Rule = Callable[[Site], Call | None]
-_RULES: dict[str, Rule] = {}
+_RULES: dict[Op, Rule] = {}
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
+def rule(*ops: Op) -> Callable[[Rule], Rule]:
     """Attach a rule to operators; a decorator.
 
     The rule returns the call on arrays with the channels last, or None to leave it as it is.
     """
 
     def attach(function: Rule) -> Rule:
-        _RULES.update(dict.fromkeys(names, function))
+        _RULES.update(dict.fromkeys(ops, function))
         return function
 
     return attach
 
 
-def rule_of(op: Op) -> Rule:
+def rule_of(called: Op) -> Rule:
     """Return the rule of an operator; `elementwise` unless it has one of its own."""
-    return _RULES.get(op.name, elementwise)
+    return _RULES.get(called, elementwise)
 
 
-@rule("conv2d")
+@rule(op.conv2d)
 def conv2d(at: Site) -> Call | None:
     """Both operands and the result; this is where it pays to begin."""
     if not _converts(at, "x"):
@@ -99,13 +100,13 @@ def conv2d(at: Site) -> Call | None:
     return at.call(**at.last("x", "w"), **LAYOUTS)
 
 
-@rule("conv2d_dx", "conv2d_dw")
+@rule(op.conv2d_dx, op.conv2d_dw)
 def conv2d_gradient(at: Site) -> Call | None:
     """The shape of the result is given in its layout."""
     if not _converts(at, "dy"):
         return None
     other = at.args["x_or_w"]
-    if at.op.name == "conv2d_dx":
+    if at.op is op.conv2d_dx:
         at.function.convolves(other, *_images(at, other, at.args["dy"]))
     else:  # a sum over images even of products
         at.function.convolves(at.result, other, at.args["dy"])
@@ -130,13 +131,13 @@ def _converts(at: Site, name: str) -> bool:
     return half and is_image(type_) and layouts == ["NCHW", "OIHW", "NCHW"]
 
 
-@rule("batch_norm_train", "batch_norm_infer")
+@rule(op.batch_norm_train, op.batch_norm_infer)
 def batch_norm(at: Site) -> Call | None:
     """The channels are axis 3."""
     return at.call(**at.last("x"), axis=3) if at.has("x") and at.args["axis"] == 1 else None
 
 
-@rule("batch_norm_train_dxwb")
+@rule(op.batch_norm_train_dxwb)
 def batch_norm_gradient(at: Site) -> Call | None:
     """Of the results, dx has the channels last."""
     if not at.has("x", "dy") or at.args["axis"] != 1 or not at.function.only_fields(at.result):
@@ -144,27 +145,27 @@ def batch_norm_gradient(at: Site) -> Call | None:
     return at.call(**at.last("x", "dy"), axis=3)
 
 
-@rule("max_pool2d", "avg_pool2d", "adaptive_max_pool2d", "adaptive_avg_pool2d")
+@rule(op.max_pool2d, op.avg_pool2d, op.adaptive_max_pool2d, op.adaptive_avg_pool2d)
 def pool(at: Site) -> Call | None:
     """A layout is all that changes."""
     fits = at.has("x") and at.args["layout"] == "NCHW"
     return at.call(**at.last("x"), layout="NHWC") if fits else None
 
 
-@rule("max_pool2d_dx", "avg_pool2d_dx", "adaptive_max_pool2d_dx", "adaptive_avg_pool2d_dx")
+@rule(op.max_pool2d_dx, op.avg_pool2d_dx, op.adaptive_max_pool2d_dx, op.adaptive_avg_pool2d_dx)
 def pool_gradient(at: Site) -> Call | None:
     """A layout is all that changes."""
     fits = at.has("x", "y", "dy") and at.args["layout"] in (None, "NCHW")
     return at.call(**at.last("x", "y", "dy"), layout="NHWC") if fits else None
 
 
-@rule("bias_add")
+@rule(op.bias_add)
 def bias_add(at: Site) -> Call | None:
     """The channels are axis 3."""
     return at.call(**at.last("x"), axis=3) if at.has("x") and at.args["axis"] == 1 else None
 
 
-@rule("sum", "mean")
+@rule(op.sum, op.mean)
 def reduction(at: Site) -> Call | None:
     """Axes that are left in the same order: the channels alone, or images and channels."""
     axes = at.args["axis"]
@@ -176,7 +177,7 @@ def reduction(at: Site) -> Call | None:
     return at.call(**at.last("x"), axis=tuple(i for i, axis in enumerate(LAST) if axis in gone))
 
 
-@rule("concatenate")
+@rule(op.concatenate)
 def concatenate(at: Site) -> Call | None:
     """Along the channels, if most parts have them last."""
     parts = at.args["x"].fields if isinstance(at.args["x"], Tuple) else ()
@@ -187,7 +188,7 @@ def concatenate(at: Site) -> Call | None:
     return at.call(x=Tuple(last), axis=3)
 
 
-@rule("split")
+@rule(op.split)
 def split(at: Site) -> Call | None:
     """Along the channels."""
     if not at.has("x") or at.args["axis"] not in (1, -3) or not at.function.only_fields(at.result):

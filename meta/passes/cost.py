@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from meta import op
 from meta.base.device import CPU
 from meta.ir import Call, TensorType
-from meta.op.core import CallValues, View
+from meta.op.core import CallValues, Op, View
 from meta.op.core.subscripts import subscripts
-from meta.passes.call_of import base_op, typed_args
+from meta.passes.calls import base_op, typed_args
 from meta.passes.lifetimes import type_bytes
 
 FLOPS_PER_BYTE = 8
@@ -43,27 +44,27 @@ MOVING = frozenset(
 """Families of operators that move elements or make constants."""
 
 PER_ELEMENT = {
-    "softmax": 5,  # maximum, difference, exponential, sum, quotient
-    "log_softmax": 5,
-    "softmax_dx": 4,  # product, sum, difference, product
-    "log_softmax_dx": 4,
-    "layer_norm": 8,  # mean, variance (3), normalised (2), scale, bias
-    "layer_norm_train": 8,
-    "layer_norm_dx": 14,
-    "layer_norm_train_dx": 11,
-    "batch_norm_train": 8,
-    "batch_norm_train_dxwb": 11,
-    "batch_norm_infer": 4,
-    "group_norm": 8,
-    "group_norm_dx": 14,
-    "instance_norm": 8,
-    "rms_norm": 4,
-    "rms_norm_dx": 8,
-    "sgd": 4,
-    "cross_entropy": 4,
-    "cross_entropy_dpred": 5,
-    "gelu": 8,  # of the cube's polynomial or erf, its function, two products
-    "gelu_dx": 12,
+    op.softmax: 5,  # maximum, difference, exponential, sum, quotient
+    op.log_softmax: 5,
+    op.softmax_dx: 4,  # product, sum, difference, product
+    op.log_softmax_dx: 4,
+    op.layer_norm: 8,  # mean, variance (3), normalised (2), scale, bias
+    op.layer_norm_train: 8,
+    op.layer_norm_dx: 14,
+    op.layer_norm_train_dx: 11,
+    op.batch_norm_train: 8,
+    op.batch_norm_train_dxwb: 11,
+    op.batch_norm_infer: 4,
+    op.group_norm: 8,
+    op.group_norm_dx: 14,
+    op.instance_norm: 8,
+    op.rms_norm: 4,
+    op.rms_norm_dx: 8,
+    op.sgd: 4,
+    op.cross_entropy: 4,
+    op.cross_entropy_dpred: 5,
+    op.gelu: 8,  # of the cube's polynomial or erf, its function, two products
+    op.gelu_dx: 12,
 }
 """Operations per element of the largest argument."""
 
@@ -94,10 +95,10 @@ def cost_of(call: Call) -> Cost:
 
     An extent that is not known counts as one.
     """
-    op = base_op(call.callee)
-    if op is None:
+    called = base_op(call.callee)
+    if called is None:
         return NOTHING
-    values = op.call_values(typed_args(op, call), CPU)
+    values = called.call_values(typed_args(called, call), CPU)
     if values.callee is None or isinstance(values.out, View):
         return NOTHING
     moved = sum(map(type_bytes, (*values.tensors(), *values.outputs)))
@@ -105,13 +106,12 @@ def cost_of(call: Call) -> Cost:
 
 
 def _flops(call: CallValues) -> int:
-    name = call.op.name
-    if name in EXACT:
-        return EXACT[name](call.args, call.outputs)
+    if call.op in EXACT:
+        return EXACT[call.op](call.args, call.outputs)
     if call.op.type_function.__module__.rpartition(".")[2] in MOVING:
         return 0
     largest = max((_size(t) for t in (*call.tensors(), *call.outputs)), default=0)
-    return PER_ELEMENT.get(name, 1) * largest
+    return PER_ELEMENT.get(call.op, 1) * largest
 
 
 def _size(type_: TensorType) -> int:
@@ -174,20 +174,24 @@ def _einsum(args: Any, outs: Any) -> int:
     return len(args.inputs) * prod(e for e in extents if isinstance(e, int))
 
 
-EXACT: dict[str, Callable[[Any, tuple[TensorType, ...]], int]] = {
-    **{name: _product(-1) for name in ("matmul", "matmul_nt", "dense", "scaled_matmul")},
-    **{name: _product(-1) for name in ("batch_matmul", "batch_matmul_nt")},
-    **{name: _product(-2) for name in ("matmul_tn", "matmul_tt")},
-    **{name: _product(-2) for name in ("batch_matmul_tn", "batch_matmul_tt")},
-    **{f"conv{n}d": _convolution for n in (1, 2, 3)},
-    **{f"conv{n}d_dx": _convolution_dx for n in (1, 2, 3)},
-    **{f"conv{n}d_dw": _convolution_dw for n in (1, 2, 3)},
-    **{f"conv{n}d_transpose": _transposed for n in (1, 2, 3)},
-    **{f"conv{n}d_transpose_dx": _transposed_dx for n in (1, 2, 3)},
-    **{f"conv{n}d_transpose_dw": _transposed_dw for n in (1, 2, 3)},
-    "scaled_dot_product_attention": _attention(1, 1, PER_ELEMENT["softmax"]),
-    "scaled_dot_product_attention_dx": _attention(3, 2, 6),
-    "scaled_dot_product_attention_dmask": _attention(1, 1, 6),
-    "einsum": _einsum,
+EXACT: dict[Op, Callable[[Any, tuple[TensorType, ...]], int]] = {
+    **dict.fromkeys((op.matmul, op.matmul_nt, op.dense, op.scaled_matmul), _product(-1)),
+    **dict.fromkeys((op.batch_matmul, op.batch_matmul_nt), _product(-1)),
+    **dict.fromkeys((op.matmul_tn, op.matmul_tt), _product(-2)),
+    **dict.fromkeys((op.batch_matmul_tn, op.batch_matmul_tt), _product(-2)),
+    **dict.fromkeys((op.conv1d, op.conv2d, op.conv3d), _convolution),
+    **dict.fromkeys((op.conv1d_dx, op.conv2d_dx, op.conv3d_dx), _convolution_dx),
+    **dict.fromkeys((op.conv1d_dw, op.conv2d_dw, op.conv3d_dw), _convolution_dw),
+    **dict.fromkeys((op.conv1d_transpose, op.conv2d_transpose, op.conv3d_transpose), _transposed),
+    **dict.fromkeys(
+        (op.conv1d_transpose_dx, op.conv2d_transpose_dx, op.conv3d_transpose_dx), _transposed_dx
+    ),
+    **dict.fromkeys(
+        (op.conv1d_transpose_dw, op.conv2d_transpose_dw, op.conv3d_transpose_dw), _transposed_dw
+    ),
+    op.scaled_dot_product_attention: _attention(1, 1, PER_ELEMENT[op.softmax]),
+    op.scaled_dot_product_attention_dx: _attention(3, 2, 6),
+    op.scaled_dot_product_attention_dmask: _attention(1, 1, 6),
+    op.einsum: _einsum,
 }
 """Operations of the operators that are made of products."""

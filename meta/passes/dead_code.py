@@ -7,7 +7,7 @@ from dataclasses import replace
 from meta.ir import Binding, Block, Expr, Function, If, Module, Var, bindings, operands
 from meta.ir.visit import inner_blocks
 from meta.passes.call_graph import reached_from_main
-from meta.passes.call_of import has_effect
+from meta.passes.calls import has_effect
 
 
 def dead_code(module: Module) -> Module:

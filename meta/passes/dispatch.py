@@ -8,7 +8,7 @@ from meta.dialect.core import FUSED, DialectOp, OpEnv, only
 from meta.dialect.core import dispatch as find
 from meta.ir import Binding, Call, Expr, Module, Type
 from meta.op.core import CallValues, Op, View
-from meta.passes.call_of import typed_args
+from meta.passes.calls import typed_args
 from meta.passes.rewrite import rewrite_function
 
 

@@ -24,7 +24,7 @@ from meta.ir import (
     operands,
 )
 from meta.ir.visit import inner_blocks
-from meta.passes.call_of import base_op, flat_atoms, written_parameters
+from meta.passes.calls import base_op, flat_atoms, written_parameters
 from meta.passes.lifetimes import Lifetimes, Memory, is_fused, numbered
 
 ANYTHING = "anything"

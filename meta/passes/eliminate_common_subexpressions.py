@@ -26,7 +26,7 @@ from meta.ir import (
 )
 from meta.ir.constants import INLINE_LIMIT, tensor_bytes
 from meta.passes.buffers import Buffers, Summaries
-from meta.passes.call_of import base_op, is_pure
+from meta.passes.calls import base_op, is_pure
 
 
 def eliminate_common_subexpressions(module: Module) -> Module:

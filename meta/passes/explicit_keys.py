@@ -6,12 +6,11 @@ a function of its arguments, which may be fused, moved and recorded.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from meta import op
 from meta.base.device import Device
-from meta.base.registry import OPERATORS
-from meta.ir import Binding, Block, Call, Function, If, Module, TensorType, Var
-from meta.passes.call_of import base_op
+from meta.ir import Binding, Call, Expr, Module, TensorType, Var
+from meta.passes.calls import called_op, new_call
+from meta.passes.rewrite import rewrite, with_value
 
 KEY_SLOT = "in_states"
 """The slot in which a random operator takes its key."""
@@ -40,37 +39,27 @@ def explicit_keys(module: Module, *, device: Device) -> Module:
     """
     if device.kind != "cuda":
         return module
-    return module.with_functions(
-        {name: replace(f, body=_block(f.body, device)) for name, f in module.functions.items()}
-    )
+
+    def rule(binding: Binding) -> list[Binding]:
+        call, slot = binding.value, _open_slot(binding.value)
+        if slot is None:
+            return [binding]
+        assert isinstance(call, Call)
+        key = Var("key", TensorType((1,), "int64"))
+        given = Call(call.callee, (*call.args[:slot], key, *call.args[slot + 1 :]))
+        drawn = new_call(op.random_key, str(device))
+        return [Binding(key, drawn, binding.span), with_value(binding, given)]
+
+    return rewrite(module, rule)
 
 
-def _block(block: Block, device: Device) -> Block:
-    kept: list[Binding] = []
-    for binding in block.bindings:
-        value = binding.value
-        if isinstance(value, If):
-            then, other = (_block(b, device) for b in (value.then_block, value.else_block))
-            binding = Binding(binding.var, If(value.condition, then, other), binding.span)
-        elif isinstance(value, Function):
-            inner = replace(value, body=_block(value.body, device))
-            binding = Binding(binding.var, inner, binding.span)
-        elif isinstance(value, Call) and (slot := _open_slot(value)) is not None:
-            key = Var("key", TensorType((1,), "int64"))
-            drawn = Call(OPERATORS["random_key"], (str(device),))
-            given = Call(value.callee, (*value.args[:slot], key, *value.args[slot + 1 :]))
-            kept.append(Binding(key, drawn, binding.span))
-            binding = Binding(binding.var, given, binding.span)
-        kept.append(binding)
-    return Block(tuple(kept), block.result)
-
-
-def _open_slot(call: Call) -> int | None:
+def _open_slot(value: Expr) -> int | None:
     """Return the number of the argument in which a random call lacks its key, None if it does
     not.
     """
-    op = base_op(call.callee)
-    if op is None or not op.random:
+    called = called_op(value)
+    if called is None or not called.random:
         return None
-    slot = op.schema.index.get(KEY_SLOT)
-    return slot if slot is not None and call.args[slot] is None else None
+    assert isinstance(value, Call)
+    slot = called.schema.index.get(KEY_SLOT)
+    return slot if slot is not None and value.args[slot] is None else None

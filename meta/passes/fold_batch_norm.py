@@ -12,7 +12,7 @@ from typing import Any
 from meta import op
 from meta.ir import Call, Constant, Module, TensorType, Var
 from meta.op.norm import statistics_dtype
-from meta.passes.call_of import base_op
+from meta.passes.calls import base_op
 from meta.passes.pattern import Match, operator, pattern, rewrite, wildcard
 from meta.passes.steady import steady
 

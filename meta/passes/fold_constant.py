@@ -11,7 +11,7 @@ from meta.ir import Binding, Call, Constant, Expr, Module, TensorType, Tuple
 from meta.op.core import Op
 from meta.op.core.handler import Default, use
 from meta.passes.buffers import Buffers, Summaries
-from meta.passes.call_of import flat_atoms, is_pure
+from meta.passes.calls import flat_atoms, is_pure
 from meta.passes.rewrite import rewrite_function
 from meta.runtime.ndarray import ndarray
 

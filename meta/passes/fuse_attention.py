@@ -30,7 +30,7 @@ from meta.op.core.tracing import Trace
 from meta.passes.attention.axes import Refused, extent
 from meta.passes.attention.found import Attention, attention_of, bits
 from meta.passes.buffers import Buffers, Definitions, Summaries
-from meta.passes.rules.table import op_call, tensor_type
+from meta.passes.calls import op_call, tensor_type
 
 
 def dependent(module: Module, params: Iterable[int]) -> set[Expr]:

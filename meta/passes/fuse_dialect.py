@@ -27,7 +27,7 @@ from meta.dialect.core.preference import Preference, current
 from meta.ir import Call, Constant, Expr, Function, Literal, Module, TensorType, Var
 from meta.op.core import fields
 from meta.op.core.indices import checks_indices
-from meta.passes.call_of import base_op
+from meta.passes.calls import base_op
 from meta.passes.index_ranges import index_atoms
 from meta.passes.outline import Outlined
 from meta.passes.pattern import Match, explain, match, pattern

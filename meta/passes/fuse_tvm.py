@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from meta import op
 from meta.base.device import CPU, Device
 from meta.base.source import Span
 from meta.dialect.core import FUSED
@@ -34,10 +35,9 @@ from meta.ir import (
 )
 from meta.op.core.indices import checks_indices
 from meta.passes.buffers import Buffers, Summaries
-from meta.passes.call_of import base_op
+from meta.passes.calls import base_op, new_call
 from meta.passes.fusion_groups import Group, Groups
 from meta.passes.index_ranges import IndexRanges
-from meta.passes.rules.table import call as call_of
 
 MAX_MEMBERS = 24
 """Calls in one kernel: beyond, compilers take long and registers run out."""
@@ -216,7 +216,7 @@ def _copies(group: Group, groups: Groups) -> tuple[list[Binding], list[tuple[int
         if read != cast:
             type_ = _tensor_type(wanted.var).with_dtype(_tensor_type(source).dtype)
             view = Var(wanted.var.name, type_)
-            shape = call_of("reshape", source, type_.static_shape)
+            shape = new_call(op.reshape, source, type_.static_shape)
             views.append(Binding(view, shape, wanted.span))
             source = view
         value = Call(binding.value.callee, (source, *others))

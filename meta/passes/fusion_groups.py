@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from meta import op
 from meta.base.dtype import bits
 from meta.dialect.core import DialectOp
 from meta.ir import Binding, Block, Call, Expr, TensorType, Var, bindings, operands, type_of
 from meta.ir.visit import inner_blocks
 from meta.passes.buffers import Buffers
-from meta.passes.call_of import has_effect
+from meta.passes.calls import has_effect
 from meta.passes.index_ranges import IndexRanges
 from meta.passes.lifetimes import view_source
 
@@ -297,7 +298,7 @@ def _growth(binding: Binding) -> int:
     """Return the bits by which a dispatched cast makes elements larger; 0 for other calls."""
     call, made = binding.value, binding.var.type
     assert isinstance(call, Call) and isinstance(call.callee, DialectOp)
-    if call.callee.base.name != "cast" or not isinstance(call.args[0], Var):
+    if call.callee.base is not op.cast or not isinstance(call.args[0], Var):
         return 0
     source = type_of(call.args[0])
     assert isinstance(source, TensorType) and isinstance(made, TensorType)

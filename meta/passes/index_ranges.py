@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from meta import op
 from meta.dialect.core import FUSED
 from meta.ir import (
     Call,
@@ -31,19 +32,21 @@ from meta.op.core import Op
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.indices import IndexRange
 from meta.passes.buffers import Buffers
-from meta.passes.call_of import base_op, flat_atoms, typed_args
+from meta.passes.calls import base_op, flat_atoms, typed_args
 
 Range = tuple[int, int]
 """The least and the largest value that there may be."""
 
-_MOVES = (
-    *("reshape", "transpose", "batch_flatten", "expand_dims", "squeeze", "swap_axis"),
-    *("split", "strided_slice", "broadcast_to", "repeat", "tile", "diagonal", "triu", "tril"),
-    *("reverse", "flip", "roll", "sort", "copy"),
-    *("take", "gather", "gather_nd", "index_select", "embedding", "adv_index"),
+_MOVES = frozenset(
+    [
+        *(op.reshape, op.transpose, op.batch_flatten, op.expand_dims, op.squeeze, op.swap_axis),
+        *(op.split, op.strided_slice, op.broadcast_to, op.repeat, op.tile, op.diagonal),
+        *(op.triu, op.tril, op.reverse, op.flip, op.roll, op.sort, op.copy),
+        *(op.take, op.gather, op.gather_nd, op.index_select, op.embedding, op.adv_index),
+    ]
 )
 """Operators whose results hold elements of their first argument only (or zeros: `triu`, `tril`)."""
-_ZEROS = frozenset({"triu", "tril"})
+_ZEROS = frozenset([op.triu, op.tril])
 
 
 class IndexRanges:
@@ -102,8 +105,8 @@ class IndexRanges:
             return None
         if isinstance(value.callee, GlobalVar):
             return self._of_function(value, part)
-        op = base_op(value.callee)
-        found = None if op is None else self._of_call(op, value, part)
+        called = base_op(value.callee)
+        found = None if called is None else self._of_call(called, value, part)
         type_ = atom.type
         if found is None or not isinstance(type_, TensorType) or "int" not in type_.dtype:
             return None
@@ -122,16 +125,16 @@ class IndexRanges:
         atom = result.fields[part] if isinstance(result, Tuple) else result
         return IndexRanges(function, None, self._functions, given).of(atom)
 
-    def _of_call(self, op: Op, call: Call, part: int) -> Range | None:
-        args = dict(zip(op.schema.names, call.args, strict=True))
-        if op.name in _MOVES:
+    def _of_call(self, called: Op, call: Call, part: int) -> Range | None:
+        args = dict(zip(called.schema.names, call.args, strict=True))
+        if called in _MOVES:
             found = self.of(flat_atoms(call.args[0])[0])
-            if found is not None and op.name in _ZEROS:
+            if found is not None and called in _ZEROS:
                 return min(found[0], 0), max(found[1], 0)
             return found
-        if op.name in ("concatenate", "stack"):
+        if called in (op.concatenate, op.stack):
             return _union([self.of(a) for a in flat_atoms(args["x"])])
-        rule = _RULES.get(op.name)
+        rule = _RULES.get(called)
         return None if rule is None else rule(self, args, part)
 
 
@@ -139,18 +142,18 @@ def index_atoms(call: Call) -> Iterator[tuple[int, Any, IndexRange]]:
     """Yield the indices of a call: their position among `runtime_args`, the atom (None if it is a
     part of one) and what they may be.
     """
-    op = base_op(call.callee)
-    if op is not None and op.indices is not None:
-        atoms = list(_runtime_atoms(op, call))
-        for place, wanted in op.index_ranges(typed_args(op, call)):
+    called = base_op(call.callee)
+    if called is not None and called.indices is not None:
+        atoms = list(_runtime_atoms(called, call))
+        for place, wanted in called.index_ranges(typed_args(called, call)):
             yield place, atoms[place], wanted
 
 
-def _runtime_atoms(op: Op, call: Call) -> Iterator[Any]:
+def _runtime_atoms(called: Op, call: Call) -> Iterator[Any]:
     """Yield the arguments of a call in the order of `runtime_args`; None for a part of a tuple that
     is a value.
     """
-    for slot, argument in zip(op.schema.slots, call.args, strict=True):
+    for slot, argument in zip(called.schema.slots, call.args, strict=True):
         if slot.kind == "attribute" or argument is None:
             continue
         if slot.kind != "tensors":
@@ -262,20 +265,20 @@ def _either(*names: str) -> Rule:
     return rule
 
 
-_RULES: dict[str, Rule] = {
-    "argmax": _extremum,
-    "argmin": _extremum,
-    "argsort": _order,
-    "topk": _order,
-    "searchsorted": _cut,
-    "arange": _counted,
-    "clip": _clipped,
-    "mod": _remainder,
-    "add": _sum,
-    "multiply": _product,
-    "where": _either("x", "y"),
-    "maximum": _either("x1", "x2"),
-    "minimum": _either("x1", "x2"),
-    "cast": _either("data"),
+_RULES: dict[Op, Rule] = {
+    op.argmax: _extremum,
+    op.argmin: _extremum,
+    op.argsort: _order,
+    op.topk: _order,
+    op.searchsorted: _cut,
+    op.arange: _counted,
+    op.clip: _clipped,
+    op.mod: _remainder,
+    op.add: _sum,
+    op.multiply: _product,
+    op.where: _either("x", "y"),
+    op.maximum: _either("x1", "x2"),
+    op.minimum: _either("x1", "x2"),
+    op.cast: _either("data"),
 }
 """By operator, what is known of its result; what does not fit its dtype is not."""

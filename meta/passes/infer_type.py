@@ -27,7 +27,7 @@ from meta.ir.printer import global_text
 from meta.ir.typeof import call_type
 from meta.op.core import Op
 from meta.passes.call_graph import callees_first
-from meta.passes.call_of import base_op, typed_args
+from meta.passes.calls import base_op, typed_args
 from meta.passes.rewrite import rewrite_function
 
 

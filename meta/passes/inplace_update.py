@@ -22,7 +22,7 @@ from meta.ir import (
     structural_hash,
     with_fresh_vars,
 )
-from meta.passes.call_of import has_effect
+from meta.passes.calls import has_effect
 from meta.passes.lifetimes import Lifetimes, closures, numbered
 from meta.passes.rewrite import rewrite
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
+from meta import op
 from meta.base.device import Device
 from meta.base.dtype import is_float
-from meta.base.registry import OPERATORS
 from meta.dialect.core import answers
 from meta.dialect.core.preference import current
 from meta.ir import (
     Binding,
-    Block,
     Call,
     Function,
     Module,
@@ -23,8 +21,9 @@ from meta.ir import (
     Var,
 )
 from meta.passes.buffers import Buffers, Summaries
-from meta.passes.call_of import base_op
+from meta.passes.calls import base_op
 from meta.passes.dispatch import prepared
+from meta.passes.rewrite import with_main
 
 FEWEST = 3
 """Casts that are joined: of two, one launch is saved, and both live longer."""
@@ -82,8 +81,7 @@ dtype="float16")
             joined += made
             moved |= {binding.var for binding, _ in group}
     rest = [b for b in main.body.bindings if b.var not in moved]
-    body = Block((*joined, *rest), main.body.result)
-    return module.with_functions({**module.functions, "main": replace(main, body=body)})
+    return with_main(module, [*joined, *rest])
 
 
 def _casts(main: Function, buffers: Buffers) -> list[tuple[Binding, Call]]:
@@ -92,7 +90,7 @@ def _casts(main: Function, buffers: Buffers) -> list[tuple[Binding, Call]]:
     found: list[tuple[Binding, Call]] = []
     for binding in main.body.bindings:
         call = binding.value
-        if isinstance(call, Call) and base_op(call.callee) is OPERATORS["cast"]:
+        if isinstance(call, Call) and base_op(call.callee) is op.cast:
             source, dtype = call.args
             fits = source in parameters and _static_float(source) and is_float(dtype)
             own = buffers.of(binding.var) not in buffers.written
@@ -111,10 +109,11 @@ def _joined(casts: list[tuple[Binding, Call]], device: Device) -> list[Binding]:
     """Return one call instead of several, and its fields under the names of their results; nothing
     if no dialect in force has a kernel for it.
     """
-    operator = OPERATORS["multi_tensor_cast"]
     (first, call), *_ = casts
     args = (Tuple(tuple(call.args[0] for _, call in casts)), call.args[1])
-    asked = answers(prepared(operator, Call(operator, args), device), current.get())
+    asked = answers(
+        prepared(op.multi_tensor_cast, Call(op.multi_tensor_cast, args), device), current.get()
+    )
     chosen = next((answer for answer in asked if answer.env is not None), None)
     if chosen is None:
         return []

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
+from meta import op
 from meta.base import config
 from meta.base.device import Device
 from meta.ir import (
     Binding,
-    Block,
     Constant,
     DefUse,
     Expr,
@@ -24,17 +24,18 @@ from meta.ir import (
     Var,
     operands,
 )
+from meta.op.core import Op
 from meta.passes.buffers import Buffers, Summaries, owner
+from meta.passes.calls import OpCall, new_call, op_call, tensor_type
 from meta.passes.canonicalize import canonicalize
 from meta.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from meta.passes.fold_constant import fold_constant
-from meta.passes.rules.table import OpCall, op_call, tensor_type
-from meta.passes.rules.table import call as operator_call
+from meta.passes.rewrite import with_main
 from meta.passes.steady import steady
 from meta.runtime import chip
 
 DTYPES = "float16", "bfloat16", "float32"
-COLUMNS = {"dense": 0, "matmul": 1}
+COLUMNS = {op.dense: 0, op.matmul: 1}
 """By operator: the axis of its weights along which the columns of the product are."""
 TILE = 128
 """Rows and columns of the piece of a product that one multiprocessor computes at a time."""
@@ -107,8 +108,7 @@ attrs(arrays=2) {
     found = [group for group in _groups(module, fixed, dtypes) if _gains(group, processors)]
     if not found:
         return given
-    main = _joined(module.main, found)
-    module = module.with_functions({**module.functions, "main": main})
+    module = with_main(module, _joined(module.main, found))
     constants = any(isinstance(one.weights, Constant) for group in found for one in group)
     return fold_constant(module) if constants else module
 
@@ -138,7 +138,7 @@ class _Product:
         """What products have in common that are joined."""
         bias = None if self.bias is None else tensor_type(self.bias.args[1])
         types = tuple(b.var.type for b in self.members)
-        return self.call.name, self.call.args[0], tensor_type(self.weights), bias, types
+        return self.call.op, self.call.args[0], tensor_type(self.weights), bias, types
 
 
 def _groups(
@@ -169,7 +169,7 @@ def _groups(
 def _product_of(binding: Binding, fixed: frozenset[Var], dtypes: tuple[str, ...]) -> OpCall | None:
     """Return the product that a binding is, if it is one of changing rows by weights that stay."""
     call = op_call(binding.value)
-    if call is None or call.name not in COLUMNS:
+    if call is None or call.op not in COLUMNS:
         return None
     x, w = call.args
     types = [tensor_type(a) for a in (x, w, binding.var)]
@@ -188,9 +188,9 @@ def _with_bias(
     product: Binding, own: set[Binding], uses: DefUse, fixed: frozenset[Var]
 ) -> tuple[tuple[Binding, ...], OpCall | None]:
     """Return the bindings of a product with its bias, if it has one that stays the same."""
-    seen = _only_use(product, "reshape", own, uses)
+    seen = _only_use(product, op.reshape, own, uses)
     members = (product,) if seen is None else (product, seen)
-    added = _only_use(members[-1], "bias_add", own, uses)
+    added = _only_use(members[-1], op.bias_add, own, uses)
     bias = None if added is None else op_call(added.value)
     if added is None or bias is None or not _stays(bias.args[1], fixed):
         return (product,), None
@@ -198,14 +198,14 @@ def _with_bias(
     return ((*members, added), bias) if last else ((product,), None)
 
 
-def _only_use(made: Binding, name: str, own: set[Binding], uses: DefUse) -> Binding | None:
+def _only_use(made: Binding, which: Op, own: set[Binding], uses: DefUse) -> Binding | None:
     """Return the only user of a result if it is this operator and keeps the columns."""
     users = uses.users(made.var)
     user = users[0] if len(users) == 1 else None
     if not isinstance(user, Binding) or user not in own:
         return None
     call, before, after = op_call(user.value), tensor_type(made.var), tensor_type(user.var)
-    if call is None or call.name != name or call.args[0] is not made.var:
+    if call is None or call.op is not which or call.args[0] is not made.var:
         return None
     assert before is not None
     if after is None or not after.is_static or not after.ndim:
@@ -227,7 +227,7 @@ def _turns(rows: int, columns: int, processors: int) -> int:
     return ceil(ceil(rows / TILE) * ceil(columns / TILE) / processors)
 
 
-def _joined(main: Function, groups: list[list[_Product]]) -> Function:
+def _joined(main: Function, groups: list[list[_Product]]) -> list[Binding]:
     """Put one product in the place of the first of each group."""
     first = {group[0].members[0]: group for group in groups}
     gone = {m for group in groups for one in group for m in one.members}
@@ -248,7 +248,7 @@ def _joined(main: Function, groups: list[list[_Product]]) -> Function:
                 add(new)
         elif binding not in gone:
             add(binding)
-    return replace(main, body=Block(tuple(made), main.body.result))
+    return made
 
 
 def _needed(group: Any, definitions: dict[Var, Binding], there: set[Expr]) -> list[Binding]:
@@ -267,22 +267,22 @@ def _product(group: list[_Product]) -> Iterator[Binding]:
     """Yield one product for a group, and its parts under the names of the results."""
     model, count = group[0], len(group)
     span = model.members[0].span
-    axis = COLUMNS[model.call.name]
+    axis = COLUMNS[model.call.op]
     weights = _side_by_side("weights", [one.weights for one in group], axis)
     yield weights
     y = Var("joined", _wider(model.members[0].var, count))
-    yield Binding(y, operator_call(model.call.name, model.call.args[0], weights.var), span)
+    yield Binding(y, new_call(model.call.op, model.call.args[0], weights.var), span)
     for member in model.members[1:]:
         before, y = y, Var("joined", _wider(member.var, count))
         if model.bias is not None and member is model.result:
             biases = _side_by_side("biases", [one.bias.args[1] for one in group if one.bias], 0)
             yield biases
-            call = operator_call("bias_add", before, biases.var, model.bias.args[2])
+            call = new_call(op.bias_add, before, biases.var, model.bias.args[2])
         else:
-            call = operator_call("reshape", before, y.type.static_shape)  # type: ignore[union-attr]
+            call = new_call(op.reshape, before, y.type.static_shape)  # type: ignore[union-attr]
         yield Binding(y, call, member.span)
     parts = Var("parts", TupleType(tuple(one.result.var.type for one in group)))
-    yield Binding(parts, operator_call("split", y, count, -1), span)
+    yield Binding(parts, new_call(op.split, y, count, -1), span)
     for i, one in enumerate(group):
         yield Binding(one.result.var, TupleGetItem(parts, i), one.result.span)
 
@@ -292,7 +292,7 @@ def _side_by_side(name: str, atoms: list[Expr], axis: int) -> Binding:
     assert type_ is not None
     shape = list(type_.static_shape)
     shape[axis] *= len(atoms)
-    call = operator_call("concatenate", Tuple(tuple(atoms)), axis)
+    call = new_call(op.concatenate, Tuple(tuple(atoms)), axis)
     return Binding(Var(name, type_.with_shape(tuple(shape))), call)
 
 

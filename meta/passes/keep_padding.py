@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from meta import op
 from meta.base.device import Device
 from meta.base.dtype import TO_TORCH, is_float
 from meta.ir import Binding, Block, Call, Constant, DefUse, Expr, Function, Module, TensorType, Var
 from meta.op.core.check import normalize_axes
 from meta.passes.buffers import Buffers, Summaries, owner
+from meta.passes.calls import OpCall, new_call, op_call, tensor_type
 from meta.passes.effects import uses
 from meta.passes.rewrite import rewrite_function
-from meta.passes.rules.table import OpCall, op_call, tensor_type
-from meta.passes.rules.table import call as operator_call
 
-COLUMNS = {"dense": 0, "matmul": 1}
+COLUMNS = {op.dense: 0, op.matmul: 1}
 """By operator: the axis of its second operand along which the columns of the product are."""
 LABELS = "int32", "int64"
-SCORES = {"cross_entropy": 1, "cross_entropy_dpred": 2}
+SCORES = {op.cross_entropy: 1, op.cross_entropy_dpred: 2}
 """By operator: which argument are the scores, behind the labels."""
 NO_CLASS = -1
 
@@ -91,11 +91,11 @@ def _cuts(main: Function) -> Iterator[_Cut]:
     known = {b.var: b.value for b in main.body.bindings}
     for binding in main.body.bindings:
         call, type_ = op_call(binding.value), tensor_type(binding.var)
-        if call is None or call.name != "strided_slice" or type_ is None or not type_.is_static:
+        if call is None or call.op is not op.strided_slice or type_ is None or not type_.is_static:
             continue
         source, begin, end, *rest = call.args
         product = op_call(known.get(source))
-        if product is None or product.name not in COLUMNS or rest != [None, "end"]:
+        if product is None or product.op not in COLUMNS or rest != [None, "end"]:
             continue
         weights, before = op_call(known.get(product.args[1])), tensor_type(source)
         assert before is not None
@@ -103,9 +103,9 @@ def _cuts(main: Function) -> Iterator[_Cut]:
             continue
         columns, wide = type_.static_shape[1], before.static_shape[1]
         widths = [0, 0, 0, 0]
-        widths[2 * COLUMNS[product.name] + 1] = wide - columns
+        widths[2 * COLUMNS[product.op] + 1] = wide - columns
         zeros = tuple(widths), 0.0, "constant"
-        if weights is not None and weights.name == "pad" and weights.args[1:] == zeros:
+        if weights is not None and weights.op is op.pad and weights.args[1:] == zeros:
             yield _Cut(binding.var, source, columns, wide)
 
 
@@ -117,17 +117,17 @@ def _carries(user: object, var: Expr, cut: _Cut) -> OpCall | None:
         return None
     if call.args[0] is not var:
         return None
-    last = call.name == "bias_add" and call.args[2] in (-1, type_.ndim - 1)
-    half = call.name == "cast" and is_float(call.args[1])
-    return call if last or half or call.name == "reshape" else None
+    last = call.op is op.bias_add and call.args[2] in (-1, type_.ndim - 1)
+    half = call.op is op.cast and is_float(call.args[1])
+    return call if last or half or call.op is op.reshape else None
 
 
 def _loss(user: object, var: Expr) -> OpCall | None:
     """Return a loss of these scores, if its labels can be told from padding."""
     call = op_call(user.value) if isinstance(user, Binding) else None
-    if call is None or call.name not in SCORES or call.args[SCORES[call.name]] is not var:
+    if call is None or call.op not in SCORES or call.args[SCORES[call.op]] is not var:
         return None
-    labels = tensor_type(call.args[SCORES[call.name] - 1])
+    labels = tensor_type(call.args[SCORES[call.op] - 1])
     return call if labels is not None and labels.dtype in LABELS else None
 
 
@@ -136,7 +136,7 @@ def _reached(var: Var, cut: _Cut, users: DefUse, biased: bool = True) -> Iterato
     yield var
     for user in users.users(var):
         call = _carries(user, var, cut)
-        if call is not None and (biased or call.name != "bias_add"):
+        if call is not None and (biased or call.op is not op.bias_add):
             assert isinstance(user, Binding)
             yield from _reached(user.var, cut, users, biased)
 
@@ -194,7 +194,7 @@ class _Sweep:
             assert type_ is not None
             fill = torch.zeros(cut.wide, dtype=TO_TORCH[type_.dtype])
             fill[cut.columns :] = low = torch.finfo(fill.dtype).min
-            value = operator_call("bias_add", cut.source, Constant(fill), 1)
+            value = new_call(op.bias_add, cut.source, Constant(fill), 1)
             var = self.add("wide", type_, binding, value)
             self.wide[cut.var] = replace(seen, var=var, fill=low)
 
@@ -211,11 +211,11 @@ class _Sweep:
             self.carry(binding, call, type_, seen)
         elif _loss(binding, source) is not None and seen.fill < 0:
             self.loss(binding, call, seen)
-        elif call.name == "pad" and seen.fill == 0 and _is_whole(call, source, type_, seen.cut):
+        elif call.op is op.pad and seen.fill == 0 and _is_whole(call, source, type_, seen.cut):
             self.whole[binding.var] = seen.var
-        elif call.name == "sum" and _keeps_columns(call):
+        elif call.op is op.sum and _keeps_columns(call):
             assert type_ is not None
-            value = operator_call("sum", seen.var, *call.args[1:])
+            value = new_call(op.sum, seen.var, *call.args[1:])
             total = self.add("total", _widened(type_, seen.cut), binding, value)
             self.made.append(Binding(binding.var, _cut_off(total, type_), binding.span))
         else:
@@ -225,29 +225,29 @@ class _Sweep:
     def carry(self, binding: Binding, call: OpCall, type_: TensorType, seen: _Wide) -> None:
         wide, args, fill = _widened(type_, seen.cut), list(call.args), seen.fill
         args[0] = seen.var
-        if call.name == "reshape":
+        if call.op is op.reshape:
             args[1] = wide.static_shape
-        elif call.name == "bias_add":
+        elif call.op is op.bias_add:
             bias = tensor_type(args[1])
             assert bias is not None
             scored = self.lost(_reached(binding.var, seen.cut, self.users))
             more = torch.finfo(TO_TORCH[bias.dtype]).min if scored and not fill else 0.0
-            value = operator_call("pad", args[1], (0, seen.cut.wide - seen.cut.columns), more)
+            value = new_call(op.pad, args[1], (0, seen.cut.wide - seen.cut.columns), more)
             args[1] = self.add("bias", _widened(bias, seen.cut), binding, value)
             fill += more
-        var = self.add("wide", wide, binding, operator_call(call.name, *args))
+        var = self.add("wide", wide, binding, new_call(call.op, *args))
         self.wide[binding.var] = _Wide(var, fill, seen.cut)
 
     def loss(self, binding: Binding, call: OpCall, seen: _Wide) -> None:
         """Let labels that were none of the columns be none of those that are there now."""
-        at, args = SCORES[call.name], list(call.args)
+        at, args = SCORES[call.op], list(call.args)
         labels, type_ = tensor_type(args[at - 1]), tensor_type(binding.var)
         assert labels is not None and type_ is not None
-        inside = operator_call("less", args[at - 1], seen.cut.columns)
+        inside = new_call(op.less, args[at - 1], seen.cut.columns)
         among = self.add("inside", labels.with_dtype("bool"), binding, inside)
-        kept = operator_call("where", among, args[at - 1], NO_CLASS)
+        kept = new_call(op.where, among, args[at - 1], NO_CLASS)
         args[at - 1 : at + 1] = self.add("labels", labels, binding, kept), seen.var
-        value = operator_call(call.name, *args)
+        value = new_call(call.op, *args)
         if type_.ndim:
             var = self.add("wide", _widened(type_, seen.cut), binding, value)
             self.wide[binding.var] = _Wide(var, 0.0, seen.cut)
@@ -275,7 +275,7 @@ def _widened(type_: TensorType, cut: _Cut) -> TensorType:
 
 def _cut_off(var: Var, type_: TensorType) -> Call:
     """Return the call that takes the first columns."""
-    return operator_call("strided_slice", var, (0,) * type_.ndim, type_.static_shape)
+    return new_call(op.strided_slice, var, (0,) * type_.ndim, type_.static_shape)
 
 
 def _is_whole(call: OpCall, source: Var, type_: TensorType | None, cut: _Cut) -> bool:

@@ -41,7 +41,7 @@ from meta.ir import (
     operands,
 )
 from meta.op.core import View
-from meta.passes.call_of import base_op, flat_atoms, typed_args
+from meta.passes.calls import base_op, flat_atoms, typed_args
 
 Memory = int | Expr
 """A buffer of the function by its number, or what is not the function's own: a parameter, a

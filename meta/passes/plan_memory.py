@@ -19,7 +19,7 @@ from meta.base.device import Device
 from meta.dialect.core import ADJACENT, ALLOCATES, FUSED
 from meta.ir import Block, Call, Expr, Function, GlobalVar, If, Module
 from meta.op.core import View
-from meta.passes.call_of import base_op
+from meta.passes.calls import base_op
 from meta.passes.dispatch import kernel_of, prepared
 from meta.passes.lifetimes import Buffer, Lifetimes, is_fused
 

@@ -20,7 +20,7 @@ from meta.ir import (
     map_atoms,
     operands,
 )
-from meta.passes.call_of import base_op, is_pure
+from meta.passes.calls import base_op, is_pure
 from meta.passes.cost import NOTHING, Cost, cost_of
 from meta.passes.effects import ANYTHING, Effects
 from meta.passes.lifetimes import Lifetimes, type_bytes, view_source

@@ -1,27 +1,26 @@
-"""The loop that most passes share: rebuild every function binding by binding, replacing variables
-on the way.
+"""The walks that passes share: rebuild every function binding by binding, replacing variables on
+the way; or change the blocks inside a binding, for passes with a walk of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from meta.ir import Binding, Block, Expr, Function, If, Module, Var, map_atoms
 
-Rule = Callable[[Binding], Binding | Expr | None]
+Rule = Callable[[Binding], Binding | Expr | Iterable[Binding] | None]
 
 
 def rewrite(module: Module, rule: Rule) -> Module:
     """Return the module with ``rule`` applied to every binding, operands replaced by what earlier
     bindings became.
 
-    The rule returns a binding to keep in its place, an atom that replaces the variable (the binding
-    disappears), or None to drop a binding that nothing uses. Nested blocks are rewritten before the
-    binding that holds them.
+    The rule returns a binding to keep in its place, several that take its place, an atom that
+    replaces the variable (the binding disappears), or None to drop a binding that nothing uses.
+    Nested blocks are rewritten before the binding that holds them.
     """
-    functions = {name: rewrite_function(f, rule) for name, f in module.functions.items()}
-    return module.with_functions(functions)
+    return each_function(module, lambda function: rewrite_function(function, rule))
 
 
 def rewrite_function(
@@ -40,24 +39,48 @@ def _block(
     def leaf(atom: Expr) -> Expr:
         return mapping.get(atom, atom) if isinstance(atom, Var) else atom
 
-    kept = []
+    kept: list[Binding] = []
     for binding in block.bindings:
         value = map_atoms(binding.value, leaf)
-        if isinstance(value, If):
-            value = If(
-                value.condition,
-                _block(value.then_block, rule, mapping, result_rule),
-                _block(value.else_block, rule, mapping, result_rule),
-            )
-        elif isinstance(value, Function):
-            value = replace(value, body=_block(value.body, rule, mapping, result_rule))
-        if value is not binding.value:
-            binding = Binding(binding.var, value, binding.span)
-        result = rule(binding)
+        value = with_blocks(value, lambda inner: _block(inner, rule, mapping, result_rule))
+        result = rule(with_value(binding, value))
         if isinstance(result, Binding):
             if result.var is not binding.var:
                 mapping[binding.var] = result.var
             kept.append(result)
-        elif result is not None:
+        elif isinstance(result, Expr):
             mapping[binding.var] = result
+        elif result is not None:
+            kept += result
     return Block(tuple(kept), result_rule(map_atoms(block.result, leaf)))
+
+
+def with_blocks(value: Expr, change: Callable[[Block], Block]) -> Expr:
+    """Return an `If` or a closure with its blocks changed; any other value as it is."""
+    if isinstance(value, If):
+        return If(value.condition, change(value.then_block), change(value.else_block))
+    if isinstance(value, Function):
+        return replace(value, body=change(value.body))
+    return value
+
+
+def with_value(binding: Binding, value: Expr) -> Binding:
+    """Return a binding of the same variable to another value."""
+    return binding if value is binding.value else Binding(binding.var, value, binding.span)
+
+
+def with_inner_blocks(binding: Binding, change: Callable[[Block], Block]) -> Binding:
+    """Return a binding with the blocks of its `If` or closure changed."""
+    return with_value(binding, with_blocks(binding.value, change))
+
+
+def each_function(module: Module, change: Callable[[Function], Function]) -> Module:
+    """Return the module with every function changed."""
+    return module.with_functions({name: change(f) for name, f in module.functions.items()})
+
+
+def with_main(module: Module, bindings: Iterable[Binding]) -> Module:
+    """Return the module with other bindings in the outermost block of main."""
+    main = module.main
+    body = Block(tuple(bindings), main.body.result)
+    return module.with_functions({**module.functions, "main": replace(main, body=body)})

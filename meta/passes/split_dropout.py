@@ -8,14 +8,13 @@ rounds; in the gradient one kernel of all that.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 
-from meta.ir import Binding, Block, Call, Constant, Function, If, Module, Tuple, Var
-from meta.passes.call_of import base_op
-from meta.passes.rules.table import call as operator_call
-from meta.passes.rules.table import tensor_type
+from meta import op
+from meta.ir import Binding, Call, Constant, Module, Tuple, Var
+from meta.passes.calls import base_op, new_call, tensor_type
+from meta.passes.rewrite import rewrite
 
 
 def split_dropout(module: Module) -> Module:
@@ -39,29 +38,13 @@ def split_dropout(module: Module) -> Module:
       return %y
     }
     """
-    functions = {n: replace(f, body=_block(f.body)) for n, f in module.functions.items()}
-    return module.with_functions(functions)
-
-
-def _block(block: Block) -> Block:
-    made: list[Binding] = []
-    for binding in block.bindings:
-        value = binding.value
-        if isinstance(value, If):
-            blocks = map(_block, (value.then_block, value.else_block))
-            made.append(replace(binding, value=If(value.condition, *blocks)))
-        elif isinstance(value, Function):
-            made.append(replace(binding, value=replace(value, body=_block(value.body))))
-        else:
-            made += _parts(binding)
-    return Block(tuple(made), block.result)
+    return rewrite(module, _parts)
 
 
 def _parts(binding: Binding) -> Iterator[Binding]:
     """Yield a binding, or what it becomes."""
     call = binding.value
-    op = base_op(call.callee) if isinstance(call, Call) else None
-    if not isinstance(call, Call) or op is None or op.name != "_contrib_dropout":
+    if not isinstance(call, Call) or base_op(call.callee) is not op._contrib_dropout:
         yield binding
         return
     x, p, key = call.args
@@ -70,8 +53,8 @@ def _parts(binding: Binding) -> Iterator[Binding]:
         yield binding
         return
     mask = Var("mask", type_.with_dtype("bool"))
-    yield Binding(mask, operator_call("dropout_mask", key, type_.static_shape, p), binding.span)
+    yield Binding(mask, new_call(op.dropout_mask, key, type_.static_shape, p), binding.span)
     kept, nothing = Var("kept", type_), Constant(torch.zeros(0, dtype=torch.uint8))
-    rest = operator_call("_contrib_dropout_dx", x, mask, nothing, p)
+    rest = new_call(op._contrib_dropout_dx, x, mask, nothing, p)
     yield Binding(kept, rest, binding.span)
     yield Binding(binding.var, Tuple((kept, mask, nothing)), binding.span)

@@ -9,13 +9,23 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from meta.ir import Binding, Block, Call, Module, TensorType, Tuple, TupleType, Var, type_of
+from meta import op
+from meta.ir import Binding, Call, Expr, Module, TensorType, Tuple, TupleType, Var, type_of
 from meta.op.core import Op
-from meta.passes.call_of import base_op
+from meta.passes.calls import called_op, new_call
 from meta.passes.lifetimes import type_bytes
-from meta.passes.rules.table import call as operator_call
+from meta.passes.rewrite import with_main
 
-UPDATES = frozenset(f"multi_tensor_{name}" for name in ("sgd", "adam", "adamw", "lamb", "lans"))
+UPDATES = frozenset(
+    [
+        op.multi_tensor_sgd,
+        op.multi_tensor_adam,
+        op.multi_tensor_adamw,
+        op.multi_tensor_lamb,
+        op.multi_tensor_lans,
+    ]
+)
+"""Operators that update lists of parameters."""
 RATES = "learning_rate", "weight_decay"
 SMALL = 1 / 64
 """Share of all parameters' bytes up to which `join_small_updates` joins the smallest of them."""
@@ -42,22 +52,17 @@ def split_updates(module: Module) -> Module:
       return (,)
     }
     """
-    main = module.main
-    bindings = tuple(one for b in main.body.bindings for one in _split(b))
-    body = Block(bindings, main.body.result)
-    return module.with_functions({**module.functions, "main": replace(main, body=body)})
+    return with_main(module, [one for b in module.main.body.bindings for one in _split(b)])
 
 
 def _split(binding: Binding) -> Iterator[Binding]:
     call = binding.value
-    op = base_op(call.callee) if isinstance(call, Call) else None
-    if not isinstance(call, Call) or op is None or op.name not in UPDATES:
+    update = _update(call)
+    if update is None:
         yield binding
         return
-    args: dict[str, Any] = dict(zip(op.schema.names, call.args, strict=True))
-    if _has_list_values(op, call):
-        yield binding
-        return
+    assert isinstance(call, Call)
+    args: dict[str, Any] = dict(zip(update.schema.names, call.args, strict=True))
     count = len(args["x"].fields)
     for i in range(count):
         own = {n: Tuple(a.fields[i : i + 1]) for n, a in args.items() if isinstance(a, Tuple)}
@@ -65,10 +70,10 @@ def _split(binding: Binding) -> Iterator[Binding]:
             type_ = type_of(args[name]) if not isinstance(args[name], int | float) else None
             if isinstance(type_, TensorType) and count > 1 and type_.shape == (count,):
                 own[name] = Var(name, type_.with_shape((1,)))
-                part = operator_call("strided_slice", args[name], (i,), (i + 1,))
+                part = new_call(op.strided_slice, args[name], (i,), (i + 1,))
                 yield Binding(own[name], part, binding.span)
         var = binding.var if i == count - 1 else Var(binding.var.name, TupleType(()))
-        each = tuple(own.get(name, args[name]) for name in op.schema.names)
+        each = tuple(own.get(name, args[name]) for name in update.schema.names)
         yield Binding(var, Call(call.callee, each), binding.span)
 
 
@@ -93,32 +98,36 @@ def join_small_updates(module: Module) -> Module:
       return (,)
     }
     """
-    main = module.main
     bindings = list[Binding]()
-    for kind, alike in groupby(main.body.bindings, _kind):
+    for kind, alike in groupby(module.main.body.bindings, _kind):
         run = list(alike)
         bindings += run if kind is None else _joined(run)
-    body = Block(tuple(bindings), main.body.result)
-    return module.with_functions({**module.functions, "main": replace(main, body=body)})
+    return with_main(module, bindings)
 
 
 def _kind(binding: Binding) -> tuple[Any, ...] | None:
     """Return what updates have in common that may be one: the operator and the other arguments."""
     call = binding.value
-    op = base_op(call.callee) if isinstance(call, Call) else None
-    if not isinstance(call, Call) or op is None or op.name not in UPDATES:
+    update = _update(call)
+    if update is None:
         return None
-    if _has_list_values(op, call):
-        return None
-    return op, *(
+    assert isinstance(call, Call)
+    return update, *(
         "list" if isinstance(a, Tuple) else a if isinstance(a, Var) else repr(a) for a in call.args
     )
 
 
-def _has_list_values(op: Op, call: Call) -> bool:
-    """Whether a list of tensors is a value of the program, which is not taken apart."""
-    slots = zip(op.slots, call.args, strict=True)
-    return any(isinstance(a, Var) for slot, a in slots if slot.kind == "tensors")
+def _update(value: Expr) -> Op | None:
+    """Return the operator of an update of several parameters; None for one whose list of tensors
+    is a value of the program, which is not taken apart.
+    """
+    called = called_op(value)
+    if called not in UPDATES:
+        return None
+    assert isinstance(value, Call) and called is not None
+    slots = zip(called.slots, value.args, strict=True)
+    values = any(isinstance(a, Var) for slot, a in slots if slot.kind == "tensors")
+    return None if values else called
 
 
 def _joined(updates: list[Binding]) -> list[Binding]:

@@ -22,7 +22,7 @@ from meta.ir import (
 )
 from meta.op.core import Op
 from meta.passes.buffers import Buffers, Summaries, owner
-from meta.passes.call_of import is_pure
+from meta.passes.calls import is_pure
 
 ARRAYS = "arrays"
 """Attribute of main: how many of its last parameters are arrays that others write rarely, and only

@@ -16,7 +16,7 @@ from meta.base.source import Span
 from meta.ir import Expr
 from meta.op.core.indices import IndexRange, checks_indices
 from meta.passes.buffers import Buffers
-from meta.passes.call_of import base_op
+from meta.passes.calls import base_op
 from meta.passes.index_ranges import IndexRanges, Range
 from meta.vm.bytecode import CheckIndices, Register
 from meta.vm.emit_values import Values

@@ -29,7 +29,7 @@ from meta.ir import (
 from meta.ir.visit import inner_blocks
 from meta.op.core import View as ViewOut
 from meta.op.core.op import Op
-from meta.passes.call_of import base_op, typed_args, written_parameters
+from meta.passes.calls import base_op, typed_args, written_parameters
 from meta.passes.dispatch import kernel_of, prepared
 from meta.passes.plan_memory import ARENA, OFFSETS
 from meta.vm import bytecode_data as bc

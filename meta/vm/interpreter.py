@@ -43,7 +43,7 @@ from meta.ir import (
 )
 from meta.ir.types import TensorType
 from meta.op.core import tree
-from meta.passes.call_of import base_op
+from meta.passes.calls import base_op
 from meta.runtime.ndarray import ndarray
 from meta.vm.program import Program
 from meta.vm.values import Cell, DataValue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meta.ir import Binding, Call, Module, Var, bindings, type_of
-from meta.passes.call_of import base_op
+from meta.passes.calls import base_op
 from meta.passes.rules.casts import holds
 
 

@@ -7,7 +7,7 @@ import torch
 import meta
 from meta.ir import Call, Module, bindings, parse, text, verify
 from meta.passes import autocast, explain_autocast, infer_type
-from meta.passes.call_of import base_op
+from meta.passes.calls import base_op
 from meta.testing import check
 from meta.vm.interpreter import run_module
 

@@ -10,7 +10,7 @@ from meta.base.device import CPU
 from meta.base.errors import GradientError
 from meta.ir import bindings, first_difference, parse, structural_equal, verify
 from meta.passes import autodiff, dead_code, inline
-from meta.passes.call_of import base_op
+from meta.passes.calls import base_op
 from meta.vm.pipeline import pipeline
 
 BLOCK = """

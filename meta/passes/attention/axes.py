@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from meta.ir import Expr, Var
-from meta.passes.rules.table import OpCall
+from meta.passes.calls import OpCall
 
 Group = tuple["Axis", ...]
 """The axes that one dimension is made of."""

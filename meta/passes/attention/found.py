@@ -18,7 +18,7 @@ from meta.passes.attention.masks import Masking, emitted, masking, spread_out
 from meta.passes.attention.scores import Chain, Product, product, replay, trace_back
 from meta.passes.attention.views import Operand, arranged, source
 from meta.passes.buffers import Definitions
-from meta.passes.rules.table import OpCall, op_call, tensor_type
+from meta.passes.calls import OpCall, op_call, tensor_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,29 +15,31 @@ from typing import Any
 
 import torch
 
+from meta import op
 from meta.base.dtype import TO_TORCH
 from meta.ir import Expr, TensorType, Tuple, TupleGetItem, Var
+from meta.op.core import Op
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.subscripts import subscripts
 from meta.passes.attention.axes import Group, Refused, Step, grouped, leaves
 from meta.passes.attention.views import scaling
 from meta.passes.buffers import Definitions
+from meta.passes.calls import OpCall, op_call, tensor_type
 from meta.passes.rules.fills import fill_of
 from meta.passes.rules.shapes import PERMUTATIONS, VIEWS, order_of
-from meta.passes.rules.table import OpCall, op_call, tensor_type
 
 _EQUATIONS = {
-    "matmul": "ab,bc->ac",
-    "dense": "ab,cb->ac",
-    "matmul_nt": "ab,cb->ac",
-    "matmul_tn": "ba,bc->ac",
-    "matmul_tt": "ba,cb->ac",
-    "batch_matmul": "nab,nbc->nac",
-    "batch_matmul_nt": "nab,ncb->nac",
-    "batch_matmul_tn": "nba,nbc->nac",
-    "batch_matmul_tt": "nba,ncb->nac",
+    op.matmul: "ab,bc->ac",
+    op.dense: "ab,cb->ac",
+    op.matmul_nt: "ab,cb->ac",
+    op.matmul_tn: "ba,bc->ac",
+    op.matmul_tt: "ba,cb->ac",
+    op.batch_matmul: "nab,nbc->nac",
+    op.batch_matmul_nt: "nab,ncb->nac",
+    op.batch_matmul_tn: "nba,nbc->nac",
+    op.batch_matmul_tt: "nba,ncb->nac",
 }
-PRODUCTS = (*_EQUATIONS, "einsum")
+PRODUCTS = (*_EQUATIONS, op.einsum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +59,15 @@ class Product:
 
 def product(made: OpCall | None) -> Product | None:
     """Read a call as a product, of which no dimension is summed alone; None if it is none."""
-    if made is None or made.name not in PRODUCTS:
+    if made is None or made.op not in PRODUCTS:
         return None
-    if made.name == "einsum":
+    if made.op is op.einsum:
         fields = made.args[0].fields if isinstance(made.args[0], Tuple) else ()
         equation = made.args[1]
     else:
-        fields, equation = made.args[:2], _EQUATIONS[made.name]
+        fields, equation = made.args[:2], _EQUATIONS[made.op]
     types = [t for t in map(tensor_type, fields) if t is not None and t.is_static]
-    if len(types) != 2 or len(fields) != 2 or not _has_axes(made.name, equation, types):
+    if len(types) != 2 or len(fields) != 2 or not _has_axes(made.op, equation, types):
         return None
     read = subscripts(equation, [t.static_shape for t in types])
     first, second = read.operands
@@ -84,9 +86,9 @@ def product(made: OpCall | None) -> Product | None:
     return Product((fields[0], fields[1]), (labels[0], labels[1]), read.result, summed[0], extents)
 
 
-def _has_axes(name: str, equation: str, types: list[TensorType]) -> bool:
+def _has_axes(product: Op, equation: str, types: list[TensorType]) -> bool:
     """Whether operands have as many axes as the equation of a product that is no `einsum` says."""
-    if name == "einsum":
+    if product is op.einsum:
         return True
     terms = equation.split("->")[0].split(",")
     return all(len(term) == t.ndim for term, t in zip(terms, types, strict=True))
@@ -103,21 +105,21 @@ def softmax(atom: Var, made: OpCall, known: Definitions) -> Found | None:
     """
     type_ = tensor_type(atom)
     assert type_ is not None
-    if made.name == "softmax":
+    if made.op is op.softmax:
         if normalize_axis(made.args[1], type_.ndim) != type_.ndim - 1:
             raise Refused("softmax is not over the last axis")
         return Step("softmax", atom, made.args[0], made), set()
-    if made.name != "divide":
+    if made.op is not op.divide:
         return None
     powers, total = made.args
     exp = op_call(known.get(powers))
-    if exp is None or exp.name != "exp" or _reduced(total, known, ("sum",)) is not powers:
+    if exp is None or exp.op is not op.exp or _reduced(total, known, op.sum) is not powers:
         return None
     below = op_call(known.get(exp.args[0]))
-    if below is None or below.name != "subtract" or any(a is not None for a in below.args[2:]):
+    if below is None or below.op is not op.subtract or any(a is not None for a in below.args[2:]):
         return None
     scores, top = below.args[:2]
-    if _reduced(top, known, ("max", "amax")) is not scores or tensor_type(scores) != type_:
+    if _reduced(top, known, op.max, op.amax) is not scores or tensor_type(scores) != type_:
         return None
     return Step("softmax", atom, scores, made), {powers, total, exp.args[0], top}
 
@@ -127,15 +129,15 @@ def blind_zero(atom: Var, made: OpCall, known: Definitions) -> Found | None:
 
     So torch writes its own attention out: where(not any(scores != -inf), 0, softmax(scores)).
     """
-    if made.name != "where":
+    if made.op is not op.where:
         return None
     condition, zero, p = made.args
     if fill_of(zero, known) != 0 or not isinstance(p, Var) or tensor_type(p) != tensor_type(atom):
         return None
     inner, told = op_call(known.get(p)), op_call(known.get(condition))
-    if inner is None or inner.name != "softmax":
+    if inner is None or inner.op is not op.softmax:
         return None
-    if told is not None and told.name == "isnan":
+    if told is not None and told.op is op.isnan:
         raise Refused("probabilities that are NaN become 0, also where query or key is NaN")
     scores, members = _all_hidden(condition, known)
     if inner.args[0] is not scores:
@@ -151,22 +153,22 @@ def _all_hidden(atom: Any, known: Definitions) -> tuple[Expr | None, set[Var]]:
     """
     members: set[Var] = set()
     flips = [False]
-    reduced = ""
+    reduced: Op | None = None
     while isinstance(atom, Var) and (made := op_call(known.get(atom))) is not None:
         members.add(atom)
-        if made.name == "logical_not":
+        if made.op is op.logical_not:
             flips[-1] = not flips[-1]
-        elif made.name in ("any", "all", "max", "min") and not reduced:
-            if _reduced(atom, known, (made.name,)) is None:
+        elif made.op in (op.any, op.all, op.max, op.min) and reduced is None:
+            if _reduced(atom, known, made.op) is None:
                 break
-            reduced = {"max": "any", "min": "all"}.get(made.name, made.name)
+            reduced = {op.max: op.any, op.min: op.all}.get(made.op, made.op)
             flips.append(False)
-        elif made.name in ("equal", "not_equal") and reduced:
-            flips[-1] ^= made.name == "not_equal"
-            told = (reduced, *flips) in (("all", False, False), ("any", True, True))
+        elif made.op in (op.equal, op.not_equal) and reduced is not None:
+            flips[-1] ^= made.op is op.not_equal
+            told = (reduced, *flips) in ((op.all, False, False), (op.any, True, True))
             hidden = fill_of(made.args[1], known) == -inf
             return (made.args[0], members) if told and hidden else (None, set())
-        elif made.name not in ("cast", "reshape"):
+        elif made.op not in (op.cast, op.reshape):
             break
         atom = made.args[0]
     return None, set()
@@ -177,10 +179,10 @@ def _arguments(atom: Var, known: Definitions) -> tuple[Any, ...]:
     return () if made is None else made.args
 
 
-def _reduced(atom: Any, known: Definitions, names: tuple[str, ...]) -> Any:
+def _reduced(atom: Any, known: Definitions, *ops: Op) -> Any:
     """Return what is reduced along its last axis, which stays with extent 1; None if nothing is."""
     made = op_call(known.get(atom))
-    if made is None or made.name not in names:
+    if made is None or made.op not in ops:
         return None
     x, axis, keepdims, exclude = made.args
     type_ = tensor_type(x)
@@ -239,12 +241,12 @@ def trace_back(atom: Expr, known: Definitions) -> Chain | None:
         if made is None or not isinstance(atom, Var):
             break
         if isinstance(value, TupleGetItem):
-            if not after or made.name != "_contrib_dropout":
+            if not after or made.op is not op._contrib_dropout:
                 break
             dropped, atom = True, made.args[0]
             continue
         members.add(atom)
-        if not after and made.name in PRODUCTS:
+        if not after and made.op in PRODUCTS:
             if dropped:
                 raise Refused("probabilities are dropped out, which no kernel of attention does")
             return Chain(tuple(steps), atom, frozenset(members))
@@ -272,7 +274,7 @@ def _read(atom: Var, made: OpCall, known: Definitions, after: bool) -> tuple[Ste
 
 def _called(atom: Expr, known: Definitions) -> str:
     made = op_call(known.get(atom))
-    return "a value from elsewhere" if made is None else f"the result of {made.name}"
+    return "a value from elsewhere" if made is None else f"the result of {made.op.name}"
 
 
 Reader = Callable[[Var, OpCall, Definitions, bool], Iterator[Step]]
@@ -281,17 +283,17 @@ Reader = Callable[[Var, OpCall, Definitions, bool], Iterator[Step]]
 def _moved(atom: Var, made: OpCall, known: Definitions, after: bool) -> Iterator[Step]:
     """Other dtypes and places of the elements, before the softmax and after it."""
     x = made.args[0]
-    nothing = made.name == "broadcast_to" and tensor_type(x) == tensor_type(atom)
-    if nothing or made.name in ("cast", "cast_like"):
+    nothing = made.op is op.broadcast_to and tensor_type(x) == tensor_type(atom)
+    if nothing or made.op in (op.cast, op.cast_like):
         yield Step("same", atom, x, made)
-    elif made.name in PERMUTATIONS:
+    elif made.op in PERMUTATIONS:
         yield Step("permuted", atom, x, made)
-    elif made.name in VIEWS:
+    elif made.op in VIEWS:
         yield Step("view", atom, x, made)
 
 
 def _scaled(atom: Var, made: OpCall, known: Definitions, after: bool) -> Iterator[Step]:
-    if not after and made.name in ("multiply", "divide"):
+    if not after and made.op in (op.multiply, op.divide):
         found = scaling(atom, made, known)
         if found is None:
             raise Refused("scores are multiplied by what is no number")
@@ -300,24 +302,24 @@ def _scaled(atom: Var, made: OpCall, known: Definitions, after: bool) -> Iterato
 
 def _added(atom: Var, made: OpCall, known: Definitions, after: bool) -> Iterator[Step]:
     """Numbers added to the scores, or subtracted: (numbers, subtracted, axis of `bias_add`)."""
-    if after or made.name not in ("add", "subtract", "bias_add"):
+    if after or made.op not in (op.add, op.subtract, op.bias_add):
         return
     x, y = made.args[:2]
-    if made.name == "bias_add":
+    if made.op is op.bias_add:
         yield Step("added", atom, x, made, (y, False, made.args[2]))
         return
     if any(a is not None for a in made.args[2:]):
-        raise Refused(f"{made.name} has more than two operands")
-    if made.name == "add" and _steps_to_product(y, known) < _steps_to_product(x, known):
+        raise Refused(f"{made.op.name} has more than two operands")
+    if made.op is op.add and _steps_to_product(y, known) < _steps_to_product(x, known):
         x, y = y, x
     if not isinstance(x, Expr) or not isinstance(y, Expr):
         raise Refused("a number is added to the scores")
-    yield Step("added", atom, x, made, (y, made.name == "subtract", None))
+    yield Step("added", atom, x, made, (y, made.op is op.subtract, None))
 
 
 def _hidden(atom: Var, made: OpCall, known: Definitions, after: bool) -> Iterator[Step]:
     """Scores that another number replaces: (condition, number, whether it says what is hidden)."""
-    if after or made.name != "where":
+    if after or made.op is not op.where:
         return
     condition, x, y = made.args
     for scores, other, negated in ((x, y, False), (y, x, True)):
@@ -336,9 +338,9 @@ def _steps_to_product(atom: Any, known: Definitions) -> int:
     layer, seen = [atom], 0
     for steps in range(_FAR):
         calls = [made for made in (op_call(known.get(a)) for a in layer) if made is not None]
-        if any(made.name in PRODUCTS for made in calls):
+        if any(made.op in PRODUCTS for made in calls):
             return steps
-        layer = [a for made in calls if made.name in _ALONG for a in made.args if _is_var(a)]
+        layer = [a for made in calls if made.op in _ALONG for a in made.args if _is_var(a)]
         seen += len(layer)
         if not layer or seen > _FAR:
             break
@@ -351,7 +353,7 @@ def _is_var(atom: Any) -> bool:
 
 _FAR = 64
 _ALONG = (
-    *("cast", "cast_like", "multiply", "divide", "add", "subtract", "bias_add", "where"),
+    *(op.cast, op.cast_like, op.multiply, op.divide, op.add, op.subtract, op.bias_add, op.where),
     *VIEWS,
     *PERMUTATIONS,
 )

@@ -18,10 +18,9 @@ from meta.op.core import Op
 from meta.op.core.handler import Default, use
 from meta.passes.attention.axes import Axis, Group, extent, grouped, leaves
 from meta.passes.buffers import Definitions
-from meta.passes.call_of import flat_atoms, is_pure
+from meta.passes.calls import OpCall, flat_atoms, is_pure, op_call, tensor_type
 from meta.passes.rules.fills import fill_of
 from meta.passes.rules.shapes import PERMUTATIONS, VIEWS, order_of
-from meta.passes.rules.table import OpCall, op_call, tensor_type
 from meta.runtime.ndarray import ndarray
 
 # A mask of 2048 queries and keys; it is computed while the program is compiled.
@@ -57,11 +56,11 @@ def value_of(atom: Expr, known: Definitions) -> torch.Tensor | None:
 
     with use(Default.handler), only("torch"):
         for var, call in order:
-            op = call.callee
-            assert isinstance(op, Op)
-            named = zip(op.slots, call.args, strict=True)
+            called = call.callee
+            assert isinstance(called, Op)
+            named = zip(called.slots, call.args, strict=True)
             args = ("cpu" if slot.name == "device" else given(a) for slot, a in named)
-            values[var] = op(*args).torch()
+            values[var] = called(*args).torch()
     return atom.data.cpu() if isinstance(atom, Constant) else values[atom]
 
 
@@ -134,22 +133,22 @@ def source(operand: Operand, known: Definitions, *, scaled: bool = False) -> Ope
 
 def _before(operand: Operand, made: OpCall, known: Definitions, scaled: bool) -> Operand | None:
     type_ = tensor_type(made.args[0])
-    if scaled and made.name in ("multiply", "divide"):
+    if scaled and made.op in (op.multiply, op.divide):
         found = scaling(operand.atom, made, known)
         return found and replace(operand, atom=found[0], factor=operand.factor * found[1])
     if type_ is None or not type_.is_static:
         return None
     groups: Sequence[Group] | None = None
-    if made.name in VIEWS:
+    if made.op in VIEWS:
         groups = grouped(operand.axes, type_.static_shape)
-    elif made.name in PERMUTATIONS:
+    elif made.op in PERMUTATIONS:
         places = order_of(made)
         groups = [operand.groups[places.index(i)] for i in range(type_.ndim)]
-    elif made.name in ("broadcast_to", "broadcast_to_like"):
+    elif made.op in (op.broadcast_to, op.broadcast_to_like):
         own = operand.groups[len(operand.groups) - type_.ndim :]
         pairs = zip(own, type_.static_shape, strict=True)
         groups = [() if n == 1 else group for group, n in pairs]
-    elif made.name == "repeat":
+    elif made.op is op.repeat:
         groups = _repeated(operand, made, type_)
     return None if groups is None else replace(operand, atom=made.args[0], groups=tuple(groups))
 
@@ -170,11 +169,11 @@ def scaling(atom: Expr, made: OpCall, known: Definitions) -> tuple[Expr, float] 
     """Return what ``atom``, a product or a quotient, is a number times of, and the number."""
     x1, x2 = made.args[:2]
     number = number_of(x2, known)
-    if number is None and made.name == "multiply":
+    if number is None and made.op is op.multiply:
         x1, number = x2, number_of(x1, known)
     if number is None or not isinstance(x1, Expr) or tensor_type(x1) != tensor_type(atom):
         return None
-    if made.name == "divide":
+    if made.op is op.divide:
         return None if number == 0 else (x1, 1.0 / number)
     return x1, number
 

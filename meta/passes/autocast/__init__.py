@@ -38,7 +38,7 @@ from meta.passes.autocast.narrow import narrow
 from meta.passes.autocast.report import Cast, CastReport, Why
 from meta.passes.buffers import Summaries
 from meta.passes.call_graph import recursive, used_as_values, uses
-from meta.passes.call_of import base_op
+from meta.passes.calls import base_op
 from meta.passes.dead_code import dead_code
 from meta.passes.infer_type import infer_type
 from meta.passes.lambda_lift import lambda_lift

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from meta import op
 from meta.amp.core import cast_dtypes, rule_of, too_large
 from meta.base.dtype import is_float
 from meta.base.errors import IRError, MetaError
@@ -35,7 +36,7 @@ from meta.ir.typeof import call_type
 from meta.op.core import Op
 from meta.passes.autocast.casts import Casts, dtypes_of, meet, with_dtypes
 from meta.passes.autocast.report import Why
-from meta.passes.call_of import base_op, typed_args
+from meta.passes.calls import base_op, typed_args
 
 Instance = Callable[[str, tuple[Type | None, ...]], tuple[str, FuncType]]
 """From a function and the types of arguments to what is called for them; its parameters' dtypes
@@ -119,9 +120,9 @@ class Body:
         return Why(consumer, reason, None, binding.span)
 
     def _call(self, binding: Binding, call: Call) -> None:
-        op = base_op(call.callee)
-        if op is not None:
-            self._operator(binding, call, op)
+        called = base_op(call.callee)
+        if called is not None:
+            self._operator(binding, call, called)
         elif isinstance(call.callee, GlobalVar):
             given = tuple(self.atom(a) if isinstance(a, Expr) else a for a in call.args)
             types = tuple(type_of(a) if isinstance(a, Expr) else None for a in given)
@@ -145,36 +146,38 @@ class Body:
         found = [type_of(a) if isinstance(a, Expr) else None for a in args]
         self._emit(binding, Call(callee, args), call_type(type_, found))
 
-    def _operator(self, binding: Binding, call: Call, op: Op) -> None:
+    def _operator(self, binding: Binding, call: Call, called: Op) -> None:
         given = Call(
             call.callee, tuple(self.atom(a) if isinstance(a, Expr) else a for a in call.args)
         )
-        types = typed_args(op, given)
-        wanted = cast_dtypes(op, types, self.half)
-        rule = rule_of(op)
+        types = typed_args(called, given)
+        wanted = cast_dtypes(called, types, self.half)
+        rule = rule_of(called)
         assert rule is not None
         # A view of a cast would be a view of other memory: writes to it would be lost.
         stays = self.casts.is_shared_view(binding.var)
-        large = too_large(op, types, self.half)
+        large = too_large(called, types, self.half)
         args = []
-        for slot, argument, dtype in zip(op.schema.slots, given.args, wanted, strict=True):
+        for slot, argument, dtype in zip(called.schema.slots, given.args, wanted, strict=True):
             if dtype is not None and not stays:
                 reason = _REASONS["large" if large else rule.word].format(
                     dtype=dtype, half=self.half, numbers=", ".join(map(str, large))
                 )
-                why = Why(f"{op.name}.{slot.name}", reason, rule.site, binding.span)
+                why = Why(f"{called.name}.{slot.name}", reason, rule.site, binding.span)
                 change = self.casts.tuple_atom if slot.kind == "tensors" else self.casts.cast
                 argument = change(argument, dtype, why, binding)
             args.append(argument)
         new = Call(call.callee, tuple(args))
         try:
-            type_ = op.infer(typed_args(op, new))
+            type_ = called.infer(typed_args(called, new))
         except MetaError as error:
             error.span = binding.span or error.span
-            error.note(f"in mixed precision: {op.name} has the cast rule {rule}, from {rule.site}")
+            error.note(
+                f"in mixed precision: {called.name} has the cast rule {rule}, from {rule.site}"
+            )
             raise
         self._emit(binding, new, type_)
-        if op.name == "cast" and isinstance(args[0], Expr):
+        if called is op.cast and isinstance(args[0], Expr):
             self.casts.is_cast_of(self.atom(binding.var), args[0])
 
     def _if(self, binding: Binding, value: If) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from meta import op
 from meta.amp.core import Finite, cast_finite, stays_finite
 from meta.base.dtype import FROM_TORCH, TO_TORCH, is_float, promote
 from meta.base.registry import OPERATORS
@@ -31,7 +32,7 @@ from meta.ir import (
 )
 from meta.passes.autocast.report import Cast, Why
 from meta.passes.buffers import Buffers, Summaries, owner
-from meta.passes.call_of import typed_args
+from meta.passes.calls import new_call, typed_args
 from meta.passes.rules.casts import holds
 
 Dtypes = tuple[str | None, ...]
@@ -205,9 +206,9 @@ class Casts:
 
     def _emitted(self, at: Binding | None, name: str, *given: Any) -> Var:
         """Emit the call of an operator with these first arguments, and defaults for the rest."""
-        op = OPERATORS[name]
-        call = Call(op, (*given, *(slot.default for slot in op.slots[len(given) :])))
-        return self.emit(call, op.infer(typed_args(op, call)), at)
+        called = OPERATORS[name]
+        call = new_call(called, *given)
+        return self.emit(call, called.infer(typed_args(called, call)), at)
 
     def _count(self, atom: Expr) -> int:
         return self._writes.get(self._memory.get(atom, atom), 0)
@@ -273,4 +274,4 @@ def _cast_data(data: torch.Tensor, dtype: str) -> torch.Tensor:
 
 def cast_call(atom: Expr, dtype: str) -> Call:
     """Return the call of the operator `cast`."""
-    return Call(OPERATORS["cast"], (atom, dtype))
+    return new_call(op.cast, atom, dtype)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from meta.base.registry import OPERATORS
+from meta import op
 from meta.ir import (
     Binding,
     Block,
@@ -22,6 +22,7 @@ from meta.ir import (
     TensorType,
     Var,
 )
+from meta.op.core import Op
 from meta.passes.autocast.casts import cast_call
 from meta.passes.autocast.report import Cast, Why
 from meta.passes.buffers import Buffers, Summaries
@@ -77,7 +78,7 @@ def _narrowed(
 def _root(binding: Binding, own: Mapping[Var, Binding]) -> Var:
     """Return what a cast is of, views looked through."""
     source = _source(binding)
-    while source in own and _calls(own[source], "reshape"):
+    while source in own and _calls(own[source], op.reshape):
         source = _source(own[source])
     return source
 
@@ -87,8 +88,8 @@ def _source(binding: Binding) -> Expr:
     return binding.value.args[0]
 
 
-def _calls(binding: Binding, name: str) -> bool:
-    return isinstance(binding.value, Call) and binding.value.callee is OPERATORS[name]
+def _calls(binding: Binding, called: Op) -> bool:
+    return isinstance(binding.value, Call) and binding.value.callee is called
 
 
 def _collect(
@@ -106,9 +107,9 @@ def _collect(
             return False
         if user.var in made and made[user.var].dtype == readers.dtype:
             readers.casts.append(user)
-        elif _calls(user, "sum"):
+        elif _calls(user, op.sum):
             readers.sums.append(user)
-        elif _calls(user, "reshape"):
+        elif _calls(user, op.reshape):
             readers.views.append(user)
             if not _collect(user.var, readers, uses, own, made):
                 return False

@@ -51,7 +51,7 @@ from meta.passes.autodiff.leaves import (
 )
 from meta.passes.autodiff.vjp import Differentiator
 from meta.passes.call_graph import callees, reached_from_main
-from meta.passes.call_of import base_op
+from meta.passes.calls import base_op
 from meta.passes.lambda_lift import lambda_lift
 from meta.passes.promote_refs import promote_refs
 

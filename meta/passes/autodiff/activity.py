@@ -44,7 +44,7 @@ from meta.passes.autodiff.leaves import (
     leaves,
     may_lead_to_gradient,
 )
-from meta.passes.call_of import base_op
+from meta.passes.calls import base_op
 
 
 class Activity:

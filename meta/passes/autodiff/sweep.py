@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from meta import op
 from meta.base.errors import GradientError, MetaError
-from meta.base.registry import OPERATORS
 from meta.grad.core import Rule, rule_of
 from meta.ir import (
     Binding,
@@ -37,7 +37,7 @@ from meta.op.core.tracing import Symbol, Trace
 from meta.passes.autodiff.activity import Activity
 from meta.passes.autodiff.leaves import Leaf, Target, known_type, leaves, path
 from meta.passes.buffers import Buffers, Summaries
-from meta.passes.call_of import base_op, flat_atoms
+from meta.passes.calls import called_op, flat_atoms
 
 _NONE: frozenset[Expr] = frozenset()
 
@@ -131,12 +131,12 @@ class Sweep:
 
     def _binding(self, binding: Binding, dys: list[Symbol | None]) -> None:
         value = binding.value
-        op = base_op(value.callee) if isinstance(value, Call) else None
+        called = called_op(value)
         if binding.var in self.pullbacks:
             self._call_pullback(self.pullbacks[binding.var], binding, dys)
-        elif op is not None:
+        elif called is not None:
             assert isinstance(value, Call)
-            self._call_rule(op, value, binding, dys)
+            self._call_rule(called, value, binding, dys)
         elif isinstance(value, GetField | ReadRef):
             raise GradientError(
                 "a gradient would have to flow through "
@@ -169,29 +169,31 @@ class Sweep:
         for target, gradient in zip(pullback.targets, gradients, strict=True):
             self._accumulate(target, gradient)
 
-    def _call_rule(self, op: Op, call: Call, binding: Binding, dys: list[Symbol | None]) -> None:
-        rule = rule_of(op)
+    def _call_rule(
+        self, called: Op, call: Call, binding: Binding, dys: list[Symbol | None]
+    ) -> None:
+        rule = rule_of(called)
         y = self._value(binding.var)
         dy: Any = dys[0]
         if isinstance(y, tuple):
-            like = OPERATORS["zeros_like"]
+            like = op.zeros_like
             dy = tuple(like(f) if d is None else d for d, f in zip(dys, y, strict=True))
         try:
             gradients = rule(self._saved(rule, call, binding, y, dy))
         except MetaError as error:
-            error.note(f"in the gradient of {op.name}, called at {binding.span}")
+            error.note(f"in the gradient of {called.name}, called at {binding.span}")
             raise
-        for i, gradient in zip(op.schema.tensor_slots, gradients, strict=True):
+        for i, gradient in zip(called.schema.tensor_slots, gradients, strict=True):
             targets = leaves(call.args[i])
-            several = op.schema.slots[i].kind == "tensors"
+            several = called.schema.slots[i].kind == "tensors"
             given = (gradient or (None,) * len(targets)) if several else (gradient,)
             for target, g in zip(targets, given, strict=False):
                 if not self.activity.is_active(target):
                     continue
                 if g is None:
                     raise GradientError(
-                        f"there is no gradient for argument {op.schema.names[i]!r}",
-                        op=op.name,
+                        f"there is no gradient for argument {called.schema.names[i]!r}",
+                        op=called.name,
                         span=binding.span,
                     )
                 self._accumulate(target, g)
@@ -228,7 +230,7 @@ class Sweep:
     def _accumulate(self, leaf: Leaf | None, gradient: Symbol) -> None:
         if leaf is not None and self.activity.is_active(leaf):
             old = self._adjoint.get(leaf)
-            self._adjoint[leaf] = gradient if old is None else OPERATORS["add"](old, gradient)
+            self._adjoint[leaf] = gradient if old is None else op.add(old, gradient)
 
     def _gradient(self, target: Target) -> Any:
         if isinstance(target, list):
@@ -243,7 +245,7 @@ class Sweep:
             atom = self.trace.builder.emit(value, span=self.trace.site())
         type_ = known_type(atom)
         assert isinstance(type_, TensorType)
-        zeros: Symbol = OPERATORS["zeros_like"](Symbol(self.trace, atom, type_))
+        zeros: Symbol = op.zeros_like(Symbol(self.trace, atom, type_))
         return zeros
 
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from meta import op
 from meta.base.errors import GradientError
-from meta.base.registry import OPERATORS
 from meta.ir import (
     CHECKPOINT,
     Binding,
@@ -139,10 +139,10 @@ class Differentiator:
         for i, (old, new) in enumerate(zip(function.params, params, strict=True)):
             value: Expr = new
             if isinstance(new.type, TensorType):
-                value = Call(OPERATORS["optimization_barrier"], (new, Tuple(dys)))
+                value = Call(op.optimization_barrier, (new, Tuple(dys)))
             if i in written:
                 held = trace.builder.emit(value, type=new.type, name=new.name)
-                value = Call(OPERATORS["copy"], (held,))
+                value = Call(op.copy, (held,))
             trace.builder.append(Binding(old, value))
         pullbacks.update(self._forward(function.body, trace.builder))
         sweep.back(function.body.bindings)
@@ -253,7 +253,7 @@ class Differentiator:
                     found=f"argument {i} of @{name}, {type_}",
                     span=binding.span,
                 )
-            args[i] = builder.emit(Call(OPERATORS["copy"], (args[i],)), type=type_)
+            args[i] = builder.emit(Call(op.copy, (args[i],)), type=type_)
         if any(self._writes.written_by(binding, a) for a in args if isinstance(a, Expr)):
             raise GradientError(
                 "a checkpointed function writes to memory that it is given twice",

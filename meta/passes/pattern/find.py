@@ -27,7 +27,7 @@ from meta.ir.graph import User
 from meta.ir.literals import literal_text
 from meta.ir.printer import first_line
 from meta.ir.visit import inner_blocks
-from meta.passes.call_of import base_op, is_pure
+from meta.passes.calls import base_op, is_pure
 from meta.passes.effects import uses
 from meta.passes.lifetimes import is_fused
 from meta.passes.pattern.build import Pattern, parts

@@ -15,14 +15,14 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
+from meta import op
 from meta.base.errors import ArgumentError
 from meta.base.overloads import Overloads
-from meta.base.registry import OPERATORS
 from meta.ir import Call, Constant, Expr, Tuple, TupleGetItem, type_of
 from meta.ir.constants import tensor_bytes
 from meta.ir.literals import literal_text
 from meta.op.core import Op
-from meta.passes.call_of import base_op
+from meta.passes.calls import base_op
 
 
 class Scope(Protocol):
@@ -90,10 +90,10 @@ class Part(Overloads, ABC):
         )
 
     def __matmul__(self, other: Any) -> Any:
-        return OPERATORS["matmul"](self, other)
+        return op.matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        return OPERATORS["matmul"](other, self)
+        return op.matmul(other, self)
 
 
 @dataclass(eq=False, frozen=True)

@@ -8,10 +8,10 @@ from meta.base.device import CPU
 from meta.ir import Binding, Call, Constant, Expr, Module, TensorType, TupleGetItem, Var
 from meta.op.core import View
 from meta.passes.buffers import Buffers, Definitions, Summaries
-from meta.passes.call_of import base_op, typed_args
+from meta.passes.calls import base_op, op_call, typed_args
 from meta.passes.rewrite import rewrite_function
 from meta.passes.rules.pieces import field_of, whole
-from meta.passes.rules.table import Rules, Site, op_call
+from meta.passes.rules.table import Rules, Site
 
 
 def apply(rules: Rules, module: Module) -> Module:
@@ -52,7 +52,7 @@ def _rewritten(rules: Rules, binding: Binding, known: Definitions) -> Expr | Non
     made = op_call(value)
     if made is None or not isinstance(type_, TensorType):
         return None
-    return rules.apply(Site(made.name, made.args, type_, known))
+    return rules.apply(Site(made.op, made.args, type_, known))
 
 
 def _may_be(result: Expr, binding: Binding, buffers: Buffers) -> bool:

@@ -6,18 +6,20 @@ from math import frexp
 
 import torch
 
+from meta import op
 from meta.base.dtype import TO_TORCH, is_float
 from meta.ir import Expr
+from meta.passes.calls import new_call, tensor_type
 from meta.passes.rules.fills import fill_of, is_number
-from meta.passes.rules.table import RULES, Site, call, tensor_type
+from meta.passes.rules.table import RULES, Site
 
 
-@RULES.rule("subtract", "add")
+@RULES.rule(op.subtract, op.add)
 def nothing_added(at: Site) -> Expr | None:
     """x - 0 and x + -0.0 are x, for -0.0 too; x + 0 is not, unless x is an integer."""
     if any(a is not None for a in at.args[2:]):
         return None
-    minus, floating = at.name == "subtract", is_float(at.type.dtype)
+    minus, floating = at.op is op.subtract, is_float(at.type.dtype)
     neutral = 0.0 if minus or not floating else -0.0
     for side in (1,) if minus else (1, 0):
         if is_number(fill_of(at.args[side], at.known), neutral):
@@ -25,16 +27,16 @@ def nothing_added(at: Site) -> Expr | None:
     return None
 
 
-@RULES.rule("multiply", "divide", "power")
+@RULES.rule(op.multiply, op.divide, op.power)
 def one_factor(at: Site) -> Expr | None:
     """x * 1, x / 1 and x ** 1 are x."""
-    for side in (1, 0) if at.name == "multiply" else (1,):
+    for side in (1, 0) if at.op is op.multiply else (1,):
         if is_number(fill_of(at.args[side], at.known), 1.0):
             return at.same(at.args[1 - side])
     return None
 
 
-@RULES.rule("power")
+@RULES.rule(op.power)
 def small_power(at: Site) -> Expr | None:
     """x ** 2 is x * x, one rounding in both; x ** 0 is 1, for NaN too (IEEE 754, section 9.2.1).
 
@@ -45,13 +47,13 @@ def small_power(at: Site) -> Expr | None:
     if base is None or exponent is None:
         return None
     if is_number(exponent, 2.0):
-        return call("multiply", base, base)
+        return new_call(op.multiply, base, base)
     if is_number(exponent, 0.0) or is_number(exponent, -0.0):
-        return call("ones_like", base)
+        return new_call(op.ones_like, base)
     return None
 
 
-@RULES.rule("divide")
+@RULES.rule(op.divide)
 def division_by_a_power_of_two(at: Site) -> Expr | None:
     """x / 2**k is x * 2**-k: the same real number, rounded once."""
     x, divisor = at.args
@@ -66,83 +68,82 @@ def division_by_a_power_of_two(at: Site) -> Expr | None:
     info, size = torch.finfo(TO_TORCH[at.type.dtype]), abs(float(divisor))
     if not (info.tiny <= size <= info.max and info.tiny <= 1 / size <= info.max):
         return None
-    return call("multiply", x, 1.0 / divisor)
+    return new_call(op.multiply, x, 1.0 / divisor)
 
 
-@RULES.rule("multiply", "divide")
+@RULES.rule(op.multiply, op.divide)
 def minus_one_factor(at: Site) -> Expr | None:
     """x * -1 and x / -1 are -x."""
     if at.type.dtype == "bool":
         return None
-    for side in (1, 0) if at.name == "multiply" else (1,):
+    for side in (1, 0) if at.op is op.multiply else (1,):
         if is_number(fill_of(at.args[side], at.known), -1.0):
             x = at.same(at.args[1 - side])
-            return None if x is None else call("negative", x)
+            return None if x is None else new_call(op.negative, x)
     return None
 
 
-@RULES.rule("add", "subtract")
+@RULES.rule(op.add, op.subtract)
 def negated_term(at: Site) -> Expr | None:
     """x + -y is x - y, x - -y is x + y: IEEE 754 defines subtraction so."""
     if any(a is not None for a in at.args[2:]):
         return None
     x, y = at.args[:2]
-    minus = at.name == "subtract"
-    second = at.made_by(y, "negative")
+    minus = at.op is op.subtract
+    second = at.made_by(y, op.negative)
     if second is not None:
-        return call("add" if minus else "subtract", x, second.args[0])
-    first = None if minus else at.made_by(x, "negative")
-    return None if first is None else call("subtract", y, first.args[0])
+        return new_call(op.add if minus else op.subtract, x, second.args[0])
+    first = None if minus else at.made_by(x, op.negative)
+    return None if first is None else new_call(op.subtract, y, first.args[0])
 
 
-@RULES.rule("multiply", "divide")
+@RULES.rule(op.multiply, op.divide)
 def negated_factors(at: Site) -> Expr | None:
     """-x * -y is x * y, -x / -y is x / y; of floats, for the negative of an integer may wrap."""
-    x, y = (at.made_by(a, "negative") for a in at.args)
+    x, y = (at.made_by(a, op.negative) for a in at.args)
     if x is None or y is None:
         return None
     types = (tensor_type(x.args[0]), tensor_type(y.args[0]))
     if any(t is None or not is_float(t.dtype) for t in types):
         return None
-    return call(at.name, x.args[0], y.args[0])
+    return new_call(at.op, x.args[0], y.args[0])
 
 
-_INVOLUTIONS = ("negative", "bitwise_not", "logical_not", "reverse", "flip")
-
-
-@RULES.rule(*_INVOLUTIONS)
+@RULES.rule(op.negative, op.bitwise_not, op.logical_not, op.reverse, op.flip)
 def done_twice(at: Site) -> Expr | None:
     """What undoes itself, twice: of `logical_not` only where x is bool."""
-    inner = at.made_by(at.args[0], at.name)
+    inner = at.made_by(at.args[0], at.op)
     if inner is None or inner.args[1:] != at.args[1:]:
         return None
     return at.same(inner.args[0])
 
 
-@RULES.rule("relu", "abs", "floor", "ceil", "round", "trunc", "sign", "copy", "triu", "tril")
+@RULES.rule(
+    op.relu, op.abs, op.floor, op.ceil, op.round, op.trunc, op.sign, op.copy, op.triu, op.tril
+)
 def done_before(at: Site) -> Expr | None:
     """What changes nothing any more the second time."""
-    inner = at.made_by(at.args[0], at.name)
+    inner = at.made_by(at.args[0], at.op)
     return at.same(at.args[0]) if inner is not None and inner.args[1:] == at.args[1:] else None
 
 
 UNSIGNED = ("uint8", "uint64")
 
 
-@RULES.rule("abs")
+@RULES.rule(op.abs)
 def absolute_of_negative(at: Site) -> Expr | None:
     """abs(-x) is abs(x), unless x is unsigned: there -x is 2**bits - x."""
-    inner = None if at.type.dtype in UNSIGNED else at.made_by(at.args[0], "negative")
-    return None if inner is None else call("abs", inner.args[0])
+    inner = None if at.type.dtype in UNSIGNED else at.made_by(at.args[0], op.negative)
+    return None if inner is None else new_call(op.abs, inner.args[0])
 
 
-@RULES.rule("maximum", "minimum", "bitwise_and", "bitwise_or", "logical_and", "logical_or")
+@RULES.rule(op.maximum, op.minimum, op.bitwise_and, op.bitwise_or, op.logical_and, op.logical_or)
 def with_itself(at: Site) -> Expr | None:
     """max(x, x), min(x, x), x & x and x | x are x; of `logical_and` only where x is bool."""
     return at.same(at.args[0]) if at.args[0] is at.args[1] else None
 
 
-@RULES.rule("copy")
+@RULES.rule(op.copy)
 def copied(at: Site) -> Expr | None:
     """A copy is needed only of what is written or returned, of which nothing is replaced."""
     return at.same(at.args[0])

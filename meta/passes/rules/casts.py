@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from meta import op
 from meta.base.dtype import FLOAT8, is_float
 from meta.ir import Expr
-from meta.passes.rules.table import RULES, Site, call, tensor_type
+from meta.passes.calls import new_call, tensor_type
+from meta.passes.rules.table import RULES, Site
 
 _SIGNED = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 _UNSIGNED = {"bool": 1, "uint8": 8, "uint64": 64}
@@ -34,20 +36,20 @@ def holds(wide: str, narrow: str) -> bool:
     return digits <= _SIGNED.get(wide, 0)
 
 
-@RULES.rule("cast", "cast_like")
+@RULES.rule(op.cast, op.cast_like)
 def same_dtype(at: Site) -> Expr | None:
     """A cast to the dtype that x has."""
     return at.same(at.args[0])
 
 
-@RULES.rule("cast")
+@RULES.rule(op.cast)
 def cast_of_cast(at: Site) -> Expr | None:
     """cast(cast(x, wide), dtype) is cast(x, dtype) if ``wide`` holds all values of x.
 
     Not from a float to an integer, where x is an integer: what a float that does not fit becomes
     is another question than where an integer wraps.
     """
-    inner = at.made_by(at.args[0], "cast")
+    inner = at.made_by(at.args[0], op.cast)
     if inner is None:
         return None
     x, wide, dtype = inner.args[0], inner.args[1], at.type.dtype
@@ -59,4 +61,4 @@ def cast_of_cast(at: Site) -> Expr | None:
     integers = not is_float(source.dtype) and not is_float(dtype) and dtype != "bool"
     if integers and is_float(wide) and not holds(dtype, source.dtype):
         return None
-    return call("cast", x, dtype)
+    return new_call(op.cast, x, dtype)

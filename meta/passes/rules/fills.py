@@ -7,19 +7,23 @@ from typing import Any
 
 import torch
 
+from meta import op
 from meta.base.dtype import TO_TORCH, convertible, is_float
 from meta.ir import Constant
 from meta.ir.constants import tensor_bytes
 from meta.op.core.numbers import Number
 from meta.passes.buffers import Definitions
-from meta.passes.rules.table import OpCall, op_call, tensor_type
+from meta.passes.calls import OpCall, op_call, tensor_type
 
 # A constant is looked at up to this many elements.
 _LIMIT = 4096
 # Up to this, every integer is a float64.
 _EXACT = 1 << 53
-_ALIKE = {"zeros": 0, "zeros_like": 0, "ones": 1, "ones_like": 1}
-_SPREADS = ("reshape", "expand_dims", "squeeze", "broadcast_to", "broadcast_to_like", "transpose")
+_ALIKE = {op.zeros: 0, op.zeros_like: 0, op.ones: 1, op.ones_like: 1}
+_SPREADS = (
+    *(op.reshape, op.expand_dims, op.squeeze, op.transpose),
+    *(op.broadcast_to, op.broadcast_to_like),
+)
 
 
 def fill_of(atom: Any, known: Definitions) -> Number | None:
@@ -28,7 +32,7 @@ def fill_of(atom: Any, known: Definitions) -> Number | None:
     A Python number is that of a tensor of any shape.
     """
     while (value := op_call(known.get(atom))) is not None:
-        if value.name not in _SPREADS:
+        if value.op not in _SPREADS:
             return _filled(value, atom)
         atom = value.args[0]
     if isinstance(atom, Constant):
@@ -38,12 +42,12 @@ def fill_of(atom: Any, known: Definitions) -> Number | None:
 
 def _filled(value: OpCall, atom: Any) -> Number | None:
     """Return the number with which a call fills its result, as the dtype of that holds it."""
-    name, type_ = value.name, tensor_type(atom)
-    if name in _ALIKE:
-        return _ALIKE[name]
-    if name not in ("full", "full_like") or type_ is None:
+    type_ = tensor_type(atom)
+    if value.op in _ALIKE:
+        return _ALIKE[value.op]
+    if value.op not in (op.full, op.full_like) or type_ is None:
         return None
-    number = value.args[0 if name == "full" else 1]
+    number = value.args[0 if value.op is op.full else 1]
     if isinstance(number, int) and abs(number) > _EXACT:
         return None
     if not math.isfinite(number):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from meta import op
 from meta.ir import Call, Expr, If, Tuple, TupleGetItem, type_of
 from meta.op.core.check import normalize_axis
 from meta.op.transform import split_bounds, split_points
 from meta.passes.buffers import Definitions
+from meta.passes.calls import OpCall, new_call, op_call, tensor_type
 from meta.passes.rules.fills import fill_of
-from meta.passes.rules.table import RULES, OpCall, Site, call, op_call, tensor_type
+from meta.passes.rules.table import RULES, Site
 
 
 def _fields(atom: object) -> tuple[Expr, ...]:
     return atom.fields if isinstance(atom, Tuple) else ()
 
 
-@RULES.rule("concatenate")
+@RULES.rule(op.concatenate)
 def joined_again(at: Site) -> Expr | None:
     """The parts of a split, all of them in order, joined along the same axis; and a single part."""
     parts = _fields(at.args[0])
@@ -26,19 +28,19 @@ def joined_again(at: Site) -> Expr | None:
     ):
         return None
     owners = {g.value for g in gets}  # type: ignore[union-attr]
-    split = at.made_by(owners.pop(), "split") if len(owners) == 1 else None
+    split = at.made_by(owners.pop(), op.split) if len(owners) == 1 else None
     if split is None or not _same_axis(split.args[2], at.args[1], at.type.ndim):
         return None
     return at.same(split.args[0])
 
 
-@RULES.rule("stack")
+@RULES.rule(op.stack)
 def single_stack(at: Site) -> Expr | None:
     """A stack of one tensor is a view of it."""
     parts = _fields(at.args[0])
     if len(parts) != 1 or not at.type.is_static:
         return None
-    return call("reshape", parts[0], at.type.static_shape)
+    return new_call(op.reshape, parts[0], at.type.static_shape)
 
 
 def field_of(value: TupleGetItem, known: Definitions) -> Expr | None:
@@ -50,10 +52,10 @@ def field_of(value: TupleGetItem, known: Definitions) -> Expr | None:
     if isinstance(owner, Tuple):
         return owner.fields[value.index]
     split = op_call(owner)
-    if split is None or split.name != "split":
+    if split is None or split.op is not op.split:
         return None
     joined = op_call(known.get(split.args[0]))
-    if joined is None or joined.name != "concatenate":
+    if joined is None or joined.op is not op.concatenate:
         return None
     return _part(split, joined, value.index)
 
@@ -95,7 +97,7 @@ def _same_axis(a: int, b: int, ndim: int) -> bool:
     return normalize_axis(a, ndim) == normalize_axis(b, ndim)
 
 
-@RULES.rule("where")
+@RULES.rule(op.where)
 def decided(at: Site) -> Expr | None:
     """A choice between x and x, or by a condition that is the same everywhere."""
     condition, x, y = at.args
@@ -108,4 +110,4 @@ def decided(at: Site) -> Expr | None:
         chosen = x if fill else y
     if tensor_type(chosen) is None or at.same(chosen) is not None or not at.type.is_static:
         return at.same(chosen)
-    return call("broadcast_to", chosen, at.type.static_shape)
+    return new_call(op.broadcast_to, chosen, at.type.static_shape)

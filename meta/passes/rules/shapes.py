@@ -4,15 +4,17 @@ of transposed matrices.
 
 from __future__ import annotations
 
+from meta import op
 from meta.ir import Expr
 from meta.op.core.axes import inverse_permutation, permutation, swapped
 from meta.op.core.slicing import slice_ranges
-from meta.passes.rules.table import RULES, OpCall, Site, call, tensor_type
+from meta.passes.calls import OpCall, new_call, tensor_type
+from meta.passes.rules.table import RULES, Site
 
-VIEWS = ("reshape", "batch_flatten", "expand_dims", "squeeze", "reshape_like")
+VIEWS = (op.reshape, op.batch_flatten, op.expand_dims, op.squeeze, op.reshape_like)
 
 
-@RULES.rule(*VIEWS, "broadcast_to", "broadcast_to_like")
+@RULES.rule(*VIEWS, op.broadcast_to, op.broadcast_to_like)
 def same_shape(at: Site) -> Expr | None:
     """A reshape or a broadcast to the shape that x has."""
     return at.same(at.args[0])
@@ -28,40 +30,40 @@ def view_of_views(at: Site) -> Expr | None:
             return at.same(source)
     if source is at.args[0] or not at.type.is_static:
         return None
-    return call("reshape", source, at.type.static_shape)
+    return new_call(op.reshape, source, at.type.static_shape)
 
 
-@RULES.rule("broadcast_to", "broadcast_to_like")
+@RULES.rule(op.broadcast_to, op.broadcast_to_like)
 def broadcast_of_broadcast(at: Site) -> Expr | None:
     """broadcast_to(broadcast_to(x, a), b) is broadcast_to(x, b)."""
-    inner = at.made_by(at.args[0], "broadcast_to", "broadcast_to_like")
+    inner = at.made_by(at.args[0], op.broadcast_to, op.broadcast_to_like)
     if inner is None or not at.type.is_static:
         return None
-    return call("broadcast_to", inner.args[0], at.type.static_shape)
+    return new_call(op.broadcast_to, inner.args[0], at.type.static_shape)
 
 
-@RULES.rule("collapse_sum_like")
+@RULES.rule(op.collapse_sum_like)
 def nothing_collapsed(at: Site) -> Expr | None:
     """A sum over no axis."""
     return at.same(at.args[0])
 
 
-@RULES.rule("sum")
+@RULES.rule(op.sum)
 def nothing_summed(at: Site) -> Expr | None:
     """A sum over no axis: ``axis`` and ``keepdims`` are both empty."""
     return at.same(at.args[0]) if at.args[1:3] == ((), ()) else None
 
 
-PERMUTATIONS = ("transpose", "transpose_dx", "swap_axis")
+PERMUTATIONS = (op.transpose, op.transpose_dx, op.swap_axis)
 
 
 def order_of(made: OpCall | Site) -> tuple[int, ...]:
     """Return which axis of its argument each axis of the result of a permutation is."""
     x = tensor_type(made.args[0])
     assert x is not None
-    if made.name == "swap_axis":
+    if made.op is op.swap_axis:
         return swapped(made.args[1], made.args[2], x.ndim)
-    read = permutation if made.name == "transpose" else inverse_permutation
+    read = permutation if made.op is op.transpose else inverse_permutation
     return read(made.args[1], x.ndim)
 
 
@@ -78,10 +80,10 @@ def permuted(at: Site) -> Expr | None:
     x = tensor_type(source)
     assert x is not None
     if at.type.is_static and _keeps_order(x.static_shape, order):
-        return call("reshape", source, at.type.static_shape)
+        return new_call(op.reshape, source, at.type.static_shape)
     if inner is None:
         return None
-    return call("transpose", source, None if order == permutation(None, x.ndim) else order)
+    return new_call(op.transpose, source, None if order == permutation(None, x.ndim) else order)
 
 
 def _keeps_order(shape: tuple[int, ...], order: tuple[int, ...]) -> bool:
@@ -90,7 +92,7 @@ def _keeps_order(shape: tuple[int, ...], order: tuple[int, ...]) -> bool:
     return long == sorted(long)
 
 
-@RULES.rule("strided_slice")
+@RULES.rule(op.strided_slice)
 def whole_slice(at: Site) -> Expr | None:
     """A slice of everything, in order."""
     x = tensor_type(at.args[0])
@@ -101,7 +103,7 @@ def whole_slice(at: Site) -> Expr | None:
     return at.same(at.args[0]) if whole else None
 
 
-@RULES.rule("repeat", "tile", "pad", "mirror_pad")
+@RULES.rule(op.repeat, op.tile, op.pad, op.mirror_pad)
 def once(at: Site) -> Expr | None:
     """What repeats nothing and adds nothing: the shape says so, unless there are no elements."""
     if not at.type.is_static or at.type.size == 0:
@@ -109,43 +111,46 @@ def once(at: Site) -> Expr | None:
     return at.same(at.args[0])
 
 
-@RULES.rule("flip")
+@RULES.rule(op.flip)
 def nothing_flipped(at: Site) -> Expr | None:
     """A flip of no axis."""
     return at.same(at.args[0]) if at.args[1] == () else None
 
 
-@RULES.rule("roll")
+@RULES.rule(op.roll)
 def nothing_rolled(at: Site) -> Expr | None:
     """A shift by 0."""
     return at.same(at.args[0]) if at.args[1] in (0, (0,)) else None
 
 
 # By operator: whether x1 and x2 are stored transposed.
-_STORED = {
-    f"{stem}{suffix}": flags
-    for stem in ("matmul", "batch_matmul")
-    for suffix, flags in (
-        ("", (False, False)),
-        ("_nt", (False, True)),
-        ("_tn", (True, False)),
-        ("_tt", (True, True)),
-    )
+_MATRICES = {
+    op.matmul: (False, False),
+    op.dense: (False, True),
+    op.matmul_tn: (True, False),
+    op.matmul_tt: (True, True),
 }
-_STORED["dense"] = (False, True)
+_BATCHES = {
+    op.batch_matmul: (False, False),
+    op.batch_matmul_nt: (False, True),
+    op.batch_matmul_tn: (True, False),
+    op.batch_matmul_tt: (True, True),
+}
 # `matmul_nt` is what `dense` is, the name that layers use.
-_NAMES = {(n.startswith("batch"), flags): n for n, flags in _STORED.items() if n != "matmul_nt"}
+_STORED = {**_MATRICES, **_BATCHES, op.matmul_nt: (False, True)}
 _SWAPPED = {2: (1, 0), 3: (0, 2, 1)}
 
 
 @RULES.rule(*_STORED)
 def transposed_operand(at: Site) -> Expr | None:
     """A product of a transposed matrix reads the matrix as it is stored."""
-    operands, flags = list(at.args), list(_STORED[at.name])
+    operands, flags = list(at.args), list(_STORED[at.op])
     for i, operand in enumerate(operands):
         made = at.made_by(operand, *PERMUTATIONS)
         if made is not None and order_of(made) == _SWAPPED[at.type.ndim]:
             operands[i], flags[i] = made.args[0], not flags[i]
     if tuple(operands) == tuple(at.args):
         return None
-    return call(_NAMES[at.name.startswith("batch"), (flags[0], flags[1])], *operands)
+    products = _BATCHES if at.op in _BATCHES else _MATRICES
+    wanted = next(product for product, stored in products.items() if stored == tuple(flags))
+    return new_call(wanted, *operands)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from meta import op
 from meta.base.registry import OPERATORS
 from meta.ir import UNKNOWN, Constant, Expr, TensorType, Tuple, type_of
 from meta.op.core.axes import permutation
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.subscripts import equation_of, subscripts
+from meta.passes.calls import new_call, tensor_type
 from meta.passes.rules.fills import fill_of
 from meta.passes.rules.shapes import order_of
-from meta.passes.rules.table import Rules, Site, call, tensor_type
+from meta.passes.rules.table import Rules, Site
 
 SPELLING = Rules()
 """The rules of `canonicalize`."""
@@ -20,11 +22,11 @@ SPELLING = Rules()
 # Arguments in their places.
 
 _MIRRORED = {
-    "less": "greater",
-    "less_equal": "greater_equal",
-    "greater": "less",
-    "greater_equal": "less_equal",
-    **{name: name for name in OPERATORS if OPERATORS[name].commutative},
+    op.less: op.greater,
+    op.less_equal: op.greater_equal,
+    op.greater: op.less,
+    op.greater_equal: op.less_equal,
+    **{one: one for one in OPERATORS.values() if one.commutative},
 }
 
 
@@ -33,7 +35,7 @@ def constant_second(at: Site) -> Expr | None:
     """A number or a constant is the second operand where the two may be exchanged."""
     x1, x2, *others = at.args
     if _is_constant(x1) and not _is_constant(x2):
-        return call(_MIRRORED[at.name], x2, x1, *others)
+        return new_call(_MIRRORED[at.op], x2, x1, *others)
     return None
 
 
@@ -41,11 +43,9 @@ def _is_constant(argument: Any) -> bool:
     return isinstance(argument, Constant | bool | int | float)
 
 
-_WITH_NUMBERS = tuple(
-    name
-    for name in OPERATORS
-    if any(slot.kind == "scalar or tensor" for slot in OPERATORS[name].slots)
-)
+_WITH_NUMBERS = [
+    one for one in OPERATORS.values() if any(slot.kind == "scalar or tensor" for slot in one.slots)
+]
 
 
 @SPELLING.rule(*_WITH_NUMBERS)
@@ -54,9 +54,8 @@ def numbers_for_constants(at: Site) -> Expr | None:
 
     A kernel takes a number at run time, and a fused one has it built in: nothing is loaded.
     """
-    op = OPERATORS[at.name]
     args = list(at.args)
-    for i, slot in enumerate(op.slots):
+    for i, slot in enumerate(at.op.slots):
         if slot.kind != "scalar or tensor" or not isinstance(args[i], Constant):
             continue
         number = fill_of(args[i], at.known) if args[i].type.dtype != "uint64" else None
@@ -64,7 +63,9 @@ def numbers_for_constants(at: Site) -> Expr | None:
         if number is None or not others or not _same_type(at, (*args[:i], number, *args[i + 1 :])):
             continue
         args[i] = number
-    return None if all(a is b for a, b in zip(args, at.args, strict=True)) else call(at.name, *args)
+    return (
+        None if all(a is b for a, b in zip(args, at.args, strict=True)) else new_call(at.op, *args)
+    )
 
 
 def _same_type(at: Site, args: tuple[Any, ...]) -> bool:
@@ -74,7 +75,7 @@ def _same_type(at: Site, args: tuple[Any, ...]) -> bool:
     # Numbers alone would be computed at once; and a number takes the dtype of tensors.
     if not tensors or any(t.dtype != tensors[0].dtype for t in tensors):
         return False
-    return bool(OPERATORS[at.name].infer(types) == at.type)
+    return bool(at.op.infer(types) == at.type)
 
 
 # Axes: the operator's default where that means the same, else not negative.
@@ -85,31 +86,32 @@ def _respelled(at: Site, slot: str, value: Any, default: Any) -> Expr | None:
 
     ``default``: what the slot's default means here, in the form of ``value``.
     """
-    op = OPERATORS[at.name]
-    place = op.schema.names.index(slot)
-    wanted = op.slots[place].default if value == default else value
+    place = at.op.schema.index[slot]
+    wanted = at.op.slots[place].default if value == default else value
     given = at.args[place]
     if given == wanted and type(given) is type(wanted):
         return None
-    return call(at.name, *at.args[:place], wanted, *at.args[place + 1 :])
+    return new_call(at.op, *at.args[:place], wanted, *at.args[place + 1 :])
 
 
 @SPELLING.rule(
-    "softmax", "log_softmax", "softmax_dx", "log_softmax_dx", "bias_add", "layer_norm", "rms_norm",
-    "cumsum", "cumprod", "sort", "argsort", "reverse", "concatenate", "stack",
-)  # fmt: skip
+    *(op.softmax, op.log_softmax, op.softmax_dx, op.log_softmax_dx),
+    *(op.bias_add, op.layer_norm, op.rms_norm, op.concatenate, op.stack),
+    *(op.cumsum, op.cumprod, op.sort, op.argsort, op.reverse),
+)
 def one_axis(at: Site) -> Expr | None:
     """-1 is the number of the last axis, unless it is the default."""
-    op = OPERATORS[at.name]
-    place, ndim = op.schema.names.index("axis"), at.type.ndim
-    slot = op.slots[place]
+    place, ndim = at.op.schema.index["axis"], at.type.ndim
+    slot = at.op.slots[place]
     means = None
     if slot.has_default and -ndim <= slot.default < ndim:
         means = normalize_axis(slot.default, ndim)
     return _respelled(at, "axis", normalize_axis(at.args[place], ndim), means)
 
 
-@SPELLING.rule("sum", "mean", "max", "min", "prod", "all", "any", "amax", "amin", "logsumexp")
+@SPELLING.rule(
+    op.sum, op.mean, op.max, op.min, op.prod, op.all, op.any, op.amax, op.amin, op.logsumexp
+)
 def reduced_axes(at: Site) -> Expr | None:
     """The axes of a reduction are a sorted tuple, () all of them; one flag to keep them, a bool."""
     x, axis, keepdims, exclude = at.args
@@ -120,63 +122,71 @@ def reduced_axes(at: Site) -> Expr | None:
     if not axes and source.ndim:
         return None  # all but all of them: nothing is reduced
     spelled = () if axes == tuple(range(source.ndim)) else axes
-    kept = True if keepdims else OPERATORS[at.name].slots[2].default
+    kept = True if keepdims else at.op.slots[2].default
     if spelled == axis and not exclude and type(kept) is type(keepdims):
         return None
-    return call(at.name, x, spelled, kept, False)
+    return new_call(at.op, x, spelled, kept, False)
 
 
-@SPELLING.rule("transpose", "transpose_dx", "swap_axis")
+@SPELLING.rule(op.transpose, op.transpose_dx, op.swap_axis)
 def one_permutation(at: Site) -> Expr | None:
     """Permutations are `transpose`; without axes where these are reversed."""
     order = order_of(at)
     axes = None if order == permutation(None, len(order)) else order
-    if at.name == "transpose" and at.args[1] == axes:
+    if at.op is op.transpose and at.args[1] == axes:
         return None
-    return call("transpose", at.args[0], axes)
+    return new_call(op.transpose, at.args[0], axes)
 
 
 # One operator of several.
 
 
-@SPELLING.rule("reshape", "batch_flatten", "expand_dims", "squeeze", "reshape_like")
+@SPELLING.rule(op.reshape, op.batch_flatten, op.expand_dims, op.squeeze, op.reshape_like)
 def one_view(at: Site) -> Expr | None:
     """Views are `reshape` to a shape that is written out."""
     if not at.type.is_static:
         return None
     args = (at.args[0], at.type.static_shape, False)
-    return None if at.name == "reshape" and at.args == args else call("reshape", *args)
+    return None if at.op is op.reshape and at.args == args else new_call(op.reshape, *args)
 
 
-@SPELLING.rule("broadcast_to_like")
+@SPELLING.rule(op.broadcast_to_like)
 def broadcast_to_shape(at: Site) -> Expr | None:
     """Of the other tensor only the shape counts; it need not be kept for it."""
-    return call("broadcast_to", at.args[0], at.type.static_shape) if at.type.is_static else None
+    return (
+        new_call(op.broadcast_to, at.args[0], at.type.static_shape) if at.type.is_static else None
+    )
 
 
-@SPELLING.rule("cast_like")
+@SPELLING.rule(op.cast_like)
 def cast_to_dtype(at: Site) -> Expr | None:
     """Of the other tensor only the dtype counts; it need not be kept for it."""
-    return call("cast", at.args[0], at.type.dtype)
+    return new_call(op.cast, at.args[0], at.type.dtype)
 
 
-@SPELLING.rule("matmul_nt")
+@SPELLING.rule(op.matmul_nt)
 def dense_product(at: Site) -> Expr | None:
     """x1 @ x2.T is `dense`, as layers call it."""
-    return call("dense", *at.args)
+    return new_call(op.dense, *at.args)
 
 
-@SPELLING.rule("full", "full_like")
+_NUMBERS = {
+    (op.full, "0.0"): op.zeros,
+    (op.full, "1.0"): op.ones,
+    (op.full_like, "0.0"): op.zeros_like,
+    (op.full_like, "1.0"): op.ones_like,
+}
+
+
+@SPELLING.rule(op.full, op.full_like)
 def zeros_and_ones(at: Site) -> Expr | None:
     """A tensor full of 0 or 1 is called so."""
-    number, rest = (at.args[0], at.args[1:]) if at.name == "full" else (at.args[1], at.args[:1])
-    for stem, value in (("zeros", "0.0"), ("ones", "1.0")):
-        if str(float(number)) == value:
-            return call(at.name.replace("full", stem), *rest)
-    return None
+    number, rest = (at.args[0], at.args[1:]) if at.op is op.full else (at.args[1], at.args[:1])
+    made = _NUMBERS.get((at.op, str(float(number))))
+    return None if made is None else new_call(made, *rest)
 
 
-@SPELLING.rule("add")
+@SPELLING.rule(op.add)
 def bias_along_an_axis(at: Site) -> Expr | None:
     """x + b, where b has more than one element along one axis only, is `bias_add`.
 
@@ -198,7 +208,7 @@ def bias_along_an_axis(at: Site) -> Expr | None:
             continue
         vector = _as_vector(at, bias, narrow)
         if vector is not None:
-            return call("bias_add", data, vector, axis)
+            return new_call(op.bias_add, data, vector, axis)
     return None
 
 
@@ -211,25 +221,25 @@ def _only_axis(narrow: TensorType, ndim: int) -> int | None:
 def _as_vector(at: Site, bias: Any, type_: TensorType) -> Expr | None:
     if type_.ndim == 1:
         return bias  # type: ignore[no-any-return]
-    made = at.made_by(bias, "reshape", "expand_dims")
+    made = at.made_by(bias, op.reshape, op.expand_dims)
     source = None if made is None else tensor_type(made.args[0])
     return made.args[0] if made is not None and source is not None and source.ndim == 1 else None
 
 
 # By equation with labels in order of their first use.
 _PRODUCTS = {
-    "ab,bc->ac": "matmul",
-    "ab,cb->ac": "dense",
-    "ab,ac->bc": "matmul_tn",
-    "ab,ca->bc": "matmul_tt",
-    "abc,acd->abd": "batch_matmul",
-    "abc,adc->abd": "batch_matmul_nt",
-    "abc,abd->acd": "batch_matmul_tn",
-    "abc,adb->acd": "batch_matmul_tt",
+    "ab,bc->ac": op.matmul,
+    "ab,cb->ac": op.dense,
+    "ab,ac->bc": op.matmul_tn,
+    "ab,ca->bc": op.matmul_tt,
+    "abc,acd->abd": op.batch_matmul,
+    "abc,adc->abd": op.batch_matmul_nt,
+    "abc,abd->acd": op.batch_matmul_tn,
+    "abc,adb->acd": op.batch_matmul_tt,
 }
 
 
-@SPELLING.rule("einsum")
+@SPELLING.rule(op.einsum)
 def matrix_product(at: Site) -> Expr | None:
     """An `einsum` that is a matrix product, or a batch of them, is called so."""
     operands, equation = at.args
@@ -241,5 +251,5 @@ def matrix_product(at: Site) -> Expr | None:
     for labels, type_ in zip(read.operands, types, strict=True):
         if any(read.extents[s] != d for s, d in zip(labels, type_.shape, strict=True)):
             return None  # an axis of extent 1 is broadcast
-    name = _PRODUCTS.get(equation_of(read.operands, read.result))
-    return None if name is None else call(name, *fields)
+    product = _PRODUCTS.get(equation_of(read.operands, read.result))
+    return None if product is None else new_call(product, *fields)

@@ -11,18 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from meta.base.registry import OPERATORS
-from meta.ir import UNKNOWN, Call, Expr, TensorType, type_of
+from meta.base.errors import ArgumentError
+from meta.ir import UNKNOWN, Expr, TensorType, type_of
 from meta.op.core import Op
 from meta.passes.buffers import Definitions
-
-
-@dataclass(frozen=True, slots=True)
-class OpCall:
-    """A call of a base operator: its name, and its arguments in schema order."""
-
-    name: str
-    args: tuple[Any, ...]
+from meta.passes.calls import OpCall, op_call
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +24,19 @@ class Site:
 
     Attributes
     ----------
-    name: of the operator. args: its arguments in schema order. type: that of the result. known:
-    what variables were bound to.
+    op: the operator. args: its arguments in schema order. type: that of the result. known: what
+    variables were bound to.
     """
 
-    name: str
+    op: Op
     args: tuple[Any, ...]
     type: TensorType
     known: Definitions
 
-    def made_by(self, atom: object, *names: str) -> OpCall | None:
+    def made_by(self, atom: object, *ops: Op) -> OpCall | None:
         """Return the call that computed ``atom`` if it is one of these operators."""
         made = op_call(self.known.get(atom))
-        return made if made is not None and made.name in names else None
+        return made if made is not None and made.op in ops else None
 
     def same(self, atom: object) -> Expr | None:
         """Return the atom if it can stand for the result: if it has its type."""
@@ -57,24 +50,29 @@ Rule = Callable[[Site], Expr | None]
 
 
 class Rules:
-    """Rules by the name of an operator."""
+    """Rules by operator."""
 
     def __init__(self) -> None:
-        self._rules: dict[str, list[Rule]] = {}
+        self._rules: dict[Op, list[Rule]] = {}
 
-    def rule(self, *names: str) -> Callable[[Rule], Rule]:
-        """Attach a rule to operators; a decorator."""
+    def rule(self, *ops: Op) -> Callable[[Rule], Rule]:
+        """Attach a rule to operators; a decorator. ArgumentError for what is no operator."""
+        for op in ops:
+            if not isinstance(op, Op):
+                raise ArgumentError(
+                    "a rule is for operators", expected="meta.op.<name>", found=repr(op)
+                )
 
         def attach(function: Rule) -> Rule:
-            for name in names:
-                self._rules.setdefault(name, []).append(function)
+            for op in ops:
+                self._rules.setdefault(op, []).append(function)
             return function
 
         return attach
 
     def apply(self, site: Site) -> Expr | None:
         """Return what the first rule that answers makes of a call; None if none does."""
-        for rule in self._rules.get(site.name, ()):
+        for rule in self._rules.get(site.op, ()):
             result = rule(site)
             if result is not None:
                 return result
@@ -83,22 +81,3 @@ class Rules:
 
 RULES = Rules()
 """The rules of `simplify`."""
-
-
-def op_call(value: Expr | None) -> OpCall | None:
-    """Read a value that is a call of a base operator; None for any other."""
-    if isinstance(value, Call) and isinstance(value.callee, Op):
-        return OpCall(value.callee.name, value.args)
-    return None
-
-
-def tensor_type(atom: object) -> TensorType | None:
-    """Return the type of an atom that is a tensor; None for numbers and tuples."""
-    type_ = type_of(atom) if isinstance(atom, Expr) else None
-    return type_ if isinstance(type_, TensorType) else None
-
-
-def call(name: str, *args: Any) -> Call:
-    """Return the call of a base operator with these first arguments and defaults for the rest."""
-    op = OPERATORS[name]
-    return Call(op, (*args, *(slot.default for slot in op.slots[len(args) :])))

@@ -1,7 +1,8 @@
-"""Reading operator calls in the IR: which base operator, with which argument types."""
+"""Operator calls in the IR: which operator, with which arguments, and with which effects."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from meta.base.errors import IRError
@@ -14,6 +15,7 @@ from meta.ir import (
     Function,
     MakeRef,
     ReadRef,
+    TensorType,
     Tuple,
     TupleType,
     WriteRef,
@@ -30,6 +32,37 @@ def base_op(callee: Expr) -> Op | None:
     if isinstance(callee, DialectOp):
         return callee.base
     return callee if isinstance(callee, Op) else None
+
+
+def called_op(value: Expr) -> Op | None:
+    """Return the base operator that a value calls, dispatched or not; None for other values."""
+    return base_op(value.callee) if isinstance(value, Call) else None
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """A call of a base operator, and its arguments in schema order."""
+
+    op: Op
+    args: tuple[Any, ...]
+
+
+def op_call(value: Expr | None) -> OpCall | None:
+    """Read a value that is a call of a base operator, not dispatched; None for any other."""
+    if isinstance(value, Call) and isinstance(value.callee, Op):
+        return OpCall(value.callee, value.args)
+    return None
+
+
+def new_call(op: Op, *args: Any) -> Call:
+    """Return the call of a base operator with these first arguments and defaults for the rest."""
+    return Call(op, (*args, *(slot.default for slot in op.slots[len(args) :])))
+
+
+def tensor_type(atom: object) -> TensorType | None:
+    """Return the type of an atom that is a tensor; None for numbers and tuples."""
+    type_ = type_of(atom) if isinstance(atom, Expr) else None
+    return type_ if isinstance(type_, TensorType) else None
 
 
 def typed_args(op: Op, call: Call) -> tuple[Any, ...]:
@@ -61,8 +94,7 @@ def written_parameters(function: Function) -> tuple[int, ...]:
     """Return, by number, the parameters of a function that operators in it write in place."""
     written: set[Expr] = set()
     for binding in bindings(function):
-        op = base_op(binding.value.callee) if isinstance(binding.value, Call) else None
-        if op is not None:
+        if isinstance(binding.value, Call) and (op := base_op(binding.value.callee)) is not None:
             written.update(a for s in op.schema.written for a in flat_atoms(binding.value.args[s]))
     return tuple(i for i, p in enumerate(function.params) if p in written)
 
@@ -83,5 +115,5 @@ def is_pure(binding: Binding) -> bool:
     """Whether a binding may be computed any number of times, at any time, with the same result."""
     if has_effect(binding) or isinstance(binding.value, MakeRef | ReadRef):
         return False
-    op = base_op(binding.value.callee) if isinstance(binding.value, Call) else None
+    op = called_op(binding.value)
     return op is None or not op.random
