@@ -11,7 +11,7 @@ from meta.op.core.check import require_float
 from meta.op.core.reduction import reduction
 
 
-def _reduced(x: Tensor, axis: Ints, keepdims: bool, exclude: bool) -> Tensor:
+def _float_reduced(x: Tensor, axis: Ints, keepdims: bool, exclude: bool) -> Tensor:
     require_float(x, "x")
     return x.with_shape(reduction(x.ndim, axis, keepdims, exclude).shape(x.shape))
 
@@ -37,7 +37,7 @@ def var(
     x: floating point; half precision is computed in float32. The result has its dtype. It is NaN
     (or inf, if the sum is not 0) where n <= ``correction``, and NaN if there are no elements.
     """
-    return _reduced(x, axis, keepdims, exclude)
+    return _float_reduced(x, axis, keepdims, exclude)
 
 
 @op(schema=var)
@@ -49,7 +49,7 @@ def std(
     correction: int = 1,
 ) -> Tensor:
     """The standard deviation, sqrt(`var`). Its gradient where it is 0 is taken as 0."""
-    return _reduced(x, axis, keepdims, exclude)
+    return _float_reduced(x, axis, keepdims, exclude)
 
 
 @op
@@ -59,7 +59,7 @@ def logsumexp(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool 
     x: floating point; half precision is computed in float32. The result has its dtype; it is -inf
     if there are no elements.
     """
-    return _reduced(x, axis, keepdims, exclude)
+    return _float_reduced(x, axis, keepdims, exclude)
 
 
 @op(schema=reduce.max)

@@ -11,7 +11,7 @@ def _along(axis: int, x: TensorType) -> TensorType:
     return x
 
 
-def _gradient(axis: int, y: TensorType, dy: TensorType) -> TensorType:
+def _softmax_gradient(axis: int, y: TensorType, dy: TensorType) -> TensorType:
     require_float(y, "y")
     normalize_axis(axis, y.ndim)
     fits = dy == y or not (dy.is_static and y.is_static)
@@ -43,7 +43,7 @@ def softmax_dx(y: Tensor, dy: Tensor, axis: int = -1) -> Tensor:
 
     y: the result. dy: its gradient, of the same type. Result: the same type.
     """
-    return _gradient(axis, y, dy)
+    return _softmax_gradient(axis, y, dy)
 
 
 @op(schema=softmax_dx)
@@ -52,7 +52,7 @@ def log_softmax_dx(y: Tensor, dy: Tensor, axis: int = -1) -> Tensor:
 
     y: the result. dy: its gradient, of the same type. Result: the same type.
     """
-    return _gradient(axis, y, dy)
+    return _softmax_gradient(axis, y, dy)
 
 
 @op

@@ -52,7 +52,7 @@ CASES = [
 ]
 
 _INT8 = I(3, low=0, high=5, dtype="int8")
-PAIRS = [
+MISMATCHED_PAIRS = [
     error(F(3), _INT8, match="only integers have bits"),
     error(_INT8, 1.5, match="only integers have bits"),
     error(_INT8, I(3, low=0, high=5), match="cast the int8 one"),
@@ -61,9 +61,9 @@ PAIRS = [
 
 CASES += refusals(
     {
-        "bitwise_and": [*PAIRS, error(B(3), 1, match="does not fit a tensor of bool")],
-        "bitwise_or bitwise_xor": PAIRS,
-        "left_shift right_shift": [*PAIRS, error(B(3), 1, match=r"expected: integers\n")],
+        "bitwise_and": [*MISMATCHED_PAIRS, error(B(3), 1, match="does not fit a tensor of bool")],
+        "bitwise_or bitwise_xor": MISMATCHED_PAIRS,
+        "left_shift right_shift": [*MISMATCHED_PAIRS, error(B(3), 1, match=r"expected: integers\n")],
         "bitwise_not": [error(F(3), match="only integers have bits")],
     }
 )

@@ -5,8 +5,7 @@ from math import prod
 import numpy as np
 import torch
 
-from meta.testing import C, OpCase, sample
-from meta.testing.case import error
+from meta.testing import C, OpCase, error, sample
 
 ROTATIONS = ((14, 16), (52, 57), (23, 40), (5, 37), (25, 33), (46, 12), (58, 22), (32, 32))
 ALL = 2**64 - 1

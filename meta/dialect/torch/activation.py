@@ -5,89 +5,78 @@ import torch.nn.functional as nn
 
 from meta import op
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.number import number
+from meta.dialect.torch.operands import compact, number, widened
 from meta.dialect.torch.precision import no_sixth_in_double
 
 _ATEN = torch.ops.aten
 
 
-def _unary(base):
-    return dialect.kernel(base, strided=False)
-
-
-def _wide(*tensors):
-    """All in float32 at least: half precision is rounded once, at the end."""
-    wide = torch.promote_types(tensors[0].dtype, torch.float32)
-    found = [t.to(wide) for t in tensors]
-    return found if len(found) > 1 else found[0]
-
-
-@_unary(op.silu)
+@compact(op.silu)
 def silu(x, out):
-    return out.copy_(nn.silu(_wide(x)))
+    return out.copy_(nn.silu(widened(x)))
 
 
-@_unary(op.silu_dx)
+@compact(op.silu_dx)
 def silu_dx(x, dy, out):
-    x, dy = _wide(x, dy)
+    x, dy = widened(x, dy)
     return out.copy_(_ATEN.silu_backward(dy, x))
 
 
-@_unary(op.leaky_relu)
+@compact(op.leaky_relu)
 def leaky_relu(x, negative_slope, out):
-    return out.copy_(nn.leaky_relu(_wide(x), negative_slope))
+    return out.copy_(nn.leaky_relu(widened(x), negative_slope))
 
 
-@_unary(op.leaky_relu_dx)
+@compact(op.leaky_relu_dx)
 def leaky_relu_dx(x, dy, negative_slope, out):
-    x, dy = _wide(x, dy)
+    x, dy = widened(x, dy)
     return out.copy_(_ATEN.leaky_relu_backward(dy, x, negative_slope, False))
 
 
-@_unary(op.elu)
+@compact(op.elu)
 def elu(x, alpha, out):
-    return out.copy_(nn.elu(_wide(x), alpha))
+    return out.copy_(nn.elu(widened(x), alpha))
 
 
-@_unary(op.elu_dx)
+@compact(op.elu_dx)
 def elu_dx(x, dy, alpha, out):
-    x, dy = _wide(x, dy)
+    x, dy = widened(x, dy)
     return out.copy_(_ATEN.elu_backward(dy, alpha, 1, 1, False, x))
 
 
-@_unary(op.softplus)
+@compact(op.softplus)
 def softplus(x, beta, threshold, out):
-    return out.copy_(nn.softplus(_wide(x), beta, threshold))
+    return out.copy_(nn.softplus(widened(x), beta, threshold))
 
 
-@_unary(op.softplus_dx)
+@compact(op.softplus_dx)
 def softplus_dx(x, dy, beta, threshold, out):
-    x, dy = _wide(x, dy)
+    x, dy = widened(x, dy)
     scaled = x * beta
     return out.copy_(torch.where(scaled > threshold, dy, dy * torch.sigmoid(scaled)))
 
 
 @dialect.kernel(op.hardswish, strided=False, when=no_sixth_in_double)
 def hardswish(x, out):
-    return out.copy_(nn.hardswish(_wide(x)))
+    return out.copy_(nn.hardswish(widened(x)))
 
 
-@_unary(op.hardswish_dx)
+@compact(op.hardswish_dx)
 def hardswish_dx(x, dy, out):
-    x, dy = _wide(x, dy)
+    x, dy = widened(x, dy)
     return out.copy_(_ATEN.hardswish_backward(dy, x))
 
 
-@_unary(op.prelu)
+@compact(op.prelu)
 def prelu(x, weight, out):
     if x.ndim > 1 and weight.ndim:
         weight = weight.reshape(-1, *[1] * (x.ndim - 2))
     return out.copy_(torch.where(x > 0, x, x * weight.reshape(()) if x.ndim == 0 else x * weight))
 
 
-@_unary(op.glu)
+@compact(op.glu)
 def glu(x, axis, out):
-    return out.copy_(nn.glu(_wide(x), axis))
+    return out.copy_(nn.glu(widened(x), axis))
 
 
 def _numbers(x, *numbers):
@@ -96,24 +85,24 @@ def _numbers(x, *numbers):
     return [number(n, dtype, x.device).to(x.dtype) for n, dtype in zip(numbers, exact, strict=True)]
 
 
-@_unary(op.threshold)
+@compact(op.threshold)
 def threshold(x, threshold, value, out):
     bound, instead = _numbers(x, threshold, value)
     return out.copy_(torch.where(x <= bound, instead, x))
 
 
-@_unary(op.threshold_dx)
+@compact(op.threshold_dx)
 def threshold_dx(x, dy, threshold, out):
     (bound,) = _numbers(x, threshold)
     return out.copy_(dy.masked_fill(x <= bound, 0))
 
 
-@_unary(op.clip)
+@compact(op.clip)
 def clip(x, a_min, a_max, out):
     return out.copy_(torch.clamp(x, *_numbers(x, a_min, a_max)))
 
 
-@_unary(op.clip_dx)
+@compact(op.clip_dx)
 def clip_dx(x, dy, a_min, a_max, out):
     low, high = _numbers(x, a_min, a_max)
     return out.copy_(dy.masked_fill(~((x >= low) & (x <= high)), 0))

@@ -5,7 +5,7 @@ import torch
 from meta import op
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.reduce import wide
+from meta.dialect.torch.operands import wide
 from meta.dialect.torch.transform import in_range
 
 

@@ -12,7 +12,7 @@ from meta import op
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.levels import LIBRARY_AFTER_CUDNN
-from meta.dialect.torch.reduce import wide
+from meta.dialect.torch.operands import wide
 from meta.op.attention import HEADS_FIRST, score_scale
 
 _aten = torch.ops.aten

@@ -9,41 +9,21 @@ import torch
 from meta import op
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.number import number
-
-_HALF = (torch.float16, torch.bfloat16)
-
-
-def _own(*operands):
-    """Return the dtype that the tensors among operands have, which numbers take."""
-    return next(x.dtype for x in operands if isinstance(x, torch.Tensor))
-
-
-def _as(dtype, out, *operands):
-    """Operands in a dtype; numbers become 0-d tensors where ``out`` is."""
-    return [
-        x.to(dtype) if isinstance(x, torch.Tensor) else number(x, dtype, out.device)
-        for x in operands
-    ]
-
-
-def _wide(dtype):
-    """The dtype in which to compute: of half precision float32."""
-    return torch.float32 if dtype in _HALF else dtype
+from meta.dialect.torch.operands import as_operands, own_dtype, wide
 
 
 def _arithmetic(function, x1, x2, out):
-    function(*_as(_wide(out.dtype), out, x1, x2), out=out)
+    function(*as_operands(wide(out.dtype), out, x1, x2), out=out)
 
 
 def _where_true(function, x1, x2, otherwise, where, out):
     if otherwise is None:
         _arithmetic(function, x1, x2, out)
         return
-    own = _own(x1, x2, otherwise)  # in which the sum is rounded before otherwise takes it
-    value = function(*_as(_wide(own), otherwise, x1, x2)).to(own)
+    own = own_dtype(x1, x2, otherwise)  # in which the sum is rounded before otherwise takes it
+    value = function(*as_operands(wide(own), otherwise, x1, x2)).to(own)
     if where is None:
-        out.copy_(value.expand_as(out))
+        out.copy_(value.expandas_operands(out))
     else:
         torch.where(where != 0, value.to(otherwise.dtype), otherwise, out=out)
 
@@ -65,7 +45,7 @@ def multiply(x1, x2, out):
 
 @dialect.kernel(op.divide)
 def divide(x1, x2, out):
-    torch.div(*_as(_wide(out.dtype), out, x1, x2), out=out)
+    torch.div(*as_operands(wide(out.dtype), out, x1, x2), out=out)
 
 
 @dialect.kernel(op.power)
@@ -85,7 +65,7 @@ def minimum(x1, x2, out):
 
 def _divided(function, x1, x2, out, by_minus_one):
     """Divide integers without the two cases on which processors trap: by 0, and the least by -1."""
-    x1, x2 = _as(_wide(out.dtype), out, x1, x2)
+    x1, x2 = as_operands(wide(out.dtype), out, x1, x2)
     if x2.dtype.is_floating_point:
         function(x1, x2, out=out)
         return
@@ -107,11 +87,11 @@ def mod(x1, x2, out):
 
 
 def _compare(function, x1, x2, out):
-    own = _own(x1, x2)
+    own = own_dtype(x1, x2)
     numbers = not (isinstance(x1, torch.Tensor) and isinstance(x2, torch.Tensor))
     if numbers and not own.is_floating_point and own != torch.bool:
         own = torch.int64  # a Python int is not squeezed into a narrow integer dtype
-    function(*_as(own, out, x1, x2), out=out)
+    function(*as_operands(own, out, x1, x2), out=out)
 
 
 @dialect.kernel(op.less)
@@ -146,19 +126,19 @@ def not_equal(x1, x2, out):
 
 @dialect.kernel(op.logical_and)
 def logical_and(x1, x2, out):
-    torch.logical_and(*_as(torch.bool, out, x1, x2), out=out)
+    torch.logical_and(*as_operands(torch.bool, out, x1, x2), out=out)
 
 
 @dialect.kernel(op.logical_or)
 def logical_or(x1, x2, out):
-    torch.logical_or(*_as(torch.bool, out, x1, x2), out=out)
+    torch.logical_or(*as_operands(torch.bool, out, x1, x2), out=out)
 
 
 @dialect.kernel(op.logical_xor)
 def logical_xor(x1, x2, out):
-    torch.logical_xor(*_as(torch.bool, out, x1, x2), out=out)
+    torch.logical_xor(*as_operands(torch.bool, out, x1, x2), out=out)
 
 
 @dialect.kernel(op.where)
 def where(condition, x, y, out):
-    torch.where(condition != 0, *_as(out.dtype, out, x, y), out=out)
+    torch.where(condition != 0, *as_operands(out.dtype, out, x, y), out=out)

@@ -9,7 +9,7 @@ from meta import op
 from meta.dialect.torch import torch as dialect
 
 
-def _as(dtype, *operands):
+def _tensors(dtype, *operands):
     """Return tensors of a dtype, half precision as float32."""
     wide = torch.promote_types(dtype, torch.float32) if dtype.is_floating_point else dtype
     device = next(x.device for x in operands if isinstance(x, torch.Tensor))
@@ -17,12 +17,12 @@ def _as(dtype, *operands):
 
 
 def _fill(function, x1, x2, out):
-    out.copy_(function(*_as(out.dtype, x1, x2)))
+    out.copy_(function(*_tensors(out.dtype, x1, x2)))
 
 
 @dialect.kernel(op.fmod)
 def fmod(x1, x2, out):
-    x1, x2 = _as(out.dtype, x1, x2)
+    x1, x2 = _tensors(out.dtype, x1, x2)
     if out.is_floating_point():
         out.copy_(torch.fmod(x1, x2))
     else:  # by 0, and of the least integer by -1, processors trap
@@ -73,7 +73,7 @@ def ldexp(x1, x2, out):
 @dialect.kernel(op.isclose)
 def isclose(x1, x2, rtol, atol, equal_nan, out):
     own = next(x.dtype for x in (x1, x2) if isinstance(x, torch.Tensor))
-    a, b = _as(own if own.is_floating_point else torch.float64, x1, x2)
+    a, b = _tensors(own if own.is_floating_point else torch.float64, x1, x2)
     distance = (a - b).abs()  # `torch.isclose` refuses tolerances below 0 and NaN
     near = (distance <= atol + rtol * b.abs()) & (distance < torch.inf)
     both_nan = a.isnan() & b.isnan() if equal_nan else near

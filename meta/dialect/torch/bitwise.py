@@ -4,7 +4,7 @@ import torch
 
 from meta import op
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.number import number
+from meta.dialect.torch.operands import number
 
 
 def _like(out, *operands):

@@ -3,43 +3,39 @@
 import torch
 
 from meta import op
-from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.operands import compact
 
 
-def _unary(base):
-    return dialect.kernel(base, strided=False)
-
-
-@_unary(op.isnan)
+@compact(op.isnan)
 def isnan(x):
     return torch.isnan(x)
 
 
-@_unary(op.isinf)
+@compact(op.isinf)
 def isinf(x):
     return torch.isinf(x)
 
 
-@_unary(op.isfinite)
+@compact(op.isfinite)
 def isfinite(x):
     return torch.isfinite(x)
 
 
-@_unary(op.isposinf)
+@compact(op.isposinf)
 def isposinf(x):
     return torch.isposinf(x)
 
 
-@_unary(op.isneginf)
+@compact(op.isneginf)
 def isneginf(x):
     return torch.isneginf(x)
 
 
-@_unary(op.signbit)
+@compact(op.signbit)
 def signbit(x):
     return torch.signbit(x)
 
 
-@_unary(op.nan_to_num)
+@compact(op.nan_to_num)
 def nan_to_num(x, nan, posinf, neginf):
     return torch.nan_to_num(x, nan, posinf, neginf)

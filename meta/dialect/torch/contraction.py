@@ -17,7 +17,7 @@ _einsum = in_float32(
 )
 
 
-def no_integers_on_cuda(call):
+def no_integer_einsum_on_cuda(call):
     """Decline what ATen has no kernel for."""
     dtype = call.out.dtype
     if call.device.kind == "cuda" and not is_float(dtype):
@@ -36,7 +36,7 @@ def is_one_product(call):
     return len(factors) == 2 and shared
 
 
-@dialect.kernel(op.einsum, plevel=LIBRARY, when=no_integers_on_cuda)
+@dialect.kernel(op.einsum, plevel=LIBRARY, when=no_integer_einsum_on_cuda)
 def einsum(inputs, equation, call):
     if call.out.dtype in _HALF and not is_one_product(call):
         wide = _einsum(*(x.float() for x in inputs), equation=equation)

@@ -9,15 +9,15 @@ BEYOND = 32
 """The shift to the right from which on every product rounds to 0."""
 
 
-def _wide(x, like):
+def _int64(x, like):
     return torch.as_tensor(x, device=like.device).to(torch.int64)
 
 
 @dialect.kernel(op.fixed_point_multiply)
 def fixed_point_multiply(x, multiplier, shift, rounding, out):
-    shift = _wide(shift, x)
+    shift = _int64(shift, x)
     left, right = shift.clamp(min=0), (-shift).clamp(0, BEYOND)
-    product = (x.to(torch.int64) << left) * _wide(multiplier, x)
+    product = (x.to(torch.int64) << left) * _int64(multiplier, x)
     half = torch.ones_like(right) << (right + 30)
     if rounding == "nearest":
         half = half - (product < 0).to(torch.int64)

@@ -9,12 +9,8 @@ import torch
 from meta import op
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.operands import wide
 from meta.dialect.torch.transform import in_range
-
-
-def _wide(x):
-    """Return the dtype in which to add up values."""
-    return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
 
 
 @dialect.kernel(op.gather)
@@ -23,7 +19,7 @@ def gather(data, axis, indices):
 
 
 def _scatter_add(x, index, src, axis):
-    dtype = _wide(x)
+    dtype = wide(x.dtype)
     places = in_range(index, x.shape[axis], "clip")
     if dtype == torch.bool:  # of which a sum is "or"
         sums = x.to(torch.int32).scatter_add_(axis, places, src.to(torch.int32))
@@ -58,7 +54,7 @@ def gather_nd(data, indices, call):
 
 
 def _add_nd(data, indices, updates):
-    dtype = _wide(data)
+    dtype = wide(data.dtype)
     depth, places = indices.shape[0], _flat_places(data, indices)
     parts = updates.reshape(places.numel(), *data.shape[depth:]).to(dtype)
     # A copy: in the same dtype `to` gives the argument itself.
@@ -94,7 +90,7 @@ def scatter_add(x, index, src, axis):
 
 @dialect.kernel(op.scatter_reduce, plevel=LIBRARY)
 def scatter_reduce(x, index, src, axis, reduce):
-    dtype = _wide(x)
+    dtype = wide(x.dtype)
     places = in_range(index, x.shape[axis], "clip")
     src = src[tuple(slice(d) for d in index.shape)]
     return x.to(dtype).scatter_reduce(axis, places, src.to(dtype), reduce).to(x.dtype)

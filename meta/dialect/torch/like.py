@@ -5,7 +5,7 @@ import torch
 from meta import op
 from meta.base.dtype import TO_TORCH, convertible
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.reduce import wide
+from meta.dialect.torch.operands import wide
 from meta.dialect.torch.transform import broadcast_to, reshape
 from meta.op.like import collapsed_axes
 

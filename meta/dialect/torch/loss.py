@@ -5,12 +5,8 @@ import torch.nn.functional as F
 
 from meta import op
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.operands import widened
 from meta.op.loss import IGNORED
-
-
-def widened(x):
-    """Return ``x`` in the dtype to compute in: at least float32."""
-    return x if x.dtype == torch.float64 else x.float()
 
 
 @dialect.kernel(op.smooth_l1_loss)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from meta import op
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.loss import widened
+from meta.dialect.torch.operands import widened
 
 _CODES = {"none": 0, "mean": 1, "sum": 2}
 """ATen's numbers of the reductions."""

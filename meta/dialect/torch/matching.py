@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 from meta import op
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.loss import widened
+from meta.dialect.torch.operands import widened
 from meta.op.core.window import pads
 from meta.op.matching import displacements
 

@@ -4,7 +4,8 @@ import torch
 
 from meta import op
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.reduce import max_, min_, wide
+from meta.dialect.torch.operands import wide
+from meta.dialect.torch.reduce import max_, min_
 from meta.op.core.reduction import reduction
 from meta.op.moments import per_degree
 

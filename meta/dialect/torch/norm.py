@@ -6,16 +6,11 @@ from meta import op
 from meta.base.dtype import TO_TORCH
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.operands import widened
 
 ON_CUDA = {"cuda": LIBRARY}
 """Of the gradient of batch normalisation: on the CPU generated code is faster, and on CUDA that of
 the other two (2x to 7x, H200, 64x64x112x112)."""
-
-
-def _wide(*tensors):
-    """Cast what is half precision to float32; None stays."""
-    halves = (torch.float16, torch.bfloat16)
-    return tuple(t.float() if t is not None and t.dtype in halves else t for t in tensors)
 
 
 def _promised(call, results):
@@ -32,7 +27,7 @@ def _images(x, axis):
 
 @dialect.kernel(op.batch_norm_train)
 def batch_norm_train(x, running_mean, running_var, w, b, momentum, eps, axis):
-    wide = _wide(_images(x, axis), w, b, running_mean, running_var)
+    wide = widened(_images(x, axis), w, b, running_mean, running_var)
     y, _, _ = torch.native_batch_norm(*wide, True, momentum, eps)
     for running, updated in ((running_mean, wide[3]), (running_var, wide[4])):
         if updated is not running:
@@ -42,14 +37,14 @@ def batch_norm_train(x, running_mean, running_var, w, b, momentum, eps, axis):
 
 @dialect.kernel(op.batch_norm_infer)
 def batch_norm_infer(x, running_mean, running_var, w, b, eps, axis):
-    wide = _wide(_images(x, axis), w, b, running_mean, running_var)
+    wide = widened(_images(x, axis), w, b, running_mean, running_var)
     y = torch.native_batch_norm(*wide, False, 0.0, eps)[0]
     return y.to(x.dtype).movedim(1, axis).contiguous()
 
 
 @dialect.kernel(op.batch_norm_train_dxwb, plevel=ON_CUDA)
 def batch_norm_train_dxwb(dy, x, w, eps, axis, call):
-    dy, x, w = _wide(_images(dy, axis), _images(x, axis), w)
+    dy, x, w = widened(_images(dy, axis), _images(x, axis), w)
     axes = [i for i in range(x.ndim) if i != 1]
     var, mean = torch.var_mean(x, axes, correction=0)
     w = torch.ones_like(mean) if w is None else w
@@ -66,7 +61,7 @@ def _last(x, axis):
 
 def _layer_norm(x, scale, bias, axis, eps):
     """Return y with ``axis`` at the end, mean and invvar (both without it)."""
-    x, scale, bias = _wide(_last(x, axis), scale, bias)
+    x, scale, bias = widened(_last(x, axis), scale, bias)
     y, mean, invvar = torch.native_layer_norm(x, x.shape[-1:], scale, bias, eps)
     return y, mean.squeeze(-1), invvar.squeeze(-1)
 
@@ -84,7 +79,7 @@ def layer_norm_train(x, scale, bias, axis, eps, call):
 
 
 def _gradients(x, scale, dy, mean, invvar, axis, call):
-    x, dy, scale = _wide(_last(x, axis), _last(dy, axis), scale)
+    x, dy, scale = widened(_last(x, axis), _last(dy, axis), scale)
     mask = [True, scale is not None, scale is not None]
     results = torch.ops.aten.native_layer_norm_backward(
         dy, x, x.shape[-1:], mean.unsqueeze(-1), invvar.unsqueeze(-1), scale, scale, mask

@@ -6,15 +6,12 @@ import torch
 
 from meta import op
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.operands import widened
 
-HALVES = (torch.float16, torch.bfloat16)
 
-
-def _wide(*tensors):
+def _compact(*tensors):
     """Make tensors compact, what is half precision in float32; None stays."""
-    return [
-        t if t is None else (t.float() if t.dtype in HALVES else t).contiguous() for t in tensors
-    ]
+    return [None if t is None else widened(t).contiguous() for t in tensors]
 
 
 def _forward(x, num_groups, scale, bias, eps):
@@ -26,7 +23,7 @@ def _forward(x, num_groups, scale, bias, eps):
 def _normalised(x, num_groups, scale, bias, eps):
     if not x.numel():
         return torch.empty_like(x, memory_format=torch.contiguous_format)
-    y, _, _ = _forward(*_wide(x), num_groups, *_wide(scale, bias), eps)
+    y, _, _ = _forward(*_compact(x), num_groups, *_compact(scale, bias), eps)
     return y.to(x.dtype).contiguous()
 
 
@@ -45,7 +42,7 @@ def group_norm_dx(x, num_groups, scale, dy, eps):
     if not x.numel():
         dx = torch.empty_like(x, memory_format=torch.contiguous_format)
         return dx if scale is None else (dx, torch.zeros_like(scale), torch.zeros_like(scale))
-    wide, wide_dy, wide_scale = _wide(x, dy, scale)
+    wide, wide_dy, wide_scale = _compact(x, dy, scale)
     _, mean, inverse = _forward(wide, num_groups, None, None, eps)
     extents = (x.shape[0], x.shape[1], prod(x.shape[2:]))
     mask = [True, scale is not None, scale is not None]

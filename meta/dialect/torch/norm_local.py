@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 from meta import op
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.reduce import wide
+from meta.dialect.torch.operands import wide
 from meta.op.core.check import normalize_axes
 
 

@@ -5,7 +5,7 @@ import torch
 from meta import op
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.init import fill
-from meta.dialect.torch.reduce import wide
+from meta.dialect.torch.operands import wide
 from meta.op.core.padding import pad_pairs, read_at
 from meta.op.padding import MIRRORS
 

@@ -5,14 +5,8 @@ import torch
 from meta import op
 from meta.base.dtype import TO_TORCH
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.operands import wide
 from meta.op.core.reduction import reduction
-
-HALF = (torch.float16, torch.bfloat16)
-
-
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype in which values of a float dtype are accumulated."""
-    return torch.float32 if dtype in HALF else dtype
 
 
 @dialect.kernel(op.sum)

@@ -9,6 +9,7 @@ import torch
 
 from meta import op
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.operands import widened
 from meta.op.core.check import pair
 from meta.op.regions import MOST_SAMPLES
 
@@ -110,12 +111,8 @@ def _per_region(values):
     return values[:, None, None, None, None]
 
 
-def _wide(x):
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
 def _channels_last(x, layout):
-    x = _wide(x)
+    x = widened(x)
     return x.permute(0, 2, 3, 1) if layout == "NCHW" else x
 
 
@@ -130,7 +127,7 @@ def _pooled(chooser, images, rois, pooled_size, spatial_scale, sample_ratio, lay
     if source.numel() == 0 or len(rois) == 0:
         shape = (len(rois), *pair(pooled_size, "pooled_size"), source.shape[3])
         return _result(source.new_zeros(shape), images.dtype, layout)
-    samples = Samples(source.shape, _wide(rois), pooled_size, spatial_scale, sample_ratio)
+    samples = Samples(source.shape, widened(rois), pooled_size, spatial_scale, sample_ratio)
     shares = samples.shares(_channels_last(chooser, layout) if mode == "max" else None)
     # Not a product alone: what is not chosen may be infinite.
     chosen = torch.where(shares > 0, samples.read(source) * shares, 0)
@@ -147,7 +144,7 @@ def roi_align_dx(data, rois, dy, pooled_size, spatial_scale, sample_ratio, layou
     images = _channels_last(data, layout)
     if data.numel() == 0 or len(rois) == 0:
         return data.new_zeros(data.shape)
-    samples = Samples(images.shape, _wide(rois), pooled_size, spatial_scale, sample_ratio)
+    samples = Samples(images.shape, widened(rois), pooled_size, spatial_scale, sample_ratio)
     shares = samples.shares(images if mode == "max" else None)
     gradients = _channels_last(dy, layout)[:, :, None, :, None]
     dx = samples.spread(torch.where(shares > 0, gradients * shares, 0))

@@ -9,7 +9,7 @@ import torch
 from meta import op
 from meta.base.dtype import TO_TORCH
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.loss import widened
+from meta.dialect.torch.operands import widened
 from meta.op.core.check import pair
 from meta.op.core.resample import sampling, upsampled
 

@@ -4,7 +4,7 @@ import torch
 
 from meta import op
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.reduce import wide
+from meta.dialect.torch.operands import wide
 
 
 def _pairs(x, interleaved):

@@ -10,14 +10,14 @@ from meta import op
 from meta.base.dtype import TO_TORCH, convertible
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.operands import wide
 
 
 def _accumulate(function, identity, x, axis, dtype, exclusive):
     out = TO_TORCH[dtype]
     # Through the result's dtype, for its values are what is accumulated.
     x = convertible(x, out).to(out)
-    wide = torch.float32 if out in (torch.float16, torch.bfloat16) else out
-    y = function(x, dim=axis, dtype=wide)
+    y = function(x, dim=axis, dtype=wide(out))
     if exclusive and y.shape[axis]:
         first = torch.full_like(y.narrow(axis, 0, 1), identity)
         y = torch.cat([first, y.narrow(axis, 0, y.shape[axis] - 1)], axis)
@@ -37,8 +37,7 @@ def cumprod(x, axis, dtype, exclusive):
 # ATen has no such scan: one step at a time, which generated code does faster.
 @dialect.kernel(op.linear_scan)
 def linear_scan(a, b, axis, reverse):
-    wide = torch.float32 if a.dtype in (torch.float16, torch.bfloat16) else a.dtype
-    factors, terms = a.to(wide).unbind(axis), b.to(wide).unbind(axis)
+    factors, terms = a.to(wide(a.dtype)).unbind(axis), b.to(wide(a.dtype)).unbind(axis)
     order = range(len(factors))
     steps = []
     for i in reversed(order) if reverse else order:

@@ -10,58 +10,47 @@ import torch
 from meta import op
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.operands import compact, widened
 
 
-def _unary(base):
-    return dialect.kernel(base, strided=False)
-
-
-def _vectorised(base):
-    return dialect.kernel(base, plevel=LIBRARY, strided=False)
-
-
-def _wide(x):
-    return x if x.dtype == torch.float64 else x.float()
-
-
-@_vectorised(op.erfc)
+@compact(op.erfc, plevel=LIBRARY)
 def erfc(x, out):
-    return out.copy_(torch.special.erfc(_wide(x)))
+    return out.copy_(torch.special.erfc(widened(x)))
 
 
-@_unary(op.erfinv)
+@compact(op.erfinv)
 def erfinv(x, out):
-    return out.copy_(torch.special.erfinv(_wide(x)))
+    return out.copy_(torch.special.erfinv(widened(x)))
 
 
-@_unary(op.lgamma)
+@compact(op.lgamma)
 def lgamma(x, out):
-    return out.copy_(torch.special.gammaln(_wide(x)))
+    return out.copy_(torch.special.gammaln(widened(x)))
 
 
-@_vectorised(op.digamma)
+@compact(op.digamma, plevel=LIBRARY)
 def digamma(x, out):
-    return out.copy_(torch.special.digamma(_wide(x)))
+    return out.copy_(torch.special.digamma(widened(x)))
 
 
-@_unary(op.trigamma)
+@compact(op.trigamma)
 def trigamma(x, out):
     # Hurwitz' zeta function has all digits, of which ATen's own trigamma has half.
-    x = _wide(x)
+    x = widened(x)
     of_positive = torch.special.zeta(2, torch.where(x < 0, 1 - x, x))
     mirrored = (torch.pi / torch.sin(torch.pi * (x - x.trunc()))) ** 2 - of_positive
     found = torch.where(x < 0, mirrored, of_positive)
     return out.copy_(found.masked_fill(x == torch.inf, 0))  # zeta has NaN there
 
 
-@_unary(op.sinc)
+@compact(op.sinc)
 def sinc(x, out):
-    return out.copy_(torch.special.sinc(_wide(x)))
+    return out.copy_(torch.special.sinc(widened(x)))
 
 
-@_unary(op.logit)
+@compact(op.logit)
 def logit(x, eps, out):
-    return out.copy_(torch.special.logit(_wide(x), eps))
+    return out.copy_(torch.special.logit(widened(x), eps))
 
 
 def _binary(function, x1, x2, out):
@@ -79,41 +68,41 @@ def xlog1py(x1, x2, out):
     _binary(torch.special.xlog1py, x1, x2, out)
 
 
-@_unary(op.entr)
+@compact(op.entr)
 def entr(x, out):
-    return out.copy_(torch.special.entr(_wide(x)))
+    return out.copy_(torch.special.entr(widened(x)))
 
 
-@_vectorised(op.ndtr)
+@compact(op.ndtr, plevel=LIBRARY)
 def ndtr(x, out):
-    return out.copy_(torch.special.ndtr(_wide(x)))
+    return out.copy_(torch.special.ndtr(widened(x)))
 
 
-@_vectorised(op.exp2)
+@compact(op.exp2, plevel=LIBRARY)
 def exp2(x, out):
-    return out.copy_(torch.special.exp2(_wide(x)))
+    return out.copy_(torch.special.exp2(widened(x)))
 
 
-@_unary(op.square)
+@compact(op.square)
 def square(x, out):
     return out.copy_(torch.square(x))
 
 
-@_unary(op.i0)
+@compact(op.i0)
 def i0(x, out):
-    return out.copy_(torch.special.i0(_wide(x)))
+    return out.copy_(torch.special.i0(widened(x)))
 
 
-@_unary(op.i0e)
+@compact(op.i0e)
 def i0e(x, out):
-    return out.copy_(torch.special.i0e(_wide(x)))
+    return out.copy_(torch.special.i0e(widened(x)))
 
 
-@_unary(op.i1)
+@compact(op.i1)
 def i1(x, out):
-    return out.copy_(torch.special.i1(_wide(x)))
+    return out.copy_(torch.special.i1(widened(x)))
 
 
-@_unary(op.i1e)
+@compact(op.i1e)
 def i1e(x, out):
-    return out.copy_(torch.special.i1e(_wide(x)))
+    return out.copy_(torch.special.i1e(widened(x)))

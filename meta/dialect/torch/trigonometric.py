@@ -10,10 +10,7 @@ import torch
 from meta import op
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
-
-
-def _unary(base):
-    return dialect.kernel(base, strided=False)
+from meta.dialect.torch.operands import compact
 
 
 def _vectorised(base):
@@ -60,12 +57,12 @@ def cosh(x):
     return torch.cosh(x)
 
 
-@_unary(op.asinh)
+@compact(op.asinh)
 def asinh(x):
     return torch.asinh(x)
 
 
-@_unary(op.acosh)
+@compact(op.acosh)
 def acosh(x):
     return torch.acosh(x)
 
@@ -81,11 +78,11 @@ def atan2(x1, x2, out):
     torch.atan2(*[torch.as_tensor(x, dtype=wide, device=out.device) for x in (x1, x2)], out=out)
 
 
-@_unary(op.deg2rad)
+@compact(op.deg2rad)
 def deg2rad(x, out):
     return out.copy_(torch.deg2rad(x.to(torch.promote_types(x.dtype, torch.float32))))
 
 
-@_unary(op.rad2deg)
+@compact(op.rad2deg)
 def rad2deg(x, out):
     return out.copy_(torch.rad2deg(x.to(torch.promote_types(x.dtype, torch.float32))))

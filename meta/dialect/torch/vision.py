@@ -4,6 +4,7 @@ import torch
 
 from meta import op
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.operands import widened
 from meta.dialect.torch.optimizer import number
 
 
@@ -29,15 +30,11 @@ def _numbers(keep):
 
 @dialect.kernel(op.get_valid_counts)
 def get_valid_counts(data, score_threshold, id_index, score_index):
-    valid = _wide(data[..., score_index]) > number(score_threshold)
+    valid = widened(data[..., score_index]) > number(score_threshold)
     if id_index >= 0:
         valid = valid & (data[..., id_index] >= 0)
     order, count = _packed(valid, _numbers(valid))
     return count[:, 0].to(torch.int32), _rows(data, order), order.to(torch.int32)
-
-
-def _wide(x):
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _overlap(boxes):
@@ -88,7 +85,7 @@ def non_max_suppression(
 
     by_score = torch.sort(scores, dim=1, descending=True, stable=True).indices
     order = by_score.gather(1, _first(present.gather(1, by_score)))
-    rows = _wide(data.gather(1, order[..., None].expand_as(data)))
+    rows = widened(data.gather(1, order[..., None].expand_as(data)))
     looked_at = present & (_numbers(scores) < top_k) if top_k > 0 else present
     counts = looked_at & (rows[..., score_index] > 0)
     boxes = rows[..., coord_start : coord_start + 4]

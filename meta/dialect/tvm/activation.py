@@ -3,14 +3,10 @@
 from tvm import te, tirx
 
 from meta import op
+from meta.dialect.tvm.broadcast import broadcast, cast, computing, constant, elementwise, is_nan
 from meta.dialect.tvm.c_math import expm1, log1p
 from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, INJECTIVE, compute
-from meta.dialect.tvm.elementwise import broadcast, cast, computing, constant, elementwise, is_nan
-
-
-def _sigmoid(v):
-    one = constant(1, v)
-    return one / (one + tirx.exp(constant(0, v) - v))
+from meta.dialect.tvm.unary import _sigmoid
 
 
 @compute(op.silu, ELEMWISE)

@@ -3,9 +3,9 @@
 from tvm import tirx
 
 from meta import op
+from meta.dialect.tvm.broadcast import constant, elementwise, is_nan
 from meta.dialect.tvm.c_math import expm1, log1p
 from meta.dialect.tvm.compute import ELEMWISE, compute
-from meta.dialect.tvm.elementwise import constant, elementwise, is_nan
 from meta.op.activation_smooth import SELU_ALPHA, SELU_SCALE
 
 

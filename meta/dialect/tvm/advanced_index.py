@@ -3,8 +3,8 @@
 from tvm import te, tirx
 
 from meta import op
+from meta.dialect.tvm.broadcast import broadcast_shape, cast, computing
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
-from meta.dialect.tvm.elementwise import broadcast_shape, cast, computing
 from meta.dialect.tvm.transform import in_range, ints
 
 

@@ -6,8 +6,8 @@ Scores and probabilities are stages of their own; half precision is rounded once
 from tvm import te, tirx
 
 from meta import op
+from meta.dialect.tvm.broadcast import cast
 from meta.dialect.tvm.compute import OPAQUE, compute
-from meta.dialect.tvm.elementwise import cast
 from meta.op.attention import HEADS_FIRST, score_scale
 from meta.op.norm import statistics_dtype
 

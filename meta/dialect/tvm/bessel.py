@@ -20,8 +20,8 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from tvm import tirx
 
+from meta.dialect.tvm.broadcast import constant, let
 from meta.dialect.tvm.c_math import polynomial
-from meta.dialect.tvm.elementwise import constant, let
 
 _SPLIT = 8.0
 _ANGLES = np.pi * (np.arange(8192) + 0.5) / 8192

@@ -9,8 +9,7 @@ from tvm import te, tirx
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.dialect.tvm.compute import BROADCAST, compute
-from meta.dialect.tvm.elementwise import (
+from meta.dialect.tvm.broadcast import (
     broadcast,
     cast,
     computing,
@@ -20,7 +19,8 @@ from meta.dialect.tvm.elementwise import (
     operand_dtype,
     unfolded,
 )
-from meta.dialect.tvm.elementwise import not_equal as not_equal_elements
+from meta.dialect.tvm.broadcast import not_equal as not_equal_elements
+from meta.dialect.tvm.compute import BROADCAST, compute
 
 
 def _where_true(function, x1, x2, otherwise, where, out):

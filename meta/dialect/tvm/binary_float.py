@@ -7,9 +7,9 @@ from tvm.tirx import min_value
 
 from meta import op
 from meta.base.dtype import bits, is_float
+from meta.dialect.tvm.broadcast import broadcast, cast, computing, constant, elementwise, is_nan
 from meta.dialect.tvm.c_math import libm, log1p, of_libm
 from meta.dialect.tvm.compute import BROADCAST, compute
-from meta.dialect.tvm.elementwise import broadcast, cast, computing, constant, elementwise, is_nan
 
 
 @compute(op.fmod, BROADCAST)

@@ -4,8 +4,8 @@ from tvm import tirx
 
 from meta import op
 from meta.base.dtype import bits
+from meta.dialect.tvm.broadcast import broadcast, cast, constant, elementwise
 from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, compute
-from meta.dialect.tvm.elementwise import broadcast, cast, constant, elementwise
 
 
 @compute(op.bitwise_and, BROADCAST)

@@ -7,8 +7,8 @@ from tvm import te, tirx
 from meta import op
 from meta.dialect.tvm import c_math
 from meta.dialect.tvm.adaptive import norm, widened
+from meta.dialect.tvm.broadcast import computing, constant
 from meta.dialect.tvm.compute import OPAQUE, compute
-from meta.dialect.tvm.elementwise import computing, constant
 from meta.dialect.tvm.optimizer import number
 
 

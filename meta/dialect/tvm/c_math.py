@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm import tirx
 
-from meta.dialect.tvm.elementwise import constant
+from meta.dialect.tvm.broadcast import constant
 
 
 def libm(name: str, *arguments: Any) -> Any:

@@ -10,9 +10,9 @@ from tvm import tirx
 
 from meta import op
 from meta.base.dtype import TO_TORCH, is_float
+from meta.dialect.tvm.broadcast import computing, constant, elementwise, is_nan
 from meta.dialect.tvm.c_math import libm
 from meta.dialect.tvm.compute import ELEMWISE, compute
-from meta.dialect.tvm.elementwise import computing, constant, elementwise, is_nan
 from meta.op.classify import replacements
 
 
@@ -70,6 +70,6 @@ def nan_to_num(x, nan, posinf, neginf, out):
         of_nan, above, below = (constant(n, v) for n in instead)
         infinite = tirx.Select(v > constant(0, v), above, below)
         other = tirx.Select(is_nan(v), of_nan, infinite)
-        return tirx.Select(tirx.abs(v) < _infinity(v), v, other)
+        return tirx.Select(tirx.abs(v) < constant(math.inf, v), v, other)
 
     return elementwise(finite, x, dtype=out.dtype)

@@ -5,8 +5,8 @@ from math import prod
 from tvm import te
 
 from meta import op
+from meta.dialect.tvm.broadcast import computing
 from meta.dialect.tvm.compute import OUT_ELEMWISE_FUSABLE, compute
-from meta.dialect.tvm.elementwise import computing
 from meta.dialect.tvm.transform import ints
 from meta.op.core.subscripts import subscripts
 

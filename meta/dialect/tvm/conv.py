@@ -8,8 +8,8 @@ serve any number of spatial axes.
 from tvm import te, tirx
 
 from meta import op
+from meta.dialect.tvm.broadcast import cast, computing
 from meta.dialect.tvm.compute import OUT_ELEMWISE_FUSABLE, compute
-from meta.dialect.tvm.elementwise import cast, computing
 from meta.dialect.tvm.layout import Ordered, laid_out
 from meta.op.core.window import DATA, KERNEL, exchanged, permutation, window
 

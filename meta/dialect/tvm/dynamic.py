@@ -10,8 +10,8 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from meta import op
+from meta.dialect.tvm.broadcast import cast, computing, not_equal
 from meta.dialect.tvm.compute import OPAQUE, compute
-from meta.dialect.tvm.elementwise import cast, computing, not_equal
 from meta.dialect.tvm.transform import unflat_index
 
 PART = 1024

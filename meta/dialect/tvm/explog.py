@@ -2,8 +2,8 @@
 
 from meta import op
 from meta.dialect.tvm import c_math
+from meta.dialect.tvm.broadcast import constant, elementwise
 from meta.dialect.tvm.compute import ELEMWISE, compute
-from meta.dialect.tvm.elementwise import constant, elementwise
 
 
 @compute(op.log2, ELEMWISE)

@@ -3,8 +3,8 @@
 from tvm import te, tirx
 
 from meta import op
+from meta.dialect.tvm.broadcast import broadcast, cast, let
 from meta.dialect.tvm.compute import BROADCAST, INJECTIVE, compute
-from meta.dialect.tvm.elementwise import broadcast, cast, let
 
 BEYOND = 32
 """The shift to the right from which on every product rounds to 0."""

@@ -15,8 +15,8 @@ from typing import Any
 
 from tvm import tirx
 
+from meta.dialect.tvm.broadcast import constant, let
 from meta.dialect.tvm.c_math import libm, polynomial
-from meta.dialect.tvm.elementwise import constant, let
 
 _STEPS = 10  # after which the asymptotic series has 16 digits
 

@@ -8,8 +8,8 @@ from tvm import te, tirx
 
 from meta import op
 from meta.dialect.tvm import ordered
+from meta.dialect.tvm.broadcast import cast, computing
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
-from meta.dialect.tvm.elementwise import cast, computing
 from meta.dialect.tvm.reduce import product
 from meta.dialect.tvm.transform import in_range, ints
 from meta.op.core.check import normalize_axis

@@ -8,8 +8,8 @@ from itertools import product
 from tvm import te, tirx
 
 from meta import op
+from meta.dialect.tvm.broadcast import cast, computing, constant
 from meta.dialect.tvm.compute import OPAQUE, compute
-from meta.dialect.tvm.elementwise import cast, computing, constant
 
 ALPHA = -0.75
 

@@ -4,8 +4,8 @@ from tvm import te, tirx
 
 from meta import op
 from meta.base.dtype import is_float
+from meta.dialect.tvm.broadcast import cast, unfolded
 from meta.dialect.tvm.compute import ELEMWISE, INJECTIVE, OPAQUE, compute
-from meta.dialect.tvm.elementwise import cast, unfolded
 
 
 def constant(out, value):

@@ -16,7 +16,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from meta.dialect.tvm.elementwise import cast, widened
+from meta.dialect.tvm.broadcast import cast, widened
 from meta.dialect.tvm.lower import NO_ALIAS, SCHEDULED
 
 LANES = 16

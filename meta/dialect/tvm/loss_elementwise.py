@@ -9,8 +9,8 @@ from tvm import te, tirx
 
 from meta import op
 from meta.dialect.tvm import c_math
+from meta.dialect.tvm.broadcast import computing, constant
 from meta.dialect.tvm.compute import COMM_REDUCE, ELEMWISE, compute
-from meta.dialect.tvm.elementwise import computing, constant
 from meta.dialect.tvm.loss import nan
 
 

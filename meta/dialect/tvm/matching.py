@@ -5,8 +5,8 @@ import math
 from tvm import te, tirx
 
 from meta import op
+from meta.dialect.tvm.broadcast import cast, computing, constant
 from meta.dialect.tvm.compute import OPAQUE, OUT_ELEMWISE_FUSABLE, compute
-from meta.dialect.tvm.elementwise import cast, computing, constant
 from meta.op.core.window import pads
 from meta.op.matching import displacements
 

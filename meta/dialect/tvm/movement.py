@@ -5,8 +5,8 @@ from math import prod
 from tvm import te, tirx
 
 from meta import op
+from meta.dialect.tvm.broadcast import cast
 from meta.dialect.tvm.compute import BROADCAST, INJECTIVE, compute
-from meta.dialect.tvm.elementwise import cast
 from meta.dialect.tvm.transform import flat_index, ints, unflat_index
 from meta.op.core.check import normalize_axis
 from meta.op.movement import flipped_axes, roll_shifts, tile_counts

@@ -11,8 +11,8 @@ from meta import op
 from meta.base.source import definition_span
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.tvm import tvm as dialect
+from meta.dialect.tvm.broadcast import computing, constant
 from meta.dialect.tvm.build import deferred
-from meta.dialect.tvm.elementwise import computing, constant
 from meta.dialect.tvm.launch import Launch
 from meta.dialect.tvm.list_kernel import Pass, Update, list_kernel
 from meta.dialect.tvm.list_launch import NUMBERS, ListLaunch

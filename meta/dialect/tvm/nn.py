@@ -3,8 +3,8 @@
 from tvm import te, tirx
 
 from meta import op
+from meta.dialect.tvm.broadcast import cast, computing
 from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, compute
-from meta.dialect.tvm.elementwise import cast, computing
 from meta.dialect.tvm.reduce import reduced, result_index
 from meta.op.core.reduction import reduction
 

@@ -9,8 +9,8 @@ divided by the square root of ``eps``.
 from tvm import te, tirx
 
 from meta import op
+from meta.dialect.tvm.broadcast import cast
 from meta.dialect.tvm.compute import COMM_REDUCE, OPAQUE, compute
-from meta.dialect.tvm.elementwise import cast
 from meta.dialect.tvm.reduce import reduced, result_index, source_index
 from meta.op.core.reduction import reduction
 from meta.op.norm import statistics_dtype

@@ -6,8 +6,8 @@ Channels are seen as (group, channel in the group), spatial axes as they are: no
 from tvm import te, tirx
 
 from meta import op
+from meta.dialect.tvm.broadcast import cast
 from meta.dialect.tvm.compute import OPAQUE, compute
-from meta.dialect.tvm.elementwise import cast
 from meta.op.norm import statistics_dtype
 
 
@@ -66,7 +66,7 @@ class _Groups:
         return mean, self.at(inverse)
 
 
-def _normalised(x, count, scale, bias, eps):
+def _group_normalised(x, count, scale, bias, eps):
     groups = _Groups(x, count)
     mean, inverse = groups.statistics(eps)
     source = groups.element(x)
@@ -84,12 +84,12 @@ def _normalised(x, count, scale, bias, eps):
 
 @compute(op.group_norm, OPAQUE)
 def group_norm(x, num_groups, scale, bias, eps):
-    return _normalised(x, num_groups, scale, bias, eps)
+    return _group_normalised(x, num_groups, scale, bias, eps)
 
 
 @compute(op.instance_norm, OPAQUE)
 def instance_norm(x, scale, bias, eps):
-    return _normalised(x, int(x.shape[1]), scale, bias, eps)
+    return _group_normalised(x, int(x.shape[1]), scale, bias, eps)
 
 
 @compute(op.group_norm_dx, OPAQUE)

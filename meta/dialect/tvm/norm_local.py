@@ -3,8 +3,8 @@
 from tvm import te, tirx
 
 from meta import op
+from meta.dialect.tvm.broadcast import cast
 from meta.dialect.tvm.compute import COMM_REDUCE, OPAQUE, compute
-from meta.dialect.tvm.elementwise import cast
 from meta.dialect.tvm.reduce import accumulator, reduced, result_index
 from meta.op.core.reduction import reduction
 

@@ -3,8 +3,8 @@
 from tvm import te, tirx
 
 from meta import op
+from meta.dialect.tvm.broadcast import cast, computing
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
-from meta.dialect.tvm.elementwise import cast, computing
 from meta.dialect.tvm.transform import ints
 from meta.op.core.padding import pad_pairs, read_at, sides
 from meta.op.padding import MIRRORS

@@ -13,8 +13,8 @@ from tvm import te, tirx
 from meta import op
 from meta.base.dtype import is_float
 from meta.dialect.tvm import ordered
+from meta.dialect.tvm.broadcast import cast, computing
 from meta.dialect.tvm.compute import OPAQUE, OUT_ELEMWISE_FUSABLE, compute
-from meta.dialect.tvm.elementwise import cast, computing
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, Taps, permutation, window
 

@@ -10,9 +10,9 @@ from tvm import te, tirx
 from meta import op
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.tvm import tvm as dialect
+from meta.dialect.tvm.broadcast import cast, computing
 from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, compute
-from meta.dialect.tvm.elementwise import cast, computing
 from meta.dialect.tvm.launch import Launch
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device

@@ -7,8 +7,8 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from meta import op
+from meta.dialect.tvm.broadcast import cast, computing, constant
 from meta.dialect.tvm.compute import OPAQUE, compute
-from meta.dialect.tvm.elementwise import cast, computing, constant
 from meta.dialect.tvm.regions import Layout, greater, named, too_large, wide
 from meta.dialect.tvm.transform import unflat_index
 from meta.op.core.check import pair

@@ -9,8 +9,8 @@ from tvm import te, tirx
 
 from meta import op
 from meta.base.dtype import is_float
+from meta.dialect.tvm.broadcast import computing, constant
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
-from meta.dialect.tvm.elementwise import computing, constant
 from meta.op.core.check import pair
 from meta.op.core.resample import sampling, upsampled
 

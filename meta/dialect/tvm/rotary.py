@@ -3,8 +3,8 @@
 from tvm import te, tirx
 
 from meta import op
+from meta.dialect.tvm.broadcast import cast, computing
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
-from meta.dialect.tvm.elementwise import cast, computing
 
 
 def _members(pair, half, interleaved):

@@ -4,8 +4,8 @@ from tvm import tirx
 
 from meta import op
 from meta.base.dtype import is_float
+from meta.dialect.tvm.broadcast import constant, elementwise
 from meta.dialect.tvm.compute import ELEMWISE, compute
-from meta.dialect.tvm.elementwise import constant, elementwise
 
 
 def _rounded(function, x, out):

@@ -10,8 +10,8 @@ from tvm import te, tirx
 from meta import op
 from meta.dialect.tvm import c_math, gamma
 from meta.dialect.tvm.bessel import scaled_bessel
+from meta.dialect.tvm.broadcast import broadcast, constant, elementwise, is_nan, let, widened
 from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, compute
-from meta.dialect.tvm.elementwise import broadcast, constant, elementwise, is_nan, let, widened
 
 
 def _bound(function, x, out):

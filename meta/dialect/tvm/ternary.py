@@ -3,8 +3,8 @@
 from tvm import tirx
 
 from meta import op
+from meta.dialect.tvm.broadcast import constant, elementwise
 from meta.dialect.tvm.compute import BROADCAST, compute
-from meta.dialect.tvm.elementwise import constant, elementwise
 
 
 @compute(op.addcmul, BROADCAST)

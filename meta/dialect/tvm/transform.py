@@ -6,8 +6,8 @@ from math import prod
 from tvm import te, tirx
 
 from meta import op
+from meta.dialect.tvm.broadcast import cast as convert
 from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, INJECTIVE, OPAQUE, compute
-from meta.dialect.tvm.elementwise import cast as convert
 from meta.dialect.tvm.reduce import truth
 from meta.op.core.axes import inverse_permutation, permutation, swapped
 from meta.op.core.check import normalize_axis

@@ -6,9 +6,9 @@ Half precision is computed in float32.
 import math
 
 from meta import op
+from meta.dialect.tvm.broadcast import constant, elementwise
 from meta.dialect.tvm.c_math import of_libm
 from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, compute
-from meta.dialect.tvm.elementwise import constant, elementwise
 
 
 @compute(op.sin, ELEMWISE)

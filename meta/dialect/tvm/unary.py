@@ -6,8 +6,8 @@ from tvm import tirx
 
 from meta import op
 from meta.base.dtype import is_float
+from meta.dialect.tvm.broadcast import broadcast, constant, elementwise, times_derivative
 from meta.dialect.tvm.compute import ELEMWISE, compute
-from meta.dialect.tvm.elementwise import broadcast, constant, elementwise
 
 
 @compute(op.relu, ELEMWISE)
@@ -66,19 +66,13 @@ def sqrt(x, out):
     return elementwise(tirx.sqrt, x, dtype=out.dtype)
 
 
-def _gradient(by_x, by_y, x, y, dy, out):
-    """dy times the derivative, which is computed from y if that is given, else from x."""
-    argument, derivative = (x, by_x) if y is None or by_y is None else (y, by_y)
-    return elementwise(derivative, argument, dy, dtype=out.dtype)
-
-
 def _relu_dx(v, d):
     return tirx.Select(v > constant(0, v), d, constant(0, d))
 
 
 @compute(op.relu_dx, ELEMWISE)
 def relu_dx(x, y, dy, out):
-    return _gradient(_relu_dx, _relu_dx, x, y, dy, out)
+    return times_derivative(_relu_dx, _relu_dx, x, y, dy, out)
 
 
 @compute(op.gelu_dx, ELEMWISE)
@@ -95,7 +89,7 @@ def gelu_dx(x, y, dy, approximate, out):
         slope = constant(_GELU_SCALE, v) * (one + cube)
         return d * half * (one + t + v * (one - t * t) * slope)
 
-    return _gradient(by_tanh if approximate == "tanh" else exact, None, x, y, dy, out)
+    return times_derivative(by_tanh if approximate == "tanh" else exact, None, x, y, dy, out)
 
 
 @compute(op.tanh_dx, ELEMWISE)
@@ -103,7 +97,7 @@ def tanh_dx(x, y, dy, out):
     def by_y(t, d):
         return d * (constant(1, t) - t * t)
 
-    return _gradient(lambda v, d: by_y(tirx.tanh(v), d), by_y, x, y, dy, out)
+    return times_derivative(lambda v, d: by_y(tirx.tanh(v), d), by_y, x, y, dy, out)
 
 
 @compute(op.sigmoid_dx, ELEMWISE)
@@ -111,7 +105,7 @@ def sigmoid_dx(x, y, dy, out):
     def by_y(s, d):
         return d * s * (constant(1, s) - s)
 
-    return _gradient(lambda v, d: by_y(_sigmoid(v), d), by_y, x, y, dy, out)
+    return times_derivative(lambda v, d: by_y(_sigmoid(v), d), by_y, x, y, dy, out)
 
 
 @compute(op.erf_dx, ELEMWISE)
@@ -119,7 +113,7 @@ def erf_dx(x, y, dy, out):
     def by_x(v, d):
         return d * constant(2 / math.sqrt(math.pi), v) * tirx.exp(constant(0, v) - v * v)
 
-    return _gradient(by_x, None, x, y, dy, out)
+    return times_derivative(by_x, None, x, y, dy, out)
 
 
 @compute(op.sqrt_dx, ELEMWISE)
@@ -127,7 +121,7 @@ def sqrt_dx(x, y, dy, out):
     def by_y(r, d):
         return d / (r + r)
 
-    return _gradient(lambda v, d: by_y(tirx.sqrt(v), d), by_y, x, y, dy, out)
+    return times_derivative(lambda v, d: by_y(tirx.sqrt(v), d), by_y, x, y, dy, out)
 
 
 @compute(op.exp, ELEMWISE)

@@ -10,8 +10,8 @@ from tvm.script.ir_builder import tirx as T
 
 from meta import op
 from meta.dialect.tvm import ordered
+from meta.dialect.tvm.broadcast import cast, computing
 from meta.dialect.tvm.compute import OPAQUE, compute
-from meta.dialect.tvm.elementwise import cast, computing
 
 
 def _per_batch(inputs, batch, shapes, body, dtype="int32"):

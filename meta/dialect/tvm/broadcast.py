@@ -46,6 +46,12 @@ def broadcast(function: Callable[..., Any], *operands: Any, dtype: str) -> te.Te
     return te.compute(shape, element, name="elementwise")
 
 
+def times_derivative(by_x: Any, by_y: Any, x: Any, y: Any, dy: Any, out: Any) -> te.Tensor:
+    """Return dy times a derivative, by ``by_y(y, dy)`` if there are both, else ``by_x(x, dy)``."""
+    argument, derivative = (x, by_x) if y is None or by_y is None else (y, by_y)
+    return elementwise(derivative, argument, dy, dtype=out.dtype)
+
+
 def operand_dtype(*operands: Any) -> str:
     """Return the dtype that the tensors among operands have, which numbers take."""
     return next(str(o.dtype) for o in operands if isinstance(o, te.Tensor))
