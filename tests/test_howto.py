@@ -17,10 +17,10 @@ BLOCK = re.compile(r"```python file=(\S+)\n(.*?)```", re.DOTALL)
 
 def test_the_page_touches_four_files() -> None:
     assert [name for name, _ in BLOCK.findall(PAGE)] == [
-        "meta/op/unary.py",
-        "meta/grad/unary.py",
-        "meta/dialect/tvm/unary.py",
-        "tests/op/unary.py",
+        "meta/op/elementwise.py",
+        "meta/grad/elementwise.py",
+        "meta/dialect/tvm/elementwise.py",
+        "tests/op/elementwise.py",
     ]
 
 

@@ -1,13 +1,18 @@
-"""Gradients of the activation functions, in the order of `meta/op/activation.py`.
+"""Gradients of activation functions and softmax.
 
 The gradient operators are differentiable in turn: f_dx(x, dy) = dy * f'(x) is linear in dy, and its
-derivative by x has the factor f''(x), which is 0 where f is made of straight lines.
+derivative by x has the factor f''(x), which is 0 where f is piecewise linear. One that takes x or y
+is computed from y if that is given; then y carries the derivative, and that of x is zero.
 """
+
+import math
 
 from meta import op
 from meta.base.dtype import is_float
 from meta.grad.core import collapse, gradient
+from meta.grad.elementwise import second
 from meta.ir.types import TensorType
+from meta.op.activation import SELU_ALPHA, SELU_SCALE
 
 
 def _by_x(x, dy, dy_, second):
@@ -127,3 +132,174 @@ def clip(x, dy, a_min, a_max):
 def clip_dx(x, dy: TensorType, dy_, a_min, a_max):
     """Linear in dy; piecewise constant in x."""
     return op.zeros_like(x), collapse(op.clip_dx(x, dy_, a_min, a_max), dy)
+
+
+@gradient(op.mish)
+def mish(x, dy):
+    """dx = dy * (w + x * (1 - w**2) * s) with w = tanh(softplus(x)), s = sigmoid(x)"""
+    return op.mish_dx(x, dy)
+
+
+@gradient(op.mish_dx)
+def mish_dx(x, dy, dy_):
+    """f'' = w' * (2 + x * (1 - s - 2 * w * s)) with w' = (1 - w**2) * s"""
+    w, s = op.tanh(op.softplus(x)), op.sigmoid(x)
+    slope = op.tanh_dx(None, w, s)
+    bend = op.subtract(op.subtract(1.0, s), op.multiply(op.multiply(w, s), 2.0))
+    second = op.multiply(slope, op.add(op.multiply(x, bend), 2.0))
+    by_x = collapse(op.multiply(op.multiply(dy, dy_), second), x)
+    return by_x, collapse(op.mish_dx(x, dy_), dy)
+
+
+@gradient(op.selu)
+def selu(x, dy):
+    """dx = dy * scale where x > 0, else dy * scale * alpha * exp(x)"""
+    return op.elu_dx(x, op.multiply(dy, SELU_SCALE), SELU_ALPHA)
+
+
+@gradient(op.celu)
+def celu(x, dy, alpha):
+    """dx = dy where x > 0, else dy * exp(x / alpha)"""
+    return op.elu_dx(op.divide(x, alpha), dy, 1.0)
+
+
+@gradient(op.softsign)
+def softsign(x, dy):
+    """dx = dy / (1 + |x|)**2"""
+    wide = op.add(op.abs(x), 1.0)
+    return op.divide(dy, op.multiply(wide, wide))
+
+
+@gradient(op.tanhshrink)
+def tanhshrink(x, dy):
+    """dx = dy * tanh(x)**2"""
+    t = op.tanh(x)
+    return op.multiply(dy, op.multiply(t, t))
+
+
+@gradient(op.logsigmoid)
+def logsigmoid(x, dy):
+    """dx = dy * sigmoid(-x)"""
+    return op.multiply(dy, op.sigmoid(op.negative(x)))
+
+
+@gradient(op.hardsigmoid)
+def hardsigmoid(x, dy):
+    """dx = dy / 6 where -3 < x < 3, else 0"""
+    return op.where(op.less(op.abs(x), 3.0), op.multiply(dy, 1 / 6), 0)
+
+
+@gradient(op.relu6)
+def relu6(x, dy):
+    """dx = dy where 0 < x < 6, else 0"""
+    return op.where(op.logical_and(op.greater(x, 0.0), op.less(x, 6.0)), dy, 0)
+
+
+@gradient(op.softshrink, op.hardshrink)
+def shrink(x, dy, lambd):
+    """dx = dy where |x| > lambd, else 0"""
+    return op.where(op.greater(op.abs(x), lambd), dy, 0)
+
+
+@gradient(op.softmax)
+def softmax(y, dy, axis):
+    return op.softmax_dx(y, dy, axis)
+
+
+@gradient(op.log_softmax)
+def log_softmax(y, dy, axis):
+    return op.log_softmax_dx(y, dy, axis)
+
+
+@gradient(op.softmax_dx)
+def softmax_dx(y, dy, dy_, axis):
+    """For dx = y (dy - s), s = sum(y dy), t = sum(y dy_): dy_ (dy - s) - dy t; y (dy_ - t)."""
+    s = op.sum(op.multiply(y, dy), axis, 1)
+    t = op.sum(op.multiply(y, dy_), axis, 1)
+    first = op.subtract(op.multiply(dy_, op.subtract(dy, s)), op.multiply(dy, t))
+    return first, op.softmax_dx(y, dy_, axis)
+
+
+@gradient(op.log_softmax_dx)
+def log_softmax_dx(y, dy, dy_, axis):
+    """For dx = dy - p sum(dy), p = exp(y): -dy_ p sum(dy); dy_ - sum(dy_ p)."""
+    weighted = op.multiply(dy_, op.exp(y))
+    first = op.negative(op.multiply(weighted, op.sum(dy, axis, 1)))
+    return first, op.subtract(dy_, op.sum(weighted, axis, 1))
+
+
+@gradient(op.relu)
+def relu(y, dy):
+    """dx = dy where y > 0; at the kink 0, as torch."""
+    return op.relu_dx(None, y, dy)
+
+
+@gradient(op.gelu)
+def gelu(x, dy, approximate):
+    """dx = dy * (P(x) + x * p(x)), or the derivative of the approximation"""
+    return op.gelu_dx(x, None, dy, approximate)
+
+
+@gradient(op.tanh)
+def tanh(y, dy):
+    """dx = dy * (1 - y**2)"""
+    return op.tanh_dx(None, y, dy)
+
+
+@gradient(op.sigmoid)
+def sigmoid(y, dy):
+    """dx = dy * y * (1 - y)"""
+    return op.sigmoid_dx(None, y, dy)
+
+
+@gradient(op.relu_dx)
+def relu_dx(x, y, dy: TensorType, dy_):
+    """Linear in dy; piecewise constant in x and y."""
+    dx, d_y = (None if t is None else op.zeros_like(t) for t in (x, y))
+    return dx, d_y, collapse(op.relu_dx(x, y, dy_), dy)
+
+
+@gradient(op.gelu_dx)
+def gelu_dx(x, y, dy, dy_, approximate):
+    """gelu'' = (2 - x**2) * p(x) with p(x) = exp(-x**2 / 2) / sqrt(2 * pi)"""
+    second = _gelu_second(x) if approximate == "none" else _gelu_tanh_second(x)
+    dx, _ = second(x, None, dy, dy_, second)
+    linear = collapse(op.gelu_dx(x, None, dy_, approximate), dy)
+    return dx, None if y is None else op.zeros_like(y), linear
+
+
+def _gelu_second(x):
+    x2 = op.multiply(x, x)
+    density = op.multiply(op.exp(op.multiply(x2, -0.5)), 1 / math.sqrt(2 * math.pi))
+    return op.multiply(op.subtract(2.0, x2), density)
+
+
+def _gelu_tanh_second(x):
+    """(1 - t**2) * (u' + x / 2 * (u'' - 2 * t * u'**2)) with t = tanh(u), u = a * (x + b * x**3)"""
+    a, b = math.sqrt(2 / math.pi), 0.044715
+    x2 = op.multiply(x, x)
+    t = op.tanh(op.multiply(op.multiply(op.add(op.multiply(x2, b), 1.0), x), a))
+    slope = op.multiply(op.add(op.multiply(x2, 3 * b), 1.0), a)
+    steep = op.multiply(op.multiply(t, -2.0), op.multiply(slope, slope))
+    bend = op.add(op.multiply(x, 6 * a * b), steep)
+    return op.tanh_dx(None, t, op.add(slope, op.multiply(op.multiply(x, 0.5), bend)))
+
+
+@gradient(op.tanh_dx)
+def tanh_dx(x, y, dy, dy_):
+    """By y: f' = 1 - y**2, so -2 * y. By x: -2 * t * (1 - t**2) with t = tanh(x)."""
+    t = op.tanh(x) if y is None else y
+    derivative = op.multiply(t, -2.0)
+    if y is None:
+        derivative = op.tanh_dx(None, t, derivative)
+    return *second(x, y, dy, dy_, derivative), collapse(op.tanh_dx(None, t, dy_), dy)
+
+
+@gradient(op.sigmoid_dx)
+def sigmoid_dx(x, y, dy, dy_):
+    """By y: f' = y * (1 - y), so 1 - 2 * y. By x: (1 - 2 * s) * s * (1 - s) with s = sigmoid(x)."""
+    s = op.sigmoid(x) if y is None else y
+    derivative = op.subtract(1.0, op.multiply(s, 2.0))
+    if y is None:
+        derivative = op.sigmoid_dx(None, s, derivative)
+    return *second(x, y, dy, dy_, derivative), collapse(op.sigmoid_dx(None, s, dy_), dy)

@@ -1,4 +1,4 @@
-"""Gradient of scaled dot-product attention, and of that gradient."""
+"""Gradients of attention and rotary embeddings."""
 
 from meta import op
 from meta.base.dtype import is_float
@@ -128,3 +128,21 @@ def scaled_dot_product_attention_dmask(
     query, key, value, mask, y, logsumexp, dy, dy_, causal, scale, layout
 ):
     return _second(query, key, value, mask, y, logsumexp, dy, causal, scale, layout, None, dy_)
+
+
+@gradient(op.rotary_embedding)
+def rotary_embedding(x, cos, sin, dy, interleaved):
+    """The tables' gradients are an operator of their own: a traced program drops it if unused."""
+    dx = op.rotary_embedding(dy, cos, op.negative(sin), interleaved)
+    return dx, *op.rotary_embedding_dtable(x, dy, cos, interleaved)
+
+
+@gradient(op.rotary_embedding_dtable)
+def rotary_embedding_dtable(x, dy, cos, dy_, interleaved):
+    """Linear in x and in dy: each is the other, turned by the gradients of the tables."""
+    dcos, dsin = dy_
+    return (
+        op.rotary_embedding(dy, dcos, op.negative(dsin), interleaved),
+        op.rotary_embedding(x, dcos, dsin, interleaved),
+        op.zeros_like(cos),
+    )

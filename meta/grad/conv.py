@@ -1,8 +1,7 @@
 """Gradients of convolutions. The three operators are each other's gradients.
 
 A layout belongs to x, w or the result wherever they appear, so all three take the same ones.
-Transposed convolutions have the same gradients, with one more number in the window.
-"""
+Transposed convolutions have the same gradients, with one more number in the window."""
 
 from meta import op
 from meta.grad.core import gradient
@@ -46,7 +45,11 @@ def convolution(conv, conv_dx, conv_dw):
 
 
 convolution(op.conv1d, op.conv1d_dx, op.conv1d_dw)
+
+
 convolution(op.conv2d, op.conv2d_dx, op.conv2d_dw)
+
+
 convolution(op.conv3d, op.conv3d_dx, op.conv3d_dw)
 
 
@@ -86,5 +89,9 @@ def transposed(conv, conv_dx, conv_dw):
 
 
 transposed(op.conv1d_transpose, op.conv1d_transpose_dx, op.conv1d_transpose_dw)
+
+
 transposed(op.conv2d_transpose, op.conv2d_transpose_dx, op.conv2d_transpose_dw)
+
+
 transposed(op.conv3d_transpose, op.conv3d_transpose_dx, op.conv3d_transpose_dw)

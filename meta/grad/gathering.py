@@ -1,4 +1,4 @@
-"""Gradients of the operators that read and write by index, in their order.
+"""Gradients of operators that read and write at indices.
 
 Reading and adding by index are each other's transpose.
 """
@@ -8,6 +8,7 @@ from typing import Any
 from meta import op
 from meta.grad.core import gradient
 from meta.ir.types import TensorType
+from meta.op.shapes import padding_row
 
 
 @gradient(op.gather)
@@ -116,3 +117,44 @@ def scatter_nd(dy: Any, indices: Any, updates: Any, mode: str) -> Any:
     if mode == "add":
         return dy, None, read
     return op.scatter_nd(dy, indices, op.zeros_like(updates), mode), None, read
+
+
+@gradient(op.adv_index)
+def adv_index(inputs: Any, dy: Any) -> Any:
+    """dx = dy added up by index; indices have none."""
+    return (op.adv_index_dx(dy, inputs), *(None for _ in inputs[1:]))
+
+
+@gradient(op.adv_index_dx)
+def adv_index_dx(dy_: Any, inputs: Any) -> Any:
+    """Linear in dy, and independent of the values of x."""
+    indices = inputs[1:]
+    return op.adv_index((dy_, *indices)), (op.zeros_like(dy_), *(None for _ in indices))
+
+
+@gradient(op.take)
+def take(x: Any, dy: Any, indices: Any, axis: int | None, mode: str) -> Any:
+    """dx = dy added up by index."""
+    return op.take_dx(x, dy, indices, axis, mode), None
+
+
+@gradient(op.take_dx)
+def take_dx(dy_: Any, indices: Any, axis: int | None, mode: str) -> Any:
+    """Linear in dy, and independent of the values of x."""
+    return op.zeros_like(dy_), op.take(dy_, indices, axis, mode), None
+
+
+@gradient(op.embedding)
+def embedding(x: TensorType, dy: Any, indices: Any, padding_idx: Any) -> Any:
+    """dx = rows of dy added up by index, but for those of the padding."""
+    if padding_idx is not None:
+        kept = op.not_equal(indices, padding_row(x, padding_idx))
+        kept = op.reshape(kept, (*indices.shape, *[1] * (dy.ndim - indices.ndim)))
+        dy = op.where(kept, dy, op.zeros_like(dy))
+    return op.embedding_dx(dy, indices, x.known_shape), None
+
+
+@gradient(op.embedding_dx)
+def embedding_dx(dy_: Any, indices: Any) -> Any:
+    """Linear in dy."""
+    return op.embedding(dy_, indices), None

@@ -1,4 +1,4 @@
-"""Gradients of losses, and of their derivatives, so that a loss may be differentiated twice."""
+"""Gradients of losses."""
 
 from meta import op
 from meta.grad.core import gradient, not_differentiable
@@ -60,3 +60,113 @@ def cross_entropy_dpred(dy, y_true, y_pred, dy_):
 
 
 not_differentiable(op.cross_entropy_dtrue, why="the result is zero whatever the arguments are")
+
+
+def _share(dy, y_pred, reduction):
+    """Return dy over the number of elements that the reduction divides by."""
+    counts = {"mean": y_pred.shape, "batchmean": y_pred.shape[:1]}
+    size = 1
+    for extent in counts.get(reduction, ()):
+        size *= extent
+    return op.divide(dy, float(size)) if size > 1 else dy
+
+
+def _by_dy(dy_, at_one, reduction):
+    """Return a derivative's gradient by its own dy, in which it is linear: ``at_one`` for dy 1."""
+    product = op.multiply(dy_, at_one)
+    return product if reduction == "none" else op.sum(product)
+
+
+@gradient(op.mse_loss)
+def mse_loss(y_true, y_pred, reduction, dy):
+    by_pred = op.mse_loss_dpred(dy, y_true, y_pred, reduction)
+    return op.negative(by_pred), by_pred
+
+
+@gradient(op.mse_loss_dpred)
+def mse_loss_dpred(dy, y_true, y_pred, reduction, dy_):
+    at_one = op.mse_loss_dpred(op.ones_like(dy), y_true, y_pred, reduction)
+    by_pred = op.multiply(op.multiply(dy_, 2.0), _share(dy, y_pred, reduction))
+    return _by_dy(dy_, at_one, reduction), op.negative(by_pred), by_pred
+
+
+@gradient(op.l1_loss)
+def l1_loss(y_true, y_pred, reduction, dy):
+    by_pred = op.l1_loss_dpred(dy, y_true, y_pred, reduction)
+    return op.negative(by_pred), by_pred
+
+
+@gradient(op.l1_loss_dpred)
+def l1_loss_dpred(dy, y_true, y_pred, reduction, dy_):
+    """A sign is constant."""
+    at_one = op.l1_loss_dpred(op.ones_like(dy), y_true, y_pred, reduction)
+    return _by_dy(dy_, at_one, reduction), op.zeros_like(y_true), op.zeros_like(y_pred)
+
+
+@gradient(op.huber_loss)
+def huber_loss(y_true, y_pred, reduction, delta, dy):
+    by_pred = op.huber_loss_dpred(dy, y_true, y_pred, reduction, delta)
+    return op.negative(by_pred), by_pred
+
+
+@gradient(op.huber_loss_dpred)
+def huber_loss_dpred(dy, y_true, y_pred, reduction, delta, dy_):
+    at_one = op.huber_loss_dpred(op.ones_like(dy), y_true, y_pred, reduction, delta)
+    inside = op.less(op.abs(op.subtract(y_pred, y_true)), delta)
+    share = _share(dy, y_pred, reduction)
+    by_pred = op.multiply(op.multiply(dy_, op.cast(inside, dy_.dtype)), share)
+    return _by_dy(dy_, at_one, reduction), op.negative(by_pred), by_pred
+
+
+@gradient(op.kl_div)
+def kl_div(y_true, y_pred, reduction, log_target, dy):
+    by_pred = op.kl_div_dpred(dy, y_true, y_pred, reduction, log_target)
+    share = _share(dy, y_pred, reduction)
+    if log_target:
+        slope = op.multiply(op.exp(y_true), op.add(op.subtract(y_true, y_pred), 1.0))
+    else:
+        slope = op.add(op.subtract(op.log(y_true), y_pred), 1.0)
+    return op.multiply(slope, share), by_pred
+
+
+@gradient(op.kl_div_dpred)
+def kl_div_dpred(dy, y_true, y_pred, reduction, log_target, dy_):
+    at_one = op.kl_div_dpred(op.ones_like(dy), y_true, y_pred, reduction, log_target)
+    by_true = op.negative(op.multiply(dy_, _share(dy, y_pred, reduction)))
+    if log_target:
+        by_true = op.multiply(by_true, op.exp(y_true))
+    return _by_dy(dy_, at_one, reduction), by_true, op.zeros_like(y_pred)
+
+
+@gradient(op.binary_cross_entropy)
+def binary_cross_entropy(y_true, y_pred, reduction, dy):
+    slope = op.subtract(op.log(op.subtract(1.0, y_pred)), op.log(y_pred))
+    by_true = op.multiply(slope, _share(dy, y_pred, reduction))
+    return by_true, op.binary_cross_entropy_dpred(dy, y_true, y_pred, reduction)
+
+
+@gradient(op.binary_cross_entropy_dpred)
+def binary_cross_entropy_dpred(dy, y_true, y_pred, reduction, dy_):
+    """With v = p * (1 - p): -1 / v by the target; (v - (p - t) * (1 - 2p)) / v**2 by p."""
+    at_one = op.binary_cross_entropy_dpred(op.ones_like(dy), y_true, y_pred, reduction)
+    variance = op.multiply(y_pred, op.subtract(1.0, y_pred))
+    variance = op.maximum(variance, 1e-12)
+    common = op.divide(op.multiply(dy_, _share(dy, y_pred, reduction)), variance)
+    bent = op.multiply(op.subtract(y_pred, y_true), op.subtract(1.0, op.multiply(y_pred, 2.0)))
+    by_pred = op.multiply(common, op.subtract(1.0, op.divide(bent, variance)))
+    return _by_dy(dy_, at_one, reduction), op.negative(common), by_pred
+
+
+@gradient(op.binary_cross_entropy_with_logits)
+def binary_cross_entropy_with_logits(y_true, y_pred, reduction, dy):
+    by_true = op.negative(op.multiply(y_pred, _share(dy, y_pred, reduction)))
+    return by_true, op.binary_cross_entropy_with_logits_dpred(dy, y_true, y_pred, reduction)
+
+
+@gradient(op.binary_cross_entropy_with_logits_dpred)
+def binary_cross_entropy_with_logits_dpred(dy, y_true, y_pred, reduction, dy_):
+    derivative = op.binary_cross_entropy_with_logits_dpred
+    at_one = derivative(op.ones_like(dy), y_true, y_pred, reduction)
+    shared = op.multiply(dy_, _share(dy, y_pred, reduction))
+    by_pred = op.sigmoid_dx(None, op.sigmoid(y_pred), shared)
+    return _by_dy(dy_, at_one, reduction), op.negative(shared), by_pred

@@ -1,9 +1,9 @@
-"""Gradients of batch and layer normalisation, and of these gradients."""
+"""Gradients of normalisations."""
 
 from meta import op
 from meta.grad.core import gradient, second_gradient
 from meta.ir.types import TensorType
-from meta.op.core.check import normalize_axis
+from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.norm import statistics_dtype
 
 
@@ -116,3 +116,135 @@ def layer_norm_train_dx(x, scale, dy, mean, invvar, dy_, axis, eps):
     """By x with all that passes through mean and invvar, which are functions of x."""
     gradients = _layer_second(x, scale, dy, dy_, axis, eps)
     return *gradients, op.zeros_like(mean), op.zeros_like(invvar)
+
+
+def _gradients(x, num_groups, scale, bias, dy, eps):
+    """Return the gradients by slot: x, scale, bias."""
+    found = op.group_norm_dx(x, num_groups, scale, dy, eps)
+    dx, dscale, dbias = (found, None, None) if scale is None else found
+    if bias is None:
+        return dx, dscale, None
+    if dbias is None:
+        dbias = op.sum(_cast(dy, statistics_dtype(dy.dtype)), 1, 0, True)
+    return dx, dscale, _cast(dbias, bias.dtype)
+
+
+@gradient(op.group_norm)
+def group_norm(x, num_groups, scale, bias: TensorType, dy, eps):
+    return _gradients(x, num_groups, scale, bias, dy, eps)
+
+
+@gradient(op.instance_norm)
+def instance_norm(x, scale, bias: TensorType, dy, eps):
+    # Without channels there is nothing to divide into groups: one group of none.
+    return _gradients(x, max(x.shape[1], 1), scale, bias, dy, eps)
+
+
+@gradient(op.group_norm_dx)
+def group_norm_dx(x, num_groups, scale, dy, dy_, eps):
+    wide, shape, extents = statistics_dtype(x.dtype), tuple(x.shape), tuple(x.shape[2:])
+    size = shape[1] // num_groups
+    grouped = (shape[0], num_groups, size, *extents)
+    lifted = (1, num_groups, size) + (1,) * len(extents)
+    u, u_scale, u_bias = (dy_, None, None) if scale is None else dy_
+    data, slope, u = (op.reshape(_cast(t, wide), grouped) for t in (x, dy, u))
+    w, u_scale, u_bias = (
+        None if t is None else op.reshape(_cast(t, wide), lifted) for t in (scale, u_scale, u_bias)
+    )
+    axes = tuple(range(2, len(grouped)))
+    by_x, by_scale, by_dy = second_gradient(data, w, slope, u, u_scale, u_bias, axes, eps)
+    if scale is not None:
+        by_scale = op.reshape(op.sum(by_scale, (1, 2), 0, True), scale.shape)
+        by_scale = _cast(by_scale, scale.dtype)
+    by_x, by_dy = (_cast(op.reshape(t, shape), x.dtype) for t in (by_x, by_dy))
+    return by_x, None if scale is None else by_scale, by_dy
+
+
+@gradient(op.rms_norm)
+def rms_norm(x, scale, bias: TensorType, dy, axis, eps):
+    found = op.rms_norm_dx(x, scale, dy, axis, eps)
+    dx, dscale = (found, None) if scale is None else found
+    if bias is None:
+        return dx, dscale, None
+    dbias = op.sum(_cast(dy, statistics_dtype(dy.dtype)), axis, 0, True)
+    return dx, dscale, _cast(dbias, bias.dtype)
+
+
+@gradient(op.rms_norm_dx)
+def rms_norm_dx(x, scale, dy, dy_, axis, eps):
+    wide, axis = statistics_dtype(x.dtype), normalize_axis(axis, x.ndim)
+    lifted = tuple(-1 if i == axis else 1 for i in range(x.ndim))
+    u, u_scale = (dy_, None) if scale is None else dy_
+    w, u_scale = (
+        None if t is None else op.reshape(_cast(t, wide), lifted) for t in (scale, u_scale)
+    )
+    data, slope, u = (_cast(t, wide) for t in (x, dy, u))
+    by_x, by_scale, by_dy = second_gradient(data, w, slope, u, u_scale, None, (axis,), eps, False)
+    if scale is not None:
+        by_scale = _cast(op.sum(by_scale, axis, 0, True), scale.dtype)
+    return _cast(by_x, x.dtype), None if scale is None else by_scale, _cast(by_dy, dy.dtype)
+
+
+@gradient(op.lrn)
+def lrn(x, dy, size, axis, bias, alpha, beta):
+    return op.lrn_dx(x, dy, size, axis, bias, alpha, beta)
+
+
+def _neighbours(x, before, after, axis):
+    """Return the sum over ``before`` elements before each one, itself, and ``after`` behind it."""
+    at, shape = normalize_axis(axis, x.ndim), tuple(x.shape)
+    sides = [0] * (2 * x.ndim)
+    sides[2 * at : 2 * at + 2] = before, after
+    padded, total = op.pad(x, tuple(sides)), x
+    for shift in range(before + after + 1):
+        if shift != before:
+            begin = (0,) * at + (shift,)
+            end = (*shape[:at], shift + shape[at])
+            total = op.add(total, op.strided_slice(padded, begin, end))
+    return total
+
+
+@gradient(op.lrn_dx)
+def lrn_dx(x, dy, dy_, size, axis, bias, alpha, beta):
+    """For dx = dy D - 2 c beta x W'(dy x E), u = dy_: by x and by dy of sum(u dx).
+
+    W sums over the neighbourhood, W' over the places whose neighbourhood it is; c = alpha / size,
+    d = bias + c W(x²), D = d^-beta, E = D / d, F = E / d.
+    """
+    x_, dy, u = (_cast(t, statistics_dtype(x.dtype)) for t in (x, dy, dy_))
+    before, after, c = size // 2, (size - 1) // 2, alpha / size
+    base = op.add(op.multiply(_neighbours(x_ * x_, before, after, axis), c), bias)
+    root = op.power(base, -beta)
+    steep = root / base
+    around = _neighbours(u * x_, before, after, axis)
+    slope = op.multiply(steep, 2 * c * beta)
+    by_dy = u * root - slope * around * x_
+    # Through d, of which D and E are functions.
+    by_base = op.multiply(around * dy * x_ * steep / base, 2 * c * beta * (beta + 1))
+    by_base = by_base - op.multiply(steep * u * dy, beta)
+    by_x = op.multiply(x_ * _neighbours(by_base, after, before, axis), 2 * c)
+    spread = _neighbours(dy * x_ * slope, after, before, axis)
+    by_x = by_x - slope * around * dy - u * spread
+    return _cast(by_x, x.dtype), _cast(by_dy, x.dtype)
+
+
+@gradient(op.l2_normalize)
+def l2_normalize(x, dy, eps, axis):
+    """For n = 1 / sqrt(max(s, eps)), s = sum(x²): dx = n dy - [s > eps] n³ x sum(x dy)."""
+    dtype = x.dtype
+    x, dy = (_cast(t, statistics_dtype(dtype)) for t in (x, dy))
+    axes = normalize_axes(axis, x.ndim)
+    square = op.sum(op.multiply(x, x), axes, 1)
+    inverse = op.rsqrt(op.maximum(square, eps))
+    free = _cast(op.greater(square, eps), x.dtype)
+    along = op.multiply(op.sum(op.multiply(x, dy), axes, 1), op.multiply(free, inverse * inverse))
+    return _cast(op.multiply(inverse, op.subtract(dy, op.multiply(x, along))), dtype)
+
+
+@gradient(op.l2norm)
+def l2norm(x, y, dy):
+    """dx = dy x / y, 0 where y is 0."""
+    wide = statistics_dtype(x.dtype)
+    y, dy = _cast(y, wide), _cast(dy, wide)
+    slope = op.where(op.equal(y, 0.0), op.zeros_like(dy), op.divide(dy, y))
+    return _cast(op.multiply(_cast(x, wide), slope), x.dtype)

@@ -1,4 +1,4 @@
-"""Gradients of operators that draw random numbers: the drawn numbers are constants."""
+"""Gradients of random numbers and dropout."""
 
 from meta import op
 from meta.grad.core import gradient, not_differentiable
@@ -16,4 +16,12 @@ def _contrib_dropout_dx(mask, reserve_space, dy_, p):
 
 
 not_differentiable(op.dropout_mask, why="what is kept does not depend on a number but on a key")
+
+
 not_differentiable(op.random_key, why="a key is no number to compute with")
+
+
+not_differentiable(op.threefry_generate, op.threefry_split, why="states and numbers are integers")
+
+
+not_differentiable(op.bits_to_uniform, why="bits are integers")

@@ -1,12 +1,12 @@
-"""Gradients of the operators on regions of interest, in their order.
+"""Gradients of pooling of regions of interest.
 
 The regions get zeros; torchvision has no gradient in them either. A detector takes its proposals as
-given, and moving a region changes the number of its samples in steps. So does data get zeros from
-the two operators that choose by it among the samples of "max": that choice changes in steps, too.
+given, and moving a region changes the number of its samples in steps. The two operators that choose
+among the samples of "max" give their data zeros, too: that choice changes in steps.
 """
 
 from meta import op
-from meta.grad.core import gradient
+from meta.grad.core import gradient, not_differentiable
 
 
 @gradient(op.roi_align)
@@ -25,3 +25,9 @@ def roi_align_dx(data, rois, pooled_size, spatial_scale, sample_ratio, layout, m
 def roi_align_ddy(data, rois, pooled_size, spatial_scale, sample_ratio, layout, mode, dy):
     options = (pooled_size, spatial_scale, sample_ratio, layout, mode)
     return op.zeros_like(data), op.zeros_like(rois), op.roi_align_dx(data, rois, dy, *options)
+
+
+not_differentiable(
+    op.roi_pool,
+    why="where the greatest element of a bin lies is not kept; roi_align is differentiable",
+)

@@ -1,7 +1,6 @@
 """Gradients of scans, in the order of the operators. All are scans again, in the other direction.
 
-Nothing is divided by, so zeros need no care, and every gradient is differentiable in turn.
-"""
+Nothing is divided by, so zeros need no care, and every gradient is differentiable in turn."""
 
 from typing import Any
 

@@ -1,10 +1,10 @@
-"""Gradients of the special functions, in the order of `meta/op/special.py`."""
+"""Gradients of special functions and the Fourier transform."""
 
 import math
 
 from meta import op
 from meta.base.errors import GradientError
-from meta.grad.core import gradient, onto
+from meta.grad.core import collapse, gradient, onto
 
 
 @gradient(op.erfc)
@@ -103,18 +103,6 @@ def ndtr(x, dy):
     return op.multiply(dy, op.multiply(density, 1 / math.sqrt(2 * math.pi)))
 
 
-@gradient(op.exp2)
-def exp2(y, dy):
-    """dx = dy * y * log(2)"""
-    return op.multiply(dy, op.multiply(y, math.log(2)))
-
-
-@gradient(op.square)
-def square(x, dy):
-    """dx = dy * 2 * x"""
-    return onto(x, lambda: op.multiply(dy, op.multiply(x, 2)))
-
-
 @gradient(op.i0)
 def i0(x, dy):
     """dx = dy * i1(x)"""
@@ -144,3 +132,26 @@ def i1e(x, y, dy):
     """dx = dy * (i0e(x) - y * sign(x) - y / x)"""
     slope = op.subtract(op.i0e(x), op.multiply(op.sign(x), y))
     return op.multiply(dy, op.subtract(slope, _over(y, x)))
+
+
+@gradient(op.dft)
+def dft(dy, inverse):
+    """The other direction, times n or divided by it."""
+    extent = dy[0].shape[-1]
+    dre, dim = op.dft(*dy, not inverse)
+    factor = 1 / extent if inverse else float(extent)
+    return dre * factor, dim * factor
+
+
+@gradient(op.erf)
+def erf(x, dy):
+    """dx = dy * 2 / sqrt(pi) * exp(-x**2)"""
+    return op.erf_dx(x, None, dy)
+
+
+@gradient(op.erf_dx)
+def erf_dx(x, y, dy, dy_):
+    """erf'' = -2 * x * erf'"""
+    second = op.erf_dx(x, None, op.multiply(x, -2.0))
+    dx, _ = second(x, None, dy, dy_, second)
+    return dx, None if y is None else op.zeros_like(y), collapse(op.erf_dx(x, None, dy_), dy)

@@ -1,7 +1,9 @@
-"""Activation functions with parameters of their own, and the ``_dx`` operators of their gradients.
+"""Activation functions and softmax, and the ``_dx`` operators of their gradients.
 
-Their numbers (slopes, bounds) are given to the kernel at run time; none is built per value. relu,
-gelu, tanh and sigmoid are in `meta/op/unary.py`. Add one here.
+They take floating point tensors of any shape; relu, gelu, tanh and sigmoid take integers, too.
+Other dtypes raise TypeInferError. Slopes and bounds are arguments of the
+kernel, so no value of them compiles one. A function whose gradient is not short in other operators
+has a ``_dx`` operator beside it. Add one here.
 """
 
 from __future__ import annotations
@@ -9,9 +11,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from meta.base.errors import TypeInferError
 from meta.op.core import Scalar, Tensor, TensorType, op
 from meta.op.core.check import normalize_axis, require, require_float
+from meta.op.core.elementwise import floating, gradient, same
 from meta.op.core.same_dtype import require_same_dtype
 
 
@@ -20,7 +25,7 @@ def _floating(x: TensorType) -> TensorType:
     return x
 
 
-def _gradient(x: TensorType, dy: TensorType) -> TensorType:
+def _of_x(x: TensorType, dy: TensorType) -> TensorType:
     """Return the type of a gradient operator's result, that of x."""
     require_float(x, "x")
     require_same_dtype(x, dy)
@@ -45,7 +50,7 @@ def silu_dx(x: Tensor, dy: Tensor) -> Tensor:
     ``x``, ``dy``: argument of the forward call and gradient of its result, floating point, of one
     type, which the result has. Raises TypeInferError for other dtypes or shapes.
     """
-    return _gradient(x, dy)
+    return _of_x(x, dy)
 
 
 @op
@@ -60,7 +65,7 @@ def leaky_relu(x: Tensor, negative_slope: Scalar = 0.01) -> Tensor:
 @op
 def leaky_relu_dx(x: Tensor, dy: Tensor, negative_slope: Scalar = 0.01) -> Tensor:
     """Gradient of `leaky_relu`: dy where x > 0, else negative_slope * dy. As `silu_dx`."""
-    return _gradient(x, dy)
+    return _of_x(x, dy)
 
 
 @op
@@ -75,7 +80,7 @@ def elu(x: Tensor, alpha: Scalar = 1.0) -> Tensor:
 @op
 def elu_dx(x: Tensor, dy: Tensor, alpha: Scalar = 1.0) -> Tensor:
     """Gradient of `elu`: dy where x > 0, else dy * alpha * exp(x). As `silu_dx`."""
-    return _gradient(x, dy)
+    return _of_x(x, dy)
 
 
 @op
@@ -91,7 +96,7 @@ def softplus(x: Tensor, beta: Scalar = 1.0, threshold: Scalar = 20.0) -> Tensor:
 @op
 def softplus_dx(x: Tensor, dy: Tensor, beta: Scalar = 1.0, threshold: Scalar = 20.0) -> Tensor:
     """Gradient of `softplus`: dy * sigmoid(beta * x); dy beyond the threshold. As `silu_dx`."""
-    return _gradient(x, dy)
+    return _of_x(x, dy)
 
 
 @op
@@ -110,7 +115,7 @@ def hardswish_dx(x: Tensor, dy: Tensor) -> Tensor:
 
     At the two kinks it is the outer derivative, as torch.
     """
-    return _gradient(x, dy)
+    return _of_x(x, dy)
 
 
 @op
@@ -167,7 +172,7 @@ def threshold(x: Scalar | Tensor, threshold: Scalar = 0.0, value: Scalar = 0.0) 
 @op
 def threshold_dx(x: Tensor, dy: Tensor, threshold: Scalar = 0.0) -> Tensor:
     """Gradient of `threshold`: 0 where x <= threshold, else dy. As `silu_dx`."""
-    return _gradient(x, dy)
+    return _of_x(x, dy)
 
 
 @op
@@ -193,4 +198,253 @@ def _clipped(x: Any, a_min: Any, a_max: Any) -> Any:
 @op
 def clip_dx(x: Tensor, dy: Tensor, a_min: Scalar, a_max: Scalar) -> Tensor:
     """Gradient of `clip`: dy where a_min <= x <= a_max, else 0. As `silu_dx`."""
-    return _gradient(x, dy)
+    return _of_x(x, dy)
+
+
+# Klambauer et al., 2017, equation 14.
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+
+
+def _activation(x: TensorType) -> TensorType:
+    require_float(x, "x")
+    return x
+
+
+@op
+def mish(x: Tensor) -> Tensor:
+    """x * tanh(log(1 + exp(x))), without overflow. ``x``: floating point of any shape.
+
+    Source: Misra, "Mish: a self regularized non-monotonic activation function", 2019.
+    """
+    return _activation(x)
+
+
+@op
+def mish_dx(x: Tensor, dy: Tensor) -> Tensor:
+    """Gradient of `mish`: dy * (w + x * (1 - w**2) * sigmoid(x)), w = tanh(log(1 + exp(x))).
+
+    ``x``, ``dy``: argument of the forward call and gradient of its result, floating point, of one
+    type, which the result has. Raises TypeInferError for other dtypes or shapes.
+    """
+    require_same_dtype(x, dy)
+    require(x.shape == dy.shape, "dy does not match x", expected=str(x), found=str(dy))
+    return _activation(x)
+
+
+@op
+def selu(x: Tensor) -> Tensor:
+    """scale * x where x > 0, else scale * alpha * (exp(x) - 1). ``x``: floating point.
+
+    scale = 1.0507..., alpha = 1.6732...: they keep the mean 0 and the variance 1 from layer to
+    layer. Source: Klambauer et al., "Self-normalizing neural networks", 2017.
+    """
+    return _activation(x)
+
+
+@op
+def celu(x: Tensor, alpha: Scalar = 1.0) -> Tensor:
+    """x where x > 0, else alpha * (exp(x / alpha) - 1). ``x``: floating point; ``alpha`` > 0.
+
+    Source: Barron, "Continuously differentiable exponential linear units", 2017.
+    """
+    return _activation(x)
+
+
+@op
+def softsign(x: Tensor) -> Tensor:
+    """x / (1 + |x|). ``x``: floating point. Source: Turian, Bergstra and Bengio, 2009."""
+    return _activation(x)
+
+
+@op
+def tanhshrink(x: Tensor) -> Tensor:
+    """x - tanh(x). ``x``: floating point of any shape."""
+    return _activation(x)
+
+
+@op
+def logsigmoid(x: Tensor) -> Tensor:
+    """log(sigmoid(x)) = -log(1 + exp(-x)), without overflow. ``x``: floating point."""
+    return _activation(x)
+
+
+@op
+def hardsigmoid(x: Tensor) -> Tensor:
+    """min(max(x + 3, 0), 6) / 6. ``x``: floating point. Source: Howard et al., 2019."""
+    return _activation(x)
+
+
+@op
+def relu6(x: Tensor) -> Tensor:
+    """min(max(x, 0), 6); a NaN stays. ``x``: floating point of any shape.
+
+    Unlike the gradient of `clip`, its own is 0 at 0 and at 6, as torch.
+    """
+    return _activation(x)
+
+
+@op
+def softshrink(x: Tensor, lambd: Scalar = 0.5) -> Tensor:
+    """x - lambd where x > lambd, x + lambd where x < -lambd, else 0; a NaN stays.
+
+    ``x``: floating point of any shape; ``lambd`` >= 0. Source: Donoho, "De-noising by
+    soft-thresholding", 1995.
+    """
+    return _activation(x)
+
+
+@op
+def hardshrink(x: Tensor, lambd: Scalar = 0.5) -> Tensor:
+    """x where |x| > lambd, else 0; a NaN stays. ``x``: floating point; ``lambd`` >= 0."""
+    return _activation(x)
+
+
+def _along(axis: int, x: TensorType) -> TensorType:
+    require_float(x, "x")
+    normalize_axis(axis, x.ndim)
+    return x
+
+
+def _softmax_gradient(axis: int, y: TensorType, dy: TensorType) -> TensorType:
+    require_float(y, "y")
+    normalize_axis(axis, y.ndim)
+    fits = dy == y or not (dy.is_static and y.is_static)
+    require(fits, "dy is not of y's type", expected=y, found=dy)
+    return y
+
+
+@op
+def softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """exp(x) / sum(exp(x)) along ``axis``, computed on x - max(x).
+
+    x: floating point, at least one axis. axis: -ndim <= axis < ndim. Result: x's type. Half
+    precision is computed in float32.
+
+    Raises TypeInferError for an axis out of range or a dtype that is not floating point.
+    """
+    return _along(axis, x)
+
+
+@op(schema=softmax)
+def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """log(softmax(x)): x - max(x) - log(sum(exp(x - max(x)))) along ``axis``. As `softmax`."""
+    return _along(axis, x)
+
+
+@op
+def softmax_dx(y: Tensor, dy: Tensor, axis: int = -1) -> Tensor:
+    """Gradient of `softmax`: y * (dy - sum(dy * y)) along ``axis``.
+
+    y: the result. dy: its gradient, of the same type. Result: the same type.
+    """
+    return _softmax_gradient(axis, y, dy)
+
+
+@op(schema=softmax_dx)
+def log_softmax_dx(y: Tensor, dy: Tensor, axis: int = -1) -> Tensor:
+    """Gradient of `log_softmax`: dy - exp(y) * sum(dy) along ``axis``.
+
+    y: the result. dy: its gradient, of the same type. Result: the same type.
+    """
+    return _softmax_gradient(axis, y, dy)
+
+
+@op
+def relu(x: Scalar | Tensor) -> Tensor:
+    """max(x, 0), elementwise.
+
+    ``x``: any shape and dtype. The result has its type; a NaN stays a NaN.
+    """
+    return same(lambda n: n if n != n else max(n, type(n)(0)), x)
+
+
+def _gelu(n: Any, approximate: str) -> Any:
+    if approximate == "none":
+        return n * (1 + math.erf(n / math.sqrt(2))) / 2
+    return n * (1 + math.tanh(math.sqrt(2 / math.pi) * (n + 0.044715 * n**3))) / 2
+
+
+def _require_form(approximate: str) -> None:
+    require(
+        approximate in ("none", "tanh"),
+        "unknown form of gelu",
+        expected='approximate "none" or "tanh"',
+        found=approximate,
+    )
+
+
+@op
+def gelu(x: Scalar | Tensor, approximate: str = "none") -> Tensor:
+    """Gaussian error linear unit: x * (1 + erf(x / sqrt(2))) / 2.
+
+    ``x``: any shape. The result has its dtype; of an integer or bool tensor it is float32.
+    ``approximate``: "none" for the exact form, or "tanh" for the approximation
+    x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2. Raises TypeInferError for another.
+    Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
+    """
+    _require_form(approximate)
+    return floating(lambda n: _gelu(n, approximate), x)
+
+
+@op
+def tanh(x: Scalar | Tensor) -> Tensor:
+    """Hyperbolic tangent.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(np.tanh, x)
+
+
+@op
+def sigmoid(x: Scalar | Tensor) -> Tensor:
+    """1 / (1 + exp(-x)), without overflow.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(lambda n: 1 / (1 + np.exp(-n)), x)
+
+
+@op(forward=relu, enough=(("x",), ("y",)))
+def relu_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
+    """Gradient of `relu`: dy where y > 0 (equivalently x > 0), else 0.
+
+    ``x``, ``y``: argument and result of the forward call; one may be None, ``y`` is used if given.
+    ``dy``: gradient of the result. All floating, of one type, which the result has.
+    Raises TypeInferError if x and y are both None or the types differ.
+    """
+    return gradient(x, y, dy)
+
+
+@op(forward=gelu, enough=(("x",),))
+def gelu_dx(x: Tensor | None, y: Tensor | None, dy: Tensor, approximate: str = "none") -> Tensor:
+    """Gradient of `gelu`: dy * (P(x) + x * p(x)), P and p the normal distribution and density.
+
+    ``x``: argument of the forward call, needed. ``y``: its result, not used, may be None. ``dy``:
+    gradient of the result. All floating, of one type, which the result has.
+    ``approximate``: as in `gelu`; the derivative of that form.
+    Raises TypeInferError if x is None, the types differ or the form is unknown.
+    """
+    _require_form(approximate)
+    return gradient(x, y, dy, use_y=False)
+
+
+@op(forward=tanh, enough=(("x",), ("y",)))
+def tanh_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
+    """Gradient of `tanh`: dy * (1 - y**2).
+
+    ``x``, ``y``: argument and result of the forward call; one may be None, ``y`` is used if given.
+    ``dy``: gradient of the result. All floating, of one type, which the result has.
+    Raises TypeInferError if x and y are both None or the types differ.
+    """
+    return gradient(x, y, dy)
+
+
+@op(forward=sigmoid, enough=(("x",), ("y",)))
+def sigmoid_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
+    """Gradient of `sigmoid`: dy * y * (1 - y).
+
+    ``x``, ``y``: argument and result of the forward call; one may be None, ``y`` is used if given.
+    ``dy``: gradient of the result. All floating, of one type, which the result has.
+    Raises TypeInferError if x and y are both None or the types differ.
+    """
+    return gradient(x, y, dy)

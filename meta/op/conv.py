@@ -1,6 +1,5 @@
 """Convolutions over one, two and three axes, and transposed ones, which are `conv2d_dx` as forward
-operators. Their types are made in `meta/op/core/convolution.py`.
-"""
+operators. Their types are made in `meta/op/core/convolution.py`."""
 
 from typing import Any
 

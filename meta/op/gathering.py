@@ -1,21 +1,19 @@
-"""Operators that read or write the elements which a tensor of indices names. Add one here.
+"""Operators that read and write at indices.
 
-An index is from 0 to the extent of its axis less 1. As with torch's operators of these names,
-negative indices do not count from the end; with `index_select`, a case of `take`, they do. On the
-CPU another one is an IndexOutOfRange. On CUDA it is one with META_CHECK_INDICES; without, it is
-moved to the nearest end of its axis, so no call reads or writes outside of a tensor.
-
-The file is not called `gather`: ``meta.op.gather`` is the operator.
+An index is from 0 to the size of its dimension less 1. As with torch's operators of these names,
+negative indices do not count from the end; with `take` and `index_select` they do. On the CPU
+another index raises IndexOutOfRange. On CUDA it does with META_CHECK_INDICES; without, it is moved
+to the nearest end of its dimension, so no call reads or writes outside of a tensor.
 """
 
 from collections.abc import Iterator
 
 from meta.ir.types import Dim
-from meta.op.core import Tensor, op
-from meta.op.core.check import normalize_axis, require
+from meta.op.core import Ints, Tensor, op
+from meta.op.core.check import broadcast_shapes, normalize_axis, require, require_extents
 from meta.op.core.indices import IndexRange, into_axis
 from meta.op.core.same_dtype import require_same_dtype
-from meta.op.transform import require_index, take
+from meta.op.shapes import padding_row, require_index
 
 
 def _require_like(x: Tensor, expected: Tensor, name: str) -> None:
@@ -232,3 +230,154 @@ def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, mode: str = "upda
     require(mode in ("update", "add"), "unknown mode", expected="update or add", found=mode)
     _require_like(updates, _gathered_nd(data, indices), "updates")
     return data
+
+
+def _indexed(inputs: tuple[Tensor, ...]) -> Tensor:
+    require(len(inputs) > 0, "inputs is empty", expected="a tensor, then its indices")
+    x, *indices = inputs
+    require(
+        len(indices) <= x.ndim,
+        "there are more indices than axes",
+        expected=f"at most {x.ndim}",
+        found=len(indices),
+    )
+    for index in indices:
+        require_index(index)
+    picked = broadcast_shapes(*(i.shape for i in indices))
+    require(
+        0 not in x.shape[: len(indices)] or 0 in picked,
+        "nothing can be picked of an empty axis",
+        found=x,
+    )
+    return x.with_shape((*picked, *x.shape[len(indices) :]))
+
+
+def _ranges(inputs: tuple[Tensor, ...]) -> Iterator[IndexRange]:
+    x, *indices = inputs
+    for axis in range(len(indices)):
+        into = f"axis {axis} of inputs[0]"
+        yield IndexRange("inputs", x.shape[axis], into, from_end=True, field=axis + 1)
+
+
+@op(indices=_ranges)
+def adv_index(inputs: tuple[Tensor, ...]) -> Tensor:
+    """``x[i0, i1, ...]`` with numpy's meaning, for inputs (x, i0, i1, ...).
+
+    The indices, of any integer dtypes, broadcast together and name elements of the leading axes of
+    x; the result has their common shape in place of these axes. Negative indices count from the
+    end. TypeInferError for more indices than axes, or an empty axis; IndexOutOfRange for an index
+    outside [-extent, extent): on CUDA with META_CHECK_INDICES only, without it the nearest element
+    is read.
+    """
+    return _indexed(inputs)
+
+
+@op(indices=_ranges)
+def adv_index_dx(dy: Tensor, inputs: tuple[Tensor, ...]) -> Tensor:
+    """The gradient of `adv_index` at x: zeros of its type, plus ``dy`` at every index.
+
+    Duplicates add up, half precision in float32. Of x only the type counts.
+    """
+    result = _indexed(inputs)
+    require(
+        dy.shape == result.shape,
+        "dy has another shape than the result of adv_index",
+        expected=result,
+        found=dy,
+    )
+    return inputs[0]
+
+
+MODES = ("raise", "clip", "wrap", "fast")
+"""What `take` may do about indices out of range."""
+
+
+def _taken(x: Tensor, indices: Tensor, axis: int | None, mode: str) -> Tensor:
+    require(mode in MODES, "unknown mode", expected=", ".join(MODES), found=mode)
+    require_index(indices)
+    extents: tuple[object, ...] = (
+        x.shape if axis is None else (x.shape[normalize_axis(axis, x.ndim)],)
+    )
+    require(
+        0 not in extents or 0 in indices.shape,
+        "nothing can be taken of an empty axis",
+        found=str(x),
+    )
+    if axis is None:
+        return x.with_shape(indices.shape)
+    at = normalize_axis(axis, x.ndim)
+    return x.with_shape((*x.shape[:at], *indices.shape, *x.shape[at + 1 :]))
+
+
+def _taken_range(x: Tensor, axis: int | None, mode: str) -> tuple[IndexRange, ...]:
+    return (into_axis("indices", x, axis, "x", from_end=True),) if mode == "raise" else ()
+
+
+@op(indices=_taken_range)
+def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "raise") -> Tensor:
+    """The slices of ``x`` along ``axis`` (None: of flattened ``x``) that ``indices`` name.
+
+    The result has the shape of ``indices`` in place of the axis. ``mode``, as in numpy: "raise",
+    negative indices count from the end, and one outside [-extent, extent) is an IndexOutOfRange: on
+    CUDA with META_CHECK_INDICES only, without it the nearest element is read. "clip": an index is
+    moved to the nearest end, so -1 is the first. "wrap": it is counted modulo the extent, so -1 is
+    the last. "fast": a promise that all are in [0, extent); else an unspecified element is read.
+    """
+    return _taken(x, indices, axis, mode)
+
+
+@op(indices=_taken_range)
+def take_dx(
+    x: Tensor, dy: Tensor, indices: Tensor, axis: int | None = None, mode: str = "raise"
+) -> Tensor:
+    """The gradient of `take` at ``x``: zeros of its type, plus ``dy`` at every index taken.
+
+    Duplicates add up. Of ``x`` only the type counts. Indices are read as by `take`.
+    """
+    taken = _taken(x, indices, axis, mode)
+    require(
+        dy.shape == taken.shape,
+        "dy has another shape than the result of take",
+        expected=taken,
+        found=dy,
+    )
+    return x
+
+
+@op(indices=lambda x: (into_axis("indices", x, 0, "x"),))
+def embedding(x: Tensor, indices: Tensor, padding_idx: int | None = None) -> Tensor:
+    """Rows of a table: ``x[indices]`` of shape ``indices.shape + x.shape[1:]``.
+
+    padding_idx: a row that is read like the others and gets no gradient; a negative one counts from
+    the end. Raises TypeInferError if there is no such row, and IndexOutOfRange for an index outside
+    [0, rows): on CUDA with META_CHECK_INDICES only, without it the nearest row is read.
+    """
+    require(x.ndim >= 1, "x must have an axis of rows", found=str(x))
+    if padding_idx is not None:
+        padding_row(x, padding_idx)
+    return _taken(x, indices, 0, "clip")
+
+
+def _rows(num_weight: Ints) -> tuple[IndexRange, ...]:
+    rows = num_weight if isinstance(num_weight, int) else num_weight[0]
+    return (IndexRange("indices", rows, "the rows, of num_weight"),)
+
+
+@op(indices=_rows)
+def embedding_dx(dy: Tensor, indices: Tensor, num_weight: Ints) -> Tensor:
+    """The gradient of `embedding` at the table: rows of ``dy`` added up by index.
+
+    ``num_weight`` is the number of rows or the whole shape of the table. Raises IndexOutOfRange as
+    `embedding`; where it does not, the gradient goes to the nearest row.
+    """
+    require_index(indices)
+    row = dy.shape[indices.ndim :]
+    shape = (num_weight, *row) if isinstance(num_weight, int) else num_weight
+    require_extents(shape)
+    require(
+        len(shape) > 0 and dy.shape == (*indices.shape, *shape[1:]),
+        "dy does not fit indices and num_weight",
+        expected=f"shape {[*indices.shape, *shape[1:]]}",
+        found=dy,
+    )
+    return dy.with_shape(shape)

@@ -17,20 +17,13 @@ import torch
 from meta.base.device import CPU
 from meta.base.errors import IndexOutOfRange, TraceError, TypeInferError
 from meta.base.overloads import Overloads
-from meta.op.advanced_index import adv_index
 from meta.op.core.check import broadcast_shapes
 from meta.op.core.handler import current
 from meta.op.core.tracing import Symbol
-from meta.op.gemm import batch_matmul, matmul
-from meta.op.transform import (
-    broadcast_to,
-    expand_dims,
-    reshape,
-    squeeze,
-    strided_slice,
-    take,
-    transpose,
-)
+from meta.op.gathering import adv_index, take
+from meta.op.linalg import batch_matmul, matmul
+from meta.op.movement import strided_slice
+from meta.op.shapes import broadcast_to, expand_dims, reshape, squeeze, transpose
 from meta.runtime.ndarray import array, as_array, ndarray
 
 Array = ndarray | Symbol

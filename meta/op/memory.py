@@ -9,7 +9,7 @@ from meta.base.errors import DeviceError
 from meta.op.core import CallValues, DeviceName, Ints, Tensor, TensorType, op
 from meta.op.core.check import require, require_ndim
 from meta.op.core.same_dtype import require_same_dtype
-from meta.op.transform import view_of_first
+from meta.op.shapes import view_of_first
 
 
 @op

@@ -1,7 +1,11 @@
-"""Operators that reverse, shift, tile and mask along axes, or move blocks between them. Add one
-here; plain reshaping, slicing and joining is in `transform.py`.
-"""
+"""Operators that join, split, slice, pad and rearrange."""
 
+from collections.abc import Sequence
+from itertools import pairwise
+
+from meta.base.bounds import MAX_RESULTS
+from meta.base.errors import TypeInferError
+from meta.ir.dims import product, total
 from meta.ir.types import UNKNOWN, Dim, SymbolicDim, UnknownDim
 from meta.op.core import Ints, Scalar, Tensor, op
 from meta.op.core.check import (
@@ -12,8 +16,10 @@ from meta.op.core.check import (
     require_extents,
     require_ndim,
 )
+from meta.op.core.padding import MODES, pad_pairs, reach
 from meta.op.core.same_dtype import require_same_dtype
-from meta.op.transform import require_index
+from meta.op.core.slicing import keeps_all, slice_ranges
+from meta.op.shapes import require_index, split_bounds, split_points
 
 
 @op
@@ -138,24 +144,6 @@ def tile_counts(
 
 
 @op
-def mesh_grid(x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The coordinates of a grid: result i has element ``x[i][k]`` wherever index i is k.
-
-    x: vectors or 0-d tensors of one dtype, one for every axis of the results, in this order (numpy
-    and torch call it "ij").
-    """
-    require(len(x) > 0, "x is empty", expected="at least one tensor")
-    require(
-        all(t.ndim <= 1 for t in x),
-        "an axis of a grid must be a vector",
-        found=", ".join(map(str, x)),
-    )
-    require_same_dtype(*x)
-    shape = tuple(t.shape[0] if t.shape else 1 for t in x)
-    return tuple(t.with_shape(shape) for t in x)
-
-
-@op
 def triu(x: Tensor, k: int = 0) -> Tensor:
     """``x`` with 0 below diagonal k of its matrices, the last two axes.
 
@@ -247,3 +235,238 @@ def space_to_depth(x: Tensor, block_size: int, layout: str = "NCHW", mode: str =
     c = _times(c, block_size**2)
     h, w = _quotient(h, block_size, "the height"), _quotient(w, block_size, "the width")
     return x.with_shape((n, c, h, w) if layout == "NCHW" else (n, h, w, c))
+
+
+MIRRORS = {"SYMMETRIC": "symmetric", "REFLECT": "reflect"}
+"""The modes of `mirror_pad`, and what `pad` calls them."""
+
+
+def _require_mode(mode: str) -> None:
+    require(mode in MODES, "unknown padding mode", expected=", ".join(MODES), found=mode)
+
+
+def _padded(x: Tensor, pad_width: Ints, mode: str) -> Tensor:
+    pairs = pad_pairs(pad_width, x.ndim)
+    shape: list[Dim] = []
+    for extent, pair in zip(x.shape, pairs, strict=True):
+        if isinstance(extent, UnknownDim):
+            shape.append(UNKNOWN if any(pair) else extent)
+            continue
+        if isinstance(extent, int):
+            require(
+                mode == "constant" or max(pair) <= reach(extent, mode),
+                f"an axis of extent {extent} has too few elements for the {mode} padding",
+                expected=f"at most {reach(extent, mode)} on a side",
+                found=f"pad_width={pad_width} of {x}",
+            )
+        shape.append(extent + sum(pair))
+    return x.with_shape(tuple(shape))
+
+
+@op
+def pad(x: Tensor, pad_width: Ints, pad_value: Scalar = 0.0, pad_mode: str = "constant") -> Tensor:
+    """``x`` with elements before and after it along every axis.
+
+    x: any dtype. pad_width: (before, after) of the first axis, then of the second, ..., flat; an
+    int holds for all sides. pad_value: what "constant" puts there, a number that x's dtype has.
+    pad_mode: "constant"; "edge" repeats the outermost element; "reflect" mirrors at the outermost
+    element (b a of a b c gives c b a b c), "symmetric" at its outer border (b a a b c c b).
+    Result: extents grown by before + after. The modes are numpy's.
+
+    Raises TypeInferError for a wrong number of widths, a negative one, or where there is less to
+    mirror or repeat than asked for.
+    """
+    _require_mode(pad_mode)
+    return _padded(x, pad_width, pad_mode)
+
+
+@op
+def mirror_pad(x: Tensor, pad_width: Ints, mode: str = "SYMMETRIC") -> Tensor:
+    """`pad` with a mirror: "SYMMETRIC", or "REFLECT", which does not repeat the outermost element.
+
+    x: any dtype. pad_width: as in `pad`. Raises TypeInferError as `pad` does.
+    """
+    require(mode in MIRRORS, "unknown mirror", expected=", ".join(MIRRORS), found=mode)
+    return _padded(x, pad_width, MIRRORS[mode])
+
+
+@op
+def pad_dx(dy: Tensor, pad_width: Ints, pad_mode: str = "constant") -> Tensor:
+    """The gradient of `pad`: every element of x gets the sum of dy at the places that read it.
+
+    dy: of the padded shape. Result: the shape of x. Half precision is added in float32.
+    """
+    _require_mode(pad_mode)
+    pairs = pad_pairs(pad_width, dy.ndim)
+    shape = tuple(
+        d - sum(pair) if not isinstance(d, UnknownDim) else UNKNOWN if any(pair) else d
+        for d, pair in zip(dy.shape, pairs, strict=True)
+    )
+    require(
+        all(not isinstance(d, int) or d >= 0 for d in shape),
+        "dy is smaller than its padding",
+        found=f"pad_width={pad_width} of {dy}",
+    )
+    _padded(dy.with_shape(shape), pad_width, pad_mode)
+    return dy.with_shape(shape)
+
+
+@op
+def strided_set(
+    data: Tensor, v: Tensor, begin: Ints, end: Ints, strides: Ints | None = None
+) -> Tensor:
+    """A copy of ``data`` with ``v`` in place of its slice ``[begin:end:strides]``.
+
+    begin, end, strides: as in `strided_slice`. v: of the dtype of data and the shape of the slice.
+    """
+    part: Tensor = strided_slice.type_function(data, begin, end, strides, "end")
+    require_same_dtype(data, v)
+    require(v.shape == part.shape, "v has another shape than the slice", expected=part, found=v)
+    return data
+
+
+def _alike(x: tuple[Tensor, ...]) -> None:
+    require(len(x) > 0, "x is empty", expected="at least one tensor")
+    require_same_dtype(*x)
+
+
+@op(float8=True)
+def concatenate(x: tuple[Tensor, ...], axis: int = 0) -> Tensor:
+    """Join tensors along an axis. They agree in dtype and in all other extents."""
+    _alike(x)
+    at = normalize_axis(axis, x[0].ndim)
+    others = [(*t.shape[:at], *t.shape[at + 1 :]) for t in x]
+    common = _common(others)
+    require(
+        common is not None and all(t.ndim == x[0].ndim for t in x),
+        f"the tensors differ in an axis other than {at}",
+        found=", ".join(map(str, x)),
+    )
+    assert common is not None
+    joined = total(t.shape[at] for t in x)
+    return x[0].with_shape((*common[:at], joined, *common[at:]))
+
+
+def _common(shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...] | None:
+    """Return the shape that all are, with what any of them tells of it; None if they differ."""
+    result = shapes[0]
+    for shape in shapes[1:]:
+        if not fit(shape, result):
+            return None
+        result = tuple(
+            b if isinstance(a, UnknownDim) else a for a, b in zip(result, shape, strict=True)
+        )
+    return result
+
+
+@op(schema=concatenate, float8=True)
+def concatenate_dx(x: tuple[Tensor, ...], axis: int = 0) -> tuple[int, ...]:
+    """Where to `split` the gradient of `concatenate`: a tuple of indices, known now."""
+    concatenate.type_function(x, axis)
+    return split_points(x, axis)
+
+
+@op(float8=True)
+def split(x: Tensor, indices_or_sections: Ints | None = None, axis: int = 0) -> tuple[Tensor, ...]:
+    """Cut ``x`` along an axis into several tensors.
+
+    ``indices_or_sections`` is the number of equal parts (None: parts of extent 1), or the indices
+    before which to cut: (2, 5) gives [0:2], [2:5] and [5:].
+    """
+    at = normalize_axis(axis, x.ndim)
+    extent = x.shape[at]
+    if isinstance(extent, int):
+        parts: list[Dim] = [e - b for b, e in split_bounds(extent, indices_or_sections)]
+    elif isinstance(extent, UnknownDim) and indices_or_sections is not None:
+        parts = _unknown_parts(indices_or_sections)
+    else:
+        raise TypeInferError("an axis of unknown extent cannot be split", found=str(x))
+    return tuple(x.with_shape((*x.shape[:at], part, *x.shape[at + 1 :])) for part in parts)
+
+
+def _unknown_parts(indices_or_sections: int | tuple[int, ...]) -> list[Dim]:
+    """Return the extents of the parts of an axis of unknown extent."""
+    if isinstance(indices_or_sections, int):
+        require(
+            0 < indices_or_sections <= MAX_RESULTS,
+            "the axis cannot be split into so many parts",
+            expected=f"1 to {MAX_RESULTS}",
+            found=indices_or_sections,
+        )
+        return [UNKNOWN] * indices_or_sections
+    begun = (0, *indices_or_sections)
+    require(
+        all(a <= b for a, b in pairwise(begun)),
+        "the indices must ascend",
+        found=indices_or_sections,
+    )
+    return [*(b - a for a, b in pairwise(begun)), UNKNOWN]
+
+
+@op(float8=True)
+def stack(x: tuple[Tensor, ...], axis: int = 0) -> Tensor:
+    """Join tensors of equal shape and dtype along a new axis (-1: behind the last)."""
+    _alike(x)
+    shape = _common([t.shape for t in x])
+    require(shape is not None, "the tensors differ in shape", found=", ".join(map(str, x)))
+    assert shape is not None
+    at = normalize_axis(axis, x[0].ndim + 1)
+    return x[0].with_shape((*shape[:at], len(x), *shape[at:]))
+
+
+@op(float8=True)
+def strided_slice(
+    x: Tensor, begin: Ints, end: Ints, strides: Ints | None = None, slice_mode: str = "end"
+) -> Tensor:
+    """``x[begin:end:strides]`` on the leading axes, one entry per axis (an int: the first axis).
+
+    Bounds count from the end if negative and are clipped as in numpy; so, with a negative stride,
+    an end of ``-extent - 1`` reaches the first element. A single stride holds for all axes. With
+    ``slice_mode`` "size", ``end`` is the number of elements instead (-1: the rest).
+    """
+    begins, ends = ((v,) if isinstance(v, int) else v for v in (begin, end))
+    steps = (strides,) if isinstance(strides, int) else strides or (1,)
+    shape = list(x.shape)
+    for i, picked in enumerate(slice_ranges(x.shape, begin, end, strides, slice_mode)):
+        if picked is not None:
+            shape[i] = len(picked)
+        elif not keeps_all(begins[i], ends[i], steps[i % len(steps)], slice_mode):
+            shape[i] = UNKNOWN
+    return x.with_shape(tuple(shape))
+
+
+@op
+def strided_slice_dx(
+    dy: Tensor,
+    shape: Ints,
+    begin: Ints,
+    end: Ints,
+    strides: Ints | None = None,
+    slice_mode: str = "end",
+) -> Tensor:
+    """Zeros of the given shape, with ``dy`` where `strided_slice` of these arguments reads."""
+    full = dy.with_shape((shape,) if isinstance(shape, int) else shape)
+    require_extents(full.shape)
+    part: Tensor = strided_slice.type_function(full, begin, end, strides, slice_mode)
+    require(dy.shape == part.shape, "dy has another shape than the slice", expected=part, found=dy)
+    return full
+
+
+@op
+def repeat(x: Tensor, repeats: int, axis: int | None = None) -> Tensor:
+    """Every element ``repeats`` times in a row along ``axis``; None flattens ``x`` first."""
+    require(repeats >= 0, "repeats is negative", found=repeats)
+    if axis is None:
+        return x.with_shape((product((*x.shape, repeats)),))
+    at = normalize_axis(axis, x.ndim)
+    extent = x.shape[at]
+    longer = product((extent, repeats))
+    return x.with_shape((*x.shape[:at], longer, *x.shape[at + 1 :]))
+
+
+@op
+def repeat_dx(x: Tensor, dy: Tensor, repeats: int, axis: int | None = None) -> Tensor:
+    """The gradient of `repeat` at ``x``, of which only the type counts: sums of repetitions."""
+    repeated: Tensor = repeat.type_function(x, repeats, axis)
+    require(dy.shape == repeated.shape, "dy has another shape than the result of repeat", found=dy)
+    return x

@@ -1,12 +1,12 @@
-"""Batch and layer normalisation. Add one here.
+"""Normalisations.
 
 Statistics and parameters may be wider than half precision data: float32 next to float16 or
 bfloat16. Statistics are always computed in `statistics_dtype`.
 """
 
 from meta.ir.types import Dim
-from meta.op.core import InOut, Tensor, TensorType, op
-from meta.op.core.check import normalize_axis, require, require_float
+from meta.op.core import InOut, Ints, Tensor, TensorType, op
+from meta.op.core.check import normalize_axes, normalize_axis, require, require_float
 
 
 def statistics_dtype(dtype: str) -> str:
@@ -195,3 +195,183 @@ def layer_norm_train_dx(
         fits = value == statistics or not (value.is_static and statistics.is_static)
         require(fits, f"{name} does not fit", expected=statistics, found=value)
     return _layer_gradients(x, scale, dy)
+
+
+def _grouped(x: TensorType, num_groups: int, **parameters: TensorType | None) -> None:
+    """Check x, the number of groups, and per-channel tensors."""
+    require_float(x, "x")
+    require(x.ndim >= 2, "x must have a channel axis", expected="ndim >= 2", found=str(x))
+    channels = x.shape[1]
+    divides = num_groups >= 1 and (not isinstance(channels, int) or channels % num_groups == 0)
+    require(
+        divides,
+        "num_groups must divide the number of channels",
+        expected=f"a divisor of {channels}",
+        found=num_groups,
+    )
+    check_parameters(x, channels, parameters)
+
+
+@op
+def group_norm(
+    x: Tensor,
+    num_groups: int,
+    scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise each group of adjacent channels: ``(x - mean) / sqrt(var + eps) * scale + bias``.
+
+    mean and (biased) variance are those of one example's ``C / num_groups`` channels, over all
+    spatial axes (Wu and He, arXiv:1803.08494), in float32 for half precision.
+
+    x: floating point [N, C, ...]. num_groups: a divisor of C. scale, bias: [C], of x's dtype, or
+    float32 where x is half; left out 1 and 0. Result: x's type.
+
+    Raises TypeInferError if num_groups, a shape or a dtype does not fit.
+    """
+    _grouped(x, num_groups, scale=scale, bias=bias)
+    return x
+
+
+@op
+def instance_norm(
+    x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Normalise each channel of each example: `group_norm` with one channel per group.
+
+    Ulyanov et al., arXiv:1607.08022. x: floating point [N, C, ...]; the rest as in `group_norm`.
+    """
+    _grouped(x, 1, scale=scale, bias=bias)
+    return x
+
+
+@op
+def group_norm_dx(
+    x: Tensor, num_groups: int, scale: Tensor | None, dy: Tensor, eps: float = 1e-5
+) -> TensorType | tuple[TensorType, TensorType, TensorType]:
+    """Gradients of `group_norm`: dx alone if ``scale`` is None, else (dx, dscale, dbias).
+
+    With xhat = (x - mean) * invvar and g = dy * scale:
+    ``dx = invvar * (g - mean(g) - xhat * mean(g * xhat))`` within each group, and per channel
+    ``dscale = sum(dy * xhat)``, ``dbias = sum(dy)``. dx has x's type, the others have scale's.
+    """
+    _grouped(x, num_groups, scale=scale)
+    require(dy == x or not dy.is_static, "dy is not of x's type", expected=x, found=dy)
+    return x if scale is None else (x, scale, scale)
+
+
+def _along(x: TensorType, axis: int, **parameters: TensorType | None) -> None:
+    """Check x, the axis and the tensors that go with it."""
+    require_float(x, "x")
+    check_parameters(x, x.shape[normalize_axis(axis, x.ndim)], parameters)
+
+
+@op
+def rms_norm(
+    x: Tensor,
+    scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    axis: int = -1,
+    eps: float = 1e-6,
+) -> Tensor:
+    """Divide by the root mean square along one axis: ``x / sqrt(mean(x²) + eps) * scale + bias``.
+
+    Zhang and Sennrich, arXiv:1910.07467. Half precision is computed in float32 and rounded once.
+
+    x: floating point. scale, bias: one dimension of x's extent along ``axis``, of x's dtype, or
+    float32 where x is half; left out 1 and 0. Result: x's type.
+
+    Raises TypeInferError if axis, a shape or a dtype does not fit.
+    """
+    _along(x, axis, scale=scale, bias=bias)
+    return x
+
+
+@op
+def rms_norm_dx(
+    x: Tensor, scale: Tensor | None, dy: Tensor, axis: int = -1, eps: float = 1e-6
+) -> TensorType | tuple[TensorType, TensorType]:
+    """Gradients of `rms_norm`: dx alone if ``scale`` is None, else (dx, dscale).
+
+    With inv = 1 / sqrt(mean(x²) + eps), xhat = x * inv and g = dy * scale:
+    ``dx = inv * (g - xhat * mean(g * xhat))`` along ``axis``, and over the other axes
+    ``dscale = sum(dy * xhat)``. dx has x's type, dscale has scale's.
+    """
+    _along(x, axis, scale=scale)
+    require(dy == x or not dy.is_static, "dy is not of x's type", expected=x, found=dy)
+    return x if scale is None else (x, scale)
+
+
+def _window(x: Tensor, size: int, axis: int) -> None:
+    require_float(x, "x")
+    normalize_axis(axis, x.ndim)
+    require(size >= 1, "size must be positive", found=size)
+
+
+@op
+def lrn(
+    x: Tensor,
+    size: int = 5,
+    axis: int = 1,
+    bias: float = 1.0,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+) -> Tensor:
+    """Local response normalisation: ``x / (bias + alpha / size * sum(x²)) ** beta``.
+
+    The sum is over ``size`` neighbours along ``axis``, from ``size // 2`` before to
+    ``(size - 1) // 2`` behind, those outside being 0 (Krizhevsky et al., 2012, section 3.3; as
+    torch's `local_response_norm`, whose ``k`` is ``bias``).
+
+    x: floating point. Result: its type; half precision is computed in float32.
+    """
+    _window(x, size, axis)
+    return x
+
+
+@op
+def lrn_dx(
+    x: Tensor,
+    dy: Tensor,
+    size: int = 5,
+    axis: int = 1,
+    bias: float = 1.0,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+) -> Tensor:
+    """Gradient of `lrn`.
+
+    With d = bias + alpha / size * sum(x²): ``dx = dy / d**beta - 2 alpha beta / size * x * s``, s
+    being the sum of ``dy x / d**(beta + 1)`` over the places whose neighbourhood holds the element.
+
+    x: the argument. dy: the gradient of the result, of the same type. Result: the same type.
+    """
+    _window(x, size, axis)
+    require(dy == x or not dy.is_static, "dy is not of x's type", expected=x, found=dy)
+    return x
+
+
+@op
+def l2_normalize(x: Tensor, eps: float = 1e-12, axis: Ints = ()) -> Tensor:
+    """Scale vectors to length 1: ``x / sqrt(max(sum(x²), eps))``.
+
+    A vector lies along ``axis``, an int or several; () means all axes. Note that ``eps`` bounds
+    the square of the length.
+
+    x: floating point. Result: its type; half precision is computed in float32.
+    """
+    require_float(x, "x")
+    normalize_axes(axis, x.ndim)
+    return x
+
+
+@op
+def l2norm(x: Tensor) -> Tensor:
+    """The Euclidean length of all elements, sqrt(sum(x²)), as a 0-d array; 0 if there are none.
+
+    x: floating point, any shape; half precision is summed in float32. The gradient at length 0 is
+    taken as 0.
+    """
+    require_float(x, "x")
+    return x.with_shape(())

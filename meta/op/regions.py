@@ -1,7 +1,4 @@
-"""Operators on regions of interest in images. Add one here.
-
-Boxes are in `vision.py`, maxima over regions in `region_max.py`.
-"""
+"""Pooling of regions of interest."""
 
 from meta.op.core import Ints, Tensor, op
 from meta.op.core.check import pair, require, require_float, require_ndim
@@ -9,6 +6,8 @@ from meta.op.core.indices import IndexRange
 from meta.op.core.same_dtype import require_same_dtype
 
 MODES = ("avg", "max")
+
+
 MOST_SAMPLES = 1024
 """The most samples per axis of a bin where their number follows from its size."""
 
@@ -118,3 +117,22 @@ def roi_align_ddy(
     fits = ddx.shape == data.shape or not (ddx.is_static and data.is_static)
     require(fits, "ddx does not fit", expected=str(data), found=str(ddx))
     return pooled(data, rois, pooled_size, spatial_scale, layout, mode)
+
+
+@op(indices=images)
+def roi_pool(
+    data: Tensor, rois: Tensor, pooled_size: Ints, spatial_scale: float, layout: str = "NCHW"
+) -> Tensor:
+    """The greatest elements of the parts of regions (Girshick, Fast R-CNN, 2015).
+
+    data, rois, pooled_size, spatial_scale and layout are as in `roi_align`. Corners are rounded to
+    elements (halves up) and belong to the region, which has at least the extents 1. Its
+    ``pooled_size`` bins begin at the element in which their exact beginning lies and go on to their
+    exact end, so neighbours may share elements. A bin without elements in the image gives 0, as
+    does a region whose image's number is negative.
+    Result: [regions, C, height, width] in ``layout``; a NaN is the greatest.
+
+    As the operators of this name in TVM and MXNet, and ONNX's MaxRoiPool. Raises TypeInferError and
+    IndexOutOfRange as roi_align does.
+    """
+    return pooled(data, rois, pooled_size, spatial_scale, layout, "max")

@@ -3,14 +3,13 @@
 Order is stable, ascending or descending: equal elements stay in the order of their indices. A NaN
 counts as larger than all numbers, and both zeros are equal.
 
-The file is not called `sort`: ``meta.op.sort`` is the operator.
-"""
+The file is not called `sort`: ``meta.op.sort`` is the operator."""
 
 from meta.ir.types import Dim
 from meta.op.core import DType, Tensor, op
 from meta.op.core.check import normalize_axis, require, require_holds
 from meta.op.core.same_dtype import require_same_dtype
-from meta.op.transform import require_index
+from meta.op.shapes import require_index
 
 
 def _index_type(shape: Tensor, dtype: str, largest: Dim) -> Tensor:

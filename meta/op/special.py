@@ -1,22 +1,23 @@
-"""Special functions, elementwise: of the error function's, gamma's and Bessel's families.
+"""Special functions and the Fourier transform.
 
 Of an integer or bool tensor they are float32. A Python number is accepted as well and gives a
-Python number at once. Outside its domain a function is NaN. Add one here, with `_special`.
+Python number. Outside its domain a function is NaN. Add one here, with `_special`. There is no
+complex dtype: a complex tensor is two, its real and its imaginary part.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 
 from meta.base.dtype import is_float
-from meta.op.binary import arithmetic
 from meta.op.core import Scalar, Tensor, TensorType, op
 from meta.op.core.check import require
-from meta.op.unary import floating, same
+from meta.op.core.elementwise import arithmetic, floating, gradient
+from meta.op.core.same_dtype import require_same_dtype
 
 
 def _of_numbers(function: Callable[..., torch.Tensor], *numbers: Any) -> float:
@@ -134,23 +135,6 @@ def ndtr(x: Scalar | Tensor) -> Tensor:
 
 
 @op
-def exp2(x: Scalar | Tensor) -> Tensor:
-    """2**x. ``x``: any shape; its dtype is the result's, float32 for ints and bool."""
-    return floating(np.exp2, x)
-
-
-@op
-def square(x: Scalar | Tensor) -> Tensor:
-    """x * x. ``x``: numbers of any shape and dtype; the result has its type; integers wrap.
-
-    Raises TypeInferError for bool.
-    """
-    bools = isinstance(x, TensorType) and x.dtype == "bool"
-    require(not bools, "bool has no square", expected="a dtype of numbers")
-    return same(lambda n: n * n, x)
-
-
-@op
 def i0(x: Scalar | Tensor) -> Tensor:
     """The modified Bessel function of the first kind of order 0.
 
@@ -184,3 +168,39 @@ def i1e(x: Scalar | Tensor) -> Tensor:
     ``x``: any shape; its dtype is the result's, float32 for ints and bool.
     """
     return _special(torch.special.i1e, x)
+
+
+@op
+def dft(re: Tensor, im: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor]:
+    """The discrete Fourier transform along the last axis: (real part, imaginary part) of
+    ``y[j] = sum(x[k] * exp(-2i * pi * j * k / n))`` for x = re + i * im of n elements.
+
+    inverse: with a positive exponent, and divided by n; so it undoes the other one.
+    re, im: float32 or float64 of one shape with a last axis that is not empty; so are the results.
+    Raises TypeInferError for other types.
+    """
+    require(re.dtype in ("float32", "float64"), "re must be float32 or float64", found=str(re))
+    require_same_dtype(re, im)
+    require(re.shape == im.shape, "re and im differ in shape", found=f"{re} and {im}")
+    require(re.ndim >= 1 and re.shape[-1] != 0, "re has no last axis to transform", found=str(re))
+    return re, im
+
+
+@op
+def erf(x: Scalar | Tensor) -> Tensor:
+    """Error function: 2 / sqrt(pi) times the integral of exp(-t**2) for t from 0 to x.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(math.erf, x)
+
+
+@op(forward=erf, enough=(("x",),))
+def erf_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
+    """Gradient of `erf`: dy * 2 / sqrt(pi) * exp(-x**2).
+
+    ``x``: argument of the forward call, needed. ``y``: its result, not used, may be None. ``dy``:
+    gradient of the result. All floating, of one type, which the result has.
+    Raises TypeInferError if x is None or the types differ.
+    """
+    return gradient(x, y, dy, use_y=False)

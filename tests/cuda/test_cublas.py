@@ -22,7 +22,7 @@ from meta.model.layers.basic import parameter
 from meta.testing import opcheck
 from meta.testing.case import OpCase, Sample
 from tests.dialect.cublas import addresses
-from tests.op.gemm import CASES
+from tests.op.linalg import CASES
 
 pytestmark = pytest.mark.cuda
 DTYPES = ("float16", "bfloat16", "float32", "float64")

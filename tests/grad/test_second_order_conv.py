@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 import meta
 from meta.grad import grad
-from tests.op.conv import SPATIAL, conv
-from tests.op.conv_transpose import conv_transpose
+from tests.op.conv import SPATIAL, conv, conv_transpose
 
 
 @st.composite

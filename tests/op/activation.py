@@ -1,4 +1,4 @@
-"""Test records of the activation functions with parameters of their own."""
+"""Test records of activation functions, softmax included."""
 
 import math
 
@@ -6,10 +6,26 @@ import torch
 import torch.nn.functional as nn
 
 from meta.testing import B, C, F, I, OpCase, error, refusals, sample
-from tests.op.unary import EDGES, INTEGERS
+from tests.op.elementwise import (
+    EDGES,
+    INTEGERS,
+    MISMATCHED,
+    NO_ARGUMENT,
+    NO_X,
+    TENSORS,
+    _derivative,
+    _derivative_case,
+    _real,
+    _unary_floats,
+    _unary_others,
+)
 
 SHAPES = [(3, 5), (), (0, 3), (2, 1, 7)]
+
+
 FAR = [-1000.0, 1000.0, -30.0, 30.0, -4.0, 4.0, 0.0]
+
+
 DY = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
 
 
@@ -70,6 +86,8 @@ PRELU = [
     sample(F(0, 3, 2), F(3)),
     sample(F(2, 1, 3), F(1)),
 ]
+
+
 GLU = [
     sample(F(3, 4)),
     sample(F(4)),
@@ -78,19 +96,26 @@ GLU = [
     sample(F(2, 0)),
     sample(F(0, 2)),
 ]
+
+
 CLIPS = [
     sample(C([-1.0, 0.0, 0.5, 1.0, math.inf, -math.inf, math.nan]), 0.0, 1.0),
     sample(C([-1.0, 0.5, 3.0]), 2, -2),
     sample(C([1.0, math.nan]), math.nan, 1.0),
 ]
+
+
 INT_CLIPS = [
     *[sample(s.args[0], -1, 2) for s in INTEGERS],
     sample(I(3, low=0, high=200, dtype="uint8"), 3, 100),
 ]
+
+
 INT_THRESHOLDS = [
     *[sample(s.args[0]) for s in INTEGERS],
     sample(I(6, low=-4, high=5, dtype="int32"), 2, 7),
 ]
+
 
 CASES = [
     *_cases("silu", nn.silu, low=-4.0, high=4.0),
@@ -114,13 +139,19 @@ CASES = [
     OpCase("clip", samples=INT_CLIPS, oracle=_clip, dtypes=("float32",), grad=False),
 ]
 
+
 _ONES = I(2, 3, low=0, high=2)
+
+
 NO_FLOATS = [error(_ONES, match="x must be floating point"), error(B(3), match="found: .*bool")]
+
+
 NO_PAIR = [
     error(F(2, 3), F(3, 2), match="dy does not match x"),
     error(F(2, 3), C([[1.0] * 3] * 2, "float64"), match='float32 one: meta.cast.x, "float64"'),
     error(_ONES, _ONES, match="x must be floating point"),
 ]
+
 
 CASES += refusals(
     {
@@ -143,5 +174,178 @@ CASES += refusals(
             error(B(3), 0, 1, match="bool has no order"),
             error(_ONES, 0, 1.5, match="a Python float does not fit a tensor of int64"),
         ],
+    }
+)
+
+
+SMOOTH_FAR = [-1000.0, 1000.0, -30.0, 30.0, -4.0, 4.0]
+
+
+def _smooth_cases(name, oracle, *numbers, low=-4.0, high=4.0, kinks=()):
+    """All shapes without numbers, then others; special values; kinks, where torch has a slope."""
+    first = [sample(F(*s, low=low, high=high)) for s in SHAPES]
+    others = [sample(F(4, 3, low=low, high=high), *n) for n in numbers]
+    return [
+        OpCase(name, samples=[*first, *others], oracle=oracle),
+        OpCase(name, samples=[sample(C([*kinks, *SMOOTH_FAR, *EDGES]))], oracle=oracle, grad=False),
+        *([OpCase(name, samples=[sample(C(list(kinks)))], oracle=oracle)] if kinks else []),
+    ]
+
+
+def _mish_dx(x, dy):
+    again = x.requires_grad or dy.requires_grad
+    leaf = x if x.requires_grad else x.detach().requires_grad_()
+    with torch.enable_grad():
+        return torch.autograd.grad(nn.mish(leaf), leaf, dy, create_graph=again)[0]
+
+
+MISH_DX = [sample(F(*s, low=-4.0, high=4.0), F(*s)) for s in SHAPES]
+
+
+MISH_FAR = [sample(C(SMOOTH_FAR), C([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))]
+
+
+CASES += [
+    *_smooth_cases("mish", nn.mish),
+    OpCase("mish_dx", samples=MISH_DX, oracle=_mish_dx),
+    OpCase("mish_dx", samples=MISH_FAR, oracle=_mish_dx, grad=False),
+    *_smooth_cases("selu", nn.selu),
+    *_smooth_cases("celu", lambda x, alpha=1.0: nn.celu(x, alpha), (0.5,), (2,)),
+    *_smooth_cases("softsign", nn.softsign),
+    *_smooth_cases("tanhshrink", nn.tanhshrink),
+    *_smooth_cases("logsigmoid", nn.logsigmoid),
+    *_smooth_cases(
+        "hardsigmoid", lambda x: nn.relu6(x + 3) / 6, low=-5.0, high=5.0, kinks=[-3.0, 3.0]
+    ),
+    *_smooth_cases("relu6", nn.relu6, high=8.0, kinks=[0.0, 6.0]),
+    *_smooth_cases("softshrink", nn.softshrink, (1.5,), (1,), kinks=[-0.5, 0.5]),
+    *_smooth_cases("hardshrink", nn.hardshrink, (1.5,), (1,), kinks=[-0.5, 0.5]),
+]
+
+
+_FLOATS_ONLY = [error(I(3, low=0, high=2), match="x must be floating point")]
+
+
+CASES += refusals(
+    {
+        "mish selu celu relu6 hardsigmoid softsign": _FLOATS_ONLY,
+        "tanhshrink logsigmoid softshrink hardshrink": _FLOATS_ONLY,
+        "mish_dx": [
+            error(F(2), F(3), match="dy does not match x"),
+            error(F(2), C([1.0, 2.0], "float16"), match="cast the float16 one"),
+        ],
+    }
+)
+
+
+ROWS = [
+    sample(F(3, 5)),
+    sample(F(2, 3, 4), axis=0),
+    sample(F(2, 3, 4), axis=-2),
+    sample(F(7)),
+    sample(F(4, 1)),
+    sample(F(0, 5)),
+    sample(F(5, 0)),
+    sample(F(2, 130, low=-30.0, high=30.0)),
+    sample(F(3, 5, 2, 2), axis=1),
+    sample(C([[-1e4, 0.0, 1e4], [3.0, 3.0, 3.0]])),
+]
+
+
+PAIRS = [
+    sample(F(3, 5), F(3, 5)),
+    sample(F(2, 3, 4), F(2, 3, 4), axis=0),
+    sample(F(2, 3, 4), F(2, 3, 4), axis=-2),
+    sample(F(7), F(7)),
+    sample(F(4, 1), F(4, 1)),
+    sample(F(0, 5), F(0, 5)),
+    sample(F(2, 130), F(2, 130)),
+]
+
+
+CASES += [
+    OpCase("softmax", ROWS, lambda x, axis=-1: torch.softmax(x, axis)),
+    OpCase("log_softmax", ROWS, lambda x, axis=-1: torch.log_softmax(x, axis)),
+    OpCase(
+        "softmax_dx",
+        PAIRS,
+        lambda y, dy, axis=-1: y * dy - y * (y * dy).sum(axis, keepdim=True),
+        # A difference of sums of 130 products that nearly cancel.
+        atol={"float16": 2e-2, "bfloat16": 1e-1},
+    ),
+    OpCase(
+        "log_softmax_dx",
+        PAIRS,
+        lambda y, dy, axis=-1: dy - y.exp() * dy.sum(axis, keepdim=True),
+        atol={"float16": 2e-2, "bfloat16": 2e-1},
+    ),
+]
+
+
+SOFTMAX_FLOATS_ONLY = error(I(2, 3, low=0, high=3), match="x must be floating point")
+
+
+NO_AXIS = [
+    error(F(2, 3), axis=2, match="axis 2 is out of range for ndim 2"),
+    error(F(), match="at least one axis"),
+    SOFTMAX_FLOATS_ONLY,
+]
+
+
+SOFTMAX_NO_PAIR = [
+    error(F(2, 3), F(3, 2), match="dy is not of y's type"),
+    error(F(2, 3), F(2, 3), axis=-3, match="axis -3 is out of range"),
+]
+
+
+CASES += refusals(
+    {
+        "softmax log_softmax": NO_AXIS,
+        "softmax_dx log_softmax_dx": SOFTMAX_NO_PAIR,
+    }
+)
+
+
+KINK = [0.0, 1.0, -1.0]
+
+
+def _gelu_tanh(x, approximate="tanh"):
+    return nn.gelu(x, approximate=approximate)
+
+
+def _gelu_tanh_dx(x, y, dy, approximate):
+    return _derivative(_gelu_tanh)(x, y, dy)
+
+
+TANH_FORM = [sample(F(3, 5), "tanh"), sample(F(), approximate="tanh"), sample(F(0, 3), "tanh")]
+
+
+TANH_FORM_DX = [sample(F(3, 4), None, F(3, 4), "tanh"), sample(F(), None, F(), approximate="tanh")]
+
+
+CASES += [
+    _unary_floats("relu", torch.relu, TENSORS),
+    _unary_others("relu", torch.relu, [*INTEGERS, sample(C([-1.0, *EDGES]))]),
+    *_real("gelu", nn.gelu, TENSORS, [-9.0, 9.0, 0.0]),
+    _unary_floats("gelu", _gelu_tanh, TANH_FORM),
+    OpCase("gelu", samples=[sample(C([-9.0, 9.0, 0.0]), "tanh")], oracle=_gelu_tanh, grad=False),
+    *_real("tanh", torch.tanh, TENSORS, [-100.0, 100.0, 1e-3, *EDGES]),
+    *_real("sigmoid", torch.sigmoid, TENSORS, [-1000.0, 1000.0, *EDGES]),
+    _derivative_case("relu_dx", torch.relu, -2, 2, lambda y: (y > 0).to(y.dtype), -1),
+    _unary_others(
+        "relu_dx", lambda x, y, dy: dy * (x > 0), [sample(C(KINK), None, C([5.0, 6.0, 7.0]))]
+    ),
+    _derivative_case("gelu_dx", nn.gelu, -2, 2),
+    OpCase("gelu_dx", samples=TANH_FORM_DX, oracle=_gelu_tanh_dx),
+    _derivative_case("tanh_dx", torch.tanh, -2, 2, lambda y: 1 - y * y, -1),
+    _derivative_case("sigmoid_dx", torch.sigmoid, -2, 2, lambda y: y * (1 - y)),
+]
+
+
+CASES += refusals(
+    {
+        "gelu": [error(F(3), "sigmoid", match="unknown form")],
+        "relu_dx tanh_dx sigmoid_dx": [*MISMATCHED, NO_ARGUMENT],
+        "gelu_dx": [*MISMATCHED, NO_X, error(F(3), None, F(3), "erf", match="unknown form")],
     }
 )

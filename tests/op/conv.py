@@ -210,6 +210,7 @@ def refused(count):
 
 CASES += refused(2)
 
+
 # x, w, stride, padding, dilation, groups, and the shape of the result
 WINDOWS_1D = [
     ((1, 1, 3), (1, 1, 2), (1, 0, 1, 1), (1, 1, 2)),
@@ -218,6 +219,8 @@ WINDOWS_1D = [
     ((1, 4, 9), (4, 1, 3), ((3,), (0, 2), 2, 4), (1, 4, 3)),
     ((2, 2, 7), (3, 2, 1), (4, 0, 1, 1), (2, 3, 2)),
 ]
+
+
 CASES += cases(
     "conv1d",
     conv,
@@ -225,7 +228,10 @@ CASES += cases(
     [sample(F(0, 3, 4), F(2, 3, 3))],
     [sample(F(1, 1, 2), F(1, 1, 2), F(1, 1, 2), (1, 1, 3), *WINDOWS_1D[0][2])],
 )
+
+
 CASES += refused(1)
+
 
 # x, w, stride, padding, dilation, groups, and the shape of the result
 WINDOWS_3D = [
@@ -238,10 +244,117 @@ WINDOWS_3D = [
         (1, 3, 5, 2, 3),
     ),
 ]
+
+
 CASES += cases(
     "conv3d",
     conv,
     WINDOWS_3D + arranged(3, conv, (2, 1, 1)),
     [sample(F(0, 2, 3, 3, 3), F(2, 2, 2, 2, 2))],
 )
+
+
 CASES += refused(3)
+
+
+def transposed(x, w, stride=1, padding=0, output_padding=0, dilation=1, groups=1):
+    """Torch's function without padding, from which the padding is cut."""
+    count = x.ndim - 2
+    run = (F_.conv_transpose1d, F_.conv_transpose2d, F_.conv_transpose3d)[count - 1]
+    extra = (output_padding,) * count if isinstance(output_padding, int) else output_padding
+    added = [e for more in reversed(extra) for e in (0, more)]
+    if not w.numel() and len(x):  # torch refuses it
+        x, w = x.new_zeros((len(x), groups, *x.shape[2:])), w.new_zeros((groups, *w.shape[1:]))
+    y = run(x, w, None, stride, 0, 0, groups, dilation)
+    return F_.pad(y, [a - s for a, s in zip(added, sides(padding, count), strict=True)])
+
+
+conv_transpose = in_layout(transposed, "IO")
+
+
+# x, w, stride, padding, output_padding, dilation, groups, and the shape of the result
+TRANSPOSED_WINDOWS = [
+    ((1, 1, 2, 2), (1, 1, 2, 2), (1, 0, 0, 1, 1), (1, 1, 3, 3)),
+    ((2, 3, 4, 3), (3, 4, 3, 3), (2, 1, 1, 1, 1), (2, 4, 8, 6)),
+    ((1, 4, 3, 4), (4, 2, 2, 3), ((2, 3), (1, 0), (0, 2), 1, 2), (1, 4, 4, 14)),
+    ((1, 2, 3, 3), (2, 3, 3, 2), (1, (0, 1, 2, 0), 0, (2, 1), 1), (1, 3, 5, 3)),
+]
+
+
+CASES += cases(
+    "conv2d_transpose",
+    conv_transpose,
+    TRANSPOSED_WINDOWS + arranged(2, conv_transpose, (2, 1, 1, 1), transposed=True),
+    [sample(F(0, 2, 3, 3), F(2, 1, 2, 2))],
+    [sample(F(1, 1, 2, 2), F(1, 1, 3, 3), F(1, 1, 3, 3), (1, 1, 2, 2), *TRANSPOSED_WINDOWS[0][2])],
+)
+
+
+# x, w, stride, padding, output_padding, dilation, groups, and the shape of the result
+TRANSPOSED_WINDOWS_1D = [
+    ((1, 1, 2), (1, 1, 2), (1, 0, 0, 1, 1), (1, 1, 3)),
+    ((2, 3, 4), (3, 4, 3), (2, 1, 1, 1, 1), (2, 4, 8)),
+    ((1, 4, 3), (4, 2, 2), ((3,), (1,), (2,), 1, 2), (1, 4, 8)),
+    ((1, 2, 3), (2, 3, 3), (1, (0, 2), 0, 2, 1), (1, 3, 5)),
+]
+
+
+CASES += cases(
+    "conv1d_transpose",
+    conv_transpose,
+    TRANSPOSED_WINDOWS_1D + arranged(1, conv_transpose, (2, 1, 1, 1), transposed=True),
+    [sample(F(0, 2, 3), F(2, 1, 2))],
+)
+
+
+# x, w, stride, padding, output_padding, dilation, groups, and the shape of the result
+TRANSPOSED_WINDOWS_3D = [
+    ((1, 1, 2, 2, 2), (1, 1, 2, 2, 2), (1, 0, 0, 1, 1), (1, 1, 3, 3, 3)),
+    ((1, 2, 2, 3, 2), (2, 2, 3, 2, 1), (2, (1, 0, 0), (1, 0, 1), 1, 2), (1, 4, 4, 6, 4)),
+    (
+        (1, 2, 2, 2, 3),
+        (2, 1, 2, 2, 2),
+        ((1, 2, 3), (0, 1, 2, 1, 0, 1), (0, 1, 0), (2, 1, 1), 1),
+        (1, 1, 3, 4, 5),
+    ),
+]
+
+
+CASES += cases(
+    "conv3d_transpose",
+    conv_transpose,
+    TRANSPOSED_WINDOWS_3D + arranged(3, conv_transpose, (2, 1, 1, 1), transposed=True),
+    [sample(F(0, 1, 2, 2, 2), F(1, 1, 2, 2, 2))],
+)
+
+
+def _refused(count):
+    x, w, y = F(1, 4, *[3] * count), F(4, 2, *[3] * count), F(1, 4, *[5] * count)
+    windows = (1, 0, 0, 1, 2)
+    fits = {"groups": 2}
+    extents = f"shape must have {count + 2} extents"
+    return refusals(
+        {
+            f"conv{count}d_transpose": [
+                error(F(4, *[3] * count), w, **fits, match=f"x must have {count + 2} axes"),
+                error(x, I(4, 2, *[3] * count, low=0, high=2), match="differ in dtype"),
+                error(x, F(3, 2, *[3] * count), match="the channels of x and w differ"),
+                error(x, w, groups=3, match="groups must divide the channels"),
+                error(x, w, stride=2, output_padding=2, match="output_padding does not fit"),
+                error(x, w, padding=-1, match="padding does not fit"),
+                error(x, w, padding=5, match="nothing is left inside the padding"),
+                error(x, w, layout="NCHW8c", match="layout is not supported"),
+            ],
+            f"conv{count}d_transpose_dx": [
+                error(w, None, y, (1, 4), *windows, match=extents),
+                error(w, None, x, (1, 4, *[3] * count), *windows, match="dy has not the shape"),
+            ],
+            f"conv{count}d_transpose_dw": [
+                error(x, None, y, (4, 2), *windows, match=extents),
+                error(x, None, x, (4, 2, *[3] * count), *windows, match="dy has not the shape"),
+            ],
+        }
+    )
+
+
+CASES += [case for count in (1, 2, 3) for case in _refused(count)]

@@ -1,4 +1,4 @@
-"""What elementwise operators of one, two and three tensors refuse, beside those of `binary.py`."""
+"""What elementwise operators of one to three tensors refuse, beside those of `arithmetic.py`."""
 
 from meta.testing import B, C, F, I, error, refusals
 

@@ -1,8 +1,9 @@
-"""What the operators of `meta/op/gathering.py` have to do. Oracles are advanced indexing."""
+"""Test records of operators that read and write at indices."""
 
 import torch
 
 from meta.testing import B, C, F, I, OpCase, error, refusals, sample
+from tests.op.shapes import gradient
 
 
 def at(axis, indices):
@@ -80,7 +81,10 @@ def scatter_nd(data, indices, updates, mode="update"):
 
 # Both ends, with duplicates.
 TWICE = C([[0, 2, 0], [2, 1, 1]], "int64")
+
+
 APART = C([[2, 0, 1], [1, 2, 0]], "int64")
+
 
 CASES = [
     OpCase(
@@ -212,24 +216,32 @@ CASES = [
     ),
 ]  # fmt: skip
 
+
 _X, _AT = F(3, 4), I(3, 2, low=0, high=3)
+
+
 NO_PLACE = [
     error(_X, 2, _AT, match="axis 2 is out of range"),
     error(_X, 1, F(3, 2), match="indices must be integers"),
     error(_X, 1, I(4, 2, low=0, high=3), match="indices do not fit data"),
     error(F(3, 0), 1, _AT, match="an axis without elements cannot be indexed"),
 ]
+
+
 NO_COORDINATES = [
     error(_X, I(3, 5, low=0, high=3), match="at most 2 coordinates"),
     error(_X, I(low=0, high=3), match="a first axis of coordinates"),
     error(_X, F(2, 5), match="indices must be integers"),
     error(F(0, 4), I(1, 5, low=0, high=3), match="an axis without elements cannot be indexed"),
 ]
+
+
 NO_SOURCE = [
     error(_X, _AT, F(3, 1), 1, match="index does not fit src"),
     error(_X, _AT, C([[1.0, 2.0]] * 3, "float64"), 1, match="differ in dtype"),
     error(_X, _AT, F(3, 2), -3, match="axis -3 is out of range"),
 ]
+
 
 CASES += refusals(
     {
@@ -258,3 +270,145 @@ CASES += refusals(
         ],
     }
 )
+
+
+def adv_index(inputs):
+    """torch's own indexing."""
+    x, *indices = inputs
+    return x[tuple(i.long() for i in indices)] if indices else x.clone()
+
+
+def adv_index_dx(dy, inputs):
+    """The gradient of the oracle above; that of x is 0."""
+    x, *indices = inputs
+    at = torch.zeros(x.shape, dtype=torch.float64, requires_grad=True)
+    dx = torch.autograd.grad(adv_index((at, *indices)), at, dy.double(), create_graph=True)[0]
+    return 0 * x + dx
+
+
+INPUTS = [
+    (F(5, 3), I(4, low=-5, high=5)),
+    (F(5, 3), I(4, low=-5, high=5), I(4, low=-3, high=3, dtype="int32")),
+    (F(5, 3, 2), I(2, 1, low=0, high=5, dtype="uint8"), I(3, low=-3, high=3)),
+    (F(4, 3, 2), I(low=0, high=4), I(2, low=0, high=3), I(2, 1, low=0, high=2, dtype="int8")),
+    (F(3, 2), I(low=0, high=3), I(low=0, high=2)),
+    (F(3, 2), C([-3, 2, -1, 2], "int64")),
+    (F(3, 2), I(0, low=0, high=1)),
+    (F(0, 2), I(0, low=0, high=1)),
+    (F(2, 0), I(3, low=0, high=2)),
+    (F(2, 3),),
+    (F(1, 3), I(2, low=0, high=1), I(1, low=0, high=3)),
+]
+
+
+DYS = [F(4, 3), F(4), F(2, 3, 2), F(2, 2), F(), F(4, 2), F(0, 2), F(0, 2), F(3, 0), F(2, 3), F(2)]
+
+
+CASES += [
+    OpCase(
+        "adv_index",
+        samples=[
+            *map(sample, INPUTS),
+            sample((B(5), I(3, low=-5, high=5))),
+            sample((I(5, low=0, high=9), I(3, low=-5, high=5))),
+        ],
+        oracle=adv_index,
+    ),
+    OpCase("adv_index_dx", samples=list(map(sample, DYS, INPUTS)), oracle=adv_index_dx),
+]
+
+
+CASES += refusals(
+    {
+        "adv_index": [
+            error((F(3), C(0, "int64"), C(0, "int64")), match="more indices than axes"),
+            error((F(3), F(2)), match="indices must be integers"),
+            error((F(3, 3), C([0, 1], "int64"), C([0, 1, 2], "int64")), match="broadcast"),
+            error((F(0), C([0], "int64")), match="nothing can be picked of an empty axis"),
+        ],
+        "adv_index_dx": [error(F(3), (F(4), C([0, 1], "int64")), match="dy has another shape")],
+    }
+)
+
+
+def in_range(indices, extent, mode):
+    """Return indices moved into the extent as `take` does."""
+    if mode == "clip":
+        return indices.long().clamp(0, max(extent - 1, 0))
+    return indices.long() % max(extent, 1)
+
+
+def take(x, indices, axis=None, mode="raise"):
+    """Advanced indexing does what `take` does."""
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    at = axis % x.ndim
+    return x[(slice(None),) * at + (in_range(indices, x.shape[at], mode),)]
+
+
+CASES += [
+    OpCase(
+        "take",
+        samples=[
+            sample(F(5, 3), C([-5, 4, 0, -1], "int64"), axis=0),
+            sample(F(5, 3), I(2, 2, low=-3, high=3), axis=-1),
+            sample(F(5, 3), I(2, 2, low=-15, high=15)),
+            sample(F(5, 3), I(4, low=-9, high=9), axis=0, mode="clip"),
+            sample(F(5, 3), I(2, 2, low=-40, high=40), mode="clip"),
+            sample(F(5, 3), I(4, low=-9, high=9, dtype="int32"), axis=0, mode="wrap"),
+            sample(F(5, 3), I(4, low=0, high=5, dtype="uint8"), axis=0, mode="fast"),
+            sample(F(2, 5, 3), I(low=0, high=5), axis=1),
+            sample(F(), I(3, low=-1, high=1)),
+            sample(F(5, 3), I(0, low=0, high=1), axis=0),
+            sample(F(0, 3), I(0, low=0, high=1), axis=0),
+            sample(F(0, 3), I(2, low=0, high=1), axis=1),
+            sample(B(5), I(3, low=0, high=5), axis=0),
+        ],
+        oracle=take,
+    ),
+    OpCase(
+        "take_dx",
+        samples=[
+            sample(F(5, 3), F(8, 3), I(8, low=-5, high=5), axis=0),
+            sample(F(5, 3), F(5, 4, 2), I(4, 2, low=-9, high=9), axis=-1, mode="clip"),
+            sample(F(5, 3), F(2, 2), I(2, 2, low=-15, high=15)),
+            sample(F(5, 3), F(7, 3), I(7, low=-9, high=9, dtype="int32"), axis=0, mode="wrap"),
+            sample(F(2, 5, 3), F(2, 3), I(low=0, high=5), axis=1),
+            sample(F(), F(3), I(3, low=-1, high=1)),
+            sample(F(5, 3), F(0, 3), I(0, low=0, high=1), axis=0),
+        ],
+        oracle=lambda x, dy, indices, axis=None, mode="raise": (
+            0 * x + gradient(lambda z: take(z, indices, axis, mode), x.shape, dy)
+        ),
+    ),
+    OpCase(
+        "embedding",
+        samples=[
+            sample(F(6, 3), C([0, 5, 5, 1], "int64")),
+            sample(F(6, 3), I(2, 3, low=0, high=6, dtype="int32")),
+            sample(F(6, 2, 2), I(low=0, high=6)),
+            sample(F(6, 3), I(0, low=0, high=6)),
+        ],
+        oracle=lambda x, indices: x[indices.long()],
+    ),
+    OpCase(
+        "embedding",
+        samples=[sample(F(6, 3), I(2, 4, low=0, high=6), 1)],
+        oracle=lambda x, indices, padding_idx: x[indices],
+        grad=False,  # that of the padding is 0, whatever the result: see test_transform.py
+    ),
+    OpCase(
+        "embedding_dx",
+        samples=[
+            sample(F(7, 3), I(7, low=0, high=6), 6),
+            sample(F(2, 4, 3), I(2, 4, low=0, high=6, dtype="int32"), (6, 3)),
+            sample(F(2), I(low=0, high=6), 6),
+            sample(F(0, 3), I(0, low=0, high=6), 6),
+        ],
+        oracle=lambda dy, indices, num_weight: gradient(
+            lambda x: x[indices.long()],
+            (num_weight, *dy.shape[indices.ndim :]) if isinstance(num_weight, int) else num_weight,
+            dy,
+        ),
+    ),
+]

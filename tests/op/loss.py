@@ -1,9 +1,10 @@
-"""Test records of the losses."""
+"""Test records of losses."""
 
 import torch
 import torch.nn.functional as nn
 
 from meta.testing import C, F, I, OpCase, error, refusals, sample
+from meta.testing.case import FLOATS
 
 
 def _nll(y_true, y_pred):
@@ -49,17 +50,23 @@ CLASSES = [
     sample(_labels(7, 4, dtype="uint8"), F(7, 4, low=-30.0, high=30.0)),
     sample(C([4, -100, 0, -100, 3] * 8, "int64"), F(40, 5)),
 ]
+
+
 NOTHING_COUNTS = [
     # Large enough to be left out of the numeric gradients: the loss is NaN, its gradient 0.
     sample(I(17, low=-100, high=-99), F(17, 4)),
     sample(I(0, low=0, high=1), F(0, 4)),
 ]
+
+
 PAIRS = [
     sample(F(3, 4), F(3, 4)),
     sample(F(), F()),
     sample(F(1, 5, 1), F(1, 5, 1)),
     sample(F(400), F(400)),
 ]
+
+
 EMPTY = sample(F(0, 2), F(0, 2))
 
 
@@ -87,7 +94,10 @@ CASES = [
     OpCase("cross_entropy_dtrue", _with_dy(CLASSES), _zeros, grad=False),
 ]
 
+
 _LABELS, _SCORES = I(3, low=0, high=4), F(3, 4)
+
+
 LABELS = [
     error(F(3), _SCORES, match="labels must be integers"),
     error(_LABELS, F(3), match=r"expected: y_true\[n\], y_pred\[n, c\]"),
@@ -102,15 +112,20 @@ LABELS = [
     error(_LABELS, F(2, 4), match="there must be one label per row"),
     error(_LABELS, F(3, 0), match="y_pred has no class"),
 ]
+
+
 LABELS_DX = [
     error(F(2), _LABELS, _SCORES, match="dy does not fit"),
     *[error(F(), *one.args, match=one.match) for one in LABELS],
 ]
+
+
 VALUES = [
     error(F(3), F(2), match="y_true and y_pred differ"),
     error(I(3, low=0, high=2), F(3), match="cast the int64 one"),
     error(_LABELS, _LABELS, match="y_pred must be floating point"),
 ]
+
 
 CASES += refusals(
     {
@@ -118,5 +133,197 @@ CASES += refusals(
         "nll_loss_dpred cross_entropy_dpred": LABELS_DX,
         "nll_loss_dtrue cross_entropy_dtrue": LABELS_DX,
         "smooth_l1_loss smooth_l1_loss_dpred smooth_l1_loss_dtrue": VALUES,
+    }
+)
+
+
+INF, NAN = float("inf"), float("nan")
+
+
+def _swapped(loss):
+    """Return torch's loss with the target first."""
+
+    def oracle(y_true, y_pred, reduction="mean", **options):
+        return loss(y_pred, y_true, reduction=reduction, **options)
+
+    return oracle
+
+
+def _huber(y_true, y_pred, reduction="mean", delta=1.0):
+    return nn.huber_loss(y_pred, y_true, reduction=reduction, delta=delta)
+
+
+def _kl(y_true, y_pred, reduction="mean", log_target=False):
+    elements = nn.kl_div(y_pred, y_true, reduction="none", log_target=log_target)
+    if reduction == "batchmean":
+        return elements.sum() / y_pred.shape[0]
+    return elements if reduction == "none" else getattr(elements, reduction)()
+
+
+def _dpred(loss):
+    """Return the oracle of a loss's gradient by y_pred: torch's, itself differentiable."""
+
+    def oracle(dy, y_true, y_pred, *args, **kwargs):
+        again = any(a.requires_grad for a in (dy, y_true, y_pred))
+        leaf = y_pred if y_pred.requires_grad else y_pred.detach().requires_grad_()
+        with torch.enable_grad():
+            y = loss(y_true, leaf, *args, **kwargs)
+            (found,) = torch.autograd.grad(y, leaf, dy, create_graph=again)
+        # Where the loss is linear, torch's gradient does not depend on y_pred.
+        return found + 0 * (y_true + y_pred) if again else found
+
+    return oracle
+
+
+def _pairs(low_true, high_true, low, high):
+    """Return pairs of all ranks, each with the reductions."""
+
+    def pair(*shape):
+        return F(*shape, low=low_true, high=high_true), F(*shape, low=low, high=high)
+
+    return [
+        sample(*pair(3, 4)),
+        sample(*pair()),
+        sample(*pair(), "none"),
+        sample(*pair(1, 5, 1), "sum"),
+        sample(*pair(2, 3), "none"),
+        sample(*pair(400)),
+        sample(*pair(33, 70), reduction="sum"),
+        sample(*pair(0, 2), "sum"),
+        sample(*pair(0, 2), "none"),
+    ]
+
+
+ELEMENTWISE_EMPTY = sample(F(0, 2), F(0, 2), "mean")
+
+
+def _elementwise_with_dy(samples):
+    """Return the samples of the gradient: a loss that is reduced has a 0-d one."""
+
+    def dy(s):
+        kept = s.kwargs.get("reduction", "mean") if len(s.args) < 3 else s.args[2]
+        return s.args[1] if kept == "none" else F()
+
+    return [sample(dy(s), *s.args, **s.kwargs) for s in samples]
+
+
+def _both(name, samples, loss, values=(), further=(), dtypes=FLOATS, **bounds):
+    """Return the cases of a loss and of its gradient.
+
+    values: samples of special values, whose gradients are compared but not differentiated.
+    further: samples of the loss alone.
+    dtypes, bounds: which dtypes hold the gradients at the special values, and how exactly.
+    """
+    return [
+        OpCase(name, [*samples, *further], loss),
+        OpCase(name, list(values), loss, grad=False),
+        OpCase(f"{name}_dpred", _elementwise_with_dy(samples), _dpred(loss)),
+        OpCase(
+            f"{name}_dpred",
+            _elementwise_with_dy(values),
+            _dpred(loss),
+            dtypes,
+            grad=False,
+            **bounds,
+        ),
+    ]
+
+
+REALS = _pairs(-2.0, 2.0, -2.0, 2.0)
+
+
+SPECIAL = [
+    sample(C([0.0, 1.0, INF, NAN, 0.0, 0.5]), C([0.0, INF, 0.5, 1.0, NAN, -INF]), "none"),
+    sample(C([1.0, -1.0]), C([NAN, 0.0])),
+]
+
+
+HUBER = [
+    sample(F(3, 4), F(3, 4), "mean", 0.5),
+    sample(F(2, 5), F(2, 5), "none", delta=2.0),
+    sample(F(7), F(7), "sum", 0.25),
+]
+
+
+PROBABILITIES = _pairs(0.1, 0.9, 0.1, 0.9)
+
+
+CERTAIN = [sample(C([0.0, 1.0, 1.0, 0.0]), C([0.0, 1.0, 0.0, 1.0]), "none")]
+
+
+LOGITS = [
+    *_pairs(0.0, 1.0, -3.0, 3.0),
+    sample(F(20, low=0.0, high=1.0), F(20, low=-100.0, high=100.0), "none"),
+]
+
+
+EXTREME = [sample(C([0.0, 1.0, 1.0, 0.0, 0.5]), C([90.0, 90.0, -90.0, -90.0, NAN]), "none")]
+
+
+DIVERGENCE = [
+    *_pairs(0.1, 0.9, -3.0, 0.0),
+    sample(F(3, 4, low=0.1, high=0.9), F(3, 4, low=-3.0, high=0.0), "batchmean"),
+    sample(F(3, 4, low=-3.0, high=0.0), F(3, 4, low=-3.0, high=0.0), "batchmean", True),
+    sample(F(5, low=-3.0, high=0.0), F(5, low=-3.0, high=0.0), "none", log_target=True),
+    sample(F(5, low=-3.0, high=0.0), F(5, low=-3.0, high=0.0), "sum", log_target=True),
+]
+
+
+NOTHING_TRUE = [sample(C([0.0, 0.0, 1.0, NAN]), C([-1.0, 0.0, -2.0, -1.0]), "none")]
+
+
+CASES += [
+    *_both("mse_loss", REALS, _swapped(nn.mse_loss), SPECIAL, [ELEMENTWISE_EMPTY]),
+    *_both("l1_loss", REALS, _swapped(nn.l1_loss), SPECIAL, [ELEMENTWISE_EMPTY]),
+    *_both("huber_loss", [*REALS, *HUBER], _huber, SPECIAL, [ELEMENTWISE_EMPTY]),
+    *_both("kl_div", DIVERGENCE, _kl, NOTHING_TRUE, [ELEMENTWISE_EMPTY]),
+    *_both(
+        "binary_cross_entropy",
+        PROBABILITIES,
+        _swapped(nn.binary_cross_entropy),
+        CERTAIN,
+        [ELEMENTWISE_EMPTY],
+        # A slope of 1e12 is infinite in float16.
+        dtypes=("bfloat16", "float32", "float64"),
+        # ATen's least denominator is 1e-12 in float32, whatever it computes in.
+        rtol={"float64": 1e-8},
+    ),
+    *_both(
+        "binary_cross_entropy_with_logits",
+        LOGITS,
+        _swapped(nn.binary_cross_entropy_with_logits),
+        EXTREME,
+        [ELEMENTWISE_EMPTY],
+    ),
+]
+
+
+_NAMES = ["mse_loss", "l1_loss", "huber_loss", "kl_div"]
+
+
+_NAMES += ["binary_cross_entropy", "binary_cross_entropy_with_logits"]
+
+
+DIFFERENT = [
+    error(F(3), F(2), match="y_true and y_pred differ"),
+    error(C([1.0, 2.0], "float16"), F(2), match="cast the float16 one"),
+    error(F(3), F(3), reduction="median", match="there is no such reduction"),
+]
+
+
+DIFFERENT_DX = [
+    error(F(3), F(3), F(3), match="dy does not fit"),
+    error(F(), F(3), F(3), reduction="none", match="dy does not fit"),
+    *[error(F(), *one.args, match=one.match, **one.kwargs) for one in DIFFERENT],
+]
+
+
+CASES += refusals(
+    {
+        " ".join(_NAMES): DIFFERENT,
+        " ".join(f"{name}_dpred" for name in _NAMES): DIFFERENT_DX,
+        "huber_loss": [error(F(3), F(3), delta=0.0, match="delta must be positive")],
+        "huber_loss_dpred": [error(F(), F(3), F(3), delta=-1.0, match="delta must be positive")],
+        "kl_div": [error(F(), F(), reduction="batchmean", match="needs an axis of the batch")],
     }
 )

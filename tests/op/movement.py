@@ -1,9 +1,12 @@
-"""What the operators of `meta/op/movement.py` have to do."""
+"""Test records of operators that join, split, slice, pad and rearrange."""
 
+import numpy as np
 import torch
+from torch.nn.functional import pad as torch_pad
 from torch.nn.functional import pixel_shuffle, pixel_unshuffle
 
 from meta.testing import B, C, F, I, OpCase, error, refusals, sample
+from tests.op.shapes import gradient
 
 
 def in_rows(x, lengths, seq_axis, batch_axis, change):
@@ -79,6 +82,8 @@ def roll(x, shift, axis=None):
 
 
 NAN, INF = float("nan"), float("inf")
+
+
 TRIANGLES = [
     sample(F(3, 4)),
     sample(F(4, 3), 1),
@@ -92,6 +97,7 @@ TRIANGLES = [
     sample(I(3, 3, low=0, high=9, dtype="uint8"), 1),
     sample(C([[NAN, INF], [INF, NAN]])),
 ]
+
 
 CASES = [
     OpCase(
@@ -252,14 +258,20 @@ CASES = [
     ),
 ]
 
+
 _X = F(2, 3)
+
+
 MATRICES = [error(F(3), match="x must hold matrices")]
+
+
 BLOCKS = [
     error(F(4, 2, 2), 2, match="x must have 4 axes"),
     error(F(1, 4, 2, 2), 0, match="block_size must be positive"),
     error(F(1, 4, 2, 2), 2, layout="CHWN", match="unknown layout"),
     error(F(1, 4, 2, 2), 2, mode="CDR", match="unknown mode"),
 ]
+
 
 CASES += refusals(
     {
@@ -304,3 +316,306 @@ CASES += refusals(
         "space_to_depth": [*BLOCKS, error(F(1, 4, 3, 2), 2, match="the height cannot be divided")],
     }
 )
+
+
+def pairs(pad_width, ndim):
+    """The widths as one pair for every axis."""
+    flat = [pad_width] * (2 * ndim) if isinstance(pad_width, int) else list(pad_width)
+    return [flat[2 * i : 2 * i + 2] for i in range(ndim)]
+
+
+def pad(x, pad_width, pad_value=0.0, pad_mode="constant"):
+    """Constants as torch pads; else slices, flipped and repeated, joined axis by axis."""
+    around = pairs(pad_width, x.ndim)
+    if pad_mode == "constant":
+        value = pad_value if x.is_floating_point() else int(pad_value)
+        return torch_pad(x, [w for pair in around[::-1] for w in pair], value=value)
+    for axis, (before, after) in enumerate(around):
+        n = x.shape[axis]
+        if pad_mode == "edge":
+            front = [x.narrow(axis, 0, 1)] * before if before else []
+            back = [x.narrow(axis, n - 1, 1)] * after if after else []
+        else:
+            skip = int(pad_mode == "reflect")
+            front = [x.narrow(axis, skip, before).flip(axis)] if before else []
+            back = [x.narrow(axis, n - skip - after, after).flip(axis)] if after else []
+        x = torch.cat([*front, x, *back], axis)
+    return x
+
+
+def pad_dx(dy, pad_width, pad_mode="constant"):
+    """The gradient of the oracle above."""
+    around = pairs(pad_width, dy.ndim)
+    shape = [d - a - b for d, (a, b) in zip(dy.shape, around, strict=True)]
+    x = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
+    y = pad(x, pad_width, 0.0, pad_mode)
+    return torch.autograd.grad(y, x, dy.double(), create_graph=True)[0]
+
+
+CASES += [
+    OpCase(
+        "pad",
+        samples=[
+            sample(F(2, 3), (1, 2, 0, 3)),
+            sample(F(2, 3), 1, 1.5),
+            sample(F(3), (0, 2), -2),
+            sample(C([1.0, -2.0]), (1, 1), float("inf")),
+            sample(C([1.0, -2.0]), (1, 1), float("nan")),
+            sample(F(), ()),
+            sample(F(), 2),
+            sample(F(2, 2), 0),
+            sample(F(0, 2), (1, 1, 0, 1), 3.0),
+            sample(F(0, 2), (0, 0, 1, 1)),
+            sample(I(3, low=-5, high=5), (1, 2), 2.0),
+            sample(I(3, low=0, high=5, dtype="uint8"), (1, 2), 3),
+            sample(B(3), (1, 2), 1),
+            sample(B(3), (1, 2)),
+            sample(F(3, 4), (2, 1, 3, 5), pad_mode="edge"),
+            sample(F(1, 2), (4, 0, 0, 3), pad_mode="edge"),
+            sample(F(0, 2), (0, 0, 1, 1), pad_mode="edge"),
+            sample(I(3, low=-5, high=5, dtype="int8"), 2, pad_mode="edge"),
+            sample(F(3, 4), (2, 1, 3, 2), pad_mode="reflect"),
+            sample(F(2, 1, 4), (0, 0, 0, 0, 1, 3), pad_mode="reflect"),
+            sample(F(1), 0, pad_mode="reflect"),
+            sample(B(3), (2, 2), pad_mode="reflect"),
+            sample(F(3, 4), (3, 1, 2, 4), pad_mode="symmetric"),
+            sample(F(1), (1, 1), pad_mode="symmetric"),
+            sample(C([float("nan"), float("inf"), 1.0]), 2, pad_mode="reflect"),
+        ],
+        oracle=pad,
+    ),
+    OpCase(
+        "mirror_pad",
+        samples=[
+            sample(F(2, 3), (1, 2, 0, 3)),
+            sample(F(2, 3), (1, 1, 2, 0), "REFLECT"),
+            sample(F(2, 3), 1, mode="REFLECT"),
+            sample(F(1, 3), 1),
+            sample(F(), ()),
+            sample(F(0, 2), (0, 0, 1, 2)),
+            sample(I(4, low=-9, high=9, dtype="int32"), (3, 2)),
+        ],
+        oracle=lambda x, pad_width, mode="SYMMETRIC": pad(x, pad_width, 0.0, mode.lower()),
+    ),
+    OpCase(
+        "pad_dx",
+        samples=[
+            sample(F(5, 6), (1, 2, 0, 3)),
+            sample(F(5, 6), 1, "edge"),
+            sample(F(9, 6), (4, 2, 0, 5), "edge"),
+            sample(F(4, 5), (3, 0, 1, 3), "edge"),
+            sample(F(6, 9), (2, 1, 3, 2), "reflect"),
+            sample(F(8, 7), (2, 3, 2, 1), "symmetric"),
+            sample(F(3), (1, 1), "symmetric"),
+            sample(F(2, 3), 0, "reflect"),
+            sample(F(), (), "edge"),
+            sample(F(0, 4), (0, 0, 1, 1), "edge"),
+            sample(F(3, 2), (1, 2, 0, 0)),
+        ],
+        oracle=pad_dx,
+    ),
+]
+
+
+CASES += refusals(
+    {
+        "pad": [
+            error(_X, (1, 1), match="pad_width must be an int, or one pair"),
+            error(_X, -1, match="pad_width is negative"),
+            error(_X, 1, pad_mode="wrap", match="unknown padding mode"),
+            error(_X, (0, 0, 3, 0), pad_mode="reflect", match="too few elements for the reflect"),
+            error(F(0, 3), 1, pad_mode="edge", match="too few elements for the edge"),
+        ],
+        "mirror_pad": [
+            error(_X, 1, "symmetric", match="unknown mirror"),
+            error(_X, (3, 0, 0, 0), match="too few elements for the symmetric"),
+        ],
+        "pad_dx": [
+            error(_X, 2, match="dy is smaller than its padding"),
+            error(_X, (1, 1), match="pad_width must be an int, or one pair"),
+            error(F(5, 5), 2, "reflect", match="too few elements for the reflect"),
+        ],
+    }
+)
+
+
+def strided_set(data, v, begin, end, strides=None):
+    """Say by Python's own slices which element of data or v each place holds, and look it up."""
+    begins, ends = ([b] if isinstance(b, int) else b for b in (begin, end))
+    steps = [1] if strides is None else [strides] if isinstance(strides, int) else strides
+    steps = steps * len(begins) if len(steps) == 1 else steps
+    source = np.arange(data.numel()).reshape(data.shape)
+    where = tuple(slice(*bounds) for bounds in zip(begins, ends, steps, strict=True))
+    source[where] = data.numel() + np.arange(v.numel()).reshape(v.shape)
+    return torch.cat([data.reshape(-1), v.reshape(-1)])[torch.from_numpy(source)]
+
+
+CASES += [
+    OpCase(
+        "strided_set",
+        samples=[
+            sample(F(5, 4), F(3, 3), (1, 0), (4, 3)),
+            sample(F(5, 4), F(3, 4), 1, 4),
+            sample(F(5, 4), F(3, 2), (0, 3), (5, 0), (2, -2)),
+            sample(F(5), F(5), -1, -6, -1),
+            sample(F(5), F(3), -3, 100),
+            sample(F(5), F(0), 4, 1),
+            sample(F(6, 4), F(3, 2), (0, 1), (6, 4), 2),
+            sample(F(2, 3), F(2, 3), (), ()),
+            sample(F(), F(), (), ()),
+            sample(F(0, 3), F(0, 1), (0, 1), (9, 2)),
+            sample(I(6, low=0, high=9), I(3, low=0, high=9), 5, 0, -2),
+            sample(B(3), B(1), 1, 2),
+        ],
+        oracle=strided_set,
+    ),
+]
+
+
+SET_X = F(4, 3)
+
+
+CASES += refusals(
+    {
+        "strided_set": [
+            error(SET_X, F(2, 2), 0, 2, match="v has another shape than the slice"),
+            error(SET_X, I(2, 3, low=0, high=3), 0, 2, match="cast the int64 one"),
+            error(SET_X, F(2, 3), 0, 4, 0, match="a stride is 0"),
+        ]
+    }
+)
+
+
+def sliced(x, begin, end, strides=None, slice_mode="end"):
+    """Pick by index lists, made by Python's own slices."""
+    begins, ends = ([v] if isinstance(v, int) else v for v in (begin, end))
+    steps = [1] * len(begins) if strides is None else strides
+    steps = [steps] * len(begins) if isinstance(steps, int) else steps
+    for axis, (b, e, s) in enumerate(zip(begins, ends, steps, strict=True)):
+        everything = range(x.shape[axis])
+        picked = everything[b:e:s]
+        if slice_mode == "size":
+            picked = everything[b:] if e < 0 else everything[b:][:e]
+        x = x.index_select(axis, torch.tensor(list(picked), dtype=torch.int64))
+    return x
+
+
+def repeat(x, repeats, axis=None):
+    """repeat_interleave, whose default flattens as well."""
+    return torch.repeat_interleave(x, repeats, dim=axis)
+
+
+def split(x, indices_or_sections=None, axis=0):
+    """numpy's cutting rule on torch tensors."""
+    parts = x.shape[axis] if indices_or_sections is None else indices_or_sections
+    return torch.tensor_split(x, parts, axis)
+
+
+CASES += [
+    OpCase(
+        "concatenate",
+        samples=[
+            sample((F(2, 3), F(4, 3))),
+            sample((F(2, 3), F(2, 1), F(2, 2)), axis=-1),
+            sample((F(2, 3),), axis=1),
+            sample((F(2, 0), F(2, 3), F(2, 0)), axis=1),
+            sample((F(0), F(0))),
+            sample((I(2, low=0, high=9), I(3, low=0, high=9))),
+        ],
+        oracle=lambda x, axis=0: torch.cat(tuple(x), axis),
+    ),
+    OpCase(
+        "concatenate_dx",
+        samples=[
+            sample((F(2, 3), F(4, 3))),
+            sample((F(2, 3), F(2, 1), F(2, 2)), axis=-1),
+            sample((F(2, 3),), axis=1),
+        ],
+        oracle=lambda x, axis=0: tuple(np.cumsum([t.shape[axis] for t in x])[:-1].tolist()),
+        dtypes=("float32",),
+        grad=False,
+    ),
+    OpCase(
+        "split",
+        samples=[
+            sample(F(6, 2), 3),
+            sample(F(2, 7), (2, 5), axis=1),
+            sample(F(2, 7), (2, 2, 7), axis=-1),
+            sample(F(3, 2)),
+            sample(F(3, 2), ()),
+            sample(F(0, 2), 2, axis=0),
+            sample(F(4), 1),
+        ],
+        oracle=lambda x, indices_or_sections=None, axis=0: split(x, indices_or_sections, axis),
+    ),
+    OpCase(
+        "stack",
+        samples=[
+            sample((F(2, 3), F(2, 3))),
+            sample((F(2, 3), F(2, 3), F(2, 3)), axis=-1),
+            sample((F(2), F(2)), axis=1),
+            sample((F(), F())),
+            sample((F(3),)),
+            sample((F(0), F(0)), axis=0),
+        ],
+        oracle=lambda x, axis=0: torch.stack(tuple(x), axis),
+    ),
+    OpCase(
+        "strided_slice",
+        samples=[
+            sample(F(5, 4), (1, 0), (4, 3)),
+            sample(F(5, 4), 1, 4),
+            sample(F(5, 4), (0, 3), (5, 0), (2, -2)),
+            sample(F(5), -1, -6, -1),
+            sample(F(5), -3, 100),
+            sample(F(5), 4, 1),
+            sample(F(5, 4), (4, 3), (-100, -100), -1),
+            sample(F(5, 4), (1, 1), (2, -1), None, "size"),
+            sample(F(5), -2, 100, slice_mode="size"),
+            sample(F(2, 3), (), ()),
+            sample(F(0, 3), (0, 1), (9, 2)),
+            sample(I(6, low=0, high=9), 5, 0, -2),
+        ],
+        oracle=sliced,
+    ),
+    OpCase(
+        "strided_slice_dx",
+        samples=[
+            sample(F(3, 3), (5, 4), (1, 0), (4, 3)),
+            sample(F(3), 5, 1, 4),
+            sample(F(3, 2), (5, 4), (0, 3), (5, 0), (2, -2)),
+            sample(F(5), 5, -1, -6, -1),
+            sample(F(3), 6, 5, 0, -2),
+            sample(F(0), 5, 4, 1),
+            sample(F(1, 3), (5, 4), (1, 1), (1, -1), None, "size"),
+            sample(F(2, 3), (2, 3), (), ()),
+        ],
+        oracle=lambda dy, shape, *where: gradient(lambda x: sliced(x, *where), shape, dy),
+    ),
+    OpCase(
+        "repeat",
+        samples=[
+            sample(F(2, 3), 2),
+            sample(F(2, 3), 3, axis=0),
+            sample(F(2, 3), 2, axis=-1),
+            sample(F(), 3),
+            sample(F(2), 0, axis=0),
+            sample(F(0, 2), 2, axis=1),
+            sample(F(2), 1),
+        ],
+        oracle=repeat,
+    ),
+    OpCase(
+        "repeat_dx",
+        samples=[
+            sample(F(2, 3), F(12), 2),
+            sample(F(2, 3), F(6, 3), 3, axis=0),
+            sample(F(2, 3), F(2, 6), 2, axis=-1),
+            sample(F(), F(3), 3),
+            sample(F(2), F(0), 0, axis=0),
+        ],
+        oracle=lambda x, dy, repeats, axis=None: (
+            0 * x + gradient(lambda z: repeat(z, repeats, axis), x.shape, dy)
+        ),
+    ),
+]

@@ -1,4 +1,6 @@
-"""What the operators of `meta/op/reduce.py` have to do."""
+"""Test records of reductions along axes."""
+
+import warnings
 
 import torch
 
@@ -65,7 +67,10 @@ def mean_dx(dy, shape, *args, **kwargs):
 
 
 mean = one_by_one(lambda z: z.mean(-1))
+
+
 product = one_by_one(lambda z: z.prod(-1))
+
 
 USUAL = [
     sample(F(3, 4)),
@@ -80,13 +85,21 @@ USUAL = [
     sample(F(2, 700), axis=1),
     sample(F(300, 3), axis=0),
 ]
+
+
 EMPTY = [sample(F(0)), sample(F(2, 0), axis=1), sample(F(2, 0), axis=0, keepdims=True)]
+
+
 INTS = [
     sample(I(3, 4, low=-5, high=5), axis=0),
     sample(I(5, low=0, high=99, dtype="uint8")),
     sample(B(2, 3)),
 ]
+
+
 NAN = float("nan")
+
+
 SPECIAL = [
     sample(C([1.0, NAN, 2.0]), axis=0),
     sample(C([[NAN, 1.0], [2.0, -NAN]])),
@@ -94,6 +107,8 @@ SPECIAL = [
     sample(C([float("-inf"), float("-inf")])),
     sample(C([float("inf"), 1.0, float("-inf")])),
 ]
+
+
 TIES = [sample(C([[1.0, 3.0, 3.0], [-2.0, -2.0, -2.0]]), axis=1), sample(C([0.0, 0.0]))]
 
 
@@ -120,12 +135,17 @@ def chosen(name):
 
 # A float sum of many numbers: the error grows with their count.
 LONG = {"rtol": {"float16": 1e-2, "float32": 1e-4}, "atol": {"float16": 1e-2, "float32": 1e-4}}
+
+
 # Products of hundreds of numbers are far from 1: compare them relatively.
 PRODUCT = [s for s in USUAL if "700" not in str(s) and "300" not in str(s)]
+
+
 ZEROS = [
     sample(C([[1.0, 0.0, 3.0], [0.0, 2.0, 0.0], [1.0, 2.0, 4.0]]), axis=1),
     sample(C([0.0, 2.0, 4.0])),
 ]
+
 
 CASES = [
     OpCase(
@@ -193,6 +213,8 @@ CASES = [
         why="it is the second gradient of prod",
     ),
 ]
+
+
 for name, function in (("all", torch.all), ("any", torch.any)):
     CASES.append(
         OpCase(
@@ -203,12 +225,18 @@ for name, function in (("all", torch.all), ("any", torch.any)):
         )
     )
 
+
 _X, _INTS = F(2, 3), I(2, 3, low=0, high=3)
+
+
 AXES = [
     error(_X, 2, match="axis 2 is out of range for ndim 2"),
     error(_X, (1, -1), match="an axis is named twice"),
 ]
+
+
 EXTREMES = [*AXES, error(F(0, 2), 0, match="no elements to choose from")]
+
 
 CASES += refusals(
     {
@@ -230,5 +258,133 @@ CASES += refusals(
             error(_X, F(3), 1, match="dy has another shape than the reduction"),
             error(_INTS, _INTS, match="x must be floating point"),
         ],
+    }
+)
+
+
+INF, MOMENTS_NAN = float("inf"), float("nan")
+
+
+def moments_axes_of(x, axis, exclude):
+    """Return the reduced axes; all where none is named."""
+    if axis == ():
+        return tuple(range(x.ndim))
+    named = {a % x.ndim for a in ([axis] if isinstance(axis, int) else axis)}
+    return tuple(sorted(set(range(x.ndim)) - named if exclude else named))
+
+
+def over(function):
+    """Make an oracle of a torch reduction; with no axes at all it sees one of extent 1."""
+
+    def oracle(x, axis=(), keepdims=False, exclude=False, **options):
+        axes = moments_axes_of(x, axis, exclude)
+        if not axes:
+            x, axes, keepdims = x.unsqueeze(-1), -1, False
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # degrees of freedom that are not there, on purpose
+            return function(x, axes, keepdim=keepdims, **options)
+
+    return oracle
+
+
+MOMENTS_USUAL = [
+    sample(F(3, 4)),
+    sample(F(3, 4), axis=0),
+    sample(F(3, 4), axis=-1, keepdims=True),
+    sample(F(2, 3, 4), axis=(0, -1)),
+    sample(F(2, 3, 4), axis=(0, 2), keepdims=True),
+    sample(F(2, 3, 4), axis=1, exclude=True),
+    sample(F(2, 700), axis=1),
+    sample(F(300, 3), axis=0),
+]
+
+
+CORRECTED = [
+    sample(F(3, 4), axis=1, correction=0),
+    sample(F(2, 3, 4), axis=(1, 2), correction=2),
+    sample(F(), correction=0),
+]
+
+
+DEGENERATE = [
+    sample(F()),
+    sample(F(2, 1), axis=1),
+    sample(F(2, 3), axis=(0, 1), exclude=True),
+    sample(F(0)),
+    sample(F(2, 0), axis=1, correction=0),
+    sample(F(2, 0), axis=0),
+    sample(C([1.0, MOMENTS_NAN, 2.0])),
+    sample(C([1.0, INF, 2.0])),
+    sample(C([[1.0, 1.0], [1.0, 2.0]]), axis=1, correction=2),
+]
+
+
+LARGE_MEAN = [sample(F(2, 50, low=1000.0, high=1001.0), axis=1)]
+
+
+EXTREME = [sample(C([[1.0, 3.0, 3.0], [-2.0, -2.0, -2.0]]), axis=1), sample(C([0.0, 0.0]))]
+
+
+NARROW = {"rtol": {"float32": 1e-3}}  # the numbers themselves are rounded to 6e-5 of a variance
+
+
+for name, function in (("amax", torch.amax), ("amin", torch.amin)):
+    CASES += [
+        OpCase(name, [*MOMENTS_USUAL, *EXTREME, sample(F())], over(function)),
+        OpCase(
+            name,
+            [
+                sample(I(3, 4, low=-5, high=5), axis=0),
+                sample(B(2, 3)),
+                sample(C([1.0, MOMENTS_NAN])),
+            ],
+            over(function),
+            grad=False,
+        ),
+    ]
+
+
+CASES += [
+    OpCase("var", [*MOMENTS_USUAL, *CORRECTED], over(torch.var)),
+    OpCase("var", DEGENERATE, over(torch.var), grad=False),
+    OpCase("var", LARGE_MEAN, over(torch.var), ("float32", "float64"), **NARROW),
+    OpCase("std", MOMENTS_USUAL, over(torch.std)),
+    OpCase("std", [*DEGENERATE, *CORRECTED], over(torch.std), grad=False),
+    OpCase("std", [sample(C([[1.0, 1.0], [1.0, 2.0]]), axis=1)], over(torch.std)),
+    OpCase(
+        "logsumexp", [*MOMENTS_USUAL, sample(F()), sample(F(1, 1), axis=0)], over(torch.logsumexp)
+    ),
+    OpCase(
+        "logsumexp",
+        [
+            sample(F(0)),
+            sample(F(2, 0), axis=1),
+            sample(F(2, 0), axis=0, keepdims=True),
+            sample(F(2, 3), axis=(0, 1), exclude=True),
+            sample(F(2, 130, low=-30.0, high=30.0), axis=1),
+            sample(C([[1e4, 1e4 - 16], [-1e4, -1e4]]), axis=1),
+            sample(
+                C([[INF, 1.0], [-INF, -INF], [-INF, 1.0], [INF, -INF], [MOMENTS_NAN, 1.0]]), axis=1
+            ),
+        ],
+        over(torch.logsumexp),
+        grad=False,
+    ),
+]
+
+
+_AXES = [
+    error(F(2, 3), 2, match="axis 2 is out of range for ndim 2"),
+    error(F(2, 3), (0, -2), match="an axis is named twice"),
+]
+
+
+_FLOATS_ONLY = error(I(2, 3, low=0, high=3), match="x must be floating point")
+
+
+CASES += refusals(
+    {
+        "var std logsumexp": [*_AXES, _FLOATS_ONLY],
+        "amax amin": [*_AXES, error(F(0, 2), 0, match="no elements to choose from")],
     }
 )

@@ -1,10 +1,10 @@
-"""Test records of resizing: the oracle multiplies with matrices of weights, made as ONNX says."""
+"""Test records of resizing and sampling of images."""
 
 import math
 
 import torch
 
-from meta.testing import F, I, OpCase, error, refusals, sample
+from meta.testing import C, F, I, OpCase, error, refusals, sample
 
 _ROUND = {
     "floor": math.floor,
@@ -144,7 +144,9 @@ CASES = [
     ),
 ]
 
+
 _X = F(1, 2, 4, 4)
+
 
 CASES += refusals(
     {
@@ -165,6 +167,7 @@ CASES += refusals(
     }
 )
 
+
 # (shape, size, further arguments)
 _CALLS_1D = [
     ((2, 3, 5), 8, "NCW"),
@@ -172,6 +175,7 @@ _CALLS_1D = [
     ((1, 5, 2), 3, "NWC", "nearest_neighbor", "asymmetric"),
     ((1, 1, 7), 4, "NCW", "cubic", "pytorch_half_pixel", "", -0.75),
 ]
+
 
 CASES += [
     OpCase("resize1d", [sample(F(*shape), *rest) for shape, *rest in _CALLS_1D], resize),
@@ -181,6 +185,8 @@ CASES += [
         resize_dx,
     ),
 ]
+
+
 CASES += refusals(
     {
         "resize1d": [
@@ -192,6 +198,7 @@ CASES += refusals(
     }
 )
 
+
 # (shape, size, further arguments)
 _CALLS_3D = [
     ((1, 2, 3, 2, 4), (4, 3, 6), "NCDHW"),
@@ -199,6 +206,7 @@ _CALLS_3D = [
     ((1, 2, 3, 2, 3), (3, 4, 5), "NDHWC", "nearest_neighbor", "asymmetric"),
     ((1, 1, 3, 2, 4), (2, 4, 3), "NCDHW", "cubic", "half_pixel", "", -0.75, 1),
 ]
+
 
 CASES += [
     OpCase("resize3d", [sample(F(*shape), *rest) for shape, *rest in _CALLS_3D], resize),
@@ -208,6 +216,8 @@ CASES += [
         resize_dx,
     ),
 ]
+
+
 CASES += refusals(
     {
         "resize3d": [
@@ -218,3 +228,69 @@ CASES += refusals(
         "resize3d_dx": [error(F(1, 1, 2, 2, 2), F(*[1] * 5), 2, match="dy does not fit")],
     }
 )
+
+
+def grid_sample(x, grid, method="bilinear", padding_mode="zeros", align_corners=False):
+    return torch.nn.functional.grid_sample(x, grid, method, padding_mode, align_corners)
+
+
+_N, _I = math.nan, math.inf
+
+
+STRANGE = [[[_N, 0.0], [0.0, _N], [_N, _N]], [[_I, 0.0], [-_I, 0.5], [0.5, _I]]]
+
+
+STRANGE_3D = [[[*place, 0.25] for place in row] for row in STRANGE]
+
+
+CASES += [
+    OpCase(
+        "grid_sample",
+        [
+            sample(F(2, 3, 4, 5), F(2, 3, 2, 2, low=-1.4, high=1.4)),
+            *(
+                sample(F(1, 2, 4, 5), F(1, 3, 2, 2, low=-1.7, high=1.7), method, padding, align)
+                for method in ("bilinear", "nearest", "bicubic")
+                for padding in ("zeros", "border", "reflection")
+                for align in (False, True)
+            ),
+            *(
+                sample(F(1, 2, 3, 4, 5), F(1, 2, 2, 3, 3, low=-1.4, high=1.4), method, padding)
+                for method in ("bilinear", "nearest")
+                for padding in ("zeros", "border", "reflection")
+            ),
+            sample(F(1, 1, 1, 1), F(1, 2, 2, 2), align_corners=True),
+        ],
+        grid_sample,
+        # Half precision rounds the positions, which the oracle has in double precision.
+        dtypes=("float32", "float64"),
+        # torch has no double backward of bicubic sampling, nor of any in volumes.
+        second=False,
+        errors=[
+            error(F(2, 3, 4), F(2, 3, 2), match="is no image and no volume"),
+            error(F(1, 1, 2, 2, 2), F(1, 2, 2, 2, 3), "bicubic", match="bicubic is for images"),
+            error(F(1, 1, 2, 2), F(2, 2, 2, 2), match="grid does not fit x"),
+            error(F(1, 1, 2, 2), F(1, 2, 2, 2), "linear", match="method is not known"),
+            error(F(1, 1, 0, 2), F(1, 2, 2, 2), match="nothing to sample"),
+        ],
+    ),
+    OpCase(
+        "grid_sample",
+        [
+            *(
+                sample(F(1, 2, 3, 4), C([STRANGE]), method, padding, align)
+                for method in ("bilinear", "nearest", "bicubic")
+                for padding in ("zeros", "border", "reflection")
+                for align in (False, True)
+            ),
+            *(
+                sample(F(1, 2, 3, 4, 5), C([[STRANGE_3D]]), method, padding)
+                for method in ("bilinear", "nearest")
+                for padding in ("zeros", "border", "reflection")
+            ),
+        ],
+        grid_sample,
+        dtypes=("float32", "float64"),
+        grad=False,
+    ),
+]

@@ -7,6 +7,8 @@ from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 from meta.testing.case import FLOATS
 
 NAN, INF = float("nan"), float("inf")
+
+
 ZEROS = C([[2.0, 0.0, 3.0, 0.0, 0.5], [0.0, 1.0, -2.0, 3.0, 4.0]])
 
 
@@ -47,6 +49,8 @@ WIDE = [
     sample(ZEROS, 1, "float64"),
     sample(ZEROS, 1, "float64", exclusive=True),
 ]
+
+
 # In the default dtype, float32, a float64 is not differentiated to float64's accuracy.
 NARROW = [
     sample(F(3, 5), 1),
@@ -58,9 +62,14 @@ NARROW = [
     sample(B(7), 0, "int64"),
     sample(C([1.0, NAN, 2.0, INF, -INF, 1.0]), 0),
 ]
+
+
 # Arguments are rounded to the dtype first, which several factors show.
 ROUNDED = [sample(F(6), 0, "float16"), sample(F(2, 6), 1, "bfloat16", exclusive=True)]
+
+
 LOOSE = {"float32": 1e-1}
+
 
 CASES = [
     case
@@ -90,12 +99,16 @@ CASES = [
     )
 ]
 
+
 _X = F(2, 3)
+
+
 NO_SCAN = [
     error(_X, 2, match="axis 2 is out of range"),
     error(F(), 0, match="at least one axis"),
     error(_X, 0, "bool", match="bool cannot be accumulated"),
 ]
+
 
 CASES += refusals(
     {

@@ -6,7 +6,11 @@ import torch
 from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 
 NAN, INF = float("nan"), float("inf")
+
+
 TIES = C([[1, 0, 1, 0, 2], [3, 3, -1, 3, -1]])
+
+
 SPECIAL = C([[NAN, 1, -INF, INF, NAN], [0.0, -0.0, NAN, -1, 0.0]])
 
 
@@ -60,6 +64,7 @@ ORDERS = [
     sample(B(9)),
 ]
 
+
 CASES = [
     OpCase(
         "argsort",
@@ -108,8 +113,12 @@ CASES = [
     ),
 ]
 
+
 _X = F(2, 3)
+
+
 _LONG = F(129)
+
 
 CASES += refusals(
     {

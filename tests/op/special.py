@@ -1,18 +1,37 @@
-"""Test records of the special functions."""
+"""Test records of special functions and the Fourier transform."""
 
 import math
 
 import torch
 
-from meta.testing import C, F, I, OpCase, sample
-from tests.op.unary import EDGES, INTEGERS, OTHERS, SHAPES, _real
+from meta.testing import C, F, I, OpCase, error, refusals, sample
+from tests.op.elementwise import (
+    EDGES,
+    MISMATCHED,
+    NO_X,
+    OTHERS,
+    TENSORS,
+    _derivative_case,
+    _others_of_special,
+    _real,
+)
 
 FAR = [-30.0, 30.0, -7.5, 7.5, 8.5, -8.5]
+
+
 UNIT = [sample(F(*s, low=0.1, high=0.9)) for s in ((3, 5), (), (0, 3), (2, 1, 7))]
+
+
 INNER = [sample(F(*s, low=-0.95, high=0.95)) for s in ((3, 5), (), (0, 3), (2, 1, 7))]
+
+
 POSITIVE = [sample(F(*s, low=0.25, high=12.0)) for s in ((3, 5), (), (0, 3), (2, 1, 7))]
+
+
 # Between the poles of the gamma function.
 NEGATIVE = [sample(F(3, 5, low=-2.8, high=-2.2)), sample(F(7, low=-0.8, high=-0.2))]
+
+
 POLES = [-1.0, -2.0, *EDGES]
 
 
@@ -21,10 +40,6 @@ def _trigamma(x):
     mirrored = (math.pi / torch.sin(math.pi * x)) ** 2 - torch.special.zeta(2, 1 - x)
     found = torch.where(x < 0, mirrored, torch.special.zeta(2, x))
     return torch.where(x == math.inf, 0.0, found)  # zeta has NaN there
-
-
-def _others(name, oracle, *samples):
-    return OpCase(name, samples=list(samples), oracle=oracle, grad=False)
 
 
 def _pairs(low):
@@ -51,17 +66,20 @@ NOTHING = [
     sample(C([0.0, 0.0, 0.0, 1.0, 2.0]), C([0.0, math.nan, -3.0, 0.0, math.inf])),
     sample(I(3, low=0, high=5, dtype="int32"), I(2, 3, low=1, high=5, dtype="int32")),
 ]
+
+
 LIMITED = [sample(F(3, 5, low=-0.5, high=1.5), 0.1), sample(F(), eps=0.25)]
 
+
 xlogy, xlog1py = _product(torch.xlogy), _product(torch.special.xlog1py)
-square = torch.square
+
 
 CASES = [
-    *_real("erfc", torch.erfc, SHAPES, [-6.0, 3.0, *EDGES]),
+    *_real("erfc", torch.erfc, TENSORS, [-6.0, 3.0, *EDGES]),
     *_real("erfinv", torch.erfinv, INNER, [1.0, -1.0, 1.5, 0.999, -0.999, *EDGES]),
     *_real("lgamma", torch.lgamma, [*POSITIVE, *NEGATIVE], [30.0, -2.5, *POLES]),
     OpCase("digamma", samples=[*POSITIVE, *NEGATIVE], oracle=torch.digamma, second=False),
-    _others("digamma", torch.digamma, sample(C([30.0, 1e4, -2.5, *POLES]))),
+    _others_of_special("digamma", torch.digamma, sample(C([30.0, 1e4, -2.5, *POLES]))),
     OpCase(
         "digamma",
         samples=OTHERS,
@@ -76,21 +94,60 @@ CASES = [
         grad=False,
         why="it raises GradientError: polygamma(2, x) is not an operator",
     ),
-    *_real("sinc", torch.sinc, SHAPES, [1.0, -3.0, *EDGES]),
+    *_real("sinc", torch.sinc, TENSORS, [1.0, -3.0, *EDGES]),
     *_real("logit", torch.logit, UNIT, [1.0, -1.0, 1.5, *EDGES]),
     OpCase("logit", samples=LIMITED, oracle=torch.logit),
-    _others("logit", torch.logit, sample(C([0.0, 1.0, math.nan, -2.0]), 0.125)),
+    _others_of_special("logit", torch.logit, sample(C([0.0, 1.0, math.nan, -2.0]), 0.125)),
     OpCase("xlogy", samples=_pairs(0.25), oracle=xlogy),
-    _others("xlogy", xlogy, *NOTHING),
+    _others_of_special("xlogy", xlogy, *NOTHING),
     OpCase("xlog1py", samples=_pairs(-0.5), oracle=xlog1py),
-    _others("xlog1py", xlog1py, *NOTHING),
+    _others_of_special("xlog1py", xlog1py, *NOTHING),
     *_real("entr", torch.special.entr, POSITIVE, [1.0, -1.0, *EDGES]),
-    *_real("ndtr", torch.special.ndtr, SHAPES, [-5.0, 5.0, *EDGES]),
-    *_real("exp2", torch.exp2, SHAPES, [-1000.0, 10.0, *EDGES]),
-    OpCase("square", samples=SHAPES, oracle=square),
-    _others("square", square, *INTEGERS, sample(C(EDGES))),
-    *_real("i0", torch.special.i0, SHAPES, [9.5, -10.0, 0.0, math.nan]),
-    *_real("i0e", torch.special.i0e, SHAPES, [*FAR, *EDGES]),
-    *_real("i1", torch.special.i1, SHAPES, [9.5, -10.0, 0.0, math.nan]),
-    *_real("i1e", torch.special.i1e, SHAPES, [*FAR, *EDGES]),
+    *_real("ndtr", torch.special.ndtr, TENSORS, [-5.0, 5.0, *EDGES]),
+    *_real("i0", torch.special.i0, TENSORS, [9.5, -10.0, 0.0, math.nan]),
+    *_real("i0e", torch.special.i0e, TENSORS, [*FAR, *EDGES]),
+    *_real("i1", torch.special.i1, TENSORS, [9.5, -10.0, 0.0, math.nan]),
+    *_real("i1e", torch.special.i1e, TENSORS, [*FAR, *EDGES]),
 ]
+
+
+def dft(re, im, inverse=False):
+    n = re.shape[-1]
+    steps = torch.arange(n, dtype=torch.float64, device=re.device)
+    angle = 2 * math.pi * torch.remainder(torch.outer(steps, steps), n) / n
+    c, s = torch.cos(angle), torch.sin(angle) * (-1 if inverse else 1)
+    scale = n if inverse else 1
+    return (re @ c + im @ s) / scale, (im @ c - re @ s) / scale
+
+
+CASES += [
+    OpCase(
+        "dft",
+        samples=[
+            *(sample(F(2, 3, n), F(2, 3, n), i) for n in (1, 4, 7) for i in (False, True)),
+            sample(F(30), F(30)),
+            sample(F(0, 4), F(0, 4), True),
+        ],
+        oracle=dft,
+        dtypes=("float32", "float64"),
+        errors=[
+            error(I(3, low=0, high=2), I(3, low=0, high=2), match="re must be float32"),
+            error(F(3), F(4), match="differ in shape"),
+            error(F(2, 0), F(2, 0), match="no last axis"),
+            error(F(), F(), match="no last axis"),
+        ],
+    )
+]
+
+
+CASES += [
+    *_real("erf", torch.erf, TENSORS, [-6.0, 6.0, *EDGES]),
+    _derivative_case("erf_dx", torch.erf, -2, 2),
+]
+
+
+CASES += refusals(
+    {
+        "erf_dx": [*MISMATCHED, NO_X],
+    }
+)

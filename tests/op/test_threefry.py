@@ -5,7 +5,7 @@ import pytest
 
 import meta
 from meta.base.errors import TypeInferError
-from tests.op.threefry import threefry
+from tests.op.random import threefry
 
 
 def start(seed: int):

@@ -1,4 +1,4 @@
-"""What the operators of `meta/op/transform.py` refuse."""
+"""What the operators of `meta/op/shapes.py` and `movement.py` refuse."""
 
 from meta.testing import F, I, error, refusals
 

@@ -1,4 +1,4 @@
-"""Activation functions on ATen. Gradients are computed in float32 at least, as `silu_dx` shows."""
+"""Activation functions, softmax included on ATen."""
 
 import torch
 import torch.nn.functional as nn
@@ -106,3 +106,133 @@ def clip(x, a_min, a_max, out):
 def clip_dx(x, dy, a_min, a_max, out):
     low, high = _numbers(x, a_min, a_max)
     return out.copy_(dy.masked_fill(~((x >= low) & (x <= high)), 0))
+
+
+@compact(op.mish)
+def mish(x, out):
+    return out.copy_(nn.mish(widened(x)))
+
+
+@compact(op.mish_dx)
+def mish_dx(x, dy, out):
+    x, dy = widened(x, dy)
+    return out.copy_(torch.ops.aten.mish_backward(dy, x))
+
+
+@compact(op.selu)
+def selu(x, out):
+    return out.copy_(nn.selu(widened(x)))
+
+
+@compact(op.celu)
+def celu(x, alpha, out):
+    w = widened(x)  # torch's own refuses an alpha of 0
+    return out.copy_(torch.where(w < 0, torch.expm1(w / alpha) * alpha, w))
+
+
+@compact(op.softsign)
+def softsign(x, out):
+    return out.copy_(nn.softsign(widened(x)))
+
+
+@compact(op.tanhshrink)
+def tanhshrink(x, out):
+    return out.copy_(nn.tanhshrink(widened(x)))
+
+
+@compact(op.logsigmoid)
+def logsigmoid(x, out):
+    return out.copy_(nn.logsigmoid(widened(x)))
+
+
+@dialect.kernel(op.hardsigmoid, strided=False, when=no_sixth_in_double)
+def hardsigmoid(x, out):
+    return out.copy_(nn.hardsigmoid(widened(x)))
+
+
+@compact(op.relu6)
+def relu6(x, out):
+    return out.copy_(nn.relu6(widened(x)))
+
+
+@compact(op.softshrink)
+def softshrink(x, lambd, out):
+    w, lambd = (
+        widened(x),
+        float(lambd),
+    )  # torch's own refuses inf, NaN and less than 0
+    inside = torch.where(w.isnan(), w, 0.0)
+    return out.copy_(torch.where(w > lambd, w - lambd, torch.where(w < -lambd, w + lambd, inside)))
+
+
+@compact(op.hardshrink)
+def hardshrink(x, lambd, out):
+    return out.copy_(nn.hardshrink(widened(x), lambd))
+
+
+@dialect.kernel(op.softmax)
+def softmax(x, axis):
+    return torch.softmax(x, axis).contiguous()
+
+
+@dialect.kernel(op.log_softmax)
+def log_softmax(x, axis):
+    return torch.log_softmax(x, axis).contiguous()
+
+
+@dialect.kernel(op.softmax_dx)
+def softmax_dx(y, dy, axis):
+    return torch.ops.aten._softmax_backward_data(dy, y, axis, y.dtype).contiguous()
+
+
+@dialect.kernel(op.log_softmax_dx)
+def log_softmax_dx(y, dy, axis):
+    return torch.ops.aten._log_softmax_backward_data(dy, y, axis, y.dtype).contiguous()
+
+
+@compact(op.relu)
+def relu(x):
+    return x.clone() if x.dtype == torch.bool else torch.relu(x)
+
+
+@compact(op.gelu)
+def gelu(x, approximate, out):
+    wide = widened(x)
+    y = torch.nn.functional.gelu(wide, approximate=approximate)
+    # ATen's vectors on the CPU make NaN of infinity; x itself is right from about 6 on in float32.
+    return out.copy_(torch.where(wide > 12.0, wide, y) if x.device.type == "cpu" else y)
+
+
+@compact(op.tanh)
+def tanh(x):
+    return torch.tanh(x)
+
+
+@compact(op.sigmoid)
+def sigmoid(x):
+    return torch.sigmoid(x)
+
+
+@compact(op.relu_dx)
+def relu_dx(x, y, dy, out):
+    positive = (x if y is None else y) > 0
+    return out.copy_(dy.masked_fill(~positive, 0))
+
+
+@compact(op.gelu_dx)
+def gelu_dx(x, dy, approximate, out):
+    return out.copy_(torch.ops.aten.gelu_backward(*widened(dy, x), approximate=approximate))
+
+
+@compact(op.tanh_dx)
+def tanh_dx(x, y, dy, out):
+    dy, t = widened(dy, y if y is not None else x)
+    t = torch.tanh(t) if y is None else t
+    return out.copy_(dy * (1 - t * t))
+
+
+@compact(op.sigmoid_dx)
+def sigmoid_dx(x, y, dy, out):
+    dy, s = widened(dy, y if y is not None else x)
+    s = torch.sigmoid(s) if y is None else s
+    return out.copy_(dy * s * (1 - s))

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention on ATen.
+"""Attention and rotary embeddings on ATen.
 
 ATen has a fused kernel per device, which never holds all scores; what these do not take is
 composed of matrix products, half precision in float32. The fused kernels read rows as adjacent
@@ -16,6 +16,8 @@ from meta.dialect.torch.operands import wide
 from meta.op.attention import HEADS_FIRST, score_scale
 
 _aten = torch.ops.aten
+
+
 # The fused CUDA kernel loads biases 16 at a time, and rows of 16 bytes.
 _BIAS_STEP, _ROW_BYTES = 16, 16
 
@@ -213,3 +215,26 @@ def scaled_dot_product_attention_dmask(
     arguments = (query, key, value, mask, y, logsumexp, dy, causal, scale)
     _, ds = _composed_backward(*arguments)
     out.copy_(ds.sum_to_size(mask.shape))
+
+
+def _pairs(x, interleaved):
+    """Return the first and the second member of each pair, in the computing dtype."""
+    x = x.to(wide(x.dtype))
+    return (x[..., 0::2], x[..., 1::2]) if interleaved else x.chunk(2, -1)
+
+
+@dialect.kernel(op.rotary_embedding)
+def rotary_embedding(x, cos, sin, interleaved):
+    a, b = _pairs(x, interleaved)
+    cos, sin = cos.to(a.dtype), sin.to(a.dtype)
+    turned = a * cos - b * sin, b * cos + a * sin
+    y = torch.stack(turned, -1).flatten(-2) if interleaved else torch.cat(turned, -1)
+    return y.to(x.dtype)
+
+
+@dialect.kernel(op.rotary_embedding_dtable)
+def rotary_embedding_dtable(x, dy, cos, interleaved):
+    (a, b), (p, q) = _pairs(x, interleaved), _pairs(dy, interleaved)
+    return tuple(
+        t.sum_to_size(cos.shape).to(cos.dtype).contiguous() for t in (p * a + q * b, q * a - p * b)
+    )

@@ -1,7 +1,6 @@
 """Convolutions on ATen (oneDNN on the CPU, cuDNN on the GPU). Padding may differ on two sides.
 
-The kernels serve any number of spatial axes.
-"""
+The kernels serve any number of spatial axes."""
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +16,8 @@ from meta.op.core.check import pair
 from meta.op.core.window import DATA, KERNEL, exchanged, pads, permutation
 
 _convolve_some = in_float32(torch.convolution, torch.backends.cudnn.conv)
+
+
 _convolve_backward = in_float32(torch.ops.aten.convolution_backward, torch.backends.cudnn.conv)
 
 
@@ -199,7 +200,11 @@ def convolution(conv, conv_dx, conv_dw):
 
 
 convolution(op.conv1d, op.conv1d_dx, op.conv1d_dw)
+
+
 convolution(op.conv2d, op.conv2d_dx, op.conv2d_dw)
+
+
 convolution(op.conv3d, op.conv3d_dx, op.conv3d_dw)
 
 
@@ -256,5 +261,9 @@ def transposed(conv_transpose, conv_dx, conv_dw):
 
 
 transposed(op.conv1d_transpose, op.conv1d_transpose_dx, op.conv1d_transpose_dw)
+
+
 transposed(op.conv2d_transpose, op.conv2d_transpose_dx, op.conv2d_transpose_dw)
+
+
 transposed(op.conv3d_transpose, op.conv3d_transpose_dx, op.conv3d_transpose_dw)

@@ -1,4 +1,4 @@
-"""Reading and writing by index on ATen.
+"""Operators that read and write at indices on ATen.
 
 What writes is LIBRARY: generated code would look all indices up for every element. The gradient of
 `gather`, [2048, 2048] in float32, on an H200, 2026-11-22: 86 us, generated 6617; `gather` 43, 21.
@@ -10,7 +10,6 @@ from meta import op
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import wide
-from meta.dialect.torch.transform import in_range
 
 
 @dialect.kernel(op.gather)
@@ -105,3 +104,75 @@ def scatter_nd(data, indices, updates, mode):
     rows = _rows(data, depth).clone(memory_format=torch.contiguous_format)
     rows[places] = parts
     return rows.reshape(data.shape)
+
+
+def _places(indices, x):
+    """Return the indices as int64, counted from the start."""
+    return tuple(in_range(i, n, "raise") for i, n in zip(indices, x.shape, strict=False))
+
+
+@dialect.kernel(op.adv_index)
+def adv_index(inputs):
+    x, *indices = inputs
+    if not indices:
+        return x.clone(memory_format=torch.contiguous_format)
+    # Not x[...]: with indices without axes, that is a view.
+    return torch.ops.aten.index(x, _places(indices, x)).contiguous()
+
+
+# Generated code would look every index up for every element; ATen scatters.
+@dialect.kernel(op.adv_index_dx, plevel=LIBRARY)
+def adv_index_dx(dy, inputs):
+    x, *indices = inputs
+    if not indices:
+        return dy.to(x.dtype, copy=True, memory_format=torch.contiguous_format)
+    total = torch.zeros(x.shape, dtype=wide(dy.dtype), device=dy.device)
+    return total.index_put_(_places(indices, x), dy.to(total.dtype), accumulate=True).to(x.dtype)
+
+
+def in_range(indices, extent, mode):
+    """Return the indices as int64 within the extent, by the mode of `take`."""
+    indices = indices.long()
+    if mode == "wrap":
+        return indices.remainder(max(extent, 1))
+    if mode == "raise":
+        indices = torch.where(indices < 0, indices + extent, indices)
+    return indices.clamp(0, max(extent - 1, 0))
+
+
+@dialect.kernel(op.take)
+def take(x, indices, axis, mode, call):
+    source = x.reshape(-1) if axis is None else x
+    at = axis or 0
+    picked = in_range(indices, source.shape[at], mode).reshape(-1)
+    return source.index_select(at, picked).reshape(call.out.shape)
+
+
+def _accumulated(dy, indices, shape, axis):
+    """Return zeros of a shape with ``dy`` added up by index; half precision is added in float32."""
+    dtype = torch.float32 if dy.dtype in (torch.float16, torch.bfloat16) else dy.dtype
+    full = torch.zeros(shape, dtype=dtype, device=dy.device)
+    rows = dy.reshape(*shape[:axis], indices.numel(), *shape[axis + 1 :])
+    return full.index_add_(axis, indices.reshape(-1), rows.to(dtype)).to(dy.dtype)
+
+
+# Generated code would look every index up for every row; ATen scatters: 4761 and 33 us for 2048
+# rows of 2048 in float32 on an H200, 2026-11-22.
+@dialect.kernel(op.take_dx, plevel=LIBRARY)
+def take_dx(x, dy, indices, axis, mode):
+    shape = (x.numel(),) if axis is None else tuple(x.shape)
+    at = 0 if axis is None else axis % x.ndim
+    result = _accumulated(dy, in_range(indices, shape[at], mode), shape, at)
+    return result.to(x.dtype).reshape(x.shape)
+
+
+@dialect.kernel(op.embedding)
+def embedding(x, indices, call):
+    picked = in_range(indices, x.shape[0], "clip").reshape(-1)
+    return x.index_select(0, picked).reshape(call.out.shape)
+
+
+@dialect.kernel(op.embedding_dx, plevel=LIBRARY)
+def embedding_dx(dy, indices, call):
+    shape = call.out.shape
+    return _accumulated(dy, in_range(indices, shape[0], "clip"), shape, 0)

@@ -1,4 +1,7 @@
-"""Losses on ATen. Half precision is computed in float32, whose result is rounded once."""
+"""Losses on ATen.
+
+Their gradients are those of ATen, asked for by its own operators.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -77,3 +80,102 @@ def cross_entropy_dpred(dy, y_true, y_pred):
 @dialect.kernel(op.cross_entropy_dtrue)
 def cross_entropy_dtrue(out):
     out.zero_()
+
+
+_CODES = {"none": 0, "mean": 1, "sum": 2}
+"""ATen's numbers of the reductions."""
+
+
+def register(loss, loss_dpred, forward, backward):
+    """Register a loss without further attributes and its gradient."""
+
+    @dialect.kernel(loss)
+    def kernel(y_true, y_pred, reduction):
+        found = forward(widened(y_pred), widened(y_true), reduction=reduction)
+        return found.to(y_pred.dtype)
+
+    @dialect.kernel(loss_dpred)
+    def gradient_kernel(dy, y_true, y_pred, reduction):
+        found = backward(widened(dy), widened(y_pred), widened(y_true), reduction)
+        return found.to(y_pred.dtype).contiguous()
+
+
+def scaled(dy, y_pred, reduction):
+    """Return dy, divided by the number of elements for "mean"."""
+    return dy / max(y_pred.numel(), 1) if reduction == "mean" else dy
+
+
+def mse_dpred(dy, y_pred, y_true, reduction):
+    return torch.ops.aten.mse_loss_backward(dy, y_pred, y_true, _CODES[reduction])
+
+
+def l1_dpred(dy, y_pred, y_true, reduction):
+    return torch.sign(y_pred - y_true).mul_(scaled(dy, y_pred, reduction))
+
+
+def probability(y_pred, y_true, reduction):
+    """The loss as `op.binary_cross_entropy` states it: ATen refuses what is no probability."""
+    outside = (y_pred < 0) | (y_pred > 1)
+    if outside.any():
+        y_pred = y_pred.masked_fill(outside, torch.nan)
+    logs = y_pred.log().clamp_(min=-100), (-y_pred).log1p_().clamp_(min=-100)
+    elements = (y_true - 1) * logs[1] - y_true * logs[0]
+    return elements if reduction == "none" else getattr(elements, reduction)()
+
+
+def probability_dpred(dy, y_pred, y_true, reduction):
+    slope = (y_pred - y_true) / (y_pred * (1 - y_pred)).clamp_(min=1e-12)
+    return slope.mul_(scaled(dy, y_pred, reduction))
+
+
+def logits_dpred(dy, y_pred, y_true, reduction):
+    return torch.sigmoid(y_pred).sub_(y_true).mul_(scaled(dy, y_pred, reduction))
+
+
+register(op.mse_loss, op.mse_loss_dpred, F.mse_loss, mse_dpred)
+
+
+register(op.l1_loss, op.l1_loss_dpred, F.l1_loss, l1_dpred)
+
+
+register(op.binary_cross_entropy, op.binary_cross_entropy_dpred, probability, probability_dpred)
+
+
+register(
+    op.binary_cross_entropy_with_logits,
+    op.binary_cross_entropy_with_logits_dpred,
+    F.binary_cross_entropy_with_logits,
+    logits_dpred,
+)
+
+
+@dialect.kernel(op.huber_loss)
+def huber_loss(y_true, y_pred, reduction, delta):
+    found = F.huber_loss(widened(y_pred), widened(y_true), reduction=reduction, delta=delta)
+    return found.to(y_pred.dtype)
+
+
+@dialect.kernel(op.huber_loss_dpred)
+def huber_loss_dpred(dy, y_true, y_pred, reduction, delta):
+    slope = (widened(y_pred) - widened(y_true)).clamp_(-delta, delta)
+    return slope.mul_(scaled(widened(dy), y_pred, reduction)).to(y_pred.dtype).contiguous()
+
+
+@dialect.kernel(op.kl_div)
+def kl_div(y_true, y_pred, reduction, log_target):
+    element = "sum" if reduction == "batchmean" else reduction
+    # F.kl_div of mean warns about batchmean, and is ATen's operator otherwise.
+    found = torch.kl_div(widened(y_pred), widened(y_true), _CODES[element], log_target=log_target)
+    if reduction == "batchmean":
+        found = found / y_pred.shape[0]
+    return found.to(y_pred.dtype)
+
+
+@dialect.kernel(op.kl_div_dpred)
+def kl_div_dpred(dy, y_true, y_pred, reduction, log_target):
+    weight = widened(y_true).exp() if log_target else widened(y_true)
+    if reduction == "batchmean":
+        share = widened(dy) / max(y_pred.shape[0], 1)
+    else:
+        share = scaled(widened(dy), y_pred, reduction)
+    return (-weight * share).to(y_pred.dtype).contiguous()

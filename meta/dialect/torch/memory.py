@@ -1,10 +1,10 @@
-"""Moving elements between buffers and devices, on ATen."""
+"""Moving elements between buffers and devices on ATen."""
 
 import torch
 
 from meta import op
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.transform import fresh
+from meta.dialect.torch.shapes import fresh
 from meta.op.memory import require_devices
 
 

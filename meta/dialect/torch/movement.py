@@ -1,12 +1,16 @@
-"""Reversing, shifting, tiling, masking and block moves on ATen. Results are fresh and compact."""
+"""Operators that join, split, slice, pad and rearrange on ATen."""
 
 import torch
 
 from meta import op
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.init import fill
-from meta.dialect.torch.transform import fresh
-from meta.op.movement import roll_shifts, tile_counts
+from meta.dialect.torch.creation import fill
+from meta.dialect.torch.operands import wide
+from meta.dialect.torch.shapes import fresh, reversed_axes, sliced
+from meta.op.core.padding import pad_pairs, read_at
+from meta.op.core.slicing import slice_ranges
+from meta.op.movement import MIRRORS, roll_shifts, tile_counts
+from meta.op.shapes import split_bounds
 
 
 @dialect.kernel(op.reverse)
@@ -62,11 +66,6 @@ def tile(x, reps):
     return fresh(x.reshape(extents).repeat(counts))
 
 
-@dialect.kernel(op.mesh_grid)
-def mesh_grid(x):
-    return tuple(map(fresh, torch.meshgrid(*x, indexing="ij")))
-
-
 @dialect.kernel(op.triu)
 def triu(x, k):
     return torch.triu(x, k).contiguous()
@@ -111,3 +110,118 @@ def space_to_depth(x, block_size, layout, mode):
 
 def _laid_out(y, layout):
     return fresh(y if layout == "NCHW" else y.permute(0, 2, 3, 1))
+
+
+def _source(before, after, extent, mode, device):
+    """Return which element of an axis each place of the padded axis reads."""
+    place = torch.arange(-before, extent + after, device=device)
+    return read_at(
+        place,
+        extent,
+        mode,
+        lambda a, b: a.minimum(torch.as_tensor(b, device=device)),
+        lambda a, b: a.maximum(torch.as_tensor(b, device=device)),
+    )
+
+
+@dialect.kernel(op.pad)
+def pad(x, pad_width, pad_value, pad_mode, out):
+    pairs = pad_pairs(pad_width, x.ndim)
+    if pad_mode != "constant":
+        out.copy_(repeated(x, pairs, pad_mode))
+        return
+    fill(pad_value, out)
+    inner(out, pairs, x.shape).copy_(x)
+
+
+def inner(padded, pairs, shape):
+    """Return what is not padding, a view."""
+    for axis, ((before, _), extent) in enumerate(zip(pairs, shape, strict=True)):
+        padded = padded.narrow(axis, before, extent)
+    return padded
+
+
+def repeated(x, pairs, mode):
+    """Return ``x`` with its own elements around it."""
+    for axis, pair in enumerate(pairs):
+        if any(pair):
+            x = x.index_select(axis, _source(*pair, x.shape[axis], mode, x.device))
+    return x
+
+
+@dialect.kernel(op.mirror_pad)
+def mirror_pad(x, pad_width, mode, out):
+    out.copy_(repeated(x, pad_pairs(pad_width, x.ndim), MIRRORS[mode]))
+
+
+@dialect.kernel(op.pad_dx)
+def pad_dx(dy, pad_width, pad_mode, out):
+    pairs = pad_pairs(pad_width, dy.ndim)
+    if pad_mode == "constant":
+        out.copy_(inner(dy, pairs, out.shape))
+        return
+    total = dy.to(wide(dy.dtype)) if dy.dtype.is_floating_point else dy
+    for axis, (pair, extent) in enumerate(zip(pairs, out.shape, strict=True)):
+        if any(pair):
+            shape = (*total.shape[:axis], extent, *total.shape[axis + 1 :])
+            source = _source(*pair, extent, pad_mode, dy.device)
+            total = total.new_zeros(shape).index_add_(axis, source, total)
+    out.copy_(total)
+
+
+@dialect.kernel(op.strided_set)
+def strided_set(data, v, begin, end, strides, out):
+    ranges = slice_ranges(data.shape, begin, end, strides, "end")
+    out.copy_(data)
+    sliced(out, ranges).copy_(v.flip(reversed_axes(ranges)))
+
+
+@dialect.kernel(op.concatenate)
+def concatenate(x, axis):
+    return torch.cat(x, axis)
+
+
+@dialect.kernel(op.split)
+def split(x, indices_or_sections, axis):
+    bounds = split_bounds(x.shape[axis], indices_or_sections)
+    return tuple(fresh(x.narrow(axis, begin, end - begin)) for begin, end in bounds)
+
+
+@dialect.kernel(op.stack)
+def stack(x, axis):
+    return torch.stack(x, axis)
+
+
+@dialect.kernel(op.strided_slice)
+def strided_slice(x, begin, end, strides, slice_mode):
+    ranges = slice_ranges(x.shape, begin, end, strides, slice_mode)
+    backward = reversed_axes(ranges)
+    part = sliced(x, ranges)
+    if not backward:
+        return fresh(part)
+    if part.dtype.itemsize == 1:  # ATen reverses bytes, but not those of float8
+        return part.view(torch.uint8).flip(backward).contiguous().view(x.dtype)
+    return part.flip(backward).contiguous()
+
+
+@dialect.kernel(op.strided_slice_dx)
+def strided_slice_dx(dy, shape, begin, end, strides, slice_mode, call):
+    full = torch.zeros(call.out.shape, dtype=dy.dtype, device=dy.device)
+    ranges = slice_ranges(full.shape, begin, end, strides, slice_mode)
+    sliced(full, ranges).copy_(dy.flip(reversed_axes(ranges)))
+    return full
+
+
+@dialect.kernel(op.repeat)
+def repeat(x, repeats, axis):
+    source = x.reshape(-1) if axis is None else x
+    return source.repeat_interleave(repeats, dim=axis or 0).contiguous()
+
+
+@dialect.kernel(op.repeat_dx)
+def repeat_dx(x, dy, repeats, axis):
+    shape = (x.numel(),) if axis is None else tuple(x.shape)
+    at = 0 if axis is None else axis % x.ndim
+    dtype = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+    parts = dy.reshape(*shape[: at + 1], repeats, *shape[at + 1 :])
+    return parts.sum(at + 1, dtype=dtype).to(x.dtype).reshape(x.shape)

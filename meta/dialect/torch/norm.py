@@ -1,12 +1,16 @@
-"""Batch and layer normalisation on ATen. Half precision is normalised in float32."""
+"""Normalisations on ATen."""
+
+from math import prod
 
 import torch
+import torch.nn.functional as F
 
 from meta import op
 from meta.base.dtype import TO_TORCH
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.operands import widened
+from meta.dialect.torch.operands import wide, widened
+from meta.op.core.check import normalize_axes
 
 ON_CUDA = {"cuda": LIBRARY}
 """Of the gradient of batch normalisation: on the CPU generated code is faster, and on CUDA that of
@@ -98,3 +102,118 @@ def layer_norm_dx(x, scale, dy, axis, eps, call):
 @dialect.kernel(op.layer_norm_train_dx, strided=False)
 def layer_norm_train_dx(x, scale, dy, mean, invvar, axis, call):
     return _gradients(x, scale, dy, mean, invvar, axis, call)
+
+
+def _compact(*tensors):
+    """Make tensors compact, what is half precision in float32; None stays."""
+    return [None if t is None else widened(t).contiguous() for t in tensors]
+
+
+def _forward(x, num_groups, scale, bias, eps):
+    """Return y, mean and invvar, x and parameters being wide."""
+    extents = (x.shape[0], x.shape[1], prod(x.shape[2:]))
+    return torch.native_group_norm(x, scale, bias, *extents, num_groups, eps)
+
+
+def _normalised(x, num_groups, scale, bias, eps):
+    if not x.numel():
+        return torch.empty_like(x, memory_format=torch.contiguous_format)
+    y, _, _ = _forward(*_compact(x), num_groups, *_compact(scale, bias), eps)
+    return y.to(x.dtype).contiguous()
+
+
+@dialect.kernel(op.group_norm)
+def group_norm(x, num_groups, scale, bias, eps):
+    return _normalised(x, num_groups, scale, bias, eps)
+
+
+@dialect.kernel(op.instance_norm)
+def instance_norm(x, scale, bias, eps):
+    return _normalised(x, x.shape[1], scale, bias, eps)
+
+
+@dialect.kernel(op.group_norm_dx)
+def group_norm_dx(x, num_groups, scale, dy, eps):
+    if not x.numel():
+        dx = torch.empty_like(x, memory_format=torch.contiguous_format)
+        return dx if scale is None else (dx, torch.zeros_like(scale), torch.zeros_like(scale))
+    wide, wide_dy, wide_scale = _compact(x, dy, scale)
+    _, mean, inverse = _forward(wide, num_groups, None, None, eps)
+    extents = (x.shape[0], x.shape[1], prod(x.shape[2:]))
+    mask = [True, scale is not None, scale is not None]
+    dx, dscale, dbias = torch.ops.aten.native_group_norm_backward(
+        wide_dy, wide, mean, inverse, wide_scale, *extents, num_groups, mask
+    )
+    dx = dx.to(x.dtype).contiguous()
+    return dx if scale is None else (dx, dscale.to(scale.dtype), dbias.to(scale.dtype))
+
+
+def _lifted(parameter, x, axis):
+    """Return a parameter in x's dtype, shaped to go along ``axis``."""
+    shape = [1] * x.ndim
+    shape[axis] = -1
+    return parameter.to(x.dtype).reshape(shape)
+
+
+def _inverse(x, axis, eps):
+    return torch.rsqrt(x.square().mean(axis, keepdim=True) + eps)
+
+
+@dialect.kernel(op.rms_norm)
+def rms_norm(x, scale, bias, axis, eps):
+    dtype, x = x.dtype, x.to(wide(x.dtype))
+    y = x * _inverse(x, axis, eps)
+    y = y if scale is None else y * _lifted(scale, x, axis)
+    y = y if bias is None else y + _lifted(bias, x, axis)
+    return y.to(dtype).contiguous()
+
+
+@dialect.kernel(op.rms_norm_dx)
+def rms_norm_dx(x, scale, dy, axis, eps):
+    dtype, x, dy = x.dtype, x.to(wide(x.dtype)), dy.to(wide(x.dtype))
+    inverse = _inverse(x, axis, eps)
+    xhat = x * inverse
+    g = dy if scale is None else dy * _lifted(scale, x, axis)
+    dx = (inverse * (g - xhat * (g * xhat).mean(axis, keepdim=True))).to(dtype).contiguous()
+    if scale is None:
+        return dx
+    dscale = (dy * xhat).movedim(axis, 0).reshape(x.shape[axis], -1 if x.numel() else 0).sum(1)
+    return dx, dscale.to(scale.dtype)
+
+
+def _window_sum(x, axis, before, after):
+    """Return, per element, the sum from ``before`` places before it to ``after`` behind."""
+    padded = F.pad(x.movedim(axis, -1), (before, after))
+    return padded.unfold(-1, before + after + 1, 1).sum(-1).movedim(-1, axis)
+
+
+def _divisor(x, size, axis, bias, alpha):
+    return bias + alpha / size * _window_sum(x.square(), axis, size // 2, (size - 1) // 2)
+
+
+@dialect.kernel(op.lrn)
+def lrn(x, size, axis, bias, alpha, beta):
+    wider = x.to(wide(x.dtype))
+    return (wider / _divisor(wider, size, axis, bias, alpha) ** beta).to(x.dtype).contiguous()
+
+
+@dialect.kernel(op.lrn_dx)
+def lrn_dx(x, dy, size, axis, bias, alpha, beta):
+    dtype, x, dy = x.dtype, x.to(wide(x.dtype)), dy.to(wide(x.dtype))
+    divisor = _divisor(x, size, axis, bias, alpha)
+    direct = dy / divisor**beta
+    others = _window_sum(direct * x / divisor, axis, (size - 1) // 2, size // 2)
+    return (direct - 2 * alpha * beta / size * x * others).to(dtype).contiguous()
+
+
+@dialect.kernel(op.l2_normalize)
+def l2_normalize(x, eps, axis):
+    wider = x.to(wide(x.dtype))
+    square, axes = wider.square(), normalize_axes(axis, x.ndim)
+    square = square.sum(axes, keepdim=True) if axes else square
+    return (wider / square.clamp_min(eps).sqrt()).to(x.dtype).contiguous()
+
+
+@dialect.kernel(op.l2norm)
+def l2norm(x):
+    return torch.linalg.vector_norm(x, dtype=wide(x.dtype)).to(x.dtype)

@@ -2,8 +2,7 @@
 
 ATen pads both sides alike and by half a window at most, and averages without dilation. What is
 beyond that is padded beforehand; means then come from a convolution with ones. It has no gradients
-over one axis: there, an axis of extent 1 is put before it, which is what ATen does itself.
-"""
+over one axis: there, an axis of extent 1 is put before it, which is what ATen does itself."""
 
 import functools
 import math
@@ -18,14 +17,30 @@ from meta.op.core.check import pair
 from meta.op.core.window import DATA, Taps, permutation, window
 
 aten = torch.ops.aten
+
+
 # ATen's functions by the number of spatial axes.
 MAX = {2: F.max_pool2d, 3: F.max_pool3d}
+
+
 MAX_DX = {2: aten.max_pool2d_with_indices_backward, 3: aten.max_pool3d_with_indices_backward}
+
+
 AVG = {2: F.avg_pool2d, 3: F.avg_pool3d}
+
+
 AVG_DX = {2: aten.avg_pool2d_backward, 3: aten.avg_pool3d_backward}
+
+
 ADAPTIVE_MAX = {2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
+
+
 ADAPTIVE_MAX_DX = {2: aten.adaptive_max_pool2d_backward, 3: aten.adaptive_max_pool3d_backward}
+
+
 ADAPTIVE_AVG = {2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
+
+
 ADAPTIVE_AVG_DX = {2: aten._adaptive_avg_pool2d_backward, 3: aten._adaptive_avg_pool3d_backward}
 
 

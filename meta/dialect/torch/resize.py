@@ -1,4 +1,4 @@
-"""Resizing on ATen: one axis after the other, by selecting and adding up whole slices.
+"""Resizing and sampling of images on ATen.
 
 ATen's own interpolation has three of the coordinate modes and another arithmetic; this one reads
 the same elements as every dialect. The kernels serve any number of spatial axes.
@@ -8,6 +8,7 @@ import torch
 
 from meta import op
 from meta.base.dtype import TO_TORCH
+from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import widened
 from meta.op.core.check import pair
@@ -82,7 +83,11 @@ def resizing(resize, resize_dx):
 
 
 resizing(op.resize1d, op.resize1d_dx)
+
+
 resizing(op.resize2d, op.resize2d_dx)
+
+
 resizing(op.resize3d, op.resize3d_dx)
 
 
@@ -91,3 +96,17 @@ def upsampling(x, scale_h, scale_w, layout, method, align_corners):
     sizes = tuple(x.shape[layout.index(letter)] for letter in "HW")
     size, method, mode = upsampled(sizes, (scale_h, scale_w), method, align_corners)
     return forward(x, samplings(x.shape, size, layout, method, mode), x.dtype)
+
+
+# On the CPU alone: on CUDA ATen reads other elements at positions that are NaN or infinite.
+@dialect.kernel(
+    op.grid_sample,
+    plevel=LIBRARY,
+    when=lambda call: None if call.device.kind == "cpu" else "ATen differs at NaN on CUDA",
+)
+def grid_sample(x, grid, method, padding_mode, align_corners):
+    wide = torch.promote_types(x.dtype, torch.float32)
+    y = torch.nn.functional.grid_sample(
+        x.to(wide), grid.to(wide), method, padding_mode, align_corners
+    )
+    return y.to(x.dtype)

@@ -1,12 +1,24 @@
-"""Activation functions in TE. Half precision is computed in float32."""
+"""Activation functions, softmax included in TE."""
+
+import math
 
 from tvm import te, tirx
 
 from meta import op
-from meta.dialect.tvm.broadcast import broadcast, cast, computing, constant, elementwise, is_nan
+from meta.dialect.tvm.broadcast import (
+    broadcast,
+    cast,
+    computing,
+    constant,
+    elementwise,
+    is_nan,
+    times_derivative,
+)
 from meta.dialect.tvm.c_math import expm1, log1p
-from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, INJECTIVE, compute
-from meta.dialect.tvm.unary import _sigmoid
+from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, ELEMWISE, INJECTIVE, compute
+from meta.dialect.tvm.reduce import reduced, result_index
+from meta.op.activation import SELU_ALPHA, SELU_SCALE
+from meta.op.core.reduction import reduction
 
 
 @compute(op.silu, ELEMWISE)
@@ -173,3 +185,259 @@ def clip_dx(x, dy, a_min, a_max, out):
         return tirx.Select(taken, d, constant(0, d))
 
     return broadcast(inside, x, dy, a_min, a_max, dtype=out.dtype)
+
+
+def _gate(v):
+    """tanh(log(1 + e**v)) = n / (n + 2) with n = e**v * (e**v + 2), of e**-|v| only."""
+    one, two = constant(1, v), constant(2, v)
+    e = tirx.exp(constant(0, v) - tirx.abs(v))
+    positive = (one + two * e) / (one + two * e + two * e * e)
+    negative = e * (e + two) / (e * (e + two) + two)
+    return tirx.Select(v > constant(0, v), positive, negative)
+
+
+@compute(op.mish, ELEMWISE)
+def mish(x, out):
+    return elementwise(lambda v: v * _gate(v), x, dtype=out.dtype)
+
+
+@compute(op.mish_dx, ELEMWISE)
+def mish_dx(x, dy, out):
+    def slope(v, d):
+        w, one = _gate(v), constant(1, v)
+        s = one / (one + tirx.exp(constant(0, v) - v))
+        return d * (w + v * (one - w * w) * s)
+
+    return elementwise(slope, x, dy, dtype=out.dtype)
+
+
+@compute(op.selu, ELEMWISE)
+def selu(x, out):
+    def selu(v):
+        below = constant(SELU_SCALE * SELU_ALPHA, v) * expm1(v)
+        return tirx.Select(v < constant(0, v), below, constant(SELU_SCALE, v) * v)
+
+    return elementwise(selu, x, dtype=out.dtype)
+
+
+@compute(op.celu, ELEMWISE)
+def celu(x, alpha, out):
+    def celu(v, alpha):
+        return tirx.Select(v < constant(0, v), alpha * expm1(v / alpha), v)
+
+    return elementwise(celu, x, alpha, dtype=out.dtype)
+
+
+@compute(op.softsign, ELEMWISE)
+def softsign(x, out):
+    return elementwise(lambda v: v / (constant(1, v) + tirx.abs(v)), x, dtype=out.dtype)
+
+
+@compute(op.tanhshrink, ELEMWISE)
+def tanhshrink(x, out):
+    return elementwise(lambda v: v - tirx.tanh(v), x, dtype=out.dtype)
+
+
+@compute(op.logsigmoid, ELEMWISE)
+def logsigmoid(x, out):
+    def logsigmoid(v):
+        zero = constant(0, v)
+        return tirx.Select(v < zero, v, zero) - log1p(tirx.exp(zero - tirx.abs(v)))
+
+    return elementwise(logsigmoid, x, dtype=out.dtype)
+
+
+def _up_to_six(v):
+    """min(max(v, 0), 6); comparisons with a NaN are false, which keeps it."""
+    zero, six = constant(0, v), constant(6, v)
+    return tirx.Select(v < zero, zero, tirx.Select(v > six, six, v))
+
+
+@compute(op.hardsigmoid, ELEMWISE)
+def hardsigmoid(x, out):
+    def hardsigmoid(v):
+        return _up_to_six(v + constant(3, v)) / constant(6, v)
+
+    return elementwise(hardsigmoid, x, dtype=out.dtype)
+
+
+@compute(op.relu6, ELEMWISE)
+def relu6(x, out):
+    return elementwise(_up_to_six, x, dtype=out.dtype)
+
+
+@compute(op.softshrink, ELEMWISE)
+def softshrink(x, lambd, out):
+    def softshrink(v, bound):
+        zero = constant(0, v)
+        inside = tirx.Select(is_nan(v), v, zero)
+        below = tirx.Select(v < zero - bound, v + bound, inside)
+        return tirx.Select(v > bound, v - bound, below)
+
+    return elementwise(softshrink, x, lambd, dtype=out.dtype)
+
+
+@compute(op.hardshrink, ELEMWISE)
+def hardshrink(x, lambd, out):
+    def hardshrink(v, bound):
+        return tirx.Select(tirx.abs(v) <= bound, constant(0, v), v)
+
+    return elementwise(hardshrink, x, lambd, dtype=out.dtype)
+
+
+def _rows(x, axis):
+    """Return the reduction along ``axis`` and the shape of its result."""
+    r = reduction(len(x.shape), axis)
+    return r, r.shape(x.shape)
+
+
+def _shifted(x, axis):
+    """Return the function from an index to x - max(x) along ``axis``, in the computing dtype."""
+    r, shape = _rows(x, axis)
+    wide = computing(x.dtype)
+    largest = reduced(x, r, shape, te.max, lambda i: cast(x(*i), wide), "largest")
+    return lambda *i: cast(x(*i), wide) - largest(*result_index(r, i))
+
+
+def _sum(x, axis, element):
+    """Return the sum of ``element(*index)`` along ``axis``, an array."""
+    r, shape = _rows(x, axis)
+    return reduced(x, r, shape, te.sum, lambda i: element(*i), "total")
+
+
+def _summed(x, axis, element):
+    """Return the function from an index of x to the sum of ``element(*index)`` along ``axis``."""
+    total, (r, _) = _sum(x, axis, element), _rows(x, axis)
+    return lambda *i: total(*result_index(r, i))
+
+
+@compute(op.softmax, COMM_REDUCE)
+def softmax(x, axis):
+    shifted = _shifted(x, axis)
+    power = te.compute(x.shape, lambda *i: te.exp(shifted(*i)), name="power")
+    total = _sum(x, axis, power)
+    # One division for each row: dividing every element took as long as the exponentials.
+    r, shape = _rows(x, axis)
+    inverse = te.compute(shape, lambda *i: tirx.const(1, total.dtype) / total(*i), name="inverse")
+    return te.compute(
+        x.shape, lambda *i: cast(power(*i) * inverse(*result_index(r, i)), x.dtype), name="softmax"
+    )
+
+
+@compute(op.log_softmax, COMM_REDUCE)
+def log_softmax(x, axis):
+    shifted = _shifted(x, axis)
+    total = _summed(x, axis, lambda *i: te.exp(shifted(*i)))
+    return te.compute(
+        x.shape, lambda *i: cast(shifted(*i) - te.log(total(*i)), x.dtype), name="log_softmax"
+    )
+
+
+@compute(op.softmax_dx, COMM_REDUCE)
+def softmax_dx(y, dy, axis):
+    wide = computing(y.dtype)
+    total = _summed(y, axis, lambda *i: cast(y(*i), wide) * cast(dy(*i), wide))
+
+    def gradient(*i):
+        return cast(cast(y(*i), wide) * (cast(dy(*i), wide) - total(*i)), y.dtype)
+
+    return te.compute(y.shape, gradient, name="softmax_dx")
+
+
+@compute(op.log_softmax_dx, COMM_REDUCE)
+def log_softmax_dx(y, dy, axis):
+    wide = computing(y.dtype)
+    total = _summed(y, axis, lambda *i: cast(dy(*i), wide))
+
+    def gradient(*i):
+        return cast(cast(dy(*i), wide) - te.exp(cast(y(*i), wide)) * total(*i), y.dtype)
+
+    return te.compute(y.shape, gradient, name="log_softmax_dx")
+
+
+@compute(op.relu, ELEMWISE)
+def relu(x, out):
+    # The comparison is false for a NaN, which is kept.
+    def relu(v):
+        return tirx.Select(v < constant(0, v), constant(0, v), v)
+
+    return elementwise(relu, x, dtype=out.dtype)
+
+
+_GELU_SCALE, _GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
+
+
+def _gelu_inner(v):
+    """tanh's argument in the approximation of gelu."""
+    cube = constant(_GELU_CUBE, v) * v * v
+    return constant(_GELU_SCALE, v) * v * (constant(1, v) + cube)
+
+
+@compute(op.gelu, ELEMWISE)
+def gelu(x, approximate, out):
+    def gelu(v):
+        if approximate == "tanh":
+            distribution = constant(1, v) + tirx.tanh(_gelu_inner(v))
+        else:
+            distribution = constant(1, v) + tirx.erf(v * constant(math.sqrt(0.5), v))
+        return v * constant(0.5, v) * distribution
+
+    return elementwise(gelu, x, dtype=out.dtype)
+
+
+@compute(op.tanh, ELEMWISE)
+def tanh(x, out):
+    return elementwise(tirx.tanh, x, dtype=out.dtype)
+
+
+@compute(op.sigmoid, ELEMWISE)
+def sigmoid(x, out):
+    return elementwise(_sigmoid, x, dtype=out.dtype)
+
+
+def _sigmoid(v):
+    # exp overflows to infinity for a large negative v; the quotient is then 0, as it should be.
+    one = constant(1, v)
+    return one / (one + tirx.exp(constant(0, v) - v))
+
+
+def _relu_dx(v, d):
+    return tirx.Select(v > constant(0, v), d, constant(0, d))
+
+
+@compute(op.relu_dx, ELEMWISE)
+def relu_dx(x, y, dy, out):
+    return times_derivative(_relu_dx, _relu_dx, x, y, dy, out)
+
+
+@compute(op.gelu_dx, ELEMWISE)
+def gelu_dx(x, y, dy, approximate, out):
+    def exact(v, d):
+        below = constant(0.5, v) * (constant(1, v) + tirx.erf(v * constant(math.sqrt(0.5), v)))
+        density = tirx.exp(v * v * constant(-0.5, v)) * constant(1 / math.sqrt(2 * math.pi), v)
+        return d * (below + v * density)
+
+    def by_tanh(v, d):
+        one, half = constant(1, v), constant(0.5, v)
+        t = tirx.tanh(_gelu_inner(v))
+        cube = constant(3 * _GELU_CUBE, v) * v * v
+        slope = constant(_GELU_SCALE, v) * (one + cube)
+        return d * half * (one + t + v * (one - t * t) * slope)
+
+    return times_derivative(by_tanh if approximate == "tanh" else exact, None, x, y, dy, out)
+
+
+@compute(op.tanh_dx, ELEMWISE)
+def tanh_dx(x, y, dy, out):
+    def by_y(t, d):
+        return d * (constant(1, t) - t * t)
+
+    return times_derivative(lambda v, d: by_y(tirx.tanh(v), d), by_y, x, y, dy, out)
+
+
+@compute(op.sigmoid_dx, ELEMWISE)
+def sigmoid_dx(x, y, dy, out):
+    def by_y(s, d):
+        return d * s * (constant(1, s) - s)
+
+    return times_derivative(lambda v, d: by_y(_sigmoid(v), d), by_y, x, y, dy, out)

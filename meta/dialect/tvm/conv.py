@@ -2,8 +2,7 @@
 
 Every tensor is read and written where it lies, in its own layout; what stands between (a padded
 input) has the layout of what it is made of. Half precision accumulates in float32. The functions
-serve any number of spatial axes.
-"""
+serve any number of spatial axes."""
 
 from tvm import te, tirx
 
@@ -141,7 +140,11 @@ def convolution(conv, conv_dx, conv_dw):
 
 
 convolution(op.conv1d, op.conv1d_dx, op.conv1d_dw)
+
+
 convolution(op.conv2d, op.conv2d_dx, op.conv2d_dw)
+
+
 convolution(op.conv3d, op.conv3d_dx, op.conv3d_dw)
 
 
@@ -175,5 +178,9 @@ def transposed(conv_transpose, conv_dx, conv_dw):
 
 
 transposed(op.conv1d_transpose, op.conv1d_transpose_dx, op.conv1d_transpose_dw)
+
+
 transposed(op.conv2d_transpose, op.conv2d_transpose_dx, op.conv2d_transpose_dw)
+
+
 transposed(op.conv3d_transpose, op.conv3d_transpose_dx, op.conv3d_transpose_dw)

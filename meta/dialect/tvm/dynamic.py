@@ -1,4 +1,4 @@
-"""Positions of elements, whose number depends on the data, in arrays that have room for all.
+"""Operators whose result's shape depends on data in TE.
 
 Elements are counted in parts; the parts know from the counts where to begin, and write in parallel.
 """
@@ -12,10 +12,12 @@ from tvm.script.ir_builder import tirx as T
 from meta import op
 from meta.dialect.tvm.broadcast import cast, computing, not_equal
 from meta.dialect.tvm.compute import OPAQUE, compute
-from meta.dialect.tvm.transform import unflat_index
+from meta.dialect.tvm.index import unflat_index
 
 PART = 1024
 """How many elements one loop looks at."""
+
+
 LARGEST = 2**31 - PART
 """Where int32, the index of loops that are built by hand, ends."""
 

@@ -1,17 +1,19 @@
-"""Reading and writing by index in tensor expressions.
+"""Operators that read and write at indices in TE.
 
 What writes is turned around: every element of the result looks all indices up that may name it.
 That is deterministic and parallel, but slow for many indices, where libraries scatter.
 """
 
+from math import prod
+
 from tvm import te, tirx
 
 from meta import op
 from meta.dialect.tvm import ordered
-from meta.dialect.tvm.broadcast import cast, computing
+from meta.dialect.tvm.broadcast import broadcast_shape, cast, computing
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
+from meta.dialect.tvm.index import flat, flat_index, in_range, ints
 from meta.dialect.tvm.reduce import product
-from meta.dialect.tvm.transform import in_range, ints
 from meta.op.core.check import normalize_axis
 
 
@@ -272,3 +274,113 @@ def scatter_nd(data, indices, updates, mode, out):
     if mode == "add":
         return _added(data, found, updates, out.dtype)
     return _written(data, found, updates)
+
+
+def _at(index, i):
+    """Return the element of an index tensor at the end of ``i``, broadcast."""
+    own = i[len(i) - len(index.shape) :]
+    return index(*(0 if d == 1 else v for v, d in zip(own, ints(index.shape), strict=True)))
+
+
+@compute(op.adv_index, INJECTIVE)
+def adv_index(inputs, out):
+    x, *indices = inputs
+    lead = out.ndim - len(x.shape) + len(indices)
+    if 0 in out.shape:
+        return te.compute(out.shape, lambda *_: tirx.const(0, out.dtype), name="adv_index")
+
+    def element(*i):
+        picked = [
+            in_range(_at(index, i[:lead]), extent, "raise")
+            for index, extent in zip(indices, ints(x.shape), strict=False)
+        ]
+        return x(*picked, *i[lead:])
+
+    return te.compute(out.shape, element, name="adv_index")
+
+
+@compute(op.adv_index_dx, OPAQUE)
+def adv_index_dx(dy, inputs, out):
+    """Every element looks all indices up: deterministic and parallel, but slow for large ones."""
+    indices, dtype = inputs[1:], computing(out.dtype)
+    if 0 in ints(dy.shape) or 0 in out.shape:
+        return te.compute(out.shape, lambda *_: tirx.const(0, out.dtype), name="adv_index_dx")
+    over = [te.reduce_axis((0, d)) for d in broadcast_shape(*(i.shape for i in indices))]
+
+    def element(*i):
+        j = [axis.var for axis in over]
+        hits = [
+            in_range(_at(index, j), extent, "raise") == v
+            for index, extent, v in zip(indices, out.static_shape, i, strict=False)
+        ]
+        value = cast(dy(*j, *i[len(indices) :]), dtype)
+        if hits:
+            value = tirx.if_then_else(tirx.all(*hits), value, tirx.const(0, dtype))
+        return te.sum(value, axis=over) if over else value
+
+    total = te.compute(out.shape, element, name="adv_index_dx")
+    return te.compute(out.shape, lambda *i: cast(total(*i), out.dtype), name="cast")
+
+
+def _taken(x, indices, at, mode, out):
+    extent, n = int(x.shape[at]), len(indices.shape)
+    if 0 in out.shape:
+        return te.compute(out.shape, lambda *_: tirx.const(0, out.dtype), name="take")
+
+    def element(*i):
+        picked = in_range(indices(*i[at : at + n]), extent, mode)
+        return x(*i[:at], picked, *i[at + n :])
+
+    return te.compute(out.shape, element, name="take")
+
+
+@compute(op.take, INJECTIVE)
+def take(x, indices, axis, mode, out):
+    if axis is None:
+        return _taken(flat(x), indices, 0, mode, out)
+    return _taken(x, indices, normalize_axis(axis, len(x.shape)), mode, out)
+
+
+def _accumulated(dy, indices, shape, at, mode, dtype):
+    """Return zeros of a shape plus ``dy`` by index: every element looks all indices up.
+
+    That is deterministic and parallel, but slow for large tables, where libraries scatter.
+    """
+    n, extent = len(indices.shape), shape[at]
+    if 0 in (*shape, *ints(indices.shape)):
+        return te.compute(shape, lambda *_: tirx.const(0, dtype), name="accumulated")
+    wide = "float32" if dtype in ("float16", "bfloat16") else dtype
+    over = [te.reduce_axis((0, d)) for d in indices.shape]
+
+    def total(*i):
+        j = [axis.var for axis in over]
+        hit = in_range(indices(*j), extent, mode) == i[at]
+        value = tirx.if_then_else(
+            hit, dy(*i[:at], *j, *i[at + 1 :]).astype(wide), tirx.const(0, wide)
+        )
+        return te.sum(value, axis=over) if n else value
+
+    sums = te.compute(shape, total, name="accumulated")
+    if wide == dtype:
+        return sums
+    return te.compute(shape, lambda *i: sums(*i).astype(dtype), name="cast")
+
+
+@compute(op.take_dx, OPAQUE)
+def take_dx(dy, indices, axis, mode, out):
+    shape = out.static_shape
+    if axis is not None:
+        at = normalize_axis(axis, out.ndim)
+        return _accumulated(dy, indices, shape, at, mode, out.dtype)
+    flat = _accumulated(dy, indices, (prod(shape),), 0, mode, out.dtype)
+    return te.compute(shape, lambda *i: flat(flat_index(i, shape)), name="take_dx")
+
+
+@compute(op.embedding, INJECTIVE)
+def embedding(x, indices, out):
+    return _taken(x, indices, 0, "clip", out)
+
+
+@compute(op.embedding_dx, OPAQUE)
+def embedding_dx(dy, indices, out):
+    return _accumulated(dy, indices, out.static_shape, 0, "clip", out.dtype)

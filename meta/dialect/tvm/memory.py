@@ -7,7 +7,7 @@ from tvm import te, tirx
 
 from meta import op
 from meta.dialect.tvm.compute import ELEMWISE, INJECTIVE, compute
-from meta.dialect.tvm.transform import flat_index, ints, unflat_index
+from meta.dialect.tvm.index import flat_index, ints, unflat_index
 from meta.op.memory import require_devices
 
 

@@ -1,15 +1,19 @@
-"""Reversing, shifting, tiling, masking and block moves: arithmetic on indices."""
+"""Operators that join, split, slice, pad and rearrange in TE."""
 
+from itertools import accumulate
 from math import prod
 
 from tvm import te, tirx
 
 from meta import op
-from meta.dialect.tvm.broadcast import cast
-from meta.dialect.tvm.compute import BROADCAST, INJECTIVE, compute
-from meta.dialect.tvm.transform import flat_index, ints, unflat_index
+from meta.dialect.tvm.broadcast import cast, computing
+from meta.dialect.tvm.compute import BROADCAST, INJECTIVE, OPAQUE, compute
+from meta.dialect.tvm.index import flat, flat_index, ints, place_in_slice, unflat_index
 from meta.op.core.check import normalize_axis
-from meta.op.movement import flipped_axes, roll_shifts, tile_counts
+from meta.op.core.padding import pad_pairs, read_at, sides
+from meta.op.core.slicing import slice_ranges
+from meta.op.movement import MIRRORS, flipped_axes, roll_shifts, tile_counts
+from meta.op.shapes import split_bounds
 
 
 @compute(op.reverse, INJECTIVE)
@@ -91,16 +95,6 @@ def tile(x, reps, out):
         return x(*(v if n == 1 else tirx.indexmod(v, d) if d != 1 else 0 for v, d, n in places))
 
     return te.compute(out.shape, element, name="tile")
-
-
-@compute(op.mesh_grid, INJECTIVE)
-def mesh_grid(x, out):
-    def coordinate(a, vector):
-        return te.compute(
-            out[a].shape, lambda *i: vector(*i[a : a + len(vector.shape)]), name="mesh_grid"
-        )
-
-    return [coordinate(a, vector) for a, vector in enumerate(x)]
 
 
 @compute(op.triu, INJECTIVE)
@@ -201,3 +195,227 @@ def _places(i, layout):
 
 def _ordered(n, c, h, w, layout):
     return (n, c, h, w) if layout == "NCHW" else (n, h, w, c)
+
+
+@compute(op.pad, INJECTIVE)
+def pad(x, pad_width, pad_value, pad_mode, out):
+    if pad_mode != "constant":
+        return _repeated(x, pad_width, pad_mode, out)
+    shape, pairs = ints(x.shape), pad_pairs(pad_width, out.ndim)
+    value = cast(pad_value, out.dtype)
+    if 0 in shape:
+        return te.compute(out.shape, lambda *_: value, name="pad")
+
+    def element(*i):
+        index, inside = [], []
+        for v, (before, after), extent in zip(i, pairs, shape, strict=True):
+            index.append(v - before)
+            inside += [v >= before] if before else []
+            inside += [v < before + extent] if after else []
+        return tirx.if_then_else(tirx.all(*inside), x(*index), value) if inside else x(*index)
+
+    return te.compute(out.shape, element, name="pad")
+
+
+def _repeated(x, pad_width, mode, out):
+    """Return ``x`` with copies of its own elements around it."""
+    pairs = pad_pairs(pad_width, out.ndim)
+
+    def element(*i):
+        return x(
+            *(
+                read_at(v - before, int(extent), mode, tirx.min, tirx.max) if before + after else v
+                for v, (before, after), extent in zip(i, pairs, x.shape, strict=True)
+            )
+        )
+
+    return te.compute(out.shape, element, name="pad")
+
+
+@compute(op.mirror_pad, INJECTIVE)
+def mirror_pad(x, pad_width, mode, out):
+    return _repeated(x, pad_width, MIRRORS[mode], out)
+
+
+@compute(op.pad_dx, OPAQUE)
+def pad_dx(dy, pad_width, pad_mode, out):
+    pairs, dtype = pad_pairs(pad_width, out.ndim), computing(out.dtype)
+    if pad_mode == "constant":
+        return te.compute(
+            out.shape,
+            lambda *i: dy(*(v + before for v, (before, _) in zip(i, pairs, strict=True))),
+            name="pad_dx",
+        )
+    total = te.compute(dy.shape, lambda *i: cast(dy(*i), dtype), name="wide")
+    for axis, pair in enumerate(pairs):
+        if any(pair):
+            fold = _folded_edge if pad_mode == "edge" else _folded_mirror
+            total = fold(total, axis, *pair, out.static_shape[axis], pad_mode)
+    return te.compute(out.shape, lambda *i: cast(total(*i), out.dtype), name="pad_dx")
+
+
+def _along(total, axis, extent, element):
+    """Return a tensor with another extent along an axis; ``element(read, place)`` is an element.
+
+    ``read(place)`` is the element of ``total`` at another place of the axis.
+    """
+    shape = [*total.shape[:axis], extent, *total.shape[axis + 1 :]]
+    return te.compute(
+        shape,
+        lambda *i: element(lambda place: total(*i[:axis], place, *i[axis + 1 :]), i[axis]),
+        name="folded",
+    )
+
+
+def _folded_edge(total, axis, before, after, extent, mode):
+    """Add what lies outside to the first and the last element."""
+    zero = tirx.const(0, str(total.dtype))
+    step = te.reduce_axis((0, max(before, after) + 1), name="step")
+
+    def element(read, i):
+        k = step.var
+        own = tirx.if_then_else(k == 0, read(i + before), zero)
+        front = tirx.all(i == 0, k > 0, k <= before)
+        back = tirx.all(i == extent - 1, k > 0, k <= after)
+        first = tirx.if_then_else(front, read(before - k), zero)
+        last = tirx.if_then_else(back, read(before + extent - 1 + k), zero)
+        return te.sum(own + first + last, axis=step)
+
+    return _along(total, axis, extent, element)
+
+
+def _folded_mirror(total, axis, before, after, extent, mode):
+    """Add both mirror images to what they show."""
+    zero = tirx.const(0, str(total.dtype))
+
+    def element(read, i):
+        result = read(i + before)
+        for begin, end, both in sides(before, after, extent, mode):
+            if begin < end:
+                seen = tirx.all(i >= begin, i < end)
+                result = result + tirx.if_then_else(seen, read(both - i), zero)
+        return result
+
+    return _along(total, axis, extent, element)
+
+
+@compute(op.strided_set, INJECTIVE)
+def strided_set(data, v, begin, end, strides, out):
+    ranges = slice_ranges(out.static_shape, begin, end, strides, "end")
+    if 0 in ints(v.shape):
+        return te.compute(out.shape, lambda *i: data(*i), name="strided_set")
+
+    def element(*i):
+        index, inside = place_in_slice(i, ranges)
+        return tirx.if_then_else(tirx.all(*inside), v(*index), data(*i)) if inside else v(*index)
+
+    return te.compute(out.shape, element, name="strided_set")
+
+
+@compute(op.concatenate, INJECTIVE)
+def concatenate(x, axis, out):
+    at = normalize_axis(axis, out.ndim)
+    ends = list(accumulate(int(t.shape[at]) for t in x))
+    parts = [
+        (t, end - int(t.shape[at]), end) for t, end in zip(x, ends, strict=True) if t.shape[at] != 0
+    ]
+    if not parts:
+        return te.compute(out.shape, lambda *_: tirx.const(0, out.dtype), name="concatenate")
+
+    def element(*i):
+        def of(tensor, begin):
+            return tensor(*i[:at], i[at] - begin, *i[at + 1 :])
+
+        tensor, begin, _ = parts[-1]
+        result = of(tensor, begin)
+        for tensor, begin, end in reversed(parts[:-1]):
+            result = tirx.if_then_else(i[at] < end, of(tensor, begin), result)
+        return result
+
+    return te.compute(out.shape, element, name="concatenate")
+
+
+@compute(op.split, INJECTIVE)
+def split(x, indices_or_sections, axis, out):
+    at = normalize_axis(axis, len(x.shape))
+    bounds = split_bounds(int(x.shape[at]), indices_or_sections)
+
+    def part(begin, type_):
+        return te.compute(
+            type_.shape, lambda *i: x(*i[:at], i[at] + begin, *i[at + 1 :]), name="split"
+        )
+
+    return [part(begin, type_) for (begin, _), type_ in zip(bounds, out, strict=True)]
+
+
+@compute(op.stack, INJECTIVE)
+def stack(x, axis, out):
+    at = normalize_axis(axis, out.ndim)
+
+    def element(*i):
+        j = (*i[:at], *i[at + 1 :])
+        result = x[-1](*j)
+        for k in reversed(range(len(x) - 1)):
+            result = tirx.if_then_else(i[at] == k, x[k](*j), result)
+        return result
+
+    return te.compute(out.shape, element, name="stack")
+
+
+@compute(op.strided_slice, INJECTIVE)
+def strided_slice(x, begin, end, strides, slice_mode, out):
+    ranges = slice_ranges(ints(x.shape), begin, end, strides, slice_mode)
+
+    def element(*i):
+        picked = [v * r.step + r.start for v, r in zip(i, ranges, strict=False)]
+        return x(*picked, *i[len(ranges) :])
+
+    return te.compute(out.shape, element, name="strided_slice")
+
+
+@compute(op.strided_slice_dx, INJECTIVE)
+def strided_slice_dx(dy, begin, end, strides, slice_mode, out):
+    ranges = slice_ranges(out.static_shape, begin, end, strides, slice_mode)
+    zero = tirx.const(0, out.dtype)
+    if 0 in ints(dy.shape):
+        return te.compute(out.shape, lambda *_: zero, name="strided_slice_dx")
+
+    def element(*i):
+        index, inside = place_in_slice(i, ranges)
+        return tirx.if_then_else(tirx.all(*inside), dy(*index), zero) if inside else dy(*index)
+
+    return te.compute(out.shape, element, name="strided_slice_dx")
+
+
+@compute(op.repeat, BROADCAST, static=True)
+def repeat(x, repeats, axis, out):
+    source = flat(x) if axis is None else x
+    at = 0 if axis is None else normalize_axis(axis, len(x.shape))
+    step = max(repeats, 1)  # of no repeats nothing is computed
+    return te.compute(
+        out.shape,
+        lambda *i: source(*i[:at], tirx.indexdiv(i[at], step), *i[at + 1 :]),
+        name="repeat",
+    )
+
+
+@compute(op.repeat_dx, OPAQUE)
+def repeat_dx(dy, repeats, axis, out):
+    shape = out.static_shape if axis is not None else (prod(out.static_shape),)
+    at = 0 if axis is None else normalize_axis(axis, out.ndim)
+    wide = "float32" if out.dtype in ("float16", "bfloat16") else out.dtype
+    over = te.reduce_axis((0, repeats))
+    sums = te.compute(
+        shape,
+        lambda *i: te.sum(
+            dy(*i[:at], i[at] * repeats + over.var, *i[at + 1 :]).astype(wide), axis=over
+        ),
+        name="repeat_dx",
+    )
+    return te.compute(
+        out.shape,
+        lambda *i: sums(*(i if axis is not None else [flat_index(i, out.static_shape)])).astype(
+            out.dtype
+        ),
+        name="shaped",
+    )

@@ -2,8 +2,7 @@
 
 One spatial axis is a `_Sliding` window or an adaptive `_Region`; both answer the same questions,
 so every operator is written once, for any number of axes; `sliding` and `adaptive` register it.
-Maxima are found on keys (see `ordered.py`) to keep NaNs. Half precision accumulates in float32.
-"""
+Maxima are found on keys (see `ordered.py`) to keep NaNs. Half precision accumulates in float32."""
 
 from dataclasses import dataclass
 from math import prod

@@ -1,8 +1,7 @@
 """Scans as hand-built loops: rows in parallel, each from one end to the other.
 
 Tensor expressions have no recurrence, so the loops are written out. Half precision is carried in
-float32, and rounded in a stage of its own.
-"""
+float32, and rounded in a stage of its own."""
 
 from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
@@ -11,7 +10,7 @@ from tvm.script.ir_builder import tirx as T
 from meta import op
 from meta.dialect.tvm.broadcast import cast, computing
 from meta.dialect.tvm.compute import OPAQUE, compute
-from meta.dialect.tvm.transform import unflat_index
+from meta.dialect.tvm.index import unflat_index
 from meta.op.core.check import normalize_axis
 
 

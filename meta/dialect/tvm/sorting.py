@@ -2,8 +2,7 @@
 
 Counting takes the square of the extent, in parallel and without branches, and is stable; it is the
 same on every device. Long axes are declined; libraries sort them. Order is that of the integer keys
-of `ordered.py`, in which a NaN is the largest.
-"""
+of `ordered.py`, in which a NaN is the largest."""
 
 from tvm import te, tirx
 

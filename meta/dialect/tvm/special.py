@@ -1,17 +1,26 @@
-"""Special functions in TE: the C library's, or those of `gamma.py` and `bessel.py`.
+"""Special functions and the Fourier transform in TE.
 
 Half precision is computed in float32.
 """
 
 import math
+from math import pi
 
 from tvm import te, tirx
 
 from meta import op
 from meta.dialect.tvm import c_math, gamma
 from meta.dialect.tvm.bessel import scaled_bessel
-from meta.dialect.tvm.broadcast import broadcast, constant, elementwise, is_nan, let, widened
-from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, compute
+from meta.dialect.tvm.broadcast import (
+    broadcast,
+    constant,
+    elementwise,
+    is_nan,
+    let,
+    times_derivative,
+    widened,
+)
+from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, OPAQUE, compute
 
 
 def _bound(function, x, out):
@@ -113,16 +122,6 @@ def ndtr(x, out):
     return elementwise(ndtr, x, dtype=out.dtype)
 
 
-@compute(op.exp2, ELEMWISE)
-def exp2(x, out):
-    return elementwise(c_math.of_libm("exp2"), x, dtype=out.dtype)
-
-
-@compute(op.square, ELEMWISE)
-def square(x, out):
-    return elementwise(lambda v: v * v, x, dtype=out.dtype)
-
-
 def _unscaled(order):
     return lambda v: scaled_bessel(order, v, lambda y: y * tirx.exp(tirx.abs(v)))
 
@@ -145,3 +144,54 @@ def i1(x, out):
 @compute(op.i1e, ELEMWISE)
 def i1e(x, out):
     return _bound(lambda v: scaled_bessel(1, v, lambda y: y), x, out)
+
+
+@compute(op.dft, OPAQUE)
+def dft(re, im, inverse):
+    *lead, extent = re.shape
+    dtype = str(re.dtype)
+
+    def table(function, name):
+        """Return function(2 pi t / n) for all t below n."""
+
+        def entry(t):
+            angle = tirx.Cast("float64", t) * tirx.const(2 * pi, "float64")
+            return tirx.Cast(dtype, function(angle / tirx.Cast("float64", extent)))
+
+        return te.compute((extent,), entry, name=name)
+
+    cosine, sine = table(tirx.cos, "cosine"), table(tirx.sin, "sine")
+
+    def part(along, across, sign, name):
+        """Return the sum of along * cos + sign * across * sin."""
+        k = te.reduce_axis((0, extent), name="k")
+
+        def term(*index):
+            *at, j = index
+            wide = tirx.Cast("int64", j) * tirx.Cast("int64", k)
+            turn = tirx.Cast("int32", tirx.floormod(wide, tirx.Cast("int64", extent)))
+            product = across(*at, k) * sine(turn)
+            value = along(*at, k) * cosine(turn)
+            return te.sum(value + product if sign > 0 else value - product, axis=k)
+
+        total = te.compute((*lead, extent), term, name=name)
+        if not inverse:
+            return total
+        count = tirx.Cast(dtype, extent)
+        return te.compute(total.shape, lambda *i: total(*i) / count, name=f"{name}_mean")
+
+    forward = -1 if inverse else 1
+    return [part(re, im, forward, "re"), part(im, re, -forward, "im")]
+
+
+@compute(op.erf, ELEMWISE)
+def erf(x, out):
+    return elementwise(tirx.erf, x, dtype=out.dtype)
+
+
+@compute(op.erf_dx, ELEMWISE)
+def erf_dx(x, y, dy, out):
+    def by_x(v, d):
+        return d * constant(2 / math.sqrt(math.pi), v) * tirx.exp(constant(0, v) - v * v)
+
+    return times_derivative(by_x, None, x, y, dy, out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from meta import op
 from meta.ir import Call, Expr, If, Tuple, TupleGetItem, type_of
 from meta.op.core.check import normalize_axis
-from meta.op.transform import split_bounds, split_points
+from meta.op.shapes import split_bounds, split_points
 from meta.passes.buffers import Definitions
 from meta.passes.calls import OpCall, new_call, op_call, tensor_type
 from meta.passes.rules.fills import fill_of

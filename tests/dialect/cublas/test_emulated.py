@@ -19,7 +19,7 @@ from meta.passes import canonicalize, explain_fusion
 from meta.testing import check, opcheck
 from meta.testing.case import OpCase, Sample
 from tests.dialect.cublas import addresses
-from tests.op.gemm import CASES
+from tests.op.linalg import CASES
 
 pytestmark = pytest.mark.usefixtures("emulated")
 SAMPLES = [

@@ -15,7 +15,7 @@ from meta.dialect.cublas.problem import Problem
 from meta.runtime import chip
 from meta.testing import check, opcheck
 from meta.testing.case import OpCase, Sample
-from tests.op.gemm import CASES
+from tests.op.linalg import CASES
 
 SAMPLES = [
     pytest.param(c, one, id=str(one)[:80])

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from tests.frontend.relay.records import ConverterCase as Case
-from tests.op.threefry import generate, split
+from tests.op.random import generate, split
 
 F = np.float32
 KEY = np.array([5, 6, 7, 8, 2**62, 0, 0, 12, 2**61, 0], np.uint64)

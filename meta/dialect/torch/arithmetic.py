@@ -1,0 +1,217 @@
+"""Arithmetic on ATen.
+
+Every kernel fills the result given to it, which makes it compact whatever the operands' strides.
+Operands are first brought to the dtype in which they are to be computed, numbers as 0-d tensors.
+"""
+
+import torch
+
+from meta import op
+from meta.dialect import LIBRARY
+from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.operands import as_operands, compact, own_dtype, wide
+
+
+def _arithmetic(function, x1, x2, out):
+    function(*as_operands(wide(out.dtype), out, x1, x2), out=out)
+
+
+def _where_true(function, x1, x2, otherwise, where, out):
+    if otherwise is None:
+        _arithmetic(function, x1, x2, out)
+        return
+    own = own_dtype(x1, x2, otherwise)  # in which the sum is rounded before otherwise takes it
+    value = function(*as_operands(wide(own), otherwise, x1, x2)).to(own)
+    if where is None:
+        out.copy_(value.expandas_operands(out))
+    else:
+        torch.where(where != 0, value.to(otherwise.dtype), otherwise, out=out)
+
+
+@dialect.kernel(op.add)
+def add(x1, x2, otherwise, where, out):
+    _where_true(torch.add, x1, x2, otherwise, where, out)
+
+
+@dialect.kernel(op.subtract)
+def subtract(x1, x2, otherwise, where, out):
+    _where_true(torch.sub, x1, x2, otherwise, where, out)
+
+
+@dialect.kernel(op.multiply)
+def multiply(x1, x2, out):
+    _arithmetic(torch.mul, x1, x2, out)
+
+
+@dialect.kernel(op.divide)
+def divide(x1, x2, out):
+    torch.div(*as_operands(wide(out.dtype), out, x1, x2), out=out)
+
+
+@dialect.kernel(op.power)
+def power(x1, x2, out):
+    _arithmetic(torch.pow, x1, x2, out)
+
+
+@dialect.kernel(op.maximum)
+def maximum(x1, x2, out):
+    _arithmetic(torch.maximum, x1, x2, out)
+
+
+@dialect.kernel(op.minimum)
+def minimum(x1, x2, out):
+    _arithmetic(torch.minimum, x1, x2, out)
+
+
+def _divided(function, x1, x2, out, by_minus_one):
+    """Divide integers without the two cases on which processors trap: by 0, and the least by -1."""
+    x1, x2 = as_operands(wide(out.dtype), out, x1, x2)
+    if x2.dtype.is_floating_point:
+        function(x1, x2, out=out)
+        return
+    zero, minus_one = x2 == 0, x2 == (-1 if x2.dtype.is_signed else 0)
+    out.copy_(function(x1, x2.masked_fill(zero | minus_one, 1)))
+    torch.where(minus_one, by_minus_one(x1), out, out=out)
+    out.masked_fill_(zero, 0)
+
+
+@dialect.kernel(op.floor_divide)
+def floor_divide(x1, x2, out):
+    _divided(torch.floor_divide, x1, x2, out, torch.neg)
+
+
+# By measurement: docs/performance.md.
+@dialect.kernel(op.mod, plevel={"cpu": LIBRARY})
+def mod(x1, x2, out):
+    _divided(torch.remainder, x1, x2, out, torch.zeros_like)
+
+
+def tensors_of(dtype, *operands):
+    """Return tensors of a dtype, half precision as float32."""
+    wide = torch.promote_types(dtype, torch.float32) if dtype.is_floating_point else dtype
+    device = next(x.device for x in operands if isinstance(x, torch.Tensor))
+    return [torch.as_tensor(x, device=device).to(wide) for x in operands]
+
+
+def _fill(function, x1, x2, out):
+    out.copy_(function(*tensors_of(out.dtype, x1, x2)))
+
+
+@dialect.kernel(op.fmod)
+def fmod(x1, x2, out):
+    x1, x2 = tensors_of(out.dtype, x1, x2)
+    if out.is_floating_point():
+        out.copy_(torch.fmod(x1, x2))
+    else:  # by 0, and of the least integer by -1, processors trap
+        trapped = (x2 == 0) | (x2 == (-1 if x2.dtype.is_signed else 0))
+        out.copy_(torch.fmod(x1, x2.masked_fill(trapped, 1)))
+
+
+@dialect.kernel(op.copysign)
+def copysign(x1, x2, out):
+    _fill(torch.copysign, x1, x2, out)
+
+
+@dialect.kernel(op.hypot)
+def hypot(x1, x2, out):
+    _fill(torch.hypot, x1, x2, out)
+
+
+@dialect.kernel(op.fmax)
+def fmax(x1, x2, out):
+    _fill(torch.fmax, x1, x2, out)
+
+
+@dialect.kernel(op.fmin)
+def fmin(x1, x2, out):
+    _fill(torch.fmin, x1, x2, out)
+
+
+@dialect.kernel(op.logaddexp)
+def logaddexp(x1, x2, out):
+    _fill(torch.logaddexp, x1, x2, out)
+
+
+@dialect.kernel(op.logaddexp2)
+def logaddexp2(x1, x2, out):
+    _fill(torch.logaddexp2, x1, x2, out)
+
+
+@dialect.kernel(op.heaviside)
+def heaviside(x1, x2, out):
+    _fill(torch.heaviside, x1, x2, out)
+
+
+@dialect.kernel(op.ldexp)
+def ldexp(x1, x2, out):
+    _fill(lambda a, b: a * torch.exp2(b), x1, x2, out)
+
+
+@dialect.kernel(op.nextafter)
+def nextafter(x1, x2, out):
+    torch.nextafter(x1, x2, out=out)  # in the dtype itself, whose numbers are counted
+
+
+def _in_wide(*tensors):
+    return [t.to(wide(t.dtype)) for t in tensors]
+
+
+@dialect.kernel(op.addcmul)
+def addcmul(x, tensor1, tensor2, value, out):
+    out.copy_(torch.addcmul(*_in_wide(x, tensor1, tensor2), value=value))
+
+
+@dialect.kernel(op.addcdiv)
+def addcdiv(x, tensor1, tensor2, value, out):
+    out.copy_(torch.addcdiv(*_in_wide(x, tensor1, tensor2), value=value))
+
+
+@dialect.kernel(op.lerp)
+def lerp(x, end, weight, out):
+    weights = _in_wide(weight) if isinstance(weight, torch.Tensor) else [weight]
+    out.copy_(torch.lerp(*_in_wide(x, end), *weights))
+
+
+BEYOND = 32
+"""The shift to the right from which on every product rounds to 0."""
+
+
+def _int64(x, like):
+    return torch.as_tensor(x, device=like.device).to(torch.int64)
+
+
+@dialect.kernel(op.fixed_point_multiply)
+def fixed_point_multiply(x, multiplier, shift, rounding, out):
+    shift = _int64(shift, x)
+    left, right = shift.clamp(min=0), (-shift).clamp(0, BEYOND)
+    product = (x.to(torch.int64) << left) * _int64(multiplier, x)
+    half = torch.ones_like(right) << (right + 30)
+    if rounding == "nearest":
+        half = half - (product < 0).to(torch.int64)
+    out.copy_((product + half) >> (right + 31))
+
+
+@dialect.kernel(op.fixed_point_number)
+def fixed_point_number(x):
+    fraction, shift = torch.frexp(x)
+    scaled = fraction * 2.0**31
+    whole = torch.trunc(scaled + torch.copysign(torch.full_like(scaled, 0.5), scaled))
+    carry = whole.abs() == 2.0**31
+    return torch.where(carry, whole / 2, whole).to(torch.int32), shift + carry.to(torch.int32)
+
+
+@dialect.kernel(op.bias_add)
+def bias_add(x, bias, axis, out):
+    shape = [1] * x.ndim
+    shape[axis] = -1
+    torch.add(x, bias.reshape(shape), out=out)
+
+
+@compact(op.negative)
+def negative(x):
+    return torch.neg(x)
+
+
+@compact(op.abs)
+def abs(x):
+    return x.clone() if x.dtype == torch.bool else torch.abs(x)

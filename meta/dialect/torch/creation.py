@@ -1,0 +1,77 @@
+"""Operators that create tensors on ATen."""
+
+import torch
+
+from meta import op
+from meta.base.dtype import FROM_TORCH, TO_TORCH, bounded, convertible
+from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.shapes import fresh
+
+
+@dialect.kernel(op.zeros)
+def zeros(out):
+    out.zero_()
+
+
+@dialect.kernel(op.ones)
+def ones(out):
+    out.fill_(1)
+
+
+@dialect.kernel(op.full)
+def full(fill_value, out):
+    fill(fill_value, out)
+
+
+def fill(value, out):
+    """Fill ``out`` with a Python number: a fraction is dropped where it holds integers, and what is
+    beyond the range of its floating point numbers is infinite.
+    """
+    if out.is_floating_point():
+        value = bounded(value, FROM_TORCH[out.dtype])
+    out.fill_(value if out.is_floating_point() or out.dtype == torch.bool else int(value))
+
+
+@dialect.kernel(op.arange)
+def arange(start, stop, step, out):
+    dtype = torch.float64 if isinstance(start + stop + step, float) else torch.int64
+    out.copy_(torch.arange(len(out), dtype=dtype, device=out.device).mul_(step).add_(start))
+
+
+@dialect.kernel(op.one_hot)
+def one_hot(indices, on_value, off_value, depth, axis, call):
+    axis %= len(call.outputs[0].shape)
+    shape = [1] * (indices.ndim + 1)
+    shape[axis] = depth
+    places = torch.arange(depth, device=indices.device).view(shape)
+    hot = indices.long().unsqueeze(axis) == places
+    return torch.where(hot, number(on_value, hot, call), number(off_value, hot, call)).contiguous()
+
+
+def number(value, like, call):
+    """Return a number, or a tensor of one element, as a 0-d tensor of the result's dtype."""
+    dtype = TO_TORCH[call.args.dtype]
+    if isinstance(value, torch.Tensor):
+        return convertible(value.reshape(()), dtype).to(dtype)
+    exact = torch.float64 if isinstance(value, float) else torch.int64
+    return torch.full((), value, dtype=exact, device=like.device).to(dtype)
+
+
+@dialect.kernel(op.zeros_like)
+def zeros_like(out):
+    out.zero_()
+
+
+@dialect.kernel(op.ones_like)
+def ones_like(out):
+    out.fill_(1)
+
+
+@dialect.kernel(op.full_like)
+def full_like(fill_value, out):
+    fill(fill_value, out)
+
+
+@dialect.kernel(op.mesh_grid)
+def mesh_grid(x):
+    return tuple(map(fresh, torch.meshgrid(*x, indexing="ij")))

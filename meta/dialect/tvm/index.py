@@ -1,0 +1,71 @@
+"""TE helpers that compute positions: flat and multi-dimensional indices, slices, ranges."""
+
+from math import prod
+
+from tvm import te, tirx
+
+
+def ints(shape):
+    """Return the extents of a tensor as Python ints."""
+    return [int(d) for d in shape]
+
+
+def flat_index(i, shape):
+    """Return the row-major position of index ``i``."""
+    position = 0
+    for v, d in zip(i, shape, strict=True):
+        position = position * d + v
+    return position
+
+
+def unflat_index(position, shape):
+    """Return the index at a row-major position."""
+    result = []
+    for d in reversed(shape):
+        d = max(d, 1)  # where there is no element, no index is computed
+        result.append(tirx.indexmod(position, d) if d != 1 else 0)
+        position = tirx.indexdiv(position, d)
+    return result[::-1]
+
+
+def permuted(x, order, out, name):
+    """Return ``x`` with axis ``order[i]`` as axis i."""
+    back = [order.index(a) for a in range(len(order))]
+    return te.compute(out.shape, lambda *i: x(*(i[b] for b in back)), name=name)
+
+
+def place_in_slice(i, ranges):
+    """Return the index of element ``i`` in a slice, and the conditions for it to be there."""
+    index, inside = list(i), []
+    for a, r in enumerate(ranges):
+        # Counted upwards: TVM's simplifier is wrong about quotients of a constant minus an index.
+        step, first = abs(r.step), min(r[0], r[-1])
+        offset = i[a] - first
+        inside += [offset >= 0, offset < len(r) * step]
+        if step != 1:
+            inside.append(tirx.indexmod(offset, step) == 0)
+            offset = tirx.indexdiv(offset, step)
+        index[a] = offset if r.step > 0 else len(r) - 1 - offset
+    return index, inside
+
+
+def in_range(index, extent, mode):
+    """Return an index value within [0, extent), by the mode of `take`; as int32 where that
+    suffices.
+    """
+    wide = index.astype("int64")
+    if mode == "wrap":
+        wide = tirx.floormod(wide, tirx.const(extent, "int64"))
+    else:
+        if mode == "raise":
+            whole, zero = tirx.const(extent, "int64"), tirx.const(0, "int64")
+            wide = wide + tirx.Select(wide < 0, whole, zero)
+        wide = tirx.max(tirx.min(wide, tirx.const(extent - 1, "int64")), tirx.const(0, "int64"))
+    return wide.astype("int32") if extent < 2**31 else wide
+
+
+def flat(x):
+    shape = ints(x.shape)
+    return te.compute(
+        (prod(shape),), lambda i: x(*unflat_index(i, shape)) if shape else x(), name="flat"
+    )

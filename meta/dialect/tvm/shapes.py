@@ -1,0 +1,106 @@
+"""Changes and queries of shapes in TE."""
+
+from math import prod
+
+from tvm import te, tirx
+
+from meta import op
+from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, INJECTIVE, compute
+from meta.dialect.tvm.index import flat_index, ints, permuted, unflat_index
+from meta.dialect.tvm.reduce import accumulator, reduced
+from meta.op.core.axes import inverse_permutation, permutation, swapped
+from meta.op.core.check import normalize_axis
+from meta.op.core.reduction import Reduction
+from meta.op.shapes import collapsed_axes, squeezed_axes
+
+
+@compute(op.reshape, INJECTIVE)
+def reshape(x, out):
+    source, shape = ints(x.shape), out.static_shape
+    if prod(shape) == 0:
+        return te.compute(shape, lambda *_: tirx.const(0, out.dtype), name="reshape")
+
+    def element(*i):
+        # Leading axes that are the same need no arithmetic, and let a fused loop keep them.
+        same = 0
+        while same < min(len(source), len(shape)) and source[same] == shape[same]:
+            same += 1
+        position = flat_index(i[same:], shape[same:])
+        return x(*i[:same], *unflat_index(position, source[same:]))
+
+    return te.compute(shape, element, name="reshape")
+
+
+@compute(op.transpose, INJECTIVE)
+def transpose(x, axes, out):
+    return permuted(x, permutation(axes, out.ndim), out, "transpose")
+
+
+@compute(op.transpose_dx, INJECTIVE)
+def transpose_dx(x, axes, out):
+    return permuted(x, inverse_permutation(axes, out.ndim), out, "transpose_dx")
+
+
+compute(op.batch_flatten, INJECTIVE)(reshape)
+
+
+@compute(op.expand_dims, BROADCAST, static=True)
+def expand_dims(x, axis, num_newaxis, out):
+    at = normalize_axis(axis, len(x.shape) + 1)
+    return te.compute(out.shape, lambda *i: x(*i[:at], *i[at + num_newaxis :]), name="expand_dims")
+
+
+@compute(op.squeeze, INJECTIVE)
+def squeeze(x, axis, out):
+    gone = squeezed_axes(out.with_shape(tuple(ints(x.shape))), axis)
+
+    def element(*i):
+        rest = iter(i)
+        return x(*(0 if a in gone else next(rest) for a in range(len(x.shape))))
+
+    return te.compute(out.shape, element, name="squeeze")
+
+
+@compute(op.broadcast_to, BROADCAST, static=True)
+def broadcast_to(x, out):
+    source = ints(x.shape)
+    lead = out.ndim - len(source)
+    return te.compute(
+        out.shape,
+        lambda *i: x(*(0 if d == 1 else v for d, v in zip(source, i[lead:], strict=True))),
+        name="broadcast_to",
+    )
+
+
+@compute(op.swap_axis, INJECTIVE)
+def swap_axis(x, axis1, axis2, out):
+    return permuted(x, swapped(axis1, axis2, out.ndim), out, "swap_axis")
+
+
+compute(op.reshape_like, INJECTIVE)(reshape)
+
+
+compute(op.broadcast_to_like, BROADCAST, static=True)(broadcast_to)
+
+
+@compute(op.collapse_sum_like, COMM_REDUCE)
+def collapse_sum_like(x, out):
+    lead = len(x.shape) - out.ndim
+    axes = collapsed_axes(tuple(ints(x.shape)), out.static_shape)
+    r = Reduction(axes, tuple(a for a in axes if a >= lead))
+    dtype = accumulator(str(x.dtype))
+    total = reduced(x, r, out.shape, te.sum, lambda i: x(*i).astype(dtype), "collapse_sum_like")
+    if dtype == out.dtype:
+        return total
+    return te.compute(out.shape, lambda *i: total(*i).astype(out.dtype), name="cast")
+
+
+@compute(op.shape_as_tensor, INJECTIVE)
+def shape_as_tensor(x, out):
+    def element(i):
+        result = tirx.const(0, out.dtype)
+        for axis, extent in enumerate(ints(x.shape)):
+            result = tirx.Select(i == axis, tirx.const(extent, out.dtype), result)
+        return result
+
+    return te.compute(out.shape, element, name="shape_as_tensor")

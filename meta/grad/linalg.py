@@ -1,0 +1,119 @@
+"""Gradients of products of matrices.
+
+For y = a b, da = dy bᵀ and db = aᵀ dy; the other forms follow by transposing.
+"""
+
+from typing import Any
+
+from meta import op
+from meta.grad.core import collapse, gradient, not_differentiable
+from meta.ir.types import Dim
+from meta.op.core.subscripts import Labels, equation_of, subscripts
+
+
+@gradient(op.matmul)
+def matmul(x1, x2, dy):
+    return op.matmul_nt(dy, x2), op.matmul_tn(x1, dy)
+
+
+@gradient(op.matmul_nt, op.dense)
+def matmul_nt(x1, x2, dy):
+    return op.matmul(dy, x2), op.matmul_tn(dy, x1)
+
+
+@gradient(op.matmul_tn)
+def matmul_tn(x1, x2, dy):
+    return op.matmul_nt(x2, dy), op.matmul(x1, dy)
+
+
+@gradient(op.matmul_tt)
+def matmul_tt(x1, x2, dy):
+    return op.matmul_tt(x2, dy), op.matmul_tt(dy, x1)
+
+
+def _collapsed(dx1, dx2, x1, x2):
+    """Sum over the batch where one matrix was used with every matrix of the other operand."""
+    return collapse(dx1, x1), collapse(dx2, x2)
+
+
+@gradient(op.batch_matmul)
+def batch_matmul(x1, x2, dy):
+    return _collapsed(op.batch_matmul_nt(dy, x2), op.batch_matmul_tn(x1, dy), x1, x2)
+
+
+@gradient(op.batch_matmul_nt)
+def batch_matmul_nt(x1, x2, dy):
+    return _collapsed(op.batch_matmul(dy, x2), op.batch_matmul_tn(dy, x1), x1, x2)
+
+
+@gradient(op.batch_matmul_tn)
+def batch_matmul_tn(x1, x2, dy):
+    return _collapsed(op.batch_matmul_nt(x2, dy), op.batch_matmul(x1, dy), x1, x2)
+
+
+@gradient(op.batch_matmul_tt)
+def batch_matmul_tt(x1, x2, dy):
+    return _collapsed(op.batch_matmul_tt(x2, dy), op.batch_matmul_tt(dy, x1), x1, x2)
+
+
+not_differentiable(op.scaled_matmul, why="its factors are float8, which has no gradient")
+
+
+@gradient(op.einsum)
+def einsum(inputs: Any, dy: Any, equation: str) -> Any:
+    """The gradient of an operand is dy times the others, summed over the labels it lacks."""
+    read = subscripts(equation, [x.shape for x in inputs])
+
+    def of(i: int) -> Any:
+        labels, shape = read.operands[i], inputs[i].shape
+        others = [*inputs[:i], *inputs[i + 1 :]]
+        terms = [read.result, *read.operands[:i], *read.operands[i + 1 :]]
+        # An axis that was broadcast is summed over, one that was only summed is repeated.
+        own = tuple(dict.fromkeys(labels))
+        extent = dict(zip(labels, shape, strict=True))
+        kept = [
+            label
+            for label in own
+            if any(label in term for term in terms) and not _broadcast(label, extent, read.extents)
+        ]
+        product = op.einsum((dy, *others), equation_of(terms, tuple(kept)))
+        spread = op.reshape(product, tuple(_extent(product, kept, label) for label in own))
+        whole = op.broadcast_to(spread, tuple(extent[label] for label in own))
+        return _on_diagonals(whole, own, labels)
+
+    return tuple(of(i) for i in range(len(inputs)))
+
+
+def _broadcast(label: str, extent: dict[str, Dim], extents: dict[str, Dim]) -> bool:
+    return extent[label] == 1 and extents[label] != 1
+
+
+def _extent(x: Any, kept: list[str], label: str) -> Dim:
+    return x.shape[kept.index(label)] if label in kept else 1
+
+
+def _on_diagonals(x: Any, own: Labels, labels: Labels) -> Any:
+    """Return zeros with an axis for each of ``labels`` and ``x``, with distinct ones, where the
+    indices of equal labels are equal.
+    """
+    for label in own:
+        times = labels.count(label)
+        if times == 1:
+            continue
+        # In row-major order the diagonal of n * n * ... elements is every (1 + n + ...)th.
+        at = own.index(label)
+        extent = x.shape[at]
+        last = op.transpose(x, (*range(at), *range(at + 1, x.ndim), at))
+        stride = sum(extent**power for power in range(times))
+        flat = (*last.shape[:-1], extent**times)
+        begin, strides = (0,) * x.ndim, (*(1,) * (x.ndim - 1), max(stride, 1))
+        placed = op.strided_slice_dx(last, flat, begin, flat, strides)
+        x = op.reshape(placed, (*last.shape[:-1], *(extent,) * times))
+        own = (*own[:at], *own[at + 1 :], *(label,) * times)
+    return x if own == labels else op.transpose(x, _order(own, labels))
+
+
+def _order(own: Labels, labels: Labels) -> tuple[int, ...]:
+    """Return the axes of ``own`` in the order of ``labels``; equal ones are interchangeable."""
+    free = {label: [i for i, o in enumerate(own) if o == label] for label in own}
+    return tuple(free[label].pop(0) for label in labels)

@@ -1,0 +1,79 @@
+"""Gradients of changes and queries of shapes.
+
+Only the type of a ``like_type`` counts, so its gradient is 0.
+"""
+
+from typing import Any
+
+from meta import op
+from meta.base.dtype import is_float
+from meta.grad.core import collapse, gradient, not_differentiable
+from meta.ir.types import TensorType
+
+
+@gradient(op.reshape, op.batch_flatten, op.expand_dims, op.squeeze)
+def view(x: TensorType, dy: Any) -> Any:
+    """dx = dy in the shape of x."""
+    return op.reshape(dy, x.known_shape)
+
+
+@gradient(op.transpose)
+def transpose(dy: Any, axes: Any) -> Any:
+    """dx = dy, permuted back."""
+    return op.transpose_dx(dy, axes)
+
+
+@gradient(op.transpose_dx)
+def transpose_dx(dy: Any, axes: Any) -> Any:
+    """The inverse permutation's inverse is the permutation."""
+    return op.transpose(dy, axes)
+
+
+@gradient(op.broadcast_to)
+def broadcast_to(x: TensorType, dy: Any) -> Any:
+    """dx = dy summed over the repetitions."""
+    return collapse(dy, x)
+
+
+@gradient(op.swap_axis)
+def swap_axis(dy: Any, axis1: int, axis2: int) -> Any:
+    """An exchange undoes itself."""
+    return op.swap_axis(dy, axis1, axis2)
+
+
+def _zero(dy: Any, like_type: TensorType) -> Any:
+    """Return zeros of a type from a gradient that has its shape."""
+    if not is_float(like_type.dtype):
+        return None
+    zeros = op.zeros_like(dy)
+    return zeros if zeros.dtype == like_type.dtype else op.cast(zeros, like_type.dtype)
+
+
+@gradient(op.reshape_like)
+def reshape_like(x: TensorType, like_type: TensorType, dy: Any) -> Any:
+    """dx = dy in the shape of x."""
+    return op.reshape(dy, x.known_shape), _zero(dy, like_type)
+
+
+@gradient(op.broadcast_to_like)
+def broadcast_to_like(x: TensorType, like_type: TensorType, dy: Any) -> Any:
+    """dx = dy summed over the repetitions."""
+    return collapse(dy, x), _zero(dy, like_type)
+
+
+@gradient(op.collapse_sum_like)
+def collapse_sum_like(x: TensorType, like_type: TensorType, dy: Any) -> Any:
+    """dx = dy, repeated."""
+    return op.broadcast_to(dy, x.known_shape), _zero(dy, like_type)
+
+
+not_differentiable(
+    op.shape,
+    op.size,
+    op.numel,
+    op.ndarray_size,
+    op.shape_as_tensor,
+    op.get_reduce_axis,
+    op.get_kept_dims,
+    why="the result depends on the shape only, not on the values",
+)

@@ -1,0 +1,411 @@
+"""Arithmetic of one to three operands, with NumPy's broadcasting.
+
+Nothing is promoted: tensors have one dtype, and a Python number takes a tensor's dtype, if that can
+hold its kind (`op/core/same_dtype.py`) and its value. Two Python numbers give a Python number. Add
+one here with a type function of `op/core/elementwise.py`: `arithmetic` for a result in the
+operands' dtype, `_real` for a real function, which is float32 for ints and bools.
+
+A fixed-point number is ``multiplier * 2**(shift - 31)``, both int32; 2**30 <= multiplier < 2**31
+for one that is normalised. Jacob et al., "Quantization and training of neural networks for
+efficient integer-arithmetic-only inference", CVPR 2018, section 2.2.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Annotated, Any
+
+import numpy as np
+
+from meta.base.dtype import is_float
+from meta.base.errors import TypeInferError
+from meta.op.core import Scalar, Takes, Tensor, TensorType, numbers, op
+from meta.op.core.check import (
+    broadcast_shapes,
+    normalize_axis,
+    require,
+    require_float,
+    require_ndim,
+    shape_of,
+)
+from meta.op.core.elementwise import Function, arithmetic, same
+from meta.op.core.same_dtype import require_same_dtype
+
+Addend = Annotated[float | int | bool, Takes("x1", "x2", "otherwise")]
+"""A number that takes the operands' dtype, which need not be that of ``out``."""
+
+
+def _where_true(
+    function: Function,
+    x1: Any,
+    x2: Any,
+    otherwise: TensorType | None,
+    where: TensorType | None,
+    bools: bool,
+) -> TensorType:
+    """Return the type of a sum or difference with ``otherwise`` and ``where``."""
+    if otherwise is None:
+        if where is not None:
+            raise TypeInferError(
+                "where is given without otherwise",
+                expected="otherwise, which supplies the elements where `where` is false",
+            )
+        return arithmetic(function, x1, x2, of_bools=bools)
+    # The result's dtype is that of `otherwise`, whatever the operands' is; numbers take it.
+    numbers = not isinstance(x1, TensorType) and not isinstance(x2, TensorType)
+    dtype = require_same_dtype(x1, x2, *((otherwise,) if numbers else ()))
+    require(bools or dtype != "bool", "not defined for two bool operands", expected="numbers")
+    shape = broadcast_shapes(shape_of(x1), shape_of(x2), shape_of(where))
+    require(
+        otherwise.shape == shape,
+        "otherwise has another shape",
+        expected=list(shape),
+        found=str(otherwise),
+    )
+    require(
+        is_float(otherwise.dtype) or not is_float(dtype),
+        "otherwise cannot hold the result",
+        expected="a floating point dtype",
+        found=str(otherwise),
+    )
+    return otherwise
+
+
+@op(commutative=True)
+def add(
+    x1: Addend | Tensor,
+    x2: Addend | Tensor,
+    otherwise: Tensor | None = None,
+    where: Tensor | None = None,
+) -> Tensor:
+    """x1 + x2; for two bool operands the logical or.
+
+    ``x1``, ``x2``: broadcast against one another; the result has their dtype; integers wrap.
+    ``otherwise``: a tensor of the broadcast shape whose dtype the result takes. Its elements
+    are the result's where ``where`` is false; it is not written.
+    ``where``: any dtype, nonzero is true, broadcast with x1 and x2; needs ``otherwise``.
+    Raises TypeInferError for different dtypes, shapes that do not broadcast, ``where`` without
+    ``otherwise``, an ``otherwise`` of another shape or of an integer dtype for a floating sum.
+    """
+    return _where_true(operator.add, x1, x2, otherwise, where, True)
+
+
+@op
+def subtract(
+    x1: Addend | Tensor,
+    x2: Addend | Tensor,
+    otherwise: Tensor | None = None,
+    where: Tensor | None = None,
+) -> Tensor:
+    """x1 - x2, with ``otherwise`` and ``where`` as in `add`; integers wrap. Not for two bools.
+
+    Raises TypeInferError as `add` does, and for two bool operands.
+    """
+    return _where_true(operator.sub, x1, x2, otherwise, where, False)
+
+
+@op(commutative=True)
+def multiply(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """x1 * x2; for two bool operands the logical and. Integers wrap.
+
+    ``x1``, ``x2``: of one dtype, which is the result's, broadcast against one another.
+    Raises TypeInferError for different dtypes or shapes that do not broadcast.
+    """
+    return arithmetic(operator.mul, x1, x2)
+
+
+@op
+def divide(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """x1 / x2, true division: of integers and bools it is float32.
+
+    A division by zero gives inf, -inf or NaN, for Python numbers too. Operands as of `multiply`.
+    """
+    result = arithmetic(numbers.divide, x1, x2)
+    if isinstance(result, TensorType) and not is_float(result.dtype):
+        return result.with_dtype("float32")
+    return result
+
+
+@op
+def power(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """x1 ** x2, for operands as of `multiply`.
+
+    Floating: 0 ** 0 is 1, a negative base with a broken exponent gives NaN. Integers: a negative
+    exponent gives the fraction truncated to 0, or 1 or -1 for these bases; a result that does not
+    fit wraps.
+    Raises TypeInferError for two bool operands.
+    """
+    return arithmetic(numbers.power, x1, x2, of_bools=False)
+
+
+@op
+def maximum(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """The larger of x1 and x2; NaN if either is NaN. Operands as of `multiply`.
+
+    Of 0.0 and -0.0, which are equal, it may be either, and may change with the order.
+    """
+    return arithmetic(lambda a, b: a if a != a or a >= b else b, x1, x2)
+
+
+@op
+def minimum(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """The smaller of x1 and x2; NaN if either is NaN. Operands as of `multiply`.
+
+    Of 0.0 and -0.0, which are equal, it may be either, and may change with the order.
+    """
+    return arithmetic(lambda a, b: a if a != a or a <= b else b, x1, x2)
+
+
+@op
+def floor_divide(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """floor(x1 / x2) in the operands' dtype, rounded towards -inf as in Python. A zero has the sign
+    of x1 / x2, as torch's on the CPU.
+
+    It satisfies x1 = x2 * floor_divide(x1, x2) + mod(x1, x2). Division by zero: 0 for integers (as
+    numpy), inf, -inf or NaN for floating point. Raises TypeInferError for two bool operands.
+    """
+    return arithmetic(numbers.floor_divide, x1, x2, of_bools=False)
+
+
+@op
+def mod(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """The remainder x1 - x2 * floor(x1 / x2) in the operands' dtype; it has the sign of x2.
+
+    By zero: 0 for integers (as numpy), NaN for floating point. Raises TypeInferError for two bool
+    operands.
+    """
+    return arithmetic(numbers.mod, x1, x2, of_bools=False)
+
+
+def _of_floats(function: Function) -> Function:
+    """Return numpy's function of numbers as float64; poles and domain errors give inf and NaN."""
+
+    def on_numbers(x1: Any, x2: Any) -> float:
+        with np.errstate(all="ignore"):
+            return float(function(np.float64(x1), np.float64(x2)))
+
+    return on_numbers
+
+
+def _real(function: Function, x1: Any, x2: Any) -> TensorType:
+    result = arithmetic(_of_floats(function), x1, x2)
+    if isinstance(result, TensorType) and not is_float(result.dtype):
+        return result.with_dtype("float32")
+    return result
+
+
+def _of_float_tensors(function: Function, x1: Any, x2: Any) -> TensorType:
+    for name, x in (("x1", x1), ("x2", x2)):
+        if isinstance(x, TensorType):
+            require_float(x, name)
+    return arithmetic(_of_floats(function), x1, x2)
+
+
+def _fmod(x1: Any, x2: Any) -> Any:
+    if isinstance(x1, float) or isinstance(x2, float):
+        return _of_floats(np.fmod)(x1, x2)
+    remainder = abs(x1) % abs(x2) if x2 else 0
+    return remainder if x1 >= 0 else -remainder
+
+
+@op
+def fmod(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """The remainder x1 - x2 * trunc(x1 / x2); it has the sign of x1, unlike `mod`.
+
+    ``x1``, ``x2``: numbers of one dtype, which is the result's, broadcast against one another.
+    By zero: 0 for integers, NaN for floating point.
+    Raises TypeInferError for bools, different dtypes or shapes that do not broadcast.
+    """
+    return arithmetic(_fmod, x1, x2, of_bools=False)
+
+
+@op
+def copysign(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """|x1| with the sign of x2, zeros' included.
+
+    ``x1``, ``x2``: of one dtype, broadcast against one another; the result has it, float32 for ints
+    and bool. Raises TypeInferError for different dtypes or shapes that do not broadcast.
+    """
+    return _real(np.copysign, x1, x2)
+
+
+@op(commutative=True)
+def hypot(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """sqrt(x1**2 + x2**2), without overflow between.
+
+    ``x1``, ``x2``: floating point of one dtype, which is the result's, broadcast against one
+    another. Raises TypeInferError for other dtypes or shapes that do not broadcast.
+    """
+    return _of_float_tensors(np.hypot, x1, x2)
+
+
+@op
+def fmax(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """The larger of x1 and x2; the other one where one is NaN, unlike `maximum`.
+
+    ``x1``, ``x2``: of one dtype, which is the result's, broadcast against one another.
+    Raises TypeInferError for different dtypes or shapes that do not broadcast.
+    """
+    return arithmetic(lambda a, b: a if b != b or a >= b else b, x1, x2)
+
+
+@op
+def fmin(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """The smaller of x1 and x2; the other one where one is NaN. Arguments as of `fmax`."""
+    return arithmetic(lambda a, b: a if b != b or a <= b else b, x1, x2)
+
+
+@op(commutative=True)
+def logaddexp(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """log(exp(x1) + exp(x2)), without overflow. Arguments as of `hypot`."""
+    return _of_float_tensors(np.logaddexp, x1, x2)
+
+
+@op(commutative=True)
+def logaddexp2(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """log2(2**x1 + 2**x2), without overflow. Arguments as of `hypot`."""
+    return _of_float_tensors(np.logaddexp2, x1, x2)
+
+
+def _heaviside(x1: Any, x2: Any) -> Any:
+    number = float if isinstance(x1, float) or isinstance(x2, float) else int
+    return number(x2 if x1 == 0 else x1 > 0)
+
+
+@op
+def heaviside(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """The step of x1: 0 below 0 and of NaN, 1 above, x2 at 0. Arguments as of `fmax`."""
+    return arithmetic(_heaviside, x1, x2)
+
+
+@op
+def ldexp(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """x1 * 2**x2; the exponent may be broken. Arguments as of `copysign`."""
+    return _real(lambda a, b: a * np.exp2(b), x1, x2)
+
+
+@op
+def nextafter(x1: Tensor, x2: Tensor) -> Tensor:
+    """The number of the dtype that follows x1 on the way to x2; x2 where they are equal.
+
+    ``x1``, ``x2``: floating point tensors of one dtype, which is the result's, broadcast against
+    one another. Raises TypeInferError for other dtypes or shapes that do not broadcast.
+    """
+    return _of_float_tensors(np.nextafter, x1, x2)
+
+
+def _together(*operands: Any) -> TensorType:
+    require_same_dtype(*operands)
+    dtype = next(o.dtype for o in operands if isinstance(o, TensorType))
+    return TensorType(broadcast_shapes(*map(shape_of, operands)), dtype)
+
+
+@op
+def addcmul(x: Tensor, tensor1: Tensor, tensor2: Tensor, value: Scalar = 1) -> Tensor:
+    """x + value * tensor1 * tensor2.
+
+    ``x``, ``tensor1``, ``tensor2``: numbers of one dtype, which is the result's, broadcast against
+    one another; ``value``: a whole number if they are.
+    Raises TypeInferError for bools, different dtypes or shapes that do not broadcast.
+    """
+    require(x.dtype != "bool", "bool has no product and sum", expected="a dtype of numbers")
+    return _together(x, tensor1, tensor2, value)
+
+
+@op
+def addcdiv(x: Tensor, tensor1: Tensor, tensor2: Tensor, value: Scalar = 1) -> Tensor:
+    """x + value * tensor1 / tensor2.
+
+    ``x``, ``tensor1``, ``tensor2``: floating point of one dtype, which is the result's, broadcast
+    against one another.
+    Raises TypeInferError for other dtypes or shapes that do not broadcast.
+    """
+    require_float(x, "x")
+    return _together(x, tensor1, tensor2, value)
+
+
+@op
+def lerp(x: Tensor, end: Tensor, weight: Scalar | Tensor) -> Tensor:
+    """x + weight * (end - x): ``x`` for weight 0, ``end`` for weight 1, exactly.
+
+    ``x``, ``end``, ``weight``: floating point of one dtype, which is the result's, broadcast
+    against one another; the weight may be a number.
+    Raises TypeInferError for other dtypes or shapes that do not broadcast.
+    """
+    require_float(x, "x")
+    return _together(x, end, weight)
+
+
+ROUNDINGS = ("upward", "nearest")
+
+
+@op
+def fixed_point_multiply(
+    x: Tensor, multiplier: Scalar | Tensor, shift: Scalar | Tensor, rounding: str = "upward"
+) -> Tensor:
+    """x * multiplier * 2**(shift - 31), rounded to a whole number.
+
+    x, multiplier, shift: int32, broadcast against one another; the last two may be numbers. The
+    result is int32, exact where that can hold it, for shifts up to 31.
+    rounding: where halves go: "upward" (-1.5 to -1) or "nearest", away from 0 (-1.5 to -2).
+    Raises TypeInferError for other dtypes or roundings, or shapes that do not broadcast.
+    """
+    require(x.dtype == "int32", "x must be int32", expected="int32", found=str(x))
+    require_same_dtype(x, multiplier, shift)
+    require(
+        rounding in ROUNDINGS, "unknown rounding", expected=" or ".join(ROUNDINGS), found=rounding
+    )
+    return TensorType(broadcast_shapes(x.shape, shape_of(multiplier), shape_of(shift)), "int32")
+
+
+@op
+def fixed_point_number(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The normalised fixed-point numbers nearest to x, halves away from 0: (multiplier, shift).
+
+    x: finite, not subnormal, float64 of any shape. Results: int32 of its shape; 0 gives 0 and 0.
+    Raises TypeInferError for other dtypes.
+    """
+    require(x.dtype == "float64", "x must be float64", expected="float64", found=str(x))
+    return x.with_dtype("int32"), x.with_dtype("int32")
+
+
+@op
+def bias_add(x: Tensor, bias: Tensor, axis: int = 1) -> Tensor:
+    """x plus a bias per index of one axis: ``x + reshape(bias, [1.. C ..1])``.
+
+    x: any dtype. bias: [C] of the same dtype, C = x's extent along ``axis``. Result: x's type.
+
+    Raises TypeInferError if axis, extent or dtype do not fit.
+    """
+    require_ndim(bias, 1, "bias")
+    extent = x.shape[normalize_axis(axis, x.ndim)]
+    unknown = not isinstance(extent, int) or not bias.is_static
+    require_same_dtype(x, bias)
+    require(
+        unknown or bias.shape[0] == extent,
+        "bias does not fit",
+        expected=f"shape [{extent}]",
+        found=str(bias),
+    )
+    return x
+
+
+@op
+def negative(x: Scalar | Tensor) -> Tensor:
+    """-x. ``x``: numbers of any shape and dtype; the result has its type.
+
+    Integers wrap: the smallest is its own negative, and uint8 counts modulo 256. Raises
+    TypeInferError for bool.
+    """
+    require(
+        not isinstance(x, TensorType) or x.dtype != "bool",
+        "bool has no negative",
+        expected="a dtype of numbers; for the opposite use logical_not",
+    )
+    return same(lambda n: -n, x)
+
+
+@op
+def abs(x: Scalar | Tensor) -> Tensor:
+    """Absolute value. ``x``: any shape and dtype; the result has its type. Integers wrap."""
+    return same(lambda n: n if n > 0 else 0 - n, x)

@@ -1,0 +1,70 @@
+"""Type functions that elementwise operators share: of a number they give a number at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from meta.base.dtype import is_float
+from meta.base.errors import TypeInferError
+from meta.op.core import TensorType, numbers
+from meta.op.core.check import broadcast_shapes, require, require_float, shape_of
+from meta.op.core.same_dtype import require_same_dtype
+
+Function = Callable[[Any, Any], Any]
+
+
+def floating(on_number: Callable[[Any], Any], x: Any) -> TensorType:
+    """Return the type of a real function of ``x``: its own if it is floating, else float32."""
+    if not isinstance(x, TensorType):
+        return numbers.of_float(on_number, x)  # type: ignore[return-value]
+    return x if is_float(x.dtype) else x.with_dtype("float32")
+
+
+def same(on_number: Callable[[Any], Any], x: Any) -> TensorType:
+    """Return the type of a function of ``x`` that keeps the dtype."""
+    return x if isinstance(x, TensorType) else on_number(x)
+
+
+def arithmetic(on_numbers: Function, x1: Any, x2: Any, *, of_bools: bool = True) -> TensorType:
+    """Return the type of a result in the operands' dtype."""
+    if not isinstance(x1, TensorType) and not isinstance(x2, TensorType):
+        return on_numbers(x1, x2)  # type: ignore[no-any-return]
+    dtype = require_same_dtype(x1, x2)
+    require(
+        of_bools or dtype != "bool",
+        "not defined for two bool operands",
+        expected="numbers; cast one operand, or use a logical operator",
+    )
+    return TensorType(broadcast_shapes(shape_of(x1), shape_of(x2)), dtype)
+
+
+def comparison(on_numbers: Function, x1: Any, x2: Any) -> TensorType:
+    """Return the type of the bool result of comparing operands of one dtype."""
+    require_same_dtype(x1, x2)
+    return logical(on_numbers, x1, x2)
+
+
+def logical(on_numbers: Function, x1: Any, x2: Any) -> TensorType:
+    """Return the type of a bool result of operands of any dtypes."""
+    if not isinstance(x1, TensorType) and not isinstance(x2, TensorType):
+        return on_numbers(x1, x2)  # type: ignore[no-any-return]
+    return TensorType(broadcast_shapes(shape_of(x1), shape_of(x2)), "bool")
+
+
+def gradient(
+    x: TensorType | None, y: TensorType | None, dy: TensorType, *, use_y: bool = True
+) -> TensorType:
+    """Return the type of a gradient operator's result, that of x or y, after checking all three."""
+    argument = y if x is None and use_y else x
+    if argument is None:
+        raise TypeInferError(
+            "neither x nor y is given" if use_y else "x is not given",
+            expected="the argument x or the result y" if use_y else "the argument x",
+        )
+    given = {n: t for n, t in (("x", x), ("y", y), ("dy", dy)) if t is not None}
+    for name, tensor in given.items():
+        require_float(tensor, name)
+        require(tensor.shape == dy.shape, f"{name} does not match dy", expected=list(dy.shape))
+    require_same_dtype(*given.values())
+    return argument

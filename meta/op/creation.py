@@ -1,0 +1,145 @@
+"""Operators that create tensors.
+
+Those without a tensor argument take ``device``, where the result is to live: "cpu" or "cuda:N".
+"""
+
+import math
+
+from meta.base import dtype as dtypes
+from meta.op.core import DeviceName, DType, Ints, Scalar, Tensor, TensorType, op
+from meta.op.core.check import normalize_axis, require, require_extents, require_holds
+from meta.op.core.same_dtype import require_same_dtype
+
+
+def _filled(shape: Ints, dtype: str) -> TensorType:
+    extents = (shape,) if isinstance(shape, int) else shape
+    require_extents(extents)
+    return TensorType(extents, dtype)
+
+
+@op(float8=True)
+def zeros(shape: Ints, dtype: DType = "int32", device: DeviceName = "cpu") -> Tensor:
+    """A tensor of zeros. shape: extents; an int is one axis. dtype, device: of the result.
+
+    Raises TypeInferError for a negative extent.
+    """
+    return _filled(shape, dtype)
+
+
+@op(schema=zeros, float8=True)
+def ones(shape: Ints, dtype: DType = "int32", device: DeviceName = "cpu") -> Tensor:
+    """A tensor of ones. See `zeros`."""
+    return _filled(shape, dtype)
+
+
+@op(float8=True)
+def full(
+    fill_value: Scalar, shape: Ints, dtype: DType = "int32", device: DeviceName = "cpu"
+) -> Tensor:
+    """A tensor of ``fill_value`` in ``dtype``. See `zeros`.
+
+    fill_value: a whole number in the range of an integer dtype, 0 or 1 for bool, else
+    NumberOutOfRange is raised; rounded to a floating point dtype. No kernel is built per value.
+    """
+    return _filled(shape, dtype)
+
+
+@op
+def arange(
+    start: int | float,
+    stop: int | float,
+    step: int | float,
+    dtype: DType = "float32",
+    device: DeviceName = "cpu",
+) -> Tensor:
+    """The numbers ``start + i * step`` for i = 0, 1, ... before ``stop``.
+
+    start, stop, step: Python numbers, because they decide the length, which is
+    ``max(0, ceil((stop - start) / step))``. Values are computed in int64 if all three are ints,
+    else in float64, then converted to ``dtype``, which may be any but bool.
+    Result: shape (length,). Raises TypeInferError if step is 0 or a number is not finite, and
+    NumberOutOfRange if ``dtype`` has not the first or the last number.
+    """
+    given = f"start={start}, stop={stop}, step={step}"
+    require(
+        all(map(math.isfinite, (start, stop, step))), "arange takes finite numbers", found=given
+    )
+    require(step != 0, "the step of arange is 0", found=given)
+    require(dtype != "bool", "arange counts, which bool cannot", expected="an int or float dtype")
+    if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int):
+        length = -((start - stop) // step)  # exact where a float division is not
+    else:
+        quotient = (stop - start) / step
+        require(math.isfinite(quotient), "arange has no end", found=given)
+        length = math.ceil(quotient)
+    if length > 0:
+        whole = isinstance(start, int) and isinstance(step, int)
+        for dtype_ in (dtype, "int64") if whole else (dtype,):
+            require_holds(dtype_, start, "the first number")
+            require_holds(dtype_, start + (length - 1) * step, "the last number")
+    return TensorType((max(0, length),), dtype)
+
+
+@op
+def one_hot(
+    indices: Tensor,
+    on_value: Scalar | Tensor,
+    off_value: Scalar | Tensor,
+    depth: int,
+    axis: int = -1,
+    dtype: DType = "int32",
+    device: DeviceName = "cpu",
+) -> Tensor:
+    """``on_value`` where the position along a new axis is the index, ``off_value`` elsewhere.
+
+    indices: any integer dtype. An index outside [0, depth) gives ``off_value`` everywhere.
+    on_value, off_value: numbers, or tensors with one element; converted to ``dtype``.
+    depth: length of the new axis. axis: its place in the result; -1 is last.
+    device: not used, the result lives where ``indices`` does.
+    Result: shape of indices with ``depth`` inserted at ``axis``.
+    Raises TypeInferError for other indices or values, a negative depth or an axis out of range.
+    """
+    integers = not dtypes.is_float(indices.dtype) and indices.dtype != "bool"
+    require(integers, "indices must be integers", found=str(indices))
+    for name, value in (("on_value", on_value), ("off_value", off_value)):
+        single = not isinstance(value, TensorType) or all(d == 1 for d in value.shape)
+        require(single, f"{name} must be one number", found=str(value))
+    require(depth >= 0, "depth is negative", found=depth)
+    place = normalize_axis(axis, indices.ndim + 1)
+    return TensorType((*indices.shape[:place], depth, *indices.shape[place:]), dtype)
+
+
+@op(float8=True)
+def zeros_like(x: Tensor) -> Tensor:
+    """A tensor of zeros of the shape, dtype and device of ``x``."""
+    return x
+
+
+@op(schema=zeros_like, float8=True)
+def ones_like(x: Tensor) -> Tensor:
+    """A tensor of ones of the shape, dtype and device of ``x``."""
+    return x
+
+
+@op(float8=True)
+def full_like(data: Tensor, fill_value: Scalar) -> Tensor:
+    """A tensor of ``fill_value`` of the shape, dtype and device of ``data``. See `full`."""
+    return data
+
+
+@op
+def mesh_grid(x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The coordinates of a grid: result i has element ``x[i][k]`` wherever index i is k.
+
+    x: vectors or 0-d tensors of one dtype, one for every axis of the results, in this order (numpy
+    and torch call it "ij").
+    """
+    require(len(x) > 0, "x is empty", expected="at least one tensor")
+    require(
+        all(t.ndim <= 1 for t in x),
+        "an axis of a grid must be a vector",
+        found=", ".join(map(str, x)),
+    )
+    require_same_dtype(*x)
+    shape = tuple(t.shape[0] if t.shape else 1 for t in x)
+    return tuple(t.with_shape(shape) for t in x)

@@ -1,0 +1,376 @@
+"""Elementwise functions of one tensor, and casts.
+
+Add one here with a type function of `op/core/elementwise.py`: ``return floating(np.exp, x)`` for a
+real function, which is float32 for integers and bools, and NaN outside its domain, or
+``return same(f, x)`` for one that keeps the dtype. A Python number is accepted as well and gives a
+Python number.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from meta.base.dtype import is_float
+from meta.op.core import DType, Scalar, Tensor, TensorType, numbers, op
+from meta.op.core.check import require, require_float
+from meta.op.core.elementwise import arithmetic, floating, gradient, same
+from meta.op.core.same_dtype import require_same_dtype
+from meta.op.shapes import reshape_like
+
+
+@op
+def sqrt(x: Scalar | Tensor) -> Tensor:
+    """Square root; NaN below zero.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(np.sqrt, x)
+
+
+@op(forward=sqrt, enough=(("x",), ("y",)))
+def sqrt_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
+    """Gradient of `sqrt`: dy / (2 * y), infinite at 0.
+
+    ``x``, ``y``: argument and result of the forward call; one may be None, ``y`` is used if given.
+    ``dy``: gradient of the result. All floating, of one type, which the result has.
+    Raises TypeInferError if x and y are both None or the types differ.
+    """
+    return gradient(x, y, dy)
+
+
+@op
+def exp(x: Scalar | Tensor) -> Tensor:
+    """e**x. ``x``: any shape; its dtype is the result's, float32 for ints and bool."""
+    return floating(np.exp, x)
+
+
+@op
+def log(x: Scalar | Tensor) -> Tensor:
+    """Natural logarithm; -inf at 0, NaN below.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(np.log, x)
+
+
+@op
+def rsqrt(x: Scalar | Tensor) -> Tensor:
+    """1 / sqrt(x); inf at 0, NaN below.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(lambda n: 1 / np.sqrt(n), x)
+
+
+@op(float8=True)
+def copy(x: Scalar | Tensor) -> Tensor:
+    """The values of ``x`` in memory of their own. ``x``: any shape and dtype."""
+    return same(lambda n: n, x)
+
+
+@op
+def log2(x: Scalar | Tensor) -> Tensor:
+    """Logarithm to base 2; -inf at 0, NaN below.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(np.log2, x)
+
+
+@op
+def log10(x: Scalar | Tensor) -> Tensor:
+    """Logarithm to base 10; -inf at 0, NaN below.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(np.log10, x)
+
+
+@op
+def log1p(x: Scalar | Tensor) -> Tensor:
+    """log(1 + x) without loss for small x; -inf at -1, NaN below.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(np.log1p, x)
+
+
+@op
+def expm1(x: Scalar | Tensor) -> Tensor:
+    """exp(x) - 1 without loss for small x.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(np.expm1, x)
+
+
+@op
+def reciprocal(x: Scalar | Tensor) -> Tensor:
+    """1 / x; infinite at 0, with its sign.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(np.reciprocal, x)
+
+
+def _whole(on_float: Callable[[Any], Any], x: Any) -> TensorType:
+    """Return the type of a rounded ``x``: its own. A Python float stays one."""
+    return same(lambda n: numbers.of_float(on_float, n) if isinstance(n, float) else n, x)
+
+
+@op
+def ceil(x: Scalar | Tensor) -> Tensor:
+    """The smallest whole number not below x. ``x``: any shape and dtype; the result has its type.
+
+    Infinities and NaN stay what they are.
+    """
+    return _whole(np.ceil, x)
+
+
+@op
+def floor(x: Scalar | Tensor) -> Tensor:
+    """The largest whole number not above x. ``x``: any shape and dtype; the result has its type.
+
+    Infinities and NaN stay what they are.
+    """
+    return _whole(np.floor, x)
+
+
+@op
+def round(x: Scalar | Tensor) -> Tensor:
+    """The nearest whole number, halves to the even one: 0.5 to 0, 1.5 and 2.5 to 2.
+
+    ``x``: any shape and dtype; the result has its type. Infinities and NaN stay what they are.
+    """
+    return _whole(np.round, x)
+
+
+@op
+def trunc(x: Scalar | Tensor) -> Tensor:
+    """x without its fraction, rounded towards 0. ``x``: any shape and dtype; the result has its
+    type.
+
+    Infinities and NaN stay what they are.
+    """
+    return _whole(np.trunc, x)
+
+
+@op
+def sign(x: Scalar | Tensor) -> Tensor:
+    """1 where x is positive, -1 where it is negative, else 0, which includes NaN, as torch.
+
+    ``x``: any shape and dtype; the result has its type.
+    """
+    return same(lambda n: type(n)((n > 0) - (n < 0)), x)
+
+
+@op
+def frac(x: Scalar | Tensor) -> Tensor:
+    """x - trunc(x), the fraction, with the sign of x. ``x``: floating point of any shape.
+
+    Raises TypeInferError for other dtypes.
+    """
+    if isinstance(x, TensorType):
+        require_float(x, "x")
+        return x
+    return numbers.of_float(lambda n: n - np.trunc(n), x)  # type: ignore[return-value]
+
+
+@op
+def sin(x: Scalar | Tensor) -> Tensor:
+    """Sine. ``x``: any shape; its dtype is the result's, float32 for ints and bool."""
+    return floating(np.sin, x)
+
+
+@op
+def cos(x: Scalar | Tensor) -> Tensor:
+    """Cosine. ``x``: any shape; its dtype is the result's, float32 for ints and bool."""
+    return floating(np.cos, x)
+
+
+@op
+def tan(x: Scalar | Tensor) -> Tensor:
+    """Tangent. ``x``: any shape; its dtype is the result's, float32 for ints and bool."""
+    return floating(np.tan, x)
+
+
+@op
+def asin(x: Scalar | Tensor) -> Tensor:
+    """Inverse sine, between -pi/2 and pi/2; NaN for |x| > 1.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(np.arcsin, x)
+
+
+@op
+def acos(x: Scalar | Tensor) -> Tensor:
+    """Inverse cosine, between 0 and pi; NaN for |x| > 1.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(np.arccos, x)
+
+
+@op
+def atan(x: Scalar | Tensor) -> Tensor:
+    """Inverse tangent, between -pi/2 and pi/2.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(np.arctan, x)
+
+
+@op
+def sinh(x: Scalar | Tensor) -> Tensor:
+    """Hyperbolic sine. ``x``: any shape; its dtype is the result's, float32 for ints and bool."""
+    return floating(np.sinh, x)
+
+
+@op
+def cosh(x: Scalar | Tensor) -> Tensor:
+    """Hyperbolic cosine. ``x``: any shape; its dtype is the result's, float32 for ints and bool."""
+    return floating(np.cosh, x)
+
+
+@op
+def asinh(x: Scalar | Tensor) -> Tensor:
+    """Inverse hyperbolic sine.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(np.arcsinh, x)
+
+
+@op
+def acosh(x: Scalar | Tensor) -> Tensor:
+    """Inverse hyperbolic cosine, not negative; NaN for x < 1.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(np.arccosh, x)
+
+
+@op
+def atanh(x: Scalar | Tensor) -> Tensor:
+    """Inverse hyperbolic tangent; infinite at 1 and -1, NaN beyond.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(np.arctanh, x)
+
+
+def _angle(x1: Any, x2: Any) -> float:
+    return float(np.arctan2(np.float64(x1), np.float64(x2)))
+
+
+@op
+def atan2(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """The angle of the point (x2, x1) from the x axis, from -pi to pi; signed zeros count as in C.
+
+    ``x1``, ``x2``: tensors of one dtype, broadcast against one another, or numbers. The result has
+    their dtype, float32 for ints and bool.
+    Raises TypeInferError for different dtypes or shapes that do not broadcast.
+    """
+    require_same_dtype(x1, x2)
+    result = arithmetic(_angle, x1, x2)
+    if isinstance(result, TensorType) and not is_float(result.dtype):
+        return result.with_dtype("float32")
+    return result
+
+
+@op
+def deg2rad(x: Scalar | Tensor) -> Tensor:
+    """Degrees in radians: x * pi / 180.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(np.deg2rad, x)
+
+
+@op
+def rad2deg(x: Scalar | Tensor) -> Tensor:
+    """Radians in degrees: x * 180 / pi.
+
+    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
+    """
+    return floating(np.rad2deg, x)
+
+
+@op
+def exp2(x: Scalar | Tensor) -> Tensor:
+    """2**x. ``x``: any shape; its dtype is the result's, float32 for ints and bool."""
+    return floating(np.exp2, x)
+
+
+@op
+def square(x: Scalar | Tensor) -> Tensor:
+    """x * x. ``x``: numbers of any shape and dtype; the result has its type; integers wrap.
+
+    Raises TypeInferError for bool.
+    """
+    bools = isinstance(x, TensorType) and x.dtype == "bool"
+    require(not bools, "bool has no square", expected="a dtype of numbers")
+    return same(lambda n: n * n, x)
+
+
+def replacements(
+    nan: float, posinf: float | None, neginf: float | None, largest: float
+) -> tuple[float, float, float]:
+    """Return what `nan_to_num` puts in place of NaN and of the two infinities."""
+    return nan, largest if posinf is None else posinf, -largest if neginf is None else neginf
+
+
+def _finite(n: Any, nan: float, posinf: float | None, neginf: float | None) -> Any:
+    if math.isfinite(n):
+        return n
+    instead = replacements(nan, posinf, neginf, sys.float_info.max)
+    return instead[0 if math.isnan(n) else 1 if n > 0 else 2]
+
+
+@op
+def nan_to_num(
+    x: Scalar | Tensor,
+    nan: float = 0.0,
+    posinf: float | None = None,
+    neginf: float | None = None,
+) -> Tensor:
+    """x with ``nan`` in place of NaN, ``posinf`` and ``neginf`` in place of the infinities.
+
+    ``x``: any shape and dtype; the result has its type. ``posinf``, ``neginf``: None stands for the
+    dtype's largest number and its negative.
+    """
+    return same(lambda n: _finite(n, nan, posinf, neginf), x)
+
+
+@op(float8=True)
+def cast(data: Tensor, dtype: DType) -> Tensor:
+    """``data`` in another dtype. Floats are truncated to integers; a bool says whether not 0.
+
+    To int8, int16 and int32 a float goes by way of int32, to uint8 and int64 by int64, of which the
+    low bits are kept: 300.0 is 44 in int8. What that does not hold, and NaN, is its smallest number
+    (0 in int8, int16 and uint8). So does torch on x86 processors; here all devices and dialects do.
+    uint64 holds what is in its range; integers wrap.
+    What is beyond the range of a floating point dtype becomes infinite, and of float8_e4m3fn, which
+    has no infinity, its largest number, 448. Float8 is rounded to 4 (e5m2: 3) bits, and has no
+    gradient, as integers have none.
+    """
+    return data.with_dtype(dtype)
+
+
+@op(schema=reshape_like, float8=True)
+def cast_like(x: Tensor, like_type: Tensor) -> Tensor:
+    """``x`` in the dtype of ``like_type``, converted as by `cast`."""
+    return x.with_dtype(like_type.dtype)
+
+
+@op
+def group_cast(tensor_list: tuple[Tensor, ...], dtype: DType) -> tuple[Tensor, ...]:
+    """Every tensor of a list in another dtype, converted as by `cast`, in one kernel."""
+    require(len(tensor_list) > 0, "tensor_list is empty", expected="at least one tensor")
+    return tuple(t.with_dtype(dtype) for t in tensor_list)

@@ -1,0 +1,159 @@
+"""Products of matrices.
+
+The suffix says which operands are stored transposed: ``n`` as it is, ``t`` transposed. All of
+them sum products in at least float32: a half precision result is rounded once, at the end.
+Nothing is promoted: both operands have one dtype, which is the result's. Products of float8 are
+apart: `scaled_matmul`. `meta/op/core/subscripts.py` reads the notation of `einsum`.
+"""
+
+from meta.base.dtype import FLOAT8, FLOATS
+from meta.ir.types import Dim
+from meta.op.core import DType, Tensor, TensorType, op
+from meta.op.core.check import broadcast_shapes, require, require_ndim
+from meta.op.core.same_dtype import require_same_dtype
+from meta.op.core.subscripts import subscripts
+
+
+def _product(x1: TensorType, x2: TensorType, ndim: int, t1: bool, t2: bool) -> TensorType:
+    """Return the type of x1 @ x2, each transposed in its last two axes if the flag says so."""
+    require_ndim(x1, ndim, "x1")
+    require_ndim(x2, ndim, "x2")
+    found = f"x1={x1}, x2={x2}"
+    dtype = require_same_dtype(x1, x2)
+    require(dtype != "bool", "bools have no product", expected="a dtype of numbers", found=found)
+    m, k1 = x1.shape[-2:][::-1] if t1 else x1.shape[-2:]
+    k2, n = x2.shape[-2:][::-1] if t2 else x2.shape[-2:]
+    axes = f"axis {-2 if t1 else -1} of x1 as long as axis {-1 if t2 else -2} of x2"
+    # An extent that is not a number yet is compared when it is one.
+    differ = isinstance(k1, int) and isinstance(k2, int) and k1 != k2
+    require(not differ, f"the inner extents {k1} and {k2} differ", expected=axes, found=found)
+    return x1.with_shape((*_batch(x1, x2), m, n))
+
+
+def _batch(x1: TensorType, x2: TensorType) -> tuple[Dim, ...]:
+    return broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+
+
+@op
+def matmul(x1: Tensor, x2: Tensor) -> Tensor:
+    """Matrix product ``x1 @ x2``.
+
+    x1: (m, k). x2: (k, n), same dtype: any but bool. Result: (m, n), zeros if k is 0.
+    Raises TypeInferError for other ndims, different dtypes or different inner extents.
+    """
+    return _product(x1, x2, 2, False, False)
+
+
+@op(schema=matmul)
+def matmul_nt(x1: Tensor, x2: Tensor) -> Tensor:
+    """Matrix product ``x1 @ x2.T``: x1 (m, k), x2 (n, k), result (m, n). See `matmul`."""
+    return _product(x1, x2, 2, False, True)
+
+
+@op(schema=matmul)
+def matmul_tn(x1: Tensor, x2: Tensor) -> Tensor:
+    """Matrix product ``x1.T @ x2``: x1 (k, m), x2 (k, n), result (m, n). See `matmul`."""
+    return _product(x1, x2, 2, True, False)
+
+
+@op(schema=matmul)
+def matmul_tt(x1: Tensor, x2: Tensor) -> Tensor:
+    """Matrix product ``x1.T @ x2.T``: x1 (k, m), x2 (n, k), result (m, n). See `matmul`."""
+    return _product(x1, x2, 2, True, True)
+
+
+@op(schema=matmul)
+def dense(x1: Tensor, x2: Tensor) -> Tensor:
+    """A fully connected layer without bias, ``x1 @ x2.T``.
+
+    x1: rows (m, k). x2: weights (n, k), one row per unit. Result (m, n). The same product as
+    `matmul_nt`, with the name by which layers and importers know it. See `matmul`.
+    """
+    return _product(x1, x2, 2, False, True)
+
+
+@op(schema=matmul)
+def batch_matmul(x1: Tensor, x2: Tensor) -> Tensor:
+    """Matrix products ``x1[i] @ x2[i]`` for every i.
+
+    x1: (b, m, k). x2: (b, k, n), same dtype: any but bool. A batch of 1 is used with every matrix
+    of the other operand. Result: (b, m, n), zeros if k is 0.
+    Raises TypeInferError for other ndims, different dtypes, different inner extents or batches.
+    """
+    return _product(x1, x2, 3, False, False)
+
+
+@op(schema=matmul)
+def batch_matmul_nt(x1: Tensor, x2: Tensor) -> Tensor:
+    """Matrix products ``x1[i] @ x2[i].T``: x1 (b, m, k), x2 (b, n, k). See `batch_matmul`."""
+    return _product(x1, x2, 3, False, True)
+
+
+@op(schema=matmul)
+def batch_matmul_tn(x1: Tensor, x2: Tensor) -> Tensor:
+    """Matrix products ``x1[i].T @ x2[i]``: x1 (b, k, m), x2 (b, k, n). See `batch_matmul`."""
+    return _product(x1, x2, 3, True, False)
+
+
+@op(schema=matmul)
+def batch_matmul_tt(x1: Tensor, x2: Tensor) -> Tensor:
+    """Matrix products ``x1[i].T @ x2[i].T``: x1 (b, k, m), x2 (b, n, k). See `batch_matmul`."""
+    return _product(x1, x2, 3, True, True)
+
+
+def _require_scale(scale: TensorType, rows: Dim, name: str, factor: str) -> None:
+    """Raise TypeInferError unless ``scale`` is one number, or one for each row of a factor."""
+    require(scale.dtype == "float32", f"{name} must be float32", found=str(scale))
+    fits = scale.ndim == 0 or (scale.ndim == 1 and scale.shape[0] == rows)
+    expected = f"shape [] or [{rows}]: one number for {factor}, or one for each of its rows"
+    require(fits, f"{name} does not fit {factor}", expected=expected, found=str(scale))
+
+
+@op(float8=True)
+def scaled_matmul(
+    x1: Tensor, x2: Tensor, scale1: Tensor, scale2: Tensor, dtype: DType = "bfloat16"
+) -> Tensor:
+    """The product of float8 matrices with their scales, ``(scale1 * x1) @ (scale2 * x2).T``.
+
+    x1: (m, k). x2: (n, k), a row for each column of the result, as `dense` has its weights. Each
+    float8_e4m3fn or float8_e5m2. scale1: float32, () for one number or (m,) for one per row of x1.
+    scale2: (), or (n,) of x2. dtype: float16, bfloat16 or float32, of the result, (m, n); zeros if
+    k is 0. Sums are in float32 (matrix units of GPUs keep fewer bits of them), and rounded once.
+
+    A matrix w becomes float8 by ``scale = abs(w).max() / 448`` and ``meta.cast(w / scale,
+    "float8_e4m3fn")``, as in Micikevicius et al. 2022, FP8 Formats for Deep Learning. There is no
+    gradient. Raises TypeInferError for other ndims or dtypes, different inner extents, and scales
+    that do not fit.
+    """
+    for x, name in ((x1, "x1"), (x2, "x2")):
+        require_ndim(x, 2, name)
+        require(x.dtype in FLOAT8, f"{name} must be float8", expected="float8", found=str(x))
+    wide = sorted(FLOATS - {"float64"})
+    require(
+        dtype in wide, "dtype is that of no such product", expected=", ".join(wide), found=dtype
+    )
+    (m, k1), (n, k2) = x1.shape, x2.shape
+    differ = isinstance(k1, int) and isinstance(k2, int) and k1 != k2
+    require(not differ, f"the inner extents {k1} and {k2} differ", found=f"x1={x1}, x2={x2}")
+    _require_scale(scale1, m, "scale1", "x1")
+    _require_scale(scale2, n, "scale2", "x2")
+    return TensorType((m, n), dtype)
+
+
+@op
+def einsum(inputs: tuple[Tensor, ...], equation: str) -> Tensor:
+    """The sum, over the labels that the result lacks, of products of elements of the operands.
+
+    ``meta.einsum((a, b), "bij,bjk->bik")`` is a batch of matrix products, ``"ii->"`` a trace,
+    ``"i,j"`` an outer product. The notation is numpy's and torch's, see
+    `meta.op.core.subscripts`: repeated labels (on one operand its diagonal), ellipsis, implicit
+    results, axes of extent 1 that are broadcast.
+
+    inputs: at least one tensor; of one dtype, any but bool. Integers wrap.
+    Result: that dtype; products are summed in at least float32 and rounded once.
+    Raises TypeInferError for a malformed equation or operands that do not fit it.
+    """
+    require(len(inputs) > 0, "inputs is empty", expected="at least one tensor")
+    dtype = require_same_dtype(*inputs)
+    require(dtype != "bool", "bools have no product", expected="a dtype of numbers")
+    return TensorType(subscripts(equation, [x.shape for x in inputs]).shape, dtype)

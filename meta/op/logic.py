@@ -1,0 +1,259 @@
+"""Comparisons, logical operators, bits and classes of floats.
+
+Nothing is promoted: tensors have one dtype, and a Python number takes a tensor's dtype. A number
+that is only compared may be of any size. Python numbers alone give a Python number. Add one here
+with a type function of `op/core/elementwise.py`: `comparison`, `logical` or `arithmetic`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from meta.base.dtype import bits, is_float
+from meta.base.errors import TypeInferError
+from meta.op.core import AnyScalar, DType, Scalar, Tensor, TensorType, op
+from meta.op.core.check import broadcast_shapes, require, shape_of
+from meta.op.core.elementwise import Function, arithmetic, comparison, logical
+from meta.op.core.same_dtype import require_same_dtype
+
+
+def _require_integers(*operands: Any, bools: bool) -> None:
+    for x in operands:
+        is_tensor = isinstance(x, TensorType)
+        floating = is_float(x.dtype) if is_tensor else isinstance(x, float)
+        if floating or (is_tensor and x.dtype == "bool" and not bools):
+            raise TypeInferError(
+                "only integers have bits to work on",
+                expected="integers or bools" if bools else "integers",
+                found=x,
+                hint="cast the operand, or use a logical operator",
+            )
+
+
+def _bitwise(function: Function, x1: Any, x2: Any, *, bools: bool = True) -> TensorType:
+    _require_integers(x1, x2, bools=bools)
+    require_same_dtype(x1, x2)
+    return arithmetic(function, x1, x2)
+
+
+@op(commutative=True)
+def bitwise_and(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """The bits that both have; of bools the logical and.
+
+    ``x1``, ``x2``: integers or bools of one dtype, which is the result's, broadcast against one
+    another. Raises TypeInferError for floats, different dtypes, shapes that do not broadcast.
+    """
+    return _bitwise(operator.and_, x1, x2)
+
+
+@op(commutative=True)
+def bitwise_or(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """The bits that one or both have; of bools the logical or. Arguments as of `bitwise_and`."""
+    return _bitwise(operator.or_, x1, x2)
+
+
+@op(commutative=True)
+def bitwise_xor(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+    """The bits that exactly one has; of bools whether they differ. Arguments as `bitwise_and`."""
+    return _bitwise(operator.xor, x1, x2)
+
+
+@op
+def bitwise_not(x: Scalar | Tensor) -> Tensor:
+    """All bits inverted, -x - 1 for signed integers; of bools the logical not.
+
+    ``x``: integers or bools of any shape; the result has its type. Raises TypeInferError for
+    floats.
+    """
+    _require_integers(x, bools=True)
+    if isinstance(x, TensorType):
+        return x
+    return not x if isinstance(x, bool) else -int(x) - 1  # type: ignore[return-value]
+
+
+def _shifted_left(x1: int, x2: int) -> int:
+    """x1 << x2 in 64 bits, as tensors have it."""
+    bits = (x1 << x2) % 2**64 if 0 <= x2 < 64 else 0
+    return bits - 2**64 if bits >= 2**63 else bits
+
+
+@op
+def left_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
+    """x1 * 2**x2 modulo the dtype's range; 0 for an ``x2`` that is negative or beyond the bits.
+
+    ``x1``, ``x2``: integers of one dtype, which is the result's, broadcast against one another.
+    Raises TypeInferError for floats and bools, different dtypes, shapes that do not broadcast.
+    """
+    return _bitwise(_shifted_left, x1, x2, bools=False)
+
+
+@op
+def right_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
+    """floor(x1 / 2**x2); for an ``x2`` that is negative or beyond the bits 0, or -1 if x1 < 0.
+
+    ``x1``, ``x2``: integers of one dtype, which is the result's, broadcast against one another.
+    Raises TypeInferError for floats and bools, different dtypes, shapes that do not broadcast.
+    """
+    return _bitwise(lambda a, b: a >> (b if 0 <= b < 64 else 64), x1, x2, bools=False)
+
+
+@op
+def reinterpret(x: Tensor, dtype: DType) -> Tensor:
+    """The bits of every element of ``x`` read as ``dtype``: 1.0 in float32 is int32 0x3f800000.
+
+    ``x``: any shape. Raises TypeInferError for a dtype of another width, and for bool, whose bits
+    may only be 0 and 1.
+    """
+    require(
+        "bool" not in (x.dtype, dtype) and bits(x.dtype) == bits(dtype),
+        "the bits cannot be read as the other dtype",
+        expected="dtypes of one width, none of them bool",
+        found=f"{x.dtype} as {dtype}",
+    )
+    return x.with_dtype(dtype)
+
+
+def _answer(on_number: Callable[[Any], bool], x: Any) -> TensorType:
+    if not isinstance(x, TensorType):
+        return on_number(x)  # type: ignore[return-value]
+    return x.with_dtype("bool")
+
+
+@op
+def isnan(x: Scalar | Tensor) -> Tensor:
+    """Whether x is NaN. ``x``: any shape and dtype; the result is bool."""
+    return _answer(math.isnan, x)
+
+
+@op
+def isinf(x: Scalar | Tensor) -> Tensor:
+    """Whether x is infinite, of either sign. ``x``: any shape and dtype; the result is bool."""
+    return _answer(math.isinf, x)
+
+
+@op
+def isfinite(x: Scalar | Tensor) -> Tensor:
+    """Whether x is neither infinite nor NaN. ``x``: any shape and dtype; the result is bool."""
+    return _answer(math.isfinite, x)
+
+
+@op
+def isposinf(x: Scalar | Tensor) -> Tensor:
+    """Whether x is +infinity. ``x``: any shape and dtype; the result is bool."""
+    return _answer(lambda n: n == math.inf, x)
+
+
+@op
+def isneginf(x: Scalar | Tensor) -> Tensor:
+    """Whether x is -infinity. ``x``: any shape and dtype; the result is bool."""
+    return _answer(lambda n: n == -math.inf, x)
+
+
+@op
+def signbit(x: Scalar | Tensor) -> Tensor:
+    """Whether x has the sign of a negative number, as -0.0 has. ``x``: any shape and dtype; the
+    result is bool.
+    """
+    return _answer(lambda n: math.copysign(1, n) < 0, x)
+
+
+@op
+def less(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
+    """x1 < x2 for operands of one dtype; the result is bool, False for a NaN."""
+    return comparison(operator.lt, x1, x2)
+
+
+@op
+def less_equal(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
+    """x1 <= x2 for operands of one dtype; the result is bool, False for a NaN."""
+    return comparison(operator.le, x1, x2)
+
+
+@op
+def greater(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
+    """x1 > x2 for operands of one dtype; the result is bool, False for a NaN."""
+    return comparison(operator.gt, x1, x2)
+
+
+@op
+def greater_equal(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
+    """x1 >= x2 for operands of one dtype; the result is bool, False for a NaN."""
+    return comparison(operator.ge, x1, x2)
+
+
+@op(commutative=True)
+def equal(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
+    """x1 == x2 for operands of one dtype; the result is bool, False for a NaN."""
+    return comparison(operator.eq, x1, x2)
+
+
+@op(commutative=True)
+def not_equal(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
+    """x1 != x2 for operands of one dtype; the result is bool, True for a NaN."""
+    return comparison(operator.ne, x1, x2)
+
+
+@op(commutative=True)
+def logical_and(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
+    """Whether both are nonzero (a NaN is). Any dtypes; the result is bool."""
+    return logical(lambda a, b: bool(a) and bool(b), x1, x2)
+
+
+@op(commutative=True)
+def logical_or(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
+    """Whether one or both are nonzero (a NaN is). Any dtypes; the result is bool."""
+    return logical(lambda a, b: bool(a) or bool(b), x1, x2)
+
+
+@op(commutative=True)
+def logical_xor(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
+    """Whether exactly one is nonzero (a NaN is). Any dtypes; the result is bool."""
+    return logical(lambda a, b: bool(a) != bool(b), x1, x2)
+
+
+@op
+def where(condition: Tensor, x: Scalar | Tensor, y: Scalar | Tensor) -> Tensor:
+    """``x`` where ``condition`` is nonzero, else ``y``.
+
+    All three are broadcast against one another. ``condition``: any dtype. x, y: of one dtype, which
+    is the result's (two Python numbers: float32, int64 or bool, which holds both). The branch not
+    taken has no influence, be it NaN.
+    Raises TypeInferError for different dtypes or shapes that do not broadcast.
+    """
+    shape = broadcast_shapes(condition.shape, shape_of(x), shape_of(y))
+    return TensorType(shape, require_same_dtype(x, y))
+
+
+def _close(x1: Any, x2: Any, rtol: float, atol: float, equal_nan: bool) -> bool:
+    if math.isnan(x1) and math.isnan(x2):
+        return equal_nan
+    near = math.isfinite(x1 - x2) and abs(x1 - x2) <= atol + rtol * abs(x2)
+    return bool(x1 == x2 or near)
+
+
+@op
+def isclose(
+    x1: AnyScalar | Tensor,
+    x2: AnyScalar | Tensor,
+    rtol: AnyScalar = 1e-5,
+    atol: AnyScalar = 1e-8,
+    equal_nan: bool = False,
+) -> Tensor:
+    """Whether |x1 - x2| <= atol + rtol * |x2|, or both are the same infinity.
+
+    ``x1``, ``x2``: of one dtype, broadcast against one another; the result is bool. ``equal_nan``:
+    whether two NaNs are close. Half precision is compared in float32, integers in float64.
+    Raises TypeInferError for different dtypes or shapes that do not broadcast.
+    """
+    return comparison(lambda a, b: _close(a, b, rtol, atol, equal_nan), x1, x2)
+
+
+@op
+def logical_not(x: Scalar | Tensor) -> Tensor:
+    """True where ``x`` is zero or False. ``x``: any shape and dtype; the result is bool."""
+    if not isinstance(x, TensorType):
+        return not x  # type: ignore[return-value]
+    return x.with_dtype("bool")

@@ -1,0 +1,294 @@
+"""Changes and queries of shapes.
+
+The result of a view (`reshape`, `batch_flatten`, `expand_dims`, `squeeze`) shares the buffer of the
+argument where that is compact. Of ``like_type`` only the type counts. Shapes are part of the type,
+so queries return Python ints, known without running anything; only `shape_as_tensor` makes a tensor
+of them, for programs that compute with shapes.
+"""
+
+from itertools import accumulate, pairwise
+
+from meta.base.bounds import MAX_RESULTS
+from meta.base.dtype import is_float
+from meta.ir.dims import product
+from meta.op.core import CallValues, Ints, Scalar, Tensor, View, op
+from meta.op.core.axes import inverse_permutation, permutation, require_new_axes, swapped
+from meta.op.core.check import (
+    broadcast_shapes,
+    fit,
+    normalize_axes,
+    normalize_axis,
+    require,
+    require_extents,
+    shape_of,
+)
+from meta.op.core.slicing import reshaped
+
+
+def view_of_first(call: CallValues) -> None:
+    """Declare the result as the buffer of the first argument in another shape."""
+    call.out = View(0, call.out)
+
+
+@op(float8=True)
+def reshape(x: Tensor, shape: Ints, reverse: bool = False) -> Tensor:
+    """The elements of ``x`` in row-major order, in another shape. A view.
+
+    ``shape`` may contain one -1, an extent to be inferred, and 0, which copies the extent of the
+    axis at the same place of ``x``. ``reverse`` counts these places from the last axis. Of an
+    empty ``x`` a 0 without a -1 is just 0. TypeInferError if the number of elements differs.
+    """
+    return x.with_shape(reshaped(x, shape, reverse))
+
+
+reshape.declare(view_of_first)
+
+
+@op(float8=True)
+def transpose(x: Tensor, axes: Ints | None = None) -> Tensor:
+    """Permute axes: axis i of the result is axis ``axes[i]`` of ``x``. None reverses them."""
+    return x.with_shape(tuple(x.shape[a] for a in permutation(axes, x.ndim)))
+
+
+@op(schema=transpose, float8=True)
+def transpose_dx(x: Tensor, axes: Ints | None = None) -> Tensor:
+    """Undo `transpose`: axis ``axes[i]`` of the result is axis i of ``x``."""
+    return x.with_shape(tuple(x.shape[a] for a in inverse_permutation(axes, x.ndim)))
+
+
+@op(float8=True)
+def batch_flatten(x: Tensor) -> Tensor:
+    """Merge all axes but the first: ``[n, ...]`` to ``[n, k]``. A view."""
+    require(x.ndim >= 1, "x must have a batch axis", found=str(x))
+    return x.with_shape((x.shape[0], product(x.shape[1:])))
+
+
+batch_flatten.declare(view_of_first)
+
+
+@op(float8=True)
+def expand_dims(x: Tensor, axis: int, num_newaxis: int = 1) -> Tensor:
+    """Insert ``num_newaxis`` axes of extent 1 before ``axis``. A view.
+
+    A negative ``axis`` counts from behind the last axis: -1 appends.
+    """
+    require_new_axes(num_newaxis)
+    at = normalize_axis(axis, x.ndim + 1)
+    return x.with_shape((*x.shape[:at], *(1,) * num_newaxis, *x.shape[at:]))
+
+
+expand_dims.declare(view_of_first)
+
+
+def squeezed_axes(x: Tensor, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
+    """Return the axes that `squeeze` removes."""
+    if axis is None:
+        return tuple(i for i, d in enumerate(x.shape) if d == 1)
+    return () if axis == () else normalize_axes(axis, x.ndim)
+
+
+@op(float8=True)
+def squeeze(x: Tensor, axis: Ints | None = None) -> Tensor:
+    """Remove axes of extent 1: those named, or all of them. A view.
+
+    TypeInferError for a named axis of another extent.
+    """
+    gone = squeezed_axes(x, axis)
+    require(
+        all(x.shape[a] == 1 for a in gone),
+        "the axis does not have extent 1",
+        found=f"{axis} of {x}",
+    )
+    return x.with_shape(tuple(d for i, d in enumerate(x.shape) if i not in gone))
+
+
+squeeze.declare(view_of_first)
+
+
+def split_points(x: tuple[Tensor, ...], axis: int) -> tuple[int, ...]:
+    """Return where, along ``axis`` of the concatenation, one part ends and the next begins."""
+    at = normalize_axis(axis, x[0].ndim)
+    return tuple(accumulate(t.static_shape[at] for t in x))[:-1]
+
+
+def split_bounds(
+    extent: int, indices_or_sections: int | tuple[int, ...] | None
+) -> tuple[tuple[int, int], ...]:
+    """Return begin and end of every part that `split` makes of an axis."""
+    if isinstance(indices_or_sections, tuple):
+        bounds = (0, *indices_or_sections, extent)
+        require(
+            all(a <= b for a, b in pairwise(bounds)),
+            "the indices must ascend and lie within the axis",
+            expected=f"0 <= index <= {extent}",
+            found=indices_or_sections,
+        )
+        return tuple(pairwise(bounds))
+    sections = extent if indices_or_sections is None else indices_or_sections
+    require(
+        0 < sections <= MAX_RESULTS and extent % sections == 0,
+        "the axis cannot be split into equal parts",
+        expected=f"a divisor of {extent} up to {MAX_RESULTS}, or a tuple of indices",
+        found=indices_or_sections,
+    )
+    step = extent // sections
+    return tuple((i * step, i * step + step) for i in range(sections))
+
+
+def require_index(indices: Tensor) -> None:
+    """Raise TypeInferError unless the tensor holds integers."""
+    require(
+        "int" in indices.dtype,
+        "indices must be integers",
+        expected="an integer dtype",
+        found=indices,
+    )
+
+
+def padding_row(x: Tensor, padding_idx: int) -> int:
+    """Return the row of an embedding's padding, counted from the start; TypeInferError if there is
+    none.
+    """
+    rows = x.shape[0]
+    if not isinstance(rows, int):
+        require(
+            padding_idx >= 0, "a padding_idx from the end needs a known number of rows", found=x
+        )
+        return padding_idx
+    fits = -rows <= padding_idx < rows
+    expected = f"{-rows} <= padding_idx < {rows}"
+    require(fits, "there is no row padding_idx", expected=expected, found=padding_idx)
+    return padding_idx % rows
+
+
+@op(float8=True)
+def broadcast_to(x: Tensor, shape: Ints) -> Tensor:
+    """``x`` repeated along axes of extent 1, and along new leading axes, to have ``shape``."""
+    wanted = (shape,) if isinstance(shape, int) else shape
+    require_extents(wanted)
+    require(
+        broadcast_shapes(x.shape, wanted) == wanted,
+        "x does not broadcast to the shape",
+        found=shape,
+    )
+    return x.with_shape(wanted)
+
+
+@op(float8=True)
+def swap_axis(x: Tensor, axis1: int, axis2: int) -> Tensor:
+    """``x`` with two axes exchanged."""
+    return x.with_shape(tuple(x.shape[i] for i in swapped(axis1, axis2, x.ndim)))
+
+
+@op(float8=True)
+def reshape_like(x: Tensor, like_type: Tensor) -> Tensor:
+    """The elements of ``x`` in row-major order, in the shape of ``like_type``. A view.
+
+    TypeInferError if the number of elements differs.
+    """
+    known = x.is_static and like_type.is_static
+    require(
+        not known or x.size == like_type.size,
+        "the number of elements differs",
+        expected=f"a shape of {x.size} elements" if known else None,
+        found=like_type,
+    )
+    return x.with_shape(like_type.shape)
+
+
+reshape_like.declare(view_of_first)
+
+
+def _require_broadcast(narrow: Tensor, wide: Tensor) -> None:
+    require(
+        fit(broadcast_shapes(narrow.shape, wide.shape), wide.shape),
+        "one shape does not broadcast to the other",
+        expected=f"a shape that broadcasts to {wide}",
+        found=narrow,
+    )
+
+
+@op(schema=reshape_like)
+def broadcast_to_like(x: Tensor, like_type: Tensor) -> Tensor:
+    """``x`` repeated along axes of extent 1, and new leading ones, to the shape of ``like_type``.
+
+    The result has the dtype of x.
+    """
+    _require_broadcast(x, like_type)
+    return x.with_shape(like_type.shape)
+
+
+@op(schema=reshape_like)
+def collapse_sum_like(x: Tensor, like_type: Tensor) -> Tensor:
+    """``x`` summed over the axes along which ``like_type`` would be repeated to its shape.
+
+    The adjoint of `broadcast_to_like`. The result has the shape of like_type and the dtype that
+    `sum` gives: that of x, int64 of integers and bool. Half precision is added in float32.
+    """
+    _require_broadcast(like_type, x)
+    return Tensor(like_type.shape, x.dtype if is_float(x.dtype) else "int64")
+
+
+def collapsed_axes(shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the axes over which a tensor of ``shape`` is summed to reach the shape ``target``."""
+    lead = len(shape) - len(target)
+    return tuple(i for i, d in enumerate(shape) if i < lead or (target[i - lead] == 1 and d != 1))
+
+
+@op
+def shape(x: Tensor) -> tuple[int, ...]:
+    """The shape as a tuple of ints, known now. All extents must be static."""
+    return x.static_shape
+
+
+@op
+def size(x: Tensor, axis: Ints | None = None) -> int | tuple[int, ...]:
+    """The extent of an axis as an int; a tuple of them for several axes, or, by None, for all.
+
+    The extents must be static. Raises TypeInferError for an axis out of range.
+    """
+    extents = x.static_shape
+    if axis is None:
+        return extents
+    if isinstance(axis, int):
+        return extents[normalize_axis(axis, x.ndim)]
+    return tuple(extents[normalize_axis(a, x.ndim)] for a in axis)
+
+
+@op
+def numel(x: Tensor) -> int:
+    """The number of elements, an int. All extents must be static."""
+    return x.size
+
+
+@op(schema=numel)
+def ndarray_size(x: Tensor) -> int:
+    """The number of elements, an int: Relay's name of `numel`."""
+    return x.size
+
+
+@op(schema=numel)
+def shape_as_tensor(x: Tensor) -> Tensor:
+    """The shape as a vector: int64, one entry per axis, on the device of ``x``."""
+    return Tensor((x.ndim,), "int64")
+
+
+@op
+def get_reduce_axis(x1: Scalar | Tensor, x2: Scalar | Tensor) -> tuple[int, ...]:
+    """The axes over which to sum ``x1`` to get the shape of ``x2``, a tuple known now.
+
+    With `get_kept_dims`, ``sum(x1, get_reduce_axis(x1, x2), get_kept_dims(x1, x2))`` has the shape
+    of ``x2``; nothing is summed if the shapes are equal.
+    """
+    wide, narrow = shape_of(x1), shape_of(x2)
+    require(broadcast_shapes(wide, narrow) == wide, "x2 does not broadcast to the shape of x1")
+    lead = len(wide) - len(narrow)
+    return tuple(i for i, d in enumerate(wide) if i < lead or (narrow[i - lead] == 1 and d != 1))
+
+
+@op(schema=get_reduce_axis)
+def get_kept_dims(x1: Scalar | Tensor, x2: Scalar | Tensor) -> tuple[int, ...]:
+    """Whether each axis of `get_reduce_axis` stays with extent 1: the ``keepdims`` of `sum`."""
+    lead = len(shape_of(x1)) - len(shape_of(x2))
+    axes: tuple[int, ...] = get_reduce_axis.type_function(x1, x2)
+    return tuple(int(a >= lead) for a in axes)

@@ -1,0 +1,149 @@
+"""Test records of operators that create tensors."""
+
+import numpy as np
+import torch
+
+from meta.base.dtype import TO_TORCH
+from meta.testing import B, F, I, OpCase, error, refusals, sample
+from meta.testing.case import FLOATS
+
+DTYPES = ["bool", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
+
+
+def _full(fill_value, shape, dtype="int32", device="cpu"):
+    return torch.from_numpy(np.full(shape, fill_value)).to(TO_TORCH[dtype])
+
+
+def _arange(start, stop, step, dtype="float32", device="cpu"):
+    return torch.from_numpy(np.arange(start, stop, step)).to(TO_TORCH[dtype])
+
+
+def _one_hot(indices, on_value, off_value, depth, axis=-1, dtype="int32", device="cpu"):
+    indices = indices.long()
+    inside = (indices >= 0) & (indices < depth)
+    hot = torch.nn.functional.one_hot(torch.where(inside, indices, depth), depth + 1)
+    hot = hot[..., :depth].movedim(-1, axis)
+    on_value, off_value = (torch.as_tensor(v).reshape(()) for v in (on_value, off_value))
+    return (hot * on_value + (1 - hot) * off_value).to(TO_TORCH[dtype])
+
+
+SHAPES = [sample(3), sample((2, 3)), sample(()), sample((0, 2)), sample((1, 4, 1), device="cpu")]
+
+
+FILLED = SHAPES + [sample((2, 3), dtype=dtype) for dtype in DTYPES]
+
+
+LIKE = [
+    sample(x)
+    for x in (
+        F(3, 4),
+        F(),
+        F(0, 2),
+        F(1, 5, 1),
+        I(3, low=0, high=9),
+        I(2, 2, low=0, high=9, dtype="int32"),
+        B(4),
+    )
+]
+
+
+CASES = [
+    OpCase(
+        "zeros", FILLED, lambda shape, **options: _full(0, shape, **options), dtypes=(), grad=False
+    ),
+    OpCase(
+        "ones", FILLED, lambda shape, **options: _full(1, shape, **options), dtypes=(), grad=False
+    ),
+    OpCase(
+        "full",
+        [sample(value, *s.args, **s.kwargs) for value in (7, -2.0) for s in SHAPES]
+        + [sample(1.0, (2, 3), dtype=dtype) for dtype in DTYPES]
+        + [sample(-2.75, (2, 3), dtype=dtype) for dtype in FLOATS]
+        + [sample(True, (2,)), sample(2**40 + 1, (2,), dtype="int64")],
+        _full,
+        dtypes=(),
+        grad=False,
+    ),
+    OpCase(
+        "arange",
+        [
+            sample(0, 5, 1),
+            sample(5, 0, -2, dtype="int64"),
+            sample(3, 3, 1),
+            sample(4, 0, 1),
+            sample(-1.5, 2.0, 0.25),
+            sample(0.0, 1.0, 0.1, dtype="float64"),
+            sample(1, 10, 4, dtype="uint8"),
+            sample(0, 7, 2, dtype="float16"),
+            sample(2**53 + 1, 2**53 + 3, 1, dtype="int64"),
+        ],
+        _arange,
+        dtypes=(),
+        grad=False,
+    ),
+    OpCase(
+        "one_hot",
+        [
+            sample(I(5, low=0, high=4), 1, 0, 4),
+            sample(I(2, 3, low=-2, high=6, dtype="int32"), 1, 0, 4, axis=1),
+            sample(I(2, 3, low=0, high=4), 5, -3, 4, axis=0, dtype="int64"),
+            sample(I(2, 3, low=0, high=4), 1.5, -0.5, 4, axis=-2, dtype="float32"),
+            sample(I(low=0, high=3), 1, 0, 3, dtype="bool"),
+            sample(I(0, low=0, high=1), 1, 0, 3),
+            sample(I(3, low=0, high=1), 1, 0, 0),
+        ],
+        _one_hot,
+        dtypes=(),
+        grad=False,
+    ),
+    OpCase(
+        "one_hot",
+        [
+            sample(I(4, low=0, high=3), F(), F(1, 1), 3, dtype="float64"),
+            sample(I(4, low=-1, high=4), F(1), 0, 3, axis=0, dtype="float64"),
+        ],
+        _one_hot,
+    ),
+    OpCase("zeros_like", LIKE, torch.zeros_like, grad=False),
+    OpCase("ones_like", LIKE, torch.ones_like, grad=False),
+    OpCase(
+        "full_like",
+        [sample(*s.args, 1.0) for s in LIKE]
+        + [sample(F(3), 2), sample(F(3), 1.5), sample(I(3, low=0, high=9), -2.0)],
+        lambda data, fill_value: (
+            _full(fill_value, data.shape).to(data.dtype)
+            if isinstance(fill_value, int)
+            else torch.full(data.shape, fill_value, dtype=torch.float64).to(data.dtype)
+        ),
+        grad=False,
+    ),
+]
+
+
+NEGATIVE = "a shape has no negative extents"
+
+
+CASES += refusals(
+    {
+        "zeros": [error((2, -1), match=NEGATIVE)],
+        "ones": [error(-3, match=NEGATIVE)],
+        "full": [
+            error(1.5, (2, -1), dtype="float32", match=NEGATIVE),
+            error(1.5, (2,), match="'fill_value' does not fit int32"),
+            error(2, (2,), dtype="bool", match="True, False, 0 or 1"),
+        ],
+        "arange": [
+            error(0, 5, 0, match="the step of arange is 0"),
+            error(0, 1e400, 1, match="finite numbers"),
+            error(0, 5, 1, dtype="bool", match="which bool cannot"),
+            error(0, 300, 1, dtype="int8", match="the last number does not fit int8"),
+            error(300, 0, -1, dtype="int8", match="the first number does not fit int8"),
+        ],
+        "one_hot": [
+            error(F(3), 1, 0, 4, match="indices must be integers"),
+            error(I(3, low=0, high=2), F(2), 0, 4, match="on_value must be one number"),
+            error(I(3, low=0, high=2), 1, 0, -1, match="depth is negative"),
+            error(I(3, low=0, high=2), 1, 0, 4, 2, match="axis 2 is out of range"),
+        ],
+    }
+)

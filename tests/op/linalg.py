@@ -1,0 +1,227 @@
+"""Test records of products of matrices."""
+
+import torch
+
+from meta.testing import B, C, F, I, OpCase, error, refusals, sample
+from tests.op.float8 import E5M2, float8
+
+# A product of two half precision operands is rounded once; its terms nearly cancel sometimes.
+HALF = {"atol": {"float16": 1e-2, "bfloat16": 8e-2}}
+
+
+def _sample(extents, t1, t2, batch1=(), batch2=(), make=F):
+    m, k, n = extents
+    x1, x2 = (k, m) if t1 else (m, k), (n, k) if t2 else (k, n)
+    return sample(make(*batch1, *x1), make(*batch2, *x2))
+
+
+def _integers(*shape):
+    return I(*shape, low=-9, high=9)
+
+
+def _products(t1, t2):
+    """Plain, longer than a vector register, a dot product, empty in every extent."""
+    extents = [(3, 4, 5), (17, 70, 9), (1, 7, 1), (3, 0, 2), (0, 3, 2), (2, 3, 0)]
+    return [_sample(e, t1, t2) for e in extents]
+
+
+def _batches(t1, t2):
+    """Every pairing of batch extents, and nothing to sum."""
+    pairs = [((3,), (3,)), ((1,), (3,)), ((3,), (1,)), ((1,), (1,)), ((0,), (1,)), ((0,), (0,))]
+    return [
+        *(_sample((3, 4, 5), t1, t2, *pair) for pair in pairs),
+        _sample((2, 0, 3), t1, t2, (2,), (1,)),
+    ]
+
+
+FORMS = {"": (False, False), "_nt": (False, True), "_tn": (True, False), "_tt": (True, True)}
+
+
+def _oracle(t1, t2):
+    return lambda x1, x2: (x1.mT if t1 else x1) @ (x2.mT if t2 else x2)
+
+
+def _of_integers(name, t1, t2, *batches):
+    samples = [_sample((3, 4, 5), t1, t2, *batches, make=_integers)]
+    return OpCase(name, samples, _oracle(t1, t2), dtypes=(), grad=False)
+
+
+CASES = [
+    OpCase("dense", _products(False, True), torch.nn.functional.linear, **HALF),
+    _of_integers("dense", False, True),
+    *(OpCase(f"matmul{f}", _products(*t), _oracle(*t), **HALF) for f, t in FORMS.items()),
+    *(_of_integers(f"matmul{f}", *t) for f, t in FORMS.items()),
+    *(OpCase(f"batch_matmul{f}", _batches(*t), _oracle(*t), **HALF) for f, t in FORMS.items()),
+    *(_of_integers(f"batch_matmul{f}", *t, (2,), (1,)) for f, t in FORMS.items()),
+]
+
+
+_SQUARE = F(3, 3)
+
+
+PRODUCTS = [
+    error(_SQUARE, F(3), match="x2 must have 2 axes"),
+    error(_SQUARE, F(4, 4), match="the inner extents 3 and 4 differ"),
+    error(_SQUARE, I(3, 3, low=0, high=2), match="cast the int64 one"),
+    error(B(3, 3), B(3, 3), match="bools have no product"),
+]
+
+
+BATCHES = [
+    error(F(2, 3, 3), _SQUARE, match="x2 must have 3 axes"),
+    error(F(2, 3, 3), F(5, 3, 3), match="broadcast"),
+    error(F(2, 3, 3), F(2, 4, 4), match="the inner extents 3 and 4 differ"),
+    error(F(2, 3, 3), I(2, 3, 3, low=0, high=2), match="cast the int64 one"),
+]
+
+
+CASES += refusals(
+    {
+        "matmul matmul_nt matmul_tn matmul_tt dense": PRODUCTS,
+        "batch_matmul batch_matmul_nt batch_matmul_tn batch_matmul_tt": BATCHES,
+    }
+)
+
+
+def _scale(*shape):
+    return F(*shape, low=0.25, high=2.0)
+
+
+def _scaled(x1, x2, scale1, scale2, dtype="bfloat16"):
+    return (x1 * scale1.reshape(-1, 1)) @ (x2 * scale2.reshape(-1, 1)).T
+
+
+_SMALL = float8(3, 16), float8(5, 16)
+
+
+_ONE = C(1.0, "float32")
+
+
+CASES += [
+    OpCase(
+        "scaled_matmul",
+        [
+            sample(*_SMALL, _scale(), _scale(), "float32"),
+            sample(float8(32, 48), float8(16, 48), _scale(), _scale(), dtype="float32"),
+            sample(float8(16, 64), float8(32, 64), _scale(16), _scale(32), "float32"),
+            sample(float8(4, 16), float8(32, 16), _scale(4), _scale(), "float32"),
+            sample(float8(7, 32, dtype=E5M2), float8(16, 32), _scale(), _scale(), "float32"),
+            sample(float8(7, 32), float8(16, 32, dtype=E5M2), _scale(7), _scale(16), "float32"),
+            sample(*(float8(16, 16, dtype=E5M2) for _ in "12"), _scale(), _scale(), "float32"),
+            sample(float8(3, 0), float8(5, 0), _scale(), _scale(), "float32"),
+            sample(float8(0, 16), float8(5, 16), _scale(0), _scale(5), "float32"),
+        ],
+        _scaled,
+        dtypes=("float32",),
+        dialects=("torch",),
+        grad=False,
+        rtol={"float32": 2e-3},  # matrix units keep fewer bits of a sum of float8 products
+        atol={"float32": 1e-2},
+        errors=[
+            error(F(3, 4), float8(5, 4), _ONE, _ONE, match="x1 must be float8"),
+            error(float8(3), float8(5, 4), _ONE, _ONE, match="x1 must have 2 axes"),
+            error(float8(3, 4), float8(5, 3), _ONE, _ONE, match="inner extents 4 and 3 differ"),
+            error(*_SMALL, C(1.0, "float64"), _ONE, match="scale1 must be float32"),
+            error(*_SMALL, _ONE, C([1.0, 2.0], "float32"), match="scale2 does not fit x2"),
+            error(*_SMALL, _ONE, _ONE, "float64", match="dtype is that of no such product"),
+        ],
+    ),
+    OpCase(
+        "scaled_matmul",
+        [
+            sample(float8(17, 32), float8(48, 32), _scale(), _scale()),
+            sample(float8(17, 32), float8(48, 32), _scale(17), _scale(48), "float16"),
+        ],
+        _scaled,
+        dtypes=("float32",),
+        dialects=("torch",),
+        grad=False,
+        rtol={"float32": 1e-2},  # results are of half precision
+        atol={"float32": 1e-2},
+    ),
+]
+
+
+def einsum(inputs, equation):
+    """Take diagonals, broadcast the operands to all labels, multiply, and sum; no matrix products.
+
+    Digits label the axes of an ellipsis, 0 the last one.
+    """
+    left, arrow, right = equation.replace(" ", "").partition("->")
+
+    def digits(count):
+        return "".join(str(k) for k in reversed(range(count)))
+
+    terms = left.split(",")
+    counts = [x.ndim - len(t.replace("...", "")) for x, t in zip(inputs, terms, strict=True)]
+    terms = [t.replace("...", digits(n)) for t, n in zip(terms, counts, strict=True)]
+    joined = "".join(terms)
+    if not arrow:
+        once = sorted(c for c in set(joined) if joined.count(c) == 1 and c.isalpha())
+        right = "..." + "".join(once)
+    right = right.replace("...", digits(max(counts)))
+    every = sorted(set(joined))
+    product = torch.ones((), dtype=inputs[0].dtype)
+    for x, labels in zip(inputs, terms, strict=True):
+        for label in every:
+            while labels.count(label) > 1:
+                first, second = [i for i, c in enumerate(labels) if c == label][:2]
+                x = x.diagonal(dim1=first, dim2=second)
+                rest = [c for i, c in enumerate(labels) if i not in (first, second)]
+                labels = "".join(rest) + label
+        x = x.permute([labels.index(c) for c in every if c in labels])
+        product = product * x[tuple(slice(None) if c in labels else None for c in every)]
+    over = [i for i, c in enumerate(every) if c not in right]
+    total = product.sum(over) if over else product
+    kept = [c for c in every if c in right]
+    return total.permute([kept.index(c) for c in right]).to(inputs[0].dtype)
+
+
+CASES += [
+    OpCase(
+        "einsum",
+        samples=[
+            sample((F(2, 3, 4), F(2, 4, 5)), "bij,bjk->bik"),
+            sample((F(3, 4), F(4, 2)), "ij,jk"),
+            sample((F(3, 4),), "ij->ji"),
+            sample((F(3, 4),), "ba"),
+            sample((F(3, 4),), "ij->j"),
+            sample((F(3, 4),), "ij->"),
+            sample((F(3, 3),), "ii"),
+            sample((F(3, 3),), "ii->i"),
+            sample((F(2, 3, 2, 3, 2),), "abaca->b"),
+            sample((F(3, 2, 3, 3),), "ijii->ji"),
+            sample((F(3, 3), F(3)), "ii,i->i"),
+            sample((F(2, 2, 3), F(3, 3, 2)), "aab,bba->ba"),
+            sample((F(3), F(4)), "i,j"),
+            sample((F(), F(3)), ",i->i"),
+            sample((F(),), ""),
+            sample((F(2, 3), F(3, 4), F(4, 2)), "ab,bc,cd->ad"),
+            sample((F(2, 3), F(2, 3), F(2, 3)), "ij,ij,ij->i"),
+            sample((F(5, 2, 3), F(3, 4)), "...ij,jk->...ik"),
+            sample((F(2, 1, 3, 4), F(5, 4, 3)), "...ab,...bc->...ac"),
+            sample((F(2, 3, 4),), "...a"),
+            sample((F(2, 3, 4), F(4)), "...a,...a"),
+            sample((F(2, 3, 4),), "a...->..."),
+            sample((F(2, 3, 4),), "i...->i"),
+            sample((F(2, 3), F(2, 3)), "...,...->..."),
+            sample((F(3, 1), F(4, 2)), "ij,jk->ik"),
+            sample((F(1, 4), F(3, 4)), "ij,ij->j"),
+            sample((F(1, 4), F(3, 4)), "ij,ij->ij"),
+            sample((F(2, 0), F(0, 3)), "ij,jk->ik"),
+            sample((F(0, 3), F(3, 2)), "ij,jk->ik"),
+            sample((F(0, 0),), "ii"),
+            sample((F(0, 0),), "ii->i"),
+            sample((F(1, 1),), "ii"),
+            sample((F(2, 3), F(3, 2)), " Zb , bA -> AZ "),
+            sample((F(2, 3), F(3, 2)), "Zb,bA"),
+            sample(
+                (I(2, 3, low=-9, high=9, dtype="int32"), I(3, 2, low=-9, high=9, dtype="int32")),
+                "ij,jk->ik",
+            ),
+            sample((I(3, 3, low=0, high=9, dtype="uint8"),), "ii->i"),
+            sample((F(40, 33), F(33, 50)), "ij,jk->ki"),
+        ],
+        oracle=einsum,
+    ),
+]
