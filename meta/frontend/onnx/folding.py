@@ -88,10 +88,7 @@ def _extents(model: onnx.ModelProto) -> Shapes:
 
 
 def _results(
-    model: onnx.ModelProto,
-    node: onnx.NodeProto,
-    values: Values,
-    shapes: Shapes,
+    model: onnx.ModelProto, node: onnx.NodeProto, values: Values, shapes: Shapes
 ) -> list[Any] | None:
     """Return the values of a node, or None if they are not known or not small."""
     if node.op_type == "Constant":

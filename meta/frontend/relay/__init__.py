@@ -10,12 +10,4 @@ from meta.frontend.relay.params import read_params
 from meta.frontend.relay.read import read
 from meta.frontend.relay.text import parse_text
 
-__all__ = [
-    "ParamsError",
-    "RelayError",
-    "RelayModel",
-    "load",
-    "parse_text",
-    "read",
-    "read_params",
-]
+__all__ = ["ParamsError", "RelayError", "RelayModel", "load", "parse_text", "read", "read_params"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from meta import op
@@ -19,7 +17,7 @@ def _device(call: CallSite) -> str:
 
 
 @relax("full", op.full, op.broadcast_to, op.dynamic_full)
-def full(shape: Any, value: Any, *, dtype: str, call: CallSite) -> Any:
+def full(shape, value, *, dtype, call):
     dtype = dtype or value.dtype
     if isinstance(shape, RuntimeShape):
         return op.dynamic_full(value, shape.vector, dtype)
@@ -30,7 +28,7 @@ def full(shape: Any, value: Any, *, dtype: str, call: CallSite) -> Any:
 
 
 @relax("full_like", op.full_like, op.broadcast_to)
-def full_like(x: Any, value: Any, *, dtype: str | None) -> Any:
+def full_like(x, value, *, dtype):
     x = op.cast(x, dtype) if dtype and dtype != x.dtype else x
     number = known(value)
     if number is not None:
@@ -39,37 +37,37 @@ def full_like(x: Any, value: Any, *, dtype: str | None) -> Any:
 
 
 @relax("zeros", op.full, op.dynamic_full)
-def zeros(shape: Any, *, dtype: str, call: CallSite) -> Any:
+def zeros(shape, *, dtype, call):
     return full(shape, array(0, dtype, device=call.device), dtype=dtype, call=call)
 
 
 @relax("ones", op.full, op.dynamic_full)
-def ones(shape: Any, *, dtype: str, call: CallSite) -> Any:
+def ones(shape, *, dtype, call):
     return full(shape, array(1, dtype, device=call.device), dtype=dtype, call=call)
 
 
 @relax("zeros_like", op.zeros_like)
-def zeros_like(x: Any, *, dtype: str | None) -> Any:
+def zeros_like(x, *, dtype):
     return op.zeros_like(op.cast(x, dtype) if dtype and dtype != x.dtype else x)
 
 
 @relax("ones_like", op.ones_like)
-def ones_like(x: Any, *, dtype: str | None) -> Any:
+def ones_like(x, *, dtype):
     return op.ones_like(op.cast(x, dtype) if dtype and dtype != x.dtype else x)
 
 
 @relax("eye")
-def eye(n: int, m: int, k: int, *, dtype: str, call: CallSite) -> Any:
+def eye(n, m, k, *, dtype, call):
     return array(np.eye(n, m, k), dtype, device=call.device)
 
 
 @relax("eye_like")
-def eye_like(x: Any, k: int, *, dtype: str | None, call: CallSite) -> Any:
+def eye_like(x, k, *, dtype, call):
     return array(np.eye(*x.shape, k), dtype or x.dtype, device=call.device)
 
 
 @relax("arange", op.arange, op.dynamic_arange)
-def arange(start: Any, end: Any, step: Any, *, dtype: str, call: CallSite) -> Any:
+def arange(start, end, step, *, dtype, call):
     given = (start, end, step)
     if any(isinstance(v, RuntimeExtent) for v in given):
         tensors = (
@@ -81,9 +79,7 @@ def arange(start: Any, end: Any, step: Any, *, dtype: str, call: CallSite) -> An
 
 
 @relax("hamming_window")
-def hamming_window(
-    size: int, periodic: bool, alpha: float, beta: float, *, dtype: str, call: CallSite
-) -> Any:
+def hamming_window(size, periodic, alpha, beta, *, dtype, call):
     """alpha - beta * cos(2 pi i / n), n being the size, or one less if it is not periodic; of one
     element 1.
     """
@@ -93,22 +89,22 @@ def hamming_window(
 
 
 @relax("tril", op.tril)
-def tril(x: Any, k: int) -> Any:
+def tril(x, k):
     return op.tril(x, k)
 
 
 @relax("triu", op.triu)
-def triu(x: Any, k: int) -> Any:
+def triu(x, k):
     return op.triu(x, k)
 
 
 @relax("one_hot", op.one_hot)
-def one_hot(indices: Any, on: Any, off: Any, *, depth: int, axis: int, call: CallSite) -> Any:
+def one_hot(indices, on, off, *, depth, axis, call):
     dtype = call.result_type.dtype if call.result_type is not None else "float32"
     return op.one_hot(indices, on, off, depth, axis, dtype)
 
 
 @relax("null_value")
-def null_value() -> None:
+def null_value():
     """What stands for an argument that is absent."""
     return None

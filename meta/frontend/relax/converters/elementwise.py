@@ -5,8 +5,6 @@ Scales and zero points are one number or one per channel.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from meta import op
@@ -82,12 +80,12 @@ for _name, _op in {
 
 
 @relax("add", op.add)
-def add(x1: Any, x2: Any) -> Any:
+def add(x1, x2):
     return op.add(x1, x2)
 
 
 @relax("subtract", op.subtract)
-def subtract(x1: Any, x2: Any) -> Any:
+def subtract(x1, x2):
     return op.subtract(x1, x2)
 
 
@@ -95,12 +93,12 @@ relax("divide", op.divide, op.floor_divide)(quotient)
 
 
 @relax("ewise_fma", op.multiply, op.add)
-def ewise_fma(x1: Any, x2: Any, x3: Any) -> Any:
+def ewise_fma(x1, x2, x3):
     return op.add(op.multiply(x1, x2), x3)
 
 
 @relax("clip", op.clip, op.maximum, op.minimum)
-def clip(x: Any, low: Any, high: Any) -> Any:
+def clip(x, low, high):
     """The bounds are numbers; those of integers may be infinite, or beyond what the dtype holds."""
     if is_float(x.dtype):
         return op.clip(x, float(low), float(high))
@@ -113,22 +111,22 @@ def clip(x: Any, low: Any, high: Any) -> Any:
 
 
 @relax("nn.gelu_tanh", op.gelu)
-def gelu_tanh(x: Any) -> Any:
+def gelu_tanh(x):
     return op.gelu(x, approximate="tanh")
 
 
 @relax("nn.leakyrelu", op.leaky_relu)
-def leakyrelu(x: Any, *, alpha: float) -> Any:
+def leakyrelu(x, *, alpha):
     return op.leaky_relu(x, alpha)
 
 
 @relax("nn.softplus", op.softplus)
-def softplus(x: Any, *, beta: float, threshold: float) -> Any:
+def softplus(x, *, beta, threshold):
     return op.softplus(x, beta, threshold)
 
 
 @relax("nn.prelu", op.prelu, op.where)
-def prelu(x: Any, alpha: Any, *, axis: int) -> Any:
+def prelu(x, alpha, *, axis):
     if axis in (1, 1 - x.ndim) and x.ndim > 1 and alpha.ndim == 1:
         return op.prelu(x, alpha)
     if alpha.ndim == 1:
@@ -137,7 +135,7 @@ def prelu(x: Any, alpha: Any, *, axis: int) -> Any:
     return op.where(op.greater(x, 0.0), x, op.multiply(x, alpha))
 
 
-def _beside(parameter: Any, x: Any, axis: int) -> Any:
+def _beside(parameter, x, axis: int):
     """Shape a parameter so that it broadcasts against ``x`` along ``axis``."""
     if parameter.size == 1:
         return op.reshape(parameter, ())
@@ -145,7 +143,7 @@ def _beside(parameter: Any, x: Any, axis: int) -> Any:
 
 
 @relax("quantize", op.divide, op.round, op.clip, op.cast)
-def quantize(x: Any, scale: Any, zero_point: Any, *, out_dtype: str, axis: int) -> Any:
+def quantize(x, scale, zero_point, *, out_dtype, axis):
     """round(x / scale) + zero_point, halves to even, limited to the dtype's range."""
     if "int" not in out_dtype:
         raise Unconvertible(f"quantization to {out_dtype} is not supported")
@@ -156,7 +154,7 @@ def quantize(x: Any, scale: Any, zero_point: Any, *, out_dtype: str, axis: int) 
 
 
 @relax("dequantize", op.subtract, op.multiply, op.cast)
-def dequantize(x: Any, scale: Any, zero_point: Any, *, out_dtype: str, axis: int) -> Any:
+def dequantize(x, scale, zero_point, *, out_dtype, axis):
     """(x - zero_point) * scale, in float32."""
     wide = "float32" if is_float(x.dtype) else "int32"
     shifted = op.subtract(op.cast(x, wide), op.cast(_beside(zero_point, x, axis), wide))

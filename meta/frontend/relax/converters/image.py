@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from meta import op
-from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import number_in
 from meta.frontend.relax.converters.movement import numbers
 from meta.frontend.relax.registry import relax
@@ -24,12 +22,12 @@ PAD_MODES = {
 
 
 @relax("nn.pad", op.pad)
-def pad(x: Any, *, pad_width: tuple[int, ...], pad_value: float, pad_mode: str) -> Any:
+def pad(x, *, pad_width, pad_value, pad_mode):
     pairs = list(zip(pad_width[::2], pad_width[1::2], strict=True))
     return padded(x, pairs, pad_value, pad_mode)
 
 
-def padded(x: Any, pairs: list[tuple[int, int]], value: Any, mode: str) -> Any:
+def padded(x, pairs: list[tuple[int, int]], value, mode: str):
     """Pad by (before, after) for each axis; negative numbers cut off."""
     if any(min(p) < 0 for p in pairs):
         begin = tuple(max(-b, 0) for b, _ in pairs)
@@ -44,7 +42,7 @@ def padded(x: Any, pairs: list[tuple[int, int]], value: Any, mode: str) -> Any:
     return op.pad(x, widths, number_in(value, x.dtype), PAD_MODES[mode])
 
 
-def _circular(x: Any, pairs: list[tuple[int, int]]) -> Any:
+def _circular(x, pairs: list[tuple[int, int]]):
     for axis, (before, after) in enumerate(pairs):
         if not before and not after:
             continue
@@ -65,19 +63,19 @@ def _circular(x: Any, pairs: list[tuple[int, int]]) -> Any:
 def _resizing(name: str, function: Op) -> None:
     @relax(name, function)
     def resize(
-        x: Any,
-        size: Any,
+        x,
+        size,
         *,
-        roi: tuple[float, ...],
-        layout: str,
-        method: str,
-        coordinate_transformation_mode: str,
-        rounding_method: str,
-        cubic_alpha: float,
-        cubic_exclude: int,
-        extrapolation_value: float,
-        out_dtype: str,
-    ) -> Any:
+        roi,
+        layout,
+        method,
+        coordinate_transformation_mode,
+        rounding_method,
+        cubic_alpha,
+        cubic_exclude,
+        extrapolation_value,
+        out_dtype,
+    ):
         """Region and value outside are those of "tf_crop_and_resize" alone."""
         del roi, extrapolation_value
         return function(
@@ -98,9 +96,7 @@ _resizing("image.resize3d", op.resize3d)
 
 
 @relax("image.grid_sample", op.grid_sample)
-def grid_sample(
-    x: Any, grid: Any, *, method: str, layout: str, padding_mode: str, align_corners: bool
-) -> Any:
+def grid_sample(x, grid, *, method, layout, padding_mode, align_corners):
     """The grid has its positions along axis 1."""
     if layout not in ("NCHW", "NCDHW"):
         raise Unconvertible(f"the layout {layout!r} is not supported", hint="NCHW or NCDHW")
@@ -109,7 +105,7 @@ def grid_sample(
 
 
 @relax("image.affine_grid", op.matmul)
-def affine_grid(x: Any, size: Any, *, align_corners: bool, call: CallSite) -> Any:
+def affine_grid(x, size, *, align_corners, call):
     """Positions [N, axes, ...] of a grid from -1 to 1, by matrices [N, axes, axes + 1]: of the
     first and last elements with align_corners, of outer edges without.
     """
@@ -120,7 +116,7 @@ def affine_grid(x: Any, size: Any, *, align_corners: bool, call: CallSite) -> An
     return op.reshape(places, (x.shape[0], len(extents), *extents))
 
 
-def _centres(extent: int, align_corners: bool) -> Any:
+def _centres(extent: int, align_corners: bool):
     if align_corners:
         return np.linspace(-1.0, 1.0, extent)
     return (2.0 * np.arange(extent) + 1.0) / extent - 1.0

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from meta import op
-from meta.frontend.core import CallSite, Unconvertible, known
+from meta.frontend.core import Unconvertible, known
 from meta.frontend.relax.converters.movement import numbers
 from meta.frontend.relax.registry import relax
 from meta.op.core.check import broadcast_shapes
@@ -18,9 +18,7 @@ REDUCTIONS = {"mul": "prod", "max": "amax", "min": "amin"}
 
 
 @relax("strided_slice", op.strided_slice)
-def strided_slice(
-    x: Any, axes: Any, begin: Any, end: Any, strides: Any = None, *, assume_inbound: bool
-) -> Any:
+def strided_slice(x, axes, begin, end, strides=None, *, assume_inbound):
     """Bounds are clipped, so it does not matter whether they are inside."""
     del assume_inbound
     bounds = [numbers(v, "a bound of a slice") for v in (axes, begin, end)]
@@ -30,7 +28,7 @@ def strided_slice(
 
 
 @relax("dynamic_strided_slice", op.strided_slice, op.dynamic_strided_slice)
-def dynamic_strided_slice(x: Any, begin: Any, end: Any, strides: Any) -> Any:
+def dynamic_strided_slice(x, begin, end, strides):
     """The bounds are vectors, with an entry for every axis."""
     given = (begin, end, strides)
     if any(known(v) is None for v in given):
@@ -39,7 +37,7 @@ def dynamic_strided_slice(x: Any, begin: Any, end: Any, strides: Any) -> Any:
     return sliced(x, dict(enumerate(zip(*bounds, strict=True))))
 
 
-def sliced(x: Any, by_axis: dict[int, tuple[Any, Any, Any]]) -> Any:
+def sliced(x, by_axis: dict[int, tuple[Any, Any, Any]]):
     """Return a slice by (begin, end, stride) of some axes."""
     if not by_axis:
         return x
@@ -49,12 +47,12 @@ def sliced(x: Any, by_axis: dict[int, tuple[Any, Any, Any]]) -> Any:
     return op.strided_slice(x, begin, end, strides)
 
 
-def _int64(value: Any) -> Any:
+def _int64(value):
     return max(min(value, sys.maxsize), -sys.maxsize) if isinstance(value, int) else value
 
 
 @relax("take", op.take)
-def take(x: Any, indices: Any, *, axis: int | None, mode: str, call: CallSite) -> Any:
+def take(x, indices, *, axis, mode, call):
     """Importers count from the end with "fast", of which TVM asks that every index is in range."""
     if isinstance(indices, int):
         indices = array(indices, "int64", device=call.device)
@@ -62,13 +60,13 @@ def take(x: Any, indices: Any, *, axis: int | None, mode: str, call: CallSite) -
 
 
 @relax("torch.embedding", op.embedding)
-def embedding(weight: Any, indices: Any, padding: int) -> Any:
+def embedding(weight, indices, padding):
     """Rows of a table, of which that of padding gets no gradient; below 0 there is none."""
     return op.embedding(weight, indices, None if padding < 0 else padding)
 
 
 @relax("grad.take_backward", op.take_dx)
-def take_backward(dy: Any, x: Any, indices: Any, *, axis: int | None, mode: str) -> Any:
+def take_backward(dy, x, indices, *, axis, mode):
     return op.take_dx(x, dy, indices, axis, _mode(mode))
 
 
@@ -80,14 +78,14 @@ def _mode(mode: str) -> str:
 
 
 @relax("gather_elements", op.gather)
-def gather_elements(x: Any, indices: Any, *, axis: int) -> Any:
+def gather_elements(x, indices, *, axis):
     """Negative indices count from the end, as in ONNX."""
     at = axis % x.ndim
     return op.gather(x, at, _from_start(indices, x.shape[at]))
 
 
 @relax("gather_nd", op.gather_nd)
-def gather_nd(x: Any, indices: Any, *, batch_dims: int, call: CallSite) -> Any:
+def gather_nd(x, indices, *, batch_dims, call):
     """The coordinates are along the last axis of the indices, and may be negative."""
     extents = x.shape[batch_dims : batch_dims + indices.shape[-1]]
     indices = _from_start(indices, array(extents, "int64", device=call.device))
@@ -96,12 +94,12 @@ def gather_nd(x: Any, indices: Any, *, batch_dims: int, call: CallSite) -> Any:
     return op.gather_nd(x, _coordinates_first(indices))
 
 
-def _coordinates_first(indices: Any) -> Any:
+def _coordinates_first(indices):
     last = indices.ndim - 1
     return op.transpose(indices, (last, *range(last))) if last else indices
 
 
-def _gather_in_batches(x: Any, indices: Any, batch_dims: int, device: str) -> Any:
+def _gather_in_batches(x, indices, batch_dims: int, device: str):
     """Add the places along the axes of the batch to the coordinates."""
     shape = indices.shape
     coordinates = [
@@ -118,12 +116,12 @@ def _gather_in_batches(x: Any, indices: Any, batch_dims: int, device: str) -> An
 
 
 @relax("index_tensor", op.adv_index)
-def index_tensor(x: Any, indices: Any) -> Any:
+def index_tensor(x, indices):
     return op.adv_index((x, *indices))
 
 
 @relax("index_put", op.scatter_nd)
-def index_put(x: Any, indices: Any, values: Any, *, accumulate: bool) -> Any:
+def index_put(x, indices, values, *, accumulate):
     """``x[i0, i1, ...] = values``, or ``+=``."""
     rows = indices if isinstance(indices, tuple) else (indices,)
     rows = tuple(_from_start(r, x.shape[a]) for a, r in enumerate(rows))
@@ -133,14 +131,14 @@ def index_put(x: Any, indices: Any, values: Any, *, accumulate: bool) -> Any:
     return op.scatter_nd(x, index, updates, "add" if accumulate else "update")
 
 
-def _from_start(index: Any, extent: Any) -> Any:
+def _from_start(index, extent):
     """Count negative indices from the start."""
     index = op.cast(index, "int64")
     return op.where(op.less(index, 0), op.add(index, extent), index)
 
 
 @relax("scatter_elements", op.scatter, op.scatter_add, op.scatter_reduce)
-def scatter_elements(x: Any, indices: Any, updates: Any, *, axis: int, reduction: str) -> Any:
+def scatter_elements(x, indices, updates, *, axis, reduction):
     at = axis % x.ndim
     index = _from_start(indices, x.shape[at])
     if reduction in REDUCTIONS:
@@ -152,7 +150,7 @@ def scatter_elements(x: Any, indices: Any, updates: Any, *, axis: int, reduction
 
 
 @relax("scatter_nd", op.scatter_nd, op.scatter_reduce)
-def scatter_nd(x: Any, indices: Any, updates: Any, *, reduction: str, call: CallSite) -> Any:
+def scatter_nd(x, indices, updates, *, reduction, call):
     """The coordinates are along the last axis of the indices, and may be negative."""
     extents = x.shape[: indices.shape[-1]]
     index = _from_start(indices, array(extents, "int64", device=call.device))
@@ -170,7 +168,7 @@ def scatter_nd(x: Any, indices: Any, updates: Any, *, reduction: str, call: Call
 
 
 @relax("slice_scatter", op.strided_set)
-def slice_scatter(x: Any, src: Any, start: int, end: int, step: int, *, axis: int) -> Any:
+def slice_scatter(x, src, start, end, step, *, axis):
     at = axis % x.ndim
     begin = (*(0,) * at, start)
     ends = (*x.shape[:at], min(end, x.shape[at]))

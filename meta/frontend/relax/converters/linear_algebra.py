@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from meta import op
@@ -16,61 +14,42 @@ from meta.runtime.ndarray import array
 
 
 @relax("matmul", op.matmul, op.batch_matmul)
-def matmul(x1: Any, x2: Any, *, out_dtype: str) -> Any:
+def matmul(x1, x2, *, out_dtype):
     """Vectors, matrices, and stacks of matrices that broadcast."""
     return product(matmul_any, x1, x2, out_dtype)
 
 
 @relax("outer", op.multiply)
-def outer(x1: Any, x2: Any) -> Any:
+def outer(x1, x2):
     return op.multiply(op.reshape(x1, (-1, 1)), op.reshape(x2, (1, -1)))
 
 
 @relax("einsum", op.einsum)
-def einsum(operands: Any, *, subscripts: str) -> Any:
+def einsum(operands, *, subscripts):
     return op.einsum(tuple(operands), subscripts)
 
 
 @relax("nn.attention", op.scaled_dot_product_attention)
-def attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    *,
-    scale: float | None,
-    causal_mask: str | None,
-    window_size: int | None,
-    call: CallSite,
-) -> Any:
+def attention(query, key, value, *, scale, causal_mask, window_size, call):
     return _attention(query, key, value, None, scale, causal_mask, window_size, call)
 
 
 @relax("nn.attention_bias", op.scaled_dot_product_attention)
-def attention_bias(
-    query: Any,
-    key: Any,
-    value: Any,
-    bias: Any,
-    *,
-    scale: float | None,
-    causal_mask: str | None,
-    window_size: int | None,
-    call: CallSite,
-) -> Any:
+def attention_bias(query, key, value, bias, *, scale, causal_mask, window_size, call):
     """The bias is added to the scores."""
     return _attention(query, key, value, bias, scale, causal_mask, window_size, call)
 
 
 def _attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    bias: Any,
+    query,
+    key,
+    value,
+    bias,
     scale: float | None,
     causal: str | None,
     window: int | None,
     call: CallSite,
-) -> Any:
+):
     """Tensors are [batch, length, heads, width]."""
     if window is not None:
         raise Unconvertible(f"attention in a window (window_size={window}) is not supported")
@@ -81,7 +60,7 @@ def _attention(
     return op.scaled_dot_product_attention(query, key, value, bias, **how)[0]
 
 
-def _below(query: Any, key: Any, bias: Any, device: Device) -> Any:
+def _below(query, key, bias, device: Device):
     """Return a mask for which the last query sees the last key; of more queries than keys every
     one sees as many more, as TVM has it.
     """
@@ -93,7 +72,7 @@ def _below(query: Any, key: Any, bias: Any, device: Device) -> Any:
 
 
 @relax("multinomial_from_uniform", op.cumsum, op.less_equal)
-def multinomial_from_uniform(probabilities: Any, uniform: Any, rows: Any, *, dtype: str) -> Any:
+def multinomial_from_uniform(probabilities, uniform, rows, *, dtype):
     """The first class at which the sum of probabilities exceeds the uniform number."""
     sums = op.cumsum(probabilities, 1, probabilities.dtype)
     chosen = op.take(sums, op.reshape(rows, (-1,)), 0)

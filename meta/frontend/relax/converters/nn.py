@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from meta import op
-from meta.frontend.core import CallSite, Unconvertible, known
+from meta.frontend.core import Unconvertible, known
 from meta.frontend.core.arithmetic import product
 from meta.frontend.relax.registry import relax
 from meta.op.core.op import Op
@@ -15,18 +15,18 @@ from meta.op.core.op import Op
 def _convolution(name: str, function: Op) -> None:
     @relax(name, function)
     def conv(
-        x: Any,
-        w: Any,
+        x,
+        w,
         *,
-        strides: tuple[int, ...],
-        padding: tuple[int, ...],
-        dilation: tuple[int, ...],
-        groups: int,
-        data_layout: str,
-        kernel_layout: str,
-        out_layout: str,
-        out_dtype: str,
-    ) -> Any:
+        strides,
+        padding,
+        dilation,
+        groups,
+        data_layout,
+        kernel_layout,
+        out_layout,
+        out_dtype,
+    ):
         window = (strides, padding, dilation, groups)
         layouts = (data_layout, kernel_layout, out_layout or data_layout)
         return product(lambda a, b: function(a, b, *window, *layouts), x, w, out_dtype)
@@ -35,29 +35,25 @@ def _convolution(name: str, function: Op) -> None:
 def _transposed(name: str, function: Op) -> None:
     @relax(name, function)
     def conv_transpose(
-        x: Any,
-        w: Any,
+        x,
+        w,
         *,
-        strides: tuple[int, ...],
-        padding: tuple[int, ...],
-        output_padding: tuple[int, ...],
-        dilation: tuple[int, ...],
-        groups: int,
-        data_layout: str,
-        kernel_layout: str,
-        out_layout: str,
-        out_dtype: str,
-    ) -> Any:
+        strides,
+        padding,
+        output_padding,
+        dilation,
+        groups,
+        data_layout,
+        kernel_layout,
+        out_layout,
+        out_dtype,
+    ):
         window = (strides, padding, output_padding, dilation, groups)
         layouts = (data_layout, kernel_layout, out_layout or data_layout)
         return product(lambda a, b: function(a, b, *window, *layouts), x, w, out_dtype)
 
 
-for _name, _op in {
-    "nn.conv1d": op.conv1d,
-    "nn.conv2d": op.conv2d,
-    "nn.conv3d": op.conv3d,
-}.items():
+for _name, _op in {"nn.conv1d": op.conv1d, "nn.conv2d": op.conv2d, "nn.conv3d": op.conv3d}.items():
     _convolution(_name, _op)
 
 for _name, _op in {
@@ -76,17 +72,17 @@ def _same_layout(layout: str, out_layout: str) -> None:
 def _pooling(name: str, function: Op) -> None:
     @relax(name, function)
     def pool(
-        x: Any,
+        x,
         *,
-        pool_size: tuple[int, ...],
-        strides: tuple[int, ...],
-        padding: tuple[int, ...],
-        dilation: tuple[int, ...],
-        ceil_mode: bool,
-        count_include_pad: bool,
-        layout: str,
-        out_layout: str,
-    ) -> Any:
+        pool_size,
+        strides,
+        padding,
+        dilation,
+        ceil_mode,
+        count_include_pad,
+        layout,
+        out_layout,
+    ):
         _same_layout(layout, out_layout)
         window = (pool_size, strides, padding, dilation, ceil_mode, count_include_pad)
         return function(x, *window, layout)
@@ -94,7 +90,7 @@ def _pooling(name: str, function: Op) -> None:
 
 def _adaptive(name: str, function: Op) -> None:
     @relax(name, function)
-    def pool(x: Any, *, output_size: Any, layout: str, out_layout: str) -> Any:
+    def pool(x, *, output_size, layout, out_layout):
         """No size leaves the extents as they are."""
         _same_layout(layout, out_layout)
         own = tuple(e for e, letter in zip(x.shape, layout, strict=True) if letter in "DHW")
@@ -110,18 +106,18 @@ for _rank in "1d", "2d", "3d":
 def _pooling_backward(name: str, gradient: Op, forward: Op | None) -> None:
     @relax(name, gradient)
     def backward(
-        dy: Any,
-        x: Any,
+        dy,
+        x,
         *,
-        pool_size: tuple[int, ...],
-        strides: tuple[int, ...],
-        padding: tuple[int, ...],
-        dilation: tuple[int, ...],
-        ceil_mode: bool,
-        count_include_pad: bool,
-        layout: str,
-        out_layout: str,
-    ) -> Any:
+        pool_size,
+        strides,
+        padding,
+        dilation,
+        ceil_mode,
+        count_include_pad,
+        layout,
+        out_layout,
+    ):
         """Of the result y only the type counts where there is no ``forward`` to compute it."""
         if layout != "NCHW":
             raise Unconvertible(f"the layout {layout!r} is not supported", hint="NCHW")
@@ -136,17 +132,17 @@ _pooling_backward("grad.max_pool2d_backward", op.max_pool2d_dx, op.max_pool2d)
 
 
 @relax("nn.softmax", op.softmax)
-def softmax(x: Any, *, axis: int) -> Any:
+def softmax(x, *, axis):
     return op.softmax(x, axis)
 
 
 @relax("nn.log_softmax", op.log_softmax)
-def log_softmax(x: Any, *, axis: int) -> Any:
+def log_softmax(x, *, axis):
     return op.log_softmax(x, axis)
 
 
 @relax("nn.dropout", op._contrib_dropout)
-def dropout(x: Any, *, rate: float, call: CallSite) -> Any:
+def dropout(x, *, rate, call):
     """(y, mask), the mask in the dtype of x; without training nothing is dropped."""
     if not call.training:
         return x, op.ones_like(x)
@@ -156,20 +152,8 @@ def dropout(x: Any, *, rate: float, call: CallSite) -> Any:
 
 @relax("nn.batch_norm", op.batch_norm_train, op.batch_norm_infer)
 def batch_norm(
-    x: Any,
-    gamma: Any,
-    beta: Any,
-    mean: Any,
-    variance: Any,
-    *,
-    axis: int,
-    epsilon: float,
-    center: bool,
-    scale: bool,
-    momentum: float,
-    training: bool,
-    call: CallSite,
-) -> Any:
+    x, gamma, beta, mean, variance, *, axis, epsilon, center, scale, momentum, training, call
+):
     """(y, running mean, running variance).
 
     A model in train mode writes the running statistics, where they are state of the model. A
@@ -185,7 +169,7 @@ def batch_norm(
 
 
 def _by_batch(
-    x: Any, mean: Any, variance: Any, w: Any, b: Any, momentum: float, epsilon: float, axis: int
+    x, mean, variance, w, b, momentum: float, epsilon: float, axis: int
 ) -> tuple[Any, Any, Any]:
     axes = tuple(a for a in range(x.ndim) if a != axis % x.ndim)
     now = op.mean(x, axes), op.var(x, axes, correction=0)
@@ -202,7 +186,7 @@ def _trailing(name: str, axes: tuple[int, ...], ndim: int) -> int:
     return places[0]
 
 
-def _as_one_axis(function: Op, x: Any, first: int, *parameters: Any, eps: float) -> Any:
+def _as_one_axis(function: Op, x, first: int, *parameters, eps: float):
     """Normalise over the axes from ``first`` on."""
     if first == x.ndim - 1:
         return function(x, *parameters, axis=-1, eps=eps)
@@ -213,45 +197,25 @@ def _as_one_axis(function: Op, x: Any, first: int, *parameters: Any, eps: float)
 
 
 @relax("nn.layer_norm", op.layer_norm)
-def layer_norm(
-    x: Any,
-    gamma: Any,
-    beta: Any,
-    *,
-    axes: tuple[int, ...],
-    epsilon: float,
-    center: bool,
-    scale: bool,
-) -> Any:
+def layer_norm(x, gamma, beta, *, axes, epsilon, center, scale):
     first = _trailing("layer_norm", axes, x.ndim)
     parameters = (gamma if scale else None, beta if center else None)
     return _as_one_axis(op.layer_norm, x, first, *parameters, eps=epsilon)
 
 
 @relax("nn.rms_norm", op.rms_norm)
-def rms_norm(x: Any, weight: Any, *, axes: tuple[int, ...], epsilon: float) -> Any:
+def rms_norm(x, weight, *, axes, epsilon):
     first = _trailing("rms_norm", axes, x.ndim)
     return _as_one_axis(op.rms_norm, x, first, weight, eps=epsilon)
 
 
-def _are_channels_and_rest(x: Any, channel_axis: int, axes: tuple[int, ...]) -> bool:
+def _are_channels_and_rest(x, channel_axis: int, axes: tuple[int, ...]) -> bool:
     """Whether the channels are on axis 1, and the axes all those behind."""
     return channel_axis % x.ndim == 1 and sorted(a % x.ndim for a in axes) == [*range(2, x.ndim)]
 
 
 @relax("nn.group_norm", op.group_norm)
-def group_norm(
-    x: Any,
-    gamma: Any,
-    beta: Any,
-    *,
-    num_groups: int,
-    channel_axis: int,
-    axes: tuple[int, ...],
-    epsilon: float,
-    center: bool,
-    scale: bool,
-) -> Any:
+def group_norm(x, gamma, beta, *, num_groups, channel_axis, axes, epsilon, center, scale):
     if not _are_channels_and_rest(x, channel_axis, axes):
         raise Unconvertible("group_norm is supported for channels on axis 1, over all axes behind")
     parameters = (gamma if scale else None, beta if center else None)
@@ -259,17 +223,7 @@ def group_norm(
 
 
 @relax("nn.instance_norm", op.instance_norm, op.mean, op.var)
-def instance_norm(
-    x: Any,
-    gamma: Any,
-    beta: Any,
-    *,
-    channel_axis: int,
-    axes: tuple[int, ...],
-    epsilon: float,
-    center: bool,
-    scale: bool,
-) -> Any:
+def instance_norm(x, gamma, beta, *, channel_axis, axes, epsilon, center, scale):
     """Other axes than all behind the channels are normalised by mean and variance."""
     w, b = gamma if scale else None, beta if center else None
     if _are_channels_and_rest(x, channel_axis, axes):
@@ -283,16 +237,14 @@ def instance_norm(
 
 
 @relax("nn.cross_entropy_with_logits", op.multiply, op.sum)
-def cross_entropy_with_logits(predictions: Any, labels: Any) -> Any:
+def cross_entropy_with_logits(predictions, labels):
     """``-sum(predictions * labels)`` per example; in spite of its name there is no softmax."""
     total = op.negative(op.sum(op.multiply(predictions, labels)))
     return op.divide(total, float(predictions.shape[0])) if predictions.ndim > 1 else total
 
 
 @relax("nn.nll_loss", op.gather, op.take)
-def nll_loss(
-    predictions: Any, targets: Any, weights: Any = None, *, reduction: str, ignore_index: int
-) -> Any:
+def nll_loss(predictions, targets, weights=None, *, reduction, ignore_index):
     """``-weights[t] * predictions[n, t, ...]``, 0 where t is ``ignore_index``; "mean" divides by
     the sum of the weights.
     """

@@ -8,7 +8,7 @@ import numpy as np
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.frontend.core import CallSite, Unconvertible, known
+from meta.frontend.core import Unconvertible, known
 from meta.frontend.core.arithmetic import truncated_quotient
 from meta.frontend.relax.registry import relax
 from meta.op.core.op import Op
@@ -17,12 +17,12 @@ from meta.runtime.ndarray import array
 
 def _reducing(name: str, function: Op) -> None:
     @relax(name, function)
-    def reduce(x: Any, *, axis: Any, keepdims: bool) -> Any:
+    def reduce(x, *, axis, keepdims):
         """The dtype stays."""
         return op.cast(_over(function, x, axis, keepdims), x.dtype)
 
 
-def _over(function: Any, x: Any, axis: Any, keepdims: bool, **options: Any) -> Any:
+def _over(function, x, axis, keepdims: bool, **options):
     """Reduce over axes: None are all of them, () are none, which leaves each element by itself."""
     if axis == ():
         return function(op.expand_dims(x, -1), -1, False, **options)
@@ -34,7 +34,7 @@ for _name, _op in {"max": op.max, "min": op.min, "prod": op.prod, "sum": op.sum}
 
 
 @relax("mean", op.mean, op.sum)
-def mean(x: Any, *, axis: Any, keepdims: bool) -> Any:
+def mean(x, *, axis, keepdims):
     """Of integers it is rounded towards zero."""
     if is_float(x.dtype):
         return _over(op.mean, x, axis, keepdims)
@@ -43,17 +43,17 @@ def mean(x: Any, *, axis: Any, keepdims: bool) -> Any:
 
 
 @relax("variance", op.var)
-def variance(x: Any, *, axis: Any, keepdims: bool) -> Any:
+def variance(x, *, axis, keepdims):
     return _over(op.var, x, axis, keepdims, correction=0)
 
 
 @relax("std", op.std)
-def std(x: Any, *, axis: Any, keepdims: bool) -> Any:
+def std(x, *, axis, keepdims):
     return _over(op.std, x, axis, keepdims, correction=0)
 
 
 @relax("median", op.argsort, op.gather)
-def median(x: Any, *, axis: Any, keepdims: bool) -> Any:
+def median(x, *, axis, keepdims):
     """The lower of two middle elements; with an axis also its index."""
     flat = op.reshape(x, (-1,)) if not axis else x
     at = (axis[0] if axis else 0) % flat.ndim
@@ -69,18 +69,18 @@ def median(x: Any, *, axis: Any, keepdims: bool) -> Any:
 
 
 @relax("argmax", op.argmax)
-def argmax(x: Any, *, axis: int | None, keepdims: bool) -> Any:
+def argmax(x, *, axis, keepdims):
     return _over(op.argmax, x, axis, keepdims)
 
 
 @relax("argmin", op.argmin)
-def argmin(x: Any, *, axis: int | None, keepdims: bool) -> Any:
+def argmin(x, *, axis, keepdims):
     return _over(op.argmin, x, axis, keepdims)
 
 
 def _scanning(name: str, function: Op) -> None:
     @relax(name, function)
-    def scan(x: Any, *, axis: int | None, dtype: str, exclusive: Any) -> Any:
+    def scan(x, *, axis, dtype, exclusive):
         """Without an axis the elements are in one row."""
         row = op.reshape(x, (-1,)) if axis is None else x
         return function(row, axis or 0, dtype or x.dtype, bool(exclusive))
@@ -91,42 +91,33 @@ _scanning("cumprod", op.cumprod)
 
 
 @relax("sort", op.sort)
-def sort(x: Any, *, axis: int, descending: bool) -> Any:
+def sort(x, *, axis, descending):
     return op.sort(x, axis, not descending)
 
 
 @relax("argsort", op.argsort)
-def argsort(x: Any, *, axis: int, descending: bool, dtype: str) -> Any:
+def argsort(x, *, axis, descending, dtype):
     return op.argsort(x, axis, not descending, dtype or "int32")
 
 
 @relax("topk", op.topk)
-def topk(x: Any, *, k: int, axis: int, ret_type: str, largest: bool, dtype: str) -> Any:
+def topk(x, *, k, axis, ret_type, largest, dtype):
     return op.topk(x, k, axis, ret_type, not largest, dtype or "int32")
 
 
 @relax("bucketize", op.searchsorted)
-def bucketize(x: Any, boundaries: Any, *, out_int32: bool, right: bool) -> Any:
+def bucketize(x, boundaries, *, out_int32, right):
     return op.searchsorted(boundaries, x, right, "int32" if out_int32 else "int64")
 
 
 @relax("nonzero", op.argwhere)
-def nonzero(x: Any) -> Any:
+def nonzero(x):
     """[axes, elements]; one number counts as a vector."""
     return op.transpose(op.argwhere(op.reshape(x, (1,)) if x.ndim == 0 else x))
 
 
 @relax("unique", op.unique)
-def unique(
-    x: Any,
-    in_order: bool,
-    index: bool,
-    inverse: bool,
-    counts: bool,
-    axis: int | None = None,
-    *,
-    call: CallSite,
-) -> Any:
+def unique(x, in_order, index, inverse, counts, axis=None, *, call):
     """Of known arrays everything is computed now; of others, distinct elements in order."""
     if known(x) is not None:
         found = _unique(x.numpy(), bool(in_order), axis)
@@ -144,7 +135,7 @@ def unique(
     return found
 
 
-def _unique(x: Any, in_order: bool, axis: int | None) -> tuple[Any, ...]:
+def _unique(x, in_order: bool, axis: int | None) -> tuple[Any, ...]:
     values, index, inverse, counts = np.unique(x, True, True, True, axis=axis)
     inverse = inverse.reshape(-1)
     if not in_order:

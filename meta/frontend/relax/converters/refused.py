@@ -23,12 +23,7 @@ relax.refuse(
     "call_py_func",
     why="it calls a function outside of the program",
 )
-relax.refuse(
-    "call_tir_inplace",
-    "call_tir_with_grad",
-    "vm.call_tir_dyn",
-    why=ONLY_LOOPS,
-)
+relax.refuse("call_tir_inplace", "call_tir_with_grad", "vm.call_tir_dyn", why=ONLY_LOOPS)
 relax.refuse(
     "ccl.allgather",
     "ccl.allreduce",

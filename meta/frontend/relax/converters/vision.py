@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from meta import op
-from meta.frontend.core import CallSite, Unconvertible, known
+from meta.frontend.core import Unconvertible, known
 from meta.frontend.relax.registry import relax
 from meta.runtime.ndarray import array
 
 
 @relax("vision.get_valid_counts", op.get_valid_counts)
-def get_valid_counts(x: Any, *, score_threshold: float, id_index: int, score_index: int) -> Any:
+def get_valid_counts(x, *, score_threshold, id_index, score_index):
     return op.get_valid_counts(x, score_threshold, id_index, score_index)
 
 
 @relax("vision.non_max_suppression", op.non_max_suppression)
 def non_max_suppression(
-    x: Any,
-    count: Any,
-    indices: Any,
+    x,
+    count,
+    indices,
     *,
-    max_output_size: int,
-    iou_threshold: float,
-    force_suppress: bool,
-    top_k: int,
-    coord_start: int,
-    score_index: int,
-    id_index: int,
-    return_indices: bool,
-    invalid_to_bottom: bool,
-    soft_nms_sigma: float,
-    score_threshold: float,
-) -> Any:
+    max_output_size,
+    iou_threshold,
+    force_suppress,
+    top_k,
+    coord_start,
+    score_index,
+    id_index,
+    return_indices,
+    invalid_to_bottom,
+    soft_nms_sigma,
+    score_threshold,
+):
     if soft_nms_sigma or score_threshold:
         raise Unconvertible("soft suppression and a threshold of scores are not supported")
     return op.non_max_suppression(
@@ -45,15 +43,8 @@ def non_max_suppression(
 
 @relax("vision.all_class_non_max_suppression", op.non_max_suppression, op.argwhere)
 def all_class_non_max_suppression(
-    boxes: Any,
-    scores: Any,
-    limit: Any,
-    iou_threshold: Any,
-    score_threshold: Any,
-    *,
-    output_format: str,
-    call: CallSite,
-) -> Any:
+    boxes, scores, limit, iou_threshold, score_threshold, *, output_format, call
+):
     """ONNX's NonMaxSuppression: (rows (image, class, box) int64[?, 3], how many int64[1]).
 
     boxes: [N, boxes, 4], two opposite corners. scores: [N, classes, boxes]. A box is dropped if it
@@ -89,7 +80,7 @@ def all_class_non_max_suppression(
     return rows, op.reshape(op.sum(op.greater_equal(kept, 0)), (1,))
 
 
-def _number(value: Any) -> Any:
+def _number(value):
     now = known(value)
     if now is None:
         raise Unconvertible("a limit or threshold that depends on inputs is not supported")
@@ -97,41 +88,21 @@ def _number(value: Any) -> Any:
 
 
 @relax("vision.roi_align", op.roi_align)
-def roi_align(
-    x: Any,
-    rois: Any,
-    *,
-    pooled_size: tuple[int, ...],
-    spatial_scale: float,
-    sample_ratio: int,
-    aligned: bool,
-    layout: str,
-    mode: str,
-) -> Any:
+def roi_align(x, rois, *, pooled_size, spatial_scale, sample_ratio, aligned, layout, mode):
     if aligned:
         raise Unconvertible("regions that are aligned by half an element are not supported")
     return op.roi_align(x, rois, pooled_size, spatial_scale, sample_ratio, layout, mode)
 
 
 @relax("vision.roi_pool", op.roi_pool)
-def roi_pool(
-    x: Any, rois: Any, *, pooled_size: tuple[int, ...], spatial_scale: float, layout: str
-) -> Any:
+def roi_pool(x, rois, *, pooled_size, spatial_scale, layout):
     return op.roi_pool(x, rois, pooled_size, spatial_scale, layout)
 
 
 @relax("vision.multibox_transform_loc", op.exp, op.softmax)
 def multibox_transform_loc(
-    scores: Any,
-    places: Any,
-    anchors: Any,
-    *,
-    clip: bool,
-    threshold: float,
-    variances: tuple[float, ...],
-    keep_background: bool,
-    apply_softmax: bool,
-) -> Any:
+    scores, places, anchors, *, clip, threshold, variances, keep_background, apply_softmax
+):
     """(boxes [B, N, 4] as two corners (y, x, y, x), scores [B, C, N]) of TFLite's detectors.
 
     scores: [B, C, N]. places: [B, 4 * N], (x, y, w, h) relative to anchors [1, N, 4], which are

@@ -6,11 +6,9 @@ are computed here as such, and are the same.
 
 from __future__ import annotations
 
-from typing import Any
-
 from meta import op
 from meta.base.device import Device
-from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import cast_to, product_dtype
 from meta.frontend.relay.converters.conv import require_kernel
 from meta.frontend.relay.layout import per_axis
@@ -31,15 +29,13 @@ def _require_bits(*counts: int) -> None:
         raise Unconvertible(f"{counts} bits of an operand: it has 1 to {WORD}")
 
 
-def _weights_of_bits(device: Device) -> Any:
+def _weights_of_bits(device: Device):
     """Return what the bits of a word stand for, the first one highest."""
     return array([1 << (WORD - 1 - k) for k in range(WORD)], "int32", device=device)
 
 
 @relay("nn.bitpack", op.bitwise_and, op.right_shift, op.stack, ignore=("name",))
-def bitpack(
-    data: Any, *, bits: int, pack_axis: int, bit_axis: int, pack_type: str, call: CallSite
-) -> Any:
+def bitpack(data, *, bits, pack_axis, bit_axis, pack_type, call):
     """Bit b of as many elements along ``pack_axis`` as a word has bits, the first one highest, is
     a word; the words of bit 0, 1, ... lie along a new axis ``bit_axis``.
     """
@@ -58,7 +54,7 @@ def bitpack(
     return op.stack(tuple(planes), bit_axis)
 
 
-def _unpacked(words: Any, pack_axis: int, bit_axis: int, device: Device) -> Any:
+def _unpacked(words, pack_axis: int, bit_axis: int, device: Device):
     """Return the numbers, int32, that `bitpack` packed: those of ``words`` without ``bit_axis``."""
     _require_words(words.dtype)
     x = op.expand_dims(cast_to(words, "int32"), words.ndim)
@@ -74,11 +70,11 @@ def _unpacked(words: Any, pack_axis: int, bit_axis: int, device: Device) -> Any:
     return op.reshape(x, (*x.shape[:at], x.shape[at] * WORD, *x.shape[at + 2 :]))
 
 
-def _lowest(x: Any, bits: int) -> Any:
+def _lowest(x, bits: int):
     return op.bitwise_and(cast_to(x, "int32"), (1 << bits) - 1)
 
 
-def _signed(weight: Any, bits: int, unipolar: bool) -> Any:
+def _signed(weight, bits: int, unipolar: bool):
     """Return the weights' numbers. With ``unipolar`` a bit that is not set counts as -1."""
     w = _lowest(weight, bits)
     return w * 2 - ((1 << bits) - 1) if unipolar else w
@@ -86,20 +82,20 @@ def _signed(weight: Any, bits: int, unipolar: bool) -> Any:
 
 @relay("nn.bitserial_conv2d", op.conv2d, op.bitwise_and, ignore=("channels", "pack_dtype"))
 def bitserial_conv2d(
-    data: Any,
-    weight: Any,
+    data,
+    weight,
     *,
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    kernel_size: tuple[int, ...],
-    activation_bits: int,
-    weight_bits: int,
-    data_layout: str,
-    kernel_layout: str,
-    out_dtype: str,
-    unipolar: bool,
-    call: CallSite,
-) -> Any:
+    strides,
+    padding,
+    kernel_size,
+    activation_bits,
+    weight_bits,
+    data_layout,
+    kernel_layout,
+    out_dtype,
+    unipolar,
+    call,
+):
     """The weight may be packed: OIHW with I packed, HWIO alike, and the bits as a last axis."""
     _require_bits(activation_bits, weight_bits)
     kernel = kernel_layout[:4]
@@ -113,16 +109,7 @@ def bitserial_conv2d(
 
 
 @relay("nn.bitserial_dense", op.dense, op.bitwise_and, ignore=("units", "pack_dtype"))
-def bitserial_dense(
-    data: Any,
-    weight: Any,
-    *,
-    data_bits: int,
-    weight_bits: int,
-    out_dtype: str,
-    unipolar: bool,
-    call: CallSite,
-) -> Any:
+def bitserial_dense(data, weight, *, data_bits, weight_bits, out_dtype, unipolar, call):
     """The weight may be packed: [units, bits, inputs in words]."""
     _require_bits(data_bits, weight_bits)
     if weight.ndim == 3:

@@ -23,14 +23,7 @@ relay.same("vision.roi_pool", op.roi_pool)
 
 
 @relay("vision.get_valid_counts", op.get_valid_counts)
-def get_valid_counts(
-    data: Any,
-    threshold: Any = None,
-    *,
-    score_threshold: float | None,
-    id_index: int,
-    score_index: int,
-) -> Any:
+def get_valid_counts(data, threshold=None, *, score_threshold, id_index, score_index):
     # Up to TVM 0.7 the threshold is an attribute.
     limit = threshold if threshold is not None else float(score_threshold or 0.0)
     return op.get_valid_counts(data, limit, int(id_index), int(score_index))
@@ -38,23 +31,23 @@ def get_valid_counts(
 
 @relay("vision.non_max_suppression", op.non_max_suppression)
 def non_max_suppression(
-    data: Any,
-    valid_count: Any,
-    indices: Any = None,
-    limit: Any = None,
-    threshold: Any = None,
+    data,
+    valid_count,
+    indices=None,
+    limit=None,
+    threshold=None,
     *,
-    max_output_size: int | None,
-    iou_threshold: float | None,
-    force_suppress: bool,
-    top_k: int,
-    coord_start: int,
-    score_index: int,
-    id_index: int,
-    return_indices: bool,
-    invalid_to_bottom: bool,
-    call: CallSite,
-) -> Any:
+    max_output_size,
+    iou_threshold,
+    force_suppress,
+    top_k,
+    coord_start,
+    score_index,
+    id_index,
+    return_indices,
+    invalid_to_bottom,
+    call,
+):
     """TVM 0.6 gives (data, valid_count), 0.7 adds the indices and how many to keep, 0.8 the
     threshold; what is no argument is an attribute.
     """
@@ -84,16 +77,7 @@ def non_max_suppression(
 
 
 @relay("vision.multibox_prior")
-def multibox_prior(
-    data: Any,
-    *,
-    sizes: tuple[float, ...],
-    ratios: tuple[float, ...],
-    steps: tuple[float, ...],
-    offsets: tuple[float, ...],
-    clip: bool,
-    call: CallSite,
-) -> Any:
+def multibox_prior(data, *, sizes, ratios, steps, offsets, clip, call):
     """The anchors of SSD (Liu et al., 2016): corners x1, y1, x2, y2 in units of the image.
 
     They follow from the extents of ``data`` alone.
@@ -113,15 +97,7 @@ def multibox_prior(
 
 
 @relay("vision.multibox_transform_loc", op.get_valid_counts)
-def multibox_transform_loc(
-    cls_prob: Any,
-    loc_pred: Any,
-    anchor: Any,
-    *,
-    clip: bool,
-    threshold: float,
-    variances: tuple[float, ...],
-) -> Any:
+def multibox_transform_loc(cls_prob, loc_pred, anchor, *, clip, threshold, variances):
     """Decode SSD's predictions: (boxes [N, anchors, 6], how many are not background int32[N]).
 
     cls_prob: [N, classes, anchors], class 0 is the background. loc_pred: [N, anchors * 4]. anchor:
@@ -150,7 +126,7 @@ def multibox_transform_loc(
 
 
 @relay("vision.yolo_reorg", op.space_to_depth)
-def yolo_reorg(data: Any, *, stride: int) -> Any:
+def yolo_reorg(data, *, stride):
     """Darknet's reorg, which reads the memory of [C, H, W] as [C/s^2, H*s, W*s]."""
     batch, channels, height, width = data.shape
     s = int(stride)
@@ -174,18 +150,18 @@ class Kept:
     present: Any
 
 
-def _numbers(count: int, dtype: str, call: CallSite) -> Any:
+def _numbers(count: int, dtype: str, call: CallSite):
     return constant(np.arange(count), dtype, call)
 
 
-def _rows(x: Any, order: Any) -> Any:
+def _rows(x, order):
     """Return rows [batch, n, width] of ``x`` [batch, boxes, width] by their numbers [batch, n]."""
     index = op.expand_dims(op.cast(order, "int64"), 2)
     shape = (*order.shape, x.shape[2])
     return op.gather(x, 1, op.broadcast_to(index, shape))
 
 
-def suppressed(boxes: Any, scores: Any, valid: Any, limit: Any, iou: Any, call: CallSite) -> Kept:
+def suppressed(boxes, scores, valid, limit, iou, call: CallSite) -> Kept:
     """Keep of every batch element the boxes that overlap no better one that is kept.
 
     boxes: [batch, boxes, 4], two opposite corners each. scores: [batch, boxes]. valid: bool of that
@@ -206,33 +182,33 @@ def suppressed(boxes: Any, scores: Any, valid: Any, limit: Any, iou: Any, call: 
     return Kept(indices, kept, present)
 
 
-def _per_class(boxes: Any, classes: int) -> Any:
+def _per_class(boxes, classes: int):
     """Return boxes [N, boxes, 4] once for every class: [N * classes, boxes, 4]."""
     batch, count, _ = boxes.shape
     each = op.broadcast_to(op.expand_dims(boxes, 1), (batch, classes, count, 4))
     return op.reshape(each, (batch * classes, count, 4))
 
 
-def _scalar(value: Any) -> Any:
+def _scalar(value):
     return op.reshape(value, ()) if value.shape else value
 
 
-def _front(present: Any) -> Any:
+def _front(present):
     """Return the order in which what is present comes first, along the last axis."""
     return op.argsort(op.cast(op.logical_not(present), "int32"), -1, True, "int64")
 
 
 @relay("vision.all_class_non_max_suppression", op.non_max_suppression)
 def all_class_non_max_suppression(
-    boxes: Any,
-    scores: Any,
-    max_output_boxes_per_class: Any,
-    iou_threshold: Any,
-    score_threshold: Any,
+    boxes,
+    scores,
+    max_output_boxes_per_class,
+    iou_threshold,
+    score_threshold,
     *,
-    output_format: str,
-    call: CallSite,
-) -> Any:
+    output_format,
+    call,
+):
     """ONNX's NonMaxSuppression, or TensorFlow's combined form, with all rows that there can be.
 
     boxes: [N, boxes, 4]; scores: [N, classes, boxes]. "onnx": (rows (image, class, box)
@@ -259,7 +235,7 @@ def all_class_non_max_suppression(
     present = op.reshape(present, shape)
     order = _front(present)
 
-    def collected(values: Any, missing: Any) -> Any:
+    def collected(values, missing):
         values = op.broadcast_to(values, (batch, classes, count))
         values = op.gather(op.reshape(values, shape), len(shape) - 1, order)
         there = op.gather(present, len(shape) - 1, order)
@@ -279,16 +255,16 @@ def all_class_non_max_suppression(
 
 @relay("vision.regular_non_max_suppression", op.non_max_suppression)
 def regular_non_max_suppression(
-    boxes: Any,
-    scores: Any,
+    boxes,
+    scores,
     *,
-    max_detections_per_class: int,
-    max_detections: int,
-    num_classes: int,
-    iou_threshold: float,
-    score_threshold: float,
-    call: CallSite,
-) -> Any:
+    max_detections_per_class,
+    max_detections,
+    num_classes,
+    iou_threshold,
+    score_threshold,
+    call,
+):
     """TFLite's regular detection postprocessing: the best of all classes' boxes.
 
     boxes: [N, boxes, 4]; scores: [N, boxes, classes], the last ``num_classes`` of which count.
@@ -317,7 +293,7 @@ def regular_non_max_suppression(
     total = op.cast(op.minimum(total, op.full_like(total, most)), "int32")
     there = op.expand_dims(total, 1) > op.expand_dims(_numbers(found, "int32", call), 0)
 
-    def filled(values: Any) -> Any:
+    def filled(values):
         mask = op.expand_dims(there, 2) if len(values.shape) == 3 else there
         values = op.where(mask, values, op.zeros_like(values))
         missing = (0, most - found, 0, 0) if len(values.shape) == 3 else (0, most - found)
@@ -330,20 +306,20 @@ def regular_non_max_suppression(
 
 @relay("vision.proposal", op.non_max_suppression)
 def proposal(
-    cls_prob: Any,
-    bbox_pred: Any,
-    im_info: Any,
+    cls_prob,
+    bbox_pred,
+    im_info,
     *,
-    scales: tuple[float, ...],
-    ratios: tuple[float, ...],
-    feature_stride: int,
-    threshold: float,
-    rpn_pre_nms_top_n: int,
-    rpn_post_nms_top_n: int,
-    rpn_min_size: int,
-    iou_loss: bool,
-    call: CallSite,
-) -> Any:
+    scales,
+    ratios,
+    feature_stride,
+    threshold,
+    rpn_pre_nms_top_n,
+    rpn_post_nms_top_n,
+    rpn_min_size,
+    iou_loss,
+    call,
+):
     """The proposals of Faster R-CNN (Ren et al., 2015): [N * rpn_post_nms_top_n, 5].
 
     cls_prob: [N, 2 * anchors, H, W], the second half foreground. bbox_pred: [N, 4 * anchors, H, W].
@@ -397,7 +373,7 @@ def proposal(
     return op.reshape(rows_of, (batch * post, 5))
 
 
-def _grid(count: int, shape: tuple[int, ...], like: Any, call: CallSite) -> Any:
+def _grid(count: int, shape: tuple[int, ...], like, call: CallSite):
     return op.reshape(_numbers(count, like.dtype, call), shape)
 
 
@@ -410,7 +386,7 @@ def _anchor(ratio: float, scale: float, base: float) -> tuple[float, float, floa
     return centre - half_w, centre - half_h, centre + half_w, centre + half_h
 
 
-def _regressed(x1: Any, y1: Any, x2: Any, y2: Any, dx: Any, dy: Any, dw: Any, dh: Any) -> Any:
+def _regressed(x1, y1, x2, y2, dx, dy, dw, dh):
     """Move centres by parts of the extents, and scale the extents by exponentials."""
     w, h = x2 - x1 + 1.0, y2 - y1 + 1.0
     x, y = dx * w + (x1 + (w - 1.0) * 0.5), dy * h + (y1 + (h - 1.0) * 0.5)
@@ -418,5 +394,5 @@ def _regressed(x1: Any, y1: Any, x2: Any, y2: Any, dx: Any, dy: Any, dw: Any, dh
     return x - half_w, y - half_h, x + half_w, y + half_h
 
 
-def _moved(x1: Any, y1: Any, x2: Any, y2: Any, dx1: Any, dy1: Any, dx2: Any, dy2: Any) -> Any:
+def _moved(x1, y1, x2, y2, dx1, dy1, dx2, dy2):
     return x1 + dx1, y1 + dy1, x2 + dx2, y2 + dy2

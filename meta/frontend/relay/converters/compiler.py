@@ -4,8 +4,6 @@ converted, with the reason.
 
 from __future__ import annotations
 
-from typing import Any
-
 from meta.frontend.relay.registry import relay
 
 
@@ -18,19 +16,19 @@ from meta.frontend.relay.registry import relay
     "annotation.with_funcid",
     "copy",
 )
-def identity(data: Any) -> Any:
+def identity(data):
     """Marks for passes of TVM."""
     return data
 
 
 @relay("annotation.compiler_begin", "annotation.compiler_end", ignore=("compiler",))
-def compiler_region(data: Any) -> Any:
+def compiler_region(data):
     """Marks what TVM would hand to another compiler; here the program stays one."""
     return data
 
 
 @relay("debug", ignore=("debug_func",))
-def debug(data: Any) -> Any:
+def debug(data):
     """The function that TVM would call is of the process that wrote the file."""
     return data
 
@@ -39,7 +37,7 @@ def debug(data: Any) -> Any:
     "on_device",
     ignore=("constrain_body", "constrain_result", "virtual_device", "device_type", "is_fixed"),
 )
-def on_device(data: Any) -> Any:
+def on_device(data):
     """Where a program runs is decided where it is run, not in its file."""
     return data
 
@@ -48,7 +46,7 @@ def on_device(data: Any) -> Any:
     "device_copy",
     ignore=("dst_virtual_device", "src_virtual_device", "src_dev_type", "dst_dev_type"),
 )
-def device_copy(data: Any) -> Any:
+def device_copy(data):
     """As `on_device`: the whole program runs on one device."""
     return data
 

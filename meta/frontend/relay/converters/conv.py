@@ -38,7 +38,7 @@ NAMES = {
 }
 
 
-def require_kernel(weight: Any, layout: str, kernel_size: tuple[int, ...] | None) -> None:
+def require_kernel(weight, layout: str, kernel_size: tuple[int, ...] | None) -> None:
     """Raise Unconvertible if the spatial extents of a kernel are not those that a call states."""
     if kernel_size is None:
         return
@@ -50,7 +50,7 @@ def require_kernel(weight: Any, layout: str, kernel_size: tuple[int, ...] | None
 
 
 def _one_kernel_per_output(
-    weight: Any, layout: str, order: str, channels: Any, groups: int
+    weight, layout: str, order: str, channels, groups: int
 ) -> tuple[Any, str]:
     """Return a kernel in the order of `KERNEL`, one per output channel, where it is that of a
     depthwise convolution with several outputs per channel: [C, multiplier, ...], as layouts like
@@ -64,8 +64,8 @@ def _one_kernel_per_output(
 
 
 def convolve(
-    data: Any,
-    weight: Any,
+    data,
+    weight,
     *,
     strides: tuple[int, ...],
     padding: tuple[int, ...],
@@ -76,7 +76,7 @@ def convolve(
     kernel_layout: str,
     out_layout: str,
     out_dtype: str,
-) -> Any:
+):
     """Return a convolution as the operators of this family describe it."""
     x, w = to_plain(data, data_layout), to_plain(weight, kernel_layout)
     count = x.ndim - 2
@@ -97,19 +97,19 @@ for _count, _names in NAMES.items():
 
 @relay("nn.conv2d_backward_weight", op.conv2d_dw, ignore=("channels",))
 def conv2d_backward_weight(
-    grad: Any,
-    data: Any,
+    grad,
+    data,
     *,
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    groups: int,
-    kernel_size: tuple[int, ...] | None,
-    data_layout: str,
-    kernel_layout: str,
-    out_layout: str,
-    out_dtype: str,
-) -> Any:
+    strides,
+    padding,
+    dilation,
+    groups,
+    kernel_size,
+    data_layout,
+    kernel_layout,
+    out_layout,
+    out_dtype,
+):
     """The attributes hold the layouts of (grad, data, result) as those of (data, kernel, out)."""
     if kernel_size is None:
         raise Unconvertible("kernel_size is needed: other kernels have the same result's extents")
@@ -123,7 +123,7 @@ def conv2d_backward_weight(
     window = (per_axis(strides), per_axis(padding), per_axis(dilation), groups)
     layouts = (plain(given), plain(result), plain(data_layout))
 
-    def gradient(a: Any, b: Any) -> Any:
+    def gradient(a, b):
         return op.conv2d_dw(b, None, a, shape, *window, *layouts)
 
     return change_layout(product(gradient, dy, x, out_dtype), plain(result), result)
@@ -143,8 +143,8 @@ def _kernel_layout(stated: str, call: CallSite) -> str:
 
 
 def transpose(
-    data: Any,
-    weight: Any,
+    data,
+    weight,
     *,
     strides: tuple[int, ...],
     padding: tuple[int, ...],
@@ -157,7 +157,7 @@ def transpose(
     out_layout: str,
     out_dtype: str,
     call: CallSite,
-) -> Any:
+):
     """Return a transposed convolution as the operators of this family describe it."""
     stored = _kernel_layout(kernel_layout, call)
     x, w = to_plain(data, data_layout), to_plain(weight, stored)
@@ -185,9 +185,9 @@ def _regular(
     places: tuple[int, int],
     window: tuple[tuple[int, ...], ...],
     axis: int,
-    like: Any,
+    like,
     device: Device,
-) -> Any:
+):
     """Return where the taps of a window without offsets lie on an axis: [1, 1, taps, *places], of
     the dtype of ``like``.
     """
@@ -200,7 +200,7 @@ def _regular(
     return array(grid[None, None], like.dtype, device=device)
 
 
-def _neighbours(at: Any, extent: int) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+def _neighbours(at, extent: int) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
     """Return the elements around coordinates on an axis, [0, extent), with their weights."""
     first, last = op.floor(at), float(extent - 1)
     behind, fraction = first + 1.0, at - first
@@ -209,7 +209,7 @@ def _neighbours(at: Any, extent: int) -> tuple[tuple[Any, Any], tuple[Any, Any]]
     return (first, 1.0 - fraction), (op.minimum(behind, last), second)
 
 
-def _sampled(image: Any, y: Any, x: Any) -> Any:
+def _sampled(image, y, x):
     """Return [N, G, C/G, S], the samples of an image [N, G, C/G, H, W] at coordinates [N, G, S].
 
     Between elements it is interpolated; behind the last row or column it fades to 0. Before the
@@ -239,21 +239,21 @@ def _sampled(image: Any, y: Any, x: Any) -> Any:
 
 @relay("nn.deformable_conv2d", op.gather, op.batch_matmul, ignore=("channels", "kernel_size"))
 def deformable_conv2d(
-    data: Any,
-    offset: Any,
-    weight: Any,
+    data,
+    offset,
+    weight,
     *,
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    groups: int,
-    deformable_groups: int,
-    data_layout: str,
-    kernel_layout: str,
-    out_layout: str,
-    out_dtype: str,
-    call: CallSite,
-) -> Any:
+    strides,
+    padding,
+    dilation,
+    groups,
+    deformable_groups,
+    data_layout,
+    kernel_layout,
+    out_layout,
+    out_dtype,
+    call,
+):
     """The offsets, in the data's layout, are (vertical, horizontal) pairs for every tap of every
     deformable group.
     """
@@ -268,11 +268,7 @@ def deformable_conv2d(
             f"{moves.shape[1]} offsets do not fit {count} taps, {channels} channels and "
             f"{deformable_groups} deformable groups"
         )
-    window = (
-        pads(per_axis(padding))[:2],
-        pair(strides, "strides"),
-        pair(dilation, "dilation"),
-    )
+    window = (pads(per_axis(padding))[:2], pair(strides, "strides"), pair(dilation, "dilation"))
     moves = op.reshape(moves, (n, deformable_groups, count, 2, *places))
     coordinates = []
     # Half precision cannot tell places apart.

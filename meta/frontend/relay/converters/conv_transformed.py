@@ -15,7 +15,7 @@ import numpy as np
 
 from meta import op
 from meta.base.device import Device
-from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core import Unconvertible
 from meta.frontend.relay.converters.conv import convolve
 from meta.frontend.relay.registry import relay
 from meta.runtime.ndarray import array
@@ -56,14 +56,14 @@ def _transform(tile: int, taps: int) -> np.ndarray[Any, Any]:
     return np.concatenate([points[:, None] ** np.arange(taps) / scale[:, None], last])
 
 
-def _matrix(tile: int, taps: int, like: Any, device: Device, undo: bool = False) -> Any:
+def _matrix(tile: int, taps: int, like, device: Device, undo: bool = False):
     """Return G, or its left inverse, as an array of the dtype of ``like``."""
     g = _transform(tile, taps)
     return array(np.linalg.pinv(g) if undo else g, like.dtype, device=device)
 
 
 @relay("nn.contrib_conv2d_winograd_weight_transform", op.einsum)
-def winograd_weight(weight: Any, *, tile_size: int, call: CallSite) -> Any:
+def winograd_weight(weight, *, tile_size, call):
     """[O, I, K, K] to [A, A, O, I], A = tile_size + K - 1."""
     if weight.shape[2] != weight.shape[3]:
         raise Unconvertible(f"the kernel is {weight.shape[2]} by {weight.shape[3]}, not square")
@@ -72,7 +72,7 @@ def winograd_weight(weight: Any, *, tile_size: int, call: CallSite) -> Any:
 
 
 @relay("nn.contrib_conv3d_winograd_weight_transform", op.einsum)
-def winograd_weight_3d(weight: Any, *, tile_size: int, call: CallSite) -> Any:
+def winograd_weight_3d(weight, *, tile_size, call):
     """[O, I, D, K, K] to [A, A, A, O, I] where D is K, else to [A, A, D, O, I]."""
     depth, height, width = weight.shape[2:]
     if height != width:
@@ -83,7 +83,7 @@ def winograd_weight_3d(weight: Any, *, tile_size: int, call: CallSite) -> Any:
     return op.einsum((g, g, weight), "ai,bj,ocdij->abdoc")
 
 
-def _taps(transformed: Any, tile_size: int) -> int:
+def _taps(transformed, tile_size: int) -> int:
     return int(transformed.shape[0]) + 1 - tile_size
 
 
@@ -93,15 +93,7 @@ def _taps(transformed: Any, tile_size: int) -> int:
     op.conv2d,
     ignore=("channels", "kernel_layout"),
 )
-def winograd_convolution(
-    data: Any,
-    weight: Any,
-    *,
-    tile_size: int,
-    data_layout: str,
-    call: CallSite,
-    **window: Any,
-) -> Any:
+def winograd_convolution(data, weight, *, tile_size, data_layout, call, **window):
     """The kernel is [A, A, I, O], for NHWC [A, A, O, I], or with O in blocks, [A, A, O/b, I, b]."""
     p = _matrix(tile_size, _taps(weight, tile_size), weight, call.device, undo=True)
     if weight.ndim == 5:
@@ -119,9 +111,7 @@ def winograd_convolution(
     op.conv3d,
     ignore=("channels", "kernel_layout"),
 )
-def winograd_convolution_3d(
-    data: Any, weight: Any, *, tile_size: int, call: CallSite, **window: Any
-) -> Any:
+def winograd_convolution_3d(data, weight, *, tile_size, call, **window):
     """The kernel is [A, A, A, I, O], or [A, A, D, I, O] where its depth is not transformed."""
     p = _matrix(tile_size, _taps(weight, tile_size), weight, call.device, undo=True)
     if weight.shape[2] == weight.shape[0]:
@@ -132,14 +122,7 @@ def winograd_convolution_3d(
 
 
 @relay("nn.contrib_conv2d_gemm_weight_transform", op.pad, op.reshape, op.transpose)
-def gemm_weight(
-    weights: Any,
-    *,
-    tile_N: int | None,
-    tile_K: int | None,
-    tile_rows: int | None,
-    tile_cols: int | None,
-) -> Any:
+def gemm_weight(weights, *, tile_N, tile_K, tile_rows, tile_cols):
     """[H, W, I, O] to blocks [O/n, H*W*I/k, n, k], both filled up with zeros to whole blocks."""
     n, k = (tile_N or tile_rows), (tile_K or tile_cols)
     if not (n and k):
@@ -158,15 +141,7 @@ def gemm_weight(
     op.conv2d,
     ignore=("kernel_layout",),
 )
-def gemm_convolution(
-    data: Any,
-    weight: Any,
-    *,
-    channels: int | None,
-    kernel_size: tuple[int, ...] | None,
-    data_layout: str,
-    **window: Any,
-) -> Any:
+def gemm_convolution(data, weight, *, channels, kernel_size, data_layout, **window):
     if weight.ndim != 4 or data_layout != "NHWC" or channels is None or kernel_size is None:
         raise Unconvertible(
             "only NHWC with a kernel in blocks [O/n, K/k, n, k], channels and kernel_size stated"

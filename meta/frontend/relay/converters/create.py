@@ -8,26 +8,25 @@ from math import pi
 from typing import Any
 
 from meta import op
-from meta.frontend.core import CallSite
 from meta.frontend.core.arithmetic import cast_to, number_in
 from meta.frontend.relay.arguments import as_integers, ints, known_number
 from meta.frontend.relay.registry import relay
 
 
 @relay("zeros", op.zeros)
-def zeros(*, shape: tuple[int, ...] | None, dtype: str, call: CallSite) -> Any:
+def zeros(*, shape, dtype, call):
     """Without a dtype float32."""
     return op.zeros(ints(shape), dtype or "float32", str(call.device))
 
 
 @relay("ones", op.ones)
-def ones(*, shape: tuple[int, ...] | None, dtype: str, call: CallSite) -> Any:
+def ones(*, shape, dtype, call):
     """Without a dtype float32."""
     return op.ones(ints(shape), dtype or "float32", str(call.device))
 
 
 @relay("full", op.full, op.broadcast_to)
-def full(fill_value: Any, *, shape: tuple[int, ...] | None, dtype: str, call: CallSite) -> Any:
+def full(fill_value, *, shape, dtype, call):
     """Without a dtype that of the number."""
     wanted = dtype or fill_value.dtype
     number = known_number(fill_value)
@@ -37,7 +36,7 @@ def full(fill_value: Any, *, shape: tuple[int, ...] | None, dtype: str, call: Ca
 
 
 @relay("full_like", op.full_like, op.broadcast_to_like)
-def full_like(data: Any, fill_value: Any) -> Any:
+def full_like(data, fill_value):
     """In the dtype of the data."""
     number = known_number(fill_value)
     if number is not None:
@@ -46,7 +45,7 @@ def full_like(data: Any, fill_value: Any) -> Any:
 
 
 @relay("arange", op.arange, op.dynamic_arange, ignore=("start", "stop", "step"))
-def arange(start: Any, stop: Any, step: Any, *, dtype: str, call: CallSite) -> Any:
+def arange(start, stop, step, *, dtype, call):
     """Of scalars that are not known the length depends on the data."""
     first, last, by = known_number(start), known_number(stop), known_number(step)
     if first is None or last is None or by is None:
@@ -55,9 +54,7 @@ def arange(start: Any, stop: Any, step: Any, *, dtype: str, call: CallSite) -> A
 
 
 @relay("one_hot", op.one_hot)
-def one_hot(
-    indices: Any, on_value: Any, off_value: Any, *, depth: int, axis: int, dtype: str
-) -> Any:
+def one_hot(indices, on_value, off_value, *, depth, axis, dtype):
     """Without a dtype that of the value."""
     return op.one_hot(
         as_integers(indices), on_value, off_value, depth, axis, dtype or on_value.dtype
@@ -65,28 +62,28 @@ def one_hot(
 
 
 @relay("random.threefry_generate", op.threefry_generate)
-def threefry_generate(key: Any, *, out_shape: Any) -> Any:
+def threefry_generate(key, *, out_shape):
     return op.threefry_generate(key, ints(out_shape))
 
 
 relay.same("random.threefry_split", op.threefry_split)
 
 
-def _standard(key: Any, shape: tuple[int, ...], dtype: str) -> tuple[Any, Any]:
+def _standard(key, shape: tuple[int, ...], dtype: str) -> tuple[Any, Any]:
     """Return the next state, and numbers uniform on [0, 1)."""
     following, bits = op.threefry_generate(key, shape)
     return following, op.bits_to_uniform(bits, dtype)
 
 
 @relay("random.uniform", op.threefry_generate, op.bits_to_uniform)
-def uniform(key: Any, low: Any, high: Any, *, out_shape: Any, out_dtype: str) -> Any:
+def uniform(key, low, high, *, out_shape, out_dtype):
     """Uniform on [low, high)."""
     following, numbers = _standard(key, ints(out_shape), out_dtype or "float32")
     return following, op.add(op.multiply(numbers, op.subtract(high, low)), low)
 
 
 @relay("random.normal", op.threefry_generate, op.bits_to_uniform, op.log, op.sin)
-def normal(key: Any, mean: Any, scale: Any, *, out_shape: Any, out_dtype: str) -> Any:
+def normal(key, mean, scale, *, out_shape, out_dtype):
     """Box and Muller, "A note on the generation of random normal deviates", 1958: the sines."""
     shape = ints(out_shape)
     following, pairs = _standard(key, (2, *shape), out_dtype or "float32")
@@ -97,7 +94,7 @@ def normal(key: Any, mean: Any, scale: Any, *, out_shape: Any, out_dtype: str) -
 
 
 @relay("random.multinomial", op.threefry_generate, op.bits_to_uniform, op.cumsum, op.argmin)
-def multinomial(key: Any, probs: Any, *, num_samples: int) -> Any:
+def multinomial(key, probs, *, num_samples):
     """Indices along the last axis, each as often as its probability, int32."""
     likely = op.maximum(op.cast(probs, "float32"), 0.0)
     share = op.divide(likely, op.sum(likely, -1, True))

@@ -19,7 +19,7 @@ from meta.frontend.relay.converters.image import CROP, in_floats
 from meta.frontend.relay.registry import relay
 
 
-def _as_static(call: CallSite, name: str, args: Sequence[Any], attributes: dict[str, Any]) -> Any:
+def _as_static(call: CallSite, name: str, args: Sequence[Any], attributes: dict[str, Any]):
     """Convert the call as the operator of another name, with attributes that are known now."""
     given = call.given | frozenset(attributes)
     site = replace(call, name=name, given=given, has_attributes=True)
@@ -27,7 +27,7 @@ def _as_static(call: CallSite, name: str, args: Sequence[Any], attributes: dict[
 
 
 @relay("dyn.reshape", op.reshape, op.dynamic_reshape, ignore=("newshape", "reverse"))
-def reshape(data: Any, newshape: Any, *, allowzero: bool | None, call: CallSite) -> Any:
+def reshape(data, newshape, *, allowzero, call):
     """Of the shape codes 0 and -1 can occur at run time."""
     codes = known_ints(newshape)
     if codes is not None:
@@ -38,13 +38,13 @@ def reshape(data: Any, newshape: Any, *, allowzero: bool | None, call: CallSite)
 
 
 @relay("vm.reshape_tensor", op.reshape, op.dynamic_reshape, ignore=("newshape",))
-def reshape_tensor(data: Any, shape: Any, *, call: CallSite) -> Any:
+def reshape_tensor(data, shape, *, call):
     """What TVM's lowering makes of a reshape."""
     return reshape(data, shape, allowzero=False, call=call)
 
 
 @relay("dyn.broadcast_to", op.broadcast_to, op.dynamic_broadcast_to, ignore=("shape", "dtype"))
-def broadcast_to(data: Any, shape: Any) -> Any:
+def broadcast_to(data, shape):
     """To the extents in a vector."""
     extents = known_ints(shape)
     return (
@@ -53,7 +53,7 @@ def broadcast_to(data: Any, shape: Any) -> Any:
 
 
 @relay("dyn.full", op.full, op.dynamic_full, ignore=("shape",))
-def full(fill_value: Any, shape: Any, *, dtype: str, call: CallSite) -> Any:
+def full(fill_value, shape, *, dtype, call):
     """Of the extents in a vector."""
     extents = known_ints(shape)
     if extents is not None:
@@ -62,35 +62,26 @@ def full(fill_value: Any, shape: Any, *, dtype: str, call: CallSite) -> Any:
 
 
 @relay("dyn.zeros", op.zeros, op.dynamic_full, ignore=("shape",))
-def zeros(shape: Any, *, dtype: str, call: CallSite) -> Any:
+def zeros(shape, *, dtype, call):
     """Of the extents in a vector."""
     return full(constant(0, dtype or "float32", call), shape, dtype=dtype, call=call)
 
 
 @relay("dyn.ones", op.ones, op.dynamic_full, ignore=("shape",))
-def ones(shape: Any, *, dtype: str, call: CallSite) -> Any:
+def ones(shape, *, dtype, call):
     """Of the extents in a vector."""
     return full(constant(1, dtype or "float32", call), shape, dtype=dtype, call=call)
 
 
 @relay("dyn.tile", op.tile, op.dynamic_tile, ignore=("reps",))
-def tile(data: Any, reps: Any) -> Any:
+def tile(data, reps):
     """As often as a vector says."""
     counts = known_ints(reps)
     return op.dynamic_tile(data, reps) if counts is None else op.tile(data, counts)
 
 
 @relay("dyn.topk", op.topk, op.dynamic_topk, ignore=("k",))
-def topk(
-    data: Any,
-    k: Any,
-    *,
-    axis: int,
-    ret_type: str,
-    is_ascend: bool,
-    dtype: str,
-    call: CallSite,
-) -> Any:
+def topk(data, k, *, axis, ret_type, is_ascend, dtype, call):
     """As many as a scalar says; below 1 all."""
     count = known_number(k)
     if count is not None:
@@ -107,9 +98,7 @@ def topk(
 
 
 @relay("dyn.one_hot", op.one_hot, op.dynamic_one_hot, ignore=("depth",))
-def one_hot(
-    indices: Any, on_value: Any, off_value: Any, depth: Any, *, axis: int, dtype: str
-) -> Any:
+def one_hot(indices, on_value, off_value, depth, *, axis, dtype):
     """As deep as a scalar says."""
     count = known_number(depth)
     if count is not None:
@@ -120,9 +109,7 @@ def one_hot(
 
 
 @relay("dyn.strided_slice", op.strided_slice, op.dynamic_strided_slice)
-def strided_slice(
-    data: Any, begin: Any, end: Any, strides: Any, *, slice_mode: str, call: CallSite
-) -> Any:
+def strided_slice(data, begin, end, strides, *, slice_mode, call):
     """By bounds in vectors."""
     first, last, steps = known_ints(begin), known_ints(end), known_ints(strides)
     if first is not None and last is not None and steps is not None:
@@ -138,14 +125,14 @@ def strided_slice(
 
 
 @relay("dyn.squeeze", op.squeeze, op.dynamic_squeeze, ignore=("axis",))
-def squeeze(data: Any, axes: Any) -> Any:
+def squeeze(data, axes):
     """Without the axes that a vector names."""
     places = known_ints(axes)
     return op.dynamic_squeeze(data, axes) if places is None else op.squeeze(data, places)
 
 
 @relay("dyn.expand_dims", op.expand_dims, op.dynamic_expand_dims)
-def expand_dims(data: Any, axis: Any, *, num_newaxis: int) -> Any:
+def expand_dims(data, axis, *, num_newaxis):
     """New axes where a scalar says."""
     place = known_number(axis)
     if place is None:
@@ -154,7 +141,7 @@ def expand_dims(data: Any, axis: Any, *, num_newaxis: int) -> Any:
 
 
 @relay("dyn.nn.pad", op.pad, op.dynamic_pad, ignore=("pad_width", "pad_value"))
-def pad(data: Any, pad_width: Any, pad_val: Any, *, pad_mode: str, call: CallSite) -> Any:
+def pad(data, pad_width, pad_val, *, pad_mode, call):
     """As wide as a matrix says: before and after every axis."""
     widths = known_ints(pad_width)
     if widths is None:
@@ -165,22 +152,14 @@ def pad(data: Any, pad_width: Any, pad_val: Any, *, pad_mode: str, call: CallSit
     return _as_static(site, "nn.pad", (data, pad_val), attributes)
 
 
-def _resized(data: Any, size: Any, *, method: str, out_dtype: str = "", **options: Any) -> Any:
+def _resized(data, size, *, method: str, out_dtype: str = "", **options):
     """Resize to a height and width that only the run time knows."""
     y = op.dynamic_resize2d(in_floats(data, method), size, method=method, **options)
     return cast_to(y, out_dtype or data.dtype)
 
 
 @relay("dyn.image.resize2d", op.resize2d, op.dynamic_resize2d, ignore=("size", "roi"))
-def resize2d(
-    data: Any,
-    size: Any,
-    roi: Any = None,
-    *,
-    extrapolation_value: float,
-    call: CallSite,
-    **options: Any,
-) -> Any:
+def resize2d(data, size, roi=None, *, extrapolation_value, call, **options):
     """To the height and width in a vector."""
     extents = known_ints(size)
     if extents is None:
@@ -198,16 +177,7 @@ def resize2d(
 
 
 @relay("dyn.image.resize", op.resize2d, op.dynamic_resize2d, ignore=("size",))
-def resize(
-    data: Any,
-    size: Any,
-    *,
-    layout: str,
-    method: str,
-    coordinate_transformation_mode: str,
-    out_dtype: str,
-    call: CallSite,
-) -> Any:
+def resize(data, size, *, layout, method, coordinate_transformation_mode, out_dtype, call):
     """TVM 0.7's name of dyn.image.resize2d, with other names of the methods."""
     options = {
         "layout": layout,
@@ -222,16 +192,7 @@ def resize(
 
 
 @relay("dyn.nn.upsampling", op.upsampling, op.dynamic_resize2d, ignore=("scale_h", "scale_w"))
-def upsampling(
-    data: Any,
-    scale_h: Any,
-    scale_w: Any,
-    *,
-    layout: str,
-    method: str,
-    align_corners: bool,
-    call: CallSite,
-) -> Any:
+def upsampling(data, scale_h, scale_w, *, layout, method, align_corners, call):
     """By factors in scalars; the extents are rounded."""
     height, width = known_number(scale_h), known_number(scale_w)
     if height is not None and width is not None:
@@ -256,9 +217,7 @@ def upsampling(
 
 
 @relay("dyn.nn.upsampling3d", ignore=("scale_d", "scale_h", "scale_w"))
-def upsampling3d(
-    data: Any, scale_d: Any, scale_h: Any, scale_w: Any, *, call: CallSite, **options: Any
-) -> Any:
+def upsampling3d(data, scale_d, scale_h, scale_w, *, call, **options):
     """By factors in scalars, which have to be known."""
     scales = {"scale_d": scale_d, "scale_h": scale_h, "scale_w": scale_w}
     factors = {name: known_number(scale) for name, scale in scales.items()}

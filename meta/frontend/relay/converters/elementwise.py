@@ -7,11 +7,10 @@ The result of a logical operator has the dtype of its operands.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from meta import op
 from meta.base.dtype import is_float, limits
-from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import cast_to, quotient, rounded, truncated_quotient
 from meta.frontend.relay.registry import relay
 
@@ -57,7 +56,7 @@ relay("round", op.trunc, op.where)(rounded)
 
 
 @relay("clip", op.clip)
-def clip(data: Any, *, a_min: float | None, a_max: float | None) -> Any:
+def clip(data, *, a_min, a_max):
     """Bounds are doubles; of integers they lose their fraction, and reach as far as the dtype."""
     if a_min is None or a_max is None:
         raise Unconvertible("clip has no bounds", hint="a_min and a_max")
@@ -74,7 +73,7 @@ def _whole(bound: float, low: int, high: int) -> int:
 
 
 @relay("cast", op.cast)
-def cast(data: Any, *, dtype: str) -> Any:
+def cast(data, *, dtype):
     """Floats lose their fraction."""
     return op.cast(data, dtype)
 
@@ -83,7 +82,7 @@ relay.same("cast_like", op.cast_like)
 
 
 @relay("reinterpret", op.reinterpret)
-def reinterpret(data: Any, *, dtype: str) -> Any:
+def reinterpret(data, *, dtype):
     """The bits as they are."""
     return op.reinterpret(data, dtype)
 
@@ -102,19 +101,19 @@ relay("trunc_divide", op.trunc, op.floor_divide)(truncated_quotient)
 
 
 @relay("add", op.add)
-def add(lhs: Any, rhs: Any) -> Any:
+def add(lhs, rhs):
     """Integers wrap."""
     return op.add(lhs, rhs)
 
 
 @relay("subtract", op.subtract)
-def subtract(lhs: Any, rhs: Any) -> Any:
+def subtract(lhs, rhs):
     """Integers wrap."""
     return op.subtract(lhs, rhs)
 
 
 @relay("where", op.where)
-def where(condition: Any, x: Any, y: Any, *, call: CallSite) -> Any:
+def where(condition, x, y, *, call):
     """All three broadcast. Before TVM 0.8 a vector as the condition chooses among rows."""
     if condition.ndim == 1 < x.ndim and condition.shape[0] == x.shape[0]:
         old = call.version is not None and call.version < (0, 8)
@@ -140,44 +139,38 @@ relay.same("not_equal", op.not_equal)
 
 
 @relay("logical_and", op.logical_and)
-def logical_and(lhs: Any, rhs: Any) -> Any:
+def logical_and(lhs, rhs):
     """Whether both are not 0."""
     return cast_to(op.logical_and(lhs, rhs), lhs.dtype)
 
 
 @relay("logical_or", op.logical_or)
-def logical_or(lhs: Any, rhs: Any) -> Any:
+def logical_or(lhs, rhs):
     """Whether one is not 0."""
     return cast_to(op.logical_or(lhs, rhs), lhs.dtype)
 
 
 @relay("logical_xor", op.logical_xor)
-def logical_xor(lhs: Any, rhs: Any) -> Any:
+def logical_xor(lhs, rhs):
     """Whether exactly one is not 0."""
     return cast_to(op.logical_xor(lhs, rhs), lhs.dtype)
 
 
 @relay("logical_not", op.logical_not)
-def logical_not(data: Any) -> Any:
+def logical_not(data):
     """Whether it is 0."""
     return cast_to(op.logical_not(data), data.dtype)
 
 
 @relay("fixed_point_multiply", op.fixed_point_multiply)
-def fixed_point_multiply(data: Any, *, multiplier: int, shift: int) -> Any:
+def fixed_point_multiply(data, *, multiplier, shift):
     return op.fixed_point_multiply(data, multiplier, shift)
 
 
 @relay("fixed_point_multiply_per_axis", op.fixed_point_multiply, ignore=("is_rshift_required",))
 def fixed_point_multiply_per_axis(
-    data: Any,
-    multiplier: Any,
-    left_shift: Any,
-    right_shift: Any,
-    *,
-    axes: tuple[int, ...],
-    is_lshift_required: bool,
-) -> Any:
+    data, multiplier, left_shift, right_shift, *, axes, is_lshift_required
+):
     """The parameters have one axis for each of ``axes``."""
     places = [int(a) + data.ndim if a < 0 else int(a) for a in axes]
     if len(set(places)) != multiplier.ndim or not all(0 <= p < data.ndim for p in places):
@@ -187,7 +180,7 @@ def fixed_point_multiply_per_axis(
         shape[place] = extent
     order = tuple(sorted(range(len(places)), key=places.__getitem__))
 
-    def broadcast(value: Any) -> Any:
+    def broadcast(value):
         ordered = value if order == tuple(range(len(order))) else op.transpose(value, order)
         return op.reshape(ordered, tuple(shape))
 

@@ -5,7 +5,6 @@ between space, channels and batch, and comparisons of two images.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -30,14 +29,8 @@ from meta.runtime.ndarray import array
 
 
 def cropped(
-    data: Any,
-    boxes: Any,
-    box_indices: Any,
-    size: tuple[int, int],
-    method: str,
-    outside: float,
-    call: CallSite,
-) -> Any:
+    data, boxes, box_indices, size: tuple[int, int], method: str, outside: float, call: CallSite
+):
     """Return boxes of images, each resized to ``size``, as TensorFlow's crop_and_resize does.
 
     data: float [N, H, W, C]. boxes: [boxes, 4], y1, x1, y2, x2 in units of the extents minus 1.
@@ -51,7 +44,7 @@ def cropped(
     x = op.reshape(_places(boxes[:, 1], boxes[:, 3], width, size[1], call), (count, 1, size[1]))
     image = op.reshape(op.cast(box_indices, "int64"), (count, 1, 1)) * (height * width)
 
-    def at(row: Any, column: Any) -> Any:
+    def at(row, column):
         row = op.clip(op.cast(row, "int64"), 0, height - 1)
         column = op.clip(op.cast(column, "int64"), 0, width - 1)
         index = row * width + column + image
@@ -71,7 +64,7 @@ def cropped(
     return op.where(inside, value, op.full_like(value, outside))
 
 
-def _places(begin: Any, end: Any, extent: int, count: int, call: CallSite) -> Any:
+def _places(begin, end, extent: int, count: int, call: CallSite):
     """Return where the samples of one axis lie: [boxes, count]."""
     if count == 1:
         return op.expand_dims((begin + end) * (0.5 * (extent - 1)), 1)
@@ -82,17 +75,8 @@ def _places(begin: Any, end: Any, extent: int, count: int, call: CallSite) -> An
 
 @relay("image.crop_and_resize", op.take)
 def crop_and_resize(
-    data: Any,
-    boxes: Any,
-    box_indices: Any,
-    *,
-    crop_size: tuple[int, ...],
-    layout: str,
-    method: str,
-    extrapolation_value: float,
-    out_dtype: str,
-    call: CallSite,
-) -> Any:
+    data, boxes, box_indices, *, crop_size, layout, method, extrapolation_value, out_dtype, call
+):
     if method not in ("bilinear", "nearest_neighbor"):
         raise Unconvertible(f"the method {method!r} is not known")
     dtype = out_dtype or data.dtype
@@ -107,7 +91,7 @@ def crop_and_resize(
 
 
 @relay("image.affine_grid")
-def affine_grid(data: Any, *, target_shape: tuple[int, ...], call: CallSite) -> Any:
+def affine_grid(data, *, target_shape, call):
     """Positions of an affine grid: data [N, 2, 3] applied to (x, y, 1), both from -1 to 1."""
     height, width = (int(extent) for extent in target_shape)
     if min(height, width) < 2:
@@ -126,9 +110,7 @@ def affine_grid(data: Any, *, target_shape: tuple[int, ...], call: CallSite) -> 
 
 
 @relay("image.grid_sample", op.grid_sample)
-def grid_sample(
-    data: Any, grid: Any, *, method: str, layout: str, padding_mode: str, align_corners: bool
-) -> Any:
+def grid_sample(data, grid, *, method, layout, padding_mode, align_corners):
     if layout not in ("NCHW", "NCDHW"):
         raise Unconvertible(f"the layout {layout!r} is not supported", hint="NCHW or NCDHW")
     last = op.transpose(grid, (0, *range(2, len(grid.shape)), 1))
@@ -136,17 +118,7 @@ def grid_sample(
 
 
 @relay("image.dilation2d", op.maximum)
-def dilation2d(
-    data: Any,
-    weight: Any,
-    *,
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilations: tuple[int, ...],
-    data_layout: str,
-    kernel_layout: str,
-    out_dtype: str,
-) -> Any:
+def dilation2d(data, weight, *, strides, padding, dilations, data_layout, kernel_layout, out_dtype):
     """Grey dilation: the greatest sum of an element and a weight; beyond the edge there is 0."""
     dtype = out_dtype or data.dtype
     images = change_layout(data, data_layout, "NCHW")
@@ -172,7 +144,7 @@ def dilation2d(
 CROP = "tf_crop_and_resize"
 
 
-def in_floats(data: Any, method: str) -> Any:
+def in_floats(data, method: str):
     """Return data as floats where numbers between its elements are computed."""
     if is_float(data.dtype) or method == "nearest_neighbor":
         return data
@@ -182,14 +154,14 @@ def in_floats(data: Any, method: str) -> Any:
 def _resized(
     base: Op,
     letters: str,
-    data: Any,
+    data,
     *,
     size: tuple[int, ...] | None,
     layout: str,
     method: str,
     out_dtype: str,
-    **options: Any,
-) -> Any:
+    **options,
+):
     """Resize in a layout that may split channels; ``letters`` is the base operator's own."""
     if not size:
         raise Unconvertible("the attribute size is missing")
@@ -202,14 +174,7 @@ def _resized(
 
 
 @relay("image.resize2d", op.resize2d)
-def resize2d(
-    data: Any,
-    *,
-    roi: tuple[float, ...] | None,
-    extrapolation_value: float,
-    call: CallSite,
-    **options: Any,
-) -> Any:
+def resize2d(data, *, roi, extrapolation_value, call, **options):
     """The region and the value outside of the image are those of one coordinate mode alone."""
     if options["coordinate_transformation_mode"] != CROP:
         return _resized(op.resize2d, "NCHW", data, **options)
@@ -232,27 +197,19 @@ def resize2d(
 
 # What is outside of the image has no meaning without the mode that is refused.
 @relay("image.resize1d", op.resize1d, ignore=("roi", "extrapolation_value"))
-def resize1d(data: Any, **options: Any) -> Any:
+def resize1d(data, **options):
     return _resized(op.resize1d, "NCW", data, **options)
 
 
 @relay("image.resize3d", op.resize3d, ignore=("roi", "extrapolation_value"))
-def resize3d(data: Any, *, method: str, **options: Any) -> Any:
+def resize3d(data, *, method, **options):
     """The method "linear" is called "trilinear" in TVM 0.7."""
     method = method.removeprefix("tri")
     return _resized(op.resize3d, "NCDHW", data, method=method, **options)
 
 
 @relay("image.resize", op.resize2d)
-def resize(
-    data: Any,
-    *,
-    method: str,
-    coordinate_transformation_mode: str,
-    align_corners: bool | None,
-    call: CallSite,
-    **options: Any,
-) -> Any:
+def resize(data, *, method, coordinate_transformation_mode, align_corners, call, **options):
     """Resizing in TVM 0.6 (align_corners, which is the default) and 0.7 (a coordinate mode)."""
     mode = coordinate_transformation_mode
     if align_corners is None and call.version is not None and call.version < (0, 7):
@@ -272,14 +229,12 @@ relay.same("nn.depth_to_space", op.depth_to_space)
 
 # The mode is an attribute of both, but TVM's kernel knows one order.
 @relay("nn.space_to_depth", op.space_to_depth, ignore=("mode",))
-def space_to_depth(data: Any, *, block_size: int, layout: str) -> Any:
+def space_to_depth(data, *, block_size, layout):
     return op.space_to_depth(data, block_size, layout)
 
 
 @relay("nn.space_to_batch_nd", op.pad, op.reshape, op.transpose)
-def space_to_batch_nd(
-    data: Any, *, block_shape: tuple[int, ...], paddings: Pairs, pad_value: float
-) -> Any:
+def space_to_batch_nd(data, *, block_shape, paddings, pad_value):
     """The elements of every block of the padded spatial axes (behind the first) become a batch."""
     count = len(block_shape)
     widths = (0, 0, *(n for p in paddings for n in p), *(0, 0) * (data.ndim - 1 - count))
@@ -293,7 +248,7 @@ def space_to_batch_nd(
 
 
 @relay("nn.batch_to_space_nd", op.reshape, op.transpose, op.strided_slice)
-def batch_to_space_nd(data: Any, *, block_shape: tuple[int, ...], crops: Pairs) -> Any:
+def batch_to_space_nd(data, *, block_shape, crops):
     """Undo `space_to_batch_nd`, with ``crops`` for its paddings."""
     count = len(block_shape)
     batch, space, rest = data.shape[0], data.shape[1 : 1 + count], data.shape[1 + count :]
@@ -308,7 +263,7 @@ def batch_to_space_nd(data: Any, *, block_shape: tuple[int, ...], crops: Pairs) 
     return op.strided_slice(x, begin, end)
 
 
-def _spatial(x: Any, layout: str, letters: str) -> tuple[int, ...]:
+def _spatial(x, layout: str, letters: str) -> tuple[int, ...]:
     """Return the extents that are scaled; those of the batch and the channels may be unknown."""
     found = extents(x, layout, letters)
     if not all(isinstance(n, int) for n in found):
@@ -317,9 +272,7 @@ def _spatial(x: Any, layout: str, letters: str) -> tuple[int, ...]:
 
 
 @relay("nn.upsampling", op.upsampling)
-def upsampling(
-    data: Any, *, scale_h: float, scale_w: float, layout: str, method: str, align_corners: bool
-) -> Any:
+def upsampling(data, *, scale_h, scale_w, layout, method, align_corners):
     x, order = in_floats(to_plain(data, layout), method), plain(layout)
     y = op.upsampling(x, scale_h, scale_w, order, method, bool(align_corners))
     return change_layout(cast_to(y, data.dtype), order, layout)
@@ -327,15 +280,8 @@ def upsampling(
 
 @relay("nn.upsampling3d", op.resize3d)
 def upsampling3d(
-    data: Any,
-    *,
-    scale_d: float,
-    scale_h: float,
-    scale_w: float,
-    layout: str,
-    method: str,
-    coordinate_transformation_mode: str,
-) -> Any:
+    data, *, scale_d, scale_h, scale_w, layout, method, coordinate_transformation_mode
+):
     x, order = in_floats(to_plain(data, layout), method), plain(layout)
     scales = (scale_d, scale_h, scale_w)
     size = tuple(round(n * s) for n, s in zip(_spatial(x, order, "DHW"), scales, strict=True))
@@ -346,17 +292,8 @@ def upsampling3d(
 
 @relay("nn.correlation", op.correlation)
 def correlation(
-    data1: Any,
-    data2: Any,
-    *,
-    kernel_size: int,
-    max_displacement: int,
-    stride1: int,
-    stride2: int,
-    padding: tuple[int, ...],
-    is_multiply: bool,
-    layout: str,
-) -> Any:
+    data1, data2, *, kernel_size, max_displacement, stride1, stride2, padding, is_multiply, layout
+):
     if layout != "NCHW":
         raise Unconvertible(f"the layout {layout!r}: Relay has this operator for NCHW alone")
     window = (kernel_size, max_displacement, stride1, stride2, per_axis(padding))

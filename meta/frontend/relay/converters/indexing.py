@@ -6,7 +6,6 @@ A negative index counts from the end. Where several indices are equal, "update" 
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -27,15 +26,7 @@ from meta.op.core.check import normalize_axis
 
 
 @relay("take", op.take)
-def take(
-    data: Any,
-    indices: Any,
-    *,
-    axis: int | None,
-    batch_dims: int | None,
-    mode: str,
-    call: CallSite,
-) -> Any:
+def take(data, indices, *, axis, batch_dims, mode, call):
     """Without an axis the data are flattened. The first ``batch_dims`` axes are common."""
     indices = as_integers(indices)
     batch = batch_dims or 0
@@ -46,9 +37,7 @@ def take(
     return _taken_in_batches(data, indices, normalize_axis(axis, data.ndim), batch, mode, call)
 
 
-def _taken_in_batches(
-    data: Any, indices: Any, axis: int, batch: int, mode: str, call: CallSite
-) -> Any:
+def _taken_in_batches(data, indices, axis: int, batch: int, mode: str, call: CallSite):
     """Take from a table in which the batch axes and the axis of the indices are one."""
     if axis < batch:
         raise Unconvertible(f"take has axis {axis}, which is one of {batch} batch axes")
@@ -75,13 +64,13 @@ def _taken_in_batches(
 
 
 @relay("gather", op.gather)
-def gather(data: Any, indices: Any, *, axis: int | None) -> Any:
+def gather(data, indices, *, axis):
     """Along an axis."""
     return op.gather(data, axis or 0, indices)
 
 
 @relay("gather_nd", op.gather_nd, ignore=("index_rank",))
-def gather_nd(data: Any, indices: Any, *, batch_dims: int | None, call: CallSite) -> Any:
+def gather_nd(data, indices, *, batch_dims, call):
     """Coordinates are on the first axis of the indices; those of the batch axes are added."""
     batch = batch_dims or 0
     if not batch:
@@ -92,13 +81,13 @@ def gather_nd(data: Any, indices: Any, *, batch_dims: int | None, call: CallSite
 
 
 @relay("adv_index", op.adv_index)
-def adv_index(inputs: tuple[Any, ...]) -> Any:
+def adv_index(inputs):
     """A tuple of the data and an index for each of the leading axes."""
     return op.adv_index(tuple(inputs))
 
 
 @relay("unravel_index", op.floor_divide, op.mod, op.stack)
-def unravel_index(data: Any, shape: Any) -> Any:
+def unravel_index(data, shape):
     """The coordinates, on a new first axis, of places in a tensor of a shape."""
     extents = known_ints(shape)
     count = static_extent(shape.shape[0], "the shape") if shape.ndim else 1
@@ -118,7 +107,7 @@ def unravel_index(data: Any, shape: Any) -> Any:
 _REDUCTIONS = {"mul": "prod", "min": "amin", "max": "amax"}
 
 
-def _from_start(indices: Any, extent: Any) -> Any:
+def _from_start(indices, extent):
     """Return indices of which the negative ones are counted from the end."""
     extent = extent if isinstance(extent, int) else cast_to(extent, indices.dtype)
     return op.where(op.less(indices, 0), op.add(indices, extent), indices)
@@ -133,9 +122,7 @@ def _reduction(name: str) -> str:
 
 
 @relay("scatter_elements", op.scatter, op.scatter_add, op.scatter_reduce)
-def scatter_elements(
-    data: Any, indices: Any, updates: Any, *, axis: int | None, reduction: str
-) -> Any:
+def scatter_elements(data, indices, updates, *, axis, reduction):
     """Along an axis."""
     at = normalize_axis(axis or 0, data.ndim)
     indices = _from_start(indices, extent_of(data, at))
@@ -148,7 +135,7 @@ def scatter_elements(
     return op.scatter_reduce(data, indices, updates, at, _reduction(reduction))
 
 
-def _averaged(data: Any, indices: Any, updates: Any, axis: int) -> Any:
+def _averaged(data, indices, updates, axis: int):
     """Return what TVM calls the mean: every update in turn is averaged with what is there.
 
     So an update counts half, and half of that for each one to the same place behind it.
@@ -171,19 +158,19 @@ def _averaged(data: Any, indices: Any, updates: Any, axis: int) -> Any:
 
 
 @relay("scatter", op.scatter)
-def scatter(data: Any, indices: Any, updates: Any, *, axis: int | None) -> Any:
+def scatter(data, indices, updates, *, axis):
     """Up to TVM 0.11."""
     return scatter_elements(data, indices, updates, axis=axis, reduction="update")
 
 
 @relay("scatter_add", op.scatter_add)
-def scatter_add(data: Any, indices: Any, updates: Any, *, axis: int | None) -> Any:
+def scatter_add(data, indices, updates, *, axis):
     """Up to TVM 0.11."""
     return scatter_elements(data, indices, updates, axis=axis, reduction="add")
 
 
 @relay("scatter_nd", op.scatter_nd, op.scatter_reduce)
-def scatter_nd(data: Any, indices: Any, updates: Any, *, mode: str, call: CallSite) -> Any:
+def scatter_nd(data, indices, updates, *, mode, call):
     """The coordinates are on the first axis of the indices."""
     depth = static_extent(indices.shape[0], "the first axis of the indices")
     shape = (depth, *(1,) * (indices.ndim - 1))
@@ -210,7 +197,7 @@ def scatter_nd(data: Any, indices: Any, updates: Any, *, mode: str, call: CallSi
 
 
 @relay("invert_permutation", op.scatter)
-def invert_permutation(data: Any, *, call: CallSite) -> Any:
+def invert_permutation(data, *, call):
     """y[data[i]] = i."""
     count = static_extent(data.shape[0], "the permutation")
     return op.scatter(op.zeros_like(data), data, constant(np.arange(count), data.dtype, call), 0)

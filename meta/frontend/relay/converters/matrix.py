@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ BATCHED = {
 }
 
 
-def _of_rows(multiply: Any, rows: Any, weight: Any, out_dtype: str) -> Any:
+def _of_rows(multiply, rows, weight, out_dtype: str):
     """Return products of the vectors along the last axis of ``rows``, however many axes it has."""
     if rows.ndim == 2:
         return product(multiply, rows, weight, out_dtype)
@@ -39,14 +38,12 @@ def _of_rows(multiply: Any, rows: Any, weight: Any, out_dtype: str) -> Any:
 
 # The number of units is that of the weight's rows.
 @relay("nn.dense", op.dense, ignore=("units",))
-def dense(data: Any, weight: Any, *, out_dtype: str) -> Any:
+def dense(data, weight, *, out_dtype):
     return _of_rows(op.dense, data, weight, out_dtype)
 
 
 @relay("nn.matmul", *PRODUCTS.values(), ignore=("units",))
-def matmul(
-    tensor_a: Any, tensor_b: Any, *, out_dtype: str, transpose_a: bool, transpose_b: bool
-) -> Any:
+def matmul(tensor_a, tensor_b, *, out_dtype, transpose_a, transpose_b):
     multiply = PRODUCTS[bool(transpose_a), bool(transpose_b)]
     if not transpose_a:
         return _of_rows(multiply, tensor_a, tensor_b, out_dtype)
@@ -54,14 +51,14 @@ def matmul(
 
 
 @relay("nn.contrib_dense_pack", op.dense, ignore=("units",))
-def contrib_dense_pack(data: Any, weight: Any, *, out_dtype: str) -> Any:
+def contrib_dense_pack(data, weight, *, out_dtype):
     """The weight is [units / n, inputs, n], which the layout NC8n calls blocks of 8 units."""
     if weight.ndim != 3:
         raise Unconvertible(f"the weight must have 3 axes, not {weight.ndim}")
     return product(op.dense, data, to_plain(weight, f"NC{weight.shape[2]}n"), out_dtype)
 
 
-def _second_is_transposed(a: Any, b: Any, call: CallSite) -> bool:
+def _second_is_transposed(a, b, call: CallSite) -> bool:
     """Tell what a `batch_matmul` without attributes is: that of TVM up to 0.7, which transposes
     the second operand, or that of 0.9 and later with its defaults. The text of a program does not
     say its version, so the shapes decide; where both readings fit it is the later one.
@@ -73,22 +70,14 @@ def _second_is_transposed(a: Any, b: Any, call: CallSite) -> bool:
 
 
 @relay("nn.batch_matmul", *BATCHED.values())
-def batch_matmul(
-    tensor_a: Any,
-    tensor_b: Any,
-    *,
-    out_dtype: str,
-    transpose_a: bool,
-    transpose_b: bool,
-    call: CallSite,
-) -> Any:
+def batch_matmul(tensor_a, tensor_b, *, out_dtype, transpose_a, transpose_b, call):
     flags = (bool(transpose_a), bool(transpose_b))
     if not call.has_attributes or (call.version is None and not call.given):
         flags = (False, _second_is_transposed(tensor_a, tensor_b, call))
     return product(BATCHED[flags], tensor_a, tensor_b, out_dtype)
 
 
-def _extents(data: Any) -> tuple[int, int]:
+def _extents(data) -> tuple[int, int]:
     if data.ndim < 2:
         raise Unconvertible(f"a matrix is needed, not {data.ndim} axes")
     rows, columns = (static_extent(d, "a matrix") for d in data.shape[-2:])
@@ -96,7 +85,7 @@ def _extents(data: Any) -> tuple[int, int]:
 
 
 @relay("trilu", op.triu, op.tril, op.where)
-def trilu(data: Any, k: Any, *, upper: bool, call: CallSite) -> Any:
+def trilu(data, k, *, upper, call):
     """The upper or lower triangle from diagonal k on, a scalar; elsewhere 0."""
     number = known_number(k)
     if number is not None:
@@ -108,16 +97,7 @@ def trilu(data: Any, k: Any, *, upper: bool, call: CallSite) -> Any:
 
 
 @relay("matrix_set_diag", op.take, op.where)
-def matrix_set_diag(
-    data: Any,
-    diagonal: Any,
-    *,
-    k1: int,
-    k2: int,
-    super_diag_right_align: bool,
-    sub_diag_right_align: bool,
-    call: CallSite,
-) -> Any:
+def matrix_set_diag(data, diagonal, *, k1, k2, super_diag_right_align, sub_diag_right_align, call):
     """Diagonals k1 to k2 replaced. Several are on the last but one axis of ``diagonal``, the upper
     ones first, those that are shorter aligned to the left or right.
     """

@@ -4,10 +4,8 @@ losses.
 
 from __future__ import annotations
 
-from typing import Any
-
 from meta import op
-from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.relay.arguments import WHOLE, along
 from meta.frontend.relay.registry import relay
@@ -22,17 +20,17 @@ relay.same("nn.batch_flatten", op.batch_flatten)
 
 
 @relay("nn.leaky_relu", op.leaky_relu)
-def leaky_relu(data: Any, *, alpha: float) -> Any:
+def leaky_relu(data, *, alpha):
     return op.leaky_relu(data, alpha)
 
 
 @relay("nn.prelu", op.where)
-def prelu(data: Any, alpha: Any, *, axis: int) -> Any:
+def prelu(data, alpha, *, axis):
     return op.where(data > 0, data, data * along(alpha, data.ndim, axis))
 
 
 @relay("nn.fifo_buffer", op.concatenate, op.strided_slice)
-def fifo_buffer(data: Any, buffer: Any, *, axis: int) -> Any:
+def fifo_buffer(data, buffer, *, axis):
     """The buffer without its oldest elements along an axis, and the data behind."""
     at = normalize_axis(axis, buffer.ndim)
     extent, new = buffer.shape[at], data.shape[at]
@@ -42,7 +40,7 @@ def fifo_buffer(data: Any, buffer: Any, *, axis: int) -> Any:
     return op.concatenate((op.strided_slice(buffer, begin, end), data), at)
 
 
-def _affine(x: Any, gamma: Any, beta: Any, axis: int, scale: bool, center: bool) -> Any:
+def _affine(x, gamma, beta, axis: int, scale: bool, center: bool):
     """Return x * gamma + beta along an axis, without the part that a flag leaves out."""
     if scale:
         x = x * along(cast_to(gamma, x.dtype), x.ndim, axis)
@@ -51,26 +49,14 @@ def _affine(x: Any, gamma: Any, beta: Any, axis: int, scale: bool, center: bool)
     return x
 
 
-def _exchanged(x: Any, axis: int) -> Any:
+def _exchanged(x, axis: int):
     """Return x with one axis as axis 1 and axis 1 in its place."""
     at = normalize_axis(axis, x.ndim)
     return x if at == 1 else op.swap_axis(x, 1, at)
 
 
 @relay("nn.batch_norm", op.batch_norm_infer, op.batch_norm_train)
-def batch_norm(
-    data: Any,
-    gamma: Any,
-    beta: Any,
-    moving_mean: Any,
-    moving_var: Any,
-    *,
-    axis: int,
-    epsilon: float,
-    scale: bool,
-    center: bool,
-    call: CallSite,
-) -> Any:
+def batch_norm(data, gamma, beta, moving_mean, moving_var, *, axis, epsilon, scale, center, call):
     """In training the batch's own statistics are used, and the moving ones follow them by a tenth.
 
     Relay's operator only applies statistics and has no momentum; a tenth is what PyTorch, ONNX and
@@ -85,9 +71,7 @@ def batch_norm(
 
 
 @relay("nn.layer_norm", op.layer_norm)
-def layer_norm(
-    data: Any, gamma: Any, beta: Any, *, axis: int, epsilon: float, scale: bool, center: bool
-) -> Any:
+def layer_norm(data, gamma, beta, *, axis, epsilon, scale, center):
     if scale and center:
         return op.layer_norm(data, gamma, beta, axis, epsilon)
     y = op.layer_norm(data, axis=axis, eps=epsilon)
@@ -95,9 +79,7 @@ def layer_norm(
 
 
 @relay("nn.instance_norm", op.instance_norm)
-def instance_norm(
-    data: Any, gamma: Any, beta: Any, *, axis: int, epsilon: float, scale: bool, center: bool
-) -> Any:
+def instance_norm(data, gamma, beta, *, axis, epsilon, scale, center):
     x = _exchanged(data, axis)
     if scale and center:
         return _exchanged(op.instance_norm(x, gamma, beta, epsilon), axis)
@@ -106,17 +88,7 @@ def instance_norm(
 
 
 @relay("nn.group_norm", op.group_norm)
-def group_norm(
-    data: Any,
-    gamma: Any,
-    beta: Any,
-    *,
-    num_groups: int,
-    axis: int,
-    epsilon: float,
-    scale: bool,
-    center: bool,
-) -> Any:
+def group_norm(data, gamma, beta, *, num_groups, axis, epsilon, scale, center):
     x = _exchanged(data, axis)
     if scale and center:
         return _exchanged(op.group_norm(x, num_groups, gamma, beta, epsilon), axis)
@@ -125,17 +97,17 @@ def group_norm(
 
 
 @relay("nn.lrn", op.lrn)
-def lrn(data: Any, *, size: int, axis: int, bias: float, alpha: float, beta: float) -> Any:
+def lrn(data, *, size, axis, bias, alpha, beta):
     return op.lrn(data, size, axis, bias, alpha, beta)
 
 
 @relay("nn.l2_normalize", op.l2_normalize)
-def l2_normalize(data: Any, *, eps: float, axis: tuple[int, ...] | None) -> Any:
+def l2_normalize(data, *, eps, axis):
     return op.l2_normalize(data, eps, axis or ())
 
 
 @relay("nn.dropout", op._contrib_dropout)
-def dropout(data: Any, *, rate: float, call: CallSite) -> Any:
+def dropout(data, *, rate, call):
     """The second result is the mask, in the data's dtype; ones outside of training."""
     if not call.training:
         return data, op.ones_like(data)
@@ -143,18 +115,18 @@ def dropout(data: Any, *, rate: float, call: CallSite) -> Any:
     return y, op.cast(mask, data.dtype)
 
 
-def _mean_over_rows(x: Any) -> Any:
+def _mean_over_rows(x):
     return -op.mean(op.sum(x, axis=0, exclude=True))
 
 
 @relay("nn.cross_entropy", op.log, op.sum, op.mean)
-def cross_entropy(x: Any, y: Any) -> Any:
+def cross_entropy(x, y):
     """-sum(y * log(x)) per row, of probabilities x and y; the mean over the rows."""
     return _mean_over_rows(op.log(x) * y)
 
 
 @relay("nn.cross_entropy_with_logits", op.sum, op.mean)
-def cross_entropy_with_logits(x: Any, y: Any) -> Any:
+def cross_entropy_with_logits(x, y):
     """-sum(y * x) per row; the mean over the rows. TVM takes logarithms of probabilities as x, in
     spite of the name: it normalises nothing.
     """
@@ -162,9 +134,7 @@ def cross_entropy_with_logits(x: Any, y: Any) -> Any:
 
 
 @relay("nn.nll_loss", op.gather, op.take)
-def nll_loss(
-    predictions: Any, targets: Any, weights: Any, *, reduction: str, ignore_index: int
-) -> Any:
+def nll_loss(predictions, targets, weights, *, reduction, ignore_index):
     """-weights[t] * predictions[n, t, ...] at every target t that is not ``ignore_index``; as it
     is ("none"), added up ("sum"), or divided by the sum of the weights that took part ("mean").
     """

@@ -18,9 +18,7 @@ ADAPTIVE_MAX = {1: op.adaptive_max_pool1d, 2: op.adaptive_max_pool2d, 3: op.adap
 ADAPTIVE_AVG = {1: op.adaptive_avg_pool1d, 2: op.adaptive_avg_pool2d, 3: op.adaptive_avg_pool3d}
 
 
-def _in_layout(
-    data: Any, layout: str, out_layout: str, pool: Callable[[Any, str], Any], mean: bool
-) -> Any:
+def _in_layout(data, layout: str, out_layout: str, pool: Callable[[Any, str], Any], mean: bool):
     """Return ``pool(x, plain layout)`` in the result's layout.
 
     Integers are pooled as floats that hold them exactly; a mean of theirs drops the fraction, as
@@ -54,8 +52,8 @@ def _window(
 def _sliding(base: Op, mean: bool) -> Callable[..., Any]:
     """Return the converter of pooling by a window."""
 
-    def pool(data: Any, *, layout: str, out_layout: str, **window: Any) -> Any:
-        def run(x: Any, order: str) -> Any:
+    def pool(data, *, layout: str, out_layout: str, **window):
+        def run(x, order: str):
             return base(x, *_window(**window), order)
 
         return _in_layout(data, layout, out_layout, run, mean)
@@ -66,10 +64,10 @@ def _sliding(base: Op, mean: bool) -> Callable[..., Any]:
 def _adaptive(base: Op, mean: bool) -> Callable[..., Any]:
     """Return the converter of pooling to given extents, those of the input if none are given."""
 
-    def pool(data: Any, *, output_size: tuple[int, ...], layout: str, out_layout: str) -> Any:
+    def pool(data, *, output_size: tuple[int, ...], layout: str, out_layout: str):
         letters = "".join(a for a in DATA[3] if a in layout and a not in "NC")
 
-        def run(x: Any, order: str) -> Any:
+        def run(x, order: str):
             return base(x, per_axis(output_size or extents(x, order, letters)), order)
 
         return _in_layout(data, layout, out_layout, run, mean)
@@ -80,8 +78,8 @@ def _adaptive(base: Op, mean: bool) -> Callable[..., Any]:
 def _global(base: Op, mean: bool) -> Callable[..., Any]:
     """Return the converter of pooling over both spatial axes, which stay with extent 1."""
 
-    def pool(data: Any, *, layout: str, out_layout: str) -> Any:
-        def run(x: Any, order: str) -> Any:
+    def pool(data, *, layout: str, out_layout: str):
+        def run(x, order: str):
             return base(x, (order.index("H"), order.index("W")), True)
 
         return _in_layout(data, layout, out_layout, run, mean)
@@ -103,9 +101,7 @@ relay("nn.global_avg_pool2d", op.mean)(_global(op.mean, mean=True))
 
 
 @relay("nn.max_pool2d_grad", op.max_pool2d_dx)
-def max_pool2d_grad(
-    out_grad: Any, data: Any, *, layout: str, out_layout: str, **window: Any
-) -> Any:
+def max_pool2d_grad(out_grad, data, *, layout, out_layout, **window):
     dy = change_layout(out_grad, out_layout or layout, DATA[2])
     x = change_layout(data, layout, DATA[2])
     numbers = _window(**window)
@@ -114,9 +110,7 @@ def max_pool2d_grad(
 
 
 @relay("nn.avg_pool2d_grad", op.avg_pool2d_dx)
-def avg_pool2d_grad(
-    out_grad: Any, data: Any, *, layout: str, out_layout: str, **window: Any
-) -> Any:
+def avg_pool2d_grad(out_grad, data, *, layout, out_layout, **window):
     dy = change_layout(out_grad, out_layout or layout, DATA[2])
     # Of x only the type matters, and of y, which is of dy's.
     dx = op.avg_pool2d_dx(change_layout(data, layout, DATA[2]), dy, dy, *_window(**window))

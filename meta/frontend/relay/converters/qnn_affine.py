@@ -9,65 +9,41 @@ from meta.frontend.core import CallSite, Unconvertible
 from meta.frontend.core.arithmetic import rounded
 from meta.frontend.relay import quantization
 from meta.frontend.relay.arguments import known_number
-from meta.frontend.relay.quantization import (
-    along,
-    plus,
-    requantize,
-    scale_of,
-    zero_of,
-)
+from meta.frontend.relay.quantization import along, plus, requantize, scale_of, zero_of
 from meta.frontend.relay.registry import relay
 
 
 @relay("qnn.quantize", op.divide, op.trunc, op.where, op.cast)
-def quantize(
-    data: Any,
-    scale: Any = None,
-    zero: Any = None,
-    *,
-    output_scale: float | None,
-    output_zero_point: int | None,
-    axis: int,
-    out_dtype: str | None,
-) -> Any:
+def quantize(data, scale=None, zero=None, *, output_scale, output_zero_point, axis, out_dtype):
     """Round to the nearest, halves away from 0, and saturate."""
     scale, zero = scale_of(scale, output_scale), zero_of(zero, output_zero_point)
     return quantization.quantize(data, scale, zero, out_dtype or "int8", axis)
 
 
 @relay("qnn.dequantize", op.subtract, op.multiply, op.cast)
-def dequantize(
-    data: Any,
-    scale: Any = None,
-    zero: Any = None,
-    *,
-    input_scale: float | None,
-    input_zero_point: int | None,
-    axis: int,
-    out_dtype: str | None,
-) -> Any:
+def dequantize(data, scale=None, zero=None, *, input_scale, input_zero_point, axis, out_dtype):
     scale, zero = scale_of(scale, input_scale), zero_of(zero, input_zero_point)
     return quantization.dequantize(data, scale, zero, axis, out_dtype or "float32")
 
 
 @relay("qnn.requantize", op.fixed_point_multiply, op.fixed_point_number, op.clip)
 def requantized(
-    data: Any,
-    scale: Any = None,
-    zero: Any = None,
-    to_scale: Any = None,
-    to_zero: Any = None,
+    data,
+    scale=None,
+    zero=None,
+    to_scale=None,
+    to_zero=None,
     *,
-    input_scale: float | None,
-    input_zero_point: int | None,
-    output_scale: float | None,
-    output_zero_point: int | None,
-    axis: int,
-    rounding: str,
-    compute_dtype: str,
-    out_dtype: str,
-    call: CallSite,
-) -> Any:
+    input_scale,
+    input_zero_point,
+    output_scale,
+    output_zero_point,
+    axis,
+    rounding,
+    compute_dtype,
+    out_dtype,
+    call,
+):
     """By integers alone, unless compute_dtype says otherwise; a file that does not say how to
     round means upward, in all versions.
     """
@@ -96,23 +72,11 @@ def _refuse_training(call: CallSite) -> None:
 
 SIMULATED = {1: "int8", 2: "uint8", 3: "int32"}
 """Codes of the dtypes that simulated operators are told at run time; 0 passes values through."""
-_RANGE = {
-    "int8": (-128.0, 127.0),
-    "uint8": (0.0, 255.0),
-    "int32": (-(2.0**31), 2.0**31 - 1),
-}
+_RANGE = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0), "int32": (-(2.0**31), 2.0**31 - 1)}
 
 
 @relay("qnn.simulated_quantize", op.divide, op.where)
-def simulated_quantize(
-    data: Any,
-    out_dtype: Any,
-    scale: Any,
-    zero: Any,
-    *,
-    axis: int,
-    call: CallSite,
-) -> Any:
+def simulated_quantize(data, out_dtype, scale, zero, *, axis, call):
     """qnn.quantize in the dtype of ``data``, into a dtype that a tensor names by its code."""
     _refuse_training(call)
     whole = rounded(op.divide(data, along(scale_of(scale), data.ndim, axis)))
@@ -121,16 +85,14 @@ def simulated_quantize(
 
 
 @relay("qnn.simulated_dequantize", op.subtract, op.multiply, op.where)
-def simulated_dequantize(
-    data: Any, in_dtype: Any, scale: Any, zero: Any, *, axis: int, out_dtype: str | None
-) -> Any:
+def simulated_dequantize(data, in_dtype, scale, zero, *, axis, out_dtype):
     """scale * (data - zero) in the dtype of ``data``."""
     moved = quantization.minus(data, zero_of(zero), axis)
     real = op.multiply(moved, along(scale_of(scale), data.ndim, axis))
     return _by_code(in_dtype, data, dict.fromkeys(SIMULATED, real))
 
 
-def _by_code(code: Any, data: Any, results: dict[int, Any]) -> Any:
+def _by_code(code, data, results: dict[int, Any]):
     stated = known_number(code)
     if stated is not None:
         return results.get(int(stated), data)
@@ -145,17 +107,7 @@ IDENTITY = 0
 
 
 @relay("relay.op.annotation.simulated_quantize", op.divide, op.multiply)
-def annotated(
-    data: Any,
-    scale: Any,
-    clip_min: Any,
-    clip_max: Any,
-    *,
-    kind: int | None,
-    sign: bool,
-    rounding: str,
-    call: CallSite,
-) -> Any:
+def annotated(data, scale, clip_min, clip_max, *, kind, sign, rounding, call):
     """Rounded to a multiple of ``scale`` between two of them."""
     if kind == IDENTITY:
         return data

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from meta import op
-from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import rounded
 from meta.frontend.relay.quantization import (
     dequantize,
@@ -31,9 +31,9 @@ from meta.frontend.relay.quantization import (
 from meta.frontend.relay.registry import relay
 
 
-def _by_floats(name: str, function: Callable[..., Any], *becomes: Any) -> None:
+def _by_floats(name: str, function: Callable[..., Any], *becomes) -> None:
     @relay(name, *becomes)
-    def converter(data: Any, scale: Any, zero: Any, to_scale: Any, to_zero: Any) -> Any:
+    def converter(data, scale, zero, to_scale, to_zero):
         real = function(dequantize(data, scale_of(scale), zero_of(zero)))
         return quantize(real, scale_of(to_scale), zero_of(to_zero), data.dtype)
 
@@ -50,16 +50,7 @@ _by_floats("qnn.hardswish", op.hardswish, op.hardswish)
 
 
 @relay("qnn.leaky_relu", op.fixed_point_multiply, op.where, op.clip)
-def leaky_relu(
-    data: Any,
-    scale: Any,
-    zero: Any,
-    to_scale: Any,
-    to_zero: Any,
-    *,
-    alpha: float,
-    call: CallSite,
-) -> Any:
+def leaky_relu(data, scale, zero, to_scale, to_zero, *, alpha, call):
     """Requantize; below zero alpha of it and the rest of the result's zero point."""
     zero, to_zero = zero_of(zero), zero_of(to_zero)
     own, target = scale_of(scale), scale_of(to_scale)
@@ -86,16 +77,7 @@ STEPS, FRACTION = 8, 30
 
 
 @relay("qnn.softmax", op.max, op.right_shift, op.left_shift, op.floor_divide, op.sum)
-def softmax(
-    data: Any,
-    scale: Any,
-    zero: Any,
-    to_scale: Any,
-    to_zero: Any,
-    *,
-    axis: int,
-    call: CallSite,
-) -> Any:
+def softmax(data, scale, zero, to_scale, to_zero, *, axis, call):
     """By integers alone. Lin et al., "I-ViT: integer-only quantization for efficient vision
     transformer inference", ICCV 2023, algorithm 1.
     """
@@ -115,7 +97,7 @@ def softmax(
     return requantize(y, own, 0, target, zero_of(to_zero), "int8", call.device)
 
 
-def _reciprocal(scale: Any) -> Any:
+def _reciprocal(scale):
     """Return 1 / scale as a whole number."""
     if isinstance(scale, float):
         quotient = np.float32(1) / np.float32(scale)
@@ -124,16 +106,7 @@ def _reciprocal(scale: Any) -> Any:
 
 
 @relay("qnn.avg_pool2d", op.avg_pool2d, op.fixed_point_multiply, op.clip)
-def avg_pool2d(
-    data: Any,
-    scale: Any,
-    zero: Any,
-    to_scale: Any,
-    to_zero: Any,
-    *,
-    call: CallSite,
-    **attributes: Any,
-) -> Any:
+def avg_pool2d(data, scale, zero, to_scale, to_zero, *, call, **attributes):
     """Requantize, then means of integers, truncated."""
     old, new = (scale_of(scale), zero_of(zero)), (scale_of(to_scale), zero_of(to_zero))
     x = requantize(data, *old, *new, "int32", call.device)
@@ -149,23 +122,23 @@ def _sum(name: str, function: Callable[..., Any], corrected: Callable[..., Any])
 
     @relay(name, function, op.fixed_point_multiply, op.fixed_point_number, op.clip)
     def converter(
-        lhs: Any,
-        rhs: Any,
-        *parameters: Any,
-        lhs_scale: float | None,
-        lhs_zero_point: int | None,
-        rhs_scale: float | None,
-        rhs_zero_point: int | None,
-        output_scale: float | None,
-        output_zero_point: int | None,
-        lhs_axis: int,
-        rhs_axis: int,
-        call: CallSite,
-    ) -> Any:
+        lhs,
+        rhs,
+        *parameters,
+        lhs_scale,
+        lhs_zero_point,
+        rhs_scale,
+        rhs_zero_point,
+        output_scale,
+        output_zero_point,
+        lhs_axis,
+        rhs_axis,
+        call,
+    ):
         old = (lhs_scale, lhs_zero_point, rhs_scale, rhs_zero_point)
         *sides, scale, zero = _parameters(parameters, (*old, output_scale, output_zero_point))
 
-        def common(x: Any, s: Any, z: Any, axis: int) -> Any:
+        def common(x, s, z, axis: int):
             return requantize(x, s, z, scale, zero, "int32", call.device, axis)
 
         total = function(common(lhs, *sides[:2], lhs_axis), common(rhs, *sides[2:], rhs_axis))
@@ -187,19 +160,19 @@ _sum("qnn.subtract", op.subtract, plus)
 
 @relay("qnn.mul", op.multiply, op.fixed_point_multiply, op.fixed_point_number, op.clip)
 def mul(
-    lhs: Any,
-    rhs: Any,
-    *parameters: Any,
-    lhs_scale: float | None,
-    lhs_zero_point: int | None,
-    rhs_scale: float | None,
-    rhs_zero_point: int | None,
-    output_scale: float | None,
-    output_zero_point: int | None,
-    lhs_axis: int,
-    rhs_axis: int,
-    call: CallSite,
-) -> Any:
+    lhs,
+    rhs,
+    *parameters,
+    lhs_scale,
+    lhs_zero_point,
+    rhs_scale,
+    rhs_zero_point,
+    output_scale,
+    output_zero_point,
+    lhs_axis,
+    rhs_axis,
+    call,
+):
     """The product is quantized by the product of the scales; that is requantized."""
     old = (lhs_scale, lhs_zero_point, rhs_scale, rhs_zero_point, output_scale, output_zero_point)
     left, left_zero, right, right_zero, scale, zero = _parameters(parameters, old)
@@ -212,19 +185,19 @@ def mul(
 
 @relay("qnn.concatenate", op.concatenate, op.fixed_point_multiply, op.fixed_point_number, op.clip)
 def concatenate(
-    data: tuple[Any, ...],
-    scales: Any = None,
-    zeros: Any = None,
-    to_scale: Any = None,
-    to_zero: Any = None,
+    data,
+    scales=None,
+    zeros=None,
+    to_scale=None,
+    to_zero=None,
     *,
-    input_scales: Any,
-    input_zero_points: Any,
-    output_scale: float | None,
-    output_zero_point: int | None,
-    axis: int,
-    call: CallSite,
-) -> Any:
+    input_scales,
+    input_zero_points,
+    output_scale,
+    output_zero_point,
+    axis,
+    call,
+):
     """Each part is brought to the scale and zero point of the result."""
     scale, zero = scale_of(to_scale, output_scale), zero_of(to_zero, output_zero_point)
     of_attributes = scales is None
@@ -241,7 +214,7 @@ def concatenate(
     return op.concatenate(tuple(parts), axis)
 
 
-def _numbers(values: Any) -> Any:
+def _numbers(values):
     """Return constants of the program that stand in an attribute as numbers."""
     if values is None:
         return None

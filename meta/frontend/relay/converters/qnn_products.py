@@ -19,14 +19,8 @@ from meta.frontend.relay.registry import relay
 
 
 def _convolution(
-    name: str,
-    data: Any,
-    weight: Any,
-    zero: Any,
-    weight_zero: Any,
-    attributes: dict[str, Any],
-    call: CallSite,
-) -> Any:
+    name: str, data, weight, zero, weight_zero, attributes: dict[str, Any], call: CallSite
+):
     """Return what the operator ``name`` makes of the operands less their zero points."""
     dtype = attributes["out_dtype"] or "int32"
     computed = "int64" if dtype == "int64" else "int32"
@@ -37,7 +31,7 @@ def _convolution(
     return cast_to(y, dtype)
 
 
-def _less(x: Any, zero: Any, layout: str, letter: str) -> Any:
+def _less(x, zero, layout: str, letter: str):
     """Return x less a zero point, which is a number or a vector along an axis of the layout."""
     if isinstance(zero, int) or zero.ndim == 0:
         return minus(x, zero)
@@ -55,40 +49,30 @@ def _less(x: Any, zero: Any, layout: str, letter: str) -> Any:
 
 @relay("qnn.conv2d", op.conv2d, op.subtract, ignore=("input_scale", "kernel_scale"))
 def conv2d(
-    data: Any,
-    weight: Any,
-    zero: Any = None,
-    weight_zero: Any = None,
-    scale: Any = None,
-    weight_scale: Any = None,
+    data,
+    weight,
+    zero=None,
+    weight_zero=None,
+    scale=None,
+    weight_scale=None,
     *,
-    input_zero_point: int | None,
-    kernel_zero_point: int | None,
-    call: CallSite,
-    **attributes: Any,
-) -> Any:
+    input_zero_point,
+    kernel_zero_point,
+    call,
+    **attributes,
+):
     """The scales of the operands say how the result is to be read; it does not depend on them."""
     zeros = zero_of(zero, input_zero_point), zero_of(weight_zero, kernel_zero_point)
     return _convolution("nn.conv2d", data, weight, *zeros, attributes, call)
 
 
 @relay("qnn.conv2d_transpose", op.conv2d_transpose, op.subtract)
-def conv2d_transpose(
-    data: Any,
-    weight: Any,
-    zero: Any,
-    weight_zero: Any,
-    scale: Any,
-    weight_scale: Any,
-    *,
-    call: CallSite,
-    **attributes: Any,
-) -> Any:
+def conv2d_transpose(data, weight, zero, weight_zero, scale, weight_scale, *, call, **attributes):
     zeros = zero_of(zero), zero_of(weight_zero)
     return _convolution("nn.conv2d_transpose", data, weight, *zeros, attributes, call)
 
 
-def _product(data: Any, weight: Any, zero: Any, weight_zero: Any, out_dtype: str) -> Any:
+def _product(data, weight, zero, weight_zero, out_dtype: str):
     """Return data [..., k] times weight [n, k] transposed, each less its zero point."""
     dtype = out_dtype or "int32"
     x, w = shifted(data, zero, -1, dtype), shifted(weight, weight_zero, 0, dtype)
@@ -99,17 +83,17 @@ def _product(data: Any, weight: Any, zero: Any, weight_zero: Any, out_dtype: str
 
 @relay("qnn.dense", op.dense, op.subtract, ignore=("units", "input_scale", "kernel_scale"))
 def dense(
-    data: Any,
-    weight: Any,
-    zero: Any = None,
-    weight_zero: Any = None,
-    scale: Any = None,
-    weight_scale: Any = None,
+    data,
+    weight,
+    zero=None,
+    weight_zero=None,
+    scale=None,
+    weight_scale=None,
     *,
-    input_zero_point: int | None,
-    kernel_zero_point: int | None,
-    out_dtype: str,
-) -> Any:
+    input_zero_point,
+    kernel_zero_point,
+    out_dtype,
+):
     """The scales of the operands say how the result is to be read; it does not depend on them."""
     zeros = zero_of(zero, input_zero_point), zero_of(weight_zero, kernel_zero_point)
     return _product(data, weight, *zeros, out_dtype)
@@ -117,17 +101,8 @@ def dense(
 
 @relay("qnn.contrib_dense_pack", op.dense, op.subtract)
 def dense_pack(
-    data: Any,
-    weight: Any,
-    zero: Any,
-    weight_zero: Any,
-    scale: Any,
-    weight_scale: Any,
-    *,
-    units: int | None,
-    weight_layout: str,
-    out_dtype: str,
-) -> Any:
+    data, weight, zero, weight_zero, scale, weight_scale, *, units, weight_layout, out_dtype
+):
     """qnn.dense with weights in blocks, which are filled up."""
     plain = change_layout(weight, weight_layout or "NC", "NC")
     rows, columns = units or plain.shape[0], data.shape[-1]
@@ -138,18 +113,8 @@ def dense_pack(
 
 @relay("qnn.batch_matmul", *BATCHED.values(), op.subtract)
 def batch_matmul(
-    x: Any,
-    y: Any,
-    x_zero: Any,
-    y_zero: Any,
-    x_scale: Any,
-    y_scale: Any,
-    *,
-    transpose_a: bool,
-    transpose_b: bool,
-    out_dtype: str,
-    call: CallSite,
-) -> Any:
+    x, y, x_zero, y_zero, x_scale, y_scale, *, transpose_a, transpose_b, out_dtype, call
+):
     """Where the file does not say, the second operand is transposed: TVM knew no other kind."""
     dtype = out_dtype or "int32"
     second = transpose_b if "transpose_b" in call.given else True

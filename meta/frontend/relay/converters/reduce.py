@@ -23,30 +23,30 @@ def reduced_axes(ndim: int, axis: Axis, exclude: bool) -> tuple[int, ...]:
     return normalize_axes(named, ndim, exclude and bool(named))
 
 
-def _arguments(data: Any, axis: Axis, keepdims: bool, exclude: bool) -> tuple[Any, ...]:
+def _arguments(data, axis: Axis, keepdims: bool, exclude: bool) -> tuple[Any, ...]:
     """Return what follows the data in a base operator's call."""
     named = ints(axis)
     return named, bool(keepdims), bool(exclude) and bool(named)
 
 
-def _count(data: Any, axes: tuple[int, ...]) -> int:
+def _count(data, axes: tuple[int, ...]) -> int:
     return prod(static_extent(data.shape[a], f"axis {a}") for a in axes)
 
 
 @relay("sum", op.sum)
-def sum(data: Any, *, axis: Axis, keepdims: bool, exclude: bool) -> Any:
+def sum(data, *, axis, keepdims, exclude):
     """In the dtype of the data."""
     return cast_to(op.sum(data, *_arguments(data, axis, keepdims, exclude)), data.dtype)
 
 
 @relay("prod", op.prod)
-def prod_(data: Any, *, axis: Axis, keepdims: bool, exclude: bool) -> Any:
+def prod_(data, *, axis, keepdims, exclude):
     """In the dtype of the data."""
     return cast_to(op.prod(data, *_arguments(data, axis, keepdims, exclude)), data.dtype)
 
 
 @relay("mean", op.mean, op.sum, op.floor_divide)
-def mean(data: Any, *, axis: Axis, keepdims: bool, exclude: bool, call: CallSite) -> Any:
+def mean(data, *, axis, keepdims, exclude, call):
     """Of integers: the sum in their dtype, divided without the fraction."""
     if is_float(data.dtype):
         return op.mean(data, *_arguments(data, axis, keepdims, exclude))
@@ -56,9 +56,7 @@ def mean(data: Any, *, axis: Axis, keepdims: bool, exclude: bool, call: CallSite
 
 
 @relay("variance", op.mean, op.sum)
-def variance(
-    data: Any, mean: Any, *, axis: Axis, keepdims: bool, exclude: bool, unbiased: bool | None
-) -> Any:
+def variance(data, mean, *, axis, keepdims, exclude, unbiased):
     """Of data and their mean, which broadcasts to them."""
     distance = op.subtract(data, mean)
     square = op.multiply(distance, distance)
@@ -70,32 +68,30 @@ def variance(
 
 
 @relay("max", op.max)
-def max(data: Any, *, axis: Axis, keepdims: bool, exclude: bool) -> Any:
+def max(data, *, axis, keepdims, exclude):
     """The largest element."""
     return op.max(data, *_arguments(data, axis, keepdims, exclude))
 
 
 @relay("min", op.min)
-def min(data: Any, *, axis: Axis, keepdims: bool, exclude: bool) -> Any:
+def min(data, *, axis, keepdims, exclude):
     """The smallest element."""
     return op.min(data, *_arguments(data, axis, keepdims, exclude))
 
 
 @relay("all", op.all)
-def all(data: Any, *, axis: Axis, keepdims: bool, exclude: bool) -> Any:
+def all(data, *, axis, keepdims, exclude):
     """Whether all are true."""
     return op.all(data, *_arguments(data, axis, keepdims, exclude))
 
 
 @relay("any", op.any)
-def any(data: Any, *, axis: Axis, keepdims: bool, exclude: bool) -> Any:
+def any(data, *, axis, keepdims, exclude):
     """Whether one is true."""
     return op.any(data, *_arguments(data, axis, keepdims, exclude))
 
 
-def _best(
-    best: Any, data: Any, axis: Axis, keepdims: bool, exclude: bool, last: bool | None, call: Any
-) -> Any:
+def _best(best, data, axis: Axis, keepdims: bool, exclude: bool, last: bool | None, call):
     """Return the index of the first or last best element, int32 unless the file says otherwise."""
     given = _arguments(data, axis, keepdims, exclude)
     dtype = result_dtype(call, "int32")
@@ -108,41 +104,25 @@ def _best(
 
 
 @relay("argmax", op.argmax, op.flip)
-def argmax(
-    data: Any,
-    *,
-    axis: Axis,
-    keepdims: bool,
-    exclude: bool,
-    select_last_index: bool | None,
-    call: CallSite,
-) -> Any:
+def argmax(data, *, axis, keepdims, exclude, select_last_index, call):
     """The index of the largest element; over several axes, of these flattened."""
     return _best(op.argmax, data, axis, keepdims, exclude, select_last_index, call)
 
 
 @relay("argmin", op.argmin, op.flip)
-def argmin(
-    data: Any,
-    *,
-    axis: Axis,
-    keepdims: bool,
-    exclude: bool,
-    select_last_index: bool | None,
-    call: CallSite,
-) -> Any:
+def argmin(data, *, axis, keepdims, exclude, select_last_index, call):
     """The index of the smallest element; over several axes, of these flattened."""
     return _best(op.argmin, data, axis, keepdims, exclude, select_last_index, call)
 
 
 def _scan(
     scan: Callable[..., Any],
-    data: Any,
+    data,
     axis: int | None,
     dtype: str,
     exclusive: bool | None,
     call: CallSite,
-) -> Any:
+):
     """Without an axis the data are flattened. Bools count as int32."""
     own = "int32" if data.dtype == "bool" else data.dtype
     if axis is None:
@@ -151,16 +131,12 @@ def _scan(
 
 
 @relay("cumsum", op.cumsum)
-def cumsum(
-    data: Any, *, axis: int | None, dtype: str, exclusive: bool | None, call: CallSite
-) -> Any:
+def cumsum(data, *, axis, dtype, exclusive, call):
     """Sums of the elements up to each, or before each."""
     return _scan(op.cumsum, data, axis, dtype, exclusive, call)
 
 
 @relay("cumprod", op.cumprod)
-def cumprod(
-    data: Any, *, axis: int | None, dtype: str, exclusive: bool | None, call: CallSite
-) -> Any:
+def cumprod(data, *, axis, dtype, exclusive, call):
     """Products of the elements up to each, or before each."""
     return _scan(op.cumprod, data, axis, dtype, exclusive, call)

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import Any
 
 from meta import op
-from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core import Unconvertible
 from meta.frontend.relay.registry import relay
 
 relay.same("dft", op.dft)
 
 
 @relay("stft", op.take, op.dft, op.stack)
-def stft(
-    data: Any,
-    window: Any,
-    *,
-    n_fft: int,
-    hop_length: int,
-    win_length: int,
-    normalized: bool,
-    onesided: bool,
-    call: CallSite,
-) -> Any:
+def stft(data, window, *, n_fft, hop_length, win_length, normalized, onesided, call):
     """Transforms of frames, [batch, frequencies, frames, 2]; a vector has no batch.
 
     Frames are as long as the window, and begin at multiples of the hop, as far as ``n_fft``

@@ -25,7 +25,7 @@ MAX_PARTS = 1 << 14
 
 
 @relay("split", op.split)
-def split(data: Any, *, indices_or_sections: int | tuple[int, ...], axis: int) -> Any:
+def split(data, *, indices_or_sections, axis):
     """Into equal parts, or before indices."""
     if not isinstance(indices_or_sections, int | tuple):
         raise Unconvertible(f"indices_or_sections is {indices_or_sections!r}")
@@ -35,7 +35,7 @@ def split(data: Any, *, indices_or_sections: int | tuple[int, ...], axis: int) -
 
 
 def spread_over_axes(
-    ndim: int, axes: tuple[int, ...], values: tuple[Any, ...], default: Any
+    ndim: int, axes: tuple[int, ...], values: tuple[Any, ...], default
 ) -> tuple[Any, ...]:
     """Return one value for each of the leading axes: those given at ``axes``, else the default."""
     at = {normalize_axis(a, ndim): v for a, v in zip(axes, values, strict=True)}
@@ -82,22 +82,14 @@ def slice_bounds(
 
 
 @relay("strided_slice", op.strided_slice)
-def strided_slice(
-    data: Any,
-    *,
-    begin: tuple[int | None, ...] | None,
-    end: tuple[int | None, ...] | None,
-    strides: tuple[int | None, ...] | None,
-    axes: tuple[int, ...] | None,
-    slice_mode: str,
-) -> Any:
+def strided_slice(data, *, begin, end, strides, axes, slice_mode):
     """Bounds as Python's slices have them; an entry that is missing keeps its axis."""
     bounds = slice_bounds(data.ndim, begin or (), end or (), strides or (), axes, slice_mode)
     return op.strided_slice(data, *bounds, slice_mode) if bounds[0] else data
 
 
 @relay("slice_like", op.strided_slice, op.dynamic_strided_slice)
-def slice_like(data: Any, shape_like: Any, *, axes: tuple[int, ...] | None, call: CallSite) -> Any:
+def slice_like(data, shape_like, *, axes, call):
     """The beginning of each axis, as long as that of the other tensor."""
     places = ints(axes) or tuple(range(min(data.ndim, shape_like.ndim)))
     lengths = tuple(extent_of(shape_like, normalize_axis(a, shape_like.ndim)) for a in places)
@@ -112,9 +104,7 @@ def slice_like(data: Any, shape_like: Any, *, axes: tuple[int, ...] | None, call
 
 
 @relay("strided_set", op.strided_set, op.where)
-def strided_set(
-    data: Any, v: Any, begin: Any, end: Any, strides: Any | None = None, *, call: CallSite
-) -> Any:
+def strided_set(data, v, begin, end, strides=None, *, call):
     """The bounds are tensors. The extents of ``v`` tell where a slice ends."""
     first, last = known_ints(begin), known_ints(end)
     steps = (1,) if strides is None else known_ints(strides)
@@ -126,7 +116,7 @@ def strided_set(
     return _set_anywhere(data, v, begin, steps, call)
 
 
-def _set_anywhere(data: Any, v: Any, begin: Any, steps: tuple[int, ...], call: CallSite) -> Any:
+def _set_anywhere(data, v, begin, steps: tuple[int, ...], call: CallSite):
     """Write ``v`` at a place that only the run time knows, by looking it up for each element."""
     count = static_extent(begin.shape[0], "begin")
     steps = steps * count if len(steps) == 1 else steps or (1,) * count
@@ -153,9 +143,7 @@ def _set_anywhere(data: Any, v: Any, begin: Any, steps: tuple[int, ...], call: C
 
 
 @relay("sliding_window", op.take, op.transpose)
-def sliding_window(
-    data: Any, *, axis: int, window_shape: tuple[int, ...], strides: tuple[int, ...], call: CallSite
-) -> Any:
+def sliding_window(data, *, axis, window_shape, strides, call):
     """The windows along the axes from ``axis`` on; inside of them are the last axes."""
     first, count = normalize_axis(axis, data.ndim), len(window_shape)
     if first + count != data.ndim or len(strides) != count:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from meta import op
-from meta.frontend.core import CallSite
 from meta.frontend.relay import ast
 from meta.frontend.relay.arguments import constant, result_dtype, static_extent
 from meta.frontend.relay.registry import relay
@@ -15,12 +12,12 @@ from meta.op.core.check import normalize_axis
 
 
 @relay("argsort", op.argsort)
-def argsort(data: Any, *, axis: int, is_ascend: bool, dtype: str, call: CallSite) -> Any:
+def argsort(data, *, axis, is_ascend, dtype, call):
     """Stable, as TVM's."""
     return _argsort(data, axis, is_ascend, dtype or result_dtype(call, "int32"))
 
 
-def _argsort(data: Any, axis: int, is_ascend: bool, dtype: str) -> Any:
+def _argsort(data, axis: int, is_ascend: bool, dtype: str):
     """Indices may be asked for in any dtype, floats included."""
     if "int" in dtype:
         return op.argsort(data, axis, bool(is_ascend), dtype)
@@ -28,22 +25,13 @@ def _argsort(data: Any, axis: int, is_ascend: bool, dtype: str) -> Any:
 
 
 @relay("sort", op.sort, ignore=("dtype",))
-def sort(data: Any, *, axis: int, is_ascend: bool) -> Any:
+def sort(data, *, axis, is_ascend):
     """The attribute dtype is that of indices, of which there are none."""
     return op.sort(data, axis, bool(is_ascend))
 
 
 @relay("topk", op.topk, op.dynamic_topk)
-def topk(
-    data: Any,
-    *,
-    k: int | None,
-    axis: int,
-    ret_type: str,
-    is_ascend: bool,
-    dtype: str,
-    call: CallSite,
-) -> Any:
+def topk(data, *, k, axis, ret_type, is_ascend, dtype, call):
     """A k below 1 stands for all. One that is not stated is 1, the default of TVM 0.6; later
     versions always state it.
     """
@@ -66,19 +54,19 @@ def topk(
 
 
 @relay("searchsorted", op.searchsorted)
-def searchsorted(sorted_sequence: Any, values: Any, *, right: bool, dtype: str) -> Any:
+def searchsorted(sorted_sequence, values, *, right, dtype):
     """Places along the last axis."""
     return op.searchsorted(sorted_sequence, values, bool(right), dtype or "int32")
 
 
 @relay("argwhere", op.argwhere)
-def argwhere(condition: Any, *, call: CallSite) -> Any:
+def argwhere(condition, *, call):
     """The number of rows depends on the data."""
     return op.cast(op.argwhere(condition), result_dtype(call, "int32"))
 
 
 @relay("unique", op.argsort, op.cumsum, op.scatter, op.scatter_add)
-def unique(data: Any, *, sorted: bool, return_counts: bool, call: CallSite) -> Any:
+def unique(data, *, sorted, return_counts, call):
     """(elements, first places, inverse, their number, and perhaps counts), as long as the data.
 
     Behind the number the first places are the extent of the data; the others, which TVM leaves

@@ -10,7 +10,6 @@ dialect.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
@@ -19,9 +18,7 @@ from meta.frontend.relay.registry import relay
 
 
 @relay("sparse_to_dense", op.full, op.scatter_nd)
-def sparse_to_dense(
-    indices: Any, values: Any, default: Any = None, *, output_shape: Any, call: CallSite
-) -> Any:
+def sparse_to_dense(indices, values, default=None, *, output_shape, call):
     """Indices: one place, a vector of places, or a row of coordinates per value."""
     shape = ints(output_shape)
     if indices.ndim > 2:
@@ -38,9 +35,7 @@ def sparse_to_dense(
 
 
 @relay("dyn.sparse_to_dense", op.full, op.scatter_nd)
-def dyn_sparse_to_dense(
-    indices: Any, values: Any, default: Any, output_shape: Any, *, call: CallSite
-) -> Any:
+def dyn_sparse_to_dense(indices, values, default, output_shape, *, call):
     shape = known_ints(output_shape)
     if shape is None:
         raise Unconvertible(
@@ -49,14 +44,14 @@ def dyn_sparse_to_dense(
     return sparse_to_dense(indices, values, default, output_shape=shape, call=call)
 
 
-def _strides(shape: Any) -> Any:
+def _strides(shape):
     """Return how many elements lie between neighbours along each axis."""
     backwards = op.cumprod(op.flip(shape, 0), 0, dtype="int64", exclusive=True)
     return op.flip(backwards, 0)
 
 
 @relay("sparse_reshape", op.cumprod, op.floor_divide, op.mod)
-def sparse_reshape(indices: Any, shape: Any, to_shape: Any) -> Any:
+def sparse_reshape(indices, shape, to_shape):
     """Indices and shape after a reshape; an extent of -1 is what is left for it."""
     whole, target = op.cast(shape, "int64"), op.cast(to_shape, "int64")
     is_open = op.equal(target, -1)
@@ -68,7 +63,7 @@ def sparse_reshape(indices: Any, shape: Any, to_shape: Any) -> Any:
 
 
 @relay("sparse_fill_empty_rows", op.sparse_fill_empty_rows)
-def sparse_fill_empty_rows(indices: Any, values: Any, shape: Any, default: Any) -> Any:
+def sparse_fill_empty_rows(indices, values, shape, default):
     """Indices and which rows were empty are int64, as integer values are: programs cast them."""
     value = op.reshape(op.cast(default, values.dtype), ())
     found, filled, empty = op.sparse_fill_empty_rows(indices, values, shape, value)
@@ -77,14 +72,14 @@ def sparse_fill_empty_rows(indices: Any, values: Any, shape: Any, default: Any) 
     return op.cast(found, "int64"), filled, op.cast(empty, "int64")
 
 
-def _rows(indptr: Any, count: int, call: CallSite) -> Any:
+def _rows(indptr, count: int, call: CallSite):
     """Return the row of each of ``count`` entries; those that fill up are in the last one."""
     places = op.arange(0, count, 1, dtype=indptr.dtype, device=str(call.device))
     rows = op.subtract(op.searchsorted(indptr, places, right=True, dtype=indptr.dtype), 1)
     return op.clip(rows, 0, indptr.shape[0] - 2)
 
 
-def _dense(data: Any, indices: Any, indptr: Any, columns: int, call: CallSite) -> Any:
+def _dense(data, indices, indptr, columns: int, call: CallSite):
     """Return a matrix of ``columns`` columns, written out; entries of one place add up."""
     if data.ndim not in (1, 2, 3):
         raise Unconvertible(f"a sparse matrix with data of {data.ndim} axes is not supported")
@@ -104,25 +99,14 @@ BECOMES = (op.searchsorted, op.scatter_nd)
 
 
 @relay("nn.sparse_dense", "nn.internal.sparse_dense_padded", op.dense, *BECOMES)
-def sparse_dense(
-    dense: Any, data: Any, indices: Any, indptr: Any, *, sparse_lhs: bool, call: CallSite
-) -> Any:
+def sparse_dense(dense, data, indices, indptr, *, sparse_lhs, call):
     """dense @ sparse.T, or sparse @ dense.T. The padded form has zeros in addition."""
     sparse = _dense(data, indices, indptr, dense.shape[1], call)
     return op.dense(sparse, dense) if sparse_lhs else op.dense(dense, sparse)
 
 
 @relay("nn.sparse_conv2d", op.dense, *BECOMES)
-def sparse_conv2d(
-    dense: Any,
-    data: Any,
-    indices: Any,
-    indptr: Any,
-    *,
-    layout: str,
-    kernel_size: tuple[int, ...],
-    call: CallSite,
-) -> Any:
+def sparse_conv2d(dense, data, indices, indptr, *, layout, kernel_size, call):
     """A product with each pixel's channels."""
     if prod(kernel_size) != 1 or layout not in ("NHWC", "NCHW"):
         raise Unconvertible(
@@ -138,12 +122,12 @@ def sparse_conv2d(
 
 
 @relay("nn.sparse_add", op.add, *BECOMES)
-def sparse_add(dense: Any, data: Any, indices: Any, indptr: Any, *, call: CallSite) -> Any:
+def sparse_add(dense, data, indices, indptr, *, call):
     return op.add(dense, _dense(data, indices, indptr, dense.shape[1], call))
 
 
 @relay("nn.sparse_transpose", op.argsort, op.take, op.searchsorted)
-def sparse_transpose(data: Any, indices: Any, indptr: Any, *, call: CallSite) -> Any:
+def sparse_transpose(data, indices, indptr, *, call):
     """The transposed of a square matrix in CSR format: entries in the order of their columns."""
     if data.ndim != 1:
         raise Unconvertible("only the format CSR is supported")

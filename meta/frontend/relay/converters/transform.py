@@ -16,7 +16,7 @@ from math import prod
 from typing import Any
 
 from meta import op
-from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import cast_to, number_in
 from meta.frontend.relay.arguments import (
     WHOLE,
@@ -115,7 +115,7 @@ def _read(layout: str) -> list[tuple[int, str]]:
     return [(int(m[1]), m[2]) for m in found]
 
 
-def change_tuning_layout(x: Any, source: str, target: str) -> Any:
+def change_tuning_layout(x, source: str, target: str):
     """Return a tensor in another layout. Axes of the source are whole."""
     old, new = _read(source), _read(target)
     names = [name for _, name in old]
@@ -134,14 +134,7 @@ def change_tuning_layout(x: Any, source: str, target: str) -> Any:
 
 
 @relay("reshape", op.reshape, op.dynamic_reshape)
-def reshape(
-    data: Any,
-    *,
-    newshape: tuple[int, ...] | None,
-    allowzero: bool | None,
-    reverse: bool | None,
-    call: CallSite,
-) -> Any:
+def reshape(data, *, newshape, allowzero, reverse, call):
     """By shape codes; ``reverse`` (TVM 0.6) matches them from the last axis."""
     codes = ints(newshape)
     if min(codes, default=0) >= -1 and not allowzero:
@@ -158,23 +151,13 @@ def reshape(
 
 
 @relay("contrib_reverse_reshape", "_contrib_reverse_reshape", op.reshape, ignore=("reverse",))
-def reverse_reshape(
-    data: Any, *, newshape: tuple[int, ...] | None, allowzero: bool | None, call: CallSite
-) -> Any:
+def reverse_reshape(data, *, newshape, allowzero, call):
     """By shape codes that are matched from the last axis."""
     return reshape(data, newshape=newshape, allowzero=allowzero, reverse=True, call=call)
 
 
 @relay("reshape_like", op.reshape, op.reshape_like)
-def reshape_like(
-    data: Any,
-    shape_like: Any,
-    *,
-    lhs_begin: int | None,
-    lhs_end: int | None,
-    rhs_begin: int | None,
-    rhs_end: int | None,
-) -> Any:
+def reshape_like(data, shape_like, *, lhs_begin, lhs_end, rhs_begin, rhs_end):
     """Axes [lhs_begin, lhs_end) of the data get the extents [rhs_begin, rhs_end) of the other."""
     if not (lhs_begin or rhs_begin) and lhs_end is None and rhs_end is None:
         return op.reshape_like(data, shape_like)
@@ -185,25 +168,25 @@ def reshape_like(
 
 
 @relay("transpose", op.transpose)
-def transpose(data: Any, *, axes: tuple[int, ...] | None) -> Any:
+def transpose(data, *, axes):
     """Without axes their order is reversed."""
     return op.transpose(data, ints(axes) or None)
 
 
 @relay("squeeze", op.squeeze)
-def squeeze(data: Any, *, axis: tuple[int, ...] | None) -> Any:
+def squeeze(data, *, axis):
     """Without axes all of extent 1 go."""
     return op.squeeze(data, None if axis is None else ints(axis))
 
 
 @relay("expand_dims", op.expand_dims)
-def expand_dims(data: Any, *, axis: int, num_newaxis: int) -> Any:
+def expand_dims(data, *, axis, num_newaxis):
     """New axes before ``axis``, which counts from behind the last one if it is negative."""
     return op.expand_dims(data, axis, num_newaxis)
 
 
 @relay("broadcast_to", op.broadcast_to, ignore=("dtype",))
-def broadcast_to(data: Any, *, shape: tuple[int, ...] | None) -> Any:
+def broadcast_to(data, *, shape):
     """To a shape."""
     return op.broadcast_to(data, ints(shape))
 
@@ -212,13 +195,13 @@ relay.same("broadcast_to_like", op.broadcast_to_like)
 
 
 @relay("collapse_sum_like", op.collapse_sum_like)
-def collapse_sum_like(data: Any, collapse_type: Any) -> Any:
+def collapse_sum_like(data, collapse_type):
     """Summed over the axes along which the other would be repeated, in the dtype of the data."""
     return cast_to(op.collapse_sum_like(data, collapse_type), data.dtype)
 
 
 @relay("collapse_sum_to", op.sum, op.reshape, ignore=("shape", "dtype"))
-def collapse_sum_to(data: Any, shape: Any) -> Any:
+def collapse_sum_to(data, shape):
     """Summed to a shape that broadcasts to that of the data, in the dtype of the data."""
     extents = known_ints(shape)
     if extents is None:
@@ -234,37 +217,37 @@ def collapse_sum_to(data: Any, shape: Any) -> Any:
 
 
 @relay("repeat", op.repeat)
-def repeat(data: Any, *, repeats: int, axis: int | None) -> Any:
+def repeat(data, *, repeats, axis):
     """Every element several times; without an axis the data are flattened."""
     return op.repeat(data, repeats, axis)
 
 
 @relay("tile", op.tile)
-def tile(data: Any, *, reps: tuple[int, ...]) -> Any:
+def tile(data, *, reps):
     """The whole several times."""
     return op.tile(data, ints(reps))
 
 
 @relay("reverse", op.reverse)
-def reverse(data: Any, *, axis: int | None) -> Any:
+def reverse(data, *, axis):
     """Along one axis, the first if none is named."""
     return op.reverse(data, axis or 0)
 
 
 @relay("concatenate", op.concatenate)
-def concatenate(data: tuple[Any, ...], *, axis: int) -> Any:
+def concatenate(data, *, axis):
     """A tuple along an axis."""
     return op.concatenate(tuple(data), axis)
 
 
 @relay("stack", op.stack)
-def stack(data: tuple[Any, ...], *, axis: int | None) -> Any:
+def stack(data, *, axis):
     """A tuple along a new axis."""
     return op.stack(tuple(data), axis or 0)
 
 
 @relay("meshgrid", op.mesh_grid)
-def meshgrid(data: tuple[Any, ...], *, indexing: str) -> Any:
+def meshgrid(data, *, indexing):
     """The indexing "xy" has the axes of the first two vectors exchanged."""
     if indexing == "ij" or len(data) < 2:
         return op.mesh_grid(tuple(data))
@@ -276,19 +259,19 @@ def meshgrid(data: tuple[Any, ...], *, indexing: str) -> Any:
 
 
 @relay("einsum", op.einsum)
-def einsum(data: tuple[Any, ...], *, equation: str) -> Any:
+def einsum(data, *, equation):
     """A sum of products."""
     return op.einsum(tuple(data), equation.replace(" ", ""))
 
 
 @relay("layout_transform", op.reshape, op.transpose, op.pad)
-def layout_transform(data: Any, *, src_layout: str, dst_layout: str) -> Any:
+def layout_transform(data, *, src_layout, dst_layout):
     """From one layout to another."""
     return change_layout(data, src_layout, dst_layout)
 
 
 @relay("auto_scheduler_layout_transform", op.reshape, op.transpose)
-def auto_scheduler_layout_transform(data: Any, *, src_layout: str, dst_layout: str) -> Any:
+def auto_scheduler_layout_transform(data, *, src_layout, dst_layout):
     """From one layout of the auto-scheduler to another."""
     return change_tuning_layout(data, src_layout, dst_layout)
 
@@ -300,7 +283,7 @@ relay.refuse(
 
 
 @relay("shape_of", "vm.shape_of", op.shape_as_tensor)
-def shape_of(data: Any, *, dtype: str, call: CallSite) -> Any:
+def shape_of(data, *, dtype, call):
     """The extents as a vector, known while converting if they are."""
     stated = dtype or ("int64" if call.name == "vm.shape_of" else "int32")
     if is_static(data.shape):
@@ -309,7 +292,7 @@ def shape_of(data: Any, *, dtype: str, call: CallSite) -> Any:
 
 
 @relay("ndarray_size", "contrib.ndarray_size", op.shape_as_tensor, op.prod)
-def ndarray_size(data: Any, *, dtype: str, call: CallSite) -> Any:
+def ndarray_size(data, *, dtype, call):
     """The number of elements, as a scalar."""
     stated = dtype or "int32"
     if is_static(data.shape):
@@ -325,14 +308,7 @@ def _flat(pairs: Pairs) -> tuple[int, ...]:
 
 
 @relay("nn.pad", op.pad)
-def pad(
-    data: Any,
-    pad_val: Any = None,
-    *,
-    pad_width: Pairs,
-    pad_mode: str,
-    pad_value: float | None,
-) -> Any:
+def pad(data, pad_val=None, *, pad_width, pad_mode, pad_value):
     """The value is an attribute up to TVM 0.7, later a second tensor."""
     widths = _flat(pad_width)
     if pad_mode != "constant":
@@ -349,12 +325,12 @@ def pad(
 
 
 @relay("nn.mirror_pad", op.mirror_pad)
-def mirror_pad(data: Any, *, pad_width: Pairs, mode: str) -> Any:
+def mirror_pad(data, *, pad_width, mode):
     return op.mirror_pad(data, _flat(pad_width), mode)
 
 
 @relay("nn.dilate", op.pad)
-def dilate(x: Any, *, strides: tuple[int, ...], dilation_value: float) -> Any:
+def dilate(x, *, strides, dilation_value):
     """Each element is followed by strides - 1 values along its axes, but for the last ones."""
     split = tuple(n for extent in x.shape for n in (extent, 1))
     widths = tuple(n for s in strides for n in (0, 0, 0, s - 1))
@@ -367,16 +343,14 @@ def dilate(x: Any, *, strides: tuple[int, ...], dilation_value: float) -> Any:
 
 
 @relay("sequence_mask", op.sequence_mask)
-def sequence_mask(data: Any, valid_length: Any, *, mask_value: float, axis: int) -> Any:
+def sequence_mask(data, valid_length, *, mask_value, axis):
     """Positions are on axis 0 or 1, the batch on the other."""
     value = number_in(mask_value, data.dtype)
     return op.sequence_mask(data, as_integers(valid_length), value, axis)
 
 
 @relay("reverse_sequence", op.reverse_sequence)
-def reverse_sequence(
-    data: Any, seq_lengths: Any, *, seq_axis: int | None, batch_axis: int | None
-) -> Any:
+def reverse_sequence(data, seq_lengths, *, seq_axis, batch_axis):
     """Only as far as each sequence goes."""
     axis = 1 if seq_axis is None else seq_axis
     return op.reverse_sequence(data, as_integers(seq_lengths), axis, batch_axis or 0)
