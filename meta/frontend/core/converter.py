@@ -4,6 +4,7 @@ A source makes one registry and fills it in the family files of its folder::
 
     relay = Converters("relay", attributes=...)
     relay.same("nn.relu", op.relu)                  # arguments and attributes agree
+    relay.same("nn.leaky_relu", op.leaky_relu, alpha="negative_slope")
 
     @relay("nn.dense", op.dense)                    # the base operators it becomes
     def dense(data, weight, *, units, out_dtype, call):
@@ -16,6 +17,7 @@ parameters are attributes by the source's names, as plain Python values with def
 parameter ``call`` is given the `CallSite`. An attribute that the function does not take must have
 its default value in every call; `ignore` names those that mean nothing here. A converter calls
 operators of `meta.op`, works eagerly and traced, and raises `Unconvertible` for what it cannot do.
+Like a gradient rule it is written without annotations.
 """
 
 from __future__ import annotations
@@ -92,7 +94,8 @@ class Converter:
     name: the source's name. function: as described above; None if the operator is not converted.
     reason: why it is not converted. becomes: the base operators in the result.
     attributes: names of the attributes that the function takes. ignored: those without a meaning
-    here. takes_call: whether it wants the `CallSite`. site: where it is defined.
+    here. renamed: of some attributes the names as keywords of the function. takes_call: whether it
+    wants the `CallSite`. site: where it is defined.
     """
 
     name: str
@@ -103,6 +106,7 @@ class Converter:
     attributes: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
     takes_call: bool = False
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 class Converters:
@@ -123,7 +127,7 @@ class Converters:
         self._registry: Registry[Converter] = Registry(f"{source} converter")
 
     def __call__(
-        self, *names: str | Op, ignore: tuple[str, ...] = ()
+        self, *names: str | Op, ignore: tuple[str, ...] = (), rest: tuple[str, ...] = ()
     ) -> Callable[[Function], Function]:
         """Register a function for one or more of the source's operators: a decorator.
 
@@ -131,23 +135,28 @@ class Converters:
         ----------
         names: the source's names, and the base operators that the function calls.
         ignore: attributes that have no meaning here, so that any value will do.
+        rest: what ``**name`` takes, where the source does not state the attributes.
         """
         sources = [n for n in names if isinstance(n, str)]
         becomes = tuple(n for n in names if isinstance(n, Op))
 
         def register(function: Function) -> Function:
             for name in sources:
-                self._add(name, function, definition_span(function), becomes, ignore)
+                self._add(name, function, becomes, ignore, rest)
             return function
 
         return register
 
-    def same(self, name: str, op: Op) -> None:
-        """Register an operator whose tensors and attributes are those of a base operator: the
-        tensors in the same order, the attributes under the same names.
+    def same(self, name: str, op: Op, *attributes: str, **renamed: str) -> None:
+        """Register an operator whose tensors and attributes are those of a base operator, the
+        tensors in the same order.
+
+        attributes: those of the same name; all, where the source states the attributes of its
+        operators. renamed: by the source's name of an attribute, the base operator's.
         """
-        wanted = frozenset(self._attributes(name) or ())
-        self._register(Converter(name, op, caller_span(), None, (op,), wanted))
+        wanted = frozenset((*(self._attributes(name) or ()), *attributes, *renamed))
+        site = caller_span()
+        self._register(Converter(name, op, site, None, (op,), wanted, renamed=renamed))
 
     def refuse(self, *names: str, why: str) -> None:
         """State that operators are not converted, and why: what a user reads and the documentation
@@ -160,16 +169,17 @@ class Converters:
         self,
         name: str,
         function: Function,
-        site: Span,
         becomes: tuple[Op, ...],
         ignore: tuple[str, ...],
+        rest: tuple[str, ...],
     ) -> None:
+        site = definition_span(function)
         parameters = inspect.signature(function).parameters.values()
         keywords = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
         attributes = frozenset(keywords - {"call"})
         stated = self._attributes(name)
         if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
-            attributes |= set(stated or ()) - set(ignore)
+            attributes |= set(stated or rest) - set(ignore)
         wrong = sorted((attributes | set(ignore)) - set(stated)) if stated is not None else []
         if wrong:
             raise RegistrationError(
@@ -201,7 +211,10 @@ class Converters:
         """
         converter = self.require(site.name, attributes)
         defaults = self._attributes(site.name) or {}
-        given = {n: attributes.get(n, defaults.get(n)) for n in converter.attributes}
+        given = {
+            converter.renamed.get(n, n): attributes.get(n, defaults.get(n))
+            for n in converter.attributes
+        }
         call = {"call": site} if converter.takes_call else {}
         function = converter.function
         assert function is not None

@@ -3,8 +3,8 @@
 TVM's ONNX importer writes some operators (`Pad`, `Tile`, `Einsum`) not as calls of Relax operators
 but as tensor expressions, of which only loops are left. `NamingBuilder` is a block builder that
 notes in each function made that way which function of TOPI it is, and with what numbers; the
-converters in `converters/te.py` go by that. To know a further one, add it to `KNOWN` and write its
-converter.
+converters of "te.*" in `converters/` go by that. To know a further one, add it to `KNOWN` and write
+its converter.
 """
 
 from __future__ import annotations

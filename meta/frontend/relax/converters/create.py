@@ -5,15 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from meta import op
-from meta.frontend.core import CallSite, known
-from meta.frontend.core.arithmetic import number_in
+from meta.frontend.core import known
+from meta.frontend.core.arithmetic import cast_to, number_in
 from meta.frontend.relax.extents import RuntimeExtent, RuntimeShape
 from meta.frontend.relax.registry import relax
 from meta.runtime.ndarray import array
-
-
-def _device(call: CallSite) -> str:
-    return str(call.device)
 
 
 @relax("full", op.full, op.broadcast_to, op.dynamic_full)
@@ -23,13 +19,13 @@ def full(shape, value, *, dtype, call):
         return op.dynamic_full(value, shape.vector, dtype)
     number = known(value)
     if number is not None:
-        return op.full(number_in(number.item(), dtype), tuple(shape), dtype, _device(call))
+        return op.full(number_in(number.item(), dtype), tuple(shape), dtype, str(call.device))
     return op.broadcast_to(op.cast(value, dtype), tuple(shape))
 
 
 @relax("full_like", op.full_like, op.broadcast_to)
 def full_like(x, value, *, dtype):
-    x = op.cast(x, dtype) if dtype and dtype != x.dtype else x
+    x = cast_to(x, dtype or x.dtype)
     number = known(value)
     if number is not None:
         return op.full_like(x, number_in(number.item(), x.dtype))
@@ -46,14 +42,14 @@ def ones(shape, *, dtype, call):
     return full(shape, array(1, dtype, device=call.device), dtype=dtype, call=call)
 
 
-@relax("zeros_like", op.zeros_like)
-def zeros_like(x, *, dtype):
-    return op.zeros_like(op.cast(x, dtype) if dtype and dtype != x.dtype else x)
+def _like(base):
+    @relax(base.name, base)
+    def converter(x, *, dtype):
+        return base(cast_to(x, dtype or x.dtype))
 
 
-@relax("ones_like", op.ones_like)
-def ones_like(x, *, dtype):
-    return op.ones_like(op.cast(x, dtype) if dtype and dtype != x.dtype else x)
+_like(op.zeros_like)
+_like(op.ones_like)
 
 
 @relax("eye")
@@ -75,7 +71,7 @@ def arange(start, end, step, *, dtype, call):
             for v in given
         )
         return op.dynamic_arange(*tensors, dtype)
-    return op.arange(start, end, step, dtype, _device(call))
+    return op.arange(start, end, step, dtype, str(call.device))
 
 
 @relax("hamming_window")
@@ -88,14 +84,8 @@ def hamming_window(size, periodic, alpha, beta, *, dtype, call):
     return array(window, dtype, device=call.device)
 
 
-@relax("tril", op.tril)
-def tril(x, k):
-    return op.tril(x, k)
-
-
-@relax("triu", op.triu)
-def triu(x, k):
-    return op.triu(x, k)
+relax.same("tril", op.tril)
+relax.same("triu", op.triu)
 
 
 @relax("one_hot", op.one_hot)

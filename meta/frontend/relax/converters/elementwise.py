@@ -13,81 +13,27 @@ from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import quotient
 from meta.frontend.relax.registry import relax
 
-for _name, _op in {
-    "abs": op.abs,
-    "acos": op.acos,
-    "acosh": op.acosh,
-    "asin": op.asin,
-    "asinh": op.asinh,
-    "atan": op.atan,
-    "atan2": op.atan2,
-    "atanh": op.atanh,
-    "bitwise_and": op.bitwise_and,
-    "bitwise_not": op.bitwise_not,
-    "bitwise_or": op.bitwise_or,
-    "bitwise_xor": op.bitwise_xor,
-    "ceil": op.ceil,
-    "cos": op.cos,
-    "cosh": op.cosh,
-    "equal": op.equal,
-    "erf": op.erf,
-    "exp": op.exp,
-    "floor": op.floor,
-    "floor_divide": op.floor_divide,
-    "floor_mod": op.mod,
-    "greater": op.greater,
-    "greater_equal": op.greater_equal,
-    "isfinite": op.isfinite,
-    "isinf": op.isinf,
-    "isnan": op.isnan,
-    "left_shift": op.left_shift,
-    "less": op.less,
-    "less_equal": op.less_equal,
-    "log": op.log,
-    "log_add_exp": op.logaddexp,
-    "logical_and": op.logical_and,
-    "logical_not": op.logical_not,
-    "logical_or": op.logical_or,
-    "logical_xor": op.logical_xor,
-    "maximum": op.maximum,
-    "minimum": op.minimum,
-    "mod": op.fmod,
-    "multiply": op.multiply,
-    "negative": op.negative,
-    "nn.gelu": op.gelu,
-    "nn.relu": op.relu,
-    "nn.selu": op.selu,
-    "nn.silu": op.silu,
-    "not_equal": op.not_equal,
-    "power": op.power,
-    "right_shift": op.right_shift,
-    "round": op.round,
-    "rsqrt": op.rsqrt,
-    "sigmoid": op.sigmoid,
-    "sign": op.sign,
-    "sin": op.sin,
-    "sinh": op.sinh,
-    "sqrt": op.sqrt,
-    "square": op.square,
-    "tan": op.tan,
-    "tanh": op.tanh,
-    "te.maximum": op.maximum,
-    "te.minimum": op.minimum,
-    "trunc": op.trunc,
-    "where": op.where,
-}.items():
-    relax.same(_name, _op)
+_SAME = """
+abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil
+cos cosh equal erf exp floor floor_divide greater greater_equal isfinite isinf isnan left_shift less
+less_equal log logical_and logical_not logical_or logical_xor maximum minimum multiply negative
+not_equal power right_shift round rsqrt sigmoid sign sin sinh sqrt square subtract tan tanh trunc
+where
+"""
+for _name in _SAME.split():
+    relax.same(_name, getattr(op, _name))
 
-
-@relax("add", op.add)
-def add(x1, x2):
-    return op.add(x1, x2)
-
-
-@relax("subtract", op.subtract)
-def subtract(x1, x2):
-    return op.subtract(x1, x2)
-
+relax.same("floor_mod", op.mod)
+relax.same("log_add_exp", op.logaddexp)
+relax.same("mod", op.fmod)
+relax.same("nn.gelu", op.gelu)
+relax.same("nn.leakyrelu", op.leaky_relu, alpha="negative_slope")
+relax.same("nn.relu", op.relu)
+relax.same("nn.selu", op.selu)
+relax.same("nn.silu", op.silu)
+relax.same("nn.softplus", op.softplus, "beta", "threshold")
+relax.same("te.maximum", op.maximum)
+relax.same("te.minimum", op.minimum)
 
 relax("divide", op.divide, op.floor_divide)(quotient)
 
@@ -113,16 +59,6 @@ def clip(x, low, high):
 @relax("nn.gelu_tanh", op.gelu)
 def gelu_tanh(x):
     return op.gelu(x, approximate="tanh")
-
-
-@relax("nn.leakyrelu", op.leaky_relu)
-def leakyrelu(x, *, alpha):
-    return op.leaky_relu(x, alpha)
-
-
-@relax("nn.softplus", op.softplus)
-def softplus(x, *, beta, threshold):
-    return op.softplus(x, beta, threshold)
 
 
 @relax("nn.prelu", op.prelu, op.where)

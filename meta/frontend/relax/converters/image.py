@@ -1,98 +1,38 @@
-"""Converters of operators on images."""
+"""Converters of operators on images, and of object detection."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from meta import op
-from meta.frontend.core import Unconvertible
-from meta.frontend.core.arithmetic import number_in
+from meta.frontend.core import Unconvertible, known
 from meta.frontend.relax.converters.movement import numbers
 from meta.frontend.relax.registry import relax
-from meta.op.core.op import Op
 from meta.runtime.ndarray import array
 
-PAD_MODES = {
-    "constant": "constant",
-    "edge": "edge",
-    "reflect": "reflect",
-    "replicate": "edge",
-    "symmetric": "symmetric",
-}
+_RESIZING = (
+    "layout",
+    "method",
+    "coordinate_transformation_mode",
+    "rounding_method",
+    "cubic_alpha",
+    "cubic_exclude",
+)
 
 
-@relax("nn.pad", op.pad)
-def pad(x, *, pad_width, pad_value, pad_mode):
-    pairs = list(zip(pad_width[::2], pad_width[1::2], strict=True))
-    return padded(x, pairs, pad_value, pad_mode)
-
-
-def padded(x, pairs: list[tuple[int, int]], value, mode: str):
-    """Pad by (before, after) for each axis; negative numbers cut off."""
-    if any(min(p) < 0 for p in pairs):
-        begin = tuple(max(-b, 0) for b, _ in pairs)
-        end = tuple(e - max(-a, 0) for e, (_, a) in zip(x.shape, pairs, strict=True))
-        x = op.strided_slice(x, begin, end)
-        pairs = [(max(b, 0), max(a, 0)) for b, a in pairs]
-    if mode == "circular":
-        return _circular(x, pairs)
-    if mode not in PAD_MODES:
-        raise Unconvertible(f"the padding mode {mode!r} is not supported")
-    widths = tuple(n for p in pairs for n in p)
-    return op.pad(x, widths, number_in(value, x.dtype), PAD_MODES[mode])
-
-
-def _circular(x, pairs: list[tuple[int, int]]):
-    for axis, (before, after) in enumerate(pairs):
-        if not before and not after:
-            continue
-        extent = x.shape[axis]
-        if max(before, after) > extent:
-            raise Unconvertible(f"circular padding of {extent} elements by {before}, {after}")
-        lead = (0,) * axis
-        ends = tuple(x.shape[:axis])
-        parts = [
-            op.strided_slice(x, (*lead, extent - before), (*ends, extent)),
-            x,
-            op.strided_slice(x, (*lead, 0), (*ends, after)),
-        ]
-        x = op.concatenate(tuple(p for p in parts if p.shape[axis]), axis)
-    return x
-
-
-def _resizing(name: str, function: Op) -> None:
-    @relax(name, function)
-    def resize(
-        x,
-        size,
-        *,
-        roi,
-        layout,
-        method,
-        coordinate_transformation_mode,
-        rounding_method,
-        cubic_alpha,
-        cubic_exclude,
-        extrapolation_value,
-        out_dtype,
-    ):
+def _resizing(base):
+    @relax(f"image.{base.name}", base, rest=(*_RESIZING, "roi", "extrapolation_value"))
+    def resize(x, size, *, out_dtype, **options):
         """Region and value outside are those of "tf_crop_and_resize" alone."""
-        del roi, extrapolation_value
-        return function(
-            x,
-            tuple(numbers(size, "the size of an image")),
-            layout,
-            method,
-            coordinate_transformation_mode,
-            rounding_method,
-            cubic_alpha,
-            cubic_exclude,
-            out_dtype or "",
-        )
+        extents = tuple(numbers(size, "the size of an image"))
+        return base(x, extents, *(options[n] for n in _RESIZING), out_dtype or "")
 
 
-_resizing("image.resize2d", op.resize2d)
-_resizing("image.resize3d", op.resize3d)
+_resizing(op.resize2d)
+_resizing(op.resize3d)
+relax.same("vision.roi_pool", op.roi_pool, "pooled_size", "spatial_scale", "layout")
+_COUNTED = ("score_threshold", "id_index", "score_index")
+relax.same("vision.get_valid_counts", op.get_valid_counts, *_COUNTED)
 
 
 @relax("image.grid_sample", op.grid_sample)
@@ -120,3 +60,102 @@ def _centres(extent: int, align_corners: bool):
     if align_corners:
         return np.linspace(-1.0, 1.0, extent)
     return (2.0 * np.arange(extent) + 1.0) / extent - 1.0
+
+
+_SUPPRESSION = (
+    "max_output_size",
+    "iou_threshold",
+    "force_suppress",
+    "top_k",
+    "coord_start",
+    "score_index",
+    "id_index",
+    "return_indices",
+    "invalid_to_bottom",
+)
+
+
+@relax("vision.non_max_suppression", op.non_max_suppression, rest=_SUPPRESSION)
+def non_max_suppression(x, count, indices, *, soft_nms_sigma, score_threshold, **options):
+    if soft_nms_sigma or score_threshold:
+        raise Unconvertible("soft suppression and a threshold of scores are not supported")
+    return op.non_max_suppression(x, count, indices, **options)
+
+
+@relax("vision.all_class_non_max_suppression", op.non_max_suppression, op.argwhere)
+def all_class_non_max_suppression(
+    boxes, scores, limit, iou_threshold, score_threshold, *, output_format, call
+):
+    """ONNX's NonMaxSuppression: (rows (image, class, box) int64[?, 3], how many int64[1]).
+
+    boxes: [N, boxes, 4], two opposite corners. scores: [N, classes, boxes]. A box is dropped if it
+    overlaps a better one by more than the threshold. Every class of an image is by itself.
+    """
+    if output_format != "onnx":
+        raise Unconvertible(f"the output format {output_format!r} is not supported", hint="onnx")
+    images, classes, count = scores.shape
+    flat = op.reshape(scores, (images * classes, count))
+    order = op.argsort(flat, 1, False, "int32")
+    # Ranks stand for scores, which may be below 0 and then would not count.
+    ranks = array(np.arange(count, 0, -1).reshape(1, count, 1), boxes.dtype, device=call.device)
+    ranks = op.broadcast_to(ranks, (images * classes, count, 1))
+    each = op.broadcast_to(op.expand_dims(boxes, 1), (images, classes, count, 4))
+    places = op.broadcast_to(op.expand_dims(op.cast(order, "int64"), 2), (*order.shape, 4))
+    corners = op.gather(op.reshape(each, (images * classes, count, 4)), 1, places)
+    good = op.greater(flat, op.cast(op.reshape(score_threshold, ()), scores.dtype))
+    kept, _ = op.non_max_suppression(
+        op.concatenate((ranks, corners), 2),
+        op.cast(op.sum(good, 1), "int32"),
+        order,
+        int(_number(limit)),
+        float(np.nextafter(np.float32(_number(iou_threshold)), np.float32(np.inf))),
+        True,
+        coord_start=1,
+        score_index=0,
+        id_index=-1,
+    )
+    found = op.argwhere(op.greater_equal(kept, 0))
+    row = op.take(found, array(0, "int64", device=call.device), 1)
+    box = op.cast(op.gather_nd(kept, op.transpose(found)), "int64")
+    rows = op.stack((op.floor_divide(row, classes), op.mod(row, classes), box), 1)
+    return rows, op.reshape(op.sum(op.greater_equal(kept, 0)), (1,))
+
+
+def _number(value):
+    now = known(value)
+    if now is None:
+        raise Unconvertible("a limit or threshold that depends on inputs is not supported")
+    return now.item()
+
+
+@relax("vision.roi_align", op.roi_align)
+def roi_align(x, rois, *, pooled_size, spatial_scale, sample_ratio, aligned, layout, mode):
+    if aligned:
+        raise Unconvertible("regions that are aligned by half an element are not supported")
+    return op.roi_align(x, rois, pooled_size, spatial_scale, sample_ratio, layout, mode)
+
+
+@relax("vision.multibox_transform_loc", op.exp, op.softmax)
+def multibox_transform_loc(
+    scores, places, anchors, *, clip, threshold, variances, keep_background, apply_softmax
+):
+    """(boxes [B, N, 4] as two corners (y, x, y, x), scores [B, C, N]) of TFLite's detectors.
+
+    scores: [B, C, N]. places: [B, 4 * N], (x, y, w, h) relative to anchors [1, N, 4], which are
+    (left, top, right, bottom).
+    """
+    x, y, w, h = op.split(op.reshape(places, (places.shape[0], -1, 4)), 4, 2)
+    left, top, right, bottom = op.split(anchors, 4, 2)
+    width, height = right - left, bottom - top
+    x = x * variances[0] * width + (left + right) * 0.5
+    y = y * variances[1] * height + (top + bottom) * 0.5
+    half_w = op.exp(w * variances[2]) * width * 0.5
+    half_h = op.exp(h * variances[3]) * height * 0.5
+    boxes = op.concatenate((y - half_h, x - half_w, y + half_h, x + half_w), 2)
+    boxes = op.clip(boxes, 0.0, 1.0) if clip else boxes
+    scores = op.softmax(scores, 1) if apply_softmax else scores
+    scores = scores * op.cast(op.greater_equal(scores, threshold), scores.dtype)
+    if not keep_background:
+        rest = op.strided_slice(scores, (0, 1), (scores.shape[0], scores.shape[1]))
+        scores = op.concatenate((op.zeros_like(scores[:, :1]), rest), 1)
+    return boxes, scores

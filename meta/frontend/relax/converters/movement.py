@@ -1,5 +1,8 @@
-"""Converters of operators that rearrange, repeat or convert elements, and of those on shapes, which
-are numbers while converting.
+"""Converters of operators that rearrange, repeat, convert or pad elements, and of those on shapes,
+which are numbers while converting.
+
+"te.pad" and the like are tensor expressions that TVM's ONNX importer emits; see
+`tensor_expressions.py`.
 """
 
 from __future__ import annotations
@@ -11,9 +14,20 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import Unconvertible, known
+from meta.frontend.core.arithmetic import cast_to, number_in
 from meta.frontend.relax.extents import RuntimeShape, Shape
 from meta.frontend.relax.registry import relax
 from meta.runtime.ndarray import array
+
+relax.same("collapse_sum_like", op.collapse_sum_like)
+relax.same("flip", op.flip, axis="axes")
+relax.same("nn.batch_flatten", op.batch_flatten)
+relax.same("permute_dims", op.transpose, "axes")
+relax.same("repeat", op.repeat, "repeats", "axis")
+relax.same("reverse_sequence", op.reverse_sequence, "seq_axis", "batch_axis")
+relax.same("te.flip", op.flip, axis="axes")
+relax.same("te.tile", op.tile, "reps")
+relax.same("tile", op.tile, repeats="reps")
 
 
 def numbers(value, what: str) -> list[Any]:
@@ -30,6 +44,13 @@ def numbers(value, what: str) -> list[Any]:
     return [int(v) for v in now.numpy().reshape(-1)]
 
 
+def _array_of(value, extents, call):
+    """Return what is computed of extents as an array of int64."""
+    if not all(isinstance(e, int) for e in extents):
+        raise Unconvertible("an extent that is known by name only is computed with as an array")
+    return array(np.array(value, dtype=np.int64), device=call.device)
+
+
 @relax("shape_of")
 def shape_of(x):
     return Shape(x.shape)
@@ -39,9 +60,7 @@ def shape_of(x):
 def shape_to_tensor(shape, *, call):
     if isinstance(shape, RuntimeShape):
         return op.cast(shape.vector, "int64")
-    if not all(isinstance(e, int) for e in shape):
-        raise Unconvertible("an extent that is known by name only is computed with as an array")
-    return array(np.array(shape, dtype=np.int64), device=call.device)
+    return _array_of(shape, shape, call)
 
 
 @relax("tensor_to_shape")
@@ -53,19 +72,12 @@ def tensor_to_shape(x):
 
 @relax("size")
 def size(x, *, call):
-    if not all(isinstance(e, int) for e in x.shape):
-        raise Unconvertible("an extent that is known by name only is computed with as an array")
-    return array(np.array(math.prod(x.shape), dtype=np.int64), device=call.device)
+    return _array_of(math.prod(x.shape), x.shape, call)
 
 
-@relax("astype", op.cast)
+@relax("astype", "wrap_param", op.cast)
 def astype(x, *, dtype):
-    return x if x.dtype == dtype else op.cast(x, dtype)
-
-
-@relax("wrap_param", op.cast)
-def wrap_param(x, *, dtype):
-    return x if x.dtype == dtype else op.cast(x, dtype)
+    return cast_to(x, dtype)
 
 
 @relax("broadcast_to", op.broadcast_to, op.dynamic_broadcast_to)
@@ -85,11 +97,6 @@ def reshape(x, shape):
 @relax("flatten", op.reshape)
 def flatten(x):
     return op.reshape(x, (math.prod(x.shape),))
-
-
-@relax("nn.batch_flatten", op.batch_flatten)
-def batch_flatten(x):
-    return op.batch_flatten(x)
 
 
 @relax("concat", op.concatenate)
@@ -121,11 +128,6 @@ def squeeze(x, *, axis):
     return op.squeeze(x, tuple(a for a in axis if x.shape[a] == 1))
 
 
-@relax("permute_dims", op.transpose)
-def permute_dims(x, *, axes):
-    return op.transpose(x, axes)
-
-
 @relax("split", op.split)
 def split(x, *, indices_or_sections, axis):
     """A number of parts that does not divide the axis gives a last part that is shorter."""
@@ -138,37 +140,12 @@ def split(x, *, indices_or_sections, axis):
     return tuple(op.split(x, indices_or_sections, axis))
 
 
-@relax("flip", op.flip)
-def flip(x, *, axis):
-    return op.flip(x, axis)
-
-
-@relax("repeat", op.repeat)
-def repeat(x, *, repeats, axis):
-    return op.repeat(x, repeats, axis)
-
-
-@relax("tile", op.tile)
-def tile(x, *, repeats):
-    return op.tile(x, repeats)
-
-
-@relax("reverse_sequence", op.reverse_sequence)
-def reverse_sequence(x, lengths, *, seq_axis, batch_axis):
-    return op.reverse_sequence(x, lengths, seq_axis, batch_axis)
-
-
 @relax("meshgrid", op.mesh_grid)
 def meshgrid(tensors, *, indexing):
     if indexing != "xy" or len(tensors) < 2:
         return tuple(op.mesh_grid(tuple(tensors)))
     second, first, *others = op.mesh_grid((tensors[1], tensors[0], *tensors[2:]))
     return (first, second, *others)
-
-
-@relax("collapse_sum_like", op.collapse_sum_like)
-def collapse_sum_like(x, target):
-    return op.collapse_sum_like(x, target)
 
 
 @relax("collapse_sum_to", op.sum)
@@ -190,16 +167,76 @@ def pixel_shuffle(x, *, upscale_factor):
     return op.reshape(op.transpose(parts, order), shape)
 
 
-@relax(
-    "builtin.stop_lift_params",
-    "grad.end_checkpoint",
-    "grad.no_grad",
-    "grad.start_checkpoint",
-    "hint_on_device",
-    "memory.ensure_zero_offset",
-    "to_vdevice",
-    ignore=("device_type", "index", "memory_scope", "dst_vdevice"),
-)
-def hint(x):
-    """Hints for TVM's own passes: the argument as it is."""
+PAD_MODES = {
+    **{mode: mode for mode in ("constant", "edge", "reflect", "symmetric")},
+    "replicate": "edge",
+}
+
+
+@relax("nn.pad", op.pad)
+def pad(x, *, pad_width, pad_value, pad_mode):
+    pairs = list(zip(pad_width[::2], pad_width[1::2], strict=True))
+    return _padded(x, pairs, pad_value, pad_mode)
+
+
+def _padded(x, pairs, value, mode):
+    """Pad by (before, after) for each axis; negative numbers cut off."""
+    if any(min(p) < 0 for p in pairs):
+        begin = tuple(max(-b, 0) for b, _ in pairs)
+        end = tuple(e - max(-a, 0) for e, (_, a) in zip(x.shape, pairs, strict=True))
+        x = op.strided_slice(x, begin, end)
+        pairs = [(max(b, 0), max(a, 0)) for b, a in pairs]
+    if mode == "circular":
+        return _circular(x, pairs)
+    if mode not in PAD_MODES:
+        raise Unconvertible(f"the padding mode {mode!r} is not supported")
+    widths = tuple(n for p in pairs for n in p)
+    return op.pad(x, widths, number_in(value, x.dtype), PAD_MODES[mode])
+
+
+def _circular(x, pairs):
+    for axis, (before, after) in enumerate(pairs):
+        if not before and not after:
+            continue
+        extent = x.shape[axis]
+        if max(before, after) > extent:
+            raise Unconvertible(f"circular padding of {extent} elements by {before}, {after}")
+        lead = (0,) * axis
+        ends = tuple(x.shape[:axis])
+        parts = [
+            op.strided_slice(x, (*lead, extent - before), (*ends, extent)),
+            x,
+            op.strided_slice(x, (*lead, 0), (*ends, after)),
+        ]
+        x = op.concatenate(tuple(p for p in parts if p.shape[axis]), axis)
     return x
+
+
+def _pairs(before, after):
+    return list(zip(before, before if after is None else after, strict=True))
+
+
+@relax("te.pad", op.pad, ignore=("name", "attrs"))
+def te_pad(x, *, pad_before, pad_after, pad_value):
+    return _padded(x, _pairs(pad_before, pad_after), pad_value, "constant")
+
+
+@relax("te.mirror_pad", op.pad, ignore=("name",))
+def mirror_pad(x, *, pad_before, pad_after, mode):
+    mode = {"REFLECT": "reflect", "SYMMETRIC": "symmetric"}[mode]
+    return _padded(x, _pairs(pad_before, pad_after), 0, mode)
+
+
+@relax("te.replicate_pad", op.pad, ignore=("name",))
+def replicate_pad(x, *, pad_before, pad_after):
+    return _padded(x, _pairs(pad_before, pad_after), 0, "edge")
+
+
+@relax("te.circular_pad", op.strided_slice, op.concatenate, ignore=("name",))
+def circular_pad(x, *, pad_before, pad_after):
+    return _padded(x, _pairs(pad_before, pad_after), 0, "circular")
+
+
+@relax("te.einsum", op.einsum)
+def einsum(*operands, subscripts):
+    return op.einsum(operands, subscripts)

@@ -1,144 +1,80 @@
-"""Converters of layers: convolution, pooling, normalisation, softmax, dropout, losses."""
+"""Converters of layers (convolution, pooling, normalisation, softmax, dropout, losses), of matrix
+products and of attention.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+
+import numpy as np
 
 from meta import op
+from meta.base.device import Device
 from meta.frontend.core import Unconvertible, known
 from meta.frontend.core.arithmetic import product
 from meta.frontend.relax.registry import relax
 from meta.op.core.op import Op
+from meta.op.indexing import matmul_any
+from meta.runtime.ndarray import array
+
+_WINDOW = ("strides", "padding", "dilation", "groups")
+_TRANSPOSED = ("strides", "padding", "output_padding", "dilation", "groups")
+_POOLED = ("pool_size", "strides", "padding", "dilation", "ceil_mode", "count_include_pad")
 
 
-def _convolution(name: str, function: Op) -> None:
-    @relax(name, function)
-    def conv(
-        x,
-        w,
-        *,
-        strides,
-        padding,
-        dilation,
-        groups,
-        data_layout,
-        kernel_layout,
-        out_layout,
-        out_dtype,
-    ):
-        window = (strides, padding, dilation, groups)
-        layouts = (data_layout, kernel_layout, out_layout or data_layout)
-        return product(lambda a, b: function(a, b, *window, *layouts), x, w, out_dtype)
+def _convolution(base, names):
+    @relax(f"nn.{base.name}", base, rest=names)
+    def conv(x, w, *, data_layout, kernel_layout, out_layout, out_dtype, **window):
+        numbers = (window[n] for n in names)
+        given = (*numbers, data_layout, kernel_layout, out_layout or data_layout)
+        return product(lambda a, b: base(a, b, *given), x, w, out_dtype)
 
 
-def _transposed(name: str, function: Op) -> None:
-    @relax(name, function)
-    def conv_transpose(
-        x,
-        w,
-        *,
-        strides,
-        padding,
-        output_padding,
-        dilation,
-        groups,
-        data_layout,
-        kernel_layout,
-        out_layout,
-        out_dtype,
-    ):
-        window = (strides, padding, output_padding, dilation, groups)
-        layouts = (data_layout, kernel_layout, out_layout or data_layout)
-        return product(lambda a, b: function(a, b, *window, *layouts), x, w, out_dtype)
-
-
-for _name, _op in {"nn.conv1d": op.conv1d, "nn.conv2d": op.conv2d, "nn.conv3d": op.conv3d}.items():
-    _convolution(_name, _op)
-
-for _name, _op in {
-    "nn.conv1d_transpose": op.conv1d_transpose,
-    "nn.conv2d_transpose": op.conv2d_transpose,
-    "nn.conv3d_transpose": op.conv3d_transpose,
-}.items():
-    _transposed(_name, _op)
-
-
-def _same_layout(layout: str, out_layout: str) -> None:
+def _same_layout(layout, out_layout):
     if out_layout and out_layout != layout:
         raise Unconvertible(f"pooling from layout {layout} to {out_layout} is not supported")
 
 
-def _pooling(name: str, function: Op) -> None:
-    @relax(name, function)
-    def pool(
-        x,
-        *,
-        pool_size,
-        strides,
-        padding,
-        dilation,
-        ceil_mode,
-        count_include_pad,
-        layout,
-        out_layout,
-    ):
+def _pooling(base):
+    @relax(f"nn.{base.name}", base, rest=_POOLED)
+    def pool(x, *, layout, out_layout, **window):
         _same_layout(layout, out_layout)
-        window = (pool_size, strides, padding, dilation, ceil_mode, count_include_pad)
-        return function(x, *window, layout)
+        return base(x, *(window[n] for n in _POOLED), layout)
 
 
-def _adaptive(name: str, function: Op) -> None:
-    @relax(name, function)
+def _adaptive(base):
+    @relax(f"nn.{base.name}", base)
     def pool(x, *, output_size, layout, out_layout):
         """No size leaves the extents as they are."""
         _same_layout(layout, out_layout)
         own = tuple(e for e, letter in zip(x.shape, layout, strict=True) if letter in "DHW")
-        return function(x, output_size or own, layout)
+        return base(x, output_size or own, layout)
 
 
 for _rank in "1d", "2d", "3d":
-    for _kind in "max", "avg":
-        _pooling(f"nn.{_kind}_pool{_rank}", getattr(op, f"{_kind}_pool{_rank}"))
-    _adaptive(f"nn.adaptive_avg_pool{_rank}", getattr(op, f"adaptive_avg_pool{_rank}"))
+    _convolution(getattr(op, f"conv{_rank}"), _WINDOW)
+    _convolution(getattr(op, f"conv{_rank}_transpose"), _TRANSPOSED)
+    _pooling(getattr(op, f"max_pool{_rank}"))
+    _pooling(getattr(op, f"avg_pool{_rank}"))
+    _adaptive(getattr(op, f"adaptive_avg_pool{_rank}"))
 
 
-def _pooling_backward(name: str, gradient: Op, forward: Op | None) -> None:
-    @relax(name, gradient)
-    def backward(
-        dy,
-        x,
-        *,
-        pool_size,
-        strides,
-        padding,
-        dilation,
-        ceil_mode,
-        count_include_pad,
-        layout,
-        out_layout,
-    ):
+def _pooling_backward(name, gradient, forward):
+    @relax(name, gradient, rest=_POOLED)
+    def backward(dy, x, *, layout, out_layout, **window):
         """Of the result y only the type counts where there is no ``forward`` to compute it."""
         if layout != "NCHW":
             raise Unconvertible(f"the layout {layout!r} is not supported", hint="NCHW")
         _same_layout(layout, out_layout)
-        window = (pool_size, strides, padding, dilation, ceil_mode, count_include_pad)
-        y = dy if forward is None else forward(x, *window)
-        return gradient(x, y, dy, *window)
+        numbers = [window[n] for n in _POOLED]
+        return gradient(x, dy if forward is None else forward(x, *numbers), dy, *numbers)
 
 
 _pooling_backward("grad.avg_pool2d_backward", op.avg_pool2d_dx, None)
 _pooling_backward("grad.max_pool2d_backward", op.max_pool2d_dx, op.max_pool2d)
 
-
-@relax("nn.softmax", op.softmax)
-def softmax(x, *, axis):
-    return op.softmax(x, axis)
-
-
-@relax("nn.log_softmax", op.log_softmax)
-def log_softmax(x, *, axis):
-    return op.log_softmax(x, axis)
+relax.same("nn.softmax", op.softmax, "axis")
+relax.same("nn.log_softmax", op.log_softmax, "axis")
 
 
 @relax("nn.dropout", op._contrib_dropout)
@@ -168,9 +104,7 @@ def batch_norm(
     return op.batch_norm_infer(x, mean, variance, w, b, *options), mean, variance
 
 
-def _by_batch(
-    x, mean, variance, w, b, momentum: float, epsilon: float, axis: int
-) -> tuple[Any, Any, Any]:
+def _by_batch(x, mean, variance, w, b, momentum, epsilon, axis):
     axes = tuple(a for a in range(x.ndim) if a != axis % x.ndim)
     now = op.mean(x, axes), op.var(x, axes, correction=0)
     y = op.batch_norm_infer(x, *now, w, b, momentum, epsilon, axis)
@@ -248,19 +182,63 @@ def nll_loss(predictions, targets, weights=None, *, reduction, ignore_index):
     """``-weights[t] * predictions[n, t, ...]``, 0 where t is ``ignore_index``; "mean" divides by
     the sum of the weights.
     """
-    batched = predictions.ndim > 1
-    axis = 1 if batched else 0
+    axis = 1 if predictions.ndim > 1 else 0
     ignored = op.equal(targets, ignore_index)
     safe = op.where(ignored, op.zeros_like(targets), targets)
-    picked = op.gather(predictions, axis, op.expand_dims(safe, axis))
-    picked = op.squeeze(picked, axis)
-    if weights is None:
-        weight = op.ones_like(picked)
-    else:
-        weight = op.take(weights, safe, 0)
+    picked = op.squeeze(op.gather(predictions, axis, op.expand_dims(safe, axis)), axis)
+    weight = op.ones_like(picked) if weights is None else op.take(weights, safe, 0)
     weight = op.where(ignored, op.zeros_like(weight), weight)
     loss = op.negative(op.multiply(picked, weight))
     if reduction == "none":
         return loss
     total = op.sum(loss)
     return op.divide(total, op.sum(weight)) if reduction == "mean" else total
+
+
+@relax("matmul", op.matmul, op.batch_matmul)
+def matmul(x1, x2, *, out_dtype):
+    """Vectors, matrices, and stacks of matrices that broadcast."""
+    return product(matmul_any, x1, x2, out_dtype)
+
+
+@relax("outer", op.multiply)
+def outer(x1, x2):
+    return op.multiply(op.reshape(x1, (-1, 1)), op.reshape(x2, (1, -1)))
+
+
+@relax("einsum", op.einsum)
+def einsum(operands, *, subscripts):
+    return op.einsum(tuple(operands), subscripts)
+
+
+@relax("nn.attention", "nn.attention_bias", op.scaled_dot_product_attention)
+def attention(query, key, value, bias=None, *, scale, causal_mask, window_size, call):
+    """Tensors are [batch, length, heads, width]. The bias is added to the scores."""
+    if window_size is not None:
+        raise Unconvertible(f"attention in a window (window_size={window_size}) is not supported")
+    causal = causal_mask
+    if causal == "BottomRight" and query.shape[1] != key.shape[1]:
+        bias = _below(query, key, bias, call.device)
+        causal = None
+    how = {"causal": bool(causal), "scale": scale, "layout": "BSHD"}
+    return op.scaled_dot_product_attention(query, key, value, bias, **how)[0]
+
+
+def _below(query, key, bias, device: Device):
+    """Return a mask for which the last query sees the last key; of more queries than keys every
+    one sees as many more, as TVM has it.
+    """
+    rows, columns = query.shape[1], key.shape[1]
+    seen = np.tril(np.ones((rows, columns), bool), abs(rows - columns))
+    if bias is None:
+        return array(seen, device=device)
+    return op.add(bias, array(np.where(seen, 0.0, -np.inf), query.dtype, device=device))
+
+
+@relax("multinomial_from_uniform", op.cumsum, op.less_equal)
+def multinomial_from_uniform(probabilities, uniform, rows, *, dtype):
+    """The first class at which the sum of probabilities exceeds the uniform number."""
+    sums = op.cumsum(probabilities, 1, probabilities.dtype)
+    chosen = op.take(sums, op.reshape(rows, (-1,)), 0)
+    below = op.sum(op.less_equal(chosen, uniform), 1, True)
+    return op.cast(op.minimum(below, probabilities.shape[1] - 1), dtype)

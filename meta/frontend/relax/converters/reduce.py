@@ -11,26 +11,35 @@ from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible, known
 from meta.frontend.core.arithmetic import truncated_quotient
 from meta.frontend.relax.registry import relax
-from meta.op.core.op import Op
 from meta.runtime.ndarray import array
 
 
-def _reducing(name: str, function: Op) -> None:
-    @relax(name, function)
-    def reduce(x, *, axis, keepdims):
-        """The dtype stays."""
-        return op.cast(_over(function, x, axis, keepdims), x.dtype)
-
-
-def _over(function, x, axis, keepdims: bool, **options):
+def _over(function, x, axis, keepdims, **options):
     """Reduce over axes: None are all of them, () are none, which leaves each element by itself."""
     if axis == ():
         return function(op.expand_dims(x, -1), -1, False, **options)
     return function(x, () if axis is None else axis, keepdims, **options)
 
 
-for _name, _op in {"max": op.max, "min": op.min, "prod": op.prod, "sum": op.sum}.items():
-    _reducing(_name, _op)
+def _reducing(name, base, **options):
+    @relax(name, base)
+    def reduce(x, *, axis, keepdims):
+        return _over(base, x, axis, keepdims, **options)
+
+
+def _keeping(base):
+    @relax(base.name, base)
+    def reduce(x, *, axis, keepdims):
+        """The dtype stays."""
+        return op.cast(_over(base, x, axis, keepdims), x.dtype)
+
+
+for _op in (op.max, op.min, op.prod, op.sum):
+    _keeping(_op)
+_reducing("argmax", op.argmax)
+_reducing("argmin", op.argmin)
+_reducing("std", op.std, correction=0)
+_reducing("variance", op.var, correction=0)
 
 
 @relax("mean", op.mean, op.sum)
@@ -40,16 +49,6 @@ def mean(x, *, axis, keepdims):
         return _over(op.mean, x, axis, keepdims)
     total = op.cast(_over(op.sum, x, axis, keepdims), x.dtype)
     return truncated_quotient(total, x.size // max(total.size, 1))
-
-
-@relax("variance", op.var)
-def variance(x, *, axis, keepdims):
-    return _over(op.var, x, axis, keepdims, correction=0)
-
-
-@relax("std", op.std)
-def std(x, *, axis, keepdims):
-    return _over(op.std, x, axis, keepdims, correction=0)
 
 
 @relax("median", op.argsort, op.gather)
@@ -68,26 +67,16 @@ def median(x, *, axis, keepdims):
     return (value, index) if keepdims else (op.squeeze(value, at), op.squeeze(index, at))
 
 
-@relax("argmax", op.argmax)
-def argmax(x, *, axis, keepdims):
-    return _over(op.argmax, x, axis, keepdims)
-
-
-@relax("argmin", op.argmin)
-def argmin(x, *, axis, keepdims):
-    return _over(op.argmin, x, axis, keepdims)
-
-
-def _scanning(name: str, function: Op) -> None:
-    @relax(name, function)
+def _scanning(base):
+    @relax(base.name, base)
     def scan(x, *, axis, dtype, exclusive):
         """Without an axis the elements are in one row."""
         row = op.reshape(x, (-1,)) if axis is None else x
-        return function(row, axis or 0, dtype or x.dtype, bool(exclusive))
+        return base(row, axis or 0, dtype or x.dtype, bool(exclusive))
 
 
-_scanning("cumsum", op.cumsum)
-_scanning("cumprod", op.cumprod)
+_scanning(op.cumsum)
+_scanning(op.cumprod)
 
 
 @relax("sort", op.sort)

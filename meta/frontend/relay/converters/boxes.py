@@ -7,8 +7,7 @@ come to it sorted, and their ranks stand for their scores, so that scores of any
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +19,9 @@ from meta.runtime.ndarray import array
 
 relay.same("vision.roi_align", op.roi_align)
 relay.same("vision.roi_pool", op.roi_pool)
+
+
+_FLAGS = ("force_suppress", "return_indices", "invalid_to_bottom")
 
 
 @relay("vision.get_valid_counts", op.get_valid_counts)
@@ -39,14 +41,8 @@ def non_max_suppression(
     *,
     max_output_size,
     iou_threshold,
-    force_suppress,
-    top_k,
-    coord_start,
-    score_index,
-    id_index,
-    return_indices,
-    invalid_to_bottom,
     call,
+    **options,
 ):
     """TVM 0.6 gives (data, valid_count), 0.7 adds the indices and how many to keep, 0.8 the
     threshold; what is no argument is an attribute.
@@ -59,21 +55,10 @@ def non_max_suppression(
         batch, boxes = data.shape[:2]
         numbers = array(np.arange(boxes, dtype=np.int32), device=call.device)
         named = op.broadcast_to(numbers, (batch, boxes))
-    result = op.non_max_suppression(
-        data,
-        valid_count,
-        named,
-        limit,
-        threshold,
-        bool(force_suppress),
-        int(top_k),
-        int(coord_start),
-        int(score_index),
-        int(id_index),
-        bool(return_indices),
-        bool(invalid_to_bottom),
-    )  # fmt: skip
-    return result[0] if return_indices and indices is None else result
+    flags = {n: bool(options.pop(n)) for n in _FLAGS}
+    options = {n: int(v) for n, v in options.items()}
+    result = op.non_max_suppression(data, valid_count, named, limit, threshold, **options, **flags)
+    return result[0] if flags["return_indices"] and indices is None else result
 
 
 @relay("vision.multibox_prior")
@@ -139,10 +124,9 @@ def yolo_reorg(data, *, stride):
     return op.reshape(moved, (batch, channels * s * s, height // s, width // s))
 
 
-@dataclass
-class Kept:
+class Kept(NamedTuple):
     """What is left of each batch element: indices of boxes int32[batch, boxes], best first, then
-    -1, and how many, int32[batch].
+    -1; how many, int32[batch]; and whether there is one at each place, bool[batch, boxes].
     """
 
     indices: Any
@@ -193,11 +177,6 @@ def _scalar(value):
     return op.reshape(value, ()) if value.shape else value
 
 
-def _front(present):
-    """Return the order in which what is present comes first, along the last axis."""
-    return op.argsort(op.cast(op.logical_not(present), "int32"), -1, True, "int64")
-
-
 @relay("vision.all_class_non_max_suppression", op.non_max_suppression)
 def all_class_non_max_suppression(
     boxes,
@@ -226,14 +205,13 @@ def all_class_non_max_suppression(
     allowed = iou > 0.0
     present = op.logical_and(kept.present, allowed)
     amount = op.where(allowed, kept.count, op.zeros_like(kept.count))
-    if output_format == "onnx":
-        shape: tuple[int, ...] = (batch * classes * count,)
-    elif output_format == "tensorflow":
-        shape = (batch, classes * count)
-    else:
+    shapes = {"onnx": (batch * classes * count,), "tensorflow": (batch, classes * count)}
+    if output_format not in shapes:
         raise Unconvertible(f"the output format {output_format!r} is not known")
+    shape = shapes[output_format]
     present = op.reshape(present, shape)
-    order = _front(present)
+    # What is present comes first.
+    order = op.argsort(op.cast(op.logical_not(present), "int32"), -1, True, "int64")
 
     def collected(values, missing):
         values = op.broadcast_to(values, (batch, classes, count))

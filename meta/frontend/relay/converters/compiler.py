@@ -6,48 +6,21 @@ from __future__ import annotations
 
 from meta.frontend.relay.registry import relay
 
+_DEVICES = ("constrain_body", "constrain_result", "virtual_device", "device_type", "is_fixed")
+_COPY = ("dst_virtual_device", "src_virtual_device", "src_dev_type", "dst_dev_type")
 
-@relay(
-    "annotation.bitpack_end",
-    "annotation.bitpack_start",
-    "annotation.cast_hint",
-    "annotation.checkpoint",
-    "annotation.stop_fusion",
-    "annotation.with_funcid",
-    "copy",
-)
+
+@relay("copy", *(f"annotation.{mark}" for mark in ("bitpack_end", "bitpack_start", "cast_hint")))
+@relay(*(f"annotation.{mark}" for mark in ("checkpoint", "stop_fusion", "with_funcid")))
+# What TVM would hand to another compiler: here the program stays one.
+@relay("annotation.compiler_begin", "annotation.compiler_end", ignore=("compiler",))
+# The function that TVM would call is of the process that wrote the file.
+@relay("debug", ignore=("debug_func",))
+# The whole program runs on one device, which is chosen where it is run, not in its file.
+@relay("on_device", ignore=_DEVICES)
+@relay("device_copy", ignore=_COPY)
 def identity(data):
     """Marks for passes of TVM."""
-    return data
-
-
-@relay("annotation.compiler_begin", "annotation.compiler_end", ignore=("compiler",))
-def compiler_region(data):
-    """Marks what TVM would hand to another compiler; here the program stays one."""
-    return data
-
-
-@relay("debug", ignore=("debug_func",))
-def debug(data):
-    """The function that TVM would call is of the process that wrote the file."""
-    return data
-
-
-@relay(
-    "on_device",
-    ignore=("constrain_body", "constrain_result", "virtual_device", "device_type", "is_fixed"),
-)
-def on_device(data):
-    """Where a program runs is decided where it is run, not in its file."""
-    return data
-
-
-@relay(
-    "device_copy",
-    ignore=("dst_virtual_device", "src_virtual_device", "src_dev_type", "dst_dev_type"),
-)
-def device_copy(data):
-    """As `on_device`: the whole program runs on one device."""
     return data
 
 

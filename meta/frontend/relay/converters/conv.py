@@ -1,4 +1,6 @@
-"""Converters of convolutions, in blocked layouts too, transposed ones, and deformable ones.
+"""Converters of convolutions, in blocked layouts too, transposed ones, deformable ones, and those
+whose kernel another operator has transformed before: by Winograd's transform, or into blocks for
+matrix products.
 
 The kernel of a transposed convolution is (in, out/groups, ...). What that order is called changed:
 TVM up to 0.7 says OIHW and means it, 0.8 to 0.11 say IOHW where they mean it and have another order
@@ -6,12 +8,18 @@ as default, later versions have IOHW as default. The text of a program does not 
 
 The deformable convolution (Dai et al., arXiv:1703.06211) is interpolated samples of the image and a
 matrix product. What it is made of has gradients, so it has them too.
+
+The transforms of kernels lose nothing: converters of these convolutions undo them and convolve. So
+a program gives the same with `meta`'s own kernels, whatever its TVM had tuned it for.
 """
 
 from __future__ import annotations
 
+from functools import cache
+from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 
 from meta import op
@@ -63,19 +71,14 @@ def _one_kernel_per_output(
     return op.reshape(weight, (outputs * inputs, 1, *weight.shape[2:])), order
 
 
+def _window(*, strides, padding, dilation, groups, **more):
+    """Return the attributes of a window as base operators take them, by position."""
+    sizes = (strides, padding, *more.values(), dilation)
+    return (*map(per_axis, sizes), groups)
+
+
 def convolve(
-    data,
-    weight,
-    *,
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    groups: int,
-    kernel_size: tuple[int, ...] | None,
-    data_layout: str,
-    kernel_layout: str,
-    out_layout: str,
-    out_dtype: str,
+    data, weight, *, data_layout, kernel_layout, out_layout, kernel_size, out_dtype, **window
 ):
     """Return a convolution as the operators of this family describe it."""
     x, w = to_plain(data, data_layout), to_plain(weight, kernel_layout)
@@ -83,10 +86,9 @@ def convolve(
     letters, kernel, result = plain(data_layout), plain(kernel_layout), out_layout or data_layout
     require_kernel(w, kernel, kernel_size)
     (channels,) = extents(x, letters, "C")
-    w, kernel = _one_kernel_per_output(w, kernel, KERNEL[count], channels, groups)
-    window = (per_axis(strides), per_axis(padding), per_axis(dilation), groups)
-    layouts = (letters, kernel, plain(result))
-    y = product(lambda a, b: BASES[count](a, b, *window, *layouts), x, w, out_dtype)
+    w, kernel = _one_kernel_per_output(w, kernel, KERNEL[count], channels, window["groups"])
+    given = (*_window(**window), letters, kernel, plain(result))
+    y = product(lambda a, b: BASES[count](a, b, *given), x, w, out_dtype)
     return change_layout(y, plain(result), result)
 
 
@@ -97,18 +99,7 @@ for _count, _names in NAMES.items():
 
 @relay("nn.conv2d_backward_weight", op.conv2d_dw, ignore=("channels",))
 def conv2d_backward_weight(
-    grad,
-    data,
-    *,
-    strides,
-    padding,
-    dilation,
-    groups,
-    kernel_size,
-    data_layout,
-    kernel_layout,
-    out_layout,
-    out_dtype,
+    grad, data, *, data_layout, kernel_layout, out_layout, kernel_size, out_dtype, **window
 ):
     """The attributes hold the layouts of (grad, data, result) as those of (data, kernel, out)."""
     if kernel_size is None:
@@ -118,13 +109,12 @@ def conv2d_backward_weight(
     dy, x = to_plain(grad, data_layout), to_plain(data, given)
     (outputs,), (inputs,) = extents(dy, plain(data_layout), "C"), extents(x, plain(given), "C")
     height, width = kernel_size if len(kernel_size) == 2 else kernel_size * 2
-    sizes = {"O": outputs, "I": inputs // groups, "H": height, "W": width}
+    sizes = {"O": outputs, "I": inputs // window["groups"], "H": height, "W": width}
     shape = tuple(sizes[letter] for letter in plain(result))
-    window = (per_axis(strides), per_axis(padding), per_axis(dilation), groups)
     layouts = (plain(given), plain(result), plain(data_layout))
 
     def gradient(a, b):
-        return op.conv2d_dw(b, None, a, shape, *window, *layouts)
+        return op.conv2d_dw(b, None, a, shape, *_window(**window), *layouts)
 
     return change_layout(product(gradient, dy, x, out_dtype), plain(result), result)
 
@@ -143,20 +133,7 @@ def _kernel_layout(stated: str, call: CallSite) -> str:
 
 
 def transpose(
-    data,
-    weight,
-    *,
-    strides: tuple[int, ...],
-    padding: tuple[int, ...],
-    output_padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-    groups: int,
-    kernel_size: tuple[int, ...] | None,
-    data_layout: str,
-    kernel_layout: str,
-    out_layout: str,
-    out_dtype: str,
-    call: CallSite,
+    data, weight, *, data_layout, kernel_layout, out_layout, kernel_size, out_dtype, call, **window
 ):
     """Return a transposed convolution as the operators of this family describe it."""
     stored = _kernel_layout(kernel_layout, call)
@@ -169,9 +146,8 @@ def transpose(
             f"the weight has {inputs[0]} input channels (layout {stored}), the data {channels[0]}",
             hint="the kernel's layout, of which old files say another than they have",
         )
-    window = (*map(per_axis, (strides, padding, output_padding, dilation)), groups)
-    layouts = (letters, kernel, plain(result))
-    y = product(lambda a, b: TRANSPOSED_BASES[x.ndim - 2](a, b, *window, *layouts), x, w, out_dtype)
+    given = (*_window(**window), letters, kernel, plain(result))
+    y = product(lambda a, b: TRANSPOSED_BASES[x.ndim - 2](a, b, *given), x, w, out_dtype)
     return change_layout(y, plain(result), result)
 
 
@@ -287,3 +263,143 @@ def deformable_conv2d(
     y = product(lambda a, b: op.batch_matmul(b, a), columns, rows, out_dtype)
     y = op.reshape(y, (n, outputs, *places))
     return change_layout(y, DATA[2], out_layout or data_layout)
+
+
+# The points at which TVM interpolates, by their number. Each transform of a kernel of k taps into
+# tiles of m results takes m + k - 2 (Barabasz et al., arXiv:1803.10986).
+_FIRST = (0, -1, 1, 1 / 2, -1 / 2, 2, -2, -1 / 4)
+_POINTS: dict[int, tuple[float, ...]] = {
+    3: (0, -1, 1),
+    4: (0, -1, 1, 1 / 2),
+    5: (0, -1, 1, 1 / 2, -2),
+    6: (0, -1, 1, 1 / 2, -2, -1 / 2),
+    7: _FIRST[:7],
+    8: _FIRST,
+    9: (*_FIRST, 4),
+    10: (*_FIRST, 3 / 4, -4 / 3),
+    11: (*_FIRST, 4, 3 / 4, -4 / 3),
+    12: (*_FIRST, 4, 3 / 4, -4 / 3, 1 / 4),
+    13: (*_FIRST, 4, 1 / 4, -3 / 4, 4 / 3, -4),
+}
+
+
+@cache
+def _transform(tile: int, taps: int) -> np.ndarray[Any, Any]:
+    """Return Winograd's matrix G, [tile + taps - 1, taps] in float64 (Lavin and Gray,
+    arXiv:1509.09308, by the construction of Cook and Toom).
+
+    Row i holds the powers of point i over its differences from the others, the first row without
+    their sign; the last row stands for the point at infinity.
+    """
+    if not (2 <= tile <= 8 and 3 <= taps <= 7):
+        raise Unconvertible(f"Winograd's transform of {taps} taps to tiles of {tile}: at most 7, 8")
+    points = np.array(_POINTS[tile + taps - 2], np.float64)
+    others = points[:, None] - points + np.eye(len(points))
+    scale = others.prod(1)
+    scale[0] = abs(scale[0])
+    last = np.eye(taps)[-1:]
+    return np.concatenate([points[:, None] ** np.arange(taps) / scale[:, None], last])
+
+
+@relay("nn.contrib_conv2d_winograd_weight_transform", op.einsum)
+def winograd_weight(weight, *, tile_size, call):
+    """[O, I, K, K] to [A, A, O, I], A = tile_size + K - 1."""
+    if weight.shape[2] != weight.shape[3]:
+        raise Unconvertible(f"the kernel is {weight.shape[2]} by {weight.shape[3]}, not square")
+    g = array(_transform(tile_size, weight.shape[2]), weight.dtype, device=call.device)
+    return op.einsum((g, g, weight), "ai,bj,ocij->aboc")
+
+
+@relay("nn.contrib_conv3d_winograd_weight_transform", op.einsum)
+def winograd_weight_3d(weight, *, tile_size, call):
+    """[O, I, D, K, K] to [A, A, A, O, I] where D is K, else to [A, A, D, O, I]."""
+    depth, height, width = weight.shape[2:]
+    if height != width:
+        raise Unconvertible(f"the kernel is {height} by {width}, not square")
+    g = array(_transform(tile_size, height), weight.dtype, device=call.device)
+    if depth == height:
+        return op.einsum((g, g, g, weight), "de,ai,bj,oceij->daboc")
+    return op.einsum((g, g, weight), "ai,bj,ocdij->abdoc")
+
+
+def _undone(weight, tile_size, call):
+    """Return the matrix that undoes the transform of a kernel."""
+    taps = int(weight.shape[0]) + 1 - tile_size
+    return array(np.linalg.pinv(_transform(tile_size, taps)), weight.dtype, device=call.device)
+
+
+@relay(
+    "nn.contrib_conv2d_winograd_without_weight_transform",
+    op.einsum,
+    op.conv2d,
+    ignore=("channels", "kernel_layout"),
+)
+def winograd_convolution(data, weight, *, tile_size, data_layout, call, **window):
+    """The kernel is [A, A, I, O], for NHWC [A, A, O, I], or with O in blocks, [A, A, O/b, I, b]."""
+    p = _undone(weight, tile_size, call)
+    if weight.ndim == 5:
+        w = op.einsum((p, p, weight), "ia,jb,abocv->ovcij")
+        w = op.reshape(w, (w.shape[0] * w.shape[1], *w.shape[2:]))
+    else:
+        order = "oc" if data_layout == "NHWC" else "co"
+        w = op.einsum((p, p, weight), f"ia,jb,ab{order}->ocij")
+    return convolve(data, w, data_layout=data_layout, kernel_layout="OIHW", **window)
+
+
+@relay(
+    "nn.contrib_conv3d_winograd_without_weight_transform",
+    op.einsum,
+    op.conv3d,
+    ignore=("channels", "kernel_layout"),
+)
+def winograd_convolution_3d(data, weight, *, tile_size, call, **window):
+    """The kernel is [A, A, A, I, O], or [A, A, D, I, O] where its depth is not transformed."""
+    p = _undone(weight, tile_size, call)
+    if weight.shape[2] == weight.shape[0]:
+        w = op.einsum((p, p, p, weight), "ed,ia,jb,dabco->oceij")
+    else:
+        w = op.einsum((p, p, weight), "ia,jb,abdco->ocdij")
+    return convolve(data, w, kernel_layout="OIDHW", **window)
+
+
+@relay("nn.contrib_conv2d_gemm_weight_transform", op.pad, op.reshape, op.transpose)
+def gemm_weight(weights, *, tile_N, tile_K, tile_rows, tile_cols):
+    """[H, W, I, O] to blocks [O/n, H*W*I/k, n, k], both filled up with zeros to whole blocks."""
+    n, k = (tile_N or tile_rows), (tile_K or tile_cols)
+    if not (n and k):
+        raise Unconvertible("the sizes of the blocks, tile_N and tile_K, are not stated")
+    rows, outputs = prod(weights.shape[:3]), weights.shape[3]
+    matrix = op.reshape(weights, (rows, outputs))
+    matrix = op.pad(matrix, (0, -rows % k, 0, -outputs % n))
+    blocks = op.reshape(matrix, (-(-rows // k), k, -(-outputs // n), n))
+    return op.transpose(blocks, (2, 0, 3, 1))
+
+
+@relay(
+    "nn.contrib_conv2d_gemm_without_weight_transform",
+    op.transpose,
+    op.reshape,
+    op.conv2d,
+    ignore=("kernel_layout",),
+)
+def gemm_convolution(data, weight, *, channels, kernel_size, data_layout, **window):
+    if weight.ndim != 4 or data_layout != "NHWC" or channels is None or kernel_size is None:
+        raise Unconvertible(
+            "only NHWC with a kernel in blocks [O/n, K/k, n, k], channels and kernel_size stated"
+        )
+    inputs = data.shape[3]
+    rows = prod(kernel_size) * inputs
+    matrix = op.transpose(weight, (1, 3, 0, 2))
+    matrix = op.reshape(matrix, (matrix.shape[0] * matrix.shape[1], prod(matrix.shape[2:])))
+    w = op.reshape(
+        op.strided_slice(matrix, (0, 0), (rows, channels)), (*kernel_size, inputs, channels)
+    )
+    layouts = {"data_layout": data_layout, "kernel_layout": "HWIO"}
+    return convolve(data, w, kernel_size=kernel_size, **layouts, **window)
+
+
+relay.refuse(
+    "nn.contrib_conv2d_winograd_nnpack_weight_transform",
+    "nn.contrib_conv2d_winograd_nnpack_without_weight_transform",
+    why="the order of its transformed kernel is private to the library NNPACK",
+)

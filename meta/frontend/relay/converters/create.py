@@ -13,16 +13,15 @@ from meta.frontend.relay.arguments import as_integers, ints, known_number
 from meta.frontend.relay.registry import relay
 
 
-@relay("zeros", op.zeros)
-def zeros(*, shape, dtype, call):
-    """Without a dtype float32."""
-    return op.zeros(ints(shape), dtype or "float32", str(call.device))
+def _filled(base):
+    @relay(base.name, base)
+    def converter(*, shape, dtype, call):
+        """Without a dtype float32."""
+        return base(ints(shape), dtype or "float32", str(call.device))
 
 
-@relay("ones", op.ones)
-def ones(*, shape, dtype, call):
-    """Without a dtype float32."""
-    return op.ones(ints(shape), dtype or "float32", str(call.device))
+_filled(op.zeros)
+_filled(op.ones)
 
 
 @relay("full", op.full, op.broadcast_to)

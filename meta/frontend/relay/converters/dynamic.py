@@ -14,7 +14,6 @@ from meta import op
 from meta.frontend.core import CallSite, Unconvertible, known
 from meta.frontend.core.arithmetic import cast_to, rounded
 from meta.frontend.relay.arguments import constant, known_ints, known_number, static_extent
-from meta.frontend.relay.converters import create, slicing, sorting, transform
 from meta.frontend.relay.converters.image import CROP, in_floats
 from meta.frontend.relay.registry import relay
 
@@ -26,15 +25,28 @@ def _as_static(call: CallSite, name: str, args: Sequence[Any], attributes: dict[
     return relay.apply(site, args, attributes)
 
 
+def _by_vector(name, static, dynamic, ignore):
+    """Register an operator that takes one vector besides the data."""
+
+    @relay(f"dyn.{name}", static, dynamic, ignore=ignore)
+    def converter(data, numbers):
+        stated = known_ints(numbers)
+        return dynamic(data, numbers) if stated is None else static(data, stated)
+
+
+_by_vector("broadcast_to", op.broadcast_to, op.dynamic_broadcast_to, ("shape", "dtype"))
+_by_vector("squeeze", op.squeeze, op.dynamic_squeeze, ("axis",))
+_by_vector("tile", op.tile, op.dynamic_tile, ("reps",))
+
+
 @relay("dyn.reshape", op.reshape, op.dynamic_reshape, ignore=("newshape", "reverse"))
 def reshape(data, newshape, *, allowzero, call):
     """Of the shape codes 0 and -1 can occur at run time."""
     codes = known_ints(newshape)
-    if codes is not None:
-        return transform.reshape(
-            data, newshape=codes, allowzero=allowzero, reverse=False, call=call
-        )
-    return op.dynamic_reshape(data, newshape, bool(allowzero))
+    if codes is None:
+        return op.dynamic_reshape(data, newshape, bool(allowzero))
+    stated = {"newshape": codes, "allowzero": allowzero, "reverse": False}
+    return _as_static(call, "reshape", (data,), stated)
 
 
 @relay("vm.reshape_tensor", op.reshape, op.dynamic_reshape, ignore=("newshape",))
@@ -43,79 +55,48 @@ def reshape_tensor(data, shape, *, call):
     return reshape(data, shape, allowzero=False, call=call)
 
 
-@relay("dyn.broadcast_to", op.broadcast_to, op.dynamic_broadcast_to, ignore=("shape", "dtype"))
-def broadcast_to(data, shape):
-    """To the extents in a vector."""
-    extents = known_ints(shape)
-    return (
-        op.dynamic_broadcast_to(data, shape) if extents is None else op.broadcast_to(data, extents)
-    )
-
-
 @relay("dyn.full", op.full, op.dynamic_full, ignore=("shape",))
 def full(fill_value, shape, *, dtype, call):
-    """Of the extents in a vector."""
     extents = known_ints(shape)
-    if extents is not None:
-        return create.full(fill_value, shape=extents, dtype=dtype, call=call)
-    return op.dynamic_full(fill_value, shape, dtype or fill_value.dtype)
+    if extents is None:
+        return op.dynamic_full(fill_value, shape, dtype or fill_value.dtype)
+    return _as_static(call, "full", (fill_value,), {"shape": extents, "dtype": dtype})
 
 
-@relay("dyn.zeros", op.zeros, op.dynamic_full, ignore=("shape",))
-def zeros(shape, *, dtype, call):
-    """Of the extents in a vector."""
-    return full(constant(0, dtype or "float32", call), shape, dtype=dtype, call=call)
+def _filled(base, value):
+    @relay(f"dyn.{base.name}", base, op.dynamic_full, ignore=("shape",))
+    def converter(shape, *, dtype, call):
+        return full(constant(value, dtype or "float32", call), shape, dtype=dtype, call=call)
 
 
-@relay("dyn.ones", op.ones, op.dynamic_full, ignore=("shape",))
-def ones(shape, *, dtype, call):
-    """Of the extents in a vector."""
-    return full(constant(1, dtype or "float32", call), shape, dtype=dtype, call=call)
-
-
-@relay("dyn.tile", op.tile, op.dynamic_tile, ignore=("reps",))
-def tile(data, reps):
-    """As often as a vector says."""
-    counts = known_ints(reps)
-    return op.dynamic_tile(data, reps) if counts is None else op.tile(data, counts)
+_filled(op.zeros, 0)
+_filled(op.ones, 1)
 
 
 @relay("dyn.topk", op.topk, op.dynamic_topk, ignore=("k",))
 def topk(data, k, *, axis, ret_type, is_ascend, dtype, call):
-    """As many as a scalar says; below 1 all."""
+    """A k below 1 stands for all."""
     count = known_number(k)
-    if count is not None:
-        return sorting.topk(
-            data,
-            k=int(count),
-            axis=axis,
-            ret_type=ret_type,
-            is_ascend=is_ascend,
-            dtype=dtype,
-            call=call,
-        )
-    return op.dynamic_topk(data, k, axis, ret_type, bool(is_ascend), dtype or "int32")
+    if count is None:
+        return op.dynamic_topk(data, k, axis, ret_type, bool(is_ascend), dtype or "int32")
+    stated = {"axis": axis, "ret_type": ret_type, "is_ascend": is_ascend, "dtype": dtype}
+    return _as_static(call, "topk", (data,), {"k": int(count), **stated})
 
 
 @relay("dyn.one_hot", op.one_hot, op.dynamic_one_hot, ignore=("depth",))
-def one_hot(indices, on_value, off_value, depth, *, axis, dtype):
-    """As deep as a scalar says."""
-    count = known_number(depth)
-    if count is not None:
-        return create.one_hot(
-            indices, on_value, off_value, depth=int(count), axis=axis, dtype=dtype
-        )
-    return op.dynamic_one_hot(indices, on_value, off_value, depth, axis, dtype or on_value.dtype)
+def one_hot(indices, on_value, off_value, depth, *, axis, dtype, call):
+    given, count = (indices, on_value, off_value), known_number(depth)
+    if count is None:
+        return op.dynamic_one_hot(*given, depth, axis, dtype or on_value.dtype)
+    return _as_static(call, "one_hot", given, {"depth": int(count), "axis": axis, "dtype": dtype})
 
 
 @relay("dyn.strided_slice", op.strided_slice, op.dynamic_strided_slice)
 def strided_slice(data, begin, end, strides, *, slice_mode, call):
-    """By bounds in vectors."""
     first, last, steps = known_ints(begin), known_ints(end), known_ints(strides)
     if first is not None and last is not None and steps is not None:
-        return slicing.strided_slice(
-            data, begin=first, end=last, strides=steps, axes=None, slice_mode=slice_mode
-        )
+        stated = {"begin": first, "end": last, "strides": steps, "slice_mode": slice_mode}
+        return _as_static(call, "strided_slice", (data,), stated)
     count = static_extent(begin.shape[0], "begin")
     if slice_mode == "size":
         strides = constant([1] * count, "int64", call)
@@ -124,16 +105,8 @@ def strided_slice(data, begin, end, strides, *, slice_mode, call):
     return op.dynamic_strided_slice(data, begin, end, strides, slice_mode)
 
 
-@relay("dyn.squeeze", op.squeeze, op.dynamic_squeeze, ignore=("axis",))
-def squeeze(data, axes):
-    """Without the axes that a vector names."""
-    places = known_ints(axes)
-    return op.dynamic_squeeze(data, axes) if places is None else op.squeeze(data, places)
-
-
 @relay("dyn.expand_dims", op.expand_dims, op.dynamic_expand_dims)
 def expand_dims(data, axis, *, num_newaxis):
-    """New axes where a scalar says."""
     place = known_number(axis)
     if place is None:
         return op.dynamic_expand_dims(data, axis, num_newaxis)
@@ -160,7 +133,6 @@ def _resized(data, size, *, method: str, out_dtype: str = "", **options):
 
 @relay("dyn.image.resize2d", op.resize2d, op.dynamic_resize2d, ignore=("size", "roi"))
 def resize2d(data, size, roi=None, *, extrapolation_value, call, **options):
-    """To the height and width in a vector."""
     extents = known_ints(size)
     if extents is None:
         if options["coordinate_transformation_mode"] == CROP:
@@ -179,11 +151,8 @@ def resize2d(data, size, roi=None, *, extrapolation_value, call, **options):
 @relay("dyn.image.resize", op.resize2d, op.dynamic_resize2d, ignore=("size",))
 def resize(data, size, *, layout, method, coordinate_transformation_mode, out_dtype, call):
     """TVM 0.7's name of dyn.image.resize2d, with other names of the methods."""
-    options = {
-        "layout": layout,
-        "coordinate_transformation_mode": coordinate_transformation_mode,
-        "out_dtype": out_dtype,
-    }
+    options = {"layout": layout, "out_dtype": out_dtype}
+    options["coordinate_transformation_mode"] = coordinate_transformation_mode
     extents = known_ints(size)
     if extents is None:
         return _resized(data, size, method=method.removeprefix("bi"), **options)
@@ -193,18 +162,13 @@ def resize(data, size, *, layout, method, coordinate_transformation_mode, out_dt
 
 @relay("dyn.nn.upsampling", op.upsampling, op.dynamic_resize2d, ignore=("scale_h", "scale_w"))
 def upsampling(data, scale_h, scale_w, *, layout, method, align_corners, call):
-    """By factors in scalars; the extents are rounded."""
+    """The extents are rounded."""
     height, width = known_number(scale_h), known_number(scale_w)
     if height is not None and width is not None:
-        attributes = {
-            "scale_h": float(height),
-            "scale_w": float(width),
-            "layout": layout,
-            "method": method,
-            "align_corners": align_corners,
-        }
-        return _as_static(call, "nn.upsampling", (data,), attributes)
-    extents = op.cast(transform.shape_of(data, dtype="int64", call=call), "float64")
+        stated = {"layout": layout, "method": method, "align_corners": align_corners}
+        stated |= {"scale_h": float(height), "scale_w": float(width)}
+        return _as_static(call, "nn.upsampling", (data,), stated)
+    extents = op.cast(_as_static(call, "shape_of", (data,), {"dtype": "int64"}), "float64")
     sizes = []
     for letter, scale in (("H", scale_h), ("W", scale_w)):
         at = layout.index(letter)

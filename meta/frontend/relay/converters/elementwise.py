@@ -14,45 +14,44 @@ from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import cast_to, quotient, rounded, truncated_quotient
 from meta.frontend.relay.registry import relay
 
-relay.same("nn.relu", op.relu)
-relay.same("abs", op.abs)
-relay.same("acos", op.acos)
-relay.same("acosh", op.acosh)
-relay.same("asin", op.asin)
-relay.same("asinh", op.asinh)
-relay.same("atan", op.atan)
-relay.same("atanh", op.atanh)
-relay.same("ceil", op.ceil)
-relay.same("cos", op.cos)
-relay.same("cosh", op.cosh)
-relay.same("erf", op.erf)
-relay.same("exp", op.exp)
-relay.same("floor", op.floor)
-relay.same("isfinite", op.isfinite)
-relay.same("isinf", op.isinf)
-relay.same("isnan", op.isnan)
-relay.same("log", op.log)
-relay.same("log10", op.log10)
-relay.same("log2", op.log2)
-relay.same("negative", op.negative)
-relay.same("rsqrt", op.rsqrt)
-relay.same("sigmoid", op.sigmoid)
-relay.same("sign", op.sign)
-relay.same("sin", op.sin)
-relay.same("sinh", op.sinh)
-relay.same("sqrt", op.sqrt)
-relay.same("tan", op.tan)
-relay.same("tanh", op.tanh)
-relay.same("trunc", op.trunc)
-relay.same("zeros_like", op.zeros_like)
-relay.same("ones_like", op.ones_like)
+_SAME = """
+abs acos acosh asin asinh atan atanh bitwise_and bitwise_not bitwise_or bitwise_xor cast cast_like
+ceil cos cosh equal erf exp fixed_point_multiply floor floor_divide greater greater_equal isfinite
+isinf isnan left_shift less less_equal log log10 log2 maximum minimum multiply negative not_equal
+ones_like power reinterpret right_shift rsqrt sigmoid sign sin sinh sqrt tan tanh trunc zeros_like
+"""
+for _name in _SAME.split():
+    relay.same(_name, getattr(op, _name))
 
+relay.same("nn.relu", op.relu)
+relay.same("floor_mod", op.mod)
+relay.same("mod", op.fmod)
+relay.same("trunc_mod", op.fmod)
 # TVM approximates these by polynomials, within 1e-3; here they are exact.
 relay.same("fast_erf", op.erf)
 relay.same("fast_exp", op.exp)
 relay.same("fast_tanh", op.tanh)
 
 relay("round", op.trunc, op.where)(rounded)
+relay("divide", op.divide, op.floor_divide)(quotient)
+relay("trunc_divide", op.trunc, op.floor_divide)(truncated_quotient)
+
+
+def _of_two(base):
+    """Register an operator of two tensors whose result has their dtype."""
+
+    @relay(base.name, base)
+    def converter(lhs, rhs):
+        return cast_to(base(lhs, rhs), lhs.dtype)
+
+
+for _op in (op.add, op.subtract, op.logical_and, op.logical_or, op.logical_xor):
+    _of_two(_op)
+
+
+@relay("logical_not", op.logical_not)
+def logical_not(data):
+    return cast_to(op.logical_not(data), data.dtype)
 
 
 @relay("clip", op.clip)
@@ -72,46 +71,6 @@ def _whole(bound: float, low: int, high: int) -> int:
     return low if bound <= low else high if bound >= high else math.trunc(bound)
 
 
-@relay("cast", op.cast)
-def cast(data, *, dtype):
-    """Floats lose their fraction."""
-    return op.cast(data, dtype)
-
-
-relay.same("cast_like", op.cast_like)
-
-
-@relay("reinterpret", op.reinterpret)
-def reinterpret(data, *, dtype):
-    """The bits as they are."""
-    return op.reinterpret(data, dtype)
-
-
-relay.same("floor_divide", op.floor_divide)
-relay.same("floor_mod", op.mod)
-relay.same("maximum", op.maximum)
-relay.same("minimum", op.minimum)
-relay.same("multiply", op.multiply)
-relay.same("power", op.power)
-relay.same("mod", op.fmod)
-relay.same("trunc_mod", op.fmod)
-
-relay("divide", op.divide, op.floor_divide)(quotient)
-relay("trunc_divide", op.trunc, op.floor_divide)(truncated_quotient)
-
-
-@relay("add", op.add)
-def add(lhs, rhs):
-    """Integers wrap."""
-    return op.add(lhs, rhs)
-
-
-@relay("subtract", op.subtract)
-def subtract(lhs, rhs):
-    """Integers wrap."""
-    return op.subtract(lhs, rhs)
-
-
 @relay("where", op.where)
 def where(condition, x, y, *, call):
     """All three broadcast. Before TVM 0.8 a vector as the condition chooses among rows."""
@@ -120,51 +79,6 @@ def where(condition, x, y, *, call):
         if old or condition.shape[0] not in (1, x.shape[-1]):
             condition = op.reshape(condition, (-1, *(1,) * (x.ndim - 1)))
     return op.where(condition, x, y)
-
-
-relay.same("bitwise_and", op.bitwise_and)
-relay.same("bitwise_not", op.bitwise_not)
-relay.same("bitwise_or", op.bitwise_or)
-relay.same("bitwise_xor", op.bitwise_xor)
-relay.same("left_shift", op.left_shift)
-relay.same("right_shift", op.right_shift)
-
-
-relay.same("equal", op.equal)
-relay.same("greater", op.greater)
-relay.same("greater_equal", op.greater_equal)
-relay.same("less", op.less)
-relay.same("less_equal", op.less_equal)
-relay.same("not_equal", op.not_equal)
-
-
-@relay("logical_and", op.logical_and)
-def logical_and(lhs, rhs):
-    """Whether both are not 0."""
-    return cast_to(op.logical_and(lhs, rhs), lhs.dtype)
-
-
-@relay("logical_or", op.logical_or)
-def logical_or(lhs, rhs):
-    """Whether one is not 0."""
-    return cast_to(op.logical_or(lhs, rhs), lhs.dtype)
-
-
-@relay("logical_xor", op.logical_xor)
-def logical_xor(lhs, rhs):
-    """Whether exactly one is not 0."""
-    return cast_to(op.logical_xor(lhs, rhs), lhs.dtype)
-
-
-@relay("logical_not", op.logical_not)
-def logical_not(data):
-    """Whether it is 0."""
-    return cast_to(op.logical_not(data), data.dtype)
-
-
-@relay("fixed_point_multiply", op.fixed_point_multiply)
-def fixed_point_multiply(data, *, multiplier, shift):
-    return op.fixed_point_multiply(data, multiplier, shift)
 
 
 @relay("fixed_point_multiply_per_axis", op.fixed_point_multiply, ignore=("is_rshift_required",))

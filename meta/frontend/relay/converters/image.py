@@ -12,7 +12,7 @@ from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import CallSite, Unconvertible
 from meta.frontend.core.arithmetic import cast_to, number_in
-from meta.frontend.relay.arguments import constant
+from meta.frontend.relay.arguments import constant, is_static
 from meta.frontend.relay.layout import (
     change_layout,
     extents,
@@ -22,7 +22,6 @@ from meta.frontend.relay.layout import (
     to_plain,
 )
 from meta.frontend.relay.registry import relay
-from meta.op.core import Op
 from meta.op.core.check import pair
 from meta.op.core.window import pads
 from meta.runtime.ndarray import array
@@ -79,15 +78,12 @@ def crop_and_resize(
 ):
     if method not in ("bilinear", "nearest_neighbor"):
         raise Unconvertible(f"the method {method!r} is not known")
-    dtype = out_dtype or data.dtype
-    images = change_layout(data, layout, "NHWC")
-    images = images if is_float(images.dtype) else op.cast(images, "float32")
     size = (int(crop_size[0]), int(crop_size[1]))
+    images = in_floats(change_layout(data, layout, "NHWC"), "linear")
     places = op.cast(boxes, images.dtype)
-    value = cropped(
-        images, places, box_indices, size, method.removeprefix("bi"), extrapolation_value, call
-    )
-    return change_layout(cast_to(value, dtype), "NHWC", layout)
+    how = (size, method.removeprefix("bi"), extrapolation_value, call)
+    value = cropped(images, places, box_indices, *how)
+    return change_layout(cast_to(value, out_dtype or data.dtype), "NHWC", layout)
 
 
 @relay("image.affine_grid")
@@ -151,17 +147,7 @@ def in_floats(data, method: str):
     return cast_to(data, "float32")
 
 
-def _resized(
-    base: Op,
-    letters: str,
-    data,
-    *,
-    size: tuple[int, ...] | None,
-    layout: str,
-    method: str,
-    out_dtype: str,
-    **options,
-):
+def _resized(base, letters, data, *, size, layout, method, out_dtype, **options):
     """Resize in a layout that may split channels; ``letters`` is the base operator's own."""
     if not size:
         raise Unconvertible("the attribute size is missing")
@@ -185,8 +171,7 @@ def resize2d(data, *, roi, extrapolation_value, call, **options):
         raise Unconvertible(f"the coordinate mode {CROP!r} needs a roi of four numbers")
     if not size:
         raise Unconvertible("the attribute size is missing")
-    images = change_layout(data, layout, "NHWC")
-    images = images if is_float(images.dtype) else op.cast(images, "float32")
+    images = in_floats(change_layout(data, layout, "NHWC"), "linear")
     # The whole region is one box of every image: y1, x1, y2, x2.
     count = images.shape[0]
     boxes = constant(np.tile(np.float64(roi), (count, 1)), images.dtype, call)
@@ -221,8 +206,6 @@ def resize(data, *, method, coordinate_transformation_mode, align_corners, call,
         op.resize2d, "NCHW", data, method=method, coordinate_transformation_mode=mode, **options
     )
 
-
-Pairs = tuple[tuple[int, int], ...]
 
 relay.same("nn.depth_to_space", op.depth_to_space)
 
@@ -263,14 +246,6 @@ def batch_to_space_nd(data, *, block_shape, crops):
     return op.strided_slice(x, begin, end)
 
 
-def _spatial(x, layout: str, letters: str) -> tuple[int, ...]:
-    """Return the extents that are scaled; those of the batch and the channels may be unknown."""
-    found = extents(x, layout, letters)
-    if not all(isinstance(n, int) for n in found):
-        raise Unconvertible(f"upsampling of unknown extents {found}")
-    return found
-
-
 @relay("nn.upsampling", op.upsampling)
 def upsampling(data, *, scale_h, scale_w, layout, method, align_corners):
     x, order = in_floats(to_plain(data, layout), method), plain(layout)
@@ -283,10 +258,12 @@ def upsampling3d(
     data, *, scale_d, scale_h, scale_w, layout, method, coordinate_transformation_mode
 ):
     x, order = in_floats(to_plain(data, layout), method), plain(layout)
+    found = extents(x, order, "DHW")
+    if not is_static(found):
+        raise Unconvertible(f"upsampling of unknown extents {found}")
     scales = (scale_d, scale_h, scale_w)
-    size = tuple(round(n * s) for n, s in zip(_spatial(x, order, "DHW"), scales, strict=True))
-    kind = method.removeprefix("tri")
-    y = op.resize3d(x, size, order, kind, coordinate_transformation_mode)
+    size = tuple(round(n * s) for n, s in zip(found, scales, strict=True))
+    y = op.resize3d(x, size, order, method.removeprefix("tri"), coordinate_transformation_mode)
     return change_layout(cast_to(y, data.dtype), order, layout)
 
 

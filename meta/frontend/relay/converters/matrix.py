@@ -1,4 +1,12 @@
-"""Converters of matrix products and fully connected layers, and of diagonals and triangles."""
+"""Converters of matrix products and fully connected layers, of diagonals and triangles, and of
+operators on sparse tensors and sparse matrices.
+
+A sparse tensor comes in coordinate format (COO): indices [entries, axes] and values [entries], with
+the shape of the whole as a tensor. A matrix comes in the format CSR (data [nonzeros], indices of
+their columns, indptr [rows + 1]: where each row begins) or BSR, of blocks (data [blocks, height,
+width]). It is written out: products are then those of dense matrices, which have gradients and run
+on every dialect.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +17,7 @@ import numpy as np
 from meta import op
 from meta.frontend.core import CallSite, Unconvertible
 from meta.frontend.core.arithmetic import product
-from meta.frontend.relay.arguments import constant, known_number, static_extent
+from meta.frontend.relay.arguments import constant, ints, known_ints, known_number, static_extent
 from meta.frontend.relay.layout import to_plain
 from meta.frontend.relay.registry import relay
 
@@ -117,3 +125,128 @@ def matrix_set_diag(data, diagonal, *, k1, k2, super_diag_right_align, sub_diag_
     places = constant(np.where(chosen, place, 0), "int64", call)
     spread = op.take(diagonal, places, -1)
     return op.where(constant(chosen, "bool", call), spread, data)
+
+
+@relay("sparse_to_dense", op.full, op.scatter_nd)
+def sparse_to_dense(indices, values, default=None, *, output_shape, call):
+    """Indices: one place, a vector of places, or a row of coordinates per value."""
+    shape = ints(output_shape)
+    if indices.ndim > 2:
+        raise Unconvertible(f"indices of {indices.ndim} axes are not supported")
+    where = op.reshape(indices, (-1, 1)) if indices.ndim < 2 else indices
+    count, axes = where.shape
+    if axes != len(shape):
+        raise Unconvertible(f"{axes} coordinates do not name places in the shape {list(shape)}")
+    if default is None:
+        filled = op.zeros(shape, values.dtype, device=str(call.device))
+    else:
+        filled = op.broadcast_to(op.reshape(default, (1,) * axes), shape)
+    return op.scatter_nd(filled, op.transpose(where), op.broadcast_to(values, (count,)))
+
+
+@relay("dyn.sparse_to_dense", op.full, op.scatter_nd)
+def dyn_sparse_to_dense(indices, values, default, output_shape, *, call):
+    shape = known_ints(output_shape)
+    if shape is None:
+        raise Unconvertible(
+            "the output shape is computed at run time", hint="a constant, or known shapes"
+        )
+    return sparse_to_dense(indices, values, default, output_shape=shape, call=call)
+
+
+def _strides(shape):
+    """Return how many elements lie between neighbours along each axis."""
+    backwards = op.cumprod(op.flip(shape, 0), 0, dtype="int64", exclusive=True)
+    return op.flip(backwards, 0)
+
+
+@relay("sparse_reshape", op.cumprod, op.floor_divide, op.mod)
+def sparse_reshape(indices, shape, to_shape):
+    """Indices and shape after a reshape; an extent of -1 is what is left for it."""
+    whole, target = op.cast(shape, "int64"), op.cast(to_shape, "int64")
+    is_open = op.equal(target, -1)
+    others = op.prod(op.where(is_open, 1, target), 0)
+    extents = op.where(is_open, op.floor_divide(op.prod(whole, 0), others), target)
+    flat = op.sum(op.multiply(op.cast(indices, "int64"), _strides(whole)), 1, True)
+    places = op.mod(op.floor_divide(flat, _strides(extents)), extents)
+    return op.cast(places, indices.dtype), op.cast(extents, shape.dtype)
+
+
+@relay("sparse_fill_empty_rows", op.sparse_fill_empty_rows)
+def sparse_fill_empty_rows(indices, values, shape, default):
+    """Indices and which rows were empty are int64, as integer values are: programs cast them."""
+    value = op.reshape(op.cast(default, values.dtype), ())
+    found, filled, empty = op.sparse_fill_empty_rows(indices, values, shape, value)
+    if filled.dtype.startswith(("int", "uint")):
+        filled = op.cast(filled, "int64")
+    return op.cast(found, "int64"), filled, op.cast(empty, "int64")
+
+
+def _rows(indptr, count: int, call: CallSite):
+    """Return the row of each of ``count`` entries; those that fill up are in the last one."""
+    places = op.arange(0, count, 1, dtype=indptr.dtype, device=str(call.device))
+    rows = op.subtract(op.searchsorted(indptr, places, right=True, dtype=indptr.dtype), 1)
+    return op.clip(rows, 0, indptr.shape[0] - 2)
+
+
+def _dense(data, indices, indptr, columns: int, call: CallSite):
+    """Return a matrix of ``columns`` columns, written out; entries of one place add up."""
+    if data.ndim not in (1, 2, 3):
+        raise Unconvertible(f"a sparse matrix with data of {data.ndim} axes is not supported")
+    rows = _rows(indptr, data.shape[0], call)
+    at = op.stack((rows, op.cast(indices, rows.dtype)), 0)
+    block = (*data.shape[1:], 1, 1)[:2] if data.ndim > 1 else (1, 1)
+    grid = (indptr.shape[0] - 1, columns // block[1])
+    zeros = op.zeros((*grid, *data.shape[1:]), data.dtype, device=str(call.device))
+    blocks = op.scatter_nd(zeros, at, data, "add")
+    if data.ndim == 1:
+        return blocks
+    high = op.transpose(op.reshape(blocks, (*grid, *block)), (0, 2, 1, 3))
+    return op.reshape(high, (grid[0] * block[0], columns))
+
+
+BECOMES = (op.searchsorted, op.scatter_nd)
+
+
+@relay("nn.sparse_dense", "nn.internal.sparse_dense_padded", op.dense, *BECOMES)
+def sparse_dense(dense, data, indices, indptr, *, sparse_lhs, call):
+    """dense @ sparse.T, or sparse @ dense.T. The padded form has zeros in addition."""
+    sparse = _dense(data, indices, indptr, dense.shape[1], call)
+    return op.dense(sparse, dense) if sparse_lhs else op.dense(dense, sparse)
+
+
+@relay("nn.sparse_conv2d", op.dense, *BECOMES)
+def sparse_conv2d(dense, data, indices, indptr, *, layout, kernel_size, call):
+    """A product with each pixel's channels."""
+    if prod(kernel_size) != 1 or layout not in ("NHWC", "NCHW"):
+        raise Unconvertible(
+            f"kernel_size={tuple(kernel_size)} in the layout {layout} is not supported",
+            hint="a kernel of 1 by 1, in NHWC or NCHW",
+        )
+    x = dense if layout == "NHWC" else op.transpose(dense, (0, 2, 3, 1))
+    *pixels, channels = x.shape
+    weight = _dense(data, indices, indptr, channels, call)
+    y = op.dense(op.reshape(x, (prod(pixels), channels)), weight)
+    y = op.reshape(y, (*pixels, weight.shape[0]))
+    return y if layout == "NHWC" else op.transpose(y, (0, 3, 1, 2))
+
+
+@relay("nn.sparse_add", op.add, *BECOMES)
+def sparse_add(dense, data, indices, indptr, *, call):
+    return op.add(dense, _dense(data, indices, indptr, dense.shape[1], call))
+
+
+@relay("nn.sparse_transpose", op.argsort, op.take, op.searchsorted)
+def sparse_transpose(data, indices, indptr, *, call):
+    """The transposed of a square matrix in CSR format: entries in the order of their columns."""
+    if data.ndim != 1:
+        raise Unconvertible("only the format CSR is supported")
+    order = op.argsort(indices)
+    columns = op.take(indices, order)
+    count = indptr.shape[0]
+    starts = op.arange(0, count, 1, dtype=indices.dtype, device=str(call.device))
+    return (
+        op.take(data, order),
+        op.cast(op.take(_rows(indptr, data.shape[0], call), order), "int32"),
+        op.searchsorted(columns, starts, dtype="int32"),
+    )

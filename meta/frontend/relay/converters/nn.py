@@ -1,15 +1,18 @@
 """Converters of layers: softmax, activations with parameters, biases, normalisations, dropout,
-losses.
+losses, and pooling by sliding windows, over whole axes and to adaptive regions, with two gradients.
 """
 
 from __future__ import annotations
 
 from meta import op
+from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.relay.arguments import WHOLE, along
+from meta.frontend.relay.layout import change_layout, extents, per_axis, plain, to_plain
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import normalize_axis
+from meta.op.core.window import DATA
 
 relay.same("nn.softmax", op.softmax)
 relay.same("nn.log_softmax", op.log_softmax)
@@ -17,11 +20,8 @@ relay.same("nn.log_softmax", op.log_softmax)
 relay.same("nn.fast_softmax", op.softmax)
 relay.same("nn.bias_add", op.bias_add)
 relay.same("nn.batch_flatten", op.batch_flatten)
-
-
-@relay("nn.leaky_relu", op.leaky_relu)
-def leaky_relu(data, *, alpha):
-    return op.leaky_relu(data, alpha)
+relay.same("nn.leaky_relu", op.leaky_relu, alpha="negative_slope")
+relay.same("nn.lrn", op.lrn)
 
 
 @relay("nn.prelu", op.where)
@@ -78,27 +78,23 @@ def layer_norm(data, gamma, beta, *, axis, epsilon, scale, center):
     return _affine(y, gamma, beta, axis, scale, center)
 
 
-@relay("nn.instance_norm", op.instance_norm)
-def instance_norm(data, gamma, beta, *, axis, epsilon, scale, center):
+def _over_channels(base, data, gamma, beta, *groups, axis, epsilon, scale, center):
+    """Normalise with the channels as axis 1."""
     x = _exchanged(data, axis)
     if scale and center:
-        return _exchanged(op.instance_norm(x, gamma, beta, epsilon), axis)
-    y = op.instance_norm(x, eps=epsilon)
+        return _exchanged(base(x, *groups, gamma, beta, epsilon), axis)
+    y = base(x, *groups, eps=epsilon)
     return _exchanged(_affine(y, gamma, beta, 1, scale, center), axis)
+
+
+@relay("nn.instance_norm", op.instance_norm)
+def instance_norm(data, gamma, beta, **options):
+    return _over_channels(op.instance_norm, data, gamma, beta, **options)
 
 
 @relay("nn.group_norm", op.group_norm)
-def group_norm(data, gamma, beta, *, num_groups, axis, epsilon, scale, center):
-    x = _exchanged(data, axis)
-    if scale and center:
-        return _exchanged(op.group_norm(x, num_groups, gamma, beta, epsilon), axis)
-    y = op.group_norm(x, num_groups, eps=epsilon)
-    return _exchanged(_affine(y, gamma, beta, 1, scale, center), axis)
-
-
-@relay("nn.lrn", op.lrn)
-def lrn(data, *, size, axis, bias, alpha, beta):
-    return op.lrn(data, size, axis, bias, alpha, beta)
+def group_norm(data, gamma, beta, *, num_groups, **options):
+    return _over_channels(op.group_norm, data, gamma, beta, num_groups, **options)
 
 
 @relay("nn.l2_normalize", op.l2_normalize)
@@ -153,3 +149,73 @@ def nll_loss(predictions, targets, weights, *, reduction, ignore_index):
         return loss
     total = op.sum(loss)
     return total / op.sum(weight) if reduction == "mean" else total
+
+
+def _window(*, pool_size, strides, padding, dilation, ceil_mode, count_include_pad=True):
+    """Return the attributes of a window as base operators take them, by position."""
+    numbers = map(per_axis, (pool_size, strides, padding, dilation))
+    return (*numbers, bool(ceil_mode), bool(count_include_pad))
+
+
+def _sliding(x, order, **window):
+    return (*_window(**window), order)
+
+
+def _adaptive(x, order, *, output_size):
+    """Without a size the extents of the input stay."""
+    letters = "".join(a for a in DATA[3] if a in order and a not in "NC")
+    return per_axis(output_size or extents(x, order, letters)), order
+
+
+def _global(x, order):
+    """Both spatial axes stay, with extent 1."""
+    return (order.index("H"), order.index("W")), True
+
+
+def _pooling(name, base, arguments, mean):
+    """Register pooling by ``base(x, *arguments(x, layout, attributes))`` in a plain layout."""
+
+    @relay(name, base)
+    def pool(data, *, layout, out_layout, **attributes):
+        """Integers are pooled as floats that hold them exactly; a mean of theirs drops the
+        fraction, as a division in C does.
+        """
+        x, order = to_plain(data, layout), plain(layout)
+        given = arguments(x, order, **attributes)
+        if is_float(x.dtype):
+            y = base(x, *given)
+        else:
+            y = base(op.cast(x, "float64"), *given)
+            # A quotient that is a whole number must not fall below it by a rounding error.
+            y = op.trunc(y + op.sign(y) * 1e-6) if mean else y
+            y = op.cast(y, x.dtype)
+        return change_layout(y, order, out_layout or layout)
+
+
+for _kind in ("max", "avg"):
+    for _rank in ("1d", "2d", "3d"):
+        _base, _regions = f"{_kind}_pool{_rank}", f"adaptive_{_kind}_pool{_rank}"
+        _pooling(f"nn.{_base}", getattr(op, _base), _sliding, _kind == "avg")
+        _pooling(f"nn.{_regions}", getattr(op, _regions), _adaptive, _kind == "avg")
+# TVM 0.6 had these two in another name space.
+_pooling("contrib.adaptive_max_pool2d", op.adaptive_max_pool2d, _adaptive, mean=False)
+_pooling("contrib.adaptive_avg_pool2d", op.adaptive_avg_pool2d, _adaptive, mean=True)
+_pooling("nn.global_max_pool2d", op.max, _global, mean=False)
+_pooling("nn.global_avg_pool2d", op.mean, _global, mean=True)
+
+
+@relay("nn.max_pool2d_grad", op.max_pool2d_dx)
+def max_pool2d_grad(out_grad, data, *, layout, out_layout, **window):
+    dy = change_layout(out_grad, out_layout or layout, DATA[2])
+    x = change_layout(data, layout, DATA[2])
+    numbers = _window(**window)
+    dx = op.max_pool2d_dx(x, op.max_pool2d(x, *numbers), dy, *numbers)
+    return change_layout(dx, DATA[2], layout)
+
+
+@relay("nn.avg_pool2d_grad", op.avg_pool2d_dx)
+def avg_pool2d_grad(out_grad, data, *, layout, out_layout, **window):
+    dy = change_layout(out_grad, out_layout or layout, DATA[2])
+    # Of x only the type matters, and of y, which is of dy's.
+    dx = op.avg_pool2d_dx(change_layout(data, layout, DATA[2]), dy, dy, *_window(**window))
+    return change_layout(dx, DATA[2], layout)

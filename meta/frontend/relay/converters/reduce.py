@@ -1,57 +1,64 @@
-"""Converters of reductions and scans. An integer result has the dtype of the data, and wraps."""
+"""Converters of reductions and scans, and of operators that sort, find places in what is sorted, or
+find what is distinct.
+
+An integer result of a reduction has the dtype of the data, and wraps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
-from typing import Any
+
+import numpy as np
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.frontend.core import CallSite
 from meta.frontend.core.arithmetic import cast_to, truncated_quotient
+from meta.frontend.relay import ast
 from meta.frontend.relay.arguments import constant, ints, result_dtype, static_extent
 from meta.frontend.relay.registry import relay
-from meta.op.core.check import normalize_axes
-
-Axis = int | tuple[int, ...] | None
+from meta.op.core.check import normalize_axes, normalize_axis
 
 
-def reduced_axes(ndim: int, axis: Axis, exclude: bool) -> tuple[int, ...]:
+def reduced_axes(ndim, axis, exclude):
     """Return the axes that a reduction of Relay works on: without any named, all."""
     named = ints(axis)
     return normalize_axes(named, ndim, exclude and bool(named))
 
 
-def _arguments(data, axis: Axis, keepdims: bool, exclude: bool) -> tuple[Any, ...]:
+def _arguments(axis, keepdims, exclude):
     """Return what follows the data in a base operator's call."""
     named = ints(axis)
     return named, bool(keepdims), bool(exclude) and bool(named)
 
 
-def _count(data, axes: tuple[int, ...]) -> int:
+def _count(data, axes):
     return prod(static_extent(data.shape[a], f"axis {a}") for a in axes)
 
 
-@relay("sum", op.sum)
-def sum(data, *, axis, keepdims, exclude):
-    """In the dtype of the data."""
-    return cast_to(op.sum(data, *_arguments(data, axis, keepdims, exclude)), data.dtype)
+def _summed(base, data, axis, keepdims, exclude):
+    """Return a sum or a product in the dtype of the data."""
+    return cast_to(base(data, *_arguments(axis, keepdims, exclude)), data.dtype)
 
 
-@relay("prod", op.prod)
-def prod_(data, *, axis, keepdims, exclude):
-    """In the dtype of the data."""
-    return cast_to(op.prod(data, *_arguments(data, axis, keepdims, exclude)), data.dtype)
+def _reduction(base):
+    @relay(base.name, base)
+    def converter(data, *, axis, keepdims, exclude):
+        if base in (op.sum, op.prod):
+            return _summed(base, data, axis, keepdims, exclude)
+        return base(data, *_arguments(axis, keepdims, exclude))
+
+
+for _op in (op.sum, op.prod, op.max, op.min, op.all, op.any):
+    _reduction(_op)
 
 
 @relay("mean", op.mean, op.sum, op.floor_divide)
 def mean(data, *, axis, keepdims, exclude, call):
     """Of integers: the sum in their dtype, divided without the fraction."""
     if is_float(data.dtype):
-        return op.mean(data, *_arguments(data, axis, keepdims, exclude))
+        return op.mean(data, *_arguments(axis, keepdims, exclude))
     count = _count(data, reduced_axes(data.ndim, axis, exclude))
-    total = sum(data, axis=axis, keepdims=keepdims, exclude=exclude)
+    total = _summed(op.sum, data, axis, keepdims, exclude)
     return truncated_quotient(total, constant(count, data.dtype, call))
 
 
@@ -60,83 +67,135 @@ def variance(data, mean, *, axis, keepdims, exclude, unbiased):
     """Of data and their mean, which broadcasts to them."""
     distance = op.subtract(data, mean)
     square = op.multiply(distance, distance)
-    given = _arguments(data, axis, keepdims, exclude)
+    given = _arguments(axis, keepdims, exclude)
     if not unbiased:
         return op.mean(square, *given)
     degrees = _count(data, reduced_axes(data.ndim, axis, exclude)) - 1
     return op.divide(op.sum(square, *given), float(degrees))
 
 
-@relay("max", op.max)
-def max(data, *, axis, keepdims, exclude):
-    """The largest element."""
-    return op.max(data, *_arguments(data, axis, keepdims, exclude))
+def _index_of(base):
+    @relay(base.name, base, op.flip)
+    def converter(data, *, axis, keepdims, exclude, select_last_index, call):
+        """The index of the first or last best element, int32 unless the file says otherwise; over
+        several axes, of these flattened.
+        """
+        given = _arguments(axis, keepdims, exclude)
+        dtype = result_dtype(call, "int32")
+        if not select_last_index:
+            return op.cast(base(data, *given), dtype)
+        # The last one is the first from behind.
+        axes = reduced_axes(data.ndim, axis, exclude)
+        from_behind = op.cast(base(op.flip(data, axes), *given), dtype)
+        return op.subtract(constant(_count(data, axes) - 1, dtype, call), from_behind)
 
 
-@relay("min", op.min)
-def min(data, *, axis, keepdims, exclude):
-    """The smallest element."""
-    return op.min(data, *_arguments(data, axis, keepdims, exclude))
+def _scan(base):
+    @relay(base.name, base)
+    def converter(data, *, axis, dtype, exclusive, call):
+        """Without an axis the data are flattened. Bools count as int32."""
+        own = "int32" if data.dtype == "bool" else data.dtype
+        if axis is None:
+            data, axis = op.reshape(data, (-1,)), 0
+        return base(data, axis, dtype or result_dtype(call, own), bool(exclusive))
 
 
-@relay("all", op.all)
-def all(data, *, axis, keepdims, exclude):
-    """Whether all are true."""
-    return op.all(data, *_arguments(data, axis, keepdims, exclude))
+for _op in (op.argmax, op.argmin):
+    _index_of(_op)
+for _op in (op.cumsum, op.cumprod):
+    _scan(_op)
 
 
-@relay("any", op.any)
-def any(data, *, axis, keepdims, exclude):
-    """Whether one is true."""
-    return op.any(data, *_arguments(data, axis, keepdims, exclude))
+@relay("argsort", op.argsort)
+def argsort(data, *, axis, is_ascend, dtype, call):
+    """Stable, as TVM's. Indices may be asked for in any dtype, floats included."""
+    wanted = dtype or result_dtype(call, "int32")
+    if "int" in wanted:
+        return op.argsort(data, axis, bool(is_ascend), wanted)
+    return op.cast(op.argsort(data, axis, bool(is_ascend), "int64"), wanted)
 
 
-def _best(best, data, axis: Axis, keepdims: bool, exclude: bool, last: bool | None, call):
-    """Return the index of the first or last best element, int32 unless the file says otherwise."""
-    given = _arguments(data, axis, keepdims, exclude)
-    dtype = result_dtype(call, "int32")
-    if not last:
-        return op.cast(best(data, *given), dtype)
-    # The last one is the first from behind.
-    axes = reduced_axes(data.ndim, axis, exclude)
-    from_behind = op.cast(best(op.flip(data, axes), *given), dtype)
-    return op.subtract(constant(_count(data, axes) - 1, dtype, call), from_behind)
+@relay("sort", op.sort, ignore=("dtype",))
+def sort(data, *, axis, is_ascend):
+    """The attribute dtype is that of indices, of which there are none."""
+    return op.sort(data, axis, bool(is_ascend))
 
 
-@relay("argmax", op.argmax, op.flip)
-def argmax(data, *, axis, keepdims, exclude, select_last_index, call):
-    """The index of the largest element; over several axes, of these flattened."""
-    return _best(op.argmax, data, axis, keepdims, exclude, select_last_index, call)
+@relay("topk", op.topk, op.dynamic_topk)
+def topk(data, *, k, axis, ret_type, is_ascend, dtype, call):
+    """A k below 1 stands for all. One that is not stated is 1, the default of TVM 0.6; later
+    versions always state it.
+    """
+    if k is None and "k" not in call.given:
+        k = 1
+    extent = data.shape[normalize_axis(axis, data.ndim)]
+    wanted = dtype or result_dtype(call, "int32", 1)
+    integers = wanted if "int" in wanted else "int64"
+    options = (axis, ret_type, bool(is_ascend), integers)
+    count = k if k is not None and k >= 1 else extent
+    if isinstance(count, int):
+        result = op.topk(data, count, *options)
+    else:
+        result = op.dynamic_topk(data, constant(0, "int64", call), *options)
+    if ret_type == "values" or integers == wanted:
+        return result
+    if ret_type == "indices":
+        return op.cast(result, wanted)
+    return result[0], op.cast(result[1], wanted)
 
 
-@relay("argmin", op.argmin, op.flip)
-def argmin(data, *, axis, keepdims, exclude, select_last_index, call):
-    """The index of the smallest element; over several axes, of these flattened."""
-    return _best(op.argmin, data, axis, keepdims, exclude, select_last_index, call)
+@relay("searchsorted", op.searchsorted)
+def searchsorted(sorted_sequence, values, *, right, dtype):
+    return op.searchsorted(sorted_sequence, values, bool(right), dtype or "int32")
 
 
-def _scan(
-    scan: Callable[..., Any],
-    data,
-    axis: int | None,
-    dtype: str,
-    exclusive: bool | None,
-    call: CallSite,
-):
-    """Without an axis the data are flattened. Bools count as int32."""
-    own = "int32" if data.dtype == "bool" else data.dtype
-    if axis is None:
-        data, axis = op.reshape(data, (-1,)), 0
-    return scan(data, axis, dtype or result_dtype(call, own), bool(exclusive))
+@relay("argwhere", op.argwhere)
+def argwhere(condition, *, call):
+    """The number of rows depends on the data."""
+    return op.cast(op.argwhere(condition), result_dtype(call, "int32"))
 
 
-@relay("cumsum", op.cumsum)
-def cumsum(data, *, axis, dtype, exclusive, call):
-    """Sums of the elements up to each, or before each."""
-    return _scan(op.cumsum, data, axis, dtype, exclusive, call)
+@relay("unique", op.argsort, op.cumsum, op.scatter, op.scatter_add)
+def unique(data, *, sorted, return_counts, call):
+    """(elements, first places, inverse, their number, and perhaps counts), as long as the data.
 
-
-@relay("cumprod", op.cumprod)
-def cumprod(data, *, axis, dtype, exclusive, call):
-    """Products of the elements up to each, or before each."""
-    return _scan(op.cumprod, data, axis, dtype, exclusive, call)
+    Behind the number the first places are the extent of the data; the others, which TVM leaves
+    open, are 0. TVM 0.8 had no first places; the file's type of the result tells.
+    """
+    n = static_extent(data.shape[0], "the data of unique")
+    places = constant(np.arange(n), "int32", call)
+    order = op.argsort(data, 0, True, "int32")
+    ascending = op.take(data, order, 0)
+    if n > 1:
+        new = op.not_equal(
+            op.strided_slice(ascending, (1,), (n,)), op.strided_slice(ascending, (0,), (n - 1,))
+        )
+        steps = op.concatenate((constant([0], "int32", call), op.cast(new, "int32")), 0)
+    else:
+        steps = constant([0] * n, "int32", call)
+    ids = op.cumsum(steps, 0, "int32")
+    zeros = constant(np.zeros(n), "int32", call)
+    # The first of equal elements stands first: sorting is stable.
+    starts = op.searchsorted(ids, places, False, "int32")
+    number = op.add(op.amax(ids, 0, True), 1)
+    real = op.less(places, number)
+    first = op.where(real, op.take(order, starts, 0, "clip"), n)
+    counts = op.scatter_add(zeros, ids, constant(np.ones(n), "int32", call), 0)
+    inverse = op.scatter(zeros, order, ids, 0)
+    chosen = first
+    if not sorted:
+        # The elements are reordered, but not their first places: so TVM has it.
+        ranks = op.argsort(first, 0, True, "int32")
+        chosen, counts = op.take(first, ranks, 0), op.take(counts, ranks, 0)
+        inverse = op.take(op.argsort(ranks, 0, True, "int32"), inverse, 0)
+    values = op.take(data, chosen, 0, "clip")
+    values = op.where(real, values, op.zeros_like(values))
+    stated = call.result_type
+    without_first = isinstance(stated, ast.TupleType) and len(stated.fields) == 3 + return_counts
+    return (
+        values,
+        *(() if without_first else (first,)),
+        inverse,
+        number,
+        *((counts,) if return_counts else ()),
+    )

@@ -1,4 +1,5 @@
-"""Converters of operators that rearrange, repeat, join and pad tensors, or reverse sequences.
+"""Converters of operators that rearrange, repeat, join and pad tensors or reverse sequences, and of
+Fourier transforms.
 
 The shape codes of reshape: 0 copies an extent, -1 infers one, -2 copies all that are left, -3
 merges the next two, and -4 splits the next one into the two that follow, one of which may be -1.
@@ -12,8 +13,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Sequence
-from math import prod
-from typing import Any
+from math import prod, sqrt
 
 from meta import op
 from meta.frontend.core import Unconvertible
@@ -34,23 +34,16 @@ from meta.frontend.relay.registry import relay
 from meta.ir.dims import Dim, UnknownDim, product
 
 
-def resolved_shape(
-    shape: Sequence[Dim], codes: Sequence[int], *, allowzero: bool = False, reverse: bool = False
-) -> tuple[Any, ...]:
+def resolved_shape(shape, codes, *, allowzero=False, reverse=False):
     """Return the extents that ``codes`` stand for; -1 is one to be inferred, as is one that is
-    unknown.
+    unknown. Unconvertible for codes that do not fit the shape.
 
-    Parameters
-    ----------
     shape: of the data; anything that multiplies and divides will do. allowzero: a 0 is an extent.
     reverse: codes are matched from the last axis.
-
-    Raises Unconvertible for codes that do not fit the shape.
     """
     if reverse:
         return resolved_shape(tuple(shape)[::-1], tuple(codes)[::-1], allowzero=allowzero)[::-1]
-    reader = _Codes(shape, codes, allowzero)
-    return tuple(reader.read())
+    return tuple(_Codes(shape, codes, allowzero).read())
 
 
 class _Codes:
@@ -115,14 +108,15 @@ def _read(layout: str) -> list[tuple[int, str]]:
     return [(int(m[1]), m[2]) for m in found]
 
 
-def change_tuning_layout(x, source: str, target: str):
-    """Return a tensor in another layout. Axes of the source are whole."""
-    old, new = _read(source), _read(target)
+@relay("auto_scheduler_layout_transform", op.reshape, op.transpose)
+def change_tuning_layout(x, *, src_layout, dst_layout):
+    """Axes of the source are whole."""
+    old, new = _read(src_layout), _read(dst_layout)
     names = [name for _, name in old]
     extents = [[d for d, n in new if n == name] for name in names]
     fits = all(prod(e) == d for e, (d, _) in zip(extents, old, strict=True) if e)
     if len(set(names)) != len(names) or {n for _, n in new} != set(names) or not fits:
-        raise Unconvertible(f"the layouts {source!r} and {target!r} do not fit each other")
+        raise Unconvertible(f"the layouts {src_layout!r} and {dst_layout!r} do not fit each other")
     x = op.reshape(x, tuple(d for e in extents for d in e))
     places: dict[str, list[int]] = {}
     at = 0
@@ -179,19 +173,15 @@ def squeeze(data, *, axis):
     return op.squeeze(data, None if axis is None else ints(axis))
 
 
-@relay("expand_dims", op.expand_dims)
-def expand_dims(data, *, axis, num_newaxis):
-    """New axes before ``axis``, which counts from behind the last one if it is negative."""
-    return op.expand_dims(data, axis, num_newaxis)
+relay.same("expand_dims", op.expand_dims)
+relay.same("repeat", op.repeat)
+relay.same("broadcast_to_like", op.broadcast_to_like)
+relay.same("dft", op.dft)
 
 
 @relay("broadcast_to", op.broadcast_to, ignore=("dtype",))
 def broadcast_to(data, *, shape):
-    """To a shape."""
     return op.broadcast_to(data, ints(shape))
-
-
-relay.same("broadcast_to_like", op.broadcast_to_like)
 
 
 @relay("collapse_sum_like", op.collapse_sum_like)
@@ -216,15 +206,8 @@ def collapse_sum_to(data, shape):
     return op.reshape(summed, extents)
 
 
-@relay("repeat", op.repeat)
-def repeat(data, *, repeats, axis):
-    """Every element several times; without an axis the data are flattened."""
-    return op.repeat(data, repeats, axis)
-
-
 @relay("tile", op.tile)
 def tile(data, *, reps):
-    """The whole several times."""
     return op.tile(data, ints(reps))
 
 
@@ -236,13 +219,11 @@ def reverse(data, *, axis):
 
 @relay("concatenate", op.concatenate)
 def concatenate(data, *, axis):
-    """A tuple along an axis."""
     return op.concatenate(tuple(data), axis)
 
 
 @relay("stack", op.stack)
 def stack(data, *, axis):
-    """A tuple along a new axis."""
     return op.stack(tuple(data), axis or 0)
 
 
@@ -260,20 +241,12 @@ def meshgrid(data, *, indexing):
 
 @relay("einsum", op.einsum)
 def einsum(data, *, equation):
-    """A sum of products."""
     return op.einsum(tuple(data), equation.replace(" ", ""))
 
 
 @relay("layout_transform", op.reshape, op.transpose, op.pad)
 def layout_transform(data, *, src_layout, dst_layout):
-    """From one layout to another."""
     return change_layout(data, src_layout, dst_layout)
-
-
-@relay("auto_scheduler_layout_transform", op.reshape, op.transpose)
-def auto_scheduler_layout_transform(data, *, src_layout, dst_layout):
-    """From one layout of the auto-scheduler to another."""
-    return change_tuning_layout(data, src_layout, dst_layout)
 
 
 relay.refuse(
@@ -300,10 +273,7 @@ def ndarray_size(data, *, dtype, call):
     return cast_to(op.prod(op.shape_as_tensor(data)), stated)
 
 
-Pairs = tuple[tuple[int, int], ...]
-
-
-def _flat(pairs: Pairs) -> tuple[int, ...]:
+def _flat(pairs):
     return tuple(width for pair in pairs for width in pair)
 
 
@@ -354,3 +324,33 @@ def reverse_sequence(data, seq_lengths, *, seq_axis, batch_axis):
     """Only as far as each sequence goes."""
     axis = 1 if seq_axis is None else seq_axis
     return op.reverse_sequence(data, as_integers(seq_lengths), axis, batch_axis or 0)
+
+
+@relay("stft", op.take, op.dft, op.stack)
+def stft(data, window, *, n_fft, hop_length, win_length, normalized, onesided, call):
+    """Transforms of frames, [batch, frequencies, frames, 2]; a vector has no batch.
+
+    Frames are as long as the window, and begin at multiples of the hop, as far as ``n_fft``
+    elements are left.
+    """
+    extent = data.shape[-1]
+    if not 0 < win_length <= n_fft <= extent or hop_length < 1 or window.shape != (win_length,):
+        raise Unconvertible(
+            f"n_fft={n_fft}, win_length={win_length}, hop_length={hop_length} do not fit a signal "
+            f"of {extent} and a window of {window.shape}"
+        )
+    device = str(call.device)
+    count = (extent - n_fft) // hop_length + 1
+    starts = op.arange(0, count * hop_length, hop_length, dtype="int32", device=device)
+    steps = op.arange(0, win_length, 1, dtype="int32", device=device)
+    places = op.add(op.expand_dims(starts, 1), steps)
+    frames = op.multiply(op.take(data, places, -1), window)
+    re, im = op.dft(frames, op.zeros_like(frames))
+    rows = n_fft // 2 + 1 if onesided else n_fft
+    if rows != win_length:
+        # Frequencies are multiples of that of the window: behind the last one they repeat.
+        numbers = op.arange(0, rows, 1, dtype="int32", device=device)
+        chosen = op.mod(numbers, win_length)
+        re, im = op.take(re, chosen, -1), op.take(im, chosen, -1)
+    both = op.swap_axis(op.stack((re, im), -1), -2, -3)
+    return op.divide(both, sqrt(n_fft)) if normalized else both

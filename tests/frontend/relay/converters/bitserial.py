@@ -1,4 +1,4 @@
-"""What the converters of `meta/frontend/relay/converters/bitserial.py` have to give: loops over
+"""What the converters of `meta/frontend/relay/converters/qnn.py` have to give: loops over
 bits as TVM describes them, words of 8 elements with the first one highest.
 """
 

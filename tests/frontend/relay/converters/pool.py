@@ -1,4 +1,4 @@
-"""What the converters of `meta/frontend/relay/converters/pool.py` have to give."""
+"""What the converters of `meta/frontend/relay/converters/nn.py` have to give."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""What the converters of `meta/frontend/relay/converters/qnn_affine.py` have to give."""
+"""What the converters of `meta/frontend/relay/converters/qnn.py` have to give."""
 
 from functools import partial
 from math import floor

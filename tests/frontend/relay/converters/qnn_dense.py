@@ -1,4 +1,4 @@
-"""What the converters of `meta/frontend/relay/converters/qnn_products.py` have to give."""
+"""What the converters of `meta/frontend/relay/converters/qnn.py` have to give."""
 
 import numpy as np
 

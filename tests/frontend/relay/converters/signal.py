@@ -1,4 +1,4 @@
-"""What the converters of `meta/frontend/relay/converters/signal.py` have to give."""
+"""What the converters of `meta/frontend/relay/converters/transform.py` have to give."""
 
 from cmath import exp, pi
 from functools import partial

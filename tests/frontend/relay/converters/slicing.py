@@ -1,4 +1,4 @@
-"""What the converters of `meta/frontend/relay/converters/slicing.py` have to give."""
+"""What the converters of `meta/frontend/relay/converters/indexing.py` have to give."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What the converters of `meta/frontend/relay/converters/sparse.py` have to give."""
+"""What the converters of `meta/frontend/relay/converters/matrix.py` have to give."""
 
 import numpy as np
 

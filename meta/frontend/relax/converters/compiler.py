@@ -1,7 +1,25 @@
-"""Operators that are not converted, with the reason: what an error and docs/frontends.md say."""
+"""Operators that TVM's compiler puts into programs: hints, which are the identity, and what is not
+converted, with the reason that an error and docs/frontends.md state.
+"""
 
 from meta.frontend.relax.registry import relax
 from meta.frontend.relax.tensor_expressions import ONLY_LOOPS
+
+
+@relax(
+    "builtin.stop_lift_params",
+    "grad.end_checkpoint",
+    "grad.no_grad",
+    "grad.start_checkpoint",
+    "hint_on_device",
+    "memory.ensure_zero_offset",
+    "to_vdevice",
+    ignore=("device_type", "index", "memory_scope", "dst_vdevice"),
+)
+def hint(x):
+    """Hints for TVM's own passes: the argument as it is."""
+    return x
+
 
 relax.refuse(
     "builtin.alloc_tensor",
