@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from meta.ir import Binding, Block, Expr, Function, If, Module, Var, bindings, operands
+from meta.ir import Binding, Block, Expr, If, Module, Var, bindings, operands
 from meta.ir.visit import inner_blocks
 from meta.passes.call_graph import reached_from_main
 from meta.passes.calls import has_effect
+from meta.passes.rewrite import each_function, with_inner_blocks
 
 
 def dead_code(module: Module) -> Module:
@@ -29,8 +30,8 @@ def dead_code(module: Module) -> Module:
       return %z
     }
     """
-    functions = {n: replace(f, body=_block(f.body, set())) for n, f in module.functions.items()}
-    return reached_from_main(module.with_functions(functions))
+    live = each_function(module, lambda f: replace(f, body=_block(f.body, set())))
+    return reached_from_main(live)
 
 
 def _block(block: Block, used: set[Expr]) -> Block:
@@ -42,14 +43,7 @@ def _block(block: Block, used: set[Expr]) -> Block:
         nested = (b for i in inner_blocks(value) for b in bindings(i) if isinstance(value, If))
         if binding.var not in used and not any(map(has_effect, (binding, *nested))):
             continue
-        if isinstance(value, If):
-            value = If(
-                value.condition, _block(value.then_block, used), _block(value.else_block, used)
-            )
-        elif isinstance(value, Function):
-            value = replace(value, body=_block(value.body, used))
-        used.update(a for a in operands(value) if isinstance(a, Var))
-        kept.append(
-            binding if value is binding.value else Binding(binding.var, value, binding.span)
-        )
+        binding = with_inner_blocks(binding, lambda inner: _block(inner, used))
+        used.update(a for a in operands(binding.value) if isinstance(a, Var))
+        kept.append(binding)
     return Block(tuple(reversed(kept)), block.result)

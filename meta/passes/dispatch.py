@@ -9,7 +9,7 @@ from meta.dialect.core import dispatch as find
 from meta.ir import Binding, Call, Expr, Module, Type
 from meta.op.core import CallValues, Op, View
 from meta.passes.calls import typed_args
-from meta.passes.rewrite import rewrite_function
+from meta.passes.rewrite import each_function, rewrite_function
 
 
 def dispatch(module: Module, *, device: Device) -> Module:
@@ -49,12 +49,7 @@ def dispatch(module: Module, *, device: Device) -> Module:
         assert env.dialect_op is not None
         return Binding(binding.var, Call(env.dialect_op, value.args), binding.span)
 
-    return module.with_functions(
-        {
-            name: function if FUSED in function.attrs else rewrite_function(function, rule)
-            for name, function in module.functions.items()
-        }
-    )
+    return each_function(module, lambda f: f if FUSED in f.attrs else rewrite_function(f, rule))
 
 
 def _require_stays(call: CallValues) -> None:

@@ -13,9 +13,7 @@ from meta.ir import (
     Call,
     Constant,
     Expr,
-    Function,
     GetField,
-    If,
     IsVariant,
     Module,
     Tuple,
@@ -27,6 +25,7 @@ from meta.ir import (
 from meta.ir.constants import INLINE_LIMIT, tensor_bytes
 from meta.passes.buffers import Buffers, Summaries
 from meta.passes.calls import base_op, is_pure
+from meta.passes.rewrite import each_function, with_inner_blocks, with_value
 
 
 def eliminate_common_subexpressions(module: Module) -> Module:
@@ -51,12 +50,9 @@ def eliminate_common_subexpressions(module: Module) -> Module:
     }
     """
     summaries = Summaries(module)
-    functions = {n: _function(f, Buffers(f, summaries), {}) for n, f in module.functions.items()}
-    return module.with_functions(functions)
-
-
-def _function(function: Function, buffers: Buffers, known: dict[Hashable, Var]) -> Function:
-    return replace(function, body=_block(function.body, buffers, known, {}))
+    return each_function(
+        module, lambda f: replace(f, body=_block(f.body, Buffers(f, summaries), {}, {}))
+    )
 
 
 def _block(
@@ -70,14 +66,8 @@ def _block(
         return mapping.get(atom, atom) if isinstance(atom, Var) else atom
 
     for binding in block.bindings:
-        value = map_atoms(binding.value, leaf)
-        if isinstance(value, If):
-            blocks = (value.then_block, value.else_block)
-            value = If(value.condition, *(_block(b, buffers, known, mapping) for b in blocks))
-        elif isinstance(value, Function):
-            value = replace(value, body=_block(value.body, buffers, known, mapping))
-        if value is not binding.value:
-            binding = Binding(binding.var, value, binding.span)
+        binding = with_value(binding, map_atoms(binding.value, leaf))
+        binding = with_inner_blocks(binding, lambda b: _block(b, buffers, known, mapping))
         key = _key(binding, buffers)
         earlier = None if key is None else known.setdefault(key, binding.var)
         if (

@@ -12,7 +12,7 @@ from meta.op.core import Op
 from meta.op.core.handler import Default, use
 from meta.passes.buffers import Buffers, Summaries
 from meta.passes.calls import flat_atoms, is_pure
-from meta.passes.rewrite import rewrite_function
+from meta.passes.rewrite import each_function, rewrite_function
 from meta.runtime.ndarray import ndarray
 
 # A constant may take at most this much memory more than what it is computed from.
@@ -39,11 +39,8 @@ def fold_constant(module: Module) -> Module:
     }
     """
     summaries = Summaries(module)
-    return module.with_functions(
-        {
-            name: rewrite_function(function, partial(_fold, Buffers(function, summaries)))
-            for name, function in module.functions.items()
-        }
+    return each_function(
+        module, lambda f: rewrite_function(f, partial(_fold, Buffers(f, summaries)))
     )
 
 

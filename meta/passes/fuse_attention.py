@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from meta.base.device import Device
@@ -31,6 +31,7 @@ from meta.passes.attention.axes import Refused, extent
 from meta.passes.attention.found import Attention, attention_of, bits
 from meta.passes.buffers import Buffers, Definitions, Summaries
 from meta.passes.calls import op_call, tensor_type
+from meta.passes.rewrite import each_function, rewrite_function
 
 
 def dependent(module: Module, params: Iterable[int]) -> set[Expr]:
@@ -133,7 +134,7 @@ scaled_dot_product_attention(%0, %1, %2, scale=0.5)
     }
     """
     search = _Search(module, device, trained, least_keys)
-    return module.with_functions({n: search.rewritten(f) for n, f in module.functions.items()})
+    return each_function(module, search.rewritten)
 
 
 def explain_attention(
@@ -177,8 +178,15 @@ class _Search:
     def rewritten(self, function: Function) -> Function:
         """Return a function with calls in the place of what was found."""
         found, _ = self.found(function)
+        if not found:
+            return function
         gone = {v for one in found.values() for v in one.members}
-        return replace(function, body=_exchanged(function.body, found, gone)) if found else function
+        calls = {binding.var: _emitted(one, binding) for binding, one in found.items()}
+
+        def rule(binding: Binding) -> list[Binding]:
+            return calls.get(binding.var, [] if binding.var in gone else [binding])
+
+        return rewrite_function(function, rule)
 
     def found(self, function: Function) -> tuple[dict[Binding, Attention], dict[Binding, str]]:
         """Return the attentions of a function by their last products, and why others are none."""
@@ -230,25 +238,6 @@ def _in_order(block: Block) -> Iterator[Binding]:
         elif isinstance(value, Function):
             yield from _in_order(value.body)
         yield binding
-
-
-def _exchanged(block: Block, found: Mapping[Binding, Attention], gone: set[Var]) -> Block:
-    kept: list[Binding] = []
-    for binding in block.bindings:
-        value: Expr = binding.value
-        if binding in found:
-            kept += _emitted(found[binding], binding)
-            continue
-        if binding.var in gone:
-            continue
-        if isinstance(value, If):
-            blocks = (_exchanged(b, found, gone) for b in (value.then_block, value.else_block))
-            value = If(value.condition, *blocks)
-        elif isinstance(value, Function):
-            value = replace(value, body=_exchanged(value.body, found, gone))
-        same = value is binding.value
-        kept.append(binding if same else Binding(binding.var, value, binding.span))
-    return Block(tuple(kept), block.result)
 
 
 def _emitted(one: Attention, binding: Binding) -> list[Binding]:

@@ -9,35 +9,26 @@ as many. An ``opaque`` call stays alone. These are the kinds of TVM's operator f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from meta import op
 from meta.base.device import CPU, Device
-from meta.base.source import Span
 from meta.dialect.core import FUSED
 from meta.ir import (
     Binding,
     Block,
     Call,
-    Constant,
-    Expr,
-    Function,
-    GlobalVar,
-    If,
     Module,
     TensorType,
-    Tuple,
-    TupleGetItem,
-    TupleType,
     Var,
-    map_atoms,
-    structural_hash,
 )
 from meta.op.core.indices import checks_indices
 from meta.passes.buffers import Buffers, Summaries
-from meta.passes.calls import base_op, new_call
+from meta.passes.calls import called_op, new_call
 from meta.passes.fusion_groups import Group, Groups
 from meta.passes.index_ranges import IndexRanges
+from meta.passes.outline import Outlined
+from meta.passes.rewrite import with_inner_blocks
 
 MAX_MEMBERS = 24
 """Calls in one kernel: beyond, compilers take long and registers run out."""
@@ -80,7 +71,7 @@ def fuse_tvm(module: Module, *, max_members: int = MAX_MEMBERS, device: Device =
       return %c
     }
     """
-    made = _Made(set(module.functions))
+    made = Outlined.beside(module)
     functions, summaries = {}, Summaries(module)
     for name, function in module.functions.items():
         if FUSED in function.attrs:
@@ -95,45 +86,11 @@ def fuse_tvm(module: Module, *, max_members: int = MAX_MEMBERS, device: Device =
     return module.with_functions({**functions, **made.functions})
 
 
-Lines = tuple[Span | None, ...]
-
-
-@dataclass
-class _Made:
-    """The functions made so far; equal ones are one."""
-
-    taken: set[str]
-    functions: dict[str, Function] = field(default_factory=dict)
-    by_hash: dict[tuple[int, Lines], str] = field(default_factory=dict)
-
-    def name(self, function: Function, members: list[Binding], lines: Lines) -> str:
-        """Return the name of a function; ``lines`` are those of calls that an error may name."""
-        digest = structural_hash(function), lines
-        if digest not in self.by_hash:
-            ops = list(map(_op_name, members))
-            stem = name = "_".join(["fused", *ops[:4], *(["etc"] if len(ops) > 4 else [])])
-            number = 1
-            while name in self.taken:
-                number += 1
-                name = f"{stem}_{number}"
-            self.taken.add(name)
-            self.functions[name] = function
-            self.by_hash[digest] = name
-        return self.by_hash[digest]
-
-
-def _op_name(member: Binding) -> str:
-    assert isinstance(member.value, Call)
-    op = base_op(member.value.callee)
-    assert op is not None
-    return op.name
-
-
 class _Fuser:
     """Fuses the blocks of one function, each by itself."""
 
     def __init__(
-        self, buffers: Buffers, ranges: IndexRanges | None, made: _Made, max_members: int
+        self, buffers: Buffers, ranges: IndexRanges | None, made: Outlined, max_members: int
     ) -> None:
         self.buffers, self.ranges = buffers, ranges
         self.made, self.max_members = made, max_members
@@ -144,64 +101,27 @@ class _Fuser:
         for i, binding in enumerate(block.bindings):
             group = groups.of.get(i)
             if group is None or group.size == 1:
-                kept += [] if i in groups.gone else [self._with_inner_blocks(binding)]
+                kept += [] if i in groups.gone else [with_inner_blocks(binding, self.block)]
             elif i == group.last:
                 kept += self._fused(group, groups)
         return Block(tuple(kept), block.result)
-
-    def _with_inner_blocks(self, binding: Binding) -> Binding:
-        value = binding.value
-        if isinstance(value, If):
-            blocks = map(self.block, (value.then_block, value.else_block))
-            return Binding(binding.var, If(value.condition, *blocks), binding.span)
-        if isinstance(value, Function):
-            inner = replace(value, body=self.block(value.body))
-            return Binding(binding.var, inner, binding.span)
-        return binding
 
     def _fused(self, group: Group, groups: Groups) -> list[Binding]:
         """Return the call of a group's function, what it reads and what it makes."""
         views, copies = _copies(group, groups)
         members = {i: groups.items[i] for i in sorted(group.members)}
-        placed = [*copies, *members.items()]
-        calls = [call for _, call in sorted(placed, key=lambda pair: pair[0])]
-        inside: dict[Expr, Expr] = {c.var: Var(c.var.name, c.var.type) for c in calls}
-        params: dict[Expr, Var] = {}
+        placed = sorted([*copies, *members.items()], key=lambda pair: pair[0])
+        calls = [call for _, call in placed]
+        results = [m for i, m in members.items() if groups.leaves(i)]
+        # Lines of calls that an error may name: functions that differ in them are not one.
+        lines = tuple(members[i].span for i in members if i in groups.indices)
+        attrs = {FUSED: group.dialect}
+        return [*views, *self.made.call(calls, _stem(calls), attrs, results=results, key=lines)]
 
-        def leaf(atom: Expr) -> Expr:
-            if atom in inside:
-                return inside[atom]
-            if not isinstance(atom, Var | Constant):
-                return atom  # an operator
-            if atom not in params:
-                name = atom.name if isinstance(atom, Var) else "constant"
-                params[atom] = Var(name, atom.type)
-            return params[atom]
 
-        body = []
-        for call in calls:
-            var = inside[call.var]
-            assert isinstance(var, Var)
-            body.append(Binding(var, map_atoms(call.value, leaf), call.span))
-        last = members[group.last]
-        left = [m for i, m in members.items() if groups.leaves(i)]
-        one = len(left) == 1
-        function = Function(
-            tuple(params.values()),
-            Block(
-                tuple(body), inside[last.var] if one else Tuple(tuple(inside[m.var] for m in left))
-            ),
-            last.var.type if one else TupleType(tuple(_tensor_type(m.var) for m in left)),
-            {FUSED: group.dialect},
-        )
-        lines = tuple(groups.items[i].span for i in sorted(group.members) if i in groups.indices)
-        callee = GlobalVar(self.made.name(function, calls, lines), function.type)
-        value = Call(callee, tuple(params))
-        if one:
-            return [*views, Binding(last.var, value, last.span)]
-        results = Var(last.var.name, function.result_type)
-        fields = (Binding(m.var, TupleGetItem(results, i), m.span) for i, m in enumerate(left))
-        return [*views, Binding(results, value, last.span), *fields]
+def _stem(calls: list[Binding]) -> str:
+    ops = [op.name for op in map(called_op, (c.value for c in calls)) if op is not None]
+    return "_".join(["fused", *ops[:4], *(["etc"] if len(ops) > 4 else [])])
 
 
 def _copies(group: Group, groups: Groups) -> tuple[list[Binding], list[tuple[int, Binding]]]:

@@ -14,7 +14,6 @@ from meta.ir import (
     Expr,
     Function,
     GlobalVar,
-    If,
     Module,
     Op,
     Tuple,
@@ -27,6 +26,7 @@ from meta.ir import (
 from meta.ir.literals import MAX_NESTING
 from meta.ir.visit import inner_blocks
 from meta.passes.call_graph import callees_first, recursive, uses
+from meta.passes.rewrite import with_blocks, with_value
 
 # A function that is an argument becomes known where the call that it is given to is inlined. Where
 # such calls lead to one another, this many are followed.
@@ -105,11 +105,8 @@ class _Inliner:
         if isinstance(value, Var | Constant | GlobalVar):
             self.mapping[binding.var] = value
             return
-        if isinstance(value, If):
-            blocks = (value.then_block, value.else_block)
-            value = If(value.condition, *(self.block(b, depth + 1) for b in blocks))
-        elif isinstance(value, Function):
-            value = replace(value, body=self.block(value.body, depth + 1))
+        value = with_blocks(value, lambda inner: self.block(inner, depth + 1))
+        if isinstance(value, Function):
             if self.count[binding.var] == 1 or _size(value) <= self.max_bindings:
                 self.closures[binding.var] = value
         elif isinstance(value, Call) and chain < _MAX_CHAIN:
@@ -122,9 +119,7 @@ class _Inliner:
                 if not isinstance(value, Tuple):  # tuples do not nest deeper than they were written
                     self.mapping[binding.var] = value
                     return
-        kept.append(
-            binding if value is binding.value else Binding(binding.var, value, binding.span)
-        )
+        kept.append(with_value(binding, value))
 
     def callee(self, call: Call, depth: int) -> Function | None:
         """Return a copy of the function that a call is to be replaced by, if it is."""

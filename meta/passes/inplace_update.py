@@ -7,9 +7,7 @@ from dataclasses import replace
 from meta.dialect.core import FUSED, IN_PLACE, DialectOp
 from meta.ir import (
     Binding,
-    Block,
     Call,
-    Constant,
     Expr,
     Function,
     GlobalVar,
@@ -17,14 +15,12 @@ from meta.ir import (
     TensorType,
     TupleType,
     Var,
-    map_atoms,
-    operands,
-    structural_hash,
     with_fresh_vars,
 )
 from meta.passes.calls import has_effect
 from meta.passes.lifetimes import Lifetimes, closures, numbered
-from meta.passes.rewrite import rewrite
+from meta.passes.outline import Outlined, function_of
+from meta.passes.rewrite import rewrite, with_value
 
 _ELEMENTWISE = ("elemwise", "broadcast")
 
@@ -66,7 +62,7 @@ def inplace_update(module: Module) -> Module:
     """
     overwriting = _Overwriting(module)
     changed = rewrite(module, overwriting.rule)
-    functions = {**changed.functions, **overwriting.made}
+    functions = {**changed.functions, **overwriting.made.functions}
     called = _called(functions)
     return module.with_functions(
         {n: f for n, f in functions.items() if FUSED not in f.attrs or n in called}
@@ -76,8 +72,7 @@ def inplace_update(module: Module) -> Module:
 class _Overwriting:
     def __init__(self, module: Module) -> None:
         self.functions = module.functions
-        self.made: dict[str, Function] = {}
-        self._by_hash: dict[int, str] = {}
+        self.made = Outlined.beside(module)
         # By the variable of a binding: which argument of its kernel it overwrites.
         self._overwritten: dict[Var, int] = {}
         for function in module.functions.values():
@@ -113,19 +108,8 @@ class _Overwriting:
         name, function, args = kernel
         attrs = {**function.attrs, IN_PLACE: self._overwritten[binding.var]}
         function = replace(with_fresh_vars(function), attrs=attrs)
-        digest = structural_hash(function)
-        if digest not in self._by_hash:
-            self._by_hash[digest] = self._new_name(f"{name}_in_place")
-            self.made[self._by_hash[digest]] = function
-        callee = GlobalVar(self._by_hash[digest], function.type)
-        return Binding(binding.var, Call(callee, args), binding.span)
-
-    def _new_name(self, stem: str) -> str:
-        name, number = stem, 1
-        while name in self.functions or name in self.made:
-            number += 1
-            name = f"{stem}_{number}"
-        return name
+        callee = GlobalVar(self.made.name(function, f"{name}_in_place"), function.type)
+        return with_value(binding, Call(callee, args))
 
 
 def _is_elementwise(binding: Binding) -> bool:
@@ -145,16 +129,8 @@ def _alone(binding: Binding, call: Call) -> tuple[str, Function, tuple[Expr, ...
     for slot, arg in zip(call.callee.schema.slots, call.args, strict=True):
         if slot.kind != "attribute" and not isinstance(arg, Expr | None):
             return None
-    atoms = dict.fromkeys(a for a in operands(call) if isinstance(a, Var | Constant))
-    params: dict[Expr, Var] = {
-        a: Var(a.name if isinstance(a, Var) else "constant", a.type) for a in atoms
-    }
-    var = Var(binding.var.name, binding.var.type)
-    value = map_atoms(call, lambda atom: params.get(atom, atom))
-    body = Block((Binding(var, value, binding.span),), var)
     attrs = {FUSED: call.callee.dialect.name}
-    function = Function(tuple(params.values()), body, var.type, attrs)
-    return call.callee.base.name, function, tuple(atoms)
+    return call.callee.base.name, *function_of([binding], attrs, {}, [binding])
 
 
 def _dying(args: tuple[Expr, ...], result: Var, live: Lifetimes) -> int | None:

@@ -27,6 +27,7 @@ from meta.ir import (
 )
 from meta.ir.names import Names
 from meta.passes.dead_code import dead_code
+from meta.passes.rewrite import with_blocks
 
 
 def lambda_lift(module: Module) -> Module:
@@ -100,13 +101,9 @@ class _Lift:
         return Block(tuple(map(self._binding, block.bindings)), block.result)
 
     def _binding(self, binding: Binding) -> Binding:
-        var, value = binding.var, binding.value
+        var, value = binding.var, with_blocks(binding.value, self.block)
         match value:
-            case If():
-                blocks = self.block(value.then_block), self.block(value.else_block)
-                value = If(value.condition, *blocks)
             case Function():
-                value = replace(value, body=self.block(value.body))
                 self._known[var] = self._lifted(var.name or "closure", value)
             case Call():
                 value = self._call(value)

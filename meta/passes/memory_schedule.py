@@ -10,7 +10,6 @@ from meta.ir import (
     Block,
     Function,
     GraphNode,
-    If,
     Module,
     Var,
     operands,
@@ -18,6 +17,7 @@ from meta.ir import (
 )
 from meta.passes.effects import Effects, uses
 from meta.passes.lifetimes import Lifetimes
+from meta.passes.rewrite import each_function, with_inner_blocks, with_value
 
 
 def memory_schedule(module: Module) -> Module:
@@ -52,9 +52,7 @@ def memory_schedule(module: Module) -> Module:
       return %f
     }
     """
-    return module.with_functions(
-        {name: _function(f, module) for name, f in module.functions.items()}
-    )
+    return each_function(module, lambda f: _function(f, module))
 
 
 def _function(function: Function, module: Module) -> Function:
@@ -142,10 +140,6 @@ class _Order:
         return sum(self._live.buffers[b].size for b in buffers)
 
     def _with_inner_blocks(self, binding: Binding) -> Binding:
-        value = binding.value
-        if isinstance(value, If):
-            blocks = map(self._block, (value.then_block, value.else_block))
-            return replace(binding, value=If(value.condition, *blocks))
-        if isinstance(value, Function):
-            return replace(binding, value=_function(value, self._module))
-        return binding
+        if isinstance(binding.value, Function):
+            return with_value(binding, _function(binding.value, self._module))
+        return with_inner_blocks(binding, self._block)

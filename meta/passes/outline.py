@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from meta.ir import (
@@ -36,7 +36,7 @@ class Outlined:
 
     taken: set[str]
     functions: dict[str, Function] = field(default_factory=dict)
-    _by_hash: dict[int, list[str]] = field(default_factory=dict)
+    _by_hash: dict[tuple[int, Hashable], list[str]] = field(default_factory=dict)
 
     @classmethod
     def beside(cls, module: Module) -> Outlined:
@@ -50,17 +50,19 @@ class Outlined:
         attrs: Mapping[str, Literal],
         names: Mapping[Expr, str] | None = None,
         results: Sequence[Binding] = (),
+        key: Hashable = None,
     ) -> list[Binding]:
         """Return bindings of the results' variables, the last member's unless given, to a call that
         does all members.
 
         Nothing but the results may be used elsewhere. Several come as a tuple, whose fields are
         bound. The function's parameters are the atoms of ``names``, under these names and in this
-        order, as far as members use them, then whatever else they use.
+        order, as far as members use them, then whatever else they use. Functions of another ``key``
+        are never one.
         """
         results = results or members[-1:]
-        function, args = _function(members, attrs, names or {}, results)
-        call = Call(GlobalVar(self._name(function, stem), function.type), args)
+        function, args = function_of(members, attrs, names or {}, results)
+        call = Call(GlobalVar(self.name(function, stem, key), function.type), args)
         span = members[-1].span
         if len(results) == 1:
             return [Binding(results[0].var, call, span)]
@@ -68,27 +70,35 @@ class Outlined:
         taken = (Binding(r.var, TupleGetItem(fields, i), r.span) for i, r in enumerate(results))
         return [Binding(fields, call, span), *taken]
 
-    def _name(self, function: Function, stem: str) -> str:
-        alike = self._by_hash.setdefault(structural_hash(function), [])
+    def name(self, function: Function, stem: str, key: Hashable = None) -> str:
+        """Return the name of a function, which is added unless there is an equal one."""
+        alike = self._by_hash.setdefault((structural_hash(function), key), [])
         for name in alike:
             if structural_equal(self.functions[name], function):
                 return name
-        name, number = stem, 1
-        while name in self.taken:
-            number += 1
-            name = f"{stem}_{number}"
+        name = unused(stem, self.taken)
         self.taken.add(name)
         self.functions[name] = function
         alike.append(name)
         return name
 
 
-def _function(
+def unused(stem: str, taken: Container[str]) -> str:
+    """Return a name that is not taken: the stem, or the stem with a number."""
+    name, number = stem, 1
+    while name in taken:
+        number += 1
+        name = f"{stem}_{number}"
+    return name
+
+
+def function_of(
     members: Sequence[Binding],
     attrs: Mapping[str, Literal],
     names: Mapping[Expr, str],
     results: Sequence[Binding],
 ) -> tuple[Function, tuple[Expr, ...]]:
+    """Return a function that computes results by members, and what it is to be given."""
     inside: dict[Expr, Var] = {m.var: Var(m.var.name, m.var.type) for m in members}
     params: dict[Expr, Var] = {}
 

@@ -17,11 +17,12 @@ import numpy as np
 
 from meta.base.device import Device
 from meta.dialect.core import ADJACENT, ALLOCATES, FUSED
-from meta.ir import Block, Call, Expr, Function, GlobalVar, If, Module
+from meta.ir import Binding, Call, Expr, Function, GlobalVar, Module
 from meta.op.core import View
 from meta.passes.calls import base_op
 from meta.passes.dispatch import kernel_of, prepared
 from meta.passes.lifetimes import Buffer, Lifetimes, is_fused
+from meta.passes.rewrite import each_function, rewrite_function, with_value
 
 ALIGNMENT = 64
 
@@ -159,8 +160,16 @@ def plan_memory(module: Module, *, device: Device) -> Module:
       return %d
     }
     """
-    return module.with_functions(
-        {n: _function(f, module, device) for n, f in module.functions.items()}
+
+    def closure(binding: Binding) -> Binding:
+        value = binding.value
+        if not isinstance(value, Function) or FUSED in value.attrs:
+            return binding
+        return with_value(binding, _planned(value, module, device))
+
+    return each_function(
+        module,
+        lambda f: f if FUSED in f.attrs else _planned(rewrite_function(f, closure), module, device),
     )
 
 
@@ -177,10 +186,7 @@ def planned_peak(function: Function, module: Module) -> int:
     return int(function.attrs[ARENA]) + max(beside, default=0)
 
 
-def _function(function: Function, module: Module, device: Device) -> Function:
-    if FUSED in function.attrs:
-        return function
-    function = replace(function, body=_with_planned_closures(function.body, module, device))
+def _planned(function: Function, module: Module, device: Device) -> Function:
     live = Lifetimes(function, module, lambda b: _fills(b.value, module, device))
     inside = [
         number
@@ -228,21 +234,6 @@ def _adjacent(value: Expr, module: Module) -> bool:
     if not isinstance(value, Call) or not isinstance(value.callee, GlobalVar):
         return False
     return ADJACENT in module.functions[value.callee.name].attrs
-
-
-def _with_planned_closures(block: Block, module: Module, device: Device) -> Block:
-    kept = []
-    for binding in block.bindings:
-        value = binding.value
-        if isinstance(value, Function):
-            value = _function(value, module, device)
-        elif isinstance(value, If):
-            blocks = (value.then_block, value.else_block)
-            value = If(
-                value.condition, *(_with_planned_closures(b, module, device) for b in blocks)
-            )
-        kept.append(binding if value is binding.value else replace(binding, value=value))
-    return Block(tuple(kept), block.result)
 
 
 def _fills(value: Expr, module: Module, device: Device) -> bool:

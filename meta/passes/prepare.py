@@ -23,6 +23,7 @@ from meta.passes.buffers import Buffers, Summaries
 from meta.passes.dispatch import dispatch
 from meta.passes.effects import uses
 from meta.passes.lifetimes import type_bytes
+from meta.passes.outline import unused
 from meta.passes.steady import ARRAYS, steady
 
 PREPARED_BY = "prepared_by"
@@ -80,7 +81,7 @@ attrs(arrays=1, prepared_by="prepare") {
     )
     with only("torch"):
         made = dispatch(module.with_functions({"main": with_fresh_vars(made)}), device=device).main
-    name = _unused("prepare", module)
+    name = unused("prepare", module.functions)
     gone = {b.var for b in bindings} - left
     rest = tuple(b for b in main.body.bindings if b.var not in gone)
     main = replace(
@@ -140,8 +141,3 @@ def _pays(var: Var, roots: frozenset[Var], buffers: Buffers) -> bool:
         return False
     sources = sum(type_bytes(root.type) for root in roots)
     return type_bytes(var.type) <= sources + MAX_GROWTH_BYTES
-
-
-def _unused(name: str, module: Module) -> str:
-    numbered = (f"{name}_{i}" for i in range(2, len(module.functions) + 3))
-    return next(n for n in (name, *numbered) if n not in module.functions)

@@ -33,6 +33,7 @@ from meta.ir import (
     type_of,
 )
 from meta.ir.visit import inner_blocks
+from meta.passes.rewrite import with_value
 
 
 def promote_refs(module: Module) -> Module:
@@ -170,11 +171,11 @@ class _Promoter:
                 self.mapping[var] = Tuple(())
                 return
             case If():
-                self.conditional(Binding(var, value, binding.span), kept, held, read_later)
+                self.conditional(with_value(binding, value), kept, held, read_later)
                 return
             case Function():
                 value = replace(value, body=self.block(value.body, {}, frozenset()))
-        kept.append(binding if value is binding.value else Binding(var, value, binding.span))
+        kept.append(with_value(binding, value))
 
     def conditional(
         self,

@@ -10,7 +10,6 @@ from functools import cached_property
 
 from meta.ir import (
     Binding,
-    Block,
     Call,
     Expr,
     Module,
@@ -26,6 +25,7 @@ from meta.passes.effects import ANYTHING, Effects
 from meta.passes.lifetimes import Lifetimes, type_bytes, view_source
 from meta.passes.manager import Pass
 from meta.passes.plan_memory import planned_peak
+from meta.passes.rewrite import with_main, with_value
 
 KEPT = 8
 """What a recomputation reads is kept for it, instead of being recomputed too, if it has at most
@@ -62,7 +62,7 @@ class Choice:
 def _renamed(binding: Binding, names: dict[Var, Var]) -> Binding:
     """Return a binding that reads other variables."""
     value = map_atoms(binding.value, lambda a: names.get(a, a) if isinstance(a, Var) else a)
-    return binding if value is binding.value else Binding(binding.var, value, binding.span)
+    return with_value(binding, value)
 
 
 class Program:
@@ -84,11 +84,7 @@ class Program:
 
     def with_main(self, items: Iterable[Binding]) -> Module:
         """Return the module with other bindings in main."""
-        main = self.module.main
-        body = Block(tuple(items), main.body.result)
-        return self.module.with_functions(
-            {**self.module.functions, "main": replace(main, body=body)}
-        )
+        return with_main(self.module, items)
 
     def recomputed(self, origin: Var) -> list[Var]:
         """Return the recomputations of a value that nobody writes to, the first one first."""

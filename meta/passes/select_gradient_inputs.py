@@ -32,6 +32,7 @@ from meta.ir.visit import inner_blocks
 from meta.op.core import Op
 from meta.passes.buffers import Buffers, Summaries
 from meta.passes.lifetimes import type_bytes
+from meta.passes.rewrite import with_value
 
 
 def select_gradient_inputs(module: Module) -> Module:
@@ -104,7 +105,7 @@ class _Select:
         elif isinstance(value, Call) and isinstance(value.callee, Op) and value.callee.enough:
             value = self._chosen(value.callee, value)
         self._keep(operands(value))
-        return binding if value is binding.value else Binding(binding.var, value, binding.span)
+        return with_value(binding, value)
 
     def _chosen(self, op: Op, call: Call) -> Call:
         """Return the call with the set of arguments that keeps the least memory alive."""

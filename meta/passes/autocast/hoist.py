@@ -12,13 +12,11 @@ from functools import partial
 
 from meta.ir import (
     Binding,
-    Block,
     Call,
     Expr,
     Function,
     FuncType,
     GlobalVar,
-    If,
     Module,
     TensorType,
     Var,
@@ -33,7 +31,7 @@ from meta.passes.buffers import Buffers, Summaries
 from meta.passes.call_graph import callees, used_as_values
 from meta.passes.deduplicate import deduplicate
 from meta.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
-from meta.passes.rewrite import rewrite_function
+from meta.passes.rewrite import rewrite_function, with_value
 from meta.passes.rules.casts import holds
 
 
@@ -122,7 +120,7 @@ def _moved(module: Module, found: dict[tuple[str, int], str], made: dict[Var, Ca
     for name, function in functions.items():
         if {c for c, _ in found} & set(callees(function)):
             mover = _Caller(name, found, types, made, Buffers(function, summaries))
-            function = replace(function, body=mover.block(function.body))
+            function = rewrite_function(function, mover.rule)
         done[name] = function
     return module.with_functions(done)
 
@@ -151,22 +149,13 @@ class _Caller:
         self.buffers = buffers
         self._sources: dict[Expr, Expr] = {}
 
-    def block(self, block: Block) -> Block:
-        """Rewrite a block, and those inside it."""
-        new: list[Binding] = []
-        for binding in block.bindings:
-            value = binding.value
-            if isinstance(value, If):
-                value = If(
-                    value.condition, self.block(value.then_block), self.block(value.else_block)
-                )
-            elif isinstance(value, Function):
-                value = replace(value, body=self.block(value.body))
-            elif isinstance(value, Call):
-                self._note(binding, value)
-                value = self._call(new, binding, value)
-            new.append(binding if value is binding.value else replace(binding, value=value))
-        return Block(tuple(new), block.result)
+    def rule(self, binding: Binding) -> list[Binding]:
+        """Return a binding, behind casts of what its call is given."""
+        value, new = binding.value, list[Binding]()
+        if isinstance(value, Call):
+            self._note(binding, value)
+            value = self._call(new, binding, value)
+        return [*new, with_value(binding, value)]
 
     def _note(self, binding: Binding, call: Call) -> None:
         """Remember what an exact cast was made of."""

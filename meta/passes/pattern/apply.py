@@ -15,7 +15,6 @@ from meta.ir import (
     DefUse,
     Expr,
     Function,
-    If,
     Literal,
     Module,
     Tuple,
@@ -30,6 +29,7 @@ from meta.passes.buffers import Buffers, Summaries
 from meta.passes.outline import Outlined
 from meta.passes.pattern.build import Pattern
 from meta.passes.pattern.find import Match, call_with, captured_atoms, match
+from meta.passes.rewrite import with_inner_blocks
 
 Replacement = Callable[..., Any]
 
@@ -113,18 +113,8 @@ class _Rewriter:
         for binding in block.bindings:
             one = self.by_root.get(binding)
             new = None if one is None else self.replaced(one)
-            kept.extend([self.with_inner_blocks(binding)] if new is None else new)
+            kept += [with_inner_blocks(binding, self.block)] if new is None else new
         return Block(tuple(b for b in kept if b not in self.dropped), block.result)
-
-    def with_inner_blocks(self, binding: Binding) -> Binding:
-        value: Expr = binding.value
-        if isinstance(value, If):
-            value = If(value.condition, self.block(value.then_block), self.block(value.else_block))
-        elif isinstance(value, Function):
-            value = replace(value, body=self.block(value.body))
-        else:
-            return binding
-        return Binding(binding.var, value, binding.span)
 
     def replaced(self, one: Match) -> list[Binding] | None:
         """Return the bindings that take a match's place, or None if it has to stay."""
@@ -255,13 +245,5 @@ def _exchanged(
             kept += calls[waiting.pop()]
         if binding in replaced:
             continue
-        value: Any = binding.value
-        if isinstance(value, If):
-            blocks = (_exchanged(b, calls, replaced) for b in (value.then_block, value.else_block))
-            value = If(value.condition, *blocks)
-        elif isinstance(value, Function):
-            value = replace(value, body=_exchanged(value.body, calls, replaced))
-        kept.append(
-            binding if value is binding.value else Binding(binding.var, value, binding.span)
-        )
+        kept.append(with_inner_blocks(binding, lambda b: _exchanged(b, calls, replaced)))
     return Block(tuple(kept), block.result)
