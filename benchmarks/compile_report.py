@@ -51,7 +51,7 @@ import meta
 from meta.optim.sgd import with_sgd
 
 BOUND_GOAL, BUDGET_SHARE, TIME_GOAL = 1.05, 0.5, 1.25
-FUSION = ("fuse_dialect", "fuse_tvm")
+FUSION = ("fuse_dialect", "fuse_operators")
 BETTER = ("memory_schedule", "inplace_update")
 WITHOUT = {
     "as traced": (*FUSION, *BETTER, "plan_memory"),

@@ -62,7 +62,7 @@ def measure(device: str) -> dict[str, float]:
     """Return the figures by name, in microseconds."""
     ta, tb = torch.randn(4, 4, device=device), torch.randn(4, 4, device=device)
     a, b = meta.array(ta, device=device), meta.array(tb, device=device)
-    with meta.PassContext(disabled=["fuse_tvm"]):  # else the additions are a few kernels
+    with meta.PassContext(disabled=["fuse_operators"]):  # else the additions are a few kernels
         short, long = (meta.vm.compile(chain(n), a, b, cuda_graph=False) for n in (1, 201))
     add = meta.add
     found = microseconds(

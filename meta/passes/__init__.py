@@ -1,10 +1,10 @@
-"""Floor 4: passes, functions from a Module to a Module, one per file.
+"""Floor 4: passes, functions from a Module to a Module.
 
-To add one (docs/howto/pass.md), write ``passes/<name>.py`` with a function of that name whose first
-docstring line is an imperative sentence and whose docstring shows a program before and after, and
-put it into a pipeline. Options are keyword arguments. `Pipeline` (`manager.py`) adds verification,
-timing, history, printing (META_DEBUG), a file per pass (META_DUMP_IR) and fuel (META_FUEL).
-`meta.vm.pipeline` has the passes of the compiler in order.
+To add one (docs/howto/pass.md), write a function in a file ``passes/<name>.py``, or in the file of
+its subject. Its first docstring line is an imperative sentence, and its docstring shows a program
+before and after. Put it into a pipeline. Options are keyword arguments. `Pipeline` (`manager.py`)
+adds verification, timing, history, printing (META_DEBUG), a file per pass (META_DUMP_IR) and fuel
+(META_FUEL). `meta.vm.pipeline` has the passes of the compiler in order.
 
 What passes share:
 
@@ -16,10 +16,10 @@ What passes share:
   looks through an earlier call only of those calls whose arguments nobody has written since.
 - **Lifetimes**: `rematerialize`, `memory_schedule`, `inplace_update` and `plan_memory` all read
   `lifetimes.py`: which results are one buffer, and between which bindings each is in use.
-- **Steady values** (`steady.py`): the arrays of a model in infer mode, which others write rarely
-  and only between calls. `fold_batch_norm` and `prepare` move what depends on them alone out of the
-  program. Within a memory budget nothing is kept and nothing folded.
-- **Fused functions**: `fuse_dialect` and `fuse_tvm` make functions whose attributes name the
+- **Steady values** (`steady` in `prepare.py`): the arrays of a model in infer mode, which others
+  write rarely and only between calls. `fold_batch_norm` and `prepare` move what depends on them
+  alone out of the program. Within a memory budget nothing is kept and nothing folded.
+- **Fused functions**: `fuse_dialect` and `fuse_operators` make functions whose attributes name the
   dialect; `Dialect.fused_kernel` finds or compiles the kernel.
 
 A random call, a call with an effect, and a call of a function that may write are never merged or
@@ -27,39 +27,34 @@ repeated. A gradient that would flow through a reference that `promote_refs` lea
 data value, is an error of `autodiff`; the eager tape follows it.
 """
 
-from meta.passes.align_products import align_products
+from meta.passes.attention import explain_attention, fuse_attention
 from meta.passes.autocast import CastReport, autocast, explain_autocast
 from meta.passes.autodiff import autodiff
-from meta.passes.bypass_casts import bypass_casts
 from meta.passes.canonicalize import canonicalize
+from meta.passes.casts import bypass_casts, join_casts, narrow_before_views
 from meta.passes.channels_last import channels_last
 from meta.passes.dead_code import dead_code
-from meta.passes.deduplicate import deduplicate
+from meta.passes.deduplicate import deduplicate, eliminate_common_subexpressions
 from meta.passes.dispatch import dispatch
-from meta.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
-from meta.passes.explicit_keys import explicit_keys
 from meta.passes.fold_batch_norm import fold_batch_norm
 from meta.passes.fold_constant import fold_constant
-from meta.passes.fuse_attention import explain_attention, fuse_attention
 from meta.passes.fuse_dialect import explain_fusion, fuse_dialect
-from meta.passes.fuse_tvm import fuse_tvm
+from meta.passes.fuse_operators import fuse_operators
 from meta.passes.infer_type import infer_type
 from meta.passes.inline import inline
 from meta.passes.inplace_update import inplace_update
-from meta.passes.join_casts import join_casts
 from meta.passes.join_products import join_products
-from meta.passes.keep_padding import keep_padding
 from meta.passes.lambda_lift import lambda_lift
 from meta.passes.manager import PassRecord, Pipeline
 from meta.passes.memory_schedule import memory_schedule
-from meta.passes.narrow_before_views import narrow_before_views
+from meta.passes.pad_products import align_products, keep_padding
 from meta.passes.plan_memory import plan_memory
 from meta.passes.prepare import prepare
 from meta.passes.promote_refs import promote_refs
+from meta.passes.random_calls import explicit_keys, split_dropout
 from meta.passes.rematerialize import rematerialize
 from meta.passes.select_gradient_inputs import select_gradient_inputs
 from meta.passes.simplify import simplify
-from meta.passes.split_dropout import split_dropout
 from meta.passes.split_updates import split_updates
 
 __all__ = [
@@ -84,7 +79,7 @@ __all__ = [
     "fold_constant",
     "fuse_attention",
     "fuse_dialect",
-    "fuse_tvm",
+    "fuse_operators",
     "infer_type",
     "inline",
     "inplace_update",

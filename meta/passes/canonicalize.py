@@ -1,10 +1,22 @@
-"""Canonical forms: one spelling for one thing, so that later passes look for one."""
+"""Canonical forms: one spelling for one thing, so that later passes look for one.
+
+Which of several ways to write one thing is written is a rule of `SPELLING`.
+"""
 
 from __future__ import annotations
 
-from meta.ir import Module
-from meta.passes.rules.apply import apply
-from meta.passes.rules.spelling import SPELLING
+from typing import Any
+
+from meta import op
+from meta.base.registry import OPERATORS
+from meta.ir import UNKNOWN, Constant, Expr, Module, TensorType, Tuple, type_of
+from meta.op.core.axes import permutation
+from meta.op.core.check import normalize_axes, normalize_axis
+from meta.op.core.subscripts import equation_of, subscripts
+from meta.passes.calls import new_call, tensor_type
+from meta.passes.rules.arithmetic import fill_of
+from meta.passes.rules.shapes import order_of
+from meta.passes.rules.table import Rules, RuleSite, apply
 
 
 def canonicalize(module: Module) -> Module:
@@ -38,3 +50,243 @@ def canonicalize(module: Module) -> Module:
     }
     """
     return apply(SPELLING, module)
+
+
+SPELLING = Rules()
+"""The rules of `canonicalize`."""
+
+
+# Arguments in their places.
+
+_MIRRORED = {
+    op.less: op.greater,
+    op.less_equal: op.greater_equal,
+    op.greater: op.less,
+    op.greater_equal: op.less_equal,
+    **{one: one for one in OPERATORS.values() if one.commutative},
+}
+
+
+@SPELLING.rule(*_MIRRORED)
+def constant_second(at: RuleSite) -> Expr | None:
+    """A number or a constant is the second operand where the two may be exchanged."""
+    x1, x2, *others = at.args
+    if _is_constant(x1) and not _is_constant(x2):
+        return new_call(_MIRRORED[at.op], x2, x1, *others)
+    return None
+
+
+def _is_constant(argument: Any) -> bool:
+    return isinstance(argument, Constant | bool | int | float)
+
+
+_WITH_NUMBERS = [
+    one for one in OPERATORS.values() if any(slot.kind == "scalar or tensor" for slot in one.slots)
+]
+
+
+@SPELLING.rule(*_WITH_NUMBERS)
+def numbers_for_constants(at: RuleSite) -> Expr | None:
+    """A constant of equal elements is a number, where the type of the result does not need it.
+
+    A kernel takes a number at run time, and a fused one has it built in: nothing is loaded.
+    """
+    args = list(at.args)
+    for i, slot in enumerate(at.op.slots):
+        if slot.kind != "scalar or tensor" or not isinstance(args[i], Constant):
+            continue
+        number = fill_of(args[i], at.known) if args[i].type.dtype != "uint64" else None
+        others = [a for j, a in enumerate(args) if j != i and isinstance(a, Expr)]
+        if number is None or not others or not _same_type(at, (*args[:i], number, *args[i + 1 :])):
+            continue
+        args[i] = number
+    return (
+        None if all(a is b for a, b in zip(args, at.args, strict=True)) else new_call(at.op, *args)
+    )
+
+
+def _same_type(at: RuleSite, args: tuple[Any, ...]) -> bool:
+    """Whether the operator gives the type that the result has of these arguments, too."""
+    types = tuple(type_of(a) if isinstance(a, Expr) else a for a in args)
+    tensors = [t for t in types if isinstance(t, TensorType)]
+    # Numbers alone would be computed at once; and a number takes the dtype of tensors.
+    if not tensors or any(t.dtype != tensors[0].dtype for t in tensors):
+        return False
+    return bool(at.op.infer(types) == at.type)
+
+
+# Axes: the operator's default where that means the same, else not negative.
+
+
+def _respelled(at: RuleSite, slot: str, value: Any, default: Any) -> Expr | None:
+    """Return the call with another argument, if it is another one.
+
+    ``default``: what the slot's default means here, in the form of ``value``.
+    """
+    place = at.op.schema.index[slot]
+    wanted = at.op.slots[place].default if value == default else value
+    given = at.args[place]
+    if given == wanted and type(given) is type(wanted):
+        return None
+    return new_call(at.op, *at.args[:place], wanted, *at.args[place + 1 :])
+
+
+@SPELLING.rule(
+    *(op.softmax, op.log_softmax, op.softmax_dx, op.log_softmax_dx),
+    *(op.bias_add, op.layer_norm, op.rms_norm, op.concatenate, op.stack),
+    *(op.cumsum, op.cumprod, op.sort, op.argsort, op.reverse),
+)
+def one_axis(at: RuleSite) -> Expr | None:
+    """-1 is the number of the last axis, unless it is the default."""
+    place, ndim = at.op.schema.index["axis"], at.type.ndim
+    slot = at.op.slots[place]
+    means = None
+    if slot.has_default and -ndim <= slot.default < ndim:
+        means = normalize_axis(slot.default, ndim)
+    return _respelled(at, "axis", normalize_axis(at.args[place], ndim), means)
+
+
+@SPELLING.rule(
+    op.sum, op.mean, op.max, op.min, op.prod, op.all, op.any, op.amax, op.amin, op.logsumexp
+)
+def reduced_axes(at: RuleSite) -> Expr | None:
+    """The axes of a reduction are a sorted tuple, () all of them; one flag to keep them, a bool."""
+    x, axis, keepdims, exclude = at.args
+    source = tensor_type(x)
+    if source is None or isinstance(keepdims, tuple):
+        return None
+    axes = normalize_axes(axis, source.ndim, exclude)
+    if not axes and source.ndim:
+        return None  # all but all of them: nothing is reduced
+    spelled = () if axes == tuple(range(source.ndim)) else axes
+    kept = True if keepdims else at.op.slots[2].default
+    if spelled == axis and not exclude and type(kept) is type(keepdims):
+        return None
+    return new_call(at.op, x, spelled, kept, False)
+
+
+@SPELLING.rule(op.transpose, op.transpose_dx, op.swap_axis)
+def one_permutation(at: RuleSite) -> Expr | None:
+    """Permutations are `transpose`; without axes where these are reversed."""
+    order = order_of(at)
+    axes = None if order == permutation(None, len(order)) else order
+    if at.op is op.transpose and at.args[1] == axes:
+        return None
+    return new_call(op.transpose, at.args[0], axes)
+
+
+# One operator of several.
+
+
+@SPELLING.rule(op.reshape, op.batch_flatten, op.expand_dims, op.squeeze, op.reshape_like)
+def one_view(at: RuleSite) -> Expr | None:
+    """Views are `reshape` to a shape that is written out."""
+    if not at.type.is_static:
+        return None
+    args = (at.args[0], at.type.static_shape, False)
+    return None if at.op is op.reshape and at.args == args else new_call(op.reshape, *args)
+
+
+@SPELLING.rule(op.broadcast_to_like)
+def broadcast_to_shape(at: RuleSite) -> Expr | None:
+    """Of the other tensor only the shape counts; it need not be kept for it."""
+    return (
+        new_call(op.broadcast_to, at.args[0], at.type.static_shape) if at.type.is_static else None
+    )
+
+
+@SPELLING.rule(op.cast_like)
+def cast_to_dtype(at: RuleSite) -> Expr | None:
+    """Of the other tensor only the dtype counts; it need not be kept for it."""
+    return new_call(op.cast, at.args[0], at.type.dtype)
+
+
+@SPELLING.rule(op.matmul_nt)
+def dense_product(at: RuleSite) -> Expr | None:
+    """x1 @ x2.T is `dense`, as layers call it."""
+    return new_call(op.dense, *at.args)
+
+
+_NUMBERS = {
+    (op.full, "0.0"): op.zeros,
+    (op.full, "1.0"): op.ones,
+    (op.full_like, "0.0"): op.zeros_like,
+    (op.full_like, "1.0"): op.ones_like,
+}
+
+
+@SPELLING.rule(op.full, op.full_like)
+def zeros_and_ones(at: RuleSite) -> Expr | None:
+    """A tensor full of 0 or 1 is called so."""
+    number, rest = (at.args[0], at.args[1:]) if at.op is op.full else (at.args[1], at.args[:1])
+    made = _NUMBERS.get((at.op, str(float(number))))
+    return None if made is None else new_call(made, *rest)
+
+
+@SPELLING.rule(op.add)
+def bias_along_an_axis(at: RuleSite) -> Expr | None:
+    """x + b, where b has more than one element along one axis only, is `bias_add`.
+
+    The bias itself, not a view of it, is then the operand, whichever axis it is for.
+    """
+    x, b, *others = at.args
+    for data, bias in ((x, b), (b, x)):
+        wide, narrow = tensor_type(data), tensor_type(bias)
+        if wide != at.type or narrow is None or any(a is not None for a in others):
+            continue
+        if UNKNOWN in narrow.shape:
+            continue  # it may be 1
+        axis = _only_axis(narrow, at.type.ndim)
+        if (
+            axis is None
+            or at.type.ndim < 2
+            or narrow.shape[axis - at.type.ndim] != wide.shape[axis]
+        ):
+            continue
+        vector = _as_vector(at, bias, narrow)
+        if vector is not None:
+            return new_call(op.bias_add, data, vector, axis)
+    return None
+
+
+def _only_axis(narrow: TensorType, ndim: int) -> int | None:
+    """Return the axis of a result along which an operand is not broadcast, if it is only one."""
+    long = [i for i, d in enumerate(narrow.shape) if d != 1]
+    return long[0] + ndim - narrow.ndim if len(long) == 1 else None
+
+
+def _as_vector(at: RuleSite, bias: Any, type_: TensorType) -> Expr | None:
+    if type_.ndim == 1:
+        return bias  # type: ignore[no-any-return]
+    made = at.made_by(bias, op.reshape, op.expand_dims)
+    source = None if made is None else tensor_type(made.args[0])
+    return made.args[0] if made is not None and source is not None and source.ndim == 1 else None
+
+
+# By equation with labels in order of their first use.
+_PRODUCTS = {
+    "ab,bc->ac": op.matmul,
+    "ab,cb->ac": op.dense,
+    "ab,ac->bc": op.matmul_tn,
+    "ab,ca->bc": op.matmul_tt,
+    "abc,acd->abd": op.batch_matmul,
+    "abc,adc->abd": op.batch_matmul_nt,
+    "abc,abd->acd": op.batch_matmul_tn,
+    "abc,adb->acd": op.batch_matmul_tt,
+}
+
+
+@SPELLING.rule(op.einsum)
+def matrix_product(at: RuleSite) -> Expr | None:
+    """An `einsum` that is a matrix product, or a batch of them, is called so."""
+    operands, equation = at.args
+    fields = operands.fields if isinstance(operands, Tuple) else ()
+    types = [t for t in map(tensor_type, fields) if t is not None and t.is_static]
+    if len(types) != 2 or len(fields) != 2:
+        return None
+    read = subscripts(equation, [t.static_shape for t in types])
+    for labels, type_ in zip(read.operands, types, strict=True):
+        if any(read.extents[s] != d for s, d in zip(labels, type_.shape, strict=True)):
+            return None  # an axis of extent 1 is broadcast
+    product = _PRODUCTS.get(equation_of(read.operands, read.result))
+    return None if product is None else new_call(product, *fields)

@@ -1,12 +1,14 @@
 """Convolution networks with the channels last, from the first convolution to the last.
 
-How an operator is written for channels last is a rule (`channels_last_rules.py`).
+How an operator is written for channels last is a rule, a function of an `ImageCall`. To add one,
+decorate it with `rule`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
 
 from meta import op
 from meta.base.device import Device
@@ -22,6 +24,7 @@ from meta.ir import (
     Function,
     Module,
     TensorType,
+    Tuple,
     TupleGetItem,
     TupleType,
     Type,
@@ -29,11 +32,202 @@ from meta.ir import (
     operands,
     type_of,
 )
+from meta.op.core import Op
 from meta.passes.buffers import Buffers, Summaries, owner
 from meta.passes.calls import called_op, new_call
-from meta.passes.channels_last_rules import FIRST, HALF, LAST, Site, is_image, rule_of
 from meta.passes.effects import uses
 from meta.passes.lifetimes import type_bytes
+
+LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+"""The axes of an array with its channels first, in the order with the channels last; and back."""
+HALF = "float16", "bfloat16"
+LAYOUTS = {"layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
+
+
+def is_image(type_: Type | None) -> bool:
+    return isinstance(type_, TensorType) and type_.ndim == 4 and type_.is_static
+
+
+@dataclass(frozen=True, slots=True)
+class ImageCall:
+    """A call where it stands.
+
+    op: the operator. args: its arguments by name. function: which knows what has the channels last.
+    result: what the call is bound to. span: the user's line.
+    """
+
+    op: Op
+    args: dict[str, Any]
+    function: _Function
+    result: Var
+    span: Span | None
+
+    def has(self, *names: str) -> bool:
+        """Whether one of these arguments is there with the channels last."""
+        return any(self.function.has_last(self.args[n]) for n in names)
+
+    def last(self, *names: str) -> dict[str, Var]:
+        """Return these arguments with the channels last."""
+        return {n: self.function.last(self.args[n], self.span) for n in names}
+
+    def call(self, **changed: Any) -> Call:
+        """Return the call with some arguments changed."""
+        args = {**self.args, **changed}
+        return Call(self.op, tuple(args[n] for n in self.op.schema.names))
+
+
+Rule = Callable[[ImageCall], Call | None]
+_RULES: dict[Op, Rule] = {}
+
+
+def rule(*ops: Op) -> Callable[[Rule], Rule]:
+    """Attach a rule to operators; a decorator.
+
+    The rule returns the call on arrays with the channels last, or None to leave it as it is.
+    """
+
+    def attach(function: Rule) -> Rule:
+        _RULES.update(dict.fromkeys(ops, function))
+        return function
+
+    return attach
+
+
+def rule_of(called: Op) -> Rule:
+    """Return the rule of an operator; `elementwise` unless it has one of its own."""
+    return _RULES.get(called, elementwise)
+
+
+@rule(op.conv2d)
+def conv2d(at: ImageCall) -> Call | None:
+    """Both operands and the result; this is where it pays to begin."""
+    if not _converts(at, "x"):
+        return None
+    at.function.convolves(at.args["w"], *_images(at, at.args["w"], at.args["x"]))
+    return at.call(**at.last("x", "w"), **LAYOUTS)
+
+
+@rule(op.conv2d_dx, op.conv2d_dw)
+def conv2d_gradient(at: ImageCall) -> Call | None:
+    """The shape of the result is given in its layout."""
+    if not _converts(at, "dy"):
+        return None
+    other = at.args["x_or_w"]
+    if at.op is op.conv2d_dx:
+        at.function.convolves(other, *_images(at, other, at.args["dy"]))
+    else:  # a sum over images even of products
+        at.function.convolves(at.result, other, at.args["dy"])
+    shape = tuple(at.args["shape"][i] for i in LAST)
+    return at.call(**at.last("x_or_w", "dy"), y=None, shape=shape, **LAYOUTS)
+
+
+def _images(at: ImageCall, kernel: Expr, image: Expr) -> tuple[Expr, ...]:
+    """Return the image that a convolution reads and its result, if the channels last help it."""
+    type_ = type_of(kernel)
+    assert isinstance(type_, TensorType)
+    steps = at.args["stride"], at.args["padding"]
+    ones = [set(v if isinstance(v, tuple) else (v,)) for v in steps] == [{1}, {0}]
+    product = type_.shape[2:] == (1, 1) and ones and at.args["groups"] == 1
+    return () if product else (image, at.result)
+
+
+def _converts(at: ImageCall, name: str) -> bool:
+    type_ = type_of(at.args[name])
+    half = isinstance(type_, TensorType) and type_.dtype in HALF
+    layouts = [at.args[n] for n in LAYOUTS]
+    return half and is_image(type_) and layouts == ["NCHW", "OIHW", "NCHW"]
+
+
+@rule(op.batch_norm_train, op.batch_norm_infer)
+def batch_norm(at: ImageCall) -> Call | None:
+    """The channels are axis 3."""
+    return at.call(**at.last("x"), axis=3) if at.has("x") and at.args["axis"] == 1 else None
+
+
+@rule(op.batch_norm_train_dxwb)
+def batch_norm_gradient(at: ImageCall) -> Call | None:
+    """Of the results, dx has the channels last."""
+    if not at.has("x", "dy") or at.args["axis"] != 1 or not at.function.only_fields(at.result):
+        return None
+    return at.call(**at.last("x", "dy"), axis=3)
+
+
+@rule(op.max_pool2d, op.avg_pool2d, op.adaptive_max_pool2d, op.adaptive_avg_pool2d)
+def pool(at: ImageCall) -> Call | None:
+    """A layout is all that changes."""
+    fits = at.has("x") and at.args["layout"] == "NCHW"
+    return at.call(**at.last("x"), layout="NHWC") if fits else None
+
+
+@rule(op.max_pool2d_dx, op.avg_pool2d_dx, op.adaptive_max_pool2d_dx, op.adaptive_avg_pool2d_dx)
+def pool_gradient(at: ImageCall) -> Call | None:
+    """A layout is all that changes."""
+    fits = at.has("x", "y", "dy") and at.args["layout"] in (None, "NCHW")
+    return at.call(**at.last("x", "y", "dy"), layout="NHWC") if fits else None
+
+
+@rule(op.bias_add)
+def bias_add(at: ImageCall) -> Call | None:
+    """The channels are axis 3."""
+    return at.call(**at.last("x"), axis=3) if at.has("x") and at.args["axis"] == 1 else None
+
+
+@rule(op.sum, op.mean)
+def reduction(at: ImageCall) -> Call | None:
+    """Axes that are left in the same order: the channels alone, or images and channels."""
+    axes = at.args["axis"]
+    if not at.has("x") or at.args["keepdims"] or at.args["exclude"] or not isinstance(axes, tuple):
+        return None
+    gone = {axis % 4 for axis in axes} or set(range(4))
+    if [i for i in LAST if i not in gone] != [i for i in range(4) if i not in gone]:
+        return None
+    return at.call(**at.last("x"), axis=tuple(i for i, axis in enumerate(LAST) if axis in gone))
+
+
+@rule(op.concatenate)
+def concatenate(at: ImageCall) -> Call | None:
+    """Along the channels, if most parts have them last."""
+    parts = at.args["x"].fields if isinstance(at.args["x"], Tuple) else ()
+    having = sum(at.function.has_last(p) for p in parts)
+    if at.args["axis"] not in (1, -3) or 2 * having <= len(parts):
+        return None
+    last = tuple(at.function.last(p, at.span) for p in parts)
+    return at.call(x=Tuple(last), axis=3)
+
+
+@rule(op.split)
+def split(at: ImageCall) -> Call | None:
+    """Along the channels."""
+    if not at.has("x") or at.args["axis"] not in (1, -3) or not at.function.only_fields(at.result):
+        return None
+    return at.call(**at.last("x"), axis=3)
+
+
+def elementwise(at: ImageCall) -> Call | None:
+    """Operators that know no axes, of arrays that are mostly there with the channels last."""
+    tensors = {n: a for n, a in at.args.items() if isinstance(a, Expr) and _rank(a) != 0}
+    if at.op.random or at.op.schema.written or not _knows_no_axes(at) or not tensors:
+        return None
+    if not all(is_image(t) for t in (at.result.type, *map(type_of, tensors.values()))):
+        return None
+    having = sum(type_bytes(type_of(a)) for a in tensors.values() if at.function.has_last(a))
+    if 2 * having < sum(type_bytes(type_of(a)) for a in tensors.values()) or not having:
+        return None
+    return at.call(**at.last(*tensors))
+
+
+def _rank(atom: Expr) -> int | None:
+    type_ = type_of(atom)
+    return type_.ndim if isinstance(type_, TensorType) else None
+
+
+def _knows_no_axes(at: ImageCall) -> bool:
+    """Whether an operator is elementwise, and no attribute of the call is a number of an axis."""
+    kinds = {d.fusion for d in at.op.aspects.dialect_ops if d.fusion is not None}
+    attributes = (at.args[s.name] for s in at.op.schema.slots if s.kind == "attribute")
+    plain = all(isinstance(v, bool | float | str | None) for v in attributes)
+    return plain and bool(kinds) and kinds <= {"elemwise", "broadcast"}
+
 
 CONVOLUTIONS = op.conv2d, op.conv2d_dx, op.conv2d_dw
 GAIN = 2
@@ -169,7 +363,7 @@ class _Function:
             var = self._renamed(binding.var) if value.index in fields else binding.var
             self._made.append(Binding(var, TupleGetItem(whole, value.index), binding.span))
             return
-        site = _site(self, binding)
+        site = _image_call(self, binding)
         written = None if site is None else rule_of(site.op)(site)
         if written is None:
             self._restore(uses(binding))
@@ -228,11 +422,11 @@ def _ordered(type_: Type) -> TensorType:
     return type_.with_shape(tuple(type_.shape[i] for i in LAST))
 
 
-def _site(function: _Function, binding: Binding) -> Site | None:
+def _image_call(function: _Function, binding: Binding) -> ImageCall | None:
     call = binding.value
     called = called_op(call)
     if called is None:
         return None
     assert isinstance(call, Call)
     args = dict(zip(called.schema.names, call.args, strict=True))
-    return Site(called, args, function, binding.var, binding.span)
+    return ImageCall(called, args, function, binding.var, binding.span)

@@ -14,7 +14,7 @@ from meta.ir import Call, Constant, Module, TensorType, Var
 from meta.op.norm import statistics_dtype
 from meta.passes.calls import base_op
 from meta.passes.pattern import Match, operator, pattern, rewrite, wildcard
-from meta.passes.steady import steady
+from meta.passes.prepare import steady
 
 _CONVOLUTIONS = op.conv1d, op.conv2d, op.conv3d
 _TRANSPOSED = op.conv1d_transpose, op.conv2d_transpose, op.conv3d_transpose

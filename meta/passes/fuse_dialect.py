@@ -33,9 +33,8 @@ from meta.passes.outline import Outlined
 from meta.passes.pattern import Match, explain, match, pattern
 from meta.passes.pattern.apply import exchange
 from meta.passes.pattern.build import parts
-from meta.passes.pattern.find import captured_atoms
+from meta.passes.pattern.find import Facts, captured_atoms
 from meta.passes.pattern.parts import Called
-from meta.passes.pattern.search import Facts
 from meta.passes.prepare import PREPARED_BY
 
 

@@ -28,10 +28,10 @@ from meta.op.core import Op
 from meta.passes.buffers import Buffers, Summaries, owner
 from meta.passes.calls import OpCall, new_call, op_call, tensor_type
 from meta.passes.canonicalize import canonicalize
-from meta.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
+from meta.passes.deduplicate import eliminate_common_subexpressions
 from meta.passes.fold_constant import fold_constant
+from meta.passes.prepare import steady
 from meta.passes.rewrite import with_main
-from meta.passes.steady import steady
 from meta.runtime import chip
 
 DTYPES = "float16", "bfloat16", "float32"

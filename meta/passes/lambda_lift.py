@@ -15,7 +15,6 @@ from meta.ir import (
     Expr,
     Function,
     GlobalVar,
-    If,
     Module,
     Tuple,
     TupleGetItem,

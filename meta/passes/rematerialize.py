@@ -1,11 +1,34 @@
-"""Recomputing values instead of keeping them: memory for time."""
+"""Recomputing values instead of keeping them: memory for time.
+
+`rematerialize` chooses. What can be recomputed, what that costs, and the program with and without
+it is in `TimedProgram`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
 from meta.base.errors import ArgumentError
-from meta.ir import Module, Var
+from meta.ir import (
+    Binding,
+    Call,
+    Expr,
+    Module,
+    Tuple,
+    TupleGetItem,
+    Var,
+    map_atoms,
+    operands,
+)
+from meta.passes.calls import base_op, is_pure
+from meta.passes.cost import NOTHING, Cost, cost_of
+from meta.passes.effects import ANYTHING, Effects
+from meta.passes.lifetimes import Lifetimes, type_bytes, view_source
 from meta.passes.manager import Pass
-from meta.passes.recomputation import Program, is_alias
+from meta.passes.plan_memory import planned_peak
+from meta.passes.rewrite import with_main, with_value
 from meta.passes.split_updates import join_small_updates, split_updates
 
 PATIENCE = 20
@@ -58,10 +81,10 @@ def rematerialize(
     """
     if budget is None:
         return module
-    program = Program(module, lower, {})
+    program = TimedProgram(module, lower, {})
     if program.peak <= budget:
         return module
-    apart = Program(split_updates(module), lower, {})
+    apart = TimedProgram(split_updates(module), lower, {})
     program = apart if apart.peak < program.peak else program
     least, waited = program.peak, 0
     # What is not recomputed: it is a recomputation, or one of it was undone; it did not help.
@@ -79,7 +102,7 @@ def rematerialize(
                 )
             settled, useless, waited = settled | undone, set(), 0
             continue
-        changed = Program(choice.applied(program), lower, program.origins | choice.origins)
+        changed = TimedProgram(choice.applied(program), lower, program.origins | choice.origins)
         if changed.peak > program.peak:
             useless.add(choice.value)
             continue
@@ -88,11 +111,11 @@ def rematerialize(
         waited = 0 if program.peak < least else waited + 1
         least = min(least, program.peak)
     program = _with_less(program, lower, budget)[0]
-    joined = Program(join_small_updates(program.module), lower, program.origins)
+    joined = TimedProgram(join_small_updates(program.module), lower, program.origins)
     return joined.module if joined.peak <= budget else program.module
 
 
-def _with_less(program: Program, lower: Pass, limit: int) -> tuple[Program, set[Var]]:
+def _with_less(program: TimedProgram, lower: Pass, limit: int) -> tuple[TimedProgram, set[Var]]:
     """Return the program without the recomputations that can be spared within ``limit`` bytes, and
     the values that are not recomputed any more.
 
@@ -108,9 +131,274 @@ def _with_less(program: Program, lower: Pass, limit: int) -> tuple[Program, set[
         if program.has_room(binding.var, clones[0], limit):
             ways.insert(0, (binding.var, clones))
         for kept, spared in ways:
-            changed = Program(program.without(spared, kept), lower, program.origins)
+            changed = TimedProgram(program.without(spared, kept), lower, program.origins)
             if changed.peak <= limit:
                 program = changed
                 undone |= {binding.var} & {kept}
                 break
     return program, undone
+
+
+KEPT = 8
+"""What a recomputation reads is kept for it, instead of being recomputed too, if it has at most
+this part (1 / KEPT) of the bytes that are saved."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Recomputing ``value`` before binding ``at``, by ``clones``, for those ``users``.
+
+    Attributes
+    ----------
+    renamed: what clones and users read instead. origins: by clone, what it is a recomputation of.
+    """
+
+    value: Var
+    at: int
+    clones: tuple[Binding, ...]
+    users: frozenset[int]
+    renamed: dict[Var, Var]
+    origins: dict[Var, Var]
+    gain: float
+
+    def applied(self, program: TimedProgram) -> Module:
+        """Return the program with the value recomputed."""
+        items: list[Binding] = []
+        for i, binding in enumerate(program.bindings):
+            if i == self.at:
+                items += self.clones
+            items.append(_renamed(binding, self.renamed) if i in self.users else binding)
+        return program.with_main(items)
+
+
+def _renamed(binding: Binding, names: dict[Var, Var]) -> Binding:
+    """Return a binding that reads other variables."""
+    value = map_atoms(binding.value, lambda a: names.get(a, a) if isinstance(a, Var) else a)
+    return with_value(binding, value)
+
+
+class TimedProgram:
+    """A program, and when what is used once it is lowered.
+
+    Moments are those of the lowered program; a binding that was fused there has that of its kernel.
+    ``origins`` says of each recomputation in it which variable's value it computes again.
+    """
+
+    def __init__(self, module: Module, lower: Pass, origins: dict[Var, Var]) -> None:
+        self.module, self.origins = module, origins
+        self.bindings = module.main.body.bindings
+        lowered = lower(module)
+        self.low = Lifetimes(lowered.main, lowered)
+        self.peak = planned_peak(lowered.main, lowered)
+        self.live = Lifetimes(module.main, module)
+        self.effects = Effects(module.main, self.live)
+        self.index = {b.var: i for i, b in enumerate(self.bindings)}
+
+    def with_main(self, items: Iterable[Binding]) -> Module:
+        """Return the module with other bindings in main."""
+        return with_main(self.module, items)
+
+    def recomputed(self, origin: Var) -> list[Var]:
+        """Return the recomputations of a value that nobody writes to, the first one first."""
+        found = [b.var for b in self.bindings if self.origins.get(b.var) is origin]
+        return found if self.unchanged((origin, *found), -1, len(self.bindings)) else []
+
+    def has_room(self, kept: Var, until: Var, limit: int) -> bool:
+        """Whether a value may be kept from its last use to another binding, as things are now."""
+        buffers = self.live.of(kept)
+        uses = [self.moments[i] for n in buffers for i in self.users.get(n, ())]
+        last = max(uses, default=self.moments[self.index[kept]])
+        between = self.in_use[last + 1 : self.moments[self.index[until]]]
+        size = sum(self.live.buffers[n].size for n in buffers)
+        return max(between, default=0) + size <= limit
+
+    def without(self, spared: Iterable[Var], kept: Var) -> Module:
+        """Return the program with one value instead of several, and without what only they need."""
+        names = dict.fromkeys(spared, kept)
+        used: set[Expr] = {*names, *operands(self.module.main.body.result)}
+        items: list[Binding] = []
+        for binding in reversed(self.bindings):
+            unused = binding.var in self.origins and binding.var not in used
+            if binding.var not in names and not unused:
+                items.append(_renamed(binding, names))
+                used.update(operands(items[-1].value))
+        return self.with_main(reversed(items))
+
+    @cached_property
+    def in_use(self) -> list[int]:
+        """The bytes in use at each moment."""
+        return self.low.live_bytes()
+
+    @cached_property
+    def moments(self) -> list[int]:
+        """When each binding is evaluated."""
+        known = {b.var: i for i, b in enumerate(self.low.bindings)}
+        end = len(self.low.bindings)
+        moments = [end] * len(self.bindings)
+        first_use = dict[Var, int]()
+        for i in reversed(range(len(self.bindings))):
+            binding = self.bindings[i]
+            moments[i] = known.get(binding.var, first_use.get(binding.var, end))
+            for atom in operands(binding.value):
+                if isinstance(atom, Var):
+                    first_use[atom] = min(moments[i], first_use.get(atom, end))
+        return moments
+
+    @cached_property
+    def users(self) -> dict[int, list[int]]:
+        """The bindings that read each buffer; views, tuples and fields do not."""
+        found: dict[int, list[int]] = {}
+        for i, binding in enumerate(self.bindings):
+            if not is_alias(binding):
+                for number in {n for a in operands(binding.value) for n in self.live.of(a)}:
+                    found.setdefault(number, []).append(i)
+        return found
+
+    @cached_property
+    def writes(self) -> list[tuple[int, set[Hashable]]]:
+        """The bindings that write, and to which places."""
+        found = [(i, self.effects.writes(b)) for i, b in enumerate(self.bindings)]
+        return [(i, places) for i, places in found if places]
+
+    def best_choice(self, refused: set[Var]) -> Choice | None:
+        """Return what to recompute so that less is in use at the worst moment, if there is any."""
+        worst = self.in_use.index(max(self.in_use))
+        choices = []
+        for value, buffers in self.results.items():
+            if value not in refused and not any(self.live.buffers[n].leaves for n in buffers):
+                choice = self._choice(value, buffers, worst)
+                if choice is not None:
+                    choices.append(choice)
+        return max(choices, key=lambda choice: choice.gain, default=None)
+
+    @cached_property
+    def results(self) -> dict[Var, list[int]]:
+        """The buffers that each binding makes, by its variable."""
+        found: dict[Var, list[int]] = {}
+        for number, buffer in enumerate(self.live.buffers):
+            found.setdefault(self.bindings[buffer.binding].var, []).append(number)
+        return found
+
+    def _idle(self, number: int, worst: int) -> tuple[int, int] | None:
+        """Return the uses of a buffer around the worst moment; None if it is not idle then."""
+        made = self.moments[self.live.buffers[number].binding]
+        uses = [made, *(self.moments[i] for i in self.users.get(number, ()))]
+        before, after = [m for m in uses if m < worst], [m for m in uses if m > worst]
+        if not before or not after or worst in uses:
+            return None
+        return max(before), min(after)
+
+    def _choice(self, value: Var, buffers: list[int], worst: int) -> Choice | None:
+        idle = {n: uses for n in buffers if (uses := self._idle(n, worst)) is not None}
+        if not idle:
+            return None
+        readers = {i for n in idle for i in self.users[n]}
+        users = frozenset(i for i in readers if self.moments[i] > worst)
+        if not all(isinstance(self.bindings[i].value, Call) for i in users):
+            return None
+        at = min(users)
+        saved = sum(self.live.buffers[n].size for n in idle)
+        cloner = _Cloner(self, at, value, saved // KEPT)
+        wanted = {a for i in users for a in operands(self.bindings[i].value)}
+        for atom in wanted:
+            again = isinstance(atom, Var) and not self.live.of(atom).isdisjoint(idle)
+            if again and not cloner.clone(atom):
+                return None
+        relief = sum(
+            self.live.buffers[n].size * (after - before) for n, (before, after) in idle.items()
+        )
+        gain = relief / (cloner.cost.time + 1)
+        clones = tuple(cloner.made)
+        return Choice(value, at, clones, users, cloner.renamed, cloner.origins, gain)
+
+    def in_use_at(self, var: Var, at: int) -> bool:
+        """Whether a computed value is in use, anyway, when binding ``at`` is evaluated."""
+        numbers = self.live.of(var)
+        last = [max((self.moments[i] for i in self.users.get(n, ())), default=-1) for n in numbers]
+        return self.kept(var) and all(moment >= self.moments[at] for moment in last)
+
+    def kept(self, var: Var) -> bool:
+        """Whether a value is in memory at all once the program is lowered."""
+        return var in self._lowered
+
+    @cached_property
+    def _lowered(self) -> set[Var]:
+        return {b.var for b in self.low.bindings}
+
+    def unchanged(self, atoms: Iterable[Expr], since: int, until: int) -> bool:
+        """Whether nothing is written to atoms between two bindings."""
+        read = {ANYTHING, *(place for atom in atoms for place in self.effects.of(atom))}
+        return not any(since < i < until and read & places for i, places in self.writes)
+
+
+class _Cloner:
+    """Copies what a value is computed from, as far as it is not in use before binding ``at``."""
+
+    def __init__(self, program: TimedProgram, at: int, value: Var, small: int) -> None:
+        self.program, self.at, self.value, self.small = program, at, value, small
+        self.made: list[Binding] = []
+        self.renamed: dict[Var, Var] = {}
+        self.origins: dict[Var, Var] = {}
+        self.cost: Cost = NOTHING
+
+    def clone(self, var: Var) -> bool:
+        """Copy the binding of ``var``, inputs first; False if it cannot be computed again."""
+        # Depth first with a stack of its own: a chain of bindings may be long.
+        stack = [var]
+        while stack:
+            current = stack[-1]
+            if current in self.renamed:
+                stack.pop()
+                continue
+            index = self.program.index.get(current)
+            if index is None:
+                return False
+            binding = self.program.bindings[index]
+            needed = [a for a in operands(binding.value) if isinstance(a, Var) and self._missing(a)]
+            if needed:
+                stack += needed
+                continue
+            if not self._may_repeat(binding, index):
+                return False
+            stack.pop()
+            self._copy(binding)
+        return True
+
+    def _missing(self, atom: Var) -> bool:
+        """Whether an operand has to be computed again first."""
+        index = self.program.index.get(atom)
+        if index is None or atom in self.renamed:
+            return False
+        if is_alias(self.program.bindings[index]):
+            sources = [
+                a for a in operands(self.program.bindings[index].value) if isinstance(a, Var)
+            ]
+            return any(self._missing(s) or s in self.renamed for s in sources)
+        if atom is self.value:
+            return True
+        small = self.program.kept(atom) and type_bytes(atom.type) <= self.small
+        return not small and not self.program.in_use_at(atom, self.at)
+
+    def _may_repeat(self, binding: Binding, index: int) -> bool:
+        if is_alias(binding):
+            return True
+        if not isinstance(binding.value, Call) or base_op(binding.value.callee) is None:
+            return False
+        atoms = [*operands(binding.value), binding.var]
+        return is_pure(binding) and self.program.unchanged(atoms, index, self.at)
+
+    def _copy(self, binding: Binding) -> None:
+        new = Var(binding.var.name, binding.var.type)
+        self.made.append(replace(_renamed(binding, self.renamed), var=new))
+        self.renamed[binding.var] = new
+        self.origins[new] = self.program.origins.get(binding.var, binding.var)
+        if isinstance(binding.value, Call):
+            self.cost += cost_of(binding.value)
+
+
+def is_alias(binding: Binding) -> bool:
+    """Whether a binding computes nothing: a view, a field, a tuple, another name."""
+    value = binding.value
+    if isinstance(value, Call):
+        return view_source(value) is not None
+    return isinstance(value, Tuple | TupleGetItem | Var)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meta.ir import Module
 from meta.passes.rules import RULES
-from meta.passes.rules.apply import apply
+from meta.passes.rules.table import apply
 
 
 def simplify(module: Module) -> Module:

@@ -35,10 +35,10 @@ kernel of unknown dimensions is looked up by the dimension sizes of a call (`ByE
   range; else the call raises IndexOutOfRange with operator, position, index, size of the dimension,
   and the user's line. A compiled program has an instruction for it (`emit_checks.py`), except for
   indices that are known to be in range (`passes/index_ranges.py`) and for constants, which are
-  checked at compilation. `fuse_tvm` computes no other indices in the kernel that uses them. A check
-  takes about 1 us for up to 32 indices, 2 us for some hundred, and 0.1 ms for 500,000 (`gather` of
-  as many elements takes 1.3 times as long with it). On CUDA, where a check waits for the device,
-  there is none without META_CHECK_INDICES.
+  checked at compilation. `fuse_operators` computes no other indices in the kernel that uses them. A
+  check takes about 1 us for up to 32 indices, 2 us for some hundred, and 0.1 ms for 500,000
+  (`gather` of as many elements takes 1.3 times as long with it). On CUDA, where a check waits for
+  the device, there is none without META_CHECK_INDICES.
 - **Observers** (`watch.py`): ``executable.profile``, ``.debug`` and META_CHECK_FINITE link the code
   once more with kernels that are watched, so that an ordinary run pays nothing.
 """

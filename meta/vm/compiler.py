@@ -17,7 +17,7 @@ from meta.dialect.core import begin_ahead, compiling
 from meta.ir import Module
 from meta.passes import Pipeline
 from meta.passes.manager import pass_name
-from meta.passes.steady import ARRAYS
+from meta.passes.prepare import ARRAYS
 from meta.runtime import outside
 from meta.runtime.ndarray import as_array, ndarray
 from meta.vm import program_cache

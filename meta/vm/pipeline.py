@@ -33,7 +33,7 @@ from meta.passes import (
     fold_constant,
     fuse_attention,
     fuse_dialect,
-    fuse_tvm,
+    fuse_operators,
     infer_type,
     inline,
     inplace_update,
@@ -110,7 +110,7 @@ STEPS = (
     # Who runs what.
     Step(2, fuse_dialect),  # several calls for which a backend has one kernel
     Step(0, dispatch),  # each call names its kernel
-    Step(2, fuse_tvm),  # neighbours that one kernel can run
+    Step(2, fuse_operators),  # neighbours that one kernel can run
     Step(2, join_casts),  # casts of weights, in one launch
     # Where results live.
     Step(2, memory_schedule),  # an order in which less is in use at a time
@@ -177,7 +177,7 @@ class PassContext:
     opt_level: 0 (what is needed to run), 1 (cheap clean-ups), 2 (the default: fusion, memory
         planning) or 3 (everything); `meta.vm.compile`'s own argument counts more.
     disabled: names of passes that do not run. required: names of passes that run at any level.
-    config: options by pass: ``{"fuse_tvm": {"max_members": 8}}``.
+    config: options by pass: ``{"fuse_operators": {"max_members": 8}}``.
 
     Raises UnknownName for a pass or an option that is not there, ArgumentError for a level out of
     range, a pass both disabled and required, and a disabled pass that no program runs without.

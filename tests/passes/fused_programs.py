@@ -1,16 +1,16 @@
-"""What `fuse_tvm` makes of a program by hand: the program, and its kernels by name."""
+"""What `fuse_operators` makes of a program by hand: the program, and its kernels by name."""
 
 from __future__ import annotations
 
 from meta.ir import Call, GlobalVar, Module, bindings, parse, structural_equal, verify
-from meta.passes import fuse_tvm
+from meta.passes import fuse_operators
 
 
 def fused(parameters: str, body: str) -> Module:
     """Fuse a main with these parameters, and check that nothing is left to fuse."""
-    after = fuse_tvm(parse(f"func @main({parameters}) {body}"))
+    after = fuse_operators(parse(f"func @main({parameters}) {body}"))
     verify(after, typed=False)
-    assert structural_equal(fuse_tvm(after), after)
+    assert structural_equal(fuse_operators(after), after)
     return after
 
 

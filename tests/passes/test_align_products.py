@@ -89,7 +89,7 @@ def test_a_backward_pass_shares_what_is_padded() -> None:
     dy, x = (meta.array(torch.randn(64, n).half()) for n in (67, 72))
     results = []
     for options in ({}, {"align_products": {"devices": ("cpu",), "least_work": 1}}):
-        with meta.PassContext(config=options, disabled=["fuse_tvm"]):
+        with meta.PassContext(config=options, disabled=["fuse_operators"]):
             executable = meta.vm.compile(model, dy, x)
         count = sum(n for name, n in executable.kernels().items() if name.endswith("pad"))
         assert count == (2 if options else 0)  # of the weight, and of dy

@@ -7,7 +7,7 @@ import torch
 
 from meta.ir import Call, parse, text
 from meta.passes import explain_autocast, infer_type
-from meta.passes.autocast.narrow import REASON
+from meta.passes.autocast.move import REASON
 from tests.passes.casting import TO_HALF, TO_WIDE, cast_module, casts, same_results
 
 GRADIENT = """

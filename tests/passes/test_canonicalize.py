@@ -8,7 +8,7 @@ import torch
 import meta
 from meta.ir import Constant, bindings, first_difference, operands, parse, structural_equal, verify
 from meta.passes import canonicalize, dead_code, deduplicate, infer_type
-from meta.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
+from meta.passes.deduplicate import eliminate_common_subexpressions
 from meta.vm.interpreter import interpret
 from meta.vm.program import module_program
 

@@ -22,7 +22,7 @@ from meta.passes import (
     join_products,
     simplify,
 )
-from meta.passes.steady import ARRAYS
+from meta.passes.prepare import ARRAYS
 from meta.testing import check
 from meta.vm.program import Program
 

@@ -68,22 +68,22 @@ def test_contexts_nest_and_the_inner_one_counts() -> None:
     assert meta.PassContext is meta.vm.PassContext
     default = names()
     with meta.PassContext(opt_level=1, disabled=["simplify"]):
-        assert "fuse_tvm" not in names() and "simplify" not in names()
-        assert "fuse_tvm" in names(2), "the argument counts more"
-        with meta.PassContext(required=["fuse_tvm", "simplify"], disabled=["dead_code"]):
-            assert {"fuse_tvm", "simplify"} < set(names())
+        assert "fuse_operators" not in names() and "simplify" not in names()
+        assert "fuse_operators" in names(2), "the argument counts more"
+        with meta.PassContext(required=["fuse_operators", "simplify"], disabled=["dead_code"]):
+            assert {"fuse_operators", "simplify"} < set(names())
             assert "dead_code" not in names(3)
-        assert "dead_code" in names() and "fuse_tvm" not in names()
+        assert "dead_code" in names() and "fuse_operators" not in names()
     assert names() == default
 
 
 def test_a_context_ends_with_an_error_and_may_be_used_again() -> None:
-    context = meta.PassContext(disabled=["fuse_tvm"])
+    context = meta.PassContext(disabled=["fuse_operators"])
     for _ in range(2):
         with pytest.raises(ZeroDivisionError), context, context:
-            assert "fuse_tvm" not in names()
+            assert "fuse_operators" not in names()
             raise ZeroDivisionError
-        assert "fuse_tvm" in names()
+        assert "fuse_operators" in names()
 
 
 def test_a_context_is_that_of_its_thread() -> None:
@@ -102,22 +102,22 @@ def test_options_reach_their_pass() -> None:
 
     with meta.dialect.only("tvm"):
         assert kernels() == 1
-        with meta.PassContext(config={"fuse_tvm": {"max_members": 4}}):
+        with meta.PassContext(config={"fuse_operators": {"max_members": 4}}):
             assert kernels() == 4
-            with meta.PassContext(config={"fuse_tvm": {"max_members": 7}}):
+            with meta.PassContext(config={"fuse_operators": {"max_members": 7}}):
                 assert kernels() == 2
-        with meta.PassContext(disabled=["fuse_tvm"]):
+        with meta.PassContext(disabled=["fuse_operators"]):
             assert kernels() > 4
 
 
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"disabled": ["fuse_tv"]}, "UnknownName", "did you mean 'fuse_tvm'"),
+        ({"disabled": ["fuse_tv"]}, "UnknownName", "did you mean 'fuse_operators'"),
         ({"required": ["simplfy"]}, "UnknownName", "did you mean 'simplify'"),
-        ({"config": {"fuse": {}}}, "UnknownName", "did you mean 'fuse_tvm'"),
+        ({"config": {"fuse": {}}}, "UnknownName", "did you mean 'fuse_operators'"),
         (
-            {"config": {"fuse_tvm": {"max_member": 8}}},
+            {"config": {"fuse_operators": {"max_member": 8}}},
             "UnknownName",
             "no option 'max_member'(.|\n)*did you mean 'max_members'",
         ),

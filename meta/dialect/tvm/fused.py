@@ -1,6 +1,6 @@
 """One kernel for a function of TVM operators: their computes, one after the other, in one PrimFunc.
 
-Which calls make such a function is decided by ``passes/fuse_tvm.py``; which of its stages are
+Which calls make such a function is decided by ``passes/fuse_operators.py``; which of its stages are
 inlined, and which kept in memory for a row at a time, by the schedules.
 """
 

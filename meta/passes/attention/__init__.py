@@ -1,6 +1,255 @@
-"""Attention that is written out, read as one operation; the pass is `meta.passes.fuse_attention`.
+"""Attention that is written out becomes one call: the pass `fuse_attention`.
 
-`axes` and `views` say which dimension is which, `scores` reads the program, `masks` says what masks
-become, `found` puts it together. A further way to write attention is a reader in `scores`, or an
-operator in `views`.
+`axes` says which dimension is which, `scores` reads the program, `masks` says what masks become,
+`found` puts it together. A further way to write attention is a reader in `scores`, or an operator
+in `axes`.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from meta.base.device import Device
+from meta.base.dtype import is_float
+from meta.ir import (
+    Binding,
+    Block,
+    Call,
+    DefUse,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Module,
+    TensorType,
+    Var,
+    bindings,
+    operands,
+    substitute,
+)
+from meta.ir.printer import first_line, variable_names
+from meta.ir.visit import inner_blocks
+from meta.op.core.tracing import Trace
+from meta.passes.attention.axes import Refused, extent
+from meta.passes.attention.found import Attention, attention_of, bits
+from meta.passes.buffers import Buffers, Definitions, Summaries
+from meta.passes.calls import op_call, tensor_type
+from meta.passes.rewrite import each_function, rewrite_function
+
+
+def dependent(module: Module, params: Iterable[int]) -> set[Expr]:
+    """Return the variables that may depend on parameters of main by more than choices.
+
+    Calls of functions are followed; whoever gets a closure may call it with anything.
+    """
+    found: set[Expr] = {module.main.params[i] for i in params}
+    results: dict[str, bool] = {}
+    size = -1
+    while size != len(found) + sum(results.values()):
+        size = len(found) + sum(results.values())
+        for name, function in module.functions.items():
+            _follow(module, function, found, results)
+            results[name] = any(a in found for a in operands(function.body.result))
+    return found
+
+
+def _follow(module: Module, function: Function, found: set[Expr], results: dict[str, bool]) -> None:
+    for binding in bindings(function):
+        value = binding.value
+        reads = set(operands(value))
+        for block in inner_blocks(value):
+            reads |= {a for b in bindings(block) for a in operands(b.value)}
+            reads |= set(operands(block.result))
+        reached = bool(reads & found)
+        if isinstance(value, Call) and isinstance(value.callee, GlobalVar):
+            callee = module.functions[value.callee.name]
+            for param, argument in zip(callee.params, value.args, strict=True):
+                if isinstance(argument, Expr) and set(operands(argument)) & found:
+                    found.add(param)
+            reached = results.get(value.callee.name, False)
+        elif isinstance(value, Call) and isinstance(value.callee, Var):
+            reached = True
+        elif isinstance(value, Function):
+            found.update(value.params)
+        if reached and _has_gradient(binding.var):
+            found.add(binding.var)
+
+
+def _has_gradient(var: Var) -> bool:
+    return not isinstance(var.type, TensorType) or is_float(var.type.dtype)
+
+
+# From how many keys on one kernel is faster: to compute a result, and together with its gradient.
+LEAST_KEYS: Mapping[str, tuple[int, int]] = MappingProxyType({"cpu": (512, 1024), "cuda": (0, 0)})
+# Fused kernels on CUDA read so many bits of a row at a time.
+_ROW = 128
+
+
+def fuse_attention(
+    module: Module,
+    *,
+    device: Device,
+    trained: Iterable[int] | None = None,
+    least_keys: Mapping[str, tuple[int, int]] = LEAST_KEYS,
+) -> Module:
+    """Call `scaled_dot_product_attention` where a program writes attention out.
+
+    That is a product of query and key, then in any order a scale and masks, softmax over the keys,
+    and a product with value: on matrices, stacks of them or by `einsum`, with the reshapes and
+    transpositions of heads around it, key and value repeated for several heads (grouped-query
+    attention), casts to a wider dtype and back between the products, softmax as one operator or
+    written out. The call is the same function up to rounding, for queries that may look nowhere
+    too (`meta/passes/attention/masks.py`). Attention stays as it is where something else reads
+    scores or probabilities, where these are dropped out, and where one call gains nothing.
+
+    It gains where a kernel does not write scores to memory. On CUDA that is always so if rows are
+    of multiples of 16 bytes; on the CPU by measurement, as ATen's kernel beside two products: a
+    forward pass from 512 keys on, one with a backward pass, which computes the probabilities
+    twice, from 1024 on. ``least_keys`` has the two numbers by kind of device.
+
+    ``trained``: the parameters of main, by number, that gradients will be wanted of; None if the
+    program is only run. To be run before `autodiff`, as `meta.model.value_and_grad` does: the
+    gradient then is one call, too. A mask that is trained stays: its gradient would be a third
+    pass over all scores. `explain_attention` says what becomes a call, and why others do not.
+
+    >>> from meta.base.device import CPU
+    >>> from meta.ir import parse
+    >>> print(fuse_attention(parse('''
+    ... func @main(%q: float32[6, 8, 4], %k: float32[6, 512, 4], %v: float32[6, 512, 4]) \
+-> float32[6, 8, 4] {
+    ...   %s: float32[6, 8, 512] = batch_matmul_nt(%q, %k)
+    ...   %a: float32[6, 8, 512] = multiply(%s, 0.5)
+    ...   %p: float32[6, 8, 512] = softmax(%a)
+    ...   %y: float32[6, 8, 4] = batch_matmul(%p, %v)
+    ...   return %y
+    ... }'''), device=CPU))
+    func @main(%q: float32[6, 8, 4], %k: float32[6, 512, 4], %v: float32[6, 512, 4]) \
+-> float32[6, 8, 4] {
+      %0: float32[1, 6, 8, 4] = reshape(%q, shape=(1, 6, 8, 4))
+      %1: float32[1, 6, 512, 4] = reshape(%k, shape=(1, 6, 512, 4))
+      %2: float32[1, 6, 512, 4] = reshape(%v, shape=(1, 6, 512, 4))
+      %3: (float32[1, 6, 8, 4], float32[1, 6, 8]) = \
+scaled_dot_product_attention(%0, %1, %2, scale=0.5)
+      %4: float32[1, 6, 8, 4] = %3.0
+      %5: float32[1, 6, 8] = %3.1
+      %y: float32[6, 8, 4] = reshape(%4, shape=(6, 8, 4))
+      return %y
+    }
+    """
+    search = _Search(module, device, trained, least_keys)
+    return each_function(module, search.rewritten)
+
+
+def explain_attention(
+    module: Module,
+    *,
+    device: Device,
+    trained: Iterable[int] | None = None,
+    least_keys: Mapping[str, tuple[int, int]] = LEAST_KEYS,
+) -> str:
+    """Return what `fuse_attention` makes one call of, and what it leaves and why, as text."""
+    search = _Search(module, device, trained, least_keys)
+    lines = []
+    for name, function in module.functions.items():
+        found, refused = search.found(function)
+        lines += [
+            f"  rewritten  @{name} {first_line(function, b)}\n    {len(a.members) + 1} operators"
+            for b, a in found.items()
+        ]
+        lines += [
+            f"  refused  @{name} {first_line(function, b)}\n    {r}" for b, r in refused.items()
+        ]
+    count = sum(line.startswith("  rewritten") for line in lines)
+    return "\n".join([f"attention: {count} rewritten, {len(lines) - count} refused", *lines])
+
+
+@dataclass(slots=True)
+class _Search:
+    """The search through one module."""
+
+    module: Module
+    device: Device
+    trained: Iterable[int] | None
+    least_keys: Mapping[str, tuple[int, int]]
+    summaries: Summaries = field(init=False)
+    slopes: set[Expr] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.summaries = Summaries(self.module)
+        self.slopes = set() if self.trained is None else dependent(self.module, self.trained)
+
+    def rewritten(self, function: Function) -> Function:
+        """Return a function with calls in the place of what was found."""
+        found, _ = self.found(function)
+        if not found:
+            return function
+        gone = {v for one in found.values() for v in one.members}
+        calls = {binding.var: _emitted(one, binding) for binding, one in found.items()}
+
+        def rule(binding: Binding) -> list[Binding]:
+            return calls.get(binding.var, [] if binding.var in gone else [binding])
+
+        return rewrite_function(function, rule)
+
+    def found(self, function: Function) -> tuple[dict[Binding, Attention], dict[Binding, str]]:
+        """Return the attentions of a function by their last products, and why others are none."""
+        known = Definitions(function, Buffers(function, self.summaries))
+        found: dict[Binding, Attention] = {}
+        refused: dict[Binding, str] = {}
+        uses, names = DefUse(function), variable_names(function)
+        for binding in _in_order(function.body):
+            made = op_call(binding.value)
+            if made is not None and tensor_type(binding.var) is not None:
+                try:
+                    one = attention_of(binding.var, made, known)
+                    if one is not None:
+                        self.check(one, binding, uses, names)
+                        found[binding] = one
+                except Refused as refusal:
+                    refused[binding] = str(refusal)
+            known.add(binding)
+        return found, refused
+
+    def check(
+        self, one: Attention, binding: Binding, uses: DefUse, names: Mapping[Var, str]
+    ) -> None:
+        """Raise Refused for what others read, and where a call gains nothing."""
+        for var in one.members:
+            for user in uses.users(var):
+                if user is not binding and getattr(user, "var", None) not in one.members:
+                    raise Refused(f"{names[var]} of the attention is also used elsewhere")
+        if any(m.atom in self.slopes for m in one.masking.masks):
+            raise Refused("a mask is trained: its gradient would compute all scores once more")
+        least = self.least_keys.get(self.device.kind, (0, 0))[self.trained is not None]
+        keys = one.keys[0].extent
+        if keys < least:
+            raise Refused(f"{keys} keys are fewer than {least}, from which on a kernel is faster")
+        own, other = map(extent, one.widths)
+        if own != other:
+            raise Refused(f"values are {other} wide and keys {own}: kernels want one width")
+        if self.device.kind == "cuda" and (one.dtype == "float64" or own * bits(one.dtype) % _ROW):
+            raise Refused(f"kernels on CUDA want rows of 16 bytes, not {own} times {one.dtype}")
+
+
+def _in_order(block: Block) -> Iterator[Binding]:
+    """Yield bindings, those of nested blocks before their owner."""
+    for binding in block.bindings:
+        value = binding.value
+        if isinstance(value, If):
+            yield from _in_order(value.then_block)
+            yield from _in_order(value.else_block)
+        elif isinstance(value, Function):
+            yield from _in_order(value.body)
+        yield binding
+
+
+def _emitted(one: Attention, binding: Binding) -> list[Binding]:
+    """Return the bindings that take the last product's place; it keeps its variable."""
+    trace = Trace()
+    trace.site = lambda: binding.span
+    block = trace.finish(trace.run(one.emit, trace))
+    assert isinstance(block.result, Var)
+    renamed = substitute(block, {block.result: binding.var}).bindings
+    return [Binding(binding.var, b.value, b.span) if b.var is block.result else b for b in renamed]

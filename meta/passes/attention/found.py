@@ -13,10 +13,18 @@ from meta.base.dtype import TO_TORCH, is_float
 from meta.ir import Expr, Var
 from meta.op.attention import HEADS_FIRST, HEADS_LATER
 from meta.op.core.tracing import Trace
-from meta.passes.attention.axes import Axis, Group, Refused, extent, leaves
+from meta.passes.attention.axes import (
+    AxisGroup,
+    Operand,
+    Refused,
+    ScoreAxis,
+    arranged,
+    extent,
+    leaves,
+    source,
+)
 from meta.passes.attention.masks import Masking, emitted, masking, spread_out
 from meta.passes.attention.scores import Chain, Product, product, replay, trace_back
-from meta.passes.attention.views import Operand, arranged, source
 from meta.passes.buffers import Definitions
 from meta.passes.calls import OpCall, op_call, tensor_type
 
@@ -28,12 +36,14 @@ class Heads:
     ``shared``: the last axes of heads, along which key and value are one.
     """
 
-    batch: tuple[Axis, ...]
-    heads: tuple[Axis, ...]
-    shared: tuple[Axis, ...]
+    batch: tuple[ScoreAxis, ...]
+    heads: tuple[ScoreAxis, ...]
+    shared: tuple[ScoreAxis, ...]
     layout: str
 
-    def parts(self, rows: Sequence[Axis], width: Sequence[Axis], own: bool) -> list[list[Axis]]:
+    def parts(
+        self, rows: Sequence[ScoreAxis], width: Sequence[ScoreAxis], own: bool
+    ) -> list[list[ScoreAxis]]:
         """Return the axes of the four dimensions; ``own``: whether each head has its own."""
         heads = list(self.heads if own else self.heads[: len(self.heads) - len(self.shared)])
         if self.layout == HEADS_FIRST:
@@ -54,11 +64,11 @@ class Attention:
     value: Operand
     masking: Masking
     scale: float
-    lead: tuple[Axis, ...]
-    rows: tuple[Axis, ...]
-    keys: tuple[Axis, ...]
-    widths: tuple[tuple[Axis, ...], tuple[Axis, ...]]
-    result: tuple[Group, ...]
+    lead: tuple[ScoreAxis, ...]
+    rows: tuple[ScoreAxis, ...]
+    keys: tuple[ScoreAxis, ...]
+    widths: tuple[tuple[ScoreAxis, ...], tuple[ScoreAxis, ...]]
+    result: tuple[AxisGroup, ...]
     members: frozenset[Var]
 
     @property
@@ -68,7 +78,7 @@ class Attention:
         assert type_ is not None
         return type_.dtype
 
-    def arguments(self, heads: Heads) -> Iterator[tuple[Operand, list[list[Axis]]]]:
+    def arguments(self, heads: Heads) -> Iterator[tuple[Operand, list[list[ScoreAxis]]]]:
         """Yield query, key and value, each with the axes of its dimensions."""
         yield self.query, heads.parts(self.rows, self.widths[0], True)
         yield self.key, heads.parts(self.keys, self.widths[0], False)
@@ -120,7 +130,7 @@ class Attention:
         return arranged(y, own, [leaves(group) for group in self.result])
 
 
-def _full(x: Any, wanted: Sequence[Sequence[Axis]]) -> Any:
+def _full(x: Any, wanted: Sequence[Sequence[ScoreAxis]]) -> Any:
     """Return an argument with all elements that its dimensions say."""
     shape = tuple(map(extent, wanted))
     return x if tuple(x.shape) == shape else op.broadcast_to(x, shape)
@@ -145,7 +155,7 @@ def _described(var: Var, last: Product, place: int, chain: Chain, known: Definit
     first = product(op_call(known.get(chain.product)))
     if first is None:
         raise Refused("the scores are no product over one axis, of known extents")
-    axes = {label: Axis(n) for label, n in first.extents.items()}
+    axes = {label: ScoreAxis(n) for label, n in first.extents.items()}
     seen = replay(chain, [(axes[label],) for label in first.result])
     keys = leaves(seen.scores[-1])
     if len(keys) != 1 or keys[0] not in axes.values():
@@ -179,15 +189,19 @@ def _described(var: Var, last: Product, place: int, chain: Chain, known: Definit
 
 
 def _score_axes(
-    lead: Sequence[Axis], rows: Sequence[Axis], keys: Sequence[Axis]
-) -> tuple[Axis, ...]:
+    lead: Sequence[ScoreAxis], rows: Sequence[ScoreAxis], keys: Sequence[ScoreAxis]
+) -> tuple[ScoreAxis, ...]:
     """Return the axes of the scores; a query that is alone has one, too."""
-    return (*lead, *(rows or (Axis(1),)), *keys)
+    return (*lead, *(rows or (ScoreAxis(1),)), *keys)
 
 
 def _last(
-    last: Product, place: int, groups: Sequence[Group], keys: Axis, rows: Sequence[Axis]
-) -> tuple[Operand, Axis, tuple[Group, ...]]:
+    last: Product,
+    place: int,
+    groups: Sequence[AxisGroup],
+    keys: ScoreAxis,
+    rows: Sequence[ScoreAxis],
+) -> tuple[Operand, ScoreAxis, tuple[AxisGroup, ...]]:
     """Return value, the axis that is its width, and the dimensions of the result."""
     labels, others = last.labels[place], last.labels[1 - place]
     known = {s: group for s, group in zip(labels, groups, strict=True) if s is not None}
@@ -196,7 +210,7 @@ def _last(
     widths = [s for s in others if s is not None and s not in known]
     if len(widths) != 1:
         raise Refused("value has not one axis of its own")
-    width = Axis(last.extents[widths[0]], solid=True)
+    width = ScoreAxis(last.extents[widths[0]], solid=True)
     known[widths[0]] = (width,)
     value = Operand(last.operands[1 - place], tuple(known[s] if s else () for s in others))
     if any(row in value.axes for row in rows):

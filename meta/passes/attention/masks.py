@@ -27,9 +27,8 @@ from meta.base.dtype import TO_TORCH
 from meta.dialect.core import only
 from meta.op.core.handler import Default, use
 from meta.op.core.tracing import Trace
-from meta.passes.attention.axes import Axis, Refused, extent, leaves
+from meta.passes.attention.axes import Refused, ScoreAxis, arranged, extent, leaves, value_of
 from meta.passes.attention.scores import Mask
-from meta.passes.attention.views import arranged, value_of
 from meta.passes.buffers import Definitions
 from meta.runtime.ndarray import ndarray
 
@@ -51,13 +50,13 @@ class Masking:
     """
 
     masks: tuple[Mask, ...]
-    axes: tuple[Axis, ...]
+    axes: tuple[ScoreAxis, ...]
     clears: bool
     causal: bool = False
     sure: bool = True
 
     @property
-    def present(self) -> set[Axis]:
+    def present(self) -> set[ScoreAxis]:
         """The axes along which the operator's mask has elements."""
         if self.causal:
             return set()
@@ -70,7 +69,7 @@ class Masking:
 
 
 def masking(
-    masks: Sequence[Mask], axes: Sequence[Axis], clears: bool, known: Definitions
+    masks: Sequence[Mask], axes: Sequence[ScoreAxis], clears: bool, known: Definitions
 ) -> Masking:
     """Return how masks are to be given to the operator; raises Refused if they cannot be.
 
@@ -116,13 +115,13 @@ def _looks_back(total: torch.Tensor) -> bool:
     return bool(((rows == 0) == back).all() and (rows.masked_fill(back, -inf) <= HIDDEN).all())
 
 
-def _spread(x: Any, mask: Mask, axes: Sequence[Axis]) -> Any:
+def _spread(x: Any, mask: Mask, axes: Sequence[ScoreAxis]) -> Any:
     """Return a mask with a dimension per axis of the scores."""
     own = leaves(*mask.groups)
     return arranged(x, own, [[a] if a in own else [] for a in axes])
 
 
-def emitted(found: Masking, trace: Trace, dtype: str, parts: Sequence[Sequence[Axis]]) -> Any:
+def emitted(found: Masking, trace: Trace, dtype: str, parts: Sequence[Sequence[ScoreAxis]]) -> Any:
     """Return the operator's mask, and which queries see anything (None: all), with dimensions of
     the axes ``parts``.
     """
@@ -166,13 +165,13 @@ def _together(combine: Any, parts: Sequence[Any]) -> Any:
     return first
 
 
-def _joined(x: Any, axes: Sequence[Axis], parts: Sequence[Sequence[Axis]]) -> Any:
+def _joined(x: Any, axes: Sequence[ScoreAxis], parts: Sequence[Sequence[ScoreAxis]]) -> Any:
     """Return what has a dimension per axis with dimensions of several."""
     own = [a for a, n in zip(axes, x.shape, strict=True) if n != 1]
     return arranged(x, own, [list(part) for part in parts])
 
 
-def spread_out(found: Masking, parts: Sequence[Sequence[Axis]]) -> int:
+def spread_out(found: Masking, parts: Sequence[Sequence[ScoreAxis]]) -> int:
     """Return how many elements the mask has with these dimensions, if that is more than it needs;
     else 0.
     """

@@ -21,11 +21,10 @@ from meta.ir import Expr, TensorType, Tuple, TupleGetItem, Var
 from meta.op.core import Op
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.subscripts import subscripts
-from meta.passes.attention.axes import Group, Refused, Step, grouped, leaves
-from meta.passes.attention.views import scaling
+from meta.passes.attention.axes import AxisGroup, Refused, ScoreStep, grouped, leaves, scaling
 from meta.passes.buffers import Definitions
 from meta.passes.calls import OpCall, op_call, tensor_type
-from meta.passes.rules.fills import fill_of
+from meta.passes.rules.arithmetic import fill_of
 from meta.passes.rules.shapes import PERMUTATIONS, VIEWS, order_of
 
 _EQUATIONS = {
@@ -94,7 +93,7 @@ def _has_axes(product: Op, equation: str, types: list[TensorType]) -> bool:
     return all(len(term) == t.ndim for term, t in zip(terms, types, strict=True))
 
 
-Found = tuple[Step, set[Var]]
+Found = tuple[ScoreStep, set[Var]]
 """A step, and what else it is computed of."""
 
 
@@ -108,7 +107,7 @@ def softmax(atom: Var, made: OpCall, known: Definitions) -> Found | None:
     if made.op is op.softmax:
         if normalize_axis(made.args[1], type_.ndim) != type_.ndim - 1:
             raise Refused("softmax is not over the last axis")
-        return Step("softmax", atom, made.args[0], made), set()
+        return ScoreStep("softmax", atom, made.args[0], made), set()
     if made.op is not op.divide:
         return None
     powers, total = made.args
@@ -121,7 +120,7 @@ def softmax(atom: Var, made: OpCall, known: Definitions) -> Found | None:
     scores, top = below.args[:2]
     if _reduced(top, known, op.max, op.amax) is not scores or tensor_type(scores) != type_:
         return None
-    return Step("softmax", atom, scores, made), {powers, total, exp.args[0], top}
+    return ScoreStep("softmax", atom, scores, made), {powers, total, exp.args[0], top}
 
 
 def blind_zero(atom: Var, made: OpCall, known: Definitions) -> Found | None:
@@ -143,7 +142,7 @@ def blind_zero(atom: Var, made: OpCall, known: Definitions) -> Found | None:
     if inner.args[0] is not scores:
         return None
     made_of = {zero} if isinstance(zero, Var) and p in _arguments(zero, known) else set()
-    return Step("cleared", atom, p, made), members | made_of
+    return ScoreStep("cleared", atom, p, made), members | made_of
 
 
 def _all_hidden(atom: Any, known: Definitions) -> tuple[Expr | None, set[Var]]:
@@ -204,7 +203,7 @@ class Mask:
     """
 
     atom: Expr
-    groups: tuple[Group, ...]
+    groups: tuple[AxisGroup, ...]
     hides: float | None
     negated: bool
     factor: float = 1.0
@@ -217,7 +216,7 @@ class Chain:
     steps: the last one first. members: what they are bound to, the first product included.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[ScoreStep, ...]
     product: Var
     members: frozenset[Var]
 
@@ -232,7 +231,7 @@ def trace_back(atom: Expr, known: Definitions) -> Chain | None:
 
     Raises Refused if what is before the softmax is not known to attention.
     """
-    steps: list[Step] = []
+    steps: list[ScoreStep] = []
     members: set[Var] = set()
     after, dropped = True, False
     while True:
@@ -262,7 +261,9 @@ def trace_back(atom: Expr, known: Definitions) -> Chain | None:
     raise Refused(f"{_called(atom, known)} is between the product of query and key and softmax")
 
 
-def _read(atom: Var, made: OpCall, known: Definitions, after: bool) -> tuple[Step | None, set[Var]]:
+def _read(
+    atom: Var, made: OpCall, known: Definitions, after: bool
+) -> tuple[ScoreStep | None, set[Var]]:
     """Return the step that a call is, and what else it is computed of."""
     for read in (softmax, blind_zero) if after else ():
         found = read(atom, made, known)
@@ -277,36 +278,36 @@ def _called(atom: Expr, known: Definitions) -> str:
     return "a value from elsewhere" if made is None else f"the result of {made.op.name}"
 
 
-Reader = Callable[[Var, OpCall, Definitions, bool], Iterator[Step]]
+Reader = Callable[[Var, OpCall, Definitions, bool], Iterator[ScoreStep]]
 
 
-def _moved(atom: Var, made: OpCall, known: Definitions, after: bool) -> Iterator[Step]:
+def _moved(atom: Var, made: OpCall, known: Definitions, after: bool) -> Iterator[ScoreStep]:
     """Other dtypes and places of the elements, before the softmax and after it."""
     x = made.args[0]
     nothing = made.op is op.broadcast_to and tensor_type(x) == tensor_type(atom)
     if nothing or made.op in (op.cast, op.cast_like):
-        yield Step("same", atom, x, made)
+        yield ScoreStep("same", atom, x, made)
     elif made.op in PERMUTATIONS:
-        yield Step("permuted", atom, x, made)
+        yield ScoreStep("permuted", atom, x, made)
     elif made.op in VIEWS:
-        yield Step("view", atom, x, made)
+        yield ScoreStep("view", atom, x, made)
 
 
-def _scaled(atom: Var, made: OpCall, known: Definitions, after: bool) -> Iterator[Step]:
+def _scaled(atom: Var, made: OpCall, known: Definitions, after: bool) -> Iterator[ScoreStep]:
     if not after and made.op in (op.multiply, op.divide):
         found = scaling(atom, made, known)
         if found is None:
             raise Refused("scores are multiplied by what is no number")
-        yield Step("scaled", atom, found[0], made, found[1])
+        yield ScoreStep("scaled", atom, found[0], made, found[1])
 
 
-def _added(atom: Var, made: OpCall, known: Definitions, after: bool) -> Iterator[Step]:
+def _added(atom: Var, made: OpCall, known: Definitions, after: bool) -> Iterator[ScoreStep]:
     """Numbers added to the scores, or subtracted: (numbers, subtracted, axis of `bias_add`)."""
     if after or made.op not in (op.add, op.subtract, op.bias_add):
         return
     x, y = made.args[:2]
     if made.op is op.bias_add:
-        yield Step("added", atom, x, made, (y, False, made.args[2]))
+        yield ScoreStep("added", atom, x, made, (y, False, made.args[2]))
         return
     if any(a is not None for a in made.args[2:]):
         raise Refused(f"{made.op.name} has more than two operands")
@@ -314,10 +315,10 @@ def _added(atom: Var, made: OpCall, known: Definitions, after: bool) -> Iterator
         x, y = y, x
     if not isinstance(x, Expr) or not isinstance(y, Expr):
         raise Refused("a number is added to the scores")
-    yield Step("added", atom, x, made, (y, made.op is op.subtract, None))
+    yield ScoreStep("added", atom, x, made, (y, made.op is op.subtract, None))
 
 
-def _hidden(atom: Var, made: OpCall, known: Definitions, after: bool) -> Iterator[Step]:
+def _hidden(atom: Var, made: OpCall, known: Definitions, after: bool) -> Iterator[ScoreStep]:
     """Scores that another number replaces: (condition, number, whether it says what is hidden)."""
     if after or made.op is not op.where:
         return
@@ -325,7 +326,7 @@ def _hidden(atom: Var, made: OpCall, known: Definitions, after: bool) -> Iterato
     for scores, other, negated in ((x, y, False), (y, x, True)):
         number = fill_of(other, known)
         if number is not None and not isinstance(number, bool) and isinstance(scores, Expr):
-            yield Step("hidden", atom, scores, made, (condition, float(number), negated))
+            yield ScoreStep("hidden", atom, scores, made, (condition, float(number), negated))
             return
     raise Refused("scores are replaced by what is no number")
 
@@ -365,13 +366,13 @@ class Replayed:
     product does; the masks in their order, and by what the scores are multiplied.
     """
 
-    scores: list[Group]
-    probabilities: list[Group]
+    scores: list[AxisGroup]
+    probabilities: list[AxisGroup]
     masks: list[Mask]
     scale: float
 
 
-def replay(chain: Chain, groups: list[Group]) -> Replayed:
+def replay(chain: Chain, groups: list[AxisGroup]) -> Replayed:
     """Follow the scores from the first product, whose dimensions are ``groups``, to the last.
 
     Raises Refused where axes are mixed, and for masks that do not fit.
@@ -399,7 +400,7 @@ def replay(chain: Chain, groups: list[Group]) -> Replayed:
     return Replayed(at_softmax, groups, masks, scale)
 
 
-def _regrouped(groups: list[Group], type_: TensorType) -> list[Group]:
+def _regrouped(groups: list[AxisGroup], type_: TensorType) -> list[AxisGroup]:
     found = grouped(leaves(*groups), type_.static_shape)
     if found is None:
         raise Refused("a reshape mixes axes of the scores")
@@ -413,13 +414,13 @@ def _times(mask: Mask, factor: float) -> Mask:
     return Mask(mask.atom, mask.groups, hides, mask.negated, mask.factor * factor)
 
 
-def _mask(step: Step, groups: list[Group], type_: TensorType) -> Mask:
+def _mask(step: ScoreStep, groups: list[AxisGroup], type_: TensorType) -> Mask:
     atom = step.value[0]
     found = tensor_type(atom)
     if found is None or not found.is_static:
         raise Refused("the extents of a mask are known at run time only")
     if step.kind == "added" and step.value[2] is not None:
-        own: tuple[Group, ...] = (groups[normalize_axis(step.value[2], type_.ndim)],)
+        own: tuple[AxisGroup, ...] = (groups[normalize_axis(step.value[2], type_.ndim)],)
     else:
         own = tuple(groups[len(groups) - found.ndim :])
     own = tuple(() if n == 1 else g for g, n in zip(own, found.static_shape, strict=True))

@@ -4,41 +4,65 @@ A function is instantiated once per choice of dtypes that it is called with. Fun
 themselves or are handed on as values, closures, data values and references keep their types. What
 is written in place keeps its dtype, and its cast is made again after a write.
 
-``body`` rewrites one function, with the ``casts`` that are known in it; ``hoist`` moves casts of a
-function's parameters to its callers, so that a loop casts its weights once; ``narrow`` lets sums
-read what is rounded for others; ``report`` (`explain_autocast`) says what was done and why;
-``dtypes`` has the vocabulary for types.
+`Body` rewrites one function: every call gets its arguments in the dtypes that its cast rule says.
+``casts`` has the casts that are known in it, and what `explain_autocast` tells of them. ``move``
+moves casts of a function's parameters to its callers, so that a loop casts its weights once, and
+lets sums read what is rounded for others.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from meta.amp.core import require_half, require_rules
-from meta.base.dtype import canonical
+from meta import op
+from meta.amp.core import cast_dtypes, require_half, require_rules, rule_of, too_large
+from meta.base.dtype import canonical, is_float
+from meta.base.errors import IRError, MetaError
 from meta.ir import (
+    Binding,
     Block,
     Call,
+    Constant,
+    Construct,
+    Expr,
+    Fail,
     Function,
     FuncType,
+    GlobalVar,
+    If,
+    MakeRef,
     Module,
+    RefType,
+    Tuple,
+    TupleGetItem,
+    TupleType,
     Type,
     Var,
+    WriteRef,
     bindings,
+    map_atoms,
     type_of,
 )
 from meta.ir.names import Names
+from meta.ir.typeof import call_type
 from meta.op.core import Op
-from meta.passes.autocast.body import Body, float_dtypes_of
-from meta.passes.autocast.casts import Casts, Dtypes, dtypes_of, with_dtypes, with_floats
-from meta.passes.autocast.hoist import hoist
-from meta.passes.autocast.narrow import narrow
-from meta.passes.autocast.report import Cast, CastReport, Why
+from meta.passes.autocast.casts import (
+    Cast,
+    CastReport,
+    Casts,
+    Dtypes,
+    Why,
+    dtypes_of,
+    meet,
+    with_dtypes,
+    with_floats,
+)
+from meta.passes.autocast.move import hoist, narrow
 from meta.passes.buffers import Summaries
 from meta.passes.call_graph import recursive, used_as_values, uses
-from meta.passes.calls import base_op
+from meta.passes.calls import base_op, typed_args
 from meta.passes.dead_code import dead_code
 from meta.passes.infer_type import infer_type
 from meta.passes.lambda_lift import lambda_lift
@@ -204,3 +228,233 @@ def _fixed(module: Module) -> set[str]:
     """Return the names of the functions that keep their signatures."""
     fixed = {"main"} | recursive(module) | used_as_values(module)
     return fixed | {name for name, function in module.functions.items() if function.attrs}
+
+
+Instance = Callable[[str, tuple[Type | None, ...]], tuple[str, FuncType]]
+"""From a function and the types of arguments to what is called for them; its parameters' dtypes
+are those of the arguments, or fixed."""
+
+
+class Body:
+    """A function under rewriting: by variable of the original program, what stands for it now."""
+
+    def __init__(self, module: Module, half: str, casts: Casts, instance: Instance) -> None:
+        self.module, self.half, self.casts, self.instance = module, half, casts, instance
+        self._now: dict[Var, Expr] = {}
+
+    def bind(self, old: Var, new: Expr) -> None:
+        """Let an atom stand for a variable of the original program."""
+        self._now[old] = new
+        self.casts.stands_for(new, old)
+
+    def atom(self, old: Expr) -> Expr:
+        """Return what stands for an atom of the original program."""
+        return map_atoms(old, lambda a: self._now.get(a, a) if isinstance(a, Var) else a)
+
+    def bindings(self, block: Block) -> None:
+        """Rewrite a block's bindings into the block under construction."""
+        for binding in block.bindings:
+            self._binding(binding)
+            self.casts.wrote(binding)
+
+    def _binding(self, binding: Binding) -> None:
+        value = binding.value
+        match value:
+            case Var() | Constant() | Tuple():
+                self.bind(binding.var, self.atom(value))
+            case TupleGetItem():
+                owner = self.atom(value.value)
+                if isinstance(owner, Tuple):
+                    self.bind(binding.var, owner.fields[value.index])
+                else:
+                    self._emit(binding, TupleGetItem(owner, value.index))
+            case Call():
+                self._call(binding, value)
+            case If():
+                self._if(binding, value)
+            case Function():
+                self._emit(binding, self._closure(value))
+            case Construct():
+                definition = self.module.types[value.type.name].constructor(value.constructor)
+                assert definition is not None
+                why = self._why(binding, f"a field of {value.constructor}", _FIELD)
+                pairs = zip(value.fields, definition.fields, strict=True)
+                fields = tuple(self._coerced(f, t, why, binding) for f, t in pairs)
+                self._emit(binding, Construct(value.type, value.constructor, fields))
+            case MakeRef():
+                assert isinstance(binding.var.type, RefType)
+                why = self._why(binding, "a reference", _REFERENCE)
+                held = self._coerced(value.value, binding.var.type.value, why, binding)
+                self._emit(binding, MakeRef(held), binding.var.type)
+            case WriteRef():
+                ref = type_of(value.ref)
+                assert isinstance(ref, RefType)
+                why = self._why(binding, "a reference", _REFERENCE)
+                held = self._coerced(value.value, ref.value, why, binding)
+                self._emit(binding, WriteRef(self.atom(value.ref), held))
+            case _:  # no tensor is made, or of a type that stands there
+                self._emit(binding, map_atoms(value, self.atom))
+
+    def _emit(self, binding: Binding, value: Expr, type_: Type | None = None) -> None:
+        """Emit a new value of a variable. What is written in place keeps its dtype."""
+        made = type_ if type_ is not None else type_of(value)
+        new: Expr = self.casts.emit(value, made, binding, binding.var.name)
+        old = binding.var.type
+        if old is not None and self.casts.is_written(binding.var):
+            why = self._why(binding, "a write in place", "what is written keeps its dtype")
+            new = self.casts.coerce(new, old, why, binding)
+        self.bind(binding.var, new)
+
+    def _coerced(self, old: Expr, type_: Type, why: Why, at: Binding) -> Expr:
+        return self.casts.coerce(self.atom(old), type_, why, at)
+
+    def _why(self, binding: Binding, consumer: str, reason: str) -> Why:
+        return Why(consumer, reason, None, binding.span)
+
+    def _call(self, binding: Binding, call: Call) -> None:
+        called = base_op(call.callee)
+        if called is not None:
+            self._operator(binding, call, called)
+        elif isinstance(call.callee, GlobalVar):
+            given = tuple(self.atom(a) if isinstance(a, Expr) else a for a in call.args)
+            types = tuple(type_of(a) if isinstance(a, Expr) else None for a in given)
+            name, type_ = self.instance(call.callee.name, types)
+            self._apply(binding, GlobalVar(name, type_), type_, f"@{call.callee.name}")
+        else:
+            callee = self.atom(call.callee)
+            function_type = type_of(callee)
+            if not isinstance(function_type, FuncType):
+                raise IRError("a function has no type; run infer_type first", span=binding.span)
+            self._apply(binding, callee, function_type, f"%{_name(call.callee)}")
+
+    def _apply(self, binding: Binding, callee: Expr, type_: FuncType, shown: str) -> None:
+        """Emit the call of a function whose parameters have these dtypes."""
+        assert isinstance(binding.value, Call)
+        why = self._why(binding, f"an argument of {shown}", _SIGNATURE)
+        pairs = zip(binding.value.args, type_.params, strict=True)
+        args = tuple(
+            self._coerced(a, t, why, binding) if isinstance(a, Expr) else a for a, t in pairs
+        )
+        found = [type_of(a) if isinstance(a, Expr) else None for a in args]
+        self._emit(binding, Call(callee, args), call_type(type_, found))
+
+    def _operator(self, binding: Binding, call: Call, called: Op) -> None:
+        given = Call(
+            call.callee, tuple(self.atom(a) if isinstance(a, Expr) else a for a in call.args)
+        )
+        types = typed_args(called, given)
+        wanted = cast_dtypes(called, types, self.half)
+        rule = rule_of(called)
+        assert rule is not None
+        # A view of a cast would be a view of other memory: writes to it would be lost.
+        stays = self.casts.is_shared_view(binding.var)
+        large = too_large(called, types, self.half)
+        args = []
+        for slot, argument, dtype in zip(called.schema.slots, given.args, wanted, strict=True):
+            if dtype is not None and not stays:
+                reason = _REASONS["large" if large else rule.word].format(
+                    dtype=dtype, half=self.half, numbers=", ".join(map(str, large))
+                )
+                why = Why(f"{called.name}.{slot.name}", reason, rule.site, binding.span)
+                change = self.casts.tuple_atom if slot.kind == "tensors" else self.casts.cast
+                argument = change(argument, dtype, why, binding)
+            args.append(argument)
+        new = Call(call.callee, tuple(args))
+        try:
+            type_ = called.infer(typed_args(called, new))
+        except MetaError as error:
+            error.span = binding.span or error.span
+            error.note(
+                f"in mixed precision: {called.name} has the cast rule {rule}, from {rule.site}"
+            )
+            raise
+        self._emit(binding, new, type_)
+        if called is op.cast and isinstance(args[0], Expr):
+            self.casts.is_cast_of(self.atom(binding.var), args[0])
+
+    def _if(self, binding: Binding, value: If) -> None:
+        opened, results = [], []
+        for block in (value.then_block, value.else_block):
+            with self.casts.block() as inner:
+                self.bindings(block)
+            opened.append(inner)
+            results.append(self.atom(block.result))
+        type_ = self._meeting(binding, value, results)
+        why = self._why(binding, "the result of an If", "its branches meet in the wider dtype")
+        blocks = []
+        for inner, result in zip(opened, results, strict=True):
+            with self.casts.reopened(inner):
+                result = self.casts.coerce(
+                    _retyped(inner.bindings, result, type_), type_, why, binding
+                )
+            blocks.append(Block(tuple(inner.bindings), result))
+        condition = self.atom(value.condition)
+        self._emit(binding, If(condition, *blocks), type_)
+
+    def _meeting(self, binding: Binding, value: If, results: list[Expr]) -> Type:
+        """Return the type of both branches; one that fails fits any."""
+        declared = binding.var.type
+        assert declared is not None
+        if self.casts.is_written(binding.var):
+            return declared
+        blocks = (value.then_block, value.else_block)
+        types = [
+            type_of(result)
+            for result, block in zip(results, blocks, strict=True)
+            if not _fails(block)
+        ]
+        found = [dtypes_of(t) for t in types if t is not None]
+        return with_dtypes(declared, meet(found[0], found[-1])) if found else declared
+
+    def _closure(self, function: Function) -> Function:
+        """A closure keeps its signature: who calls it may not be known."""
+        params = tuple(Var(p.name, p.type) for p in function.params)
+        for old, new in zip(function.params, params, strict=True):
+            self.bind(old, new)
+        with self.casts.block(closure=True) as inner:
+            self.bindings(function.body)
+            result = self.atom(function.body.result)
+            if function.result_type is not None:
+                why = Why("the result of a closure", _SIGNATURE)
+                result = self.casts.coerce(result, function.result_type, why, None)
+        body = Block(tuple(inner.bindings), result)
+        return Function(params, body, function.result_type, dict(function.attrs))
+
+
+_FIELD = "data values keep the types of their fields"
+_REFERENCE = "a reference keeps the type of what it holds"
+_SIGNATURE = "functions that call themselves, or are handed on as values, keep their signatures"
+_REASONS = {
+    "always": "always: computed in {dtype}, where it is fastest",
+    "never": "never: in 16 bits it would overflow, or lose small terms; computed in {dtype}",
+    "infer": "infer: its arguments meet in the wider dtype, {dtype}",
+    "custom": "custom: its own rule says {dtype}",
+    "large": "{numbers} would be infinite in {half}; computed in {dtype}",
+}
+
+
+def _fails(block: Block) -> bool:
+    """Whether a block ends in an error, so that its value is never there."""
+    last = block.bindings[-1] if block.bindings else None
+    return last is not None and isinstance(last.value, Fail) and block.result is last.var
+
+
+def _retyped(bindings: list[Binding], result: Expr, type_: Type) -> Expr:
+    """Give a block that ends in an error the type of the other one."""
+    last = bindings[-1] if bindings else None
+    if last is None or not isinstance(last.value, Fail) or result is not last.var:
+        return result
+    value = Fail(last.value.message, type_)
+    bindings[-1] = Binding(Var(last.var.name, type_), value, last.span)
+    return bindings[-1].var
+
+
+def _name(callee: Expr) -> str:
+    return callee.name if isinstance(callee, Var) else str(callee)
+
+
+def float_dtypes_of(type_: Type) -> list[str]:
+    """Return the dtypes of the floating point tensors in a type."""
+    fields = type_.fields if isinstance(type_, TupleType) else ()
+    inner = [d for f in fields for d in float_dtypes_of(f)]
+    return inner or [d for d in dtypes_of(type_) if d is not None and is_float(d)]

@@ -14,9 +14,9 @@ pass merges the second computation with the first or moves it forward. The rando
 are drawn outside of it (`random_key`) and are arguments. What it writes in place is copied before
 the call, and the second call writes to the copy. Afterwards such functions are inlined like others.
 
-The files, in the order of use: ``activity`` says what depends on the wanted parameters, ``vjp``
-writes the differentiated functions, ``sweep`` the backward computation of one block; ``leaves`` has
-the vocabulary for tuples.
+The files, in the order of use: ``activity`` says what depends on the wanted parameters, and has the
+vocabulary for tuples; ``vjp`` writes the differentiated functions, ``sweep`` the backward
+computation of one block.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from meta.ir import (
 )
 from meta.ir.names import Names
 from meta.ir.visit import rename_globals
-from meta.passes.autodiff.activity import Activity
-from meta.passes.autodiff.leaves import (
+from meta.passes.autodiff.activity import (
+    Activity,
     Leaf,
     Target,
     carries_gradient,

@@ -34,8 +34,7 @@ from meta.ir import (
 from meta.ir.printer import first_line
 from meta.op.core import Op
 from meta.op.core.tracing import Symbol, Trace
-from meta.passes.autodiff.activity import Activity
-from meta.passes.autodiff.leaves import Leaf, Target, known_type, leaves, path
+from meta.passes.autodiff.activity import Activity, Leaf, Target, known_type, leaves, path
 from meta.passes.buffers import Buffers, Summaries
 from meta.passes.calls import called_op, flat_atoms
 

@@ -38,8 +38,8 @@ from meta.ir.names import Names
 from meta.ir.quoting import is_identifier
 from meta.ir.typeof import call_type
 from meta.op.core.tracing import Trace
-from meta.passes.autodiff.activity import Activity
-from meta.passes.autodiff.leaves import (
+from meta.passes.autodiff.activity import (
+    Activity,
     Leaf,
     Target,
     carries_gradient,

@@ -1,4 +1,13 @@
-"""Where a pattern occurs in a function, and why it does not where it nearly does."""
+"""Where a pattern occurs in a function, and why it does not where it nearly does.
+
+The search is depth first, over the ways of a pattern's parts. Choices (alternatives, exchanged
+arguments) are tried in the order in which the parts state them; a part that was met before has to
+be the same value again. The stack is explicit, so a pattern may be long.
+
+Calls of one result stand where it was computed. Several results may be used before the last of them
+is there, so their call has to come earlier: after everything that the match reads, and before all
+that use its results. Places are positions in the block, and numbers between them.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +24,7 @@ from meta.ir import (
     Block,
     Call,
     Constant,
+    DefUse,
     Expr,
     Fail,
     Function,
@@ -22,17 +32,155 @@ from meta.ir import (
     Var,
     bindings,
     operands,
+    structural_equal,
 )
 from meta.ir.graph import User
 from meta.ir.literals import literal_text
-from meta.ir.printer import first_line
+from meta.ir.printer import first_line, variable_names
 from meta.ir.visit import inner_blocks
+from meta.passes.buffers import Buffers, Summaries
 from meta.passes.calls import base_op, is_pure
 from meta.passes.effects import uses
 from meta.passes.lifetimes import is_fused
 from meta.passes.pattern.build import Pattern, parts
-from meta.passes.pattern.parts import Part, depth, of_type
-from meta.passes.pattern.search import Facts, Found, Places, Search
+from meta.passes.pattern.parts import Called, Part, SearchScope, depth, of_type
+
+Found = dict[Part, Any]
+"""What each part of the pattern is: an atom or a literal."""
+
+
+class Search:
+    """One search for one part.
+
+    Attributes
+    ----------
+    failure: where the search that got furthest failed, once it has ended without a solution.
+    calls: how many calls of the pattern had been found by then.
+    """
+
+    def __init__(self, scope: SearchScope) -> None:
+        self.scope = scope
+        self.failure = ""
+        self.calls = 0
+
+    def solutions(self, part: Part, value: Any, known: Found | None = None) -> Iterator[Found]:
+        """Yield what the parts are, for every way in which ``value`` can be ``part``; ``known`` are
+        those that are found already.
+        """
+        # A state is a linked list of goals, the next one first, and what was found so far.
+        stack: list[tuple[Any, Found]] = [((part, value, None), known or {})]
+        while stack:
+            goals, found = stack.pop()
+            if goals is None:
+                yield found
+                continue
+            part, value, rest = goals
+            if part in found:
+                if _same(found[part], value):
+                    stack.append((rest, found))
+                else:
+                    both = map(self.scope.shown, (value, found[part]))
+                    self._fail(found, " is not the same as ".join(both))
+                continue
+            ways = part.ways(value, self.scope)
+            if isinstance(ways, str):
+                self._fail(found, ways)
+                continue
+            found = {**found, part: value}
+            for way in reversed(ways):
+                goals = rest
+                for inner_part, inner_value in reversed(way):
+                    goals = (inner_part, inner_value, goals)
+                stack.append((goals, found))
+
+    def _fail(self, found: Found, reason: str) -> None:
+        calls = sum(isinstance(part, Called) for part in found)
+        if calls > self.calls or not self.failure:
+            self.calls, self.failure = calls, reason
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Tell whether two atoms or literals are one value for sure."""
+    if isinstance(a, Constant) and isinstance(b, Constant):
+        return structural_equal(a, b)
+    if isinstance(a, Expr) or isinstance(b, Expr):
+        return a is b
+    return literal_text(a) == literal_text(b)
+
+
+class Places:
+    """The positions in one block, as matches that were found move them."""
+
+    def __init__(self, block: Block, uses: DefUse) -> None:
+        self.block, self.uses = block, uses
+        self.position: Mapping[Binding, int] = {b: i for i, b in enumerate(block.bindings)}
+        self._moved: dict[Binding, float] = {}
+        self._outer: dict[User, Binding] = {}
+        for binding in block.bindings:
+            for inner in inner_blocks(binding.value):
+                self._outer[inner] = binding
+                for nested in bindings(inner):
+                    self._outer[nested] = binding
+                    self._outer.update(dict.fromkeys(inner_blocks(nested.value), binding))
+
+    def of(self, user: User) -> float:
+        """Return where a binding is evaluated, or one of the block in which it is nested; the end
+        for the block's result.
+        """
+        user = self._outer.get(user, user)
+        if isinstance(user, Block):
+            return len(self.block.bindings)
+        return self._moved.get(user, self.position[user])
+
+    def find(
+        self, members: tuple[Binding, ...], inside: set[Binding], results: tuple[Binding, ...]
+    ) -> float | None:
+        """Return where the call of a match can be, None if nowhere.
+
+        ``members``: what it computes; those ``inside`` are there nowhere else. ``results``: those
+        that others may use.
+        """
+        last = max(self.position[b] for b in inside)
+        if len(results) == 1:
+            return last
+        used = (u for r in results for u in self.uses.users(r.var) if u not in inside)
+        end = min(map(self.of, used), default=len(self.block.bindings))
+        if last < end:
+            return last
+        read = (a for b in members for a in operands(b.value) if isinstance(a, Var))
+        sources = {self.uses.definitions[a] for a in read if a in self.uses.definitions}
+        begin = max(
+            (self.of(s) for s in sources if s in self.position and s not in members), default=-1.0
+        )
+        begin = max(begin, ceil(end) - 1)
+        return (begin + end) / 2 if begin < end else None
+
+    def move(self, inside: set[Binding], place: float) -> None:
+        """Note where the results of a match are computed from now on."""
+        self._moved.update(dict.fromkeys(inside, place))
+
+
+class Facts:
+    """Facts of one function of a module (None: nothing is known of other functions)."""
+
+    def __init__(self, function: Function, module: Module | None) -> None:
+        self.function, self.module = function, module
+
+    @cached_property
+    def buffers(self) -> Buffers:
+        """Which values may share memory."""
+        summaries = None if self.module is None else Summaries(self.module)
+        return Buffers(self.function, summaries)
+
+    @cached_property
+    def uses(self) -> DefUse:
+        """Who uses what."""
+        return DefUse(self.function)
+
+    @cached_property
+    def names(self) -> dict[Var, str]:
+        """The names under which variables are printed."""
+        return variable_names(self.function)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +282,7 @@ def call_with(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
     return function(**{name: values[name] for name in inspect.signature(function).parameters})
 
 
-class _Scope:
+class _BlockScope:
     """The values of one block's own bindings, and the names of its function's variables."""
 
     def __init__(self, block: Block, facts: Facts) -> None:
@@ -175,7 +323,7 @@ class _Finder:
         first = self.pattern.searched[0]
         for block in reversed(list(_blocks(self.facts.function))):
             near = [b for b in reversed(block.bindings) if first.may_be(b.value)]
-            scope = _Scope(block, self.facts) if near else None
+            scope = _BlockScope(block, self.facts) if near else None
             for binding in near:
                 assert scope is not None
                 one = None if binding in self.taken else self.at(binding, scope)
@@ -185,7 +333,7 @@ class _Finder:
                     found.append(one)
         return found[::-1]
 
-    def at(self, binding: Binding, scope: _Scope) -> Match | None:
+    def at(self, binding: Binding, scope: _BlockScope) -> Match | None:
         """Return the match whose first result is a binding's, or None; the first reason is
         noted.
         """
@@ -205,14 +353,14 @@ class _Finder:
             self.refused.append(Refusal(binding, reason))
         return None
 
-    def solutions(self, search: Search, binding: Binding, scope: _Scope) -> Iterator[Found]:
+    def solutions(self, search: Search, binding: Binding, scope: _BlockScope) -> Iterator[Found]:
         """Yield what the parts are where the first result is a binding's."""
         first, *others = self.pattern.searched
         for found in search.solutions(first, binding.var):
             yield from self.with_others(search, others, found, scope)
 
     def with_others(
-        self, search: Search, others: list[Part], found: Found, scope: _Scope
+        self, search: Search, others: list[Part], found: Found, scope: _BlockScope
     ) -> Iterator[Found]:
         """Yield what is found with the other results: near what they share with those before."""
         if not others:
@@ -224,12 +372,12 @@ class _Finder:
             for more in [found] if part in found else search.solutions(part, value, found):
                 yield from self.with_others(search, rest, more, scope)
 
-    def near(self, part: Part, found: Found, scope: _Scope) -> list[Var]:
+    def near(self, part: Part, found: Found, scope: _BlockScope) -> list[Var]:
         """Return what a part may be: computed of what it shares with the parts that are found."""
         shared = [found[p] for p in parts(part) if isinstance(found.get(p), Var)]
         return scope.made_of(shared, depth(part))
 
-    def made(self, found: Found, scope: _Scope) -> Match | str | None:
+    def made(self, found: Found, scope: _BlockScope) -> Match | str | None:
         """Return a match, why it cannot be one, or None if it is made of nothing."""
         opened = (value for part, value in found.items() if part.opens)
         inside = {scope.bindings[v] for v in opened if isinstance(v, Var)}
@@ -260,7 +408,7 @@ class _Finder:
                 gone.add(member.var)
                 yield member
 
-    def problem(self, one: Match, scope: _Scope) -> str | None:
+    def problem(self, one: Match, scope: _BlockScope) -> str | None:
         """Return why the members cannot be one, or None."""
         position, members = scope.places.position, set(one.members)
         for member in one.members:
@@ -318,7 +466,7 @@ def _only_writes(binding: Binding) -> bool:
     return op is not None and not op.random
 
 
-def _place(user: User, scope: _Scope) -> str:
+def _place(user: User, scope: _BlockScope) -> str:
     return "as a result" if isinstance(user, Block) else f"by {scope.shown(user.var)}"
 
 

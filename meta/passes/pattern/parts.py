@@ -25,7 +25,7 @@ from meta.op.core import Op
 from meta.passes.calls import base_op
 
 
-class Scope(Protocol):
+class SearchScope(Protocol):
     """Where a pattern is searched: the bindings that may become part of a match."""
 
     def value_of(self, atom: Any) -> Any:
@@ -56,7 +56,7 @@ class Part(Overloads, ABC):
     __hash__ = object.__hash__
 
     @abstractmethod
-    def ways(self, value: Any, scope: Scope) -> Ways | str:
+    def ways(self, value: Any, scope: SearchScope) -> Ways | str:
         """Return the ways in which ``value`` (an atom or a literal) can be this, or why none."""
 
     def may_be(self, value: Expr) -> bool:
@@ -104,7 +104,7 @@ class Wildcard(Part):
     ndim: int | None = None
     where: Callable[[Any], bool] | None = None
 
-    def ways(self, value: Any, scope: Scope) -> Ways | str:
+    def ways(self, value: Any, scope: SearchScope) -> Ways | str:
         type_ = type_of(value) if isinstance(value, Expr) else value
         if self.dtype is not None and getattr(type_, "dtype", None) != self.dtype:
             return f"{scope.shown(value)} is not of {self.dtype}"
@@ -121,7 +121,7 @@ class Known(Part):
 
     value: float | int | bool | None = None
 
-    def ways(self, value: Any, scope: Scope) -> Ways | str:
+    def ways(self, value: Any, scope: SearchScope) -> Ways | str:
         found = scope.value_of(value)
         if isinstance(found, Constant):
             fits = self.value is None or _filled_with(found.data, self.value)
@@ -138,7 +138,7 @@ class Written(Part):
 
     literal: Any
 
-    def ways(self, value: Any, scope: Scope) -> Ways | str:
+    def ways(self, value: Any, scope: SearchScope) -> Ways | str:
         same = not isinstance(value, Expr) and literal_text(value) == literal_text(self.literal)
         return [()] if same else f"{scope.shown(value)} is not {literal_text(self.literal)}"
 
@@ -167,7 +167,7 @@ class Called(Part):
             and self.accepts(value.callee)
         )
 
-    def ways(self, value: Any, scope: Scope) -> Ways | str:
+    def ways(self, value: Any, scope: SearchScope) -> Ways | str:
         call = scope.value_of(value)
         if not isinstance(call, Call) or base_op(call.callee) is None:
             return f"{scope.shown(value)} is not the result of {self.label}"
@@ -200,7 +200,7 @@ class Field(Part):
     def inner(self) -> tuple[Part, ...]:
         return (self.owner,)
 
-    def ways(self, value: Any, scope: Scope) -> Ways | str:
+    def ways(self, value: Any, scope: SearchScope) -> Ways | str:
         found = scope.value_of(value)
         if not isinstance(found, TupleGetItem) or found.index != self.index:
             return f"{scope.shown(value)} is not field {self.index} of a tuple"
@@ -218,7 +218,7 @@ class Fields(Part):
     def inner(self) -> tuple[Part, ...]:
         return self.fields
 
-    def ways(self, value: Any, scope: Scope) -> Ways | str:
+    def ways(self, value: Any, scope: SearchScope) -> Ways | str:
         found = scope.value_of(value)
         if not isinstance(found, Tuple) or len(found.fields) != len(self.fields):
             return f"{scope.shown(value)} is not a tuple of {len(self.fields)}"
@@ -238,7 +238,7 @@ class Alternatives(Part):
     def may_be(self, value: Expr) -> bool:
         return any(option.may_be(value) for option in self.options)
 
-    def ways(self, value: Any, scope: Scope) -> Ways | str:
+    def ways(self, value: Any, scope: SearchScope) -> Ways | str:
         return [((option, value),) for option in self.options]
 
 

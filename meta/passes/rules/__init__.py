@@ -6,15 +6,14 @@ and signed zeros included (the sign and payload of a NaN do not count); its docs
 that is not plain. What would round differently is no simplification.
 """
 
-from meta.passes.rules import arithmetic, casts, pieces, shapes
-from meta.passes.rules.table import RULES, Rules, Site
+from meta.passes.rules import arithmetic, casts, shapes
+from meta.passes.rules.table import RULES, Rules, RuleSite
 
 __all__ = [
     "RULES",
+    "RuleSite",
     "Rules",
-    "Site",
     "arithmetic",
     "casts",
-    "pieces",
     "shapes",
 ]

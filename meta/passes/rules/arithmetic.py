@@ -1,21 +1,83 @@
-"""Rules of elementwise arithmetic and logic."""
+"""Rules of elementwise arithmetic and logic, and which tensors hold one number everywhere
+(`fill_of`), whatever made them.
+"""
 
 from __future__ import annotations
 
+import math
 from math import frexp
+from typing import Any
 
 import torch
 
 from meta import op
-from meta.base.dtype import TO_TORCH, is_float
-from meta.ir import Expr
-from meta.passes.calls import new_call, tensor_type
-from meta.passes.rules.fills import fill_of, is_number
-from meta.passes.rules.table import RULES, Site
+from meta.base.dtype import TO_TORCH, convertible, is_float
+from meta.ir import Constant, Expr
+from meta.ir.constants import tensor_bytes
+from meta.op.core.numbers import Number
+from meta.passes.buffers import Definitions
+from meta.passes.calls import OpCall, new_call, op_call, tensor_type
+from meta.passes.rules.table import RULES, RuleSite
+
+# A constant is looked at up to this many elements.
+_LIMIT = 4096
+# Up to this, every integer is a float64.
+_EXACT = 1 << 53
+_ALIKE = {op.zeros: 0, op.zeros_like: 0, op.ones: 1, op.ones_like: 1}
+_SPREADS = (
+    *(op.reshape, op.expand_dims, op.squeeze, op.transpose),
+    *(op.broadcast_to, op.broadcast_to_like),
+)
+
+
+def fill_of(atom: Any, known: Definitions) -> Number | None:
+    """Return the number that every element of ``atom`` is; None if they differ or are not known.
+
+    A Python number is that of a tensor of any shape.
+    """
+    while (value := op_call(known.get(atom))) is not None:
+        if value.op not in _SPREADS:
+            return _filled(value, atom)
+        atom = value.args[0]
+    if isinstance(atom, Constant):
+        return _constant(atom.data)
+    return atom if isinstance(atom, bool | int | float) else None
+
+
+def _filled(value: OpCall, atom: Any) -> Number | None:
+    """Return the number with which a call fills its result, as the dtype of that holds it."""
+    type_ = tensor_type(atom)
+    if value.op in _ALIKE:
+        return _ALIKE[value.op]
+    if value.op not in (op.full, op.full_like) or type_ is None:
+        return None
+    number = value.args[0 if value.op is op.full else 1]
+    if isinstance(number, int) and abs(number) > _EXACT:
+        return None
+    if not math.isfinite(number):
+        return float(number) if is_float(type_.dtype) else None
+    dtype = TO_TORCH[type_.dtype]
+    held: Number = convertible(torch.tensor(number).double(), dtype).to(dtype).item()
+    return held
+
+
+def _constant(data: torch.Tensor) -> Number | None:
+    if not 0 < data.numel() <= _LIMIT:
+        return None
+    raw = bytes(tensor_bytes(data))
+    first: Number = data.reshape(-1)[0].item()
+    return first if raw == raw[: data.element_size()] * data.numel() else None
+
+
+def is_number(found: Number | None, value: float) -> bool:
+    """Whether a fill is this number, with its sign: -0.0 is not 0.0."""
+    if found is None or isinstance(found, bool):
+        return False
+    return str(float(found)) == str(float(value))
 
 
 @RULES.rule(op.subtract, op.add)
-def nothing_added(at: Site) -> Expr | None:
+def nothing_added(at: RuleSite) -> Expr | None:
     """x - 0 and x + -0.0 are x, for -0.0 too; x + 0 is not, unless x is an integer."""
     if any(a is not None for a in at.args[2:]):
         return None
@@ -28,7 +90,7 @@ def nothing_added(at: Site) -> Expr | None:
 
 
 @RULES.rule(op.multiply, op.divide, op.power)
-def one_factor(at: Site) -> Expr | None:
+def one_factor(at: RuleSite) -> Expr | None:
     """x * 1, x / 1 and x ** 1 are x."""
     for side in (1, 0) if at.op is op.multiply else (1,):
         if is_number(fill_of(at.args[side], at.known), 1.0):
@@ -37,7 +99,7 @@ def one_factor(at: Site) -> Expr | None:
 
 
 @RULES.rule(op.power)
-def small_power(at: Site) -> Expr | None:
+def small_power(at: RuleSite) -> Expr | None:
     """x ** 2 is x * x, one rounding in both; x ** 0 is 1, for NaN too (IEEE 754, section 9.2.1).
 
     x ** 0.5 is no square root: they differ at -0.0 and at -inf.
@@ -54,7 +116,7 @@ def small_power(at: Site) -> Expr | None:
 
 
 @RULES.rule(op.divide)
-def division_by_a_power_of_two(at: Site) -> Expr | None:
+def division_by_a_power_of_two(at: RuleSite) -> Expr | None:
     """x / 2**k is x * 2**-k: the same real number, rounded once."""
     x, divisor = at.args
     if not is_float(at.type.dtype) or not isinstance(divisor, int | float) or not divisor:
@@ -72,7 +134,7 @@ def division_by_a_power_of_two(at: Site) -> Expr | None:
 
 
 @RULES.rule(op.multiply, op.divide)
-def minus_one_factor(at: Site) -> Expr | None:
+def minus_one_factor(at: RuleSite) -> Expr | None:
     """x * -1 and x / -1 are -x."""
     if at.type.dtype == "bool":
         return None
@@ -84,7 +146,7 @@ def minus_one_factor(at: Site) -> Expr | None:
 
 
 @RULES.rule(op.add, op.subtract)
-def negated_term(at: Site) -> Expr | None:
+def negated_term(at: RuleSite) -> Expr | None:
     """x + -y is x - y, x - -y is x + y: IEEE 754 defines subtraction so."""
     if any(a is not None for a in at.args[2:]):
         return None
@@ -98,7 +160,7 @@ def negated_term(at: Site) -> Expr | None:
 
 
 @RULES.rule(op.multiply, op.divide)
-def negated_factors(at: Site) -> Expr | None:
+def negated_factors(at: RuleSite) -> Expr | None:
     """-x * -y is x * y, -x / -y is x / y; of floats, for the negative of an integer may wrap."""
     x, y = (at.made_by(a, op.negative) for a in at.args)
     if x is None or y is None:
@@ -110,7 +172,7 @@ def negated_factors(at: Site) -> Expr | None:
 
 
 @RULES.rule(op.negative, op.bitwise_not, op.logical_not, op.reverse, op.flip)
-def done_twice(at: Site) -> Expr | None:
+def done_twice(at: RuleSite) -> Expr | None:
     """What undoes itself, twice: of `logical_not` only where x is bool."""
     inner = at.made_by(at.args[0], at.op)
     if inner is None or inner.args[1:] != at.args[1:]:
@@ -121,7 +183,7 @@ def done_twice(at: Site) -> Expr | None:
 @RULES.rule(
     op.relu, op.abs, op.floor, op.ceil, op.round, op.trunc, op.sign, op.copy, op.triu, op.tril
 )
-def done_before(at: Site) -> Expr | None:
+def done_before(at: RuleSite) -> Expr | None:
     """What changes nothing any more the second time."""
     inner = at.made_by(at.args[0], at.op)
     return at.same(at.args[0]) if inner is not None and inner.args[1:] == at.args[1:] else None
@@ -131,19 +193,19 @@ UNSIGNED = ("uint8", "uint64")
 
 
 @RULES.rule(op.abs)
-def absolute_of_negative(at: Site) -> Expr | None:
+def absolute_of_negative(at: RuleSite) -> Expr | None:
     """abs(-x) is abs(x), unless x is unsigned: there -x is 2**bits - x."""
     inner = None if at.type.dtype in UNSIGNED else at.made_by(at.args[0], op.negative)
     return None if inner is None else new_call(op.abs, inner.args[0])
 
 
 @RULES.rule(op.maximum, op.minimum, op.bitwise_and, op.bitwise_or, op.logical_and, op.logical_or)
-def with_itself(at: Site) -> Expr | None:
+def with_itself(at: RuleSite) -> Expr | None:
     """max(x, x), min(x, x), x & x and x | x are x; of `logical_and` only where x is bool."""
     return at.same(at.args[0]) if at.args[0] is at.args[1] else None
 
 
 @RULES.rule(op.copy)
-def copied(at: Site) -> Expr | None:
+def copied(at: RuleSite) -> Expr | None:
     """A copy is needed only of what is written or returned, of which nothing is replaced."""
     return at.same(at.args[0])

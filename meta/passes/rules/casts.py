@@ -6,7 +6,7 @@ from meta import op
 from meta.base.dtype import FLOAT8, is_float
 from meta.ir import Expr
 from meta.passes.calls import new_call, tensor_type
-from meta.passes.rules.table import RULES, Site
+from meta.passes.rules.table import RULES, RuleSite
 
 _SIGNED = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 _UNSIGNED = {"bool": 1, "uint8": 8, "uint64": 64}
@@ -37,13 +37,13 @@ def holds(wide: str, narrow: str) -> bool:
 
 
 @RULES.rule(op.cast, op.cast_like)
-def same_dtype(at: Site) -> Expr | None:
+def same_dtype(at: RuleSite) -> Expr | None:
     """A cast to the dtype that x has."""
     return at.same(at.args[0])
 
 
 @RULES.rule(op.cast)
-def cast_of_cast(at: Site) -> Expr | None:
+def cast_of_cast(at: RuleSite) -> Expr | None:
     """cast(cast(x, wide), dtype) is cast(x, dtype) if ``wide`` holds all values of x.
 
     Not from a float to an integer, where x is an integer: what a float that does not fit becomes

@@ -1,27 +1,28 @@
-"""Rules of what gives elements another place (views, transpositions, broadcasts), and of products
-of transposed matrices.
+"""Rules of what gives elements another place (views, transpositions, broadcasts), of what takes
+tensors apart and joins them, of `where`, and of products of transposed matrices.
 """
 
 from __future__ import annotations
 
 from meta import op
-from meta.ir import Expr
+from meta.ir import Expr, TupleGetItem
 from meta.op.core.axes import inverse_permutation, permutation, swapped
 from meta.op.core.slicing import slice_ranges
 from meta.passes.calls import OpCall, new_call, tensor_type
-from meta.passes.rules.table import RULES, Site
+from meta.passes.rules.arithmetic import fill_of
+from meta.passes.rules.table import RULES, RuleSite, fields_of, same_axis
 
 VIEWS = (op.reshape, op.batch_flatten, op.expand_dims, op.squeeze, op.reshape_like)
 
 
 @RULES.rule(*VIEWS, op.broadcast_to, op.broadcast_to_like)
-def same_shape(at: Site) -> Expr | None:
+def same_shape(at: RuleSite) -> Expr | None:
     """A reshape or a broadcast to the shape that x has."""
     return at.same(at.args[0])
 
 
 @RULES.rule(*VIEWS)
-def view_of_views(at: Site) -> Expr | None:
+def view_of_views(at: RuleSite) -> Expr | None:
     """A view of views is one reshape, for only the last shape counts, once it is written out."""
     source = at.args[0]
     while (inner := at.made_by(source, *VIEWS)) is not None:
@@ -34,7 +35,7 @@ def view_of_views(at: Site) -> Expr | None:
 
 
 @RULES.rule(op.broadcast_to, op.broadcast_to_like)
-def broadcast_of_broadcast(at: Site) -> Expr | None:
+def broadcast_of_broadcast(at: RuleSite) -> Expr | None:
     """broadcast_to(broadcast_to(x, a), b) is broadcast_to(x, b)."""
     inner = at.made_by(at.args[0], op.broadcast_to, op.broadcast_to_like)
     if inner is None or not at.type.is_static:
@@ -43,13 +44,13 @@ def broadcast_of_broadcast(at: Site) -> Expr | None:
 
 
 @RULES.rule(op.collapse_sum_like)
-def nothing_collapsed(at: Site) -> Expr | None:
+def nothing_collapsed(at: RuleSite) -> Expr | None:
     """A sum over no axis."""
     return at.same(at.args[0])
 
 
 @RULES.rule(op.sum)
-def nothing_summed(at: Site) -> Expr | None:
+def nothing_summed(at: RuleSite) -> Expr | None:
     """A sum over no axis: ``axis`` and ``keepdims`` are both empty."""
     return at.same(at.args[0]) if at.args[1:3] == ((), ()) else None
 
@@ -57,7 +58,7 @@ def nothing_summed(at: Site) -> Expr | None:
 PERMUTATIONS = (op.transpose, op.transpose_dx, op.swap_axis)
 
 
-def order_of(made: OpCall | Site) -> tuple[int, ...]:
+def order_of(made: OpCall | RuleSite) -> tuple[int, ...]:
     """Return which axis of its argument each axis of the result of a permutation is."""
     x = tensor_type(made.args[0])
     assert x is not None
@@ -68,7 +69,7 @@ def order_of(made: OpCall | Site) -> tuple[int, ...]:
 
 
 @RULES.rule(*PERMUTATIONS)
-def permuted(at: Site) -> Expr | None:
+def permuted(at: RuleSite) -> Expr | None:
     """Two permutations are one; one that moves only axes of extent 1 is a reshape."""
     source, order = at.args[0], order_of(at)
     inner = at.made_by(source, *PERMUTATIONS)
@@ -93,7 +94,7 @@ def _keeps_order(shape: tuple[int, ...], order: tuple[int, ...]) -> bool:
 
 
 @RULES.rule(op.strided_slice)
-def whole_slice(at: Site) -> Expr | None:
+def whole_slice(at: RuleSite) -> Expr | None:
     """A slice of everything, in order."""
     x = tensor_type(at.args[0])
     if x is None or at.same(at.args[0]) is None or not x.is_static:
@@ -104,7 +105,7 @@ def whole_slice(at: Site) -> Expr | None:
 
 
 @RULES.rule(op.repeat, op.tile, op.pad, op.mirror_pad)
-def once(at: Site) -> Expr | None:
+def once(at: RuleSite) -> Expr | None:
     """What repeats nothing and adds nothing: the shape says so, unless there are no elements."""
     if not at.type.is_static or at.type.size == 0:
         return None
@@ -112,13 +113,13 @@ def once(at: Site) -> Expr | None:
 
 
 @RULES.rule(op.flip)
-def nothing_flipped(at: Site) -> Expr | None:
+def nothing_flipped(at: RuleSite) -> Expr | None:
     """A flip of no axis."""
     return at.same(at.args[0]) if at.args[1] == () else None
 
 
 @RULES.rule(op.roll)
-def nothing_rolled(at: Site) -> Expr | None:
+def nothing_rolled(at: RuleSite) -> Expr | None:
     """A shift by 0."""
     return at.same(at.args[0]) if at.args[1] in (0, (0,)) else None
 
@@ -142,7 +143,7 @@ _SWAPPED = {2: (1, 0), 3: (0, 2, 1)}
 
 
 @RULES.rule(*_STORED)
-def transposed_operand(at: Site) -> Expr | None:
+def transposed_operand(at: RuleSite) -> Expr | None:
     """A product of a transposed matrix reads the matrix as it is stored."""
     operands, flags = list(at.args), list(_STORED[at.op])
     for i, operand in enumerate(operands):
@@ -154,3 +155,46 @@ def transposed_operand(at: Site) -> Expr | None:
     products = _BATCHES if at.op in _BATCHES else _MATRICES
     wanted = next(product for product, stored in products.items() if stored == tuple(flags))
     return new_call(wanted, *operands)
+
+
+@RULES.rule(op.concatenate)
+def joined_again(at: RuleSite) -> Expr | None:
+    """The parts of a split, all of them in order, joined along the same axis; and a single part."""
+    parts = fields_of(at.args[0])
+    if len(parts) == 1:
+        return at.same(parts[0])
+    gets = [at.known.get(p) for p in parts]
+    if not gets or not all(
+        isinstance(g, TupleGetItem) and g.index == i for i, g in enumerate(gets)
+    ):
+        return None
+    owners = {g.value for g in gets}  # type: ignore[union-attr]
+    split = at.made_by(owners.pop(), op.split) if len(owners) == 1 else None
+    if split is None or not same_axis(split.args[2], at.args[1], at.type.ndim):
+        return None
+    return at.same(split.args[0])
+
+
+@RULES.rule(op.stack)
+def single_stack(at: RuleSite) -> Expr | None:
+    """A stack of one tensor is a view of it."""
+    parts = fields_of(at.args[0])
+    if len(parts) != 1 or not at.type.is_static:
+        return None
+    return new_call(op.reshape, parts[0], at.type.static_shape)
+
+
+@RULES.rule(op.where)
+def decided(at: RuleSite) -> Expr | None:
+    """A choice between x and x, or by a condition that is the same everywhere."""
+    condition, x, y = at.args
+    if x is y:
+        chosen = x
+    else:
+        fill = fill_of(condition, at.known)
+        if fill is None:
+            return None
+        chosen = x if fill else y
+    if tensor_type(chosen) is None or at.same(chosen) is not None or not at.type.is_static:
+        return at.same(chosen)
+    return new_call(op.broadcast_to, chosen, at.type.static_shape)

@@ -1,25 +1,44 @@
-"""The table of rewrite rules by operator, and what a rule is given.
+"""The table of rewrite rules by operator, what a rule is given, and applying a table to a program.
 
-A rule is a function of a `Site`, attached to the operators of its decorator. It returns the atom
-that the call equals, another call that gives the same, or None. The first rule that answers counts;
-rules are asked in the order in which they are written down.
+A rule is a function of a `RuleSite`, attached to the operators of its decorator. It returns the
+atom that the call equals, another call that gives the same, or None. The first rule that answers
+counts; rules are asked in the order in which they are written down.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from meta import op
+from meta.base.device import CPU
 from meta.base.errors import ArgumentError
-from meta.ir import UNKNOWN, Expr, TensorType, type_of
-from meta.op.core import Op
-from meta.passes.buffers import Definitions
-from meta.passes.calls import OpCall, op_call
+from meta.ir import (
+    UNKNOWN,
+    Binding,
+    Call,
+    Constant,
+    Expr,
+    If,
+    Module,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    Var,
+    type_of,
+)
+from meta.op.core import Op, View
+from meta.op.core.check import normalize_axis
+from meta.op.transform import split_bounds, split_points
+from meta.passes.buffers import Buffers, Definitions, Summaries
+from meta.passes.calls import OpCall, base_op, op_call, tensor_type, typed_args
+from meta.passes.rewrite import rewrite_function
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class RuleSite:
     """A call of a base operator where it stands.
 
     Attributes
@@ -46,7 +65,7 @@ class Site:
         return atom if type_of(atom) == self.type and UNKNOWN not in self.type.shape else None
 
 
-Rule = Callable[[Site], Expr | None]
+Rule = Callable[[RuleSite], Expr | None]
 
 
 class Rules:
@@ -57,20 +76,20 @@ class Rules:
 
     def rule(self, *ops: Op) -> Callable[[Rule], Rule]:
         """Attach a rule to operators; a decorator. ArgumentError for what is no operator."""
-        for op in ops:
-            if not isinstance(op, Op):
+        for one in ops:
+            if not isinstance(one, Op):
                 raise ArgumentError(
-                    "a rule is for operators", expected="meta.op.<name>", found=repr(op)
+                    "a rule is for operators", expected="meta.op.<name>", found=repr(one)
                 )
 
         def attach(function: Rule) -> Rule:
-            for op in ops:
-                self._rules.setdefault(op, []).append(function)
+            for one in ops:
+                self._rules.setdefault(one, []).append(function)
             return function
 
         return attach
 
-    def apply(self, site: Site) -> Expr | None:
+    def apply(self, site: RuleSite) -> Expr | None:
         """Return what the first rule that answers makes of a call; None if none does."""
         for rule in self._rules.get(site.op, ()):
             result = rule(site)
@@ -81,3 +100,121 @@ class Rules:
 
 RULES = Rules()
 """The rules of `simplify`."""
+
+
+def apply(rules: Rules, module: Module) -> Module:
+    """Return the module with every binding rewritten until no rule applies to it any more.
+
+    Fields of known tuples become what they are, and a result that is put together of the fields of
+    one call or `If` becomes that: the call is then in tail position. What is written or leaves the
+    program stays an array of its own.
+    """
+    functions, summaries = {}, Summaries(module)
+    for name, function in module.functions.items():
+        buffers = Buffers(function, summaries)
+        known = Definitions(function, buffers)
+        step, result = partial(_step, rules, buffers, known), partial(whole, known=known)
+        functions[name] = rewrite_function(function, step, result=result)
+    return module.with_functions(functions)
+
+
+def _step(rules: Rules, buffers: Buffers, known: Definitions, binding: Binding) -> Binding | Expr:
+    while True:
+        result = _rewritten(rules, binding, known)
+        if result is None or not _may_be(result, binding, buffers):
+            break
+        if not isinstance(result, Call):
+            return result
+        binding = Binding(binding.var, result, binding.span)
+    known.add(binding)
+    return binding
+
+
+def _rewritten(rules: Rules, binding: Binding, known: Definitions) -> Expr | None:
+    """Return the atom or the call that a value equals, None if no rule applies."""
+    value, type_ = binding.value, binding.var.type
+    if isinstance(value, Var | Constant):
+        return value
+    if isinstance(value, TupleGetItem):
+        return field_of(value, known)
+    made = op_call(value)
+    if made is None or not isinstance(type_, TensorType):
+        return None
+    return rules.apply(RuleSite(made.op, made.args, type_, known))
+
+
+def _may_be(result: Expr, binding: Binding, buffers: Buffers) -> bool:
+    """Whether a value may share the memory that it would share as ``result``."""
+    shared = _viewed(result) if isinstance(result, Call) else result
+    if shared is None or buffers.of(shared) is buffers.of(binding.var):
+        return True
+    return buffers.replaceable(binding.var, shared)
+
+
+def _viewed(call: Call) -> Expr | None:
+    """Return the atom whose buffer the result of a call shares, None if it has its own."""
+    op = base_op(call.callee)
+    if op is None or op.declare_site is None:
+        return None
+    out = op.call_values(typed_args(op, call), CPU).out
+    return call.args[out.slot] if isinstance(out, View) else None
+
+
+def fields_of(atom: object) -> tuple[Expr, ...]:
+    """Return the fields of a tuple that is written out; nothing for another atom."""
+    return atom.fields if isinstance(atom, Tuple) else ()
+
+
+def field_of(value: TupleGetItem, known: Definitions) -> Expr | None:
+    """Return the atom that a field of a known tuple is; None if it is not known.
+
+    Of a split where tensors were joined, it is one of these.
+    """
+    owner = value.value if isinstance(value.value, Tuple) else known.get(value.value)
+    if isinstance(owner, Tuple):
+        return owner.fields[value.index]
+    split = op_call(owner)
+    if split is None or split.op is not op.split:
+        return None
+    joined = op_call(known.get(split.args[0]))
+    if joined is None or joined.op is not op.concatenate:
+        return None
+    return _part(split, joined, value.index)
+
+
+def whole(atom: Expr, known: Definitions) -> Expr:
+    """Return the tuple whose fields, all of them in order, a tuple is made of; else the atom.
+
+    Only that of a function's call or an `If`: its value goes on as it is.
+    """
+    gets = [known.get(f) for f in fields_of(atom)]
+    owner = gets[0].value if gets and isinstance(gets[0], TupleGetItem) else None
+    if owner is None or type_of(owner) != type_of(atom):
+        return atom
+    value = known.get(owner)
+    if not isinstance(value, Call | If) or op_call(value) is not None:
+        return atom
+    fields = all(
+        isinstance(g, TupleGetItem) and g.value is owner and g.index == i
+        for i, g in enumerate(gets)
+    )
+    return owner if fields else atom
+
+
+def _part(split: OpCall, joined: OpCall, index: int) -> Expr | None:
+    parts = fields_of(joined.args[0])
+    types = tuple(t for t in map(tensor_type, parts) if t is not None and t.is_static)
+    whole = tensor_type(split.args[0])
+    if len(types) != len(parts) or not parts or whole is None:
+        return None
+    if not same_axis(split.args[2], joined.args[1], whole.ndim):
+        return None
+    extent = whole.shape[normalize_axis(split.args[2], whole.ndim)]
+    assert isinstance(extent, int)
+    ends = tuple(end for _, end in split_bounds(extent, split.args[1]))[:-1]
+    return parts[index] if ends == split_points(types, joined.args[1]) else None
+
+
+def same_axis(a: int, b: int, ndim: int) -> bool:
+    """Whether two numbers are of one axis."""
+    return normalize_axis(a, ndim) == normalize_axis(b, ndim)

@@ -16,7 +16,7 @@ from meta.dialect.cudnn import cudnn
 from meta.ir import Call, GlobalVar
 from meta.model.zoo import ResNet, ResNetConfig
 from meta.passes.manager import pass_name
-from meta.passes.steady import ARRAYS
+from meta.passes.prepare import ARRAYS
 from meta.vm.pipeline import pipeline
 from tests.dialect.cudnn.test_graph import frontend
 

@@ -1,29 +1,173 @@
-"""Which calls of a block run as one kernel: the groups that `fuse_tvm` makes functions of.
+"""Fusion: neighbouring calls of one dialect become one function, which it compiles to one kernel.
 
-Who may join whom is here; what becomes of a group, in `fuse_tvm`.
+Which calls may be neighbours in a kernel follows from how each reads its arguments, its *kind*
+(stated where its kernel is registered): ``elemwise`` and ``broadcast`` read the element they write,
+``injective`` another one, ``comm_reduce`` many to make few, ``out_elemwise_fusable`` many to make
+as many. An ``opaque`` call stays alone. These are the kinds of TVM's operator fusion (Chen et al.,
+"TVM: An Automated End-to-End Optimizing Compiler for Deep Learning", OSDI 2018, section 3).
+
+`FusionGroups` says who may join whom; `fuse_operators` makes functions of the groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from meta import op
+from meta.base.device import CPU, Device
 from meta.base.dtype import bits
-from meta.dialect.core import DialectOp
-from meta.ir import Binding, Block, Call, Expr, TensorType, Var, bindings, operands, type_of
+from meta.dialect.core import FUSED, DialectOp
+from meta.ir import (
+    Binding,
+    Block,
+    Call,
+    Expr,
+    Module,
+    TensorType,
+    Var,
+    bindings,
+    operands,
+    type_of,
+)
 from meta.ir.visit import inner_blocks
-from meta.passes.buffers import Buffers
-from meta.passes.calls import has_effect
+from meta.op.core.indices import checks_indices
+from meta.passes.buffers import Buffers, Summaries
+from meta.passes.calls import called_op, has_effect, new_call
 from meta.passes.index_ranges import IndexRanges
 from meta.passes.lifetimes import view_source
+from meta.passes.outline import Outlined
+from meta.passes.rewrite import with_inner_blocks
+
+MAX_MEMBERS = 24
+"""Calls in one kernel: beyond, compilers take long and registers run out."""
+
+
+def fuse_operators(
+    module: Module, *, max_members: int = MAX_MEMBERS, device: Device = CPU
+) -> Module:
+    """Join dispatched calls into functions that run as one kernel each.
+
+    A call joins its users if they all are in one group, and the kinds allow it: a call that reads
+    element by element joins anything but an opaque call or a convolution; a reduction or a
+    convolution joins users that are elementwise. The result of a group is that of its last call,
+    and with it those of elementwise calls of the same shape that others need later, as a backward
+    pass does. So no value is kept in memory that was not before, nor computed twice, but for casts
+    to a dtype of more bytes: each kernel computes those that it reads, from half the bytes. A call
+    never moves behind another that writes what it reads. A group has at most ``max_members`` calls.
+    Where indices are looked at before a kernel reads them (`checks_indices`), none computes them,
+    unless they are known to be in range.
+
+    >>> from meta.base.device import CPU
+    >>> from meta.dialect import only
+    >>> from meta.ir import parse
+    >>> from meta.passes import dispatch
+    >>> with only("tvm"):
+    ...     print(fuse_operators(dispatch(parse('''
+    ... func @main(%x: float32[2, 3]) -> float32[2] {
+    ...   %a: float32[2, 3] = exp(%x)
+    ...   %b: float32[2, 3] = multiply(%a, %x)
+    ...   %c: float32[2] = sum(%b, axis=1)
+    ...   return %c
+    ... }'''), device=CPU)))
+    func @main(%x: float32[2, 3]) -> float32[2] {
+      %c: float32[2] = @fused_exp_multiply_sum(%x)
+      return %c
+    }
+    <BLANKLINE>
+    func @fused_exp_multiply_sum(%x: float32[2, 3]) -> float32[2] attrs(fused="tvm") {
+      %a: float32[2, 3] = tvm.exp(%x)
+      %b: float32[2, 3] = tvm.multiply(%a, %x)
+      %c: float32[2] = tvm.sum(%b, axis=1)
+      return %c
+    }
+    """
+    made = Outlined.beside(module)
+    functions, summaries = {}, Summaries(module)
+    for name, function in module.functions.items():
+        if FUSED in function.attrs:
+            functions[name] = function
+            continue
+        buffers = Buffers(function, summaries)
+        ranges = None
+        if checks_indices(device):
+            ranges = IndexRanges(function, buffers, module.functions)
+        fuser = _Fuser(buffers, ranges, made, max_members)
+        functions[name] = replace(function, body=fuser.block(function.body))
+    return module.with_functions({**functions, **made.functions})
+
+
+class _Fuser:
+    """Fuses the blocks of one function, each by itself."""
+
+    def __init__(
+        self, buffers: Buffers, ranges: IndexRanges | None, made: Outlined, max_members: int
+    ) -> None:
+        self.buffers, self.ranges = buffers, ranges
+        self.made, self.max_members = made, max_members
+
+    def block(self, block: Block) -> Block:
+        groups = FusionGroups(block, self.buffers, self.ranges, self.max_members)
+        kept = []
+        for i, binding in enumerate(block.bindings):
+            group = groups.of.get(i)
+            if group is None or group.size == 1:
+                kept += [] if i in groups.gone else [with_inner_blocks(binding, self.block)]
+            elif i == group.last:
+                kept += self._fused(group, groups)
+        return Block(tuple(kept), block.result)
+
+    def _fused(self, group: FusionGroup, groups: FusionGroups) -> list[Binding]:
+        """Return the call of a group's function, what it reads and what it makes."""
+        views, copies = _copies(group, groups)
+        members = {i: groups.items[i] for i in sorted(group.members)}
+        placed = sorted([*copies, *members.items()], key=lambda pair: pair[0])
+        calls = [call for _, call in placed]
+        results = [m for i, m in members.items() if groups.leaves(i)]
+        # Lines of calls that an error may name: functions that differ in them are not one.
+        lines = tuple(members[i].span for i in members if i in groups.indices)
+        attrs = {FUSED: group.dialect}
+        return [*views, *self.made.call(calls, _stem(calls), attrs, results=results, key=lines)]
+
+
+def _stem(calls: list[Binding]) -> str:
+    ops = [op.name for op in map(called_op, (c.value for c in calls)) if op is not None]
+    return "_".join(["fused", *ops[:4], *(["etc"] if len(ops) > 4 else [])])
+
+
+def _copies(
+    group: FusionGroup, groups: FusionGroups
+) -> tuple[list[Binding], list[tuple[int, Binding]]]:
+    """Return the views that a kernel's copies of casts are made of, and the copies, by position:
+    each under the name of what is read of it.
+    """
+    views, casts = [], []
+    for cast, read in sorted(group.copies):
+        binding, wanted = groups.items[cast], groups.items[read]
+        assert isinstance(binding.value, Call)
+        source, *others = binding.value.args
+        if read != cast:
+            type_ = _tensor_type(wanted.var).with_dtype(_tensor_type(source).dtype)
+            view = Var(wanted.var.name, type_)
+            shape = new_call(op.reshape, source, type_.static_shape)
+            views.append(Binding(view, shape, wanted.span))
+            source = view
+        value = Call(binding.value.callee, (source, *others))
+        casts.append((cast, Binding(wanted.var, value, binding.span)))
+    return views, casts
+
+
+def _tensor_type(var: Var) -> TensorType:
+    assert isinstance(var.type, TensorType)
+    return var.type
+
 
 _RANK = {"elemwise": 0, "broadcast": 1, "injective": 2, "comm_reduce": 3, "out_elemwise_fusable": 4}
 _BROADCAST, _INJECTIVE, _REDUCE = _RANK["broadcast"], _RANK["injective"], _RANK["comm_reduce"]
 
 
 @dataclass(slots=True)
-class Group:
+class FusionGroup:
     """Calls that run as one kernel, at the place of the last: positions in their block.
 
     Attributes
@@ -61,7 +205,7 @@ class _Reader:
         return min((*self.views, self.position))
 
 
-class Groups:
+class FusionGroups:
     """The groups of one block.
 
     Attributes
@@ -76,15 +220,15 @@ class Groups:
         self, block: Block, buffers: Buffers, ranges: IndexRanges | None, max_members: int
     ) -> None:
         self.items = block.bindings
-        self.of: dict[int, Group] = {}
+        self.of: dict[int, FusionGroup] = {}
         self.gone: set[int] = set()
         self.indices = {} if ranges is None else _indices(block, buffers, ranges)
         self._buffers, self._max_members = buffers, max_members
         self._users = _users(block)
         self._places = {binding.var: i for i, binding in enumerate(self.items)}
-        self._copied: dict[int, list[tuple[Group, int]]] = {}
+        self._copied: dict[int, list[tuple[FusionGroup, int]]] = {}
         for i in reversed(range(len(self.items))):
-            own = _alone(self.items[i], i)
+            own = _fusable(self.items[i], i)
             if own is not None and not (_widens(self.items[i]) and self._shared(own)):
                 self._place(own, self._joined(own))
 
@@ -93,16 +237,16 @@ class Groups:
         group = self.of[position]
         return position == group.last or any(g is not group for g, _ in self._uses(position))
 
-    def _place(self, own: _Alone, group: Group | None) -> None:
+    def _place(self, own: _Fusable, group: FusionGroup | None) -> None:
         """Put a call into a group, by default one of its own."""
         if group is None:
-            group = Group(own.dialect, own.rank, [own.position])
+            group = FusionGroup(own.dialect, own.rank, [own.position])
         else:
             group.members.append(own.position)
             group.rank = max(group.rank, own.rank)
         self.of[own.position] = group
 
-    def _uses(self, position: int) -> Iterator[tuple[Group | None, int]]:
+    def _uses(self, position: int) -> Iterator[tuple[FusionGroup | None, int]]:
         """Yield where the result of a binding is used: in which group, and at which position."""
         for user in self._users.get(self.items[position].var, ()):
             for group, read in self._copied.get(user, ()):
@@ -112,7 +256,7 @@ class Groups:
             elif user not in self._copied:
                 yield None, user
 
-    def _joined(self, own: _Alone) -> Group | None:
+    def _joined(self, own: _Fusable) -> FusionGroup | None:
         """Return the group that a call may join, None if it stays apart."""
         uses = list(self._uses(own.position))
         fusable = [group for group, _ in uses if group is not None]
@@ -124,7 +268,7 @@ class Groups:
             return None
         return group if self._may_join(own, group, 1) else None
 
-    def _may_join(self, own: _Alone, group: Group, calls: int) -> bool:
+    def _may_join(self, own: _Fusable, group: FusionGroup, calls: int) -> bool:
         """Whether a call, with some others, may be computed in a group, and not at its place."""
         if group.dialect != own.dialect or group.size + calls > self._max_members:
             return False
@@ -140,7 +284,7 @@ class Groups:
         passed = self.items[own.position + 1 : group.last]
         return not any(read & self._buffers.written_by(b) for b in passed)
 
-    def _rounds_a_reduction(self, own: _Alone) -> bool:
+    def _rounds_a_reduction(self, own: _Fusable) -> bool:
         """Whether a call is a cast to fewer bytes of what a reduction computes, which stores that
         then, and not the wide numbers: as it cannot be in a group that moves elements.
         """
@@ -149,10 +293,10 @@ class Groups:
             return False
         assert isinstance(binding.value, Call)
         place = self._places.get(binding.value.args[0])
-        source = None if place is None else _alone(self.items[place], place)
+        source = None if place is None else _fusable(self.items[place], place)
         return source is not None and source.dialect == own.dialect and source.rank == _REDUCE
 
-    def _may_leave(self, own: _Alone, group: Group, needed: int) -> bool:
+    def _may_leave(self, own: _Fusable, group: FusionGroup, needed: int) -> bool:
         """Whether a call in a group may have a result that others read, the first at ``needed``.
 
         Nobody may write to it: what a view of it is, and what not, is decided by the program.
@@ -168,7 +312,7 @@ class Groups:
 
     # Casts that several kernels read ---------------------------------------------------------
 
-    def _shared(self, own: _Alone) -> bool:
+    def _shared(self, own: _Fusable) -> bool:
         """Give a widening cast to each group that reads it; whether it was done.
 
         What cannot compute it shares one wide result: of the first group that may have a second
@@ -177,7 +321,7 @@ class Groups:
         if self._buffers.of(self.items[own.position].var) in self._buffers.written:
             return False
         readers = list(self._readers(own.position, ()))
-        wanted: dict[int, tuple[Group, list[_Reader]]] = {}
+        wanted: dict[int, tuple[FusionGroup, list[_Reader]]] = {}
         for reader in readers:
             if reader.position in self.of:
                 group = self.of[reader.position]
@@ -206,7 +350,7 @@ class Groups:
         self.gone |= views - {v for r in kept for v in r.views}
         return True
 
-    def _takes(self, reader: _Reader, taken: dict[int, tuple[Group, list[int]]]) -> bool:
+    def _takes(self, reader: _Reader, taken: dict[int, tuple[FusionGroup, list[int]]]) -> bool:
         return reader.position in self.of and self.of[reader.position].last in taken
 
     def _readers(self, position: int, views: tuple[int, ...]) -> Iterator[_Reader]:
@@ -222,7 +366,7 @@ class Groups:
 
 
 @dataclass(frozen=True, slots=True)
-class _Alone:
+class _Fusable:
     """A call that may be in a group."""
 
     dialect: str
@@ -230,7 +374,7 @@ class _Alone:
     position: int
 
 
-def _read(own: _Alone, reader: _Reader) -> int:
+def _read(own: _Fusable, reader: _Reader) -> int:
     """Return the position of what a reader names: the cast, or the last view of it."""
     return reader.views[-1] if reader.views else own.position
 
@@ -238,7 +382,7 @@ def _read(own: _Alone, reader: _Reader) -> int:
 def _indices(block: Block, buffers: Buffers, ranges: IndexRanges) -> dict[int, set[Expr]]:
     found: dict[int, set[Expr]] = {}
     for i, binding in enumerate(block.bindings):
-        if isinstance(binding.value, Call) and _alone(binding, i) is not None:
+        if isinstance(binding.value, Call) and _fusable(binding, i) is not None:
             atoms = [atom for _, atom, _ in ranges.open(binding.value)]
             if atoms:
                 found[i] = {buffers.of(a) for a in atoms if isinstance(a, Var)}
@@ -265,7 +409,7 @@ def _users(block: Block) -> dict[Expr, set[int]]:
     return users
 
 
-def _alone(binding: Binding, position: int) -> _Alone | None:
+def _fusable(binding: Binding, position: int) -> _Fusable | None:
     """Return a call that may be in a group, None if it can be in none."""
     call, type_ = binding.value, binding.var.type
     if not isinstance(call, Call) or not isinstance(call.callee, DialectOp):
@@ -275,7 +419,7 @@ def _alone(binding: Binding, position: int) -> _Alone | None:
         return None
     if not isinstance(type_, TensorType) or not type_.is_static or type_.size == 0:
         return None
-    return _Alone(dialect.name, rank, position)
+    return _Fusable(dialect.name, rank, position)
 
 
 def _may_feed(producer: int, group: int) -> bool:

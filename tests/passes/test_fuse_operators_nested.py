@@ -5,7 +5,7 @@ from __future__ import annotations
 from meta.base.device import CPU
 from meta.dialect import only
 from meta.ir import If, parse
-from meta.passes import dispatch, fuse_tvm
+from meta.passes import dispatch, fuse_operators
 
 TEXT = """
 func @main(%x: float32[6], %p: bool[]) -> (float32[6], float32[6]) {
@@ -24,7 +24,7 @@ func @main(%x: float32[6], %p: bool[]) -> (float32[6], float32[6]) {
 
 def test_a_branch_between_two_neighbours() -> None:
     with only("tvm"):
-        fused = fuse_tvm(dispatch(parse(TEXT), device=CPU))
+        fused = fuse_operators(dispatch(parse(TEXT), device=CPU))
     branch, last = fused.main.body.bindings
     assert isinstance(branch.value, If)
     assert str(branch.value.then_block.bindings[0].value) == "@fused_tanh_multiply(%x)"

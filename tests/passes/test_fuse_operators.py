@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meta.ir import parse, structural_equal
-from meta.passes import fuse_tvm
+from meta.passes import fuse_operators
 from tests.passes.fused_programs import fused, kernels
 
 PARAMETERS = "%x: float32[4, 6], %y: float32[4, 6]"
@@ -259,5 +259,5 @@ def test_inside_of_branches() -> None:
           return %r
         }"""
     )
-    after = fuse_tvm(before)
+    after = fuse_operators(before)
     assert "@fused_exp_relu(%x)" in str(after)

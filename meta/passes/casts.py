@@ -1,0 +1,253 @@
+"""Casts that cost less elsewhere, or are not needed: `bypass_casts` for calls that read any dtype,
+`narrow_before_views` for casts behind views, `join_casts` for those of weights.
+
+An operator belongs to `ANY_DTYPE` if the dtypes of a list of tensors that it reads decide nothing:
+it computes in float32 (of float64, in that), whatever they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+
+from meta import op
+from meta.base.device import Device
+from meta.base.dtype import bits, is_float
+from meta.dialect.core import answers
+from meta.dialect.core.preference import current
+from meta.ir import (
+    Binding,
+    Call,
+    Expr,
+    Function,
+    Module,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    TupleType,
+    Var,
+    type_of,
+)
+from meta.passes.buffers import Buffers, Definitions, Summaries
+from meta.passes.calls import base_op, called_op, new_call, op_call, tensor_type
+from meta.passes.dispatch import prepared
+from meta.passes.rewrite import rewrite, rewrite_function, with_main, with_value
+from meta.passes.rules.casts import holds
+from meta.passes.rules.shapes import VIEWS
+from meta.passes.split_updates import UPDATES
+
+ANY_DTYPE = {
+    **dict.fromkeys(UPDATES, "dx"),
+    op.multi_tensor_axpby: "x",
+    op.multi_tensor_norm: "x",
+}
+"""By operator, the list that it reads in any dtypes."""
+
+
+def bypass_casts(module: Module) -> Module:
+    """Give calls that read any dtype what a widening cast was made of.
+
+    The gradients of half precision weights are half precision, and so read half the bytes; what is
+    computed is the same, bit for bit. A cast that nobody else needs is left to `dead_code`.
+
+    >>> from meta.ir import parse
+    >>> from meta.passes import dead_code
+    >>> print(dead_code(bypass_casts(parse('''
+    ... func @main(%x: float16[2], %y: float32[3]) -> float32[] {
+    ...   %a: float32[2] = cast(%x, dtype="float32")
+    ...   %b: float32[] = multi_tensor_norm((%a, %y))
+    ...   return %b
+    ... }'''))))
+    func @main(%x: float16[2], %y: float32[3]) -> float32[] {
+      %b: float32[] = multi_tensor_norm((%x, %y))
+      return %b
+    }
+    """
+    functions, summaries = {}, Summaries(module)
+    for name, function in module.functions.items():
+        buffers = Buffers(function, summaries)
+        rule = partial(_rule, buffers=buffers, known=Definitions(function, buffers))
+        functions[name] = rewrite_function(function, rule)
+    return module.with_functions(functions)
+
+
+def _rule(binding: Binding, buffers: Buffers, known: Definitions) -> Binding:
+    value = binding.value
+    called = called_op(value)
+    if isinstance(value, Call) and called in ANY_DTYPE:
+        place = called.schema.index[ANY_DTYPE[called]]
+        read = value.args[place]
+        if isinstance(read, Tuple):
+            written = buffers.written_by(binding)
+            sources = ((field, _source(field, known)) for field in read.fields)
+            fields = tuple(f if buffers.of(s) in written else s for f, s in sources)
+            args = (*value.args[:place], Tuple(fields), *value.args[place + 1 :])
+            binding = with_value(binding, Call(value.callee, args))
+    known.add(binding)
+    return binding
+
+
+def _source(atom: Expr, known: Definitions) -> Expr:
+    """Return what an exact cast was made of; an atom that is none, as it is."""
+    value, type_ = known.get(atom), type_of(atom)
+    if not isinstance(value, Call) or base_op(value.callee) is not op.cast:
+        return atom
+    source = value.args[0]
+    found = type_of(source)
+    assert isinstance(found, TensorType) and isinstance(type_, TensorType)
+    if not is_float(found.dtype) or not holds(type_.dtype, found.dtype):
+        return atom
+    assert isinstance(source, Expr)
+    return source
+
+
+def narrow_before_views(module: Module) -> Module:
+    """Exchange a reshape and the cast to fewer bits that follows it.
+
+    A view ends a kernel: the cast then fuses with what is before it, which writes narrow numbers
+    only, and the view, which costs nothing, is one of these.
+
+    >>> from meta.ir import parse
+    >>> print(narrow_before_views(parse('''
+    ... func @main(%x: float32[2, 3, 4]) -> float16[6, 4] {
+    ...   %p: float32[2, 3, 4] = softmax(%x)
+    ...   %v: float32[6, 4] = reshape(%p, shape=(6, 4))
+    ...   %y: float16[6, 4] = cast(%v, "float16")
+    ...   return %y
+    ... }''')))
+    func @main(%x: float32[2, 3, 4]) -> float16[6, 4] {
+      %p: float32[2, 3, 4] = softmax(%x)
+      %v: float32[6, 4] = reshape(%p, shape=(6, 4))
+      %narrow: float16[2, 3, 4] = cast(%p, dtype="float16")
+      %y: float16[6, 4] = reshape(%narrow, shape=(6, 4))
+      return %y
+    }
+    """
+    return rewrite(module, partial(_exchanged, known={}))
+
+
+def _exchanged(binding: Binding, known: dict[Var, Expr]) -> list[Binding]:
+    """Return a cast and the view of it; another binding as it is."""
+    known[binding.var] = binding.value
+    cast, type_ = op_call(binding.value), tensor_type(binding.var)
+    if cast is None or cast.op is not op.cast or type_ is None or not type_.is_static:
+        return [binding]
+    source = _behind_views(cast.args[0], known)
+    before = tensor_type(source)
+    if source is cast.args[0] or before is None or not before.is_static:
+        return [binding]
+    if bits(before.dtype) <= bits(type_.dtype):
+        return [binding]
+    narrow = Var("narrow", before.with_dtype(type_.dtype))
+    first = Binding(narrow, new_call(op.cast, source, type_.dtype), binding.span)
+    view = new_call(op.reshape, narrow, type_.static_shape)
+    return [first, Binding(binding.var, view, binding.span)]
+
+
+def _behind_views(atom: object, known: Mapping[Var, Expr]) -> object:
+    while isinstance(atom, Var) and (made := op_call(known.get(atom))) is not None:
+        if made.op not in VIEWS:
+            break
+        atom = made.args[0]
+    return atom
+
+
+FEWEST = 3
+"""Casts that are joined: of two, one launch is saved, and both live longer."""
+
+
+def join_casts(module: Module, *, device: Device, devices: tuple[str, ...] = ("cuda",)) -> Module:
+    """Cast the parameters of main that are cast alone in one call, on ``devices``.
+
+    That is what fusion leaves of the casts of a mixed precision program: those of the weights that
+    library kernels read, one launch each, of which a transformer has two hundred. They move to the
+    beginning, so that all copies are in memory at once, as they are when the backward pass begins.
+    A parameter that is written before it is cast keeps its own cast, and so does one that is cast
+    twice, as `rematerialize` lets it be; all do if no dialect that may be used has such a call. On
+    the CPU a launch costs little, and a cast close to its use finds the caches warm. To be run
+    after `fuse_operators`.
+
+    >>> from meta.base.device import CPU
+    >>> from meta.dialect import only
+    >>> from meta.ir import parse
+    >>> from meta.passes import dispatch
+    >>> with only("torch"):
+    ...     print(join_casts(dispatch(parse('''
+    ... func @main(%x: float16[2], %u: float32[2], %v: float32[2], %w: float32[2]) -> float16[2] {
+    ...   %a: float16[2] = cast(%u, "float16")
+    ...   %b: float16[2] = multiply(%x, %a)
+    ...   %c: float16[2] = cast(%v, "float16")
+    ...   %d: float16[2] = multiply(%b, %c)
+    ...   %e: float16[2] = cast(%w, "float16")
+    ...   %f: float16[2] = multiply(%d, %e)
+    ...   return %f
+    ... }'''), device=CPU), device=CPU, devices=("cpu",)))
+    func @main(%x: float16[2], %u: float32[2], %v: float32[2], %w: float32[2]) -> float16[2] {
+      %casts: (float16[2], float16[2], float16[2]) = torch.multi_tensor_cast((%u, %v, %w), \
+dtype="float16")
+      %a: float16[2] = %casts.0
+      %c: float16[2] = %casts.1
+      %e: float16[2] = %casts.2
+      %b: float16[2] = torch.multiply(%x, %a)
+      %d: float16[2] = torch.multiply(%b, %c)
+      %f: float16[2] = torch.multiply(%d, %e)
+      return %f
+    }
+    """
+    if device.kind not in devices:
+        return module
+    main = module.main
+    groups: dict[str, list[tuple[Binding, Call]]] = {}
+    for binding, call in _casts(main, Buffers(main, Summaries(module))):
+        groups.setdefault(call.args[1], []).append((binding, call))
+    joined: list[Binding] = []
+    moved: set[Var] = set()
+    for group in groups.values():
+        made = _joined(group, device) if len(group) >= FEWEST else []
+        if made:
+            joined += made
+            moved |= {binding.var for binding, _ in group}
+    rest = [b for b in main.body.bindings if b.var not in moved]
+    return with_main(module, [*joined, *rest])
+
+
+def _casts(main: Function, buffers: Buffers) -> list[tuple[Binding, Call]]:
+    """Return the casts of parameters as they are at the beginning, whose results nobody writes."""
+    parameters, written = set(main.params), set()
+    found: list[tuple[Binding, Call]] = []
+    for binding in main.body.bindings:
+        call = binding.value
+        if isinstance(call, Call) and base_op(call.callee) is op.cast:
+            source, dtype = call.args
+            fits = source in parameters and _static_float(source) and is_float(dtype)
+            own = buffers.of(binding.var) not in buffers.written
+            if fits and own and buffers.of(source) not in written:
+                found.append((binding, call))
+        written |= buffers.written_by(binding)
+    times = Counter((call.args[0], call.args[1]) for _, call in found)
+    return [(binding, call) for binding, call in found if times[call.args[0], call.args[1]] == 1]
+
+
+def _static_float(var: Var) -> bool:
+    return isinstance(var.type, TensorType) and var.type.is_static and is_float(var.type.dtype)
+
+
+def _joined(casts: list[tuple[Binding, Call]], device: Device) -> list[Binding]:
+    """Return one call instead of several, and its fields under the names of their results; nothing
+    if no dialect in force has a kernel for it.
+    """
+    (first, call), *_ = casts
+    args = (Tuple(tuple(call.args[0] for _, call in casts)), call.args[1])
+    asked = answers(
+        prepared(op.multi_tensor_cast, Call(op.multi_tensor_cast, args), device), current.get()
+    )
+    chosen = next((answer for answer in asked if answer.env is not None), None)
+    if chosen is None:
+        return []
+    whole = Var("casts", TupleType(tuple(binding.var.type for binding, _ in casts)))
+    fields = [
+        Binding(binding.var, TupleGetItem(whole, i), binding.span)
+        for i, (binding, _) in enumerate(casts)
+    ]
+    return [Binding(whole, Call(chosen.dialect_op, args), first.span), *fields]
