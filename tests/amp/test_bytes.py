@@ -5,6 +5,7 @@ bytes than kernels that share a wide copy, need no more memory, and give the sam
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -16,7 +17,6 @@ from meta.analysis import flops, memory
 from meta.base.device import CPU
 from meta.model import Model, zoo
 from meta.optim import with_adamw, with_sgd
-from meta.passes import fusion_groups
 from meta.vm.pipeline import pipeline
 from tests.amp.models import Loss, image_loss
 
@@ -40,7 +40,8 @@ def resnet() -> tuple[Model, tuple[Any, ...]]:
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One wide result for all who read a cast, as without any of this."""
-    monkeypatch.setattr(fusion_groups, "_widens", lambda binding: False)
+    fusion = import_module("meta.passes.fuse_operators")  # the package has the pass of that name
+    monkeypatch.setattr(fusion, "_widens", lambda binding: False)
     with meta.PassContext(disabled=["bypass_casts"]):
         yield
 

@@ -113,9 +113,9 @@ def test_options_reach_their_pass() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"disabled": ["fuse_tv"]}, "UnknownName", "did you mean 'fuse_operators'"),
+        ({"disabled": ["fuse_operator"]}, "UnknownName", "did you mean 'fuse_operators'"),
         ({"required": ["simplfy"]}, "UnknownName", "did you mean 'simplify'"),
-        ({"config": {"fuse": {}}}, "UnknownName", "did you mean 'fuse_operators'"),
+        ({"config": {"fuse_operator": {}}}, "UnknownName", "did you mean 'fuse_operators'"),
         (
             {"config": {"fuse_operators": {"max_member": 8}}},
             "UnknownName",
