@@ -27,21 +27,9 @@ FLOPS_PER_BYTE = 8
 """Operations in the time of one byte to or from memory: between a core with vector instructions
 (about 6) and a GPU without tensor cores (about 20). It weighs products against the rest."""
 
-MOVING = frozenset(
-    [
-        "transform",
-        "movement",
-        "memory",
-        "like",
-        "sizes",
-        "gathering",
-        "strided",
-        "padding",
-        "indexing",
-        "init",
-    ]
-)
-"""Families of operators that move elements or make constants."""
+_FAMILIES = op.creation, op.gathering, op.memory, op.movement, op.shapes
+MOVING = frozenset(family.__name__ for family in _FAMILIES)
+"""Families of operators that move elements or make constants, as the names of their modules."""
 
 PER_ELEMENT = {
     op.softmax: 5,  # maximum, difference, exponential, sum, quotient
@@ -65,6 +53,9 @@ PER_ELEMENT = {
     op.cross_entropy_dpred: 5,
     op.gelu: 8,  # of the cube's polynomial or erf, its function, two products
     op.gelu_dx: 12,
+    # Exceptions from what their families do.
+    **dict.fromkeys((op.cast, op.cast_like, op.group_cast), 0),
+    **dict.fromkeys((op.adv_index, op.adv_index_dx), 1),
 }
 """Operations per element of the largest argument."""
 
@@ -108,7 +99,7 @@ def cost_of(call: Call) -> Cost:
 def _flops(call: CallValues) -> int:
     if call.op in EXACT:
         return EXACT[call.op](call.args, call.outputs)
-    if call.op.type_function.__module__.rpartition(".")[2] in MOVING:
+    if call.op not in PER_ELEMENT and call.op.type_function.__module__ in MOVING:
         return 0
     largest = max((_size(t) for t in (*call.tensors(), *call.outputs)), default=0)
     return PER_ELEMENT.get(call.op, 1) * largest

@@ -31,7 +31,7 @@ from meta.ir import (
 )
 from meta.op.core import Op, View
 from meta.op.core.check import normalize_axis
-from meta.op.transform import split_bounds, split_points
+from meta.op.shapes import split_bounds, split_points
 from meta.passes.buffers import Buffers, Definitions, Summaries
 from meta.passes.calls import OpCall, base_op, op_call, tensor_type, typed_args
 from meta.passes.rewrite import rewrite_function
