@@ -14,7 +14,8 @@
 
 All sums are added up in one order, so results are the same bits at every run. Source is compiled by
 NVRTC when it is first needed, and kept on disk. To add a kernel of lists of tensors, add its passes
-to `multi_tensor.py`; another one is a file with its source and the launches of a call.
+to `multi_tensor.py`; another one is a module with the launches of a call and, beside it, its source
+in a ``.cu`` file (`source.py`).
 """
 
 import torch

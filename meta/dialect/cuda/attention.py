@@ -33,18 +33,19 @@ from meta.base import config
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cuda import cubin
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.attention_dx_source import DEFINITIONS, KEY, QUERY
-from meta.dialect.cuda.attention_source import FORWARD, ROWS, THREADS, WIDEST, source
+from meta.dialect.cuda.source import source
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_FIRST, heads_first, score_scale
 from meta.op.core.call import CallValues
 from meta.runtime import chip
 
-TEXTS = {
-    "forward": FORWARD,
-    "backward_query": DEFINITIONS + QUERY,
-    "backward_key": DEFINITIONS + KEY,
-}
+THREADS = 128
+ROWS = 64
+"""Of a thread block: 16 of each warp."""
+WIDEST = {"forward": 128, "backward_query": 64, "backward_key": 64}
+"""By kernel: elements of a head for which a thread's registers suffice."""
+MASKS = {None: 0, "bool": 1, "float32": 2}
+"""How source names the dtypes of masks."""
 ROW = 4
 """Elements of an access."""
 PARTS = 3
@@ -81,7 +82,11 @@ class _Kernels:
         return cubin.function(self._source(name, exact), name, self.device)
 
     def _source(self, name: str, exact: bool) -> str:
-        return source(name, TEXTS[name], self.width, self.mask, exact)
+        wide = -(-self.width // 8) * 8
+        sizes = {"WIDTH": self.width, "WIDE": wide, "THREADS": THREADS, "ROWS": ROWS}
+        sizes |= {"TILE": 64 if wide <= 64 else 32, "MASK": MASKS[self.mask], "EXACT": int(exact)}
+        sizes["BLOCKS"] = 2 if exact or wide > 64 else 3
+        return source(f"attention_{name}", {}, sizes)
 
     def prepared(self, run: Callable[..., None], workspace: int = 0) -> OpEnv:
         """Return what launches the kernels, compiled before in the precision of now."""

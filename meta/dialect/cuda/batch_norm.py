@@ -18,13 +18,16 @@ from meta.base.device import Device
 from meta.dialect.core import Deferred, OpEnv, Unsupported
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.batch_norm_dx_source import BACKWARD
-from meta.dialect.cuda.batch_norm_source import FORWARD, LINE, THREADS, source
+from meta.dialect.cuda.source import source
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
 from meta.runtime import chip
 
+THREADS = 512
+"""Of a block, one per processor: registers are for what is read ahead."""
+LINE = 128
+"""Bytes of a row that a thread block takes."""
 ACCESS = 16
 """Bytes of an access, where channels and addresses allow."""
 PER_PROCESSOR = 1
@@ -39,6 +42,8 @@ POINTERS = (
 )
 DATA = "x", "z", "y", "dy", "out", "masked"
 """Those of x's type."""
+OTHERS = "PARAMETER", "RUNNING", "DW", "DB"
+"""The types of the others in the source."""
 
 
 class Kernels:
@@ -71,7 +76,7 @@ class Kernels:
         self.returns_masked = returns_masked
         full = ACCESS // BYTES[self.dtype]
         self.vector = 1 if self.channels % full else full
-        self.types = {"T": x.dtype, **dict.fromkeys(("P", "R", "DW", "DB"), "float32"), **types}
+        self.types = {"DATA": x.dtype, **dict.fromkeys(OTHERS, "float32"), **types}
         self.momentum, self.eps, self.device = momentum, eps, device.ordinal
         self.processors = chip.of(self.device).processors
         self.kernel = cache(self._kernel)
@@ -86,8 +91,8 @@ class Kernels:
         second = 2 if self.backward else 1 + adds
         sizes = {"VECTOR": vector, "LANES": lanes, "SUMS": 4 if self.backward else 2}
         sizes |= {"SUMS_AHEAD": AHEAD // first, "APPLY_AHEAD": AHEAD // second}
-        body = BACKWARD if self.backward else FORWARD
-        return source(body, self.types, sizes, sorted(self.flags))
+        sizes |= {"THREADS": THREADS, **dict.fromkeys(sorted(self.flags), 1)}
+        return source(f"batch_norm_{'backward' if self.backward else 'forward'}", self.types, sizes)
 
     def deferred(self, run: Callable[..., None]) -> Deferred:
         """Return what launches the kernels, compiled before."""
@@ -181,7 +186,7 @@ def batch_norm_train_dxwb(call: CallValues) -> OpEnv:
 def forward(args: dict[str, Any], device: Device, *flags: str) -> Kernels:
     """Return the kernels for arguments of `batch_norm_train`, tensors as their types."""
     running = common_dtype(running_mean=args["running_mean"], running_var=args["running_var"])
-    types = {"P": common_dtype(w=args["w"], b=args["b"]), "R": running}
+    types = {"PARAMETER": common_dtype(w=args["w"], b=args["b"]), "RUNNING": running}
     x, axis, eps, momentum = (args[n] for n in ("x", "axis", "eps", "momentum"))
     return Kernels(x, axis, eps, device, types, momentum=momentum, flags=frozenset(flags))
 
@@ -190,7 +195,7 @@ def backward(
     args: dict[str, Any], results: tuple[TensorType, ...], device: Device, *flags: str
 ) -> Kernels:
     """Return the kernels for arguments of `batch_norm_train_dxwb`, tensors as their types."""
-    types = {"P": common_dtype(w=args["w"]), "DW": results[1].dtype, "DB": results[2].dtype}
+    types = {"PARAMETER": common_dtype(w=args["w"]), "DW": results[1].dtype, "DB": results[2].dtype}
     x, axis, eps = (args[n] for n in ("x", "axis", "eps"))
     kept = len(results) > 3
     how = {"backward": True, "flags": frozenset(flags), "returns_masked": kept}

@@ -8,6 +8,7 @@ these rows once.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from functools import cache
 from math import prod
 
@@ -17,10 +18,20 @@ from meta import op
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.embedding_source import CHUNK, INDICES, LANES, MOST_ROWS, Variant, source
+from meta.dialect.cuda.source import source
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 
+LANES = 32
+CHUNK = 256
+"""Indices that are sorted together, one for each thread: by counting the smaller ones."""
+MOST_ROWS = 64
+"""Rows of a bucket: with a place in a chunk, one fits in 16 bits."""
+HEAVY = 128
+"""Indices of one row that one warp adds up; of more, all do."""
+INDICES = "int32", "int64"
+KERNELS = {"arrange": "arrange", "dx": "embedding_dx"}
+"""In order, and their names in the source."""
 BLOCKS, FILLING = 2048, 256
 """Thread blocks that fill a GPU a few times over, and once: of fewer rows, each gets fewer, but one
 for each warp as long as there are enough.
@@ -40,6 +51,36 @@ MOST_INDICES = 1 << 26
 MOST_BUCKETS = 1 << 22
 """With a place in a chunk, one is a key of 32 bits."""
 SIZES = {"float16": 2, "bfloat16": 2, "float32": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What a source is made for: a table of ``dtype``, of rows of ``width`` elements, indices of
+    dtype ``index``, accesses of ``vector``, thread blocks of ``warps`` that note ``capacity``
+    indices; ``pieces``: accesses of a thread to a row at a time. ``addend``: the dtype of what
+    is added to the gradient.
+    """
+
+    dtype: str
+    index: str
+    width: int
+    vector: int
+    warps: int
+    capacity: int
+    pieces: int
+    addend: str | None = None
+
+    def source(self, kernel: str) -> str:
+        """Return the source of a kernel: "arrange", or "dx", which runs after it."""
+        types = {"DATA": self.dtype, "ADDEND": self.addend or self.dtype, "INDEX": self.index}
+        sizes: dict[str, object] = {"CHUNK": CHUNK}
+        if kernel == "dx":
+            sizes |= {"VECTOR": self.vector, "WARPS": self.warps, "CAPACITY": self.capacity}
+            sizes |= {"WIDTH": f"{self.width}ll", "PIECES": self.pieces, "LANES": LANES}
+            sizes |= {"READS": max(2, 8 // self.pieces), "HEAVY": HEAVY}
+        if kernel == "dx" and self.addend:
+            sizes["ADDS"] = 1
+        return source(f"embedding_{kernel}", types, sizes)
 
 
 @dialect.op(op.embedding_dx)
@@ -78,7 +119,7 @@ def gradient(
 
     @cache
     def kernel(name: str, vector: int) -> driver.Function:
-        return cubin.function(source(name, variant(vector)), name, device)
+        return cubin.function(variant(vector).source(name), KERNELS[name], device)
 
     def widest(moved: int = 0, added: int = 0) -> int:
         """Return the elements of an access, for such addresses."""
@@ -92,7 +133,7 @@ def gradient(
         return vector
 
     def sources() -> list[str]:
-        return [source(name, variant(widest())) for name in ("arrange", "embedding_dx")]
+        return [variant(widest()).source(name) for name in KERNELS]
 
     def run(dy: torch.Tensor, indices: torch.Tensor, *others: torch.Tensor) -> None:
         *added, out = others
@@ -107,7 +148,7 @@ def gradient(
             kernel("arrange", vector).launch(chunks, CHUNK, given)
         made = variant(vector)
         columns = -(-width // (LANES * vector)) if few else 1
-        kernel("embedding_dx", vector).launch(buckets, made.warps * LANES, given, columns)
+        kernel("dx", vector).launch(buckets, made.warps * LANES, given, columns)
 
     workspace = 2 * (entries + starts)
     return OpEnv(cubin.deferred(run, sources, device), allocates=False, workspace=workspace)

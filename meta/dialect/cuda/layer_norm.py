@@ -18,7 +18,7 @@ from meta import op
 from meta.dialect.core import Deferred, OpEnv, Unsupported
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.layer_norm_source import (
+from meta.dialect.cuda.layer_norm_variant import (
     FINISHING,
     MOST,
     PER_PROCESSOR,
@@ -26,7 +26,6 @@ from meta.dialect.cuda.layer_norm_source import (
     SIZES,
     THREADS,
     Variant,
-    source,
     variant,
 )
 from meta.ir.types import TensorType
@@ -73,7 +72,7 @@ class Kernels:
         return cubin.function(self._source(name, vector), name, self.device)
 
     def _source(self, name: str, vector: int) -> str:
-        return source(name, self.variant(name != "forward", vector))
+        return self.variant(name != "forward", vector).source(name)
 
     def deferred(self, run: Callable[..., None], *names: str) -> Deferred:
         """Return what launches kernels of these names, compiled before."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meta.dialect.cuda.scalars import C_TYPES, CONVERSIONS
+from meta.dialect.cuda.source import C_TYPES, text
 
 THREADS = 256
 CHUNK = 1 << 14
@@ -33,69 +33,6 @@ class Pass:
     stores: tuple[str, ...] = ()
     sums: tuple[int, ...] = ()
     needs: tuple[int, ...] = ()
-
-
-PROLOGUE = r"""
-template <typename T> struct __align__(sizeof(T) * 4 < 16 ? sizeof(T) * 4 : 16) Four { T at[4]; };
-
-inline float root(float x) { return sqrtf(x); }
-inline double root(double x) { return sqrt(x); }
-
-struct Number { const void* at; double value; int kind; int each; };
-inline double read(const Number& number, int tensor) {
-  if (!number.at) return number.value;
-  int i = number.each ? tensor : 0;
-  switch (number.kind) {
-    case 0: return ((const float*)number.at)[i];
-    case 1: return ((const double*)number.at)[i];
-    case 2: return up(((const f16*)number.at)[i]);
-    case 3: return up(((const bf16*)number.at)[i]);
-    case 4: return ((const int*)number.at)[i];
-    default: return (double)((const long long*)number.at)[i];
-  }
-}
-
-struct Parameters {
-  const bool* skip;
-  double* partial;           // sums over chunks: [chunk, SUMS]
-  long long first_chunk;
-  void* result;
-  int count;                 // tensors of the launch
-  int spare;
-  Number number[NUMBERS];
-  void* at[LISTS][TENSORS];
-  long long size[TENSORS];
-  int index[TENSORS];        // of each tensor, among those of all launches
-  int chunk[TENSORS + 1];    // the first chunk of each tensor, within the launch
-};
-#if __CUDA_ARCH__ >= 700
-#define GRID_CONSTANT __grid_constant__
-#else
-#define GRID_CONSTANT
-#endif
-
-inline double sum_of_block(double value, double* scratch) {
-  scratch[threadIdx.x] = value;
-  __syncthreads();
-  for (int half = THREADS / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) scratch[threadIdx.x] += scratch[threadIdx.x + half];
-    __syncthreads();
-  }
-  double total = scratch[0];
-  __syncthreads();
-  return total;
-}
-"""
-
-FINISH = r"""
-extern "C" __global__ void finish(const GRID_CONSTANT Parameters p) {
-  __shared__ double scratch[THREADS];
-  double total = 0;
-  for (long long i = threadIdx.x; i < p.first_chunk; i += THREADS) total += p.partial[i];
-  total = sum_of_block(total, scratch);
-  if (threadIdx.x == 0) *(float*)p.result = (float)sqrt(total);
-}
-"""
 
 
 def source(
@@ -164,7 +101,7 @@ def source(
   }}"""
         for j in one.sums
     )
-    return f"""typedef {C_TYPES[wide]} W;
+    return f"""#define COMPUTE {C_TYPES[wide]}
 #define THREADS {THREADS}
 #define CHUNK {CHUNK}
 #define LISTS {len(names)}
@@ -172,7 +109,7 @@ def source(
 #define NUMBERS {max(1, len(numbers))}
 #define SUMS {max(1, sums)}
 {has}
-{CONVERSIONS}{PROLOGUE}
+{text("list.cuh")}
 struct Known {{
 {known}
 }};
@@ -219,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) update(const GRID_CONSTANT
   }}
 {add}
 }}
-{FINISH}"""
+"""
 
 
 def _lines(text: str) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from meta.base import config
 from meta.dialect.core import OpEnv, compile_together, compiling
-from meta.dialect.cuda import cubin, embedding_source
+from meta.dialect.cuda import cubin, embedding
 from meta.runtime import chip
 from meta.runtime.nvrtc import run_nvcc
 
@@ -104,5 +104,5 @@ def test_nvcc_compiles_what_is_written_for_nvrtc(arch: str):
     compiler = shutil.which("nvcc")
     if compiler is None:
         pytest.skip("needs nvcc")
-    variant = embedding_source.Variant("float16", "int64", 768, 8, 8, 2048, 2)
-    assert run_nvcc(compiler, embedding_source.source("embedding_dx", variant), arch)
+    variant = embedding.Variant("float16", "int64", 768, 8, 8, 2048, 2)
+    assert run_nvcc(compiler, variant.source("dx"), arch)

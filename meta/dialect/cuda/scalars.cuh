@@ -1,29 +1,30 @@
-"""The dtypes in CUDA source, without headers: their types, reading and rounding.
+// The dtypes, without headers: reading and rounding.
+//
+// COMPUTE, the type to compute in, is W: up(x) is the value of any of the dtypes, down(y, x) rounds
+// to nearest, ties to even. What is only moved is read as an unsigned integer of its size, and then
+// COMPUTE is unsigned long long.
+#pragma once
+#ifndef COMPUTE
+#define COMPUTE float
+#endif
+typedef COMPUTE W;
 
-Source names ``W``, the type to compute in, before `CONVERSIONS`: ``up(x)`` is the value of any of
-the dtypes, ``down(y, x)`` rounds to nearest, ties to even. What is only moved, of any dtype, is
-"bits8" to "bits64", by its size, and then W is "bits64".
-"""
+struct f16 {
+  unsigned short bits;
+};
+struct bf16 {
+  unsigned short bits;
+};
 
-C_TYPES = {
-    "float32": "float",
-    "float64": "double",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "bits8": "unsigned char",
-    "bits16": "unsigned short",
-    "bits32": "unsigned",
-    "bits64": "unsigned long long",
-}
-
-CONVERSIONS = r"""
-struct f16 { unsigned short bits; };
-struct bf16 { unsigned short bits; };
-
-#define BITS(T) \
+#define BITS(T)                                   \
   inline unsigned long long up(T x) { return x; } \
   inline void down(T& y, W x) { y = (T)x; }
-BITS(unsigned char) BITS(unsigned short) BITS(unsigned) BITS(unsigned long long)
+BITS(unsigned char)
+BITS(unsigned short)
+BITS(unsigned)
+BITS(unsigned long long)
+#undef BITS
+
 inline float up(float x) { return x; }
 inline double up(double x) { return x; }
 inline float up(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
@@ -49,4 +50,3 @@ inline void down(bf16& y, W x) {
   y.bits = (unsigned short)(nan ? (bits >> 16) | 0x40u : rounded);
 #endif
 }
-"""

@@ -1,14 +1,16 @@
-"""Vectors in CUDA source that stay as they are read, in 32-bit words, until they are used.
+// Vectors that stay as they are read, in 32-bit words, until they are used.
+//
+// A vector of 16-bit numbers is taken apart where it is loaded, which waits for it: what is read
+// ahead is a Packed. VECTOR: the elements of an access.
+#pragma once
+#include "scalars.cuh"
 
-A vector of 16-bit numbers is taken apart where it is loaded, which waits for it: what is read ahead
-is a `Packed`. Source defines VECTOR, the elements of an access, before `PACKED`.
-"""
-
-PACKED = r"""
 #define FOR_ELEMENTS _Pragma("unroll") for (int j = 0; j < VECTOR; ++j)
 #define ALIGNMENT(E) (sizeof(E) * VECTOR > 16 ? 16 : sizeof(E) * VECTOR)
 
-template <class E> struct alignas(ALIGNMENT(E)) Vector { E at[VECTOR]; };
+template <class E> struct alignas(ALIGNMENT(E)) Vector {
+  E at[VECTOR];
+};
 template <class E> struct alignas(ALIGNMENT(E) < 4 ? 4 : ALIGNMENT(E)) Packed {
   unsigned words[(sizeof(E) * VECTOR + 3) / 4];
 };
@@ -29,4 +31,3 @@ template <class E> inline float element(const Packed<E>& v, int j) {
   one.bits = (unsigned short)(v.words[j / 2] >> j % 2 * 16);
   return up(one);
 }
-"""

@@ -1,16 +1,21 @@
-"""CUDA source of the gradients of batch normalisation, with the channels last, and of what stands
-behind it: see `batch_norm_source`.
+// The gradients of batch normalisation, and of what stands behind it.
+//
+// The statistics of x are had from the pass that adds up dy. With MASK there is a relu behind,
+// whose result (or argument) is y: dy counts where y is positive. With ADDS the gradient that comes
+// is the sum of dy and z. sums() finds out what counts, and apply() is told in one of two ways:
+// with KEEPS by the masked gradient, which is that of a tensor added before the relu, too;
+// otherwise by a bit per element.
+#include "batch_norm.cuh"
 
-The statistics of x are had from the pass that adds up dy. With MASK there is a relu behind, whose
-result (or argument) is y: dy counts where y is positive. With ADDS the gradient that comes is the
-sum of dy and z. ``sums`` finds out what counts, and ``apply`` is told in one of two ways: with
-KEEPS by the masked gradient, which is that of a tensor added before the relu, too; otherwise by a
-bit per element.
-"""
-
-from __future__ import annotations
-
-BACKWARD = r"""
+extern "C" __global__ void __launch_bounds__(THREADS) sums(const __grid_constant__ Parameters p) {
+  PLACE
+  constexpr int AHEAD = SUMS_AHEAD;
+  float sum[SUMS][VECTOR] = {};
+  if (inside) {
+    Vector shift = read(typical(p), column);
+    for (long long row = first; row < p.rows; row += AHEAD * step) {
+      Vector x[AHEAD];
+      FOR_AHEAD x[i] = read(p.x, (row + i * step) * p.channels + column);
       // The sums are of x, its square, dy and their product.
       Vector g[AHEAD];
       FOR_AHEAD g[i] = read(p.dy, (row + i * step) * p.channels + column);
@@ -105,4 +110,3 @@ extern "C" __global__ void __launch_bounds__(THREADS) apply(const __grid_constan
     }
   }
 }
-"""
