@@ -1,6 +1,7 @@
 """Floor 1: programs as data: types, expressions, modules, text. It knows no op's meaning.
 
-Add a node kind in `expr.py`, whose docstring lists the files that need a case for it.
+Add a node kind in `expr.py`: what is not the kind's meaning follows from its declaration
+(`node.py`).
 
 Programs are kept in A-normal form only. Other forms are views, computed when a pass asks for one
 and not kept up to date: `DefUse`, definitions and users, and the graph form (`to_graph`), a block
@@ -19,7 +20,6 @@ from meta.ir.expr import (
     Constant,
     Construct,
     ConstructorDefinition,
-    Expr,
     Fail,
     Function,
     GetField,
@@ -29,7 +29,6 @@ from meta.ir.expr import (
     Literal,
     MakeRef,
     Module,
-    Node,
     Op,
     ReadRef,
     Tuple,
@@ -39,6 +38,7 @@ from meta.ir.expr import (
     WriteRef,
 )
 from meta.ir.graph import DefUse, Graph, GraphNode, from_graph, to_graph
+from meta.ir.node import Effect, Expr, Node
 from meta.ir.operators import OP_RESOLVERS
 from meta.ir.parser import parse, parse_function, parse_literal, parse_type
 from meta.ir.pictures import to_dot, to_html
@@ -82,6 +82,7 @@ __all__ = [
     "DataType",
     "DefUse",
     "Dim",
+    "Effect",
     "Expr",
     "Fail",
     "FuncType",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from meta.base.errors import IRError
 from meta.base.source import Span
-from meta.ir.expr import Binding, Block, Expr, Var
+from meta.ir.expr import Binding, Block, Var
 from meta.ir.names import Names
+from meta.ir.node import Expr
 from meta.ir.typeof import type_of
 from meta.ir.types import Type
 

@@ -8,60 +8,46 @@ deep. Nodes compare by identity; `structural.py` compares by content.
 arguments of a `Call` are atoms or plain Python literals (None, bool, int, float, str and nested
 tuples of them): there are no attributes apart from arguments.
 
-A new node kind is a class here and a case in each of `printer.py`, `parser.py`, `json_writer.py`,
-`json_reader.py`, `structural.py`, `verify.py`, `typeof.py`, `visit.py` and `pictures.py`; and,
-above this floor, in `passes/buffers.py`, `passes/effects.py`, `vm/interpreter.py` and
-`vm/emit_function.py`.
+A new node kind is a class here, declared as `node.py` says, and a case in each of
+`vm/interpreter.py` and `vm/emit_function.py`, which run it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 
 from meta.base.dtype import FROM_TORCH
 from meta.base.source import Span
-from meta.ir.types import DataType, FuncType, TensorType, Type
+from meta.ir.fields import (
+    Arguments,
+    Atom,
+    Atoms,
+    Attributes,
+    Body,
+    DataTypeName,
+    Index,
+    Name,
+    Parameters,
+    ResultType,
+    String,
+    ValueType,
+)
+from meta.ir.node import Effect, Expr, Node, node
+from meta.ir.quoting import name_text
+from meta.ir.typeof import BOOL, call_type, compatible, either_type
+from meta.ir.types import DataType, FuncType, RefType, TensorType, TupleType, Type
+
+if TYPE_CHECKING:
+    from meta.ir.verify import Verifier
 
 Literal = Any
 """A plain Python argument: None, bool, int, float, str, or a tuple of these."""
-
-
-class Node:
-    """Whatever is part of a program; ``str(node)`` is its program text."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        return _to_text(self)
-
-    def _repr_html_(self) -> str:
-        return _to_html(self)
-
-
-_to_text: Callable[[Node], str] = repr
-_to_html: Callable[[Node], str] = repr
-
-
-def print_with(to_text: Callable[[Node], str]) -> None:
-    """Set what ``str(node)`` calls. The printer sets itself, because it imports this file."""
-    global _to_text
-    _to_text = to_text
-
-
-def show_with(to_html: Callable[[Node], str]) -> None:
-    """Set what a notebook shows of a node, in the same way."""
-    global _to_html
-    _to_html = to_html
-
-
-class Expr(Node):
-    """Base class of what has a value."""
-
-    __slots__ = ()
+TypeOf = Callable[[Expr], Type | None]
+"""What gives the types of a node's operands."""
 
 
 @dataclass(eq=False, slots=True)
@@ -104,7 +90,11 @@ class Op(Expr):
     def __deepcopy__(self, _: object) -> Op:
         return self  # an operator is one object, also in a copy of what refers to it
 
+    def type_by(self, type_of: TypeOf) -> Type | None:
+        return None
 
+
+@node()
 @dataclass(eq=False, slots=True)
 class Call(Expr):
     """An operator, a global function or a closure applied to arguments.
@@ -112,42 +102,97 @@ class Call(Expr):
     The arguments of an operator are in schema order, with defaults filled in.
     """
 
-    callee: Expr
-    args: tuple[Expr | Literal, ...]
+    callee: Annotated[Expr, Atom("the callee")]
+    args: Annotated[tuple[Expr | Literal, ...], Arguments("argument")]
+
+    def type_by(self, type_of: TypeOf) -> Type | None:
+        callee = type_of(self.callee)
+        if not isinstance(callee, FuncType):
+            return None
+        return call_type(callee, [type_of(a) if isinstance(a, Expr) else None for a in self.args])
+
+    def verify(self, verifier: Verifier) -> None:
+        if isinstance(self.callee, (Constant, Tuple)):
+            verifier.fail("the callee is not a function", expected="an operator or a function")
+        verifier.call(self.callee, self.args)
 
 
+@node(is_atom=True)
 @dataclass(eq=False, slots=True)
 class Tuple(Expr):
     """A tuple of atoms."""
 
-    fields: tuple[Expr, ...]
+    fields: Annotated[tuple[Expr, ...], Atoms("field")]
+
+    def type_by(self, type_of: TypeOf) -> Type | None:
+        fields = [type_of(f) for f in self.fields]
+        known = tuple(f for f in fields if f is not None)
+        return TupleType(known) if len(known) == len(fields) else None
 
 
+@node("{value}.{index}")
 @dataclass(eq=False, slots=True)
 class TupleGetItem(Expr):
     """Field ``index`` of a tuple-valued atom."""
 
-    value: Expr
-    index: int
+    value: Annotated[Expr, Atom("the tuple")]
+    index: Annotated[int, Index("a field's index")]
+
+    def type_by(self, type_of: TypeOf) -> Type | None:
+        owner = type_of(self.value)
+        if not isinstance(owner, TupleType) or not 0 <= self.index < len(owner.fields):
+            return None
+        return owner.fields[self.index]
+
+    def verify(self, verifier: Verifier) -> None:
+        owner = verifier.type_of(self.value)
+        if owner is None:
+            return
+        if not isinstance(owner, TupleType):
+            verifier.fail(f"a field is taken of {verifier.show(self.value)}, which is {owner}")
+        if not 0 <= self.index < len(owner.fields):
+            verifier.fail(
+                f"there is no field {self.index}", expected=f"0 <= index < {len(owner.fields)}"
+            )
 
 
+@node("construct {type}:{constructor}{fields}", opaque=True)
 @dataclass(eq=False, slots=True)
 class Construct(Expr):
     """A value of a data type: one of its constructors applied to atoms."""
 
-    type: DataType
-    constructor: str
-    fields: tuple[Expr, ...]
+    type: Annotated[DataType, DataTypeName("a data type's name")]
+    constructor: Annotated[str, Name("a constructor")]
+    fields: Annotated[tuple[Expr, ...], Atoms("field", stored=True)]
+
+    def verify(self, verifier: Verifier) -> None:
+        expected = verifier.constructor(self.type, self.constructor).fields
+        if len(expected) != len(self.fields):
+            verifier.fail(
+                f"{name_text(self.constructor)} has {len(expected)} fields and is given "
+                f"{len(self.fields)}",
+                expected=f"({', '.join(map(str, expected))})",
+            )
+        for i, (value, type_) in enumerate(zip(self.fields, expected, strict=True)):
+            verifier.fits(type_, verifier.type_of(value), f"field {i} has type")
 
 
+@node("is_variant {constructor}({value})")
 @dataclass(eq=False, slots=True)
 class IsVariant(Expr):
     """Whether a data value was made by a constructor: bool[]. The condition of an `If`."""
 
-    value: Expr
-    constructor: str
+    value: Annotated[Expr, Atom("the data value")]
+    constructor: Annotated[str, Name("a constructor")]
+
+    def type_by(self, type_of: TypeOf) -> Type | None:
+        return BOOL
+
+    def verify(self, verifier: Verifier) -> None:
+        verifier.variant(self.value, self.constructor)
 
 
+@node("get_field {constructor}.{index}({value}) -> {type}", opaque=True)
 @dataclass(eq=False, slots=True)
 class GetField(Expr):
     """Field ``index`` of a data value that is known to have been made by ``constructor``.
@@ -155,42 +200,78 @@ class GetField(Expr):
     Its type stands here too, so that nobody needs the module to know it.
     """
 
-    value: Expr
-    constructor: str
-    index: int
-    type: Type
+    value: Annotated[Expr, Atom("the data value")]
+    constructor: Annotated[str, Name("a constructor")]
+    index: Annotated[int, Index("a field's index")]
+    type: Annotated[Type, ValueType()]
+
+    def verify(self, verifier: Verifier) -> None:
+        constructor = verifier.variant(self.value, self.constructor)
+        if constructor is None:
+            return
+        if not 0 <= self.index < len(constructor.fields):
+            verifier.fail(
+                f"there is no field {self.index} of {name_text(self.constructor)}",
+                expected=f"0 <= index < {len(constructor.fields)}",
+            )
+        found = constructor.fields[self.index]
+        if not compatible(self.type, found):
+            verifier.fail(f"field {self.index} is said to have type {self.type}", expected=found)
 
 
+@node("make_ref({value})", effect=Effect.NEW, opaque=True)
 @dataclass(eq=False, slots=True)
 class MakeRef(Expr):
     """A new reference that holds a value."""
 
-    value: Expr
+    value: Annotated[Expr, Atom("what the reference holds", stored=True)]
+
+    def type_by(self, type_of: TypeOf) -> Type | None:
+        value = type_of(self.value)
+        return None if value is None else RefType(value)
 
 
+@node("read_ref({ref})", effect=Effect.READ, opaque=True)
 @dataclass(eq=False, slots=True)
 class ReadRef(Expr):
     """What a reference holds now."""
 
-    ref: Expr
+    ref: Annotated[Expr, Atom("the reference")]
+
+    def type_by(self, type_of: TypeOf) -> Type | None:
+        ref = type_of(self.ref)
+        return ref.value if isinstance(ref, RefType) else None
+
+    def verify(self, verifier: Verifier) -> None:
+        verifier.reference(self.ref)
 
 
+@node("write_ref({ref}, {value})", effect=Effect.WRITE, opaque=True)
 @dataclass(eq=False, slots=True)
 class WriteRef(Expr):
     """Let a reference hold another value. Its own value is the empty tuple."""
 
-    ref: Expr
-    value: Expr
+    ref: Annotated[Expr, Atom("the reference")]
+    value: Annotated[Expr, Atom("what is written", stored=True)]
+
+    def type_by(self, type_of: TypeOf) -> Type | None:
+        return TupleType(())
+
+    def verify(self, verifier: Verifier) -> None:
+        type_, found = verifier.reference(self.ref), verifier.type_of(self.value)
+        if type_ is not None and not compatible(type_.value, found):
+            verifier.fail(f"a value of type {found} is written", expected=type_.value)
 
 
+@node("fail {message} -> {type}", effect=Effect.FAIL)
 @dataclass(eq=False, slots=True)
 class Fail(Expr):
     """Raises an error when it is run, as where no case of a match fits; ``type`` is that of the
     value which is never there.
     """
 
-    message: str
-    type: Type
+    message: Annotated[str, String("a message")]
+    type: Annotated[Type, ValueType()]
 
 
 @dataclass(eq=False, slots=True)
@@ -210,23 +291,36 @@ class Block(Node):
     result: Expr
 
 
+@node("if {condition} {then_block} else {else_block}")
 @dataclass(eq=False, slots=True)
 class If(Expr):
     """Evaluates one of two blocks, by a boolean scalar tensor."""
 
-    condition: Expr
-    then_block: Block
-    else_block: Block
+    condition: Annotated[Expr, Atom("the condition")]
+    then_block: Annotated[Block, Body()]
+    else_block: Annotated[Block, Body()]
+
+    def type_by(self, type_of: TypeOf) -> Type | None:
+        return either_type(type_of(self.then_block.result), type_of(self.else_block.result))
+
+    def verify(self, verifier: Verifier) -> None:
+        verifier.fits(BOOL, verifier.type_of(self.condition), "the condition has type")
+        then, other = (verifier.type_of(b.result) for b in (self.then_block, self.else_block))
+        if not compatible(then, other):
+            verifier.fail(f"the blocks yield {then} and {other}", expected="one type")
+        verifier.declared(then)
+        verifier.declared(other)
 
 
+@node("fn{params}{result_type}{attrs} {body}")
 @dataclass(eq=False, slots=True)
 class Function(Expr):
     """Parameters and a body. As a binding's value it is a closure over the variables in scope."""
 
-    params: tuple[Var, ...]
-    body: Block
-    result_type: Type | None = None
-    attrs: dict[str, Literal] = field(default_factory=dict)
+    params: Annotated[tuple[Var, ...], Parameters()]
+    body: Annotated[Block, Body("return")]
+    result_type: Annotated[Type | None, ResultType()] = None
+    attrs: Annotated[dict[str, Literal], Attributes()] = field(default_factory=dict)
 
     @property
     def type(self) -> FuncType | None:
@@ -235,6 +329,14 @@ class Function(Expr):
         if self.result_type is None or any(p is None for p in params):
             return None
         return FuncType(tuple(p for p in params if p is not None), self.result_type)
+
+    def verify(self, verifier: Verifier) -> None:
+        result = self.body.result
+        found = verifier.type_of(result)
+        if not compatible(self.result_type, found):
+            verifier.fail(
+                f"the result {verifier.show(result)} has type {found}", expected=self.result_type
+            )
 
 
 CHECKPOINT = "checkpoint"

@@ -12,7 +12,8 @@ import heapq
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
-from meta.ir.expr import Binding, Block, Expr, Function, Var
+from meta.ir.expr import Binding, Block, Function, Var
+from meta.ir.node import Expr
 from meta.ir.visit import bindings, free_vars, inner_blocks, operands
 
 User = Binding | Block

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from meta.base.errors import UnknownName
 from meta.base.registry import OPERATORS, nearest
-from meta.ir.expr import Expr, Op
+from meta.ir.expr import Op
+from meta.ir.node import Expr
 
 OP_RESOLVERS: dict[str, Callable[[str], Op]] = {}
 """By the part before the first dot: a function from the rest to the operator, or UnknownName."""

@@ -1,51 +1,50 @@
 """Reads program text, as `printer.py` describes it, into a `Module`.
 
-A hand-written parser, one method per construct. It loops over bindings and recurses over nesting
-only, which it limits. Every error is an IRError with line, column and a caret under the place.
+A hand-written parser; nodes are read as their kinds declare. It loops over bindings and recurses
+over nesting only, which it limits. Every error is an IRError with line, column and a caret under
+the place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 import torch
 
-from meta.base.dtype import FROM_TORCH
+from meta.base.dtype import FROM_TORCH, is_real
 from meta.base.errors import UnknownName
 from meta.base.registry import nearest
-from meta.ir.constants import from_base64
+from meta.ir.constants import from_base64, from_values
 from meta.ir.expr import (
     Binding,
     Block,
     Call,
     Constant,
-    Expr,
+    ConstructorDefinition,
     Function,
     GlobalVar,
-    If,
     Literal,
     Module,
     Op,
     Tuple,
-    TupleGetItem,
     TypeDefinition,
     Var,
 )
 from meta.ir.lexer import Cursor
 from meta.ir.literals import MAX_NESTING
+from meta.ir.node import SUFFIXES, WORDS, Expr, Part, Text
 from meta.ir.operators import resolve_op, slots_of
+from meta.ir.quoting import is_identifier
 from meta.ir.type_parser import (
-    DATA_VALUES,
-    read_constant,
     read_int,
     read_name,
-    read_static_type,
     read_sum,
+    read_tensor_type,
     read_type,
-    read_type_definition,
+    read_types,
 )
-from meta.ir.types import Dim, TensorType, Type
+from meta.ir.types import TensorType, Type
 
 T = TypeVar("T")
 
@@ -67,7 +66,7 @@ def parse(
     Raises IRError for a text that breaks the grammar, uses an unknown name or nests too deep. What
     the grammar cannot see is left to `verify`.
     """
-    parser = _Parser(text, file, constants)
+    parser = Parser(text, file, constants)
     functions: dict[str, Function] = {}
     types: dict[str, TypeDefinition] = {}
     while parser.cursor.kind != "end":
@@ -76,10 +75,9 @@ def parse(
             name = parser.global_name()
             if name in functions:
                 parser.cursor.fail("one function of each name", f"a second @{name}", at=at)
-            functions[name] = parser.function("return", 0)
-            parser.scope.clear()
+            functions[name] = parser.function()
         elif parser.cursor.accept_name("type"):
-            at, definition = parser.cursor.start, read_type_definition(parser.cursor)
+            at, definition = parser.cursor.start, parser.definition()
             if definition.name in types:
                 parser.cursor.fail("one data type of each name", repr(definition.name), at=at)
             types[definition.name] = definition
@@ -100,12 +98,12 @@ def parse_function(text: str, file: str = "<text>") -> Function:
 
     Functions of a module may be referred to and are not looked up.
     """
-    parser = _Parser(text, file)
+    parser = Parser(text, file)
     if parser.cursor.accept_name("func"):
         parser.global_name()
     else:
         parser.cursor.expect_name("fn")
-    function = parser.function("return", 0)
+    function = parser.function()
     while parser.data():
         pass
     parser.cursor.expect("end")
@@ -125,28 +123,21 @@ def parse_literal(text: str, file: str = "<text>") -> Literal:
     """Return the literal that a text such as ``(1, "nearest", 0.5)`` describes; IRError as in
     `parse`, and for anything but a literal.
     """
-    parser = _Parser(text, file)
-    found = parser.argument()
+    parser = Parser(text, file)
+    found = parser.literal()
     parser.cursor.expect("end")
-    if isinstance(found, Expr):
-        parser.cursor.fail("a literal", at=0, found="a value of the program")
     return found
 
 
-def parse_dim(text: str, file: str = "<text>") -> Dim:
-    """Return the dimension that a text such as ``2*n + 1`` describes; IRError as in `parse`."""
-    cursor = Cursor(text, file)
-    found = read_sum(cursor)
-    cursor.expect("end")
-    return found
+class Parser:
+    """Reads one text. The fields of node kinds (`fields.py`) read themselves with it."""
 
-
-class _Parser:
     def __init__(
         self, text: str, file: str, external: Mapping[str, torch.Tensor] | None = None
     ) -> None:
         self.external = external or {}
         self.cursor = Cursor(text, file)
+        self.depth = -1  # how many blocks are around
         self.scope: dict[str, Var] = {}
         self.globals: dict[str, tuple[GlobalVar, int]] = {}
         self.ops: dict[str, Op] = {}
@@ -154,17 +145,43 @@ class _Parser:
         self.constants: dict[str, Constant] = {}
         self.without_data: dict[str, int] = {}
 
-    def function(self, keyword: str, depth: int) -> Function:
+    def function(self) -> Function:
         """Read a function from its parameter list on."""
-        cursor, outer = self.cursor, len(self.scope)
-        params = self.items(self.binder)
-        result_type = read_type(cursor) if cursor.accept("->") else None
-        attrs: dict[str, Literal] = {}
-        if cursor.accept_name("attrs"):
-            self.items(lambda: self.attr(attrs))
-        body = self.block(keyword, depth)
+        found = self.node(Function, Function.spec.form[1:])
+        assert isinstance(found, Function)
+        return found
+
+    def node(self, kind: type[Expr], form: Iterable[Part | Text], **known: Any) -> Expr:
+        """Read the pieces of a node's form that are left, beside the fields that are known."""
+        outer = len(self.scope)
+        for piece in form:
+            if isinstance(piece, Part):
+                known[piece.name] = piece.field.read(self)
+            else:
+                self.tokens(piece.tokens)
         self.leave(outer)
-        return Function(params, body, result_type, attrs)
+        return kind(**known)
+
+    def tokens(self, tokens: Iterable[str]) -> None:
+        """Step over these tokens, or fail."""
+        for token in tokens:
+            if is_identifier(token):
+                self.cursor.expect_name(token)
+            else:
+                self.cursor.expect(token)
+
+    def definition(self) -> TypeDefinition:
+        """Read a data type's definition from its name on."""
+        cursor = self.cursor
+        name = read_name(cursor, "a data type's name")
+        cursor.expect("{")
+        constructors: dict[str, ConstructorDefinition] = {}
+        while not cursor.accept("}"):
+            at, constructor = cursor.start, read_name(cursor, "a constructor or '}'")
+            if constructor in constructors:
+                cursor.fail("constructors with different names", repr(constructor), at=at)
+            constructors[constructor] = ConstructorDefinition(constructor, read_types(cursor))
+        return TypeDefinition(name, tuple(constructors.values()))
 
     def items(self, read: Callable[[], T]) -> tuple[T, ...]:
         """Read ``(item, item)``, with or without a last comma."""
@@ -190,32 +207,22 @@ class _Parser:
             cursor.fail("a new name", f"{name}, which is bound already", at=at)
         return name, read_type(cursor) if cursor.accept(":") else None
 
-    def attr(self, attrs: dict[str, Literal]) -> None:
-        cursor, at = self.cursor, self.cursor.start
-        key = read_name(cursor, "an attribute's name")
-        if key in attrs:
-            cursor.fail("attributes with different names", repr(key), at=at)
-        cursor.expect("=")
-        at = cursor.start
-        value = self.argument()
-        if isinstance(value, Expr):
-            cursor.fail("a literal", at=at, found="a value of the program")
-        attrs[key] = value
-
-    def block(self, keyword: str, depth: int) -> Block:
+    def block(self, keyword: str) -> Block:
         """Read ``{ bindings keyword result }``."""
         cursor, outer = self.cursor, len(self.scope)
-        if depth > MAX_NESTING:
+        self.depth += 1
+        if self.depth > MAX_NESTING:
             cursor.fail(f"blocks nested at most {MAX_NESTING} deep")
         cursor.expect("{")
         bindings: list[Binding] = []
         while cursor.kind == "var":
-            bindings.append(self.binding(depth))
+            bindings.append(self.binding())
         if not cursor.accept_name(keyword):
             cursor.fail(f"a binding, '%name = value', or '{keyword}'")
         result = self.atom()
         cursor.expect("}")
         self.leave(outer)
+        self.depth -= 1
         return Block(tuple(bindings), result)
 
     def leave(self, size: int) -> None:
@@ -223,34 +230,35 @@ class _Parser:
         while len(self.scope) > size:
             self.scope.popitem()
 
-    def binding(self, depth: int) -> Binding:
+    def binding(self) -> Binding:
         cursor = self.cursor
         span = cursor.span_at(cursor.start)
         name, type_ = self.typed_name()
         cursor.expect("=", "':' or '='" if type_ is None else "'='")
-        value = self.value(depth)
+        value = self.value()
         # Only now: a value cannot refer to its own name.
         var = self.scope[name] = Var(name[1:], type_)
         return Binding(var, value, span)
 
-    def value(self, depth: int) -> Expr:
-        """Read what can be bound: an atom, a field, a call, a conditional or a closure."""
+    def value(self) -> Expr:
+        """Read what can be bound: an atom, a call, or a node of a kind that has a form."""
         cursor = self.cursor
-        if cursor.accept_name("if"):
-            condition = self.atom()
-            then_block = self.block("yield", depth + 1)
-            cursor.expect_name("else")
-            return If(condition, then_block, self.block("yield", depth + 1))
-        if cursor.accept_name("fn"):
-            return self.function("return", depth + 1)
-        if cursor.kind == "name" and cursor.text in DATA_VALUES:
-            return DATA_VALUES[cursor.advance()](cursor, self.atom)
+        kind = WORDS.get(cursor.text) if cursor.kind == "name" else None
+        if kind is not None:
+            cursor.advance()
+            first, *form = kind.spec.form
+            assert isinstance(first, Text)
+            self.tokens(first.tokens[1:])
+            return self.node(kind, form)
         atom = self.atom()
         if cursor.kind == "(":
             return Call(atom, self.call_arguments(atom))
-        if cursor.accept("."):
-            return TupleGetItem(atom, read_int(cursor))
-        return atom
+        kind = SUFFIXES.get(cursor.kind)
+        if kind is None:
+            return atom
+        first, *form = kind.spec.form
+        assert isinstance(first, Part)
+        return self.node(kind, form, **{first.name: atom})
 
     def call_arguments(self, callee: Expr) -> tuple[Expr | Literal, ...]:
         """Read arguments by position, then by slot name, and fill in the slots' defaults."""
@@ -298,6 +306,13 @@ class _Parser:
             at=at,
         )
 
+    def literal(self) -> Literal:
+        """Read a literal."""
+        at, found = self.cursor.start, self.argument()
+        if isinstance(found, Expr):
+            self.cursor.fail("a literal", at=at, found="a value of the program")
+        return found
+
     def argument(self, depth: int = 0) -> Expr | Literal:
         """Read an atom or a literal."""
         cursor = self.cursor
@@ -331,7 +346,7 @@ class _Parser:
         if name in _WORDS:
             return _WORDS[cursor.advance()]
         if cursor.accept_name("const"):
-            return read_constant(cursor)
+            return self.constant()
         if cursor.accept_name("dim"):
             return read_sum(cursor)
         if name not in self.ops:
@@ -341,6 +356,44 @@ class _Parser:
                 cursor.fail("an operator", f"{name!r}: {error.what}", hint=error.hint)
         cursor.advance()
         return self.ops[name]
+
+    def constant(self) -> Constant:
+        """Read ``float32[2] [1.0, 2.5]`` or ``float32[] 1.0``."""
+        cursor, at, found = self.cursor, self.cursor.start, self.static_type()
+        values: list[float | int | bool] = []
+        if not found.shape:
+            values.append(self.element(found.dtype))
+        else:
+            cursor.expect("[")
+            while not cursor.accept("]"):
+                values.append(self.element(found.dtype))
+                if not cursor.accept(","):
+                    cursor.expect("]", "',' or ']'")
+                    break
+        try:
+            return Constant(from_values(values, found.static_shape, found.dtype))
+        except ValueError as error:
+            cursor.fail(f"a constant of type {found}", str(error), at=at)
+
+    def static_type(self) -> TensorType:
+        """Read a tensor type without symbolic or unknown dimensions."""
+        at, found = self.cursor.start, read_tensor_type(self.cursor)
+        if not found.is_static:
+            self.cursor.fail("a type without unknown dimensions", str(found), at=at)
+        return found
+
+    def element(self, dtype: str) -> float | int | bool:
+        """Read one number of a constant."""
+        cursor = self.cursor
+        if dtype == "bool":
+            if cursor.text not in ("True", "False"):
+                cursor.fail("True or False")
+            return cursor.advance() == "True"
+        if not is_real(dtype):
+            return read_int(cursor)
+        if cursor.kind != "number" and cursor.text not in ("nan", "inf"):
+            cursor.fail("a number")
+        return float(cursor.advance())
 
     def tuple(self, depth: int) -> Expr | Literal:
         """Read ``(,)`` or ``(atom, ...)``, a `Tuple`, or ``(literal, ...)``, a Python tuple."""
@@ -378,7 +431,7 @@ class _Parser:
         if name in self.constants and name not in self.without_data:
             cursor.fail("data of each name once", f"a second {name}", at=at)
         cursor.expect("=")
-        found = read_static_type(cursor)
+        found = self.static_type()
         data = self.external_tensor(found) if cursor.accept_name("tensor") else self.bytes_of(found)
         self.constants.setdefault(name, Constant(data)).data = data
         self.without_data.pop(name, None)

@@ -11,36 +11,17 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from html import escape
+from typing import Any
 from urllib.parse import quote
 
 from meta.base.dtype import DTYPES
 from meta.ir.constants import inline_text
-from meta.ir.expr import (
-    Binding,
-    Block,
-    Call,
-    Constant,
-    Construct,
-    Expr,
-    Fail,
-    Function,
-    GetField,
-    If,
-    IsVariant,
-    MakeRef,
-    Module,
-    Node,
-    ReadRef,
-    Tuple,
-    TupleGetItem,
-    Var,
-    WriteRef,
-    show_with,
-)
+from meta.ir.expr import Binding, Block, Call, Constant, Function, Module, Tuple, Var
 from meta.ir.lexer import SPAN, TOKEN
 from meta.ir.literals import literal_text
+from meta.ir.node import WORDS, Expr, Node, Spec, Text, show_with
 from meta.ir.operators import slots_of
-from meta.ir.printer import global_text, text, variable_names
+from meta.ir.printer import Printer, global_text, text, variable_names
 from meta.ir.quoting import unquote
 from meta.ir.types import Type
 from meta.ir.visit import operands
@@ -48,7 +29,7 @@ from meta.ir.visit import operands
 MAX_LINES = 2000
 """Longer programs are cut, lest the notebook stands still."""
 _MAX_STRING = 60
-_KEYWORDS = {"attrs", "const", "data", "else", "fn", "func", "if", "return", "yield"}
+_KEYWORDS = {"attrs", "const", "data", "else", "func", "return", "yield"}
 _STYLE = (
     "<style>"
     ".meta-ir{font-family:monospace;white-space:pre;overflow-x:auto;line-height:1.4}"
@@ -119,7 +100,7 @@ def _token(kind: str, token: str, rest: str, types: dict[str, str]) -> str:
 
 
 def _kind_of_name(name: str, rest: str) -> str:
-    if name in _KEYWORDS and not rest.startswith("="):
+    if (name in _KEYWORDS or name in WORDS) and not rest.startswith("="):
         return "keyword"
     if name in DTYPES:
         return "dtype"
@@ -218,10 +199,14 @@ class _Writer:
             self.edges.append(f"{_INDENT}{source} -> {user}{shown}")
 
     def function(self, function: Function) -> None:
-        for param in function.params:
+        self.scope(function.params, function.body)
+
+    def scope(self, params: Iterable[Var], body: Block) -> None:
+        """Add parameters, what is computed of them, and a node for the result."""
+        for param in params:
             self.nodes[param] = self.node(self.names[param], "ellipse")
-        self.block(function.body)
-        self.use(operands(function.body.result), self.node("return", "ellipse"))
+        self.block(body)
+        self.use(operands(body.result), self.node("return", "ellipse"))
 
     def block(self, block: Block) -> None:
         for binding in block.bindings:
@@ -229,23 +214,29 @@ class _Writer:
 
     def binding(self, binding: Binding) -> None:
         value, name = binding.value, self.names[binding.var]
-        match value:
-            case If():
-                with self.cluster(f"{name}: then"):
-                    self.block(value.then_block)
-                with self.cluster(f"{name}: else"):
-                    self.block(value.else_block)
-                node = self.node(f"{name} = if", "diamond")
-                self.use(operands(value.then_block.result), node, "then")
-                self.use(operands(value.else_block.result), node, "else")
-            case Function():
-                with self.cluster(f"{name}: fn"):
-                    self.function(value)
-                node = self.node(f"{name} = fn", "component")
-            case _:
-                node = self.node(f"{name} = {_label(value)}")
+        label = f"{name} = {_label(value)}"
+        blocks = [(n.removesuffix("_block"), getattr(value, n)) for n in value.spec.blocks]
+        if value.spec.binds is not None:
+            for _, block in blocks:
+                with self.cluster(f"{name}: {_label(value)}"):
+                    self.scope(getattr(value, value.spec.binds), block)
+            node = self.node(label, "component")
+        else:
+            for which, block in blocks:
+                with self.cluster(f"{name}: {which}"):
+                    self.block(block)
+            node = self.node(label, "diamond" if blocks else "")
+            for which, block in blocks:
+                self.use(operands(block.result), node, which)
         self.nodes[binding.var] = node
         self.use(operands(value), node)
+
+
+class _Operation(Printer):
+    """Prints what is done to operands, which the edges show."""
+
+    def expr(self, expr: Any, depth: int = 0) -> str:
+        return "_" if depth and isinstance(expr, Expr) else super().expr(expr, depth)
 
 
 def _label(value: Expr) -> str:
@@ -255,30 +246,16 @@ def _label(value: Expr) -> str:
             callee = "call" if isinstance(value.callee, Var) else str(value.callee)
             literals = ", ".join(_literals(value))
             return f"{callee}({literals})" if literals else callee
-        case TupleGetItem():
-            return f"field {value.index}"
         case Tuple():
             return "tuple"
-        case Construct():
-            return value.constructor
-        case IsVariant():
-            return f"is {value.constructor}"
-        case GetField():
-            return f"field {value.index} of {value.constructor}"
-        case MakeRef():
-            return "make_ref"
-        case ReadRef():
-            return "read_ref"
-        case WriteRef():
-            return "write_ref"
-        case Fail():
-            return f"fail: {value.message}"
         case Var():
             return "same"
         case Constant():
             return "constant"
+        case Expr(spec=Spec(blocks=(_, *_), form=(Text() as first, *_))):
+            return first.tokens[0]
         case _:
-            return str(value)
+            return _Operation().expr(value)
 
 
 def _literals(call: Call) -> Iterable[str]:

@@ -38,30 +38,20 @@ from meta.ir.expr import (
     Block,
     Call,
     Constant,
-    Construct,
-    Expr,
-    Fail,
     Function,
-    GetField,
     GlobalVar,
-    If,
-    IsVariant,
-    MakeRef,
     Module,
-    Node,
     Op,
-    ReadRef,
     Tuple,
-    TupleGetItem,
     TypeDefinition,
     Var,
-    WriteRef,
-    print_with,
 )
+from meta.ir.fields import Body
 from meta.ir.literals import MAX_NESTING, literal_text
 from meta.ir.names import Names
+from meta.ir.node import Expr, Node, Part, Text, print_with
 from meta.ir.operators import slots_of
-from meta.ir.quoting import is_identifier, quote
+from meta.ir.quoting import is_identifier, name_text, quote
 from meta.ir.types import Type
 from meta.ir.visit import binders
 
@@ -77,7 +67,7 @@ def text(node: Node | Type, constants: dict[str, torch.Tensor] | None = None) ->
     """
     if isinstance(node, Type):
         return str(node)
-    printer = _Printer(constants)
+    printer = Printer(constants)
     match node:
         case Module():
             for definition in node.types.values():
@@ -88,9 +78,7 @@ def text(node: Node | Type, constants: dict[str, torch.Tensor] | None = None) ->
                 printer.top_level(name, function)
         case Function():
             printer.name_all(node)
-            printer.begin(printer.signature("fn", node) + " {")
-            printer.block(node.body, "return")
-            printer.lines.append("}")
+            printer.statement("", node, None)
         case Block():
             printer.name_all(node)
             printer.begin("{")
@@ -107,21 +95,21 @@ def text(node: Node | Type, constants: dict[str, torch.Tensor] | None = None) ->
 
 def variable_names(root: Function | Block) -> dict[Var, str]:
     """Return the names, such as "%x", that the variables have in the text of ``root``."""
-    printer = _Printer()
+    printer = Printer()
     printer.name_all(root)
     return printer.var_names
 
 
 def first_line(root: Function | Block, binding: Binding) -> str:
     """Return the first line of one binding, with the names that it has in the text of ``root``."""
-    printer = _Printer()
+    printer = Printer()
     printer.name_all(root)
     return printer.opening(printer.head(binding), binding.value, binding.span)
 
 
 def atom_text(root: Function | Block, atom: Expr) -> str:
     """Return the text of one atom, with the names that it has in the text of ``root``."""
-    printer = _Printer()
+    printer = Printer()
     printer.name_all(root)
     return printer.expr(atom)
 
@@ -131,11 +119,6 @@ def global_text(name: str) -> str:
     return f"@{name if is_identifier(name) and name != 'data' else quote(name)}"
 
 
-def name_text(name: str) -> str:
-    """Return the text of the name of a data type, a constructor or an attribute."""
-    return name if is_identifier(name) else quote(name)
-
-
 def span_text(span: Span) -> str:
     """Return a span as a comment; an odd file name is quoted, to keep it on one line."""
     file = span.file
@@ -143,8 +126,15 @@ def span_text(span: Span) -> str:
     return f"# {file if plain else quote(file)}:{span.line}"
 
 
-class _Printer:
-    """Collects lines. Names are given in a first walk, so that a part prints as the whole does."""
+def _comment(span: Span | None) -> str:
+    return "" if span is None else f"  {span_text(span)}"
+
+
+class Printer:
+    """Collects lines. Names are given in a first walk, so that a part prints as the whole does.
+
+    The fields of node kinds (`fields.py`) print themselves with it.
+    """
 
     def __init__(self, external: dict[str, torch.Tensor] | None = None) -> None:
         self.external = external
@@ -180,20 +170,13 @@ class _Printer:
 
     def top_level(self, name: str, function: Function) -> None:
         self.name_all(function)
-        self.begin(self.signature(f"func {global_text(name)}", function) + " {")
-        self.block(function.body, "return")
-        self.lines.append("}")
+        self.node(f"func {global_text(name)}", function, Function.spec.form[1:], None)
 
     def begin(self, line: str) -> None:
         self.lines.append(_INDENT * self.depth + line)
 
-    def signature(self, head: str, function: Function) -> str:
-        params = ", ".join(self.typed(p) for p in function.params)
-        result = f" -> {function.result_type}" if function.result_type is not None else ""
-        attrs = [f"{name_text(key)}={literal_text(value)}" for key, value in function.attrs.items()]
-        return f"{head}({params}){result}" + (f" attrs({', '.join(attrs)})" if attrs else "")
-
     def typed(self, var: Var) -> str:
+        """Return a variable and its type."""
         return self.name(var) + (f": {var.type}" if var.type is not None else "")
 
     def block(self, block: Block, keyword: str) -> None:
@@ -211,27 +194,37 @@ class _Printer:
 
     def statement(self, head: str, value: Expr, span: Span | None) -> None:
         """Print a value, nested blocks included."""
-        self.begin(self.opening(head, value, span))
-        match value:
-            case If():
-                self.block(value.then_block, "yield")
-                self.begin("} else {")
-                self.block(value.else_block, "yield")
-                self.begin("}")
-            case Function():
-                self.block(value.body, "return")
-                self.begin("}")
+        if value.spec.blocks:
+            self.node(head, value, value.spec.form, span)
+        else:
+            self.begin(self.opening(head, value, span))
+
+    def node(self, head: str, value: Expr, form: Iterable[Part | Text], span: Span | None) -> None:
+        """Print what a form says of a node with blocks; the first line carries the span."""
+        for piece in form:
+            if isinstance(piece, Part) and isinstance(piece.field, Body):
+                self.begin(head + "{" + _comment(span))
+                self.block(getattr(value, piece.name), piece.field.keyword)
+                head, span = "}", None
+            else:
+                head += self.piece(value, piece, 0)
+        self.begin(head)
 
     def opening(self, head: str, value: Expr, span: Span | None) -> str:
         """Return a statement's first line, which carries the span."""
-        match value:
-            case If():
-                line = f"{head}if {self.expr(value.condition)} {{"
-            case Function():
-                line = f"{head}{self.signature('fn', value)} {{"
-            case _:
-                line = head + self.expr(value)
-        return line if span is None else f"{line}  {span_text(span)}"
+        blocks = value.spec.blocks
+        if not blocks:
+            return head + self.expr(value) + _comment(span)
+        for piece in value.spec.form:
+            head += self.piece(value, piece, 0)
+            if isinstance(piece, Part) and piece.name in blocks:
+                break
+        return head + _comment(span)
+
+    def piece(self, value: Expr, piece: Part | Text, depth: int) -> str:
+        if isinstance(piece, Text):
+            return piece.text
+        return piece.field.text(getattr(value, piece.name), self, depth)
 
     def expr(self, expr: Any, depth: int = 0) -> str:
         """Return a one-line expression or literal."""
@@ -240,6 +233,9 @@ class _Printer:
         match expr:
             case Var():
                 return self.name(expr)
+            case Call():
+                callee = self.expr(expr.callee, depth + 1)
+                return f"{callee}({', '.join(self.arguments(expr, depth + 1))})"
             case GlobalVar():
                 return global_text(expr.name)
             case Op():
@@ -249,44 +245,12 @@ class _Printer:
             case Tuple():
                 inner = ", ".join(self.expr(f, depth + 1) for f in expr.fields)
                 return f"({inner})" if len(expr.fields) > 1 else f"({inner},)"
-            case TupleGetItem():
-                return f"{self.expr(expr.value, depth + 1)}.{expr.index}"
-            case Call():
-                callee = self.expr(expr.callee, depth + 1)
-                return f"{callee}({', '.join(self.arguments(expr, depth + 1))})"
-            case (
-                Construct() | IsVariant() | GetField() | MakeRef() | ReadRef() | WriteRef() | Fail()
-            ):
-                return self.data_value(expr, depth + 1)
+            case Expr() if expr.spec.form and not expr.spec.blocks:
+                return "".join([self.piece(expr, p, depth + 1) for p in expr.spec.form])
             case Expr():
                 return f"<{type(expr).__name__}>"
             case _:
                 return literal_text(expr)
-
-    def data_value(self, expr: Expr, depth: int) -> str:
-        """Return the text of what is about a data value or a reference."""
-        match expr:
-            case Construct():
-                fields = ", ".join(self.expr(f, depth) for f in expr.fields)
-                type_, constructor = name_text(expr.type.name), name_text(expr.constructor)
-                return f"construct {type_}:{constructor}({fields})"
-            case IsVariant():
-                constructor = name_text(expr.constructor)
-                return f"is_variant {constructor}({self.expr(expr.value, depth)})"
-            case GetField():
-                field = f"{name_text(expr.constructor)}.{expr.index}"
-                return f"get_field {field}({self.expr(expr.value, depth)}) -> {expr.type}"
-            case MakeRef():
-                return f"make_ref({self.expr(expr.value, depth)})"
-            case ReadRef():
-                return f"read_ref({self.expr(expr.ref, depth)})"
-            case WriteRef():
-                value = self.expr(expr.value, depth)
-                return f"write_ref({self.expr(expr.ref, depth)}, {value})"
-            case Fail():
-                return f"fail {quote(expr.message)} -> {expr.type}"
-            case _:
-                raise TypeError(f"a {type(expr).__name__} is not about data or references")
 
     def arguments(self, call: Call, depth: int) -> Iterable[str]:
         """Yield the arguments: atoms by position, literals and whatever follows them by name."""

@@ -15,6 +15,11 @@ def is_identifier(name: str) -> bool:
     return _IDENTIFIER.fullmatch(name) is not None
 
 
+def name_text(name: str) -> str:
+    """Return the text of the name of a data type, a constructor or an attribute."""
+    return name if is_identifier(name) else quote(name)
+
+
 def quote(string: str) -> str:
     """Return a string in double quotes, on one line, with everything unprintable escaped."""
     if string.isprintable() and '"' not in string and "\\" not in string:

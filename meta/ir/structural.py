@@ -21,28 +21,17 @@ from meta.ir.constants import tensor_bytes
 from meta.ir.expr import (
     Binding,
     Block,
-    Call,
     Constant,
-    Construct,
-    Expr,
-    Fail,
     Function,
-    GetField,
     GlobalVar,
-    If,
-    IsVariant,
-    MakeRef,
     Module,
-    Node,
     Op,
-    ReadRef,
     Tuple,
-    TupleGetItem,
     TypeDefinition,
     Var,
-    WriteRef,
 )
 from meta.ir.literals import literal_text
+from meta.ir.node import Expr, Node
 from meta.ir.printer import atom_text, first_line, global_text
 from meta.ir.quoting import quote
 
@@ -50,7 +39,7 @@ from meta.ir.quoting import quote
 def structural_equal(a: Node, b: Node) -> bool:
     """Tell whether two modules, functions, blocks or expressions are the same but for names."""
     digests: dict[int, str] = {}
-    return a is b or _Words(a, digests).words == _Words(b, digests).words
+    return a is b or Words(a, digests).words == Words(b, digests).words
 
 
 def structural_hash(node: Node) -> int:
@@ -58,22 +47,25 @@ def structural_hash(node: Node) -> int:
 
     It is the same in every process, unless the node has free variables, which hash by identity.
     """
-    joined = "\n".join(_Words(node, {}).words).encode()
+    joined = "\n".join(Words(node, {}).words).encode()
     return int.from_bytes(hashlib.blake2b(joined, digest_size=8).digest(), "little")
 
 
 def first_difference(a: Node, b: Node) -> str | None:
     """Return where two nodes differ first, as a message for a test; None if they are equal."""
     digests: dict[int, str] = {}
-    one, two = _Words(a, digests), _Words(b, digests)
+    one, two = Words(a, digests), Words(b, digests)
     for i, (x, y) in enumerate(zip_longest(one.words, two.words, fillvalue="nothing more")):
         if x != y:
             return f"{one.place(i)}\n{two.place(i)}\n  {x}  is not  {y}"
     return None
 
 
-class _Words:
-    """The words of one node, and at which word each binding and result begins."""
+class Words:
+    """The words of one node, and at which word each binding and result begins.
+
+    The fields of node kinds (`fields.py`) add their own.
+    """
 
     def __init__(self, node: Node, digests: dict[int, str]) -> None:
         self.words: list[str] = []
@@ -93,17 +85,17 @@ class _Words:
                     self._owner = (global_text(name), function)
                     self._mark(None)
                     self.words.append(f"func {quote(name)}")
-                    self._function(function)
+                    self._value(function)
             case Block():
                 self._owner = ("the block", node)
-                self._block(node)
+                self.block(node)
             case Binding():
                 self._owner = ("the binding", Block((node,), node.var))
-                self._block(self._owner[1])
+                self.block(self._owner[1])
             case Function():
                 self._owner = ("the function", node)
-                self._function(node)
-            case _:
+                self._value(node)
+            case Expr():
                 self._unmarked = "the expression"
                 self._value(node)
 
@@ -134,64 +126,37 @@ class _Words:
             self._starts.append(len(self.words))
             self._places.append((*self._owner, part))
 
-    def _bind(self, var: Var) -> None:
+    def add(self, word: str) -> None:
+        """Add one word."""
+        self.words.append(word)
+
+    def bind(self, var: Var) -> None:
+        """Number a variable; add its type."""
         self._numbers[var] = f"%{len(self._numbers)}"
         self.words.append(str(var.type))
 
-    def _function(self, function: Function) -> None:
-        self.words.append(f"fn {len(function.params)}")
-        for param in function.params:
-            self._bind(param)
-        self.words.append(str(function.result_type))
-        for key in sorted(function.attrs):
-            self.words.append(f"{quote(key)}={literal_text(function.attrs[key])}")
-        self._block(function.body)
-
-    def _block(self, block: Block) -> None:
+    def block(self, block: Block) -> None:
+        """Add a block."""
         self.words.append("{")
         for binding in block.bindings:
             self._mark(binding)
             self._value(binding.value)
-            self._bind(binding.var)
+            self.bind(binding.var)
         self._mark(block.result)
         self.words.append("result")
-        self.words.append(self._atom(block.result))
+        self.words.append(self.atom(block.result))
         self.words.append("}")
 
-    def _value(self, value: Any) -> None:
-        match value:
-            case Call():
-                self.words.append(f"call {len(value.args)}")
-                self.words.append(self._atom(value.callee))
-                self.words.extend(self._atom(arg) for arg in value.args)
-            case TupleGetItem():
-                self.words.append(f"{self._atom(value.value)}.{value.index}")
-            case If():
-                self.words.append(f"if {self._atom(value.condition)}")
-                self._block(value.then_block)
-                self._block(value.else_block)
-            case Function():
-                self._function(value)
-            case Construct():
-                fields = ", ".join(map(self._atom, value.fields))
-                self.words.append(f"{value.type} {quote(value.constructor)}({fields})")
-            case IsVariant():
-                self.words.append(f"is {quote(value.constructor)} {self._atom(value.value)}")
-            case GetField():
-                field = f"{quote(value.constructor)}.{value.index}"
-                self.words.append(f"field {field} {self._atom(value.value)} {value.type}")
-            case MakeRef():
-                self.words.append(f"make_ref {self._atom(value.value)}")
-            case ReadRef():
-                self.words.append(f"read_ref {self._atom(value.ref)}")
-            case WriteRef():
-                self.words.append(f"write_ref {self._atom(value.ref)} {self._atom(value.value)}")
-            case Fail():
-                self.words.append(f"fail {quote(value.message)} {value.type}")
-            case _:
-                self.words.append(self._atom(value))
+    def _value(self, value: Expr) -> None:
+        if value.spec.is_atom:
+            self.words.append(self.atom(value))
+            return
+        self.words.append(type(value).__name__)
+        for name, field in value.spec.parts:
+            field.words(getattr(value, name), self)
 
-    def _atom(self, atom: Any) -> str:
+    def atom(self, atom: Any) -> str:
+        """Return the word for an atom or a literal."""
         match atom:
             case Var():
                 return self._numbers.get(atom) or f"free variable {id(atom)}"
@@ -202,7 +167,7 @@ class _Words:
             case Op():
                 return f"operator {quote(atom.name)}"
             case Tuple():
-                return f"tuple({', '.join(map(self._atom, atom.fields))})"
+                return f"tuple({', '.join(map(self.atom, atom.fields))})"
             case Expr():
                 raise TypeError(f"an atom is needed here, not a {type(atom).__name__}")
             case _:

@@ -1,31 +1,14 @@
-"""Reads types, the definitions of data types, constants, and what is about data values and
-references.
+"""Reads types, dimensions and names.
 
 Types are ``float32[3, 2*n, ?]``, ``(A, B)``, ``(A,)``, ``fn(A, B) -> R``, ``type List`` and
-``ref(A)``; a definition is ``type List { Nil() Cons(A, type List) }``.
+``ref(A)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from meta.base.dtype import DTYPES, is_real
+from meta.base.dtype import DTYPES
 from meta.base.registry import nearest
-from meta.ir.constants import from_values
 from meta.ir.dims import UNKNOWN, Dim, SymbolicDim, is_quotient
-from meta.ir.expr import (
-    Constant,
-    Construct,
-    ConstructorDefinition,
-    Expr,
-    Fail,
-    GetField,
-    IsVariant,
-    MakeRef,
-    ReadRef,
-    TypeDefinition,
-    WriteRef,
-)
 from meta.ir.lexer import Cursor
 from meta.ir.literals import MAX_NESTING
 from meta.ir.quoting import is_identifier
@@ -40,9 +23,9 @@ def read_type(cursor: Cursor, depth: int = 0) -> Type:
     if depth > MAX_NESTING:
         cursor.fail(f"types nested at most {MAX_NESTING} deep")
     if cursor.kind == "(":
-        return TupleType(_read_list(cursor, depth))
+        return TupleType(read_types(cursor, depth + 1))
     if cursor.accept_name("fn"):
-        params = _read_list(cursor, depth)
+        params = read_types(cursor, depth + 1)
         cursor.expect("->")
         return FuncType(params, read_type(cursor, depth + 1))
     if cursor.accept_name("type"):
@@ -55,11 +38,12 @@ def read_type(cursor: Cursor, depth: int = 0) -> Type:
     return read_tensor_type(cursor)
 
 
-def _read_list(cursor: Cursor, depth: int) -> tuple[Type, ...]:
+def read_types(cursor: Cursor, depth: int = 0) -> tuple[Type, ...]:
+    """Read ``(A, B)``, with or without a last comma."""
     cursor.expect("(")
     types: list[Type] = []
     while not cursor.accept(")"):
-        types.append(read_type(cursor, depth + 1))
+        types.append(read_type(cursor, depth))
         if not cursor.accept(","):
             cursor.expect(")", "',' or ')'")
             break
@@ -74,20 +58,6 @@ def read_name(cursor: Cursor, what: str) -> str:
     if cursor.kind != "name" or not is_identifier(cursor.text):
         cursor.fail(what)
     return cursor.advance()
-
-
-def read_type_definition(cursor: Cursor) -> TypeDefinition:
-    """Read a data type's definition from its name on."""
-    name = read_name(cursor, "a data type's name")
-    cursor.expect("{")
-    constructors: dict[str, ConstructorDefinition] = {}
-    while not cursor.accept("}"):
-        at, constructor = cursor.start, read_name(cursor, "a constructor or '}'")
-        if constructor in constructors:
-            cursor.fail("constructors with different names", repr(constructor), at=at)
-        fields = _read_list(cursor, 0)
-        constructors[constructor] = ConstructorDefinition(constructor, fields)
-    return TypeDefinition(name, tuple(constructors.values()))
 
 
 def read_tensor_type(cursor: Cursor) -> TensorType:
@@ -174,118 +144,3 @@ def read_int(cursor: Cursor) -> int:
     if len(text) > MAX_DIGITS:
         cursor.fail(f"a number of at most {MAX_DIGITS} digits")
     return int(cursor.advance())
-
-
-def read_static_type(cursor: Cursor) -> TensorType:
-    """Read a tensor type without symbolic or unknown dimensions."""
-    at, found = cursor.start, read_tensor_type(cursor)
-    if not found.is_static:
-        cursor.fail("a type without unknown dimensions", str(found), at=at)
-    return found
-
-
-def read_constant(cursor: Cursor) -> Constant:
-    """Read ``float32[2] [1.0, 2.5]`` or ``float32[] 1.0``."""
-    at, found = cursor.start, read_static_type(cursor)
-    values: list[float | int | bool] = []
-    if not found.shape:
-        values.append(_read_element(cursor, found.dtype))
-    else:
-        cursor.expect("[")
-        while not cursor.accept("]"):
-            values.append(_read_element(cursor, found.dtype))
-            if not cursor.accept(","):
-                cursor.expect("]", "',' or ']'")
-                break
-    try:
-        return Constant(from_values(values, found.static_shape, found.dtype))
-    except ValueError as error:
-        cursor.fail(f"a constant of type {found}", str(error), at=at)
-
-
-def _read_element(cursor: Cursor, dtype: str) -> float | int | bool:
-    if dtype == "bool":
-        if cursor.text not in ("True", "False"):
-            cursor.fail("True or False")
-        return cursor.advance() == "True"
-    if not is_real(dtype):
-        return read_int(cursor)
-    if cursor.kind != "number" and cursor.text not in ("nan", "inf"):
-        cursor.fail("a number")
-    return float(cursor.advance())
-
-
-ReadAtom = Callable[[], Expr]
-
-
-def _construct(cursor: Cursor, atom: ReadAtom) -> Expr:
-    type_ = DataType(read_name(cursor, "a data type's name"))
-    cursor.expect(":")
-    constructor = read_name(cursor, "a constructor")
-    fields: list[Expr] = []
-    cursor.expect("(")
-    while not cursor.accept(")"):
-        fields.append(atom())
-        if not cursor.accept(","):
-            cursor.expect(")", "',' or ')'")
-            break
-    return Construct(type_, constructor, tuple(fields))
-
-
-def _is_variant(cursor: Cursor, atom: ReadAtom) -> Expr:
-    constructor = read_name(cursor, "a constructor")
-    return IsVariant(_only(cursor, atom), constructor)
-
-
-def _get_field(cursor: Cursor, atom: ReadAtom) -> Expr:
-    constructor = read_name(cursor, "a constructor")
-    cursor.expect(".")
-    at, index = cursor.start, read_int(cursor)
-    if index < 0:
-        cursor.fail("a field's index, 0 or more", str(index), at=at)
-    value = _only(cursor, atom)
-    cursor.expect("->")
-    return GetField(value, constructor, index, read_type(cursor))
-
-
-def _make_ref(cursor: Cursor, atom: ReadAtom) -> Expr:
-    return MakeRef(_only(cursor, atom))
-
-
-def _read_ref(cursor: Cursor, atom: ReadAtom) -> Expr:
-    return ReadRef(_only(cursor, atom))
-
-
-def _write_ref(cursor: Cursor, atom: ReadAtom) -> Expr:
-    cursor.expect("(")
-    ref = atom()
-    cursor.expect(",")
-    value = atom()
-    cursor.expect(")")
-    return WriteRef(ref, value)
-
-
-def _fail(cursor: Cursor, _: ReadAtom) -> Expr:
-    at = cursor.start
-    message = cursor.unquoted(cursor.expect("string", "a message, a string"), at)
-    cursor.expect("->")
-    return Fail(message, read_type(cursor))
-
-
-def _only(cursor: Cursor, atom: ReadAtom) -> Expr:
-    cursor.expect("(")
-    value = atom()
-    cursor.expect(")")
-    return value
-
-
-DATA_VALUES: dict[str, Callable[[Cursor, ReadAtom], Expr]] = {
-    "construct": _construct,
-    "is_variant": _is_variant,
-    "get_field": _get_field,
-    "make_ref": _make_ref,
-    "read_ref": _read_ref,
-    "write_ref": _write_ref,
-    "fail": _fail,
-}
-"""By the word that such a value begins with: what reads on from there."""

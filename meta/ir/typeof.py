@@ -1,30 +1,14 @@
 """The types that follow from the shape of a program alone; those of operator calls do not.
 
-`verify.py` compares them with the declared ones; `BlockBuilder` fills them in.
+Each node kind says how (`Expr.type_by`); here is which types go together. `verify.py` compares them
+with the declared ones; `BlockBuilder` fills them in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meta.ir.expr import (
-    Call,
-    Constant,
-    Construct,
-    Expr,
-    Fail,
-    Function,
-    GetField,
-    GlobalVar,
-    If,
-    IsVariant,
-    MakeRef,
-    ReadRef,
-    Tuple,
-    TupleGetItem,
-    Var,
-    WriteRef,
-)
+from meta.ir.node import Expr
 from meta.ir.types import (
     UNKNOWN,
     Dim,
@@ -42,40 +26,7 @@ BOOL = TensorType((), "bool")
 
 def type_of(expr: Expr) -> Type | None:
     """Return an expression's type, or None where an operator or an untyped variable decides it."""
-    match expr:
-        case Var() | GlobalVar() | Constant() | Function():
-            return expr.type
-        case Construct() | GetField() | Fail():
-            return expr.type
-        case IsVariant():
-            return BOOL
-        case MakeRef():
-            value = type_of(expr.value)
-            return None if value is None else RefType(value)
-        case ReadRef():
-            ref = type_of(expr.ref)
-            return ref.value if isinstance(ref, RefType) else None
-        case WriteRef():
-            return TupleType(())
-        case Tuple():
-            fields = [type_of(f) for f in expr.fields]
-            known = tuple(f for f in fields if f is not None)
-            return TupleType(known) if len(known) == len(fields) else None
-        case TupleGetItem():
-            owner = type_of(expr.value)
-            if not isinstance(owner, TupleType) or not 0 <= expr.index < len(owner.fields):
-                return None
-            return owner.fields[expr.index]
-        case If():
-            return either_type(type_of(expr.then_block.result), type_of(expr.else_block.result))
-        case Call():
-            callee = type_of(expr.callee)
-            if not isinstance(callee, FuncType):
-                return None
-            args = [type_of(a) if isinstance(a, Expr) else None for a in expr.args]
-            return call_type(callee, args)
-        case _:
-            return None
+    return expr.type_by(type_of)
 
 
 def either_type(a: Type | None, b: Type | None) -> Type | None:

@@ -5,69 +5,36 @@ A pass of its own rewrites bindings in a loop; these helpers know where atoms an
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import is_not
+from typing import Any
 
-from meta.ir.expr import (
-    Binding,
-    Block,
-    Call,
-    Construct,
-    Expr,
-    Fail,
-    Function,
-    GetField,
-    GlobalVar,
-    If,
-    IsVariant,
-    Literal,
-    MakeRef,
-    ReadRef,
-    Tuple,
-    TupleGetItem,
-    Var,
-    WriteRef,
-)
+from meta.ir.expr import Binding, Block, Function, GlobalVar, Var
+from meta.ir.node import Expr
 
 
 def operands(expr: Expr) -> Iterator[Expr]:
-    """Yield the atoms that an expression uses directly, tuples taken apart, in order.
+    """Return the atoms that an expression uses directly, tuples taken apart, in order.
 
     The callee of a call comes first. Literals are left out; so is what nested blocks use.
     """
-    match expr:
-        case Call():
-            yield from operands(expr.callee)
-            for arg in expr.args:
-                if isinstance(arg, Expr):
-                    yield from operands(arg)
-        case Tuple() | Construct():
-            for field in expr.fields:
-                yield from operands(field)
-        case TupleGetItem() | IsVariant() | GetField() | MakeRef():
-            yield from operands(expr.value)
-        case If():
-            yield from operands(expr.condition)
-        case ReadRef():
-            yield from operands(expr.ref)
-        case WriteRef():
-            yield from operands(expr.ref)
-            yield from operands(expr.value)
-        case Function() | Fail():
-            pass
-        case _:
-            yield expr
+    uses = expr.spec.uses
+    if uses is None:
+        return iter((expr,))
+    found: list[Expr] = []
+    for atom in uses(expr):
+        if isinstance(atom, Expr):
+            if atom.spec.uses is None:
+                found.append(atom)
+            else:
+                found += operands(atom)
+    return iter(found)
 
 
 def inner_blocks(expr: Expr) -> tuple[Block, ...]:
     """Return the blocks of an `If` or of a closure; nothing for other expressions."""
-    match expr:
-        case If():
-            return (expr.then_block, expr.else_block)
-        case Function():
-            return (expr.body,)
-        case _:
-            return ()
+    blocks = expr.spec.blocks
+    return tuple([getattr(expr, name) for name in blocks]) if blocks else ()
 
 
 def bindings(root: Function | Block) -> Iterator[Binding]:
@@ -79,7 +46,8 @@ def bindings(root: Function | Block) -> Iterator[Binding]:
             stack.pop()
             continue
         yield binding
-        stack.extend(iter(b.bindings) for b in reversed(inner_blocks(binding.value)))
+        if binding.value.spec.blocks:
+            stack.extend(iter(b.bindings) for b in reversed(inner_blocks(binding.value)))
 
 
 def binders(root: Function | Block) -> Iterator[Var]:
@@ -88,8 +56,9 @@ def binders(root: Function | Block) -> Iterator[Var]:
         yield from root.params
     for binding in bindings(root):
         yield binding.var
-        if isinstance(binding.value, Function):
-            yield from binding.value.params
+        parameters = binding.value.spec.binds
+        if parameters is not None:
+            yield from getattr(binding.value, parameters)
 
 
 def free_vars(root: Function | Block) -> list[Var]:
@@ -114,42 +83,26 @@ def map_atoms(expr: Expr, replace: Callable[[Expr], Expr]) -> Expr:
     What does not change is shared with the original; nested blocks are left as they are.
     """
 
-    def each(items: tuple[Expr | Literal, ...]) -> tuple[Expr | Literal, ...]:
-        new = tuple(map_atoms(i, replace) if isinstance(i, Expr) else i for i in items)
-        return new if any(a is not b for a, b in zip(new, items, strict=True)) else items
+    spec = expr.spec
+    if spec.uses is None:
+        return replace(expr)
+    changed: dict[str, Any] = {}
+    for name, is_tuple in spec.atoms:
+        old = getattr(expr, name)
+        if is_tuple:
+            new = [map_atoms(a, replace) if isinstance(a, Expr) else a for a in old]
+            if any(map(is_not, new, old)):
+                changed[name] = tuple(new)
+        elif (atom := map_atoms(old, replace)) is not old:
+            changed[name] = atom
+    return _with(expr, changed)
 
-    match expr:
-        case Call():
-            callee, args = map_atoms(expr.callee, replace), each(expr.args)
-            same = callee is expr.callee and args is expr.args
-            return expr if same else Call(callee, args)
-        case Tuple():
-            fields = each(expr.fields)
-            return expr if fields is expr.fields else Tuple(fields)
-        case Construct():
-            fields = each(expr.fields)
-            if fields is expr.fields:
-                return expr
-            return Construct(expr.type, expr.constructor, fields)
-        case TupleGetItem() | IsVariant() | GetField() | MakeRef():
-            value = map_atoms(expr.value, replace)
-            return expr if value is expr.value else dataclasses.replace(expr, value=value)
-        case ReadRef():
-            ref = map_atoms(expr.ref, replace)
-            return expr if ref is expr.ref else ReadRef(ref)
-        case WriteRef():
-            ref, value = map_atoms(expr.ref, replace), map_atoms(expr.value, replace)
-            same = ref is expr.ref and value is expr.value
-            return expr if same else WriteRef(ref, value)
-        case If():
-            condition = map_atoms(expr.condition, replace)
-            if condition is expr.condition:
-                return expr
-            return If(condition, expr.then_block, expr.else_block)
-        case Function() | Fail():
-            return expr
-        case _:
-            return replace(expr)
+
+def _with(expr: Expr, changed: Mapping[str, Any]) -> Expr:
+    """Return a node with other values of some fields; itself if there are none."""
+    if not changed:
+        return expr
+    return type(expr)(*[changed[n] if n in changed else getattr(expr, n) for n in expr.spec.names])
 
 
 class _Rewriter:
@@ -183,22 +136,24 @@ class _Rewriter:
 
     def value(self, value: Expr) -> Expr:
         value = map_atoms(value, self.leaf)
-        match value:
-            case If():
-                then, other = self.block(value.then_block), self.block(value.else_block)
-                same = then is value.then_block and other is value.else_block
-                return value if same else If(value.condition, then, other)
-            case Function():
-                return self.function(value)
-            case _:
-                return value
+        return self.inner(value) if value.spec.blocks else value
+
+    def inner(self, value: Expr) -> Expr:
+        """Rewrite the blocks of a value, and the parameters that they see."""
+        changed: dict[str, Any] = {}
+        spec = value.spec
+        if self.renew and spec.binds is not None:
+            changed[spec.binds] = tuple(map(self.binder, getattr(value, spec.binds)))
+        for name in spec.blocks:
+            old = getattr(value, name)
+            if (new := self.block(old)) is not old:
+                changed[name] = new
+        return _with(value, changed)
 
     def function(self, function: Function) -> Function:
-        params = tuple(map(self.binder, function.params))
-        body = self.block(function.body)
-        if body is function.body and not self.renew:
-            return function
-        return Function(params, body, function.result_type, dict(function.attrs))
+        new = self.inner(function)
+        assert isinstance(new, Function)
+        return new
 
 
 def substitute(block: Block, mapping: Mapping[Var, Expr]) -> Block:

@@ -64,7 +64,7 @@ def test_text_is_read_back() -> None:
     module = parse(PROGRAM)
     verify(module, typed=True)
     assert text(module) == PROGRAM
-    assert "field 0 of Cons" in to_dot(module)
+    assert "get_field Cons.0(_)" in to_dot(module)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,264 @@
+"""The kinds of fields that a node of a program has: how each prints, parses, compares, is checked.
+
+A node kind declares its fields with these (`node.py`). A new kind of field is a class here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from meta.ir.literals import is_literal, literal_text
+from meta.ir.quoting import name_text, quote
+from meta.ir.type_parser import read_int, read_name, read_type
+from meta.ir.types import DataType
+
+if TYPE_CHECKING:
+    from meta.ir.parser import Parser
+    from meta.ir.printer import Printer
+    from meta.ir.structural import Words
+    from meta.ir.verify import Verifier
+
+
+class Field(ABC):
+    """One field of a node kind. Each method gets the field's value in a node, or returns it.
+
+    ``holds``: the Python type of its values.
+    """
+
+    holds: ClassVar[type] = object
+
+    @abstractmethod
+    def text(self, value: Any, printer: Printer, depth: int) -> str:
+        """Return the program text; ``depth``: how many expressions are around it."""
+
+    @abstractmethod
+    def read(self, parser: Parser) -> Any:
+        """Read what `text` wrote."""
+
+    def words(self, value: Any, words: Words) -> None:
+        """Add what is compared. The words of two values are the same exactly if these are."""
+        words.add(str(value))
+
+    def check(self, value: Any, verifier: Verifier) -> None:
+        """Raise IRError for what no node of the kind may hold."""
+        if not isinstance(value, self.holds):
+            verifier.fail(f"a field is a {type(value).__name__}", expected=self.holds.__name__)
+
+
+@dataclass(frozen=True)
+class Atom(Field):
+    """An atom. ``role`` names it in errors. ``stored``: a value in memory is made to hold it."""
+
+    role: str
+    stored: bool = False
+
+    def text(self, value: Any, printer: Printer, depth: int) -> str:
+        return printer.expr(value, depth)
+
+    def read(self, parser: Parser) -> Any:
+        return parser.atom()
+
+    def words(self, value: Any, words: Words) -> None:
+        words.add(words.atom(value))
+
+    def check(self, value: Any, verifier: Verifier) -> None:
+        verifier.atom(value, self.role)
+
+
+@dataclass(frozen=True)
+class Atoms(Atom):
+    """A tuple of atoms: ``(%a, %b)``. An error names ``role`` and the number."""
+
+    def text(self, value: Any, printer: Printer, depth: int) -> str:
+        return f"({', '.join([printer.expr(v, depth) for v in value])})"
+
+    def read(self, parser: Parser) -> Any:
+        return parser.items(parser.atom)
+
+    def words(self, value: Any, words: Words) -> None:
+        words.add(str(len(value)))
+        for atom in value:
+            words.add(words.atom(atom))
+
+    def check(self, value: Any, verifier: Verifier) -> None:
+        for i, atom in enumerate(value):
+            verifier.atom(atom, f"{self.role} {i}")
+
+
+class Arguments(Atoms):
+    """A tuple of atoms and literals: ``(%a, 1)``."""
+
+    def read(self, parser: Parser) -> Any:
+        return parser.items(parser.argument)
+
+    def check(self, value: Any, verifier: Verifier) -> None:
+        for i, argument in enumerate(value):
+            verifier.argument(argument, f"{self.role} {i}")
+
+
+@dataclass(frozen=True)
+class Name(Field):
+    """A name, quoted where it is no identifier. ``what`` it is the name of, in errors."""
+
+    what: str
+    holds: ClassVar[type] = str
+
+    def text(self, value: Any, printer: Printer, depth: int) -> str:
+        return name_text(value)
+
+    def read(self, parser: Parser) -> Any:
+        return read_name(parser.cursor, self.what)
+
+    def words(self, value: Any, words: Words) -> None:
+        words.add(quote(value))
+
+
+class DataTypeName(Name):
+    """A data type of the module, by its name."""
+
+    def text(self, value: Any, printer: Printer, depth: int) -> str:
+        return name_text(value.name)
+
+    def read(self, parser: Parser) -> Any:
+        return DataType(super().read(parser))
+
+    def words(self, value: Any, words: Words) -> None:
+        words.add(str(value))
+
+    def check(self, value: Any, verifier: Verifier) -> None:
+        verifier.defined(value)
+
+
+@dataclass(frozen=True)
+class String(Field):
+    """A string in quotes. ``what`` it is, in errors."""
+
+    what: str
+    holds: ClassVar[type] = str
+
+    def text(self, value: Any, printer: Printer, depth: int) -> str:
+        return quote(value)
+
+    def read(self, parser: Parser) -> Any:
+        at = parser.cursor.start
+        return parser.cursor.unquoted(parser.cursor.expect("string", f"{self.what}, a string"), at)
+
+    def words(self, value: Any, words: Words) -> None:
+        words.add(quote(value))
+
+
+@dataclass(frozen=True)
+class Index(Field):
+    """A number, 0 or more. ``what`` it is, in errors."""
+
+    what: str
+    holds: ClassVar[type] = int
+
+    def text(self, value: Any, printer: Printer, depth: int) -> str:
+        return str(value)
+
+    def read(self, parser: Parser) -> Any:
+        at, index = parser.cursor.start, read_int(parser.cursor)
+        if index < 0:
+            parser.cursor.fail(f"{self.what}, 0 or more", str(index), at=at)
+        return index
+
+
+class ValueType(Field):
+    """A type."""
+
+    def text(self, value: Any, printer: Printer, depth: int) -> str:
+        return str(value)
+
+    def read(self, parser: Parser) -> Any:
+        return read_type(parser.cursor)
+
+    def check(self, value: Any, verifier: Verifier) -> None:
+        verifier.check_type(value)
+
+
+class ResultType(ValueType):
+    """The type of a function's result, which may be missing: `` -> float32[]``."""
+
+    def text(self, value: Any, printer: Printer, depth: int) -> str:
+        return "" if value is None else f" -> {value}"
+
+    def read(self, parser: Parser) -> Any:
+        return super().read(parser) if parser.cursor.accept("->") else None
+
+    def check(self, value: Any, verifier: Verifier) -> None:
+        if verifier.typed and value is None:
+            verifier.fail("a function has no result type")
+        super().check(value, verifier)
+
+
+class Parameters(Field):
+    """Variables that the node's blocks see: ``(%a: float32[2], %b)``."""
+
+    def text(self, value: Any, printer: Printer, depth: int) -> str:
+        return f"({', '.join(map(printer.typed, value))})"
+
+    def read(self, parser: Parser) -> Any:
+        return parser.items(parser.binder)
+
+    def words(self, value: Any, words: Words) -> None:
+        words.add(str(len(value)))
+        for var in value:
+            words.bind(var)
+
+    def check(self, value: Any, verifier: Verifier) -> None:
+        for var in value:
+            verifier.bind(var)
+
+
+class Attributes(Field):
+    """Literals by name: `` attrs(rate=0.5)``, nothing where there are none."""
+
+    def text(self, value: Any, printer: Printer, depth: int) -> str:
+        shown = [f"{name_text(key)}={literal_text(item)}" for key, item in value.items()]
+        return f" attrs({', '.join(shown)})" if shown else ""
+
+    def read(self, parser: Parser) -> Any:
+        found: dict[str, Any] = {}
+        if parser.cursor.accept_name("attrs"):
+            parser.items(lambda: self._one(parser, found))
+        return found
+
+    def _one(self, parser: Parser, found: dict[str, Any]) -> None:
+        cursor, at = parser.cursor, parser.cursor.start
+        key = read_name(cursor, "an attribute's name")
+        if key in found:
+            cursor.fail("attributes with different names", repr(key), at=at)
+        cursor.expect("=")
+        found[key] = parser.literal()
+
+    def words(self, value: Any, words: Words) -> None:
+        words.add(str(len(value)))
+        for key in sorted(value):
+            words.add(f"{quote(key)}={literal_text(value[key])}")
+
+    def check(self, value: Any, verifier: Verifier) -> None:
+        for key, item in value.items():
+            if not isinstance(key, str) or not is_literal(item):
+                verifier.fail(f"the attribute {key!r} is not a literal", expected="name=literal")
+
+
+@dataclass(frozen=True)
+class Body(Field):
+    """A block: ``{ ... yield %x }``. ``keyword`` stands before its result."""
+
+    keyword: str = "yield"
+
+    def text(self, value: Any, printer: Printer, depth: int) -> str:
+        return "{"  # the first line; the printer goes on with the block
+
+    def read(self, parser: Parser) -> Any:
+        return parser.block(self.keyword)
+
+    def words(self, value: Any, words: Words) -> None:
+        words.block(value)
+
+    def check(self, value: Any, verifier: Verifier) -> None:
+        verifier.block(value)

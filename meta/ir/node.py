@@ -1,0 +1,216 @@
+"""What a node of a program is, and how a kind of expression is declared::
+
+    @node("get_field {constructor}.{index}({value}) -> {type}", opaque=True)
+    @dataclass(eq=False, slots=True)
+    class GetField(Expr):
+        value: Annotated[Expr, Atom("the data value")]
+        constructor: Annotated[str, Name("a constructor")]
+        index: Annotated[int, Index("a field's index")]
+        type: Annotated[Type, ValueType()]
+
+Printer, parser, comparison, traversals, verifier and pictures follow from the fields (`fields.py`)
+and the form of the text. The form begins with a word that no other kind has, or with an atom and
+punctuation. Without a form, `printer.py` and `parser.py` know the kind.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from enum import Enum
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, get_type_hints
+
+from meta.ir.fields import Atom, Atoms, Body, Field, Parameters
+from meta.ir.types import Type
+
+if TYPE_CHECKING:
+    from meta.ir.verify import Verifier
+
+
+class Effect(Enum):
+    """What evaluating a node does beside computing its value from its operands."""
+
+    NONE = "none"
+    NEW = "makes a cell, another one each time"
+    READ = "reads what cells hold"
+    WRITE = "writes to a cell, its first operand"
+    FAIL = "ends the program"
+
+
+class Part(NamedTuple):
+    """A field of a node kind, by its name."""
+
+    name: str
+    field: Field
+
+
+class Text(NamedTuple):
+    """What stands between fields in program text, and its tokens."""
+
+    text: str
+    tokens: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Spec:
+    """What a node kind declares, as the traversals need it.
+
+    Attributes
+    ----------
+    parts: the fields, in the order of the text if there is a form. names: in the class's order.
+    form: the text. effect: what evaluation does. opaque: whether the value and the operands may be
+    one memory, which passes do not follow further.
+    is_atom: whether a node of the kind may stand as an argument.
+    uses: returns the atoms and literals that a node uses; None for an atom that uses none.
+    atoms: the names of these fields, and whether each holds a tuple. stored: those that are stored.
+    blocks: the names of the fields that are blocks. binds: the name of the parameters, if any.
+    """
+
+    parts: tuple[Part, ...] = ()
+    names: tuple[str, ...] = ()
+    form: tuple[Part | Text, ...] = ()
+    effect: Effect = Effect.NONE
+    opaque: bool = False
+    is_atom: bool = False
+    uses: Callable[[Any], tuple[Any, ...]] | None = None
+    atoms: tuple[tuple[str, bool], ...] = ()
+    stored: tuple[str, ...] = ()
+    blocks: tuple[str, ...] = ()
+    binds: str | None = None
+
+
+class Node:
+    """Whatever is part of a program; ``str(node)`` is its program text."""
+
+    __slots__ = ()
+    spec: ClassVar[Spec] = Spec()
+
+    def __str__(self) -> str:
+        return _to_text(self)
+
+    def _repr_html_(self) -> str:
+        return _to_html(self)
+
+
+_to_text: Callable[[Node], str] = repr
+_to_html: Callable[[Node], str] = repr
+
+
+def print_with(to_text: Callable[[Node], str]) -> None:
+    """Set what ``str(node)`` calls. The printer sets itself, because it imports this file."""
+    global _to_text
+    _to_text = to_text
+
+
+def show_with(to_html: Callable[[Node], str]) -> None:
+    """Set what a notebook shows of a node, in the same way."""
+    global _to_html
+    _to_html = to_html
+
+
+class Expr(Node):
+    """Base class of what has a value; one that declares nothing is an atom without operands."""
+
+    __slots__ = ()
+    spec: ClassVar[Spec] = Spec(is_atom=True)
+
+    def type_by(self, type_of: Callable[[Expr], Type | None]) -> Type | None:
+        """Return the type that follows from the operands' types; None where nothing says it."""
+        found: Type | None = getattr(self, "type", None)
+        return found
+
+    def verify(self, verifier: Verifier) -> None:
+        """Check what relates fields to each other; each by itself has been checked."""
+
+
+WORDS: dict[str, type[Expr]] = {}
+"""The kinds whose text begins with a word, by that word."""
+SUFFIXES: dict[str, type[Expr]] = {}
+"""The kinds whose text begins with an atom, by the punctuation that follows."""
+
+K = TypeVar("K", bound=type[Expr])
+_TOKEN = re.compile(r"->|\w+|[^\w\s]")
+
+
+def node(
+    form: str = "", *, effect: Effect = Effect.NONE, opaque: bool = False, is_atom: bool = False
+) -> Callable[[K], K]:
+    """Return a decorator that declares a node kind; see `Spec` for the arguments.
+
+    It raises TypeError for a field that is not declared, a form that leaves one out, and a form
+    that begins as that of another kind.
+    """
+
+    def declare(kind: K) -> K:
+        parts = _parts(kind)
+        shown = _form(kind, form, parts)
+        atoms = tuple((p.name, isinstance(p.field, Atoms)) for p in _of(parts, Atom))
+        kind.spec = Spec(
+            tuple(p for p in shown if isinstance(p, Part)) or parts,
+            tuple(p.name for p in parts),
+            shown,
+            effect,
+            opaque,
+            is_atom,
+            _uses(atoms),
+            atoms,
+            tuple(p.name for p in _of(parts, Atom) if p.field.stored),  # type: ignore[attr-defined]
+            tuple(p.name for p in _of(parts, Body)),
+            next((p.name for p in _of(parts, Parameters)), None),
+        )
+        if shown:
+            table = WORDS if isinstance(shown[0], Text) else SUFFIXES
+            first = next(t for piece in shown if isinstance(piece, Text) for t in piece.tokens)
+            if first in table:
+                raise TypeError(f"{table[first].__name__} begins with {first!r} too")
+            table[first] = kind
+        return kind
+
+    return declare
+
+
+def _parts(kind: type[Expr]) -> tuple[Part, ...]:
+    hints = get_type_hints(kind, include_extras=True)
+    found = []
+    for name in (f.name for f in dataclasses.fields(kind)):  # type: ignore[arg-type]
+        declared = [m for m in getattr(hints[name], "__metadata__", ()) if isinstance(m, Field)]
+        if len(declared) != 1:
+            raise TypeError(f"{kind.__name__}.{name} does not say what kind of field it is")
+        found.append(Part(name, declared[0]))
+    return tuple(found)
+
+
+def _of(parts: tuple[Part, ...], field: type[Field]) -> list[Part]:
+    return [p for p in parts if isinstance(p.field, field)]
+
+
+def _form(kind: type[Expr], form: str, parts: tuple[Part, ...]) -> tuple[Part | Text, ...]:
+    """Return the pieces of a form: every second one is a field."""
+    by_name = {part.name: part for part in parts}
+    pieces = re.split(r"\{(\w+)\}", form)
+    if form and sorted(pieces[1::2]) != sorted(by_name):
+        raise TypeError(f"the form of {kind.__name__} does not have each field once: {form!r}")
+    return tuple(
+        by_name[piece] if i % 2 else Text(piece, tuple(_TOKEN.findall(piece)))
+        for i, piece in enumerate(pieces)
+        if piece
+    )
+
+
+def _uses(atoms: tuple[tuple[str, bool], ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function from a node to its atoms and literals, in order: passes call it often."""
+    getters = [(attrgetter(name), is_tuple) for name, is_tuple in atoms]
+    match getters:
+        case []:
+            return lambda node: ()
+        case [(one, False)]:
+            return lambda node: (one(node),)
+        case [(rest, True)]:
+            return rest
+        case [(one, False), (rest, True)]:
+            return lambda node: (one(node), *rest(node))
+    return lambda node: tuple(
+        item for get, is_tuple in getters for item in (get(node) if is_tuple else (get(node),))
+    )
