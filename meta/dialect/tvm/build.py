@@ -16,36 +16,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.target import Target
 
+from meta import op
 from meta.base.errors import BackendError
 from meta.base.progress import bar
 from meta.base.remember import remember
 from meta.base.threads import compile_threads, in_threads
 from meta.dialect.core import Compiled, Deferred
 from meta.dialect.tvm import (
-    access,
-    alignment,
     bfloat16,
     cache,
     cuda_source,
-    inlining,
-    integers,
-    llvm_code,
-    masks,
-    nvrtc,
-    one_pass,
-    openmp,
+    nvrtc,  # noqa: F401, registers the compiler with TVM
     pipeline,
     schedule_cpu,
     schedule_cuda,
-    stages,
-    vector_math,
     workspace,
     workspace_parameters,
 )
@@ -53,7 +43,7 @@ from meta.dialect.tvm.artifact import artifact_of
 from meta.dialect.tvm.launch import PLAIN, Kernel, Launch
 from meta.dialect.tvm.lower import SCHEDULED
 from meta.dialect.tvm.realigned import realigned
-from meta.runtime import nvrtc as runtime_nvrtc
+from meta.runtime import nvrtc as compiler
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +67,19 @@ _lock = threading.RLock()
 _kernels: dict[Key, Built] = {}
 
 
-def _version(*modules: ModuleType) -> str:
-    """A hash of the files that decide what becomes of a PrimFunc, beside TVM."""
-    content = b"".join(Path(str(module.__file__)).read_bytes() for module in modules)
-    return hashlib.sha256(content).hexdigest()[:16]
+def rule_files() -> list[Path]:
+    """Return the files that decide what becomes of a PrimFunc, beside TVM.
+
+    They are all of this folder and of those in it, and the compiler's. Files of operator families
+    are not among them, which have the names of those in ``meta/op``: they make PrimFuncs.
+    """
+    folder, families = Path(__file__).parent, Path(op.__file__).parent
+    own = (f for f in folder.rglob("*") if f.suffix in (".py", ".cu", ".cuh"))
+    rules = [f for f in own if not (families / f.relative_to(folder)).exists()]
+    return [*sorted(rules), Path(compiler.__file__)]
 
 
-RULES = _version(
-    *(access, alignment, bfloat16, cuda_source, inlining, integers, llvm_code, masks, pipeline),
-    *(schedule_cpu, stages, vector_math),
-    *(schedule_cuda, *schedule_cuda.RULES),
-    *(nvrtc, runtime_nvrtc, one_pass, openmp, workspace, workspace_parameters),
-)
+RULES = hashlib.sha256(b"".join(file.read_bytes() for file in rule_files())).hexdigest()[:16]
 
 
 def kernel(function: tirx.PrimFunc, target: Target) -> Kernel:

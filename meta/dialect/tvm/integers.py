@@ -10,6 +10,7 @@ becomes calls that TVM knows nothing of. Arithmetic of loop variables and extent
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import tvm.ir
@@ -17,6 +18,7 @@ import tvm_ffi
 from tvm import tirx
 
 from meta.dialect.tvm import llvm_code
+from meta.runtime import cuda_text
 
 
 def _instruction(name: str) -> str:
@@ -36,29 +38,8 @@ WRAPPING = ADD, SUBTRACT, MULTIPLY, SHIFT = [_instruction(n) for n in ("add", "s
 _OPERATORS = {tirx.Add: ADD, tirx.Sub: SUBTRACT, tirx.Mul: MULTIPLY, tirx.LShift: SHIFT}
 _NODES = {operator: node for node, operator in _OPERATORS.items()}
 
-_C_TYPES = {
-    "int8": ("signed char", "unsigned"),
-    "uint8": ("unsigned char", "unsigned"),
-    "int16": ("short", "unsigned"),
-    "uint16": ("unsigned short", "unsigned"),
-    "int32": ("int", "unsigned"),
-    "uint32": ("unsigned", "unsigned"),
-    "int64": ("long", "unsigned long"),
-    "uint64": ("unsigned long", "unsigned long"),
-}
-CUDA = """\
-#define META_WRAPPING(name, infix, kind, T, U) \\
-  static __device__ __forceinline__ T meta_wrapping_##name##_##kind(T a, T b) { \\
-    return (T)((U)a infix (U)b); \\
-  }
-#define META_INTEGER(kind, T, U) \\
-  META_WRAPPING(add, +, kind, T, U) \\
-  META_WRAPPING(sub, -, kind, T, U) \\
-  META_WRAPPING(mul, *, kind, T, U) \\
-  META_WRAPPING(shl, <<, kind, T, U) \\
-  static __device__ __forceinline__ T meta_wrapping_not_##kind(T a) { return (T)~(U)a; }
-""" + "".join(f"META_INTEGER({kind}, {', '.join(types)})\n" for kind, types in _C_TYPES.items())
-"""The calls as functions of C, in unsigned numbers, whose overflow is defined."""
+CUDA = cuda_text.text(Path(__file__).with_name("integers.cuh"))
+"""The calls as functions of C."""
 
 
 def wrapping(function: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -9,30 +9,16 @@ a few lines (40 ms).
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import torch
 import tvm_ffi
 from tvm.target import Target
 
 from meta.dialect.tvm.cuda_source import with_functions
-from meta.runtime import chip, nvrtc
+from meta.runtime import chip, cuda_text, nvrtc
 
-PROLOGUE = """\
-typedef signed char int8_t;
-typedef unsigned char uint8_t;
-typedef short int16_t;
-typedef unsigned short uint16_t;
-typedef int int32_t;
-typedef unsigned int uint32_t;
-typedef long int64_t;
-typedef unsigned long uint64_t;
-#ifndef INFINITY
-#define INFINITY __int_as_float(0x7f800000)
-#endif
-#ifndef NAN
-#define NAN __int_as_float(0x7fffffff)
-#endif
-"""
+PROLOGUE = cuda_text.text(Path(__file__).with_name("prologue.cuh"))
 """What generated kernels need of the headers that TVM includes at the top."""
 TWO_BLOCKS = "__launch_bounds__(512)", "__launch_bounds__(512, 2)"
 """One block of so many threads does not hide its own waiting: two get 64 registers a thread."""

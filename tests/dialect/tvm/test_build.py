@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from tvm import te, tirx
 from meta.base import config
 from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError, DeviceError, MetaError
+from meta.dialect.tvm import build as build_module
 from meta.dialect.tvm.build import build
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import cuda, for_device, processors
@@ -91,3 +94,14 @@ def test_no_device_to_compile_for():
 def test_absent_device():
     with pytest.raises(DeviceError):
         for_device(Device("cuda:99"))
+
+
+def test_the_key_of_a_kernel_knows_all_rules() -> None:
+    files, folder = set(build_module.rule_files()), Path(build_module.__file__).parent
+    assert set((folder / "schedule_cuda").rglob("*.py")) < files
+    assert {folder / n for n in ("vector_math.py", "prologue.cuh")} < files
+    assert folder / "pool.py" not in files, "what makes PrimFuncs; they are in the key themselves"
+    families = {f.stem for f in folder.glob("*.py")} - {f.stem for f in files}
+    reads = re.compile(rf"meta\.dialect\.tvm(\.| import .*\b)({'|'.join(families)})\b(?!\.)")
+    found = [f.name for f in files if f.parent == folder and reads.search(f.read_text("utf-8"))]
+    assert not found, f"a rule that depends on an operator family: {found}"

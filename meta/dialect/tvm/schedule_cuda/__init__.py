@@ -22,38 +22,21 @@ from meta.dialect.tvm import alignment
 from meta.dialect.tvm.inlining import inline
 from meta.dialect.tvm.lower import NO_ALIAS
 from meta.dialect.tvm.schedule_cuda import (
-    columns,
     default,
-    emit,
     half_math,
     in_place,
     injective,
-    loads,
-    partial,
-    reduction_axes,
     reductions,
-    row_online,
-    row_plan,
-    row_stages,
-    row_walk,
     rows,
-    slices,
     transposes,
     vectors,
     walk,
-    window_reductions,
     windows,
 )
 from meta.dialect.tvm.schedule_cuda.emit import sequence
 from meta.dialect.tvm.schedule_cuda.walk import Part, static
 from meta.dialect.tvm.stages import SPATIAL, Stage, blocks_of, stage_of
 
-RULES = (
-    *(columns, default, emit, half_math, in_place, injective, loads, partial, reduction_axes),
-    *(reductions, row_online, row_plan, row_stages, row_walk, rows, slices, transposes, vectors),
-    *(walk, window_reductions, windows),
-)
-"""The modules that decide what becomes of a function."""
 KERNELS = (windows.kernel, rows.kernel, reductions.kernel, transposes.kernel, injective.kernel)
 """What makes kernels of stages: of the parts that are left, and all intermediate arrays."""
 

@@ -4,38 +4,22 @@ CUDA's own functions are right to the last bit or two of float32, at the cost of
 instructions. What is rounded to 11 bits or fewer in the end needs less: these take 1 to 13, and are
 wrong by 2e-5 of the result at most, a twentieth of what the rounding is. Other quotients stay
 exact: somebody may ask whether one is a whole number. They are functions of
-C, `SOURCE`, which is put before generated kernels. To add one, write it there, and a rule here.
+C, in ``half_math.cuh``, which is put before generated kernels. To add one, write it there, and a
+rule here.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 
-SOURCE = """\
-static __device__ __forceinline__ float meta_half_exp(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
-  return y;
-}
-static __device__ __forceinline__ float meta_half_reciprocal(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-static __device__ __forceinline__ float meta_half_erfc(float x) {
-  float a = fabsf(x), t = meta_half_reciprocal(fmaf(a, 0.51f, 1.0f));
-  float p = fmaf(t, -0.19269747f, 0.49113529f);
-  p = fmaf(fmaf(fmaf(p, t, 0.09184800f), t, 0.32543929f), t, 0.28426577f);
-  float tail = t * p * meta_half_exp(-a * a);
-  return x < 0.0f ? 2.0f - tail : tail;
-}
-"""
-"""erfc(a) = t P(t) exp(-a^2) with t = 1 / (1 + 0.51 a), the form of Abramowitz and Stegun 7.1.26,
-with coefficients for the least relative error up to a = 4.3, where half precision has no more."""
+from meta.runtime import cuda_text
+
+SOURCE = cuda_text.text(Path(__file__).with_name("half_math.cuh"))
 
 _HALF = ("float16", "bfloat16")
 
