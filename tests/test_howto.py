@@ -113,7 +113,6 @@ def test_following_the_pass_page_adds_a_pass(tmp_path: Path) -> None:
     (line,) = re.findall(r"```python line\n(.*?)```", text, re.DOTALL)
     pipeline = tmp_path / "meta" / "vm" / "pipeline.py"
     source = pipeline.read_text("utf-8")
-    source = source.replace("    dispatch,\n", "    dispatch,\n    double_by_add,\n", 1)
     source = source.replace("    # Who runs what.\n", f"{line}    # Who runs what.\n", 1)
     pipeline.write_text(source, "utf-8")
     report = _run(

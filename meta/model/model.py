@@ -20,8 +20,8 @@ from meta.model.recompute import call_checkpointed
 from meta.model.state import Replacement, Unmatched, add_master, load, masters_of, named
 from meta.op.core import tree
 from meta.runtime.ndarray import ndarray
+from meta.vm.convention import Program
 from meta.vm.pipeline import before_autodiff_key
-from meta.vm.program import Program
 
 
 class ConstructorSignature:

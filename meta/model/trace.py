@@ -23,9 +23,8 @@ from meta.op.core.array_type import array_type
 from meta.op.core.handler import current
 from meta.op.core.tracing import Trace, Value
 from meta.runtime.ndarray import as_array, ndarray
-from meta.vm.convention import Convention, bind
+from meta.vm.convention import Convention, Program, bind
 from meta.vm.interpreter import interpret
-from meta.vm.program import Program
 
 PROGRAMS = 1024
 """Signatures of which a traced function remembers the programs."""

@@ -178,7 +178,7 @@ def tolerance(case: OpCase, dtype: str) -> tuple[float, float]:
 
 def check_dialect(case: OpCase, one: Sample, dtype: str, dialect: str, device: str = "cpu") -> None:
     """One dialect, alone, agrees with the oracle in float64, and keeps its promise of shape, dtype
-    and memory (`meta.vm.promise`).
+    and memory (`meta.vm.launch_checks`).
 
     Of a sample of another shape than the case's own, only the promise is checked where torch
     refuses it, and where the oracle has NaN of no elements.

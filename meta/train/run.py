@@ -33,7 +33,7 @@ from meta.train.objective import loss_dtype
 from meta.train.record import Record
 from meta.train.runner import Runner
 from meta.train.saved import Saved
-from meta.vm.finite import kinds_of
+from meta.vm.launch_checks import kinds_of
 
 
 class Interrupts:

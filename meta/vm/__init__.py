@@ -16,7 +16,7 @@ kernel of unknown dimensions is looked up by the dimension sizes of a call (`ByE
   then prepares nothing, and one compiled before prepares at each call, as it does while somebody
   else records a CUDA graph. A saved program holds the arrays, and prepares when it is loaded and
   called.
-- **CUDA graphs** (`graph_regions.py`, `grapher.py`, `graph_step.py`, `graphs.py`): a *region* is a
+- **CUDA graphs** (`graph_regions.py`, `grapher.py`, `graphs.py`): a *region* is a
   run of kernels with nothing between them that the host decides. It runs kernel by kernel at the
   first call, is recorded at the second, and replayed from then on. Other arguments than the model's
   arrays are copied into the region's own memory on the current stream, and results are copied out.
@@ -28,12 +28,12 @@ kernel of unknown dimensions is looked up by the dimension sizes of a call (`ByE
   (the arena), preparation, runs and loading; nothing of the failed call is kept. Where there is
   memory to run a region but not to record it, its kernels run one by one from then on; where graphs
   are required, that is the error, and the next call tries again.
-- **Verification** (META_VERIFY): `promise.py` checks each eager launch, `verify_values.py` the
-  first call of a compiled program with arguments of new shapes. Rounding is told by the dtype and,
-  where that does not do, by moving the arguments by one unit in the last place.
-- **Indices** (`index_checks.py`): on the CPU a kernel runs only after its indices were found in
+- **Verification** (META_VERIFY): `launch_checks.py` checks each eager launch, `verify_values.py`
+  the first call of a compiled program with arguments of new shapes. Rounding is told by the dtype
+  and, where that does not do, by moving the arguments by one unit in the last place.
+- **Indices** (`launch_checks.py`): on the CPU a kernel runs only after its indices were found in
   range; else the call raises IndexOutOfRange with operator, position, index, size of the dimension,
-  and the user's line. A compiled program has an instruction for it (`emit_checks.py`), except for
+  and the user's line. A compiled program has an instruction for it (`emit_values.py`), except for
   indices that are known to be in range (`passes/index_ranges.py`) and for constants, which are
   checked at compilation. `fuse_operators` computes no other indices in the kernel that uses them. A
   check takes about 1 us for up to 32 indices, 2 us for some hundred, and 0.1 ms for 500,000
@@ -45,12 +45,11 @@ kernel of unknown dimensions is looked up by the dimension sizes of a call (`ByE
 
 from meta.op.core.handler import Default
 from meta.vm.compiler import compile
+from meta.vm.convention import Program
 from meta.vm.eager import eager
-from meta.vm.executable import Executable
+from meta.vm.executable import Executable, load
 from meta.vm.interpreter import interpret
-from meta.vm.load import load
 from meta.vm.pipeline import PassContext
-from meta.vm.program import Program
 
 Default.handler = eager
 

@@ -1,20 +1,22 @@
 """The instructions of the machine, as plain data; ``str(instruction)`` is its line of a listing.
 
 A register is a number within one activation of a function. An *operand* is a register or a nested
-tuple of operands. A new instruction is a class here and a step in `link.py`; `reads` and `results`
-are all that liveness needs of it, and `aliasing.py` has a case for those that make no new memory.
-Those about data values and references are in `bytecode_data.py`.
+tuple of operands. A new instruction is a class here and a step in `link.py`. The annotations of its
+fields say what it reads, and how it is written to a file. `code_analysis.py` has a case for those
+that make no new memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Union
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, ClassVar, Union
 
 from meta.base.source import Span
 from meta.ir import TensorType
-from meta.vm.index_checks import Bounds
+from meta.ir.quoting import is_identifier, quote
+from meta.vm.launch_checks import Bounds
 
 Register = int
 Operand = Union[int, "tuple[Operand, ...]"]
@@ -41,17 +43,50 @@ def texts(operands: tuple[Operand, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """Base class: by default, nothing is read and nothing results."""
+    """Base class. What is read follows from the fields; by default nothing results.
+
+    ``form`` is the line of a listing: the names of fields stand for their values.
+    """
+
+    form: ClassVar[str]
 
     @property
     def reads(self) -> tuple[Register, ...]:
-        """The registers whose values it needs."""
-        return ()
+        """The registers whose values it needs: by default those that its fields name."""
+        values = (getattr(self, name) for name in _reading(self.__class__))
+        return tuple([r for v in values if not isinstance(v, str | None) for r in registers_of(v)])
+
+    def __str__(self) -> str:
+        shown = {f.name: _shown(getattr(self, f.name), f.type) for f in fields(self)}
+        return self.form.format(**shown)
 
     @property
     def results(self) -> tuple[Register, ...]:
         """The registers that it sets."""
         return ()
+
+
+_READ = frozenset(
+    [
+        *("Register", "Register | None", "tuple[Register, ...]"),
+        *("Operand", "tuple[Operand, ...]", "str | Register"),
+    ]
+)
+
+
+@cache
+def _reading(kind: type[Instruction]) -> tuple[str, ...]:
+    """Return the fields of an instruction that name what it reads, by their annotations."""
+    return tuple(f.name for f in fields(kind) if f.type in _READ and f.name != "out")
+
+
+def _shown(value: Any, annotation: Any) -> str:
+    """Return the value of a field as a listing has it."""
+    if annotation == "Text":
+        return value if is_identifier(value) else quote(value)
+    if isinstance(value, str):
+        return f"@{value}"
+    return text(value) if annotation in _READ else str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,47 +100,29 @@ class Setting(Instruction):
         return (self.out,)
 
 
-def _callee(callee: str | Register) -> str:
-    return f"@{callee}" if isinstance(callee, str) else f"r{callee}"
-
-
 @dataclass(frozen=True, slots=True)
 class LoadConstant(Setting):
     """``out`` is a constant of the code, a tensor or a number."""
 
+    form = "{out} = constant c{constant}"
     constant: int
-
-    def __str__(self) -> str:
-        return f"r{self.out} = constant c{self.constant}"
 
 
 @dataclass(frozen=True, slots=True)
 class Move(Setting):
     """``out`` is the value of an operand; of a tuple, a new tuple."""
 
+    form = "{out} = {source}"
     source: Operand
-
-    @property
-    def reads(self) -> tuple[Register, ...]:
-        return tuple(registers_of(self.source))
-
-    def __str__(self) -> str:
-        return f"r{self.out} = {text(self.source)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Field(Setting):
     """``out`` is a field of a tuple."""
 
+    form = "{out} = {source}.{index}"
     source: Register
     index: int
-
-    @property
-    def reads(self) -> tuple[Register, ...]:
-        return (self.source,)
-
-    def __str__(self) -> str:
-        return f"r{self.out} = r{self.source}.{self.index}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +131,8 @@ class AllocateStorage(Setting):
     than one at a time.
     """
 
+    form = "{out} = storage of {size} bytes"
     size: int
-
-    def __str__(self) -> str:
-        return f"r{self.out} = storage of {self.size} bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +145,6 @@ class AllocateTensor(Setting):
     storage: Register | None = None
     offset: int = 0
 
-    @property
-    def reads(self) -> tuple[Register, ...]:
-        return () if self.storage is None else (self.storage,)
-
     def __str__(self) -> str:
         if self.storage is None:
             return f"r{self.out} = new {self.type}"
@@ -144,62 +155,38 @@ class AllocateTensor(Setting):
 class View(Setting):
     """``out`` is the buffer of ``source`` with the shape of a type."""
 
+    form = "{out} = view {source} as {type}"
     source: Register
     type: TensorType
-
-    @property
-    def reads(self) -> tuple[Register, ...]:
-        return (self.source,)
-
-    def __str__(self) -> str:
-        return f"r{self.out} = view r{self.source} as {self.type}"
 
 
 @dataclass(frozen=True, slots=True)
 class Extent(Setting):
     """``out`` is the extent of an axis of a tensor, a number."""
 
+    form = "{out} = extent {axis} of {source}"
     source: Register
     axis: int
-
-    @property
-    def reads(self) -> tuple[Register, ...]:
-        return (self.source,)
-
-    def __str__(self) -> str:
-        return f"r{self.out} = extent {self.axis} of r{self.source}"
 
 
 @dataclass(frozen=True, slots=True)
 class Check(Instruction):
     """The tensor in ``source`` must have the known extents of a type: only now they are known."""
 
+    form = "check {source} is {type}"
     source: Register
     type: TensorType
     span: Span | None = field(default=None, compare=False)
-
-    @property
-    def reads(self) -> tuple[Register, ...]:
-        return (self.source,)
-
-    def __str__(self) -> str:
-        return f"check r{self.source} is {self.type}"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckIndices(Instruction):
     """The elements of the tensor in ``source`` must be in range: a kernel is about to use them."""
 
+    form = "check {source}: {bounds}"
     source: Register
     bounds: Bounds
     span: Span | None = field(default=None, compare=False)
-
-    @property
-    def reads(self) -> tuple[Register, ...]:
-        return (self.source,)
-
-    def __str__(self) -> str:
-        return f"check r{self.source}: {self.bounds}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,10 +227,6 @@ class MakeClosure(Setting):
     function: str
     captured: tuple[Operand, ...] = ()
 
-    @property
-    def reads(self) -> tuple[Register, ...]:
-        return tuple(registers_of(self.captured))
-
     def __str__(self) -> str:
         return f"r{self.out} = closure @{self.function}{text(self.captured)}"
 
@@ -252,17 +235,90 @@ class MakeClosure(Setting):
 class Call(Setting):
     """``out`` is the result of a function by name, or of the closure in a register."""
 
+    form = "{out} = call {callee}{args}"
     callee: str | Register
     args: tuple[Operand, ...]
     span: Span | None = field(default=None, compare=False)
 
-    @property
-    def reads(self) -> tuple[Register, ...]:
-        callee = () if isinstance(self.callee, str) else (self.callee,)
-        return (*callee, *registers_of(self.args))
+
+# Data values and references.
+
+Text = str
+"""Any text; a plain ``str`` is the name of a function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Construct(Setting):
+    """``out`` is a value of a data type."""
+
+    form = "{out} = construct {constructor}{fields}"
+    constructor: Text
+    fields: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IsVariant(Setting):
+    """``out`` is whether a constructor made the value in ``source``: what a `Branch` takes, or if
+    ``as_tensor`` a tensor.
+    """
+
+    source: Register
+    constructor: Text
+    as_tensor: bool
 
     def __str__(self) -> str:
-        return f"r{self.out} = call {_callee(self.callee)}{text(self.args)}"
+        kind = "tensor: " if self.as_tensor else ""
+        return f"r{self.out} = {kind}r{self.source} is {_shown(self.constructor, 'Text')}"
+
+
+@dataclass(frozen=True, slots=True)
+class GetField(Setting):
+    """``out`` is a field of a value that ``constructor`` made."""
+
+    form = "{out} = field {index} of {constructor} {source}"
+    source: Register
+    constructor: Text
+    index: int
+    span: Span | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MakeRef(Setting):
+    """``out`` is a new reference that holds a value."""
+
+    form = "{out} = reference to {value}"
+    value: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRef(Setting):
+    """``out`` is what a reference holds."""
+
+    form = "{out} = held by {source}"
+    source: Register
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRef(Instruction):
+    """Lets a reference hold another value."""
+
+    form = "{ref} holds {value}"
+    ref: Register
+    value: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Fail(Setting):
+    """Raises an error. ``out`` stands for the value that is never there."""
+
+    message: Text
+    span: Span | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return f"r{self.out} = fail {quote(self.message)}"
+
+
+# Control.
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +326,10 @@ class Release(Instruction):
     """Nobody needs these registers any more."""
 
     registers: tuple[Register, ...]
+
+    @property
+    def reads(self) -> tuple[Register, ...]:
+        return ()
 
     def __str__(self) -> str:
         return f"release {texts(self.registers)}"
@@ -289,61 +349,40 @@ class Terminator(Instruction):
 class Jump(Terminator):
     """Goes on with a block."""
 
+    form = "jump b{target}"
     target: int
 
     @property
     def targets(self) -> tuple[int, ...]:
         return (self.target,)
 
-    def __str__(self) -> str:
-        return f"jump b{self.target}"
-
 
 @dataclass(frozen=True, slots=True)
 class Branch(Terminator):
     """Goes on with one of two blocks, by a boolean scalar tensor."""
 
+    form = "branch {condition} ? b{then} : b{otherwise}"
     condition: Register
     then: int
     otherwise: int
 
     @property
-    def reads(self) -> tuple[Register, ...]:
-        return (self.condition,)
-
-    @property
     def targets(self) -> tuple[int, ...]:
         return (self.then, self.otherwise)
-
-    def __str__(self) -> str:
-        return f"branch r{self.condition} ? b{self.then} : b{self.otherwise}"
 
 
 @dataclass(frozen=True, slots=True)
 class TailCall(Terminator):
     """Calls in place of the function that is running: its result is that one's result."""
 
+    form = "tail call {callee}{args}"
     callee: str | Register
     args: tuple[Operand, ...]
-
-    @property
-    def reads(self) -> tuple[Register, ...]:
-        callee = () if isinstance(self.callee, str) else (self.callee,)
-        return (*callee, *registers_of(self.args))
-
-    def __str__(self) -> str:
-        return f"tail call {_callee(self.callee)}{text(self.args)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Return(Terminator):
     """Ends the function; its result is an operand."""
 
+    form = "return {value}"
     value: Operand
-
-    @property
-    def reads(self) -> tuple[Register, ...]:
-        return tuple(registers_of(self.value))
-
-    def __str__(self) -> str:
-        return f"return {text(self.value)}"

@@ -73,6 +73,16 @@ class KernelRef:
         """By whom and what is run."""
         return self.operator
 
+    @property
+    def dialect(self) -> str:
+        """The name of the dialect that runs it, "" if that is decided at run time."""
+        return self.operator.rpartition(".")[0]
+
+    @property
+    def base(self) -> str:
+        """The name of the base operator."""
+        return self.operator.rpartition(".")[2]
+
     def __str__(self) -> str:
         return f"{self.operator}({', '.join(map(_argument_text, self.args))})"
 
@@ -88,6 +98,11 @@ class FusedRef:
     def name(self) -> str:
         """By whom and what is run."""
         return f"{self.dialect}.{self.function}"
+
+    @property
+    def base(self) -> str:
+        """The name of the function."""
+        return self.function
 
     def __str__(self) -> str:
         return self.name

@@ -16,11 +16,11 @@ from meta.base.errors import FormatError, IRError
 from meta.base.source import Span
 from meta.ir import TensorType, parse_literal, parse_type
 from meta.ir.literals import literal_text
-from meta.vm import bytecode, bytecode_data
-from meta.vm.bytecode import Instruction, Terminator
+from meta.vm import bytecode
+from meta.vm.bytecode import Instruction, Setting, Terminator
 from meta.vm.code import Code, FunctionCode, FusedRef, Kernel, KernelRef
-from meta.vm.index_checks import Bounds
-from meta.vm.verify import verify_code
+from meta.vm.code_analysis import verify_code
+from meta.vm.launch_checks import Bounds
 
 VERSION = 4
 MAX_REGISTERS = 1 << 24
@@ -32,10 +32,12 @@ _KEYS = (
 )
 
 
+_ABSTRACT = (Instruction, Setting, Terminator)
+
+
 def _instructions() -> dict[str, type[Instruction]]:
-    names = {**vars(bytecode), **vars(bytecode_data)}
-    found = (v for v in names.values() if isinstance(v, type))
-    concrete = (v for v in found if issubclass(v, Instruction) and v.__str__ is not object.__str__)
+    found = (v for v in vars(bytecode).values() if isinstance(v, type))
+    concrete = (v for v in found if issubclass(v, Instruction) and v not in _ABSTRACT)
     return {v.__name__: v for v in concrete}
 
 

@@ -21,14 +21,12 @@ from meta.passes.prepare import ARRAYS
 from meta.runtime import outside
 from meta.runtime.ndarray import as_array, ndarray
 from meta.vm import program_cache
-from meta.vm.convention import bind
+from meta.vm.convention import Program, bind, declared, module_program
 from meta.vm.emit import ENTRY, emit
 from meta.vm.executable import Executable
-from meta.vm.extents import declared
 from meta.vm.kernels import bind_kernels
 from meta.vm.pipeline import PassContext, pipeline
 from meta.vm.preparation import preparation_of
-from meta.vm.program import Program, module_program
 
 
 @collection.paused()

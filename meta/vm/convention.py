@@ -1,17 +1,22 @@
-"""`Convention`: how a program is called, from a user's arguments to main's inputs and back.
+"""`Program`: what the executors run, and how it is called: its `Convention`, from a user's
+arguments to main's inputs and back, and the ranges of the symbolic dimensions of its inputs
+(`DimRange`).
 
-It is data, as JSON too, so that a saved program is called as the model was that it came from.
-Python values in it have to be literals.
+A convention is data, as JSON too, so that a saved program is called as the model was that it came
+from. Python values in it have to be literals.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from meta.base.errors import ArgumentError, FormatError, IRError, TraceError
+from meta.base.registry import nearest
 from meta.base.source import Span
-from meta.ir import Function, TensorType, TupleType, Type, parse_literal
+from meta.ir import Dim, Function, Module, SymbolicDim, TensorType, TupleType, Type, parse_literal
 from meta.ir.literals import is_literal, literal_text
 from meta.op.core import tree
 from meta.runtime.ndarray import as_array, ndarray
@@ -215,3 +220,131 @@ def _damaged(found: Any) -> FormatError:
         "the convention of calling is not as it was saved",
         found=shown if len(shown) < 80 else f"{shown[:80]}...",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A traced model.
+
+    Attributes
+    ----------
+    module: its main takes the inputs, then one parameter per array in ``arrays``.
+    arrays: parameters and running statistics of the model, shared with it (what main writes, the
+    model sees).
+    convention: from the user's call arguments to main's inputs, and from main's result to what the
+    user's function returned.
+    steady: whether others write the arrays rarely, and between calls only: those of a model in
+    infer mode. What depends on them alone is then computed once (see `meta.passes.prepare`).
+
+    Raises TraceError for a main that takes or returns data values, references or functions.
+    """
+
+    module: Module
+    arrays: tuple[ndarray, ...]
+    convention: Convention
+    steady: bool = False
+
+    def __post_init__(self) -> None:
+        require_arrays(self.convention.name, self.module.main)
+
+
+def module_program(module: Module) -> Program:
+    """Wrap a module whose main takes and returns tensors, positionally."""
+    names = [p.name for p in module.main.params]
+    return Program(module, (), Convention.positional("main", names))
+
+
+DIMS = "dims"
+"""The attribute of main that declares the ranges of its symbolic dimensions: (name, least, largest)
+for each; no largest is None."""
+
+
+@dataclass(frozen=True, slots=True)
+class DimRange:
+    """The extents that a symbolic dimension may have, both ends included."""
+
+    least: int = 1
+    largest: int | None = None
+
+    def __contains__(self, extent: int) -> bool:
+        return self.least <= extent and (self.largest is None or extent <= self.largest)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.least} or more" if self.largest is None else f"{self.least} to {self.largest}"
+        )
+
+
+def declared(main: Function, dims: Mapping[str, tuple[int, int | None]]) -> Function:
+    """Return main with the ranges of its symbolic dimensions as an attribute.
+
+    ``dims`` maps names to (least, largest); a dimension that is not in it is 1 or more. What main
+    declares already stays. Raises ArgumentError for an unknown name, an empty range, and a name
+    that no parameter has as a dimension by itself, so that nothing says what it is.
+    """
+    known = {name: (r.least, r.largest) for name, r in ranges_of(main).items()}
+    for name, pair in dims.items():
+        if name not in known:
+            raise ArgumentError(
+                f"no argument has a dimension {name!r}",
+                expected=", ".join(known) or "none: all dimensions are numbers",
+                hint=nearest(name, known) if known else None,
+            )
+        least, largest = pair
+        if least < 1 or (largest is not None and largest < least):
+            raise ArgumentError(
+                f"the range of dimension {name!r} is not one",
+                expected="(least, largest) with 1 <= least <= largest, or None for no largest",
+                found=pair,
+            )
+        known[name] = (least, largest)
+    if not known:
+        return main
+    dims_of = {d for p in main.params if isinstance(p.type, TensorType) for d in p.type.shape}
+    missing = [name for name in known if SymbolicDim(name) not in dims_of]
+    if missing:
+        raise ArgumentError(
+            f"nothing says what the dimension {missing[0]!r} is",
+            expected="an argument that has it as a dimension by itself",
+            found=", ".join(str(p.type) for p in main.params),
+        )
+    entries = tuple((name, *pair) for name, pair in known.items())
+    attrs = {**main.attrs, DIMS: entries}
+    return Function(main.params, main.body, main.result_type, attrs)
+
+
+def ranges_of(main: Function) -> dict[str, DimRange]:
+    """Return the range of every symbolic dimension of main's parameters."""
+    stated = {name: DimRange(*pair) for name, *pair in main.attrs.get(DIMS, ())}
+    names: set[str] = set()
+    for param in main.params:
+        for dim in param.type.shape if isinstance(param.type, TensorType) else ():
+            if isinstance(dim, SymbolicDim):
+                names |= dim.symbols()
+    return {name: stated.get(name, DimRange()) for name in sorted(names)}
+
+
+def require_in_range(
+    extents: Mapping[str, Dim],
+    ranges: Mapping[str, DimRange],
+    main: Sequence[tuple[str, TensorType]],
+) -> None:
+    """Raise ArgumentError, naming dimension, range and value, for an extent that is out of range.
+
+    ``main``: names and types of the parameters, to say where it was met.
+    """
+    for name, range_ in ranges.items():
+        extent = extents[name]
+        if not isinstance(extent, int) or extent in range_:
+            continue
+        param, axis = next(
+            (param, type_.shape.index(SymbolicDim(name)))
+            for param, type_ in main
+            if SymbolicDim(name) in type_.shape
+        )
+        raise ArgumentError(
+            f"dimension {name!r} is out of range: axis {axis} of %{param}",
+            expected=str(range_),
+            found=extent,
+            hint=f"compile with a wider range: dims={{{name!r}: (least, largest)}}",
+        )

@@ -13,7 +13,7 @@ from meta.base.source import Span
 from meta.dialect.core import OpEnv
 from meta.runtime.ndarray import ndarray
 from meta.vm.code import Code
-from meta.vm.watch import Site, operands, watched
+from meta.vm.watch import LaunchSite, operands, watched
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class DebugStep:
     input_names, output_names: the program's parameters by name, other values by register.
     """
 
-    site: Site
+    site: LaunchSite
     inputs: tuple[Any, ...]
     outputs: tuple[ndarray, ...]
     input_names: tuple[str, ...]
@@ -103,11 +103,11 @@ def debug(
     steps: list[DebugStep] = []
     parameters = [name for name, _ in code.params]
 
-    def names(site: Site, registers: Sequence[int]) -> tuple[str, ...]:
+    def names(site: LaunchSite, registers: Sequence[int]) -> tuple[str, ...]:
         known = parameters if site.function == code.entry else ()
         return tuple(known[r] if r < len(known) else f"r{r}" for r in registers)
 
-    def observer(site: Site, run: Callable[..., Any], values: tuple[Any, ...]) -> Any:
+    def observer(site: LaunchSite, run: Callable[..., Any], values: tuple[Any, ...]) -> Any:
         i = site.instruction
         inputs = tuple(map(_copy, values[: len(i.args)]))
         result = run(*values)

@@ -1,10 +1,10 @@
 """Eager execution: the default meaning of calling an operator.
 
-The hot path builds one key from the arguments, finds a `Plan`, allocates the result and launches
-the kernel. Everything else (reading arguments, types, dispatch) happens when a plan is made.
-An array is in the key by its interned `ArrayKey` (shape, dtype, device, compactness), a number in a
-``Scalar`` slot by its type only; one that takes an integer dtype is compared with its range, which
-the plan keeps.
+The hot path builds one key from the arguments, finds a `DecidedCall`, allocates the result and
+launches the kernel. Everything else (reading arguments, types, dispatch) happens when a plan is
+made. An array is in the key by its interned `ArrayKey` (shape, dtype, device, compactness), a
+number in a ``Scalar`` slot by its type only; one that takes an integer dtype is compared with its
+range, which the plan keeps.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from meta.op.core.tracing import Value
 from meta.passes.lifetimes import type_bytes
 from meta.runtime.ndarray import ArrayKey, array_key, as_array, described, ndarray
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory, require_room
-from meta.vm import finite, index_checks, promise
+from meta.vm.launch_checks import with_finite_checked, with_indices_checked, with_promises_checked
 
 
 def require_writable(tensor: torch.Tensor, what: str) -> None:
@@ -65,7 +65,7 @@ MAX_SHOWN = 8
 _KNOBS = ("META_VERIFY", "META_CHECK_FINITE", "META_CHECK_INDICES")
 
 
-class Plan:
+class DecidedCall:
     """A decided call: torch tensors and numbers in, arrays out.
 
     Attributes
@@ -130,10 +130,10 @@ class Plan:
                 expected="a kernel that returns its results",
                 found=call.out,
             )
-        self.kernel = promise.checked_call(env, call) if config.get("META_VERIFY") else env.run
+        self.kernel = with_promises_checked(env, call) if config.get("META_VERIFY") else env.run
         if config.get("META_CHECK_FINITE"):
-            self.kernel = finite.checked_call(self.kernel, call, env.allocates)
-        self.kernel = index_checks.checked_call(self.kernel, call)
+            self.kernel = with_finite_checked(self.kernel, call, env.allocates)
+        self.kernel = with_indices_checked(self.kernel, call)
         self.compacts = strided and not env.strided
         if env.dialect_op is not None:
             self.dialect = env.dialect_op.dialect.name
@@ -196,7 +196,7 @@ def allocator(key: ArrayKey) -> Callable[[], torch.Tensor]:
 
 def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a call now. Accepts ndarrays, torch tensors and numpy arrays as tensors."""
-    plan: Plan | None = None
+    plan: DecidedCall | None = None
     failure: OutOfMemory | None = None
     result: Any
     try:
@@ -364,7 +364,7 @@ def call_text(op: Op, args: Sequence[Any]) -> str:
     return f"{op.name}({', '.join(map(text, args))})"
 
 
-def _out_of_memory(error: Exception, op: Op, plan: Plan | None) -> OutOfMemory:
+def _out_of_memory(error: Exception, op: Op, plan: DecidedCall | None) -> OutOfMemory:
     made = () if plan is None else getattr(plan, "keys", ())
     keys = [k for k in made if k is not None]
     known = bool(keys) and len(keys) == len(made)
@@ -380,11 +380,11 @@ def _out_of_memory(error: Exception, op: Op, plan: Plan | None) -> OutOfMemory:
     )
 
 
-def _plan(op: Op, bound: tuple[Any, ...]) -> Plan:
+def _plan(op: Op, bound: tuple[Any, ...]) -> DecidedCall:
     arrays = [v for v in runtime_args(op, bound) if isinstance(v, ndarray)]
     device = device_of(op, bound, arrays)
     call = op.call_values(map_tensors(op, bound, lambda a: array_type(a.key)), device)
-    return Plan(call, strided=any(not a.key.compact for a in arrays))
+    return DecidedCall(call, strided=any(not a.key.compact for a in arrays))
 
 
 def device_of(op: Op, args: tuple[Any, ...], arrays: list[ndarray]) -> Device:

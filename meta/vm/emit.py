@@ -1,7 +1,8 @@
 """From a dispatched module to `Code`.
 
-The body of one function is `emit_function.py`'s, what functions share `emit_values.py`'s; the
-`plan_memory` pass has said where values lie, unless a function is recursive (`verify.py`).
+Every value has a register of its own; what functions share, and where each value is, is in
+`emit_values.py`. The pass `plan_memory` has said where values lie, unless a function is recursive.
+A new IR node gets a case in `FunctionEmitter.value`, or in `DataEmitter`.
 
 `with_releases` says when values die. Within a function control runs forward only, so one walk from
 the last block to the first is enough. What a frame holds when it is left dies with it and is not
@@ -10,22 +11,364 @@ released one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import meta.ir as ir
 from meta.base import config
 from meta.base.device import Device
 from meta.base.errors import IRError
-from meta.ir import Module, TensorType, TupleType
-from meta.vm.aliasing import require_writable_constants
-from meta.vm.bytecode import Instruction, Register, Release, Return, TailCall, Terminator
-from meta.vm.code import Block, Code, FunctionCode
-from meta.vm.convention import is_of_tensors
-from meta.vm.emit_function import FunctionEmitter
-from meta.vm.emit_values import Tables
-from meta.vm.extents import ranges_of
+from meta.base.source import Span
+from meta.dialect.core import ALLOCATES, FUSED
+from meta.ir import (
+    Expr,
+    FuncType,
+    Module,
+    RefType,
+    TensorType,
+    TupleGetItem,
+    TupleType,
+    Type,
+    Var,
+    bindings,
+    free_vars,
+    operands,
+    type_of,
+)
+from meta.ir.visit import inner_blocks
+from meta.op.core import View as ViewOut
+from meta.op.core.op import Op
+from meta.passes.calls import base_op, typed_args, written_parameters
+from meta.passes.dispatch import kernel_of, prepared
+from meta.passes.plan_memory import ARENA, OFFSETS
+from meta.vm import bytecode as bc
+from meta.vm.bytecode import (
+    AllocateStorage,
+    AllocateTensor,
+    Branch,
+    Call,
+    Instruction,
+    Invoke,
+    Jump,
+    MakeClosure,
+    Move,
+    Operand,
+    Register,
+    Release,
+    Return,
+    TailCall,
+    Terminator,
+    View,
+)
+from meta.vm.code import Block, Code, FunctionCode, FusedRef, KernelRef
+from meta.vm.code_analysis import (
+    recursive,
+    require_writable_constants,
+    verify_code,
+    without_storage,
+)
+from meta.vm.convention import is_of_tensors, ranges_of
+from meta.vm.emit_values import CheckEmitter, Tables, Values, narrows
 from meta.vm.preparation import preparation_of
-from meta.vm.verify import recursive, verify_code, without_storage
+
+
+class DataEmitter:
+    """Emits such values of one function, into the blocks of its ``emitter``."""
+
+    def __init__(self, emitter: Values, function: ir.Function) -> None:
+        self.emitter = emitter
+        self.values = _used_as_values(function)
+
+    def value(self, binding: ir.Binding) -> Operand | None:
+        """Return where a binding's value is; None if it is about something else."""
+        emitter, value, span = self.emitter, binding.value, binding.span
+        match value:
+            case ir.Construct():
+                return self.construct(value, span)
+            case ir.IsVariant():
+                out, source = emitter.new(), emitter.register(value.value)
+                as_tensor = binding.var in self.values
+                emitter.add(bc.IsVariant(out, source, value.constructor, as_tensor))
+                return out
+            case ir.GetField():
+                return self.get_field(value, span)
+            case ir.MakeRef():
+                held = self.held(value.value, binding.var.type, span)
+                out = emitter.new()
+                emitter.add(bc.MakeRef(out, held))
+                return out
+            case ir.ReadRef():
+                out, source = emitter.new(), emitter.register(value.ref)
+                emitter.add(bc.ReadRef(out, source))
+                return out
+            case ir.WriteRef():
+                ref = emitter.register(value.ref)
+                emitter.add(bc.WriteRef(ref, self.held(value.value, type_of(value.ref), span)))
+                return ()
+            case ir.Fail():
+                out = emitter.new()
+                emitter.add(bc.Fail(out, value.message, span))
+                return out
+        return None
+
+    def construct(self, value: ir.Construct, span: Span | None) -> Operand:
+        emitter = self.emitter
+        wanted = self.fields(value.type.name, value.constructor)
+        fields = tuple(
+            emitter.checked(emitter.atom(f), type_of(f), w, span)
+            for f, w in zip(value.fields, wanted, strict=True)
+        )
+        out = emitter.new()
+        emitter.add(bc.Construct(out, value.constructor, fields))
+        return out
+
+    def get_field(self, value: ir.GetField, span: Span | None) -> Operand:
+        emitter = self.emitter
+        out, source = emitter.new(), emitter.register(value.value)
+        emitter.add(bc.GetField(out, source, value.constructor, value.index, span))
+        owner = type_of(value.value)
+        assert isinstance(owner, ir.DataType)
+        found = self.fields(owner.name, value.constructor)[value.index]
+        return emitter.checked(out, found, value.type, span)
+
+    def fields(self, type_: str, constructor: str) -> tuple[Type, ...]:
+        """Return the types of a constructor's fields."""
+        found = self.emitter.tables.types[type_].constructor(constructor)
+        assert found is not None
+        return found.fields
+
+    def held(self, value: Expr, ref: Type | None, span: Span | None) -> Operand:
+        """Return where a value is that a reference of a type is to hold."""
+        wanted = ref.value if isinstance(ref, RefType) else None
+        return self.emitter.checked(self.emitter.atom(value), type_of(value), wanted, span)
+
+
+def _used_as_values(function: ir.Function) -> set[Var]:
+    """Return the variables that are used for more than the condition of an `If`."""
+    atoms = list(operands(function.body.result))
+    for binding in bindings(function):
+        if not isinstance(binding.value, ir.If):
+            atoms += operands(binding.value)
+        for block in inner_blocks(binding.value):
+            atoms += operands(block.result)
+    return {a for a in atoms if isinstance(a, Var)}
+
+
+class FunctionEmitter(Values):
+    """Emits one function; ``captured`` are the variables that it is given before its parameters."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        name: str,
+        function: ir.Function,
+        captured: Sequence[Var],
+    ) -> None:
+        super().__init__(tables, (*captured, *function.params))
+        self.name, self.function = name, function
+        # The plan of `plan_memory`: where result j of binding i lies; bindings are counted.
+        self.storage = self.new() if function.attrs.get(ARENA) else None
+        self.offsets = {(i, j): at for i, j, at in function.attrs.get(OFFSETS, ())}
+        self.binding = -1
+        self.data = DataEmitter(self, function)
+        self.checks = CheckEmitter(self, function)
+
+    def code(self) -> FunctionCode:
+        """Return the function's code, with nothing released."""
+        self.block(self.function.body, self.function.result_type, tail=True)
+        first: list[Instruction] = [*self.loads.values(), *self.extents.values()]
+        if self.storage is not None:
+            first.append(AllocateStorage(self.storage, self.function.attrs[ARENA]))
+        self.blocks[0][:0] = first
+        return FunctionCode(len(self.inputs), self.registers, tuple(map(tuple, self.blocks)))
+
+    # Blocks.
+
+    def block(self, block: ir.Block, wanted: Type | None, tail: bool) -> Operand:
+        """Emit a block and return its value, which has the type ``wanted``; ``tail``: it is the
+        function's, which is returned.
+        """
+        bindings = block.bindings
+        for i, binding in enumerate(bindings):
+            self.binding += 1
+            if tail and i == len(bindings) - 1 and block.result is binding.var:
+                if isinstance(binding.value, ir.If):
+                    self.branch(binding.value, wanted, tail=True)
+                    return ()
+                if self.tail_call(binding, wanted):
+                    return ()
+            self.env[binding.var] = self.value(binding)
+        span = bindings[-1].span if bindings else None
+        value = self.checked(self.atom(block.result), type_of(block.result), wanted, span)
+        if tail:
+            self.add(Return(value))
+        return value
+
+    def branch(self, value: ir.If, wanted: Type | None, tail: bool = False) -> Register:
+        """Emit an `If`: two blocks, and one in which they meet unless each of them returns."""
+        condition, out = self.register(value.condition), self.new()
+        start, ends = self.blocks[-1], []
+        numbers = []
+        for block in (value.then_block, value.else_block):
+            numbers.append(len(self.blocks))
+            self.blocks.append([])
+            yielded = self.block(block, wanted, tail)
+            if not tail:
+                self.add(Move(out, yielded))
+                ends.append(self.blocks[-1])
+        start.append(Branch(condition, *numbers))
+        if not tail:
+            for end in ends:
+                end.append(Jump(len(self.blocks)))
+            self.blocks.append([])
+        return out
+
+    def tail_call(self, binding: ir.Binding, wanted: Type | None) -> bool:
+        """Emit a call in tail position; return whether it is one of a function, whose result need
+        not be looked at.
+        """
+        callee = self.callee(binding.value)
+        if callee is None or narrows(binding.var.type, wanted):
+            return False
+        self.add(TailCall(callee, self.arguments(binding)))
+        return True
+
+    # Values.
+
+    def value(self, binding: ir.Binding) -> Operand:
+        value = binding.value
+        match value:
+            case TupleGetItem():
+                return self.field(self.atom(value.value), value.index)
+            case ir.If():
+                return self.branch(value, binding.var.type)
+            case ir.Function():
+                return self.closure(binding.var.name, value)
+            case ir.Call():
+                return self.call(value, binding)
+        found = self.data.value(binding)
+        return self.atom(value) if found is None else found
+
+    def closure(self, name: str, function: ir.Function) -> Register:
+        captured = tuple(free_vars(function))
+        lifted = self.tables.use_closure(f"{self.name}.{name or 'fn'}", function, captured)
+        out = self.new()
+        self.add(MakeClosure(out, lifted, tuple(self.env[v] for v in captured)))
+        return out
+
+    def callee(self, value: Expr) -> str | Register | None:
+        """Return the function that a value is a call of; None for other values, and for kernels."""
+        if not isinstance(value, ir.Call) or base_op(value.callee) is not None:
+            return None
+        if isinstance(value.callee, ir.GlobalVar):
+            name = value.callee.name
+            fused = FUSED in self.tables.functions[name].attrs
+            return None if fused else self.tables.use_global(name)
+        return self.register(value.callee)
+
+    def arguments(self, binding: ir.Binding) -> tuple[Operand, ...]:
+        assert isinstance(binding.value, ir.Call)
+        for argument in binding.value.args:
+            if not isinstance(argument, Expr):
+                raise IRError(
+                    "a function of a compiled program takes tensors, tuples and functions",
+                    found=argument,
+                    hint="pass a constant tensor",
+                    span=binding.span,
+                )
+        wanted = self.callee_type(binding.value)
+        return tuple(
+            self.checked(self.atom(a), type_of(a), w, binding.span)
+            for a, w in zip(binding.value.args, wanted.params, strict=True)
+        )
+
+    def callee_type(self, call: ir.Call) -> FuncType:
+        if isinstance(call.callee, ir.GlobalVar):
+            type_: Type | None = self.tables.functions[call.callee.name].type
+        else:
+            type_ = type_of(call.callee)
+        assert isinstance(type_, FuncType)
+        return type_
+
+    def call(self, call: ir.Call, binding: ir.Binding) -> Operand:
+        op = base_op(call.callee)
+        if op is not None:
+            return self.operator(op, call, binding.span)
+        callee = self.callee(call)
+        if callee is None:
+            return self.fused(call, binding)
+        out = self.new()
+        self.add(Call(out, callee, self.arguments(binding), binding.span))
+        return out
+
+    # Kernels.
+
+    def operator(self, op: Op, call: ir.Call, span: Span | None) -> Operand:
+        values = prepared(op, call, self.tables.device)
+        if values.callee is None:
+            raise IRError(
+                "a value that is known while tracing is no operator call", op=op.name, span=span
+            )
+        arguments = [
+            () if slot.kind == "attribute" or argument is None else self.flat(argument)
+            for slot, argument in zip(op.schema.slots, call.args, strict=True)
+        ]
+        sources = tuple(r for registers in arguments for r in registers)
+        written = tuple(r for slot in op.schema.written for r in arguments[slot])
+        args = typed_args(op, call)
+        if not KernelRef(op.name, args).is_static:
+            # Who runs it, and what extents the results have, is decided when it runs.
+            kernel, fills = KernelRef(call.callee.name, args), False  # type: ignore[attr-defined]
+            sources += tuple(self.extent(name, op, span) for name in kernel.unbound)
+        elif isinstance(values.out, ViewOut):
+            out = self.new()
+            self.add(View(out, sources[0], values.out.type))
+            return out
+        else:
+            env = kernel_of(call.callee, values)
+            assert env.dialect_op is not None
+            kernel, fills = KernelRef(env.dialect_op.name, args), not env.allocates
+            if fills and not all(t.is_static for t in values.outputs):
+                raise IRError(
+                    f"the kernel {env.dialect_op} fills a result whose extents only it can know",
+                    op=op.name,
+                    expected="a kernel that returns its results",
+                    found=values.out,
+                    span=span,
+                )
+        self.checks.operator(call, sources, span)
+        outs = self.outs(values.outputs, fills)
+        number = self.tables.kernel(kernel)
+        self.add(Invoke(number, sources, outs, fills, written, span))
+        return outs[0] if not isinstance(values.out, TupleType) else outs
+
+    def fused(self, call: ir.Call, binding: ir.Binding) -> Register | tuple[Register, ...]:
+        """Emit the one kernel of a fused function."""
+        assert isinstance(call.callee, ir.GlobalVar)
+        function = self.tables.functions[call.callee.name]
+        arguments = [self.flat(a) for a in call.args]
+        sources = tuple(r for registers in arguments for r in registers)
+        written = tuple(r for i in written_parameters(function) for r in arguments[i])
+        result = function.result_type
+        types = result.fields if isinstance(result, TupleType) else (result,)
+        fills = not function.attrs.get(ALLOCATES, False)
+        self.checks.fused(function, call, sources, binding.span)
+        outs = self.outs([t for t in types if isinstance(t, TensorType)], fills)
+        number = self.tables.kernel(FusedRef(function.attrs[FUSED], call.callee.name))
+        self.add(Invoke(number, sources, outs, fills, written, binding.span))
+        return outs if isinstance(result, TupleType) else outs[0]
+
+    def outs(self, types: Sequence[TensorType], fills: bool) -> tuple[Register, ...]:
+        """Return registers for what a kernel makes; if it fills them, with memory: where the plan
+        says, or else new.
+        """
+        outs = tuple(self.new() for _ in types)
+        if fills:
+            for j, (out, type_) in enumerate(zip(outs, types, strict=True)):
+                at = self.offsets.get((self.binding, j))
+                storage = (None, 0) if at is None else (self.storage, at)
+                self.add(AllocateTensor(out, type_, *storage))
+        return outs
 
 
 def with_releases(function: FunctionCode, keep: Iterable[Register] = ()) -> FunctionCode:

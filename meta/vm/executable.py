@@ -8,13 +8,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from meta.analysis import MemoryReport, memory
 from meta.base import config
 from meta.base.config import overridden
 from meta.base.device import Device
-from meta.base.errors import ArgumentError, DeviceError, OutOfMemory
+from meta.base.errors import ArgumentError, DeviceError, FormatError, OutOfMemory
 from meta.base.registry import OPERATORS
 from meta.dialect.core import OpEnv
 from meta.dialect.core.failure import passes
@@ -25,24 +28,22 @@ from meta.passes import PassRecord
 from meta.runtime import replace as replaced
 from meta.runtime.heap import keep_freed_memory
 from meta.runtime.ndarray import ArrayKey, array_key, ndarray
-from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
+from meta.runtime.out_of_memory import copied, is_out_of_memory, out_of_memory
+from meta.runtime.tensor_file import read_tensors
 from meta.vm.bytecode import Invoke
 from meta.vm.code import Code, KernelRef
-from meta.vm.convention import Convention
+from meta.vm.convention import Convention, DimRange, convention_from_json, require_in_range
 from meta.vm.debug import DebugRun, debug
 from meta.vm.eager import require_writable
 from meta.vm.explain import ProgramExplanation, explain_program
-from meta.vm.extents import Range, require_in_range
-from meta.vm.failure import launch_error
-from meta.vm.finite_program import finite_observer
+from meta.vm.folder import ARRAYS, read_folder, save
 from meta.vm.graphs import GraphReport, Graphs, graphs_for, report
 from meta.vm.link import MEMORY_HINT, Linked, link
 from meta.vm.preparation import Preparation
 from meta.vm.profile import Profile, profile
-from meta.vm.save import save
-from meta.vm.steps import buffer
-from meta.vm.verify_values import Compiled, verified
-from meta.vm.watch import watched
+from meta.vm.steps import buffer, launch_error
+from meta.vm.verify_values import ComparedProgram, verified
+from meta.vm.watch import finite_observer, watched
 
 
 class Executable:
@@ -95,7 +96,7 @@ class Executable:
         self.arena_bytes = self._linked.arena_bytes
         # None: the extents differ from call to call.
         self._keys = [_key(type_, device) for _, type_ in self.code.params]
-        self._ranges = {name: Range(*pair) for name, *pair in code.dims}
+        self._ranges = {name: DimRange(*pair) for name, *pair in code.dims}
         self._result = _result_keys(self.code.result, device)
         self._first = len(self._keys) - kept
         self._written_arguments = [i for i in self._linked.written if i < self._first]
@@ -160,7 +161,9 @@ class Executable:
         extents: dict[str, Dim] = {}
         for (_, type_), tensor in zip(self.code.params, inputs, strict=False):
             bind_dims(type_, TensorType(tuple(tensor.shape), type_.dtype), extents)
-        program = Compiled(self.code, self.envs, self.device, self.module, self.history, extents)
+        program = ComparedProgram(
+            self.code, self.envs, self.device, self.module, self.history, extents
+        )
         arguments = [*inputs, *kept]
         result = verified(
             program, arguments, prepared, self._linked.written, lambda: self._run(inputs)
@@ -364,8 +367,7 @@ class Executable:
 
 def _draws(code: Code) -> bool:
     """Whether a program draws random numbers."""
-    names = (k.operator.rpartition(".")[2] for k in code.kernels if isinstance(k, KernelRef))
-    return any(OPERATORS[name].random for name in names)
+    return any(OPERATORS[k.base].random for k in code.kernels if isinstance(k, KernelRef))
 
 
 def _key(type_: TensorType, device: Device) -> ArrayKey | None:
@@ -390,3 +392,42 @@ def _wrapped(value: Any, keys: Any, constants: frozenset[int]) -> Any:
     if constants and buffer(value) in constants:
         value = value.clone()
     return ndarray(value, keys)
+
+
+def load(
+    folder: str | os.PathLike[str], *, rebuild: bool = False, cuda_graph: bool | None = None
+) -> Executable:
+    """Return the executable that `Executable.save` wrote to a folder.
+
+    It is called as the model was, and owns its parameters (``exe.arrays``). A compiler runs only
+    if the kernels were compiled by another version of it or for another processor, or with
+    ``rebuild``: then nothing in the folder is run as code. Without, loading runs the kernels' code:
+    load folders of people whom you trust. ``cuda_graph`` is as for `compile`.
+
+    Raises FormatError, naming the file, for a folder that is damaged, incomplete or edited, for
+    kernels that others may have written, and if a compiler would have to run that is not installed;
+    DeviceError if the device that it was compiled for is not there.
+    """
+    source = Path(folder)
+    contents = read_folder(source, rebuild=rebuild)
+    convention = convention_from_json(contents.more)
+    tensors = read_tensors(source / ARRAYS)
+    with torch.inference_mode(False):  # else nothing would count what is written to them
+        arrays = [
+            ndarray(copied(tensors[str(i)], contents.device))  # out of the mapped file
+            for i in range(len(tensors))
+            if str(i) in tensors
+        ]
+    last = len(contents.code.params) - contents.code.prepared
+    params = contents.code.params[max(last - len(arrays), 0) : last]
+    if len(arrays) != len(tensors) or len(arrays) != len(params):
+        raise FormatError(f"{source / ARRAYS} does not hold the program's arrays")
+    for array, (name, type_) in zip(arrays, params, strict=True):
+        if TensorType(array.shape, array.dtype) != type_:
+            found = f"{array.dtype}{list(array.shape)}"
+            raise FormatError(f"the array of %{name} does not fit", expected=type_, found=found)
+    return Executable(
+        *(contents.code, contents.kernels, contents.device, contents.module, arrays, convention),
+        cuda_graph=cuda_graph,
+        preparation=contents.preparation,
+    )

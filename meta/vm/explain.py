@@ -24,7 +24,7 @@ from meta.runtime.ndarray import as_array, ndarray
 from meta.vm.code import Code, FusedRef
 from meta.vm.eager import device_of
 from meta.vm.graphs import GraphReport
-from meta.vm.watch import Site, sites
+from meta.vm.watch import LaunchSite, sites
 
 
 class Explanation(list[Candidate]):
@@ -138,7 +138,7 @@ class ExplainedSite:
     answers of all candidates. There is none if extents are not known before the program runs.
     """
 
-    site: Site
+    site: LaunchSite
     calls: tuple[Explanation, ...]
 
     def record(self) -> dict[str, Any]:
@@ -204,7 +204,9 @@ def explain_program(
     return ProgramExplanation(found, cuda_graph)
 
 
-def _calls(site: Site, functions: Mapping[str, Function], device: Device) -> Iterator[CallValues]:
+def _calls(
+    site: LaunchSite, functions: Mapping[str, Function], device: Device
+) -> Iterator[CallValues]:
     if isinstance(site.kernel, FusedRef):
         for binding in functions[site.kernel.function].body.bindings:
             call = binding.value

@@ -28,22 +28,27 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from meta.base.device import Device, require
-from meta.base.errors import FormatError, IRError
+from meta.base.errors import ArgumentError, FormatError, IRError
 from meta.base.files import read_file, sha256, writing
-from meta.dialect.core import OpEnv
+from meta.dialect.core import OpEnv, compile_together
 from meta.dialect.core.catalog import DIALECTS
 from meta.ir import Function, Module, TupleType, parse, text, verify
 from meta.runtime.out_of_memory import copied
 from meta.runtime.tensor_file import read_tensors, write_tensors
 from meta.vm.code import Code, FusedRef
+from meta.vm.code_analysis import summaries
 from meta.vm.code_json import code_from_json, code_to_json, constant_name
-from meta.vm.kernels import artifact_records, bind_kernels, dialect_of, restored
+from meta.vm.convention import convention_to_json
+from meta.vm.kernels import artifact_records, bind_kernels, restored
 from meta.vm.preparation import preparation_of
+
+if TYPE_CHECKING:
+    from meta.vm.executable import Executable
 
 SCHEMA, VERSION = "meta.executable", 2
 MANIFEST, CODE, PROGRAM, FUSED = "manifest.json", "code.json", "program.txt", "fused.txt"
@@ -266,7 +271,7 @@ def _restored(
     for i, record in enumerate(manifest["kernels"]):
         if record is None:
             continue
-        dialect = dialect_of(code.kernels[i])
+        dialect = code.kernels[i].dialect
         if dialect not in DIALECTS or not DIALECTS[dialect].restorer:
             raise FormatError("the manifest does not fit the code", found=code.kernels[i].name)
         if environments.get(dialect) == DIALECTS[dialect].environment(device):
@@ -327,8 +332,91 @@ def _hash(path: Path) -> str:
 def _environments(code: Code, kernels: Sequence[OpEnv], device: Device) -> dict[str, str]:
     """Return, by dialect, where the compiled kernels run."""
     names = {
-        dialect_of(ref)
+        ref.dialect
         for ref, env in zip(code.kernels, kernels, strict=True)
         if env.artifact is not None
     }
     return {name: DIALECTS[name].environment(device) for name in sorted(names)}
+
+
+ARRAYS = "arrays.safetensors"
+"""Parameters and running statistics, by their number among the executable's arrays."""
+
+
+def save(executable: Executable, folder: str | os.PathLike[str]) -> None:
+    """Write an executable to a folder, which is made; see `Executable.save`."""
+    target = Path(folder).resolve()
+    if not _replaceable(target):
+        raise ArgumentError(
+            f"{target} holds something else than a compiled program",
+            expected="a new folder, or one that was saved to before",
+        )
+    _check_sharing(executable)
+    _check_kernels(executable)
+    arrays = {str(i): array.torch() for i, array in enumerate(executable.arrays)}
+    write_folder(
+        target,
+        executable.code,
+        executable.envs,
+        executable.device,
+        executable.module,
+        more=convention_to_json(executable.convention),
+        files={ARRAYS: lambda path: write_tensors(path, arrays)},
+    )
+
+
+def _replaceable(target: Path) -> bool:
+    """Whether nothing is lost with what is there: nothing, a program of ours, or an empty folder.
+
+    Another writer may replace the folder meanwhile, and remove what it replaced file by file: only
+    what is still there after it was read counts.
+    """
+    while True:
+        try:
+            folder = os.open(target, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            return True
+        except NotADirectoryError:
+            return False
+        try:
+            names = os.listdir(folder)
+            if not names or MANIFEST in names:
+                return True
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(folder), os.stat(target)):
+                    return False
+        finally:
+            os.close(folder)
+
+
+def _check_kernels(executable: Executable) -> None:
+    """Compile again what the cache has lost; ArgumentError for a kernel that came from a file, the
+    program cache's or a saved one's, which is gone.
+    """
+    compile_together(executable.envs)
+    for env in executable.envs:
+        if env.artifact is not None and not env.artifact.file.is_file():
+            raise ArgumentError(
+                "a compiled kernel of this program is no longer on disk",
+                expected=env.artifact.file,
+                hint="compile the program again; one that was loaded is saved before its folder is "
+                "removed",
+            )
+
+
+def _check_sharing(executable: Executable) -> None:
+    """Raise ArgumentError for memory of several arrays that is written: each is saved by itself."""
+    first = len(executable.code.params) - executable.code.prepared - len(executable.arrays)
+    places: dict[int, list[int]] = {}
+    for i, array in enumerate(executable.arrays):
+        if array.size:
+            places.setdefault(array.torch().untyped_storage().data_ptr(), []).append(first + i)
+    written = summaries(executable.code)[executable.code.entry].written
+    for shared in places.values():
+        if len(shared) > 1 and not written.isdisjoint(shared):
+            names = ", ".join(f"%{executable.code.params[i][0]}" for i in shared)
+            raise ArgumentError(
+                "arrays that share memory cannot be saved with a program that writes to them",
+                found=names,
+                hint="make them one array of the model, or copies",
+            )

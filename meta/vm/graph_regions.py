@@ -1,21 +1,39 @@
-"""Which instructions of a block one CUDA graph may hold, and why the others may not.
+"""Which instructions of a block one CUDA graph may hold, and such a region as one step.
 
 A region is a run of kernels, and of the views and allocations between them, with nothing in it that
 the host decides. What a region takes from outside and what it leaves behind is told by registers.
 To let another instruction into graphs, add it to `why_not`.
+
+A `GraphStep` runs kernel by kernel at first, then is recorded, then replayed. The first run
+compiles, loads and plans what kernels need. The second is recorded. What a recorded kernel reads
+and writes has fixed addresses: constants, the arena, and the model's arrays have them anyway (they
+are *static*); what else comes from outside is copied to memory of the region's own before each
+replay, and what is handed on is copied out of the graph's memory after it.
+
+`graphs.py` says what regions of one program share, and records graphs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch.autograd.graph import increment_version
 
 from meta.base.device import CPU
 from meta.base.registry import OPERATORS
+from meta.base.source import Span
 from meta.dialect.core import OpEnv
 from meta.passes.random_calls import KEY_SLOT
+from meta.runtime.out_of_memory import is_out_of_memory
 from meta.vm import bytecode as bc
 from meta.vm.code import FunctionCode, Kernel, KernelRef
+from meta.vm.steps import Registers, Step, buffer
+
+if TYPE_CHECKING:
+    from meta.vm.graphs import Graphs
 
 RANDOM_KEY = "random_key"
 _NEUTRAL = bc.AllocateTensor | bc.View | bc.Release
@@ -63,17 +81,17 @@ def why_not(instruction: bc.Instruction, kernel: Kernel | None, env: OpEnv | Non
 
 
 def _has_static_results(kernel: KernelRef) -> bool:
-    call = OPERATORS[kernel.operator.rpartition(".")[2]].call_values(kernel.args, CPU)
+    call = OPERATORS[kernel.base].call_values(kernel.args, CPU)
     return all(t.is_static for t in call.outputs)
 
 
 def is_key(kernel: Kernel) -> bool:
     """Whether a kernel does nothing but draw a random key."""
-    return isinstance(kernel, KernelRef) and kernel.operator.rpartition(".")[2] == RANDOM_KEY
+    return isinstance(kernel, KernelRef) and kernel.base == RANDOM_KEY
 
 
 def _draws_on_host(kernel: KernelRef) -> bool:
-    op = OPERATORS[kernel.operator.rpartition(".")[2]]
+    op = OPERATORS[kernel.base]
     if not op.random or op.name == RANDOM_KEY:
         return False
     slot = op.schema.index.get(KEY_SLOT)
@@ -156,3 +174,268 @@ def key_registers(function: FunctionCode, kernels: Sequence[Kernel]) -> list[bc.
         for i in function.instructions()
         if isinstance(i, bc.Invoke) and is_key(kernels[i.kernel])
     ]
+
+
+MAX_VARIANTS = 16
+"""Of one region, for different static arguments: a function that is called once per layer."""
+
+
+@dataclass(slots=True)
+class RegionStatus:
+    """What has become of a region: how many graphs were recorded, or why none is; whether it was
+    split into others.
+    """
+
+    function: str
+    kernels: int
+    graphs: int = 0
+    reason: str = ""
+    split: bool = False
+
+    def __str__(self) -> str:
+        if self.reason:
+            return f"{self.kernels} kernels of @{self.function} one by one: {self.reason}"
+        state = "to be recorded" if not self.graphs else "recorded"
+        return f"{self.kernels} kernels of @{self.function} as a CUDA graph, {state}"
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """The instruction that a step launches the kernel of: its number in its block, the kernel's
+    name, and the user's line.
+    """
+
+    at: int
+    name: str
+    span: Span | None
+
+
+class GraphStep:
+    """One region of a function.
+
+    Parameters
+    ----------
+    region: its registers. steps: its instructions, linked; ``invokes``: for each, the instruction
+    that launches its kernel, or the next one. split: returns the steps of the region without a
+    kernel that could not be recorded, by the number of its instruction and why.
+    written: registers that its kernels write in place. keys: the places of its random keys.
+    bound: registers that hold the same static tensor at every run. escapes: registers whose values
+    live longer than the run of the program.
+    """
+
+    def __init__(
+        self,
+        graphs: Graphs,
+        region: Region,
+        steps: Sequence[Step],
+        invokes: Sequence[Launched],
+        split: Callable[[int, str], tuple[Step, ...]],
+        status: RegionStatus,
+        *,
+        written: frozenset[bc.Register],
+        keys: slice,
+        bound: frozenset[bc.Register],
+        escapes: Callable[[bc.Register], bool],
+    ) -> None:
+        self.graphs, self.region, self.status = graphs, region, status
+        self.steps, self.invokes, self.split = tuple(steps), tuple(invokes), split
+        self.written, self.bound, self.escapes = written, bound, escapes
+        self.draw = graphs.keys.drawer(keys)
+        self.inner = tuple(r for r in region.ins if r not in bound)
+        self.running = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what was recorded: static tensors are at other addresses."""
+        self.warm = False
+        self.watched: tuple[bc.Register, ...] = ()
+        self.replays: dict[tuple[int, ...], Replay] = {}
+        self.status.graphs = 0
+
+    def __call__(self, regs: Registers) -> None:
+        self.draw()
+        if self.status.reason:
+            self.plain(regs)
+            return
+        watched = self.watched
+        replay = self.replays.get(tuple([id(regs[r]) for r in watched]) if watched else ())
+        if replay is None:
+            self.first(regs)
+        elif replay.back and share_memory(regs, replay.inputs):
+            self.plain(regs)
+        else:
+            replay(regs)
+
+    def plain(self, regs: Registers) -> None:
+        """Run kernel by kernel."""
+        for step in self.steps:
+            step(regs)
+        for r in self.region.released:
+            regs[r] = None
+
+    def first(self, regs: Registers) -> None:
+        """Run what is not recorded yet: to warm it up, or to record it."""
+        statics = self.graphs.statics
+        if not self.warm:
+            self.warm = True
+            self.plain(regs)
+            return
+        if not self.replays:
+            self.watched = tuple(r for r in self.inner if id(regs[r]) in statics)
+        known = all(id(regs[r]) in statics for r in self.watched)
+        if known and len(self.replays) < MAX_VARIANTS:
+            self.record(regs)
+        else:
+            self.plain(regs)
+
+    def record(self, regs: Registers) -> None:
+        """Record the region and run it so; kernel by kernel, and say why, if that cannot be."""
+        given = [r for r in self.inner if r not in self.watched]
+        strange = [r for r in given if not isinstance(regs[r], torch.Tensor)]
+        if strange:
+            self.status.reason = "it is given a value that is no tensor"
+            self.graphs.refused(self.status.reason)
+            self.plain(regs)
+            return
+        if self.region.kernels < 2 + len(given) + sum(map(self.escapes, self.region.outs)):
+            self.status.reason = "copying what it takes and hands on costs as much as it saves"
+            self.plain(regs)
+            return
+        if self.written.intersection(given) and share_memory(regs, given):
+            self.plain(regs)
+            return
+        try:
+            replay = self.recorded(regs, given)
+        except Exception as error:
+            self.refuse(self.invokes[self.running], error)
+        else:
+            watched = tuple([id(regs[r]) for r in self.watched])
+            replay.finish(regs)
+            self.replays[watched] = replay
+            self.status.graphs += 1
+            return
+        self.plain(regs)  # behind the block: what was made for the graph is free by then
+
+    def recorded(self, regs: Registers, given: Sequence[bc.Register]) -> Replay:
+        """Record the region, for copies of what it is given, run it once and return what runs it
+        again.
+        """
+        self.running = 0
+        own = regs.copy()
+        copied = {r: regs[r].clone() for r in given}
+        for r, tensor in copied.items():
+            own[r] = tensor
+        written = {r: own[r] for r in self.written}
+
+        def body() -> None:
+            for self.running, step in enumerate(self.steps):  # noqa: B020 (read where it stops)
+                step(own)
+
+        launch = self.graphs.recorder.record(body)
+        # What was made in the region, and is forgotten in it, is None now.
+        written = {r: own[r] if t is None else t for r, t in written.items()}
+        return self.replay(own, copied, written, launch)
+
+    def refuse(self, invoke: Launched, error: Exception) -> None:
+        """Give up: for lack of memory altogether, which is an error where graphs are required, else
+        the kernel that could not be recorded.
+        """
+        short_of_memory = is_out_of_memory(error)
+        if short_of_memory and self.graphs.required:
+            raise error
+        reason = f"recording it failed: {first_line(error)}"
+        self.status.reason = reason
+        self.graphs.refused(f"{invoke.name}: {reason}", error, invoke.span)
+        if not short_of_memory:
+            self.status.split = True
+            self.steps = self.split(invoke.at, reason)
+
+    def replay(
+        self,
+        own: Registers,
+        copied: dict[bc.Register, torch.Tensor],
+        written: dict[bc.Register, torch.Tensor | None],
+        launch: Callable[[], None],
+    ) -> Replay:
+        """Return what runs the recorded region."""
+        memory = {buffer(t): r for r, t in copied.items() if t.numel()}
+        views: list[tuple[bc.Register, bc.Register, tuple[int, ...]]] = []
+        fresh: list[tuple[bc.Register, torch.Tensor]] = []
+        same: list[tuple[bc.Register, torch.Tensor]] = []
+        for r in self.region.outs:
+            tensor = own[r]
+            source = memory.get(buffer(tensor))
+            if source is not None:
+                views.append((r, source, tuple(tensor.shape)))
+            elif self.escapes(r) and not self.graphs.is_static(tensor):
+                fresh.append((r, tensor))
+            else:
+                same.append((r, tensor))
+                self.graphs.add_static(tensor)
+        back = [(r, t) for r, t in copied.items() if r in written]
+        counted = [t for r, t in written.items() if t is not None and r not in copied]
+        given = list(copied.items())
+        return Replay(launch, given, back, counted, views, fresh, same, self.region.released)
+
+
+class Replay:
+    """A recorded region as a step.
+
+    copied: registers to copy from, and where to, before; back: the other way, after. counted: what
+    is written in place besides. views: registers that are another one with another shape.
+    fresh: what is copied out. same: what is handed on as it is. released: what is forgotten.
+    """
+
+    __slots__ = (
+        *("back", "copied", "counted", "fresh", "inputs", "launch", "released", "same", "views"),
+    )
+
+    def __init__(
+        self,
+        launch: Callable[[], None],
+        copied: list[tuple[bc.Register, torch.Tensor]],
+        back: list[tuple[bc.Register, torch.Tensor]],
+        counted: list[torch.Tensor],
+        views: list[tuple[bc.Register, bc.Register, tuple[int, ...]]],
+        fresh: list[tuple[bc.Register, torch.Tensor]],
+        same: list[tuple[bc.Register, torch.Tensor]],
+        released: tuple[bc.Register, ...],
+    ) -> None:
+        self.launch, self.copied, self.back, self.counted = launch, copied, back, counted
+        self.views, self.fresh, self.same, self.released = views, fresh, same, released
+        self.inputs = tuple([r for r, _ in copied])
+
+    def __call__(self, regs: Registers) -> None:
+        for r, tensor in self.copied:
+            tensor.copy_(regs[r])
+        self.launch()
+        self.finish(regs)
+
+    def finish(self, regs: Registers) -> None:
+        """Set registers after a run of the graph."""
+        for r, tensor in self.back:
+            regs[r].copy_(tensor)
+        if self.counted:  # a replay is not seen by the counters that the tape looks at
+            increment_version(self.counted)
+        for r, source, shape in self.views:
+            regs[r] = regs[source].view(shape)
+        for r, tensor in self.fresh:
+            regs[r] = tensor.clone()
+        for r, tensor in self.same:
+            regs[r] = tensor
+        for r in self.released:
+            regs[r] = None
+
+
+def share_memory(regs: Registers, inputs: Sequence[bc.Register]) -> bool:
+    """Whether two of the values to be copied are one memory: writing one is seen in the other, and
+    in copies would not be.
+    """
+    memory = [buffer(regs[r]) for r in inputs if regs[r].numel()]
+    return len(set(memory)) < len(memory)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message with the name of its class."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -11,8 +11,16 @@ import torch
 from meta.dialect.core import OpEnv
 from meta.vm import bytecode as bc
 from meta.vm.code import Block, Code, FunctionCode
-from meta.vm.graph_regions import Region, is_key, key_registers, regions, why_not
-from meta.vm.graph_step import GraphStep, Launched, RegionStatus
+from meta.vm.graph_regions import (
+    GraphStep,
+    Launched,
+    Region,
+    RegionStatus,
+    is_key,
+    key_registers,
+    regions,
+    why_not,
+)
 from meta.vm.graphs import MIN_KERNELS, Graphs
 from meta.vm.steps import Registers, Step
 

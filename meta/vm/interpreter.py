@@ -45,8 +45,8 @@ from meta.ir.types import TensorType
 from meta.op.core import tree
 from meta.passes.calls import base_op
 from meta.runtime.ndarray import ndarray
-from meta.vm.program import Program
-from meta.vm.values import Cell, DataValue
+from meta.vm.convention import Program
+from meta.vm.steps import Cell, DataValue, buffer
 
 
 def interpret(program: Program, *args: Any, **kwargs: Any) -> Any:
@@ -211,7 +211,7 @@ class _Machine:
         if isinstance(atom, Var):
             return env[atom]
         if isinstance(atom, Constant):
-            self.constants.add(_buffer(atom.data))
+            self.constants.add(buffer(atom.data))
             return ndarray(atom.data)
         if isinstance(atom, Tuple):
             return tuple(self.atom(f, env) for f in atom.fields)
@@ -225,7 +225,7 @@ class _Machine:
         """Return a result with what is in a constant's memory copied, for the user to write to."""
         if isinstance(value, tuple):
             return tuple(map(self.without_constants, value))
-        if isinstance(value, ndarray) and _buffer(value.torch()) in self.constants:
+        if isinstance(value, ndarray) and buffer(value.torch()) in self.constants:
             return ndarray(value.torch().clone())
         return value
 
@@ -249,8 +249,3 @@ def own_results(result: tuple[Any, ...], binding: Binding) -> Any:
     if isinstance(type_, TensorType):
         return result[0]
     return result[: len(type_.fields)]  # type: ignore[union-attr]
-
-
-def _buffer(tensor: Any) -> int:
-    """Return the address of the memory that a tensor is in; -1 for one without elements."""
-    return tensor.untyped_storage().data_ptr() or -1

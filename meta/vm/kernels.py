@@ -30,7 +30,7 @@ from meta.op.core.call import map_tensors, written_places
 from meta.op.core.op import Op
 from meta.runtime.ndarray import array_key
 from meta.vm.code import Code, FusedRef, Kernel, KernelRef
-from meta.vm.eager import Plan, allocator
+from meta.vm.eager import DecidedCall, allocator
 
 Shapes = tuple[Any, ...]
 """The shapes of a call's tensors, then its unbound extents."""
@@ -55,7 +55,7 @@ class ByExtents:
         result = plan.run(list(values[:count]))
         return tuple([r.torch() for r in result]) if isinstance(result, tuple) else result.torch()
 
-    def plan(self, shapes: Shapes) -> Plan:
+    def plan(self, shapes: Shapes) -> DecidedCall:
         """Decide the call for these extents."""
         args = concrete_args(self.op, self.kernel, shapes)
         call = self.op.call_values(args, self.device)
@@ -65,7 +65,7 @@ class ByExtents:
             )
         token = current_preference.set(self.preference)
         try:
-            return Plan(call, strided=False)
+            return DecidedCall(call, strided=False)
         finally:
             current_preference.reset(token)
 
@@ -162,13 +162,6 @@ def _base(kernel: KernelRef) -> Op:
     return op.base if isinstance(op, DialectOp) else op  # type: ignore[return-value]
 
 
-def dialect_of(kernel: Kernel) -> str:
-    """Return the name of the dialect that runs a kernel, "" if that is decided at run time."""
-    if isinstance(kernel, KernelRef):
-        return kernel.operator.rpartition(".")[0]
-    return kernel.dialect
-
-
 def artifact_records(kernels: Sequence[OpEnv]) -> list[dict[str, Any] | None]:
     """Return, for each kernel, the name of its file and what else is needed; None without one."""
     return [
@@ -185,7 +178,7 @@ def restored(
     Raises FormatError for a record or a file that is not in good order.
     """
     kernel = code.kernels[number]
-    dialect = dialect_of(kernel)
+    dialect = kernel.dialect
     name = record.get("file")
     if dialect not in DIALECTS or not isinstance(name, str) or name != Path(name).name:
         raise FormatError(f"the record of the kernel {kernel.name} is damaged", found=record)
@@ -202,7 +195,7 @@ def restored(
     env.artifact = artifact
     if not isinstance(kernel, KernelRef):
         return env
-    base = OPERATORS[kernel.operator.rpartition(".")[2]]
+    base = OPERATORS[kernel.base]
     if not kernel.is_static:
         run = ForAllExtents(base, made.run, kernel, device)
         env = OpEnv(run, allocates=True, workspace=made.workspace)

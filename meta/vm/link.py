@@ -23,15 +23,13 @@ from meta.passes.lifetimes import type_bytes
 from meta.runtime.ndarray import array_key
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm import bytecode as bc
-from meta.vm import bytecode_data as data
-from meta.vm.aliasing import CONSTANT, summaries
 from meta.vm.code import Block, Code, FunctionCode, KernelRef
+from meta.vm.code_analysis import CONSTANT, summaries
 from meta.vm.eager import allocator
-from meta.vm.failure import marked
 from meta.vm.grapher import Grapher, escaping
 from meta.vm.graphs import Graphs
-from meta.vm.index_checks import looker
-from meta.vm.machine import Closure, Enter, Fork, Goto, Leave, Routine, Segment, run
+from meta.vm.launch_checks import looker
+from meta.vm.machine import Enter, Fork, Goto, Leave, Routine, RoutineClosure, Segment, run
 from meta.vm.steps import (
     Registers,
     Step,
@@ -49,6 +47,7 @@ from meta.vm.steps import (
     located,
     look_step,
     make_ref_step,
+    marked,
     move_step,
     read_ref_step,
     reader,
@@ -301,22 +300,22 @@ class _Linker:
                     steps.append(field_step(i.source, i.index, i.out))
                 case bc.MakeClosure():
                     steps.append(_closure_step(self.routines[i.function], i.captured, i.out))
-                case data.Construct():
+                case bc.Construct():
                     steps.append(construct_step(i.constructor, i.fields, i.out))
-                case data.IsVariant(as_tensor=False):
+                case bc.IsVariant(as_tensor=False):
                     steps.append(variant_step(i.source, i.constructor, i.out))
-                case data.IsVariant():
+                case bc.IsVariant():
                     where = str(self.device)
                     steps.append(variant_tensor_step(i.source, i.constructor, i.out, where))
-                case data.GetField():
+                case bc.GetField():
                     steps.append(data_field_step(i.source, i.constructor, i.index, i.out, i.span))
-                case data.MakeRef():
+                case bc.MakeRef():
                     steps.append(make_ref_step(i.value, i.out))
-                case data.ReadRef():
+                case bc.ReadRef():
                     steps.append(read_ref_step(i.source, i.out))
-                case data.WriteRef():
+                case bc.WriteRef():
                     steps.append(write_ref_step(i.ref, i.value))
-                case data.Fail():
+                case bc.Fail():
                     steps.append(fail_step(i.message, i.span))
                 case bc.Check():
                     steps.append(check_step(i.source, i.type, i.span))
@@ -359,7 +358,7 @@ def _closure_step(routine: Routine, captured: tuple[bc.Operand, ...], out: bc.Re
     read = reader(captured)
 
     def step(regs: Registers) -> None:
-        regs[out] = Closure(routine, read(regs))
+        regs[out] = RoutineClosure(routine, read(regs))
 
     return step
 

@@ -51,7 +51,7 @@ class Routine:
         return registers
 
 
-class Closure:
+class RoutineClosure:
     """A function value."""
 
     __slots__ = ("captured", "routine")

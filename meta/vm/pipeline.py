@@ -14,49 +14,19 @@ from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any
 
+from meta import passes
 from meta.base.device import Device
 from meta.base.errors import ArgumentError, UnknownName
 from meta.base.registry import nearest
 from meta.ir import Module
-from meta.passes import (
-    Pipeline,
-    align_products,
-    bypass_casts,
-    canonicalize,
-    channels_last,
-    dead_code,
-    deduplicate,
-    dispatch,
-    eliminate_common_subexpressions,
-    explicit_keys,
-    fold_batch_norm,
-    fold_constant,
-    fuse_attention,
-    fuse_dialect,
-    fuse_operators,
-    infer_type,
-    inline,
-    inplace_update,
-    join_casts,
-    join_products,
-    keep_padding,
-    memory_schedule,
-    narrow_before_views,
-    plan_memory,
-    prepare,
-    promote_refs,
-    rematerialize,
-    select_gradient_inputs,
-    simplify,
-    split_dropout,
-)
+from meta.passes import Pipeline
 from meta.passes.manager import Pass
 
 DEFAULT_LEVEL, MAX_LEVEL = 2, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PassStep:
     """A pass and the least ``opt_level`` at which it runs.
 
     0: a program cannot run without it. 1: cheap clean-ups. 2: what makes programs fast, the
@@ -85,37 +55,37 @@ class Step:
 
 STEPS = (
     # What the program says, without detours.
-    Step(0, infer_type),  # every variable has a type
-    Step(2, inline),  # calls of small functions, and of those that are used once
-    Step(1, promote_refs),  # references that one function keeps to itself
-    Step(1, explicit_keys),  # random kernels that draw nothing on the host, on CUDA
-    Step(1, split_dropout),  # where its key is known
-    Step(1, canonicalize),  # one spelling for one thing
-    Step(1, simplify),  # identities, chains of views
-    Step(2, fold_batch_norm),  # into the weights before it
-    Step(1, fold_constant),  # what does not depend on the inputs
-    Step(1, deduplicate),  # functions and constants that are there twice
-    Step(2, fuse_attention),  # products around a softmax, where no gradient needs what is between
-    Step(2, channels_last),  # of convolution networks, from end to end
-    Step(2, align_products),  # rows of products begin where libraries are fast
-    Step(2, keep_padding),  # of scores, up to their loss
-    Step(1, eliminate_common_subexpressions),  # what is computed twice
-    Step(2, join_products),  # of one operand by several weights
-    Step(2, select_gradient_inputs),  # what gradients keep alive
-    Step(2, bypass_casts),  # what kernels read in any dtype
-    Step(2, narrow_before_views),  # casts that fuse with what is before a view
-    Step(1, dead_code),  # what nobody uses
-    Step(2, prepare),  # what depends on a model's arrays alone
-    Step(2, rematerialize),  # within a memory budget, if there is one
+    PassStep(0, passes.infer_type),  # every variable has a type
+    PassStep(2, passes.inline),  # calls of small functions, and of those that are used once
+    PassStep(1, passes.promote_refs),  # references that one function keeps to itself
+    PassStep(1, passes.explicit_keys),  # random kernels that draw nothing on the host, on CUDA
+    PassStep(1, passes.split_dropout),  # where its key is known
+    PassStep(1, passes.canonicalize),  # one spelling for one thing
+    PassStep(1, passes.simplify),  # identities, chains of views
+    PassStep(2, passes.fold_batch_norm),  # into the weights before it
+    PassStep(1, passes.fold_constant),  # what does not depend on the inputs
+    PassStep(1, passes.deduplicate),  # functions and constants that are there twice
+    PassStep(2, passes.fuse_attention),  # where no gradient needs what is between the products
+    PassStep(2, passes.channels_last),  # of convolution networks, from end to end
+    PassStep(2, passes.align_products),  # rows of products begin where libraries are fast
+    PassStep(2, passes.keep_padding),  # of scores, up to their loss
+    PassStep(1, passes.eliminate_common_subexpressions),  # what is computed twice
+    PassStep(2, passes.join_products),  # of one operand by several weights
+    PassStep(2, passes.select_gradient_inputs),  # what gradients keep alive
+    PassStep(2, passes.bypass_casts),  # what kernels read in any dtype
+    PassStep(2, passes.narrow_before_views),  # casts that fuse with what is before a view
+    PassStep(1, passes.dead_code),  # what nobody uses
+    PassStep(2, passes.prepare),  # what depends on a model's arrays alone
+    PassStep(2, passes.rematerialize),  # within a memory budget, if there is one
     # Who runs what.
-    Step(2, fuse_dialect),  # several calls for which a backend has one kernel
-    Step(0, dispatch),  # each call names its kernel
-    Step(2, fuse_operators),  # neighbours that one kernel can run
-    Step(2, join_casts),  # casts of weights, in one launch
+    PassStep(2, passes.fuse_dialect),  # several calls for which a backend has one kernel
+    PassStep(0, passes.dispatch),  # each call names its kernel
+    PassStep(2, passes.fuse_operators),  # neighbours that one kernel can run
+    PassStep(2, passes.join_casts),  # casts of weights, in one launch
     # Where results live.
-    Step(2, memory_schedule),  # an order in which less is in use at a time
-    Step(2, inplace_update),  # results over operands that die
-    Step(2, plan_memory),  # lifetimes that do not meet share space
+    PassStep(2, passes.memory_schedule),  # an order in which less is in use at a time
+    PassStep(2, passes.inplace_update),  # results over operands that die
+    PassStep(2, passes.plan_memory),  # lifetimes that do not meet share space
 )
 
 
@@ -225,7 +195,7 @@ class PassContext:
         both._outer = outer
         return both
 
-    def runs(self, step: Step, opt_level: int) -> bool:
+    def runs(self, step: PassStep, opt_level: int) -> bool:
         """Whether a pass runs at a level, in this context."""
         if step.name in self.disabled:
             return False
@@ -245,10 +215,10 @@ def pipeline(device: Device, opt_level: int | None = None) -> Pipeline:
     if opt_level is None:
         opt_level = context.opt_level
     level = DEFAULT_LEVEL if opt_level is None else _checked_level(opt_level)
-    passes: list[Pass] = []
+    found: list[Pass] = []
     for step in reversed([s for s in STEPS if context.runs(s, level)]):
-        passes.insert(0, _bound(step, context, device, tuple(passes)))
-    return Pipeline(*passes)
+        found.insert(0, _bound(step, context, device, tuple(found)))
+    return Pipeline(*found)
 
 
 def before_autodiff(device: Device, trained: Sequence[int]) -> tuple[Pass, ...]:
@@ -272,7 +242,7 @@ def _key(context: PassContext) -> tuple[str, ...]:
     return tuple(f"{s.name}{context.config.get(s.name, {})}" for s in _before_autodiff(context))
 
 
-def _before_autodiff(context: PassContext) -> list[Step]:
+def _before_autodiff(context: PassContext) -> list[PassStep]:
     level = DEFAULT_LEVEL if context.opt_level is None else context.opt_level
     return [step for step in _WITH_TRAINED if context.runs(step, level)]
 
@@ -280,7 +250,9 @@ def _before_autodiff(context: PassContext) -> list[Step]:
 _WITH_TRAINED = tuple(step for step in STEPS if "trained" in step.parameters)
 
 
-def _bound(step: Step, context: PassContext, device: Device, following: tuple[Pass, ...]) -> Pass:
+def _bound(
+    step: PassStep, context: PassContext, device: Device, following: tuple[Pass, ...]
+) -> Pass:
     """Return a pass with its options; the device, and the passes that follow, if it asks for it."""
     options = dict(context.config.get(step.name, {}))
     if "device" in step.parameters:
@@ -290,7 +262,7 @@ def _bound(step: Step, context: PassContext, device: Device, following: tuple[Pa
     return partial(step.run, **options) if options else step.run
 
 
-def _all(passes: tuple[Pass, ...], module: Module) -> Module:
-    for step in passes:
+def _all(following: tuple[Pass, ...], module: Module) -> Module:
+    for step in following:
         module = step(module)
     return module

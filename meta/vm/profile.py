@@ -21,7 +21,7 @@ from meta.dialect.core import OpEnv
 from meta.ir import TensorType
 from meta.passes.lifetimes import type_bytes
 from meta.vm.code import Code
-from meta.vm.watch import Site, operands, watched
+from meta.vm.watch import LaunchSite, operands, watched
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Launch:
     and the types of the arrays that it read and made.
     """
 
-    site: Site
+    site: LaunchSite
     start: float
     end: float
     inputs: tuple[TensorType, ...]
@@ -47,7 +47,7 @@ class ProfileRow:
     time that all its calls of one run took. read, written: bytes of the arrays of one run.
     """
 
-    site: Site
+    site: LaunchSite
     calls: int
     seconds: float
     read: int
@@ -243,9 +243,9 @@ def profile(
             found=f"repeat={repeat}, warmup={warmup}",
         )
     watch = _CudaStopwatch() if device.kind == "cuda" else _Stopwatch()
-    marks: list[tuple[Site, Any, Any, tuple[TensorType, ...], tuple[TensorType, ...]]] = []
+    marks: list[tuple[LaunchSite, Any, Any, tuple[TensorType, ...], tuple[TensorType, ...]]] = []
 
-    def observer(site: Site, run: Callable[..., Any], values: tuple[Any, ...]) -> Any:
+    def observer(site: LaunchSite, run: Callable[..., Any], values: tuple[Any, ...]) -> Any:
         start = watch.mark()
         result = run(*values)
         end = watch.mark()

@@ -1,4 +1,6 @@
-"""Steps: instructions bound to their kernels and registers, each a function of the registers.
+"""Steps: instructions bound to their kernels and registers, each a function of the registers;
+values of a running program that are no tensors, tuples or functions; and which instruction it was
+that failed: steps know (`marked`), and the trace of an error says which ran.
 
 Small arities are written out: a star call costs as much as a small kernel's launch.
 """
@@ -6,15 +8,56 @@ Small arities are written out: a star call costs as much as a small kernel's lau
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
 
-from meta.base.errors import ExecutionError, IRError, MetaError
+from meta.base.errors import BackendError, ExecutionError, IRError, MetaError
 from meta.base.source import Span
+from meta.dialect.core.failure import backend_error
 from meta.ir import TensorType
 from meta.vm.bytecode import Operand, Register
-from meta.vm.values import Cell, DataValue
+from meta.vm.code import Kernel
+
+
+class DataValue:
+    """A value of a data type: which constructor made it, and of what.
+
+    A long list of them is freed without recursion: CPython defers what nests deep.
+    """
+
+    __slots__ = ("constructor", "fields")
+
+    def __init__(self, constructor: str, fields: tuple[Any, ...]) -> None:
+        self.constructor, self.fields = constructor, fields
+
+    def field(self, constructor: str, index: int, span: Span | None = None) -> Any:
+        """Return a field; ExecutionError if another constructor made the value."""
+        if self.constructor != constructor:
+            raise ExecutionError(
+                f"field {index} of {constructor} is taken of a value that is none",
+                found=f"a {self.constructor}",
+                hint="ask with IsVariant first",
+                span=span,
+            )
+        return self.fields[index]
+
+    def __repr__(self) -> str:
+        return f"<{self.constructor} of {len(self.fields)} fields>"
+
+
+class Cell:
+    """A reference: what holds one value that may be exchanged."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return "<reference>"
+
 
 Registers = list[Any]
 Step = Callable[[Registers], None]
@@ -278,3 +321,34 @@ def located(step: Step, span: Span | None) -> Step:
 def buffer(tensor: torch.Tensor) -> int:
     """Return the address of the memory that a tensor is in; -1 for one without elements."""
     return tensor.untyped_storage().data_ptr() or -1
+
+
+_SITE = "__meta_site__"
+
+
+def marked(step: Step, kernel: Kernel, span: Span | None) -> Step:
+    """Note on a step what it launches, where `launch_error` finds it; running it costs nothing."""
+    step.__dict__[_SITE] = (kernel, span)
+    return step
+
+
+def launch_error(error: Exception) -> BackendError:
+    """Return the error to raise from what a kernel of a program raised."""
+    site = None
+    trace = error.__traceback__
+    while trace is not None and site is None:
+        step = trace.tb_frame.f_locals.get("step")
+        if isinstance(step, FunctionType):
+            site = step.__dict__.get(_SITE)
+        trace = trace.tb_next
+    if site is None:
+        return backend_error(error, "cannot run a program")
+    kernel, span = site
+    return backend_error(
+        error,
+        "cannot run a kernel",
+        op=kernel.base,
+        types=kernel,
+        dialect=kernel.dialect or None,
+        span=span,
+    )

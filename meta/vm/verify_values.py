@@ -23,17 +23,26 @@ from meta.base.registry import OPERATORS
 from meta.dialect import prefer
 from meta.dialect.core import IN_PLACE, OpEnv
 from meta.grad.core.tape import no_grad
-from meta.ir import Block, Call, Dim, Expr, Function, If, Module, SymbolicDim, TensorType, bindings
+from meta.ir import (
+    Binding,
+    Call,
+    Dim,
+    Module,
+    SymbolicDim,
+    TensorType,
+    bindings,
+)
 from meta.op.core import tree
 from meta.op.core.call import runtime_args
 from meta.op.core.handler import use
 from meta.passes import PassRecord
+from meta.passes.rewrite import rewrite, with_value
 from meta.runtime import random
 from meta.runtime.ndarray import ndarray
 from meta.vm.code import Code, KernelRef
 from meta.vm.interpreter import run_module
-from meta.vm.promise import overlap, same_bits
-from meta.vm.watch import Site, operands, watched
+from meta.vm.launch_checks import overlap, same_bits
+from meta.vm.watch import LaunchSite, operands, watched
 
 CLOSE = {"float16": 1e-2, "bfloat16": 8e-2, "float32": 1e-4, "float64": 1e-11}
 """How far results may be apart, relative to the number and to most of those beside it."""
@@ -42,7 +51,7 @@ MOVED = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class ComparedProgram:
     """What is compared: the program as it runs, and what it was made of.
 
     history: its passes; the first record is the traced program. Empty: the final module is all that
@@ -58,7 +67,7 @@ class Compiled:
 
 
 def verified(
-    program: Compiled,
+    program: ComparedProgram,
     arguments: Sequence[torch.Tensor],
     prepared: Sequence[torch.Tensor],
     written: Sequence[int],
@@ -140,13 +149,15 @@ def interpreted(module: Module, arrays: Sequence[Any], keys: Sequence[int]) -> A
         return run_module(module, arrays)
 
 
-def watched_run(program: Compiled, arguments: list[torch.Tensor], keys: Sequence[int]) -> None:
+def watched_run(
+    program: ComparedProgram, arguments: list[torch.Tensor], keys: Sequence[int]
+) -> None:
     """Run a program with each kernel compared with its operators one by one; IRError at the first
     that differs, or that is given what another value has overwritten.
     """
-    made: dict[tuple[str, int], tuple[torch.Tensor, Site]] = {}
+    made: dict[tuple[str, int], tuple[torch.Tensor, LaunchSite]] = {}
 
-    def observe(site: Site, run: Callable[..., Any], values: tuple[Any, ...]) -> Any:
+    def observe(site: LaunchSite, run: Callable[..., Any], values: tuple[Any, ...]) -> Any:
         i = site.instruction
         for register, value in zip(i.args, values, strict=False):
             known = made.get((site.function, register))
@@ -175,7 +186,7 @@ def watched_run(program: Compiled, arguments: list[torch.Tensor], keys: Sequence
         watched(program.code, program.kernels, program.device, observe).run(arguments)
 
 
-def _require_apart(program: Compiled, site: Site, values: Sequence[Any]) -> None:
+def _require_apart(program: ComparedProgram, site: LaunchSite, values: Sequence[Any]) -> None:
     """Raise IRError if a kernel is to write a result over an argument, which only those do that
     were compiled for it.
     """
@@ -195,8 +206,8 @@ def _require_apart(program: Compiled, site: Site, values: Sequence[Any]) -> None
 
 
 def _require_right(
-    program: Compiled,
-    site: Site,
+    program: ComparedProgram,
+    site: LaunchSite,
     given: list[Any],
     extents: list[Any],
     outs: list[torch.Tensor],
@@ -240,7 +251,7 @@ def _require_right(
 
 
 def _blamed(
-    program: Compiled, reference: _Reference, places: list[int], wanted: list[torch.Tensor]
+    program: ComparedProgram, reference: _Reference, places: list[int], wanted: list[torch.Tensor]
 ) -> str | None:
     """Return which pass made another program of it, by its values; None if none did."""
     for record in program.history[1:]:
@@ -359,21 +370,13 @@ def with_extents(module: Module, extents: Mapping[str, Dim]) -> Module:
             return tuple(map(number, value))
         return value.evaluate(known) if isinstance(value, SymbolicDim) else value
 
-    def changed(value: Expr) -> Expr:
-        match value:
-            case Call():
-                return replace(value, args=tuple(map(number, value.args)))
-            case If():
-                return If(value.condition, block(value.then_block), block(value.else_block))
-            case Function():
-                return replace(value, body=block(value.body))
-        return value
+    def rule(binding: Binding) -> Binding:
+        value = binding.value
+        if not isinstance(value, Call):
+            return binding
+        return with_value(binding, replace(value, args=tuple(map(number, value.args))))
 
-    def block(old: Block) -> Block:
-        return Block(tuple(replace(b, value=changed(b.value)) for b in old.bindings), old.result)
-
-    functions = {n: replace(f, body=block(f.body)) for n, f in module.functions.items()}
-    return module.with_functions(functions)
+    return rewrite(module, rule)
 
 
 def _arguments(kernel: KernelRef, op: Any, values: list[Any], extents: list[Any]) -> list[Any]:
@@ -408,7 +411,7 @@ def _overwritten(then: torch.Tensor, now: Any) -> bool:
     return fits and not same_bits(now.contiguous(), then.contiguous())
 
 
-def _name(site: Site) -> str:
+def _name(site: LaunchSite) -> str:
     where = f" at {site.span}" if site.span else ""
     return f"instruction {site.number} ({site.kernel.name}{where})"
 

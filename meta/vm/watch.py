@@ -2,25 +2,38 @@
 
 The program is linked anew, with a kernel of its own for every instruction that launches one, so
 that what is linked for speed pays nothing.
+
+With META_CHECK_FINITE every kernel is checked (`finite_observer`). A fused kernel that fails is
+looked into: its operators are run one by one, on the same arguments. What a fused kernel keeps to
+itself is not seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import torch
+
+from meta.base import config
 from meta.base.device import Device
+from meta.base.dtype import FROM_TORCH
+from meta.base.errors import NonFiniteError
 from meta.base.source import Span
 from meta.dialect.core import OpEnv
+from meta.ir import Module, TensorType
+from meta.runtime.ndarray import ndarray
 from meta.vm.bytecode import Invoke
-from meta.vm.code import Block, Code, FusedRef, Kernel
+from meta.vm.code import Block, Code, FusedRef, Kernel, KernelRef
+from meta.vm.interpreter import run_module
+from meta.vm.launch_checks import kinds_of, require_finite
 from meta.vm.link import Linked, link
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class LaunchSite:
     """An instruction that launches a kernel: its number in the program, and where it is."""
 
     number: int
@@ -31,16 +44,12 @@ class Site:
     @property
     def dialect(self) -> str:
         """The name of the dialect; empty if that is decided when the program runs."""
-        if isinstance(self.kernel, FusedRef):
-            return self.kernel.dialect
-        return self.kernel.operator.rpartition(".")[0]
+        return self.kernel.dialect
 
     @property
     def operator(self) -> str:
         """The name of the base operator, or of the fused function."""
-        if isinstance(self.kernel, FusedRef):
-            return self.kernel.function
-        return self.kernel.operator.rpartition(".")[2]
+        return self.kernel.base
 
     @property
     def span(self) -> Span | None:
@@ -50,16 +59,16 @@ class Site:
 
 # Called with the site, the kernel and the tensors and numbers that it is given; runs the kernel and
 # returns what it returns.
-Observer = Callable[[Site, Callable[..., Any], "tuple[Any, ...]"], Any]
+Observer = Callable[[LaunchSite, Callable[..., Any], "tuple[Any, ...]"], Any]
 
 
-def sites(code: Code) -> list[Site]:
+def sites(code: Code) -> list[LaunchSite]:
     """Return the instructions that launch kernels, in the order of the code."""
-    found: list[Site] = []
+    found: list[LaunchSite] = []
     for name, function in code.functions.items():
         for i in function.instructions():
             if isinstance(i, Invoke):
-                found.append(Site(len(found), name, i, code.kernels[i.kernel]))
+                found.append(LaunchSite(len(found), name, i, code.kernels[i.kernel]))
     return found
 
 
@@ -90,7 +99,7 @@ def _watched(env: OpEnv, observer: Callable[..., Any]) -> OpEnv:
 
 
 def operands(
-    site: Site, values: tuple[Any, ...], result: Any
+    site: LaunchSite, values: tuple[Any, ...], result: Any
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Return what a kernel read and what it made: its own results, then what it wrote in place."""
     i = site.instruction
@@ -99,3 +108,52 @@ def operands(
         outs = result if isinstance(result, tuple) else () if result is None else (result,)
     written = [v for r, v in zip(i.args, arguments, strict=True) if r in i.written]
     return arguments, (*outs, *written)
+
+
+def finite_observer(module: Callable[[], Module]) -> Observer:
+    """Return an observer of a compiled program's kernels (see `watch.py`) that checks them.
+
+    module: returns the program, with its fused functions.
+    """
+
+    def observe(site: LaunchSite, run: Callable[..., Any], values: tuple[Any, ...]) -> Any:
+        given = values[: len(site.instruction.args)]
+        fused = isinstance(site.kernel, FusedRef)
+        # A fused kernel may write over what it was given.
+        kept = (
+            tuple(v.clone() if isinstance(v, torch.Tensor) else v for v in given) if fused else ()
+        )
+        before = kinds_of((*given, *_constants(site)))
+        described = ", ".join(map(_described, given))
+        result = run(*values)
+        try:
+            outs = operands(site, values, result)[1]
+            require_finite(before, outs, site.operator, f"{site.operator}({described})", site.span)
+        except NonFiniteError as error:
+            if fused:
+                _look_inside(module(), site.operator, kept)
+                error.hint = "it is a fused kernel, and its operators, one by one, do not do this"
+            raise
+        return result
+
+    return observe
+
+
+def _look_inside(module: Module, function: str, values: tuple[Any, ...]) -> None:
+    """Run a fused function's operators one by one, checked; raises at the first that fails."""
+    arguments = [ndarray(v) if isinstance(v, torch.Tensor) else v for v in values]
+    inner = module.with_functions({**module.functions, "main": module.functions[function]})
+    with config.override(META_CHECK_FINITE=True):
+        run_module(inner, arguments)
+
+
+def _constants(site: LaunchSite) -> Iterable[float]:
+    if not isinstance(site.kernel, KernelRef):
+        return ()
+    return (a for a in site.kernel.args if isinstance(a, float))
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return str(TensorType(tuple(value.shape), FROM_TORCH[value.dtype]))
+    return repr(value)

@@ -32,8 +32,8 @@ from meta.passes.buffers import Buffers, Summaries
 from meta.passes.effects import Effects
 from meta.passes.lifetimes import Lifetimes
 from meta.testing import check
+from meta.vm.convention import module_program
 from meta.vm.interpreter import interpret, run_module
-from meta.vm.program import module_program
 
 BOX = "type Box { Empty() Full(float32[2]) }\n"
 

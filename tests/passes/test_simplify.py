@@ -12,8 +12,8 @@ from meta.base.dtype import TO_TORCH
 from meta.ir import Module, TensorType, Var, first_difference, parse, structural_equal, verify
 from meta.passes import dead_code, infer_type, simplify
 from meta.passes.rewrite import rewrite
+from meta.vm.convention import module_program
 from meta.vm.interpreter import interpret
-from meta.vm.program import module_program
 
 SPECIAL = [0.0, -0.0, 1.0, -2.5, float("inf"), -float("inf"), float("nan"), 1e-40, 3e38, -1.0]
 PARAMS = """%x: float32[2, 3], %y: float32[2, 3], %i: int32[2, 3], %u: uint8[2, 3],

@@ -8,7 +8,6 @@ from meta.base.device import CPU
 from meta.base.errors import IRError
 from meta.ir import parse
 from meta.passes import Pipeline, dispatch, infer_type, plan_memory
-from meta.vm.aliasing import CONSTANT, FRESH, summaries
 from meta.vm.bytecode import (
     AllocateStorage,
     Branch,
@@ -20,8 +19,8 @@ from meta.vm.bytecode import (
     TailCall,
 )
 from meta.vm.code import Code, FunctionCode
+from meta.vm.code_analysis import CONSTANT, FRESH, recursive, summaries
 from meta.vm.emit import emit, with_releases
-from meta.vm.verify import recursive
 from tests.vm import test_control_flow as simple
 from tests.vm import test_machine as programs
 

@@ -26,11 +26,11 @@ from meta.ir import IsVariant as IsVariantNode
 from meta.op.core.handler import current
 from meta.op.core.tracing import BlockTrace
 from meta.testing import check
-from meta.vm.bytecode_data import Fail, GetField, IsVariant
+from meta.vm.bytecode import Fail, GetField, IsVariant
 from meta.vm.code_json import code_from_json, code_to_json, constant_name
+from meta.vm.convention import module_program
 from meta.vm.interpreter import interpret
 from meta.vm.pipeline import MAX_LEVEL
-from meta.vm.program import module_program
 from tests.vm.data_programs import (
     BRANCHES,
     CLOSURE,

@@ -40,7 +40,7 @@ def tape(monkeypatch: pytest.MonkeyPatch) -> Iterator[TapeRecorder]:
 
     monkeypatch.setattr(executable, "graphs_for", graphs_for)
     # As on CUDA, nobody looks at indices; a program that does has no graphs.
-    monkeypatch.setattr("meta.vm.emit_checks.checks_indices", lambda device: False)
+    monkeypatch.setattr("meta.vm.emit_values.checks_indices", lambda device: False)
     yield recorder
 
 

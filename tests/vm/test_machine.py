@@ -19,8 +19,8 @@ from meta.base.errors import ArgumentError, IRError, TraceError
 from meta.ir import Module, parse, verify
 from meta.model import Model, parameter, trace
 from meta.testing import check
+from meta.vm.convention import module_program
 from meta.vm.interpreter import interpret
-from meta.vm.program import module_program
 
 FIBONACCI = """
 func @fib(%n: int64[]) -> int64[] {

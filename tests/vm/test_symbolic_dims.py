@@ -14,7 +14,7 @@ from meta.model import Model, value_and_grad
 from meta.model.zoo import LeNet
 from meta.testing import check
 from meta.vm import Executable
-from meta.vm.extents import DIMS, Range, declared, ranges_of
+from meta.vm.convention import DIMS, DimRange, declared, ranges_of
 from tests.model.networks import MLP, BasicBlock, Encoder, WithLoss
 
 
@@ -26,7 +26,7 @@ def main(*types: str) -> Function:
 def test_ranges_are_an_attribute_of_main() -> None:
     function = declared(main("float32[n, m, 3]"), {"n": (2, 8)})
     assert function.attrs[DIMS] == (("m", 1, None), ("n", 2, 8))
-    assert ranges_of(function) == {"m": Range(), "n": Range(2, 8)}
+    assert ranges_of(function) == {"m": DimRange(), "n": DimRange(2, 8)}
     assert declared(function, {"m": (1, 4)}).attrs[DIMS] == (("m", 1, 4), ("n", 2, 8))
 
 

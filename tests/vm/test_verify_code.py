@@ -24,7 +24,7 @@ from meta.vm.bytecode import (
     TailCall,
 )
 from meta.vm.code import Code, FunctionCode
-from meta.vm.verify import verify_code
+from meta.vm.code_analysis import verify_code
 from tests.vm import test_control_flow as simple
 from tests.vm import test_machine as programs
 from tests.vm.test_code_analyses import code

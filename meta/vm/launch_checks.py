@@ -1,0 +1,375 @@
+"""What is checked around the launch of a kernel.
+
+**Indices** (`with_indices_checked`): IndexOutOfRange for an index that names no element, before a
+kernel reads it. What the indices of an operator are, and may be, it says itself
+(`meta.op.core.indices`). Eager calls, and so the interpreter, look at the arguments of every such
+call; a compiled program has an instruction for it, where the indices are not known to be in range.
+A look is one pass over the indices; where the first bad one is, is looked for when there is one.
+
+**Promises** (META_VERIFY, `with_promises_checked`). A kernel leaves what it was given as it was,
+but for the arguments that its operator writes, and its results are compact, of the shape and dtype
+that the operator's type function says, in memory of their own, which is told by storages: a view
+has another address than what it is a view of. A kernel that fills what it is given
+(`OpEnv.allocates`) fills all of it, where it lies: it is given NaN, or for integers a pattern of
+bits.
+
+**Finite numbers** (META_CHECK_FINITE, `with_finite_checked`): the first operator that makes a NaN
+or an infinity. An operator is told of if its result has a NaN and its arguments have none, or an
+infinity and its arguments have neither: what is handed on, such as the infinities of a mask, is not
+of its making. Eager calls check every operator; a compiled program checks every kernel, and looks
+for the operator inside of a fused one (`watch.py`). Checking waits for the device at each step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from meta.base.dtype import FROM_TORCH
+from meta.base.errors import IndexOutOfRange, IRError, NonFiniteError
+from meta.base.source import Span
+from meta.dialect.core.openv import OpEnv
+from meta.ir.typeof import compatible
+from meta.ir.types import TensorType
+from meta.op.core.call import CallValues, written_places
+from meta.op.core.indices import IndexRange, checks_indices
+
+FEW = 32
+"""Elements that are looked at in Python, which takes less time than ATen does to begin."""
+MANY = 16384
+"""From more on NumPy is faster: it has vector instructions for 64 bits."""
+_SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the elements of a tensor of indices may be, in numbers.
+
+    Attributes
+    ----------
+    op, argument: whose indices they are. into: what is indexed. low: the least index, None: any
+    negative number is legal. high: the first that is too large. also: another legal number. axis,
+    position: only the elements at this position of this axis are meant; None: all are.
+    """
+
+    op: str
+    argument: str
+    into: str
+    low: int | None
+    high: int
+    also: int | None = None
+    axis: int | None = None
+    position: int = 0
+
+    def __str__(self) -> str:
+        least = "" if self.low is None else f"{self.low} <= "
+        also = "" if self.also is None else f", or {self.also}"
+        part = "" if self.axis is None else f" at {self.position} of axis {self.axis}"
+        return f"{least}{self.argument}{part} < {self.high}{also}, as {self.op} needs"
+
+
+def bounds_of(op: str, found: IndexRange) -> Bounds:
+    """Return an operator's range of indices in numbers; its extent is known."""
+    extent = found.extent
+    assert isinstance(extent, int)
+    low = None if found.any_below else -extent if found.from_end else 0
+    argument = f"{found.slot}[{found.field}]" if found.field else found.slot
+    axis, position = found.along or (None, 0)
+    return Bounds(op, argument, found.into, low, extent, found.also, axis, position)
+
+
+def looker(bounds: Bounds, span: Span | None = None) -> Callable[[torch.Tensor], None]:
+    """Return a function that raises IndexOutOfRange for a tensor with an element out of bounds."""
+    lowest = -math.inf if bounds.low is None else bounds.low
+    high, axis, position = bounds.high, bounds.axis, bounds.position
+
+    def look(indices: torch.Tensor) -> None:
+        part = indices if axis is None else indices.select(axis, position)
+        count = part.numel()
+        if count == 0:
+            return
+        low = lowest
+        if part.dtype is torch.uint64:  # of which ATen has no order; 2**63 and more are negative
+            part, low = part.view(torch.int64), 0
+        if count > MANY and part.device.type == "cpu" and part.dtype in _SIGNED:
+            if _all_inside(part.numpy(), low, high):
+                return
+        elif count > FEW:
+            least, most = torch.aminmax(part)
+            if low <= least.item() and most.item() < high:
+                return
+        else:
+            flat = part if part.dim() == 1 else part.reshape(-1)
+            if not [i for i in flat.tolist() if not low <= i < high]:
+                return
+        _look_closely(indices, part, low, bounds, span)
+
+    return look
+
+
+def _all_inside(indices: np.ndarray[Any, Any], low: float, high: int) -> bool:
+    """Whether low <= index < high for all of many indices."""
+    if low == 0:  # a negative number is a large one without its sign
+        return int(indices.view(np.dtype(f"u{indices.dtype}")).max()) < high
+    return bool(low <= indices.min()) and int(indices.max()) < high
+
+
+def _look_closely(
+    indices: torch.Tensor, part: torch.Tensor, low: float, bounds: Bounds, span: Span | None
+) -> None:
+    """Raise IndexOutOfRange at the first element that is out of bounds, if there is one."""
+    inside = (part >= low) & (part < bounds.high)
+    if bounds.also is not None:
+        inside |= part == bounds.also
+    outside = inside.logical_not()  # a NaN is no index, either
+    count = int(outside.sum())
+    if count == 0:
+        return
+    place = outside.nonzero()[0].tolist()
+    if bounds.axis is not None:
+        place.insert(bounds.axis, bounds.position)
+    index = indices[tuple(place)].item()
+    least = "" if bounds.low is None else f"{bounds.low} <= "
+    more = "" if bounds.also is None else f", or {bounds.also}"
+    legal = f"{least}index < {bounds.high}{more}"
+    raise IndexOutOfRange(
+        f"index {index} at {place} of {bounds.argument} is out of range",
+        op=bounds.op,
+        expected=f"{legal}; {bounds.high} is the extent of {bounds.into}",
+        found=f"{index}; in all {count} of {part.numel()} are out of range",
+        hint=_hint(bounds),
+        span=span,
+    )
+
+
+def _hint(bounds: Bounds) -> str | None:
+    if bounds.also is not None:
+        return f"a row that is not to count has the label {bounds.also}"
+    if bounds.op in ("take", "take_dx"):
+        return 'mode="clip" or mode="wrap" of take, where that is what is meant'
+    return None
+
+
+def with_indices_checked(run: Callable[..., Any], call: CallValues) -> Callable[..., Any]:
+    """Return an eager call's kernel, which looks at its indices first, where that is to be done."""
+    ranges = call.op.index_ranges(call.args) if checks_indices(call.device) else ()
+    looks = tuple((place, looker(bounds_of(call.op.name, r))) for place, r in ranges)
+    if not looks:
+        return run
+    if len(looks) == 1:
+        ((place, look),) = looks
+
+        def checked(*values: Any) -> Any:
+            look(values[place])
+            return run(*values)
+
+        return checked
+
+    def all_checked(*values: Any) -> Any:
+        for place, look in looks:
+            look(values[place])
+        return run(*values)
+
+    return all_checked
+
+
+_PATTERN = 0x5A
+
+
+def with_promises_checked(env: OpEnv, call: CallValues) -> Callable[..., Any]:
+    """Return the kernel of an eager call, checked. It takes what `OpEnv.run` takes."""
+    outputs, written = call.outputs, written_places(call)
+    name = f"the kernel {env.dialect_op}"
+
+    def run(*values: Any) -> Any:
+        return launch(env.run, values, outputs, written, env.allocates, what=name, op=call.op.name)
+
+    return run
+
+
+def launch(
+    run: Callable[..., Any],
+    values: Sequence[Any],
+    outputs: Sequence[TensorType],
+    written: Collection[int],
+    allocates: bool,
+    *,
+    what: str,
+    op: str,
+    taken: int | None = None,
+) -> Any:
+    """Run a kernel and raise IRError for a promise that it breaks; return what it returns.
+
+    outputs: the types of its results, those that it is given behind its arguments unless it
+    ``allocates`` them. written: the places of the arguments that it may write. taken: the place of
+    one whose memory the last result has, which is then written.
+    """
+
+    def broken(found: str, expected: str) -> IRError:
+        return IRError(f"{what} breaks its promise", op=op, expected=expected, found=found)
+
+    count = len(values) if allocates else len(values) - len(outputs)
+    given, outs = values[:count], values[count:]
+    changing = {*written} if taken is None else {*written, taken}
+    tensors = [(i, v) for i, v in enumerate(given) if isinstance(v, torch.Tensor) and v.numel()]
+    # What lies in memory that is written may change with it.
+    kept = [
+        (i, v, v.clone())
+        for i, v in tensors
+        if i not in changing and not any(overlap(v, values[c]) for c in changing)
+    ]
+    for out in outs if taken is None else outs[:-1]:
+        _spoil(out)
+    before = [_place(out) for out in outs]
+    result = run(*values)
+    if allocates:
+        outs = result if isinstance(result, tuple) else () if result is None else (result,)
+        if len(outs) != len(outputs):
+            raise broken(f"{len(outs)} results", f"{len(outputs)} results")
+    for place, (out, type_) in enumerate(zip(outs, outputs, strict=True)):
+        found = TensorType(tuple(out.shape), FROM_TORCH[out.dtype])
+        if not compatible(found, type_) or not out.is_contiguous():
+            raise broken(f"{found} with strides {out.stride()}", f"a compact {type_}")
+        if out.is_neg() or out.is_conj():
+            raise broken("values of the opposite sign in memory", "the values themselves")
+        if not allocates:
+            if before[place] != _place(out):
+                raise broken(f"result {place} lies elsewhere", "results where they were asked for")
+            continue
+        for i, tensor in tensors:
+            if _shares_storage(out, tensor):
+                raise broken(
+                    f"result {place} shares the memory of argument {i}", f"a fresh {type_}"
+                )
+        if any(overlap(out, other) for other in outs[:place]):
+            raise broken(f"result {place} shares the memory of another", f"a fresh {type_}")
+    for i, now, then in kept:
+        if not same_bits(now, then):
+            raise broken(f"argument {i} was written", "arguments as they were")
+    return result
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors of one type have the same bits, NaN included."""
+    return torch.equal(_bytes(a), _bytes(b))
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().reshape(-1).view(torch.uint8)
+
+
+def _place(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]]:
+    return tensor.data_ptr(), tuple(tensor.shape)
+
+
+def _spoil(out: torch.Tensor) -> None:
+    """Write what no kernel means to a tensor that is about to be filled."""
+    if out.dtype == torch.bool:
+        out.fill_(True)
+    elif out.dtype.is_floating_point and out.itemsize > 1:
+        out.fill_(torch.nan)
+    elif out.numel():
+        _bytes(out).fill_(_PATTERN)
+
+
+def _shares_storage(result: torch.Tensor, argument: torch.Tensor) -> bool:
+    """Whether a result lies anywhere in the storage of an argument."""
+    if not result.numel():
+        return False
+    storage = argument.untyped_storage()
+    start, end = _extent(result)
+    first = storage.data_ptr()
+    return start < first + storage.nbytes() and first < end
+
+
+def overlap(a: Any, b: Any) -> bool:
+    """Whether the memory from a tensor's first to its last element meets another's."""
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return False
+    if not a.numel() or not b.numel():
+        return False
+    (a_start, a_end), (b_start, b_end) = _extent(a), _extent(b)
+    return a_start < b_end and b_start < a_end
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the addresses of the first byte and of the one behind the last."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((extent - 1) * step for extent, step in steps)
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.itemsize
+
+
+def with_finite_checked(
+    run: Callable[..., Any], call: CallValues, allocates: bool
+) -> Callable[..., Any]:
+    """Return an eager call's kernel, checked. It takes what `OpEnv.run` takes."""
+    written = written_places(call)
+    constants = [a for a in call.args if isinstance(a, float)]
+    fresh = 0 if allocates else len(call.outputs)
+
+    def checked(*values: Any) -> Any:
+        inputs = values[: len(values) - fresh]
+        before = kinds_of((*inputs, *constants))
+        result = run(*values)
+        outs = _results(result) if allocates else values[len(inputs) :]
+        require_finite(
+            before, (*outs, *(values[i] for i in written)), call.op.name, str(call), None
+        )
+        return result
+
+    return checked
+
+
+def kinds_of(values: Iterable[Any]) -> tuple[bool, bool]:
+    """Return whether there is a NaN, and whether there is an infinity, among values."""
+    nan = infinite = False
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if value.is_floating_point() or value.is_complex():
+                own = _readable(value)
+                nan = nan or bool(own.isnan().any())
+                infinite = infinite or bool(own.isinf().any())
+        elif isinstance(value, float):
+            nan, infinite = nan or math.isnan(value), infinite or math.isinf(value)
+    return nan, infinite
+
+
+def require_finite(
+    before: tuple[bool, bool], outs: Iterable[Any], op: str, call: str, span: Span | None
+) -> None:
+    """Raise NonFiniteError if one of ``outs`` is not finite and the arguments, of which `kinds_of`
+    said ``before``, do not explain it. ``call``: the call with the types of its arguments.
+    """
+    had_nan, had_infinity = before
+    for i, out in enumerate(outs):
+        if not isinstance(out, torch.Tensor) or not out.is_floating_point():
+            continue
+        nan, infinite = kinds_of((out,))
+        if not ((nan and not had_nan) or (infinite and not (had_nan or had_infinity))):
+            continue
+        wrong = _readable(out).isfinite().logical_not()
+        place = tuple(wrong.nonzero()[0].tolist())
+        raise NonFiniteError(
+            "this operator made a value that is not finite",
+            op=op,
+            expected="finite results of finite arguments",
+            found=f"{out[place].item()} at {list(place)} of result {i}, "
+            f"{int(wrong.sum())} of {out.numel()} elements are not finite, in {call}",
+            hint="look at the values that it was given: the argument of a logarithm or a root, a "
+            "divisor, numbers too large for the dtype",
+            span=span,
+        )
+
+
+def _readable(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that torch can examine: it cannot do so with 8-bit floats."""
+    return tensor.float() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor
+
+
+def _results(result: Any) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else () if result is None else (result,)
