@@ -7,7 +7,7 @@ import re
 import torch
 
 from meta.base.dtype import FROM_TORCH, TO_TORCH, is_float
-from meta.frontend.relay.text.literals import DTYPE, ESCAPES, KEYWORDS, MALFORMED, NAME
+from meta.frontend.relay.text.lexer import DTYPE, ESCAPES, KEYWORDS, MALFORMED, NAME
 
 _BARE_LOCAL = re.compile(r"[A-Za-z_](?:\w|[/-](?![/*])|\.|:(?=[0-9]))*", re.ASCII)
 _BARE_GLOBAL = re.compile(r"[A-Za-z_](?:\w|[/-](?![/*])|[.:])*", re.ASCII)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from meta.frontend.relay import ast
-from meta.frontend.relay.text.literals import DTYPE, SHORT_DTYPES
+from meta.frontend.relay.text.lexer import DTYPE, SHORT_DTYPES
 from tools.relay_text.literals import bare_name, float_literal, quote
 from tools.relay_text.metadata import MetadataWriter
 

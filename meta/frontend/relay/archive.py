@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from meta.base.registry import nearest
 from meta.frontend.relay.errors import RelayError
-from meta.frontend.relay.graph_json.scanner import decode
+from meta.frontend.relay.graph_json.document import decode
 
 MAX_MEMBERS = 10_000
 _BLOCK = 512

@@ -19,7 +19,7 @@ from meta.frontend.relay import ast
 from meta.frontend.relay.archive import read_archive
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.graph_json import read_json
-from meta.frontend.relay.graph_json.scanner import decode
+from meta.frontend.relay.graph_json.document import decode
 from meta.frontend.relay.params import MAGIC, read_params
 from meta.frontend.relay.text import parse_text
 

@@ -1,15 +1,14 @@
 """Relay programs and metadata in TVM's JSON form, of all versions from 0.6 on.
 
-`scanner` and `document` read the outer form, `resolve` goes from nodes to values, `values`,
-`types`, `expressions` and `program` say what each kind of node is; `upgrade` has what earlier
-versions wrote otherwise.
+`document` reads the outer form, `resolve` goes from nodes to values, `values`, `nodes` and
+`program` say what each kind of node is; `fields` has what earlier versions wrote otherwise.
 """
 
 from __future__ import annotations
 
 from meta.frontend.relay import ast
+from meta.frontend.relay.graph_json.document import decode
 from meta.frontend.relay.graph_json.program import read_program, read_table
-from meta.frontend.relay.graph_json.scanner import decode
 
 __all__ = ["read_json", "read_table"]
 

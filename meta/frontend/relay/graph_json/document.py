@@ -1,20 +1,132 @@
 """The outer form of TVM's JSON graphs: a list of nodes, the encoded arrays, the writer's version.
 
 Nothing here knows what a node means. Nodes are read one at a time, so that a large file shows its
-progress and is refused at its first bad node.
+progress and is refused at its first bad node. `Scanner` reads JSON with the scanner of the standard
+library and refuses what that lets pass: keys that occur twice, NaN and infinities, numbers of any
+length; and nesting without end is an error like the others.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from sys import intern
 from typing import Any, NoReturn
 
 from meta.base.progress import bar
 from meta.frontend.relay.errors import RelayError
-from meta.frontend.relay.graph_json.scanner import Scanner
+
+_BLANKS = re.compile(r"[ \t\n\r]*")
+_COMMA = re.compile(r"[ \t\n\r]*,[ \t\n\r]*")
+_MAX_DIGITS = 30
+
+
+class _Refused(ValueError):
+    """What is wrong with a value of the JSON, from inside the standard library's scanner."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
+        raise _Refused(f"the key {twice[:80]!r} occurs twice in one object")
+    return result
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise _Refused(f"{name} is no JSON")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise _Refused(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def decode(data: bytes, source: str) -> str:
+    """Return a file's text. Raises RelayError where it is not UTF-8."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RelayError(
+            "the text is not valid UTF-8", place=f"{source}, byte {error.start}"
+        ) from None
+
+
+class Scanner:
+    """Reads a JSON text from the front, value by value."""
+
+    def __init__(self, text: str, source: str) -> None:
+        self.text, self.source, self.position = text, source, 0
+        self.decoder = json.JSONDecoder(
+            object_pairs_hook=_object, parse_constant=_no_constant, parse_int=_integer
+        )
+
+    def fail(self, what: str, at: int | None = None, expected: str | None = None) -> NoReturn:
+        """Raise RelayError with line and column."""
+        at = self.position if at is None else at
+        line = self.text.count("\n", 0, at) + 1
+        column = at - self.text.rfind("\n", 0, at)
+        raise RelayError(
+            f"the JSON cannot be read: {what}",
+            place=f"{self.source}:{line}:{column}",
+            expected=expected,
+        )
+
+    def skip_blanks(self) -> None:
+        """Go to the next character that is no blank."""
+        found = _BLANKS.match(self.text, self.position)
+        assert found is not None
+        self.position = found.end()
+
+    def take(self, character: str) -> bool:
+        """Skip a character, and the blanks around it, if it is the next."""
+        self.skip_blanks()
+        if not self.text.startswith(character, self.position):
+            return False
+        self.position += 1
+        self.skip_blanks()
+        return True
+
+    def take_comma(self) -> bool:
+        """Skip a comma, if it is the next: what `take` does, faster."""
+        found = _COMMA.match(self.text, self.position)
+        if found is None:
+            self.skip_blanks()
+            return False
+        self.position = found.end()
+        return True
+
+    def expect(self, character: str) -> None:
+        """Skip a character that has to be the next."""
+        if not self.take(character):
+            at_end = self.position >= len(self.text)
+            self.fail("it ends here" if at_end else "an unexpected character", expected=character)
+
+    def value(self) -> Any:
+        """Read the value that begins here."""
+        try:
+            value, self.position = self.decoder.raw_decode(self.text, self.position)
+        except json.JSONDecodeError as error:
+            self.fail(error.msg, error.pos)
+        except RecursionError:
+            self.fail("brackets are nested too deeply")
+        except _Refused as error:
+            self.fail(str(error))
+        return value
+
+    def key(self) -> str:
+        """Read a key of an object, and the colon after it."""
+        key = self.value()
+        if not isinstance(key, str):
+            self.fail("a key that is no string")
+        self.expect(":")
+        return key
+
 
 PROGRESS_DELAY = 1.0
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})")
@@ -76,9 +188,10 @@ def _fault(document: Document, what: str) -> NoReturn:
     )
 
 
-def _check_text(document: Document, value: object, what: str) -> None:
-    if not isinstance(value, str):
-        _fault(document, f"{what} that is no string")
+def _check_each(document: Document, values: Iterable[object], kind: type, fault: str) -> None:
+    for value in values:
+        if type(value) is not kind:
+            _fault(document, fault)
 
 
 def _check_characters(document: Document, node: Node) -> None:
@@ -103,25 +216,20 @@ def _node(document: Document, value: Any) -> Node:
         if member == "attrs":
             if not isinstance(content, dict):
                 _fault(document, "'attrs' is no object")
-            for text in content.values():
-                if type(text) is not str:
-                    _fault(document, "an attribute that is no string")
+            _check_each(document, content.values(), str, "an attribute that is no string")
             node.attrs = {intern(n): v for n, v in content.items() if n not in _SKIPPED}
         elif member == "data":
             if not isinstance(content, list):
                 _fault(document, "'data' is no list")
-            for index in content:
-                if type(index) is not int:
-                    _fault(document, "'data' holds what is no number")
+            _check_each(document, content, int, "'data' holds what is no number")
             node.data = content
         elif member == "keys":
             if not isinstance(content, list):
                 _fault(document, "'keys' is no list")
-            for text in content:
-                _check_text(document, text, "a key")
+            _check_each(document, content, str, "a key that is no string")
             node.keys, node.has_keys = content, True
         elif member in _TEXTS:
-            _check_text(document, content, "a text")
+            _check_each(document, (content,), str, "a text that is no string")
             node.text, node.encoded = content, member == "repr_b64"
     return node
 

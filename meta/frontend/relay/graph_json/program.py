@@ -6,11 +6,11 @@ from typing import Any, NoReturn
 
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
-from meta.frontend.relay.graph_json import expressions, types, values
+from meta.frontend.relay.graph_json import nodes, values
 from meta.frontend.relay.graph_json.document import read_document
 from meta.frontend.relay.graph_json.fields import OBJECT, type_key
+from meta.frontend.relay.graph_json.nodes import type_names
 from meta.frontend.relay.graph_json.resolve import Kind, Resolver
-from meta.frontend.relay.graph_json.types import type_names
 from meta.frontend.relay.subexpressions import free_variables
 
 Fields = dict[str, Any]
@@ -61,8 +61,7 @@ def _module(resolver: Resolver, index: int, fields: Fields) -> ast.Module:
 
 _KINDS: dict[str, Kind] = {
     **values.KINDS,
-    **types.KINDS,
-    **expressions.KINDS,
+    **nodes.KINDS,
     "relay.TypeData": Kind(
         _type_definition, {"header": OBJECT, "type_vars": OBJECT, "constructors": OBJECT}
     ),

@@ -1,17 +1,26 @@
-"""Reads what has no parts: literals, variables, numbers of graph bindings, names, metadata."""
+"""Reads what has no parts (literals, variables, numbers of graph bindings, names, metadata) and the
+attributes of calls and functions: ``axis=1, keepdims=True, layout="NCHW"``.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from itertools import chain
+from typing import Any
 
 import torch
 
 from meta.frontend.relay import ast
-from meta.frontend.relay.text.literals import KEYWORDS, MALFORMED, parse_number, scalar, unquote
-from meta.frontend.relay.text.metadata import CONSTANT, Missing, unavailable
-from meta.frontend.relay.text.reader import ConstructorFacts, Reader
+from meta.frontend.relay.text.lexer import (
+    KEYWORDS,
+    MALFORMED,
+    STRING,
+    parse_number,
+    scalar,
+    unquote,
+)
+from meta.frontend.relay.text.reader import CONSTANT, Missing, Reader, unavailable
 from meta.frontend.relay.text.types import read_name, read_type, take_comment
 
 _AFTER_NAME = re.compile(r"(?<=:)|\s*(?:/\*[^*/]*\*/\s*)*(?:[:,)={]|\Z)")
@@ -195,12 +204,7 @@ def read_word(r: Reader) -> ast.Expr:
     if known is None:
         r.operators.setdefault(name, start)
         return ast.Op(name, place=lex.place(start))
-    return constructor(r, name, known, start)
-
-
-def constructor(r: Reader, name: str, known: ConstructorFacts, start: int) -> ast.Constructor:
-    """Return a reference to a constructor."""
-    return ast.Constructor(name, known.data_type, place=r.lex.place(start))
+    return ast.Constructor(name, known.data_type, place=lex.place(start))
 
 
 def _from_metadata(r: Reader) -> ast.Expr:
@@ -216,3 +220,143 @@ def _from_metadata(r: Reader) -> ast.Expr:
     if item.place is None:
         item.place = lex.place(start)
     return item
+
+
+# A key may hold what an operator's name may not; TVM writes any key of a function as it is.
+_KEY = re.compile(rf"(\$(?:{STRING})|[^\W\d][\w.:/@#$-]*)(?:\s|/\*[^*]*\*/)*=(?![=>])")
+# Most values are of these forms, and are read at once: the other way is token by token.
+_INT = r"-?[0-9]{1,9}"
+_PLAIN = re.compile(rf'(?:({_INT})|\[({_INT}(?:, ?{_INT})*)\]|"([^"\\]*)"|(True|False))(?=[,)])')
+_TYPE_KEY = "attrs_type_key"
+
+
+def at_attribute(r: Reader) -> bool:
+    """Tell whether the current token begins ``name=value``."""
+    return r.lex.kind == "name" and _KEY.match(r.lex.source, r.lex.start) is not None
+
+
+def read_attributes(r: Reader) -> dict[str, Any]:
+    """Read attributes with commas between them, up to what is none."""
+    fields: dict[str, Any] = {}
+    lex = r.lex
+    while (key := _KEY.match(lex.source, lex.start) if lex.kind == "name" else None) is not None:
+        text = key[1]
+        name = unquote(text[1:]) if text[0] == "$" else text
+        if name in fields:
+            lex.fail("an attribute that is not there yet")
+        lex.end = key.end()
+        plain = _PLAIN.match(lex.source, lex.end)
+        if plain is not None:
+            lex.end = plain.end()
+            fields[name] = _plain(plain)
+            lex.advance()
+        else:
+            lex.advance()
+            fields[name] = _value(r, 0)
+        if not lex.accept(","):
+            break
+        if lex.kind != ")" and not at_attribute(r):
+            lex.fail("an attribute, 'name=value': they come last")
+    return fields
+
+
+def _plain(match: re.Match[str]) -> Any:
+    number, numbers, string, truth = match.groups()
+    if number is not None:
+        return int(number)
+    if numbers is not None:
+        return tuple(map(int, numbers.split(",")))
+    return string if string is not None else truth == "True"
+
+
+def call_attributes(r: Reader) -> ast.Attrs:
+    """Read the attributes of a call."""
+    fields = read_attributes(r)
+    key = fields.pop(_TYPE_KEY, None)
+    if key is not None and not isinstance(key, str):
+        r.lex.fail(f"a string for {_TYPE_KEY}", repr(key))
+    return ast.Attrs(fields, key)
+
+
+def whole_attributes(r: Reader) -> ast.Attrs | None:
+    """Read ``meta[relay.attrs.X][0]`` as attributes of a call; None if there is something else."""
+    lex = r.lex
+    if lex.kind != "name" or lex.text != "meta":
+        return None
+    item, _ = r.metadata.at(lex)
+    if isinstance(item, Missing):
+        if item.type_key.startswith("relay.attrs."):
+            raise unavailable(lex, item, lex.start)
+        return None
+    if isinstance(item, dict):
+        item = ast.Attrs(item, "DictAttrs", whole=True)
+    if not isinstance(item, ast.Attrs):
+        return None
+    r.metadata.take(lex)
+    return item
+
+
+def _value(r: Reader, depth: int) -> Any:
+    lex = r.lex
+    if depth >= ast.MAX_NESTING:
+        raise r.too_deep()
+    kind = lex.kind
+    if kind == "number":
+        return _signed(r, 1)
+    if kind == "string":
+        return unquote(lex.advance())
+    if kind == "[":
+        return _values(r, "]", depth)
+    if kind == "(":
+        values = _values(r, ")", depth)
+        return values[0] if len(values) == 1 and not lex.trailing_comma else values
+    if kind == "-":
+        lex.advance()
+        if lex.kind != "number":
+            lex.fail("a number")
+        return _signed(r, -1)
+    if kind == "name":
+        return _word(r)
+    if kind in SIMPLE:
+        return SIMPLE[kind](r)
+    lex.fail("the value of an attribute")
+
+
+def _values(r: Reader, close: str, depth: int) -> tuple[Any, ...]:
+    """Read values up to a closing mark."""
+    r.lex.advance()
+    values: list[Any] = []
+    for _ in r.lex.items(close):
+        values.append(_value(r, depth + 1))
+    return tuple(values)
+
+
+def _signed(r: Reader, sign: int) -> int | float:
+    """Read a number; its dtype, as in ``[0i64]``, is that of TVM's object and says nothing here."""
+    try:
+        value, _ = parse_number(r.lex.text)
+    except ValueError as error:
+        r.lex.fail(str(error))
+    r.lex.advance()
+    return sign * value
+
+
+def _word(r: Reader) -> Any:
+    lex = r.lex
+    word, start = lex.text, lex.start
+    if word in ("True", "False"):
+        lex.advance()
+        return word == "True"
+    if word in ("None", "nullptr"):
+        lex.advance()
+        return None
+    if word != "meta":
+        return read_word(r)
+    item = r.metadata.take(lex)
+    if not isinstance(item, Missing):
+        return item
+    if item.type_key == "relay.Constant":
+        return r.metadata.constant(item)
+    if item.type_key in ("runtime.BoxInt", "runtime.BoxFloat", "runtime.BoxBool"):
+        raise unavailable(lex, item, start)
+    return ast.Opaque(item.type_key, (("missing", item.text),))

@@ -12,14 +12,18 @@ from meta.base.progress import bar
 from meta.frontend.relay import ast
 from meta.frontend.relay.graph_json import read_table
 from meta.frontend.relay.subexpressions import free_variables
-from meta.frontend.relay.text import metadata
 from meta.frontend.relay.text.atoms import global_name
-from meta.frontend.relay.text.control import function
-from meta.frontend.relay.text.expressions import expression
-from meta.frontend.relay.text.lexer import Lexer
-from meta.frontend.relay.text.literals import unquote
-from meta.frontend.relay.text.metadata import MODULE_ATTRIBUTES, Metadata
-from meta.frontend.relay.text.reader import ConstructorFacts, Reader, run
+from meta.frontend.relay.text.expressions import expression, function
+from meta.frontend.relay.text.lexer import Lexer, unquote
+from meta.frontend.relay.text.reader import (
+    MODULE_ATTRIBUTES,
+    ConstructorFacts,
+    Metadata,
+    Reader,
+    metadata_version,
+    run,
+    split_metadata,
+)
 from meta.frontend.relay.text.types import read_name, read_type_params, read_types, take_comment
 
 _OLD = re.compile(r"v(0\.0\.[0-9]+)(?![\w.])")
@@ -113,11 +117,7 @@ def _type_definition(r: Reader, module: ast.Module) -> None:
     r.type_vars = frozenset(params)
     constructors: list[ast.ConstructorDefinition] = []
     if not extern and lex.accept("{"):
-        while lex.kind != "}":
-            constructors.append(_constructor(r, name))
-            if not lex.accept(","):
-                break
-        lex.expect("}", "',' or '}'")
+        constructors = [_constructor(r, name) for _ in lex.items("}")]
     r.type_vars = frozenset()
     module.types[name] = ast.TypeDefinition(name, params, tuple(constructors), extern)
 
@@ -155,7 +155,7 @@ def parse_text(text: str, source: str = "<text>") -> ast.Module:
 
     Raises RelayError with the place, the line and what was expected there.
     """
-    program, section = metadata.split(text.removeprefix("\ufeff"))
+    program, section = split_metadata(text.removeprefix("\ufeff"))
     table, warnings = Metadata(), list[str]()
     if section is not None:
         items, warnings = read_table(section, source)
@@ -184,7 +184,7 @@ def _reports(progress: Any) -> Callable[[int], None]:
 
 
 def _version(r: Reader, section: str | None) -> tuple[int, int] | None:
-    stated = metadata.version(section) if section is not None else None
+    stated = metadata_version(section) if section is not None else None
     return (0, 6) if stated is None and r.old else stated
 
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
-from meta.frontend.relay.text.literals import DTYPE, SHORT_DTYPES, parse_number, unquote
-from meta.frontend.relay.text.metadata import Missing
-from meta.frontend.relay.text.reader import Reader, Step, run
+from meta.frontend.relay.text.lexer import DTYPE, SHORT_DTYPES, parse_number, unquote
+from meta.frontend.relay.text.reader import Missing, Reader, Step, run
 
 _LARGEST = 2**63 - 1
 _BRACKET = re.compile(r"\s*\[")
@@ -76,15 +75,10 @@ def _types(r: Reader, close: str, depth: int) -> Step:
     whether a comma stands before it.
     """
     types: list[ast.Type] = []
-    comma = False
-    while r.lex.kind != close:
+    for _ in r.lex.items(close):
         plain = _plain(r)
         types.append((yield _compound(r, depth + 1)) if plain is None else plain)
-        comma = r.lex.accept(",")
-        if not comma:
-            break
-    r.lex.expect(close, f"',' or {close!r}")
-    return tuple(types), comma
+    return tuple(types), r.lex.trailing_comma
 
 
 def _function(r: Reader, depth: int) -> Step:
@@ -110,14 +104,9 @@ def read_name(r: Reader, what: str) -> str:
 
 def read_type_params(r: Reader) -> tuple[str, ...]:
     """Read ``[A, B]`` if it is there."""
-    names: list[str] = []
-    if r.lex.accept("["):
-        while r.lex.kind != "]":
-            names.append(read_name(r, "a type parameter"))
-            if not r.lex.accept(","):
-                break
-        r.lex.expect("]", "',' or ']'")
-    return tuple(names)
+    if not r.lex.accept("["):
+        return ()
+    return tuple([read_name(r, "a type parameter") for _ in r.lex.items("]")])
 
 
 def take_comment(r: Reader) -> ast.Type | None:
@@ -146,15 +135,10 @@ def _tensor(r: Reader) -> ast.Type:
     lex = r.lex
     lex.advance()
     lex.expect("[")
-    dims: list[ast.Dim] = []
     if lex.accept("("):
-        while lex.kind != ")":
-            dims.append(_dim(r))
-            if not lex.accept(","):
-                break
-        lex.expect(")", "',' or ')'")
+        dims = [_dim(r) for _ in lex.items(")")]
     elif r.old:
-        dims.append(_dim(r))
+        dims = [_dim(r)]
     else:
         lex.fail("a shape, '('")
     lex.expect(",", "',' and a dtype")

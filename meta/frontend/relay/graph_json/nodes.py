@@ -1,0 +1,292 @@
+"""Nodes that are types, expressions or patterns. To read a further one, add a row to `KINDS`.
+
+Most are built of their fields alone: `_kind` takes the class and, in the order of its arguments,
+the fields with what reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from meta.frontend.relay import ast
+from meta.frontend.relay.graph_json.fields import (
+    BOOL,
+    COMPUTED,
+    DTYPE,
+    INT,
+    NDARRAY,
+    OBJECT,
+    STRING,
+)
+from meta.frontend.relay.graph_json.resolve import Kind, Resolver
+
+Fields = dict[str, Any]
+Part = tuple[Callable[[Resolver, int, Any], Any], str]
+"""Makes an argument of the resolver, the node's index and a decoded field; and its encoding."""
+
+
+def _one(kind: type, what: str, encoding: str = OBJECT) -> Part:
+    return lambda r, index, value: r.expect(index, value, kind, what), encoding
+
+
+def _each(kind: type, what: str) -> Part:
+    return lambda r, index, value: r.each(index, value, kind, what), OBJECT
+
+
+def _value(what: str) -> Part:
+    return _one(ast.Expr, what)
+
+
+def _inner(value: Any) -> Any:
+    """A type inside of another one is there, known or not."""
+    return ast.UnknownType() if value is None else value
+
+
+def _type(what: str) -> Part:
+    return lambda r, index, value: r.expect(index, _inner(value), ast.Type, what), OBJECT
+
+
+def _types(what: str) -> Part:
+    """A list of types, in which null stands for one that is not known."""
+
+    def read(r: Resolver, index: int, value: Any) -> tuple[ast.Type, ...]:
+        found = () if value is None else r.expect(index, value, tuple, f"the list of {what}s")
+        return r.each(index, tuple(map(_inner, found)), ast.Type, what)
+
+    return read, OBJECT
+
+
+def _known_type(resolver: Resolver, index: int, value: Any) -> ast.Type | None:
+    """Return a type that need not be known: None where it is absent or left open."""
+    if value is None:
+        return None
+    found = resolver.expect(index, value, ast.Type, "its type")
+    return None if isinstance(found, ast.UnknownType) else found
+
+
+def type_names(resolver: Resolver, index: int, value: Any) -> tuple[str, ...]:
+    """Return the names of type parameters."""
+    return tuple(v.name for v in resolver.each(index, value, ast.TypeVar, "type parameter"))
+
+
+def _kind(make: Callable[..., Any], nests: bool = False, **parts: Part) -> Kind:
+    """Return the kind of a node that is made of its fields."""
+    reads = [(name, read) for name, (read, _) in parts.items()]
+
+    def build(resolver: Resolver, index: int, fields: Fields) -> Any:
+        return make(*[read(resolver, index, fields[name]) for name, read in reads])
+
+    return Kind(build, {name: encoding for name, (_, encoding) in parts.items()}, nests=nests)
+
+
+def _placed(kind: Kind) -> Kind:
+    """Return the kind of an expression whose type, that of a definition, is not read."""
+
+    def build(resolver: Resolver, index: int, fields: Fields) -> ast.Expr:
+        expression: ast.Expr = kind.build(resolver, index, fields)
+        expression.place = resolver.place(index)
+        return expression
+
+    return Kind(build, kind.fields, nests=kind.nests)
+
+
+def _typed(make: Kind | Callable[..., Any], **parts: Any) -> Kind:
+    """Return the kind of an expression, whose type the file may state; as `_kind` otherwise."""
+    kind = make if isinstance(make, Kind) else _kind(make, **parts)
+
+    def build(resolver: Resolver, index: int, fields: Fields) -> ast.Expr:
+        expression: ast.Expr = kind.build(resolver, index, fields)
+        expression.checked_type = _known_type(resolver, index, fields["_checked_type_"])
+        expression.place = resolver.place(index)
+        return expression
+
+    return Kind(build, {**kind.fields, "_checked_type_": OBJECT}, nests=kind.nests)
+
+
+# Types, and what stands in shapes.
+
+
+def _tensor(resolver: Resolver, index: int, fields: Fields) -> ast.TensorType:
+    given = () if fields["shape"] is None else fields["shape"]
+    shape = resolver.expect(index, given, tuple, "shape")
+    for dim in shape:
+        is_dim = isinstance(dim, int | ast.AnyDim | ast.SymbolDim) and not isinstance(dim, bool)
+        if not is_dim:
+            resolver.fail(index, f"a dimension is a {type(dim).__name__}")
+        if isinstance(dim, int) and not 0 <= dim < 2**63:
+            resolver.fail(index, f"a dimension of {dim}")
+    if not fields["dtype"]:
+        resolver.fail(index, "a tensor type without a dtype")
+    return ast.TensorType(shape, fields["dtype"])
+
+
+def _name_of_type(fields: Fields) -> str | None:
+    """Until v0.6 the name was that of a variable of TVM's tensor expressions."""
+    former = fields["var"]
+    return former.name if isinstance(former, ast.SymbolDim) else fields["name_hint"]
+
+
+def _type_variable(resolver: Resolver, index: int, fields: Fields) -> ast.TypeVar:
+    return ast.TypeVar(resolver.type_variable_name(_name_of_type(fields) or "T"))
+
+
+def _data_type(resolver: Resolver, index: int, fields: Fields) -> ast.DataType:
+    name = _name_of_type(fields)
+    if not name:
+        resolver.fail(index, "a data type without a name")
+    return ast.DataType(name)
+
+
+def _computed(resolver: Resolver, index: int, _: Fields) -> ast.AnyDim:
+    key = resolver.document.nodes[index].type_key
+    resolver.warn(f"a dimension that is computed ({key}) is read as an unknown one")
+    return ast.AnyDim()
+
+
+_NAME = {"name_hint": STRING, "var": OBJECT}
+_SYMBOL = _kind(ast.SymbolDim, name=_one(str, "its name", STRING))
+
+_TYPES: dict[str, Kind] = {
+    "relay.TensorType": Kind(_tensor, {"shape": OBJECT, "dtype": DTYPE}),
+    "TupleType": _kind(ast.TupleType, nests=True, fields=_types("field")),
+    "FuncType": _kind(
+        ast.FuncType,
+        nests=True,
+        arg_types=_types("parameter's type"),
+        ret_type=_type("the result's type"),
+        type_params=(type_names, OBJECT),
+    ),
+    "TypeVar": Kind(_type_variable, _NAME),
+    "GlobalTypeVar": Kind(_data_type, _NAME),
+    "TypeCall": _kind(
+        lambda head, args: ast.DataType(head.name, args),
+        nests=True,
+        func=_one(ast.DataType, "what is applied to types"),
+        args=_types("type"),
+    ),
+    "relay.RefType": _kind(ast.RefType, nests=True, value=_type("its type")),
+    "IncompleteType": Kind(lambda *_: ast.UnknownType(), {"kind": INT}),
+    "tir.Any": _kind(ast.AnyDim),
+    "tir.Var": _SYMBOL,
+    "tir.SizeVar": _SYMBOL,
+    **dict.fromkeys(COMPUTED, Kind(_computed)),
+}
+
+
+# Expressions and patterns.
+
+
+def _constant(resolver: Resolver, index: int, fields: Fields) -> ast.Constant:
+    if fields["data"] is None:
+        resolver.fail(index, "a constant without data")
+    return resolver.constant(index, resolver.array(index, fields["data"]))
+
+
+def _op(resolver: Resolver, index: int, _: Fields) -> ast.Op:
+    name = resolver.text(index)
+    if not name:
+        resolver.fail(index, "an operator without a name")
+    return ast.Op(name)
+
+
+def _constructor(resolver: Resolver, index: int, fields: Fields) -> ast.Constructor:
+    owner = resolver.expect(index, fields["belong_to"], ast.DataType, "its data type")
+    name = resolver.expect(index, fields["name_hint"], str, "its name")
+    constructor = ast.Constructor(name, owner.name)
+    types = resolver.each(index, fields["inputs"], ast.Type, "field's type")
+    resolver.constructor_fields[constructor] = types
+    return constructor
+
+
+def _attributes(resolver: Resolver, index: int, attrs: Any) -> ast.Attrs | None:
+    if isinstance(attrs, dict):
+        return ast.Attrs(attrs, "DictAttrs", whole=True)
+    if attrs is None:
+        return None
+    return resolver.expect(index, attrs, ast.Attrs, "what stands for its attributes")
+
+
+def _position(resolver: Resolver, index: int, position: int | None) -> int:
+    if position is None or position < 0:
+        resolver.fail(index, f"field {position} of a tuple")
+    return position
+
+
+def _params(resolver: Resolver, index: int, value: Any) -> tuple[ast.Var, ...]:
+    params = resolver.each(index, value, ast.Var, "parameter")
+    if len(set(params)) != len(params):
+        resolver.fail(index, "one variable is two of its parameters")
+    return params
+
+
+def _function_attributes(resolver: Resolver, index: int, attrs: Any) -> Fields:
+    return dict(resolver.expect(index, {} if attrs is None else attrs, dict, "its attributes"))
+
+
+_NAME_HINT = _one(str, "its name", STRING)
+_PATTERNS = _each(ast.Pattern, "pattern")
+_CONSTRUCTOR = {"name_hint": STRING, "inputs": OBJECT, "belong_to": OBJECT}
+
+KINDS: dict[str, Kind] = {
+    **_TYPES,
+    "relay.Id": _kind(str, name_hint=_NAME_HINT),
+    "relay.Constant": _typed(Kind(_constant, {"data": NDARRAY})),
+    "relay.Var": _typed(ast.Var, vid=_one(str, "its name"), type_annotation=(_known_type, OBJECT)),
+    "GlobalVar": _placed(_kind(ast.GlobalVar, name_hint=_NAME_HINT)),
+    "Op": _placed(Kind(_op)),
+    "relay.Constructor": _placed(Kind(_constructor, _CONSTRUCTOR)),
+    "relay.Call": _typed(
+        ast.Call,
+        op=_value("what it calls"),
+        args=_each(ast.Expr, "argument"),
+        attrs=(_attributes, OBJECT),
+        type_args=_types("type argument"),
+    ),
+    "relay.Tuple": _typed(ast.Tuple, fields=_each(ast.Expr, "field")),
+    "relay.TupleGetItem": _typed(
+        ast.TupleGetItem, tuple_value=_value("the tuple"), index=(_position, INT)
+    ),
+    "relay.Let": _typed(
+        ast.Let,
+        var=_one(ast.Var, "its variable"),
+        value=_value("its value"),
+        body=_value("its body"),
+    ),
+    "relay.If": _typed(
+        ast.If,
+        nests=True,
+        cond=_value("its condition"),
+        true_branch=_value("its first branch"),
+        false_branch=_value("its second branch"),
+    ),
+    "relay.Function": _typed(
+        ast.Function,
+        nests=True,
+        params=(_params, OBJECT),
+        body=_value("its body"),
+        ret_type=(_known_type, OBJECT),
+        type_params=(type_names, OBJECT),
+        attrs=(_function_attributes, OBJECT),
+    ),
+    "relay.RefCreate": _typed(ast.RefCreate, value=_value("its value")),
+    "relay.RefRead": _typed(ast.RefRead, ref=_value("the reference")),
+    "relay.RefWrite": _typed(ast.RefWrite, ref=_value("the reference"), value=_value("the value")),
+    "relay.Match": _typed(
+        ast.Match,
+        nests=True,
+        data=_value("what it looks at"),
+        clauses=_each(ast.Clause, "clause"),
+        complete=(lambda _, __, complete: complete is not False, BOOL),
+    ),
+    "relay.Clause": _kind(ast.Clause, lhs=_one(ast.Pattern, "its pattern"), rhs=_value("its body")),
+    "relay.PatternWildcard": _kind(ast.PatternWildcard),
+    "relay.PatternVar": _kind(ast.PatternVar, var=_one(ast.Var, "its variable")),
+    "relay.PatternConstructor": _kind(
+        ast.PatternConstructor,
+        nests=True,
+        constructor=_one(ast.Constructor, "its constructor"),
+        patterns=_PATTERNS,
+    ),
+    "relay.PatternTuple": _kind(ast.PatternTuple, nests=True, patterns=_PATTERNS),
+}
