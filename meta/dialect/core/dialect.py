@@ -25,7 +25,7 @@ from meta.base.source import Span, definition_span
 from meta.dialect.core.catalog import DIALECTS
 from meta.dialect.core.fused import KERNEL, FusedMaker, FusedPattern, launcher
 from meta.dialect.core.openv import Artifact, Compiled, Kernel, OpEnv, Unsupported
-from meta.dialect.core.plevel import COMPILER, Levels, by_device, level_text
+from meta.dialect.core.plevel import COMPILER, Levels, by_device, level_text, measured
 from meta.dialect.core.preference import forget, only
 from meta.ir.expr import Function
 from meta.ir.expr import Op as OpNode
@@ -86,7 +86,7 @@ class Dialect:
     ----------
     name: by which users prefer or exclude it.
     devices: device kinds on which it can run.
-    plevel: level of its operators unless they state their own.
+    plevel: level of its operators unless they state their own or `measured` has one.
     probe: returns None if the backend is usable on this machine, else the reason why not.
     package: a package whose modules register the operators; imported when they are first asked for.
     ahead: does for a device what takes long before the backend's first kernel in a process, and
@@ -335,6 +335,8 @@ class Dialect:
         return self.patterns[name].env(function, device)
 
     def _levels(self, plevel: Levels | None, name: str, site: Span) -> dict[str, int]:
+        if plevel is None:
+            plevel = measured().get(self.name, {}).get(name)
         try:
             return by_device(plevel, self.plevel, self.devices)
         except KeyError as error:

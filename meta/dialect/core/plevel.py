@@ -2,12 +2,18 @@
 
 A level holds for all devices of a dialect, or is stated per kind of device:
 ``plevel={"cpu": LIBRARY}`` leaves the dialect's own level to the others.
+
+Levels that were decided by measurement are data, `TABLE`: the benchmark ``levels.py`` writes that
+file, with what it measured, on which device and when.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from enum import IntEnum
+from functools import cache
+from pathlib import Path
 
 
 class PLevel(IntEnum):
@@ -24,6 +30,15 @@ FUSED_ONLY, REFERENCE, COMPILER, LIBRARY, HANDWRITTEN = PLevel
 
 Levels = int | Mapping[str, int]
 """How a level is stated: one number, or one for each kind of device that differs."""
+
+TABLE = Path(__file__).parents[1] / "levels.json"
+
+
+@cache
+def measured() -> Mapping[str, Mapping[str, Mapping[str, int]]]:
+    """Return the levels of `TABLE` by dialect, operator or pattern, and kind of device."""
+    found: dict[str, dict[str, dict[str, int]]] = json.loads(TABLE.read_text("utf-8"))["levels"]
+    return found
 
 
 def by_device(stated: Levels | None, default: int, devices: tuple[str, ...]) -> dict[str, int]:

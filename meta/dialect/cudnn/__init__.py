@@ -4,9 +4,9 @@ Convolutions, attention and normalisations are graphs of cuDNN, built through th
 nvidia-cudnn-frontend (`graph.py`) and kept as plans (`plans.py`). Convolutions take a bias, a sum
 and relu behind them into the graph, in any layout of their axes. A plan whose kernel cuDNN has
 already is preferred to one that it has to compile. Softmax, pooling and activations are functions
-of libcudnn, called through ctypes (`library.py`). Which of them goes before other dialects is in
-one table, `levels.py`; ATen's kernels for the same operators, which call cuDNN too, are one level
-below on CUDA. Add a kernel in the operator's family file.
+of libcudnn, called through ctypes (`library.py`). Which of them goes before other dialects was
+measured: ``levels.json`` has their levels. ATen's convolutions and attention, which call cuDNN too,
+are one level below on CUDA. Add a kernel in the operator's family file.
 """
 
 from importlib import import_module

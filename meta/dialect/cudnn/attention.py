@@ -18,7 +18,6 @@ from meta.base.dtype import TO_TORCH, bits
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand
-from meta.dialect.cudnn.levels import LEVELS
 from meta.dialect.cudnn.plans import Plan, Plans, plan
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_FIRST, heads_first, score_scale
@@ -108,7 +107,7 @@ def backward(graph: Graph, a: Attention, gradients: tuple[Operand, ...]) -> None
         graph.result(found, operand)
 
 
-@dialect.op(op.scaled_dot_product_attention, plevel=LEVELS["scaled_dot_product_attention"])
+@dialect.op(op.scaled_dot_product_attention)
 def scaled_dot_product_attention(call: CallValues) -> OpEnv:
     run = _plan(_sdpa, call)
     if call.args.mask is None:
@@ -122,7 +121,7 @@ def scaled_dot_product_attention(call: CallValues) -> OpEnv:
     return OpEnv(masked, allocates=False, workspace=_workspace(call, run))
 
 
-@dialect.op(op.scaled_dot_product_attention_dx, plevel=LEVELS["scaled_dot_product_attention_dx"])
+@dialect.op(op.scaled_dot_product_attention_dx)
 def scaled_dot_product_attention_dx(call: CallValues) -> OpEnv:
     run = _plan(_sdpa_backward, call)
     if call.args.mask is None:

@@ -16,7 +16,6 @@ from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.attention import Attention, backward, described
 from meta.dialect.cudnn.graph import Graph, Operand
-from meta.dialect.cudnn.levels import LEVELS
 from meta.dialect.cudnn.plans import plan
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
@@ -42,7 +41,7 @@ def _joined(query, key, value, mask, y, logsumexp, dy, causal, scale, layout, ax
     return op.concatenate(tuple(op.reshape(found[i], ...) for i in range(PARTS)), axis)
 
 
-@dialect.pattern_op(_joined, plevel=LEVELS["scaled_dot_product_attention_dx"])
+@dialect.pattern_op(_joined)
 def scaled_dot_product_attention_dx_joined(
     query: TensorType, key: TensorType, value: TensorType, mask: Any, y: TensorType,
     logsumexp: TensorType, dy: TensorType, causal: bool, scale: float | None, layout: str,

@@ -11,7 +11,6 @@ from meta.base.source import definition_span
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand
-from meta.dialect.cudnn.levels import LEVELS
 from meta.dialect.cudnn.plans import planned
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
@@ -152,7 +151,7 @@ def _without_y(run: Callable[..., None]) -> Callable[..., None]:
 def convolution(conv: Op, conv_dx: Op, conv_dw: Op) -> None:
     """Register the kernels of a convolution and of its two gradients."""
     for operator, make in ((conv, forward), (conv_dx, by_input), (conv_dw, by_kernel)):
-        dialect.register(operator, make, definition_span(make), LEVELS[operator.name])
+        dialect.register(operator, make, definition_span(make))
 
 
 convolution(op.conv1d, op.conv1d_dx, op.conv1d_dw)

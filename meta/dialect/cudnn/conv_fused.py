@@ -12,7 +12,6 @@ from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.conv import Geometry, geometry, strange, unsuited
 from meta.dialect.cudnn.graph import Graph, Operand
-from meta.dialect.cudnn.levels import FUSED_CONVOLUTION
 from meta.dialect.cudnn.plans import planned
 from meta.ir.types import TensorType
 
@@ -71,7 +70,7 @@ def _made(
     return planned(_describe, found, z is not None, relu, dtype=x.dtype, device=device.ordinal)
 
 
-@dialect.pattern_op(_biased, plevel=FUSED_CONVOLUTION)
+@dialect.pattern_op(_biased)
 def conv2d_bias(
     x, w, stride, padding, dilation, layout, kernel_layout, out_layout, axis, result, device
 ):
@@ -79,7 +78,7 @@ def conv2d_bias(
     return _made(x, w, None, how, result, device)
 
 
-@dialect.pattern_op(_rectified(_biased), plevel=FUSED_CONVOLUTION)
+@dialect.pattern_op(_rectified(_biased))
 def conv2d_bias_relu(
     x, w, stride, padding, dilation, layout, kernel_layout, out_layout, axis, result, device
 ):
@@ -87,7 +86,7 @@ def conv2d_bias_relu(
     return _made(x, w, None, how, result, device)
 
 
-@dialect.pattern_op(_added, plevel=FUSED_CONVOLUTION)
+@dialect.pattern_op(_added)
 def conv2d_bias_add(
     x, w, z, stride, padding, dilation, layout, kernel_layout, out_layout, axis, result, device
 ):
@@ -95,7 +94,7 @@ def conv2d_bias_add(
     return _made(x, w, z, how, result, device)
 
 
-@dialect.pattern_op(_rectified(_added), plevel=FUSED_CONVOLUTION)
+@dialect.pattern_op(_rectified(_added))
 def conv2d_bias_add_relu(
     x, w, z, stride, padding, dilation, layout, kernel_layout, out_layout, axis, result, device
 ):

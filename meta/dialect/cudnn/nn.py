@@ -10,7 +10,6 @@ from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.descriptors import factors, require_elements, tensor
 from meta.dialect.cudnn.graph import Operand
 from meta.dialect.cudnn.launch import Launch, Place
-from meta.dialect.cudnn.levels import LEVELS
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
@@ -49,21 +48,21 @@ def _backward(call: CallValues, algorithm: int) -> OpEnv:
     return OpEnv(run, allocates=False)
 
 
-@dialect.op(op.softmax, plevel=LEVELS["softmax"])
+@dialect.op(op.softmax)
 def softmax(call: CallValues) -> OpEnv:
     return _forward(call, ACCURATE)
 
 
-@dialect.op(op.log_softmax, plevel=LEVELS["log_softmax"])
+@dialect.op(op.log_softmax)
 def log_softmax(call: CallValues) -> OpEnv:
     return _forward(call, LOG)
 
 
-@dialect.op(op.softmax_dx, plevel=LEVELS["softmax_dx"])
+@dialect.op(op.softmax_dx)
 def softmax_dx(call: CallValues) -> OpEnv:
     return _backward(call, ACCURATE)
 
 
-@dialect.op(op.log_softmax_dx, plevel=LEVELS["log_softmax_dx"])
+@dialect.op(op.log_softmax_dx)
 def log_softmax_dx(call: CallValues) -> OpEnv:
     return _backward(call, LOG)

@@ -17,7 +17,6 @@ from meta import op
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand, frontend
-from meta.dialect.cudnn.levels import LEVELS
 from meta.dialect.cudnn.plans import planned
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
@@ -92,17 +91,17 @@ def with_number(run: Callable[..., None], place: int, number: torch.Tensor) -> C
     return lambda *values: run(*values[:place], number, *values[place:])
 
 
-@dialect.op(op.layer_norm, plevel=LEVELS["layer_norm"])
+@dialect.op(op.layer_norm)
 def layer_norm(call: CallValues) -> OpEnv:
     return _normalised(call, trains=False)
 
 
-@dialect.op(op.layer_norm_train, plevel=LEVELS["layer_norm_train"])
+@dialect.op(op.layer_norm_train)
 def layer_norm_train(call: CallValues) -> OpEnv:
     return _normalised(call, trains=True)
 
 
-@dialect.op(op.layer_norm_train_dx, plevel=LEVELS["layer_norm_train_dx"])
+@dialect.op(op.layer_norm_train_dx)
 def layer_norm_train_dx(call: CallValues) -> OpEnv:
     a = call.args
     r = rows(a.x, a.axis, a.scale)

@@ -12,7 +12,6 @@ from meta import op
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, frontend
-from meta.dialect.cudnn.levels import LEVELS
 from meta.dialect.cudnn.norm import Rows, epsilon, rows, with_number
 from meta.dialect.cudnn.plans import plan, planned
 from meta.op.core.call import CallValues
@@ -41,7 +40,7 @@ def _backward(graph: Graph, r: Rows) -> None:
     graph.result(dscale, r.parameter)
 
 
-@dialect.op(op.rms_norm, plevel=LEVELS["rms_norm"])
+@dialect.op(op.rms_norm)
 def rms_norm(call: CallValues) -> OpEnv:
     a = call.args
     if a.scale is None:
@@ -52,7 +51,7 @@ def rms_norm(call: CallValues) -> OpEnv:
     return env.wrap(partial(with_number, place=3 if biased else 2, number=epsilon(a.eps)))
 
 
-@dialect.op(op.rms_norm_dx, plevel=LEVELS["rms_norm_dx"])
+@dialect.op(op.rms_norm_dx)
 def rms_norm_dx(call: CallValues) -> OpEnv:
     """The operator keeps no statistics: the forward graph computes them once more."""
     a = call.args

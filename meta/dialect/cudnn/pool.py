@@ -15,7 +15,6 @@ from meta.dialect.cudnn.descriptors import (
 )
 from meta.dialect.cudnn.graph import Operand
 from meta.dialect.cudnn.launch import Launch, Place
-from meta.dialect.cudnn.levels import LEVELS
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.window import DATA, permutation, window
@@ -96,4 +95,4 @@ for operator, make in (
     (op.max_pool2d_dx, max_pool_dx),
     (op.avg_pool2d_dx, avg_pool_dx),
 ):
-    dialect.register(operator, make, definition_span(make), LEVELS[operator.name])
+    dialect.register(operator, make, definition_span(make))

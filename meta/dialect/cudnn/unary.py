@@ -9,7 +9,6 @@ from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.descriptors import activation, factors, require_elements, tensor
 from meta.dialect.cudnn.graph import Operand
 from meta.dialect.cudnn.launch import Launch, Place
-from meta.dialect.cudnn.levels import LEVELS
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.op import Op
@@ -49,7 +48,7 @@ def backward(call: CallValues) -> OpEnv:
 
 def _register(operators: dict[Op, int], make) -> None:
     for operator in operators:
-        dialect.register(operator, make, definition_span(make), LEVELS[operator.name])
+        dialect.register(operator, make, definition_span(make))
 
 
 _register(MODES, forward)

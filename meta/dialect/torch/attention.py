@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from meta import op
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.levels import LIBRARY_AFTER_CUDNN
 from meta.dialect.torch.operands import wide
 from meta.op.attention import HEADS_FIRST, score_scale
 
@@ -91,7 +90,7 @@ def _scores(query, key, mask, causal, scale):
     return scores.masked_fill(~_visible(query, key), -torch.inf) if causal else scores
 
 
-@dialect.kernel(op.scaled_dot_product_attention, plevel=LIBRARY_AFTER_CUDNN, strided=False)
+@dialect.kernel(op.scaled_dot_product_attention, strided=False)
 def scaled_dot_product_attention(query, key, value, mask, causal, scale, layout, out):
     tensors = _heads_first(layout, query, key, value)
     y, logsumexp = _forward(*tensors, mask, causal, scale)
@@ -155,7 +154,7 @@ def _centred(value, y):
     return value - offset, y - _per_head(offset, y)
 
 
-@dialect.kernel(op.scaled_dot_product_attention_dx, plevel=LIBRARY_AFTER_CUDNN, strided=False)
+@dialect.kernel(op.scaled_dot_product_attention_dx, strided=False)
 def scaled_dot_product_attention_dx(
     query, key, value, mask, y, logsumexp, dy, causal, scale, layout, out
 ):

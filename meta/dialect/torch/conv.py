@@ -10,7 +10,6 @@ from meta.base.dtype import is_float
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.fusion import ON_CPU, single_or_double
-from meta.dialect.torch.levels import LIBRARY_AFTER_CUDNN
 from meta.dialect.torch.precision import in_float32
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, KERNEL, exchanged, pads, permutation
@@ -194,9 +193,9 @@ def by_kernel(
 
 def convolution(conv, conv_dx, conv_dw):
     """Register the kernels of a convolution and of its two gradients."""
-    dialect.kernel(conv, plevel=LIBRARY_AFTER_CUDNN, when=no_integers_on_cuda)(forward)
-    dialect.kernel(conv_dx, plevel=LIBRARY_AFTER_CUDNN)(by_input)
-    dialect.kernel(conv_dw, plevel=LIBRARY_AFTER_CUDNN)(by_kernel)
+    dialect.kernel(conv, when=no_integers_on_cuda)(forward)
+    dialect.kernel(conv_dx)(by_input)
+    dialect.kernel(conv_dw)(by_kernel)
 
 
 convolution(op.conv1d, op.conv1d_dx, op.conv1d_dw)

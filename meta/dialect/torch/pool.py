@@ -202,17 +202,6 @@ def _adaptive_average_dx(tensors, shape):
     return ADAPTIVE_AVG_DX[len(shape)](dy, x)
 
 
-MEANS_DX = {"cpu": LIBRARY}
-"""Of the gradient of means, on the CPU. All else is faster generated, on CUDA by this, in
-microseconds on one H200, 2026-11-22, float16, [64, 64, 112, 112]: maxima of 3x3, stride 2: 33 and
-ATen's 208, channels last 38 and 218; their gradients 115 and 794 (ATen wants indices, so that the
-maxima are found once more), 114 and 702; means of 2x2: 32 and 147, 32 and 306; their gradients 36
-and 892, 35 and 1207. float32, channels first: 61 and 201, 173 and 809, 61 and 152, 68 and 919.
-Over 7x7 regions of [64, 64, 56, 56], float32: means 11 and 33, maxima 11 and 42; of all of
-[64, 2048, 7, 7], float16: 12 and 31, channels last 5.7 and 6.0.
-"""
-
-
 def sliding(max_pool, max_dx, avg_pool, avg_dx):
     """Register the maximum and the mean over windows, and their gradients."""
 
@@ -240,7 +229,7 @@ def sliding(max_pool, max_dx, avg_pool, avg_dx):
 
         return _in_order(run, layout, x, dy)
 
-    @dialect.kernel(avg_dx, plevel=MEANS_DX)
+    @dialect.kernel(avg_dx)
     def mean_dx(x, dy, kernel, stride, padding, dilation, ceil_mode, include_pad, layout):
         def run(x, dy):
             axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
@@ -270,7 +259,7 @@ def adaptive(max_pool, max_dx, avg_pool, avg_dx):
 
     # On CUDA ATen adds up with atomics: 750 us for [64, 2048, 7, 7] to 1 in half precision on an
     # H200, where generated code writes 13 MB.
-    @dialect.kernel(avg_dx, plevel=MEANS_DX)
+    @dialect.kernel(avg_dx)
     def mean_dx(x, dy, layout):
         run = _adaptive_average_dx
         return _in_order(lambda x, dy: run([x, dy], dy.shape[2:]), layout, x, dy)

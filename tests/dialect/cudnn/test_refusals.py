@@ -16,7 +16,7 @@ import meta
 import meta.dialect.cudnn as package
 from meta.base.device import Device
 from meta.dialect.core import DIALECTS, HANDWRITTEN, Unsupported
-from meta.dialect.cudnn.levels import FUSED_CONVOLUTION, LEVELS
+from meta.dialect.core.plevel import measured
 from meta.ir import parse_type
 
 CUDA = Device("cuda:0")
@@ -48,11 +48,10 @@ def test_why_it_is_unavailable(
 
 
 def test_the_table_of_levels_is_that_of_the_kernels() -> None:
-    assert set(LEVELS) == set(DIALECT.ops)
-    for name, made in DIALECT.ops.items():
-        assert made.plevels == {"cuda": LEVELS[name]}
-        assert 0 < LEVELS[name] < HANDWRITTEN
-    assert {p.plevels["cuda"] for p in DIALECT.patterns.values()} == {FUSED_CONVOLUTION}
+    made = {**DIALECT.ops, **DIALECT.patterns}
+    table = measured()["cudnn"]
+    assert {name: one.plevels for name, one in made.items()} == table
+    assert all(0 < one["cuda"] < HANDWRITTEN for one in table.values())
 
 
 def refusal(name: str, *args: Any) -> str:
