@@ -10,14 +10,14 @@ import math
 from meta import op
 from meta.base.dtype import is_float
 from meta.grad.core import collapse, gradient
-from meta.grad.elementwise import second
+from meta.grad.elementwise import second_gradients
 from meta.ir.types import TensorType
 from meta.op.activation import SELU_ALPHA, SELU_SCALE
 
 
 def _by_x(x, dy, dy_, second):
     """dy * dy_ * f'' in the dtype of x."""
-    return collapse(op.multiply(op.multiply(dy, dy_), second), x)
+    return collapse(dy * dy_ * second, x)
 
 
 @gradient(op.silu)
@@ -30,7 +30,7 @@ def silu(x, dy):
 def silu_dx(x, dy, dy_):
     """f'' = s * (1 - s) * (2 + x * (1 - 2 * s))"""
     s = op.sigmoid(x)
-    bend = op.add(op.multiply(x, op.subtract(1.0, op.multiply(s, 2.0))), 2.0)
+    bend = x * (1.0 - s * 2.0) + 2.0
     second = op.sigmoid_dx(None, s, bend)
     return _by_x(x, dy, dy_, second), collapse(op.silu_dx(x, dy_), dy)
 
@@ -56,7 +56,7 @@ def elu(x, dy, alpha):
 @gradient(op.elu_dx)
 def elu_dx(x, dy, dy_, alpha):
     """f'' = alpha * exp(x) for x <= 0, else 0"""
-    second = op.where(op.greater(x, 0), 0.0, op.multiply(op.exp(x), alpha))
+    second = op.where(x > 0, 0.0, op.exp(x) * alpha)
     return _by_x(x, dy, dy_, second), collapse(op.elu_dx(x, dy_, alpha), dy)
 
 
@@ -69,10 +69,10 @@ def softplus(x, dy, beta, threshold):
 @gradient(op.softplus_dx)
 def softplus_dx(x, dy, dy_, beta, threshold):
     """f'' = beta * s * (1 - s) with s = sigmoid(beta * x), 0 beyond the threshold"""
-    scaled = op.multiply(x, beta)
+    scaled = x * beta
     s = op.sigmoid(scaled)
-    bend = op.multiply(op.multiply(s, op.subtract(1.0, s)), beta)
-    second = op.where(op.greater(scaled, threshold), 0.0, bend)
+    bend = s * (1.0 - s) * beta
+    second = op.where(scaled > threshold, 0.0, bend)
     return _by_x(x, dy, dy_, second), collapse(op.softplus_dx(x, dy_, beta, threshold), dy)
 
 
@@ -85,8 +85,8 @@ def hardswish(x, dy):
 @gradient(op.hardswish_dx)
 def hardswish_dx(x, dy, dy_):
     """f'' = 1/3 between -3 and 3"""
-    inside = op.less(op.abs(x), 3.0)
-    second = op.where(inside, op.multiply(op.ones_like(x), 1 / 3), 0.0)
+    inside = op.abs(x) < 3.0
+    second = op.where(inside, op.ones_like(x) * (1 / 3), 0.0)
     return _by_x(x, dy, dy_, second), collapse(op.hardswish_dx(x, dy_), dy)
 
 
@@ -96,9 +96,9 @@ def prelu(x, weight, dy):
     # The weight's axis meets axis 1 of x; one of extent 1 goes where x has none.
     shape = weight.shape if x.ndim == 1 or not weight.ndim else (*weight.shape, *[1] * (x.ndim - 2))
     spread = op.reshape(weight, shape if x.ndim else ())
-    positive = op.greater(x, 0)
-    dx = op.where(positive, dy, op.multiply(dy, spread))
-    dw = collapse(op.where(positive, 0.0, op.multiply(dy, x)), spread)
+    positive = x > 0
+    dx = op.where(positive, dy, dy * spread)
+    dw = collapse(op.where(positive, 0.0, dy * x), spread)
     return dx, op.reshape(dw, weight.shape)
 
 
@@ -107,7 +107,7 @@ def glu(x, dy, axis):
     """da = dy * s, db = dy * a * s * (1 - s) with s = sigmoid(b)"""
     a, b = op.split(x, 2, axis)
     s = op.sigmoid(b)
-    return op.concatenate((op.multiply(dy, s), op.sigmoid_dx(None, s, op.multiply(dy, a))), axis)
+    return op.concatenate((dy * s, op.sigmoid_dx(None, s, dy * a)), axis)
 
 
 @gradient(op.threshold)
@@ -145,60 +145,60 @@ def mish_dx(x, dy, dy_):
     """f'' = w' * (2 + x * (1 - s - 2 * w * s)) with w' = (1 - w**2) * s"""
     w, s = op.tanh(op.softplus(x)), op.sigmoid(x)
     slope = op.tanh_dx(None, w, s)
-    bend = op.subtract(op.subtract(1.0, s), op.multiply(op.multiply(w, s), 2.0))
-    second = op.multiply(slope, op.add(op.multiply(x, bend), 2.0))
-    by_x = collapse(op.multiply(op.multiply(dy, dy_), second), x)
+    bend = 1.0 - s - w * s * 2.0
+    second = slope * (x * bend + 2.0)
+    by_x = collapse(dy * dy_ * second, x)
     return by_x, collapse(op.mish_dx(x, dy_), dy)
 
 
 @gradient(op.selu)
 def selu(x, dy):
     """dx = dy * scale where x > 0, else dy * scale * alpha * exp(x)"""
-    return op.elu_dx(x, op.multiply(dy, SELU_SCALE), SELU_ALPHA)
+    return op.elu_dx(x, dy * SELU_SCALE, SELU_ALPHA)
 
 
 @gradient(op.celu)
 def celu(x, dy, alpha):
     """dx = dy where x > 0, else dy * exp(x / alpha)"""
-    return op.elu_dx(op.divide(x, alpha), dy, 1.0)
+    return op.elu_dx(x / alpha, dy, 1.0)
 
 
 @gradient(op.softsign)
 def softsign(x, dy):
     """dx = dy / (1 + |x|)**2"""
-    wide = op.add(op.abs(x), 1.0)
-    return op.divide(dy, op.multiply(wide, wide))
+    wide = op.abs(x) + 1.0
+    return dy / (wide * wide)
 
 
 @gradient(op.tanhshrink)
 def tanhshrink(x, dy):
     """dx = dy * tanh(x)**2"""
     t = op.tanh(x)
-    return op.multiply(dy, op.multiply(t, t))
+    return dy * (t * t)
 
 
 @gradient(op.logsigmoid)
 def logsigmoid(x, dy):
     """dx = dy * sigmoid(-x)"""
-    return op.multiply(dy, op.sigmoid(op.negative(x)))
+    return dy * op.sigmoid(-x)
 
 
 @gradient(op.hardsigmoid)
 def hardsigmoid(x, dy):
     """dx = dy / 6 where -3 < x < 3, else 0"""
-    return op.where(op.less(op.abs(x), 3.0), op.multiply(dy, 1 / 6), 0)
+    return op.where(op.abs(x) < 3.0, dy * (1 / 6), 0)
 
 
 @gradient(op.relu6)
 def relu6(x, dy):
     """dx = dy where 0 < x < 6, else 0"""
-    return op.where(op.logical_and(op.greater(x, 0.0), op.less(x, 6.0)), dy, 0)
+    return op.where(op.logical_and(x > 0.0, x < 6.0), dy, 0)
 
 
 @gradient(op.softshrink, op.hardshrink)
 def shrink(x, dy, lambd):
     """dx = dy where |x| > lambd, else 0"""
-    return op.where(op.greater(op.abs(x), lambd), dy, 0)
+    return op.where(op.abs(x) > lambd, dy, 0)
 
 
 @gradient(op.softmax)
@@ -214,18 +214,18 @@ def log_softmax(y, dy, axis):
 @gradient(op.softmax_dx)
 def softmax_dx(y, dy, dy_, axis):
     """For dx = y (dy - s), s = sum(y dy), t = sum(y dy_): dy_ (dy - s) - dy t; y (dy_ - t)."""
-    s = op.sum(op.multiply(y, dy), axis, 1)
-    t = op.sum(op.multiply(y, dy_), axis, 1)
-    first = op.subtract(op.multiply(dy_, op.subtract(dy, s)), op.multiply(dy, t))
+    s = op.sum(y * dy, axis, 1)
+    t = op.sum(y * dy_, axis, 1)
+    first = dy_ * (dy - s) - dy * t
     return first, op.softmax_dx(y, dy_, axis)
 
 
 @gradient(op.log_softmax_dx)
 def log_softmax_dx(y, dy, dy_, axis):
     """For dx = dy - p sum(dy), p = exp(y): -dy_ p sum(dy); dy_ - sum(dy_ p)."""
-    weighted = op.multiply(dy_, op.exp(y))
-    first = op.negative(op.multiply(weighted, op.sum(dy, axis, 1)))
-    return first, op.subtract(dy_, op.sum(weighted, axis, 1))
+    weighted = dy_ * op.exp(y)
+    first = -(weighted * op.sum(dy, axis, 1))
+    return first, dy_ - op.sum(weighted, axis, 1)
 
 
 @gradient(op.relu)
@@ -263,43 +263,43 @@ def relu_dx(x, y, dy: TensorType, dy_):
 def gelu_dx(x, y, dy, dy_, approximate):
     """gelu'' = (2 - x**2) * p(x) with p(x) = exp(-x**2 / 2) / sqrt(2 * pi)"""
     second = _gelu_second(x) if approximate == "none" else _gelu_tanh_second(x)
-    dx, _ = second(x, None, dy, dy_, second)
+    dx, _ = second_gradients(x, None, dy, dy_, second)
     linear = collapse(op.gelu_dx(x, None, dy_, approximate), dy)
     return dx, None if y is None else op.zeros_like(y), linear
 
 
 def _gelu_second(x):
-    x2 = op.multiply(x, x)
-    density = op.multiply(op.exp(op.multiply(x2, -0.5)), 1 / math.sqrt(2 * math.pi))
-    return op.multiply(op.subtract(2.0, x2), density)
+    x2 = x * x
+    density = op.exp(x2 * -0.5) * (1 / math.sqrt(2 * math.pi))
+    return (2.0 - x2) * density
 
 
 def _gelu_tanh_second(x):
     """(1 - t**2) * (u' + x / 2 * (u'' - 2 * t * u'**2)) with t = tanh(u), u = a * (x + b * x**3)"""
     a, b = math.sqrt(2 / math.pi), 0.044715
-    x2 = op.multiply(x, x)
-    t = op.tanh(op.multiply(op.multiply(op.add(op.multiply(x2, b), 1.0), x), a))
-    slope = op.multiply(op.add(op.multiply(x2, 3 * b), 1.0), a)
-    steep = op.multiply(op.multiply(t, -2.0), op.multiply(slope, slope))
-    bend = op.add(op.multiply(x, 6 * a * b), steep)
-    return op.tanh_dx(None, t, op.add(slope, op.multiply(op.multiply(x, 0.5), bend)))
+    x2 = x * x
+    t = op.tanh((x2 * b + 1.0) * x * a)
+    slope = (x2 * (3 * b) + 1.0) * a
+    steep = t * -2.0 * (slope * slope)
+    bend = x * (6 * a * b) + steep
+    return op.tanh_dx(None, t, slope + x * 0.5 * bend)
 
 
 @gradient(op.tanh_dx)
 def tanh_dx(x, y, dy, dy_):
     """By y: f' = 1 - y**2, so -2 * y. By x: -2 * t * (1 - t**2) with t = tanh(x)."""
     t = op.tanh(x) if y is None else y
-    derivative = op.multiply(t, -2.0)
+    derivative = t * -2.0
     if y is None:
         derivative = op.tanh_dx(None, t, derivative)
-    return *second(x, y, dy, dy_, derivative), collapse(op.tanh_dx(None, t, dy_), dy)
+    return *second_gradients(x, y, dy, dy_, derivative), collapse(op.tanh_dx(None, t, dy_), dy)
 
 
 @gradient(op.sigmoid_dx)
 def sigmoid_dx(x, y, dy, dy_):
     """By y: f' = y * (1 - y), so 1 - 2 * y. By x: (1 - 2 * s) * s * (1 - s) with s = sigmoid(x)."""
     s = op.sigmoid(x) if y is None else y
-    derivative = op.subtract(1.0, op.multiply(s, 2.0))
+    derivative = 1.0 - s * 2.0
     if y is None:
         derivative = op.sigmoid_dx(None, s, derivative)
-    return *second(x, y, dy, dy_, derivative), collapse(op.sigmoid_dx(None, s, dy_), dy)
+    return *second_gradients(x, y, dy, dy_, derivative), collapse(op.sigmoid_dx(None, s, dy_), dy)

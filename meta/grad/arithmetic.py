@@ -32,21 +32,21 @@ def add(x1: TensorType, x2: TensorType, otherwise: TensorType, where, dy):
 def subtract(x1: TensorType, x2: TensorType, otherwise: TensorType, where, dy):
     """dx1 = dy, dx2 = -dy, where ``where`` is true; elsewhere dy is ``otherwise``'s."""
     dy, d_otherwise = _split(dy, otherwise, where)
-    return onto(x1, lambda: dy), onto(x2, lambda: op.negative(dy)), d_otherwise, None
+    return onto(x1, lambda: dy), onto(x2, lambda: -dy), d_otherwise, None
 
 
 @gradient(op.multiply)
 def multiply(x1, x2, dy):
     """dx1 = dy * x2, dx2 = dy * x1"""
-    return onto(x1, lambda: op.multiply(dy, x2)), onto(x2, lambda: op.multiply(dy, x1))
+    return onto(x1, lambda: dy * x2), onto(x2, lambda: dy * x1)
 
 
 @gradient(op.divide)
 def divide(x1: TensorType, x2, y, dy):
     """dx1 = dy / x2, dx2 = -dy * y / x2"""
     if isinstance(x2, bool | int | float) or is_float(x2.dtype):
-        dx1 = op.divide(dy, x2)
-        return onto(x1, lambda: dx1), onto(x2, lambda: op.negative(op.multiply(dx1, y)))
+        dx1 = dy / x2
+        return onto(x1, lambda: dx1), onto(x2, lambda: -(dx1 * y))
     return None, None  # a quotient of integers
 
 
@@ -58,13 +58,13 @@ def power(x1, x2, y, dy):
         if isinstance(x2, bool | int | float):
             if x2 == 0:
                 return op.zeros_like(dy)
-            return op.multiply(dy, op.multiply(op.power(x1, op.subtract(x2, 1)), x2))
-        slope = op.multiply(op.power(x1, op.subtract(x2, 1)), x2)
-        return op.where(op.equal(x2, 0), 0, op.multiply(dy, slope))
+            return dy * (x1 ** (x2 - 1) * x2)
+        slope = x1 ** (x2 - 1) * x2
+        return op.where(op.equal(x2, 0), 0, dy * slope)
 
     def exponent():
-        flat = op.logical_and(op.equal(x1, 0), op.greater_equal(x2, 0))
-        return op.where(flat, 0, op.multiply(dy, op.multiply(y, op.log(x1))))
+        flat = op.logical_and(op.equal(x1, 0), x2 >= 0)
+        return op.where(flat, 0, dy * (y * op.log(x1)))
 
     return onto(x1, base), onto(x2, exponent)
 
@@ -73,7 +73,7 @@ def _extremum(loses, x1, x2, dy):
     """Give dy to the operand that was taken; both get half of it where they are equal."""
 
     def of(a, b):
-        shared = op.where(op.equal(a, b), op.multiply(dy, 0.5), dy)
+        shared = op.where(op.equal(a, b), dy * 0.5, dy)
         return op.where(loses(a, b), 0, shared)
 
     return onto(x1, lambda: of(x1, x2)), onto(x2, lambda: of(x2, x1))
@@ -97,9 +97,7 @@ not_differentiable(op.floor_divide, why="piecewise constant")
 @gradient(op.mod)
 def mod(x1, x2, dy):
     """dx1 = dy, dx2 = -dy * floor(x1 / x2), the jumps left out."""
-    return onto(x1, lambda: dy), onto(
-        x2, lambda: op.negative(op.multiply(dy, op.floor_divide(x1, x2)))
-    )
+    return onto(x1, lambda: dy), onto(x2, lambda: -(dy * op.floor_divide(x1, x2)))
 
 
 @gradient(op.fmod)
@@ -107,7 +105,7 @@ def fmod(x1, x2, dy):
     """dx1 = dy, dx2 = -dy * trunc(x1 / x2), the jumps left out."""
 
     def divisor():
-        return op.negative(op.multiply(dy, op.trunc(op.divide(x1, x2))))
+        return -(dy * op.trunc(x1 / x2))
 
     return onto(x1, lambda: dy), onto(x2, divisor)
 
@@ -117,7 +115,7 @@ def copysign(x1, x2, y, dy):
     """dx1 = dy, or -dy where the sign changed; 0 at 0. dx2 = 0."""
 
     def magnitude():
-        return op.multiply(dy, op.multiply(op.sign(x1), op.sign(y)))
+        return dy * (op.sign(x1) * op.sign(y))
 
     return onto(x1, magnitude), onto(x2, lambda: op.zeros_like(dy))
 
@@ -125,8 +123,8 @@ def copysign(x1, x2, y, dy):
 @gradient(op.hypot)
 def hypot(x1, x2, y, dy):
     """dx1 = dy * x1 / y, dx2 = dy * x2 / y"""
-    scaled = op.divide(dy, y)
-    return onto(x1, lambda: op.multiply(scaled, x1)), onto(x2, lambda: op.multiply(scaled, x2))
+    scaled = dy / y
+    return onto(x1, lambda: scaled * x1), onto(x2, lambda: scaled * x2)
 
 
 def _taken(first, dy, x1, x2):
@@ -137,21 +135,21 @@ def _taken(first, dy, x1, x2):
 @gradient(op.fmax)
 def fmax(x1, x2, dy):
     """dy goes to the operand that was taken, to x1 where they are equal, as torch."""
-    return _taken(op.logical_or(op.greater_equal(x1, x2), op.not_equal(x2, x2)), dy, x1, x2)
+    return _taken(op.logical_or(x1 >= x2, op.not_equal(x2, x2)), dy, x1, x2)
 
 
 @gradient(op.fmin)
 def fmin(x1, x2, dy):
     """dy goes to the operand that was taken, to x1 where they are equal, as torch."""
-    return _taken(op.logical_or(op.less_equal(x1, x2), op.not_equal(x2, x2)), dy, x1, x2)
+    return _taken(op.logical_or(x1 <= x2, op.not_equal(x2, x2)), dy, x1, x2)
 
 
 def _shares(scale, x1, x2, dy):
     """dx1 = dy * s, dx2 = dy * (1 - s) with s = sigmoid(scale * (x1 - x2))."""
-    distance = op.multiply(op.subtract(x1, x2), scale)
+    distance = (x1 - x2) * scale
     return (
-        onto(x1, lambda: op.multiply(dy, op.sigmoid(distance))),
-        onto(x2, lambda: op.multiply(dy, op.sigmoid(op.negative(distance)))),
+        onto(x1, lambda: dy * op.sigmoid(distance)),
+        onto(x2, lambda: dy * op.sigmoid(-distance)),
     )
 
 
@@ -175,7 +173,7 @@ def ldexp(x1, x2, y, dy):
     """dx1 = dy * 2**x2, dx2 = dy * y * log(2)"""
 
     def exponent():
-        return op.multiply(op.multiply(dy, y), math.log(2))
+        return dy * y * math.log(2)
 
     return onto(x1, lambda: op.ldexp(dy, x2)), onto(x2, exponent)
 
@@ -193,23 +191,23 @@ def nextafter(x1, x2, dy):
 @gradient(op.addcmul)
 def addcmul(x: TensorType, tensor1, tensor2, value, dy):
     """dx = dy, dtensor1 = dy * value * tensor2, dtensor2 = dy * value * tensor1"""
-    scaled = op.multiply(dy, value)
+    scaled = dy * value
     return (
         onto(x, lambda: dy),
-        onto(tensor1, lambda: op.multiply(scaled, tensor2)),
-        onto(tensor2, lambda: op.multiply(scaled, tensor1)),
+        onto(tensor1, lambda: scaled * tensor2),
+        onto(tensor2, lambda: scaled * tensor1),
     )
 
 
 @gradient(op.addcdiv)
 def addcdiv(x: TensorType, tensor1, tensor2, value, dy):
     """dx = dy, dtensor1 = dy * value / tensor2, dtensor2 = -dy * value * tensor1 / tensor2**2"""
-    scaled = op.divide(op.multiply(dy, value), tensor2)
-    quotient = op.divide(tensor1, tensor2)
+    scaled = dy * value / tensor2
+    quotient = tensor1 / tensor2
     return (
         onto(x, lambda: dy),
         onto(tensor1, lambda: scaled),
-        onto(tensor2, lambda: op.negative(op.multiply(scaled, quotient))),
+        onto(tensor2, lambda: -(scaled * quotient)),
     )
 
 
@@ -217,10 +215,10 @@ def addcdiv(x: TensorType, tensor1, tensor2, value, dy):
 def lerp(x, end, weight, dy):
     """dx = dy * (1 - weight), dend = dy * weight, dweight = dy * (end - x)"""
     grads = (
-        onto(x, lambda: op.multiply(dy, op.subtract(1.0, weight))),
-        onto(end, lambda: op.multiply(dy, weight)),
+        onto(x, lambda: dy * (1.0 - weight)),
+        onto(end, lambda: dy * weight),
     )
-    return *grads, onto(weight, lambda: op.multiply(dy, op.subtract(end, x)))
+    return *grads, onto(weight, lambda: dy * (end - x))
 
 
 not_differentiable(op.fixed_point_multiply, why="integers have no gradient")
@@ -237,10 +235,10 @@ def bias_add(dy, axis):
 @gradient(op.negative)
 def negative(dy):
     """dx = -dy"""
-    return op.negative(dy)
+    return -dy
 
 
 @gradient(op.abs)
 def abs(x, dy):
     """dx = dy * sign(x); at the kink 0, as torch."""
-    return op.where(op.greater(x, 0), dy, op.where(op.less(x, 0), op.negative(dy), 0))
+    return op.where(x > 0, dy, op.where(x < 0, -dy, 0))

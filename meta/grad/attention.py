@@ -133,7 +133,7 @@ def scaled_dot_product_attention_dmask(
 @gradient(op.rotary_embedding)
 def rotary_embedding(x, cos, sin, dy, interleaved):
     """The tables' gradients are an operator of their own: a traced program drops it if unused."""
-    dx = op.rotary_embedding(dy, cos, op.negative(sin), interleaved)
+    dx = op.rotary_embedding(dy, cos, -sin, interleaved)
     return dx, *op.rotary_embedding_dtable(x, dy, cos, interleaved)
 
 
@@ -142,7 +142,7 @@ def rotary_embedding_dtable(x, dy, cos, dy_, interleaved):
     """Linear in x and in dy: each is the other, turned by the gradients of the tables."""
     dcos, dsin = dy_
     return (
-        op.rotary_embedding(dy, dcos, op.negative(dsin), interleaved),
+        op.rotary_embedding(dy, dcos, -dsin, interleaved),
         op.rotary_embedding(x, dcos, dsin, interleaved),
         op.zeros_like(cos),
     )

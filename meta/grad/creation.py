@@ -16,8 +16,8 @@ def one_hot(dy, indices, on_value: TensorType, off_value: TensorType, depth, axi
     off = op.one_hot(indices, 0, 1, depth, axis, dy.dtype)
     return (
         None,
-        collapse(op.multiply(dy, on), on_value),
-        collapse(op.multiply(dy, off), off_value),
+        collapse(dy * on, on_value),
+        collapse(dy * off, off_value),
     )
 
 

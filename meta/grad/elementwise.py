@@ -19,13 +19,13 @@ def sqrt(y, dy):
     return op.sqrt_dx(None, y, dy)
 
 
-def second(x, y, dy, dy_, derivative):
+def second_gradients(x, y, dy, dy_, derivative):
     """Return those by x and y of f_dx = dy * f', where f' is computed from y if given, else x.
 
     ``derivative`` is that of f' by what it was computed from.
     """
     argument = x if y is None else y
-    through = collapse(op.multiply(op.multiply(dy, dy_), derivative), argument)
+    through = collapse(dy * dy_ * derivative, argument)
     if y is None:
         return through, None
     return None if x is None else op.zeros_like(x), through
@@ -35,28 +35,28 @@ def second(x, y, dy, dy_, derivative):
 def sqrt_dx(x, y, dy, dy_):
     """By y: f' = 1 / (2 * y), so -1 / (2 * y**2). By x: -1 / (4 * x * sqrt(x))."""
     root = op.sqrt(x) if y is None else y
-    derivative = op.divide(-0.5, op.multiply(root, root))
+    derivative = -0.5 / (root * root)
     if y is None:
         derivative = op.sqrt_dx(None, root, derivative)
-    return *second(x, y, dy, dy_, derivative), collapse(op.sqrt_dx(None, root, dy_), dy)
+    return *second_gradients(x, y, dy, dy_, derivative), collapse(op.sqrt_dx(None, root, dy_), dy)
 
 
 @gradient(op.exp)
 def exp(y, dy):
     """dx = dy * y"""
-    return op.multiply(dy, y)
+    return dy * y
 
 
 @gradient(op.log)
 def log(x, dy):
     """dx = dy / x"""
-    return op.divide(dy, x)
+    return dy / x
 
 
 @gradient(op.rsqrt)
 def rsqrt(y, dy):
     """dx = -dy / 2 * x**(-3/2) = -dy / 2 * y**3"""
-    return op.multiply(op.multiply(dy, -0.5), op.multiply(op.multiply(y, y), y))
+    return dy * -0.5 * (y * y * y)
 
 
 @gradient(op.copy)
@@ -68,31 +68,31 @@ def copy(dy):
 @gradient(op.log2)
 def log2(x, dy):
     """dx = dy / (x * log(2))"""
-    return op.divide(dy, op.multiply(x, math.log(2)))
+    return dy / (x * math.log(2))
 
 
 @gradient(op.log10)
 def log10(x, dy):
     """dx = dy / (x * log(10))"""
-    return op.divide(dy, op.multiply(x, math.log(10)))
+    return dy / (x * math.log(10))
 
 
 @gradient(op.log1p)
 def log1p(x, dy):
     """dx = dy / (1 + x)"""
-    return op.divide(dy, op.add(x, 1.0))
+    return dy / (x + 1.0)
 
 
 @gradient(op.expm1)
 def expm1(y, dy):
     """dx = dy * (y + 1)"""
-    return op.multiply(dy, op.add(y, 1.0))
+    return dy * (y + 1.0)
 
 
 @gradient(op.reciprocal)
 def reciprocal(y, dy):
     """dx = -dy * y**2"""
-    return op.negative(op.multiply(dy, op.multiply(y, y)))
+    return -(dy * (y * y))
 
 
 @gradient(op.ceil)
@@ -134,101 +134,101 @@ def frac(dy):
 @gradient(op.sin)
 def sin(x, dy):
     """dx = dy * cos(x)"""
-    return op.multiply(dy, op.cos(x))
+    return dy * op.cos(x)
 
 
 @gradient(op.cos)
 def cos(x, dy):
     """dx = -dy * sin(x)"""
-    return op.negative(op.multiply(dy, op.sin(x)))
+    return -(dy * op.sin(x))
 
 
 @gradient(op.tan)
 def tan(y, dy):
     """dx = dy * (1 + y**2)"""
-    return op.multiply(dy, op.add(op.multiply(y, y), 1.0))
+    return dy * (y * y + 1.0)
 
 
 @gradient(op.asin)
 def asin(x, dy):
     """dx = dy / sqrt(1 - x**2)"""
-    return op.multiply(dy, op.rsqrt(op.subtract(1.0, op.multiply(x, x))))
+    return dy * op.rsqrt(1.0 - x * x)
 
 
 @gradient(op.acos)
 def acos(x, dy):
     """dx = -dy / sqrt(1 - x**2)"""
-    return op.negative(op.multiply(dy, op.rsqrt(op.subtract(1.0, op.multiply(x, x)))))
+    return -(dy * op.rsqrt(1.0 - x * x))
 
 
 @gradient(op.atan)
 def atan(x, dy):
     """dx = dy / (1 + x**2)"""
-    return op.divide(dy, op.add(op.multiply(x, x), 1.0))
+    return dy / (x * x + 1.0)
 
 
 @gradient(op.sinh)
 def sinh(x, dy):
     """dx = dy * cosh(x)"""
-    return op.multiply(dy, op.cosh(x))
+    return dy * op.cosh(x)
 
 
 @gradient(op.cosh)
 def cosh(x, dy):
     """dx = dy * sinh(x)"""
-    return op.multiply(dy, op.sinh(x))
+    return dy * op.sinh(x)
 
 
 @gradient(op.asinh)
 def asinh(x, dy):
     """dx = dy / sqrt(x**2 + 1)"""
-    return op.multiply(dy, op.rsqrt(op.add(op.multiply(x, x), 1.0)))
+    return dy * op.rsqrt(x * x + 1.0)
 
 
 @gradient(op.acosh)
 def acosh(x, dy):
     """dx = dy / sqrt(x**2 - 1)"""
-    return op.multiply(dy, op.rsqrt(op.subtract(op.multiply(x, x), 1.0)))
+    return dy * op.rsqrt(x * x - 1.0)
 
 
 @gradient(op.atanh)
 def atanh(x, dy):
     """dx = dy / (1 - x**2)"""
-    return op.divide(dy, op.subtract(1.0, op.multiply(x, x)))
+    return dy / (1.0 - x * x)
 
 
 @gradient(op.atan2)
 def atan2(x1, x2, dy):
     """dx1 = dy * x2 / r, dx2 = -dy * x1 / r with r = x1**2 + x2**2; 0 at the origin, as torch."""
-    square = op.add(op.multiply(x1, x1), op.multiply(x2, x2))
-    scaled = op.where(op.equal(square, 0), 0, op.divide(dy, square))
+    square = x1 * x1 + x2 * x2
+    scaled = op.where(op.equal(square, 0), 0, dy / square)
 
-    dx1 = onto(x1, lambda: op.multiply(scaled, x2))
-    return dx1, onto(x2, lambda: op.negative(op.multiply(scaled, x1)))
+    dx1 = onto(x1, lambda: scaled * x2)
+    return dx1, onto(x2, lambda: -(scaled * x1))
 
 
 @gradient(op.deg2rad)
 def deg2rad(dy):
     """dx = dy * pi / 180"""
-    return op.multiply(dy, math.pi / 180)
+    return dy * (math.pi / 180)
 
 
 @gradient(op.rad2deg)
 def rad2deg(dy):
     """dx = dy * 180 / pi"""
-    return op.multiply(dy, 180 / math.pi)
+    return dy * (180 / math.pi)
 
 
 @gradient(op.exp2)
 def exp2(y, dy):
     """dx = dy * y * log(2)"""
-    return op.multiply(dy, op.multiply(y, math.log(2)))
+    return dy * (y * math.log(2))
 
 
 @gradient(op.square)
 def square(x, dy):
     """dx = dy * 2 * x"""
-    return onto(x, lambda: op.multiply(dy, op.multiply(x, 2)))
+    return onto(x, lambda: dy * (x * 2))
 
 
 @gradient(op.nan_to_num)

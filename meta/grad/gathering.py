@@ -87,7 +87,7 @@ def scatter_reduce(x: Any, index: Any, src: Any, axis: int, reduce: str, y: Any,
     else:
         here = op.cast(op.equal(x, y), dy.dtype)
         there = op.cast(op.equal(used, op.gather(y, axis, index)), dy.dtype)
-        share = op.divide(dy, op.scatter_add(here, index, there, axis))
+        share = dy / op.scatter_add(here, index, there, axis)
         dx, dused = here * share, there * op.gather(share, axis, index)
     if used is not src:
         dused = op.strided_slice_dx(dused, tuple(src.shape), (0,) * src.ndim, tuple(index.shape))

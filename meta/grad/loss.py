@@ -7,27 +7,27 @@ from meta.grad.core import gradient, not_differentiable
 @gradient(op.smooth_l1_loss)
 def smooth_l1_loss(y_true, y_pred, dy):
     return (
-        op.multiply(dy, op.smooth_l1_loss_dtrue(y_true, y_pred)),
-        op.multiply(dy, op.smooth_l1_loss_dpred(y_true, y_pred)),
+        dy * op.smooth_l1_loss_dtrue(y_true, y_pred),
+        dy * op.smooth_l1_loss_dpred(y_true, y_pred),
     )
 
 
 def _clipped(y_true, y_pred, dy):
     """Return the gradient of ``clip(y_pred - y_true, -1, 1) / size`` by y_pred."""
-    inside = op.less(op.abs(op.subtract(y_pred, y_true)), 1.0)
-    return op.divide(op.multiply(dy, op.cast(inside, dy.dtype)), max(y_pred.size, 1))
+    inside = op.abs(y_pred - y_true) < 1.0
+    return dy * op.cast(inside, dy.dtype) / max(y_pred.size, 1)
 
 
 @gradient(op.smooth_l1_loss_dpred)
 def smooth_l1_loss_dpred(y_true, y_pred, dy):
     by_pred = _clipped(y_true, y_pred, dy)
-    return op.negative(by_pred), by_pred
+    return -by_pred, by_pred
 
 
 @gradient(op.smooth_l1_loss_dtrue)
 def smooth_l1_loss_dtrue(y_true, y_pred, dy):
     by_pred = _clipped(y_true, y_pred, dy)
-    return by_pred, op.negative(by_pred)
+    return by_pred, -by_pred
 
 
 @gradient(op.nll_loss)
@@ -39,7 +39,7 @@ def nll_loss(y_true, y_pred, dy):
 def nll_loss_dpred(dy, y_true, y_pred, dy_):
     """The operator is linear in its own dy, and ignores the values of y_pred."""
     at_one = op.nll_loss_dpred(op.ones_like(dy), y_true, y_pred)
-    return op.sum(op.multiply(dy_, at_one)), None, op.zeros_like(y_pred)
+    return op.sum(dy_ * at_one), None, op.zeros_like(y_pred)
 
 
 not_differentiable(op.nll_loss_dtrue, why="the result is zero whatever the arguments are")
@@ -54,9 +54,9 @@ def cross_entropy(y_true, y_pred, dy):
 def cross_entropy_dpred(dy, y_true, y_pred, dy_):
     """Linear in its own dy; by y_pred it is the gradient of softmax, weighted by row."""
     at_one = op.cross_entropy_dpred(op.ones_like(dy), y_true, y_pred)
-    weight = op.negative(op.sum(op.nll_loss_dpred(dy, y_true, y_pred), 1, 1))
+    weight = -op.sum(op.nll_loss_dpred(dy, y_true, y_pred), 1, 1)
     by_softmax = op.softmax_dx(op.softmax(y_pred, 1), dy_, 1)
-    return op.sum(op.multiply(dy_, at_one)), None, op.multiply(weight, by_softmax)
+    return op.sum(dy_ * at_one), None, weight * by_softmax
 
 
 not_differentiable(op.cross_entropy_dtrue, why="the result is zero whatever the arguments are")
@@ -68,32 +68,32 @@ def _share(dy, y_pred, reduction):
     size = 1
     for extent in counts.get(reduction, ()):
         size *= extent
-    return op.divide(dy, float(size)) if size > 1 else dy
+    return dy / float(size) if size > 1 else dy
 
 
 def _by_dy(dy_, at_one, reduction):
     """Return a derivative's gradient by its own dy, in which it is linear: ``at_one`` for dy 1."""
-    product = op.multiply(dy_, at_one)
+    product = dy_ * at_one
     return product if reduction == "none" else op.sum(product)
 
 
 @gradient(op.mse_loss)
 def mse_loss(y_true, y_pred, reduction, dy):
     by_pred = op.mse_loss_dpred(dy, y_true, y_pred, reduction)
-    return op.negative(by_pred), by_pred
+    return -by_pred, by_pred
 
 
 @gradient(op.mse_loss_dpred)
 def mse_loss_dpred(dy, y_true, y_pred, reduction, dy_):
     at_one = op.mse_loss_dpred(op.ones_like(dy), y_true, y_pred, reduction)
-    by_pred = op.multiply(op.multiply(dy_, 2.0), _share(dy, y_pred, reduction))
-    return _by_dy(dy_, at_one, reduction), op.negative(by_pred), by_pred
+    by_pred = dy_ * 2.0 * _share(dy, y_pred, reduction)
+    return _by_dy(dy_, at_one, reduction), -by_pred, by_pred
 
 
 @gradient(op.l1_loss)
 def l1_loss(y_true, y_pred, reduction, dy):
     by_pred = op.l1_loss_dpred(dy, y_true, y_pred, reduction)
-    return op.negative(by_pred), by_pred
+    return -by_pred, by_pred
 
 
 @gradient(op.l1_loss_dpred)
@@ -106,16 +106,16 @@ def l1_loss_dpred(dy, y_true, y_pred, reduction, dy_):
 @gradient(op.huber_loss)
 def huber_loss(y_true, y_pred, reduction, delta, dy):
     by_pred = op.huber_loss_dpred(dy, y_true, y_pred, reduction, delta)
-    return op.negative(by_pred), by_pred
+    return -by_pred, by_pred
 
 
 @gradient(op.huber_loss_dpred)
 def huber_loss_dpred(dy, y_true, y_pred, reduction, delta, dy_):
     at_one = op.huber_loss_dpred(op.ones_like(dy), y_true, y_pred, reduction, delta)
-    inside = op.less(op.abs(op.subtract(y_pred, y_true)), delta)
+    inside = op.abs(y_pred - y_true) < delta
     share = _share(dy, y_pred, reduction)
-    by_pred = op.multiply(op.multiply(dy_, op.cast(inside, dy_.dtype)), share)
-    return _by_dy(dy_, at_one, reduction), op.negative(by_pred), by_pred
+    by_pred = dy_ * op.cast(inside, dy_.dtype) * share
+    return _by_dy(dy_, at_one, reduction), -by_pred, by_pred
 
 
 @gradient(op.kl_div)
@@ -123,25 +123,25 @@ def kl_div(y_true, y_pred, reduction, log_target, dy):
     by_pred = op.kl_div_dpred(dy, y_true, y_pred, reduction, log_target)
     share = _share(dy, y_pred, reduction)
     if log_target:
-        slope = op.multiply(op.exp(y_true), op.add(op.subtract(y_true, y_pred), 1.0))
+        slope = op.exp(y_true) * (y_true - y_pred + 1.0)
     else:
-        slope = op.add(op.subtract(op.log(y_true), y_pred), 1.0)
-    return op.multiply(slope, share), by_pred
+        slope = op.log(y_true) - y_pred + 1.0
+    return slope * share, by_pred
 
 
 @gradient(op.kl_div_dpred)
 def kl_div_dpred(dy, y_true, y_pred, reduction, log_target, dy_):
     at_one = op.kl_div_dpred(op.ones_like(dy), y_true, y_pred, reduction, log_target)
-    by_true = op.negative(op.multiply(dy_, _share(dy, y_pred, reduction)))
+    by_true = -(dy_ * _share(dy, y_pred, reduction))
     if log_target:
-        by_true = op.multiply(by_true, op.exp(y_true))
+        by_true = by_true * op.exp(y_true)
     return _by_dy(dy_, at_one, reduction), by_true, op.zeros_like(y_pred)
 
 
 @gradient(op.binary_cross_entropy)
 def binary_cross_entropy(y_true, y_pred, reduction, dy):
-    slope = op.subtract(op.log(op.subtract(1.0, y_pred)), op.log(y_pred))
-    by_true = op.multiply(slope, _share(dy, y_pred, reduction))
+    slope = op.log(1.0 - y_pred) - op.log(y_pred)
+    by_true = slope * _share(dy, y_pred, reduction)
     return by_true, op.binary_cross_entropy_dpred(dy, y_true, y_pred, reduction)
 
 
@@ -149,17 +149,17 @@ def binary_cross_entropy(y_true, y_pred, reduction, dy):
 def binary_cross_entropy_dpred(dy, y_true, y_pred, reduction, dy_):
     """With v = p * (1 - p): -1 / v by the target; (v - (p - t) * (1 - 2p)) / v**2 by p."""
     at_one = op.binary_cross_entropy_dpred(op.ones_like(dy), y_true, y_pred, reduction)
-    variance = op.multiply(y_pred, op.subtract(1.0, y_pred))
+    variance = y_pred * (1.0 - y_pred)
     variance = op.maximum(variance, 1e-12)
-    common = op.divide(op.multiply(dy_, _share(dy, y_pred, reduction)), variance)
-    bent = op.multiply(op.subtract(y_pred, y_true), op.subtract(1.0, op.multiply(y_pred, 2.0)))
-    by_pred = op.multiply(common, op.subtract(1.0, op.divide(bent, variance)))
-    return _by_dy(dy_, at_one, reduction), op.negative(common), by_pred
+    common = dy_ * _share(dy, y_pred, reduction) / variance
+    bent = (y_pred - y_true) * (1.0 - y_pred * 2.0)
+    by_pred = common * (1.0 - bent / variance)
+    return _by_dy(dy_, at_one, reduction), -common, by_pred
 
 
 @gradient(op.binary_cross_entropy_with_logits)
 def binary_cross_entropy_with_logits(y_true, y_pred, reduction, dy):
-    by_true = op.negative(op.multiply(y_pred, _share(dy, y_pred, reduction)))
+    by_true = -(y_pred * _share(dy, y_pred, reduction))
     return by_true, op.binary_cross_entropy_with_logits_dpred(dy, y_true, y_pred, reduction)
 
 
@@ -167,6 +167,6 @@ def binary_cross_entropy_with_logits(y_true, y_pred, reduction, dy):
 def binary_cross_entropy_with_logits_dpred(dy, y_true, y_pred, reduction, dy_):
     derivative = op.binary_cross_entropy_with_logits_dpred
     at_one = derivative(op.ones_like(dy), y_true, y_pred, reduction)
-    shared = op.multiply(dy_, _share(dy, y_pred, reduction))
+    shared = dy_ * _share(dy, y_pred, reduction)
     by_pred = op.sigmoid_dx(None, op.sigmoid(y_pred), shared)
-    return _by_dy(dy_, at_one, reduction), op.negative(shared), by_pred
+    return _by_dy(dy_, at_one, reduction), -shared, by_pred

@@ -37,16 +37,16 @@ def batch_norm_infer(x, running_mean, running_var, w, b: TensorType, dy, eps, ax
     db = sum(dy).
     """
     wide = statistics_dtype(x.dtype)
-    dy, inv = _cast(dy, wide), op.rsqrt(op.add(_cast(running_var, wide), eps))
+    dy, inv = _cast(dy, wide), op.rsqrt(_cast(running_var, wide) + eps)
     lifted = _beside(x, axis)
-    factor = inv if w is None else op.multiply(inv, _cast(w, wide))
-    centred = op.subtract(_cast(x, wide), op.reshape(_cast(running_mean, wide), lifted))
+    factor = inv if w is None else inv * _cast(w, wide)
+    centred = _cast(x, wide) - op.reshape(_cast(running_mean, wide), lifted)
     flat = op.sum(dy, axis, 0, True)
-    slope = op.multiply(op.sum(op.multiply(dy, centred), axis, 0, True), inv)
-    dvar = op.multiply(op.multiply(op.multiply(slope, inv), factor), -0.5)
+    slope = op.sum(dy * centred, axis, 0, True) * inv
+    dvar = slope * inv * factor * -0.5
     return (
-        _cast(op.multiply(dy, op.reshape(factor, lifted)), x.dtype),
-        _cast(op.negative(op.multiply(flat, factor)), running_mean.dtype),
+        _cast(dy * op.reshape(factor, lifted), x.dtype),
+        _cast(-(flat * factor), running_mean.dtype),
         _cast(dvar, running_var.dtype),
         None if w is None else _cast(slope, w.dtype),
         None if b is None else _cast(flat, b.dtype),
@@ -200,7 +200,7 @@ def _neighbours(x, before, after, axis):
         if shift != before:
             begin = (0,) * at + (shift,)
             end = (*shape[:at], shift + shape[at])
-            total = op.add(total, op.strided_slice(padded, begin, end))
+            total = total + op.strided_slice(padded, begin, end)
     return total
 
 
@@ -213,16 +213,16 @@ def lrn_dx(x, dy, dy_, size, axis, bias, alpha, beta):
     """
     x_, dy, u = (_cast(t, statistics_dtype(x.dtype)) for t in (x, dy, dy_))
     before, after, c = size // 2, (size - 1) // 2, alpha / size
-    base = op.add(op.multiply(_neighbours(x_ * x_, before, after, axis), c), bias)
-    root = op.power(base, -beta)
+    base = _neighbours(x_ * x_, before, after, axis) * c + bias
+    root = base ** (-beta)
     steep = root / base
     around = _neighbours(u * x_, before, after, axis)
-    slope = op.multiply(steep, 2 * c * beta)
+    slope = steep * (2 * c * beta)
     by_dy = u * root - slope * around * x_
     # Through d, of which D and E are functions.
-    by_base = op.multiply(around * dy * x_ * steep / base, 2 * c * beta * (beta + 1))
-    by_base = by_base - op.multiply(steep * u * dy, beta)
-    by_x = op.multiply(x_ * _neighbours(by_base, after, before, axis), 2 * c)
+    by_base = around * dy * x_ * steep / base * (2 * c * beta * (beta + 1))
+    by_base = by_base - (steep * u * dy * beta)
+    by_x = x_ * _neighbours(by_base, after, before, axis) * (2 * c)
     spread = _neighbours(dy * x_ * slope, after, before, axis)
     by_x = by_x - slope * around * dy - u * spread
     return _cast(by_x, x.dtype), _cast(by_dy, x.dtype)
@@ -234,11 +234,11 @@ def l2_normalize(x, dy, eps, axis):
     dtype = x.dtype
     x, dy = (_cast(t, statistics_dtype(dtype)) for t in (x, dy))
     axes = normalize_axes(axis, x.ndim)
-    square = op.sum(op.multiply(x, x), axes, 1)
+    square = op.sum(x * x, axes, 1)
     inverse = op.rsqrt(op.maximum(square, eps))
-    free = _cast(op.greater(square, eps), x.dtype)
-    along = op.multiply(op.sum(op.multiply(x, dy), axes, 1), op.multiply(free, inverse * inverse))
-    return _cast(op.multiply(inverse, op.subtract(dy, op.multiply(x, along))), dtype)
+    free = _cast(square > eps, x.dtype)
+    along = op.sum(x * dy, axes, 1) * (free * (inverse * inverse))
+    return _cast(inverse * (dy - x * along), dtype)
 
 
 @gradient(op.l2norm)
@@ -246,5 +246,5 @@ def l2norm(x, y, dy):
     """dx = dy x / y, 0 where y is 0."""
     wide = statistics_dtype(x.dtype)
     y, dy = _cast(y, wide), _cast(dy, wide)
-    slope = op.where(op.equal(y, 0.0), op.zeros_like(dy), op.divide(dy, y))
-    return _cast(op.multiply(_cast(x, wide), slope), x.dtype)
+    slope = op.where(op.equal(y, 0.0), op.zeros_like(dy), dy / y)
+    return _cast(_cast(x, wide) * slope, x.dtype)

@@ -49,7 +49,7 @@ def extremum(x: Any, y: Any, dy: Any, axis: Any, exclude: bool) -> Any:
     shape = kept.kept_shape(x.shape)
     chosen = op.cast(op.equal(x, op.reshape(y, shape)), dy.dtype)
     count = op.sum(chosen, axis, True, exclude)
-    return op.multiply(chosen, op.divide(op.reshape(dy, shape), count))
+    return chosen * (op.reshape(dy, shape) / count)
 
 
 not_differentiable(op.argmax, op.argmin, why="the result is an index")
@@ -83,15 +83,15 @@ def prod_dx(x: Any, dy: Any, dy_: Any, axis: Any, keepdims: bool, exclude: bool)
     a, b = _without(v, u)
     c, d = (op.reverse(t, -1) for t in _without(op.reverse(v, -1), op.reverse(u, -1)))
     factor = op.reshape(dy, (*flat[:-1], 1))
-    by_x = op.reshape(op.multiply(factor, op.add(op.multiply(b, c), op.multiply(a, d))), shape)
-    by_dy = op.reshape(op.sum(op.multiply(u, op.multiply(a, c)), -1), dy.shape)
+    by_x = op.reshape(factor * (b * c + a * d), shape)
+    by_dy = op.reshape(op.sum(u * (a * c), -1), dy.shape)
     return op.transpose(by_x, tuple(order.index(i) for i in range(x.ndim))), by_dy
 
 
 def _without(x: Any, u: Any) -> tuple[Any, Any]:
     """Return a and b of `prod_dx` along the last axis."""
     before = op.cumprod(x, -1, x.dtype, True)
-    return before, shifted(op.linear_scan(x, op.multiply(u, before), -1), -1, -1)
+    return before, shifted(op.linear_scan(x, u * before, -1), -1, -1)
 
 
 not_differentiable(op.all, op.any, why="the result is a bool")
@@ -106,12 +106,11 @@ def _deviation(x, dy, axis, exclude, correction):
     wide = statistics_dtype(x.dtype)
     r = reduction(x.ndim, axis, True, exclude)
     x = _cast(x, wide)
-    centred = op.subtract(x, op.mean(x, r.axes, True)) if r.axes else op.zeros_like(x)
-    slope = op.multiply(
-        op.reshape(_cast(dy, wide), r.kept_shape(x.shape)),
-        2 * per_degree(r.count(x.shape), correction),
+    centred = x - op.mean(x, r.axes, True) if r.axes else op.zeros_like(x)
+    slope = op.reshape(_cast(dy, wide), r.kept_shape(x.shape)) * (
+        2 * per_degree(r.count(x.shape), correction)
     )
-    return op.multiply(slope, centred)
+    return slope * centred
 
 
 @gradient(op.var)
@@ -125,7 +124,7 @@ def std(x, y, dy, axis, exclude, correction):
     """dx = dvar / (2 std), 0 where std is 0."""
     wide = statistics_dtype(x.dtype)
     y, dy = _cast(y, wide), _cast(dy, wide)
-    slope = op.where(op.equal(y, 0.0), op.zeros_like(dy), op.divide(dy, op.multiply(y, 2.0)))
+    slope = op.where(op.equal(y, 0.0), op.zeros_like(dy), dy / (y * 2.0))
     return _cast(_deviation(x, slope, axis, exclude, correction), x.dtype)
 
 
@@ -134,8 +133,8 @@ def logsumexp(x, y, dy, axis, exclude):
     """dx = dy exp(x - y)"""
     wide = statistics_dtype(x.dtype)
     shape = reduction(x.ndim, axis, True, exclude).kept_shape(x.shape)
-    shifted = op.subtract(_cast(x, wide), op.reshape(_cast(y, wide), shape))
-    return _cast(op.multiply(op.exp(shifted), op.reshape(_cast(dy, wide), shape)), x.dtype)
+    shifted = _cast(x, wide) - op.reshape(_cast(y, wide), shape)
+    return _cast(op.exp(shifted) * op.reshape(_cast(dy, wide), shape), x.dtype)
 
 
 gradient(op.amax, op.amin)(extremum)

@@ -49,7 +49,7 @@ def cumprod(x: Any, axis: int, dtype: str, exclusive: bool, dy: Any) -> Any:
     before = op.cumprod(wide, axis, dtype, True)
     source = shifted(dy, axis, 1) if exclusive else dy
     s = op.linear_scan(shifted(wide, axis, 1), source, axis, True)
-    return _as(op.multiply(before, s), x.dtype)
+    return _as(before * s, x.dtype)
 
 
 @gradient(op.linear_scan)
@@ -57,4 +57,4 @@ def linear_scan(a: Any, axis: int, reverse: bool, y: Any, dy: Any) -> Any:
     """db[i] = dy[i] + a[i + 1] * db[i + 1]; da[i] = db[i] * y[i - 1]. Reversed, + is -."""
     ahead = -1 if reverse else 1
     db = op.linear_scan(shifted(a, axis, ahead), dy, axis, not reverse)
-    return op.multiply(db, shifted(y, axis, -ahead)), db
+    return db * shifted(y, axis, -ahead), db

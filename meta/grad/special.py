@@ -5,31 +5,32 @@ import math
 from meta import op
 from meta.base.errors import GradientError
 from meta.grad.core import collapse, gradient, onto
+from meta.grad.elementwise import second_gradients
 
 
 @gradient(op.erfc)
 def erfc(x, dy):
     """dx = -dy * 2 / sqrt(pi) * exp(-x**2)"""
-    return op.negative(op.erf_dx(x, None, dy))
+    return -op.erf_dx(x, None, dy)
 
 
 @gradient(op.erfinv)
 def erfinv(y, dy):
     """dx = dy * sqrt(pi) / 2 * exp(y**2)"""
-    slope = op.multiply(op.exp(op.multiply(y, y)), math.sqrt(math.pi) / 2)
-    return op.multiply(dy, slope)
+    slope = op.exp(y * y) * (math.sqrt(math.pi) / 2)
+    return dy * slope
 
 
 @gradient(op.lgamma)
 def lgamma(x, dy):
     """dx = dy * digamma(x)"""
-    return op.multiply(dy, op.digamma(x))
+    return dy * op.digamma(x)
 
 
 @gradient(op.digamma)
 def digamma(x, dy):
     """dx = dy * trigamma(x)"""
-    return op.multiply(dy, op.trigamma(x))
+    return dy * op.trigamma(x)
 
 
 @gradient(op.trigamma)
@@ -49,22 +50,22 @@ _SINC = [(-1) ** k * 2 * k / math.factorial(2 * k + 1) * math.pi**2 for k in ran
 @gradient(op.sinc)
 def sinc(x, y, dy):
     """dx = dy * (cos(pi * x) - y) / x, of which nothing is left beside 0: its series there"""
-    near = op.less(op.abs(x), 1 / 3)
-    square = op.square(op.multiply(op.where(near, x, 0.0), math.pi))
+    near = op.abs(x) < 1 / 3
+    square = op.square(op.where(near, x, 0.0) * math.pi)
     series = op.full_like(x, _SINC[-1])
     for coefficient in reversed(_SINC[:-1]):
-        series = op.add(op.multiply(series, square), coefficient)
-    slope = op.subtract(op.cos(op.multiply(x, math.pi)), y)
-    far = op.divide(slope, op.where(near, 1.0, x))
-    return op.multiply(dy, op.where(near, op.multiply(x, series), far))
+        series = series * square + coefficient
+    slope = op.cos(x * math.pi) - y
+    far = slope / op.where(near, 1.0, x)
+    return dy * op.where(near, x * series, far)
 
 
 @gradient(op.logit)
 def logit(x, dy, eps):
     """dx = dy / (x * (1 - x)); outside [eps, 1 - eps] 0, without eps outside [0, 1] NaN"""
-    dx = op.divide(dy, op.multiply(x, op.subtract(1.0, x)))
+    dx = dy / (x * (1.0 - x))
     low, beyond = (0.0, math.nan) if eps is None else (eps, 0.0)
-    outside = op.logical_or(op.less(x, low), op.greater(x, 1.0 - low))
+    outside = op.logical_or(x < low, x > 1.0 - low)
     return op.where(outside, beyond, dx)
 
 
@@ -73,10 +74,10 @@ def xlogy(x1, x2, dy):
     """dx1 = dy * log(x2), 0 where x1 = 0 >= x2; dx2 = dy * x1 / x2"""
 
     def factor():
-        flat = op.logical_and(op.equal(x1, 0), op.less_equal(x2, 0))
+        flat = op.logical_and(op.equal(x1, 0), x2 <= 0)
         return op.where(flat, 0.0, op.xlogy(dy, x2))
 
-    return onto(x1, factor), onto(x2, lambda: op.divide(op.multiply(dy, x1), x2))
+    return onto(x1, factor), onto(x2, lambda: dy * x1 / x2)
 
 
 @gradient(op.xlog1py)
@@ -84,54 +85,54 @@ def xlog1py(x1, x2, dy):
     """dx1 = dy * log(1 + x2), 0 where x1 = 0 and x2 <= -1; dx2 = dy * x1 / (1 + x2)"""
 
     def factor():
-        flat = op.logical_and(op.equal(x1, 0), op.less_equal(x2, -1))
+        flat = op.logical_and(op.equal(x1, 0), x2 <= -1)
         return op.where(flat, 0.0, op.xlog1py(dy, x2))
 
-    return onto(x1, factor), onto(x2, lambda: op.divide(op.multiply(dy, x1), op.add(x2, 1.0)))
+    return onto(x1, factor), onto(x2, lambda: dy * x1 / (x2 + 1.0))
 
 
 @gradient(op.entr)
 def entr(x, dy):
     """dx = -dy * (log(x) + 1)"""
-    return op.negative(op.multiply(dy, op.add(op.log(x), 1.0)))
+    return -(dy * (op.log(x) + 1.0))
 
 
 @gradient(op.ndtr)
 def ndtr(x, dy):
     """dx = dy * exp(-x**2 / 2) / sqrt(2 * pi)"""
-    density = op.exp(op.multiply(op.multiply(x, x), -0.5))
-    return op.multiply(dy, op.multiply(density, 1 / math.sqrt(2 * math.pi)))
+    density = op.exp(x * x * -0.5)
+    return dy * (density * (1 / math.sqrt(2 * math.pi)))
 
 
 @gradient(op.i0)
 def i0(x, dy):
     """dx = dy * i1(x)"""
-    return op.multiply(dy, op.i1(x))
+    return dy * op.i1(x)
 
 
 @gradient(op.i0e)
 def i0e(x, y, dy):
     """dx = dy * (i1e(x) - sign(x) * y)"""
-    return op.multiply(dy, op.subtract(op.i1e(x), op.multiply(op.sign(x), y)))
+    return dy * (op.i1e(x) - op.sign(x) * y)
 
 
 def _over(y, x):
     """y / x, which tends to 1/2 at 0."""
     zero = op.equal(x, 0.0)
-    return op.where(zero, 0.5, op.divide(y, op.where(zero, 1.0, x)))
+    return op.where(zero, 0.5, y / op.where(zero, 1.0, x))
 
 
 @gradient(op.i1)
 def i1(x, y, dy):
     """dx = dy * (i0(x) - y / x)"""
-    return op.multiply(dy, op.subtract(op.i0(x), _over(y, x)))
+    return dy * (op.i0(x) - _over(y, x))
 
 
 @gradient(op.i1e)
 def i1e(x, y, dy):
     """dx = dy * (i0e(x) - y * sign(x) - y / x)"""
-    slope = op.subtract(op.i0e(x), op.multiply(op.sign(x), y))
-    return op.multiply(dy, op.subtract(slope, _over(y, x)))
+    slope = op.i0e(x) - op.sign(x) * y
+    return dy * (slope - _over(y, x))
 
 
 @gradient(op.dft)
@@ -152,6 +153,6 @@ def erf(x, dy):
 @gradient(op.erf_dx)
 def erf_dx(x, y, dy, dy_):
     """erf'' = -2 * x * erf'"""
-    second = op.erf_dx(x, None, op.multiply(x, -2.0))
-    dx, _ = second(x, None, dy, dy_, second)
+    second = op.erf_dx(x, None, x * -2.0)
+    dx, _ = second_gradients(x, None, dy, dy_, second)
     return dx, None if y is None else op.zeros_like(y), collapse(op.erf_dx(x, None, dy_), dy)

@@ -5,15 +5,24 @@ import torch.nn.functional as nn
 
 from meta import op
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.operands import compact, number, widened
+from meta.dialect.torch.operands import compact, number, of_one, widened
 from meta.dialect.torch.precision import no_sixth_in_double
 
+of_one(
+    {
+        op.silu: nn.silu,
+        op.mish: nn.mish,
+        op.selu: nn.selu,
+        op.softsign: nn.softsign,
+        op.tanhshrink: nn.tanhshrink,
+        op.logsigmoid: nn.logsigmoid,
+        op.relu6: nn.relu6,
+    },
+    wide=True,
+)
+
+
 _ATEN = torch.ops.aten
-
-
-@compact(op.silu)
-def silu(x, out):
-    return out.copy_(nn.silu(widened(x)))
 
 
 @compact(op.silu_dx)
@@ -108,20 +117,10 @@ def clip_dx(x, dy, a_min, a_max, out):
     return out.copy_(dy.masked_fill(~((x >= low) & (x <= high)), 0))
 
 
-@compact(op.mish)
-def mish(x, out):
-    return out.copy_(nn.mish(widened(x)))
-
-
 @compact(op.mish_dx)
 def mish_dx(x, dy, out):
     x, dy = widened(x, dy)
     return out.copy_(torch.ops.aten.mish_backward(dy, x))
-
-
-@compact(op.selu)
-def selu(x, out):
-    return out.copy_(nn.selu(widened(x)))
 
 
 @compact(op.celu)
@@ -130,29 +129,9 @@ def celu(x, alpha, out):
     return out.copy_(torch.where(w < 0, torch.expm1(w / alpha) * alpha, w))
 
 
-@compact(op.softsign)
-def softsign(x, out):
-    return out.copy_(nn.softsign(widened(x)))
-
-
-@compact(op.tanhshrink)
-def tanhshrink(x, out):
-    return out.copy_(nn.tanhshrink(widened(x)))
-
-
-@compact(op.logsigmoid)
-def logsigmoid(x, out):
-    return out.copy_(nn.logsigmoid(widened(x)))
-
-
 @dialect.kernel(op.hardsigmoid, strided=False, when=no_sixth_in_double)
 def hardsigmoid(x, out):
     return out.copy_(nn.hardsigmoid(widened(x)))
-
-
-@compact(op.relu6)
-def relu6(x, out):
-    return out.copy_(nn.relu6(widened(x)))
 
 
 @compact(op.softshrink)

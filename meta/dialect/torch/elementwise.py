@@ -13,12 +13,39 @@ from meta import op
 from meta.base.dtype import TO_TORCH, convertible
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.operands import compact, widened
+from meta.dialect.torch.operands import compact, of_one, widened
 
-
-@compact(op.sqrt)
-def sqrt(x):
-    return torch.sqrt(x)
+of_one(
+    {
+        op.sqrt: torch.sqrt,
+        op.exp: torch.exp,
+        op.log: torch.log,
+        op.rsqrt: torch.rsqrt,
+        op.log2: torch.log2,
+        op.log10: torch.log10,
+        op.log1p: torch.log1p,
+        op.expm1: torch.expm1,
+        op.reciprocal: torch.reciprocal,
+        op.sign: torch.sign,
+        op.frac: torch.frac,
+        op.asinh: torch.asinh,
+        op.acosh: torch.acosh,
+    }
+)
+of_one(
+    {
+        op.sin: torch.sin,
+        op.cos: torch.cos,
+        op.tan: torch.tan,
+        op.asin: torch.asin,
+        op.acos: torch.acos,
+        op.atan: torch.atan,
+        op.sinh: torch.sinh,
+        op.cosh: torch.cosh,
+        op.atanh: torch.atanh,
+    },
+    plevel=LIBRARY,
+)
 
 
 @compact(op.sqrt_dx)
@@ -28,49 +55,9 @@ def sqrt_dx(x, y, dy, out):
     return out.copy_(dy / (2 * r))
 
 
-@compact(op.exp)
-def exp(x):
-    return torch.exp(x)
-
-
-@compact(op.log)
-def log(x):
-    return torch.log(x)
-
-
-@compact(op.rsqrt)
-def rsqrt(x):
-    return torch.rsqrt(x)
-
-
 @compact(op.copy)
 def copy(x):
     return x.clone()
-
-
-@compact(op.log2)
-def log2(x):
-    return torch.log2(x)
-
-
-@compact(op.log10)
-def log10(x):
-    return torch.log10(x)
-
-
-@compact(op.log1p)
-def log1p(x):
-    return torch.log1p(x)
-
-
-@compact(op.expm1)
-def expm1(x):
-    return torch.expm1(x)
-
-
-@compact(op.reciprocal)
-def reciprocal(x):
-    return torch.reciprocal(x)
 
 
 def _rounded(function, x):
@@ -95,75 +82,6 @@ def round(x):
 @compact(op.trunc)
 def trunc(x):
     return _rounded(torch.trunc, x)
-
-
-@compact(op.sign)
-def sign(x):
-    return torch.sign(x)
-
-
-@compact(op.frac)
-def frac(x):
-    return torch.frac(x)
-
-
-def _vectorised(base):
-    return dialect.kernel(base, plevel=LIBRARY, strided=False)
-
-
-@_vectorised(op.sin)
-def sin(x):
-    return torch.sin(x)
-
-
-@_vectorised(op.cos)
-def cos(x):
-    return torch.cos(x)
-
-
-@_vectorised(op.tan)
-def tan(x):
-    return torch.tan(x)
-
-
-@_vectorised(op.asin)
-def asin(x):
-    return torch.asin(x)
-
-
-@_vectorised(op.acos)
-def acos(x):
-    return torch.acos(x)
-
-
-@_vectorised(op.atan)
-def atan(x):
-    return torch.atan(x)
-
-
-@_vectorised(op.sinh)
-def sinh(x):
-    return torch.sinh(x)
-
-
-@_vectorised(op.cosh)
-def cosh(x):
-    return torch.cosh(x)
-
-
-@compact(op.asinh)
-def asinh(x):
-    return torch.asinh(x)
-
-
-@compact(op.acosh)
-def acosh(x):
-    return torch.acosh(x)
-
-
-@_vectorised(op.atanh)
-def atanh(x):
-    return torch.atanh(x)
 
 
 @dialect.kernel(op.atan2, plevel=LIBRARY)

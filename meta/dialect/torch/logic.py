@@ -6,7 +6,18 @@ from meta import op
 from meta.base.dtype import TO_TORCH
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.arithmetic import tensors_of
-from meta.dialect.torch.operands import as_operands, compact, number, own_dtype
+from meta.dialect.torch.operands import as_operands, compact, number, of_one, own_dtype
+
+of_one(
+    {
+        op.isnan: torch.isnan,
+        op.isinf: torch.isinf,
+        op.isfinite: torch.isfinite,
+        op.isposinf: torch.isposinf,
+        op.isneginf: torch.isneginf,
+        op.signbit: torch.signbit,
+    }
+)
 
 
 def _like(out, *operands):
@@ -16,19 +27,19 @@ def _like(out, *operands):
     ]
 
 
-@dialect.kernel(op.bitwise_and)
-def bitwise_and(x1, x2, out):
-    torch.bitwise_and(*_like(out, x1, x2), out=out)
+def _of_bits(function):
+    def run(x1, x2, out):
+        function(*_like(out, x1, x2), out=out)
+
+    return run
 
 
-@dialect.kernel(op.bitwise_or)
-def bitwise_or(x1, x2, out):
-    torch.bitwise_or(*_like(out, x1, x2), out=out)
-
-
-@dialect.kernel(op.bitwise_xor)
-def bitwise_xor(x1, x2, out):
-    torch.bitwise_xor(*_like(out, x1, x2), out=out)
+for _base, _function in {
+    op.bitwise_and: torch.bitwise_and,
+    op.bitwise_or: torch.bitwise_or,
+    op.bitwise_xor: torch.bitwise_xor,
+}.items():
+    dialect.kernel(_base)(_of_bits(_function))
 
 
 @dialect.kernel(op.bitwise_not)
@@ -58,87 +69,41 @@ def reinterpret(x, dtype):
     return x.view(TO_TORCH[dtype]).clone()
 
 
-@compact(op.isnan)
-def isnan(x):
-    return torch.isnan(x)
+def _compared(function):
+    def run(x1, x2, out):
+        own = own_dtype(x1, x2)
+        numbers = not (isinstance(x1, torch.Tensor) and isinstance(x2, torch.Tensor))
+        if numbers and not own.is_floating_point and own != torch.bool:
+            own = torch.int64  # a Python int is not squeezed into a narrow integer dtype
+        function(*as_operands(own, out, x1, x2), out=out)
+
+    return run
 
 
-@compact(op.isinf)
-def isinf(x):
-    return torch.isinf(x)
+for _base, _function in {
+    op.less: torch.lt,
+    op.less_equal: torch.le,
+    op.greater: torch.gt,
+    op.greater_equal: torch.ge,
+    op.equal: torch.eq,
+    op.not_equal: torch.ne,
+}.items():
+    dialect.kernel(_base)(_compared(_function))
 
 
-@compact(op.isfinite)
-def isfinite(x):
-    return torch.isfinite(x)
+def _of_bools(function):
+    def run(x1, x2, out):
+        function(*as_operands(torch.bool, out, x1, x2), out=out)
+
+    return run
 
 
-@compact(op.isposinf)
-def isposinf(x):
-    return torch.isposinf(x)
-
-
-@compact(op.isneginf)
-def isneginf(x):
-    return torch.isneginf(x)
-
-
-@compact(op.signbit)
-def signbit(x):
-    return torch.signbit(x)
-
-
-def _compare(function, x1, x2, out):
-    own = own_dtype(x1, x2)
-    numbers = not (isinstance(x1, torch.Tensor) and isinstance(x2, torch.Tensor))
-    if numbers and not own.is_floating_point and own != torch.bool:
-        own = torch.int64  # a Python int is not squeezed into a narrow integer dtype
-    function(*as_operands(own, out, x1, x2), out=out)
-
-
-@dialect.kernel(op.less)
-def less(x1, x2, out):
-    _compare(torch.lt, x1, x2, out)
-
-
-@dialect.kernel(op.less_equal)
-def less_equal(x1, x2, out):
-    _compare(torch.le, x1, x2, out)
-
-
-@dialect.kernel(op.greater)
-def greater(x1, x2, out):
-    _compare(torch.gt, x1, x2, out)
-
-
-@dialect.kernel(op.greater_equal)
-def greater_equal(x1, x2, out):
-    _compare(torch.ge, x1, x2, out)
-
-
-@dialect.kernel(op.equal)
-def equal(x1, x2, out):
-    _compare(torch.eq, x1, x2, out)
-
-
-@dialect.kernel(op.not_equal)
-def not_equal(x1, x2, out):
-    _compare(torch.ne, x1, x2, out)
-
-
-@dialect.kernel(op.logical_and)
-def logical_and(x1, x2, out):
-    torch.logical_and(*as_operands(torch.bool, out, x1, x2), out=out)
-
-
-@dialect.kernel(op.logical_or)
-def logical_or(x1, x2, out):
-    torch.logical_or(*as_operands(torch.bool, out, x1, x2), out=out)
-
-
-@dialect.kernel(op.logical_xor)
-def logical_xor(x1, x2, out):
-    torch.logical_xor(*as_operands(torch.bool, out, x1, x2), out=out)
+for _base, _function in {
+    op.logical_and: torch.logical_and,
+    op.logical_or: torch.logical_or,
+    op.logical_xor: torch.logical_xor,
+}.items():
+    dialect.kernel(_base)(_of_bools(_function))
 
 
 @dialect.kernel(op.where)

@@ -13,6 +13,26 @@ def compact(base, plevel=REFERENCE):
     return dialect.kernel(base, plevel=plevel, strided=False)
 
 
+def of_one(functions, plevel=REFERENCE, wide=False):
+    """Define kernels of compact operands: ``functions[op](x)``, ``wide`` in at least float32."""
+    for base, function in functions.items():
+        compact(base, plevel)(_widening(function) if wide else _plain(function))
+
+
+def _plain(function):
+    def run(x):
+        return function(x)
+
+    return run
+
+
+def _widening(function):
+    def run(x, out):
+        return out.copy_(function(widened(x)))
+
+    return run
+
+
 def wide(dtype):
     """Return the dtype in which values of a dtype are computed and accumulated."""
     return torch.float32 if dtype in HALF else dtype

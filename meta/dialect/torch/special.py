@@ -13,27 +13,30 @@ from meta import op
 from meta.dialect import LIBRARY
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.operands import compact, widened
+from meta.dialect.torch.operands import compact, of_one, widened
 
-
-@compact(op.erfc, plevel=LIBRARY)
-def erfc(x, out):
-    return out.copy_(torch.special.erfc(widened(x)))
-
-
-@compact(op.erfinv)
-def erfinv(x, out):
-    return out.copy_(torch.special.erfinv(widened(x)))
-
-
-@compact(op.lgamma)
-def lgamma(x, out):
-    return out.copy_(torch.special.gammaln(widened(x)))
-
-
-@compact(op.digamma, plevel=LIBRARY)
-def digamma(x, out):
-    return out.copy_(torch.special.digamma(widened(x)))
+of_one(
+    {
+        op.erfinv: torch.special.erfinv,
+        op.lgamma: torch.special.gammaln,
+        op.sinc: torch.special.sinc,
+        op.entr: torch.special.entr,
+        op.i0: torch.special.i0,
+        op.i0e: torch.special.i0e,
+        op.i1: torch.special.i1,
+        op.i1e: torch.special.i1e,
+    },
+    wide=True,
+)
+of_one(
+    {
+        op.erfc: torch.special.erfc,
+        op.digamma: torch.special.digamma,
+        op.ndtr: torch.special.ndtr,
+    },
+    plevel=LIBRARY,
+    wide=True,
+)
 
 
 @compact(op.trigamma)
@@ -44,11 +47,6 @@ def trigamma(x, out):
     mirrored = (torch.pi / torch.sin(torch.pi * (x - x.trunc()))) ** 2 - of_positive
     found = torch.where(x < 0, mirrored, of_positive)
     return out.copy_(found.masked_fill(x == torch.inf, 0))  # zeta has NaN there
-
-
-@compact(op.sinc)
-def sinc(x, out):
-    return out.copy_(torch.special.sinc(widened(x)))
 
 
 @compact(op.logit)
@@ -69,36 +67,6 @@ def xlogy(x1, x2, out):
 @dialect.kernel(op.xlog1py)
 def xlog1py(x1, x2, out):
     _binary(torch.special.xlog1py, x1, x2, out)
-
-
-@compact(op.entr)
-def entr(x, out):
-    return out.copy_(torch.special.entr(widened(x)))
-
-
-@compact(op.ndtr, plevel=LIBRARY)
-def ndtr(x, out):
-    return out.copy_(torch.special.ndtr(widened(x)))
-
-
-@compact(op.i0)
-def i0(x, out):
-    return out.copy_(torch.special.i0(widened(x)))
-
-
-@compact(op.i0e)
-def i0e(x, out):
-    return out.copy_(torch.special.i0e(widened(x)))
-
-
-@compact(op.i1)
-def i1(x, out):
-    return out.copy_(torch.special.i1(widened(x)))
-
-
-@compact(op.i1e)
-def i1e(x, out):
-    return out.copy_(torch.special.i1e(widened(x)))
 
 
 @dialect.kernel(op.dft, plevel=LIBRARY)

@@ -15,10 +15,18 @@ from meta.dialect.tvm.broadcast import (
     times_derivative,
 )
 from meta.dialect.tvm.c_math import expm1, log1p
-from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, ELEMWISE, INJECTIVE, compute
+from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, ELEMWISE, INJECTIVE, compute, table
 from meta.dialect.tvm.reduce import reduced, result_index
 from meta.op.activation import SELU_ALPHA, SELU_SCALE
 from meta.op.core.reduction import reduction
+
+table(
+    {
+        op.softsign: lambda v: v / (constant(1, v) + tirx.abs(v)),
+        op.tanhshrink: lambda v: v - tirx.tanh(v),
+        op.tanh: tirx.tanh,
+    }
+)
 
 
 @compute(op.silu, ELEMWISE)
@@ -228,16 +236,6 @@ def celu(x, alpha, out):
     return elementwise(celu, x, alpha, dtype=out.dtype)
 
 
-@compute(op.softsign, ELEMWISE)
-def softsign(x, out):
-    return elementwise(lambda v: v / (constant(1, v) + tirx.abs(v)), x, dtype=out.dtype)
-
-
-@compute(op.tanhshrink, ELEMWISE)
-def tanhshrink(x, out):
-    return elementwise(lambda v: v - tirx.tanh(v), x, dtype=out.dtype)
-
-
 @compute(op.logsigmoid, ELEMWISE)
 def logsigmoid(x, out):
     def logsigmoid(v):
@@ -383,11 +381,6 @@ def gelu(x, approximate, out):
         return v * constant(0.5, v) * distribution
 
     return elementwise(gelu, x, dtype=out.dtype)
-
-
-@compute(op.tanh, ELEMWISE)
-def tanh(x, out):
-    return elementwise(tirx.tanh, x, dtype=out.dtype)
 
 
 @compute(op.sigmoid, ELEMWISE)

@@ -23,7 +23,16 @@ from meta.dialect.tvm.broadcast import (
     unfolded,
 )
 from meta.dialect.tvm.c_math import libm, log1p, of_libm
-from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, INJECTIVE, compute
+from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, INJECTIVE, compute, table
+
+table(
+    {
+        op.copysign: of_libm("copysign"),
+        op.hypot: of_libm("hypot"),
+        op.ldexp: lambda a, b: a * libm("exp2", b),
+    },
+    BROADCAST,
+)
 
 
 def _where_true(function, x1, x2, otherwise, where, out):
@@ -177,16 +186,6 @@ def fmod(x1, x2, out):
     return elementwise(function, x1, x2, dtype=out.dtype)
 
 
-@compute(op.copysign, BROADCAST)
-def copysign(x1, x2, out):
-    return elementwise(of_libm("copysign"), x1, x2, dtype=out.dtype)
-
-
-@compute(op.hypot, BROADCAST)
-def hypot(x1, x2, out):
-    return elementwise(of_libm("hypot"), x1, x2, dtype=out.dtype)
-
-
 @compute(op.fmax, BROADCAST)
 def fmax(x1, x2, out):
     def larger(a, b):
@@ -233,11 +232,6 @@ def heaviside(x1, x2, out):
         return tirx.Select(tirx.EQ(a, zero), b, tirx.Select(a > zero, one, zero))
 
     return elementwise(step, x1, x2, dtype=out.dtype)
-
-
-@compute(op.ldexp, BROADCAST)
-def ldexp(x1, x2, out):
-    return elementwise(lambda a, b: a * libm("exp2", b), x1, x2, dtype=out.dtype)
 
 
 @compute(op.nextafter, BROADCAST)

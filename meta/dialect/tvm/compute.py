@@ -21,6 +21,7 @@ from meta.base.source import definition_span
 from meta.dialect.core import Levels, OpEnv, Unsupported, check_parameters
 from meta.dialect.tvm import symbolic_shapes
 from meta.dialect.tvm import tvm as dialect
+from meta.dialect.tvm.broadcast import elementwise
 from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.launch import Launch
 from meta.dialect.tvm.lower import prim_func
@@ -169,3 +170,23 @@ def _changed(
     pairs = zip(outputs[own:], written, strict=True)
     changed = [(new, place) for new, place in pairs if not new.same_as(inputs[place])]
     return [*outputs[:own], *(new for new, _ in changed)], tuple(place for _, place in changed)
+
+
+def table(functions: dict[Op, Callable[..., Any]], kind: str = ELEMWISE) -> None:
+    """Register functions of one element (ELEMWISE: x) or of two (BROADCAST: x1 and x2)."""
+    for op, function in functions.items():
+        compute(op, kind)(_of_one(function) if kind == ELEMWISE else _of_two(function))
+
+
+def _of_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    def kernel(x: Any, out: Any) -> Any:
+        return elementwise(function, x, dtype=out.dtype)
+
+    return kernel
+
+
+def _of_two(function: Callable[..., Any]) -> Callable[..., Any]:
+    def kernel(x1: Any, x2: Any, out: Any) -> Any:
+        return elementwise(function, x1, x2, dtype=out.dtype)
+
+    return kernel

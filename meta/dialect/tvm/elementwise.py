@@ -14,14 +14,39 @@ from meta.dialect.tvm import c_math
 from meta.dialect.tvm.broadcast import broadcast, constant, elementwise, is_nan, times_derivative
 from meta.dialect.tvm.broadcast import cast as convert
 from meta.dialect.tvm.c_math import of_libm
-from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, compute
+from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, compute, table
 from meta.dialect.tvm.reduce import truth
 from meta.op.elementwise import replacements
 
-
-@compute(op.sqrt, ELEMWISE)
-def sqrt(x, out):
-    return elementwise(tirx.sqrt, x, dtype=out.dtype)
+table(
+    {
+        op.sqrt: tirx.sqrt,
+        op.exp: tirx.exp,
+        op.log: tirx.log,
+        op.rsqrt: lambda v: constant(1, v) / tirx.sqrt(v),
+        op.log2: c_math.of_libm("log2"),
+        op.log10: c_math.of_libm("log10"),
+        op.log1p: c_math.log1p,
+        op.expm1: c_math.expm1,
+        op.reciprocal: lambda v: constant(1, v) / v,
+        op.frac: lambda v: v - tirx.trunc(v),
+        op.sin: of_libm("sin"),
+        op.cos: of_libm("cos"),
+        op.tan: of_libm("tan"),
+        op.asin: of_libm("asin"),
+        op.acos: of_libm("acos"),
+        op.atan: of_libm("atan"),
+        op.sinh: of_libm("sinh"),
+        op.cosh: of_libm("cosh"),
+        op.asinh: of_libm("asinh"),
+        op.acosh: of_libm("acosh"),
+        op.atanh: of_libm("atanh"),
+        op.deg2rad: lambda v: v * constant(math.pi / 180, v),
+        op.rad2deg: lambda v: v * constant(180 / math.pi, v),
+        op.exp2: c_math.of_libm("exp2"),
+        op.square: lambda v: v * v,
+    }
+)
 
 
 @compute(op.sqrt_dx, ELEMWISE)
@@ -32,49 +57,9 @@ def sqrt_dx(x, y, dy, out):
     return times_derivative(lambda v, d: by_y(tirx.sqrt(v), d), by_y, x, y, dy, out)
 
 
-@compute(op.exp, ELEMWISE)
-def exp(x, out):
-    return elementwise(tirx.exp, x, dtype=out.dtype)
-
-
-@compute(op.log, ELEMWISE)
-def log(x, out):
-    return elementwise(tirx.log, x, dtype=out.dtype)
-
-
-@compute(op.rsqrt, ELEMWISE)
-def rsqrt(x, out):
-    return elementwise(lambda v: constant(1, v) / tirx.sqrt(v), x, dtype=out.dtype)
-
-
 @compute(op.copy, ELEMWISE)
 def copy(x, out):
     return broadcast(lambda v: v, x, dtype=out.dtype)
-
-
-@compute(op.log2, ELEMWISE)
-def log2(x, out):
-    return elementwise(c_math.of_libm("log2"), x, dtype=out.dtype)
-
-
-@compute(op.log10, ELEMWISE)
-def log10(x, out):
-    return elementwise(c_math.of_libm("log10"), x, dtype=out.dtype)
-
-
-@compute(op.log1p, ELEMWISE)
-def log1p(x, out):
-    return elementwise(c_math.log1p, x, dtype=out.dtype)
-
-
-@compute(op.expm1, ELEMWISE)
-def expm1(x, out):
-    return elementwise(c_math.expm1, x, dtype=out.dtype)
-
-
-@compute(op.reciprocal, ELEMWISE)
-def reciprocal(x, out):
-    return elementwise(lambda v: constant(1, v) / v, x, dtype=out.dtype)
 
 
 def _rounded(function, x, out):
@@ -114,89 +99,9 @@ def sign(x, out):
     return elementwise(sign, x, dtype=out.dtype)
 
 
-@compute(op.frac, ELEMWISE)
-def frac(x, out):
-    return elementwise(lambda v: v - tirx.trunc(v), x, dtype=out.dtype)
-
-
-@compute(op.sin, ELEMWISE)
-def sin(x, out):
-    return elementwise(of_libm("sin"), x, dtype=out.dtype)
-
-
-@compute(op.cos, ELEMWISE)
-def cos(x, out):
-    return elementwise(of_libm("cos"), x, dtype=out.dtype)
-
-
-@compute(op.tan, ELEMWISE)
-def tan(x, out):
-    return elementwise(of_libm("tan"), x, dtype=out.dtype)
-
-
-@compute(op.asin, ELEMWISE)
-def asin(x, out):
-    return elementwise(of_libm("asin"), x, dtype=out.dtype)
-
-
-@compute(op.acos, ELEMWISE)
-def acos(x, out):
-    return elementwise(of_libm("acos"), x, dtype=out.dtype)
-
-
-@compute(op.atan, ELEMWISE)
-def atan(x, out):
-    return elementwise(of_libm("atan"), x, dtype=out.dtype)
-
-
-@compute(op.sinh, ELEMWISE)
-def sinh(x, out):
-    return elementwise(of_libm("sinh"), x, dtype=out.dtype)
-
-
-@compute(op.cosh, ELEMWISE)
-def cosh(x, out):
-    return elementwise(of_libm("cosh"), x, dtype=out.dtype)
-
-
-@compute(op.asinh, ELEMWISE)
-def asinh(x, out):
-    return elementwise(of_libm("asinh"), x, dtype=out.dtype)
-
-
-@compute(op.acosh, ELEMWISE)
-def acosh(x, out):
-    return elementwise(of_libm("acosh"), x, dtype=out.dtype)
-
-
-@compute(op.atanh, ELEMWISE)
-def atanh(x, out):
-    return elementwise(of_libm("atanh"), x, dtype=out.dtype)
-
-
 @compute(op.atan2, BROADCAST)
 def atan2(x1, x2, out):
     return elementwise(of_libm("atan2"), x1, x2, dtype=out.dtype)
-
-
-@compute(op.deg2rad, ELEMWISE)
-def deg2rad(x, out):
-    return elementwise(lambda v: v * constant(math.pi / 180, v), x, dtype=out.dtype)
-
-
-@compute(op.rad2deg, ELEMWISE)
-def rad2deg(x, out):
-    return elementwise(lambda v: v * constant(180 / math.pi, v), x, dtype=out.dtype)
-
-
-@compute(op.exp2, ELEMWISE)
-def exp2(x, out):
-    return elementwise(c_math.of_libm("exp2"), x, dtype=out.dtype)
-
-
-@compute(op.square, ELEMWISE)
-def square(x, out):
-    return elementwise(lambda v: v * v, x, dtype=out.dtype)
 
 
 @compute(op.nan_to_num, ELEMWISE)

@@ -372,8 +372,8 @@ def take_dx(dy, indices, axis, mode, out):
     if axis is not None:
         at = normalize_axis(axis, out.ndim)
         return _accumulated(dy, indices, shape, at, mode, out.dtype)
-    flat = _accumulated(dy, indices, (prod(shape),), 0, mode, out.dtype)
-    return te.compute(shape, lambda *i: flat(flat_index(i, shape)), name="take_dx")
+    sums = _accumulated(dy, indices, (prod(shape),), 0, mode, out.dtype)
+    return te.compute(shape, lambda *i: sums(flat_index(i, shape)), name="take_dx")
 
 
 @compute(op.embedding, INJECTIVE)

@@ -17,26 +17,20 @@ from meta.dialect.tvm.broadcast import (
     constant,
     elementwise,
     is_nan,
+    not_equal,
     operand_dtype,
 )
-from meta.dialect.tvm.broadcast import not_equal as not_equal_elements
 from meta.dialect.tvm.c_math import libm
-from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, compute
+from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, compute, table
 
-
-@compute(op.bitwise_and, BROADCAST)
-def bitwise_and(x1, x2, out):
-    return elementwise(tirx.bitwise_and, x1, x2, dtype=out.dtype)
-
-
-@compute(op.bitwise_or, BROADCAST)
-def bitwise_or(x1, x2, out):
-    return elementwise(tirx.bitwise_or, x1, x2, dtype=out.dtype)
-
-
-@compute(op.bitwise_xor, BROADCAST)
-def bitwise_xor(x1, x2, out):
-    return elementwise(tirx.bitwise_xor, x1, x2, dtype=out.dtype)
+table(
+    {
+        op.bitwise_and: tirx.bitwise_and,
+        op.bitwise_or: tirx.bitwise_or,
+        op.bitwise_xor: tirx.bitwise_xor,
+    },
+    BROADCAST,
+)
 
 
 @compute(op.bitwise_not, ELEMWISE)
@@ -139,48 +133,33 @@ def signbit(x):
     return elementwise(lambda v: v < constant(0, v), x, dtype="bool", within=computing(x.dtype))
 
 
-def _compare(function, x1, x2):
+def _compared(function):
     """Compare in the tensors' dtype; a Python int is not squeezed into a narrow integer dtype."""
-    own = operand_dtype(x1, x2)
-    numbers = [x for x in (x1, x2) if not isinstance(x, te.Tensor)]
-    if numbers and not is_float(own) and own != "bool":
-        own = "int64"
-    inner = computing(own)
 
-    def compared(a, b):
-        return function(cast(cast(a, own), inner), cast(cast(b, own), inner))
+    def kernel(x1, x2):
+        own = operand_dtype(x1, x2)
+        numbers = [x for x in (x1, x2) if not isinstance(x, te.Tensor)]
+        if numbers and not is_float(own) and own != "bool":
+            own = "int64"
+        inner = computing(own)
 
-    return broadcast(compared, x1, x2, dtype="bool")
+        def compared(a, b):
+            return function(cast(cast(a, own), inner), cast(cast(b, own), inner))
 
+        return broadcast(compared, x1, x2, dtype="bool")
 
-@compute(op.less, BROADCAST)
-def less(x1, x2):
-    return _compare(tirx.LT, x1, x2)
-
-
-@compute(op.less_equal, BROADCAST)
-def less_equal(x1, x2):
-    return _compare(tirx.LE, x1, x2)
+    return kernel
 
 
-@compute(op.greater, BROADCAST)
-def greater(x1, x2):
-    return _compare(tirx.GT, x1, x2)
-
-
-@compute(op.greater_equal, BROADCAST)
-def greater_equal(x1, x2):
-    return _compare(tirx.GE, x1, x2)
-
-
-@compute(op.equal, BROADCAST)
-def equal(x1, x2):
-    return _compare(tirx.EQ, x1, x2)
-
-
-@compute(op.not_equal, BROADCAST)
-def not_equal(x1, x2):
-    return _compare(not_equal_elements, x1, x2)
+for _base, _function in {
+    op.less: tirx.LT,
+    op.less_equal: tirx.LE,
+    op.greater: tirx.GT,
+    op.greater_equal: tirx.GE,
+    op.equal: tirx.EQ,
+    op.not_equal: not_equal,
+}.items():
+    compute(_base, BROADCAST)(_compared(_function))
 
 
 @compute(op.logical_and, BROADCAST)

@@ -20,7 +20,15 @@ from meta.dialect.tvm.broadcast import (
     times_derivative,
     widened,
 )
-from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, OPAQUE, compute
+from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, OPAQUE, compute, table
+
+table(
+    {
+        op.erfc: c_math.of_libm("erfc"),
+        op.lgamma: c_math.of_libm("lgamma"),
+        op.erf: tirx.erf,
+    }
+)
 
 
 def _bound(function, x, out):
@@ -36,19 +44,9 @@ def _bound(function, x, out):
     return broadcast(element, x, dtype=out.dtype)
 
 
-@compute(op.erfc, ELEMWISE)
-def erfc(x, out):
-    return elementwise(c_math.of_libm("erfc"), x, dtype=out.dtype)
-
-
 @compute(op.erfinv, ELEMWISE)
 def erfinv(x, out):
     return _bound(gamma.erfinv, x, out)
-
-
-@compute(op.lgamma, ELEMWISE)
-def lgamma(x, out):
-    return elementwise(c_math.of_libm("lgamma"), x, dtype=out.dtype)
 
 
 @compute(op.digamma, ELEMWISE)
@@ -182,11 +180,6 @@ def dft(re, im, inverse):
 
     forward = -1 if inverse else 1
     return [part(re, im, forward, "re"), part(im, re, -forward, "im")]
-
-
-@compute(op.erf, ELEMWISE)
-def erf(x, out):
-    return elementwise(tirx.erf, x, dtype=out.dtype)
 
 
 @compute(op.erf_dx, ELEMWISE)

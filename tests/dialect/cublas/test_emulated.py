@@ -26,7 +26,7 @@ SAMPLES = [
     pytest.param(c, one, id=f"{c.op}({one})"[:80])
     for c in CASES
     for one in c.samples
-    if one.has_floats and c.op != "scaled_matmul"
+    if one.has_floats and c.op not in ("scaled_matmul", "einsum")
 ]
 
 
