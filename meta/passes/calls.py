@@ -18,6 +18,7 @@ from meta.ir import (
     TensorType,
     Tuple,
     TupleType,
+    Type,
     WriteRef,
     bindings,
     type_of,
@@ -117,3 +118,10 @@ def is_pure(binding: Binding) -> bool:
         return False
     op = called_op(binding.value)
     return op is None or not op.random
+
+
+def leaf_types(type_: Type) -> list[Type]:
+    """Return a type, or the types in a nested tuple, in order."""
+    if isinstance(type_, TupleType):
+        return [leaf for field in type_.fields for leaf in leaf_types(field)]
+    return [type_]

@@ -138,8 +138,8 @@ def _converts(at: ImageCall, name: str) -> bool:
     return half and is_image(type_) and layouts == ["NCHW", "OIHW", "NCHW"]
 
 
-@rule(op.batch_norm_train, op.batch_norm_infer)
-def batch_norm(at: ImageCall) -> Call | None:
+@rule(op.batch_norm_train, op.batch_norm_infer, op.bias_add)
+def per_channel(at: ImageCall) -> Call | None:
     """The channels are axis 3."""
     return at.call(**at.last("x"), axis=3) if at.has("x") and at.args["axis"] == 1 else None
 
@@ -164,12 +164,6 @@ def pool_gradient(at: ImageCall) -> Call | None:
     """A layout is all that changes."""
     fits = at.has("x", "y", "dy") and at.args["layout"] in (None, "NCHW")
     return at.call(**at.last("x", "y", "dy"), layout="NHWC") if fits else None
-
-
-@rule(op.bias_add)
-def bias_add(at: ImageCall) -> Call | None:
-    """The channels are axis 3."""
-    return at.call(**at.last("x"), axis=3) if at.has("x") and at.args["axis"] == 1 else None
 
 
 @rule(op.sum, op.mean)

@@ -114,7 +114,11 @@ def _extent(type_: TensorType, axis: int) -> int:
     return extent if isinstance(extent, int) else 1
 
 
-def _product(axis: int) -> Callable[[Any, tuple[TensorType, ...]], int]:
+Count = Callable[[Any, tuple[TensorType, ...]], int]
+"""From the arguments and the results of a call to its operations."""
+
+
+def _product(axis: int) -> Count:
     """Count a matrix product whose first operand is summed along ``axis``."""
     return lambda args, outs: 2 * _size(outs[0]) * _extent(args.x1, axis)
 
@@ -124,31 +128,19 @@ def _taps(kernel: TensorType, layout: str, outer: str) -> int:
     return _size(kernel) // max(_extent(kernel, layout.index(outer)), 1)
 
 
-def _convolution(args: Any, outs: tuple[TensorType, ...]) -> int:
-    return 2 * _size(outs[0]) * _taps(args.w, args.kernel_layout, "O")
+def _convolution(counted: str, kernel: str, outer: str) -> Count:
+    """Count a convolution: all products that the kernel has for each element of one of its arrays.
+    These are arguments by name, or the result, "out".
+    """
+
+    def count(args: Any, outs: tuple[TensorType, ...]) -> int:
+        elements, weights = (outs[0] if n == "out" else getattr(args, n) for n in (counted, kernel))
+        return 2 * _size(elements) * _taps(weights, args.kernel_layout, outer)
+
+    return count
 
 
-def _convolution_dx(args: Any, outs: tuple[TensorType, ...]) -> int:
-    return 2 * _size(args.dy) * _taps(args.x_or_w, args.kernel_layout, "O")
-
-
-def _convolution_dw(args: Any, outs: tuple[TensorType, ...]) -> int:
-    return 2 * _size(args.dy) * _taps(outs[0], args.kernel_layout, "O")
-
-
-def _transposed(args: Any, outs: tuple[TensorType, ...]) -> int:
-    return 2 * _size(args.x) * _taps(args.w, args.kernel_layout, "I")
-
-
-def _transposed_dx(args: Any, outs: tuple[TensorType, ...]) -> int:
-    return 2 * _size(outs[0]) * _taps(args.x_or_w, args.kernel_layout, "I")
-
-
-def _transposed_dw(args: Any, outs: tuple[TensorType, ...]) -> int:
-    return 2 * _size(args.x_or_w) * _taps(outs[0], args.kernel_layout, "I")
-
-
-def _attention(keys: int, values: int, per_score: int) -> Callable[[Any, Any], int]:
+def _attention(keys: int, values: int, per_score: int) -> Count:
     """Count attention that has this many products over the width of keys and of values."""
 
     def count(args: Any, outs: Any) -> int:
@@ -165,20 +157,25 @@ def _einsum(args: Any, outs: Any) -> int:
     return len(args.inputs) * prod(e for e in extents if isinstance(e, int))
 
 
-EXACT: dict[Op, Callable[[Any, tuple[TensorType, ...]], int]] = {
+EXACT: dict[Op, Count] = {
     **dict.fromkeys((op.matmul, op.matmul_nt, op.dense, op.scaled_matmul), _product(-1)),
     **dict.fromkeys((op.batch_matmul, op.batch_matmul_nt), _product(-1)),
     **dict.fromkeys((op.matmul_tn, op.matmul_tt), _product(-2)),
     **dict.fromkeys((op.batch_matmul_tn, op.batch_matmul_tt), _product(-2)),
-    **dict.fromkeys((op.conv1d, op.conv2d, op.conv3d), _convolution),
-    **dict.fromkeys((op.conv1d_dx, op.conv2d_dx, op.conv3d_dx), _convolution_dx),
-    **dict.fromkeys((op.conv1d_dw, op.conv2d_dw, op.conv3d_dw), _convolution_dw),
-    **dict.fromkeys((op.conv1d_transpose, op.conv2d_transpose, op.conv3d_transpose), _transposed),
+    **dict.fromkeys((op.conv1d, op.conv2d, op.conv3d), _convolution("out", "w", "O")),
+    **dict.fromkeys((op.conv1d_dx, op.conv2d_dx, op.conv3d_dx), _convolution("dy", "x_or_w", "O")),
+    **dict.fromkeys((op.conv1d_dw, op.conv2d_dw, op.conv3d_dw), _convolution("dy", "out", "O")),
     **dict.fromkeys(
-        (op.conv1d_transpose_dx, op.conv2d_transpose_dx, op.conv3d_transpose_dx), _transposed_dx
+        (op.conv1d_transpose, op.conv2d_transpose, op.conv3d_transpose),
+        _convolution("x", "w", "I"),
     ),
     **dict.fromkeys(
-        (op.conv1d_transpose_dw, op.conv2d_transpose_dw, op.conv3d_transpose_dw), _transposed_dw
+        (op.conv1d_transpose_dx, op.conv2d_transpose_dx, op.conv3d_transpose_dx),
+        _convolution("out", "x_or_w", "I"),
+    ),
+    **dict.fromkeys(
+        (op.conv1d_transpose_dw, op.conv2d_transpose_dw, op.conv3d_transpose_dw),
+        _convolution("x_or_w", "out", "I"),
     ),
     op.scaled_dot_product_attention: _attention(1, 1, PER_ELEMENT[op.softmax]),
     op.scaled_dot_product_attention_dx: _attention(3, 2, 6),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +62,7 @@ class DebugStep:
         return f"{outs or '()'} = {name}({args}){nan}{line}"
 
 
-class DebugRun(Sequence[DebugStep]):
+class DebugRun(list[DebugStep]):
     """The executed instructions in order; prints one line each.
 
     Attributes
@@ -71,19 +71,11 @@ class DebugRun(Sequence[DebugStep]):
     """
 
     def __init__(self, steps: Sequence[DebugStep], nan: DebugStep | None) -> None:
-        self._steps, self.nan = tuple(steps), nan
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._steps[index]
-
-    def __len__(self) -> int:
-        return len(self._steps)
-
-    def __iter__(self) -> Iterator[DebugStep]:
-        return iter(self._steps)
+        super().__init__(steps)
+        self.nan = nan
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self._steps))
+        return "\n".join(map(str, self))
 
     __repr__ = __str__
 

@@ -161,27 +161,22 @@ class ExplainedSite:
         return "\n".join(lines)
 
 
-class ProgramExplanation(Sequence[ExplainedSite]):
+class ProgramExplanation(list[ExplainedSite]):
     """One entry per instruction that launches a kernel; prints as a listing.
 
     ``cuda_graph`` says whether they are recorded as CUDA graphs.
     """
 
     def __init__(self, found: Sequence[ExplainedSite], cuda_graph: GraphReport) -> None:
-        self._found, self.cuda_graph = tuple(found), cuda_graph
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._found[index]
-
-    def __len__(self) -> int:
-        return len(self._found)
+        super().__init__(found)
+        self.cuda_graph = cuda_graph
 
     def records(self) -> list[dict[str, Any]]:
         """Return one plain record per instruction."""
-        return [entry.record() for entry in self._found]
+        return [entry.record() for entry in self]
 
     def __str__(self) -> str:
-        return "\n".join([*map(str, self._found), str(self.cuda_graph)])
+        return "\n".join([*map(str, self), str(self.cuda_graph)])
 
     __repr__ = __str__
 

@@ -73,13 +73,18 @@ def reader(operand: Operand) -> Callable[[Registers], Any]:
     return lambda regs: tuple([read(regs) for read in parts])
 
 
-def fixed_step(run: Callable[..., Any], values: tuple[Any, ...]) -> Step:
-    """Run a kernel on values that are the same at every run."""
+def setting(out: Register, value: Callable[[Registers], Any]) -> Step:
+    """Set a register to what a function returns of the registers."""
 
-    def step(_: Registers) -> None:
-        run(*values)
+    def step(regs: Registers) -> None:
+        regs[out] = value(regs)
 
     return step
+
+
+def fixed_step(run: Callable[..., Any], values: tuple[Any, ...]) -> Step:
+    """Run a kernel on values that are the same at every run."""
+    return lambda _: run(*values)
 
 
 def filling_step(
@@ -128,11 +133,7 @@ def returning_step(
 
 def extent_step(source: Register, axis: int, out: Register) -> Step:
     """Set ``out`` to the extent of an axis."""
-
-    def step(regs: Registers) -> None:
-        regs[out] = regs[source].shape[axis]
-
-    return step
+    return setting(out, lambda regs: regs[source].shape[axis])
 
 
 def view_step(source: Register, out: Register, shape: tuple[int, ...]) -> Step:
@@ -146,21 +147,12 @@ def view_step(source: Register, out: Register, shape: tuple[int, ...]) -> Step:
 
 def constant_step(value: Any, out: Register) -> Step:
     """Set ``out`` to what is the same at every run."""
-
-    def step(regs: Registers) -> None:
-        regs[out] = value
-
-    return step
+    return setting(out, lambda _: value)
 
 
 def move_step(source: Operand, out: Register) -> Step:
     """Copy a reference, or build a tuple of them."""
-    read = reader(source)
-
-    def step(regs: Registers) -> None:
-        regs[out] = read(regs)
-
-    return step
+    return setting(out, reader(source))
 
 
 def field_step(source: Register, index: int, out: Register) -> Step:
@@ -175,59 +167,37 @@ def field_step(source: Register, index: int, out: Register) -> Step:
 def construct_step(constructor: str, fields: tuple[Operand, ...], out: Register) -> Step:
     """Make a data value."""
     read = reader(fields)
-
-    def step(regs: Registers) -> None:
-        regs[out] = DataValue(constructor, read(regs))
-
-    return step
+    return setting(out, lambda regs: DataValue(constructor, read(regs)))
 
 
 def variant_step(source: Register, constructor: str, out: Register) -> Step:
     """Set ``out`` to whether a constructor made a value, a Python bool."""
-
-    def step(regs: Registers) -> None:
-        regs[out] = regs[source].constructor == constructor
-
-    return step
+    return setting(out, lambda regs: regs[source].constructor == constructor)
 
 
 def variant_tensor_step(source: Register, constructor: str, out: Register, device: str) -> Step:
     """Set ``out`` to whether a constructor made a value, a new tensor."""
-
-    def step(regs: Registers) -> None:
-        regs[out] = torch.tensor(regs[source].constructor == constructor, device=device)
-
-    return step
+    return setting(
+        out, lambda regs: torch.tensor(regs[source].constructor == constructor, device=device)
+    )
 
 
 def data_field_step(
     source: Register, constructor: str, index: int, out: Register, span: Span | None
 ) -> Step:
     """Take a field of a data value."""
-
-    def step(regs: Registers) -> None:
-        regs[out] = regs[source].field(constructor, index, span)
-
-    return step
+    return setting(out, lambda regs: regs[source].field(constructor, index, span))
 
 
 def make_ref_step(value: Operand, out: Register) -> Step:
     """Make a reference."""
     read = reader(value)
-
-    def step(regs: Registers) -> None:
-        regs[out] = Cell(read(regs))
-
-    return step
+    return setting(out, lambda regs: Cell(read(regs)))
 
 
 def read_ref_step(source: Register, out: Register) -> Step:
     """Read what a reference holds."""
-
-    def step(regs: Registers) -> None:
-        regs[out] = regs[source].value
-
-    return step
+    return setting(out, lambda regs: regs[source].value)
 
 
 def write_ref_step(ref: Register, value: Operand) -> Step:
@@ -268,11 +238,7 @@ def check_step(source: Register, type_: TensorType, span: Span | None) -> Step:
 
 def look_step(source: Register, look: Callable[[torch.Tensor], None]) -> Step:
     """Look at a tensor."""
-
-    def step(regs: Registers) -> None:
-        look(regs[source])
-
-    return step
+    return lambda regs: look(regs[source])
 
 
 def release_step(registers: tuple[Register, ...]) -> Step:

@@ -12,6 +12,7 @@ from meta.base.dtype import TO_TORCH
 from meta.ir import Module, TensorType, Var, first_difference, parse, structural_equal, verify
 from meta.passes import dead_code, infer_type, simplify
 from meta.passes.rewrite import rewrite
+from meta.passes.rules import Rules
 from meta.vm.convention import module_program
 from meta.vm.interpreter import interpret
 
@@ -304,3 +305,10 @@ def main_of(text: str) -> Module:
     """Return a main of three matrices that returns %r."""
     params = "%x: float32[2, 3], %y: float32[2, 3], %v: float32[2, 3]"
     return parse(f"func @main({params}) -> float32[2, 2] {{\n{text}\n return %r\n}}")
+
+
+def test_a_rule_is_for_operators_that_there_are() -> None:
+    with pytest.raises(meta.errors.UnknownName, match="did you mean 'multiply'"):
+        Rules().rule(meta.op.mutliply)
+    with pytest.raises(meta.errors.ArgumentError, match="a rule is for operators"):
+        Rules().rule("multiply")  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ from meta.ir import (
     type_of,
 )
 from meta.passes.buffers import Buffers, Summaries, owner
-from meta.passes.calls import new_call, typed_args
+from meta.passes.calls import leaf_types, new_call, typed_args
 from meta.passes.rules.casts import holds
 
 
@@ -133,15 +133,6 @@ class CastReport:
 
 Dtypes = tuple[str | None, ...]
 """The dtypes of a type's leaves, nested tuples flattened; None for what is no tensor."""
-
-
-def leaf_types(type_: Type) -> Iterator[Type]:
-    """Yield a type, or the types in a nested tuple."""
-    if isinstance(type_, TupleType):
-        for field in type_.fields:
-            yield from leaf_types(field)
-    else:
-        yield type_
 
 
 def dtypes_of(type_: Type) -> Dtypes:

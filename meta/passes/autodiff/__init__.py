@@ -45,13 +45,12 @@ from meta.passes.autodiff.activity import (
     Target,
     carries_gradient,
     known_type,
-    leaf_types,
     leaves,
     target_leaves,
 )
 from meta.passes.autodiff.vjp import Differentiator
 from meta.passes.call_graph import callees, reached_from_main
-from meta.passes.calls import base_op
+from meta.passes.calls import base_op, leaf_types
 from meta.passes.lambda_lift import lambda_lift
 from meta.passes.promote_refs import promote_refs
 

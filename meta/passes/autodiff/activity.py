@@ -46,19 +46,12 @@ from meta.ir import (
     operands,
     type_of,
 )
-from meta.passes.calls import base_op
+from meta.passes.calls import base_op, leaf_types
 
 Leaf = tuple[Var, int]
 
 Target = Leaf | list[Leaf]
 """What one gradient is of: a leaf, or several, whose gradients are then a tuple."""
-
-
-def leaf_types(type_: Type) -> list[Type]:
-    """Return the types of a type's leaves, in order."""
-    if isinstance(type_, TupleType):
-        return [leaf for f in type_.fields for leaf in leaf_types(f)]
-    return [type_]
 
 
 def known_type(expr: Expr) -> Type:

@@ -44,12 +44,12 @@ from meta.passes.autodiff.activity import (
     Target,
     carries_gradient,
     known_type,
-    leaf_types,
     leaves,
     target_type,
 )
 from meta.passes.autodiff.sweep import Pullback, Sweep, Writes
 from meta.passes.buffers import Summaries
+from meta.passes.calls import leaf_types
 
 
 @dataclass(frozen=True, slots=True)
