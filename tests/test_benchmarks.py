@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -45,9 +47,24 @@ def test_a_page_is_written_whole(arguments: tuple[str, ...], tmp_path: Path) -> 
     assert done.returncode == 2 and "--markdown is for all" in done.stderr
 
 
+def test_levels_follow_from_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    levels = importlib.import_module("levels")
+    table = json.loads(levels.TABLE.read_text("utf-8"))
+    assert levels.as_text(table) == levels.TABLE.read_text("utf-8")
+    assert levels.decided(table["levels"], table["measurements"]) == table["levels"]
+    us = {"cudnn": 9.0, "torch": 10.0, "tvm": 20.0}
+    made = levels.decided(table["levels"], [{"operator": "max_pool2d", "us": us}])
+    assert made["cudnn"]["max_pool2d"] == {"cuda": 15} and made["torch"]["max_pool2d"] == {
+        "cuda": 14
+    }
+    again = levels.decided(made, [{"operator": "max_pool2d", "us": {**us, "tvm": 8.0}}])
+    assert again == table["levels"]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-@pytest.mark.parametrize("script", ["kernels_cuda.py", "models_cuda.py"])
+@pytest.mark.parametrize("script", ["kernels_cuda.py", "levels.py", "models_cuda.py"])
 def test_without_a_gpu(script: str, tmp_path: Path) -> None:
     done = run(tmp_path, script)
     assert done.returncode == 2 and done.stderr.endswith("error: no CUDA device\n")
