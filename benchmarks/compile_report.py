@@ -48,7 +48,7 @@ from torch.nn.functional import cross_entropy
 from torch.profiler import ProfilerActivity, profile
 
 import meta
-from meta.optim.sgd import with_sgd
+from meta.optim import with_sgd
 
 BOUND_GOAL, BUDGET_SHARE, TIME_GOAL = 1.05, 0.5, 1.25
 FUSION = ("fuse_dialect", "fuse_operators")

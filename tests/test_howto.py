@@ -41,6 +41,34 @@ def test_following_the_page_adds_an_operator(tmp_path: Path) -> None:
     assert re.search(r"\b19 passed", report), report
 
 
+def test_following_the_optimizer_page_adds_an_optimizer(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "howto" / "optimizer.md").read_text("utf-8")
+    for folder in ("meta", "tests"):
+        shutil.copytree(
+            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    blocks = BLOCK.findall(text)
+    assert [name for name, _ in blocks] == [
+        "meta/op/optimizer.py",
+        "meta/optim/algorithms.py",
+        "tests/op/optimizer.py",
+    ]
+    for name, code in blocks:
+        with open(tmp_path / name, "a", encoding="utf-8") as file:
+            file.write(f"\n\n{code}")
+    card = _run(tmp_path, "-m", "meta", "op", "multi_tensor_lion")
+    assert "MISSING" not in card.replace("converters", ""), card
+    (use,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    printed = _run(tmp_path, "-c", use)
+    assert printed.startswith("Lion(learning_rate=0.01, beta1=0.9, beta2=0.99, weight_decay=0.1")
+    report = _run(
+        tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "lion",
+        "tests/op/test_ops.py", "tests/dialect/cuda/test_list_kernel.py",
+    )  # fmt: skip
+    assert re.search(r"\b\d\d passed", report), report
+
+
 def _run(folder: Path, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, *arguments],

@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import meta
-from meta.optim.sgd import with_sgd
+from meta.optim import with_sgd
 from models.network import Network, WithLoss, state_of
 
 MODES = ("inference", "training")

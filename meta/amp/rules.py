@@ -16,6 +16,7 @@ from meta import op
 from meta.amp.core import Finite, always, custom, float_dtypes, never
 from meta.base.dtype import bits
 from meta.ir.types import TensorType
+from meta.op.core.update import OPTIMIZERS, SINGLES
 
 # Products of matrices.
 always(op.dense, op.einsum)
@@ -270,38 +271,21 @@ def rotary_embedding_dtable(args, half):
     return x, x, wide(args.cos)
 
 
-@custom(op.adam, op.adamw, op.lamb)
-def adaptive(args, half):
-    """The gradient comes in the parameter's precision; step and learning rate stay as they are."""
-    return None, widest(args.x), None, None, None, None
+def as_they_come(*ops):
+    """A kernel takes tensors of any dtypes, and nothing is gained by a copy."""
+    for one in ops:
+        casts = (None,) * len(one.schema.tensor_slots)
+        custom(one)(lambda args, half, casts=casts: casts)
 
 
-@custom(op.lans)
-def lans(args, half):
-    """What is written keeps its precision; step and learning rate stay as they are."""
-    return None, None, None
+as_they_come(*OPTIMIZERS, op.lans)
+as_they_come(op.multi_tensor_axpby, op.multi_tensor_norm, op.multi_tensor_cast)
 
 
-@custom(op.multi_tensor_sgd)
-def multi_tensor_sgd(args, half):
-    """As they come: a kernel takes gradients of any dtype, and nothing is gained by a copy."""
-    return (None,) * len(op.multi_tensor_sgd.schema.tensor_slots)
-
-
-@custom(*(op.multi_tensor_adam, op.multi_tensor_adamw, op.multi_tensor_lamb, op.multi_tensor_lans))
-def multi_tensor_adaptive(args, half):
-    """As they come, as `multi_tensor_sgd`."""
-    return (None,) * len(op.multi_tensor_adam.schema.tensor_slots)
-
-
-@custom(op.multi_tensor_axpby)
-def multi_tensor_axpby(args, half):
-    return (None,) * len(op.multi_tensor_axpby.schema.tensor_slots)
-
-
-@custom(op.multi_tensor_norm, op.multi_tensor_cast)
-def multi_tensor_norm(args, half):
-    return (None,)
+# The gradient comes in the parameter's precision; all else stays as it is.
+for _step in SINGLES.keys() - {op.lans}:
+    _rest = (None,) * (len(_step.schema.tensor_slots) - 2)
+    custom(_step)(lambda args, half, rest=_rest: (None, widest(args.x), *rest))
 
 
 def narrow(argument, half):

@@ -1,6 +1,18 @@
-"""Gradients of optimizer steps: there are none."""
+"""Gradients of operators on lists of tensors; steps of optimizers have none."""
+
+from typing import Any
 
 from meta import op
-from meta.grad.core import not_differentiable
+from meta.grad.core import gradient, not_differentiable
+from meta.ir.types import TensorType
+from meta.op.core.update import OPTIMIZERS, SINGLES
 
-not_differentiable(op.sgd, why="it updates in place what the gradient was taken of")
+not_differentiable(*OPTIMIZERS, *SINGLES, why="it updates in place what the gradient was taken of")
+not_differentiable(op.multi_tensor_axpby, why="it writes in place")
+not_differentiable(op.multi_tensor_norm, why="it measures gradients; sum(x * x) has a gradient")
+
+
+@gradient(op.multi_tensor_cast)
+def multi_tensor_cast(x: tuple[TensorType, ...], dy: Any) -> Any:
+    """dx = dy, each in the dtype of its x."""
+    return tuple(op.cast(d, t.dtype) for d, t in zip(dy, x, strict=True))

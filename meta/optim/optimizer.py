@@ -1,8 +1,8 @@
 """`Optimizer`: what all algorithms share: parameters in groups, state, and one call of a
 multi-tensor operator for all of them.
 
-An algorithm is a subclass in a file of its own. It names its state and its options with their
-defaults, checks these, and calls its operator in `apply`; see sgd.py.
+An algorithm is a subclass in `algorithms.py`. It names its operator, its state and its options with
+their defaults, and checks these.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from meta.base.remember import remember
 from meta.grad.core import no_grad
 from meta.model.model import Model
 from meta.model.state import add_master
+from meta.op.core import Op
 from meta.optim.groups import Params, listed_groups, named, resolve
 from meta.optim.options import bind, parameters, require_kinds, require_range
 from meta.runtime.ndarray import array, ndarray
@@ -78,10 +79,14 @@ class Optimizer(Model):
     keeps are dicts of arrays by the name of the parameter, as ``master`` is.
     """
 
+    operator: ClassVar[Op]
+    """The step of several parameters."""
     state_names: ClassVar[tuple[str, ...]] = ()
-    """What there is of each parameter, zeros at first."""
+    """What there is of each parameter, zeros at first, in the operator's order."""
     defaults: ClassVar[dict[str, Any]] = {}
-    """The options of the algorithm, ``learning_rate`` first; those that all share come behind."""
+    """The options of the algorithm, ``learning_rate`` first, under the names of the operator's
+    arguments; those that all share come behind.
+    """
 
     @classmethod
     def constructor_signature(cls) -> inspect.Signature:
@@ -154,8 +159,12 @@ class Optimizer(Model):
         require_range(
             cls.__name__, "learning_rate", learning_rate, 0 <= learning_rate < inf, ">= 0"
         )
-        decay = options.get("weight_decay", 0.0)
+        decay, eps = options.get("weight_decay", 0.0), options.get("eps", 0.0)
         require_range(cls.__name__, "weight_decay", decay, 0 <= decay < inf, ">= 0")
+        require_range(cls.__name__, "eps", eps, eps >= 0, ">= 0")
+        for name in ("momentum", "beta1", "beta2"):
+            share = options.get(name, 0.0)
+            require_range(cls.__name__, name, share, 0 <= share < 1, "in [0, 1)")
 
     def __setattr__(self, name: str, value: Any) -> None:
         # A number goes into the array that programs read.
@@ -200,7 +209,7 @@ class Optimizer(Model):
     ) -> None:
         """Make an update from gradients by name; a traced step calls it with symbols.
 
-        factor, clip_value, skip: see `meta.op.multi_tensor`. Parameters without a gradient stay as
+        factor, clip_value, skip: see `meta.op.optimizer`. Parameters without a gradient stay as
         they are.
         """
         one = op.ones_like(self.step_count)
@@ -213,34 +222,20 @@ class Optimizer(Model):
             x = [self.master[n] if masters else params[n] for n in names]
             kept = [getattr(self, kind) for kind in self.state_names]
             state = [[own[n] for n in names if n in own] for own in kept]
-            self.apply(
+            further["factor"] = factor * -1.0 if numbers["maximize"] else factor
+            counted = [self.step_count] if "step" in self.operator.schema.names else []
+            options = {n: x for n, x in numbers.items() if n in self.operator.schema.names}
+            self.operator(
                 x,
                 [gradients[n] for n in names],
-                state,
+                *state,
+                *counted,
                 self._rate(rates),
-                float(decay[0]) if len(set(decay)) == 1 else self._constant(decay),
-                numbers,
-                {
-                    **further,
-                    "factor": factor * -1.0 if numbers["maximize"] else factor,
-                    "copies": [params[n] for n in masters],
-                },
+                weight_decay=float(decay[0]) if len(set(decay)) == 1 else self._constant(decay),
+                copies=[params[n] for n in masters],
+                **options,
+                **further,
             )
-
-    def apply(
-        self,
-        x: list[Any],
-        dx: list[Any],
-        state: list[list[Any]],
-        learning_rate: Any,
-        weight_decay: Any,
-        numbers: Mapping[str, Any],
-        further: Mapping[str, Any],
-    ) -> None:
-        """Call the operator: lists of arrays, hyperparameters, the options other than these, and
-        what every operator takes by name.
-        """
-        raise NotImplementedError
 
     def _calls(
         self, params: Mapping[str, Any], gradients: Mapping[str, Any]

@@ -29,16 +29,16 @@ from meta.ir import (
     Var,
     type_of,
 )
+from meta.op.core.update import OPTIMIZERS
 from meta.passes.buffers import Buffers, Definitions, Summaries
 from meta.passes.calls import base_op, called_op, new_call, op_call, tensor_type
 from meta.passes.dispatch import prepared
 from meta.passes.rewrite import rewrite, rewrite_function, with_main, with_value
 from meta.passes.rules.casts import holds
 from meta.passes.rules.shapes import VIEWS
-from meta.passes.split_updates import UPDATES
 
 ANY_DTYPE = {
-    **dict.fromkeys(UPDATES, "dx"),
+    **dict.fromkeys(OPTIMIZERS, "dx"),
     op.multi_tensor_axpby: "x",
     op.multi_tensor_norm: "x",
 }

@@ -12,21 +12,11 @@ from typing import Any
 from meta import op
 from meta.ir import Binding, Call, Expr, Module, TensorType, Tuple, TupleType, Var, type_of
 from meta.op.core import Op
+from meta.op.core.update import OPTIMIZERS, RATES
 from meta.passes.calls import called_op, new_call
 from meta.passes.lifetimes import type_bytes
 from meta.passes.rewrite import with_main
 
-UPDATES = frozenset(
-    [
-        op.multi_tensor_sgd,
-        op.multi_tensor_adam,
-        op.multi_tensor_adamw,
-        op.multi_tensor_lamb,
-        op.multi_tensor_lans,
-    ]
-)
-"""Operators that update lists of parameters."""
-RATES = "learning_rate", "weight_decay"
 SMALL = 1 / 64
 """Share of all parameters' bytes up to which `join_small_updates` joins the smallest of them."""
 
@@ -122,7 +112,7 @@ def _update(value: Expr) -> Op | None:
     is a value of the program, which is not taken apart.
     """
     called = called_op(value)
-    if called not in UPDATES:
+    if called not in OPTIMIZERS:
         return None
     assert isinstance(value, Call) and called is not None
     slots = zip(called.slots, value.args, strict=True)

@@ -14,7 +14,7 @@ from meta import op
 from meta.base.errors import DeviceError
 from meta.dialect import only
 from meta.model import BatchNorm, Conv2d, Linear, Model, trace
-from meta.optim.sgd import with_sgd
+from meta.optim import with_sgd
 from meta.testing.compare import check
 from meta.vm import compile
 

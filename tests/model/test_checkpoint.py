@@ -30,7 +30,7 @@ from meta.model import (
     zoo,
 )
 from meta.model.zoo.transformer import attend, merge_heads, split_heads
-from meta.optim.sgd import with_sgd
+from meta.optim import with_sgd
 from tests.model.checkpointed import WIDTH, Functions, InLoop, Mean, Nested, Row, Statistics
 
 

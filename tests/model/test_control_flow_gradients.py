@@ -13,7 +13,7 @@ import meta
 from meta import op
 from meta.base import config
 from meta.model import BatchNorm, Model, trace, value_and_grad
-from meta.optim.sgd import SGD, with_sgd
+from meta.optim import SGD, with_sgd
 from meta.testing import check
 
 STEPS, BATCH, SIZE = 5, 2, 3

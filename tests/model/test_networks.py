@@ -11,8 +11,7 @@ import torch
 import meta
 from meta.model import Model
 from meta.model.zoo import LeNet
-from meta.optim import SGD
-from meta.optim.sgd import with_sgd
+from meta.optim import SGD, with_sgd
 from meta.testing import check
 from tests.model import networks
 

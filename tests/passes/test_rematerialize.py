@@ -16,7 +16,7 @@ from meta.base import config
 from meta.base.errors import ArgumentError
 from meta.ir import Module, parse, structural_equal, verify
 from meta.model import GELU, LayerNorm, Linear, Model, Sequential, trace, value_and_grad
-from meta.optim.sgd import with_sgd
+from meta.optim import with_sgd
 from meta.passes import infer_type, rematerialize
 from meta.passes.plan_memory import planned_peak
 from meta.testing import check

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import meta
 from meta import op
 from meta.model import BatchNorm, Dropout, Linear, Model, ReLU, Sequential
-from meta.optim.sgd import with_sgd
+from meta.optim import with_sgd
 from meta.train import Batches, Record, fit
 
 SAMPLES, FEATURES, CLASSES, SIZE = 40, 4, 3, 8

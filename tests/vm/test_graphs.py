@@ -18,7 +18,7 @@ from meta.base.device import CPU
 from meta.base.errors import CaptureError, OutOfMemory
 from meta.dialect.core import OpEnv
 from meta.model import Linear, Model, Sequential, trace
-from meta.optim.sgd import with_sgd
+from meta.optim import with_sgd
 from meta.runtime.random import Generator, record_keys, replay_keys
 from meta.runtime.replace import replace_tensor
 from meta.testing import check

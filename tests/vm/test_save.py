@@ -140,7 +140,7 @@ def test_it_is_called_as_the_model_was(tmp_path: Path) -> None:
 
 def test_it_has_parameters_of_its_own(tmp_path: Path) -> None:
     model = MLP()
-    step = meta.optim.sgd.with_sgd(0.1, 0.9)(WithLoss(model))
+    step = meta.optim.with_sgd(0.1, 0.9)(WithLoss(model))
     x, labels = inputs((2, 5))[0], meta.array(torch.tensor([3, 4]))
     exe = meta.vm.compile(step, meta.array(1.0), x, labels)
     exe.save(tmp_path / "program")

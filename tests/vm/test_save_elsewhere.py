@@ -226,7 +226,7 @@ def test_parameters_that_share_memory(tmp_path: Path) -> None:
     model = Tied()
     meta.vm.compile(model.infer_mode(), array(2, 3)).save(tmp_path / "read")
     model.train_mode()
-    step = meta.optim.sgd.with_sgd(0.1, 0.9)(model)
+    step = meta.optim.with_sgd(0.1, 0.9)(model)
     exe = meta.vm.compile(step, array(2, 2), array(2, 3))
     with pytest.raises(ArgumentError, match="share memory"):
         exe.save(tmp_path / "written")

@@ -13,7 +13,7 @@ def autocast(model: Any, dtype: object = "float16", out_dtype: object = None) ->
     """Return a model that computes in mixed precision what ``model`` computes.
 
     model: a `meta.Model`, also one that trains (`meta.model.value_and_grad`,
-    `meta.optim.sgd.with_sgd`): forward, backward and update are then cast, each operator by its own
+    `meta.optim.with_sgd`): forward, backward and update are then cast, each operator by its own
     rule. The result may in turn be given to these.
     dtype: "float16" or "bfloat16". out_dtype: of the floating point results; None: what they have
     without autocast, so that the model is called, and differentiated, as before.

@@ -13,9 +13,9 @@
 - `fuse_tensor`, and attention in float32 on tensor cores (its gradients with META_TF32).
 
 All sums are added up in one order, so results are the same bits at every run. Source is compiled by
-NVRTC when it is first needed, and kept on disk. To add a kernel of lists of tensors, add its passes
-to `multi_tensor.py`; another one is a module with the launches of a call and, beside it, its source
-in a ``.cu`` file (`source.py`).
+NVRTC when it is first needed, and kept on disk. A kernel of lists of tensors
+is added as a formula in `meta/op/optimizer.py`; another one is a module with the launches of a call
+and, beside it, its source in a ``.cu`` file (`source.py`).
 """
 
 import torch

@@ -4,8 +4,8 @@
 // thread block takes one chunk of one tensor, in vectors of four elements where addresses allow.
 //
 // COMPUTE: the type to compute in. THREADS: of a thread block. LISTS, TENSORS: how many lists there
-// are, and for how many tensors of each there is room. NUMBERS: how many numbers. SUMS: how many
-// sums of a chunk.
+// are, and for how many tensors of each there is room. NUMBERS: the names of the numbers. SUMS: how
+// many sums of a chunk.
 #pragma once
 #include "scalars.cuh"
 
@@ -15,6 +15,7 @@ template <typename T> struct __align__(sizeof(T) * 4 < 16 ? sizeof(T) * 4 : 16) 
 
 inline float root(float x) { return sqrtf(x); }
 inline double root(double x) { return sqrt(x); }
+inline W clamped(W x, W bound) { return x > bound ? bound : x < -bound ? -bound : x; }
 
 struct Number {
   const void* at;
@@ -35,6 +36,10 @@ inline double read(const Number& number, int tensor) {
   }
 }
 
+struct Numbers {
+  Number NUMBERS;
+};
+
 struct Parameters {
   const bool* skip;
   double* partial;  // sums over chunks: [chunk, SUMS]
@@ -42,7 +47,7 @@ struct Parameters {
   void* result;
   int count;  // tensors of the launch
   int spare;
-  Number number[NUMBERS];
+  Numbers number;
   void* at[LISTS][TENSORS];
   long long size[TENSORS];
   int index[TENSORS];      // of each tensor, among those of all launches

@@ -7,8 +7,8 @@ graph keeps it. It has room for several hundred tensors (see `capacity`); more a
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -33,15 +33,14 @@ _LARGE_SINCE = (12, 1)
 class Definition:
     """An operator's kernels.
 
-    passes: its launches. numbers: the slots of its numbers, in order. prepare: what follows from
-    them, lines of CUDA. helpers: functions of CUDA. sums: how many sums there are of a chunk. norm:
-    whether the result is the root of the sum number 0.
+    passes: its launches. numbers: the slots of its numbers, in order. derived: those that follow
+    from them, expressions of CUDA. sums: how many sums there are of a chunk. norm: whether the
+    result is the root of the sum number 0.
     """
 
     passes: tuple[Pass, ...]
     numbers: tuple[str, ...]
-    prepare: str = ""
-    helpers: str = ""
+    derived: Mapping[str, str] = field(default_factory=dict)
     sums: int = 0
     norm: bool = False
 
@@ -228,11 +227,10 @@ class Launcher:
 
 def _source(definition: Definition, number: int, part: Part, wide: str) -> str:
     return source(
-        definition.helpers,
         definition.passes[number],
         part.dtypes,
         definition.numbers,
-        definition.prepare,
+        definition.derived,
         wide,
         part.room,
         definition.sums,

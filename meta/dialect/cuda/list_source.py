@@ -8,6 +8,7 @@ knows operators, and no header is needed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from meta.dialect.cuda.source import C_TYPES, text
@@ -36,11 +37,10 @@ class Pass:
 
 
 def source(
-    helpers: str,
     one: Pass,
     dtypes: dict[str, str],
     numbers: tuple[str, ...],
-    prepare: str,
+    derived: Mapping[str, str],
     wide: str,
     tensors: int,
     sums: int,
@@ -49,14 +49,15 @@ def source(
 
     Parameters
     ----------
-    helpers: functions of ``Known``, the struct of the numbers. prepare: how its further members
-    follow from the others. dtypes: of each list. wide: the type to compute in. tensors: for how
-    many there is room. sums: how many there are of a chunk, over all launches.
+    dtypes: of each list. numbers: which become the members of ``k``, and, as doubles, what
+    ``derived`` ones, further members, are computed from. wide: the type to compute in. tensors: for
+    how many there is room. sums: how many there are of a chunk, over all launches.
     """
-    derived = [line.split("=")[0].strip().removeprefix("k.") for line in _lines(prepare)]
     known = "\n".join(f"  W {name};" for name in (*numbers, *derived))
     reading = "\n".join(
-        f"    k.{name} = (W)read(p.number[{i}], p.index[tensor]);" for i, name in enumerate(numbers)
+        [f"    double {n} = read(p.number.{n}, p.index[tensor]);" for n in numbers]
+        + [f"    k.{n} = (W){n};" for n in numbers]
+        + [f"    k.{n} = (W)({value});" for n, value in derived.items()]
     )
     names = list(dtypes)
     loads = [n for n in one.loads if n in dtypes]
@@ -84,7 +85,6 @@ def source(
         ]
         return "\n".join(lines)
 
-    has = "\n".join(f"#define HAS_{n.upper()}" for n in names)
     needs = "\n".join(
         f"""  {{
     double part = 0;
@@ -106,14 +106,12 @@ def source(
 #define CHUNK {CHUNK}
 #define LISTS {len(names)}
 #define TENSORS {tensors}
-#define NUMBERS {max(1, len(numbers))}
+#define NUMBERS {", ".join(numbers) or "none"}
 #define SUMS {max(1, sums)}
-{has}
 {text("list.cuh")}
 struct Known {{
 {known}
 }};
-{helpers}
 extern "C" __global__ void __launch_bounds__(THREADS) update(const GRID_CONSTANT Parameters p) {{
   if (p.skip && *p.skip) return;
   __shared__ Known shared;
@@ -126,7 +124,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) update(const GRID_CONSTANT
   if (threadIdx.x == 0) {{
     Known k;
 {reading}
-{prepare}
     shared = k;
   }}
   __syncthreads();
@@ -157,7 +154,3 @@ extern "C" __global__ void __launch_bounds__(THREADS) update(const GRID_CONSTANT
 {add}
 }}
 """
-
-
-def _lines(text: str) -> list[str]:
-    return [line for line in text.strip().splitlines() if line.strip()]

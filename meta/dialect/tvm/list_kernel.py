@@ -1,5 +1,5 @@
-"""Kernels that run over lists of tensors on the CPU: loops, written once, around what an operator
-does to an element.
+"""Kernels that run over lists of tensors on the CPU: loops, written once, around the formula of an
+element.
 
 A kernel runs over chunks of all tensors in parallel, and finds the tensors by their addresses (see
 `list_launch.py`): it is built once for all models, while tensor expressions of 200 parameters
@@ -8,8 +8,7 @@ would take minutes. Nothing here knows operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
@@ -17,7 +16,9 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from meta.dialect.tvm.broadcast import cast, widened
+from meta.dialect.tvm.formula import printer
 from meta.dialect.tvm.lower import NO_ALIAS, SCHEDULED
+from meta.op.core.formula import Expr, Sweep
 
 LANES = 16
 """Elements of a vector: one 512-bit or two 256-bit registers of float32."""
@@ -25,45 +26,18 @@ SUM = "float64"
 """Sums of squares of float32 do not overflow in it."""
 
 
-@dataclass(frozen=True)
-class Pass:
-    """What happens to each element of all tensors.
-
-    function: ``(e, k, sums) -> (stores, terms)``. ``e`` has the elements at one place by list,
-    ``k`` the `Numbers`, ``sums(i)`` is a sum over the whole tensor, of a pass before. ``stores``
-    are new values by list; ``terms`` are summed over each tensor, to the sums of these numbers.
-    """
-
-    function: Callable[..., tuple[dict[str, Any], list[Any]]]
-    sums: tuple[int, ...] = ()
-
-
-Update = tuple[Pass, ...]
-"""The passes of an operator, which run one after the other."""
-
-
-class Numbers:
-    """The numbers of a call in the dtype to compute in, as attributes; of an optimizer, ``rate``
-    and ``decay`` are a tensor's learning rate and weight decay.
-    """
-
-    def __init__(self, names: tuple[str, ...], values: Any, n: Any, tensor: Any, wide: str) -> None:
-        first = len(names) + tensor
-        places = {**{name: i for i, name in enumerate(names)}, "rate": first, "decay": first + n}
-        each = list(places) if "factor" in names else names
-        # Once for all elements: the compiler cannot know that no store changes them.
-        self._known = {name: T.bind(values[places[name]].astype(wide)) for name in each}
-
-    def __getattr__(self, name: str) -> Any:
-        return self._known[name]
-
-
 class _Kernel:
     """A kernel under construction: its parameters, and the loops over them."""
 
-    def __init__(self, update: Update, names: tuple[str, ...], wide: str, parallel: bool) -> None:
-        self.sums = 1 + max((i for one in update for i in one.sums), default=-1)
-        self.names, self.wide = names, wide
+    def __init__(
+        self,
+        sums: int,
+        names: tuple[str, ...],
+        each: tuple[str, ...],
+        wide: str,
+        parallel: bool,
+    ) -> None:
+        self.sums, self.names, self.each, self.wide = sums, names, each, wide
         self.loop = T.parallel if parallel else T.serial
         rows, self.count, classes, length = (
             tirx.Var(name, "int64") for name in ("rows", "count", "classes", "length")
@@ -79,33 +53,50 @@ class _Kernel:
         self.of_chunks = T.buffer_proxy(T.alloc_buffer((self.count * self.sums,), SUM))
         self.of_tensors = T.buffer_proxy(T.alloc_buffer((self.n * self.sums,), SUM))
 
-    def run(self, one: Pass, which: int, dtypes: dict[str, str]) -> None:
-        """Run a pass over the chunks of a class of tensors."""
+    def numbers(self, tensor: Any) -> dict[str, Any]:
+        """Return the numbers of a call, for one of its tensors."""
+        places = {name: i for i, name in enumerate(self.names)}
+        rows = {name: len(places) + i * self.n + tensor for i, name in enumerate(self.each)}
+        # Once for all elements: the compiler cannot know that no store changes them.
+        found = (places | rows).items()
+        return {name: T.bind(self.values[place].astype(self.wide)) for name, place in found}
+
+    def run(self, sweep: Sweep, which: int, dtypes: dict[str, str]) -> None:
+        """Run a sweep over the chunks of a class of tensors."""
         vector = set(dtypes.values()) <= {"float32", "float64"}
         first, last = self.bounds[which], self.bounds[which + 1]
         with self.loop(0, last - first) as i:
             chunk = T.bind(first + i)
             tensor, start, size = (T.bind(self.chunks[chunk, k]) for k in range(3))
-            k = Numbers(self.names, self.values, self.n, tensor, self.wide)
+            k = self.numbers(tensor)
             lists = {}
             for row, (name, dtype) in enumerate(dtypes.items()):
                 address = T.reinterpret("handle", self.table[row * self.n + tensor])
                 data = T.decl_buffer((start + size,), dtype, data=T.bind(address))
                 lists[name] = T.buffer_proxy(data)
-            known = [
-                T.bind(self.of_tensors[tensor * self.sums + j].astype(self.wide))
-                for j in range(self.sums)
-            ]
+            sums = {
+                total: T.bind(self.of_tensors[tensor * self.sums + j].astype(self.wide))
+                for total, j in sweep.needs.items()
+            }
             lanes = {
-                j: T.buffer_proxy(T.alloc_buffer((LANES,), SUM, scope="local")) for j in one.sums
+                j: T.buffer_proxy(T.alloc_buffer((LANES,), SUM, scope="local"))
+                for j in sweep.totals
             }
 
             def element(place: Any, lane: Any) -> None:
-                e = {name: T.bind(widened(x[place]).astype(self.wide)) for name, x in lists.items()}
-                stores, terms = one.function(e, k, known.__getitem__)
-                for name, value in stores.items():
-                    lists[name][place] = cast(value, dtypes[name])
-                for j, term in zip(one.sums, terms, strict=True):
+                e = {n: T.bind(widened(lists[n][place]).astype(self.wide)) for n in sweep.loads}
+
+                def leaf(node: Expr) -> Any:
+                    if node.kind == "total":
+                        return sums[node]
+                    return (e if node.kind == "element" else k)[node.parts[0]]
+
+                value = printer(self.wide, leaf)
+                stores = {name: value(x) for name, x in sweep.stores.items()}
+                terms = {j: value(x) for j, x in sweep.totals.items()}
+                for name, new in stores.items():
+                    lists[name][place] = cast(new, dtypes[name])
+                for j, term in terms.items():
                     lanes[j][lane] = lanes[j][lane] + term.astype(SUM)
 
             for total in lanes.values():
@@ -136,8 +127,10 @@ def _parameter(name: str, shape: tuple[Any, ...], dtype: str) -> Any:
 
 
 def list_kernel(
-    update: Update,
+    sweeps: Sequence[Sweep],
+    sums: int,
     names: tuple[str, ...],
+    each: tuple[str, ...],
     dtypes: list[dict[str, str]],
     wide: str,
     parallel: bool,
@@ -147,7 +140,8 @@ def list_kernel(
 
     Parameters
     ----------
-    names: of the numbers. dtypes: of each class of tensors the dtype by list. wide: the dtype to
+    sums: how many totals the sweeps have. names: of the numbers. each: of the numbers that each
+    tensor has of its own. dtypes: of each class of tensors the dtype by list. wide: the dtype to
     compute in. parallel: whether to wake the threads. norm: whether the square root of the sum
     number 0 over all tensors is the result, a float32.
     """
@@ -155,14 +149,14 @@ def list_kernel(
         with T.prim_func():
             T.func_name("main")
             T.func_attr({NO_ALIAS: False, SCHEDULED: True})
-            made = _Kernel(update, names, wide, parallel)
+            made = _Kernel(sums, names, each, wide, parallel)
             result = _parameter("out", (), "float32") if norm else None
             if made.sums:
                 made.allocate()
-            for one in update:
+            for sweep in sweeps:
                 for which, kinds in enumerate(dtypes):
-                    made.run(one, which, kinds)
-                if one.sums:
+                    made.run(sweep, which, kinds)
+                if sweep.totals:
                     made.add_up()
             if result is not None:
                 total = T.buffer_proxy(T.alloc_buffer((1,), SUM, scope="local"))

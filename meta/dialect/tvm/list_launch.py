@@ -6,53 +6,55 @@ It is given
 * the addresses of all tensors, list by list (int64[lists * n]), and n;
 * chunks (int64[c, 3]): of which tensor, from which element, how many; those of one class of dtypes
   follow one another, from bounds[k] to bounds[k + 1];
-* numbers (float64): those of the operator (`NUMBERS`), then, of an optimizer, the learning rates of
+* numbers (float64): those of the operator (`numbers`), then, of an optimizer, the learning rates of
   all parameters, then their weight decays;
 
-then its outputs. Numbers in tensors are read on the host: the tensors are on the CPU. To add an
-operator, add what it is given to `NUMBERS`.
+then its outputs. Numbers in tensors are read on the host: the tensors are on the CPU.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from meta.base.registry import OPERATORS
+from meta.op.core.formula import Expr, Formula, evaluate
 from meta.op.core.numbers import divide, power
+from meta.op.core.update import FORMULAS, RATES
 
 Kernel = Callable[..., Any]
 CHUNK = 1 << 14
 """Elements of a chunk: enough that a thread's next one costs nothing."""
 
 
-def _correction(values: Mapping[str, Any], beta: str) -> float:
-    return divide(1.0, 1.0 - power(float(values[beta]), float(values["step"])))
+ARITHMETIC = {"-": operator.sub, "/": divide, "**": power}
 
 
-def _given(name: str) -> Callable[[Mapping[str, Any]], float]:
-    return lambda values: float(values[name])
+def numbers(formula: Formula) -> tuple[str, ...]:
+    """Return the numbers that a kernel is given, in order, before those of each tensor."""
+    return *(n for n in formula.numbers if n not in (*RATES, "step")), *formula.derived
 
 
-_GRADIENT = {"factor": _given("factor"), "clip_value": _given("clip_value")}
-_ADAPTIVE = {
-    **_GRADIENT,
-    **{name: _given(name) for name in ("beta1", "beta2", "eps")},
-    "new1": lambda values: 1.0 - float(values["beta1"]),
-    "new2": lambda values: 1.0 - float(values["beta2"]),
-    "unbias1": lambda values: _correction(values, "beta1"),
-    "unbias2": lambda values: _correction(values, "beta2"),
-}
-NUMBERS: dict[str, dict[str, Callable[[Mapping[str, Any]], float]]] = {
-    "multi_tensor_sgd": {**_GRADIENT, "momentum": _given("momentum")},
-    **{f"multi_tensor_{name}": _ADAPTIVE for name in ("adam", "adamw", "lamb", "lans")},
-    "multi_tensor_axpby": {"alpha": _given("alpha"), "beta": _given("beta")},
-    "multi_tensor_norm": {},
-    "multi_tensor_cast": {},
-}
-"""The numbers of an operator's kernel by name, each from the values of a call by slot."""
+def _values(formula: Formula, given: Mapping[str, Any]) -> list[float]:
+    """Return these numbers' values in a call, given those of its slots."""
+    known: dict[Expr, float] = {}
+
+    def leaf(node: Expr) -> float:
+        return float(given[node.parts[0]] if node.kind == "number" else node.parts[0])
+
+    derived = formula.derived
+    return [
+        evaluate(derived[n], leaf, ARITHMETIC, known) if n in derived else float(given[n])
+        for n in numbers(formula)
+    ]
+
+
+def _formula(name: Any) -> Formula | None:
+    return FORMULAS.get(OPERATORS.get(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,8 @@ class ListLaunch:
                 lists.append(slice(end, end + count))
             end += abs(count)
         skip = places.pop("skip", None)
-        each = [places.pop(name) for name in ("learning_rate", "weight_decay") if name in places]
-        numbers = list(NUMBERS[self.operator].values())
+        each = [places.pop(name) for name in RATES if name in places]
+        formula = FORMULAS[OPERATORS[self.operator]]
         chunks, bounds = self.chunks()
         n, outputs = len(self.sizes), self.outputs
 
@@ -92,7 +94,7 @@ class ListLaunch:
                 return
             addresses = [t.data_ptr() for some in lists for t in values[some]]
             given = {name: values[place] for name, place in places.items()}
-            found = [number(given) for number in numbers]
+            found = _values(formula, given)
             for place in each:
                 found += _of_each(values[place], n)
             table = torch.tensor(addresses, dtype=torch.int64)
@@ -131,7 +133,7 @@ class ListLaunch:
         if not isinstance(record, dict) or set(record) != set(cls.__slots__):
             raise wrong
         slots, sizes, classes = record["slots"], record["sizes"], record["classes"]
-        if record["operator"] not in NUMBERS or not isinstance(slots, list):
+        if _formula(record["operator"]) is None or not isinstance(slots, list):
             raise wrong
         pairs = [tuple(s) for s in slots if isinstance(s, list) and len(s) == 2]
         fits = len(pairs) == len(slots) and all(

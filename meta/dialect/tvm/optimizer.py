@@ -1,31 +1,185 @@
-"""Optimizer steps as TE computes: the new values of the written arguments, in slot order."""
+"""Steps of optimizers from their formulas: of several parameters as one CPU kernel each, of one
+parameter as a TE compute, which fuses with its neighbours.
+"""
 
-from tvm import te
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from tvm import te, tirx
 
 from meta import op
-from meta.dialect.tvm.compute import INJECTIVE, compute
+from meta.base.source import definition_span
+from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.tvm import tvm as dialect
+from meta.dialect.tvm.broadcast import cast, computing
+from meta.dialect.tvm.build import deferred
+from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
+from meta.dialect.tvm.formula import printer
+from meta.dialect.tvm.launch import Launch
+from meta.dialect.tvm.list_kernel import list_kernel
+from meta.dialect.tvm.list_launch import ListLaunch, numbers
+from meta.dialect.tvm.target import for_device
+from meta.ir.types import TensorType, TupleType
+from meta.op.core import Op
+from meta.op.core.call import CallValues
+from meta.op.core.formula import Expr, Traced, nodes
+from meta.op.core.update import FORMULAS, RATES, SINGLES, ListCall
+
+PARALLEL = 1 << 15
+"""Elements from which it pays to wake the threads."""
 
 
-@compute(op.sgd, INJECTIVE)
-def sgd(x, dx, v, learning_rate, mu):
-    dtype = str(x.dtype)
-    wide = "float64" if dtype == "float64" else "float32"
-    rate, momentum = number(learning_rate, wide), number(mu, wide)
+def _make(call: CallValues) -> OpEnv:
+    """Return the kernel of a call: one for all of its tensors."""
+    if call.device.kind != "cpu":
+        raise Unsupported("addresses are read on the host; the dialect cuda has a kernel")
+    args = call.args._asdict()
+    slots: list[tuple[str, int]] = []
+    for slot in call.op.schema.slots:
+        value = args[slot.name]
+        if slot.kind == "tensors":
+            slots.append((slot.name, len(value)))
+        elif slot.kind != "attribute" and value is not None:
+            slots.append((slot.name, -1))
+    if isinstance(call.out, TupleType) and call.outputs:  # the results are a list, too
+        slots.append(("y", len(call.outputs)))
+        args["y"] = call.outputs
+    given = ListCall.of(call.op, args)
+    lists: dict[str, tuple[TensorType, ...]] = {n: args[n] for n, _ in slots if n in given.lists}
+    if not all(t.is_static for tensors in lists.values() for t in tensors):
+        raise Unsupported("this kernel is built for extents that are numbers")
+    kinds = [
+        dict(zip(lists, (t.dtype for t in together), strict=True))
+        for together in zip(*lists.values(), strict=True)
+    ]
+    distinct = [dict(pairs) for pairs in dict.fromkeys(tuple(k.items()) for k in kinds)]
+    sizes = tuple(prod(t.static_shape) for t in next(iter(lists.values())))
+    norm = call.op is op.multi_tensor_norm
+    wide = "float64" if norm else computing(lists["y" if "y" in lists else "x"][0].dtype)
+    launch = ListLaunch(
+        call.op.name, tuple(slots), sizes, tuple(map(distinct.index, kinds)), outputs=int(norm)
+    )
+    formula, traced = given.formula, given.trace()
+    function = list_kernel(
+        traced.sweeps[:1] if norm else traced.sweeps,
+        traced.totals,
+        numbers(formula),
+        RATES if formula.step else (),
+        distinct,
+        wide,
+        sum(sizes) >= PARALLEL,
+        norm,
+    )
+    run = deferred(function, for_device(call.device), Launch(lists=launch))
+    return OpEnv(run, allocates=False)
 
-    def velocity(*i):
-        return (momentum * v(*i).astype(wide) + dx(*i).astype(wide)).astype(dtype)
 
-    v_new = te.compute(v.shape, velocity, name="v_new")
-
-    # Reads v_new, not v: that buffer may hold the new velocity already.
-    def parameter(*i):
-        return (x(*i).astype(wide) - rate * v_new(*i).astype(wide)).astype(dtype)
-
-    return [te.compute(x.shape, parameter, name="x_new"), v_new]
+for _operator in FORMULAS:
+    dialect.register(_operator, _make, definition_span(_make))
 
 
-def number(value, dtype):
+def number(value: Any, dtype: str) -> Any:
     """Return a run-time number, or the only element of a tensor, in a dtype."""
     if isinstance(value, te.Tensor):
         value = value(*[0] * len(value.shape))
     return value.astype(dtype)
+
+
+def updated(base: Op, given: dict[str, Any]) -> list[te.Tensor]:
+    """Return the new values of what a step of `SINGLES` writes, in slot order."""
+    call = ListCall.of(base, given)
+    traced = call.trace()
+    derived = _derived(traced, call.numbers)
+    pairs: list[tuple[te.Tensor, te.Tensor]] = []
+    for i in range(len(call.lists["x"])):
+        lists = {name: tensors[i] for name, tensors in call.lists.items()}
+        new = _of_parameter(traced, lists, call.numbers, derived)
+        pairs += [(lists[name], stage) for name, stage in new.items()]
+    written = (given[base.schema.names[i]] for i in base.schema.written)
+    tensors = [t for value in written for t in (value if isinstance(value, tuple) else (value,))]
+    return [next((new for old, new in pairs if t.same_as(old)), t) for t in tensors]
+
+
+Derived = dict[str, Callable[[], Any]]
+
+
+def _derived(traced: Traced, given: dict[str, Any]) -> Derived:
+    """Return the numbers that follow from others, in float64; those that take a power are a stage
+    of their own.
+    """
+    value = printer("float64", lambda node: number(given[node.parts[0]], "float64"))
+    every = nodes(*traced.stores.values(), through=True)
+    used = {node.parts[0]: node.parts[1] for node in every if node.kind == "derived"}
+    powers = [x for x in used.values() if any(n.kind == "**" for n in nodes(x))]
+
+    def element(i: Any) -> Any:
+        found = value(powers[0])
+        for place, x in enumerate(powers[1:], 1):
+            found = tirx.Select(i == place, value(x), found)
+        return found
+
+    stage = te.compute((len(powers),), element, name="corrections") if powers else None
+
+    def of(x: Expr) -> Callable[[], Any]:
+        return (lambda: stage(powers.index(x))) if x in powers else (lambda: value(x))
+
+    return {name: of(x) for name, x in used.items()}
+
+
+def _of_parameter(
+    traced: Traced, lists: dict[str, te.Tensor], given: dict[str, Any], derived: Derived
+) -> dict[str, te.Tensor]:
+    """Return the new values of a parameter and its state.
+
+    Each is a stage, which the others read in place of the old value, whose buffer it may share.
+    """
+    shape, wide = lists["x"].shape, computing(str(lists["x"].dtype))
+    stages: dict[Expr, te.Tensor] = {}
+
+    def element(node: Expr, *index: Any) -> Any:
+        def leaf(node: Expr) -> Any:
+            name = node.parts[0]
+            if node.kind == "element":
+                return cast(lists[name](*index), wide)
+            found = derived[name]() if node.kind == "derived" else number(given[name], wide)
+            return found.astype(wide)
+
+        known = {
+            x: stage() if x.kind == "total" else cast(stage(*index), wide)
+            for x, stage in stages.items()
+        }
+        return printer(wide, leaf, known)(node)
+
+    def total(node: Expr) -> te.Tensor:
+        axes = [te.reduce_axis((0, extent)) for extent in shape]
+        summand = element(node.parts[0], *axes)
+        return te.compute((), lambda: te.sum(summand, axis=axes) if axes else summand, name="total")
+
+    def stored(node: Expr, name: str) -> te.Tensor:
+        dtype = lists[name].dtype
+        return te.compute(shape, lambda *i: cast(element(node, *i), dtype), name=f"{name}_new")
+
+    names = {x: name for name, x in traced.stores.items()}
+    for node in nodes(*names, through=True):
+        if node.kind == "total":
+            stages[node] = total(node)
+        elif node in names:
+            stages[node] = stored(node, names[node])
+    return {name: stages[x] for x, name in names.items()}
+
+
+def _compute(base: Op) -> None:
+    def step(**given):
+        return updated(base, given)
+
+    step.__signature__ = base.schema.signature
+    formula = FORMULAS[SINGLES[base].multi]
+    traced = formula.trace(formula.lists, {}, {})
+    compute(base, OPAQUE if traced.totals else INJECTIVE)(step)
+
+
+for _single in SINGLES:
+    _compute(_single)

@@ -15,21 +15,21 @@ import meta
 from meta.base.device import CPU
 from meta.base.dtype import TO_TORCH
 from meta.base.registry import OPERATORS
-from meta.dialect.cuda import cubin, cuda, list_kernel, list_source, memory, multi_tensor
+from meta.dialect.cuda import cubin, cuda, list_kernel, list_source, memory, optimizer
 from meta.ir.types import TupleType
 from meta.op.core import map_tensors, runtime_args
 from meta.op.core.array_type import array_type
 from meta.runtime.ndarray import as_array
 from meta.testing.compare import TOLERANCE, check
 from tests.op import memory as memory_cases
-from tests.op import multi_tensor as multi_tensor_cases
+from tests.op import optimizer as optimizer_cases
 
-FILES = {module.__file__ for module in (memory, multi_tensor)}  # their kernels run over lists
+FILES = {module.__file__ for module in (memory, optimizer)}  # their kernels run over lists
 REGISTERED = {one.base.name for one in cuda.ops.values() if one.site.file in FILES}
 OFTEN = 3  # each further sample of an operator is more C++ to compile
 SAMPLES = [
     pytest.param(case, one, id=f"{case.op}-{number}", marks=[pytest.mark.slow] * (number >= OFTEN))
-    for case in (*multi_tensor_cases.CASES, *memory_cases.CASES)
+    for case in (*optimizer_cases.CASES, *memory_cases.CASES)
     if case.op in REGISTERED
     for number, one in enumerate(case.samples)
 ]
@@ -121,5 +121,5 @@ def test_machine_code_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_source_names_what_is_there() -> None:
     one = list_source.Pass("x = x + k.by;", ("x",), ("x", "copies"))
-    text = list_source.source("", one, {"x": "float32"}, ("by",), "", "float32", 4, 0)
-    assert "HAS_X" in text and "HAS_COPIES" not in text
+    text = list_source.source(one, {"x": "float32"}, ("by",), {}, "float32", 4, 0)
+    assert "x_at" in text and "copies" not in text

@@ -12,14 +12,15 @@ from meta.base.device import CPU
 from meta.dialect.tvm import schedule_cpu
 from meta.dialect.tvm.fused import fuse
 from meta.dialect.tvm.lower import prim_func
-from meta.dialect.tvm.optimizer import sgd
+from meta.dialect.tvm.optimizer import updated
 from meta.ir import parse
 
 
 def scheduled(shape: tuple[int, ...]) -> str:
     x, dx, v = (te.placeholder(shape, "float32", name) for name in ("x", "dx", "v"))
     rate, mu = te.var("rate", "float64"), te.var("mu", "float64")
-    function = prim_func([x, dx, v, rate, mu], sgd(x, dx, v, rate, mu), in_place=(0, 2))
+    given = {"x": x, "dx": dx, "v": v, "learning_rate": rate, "mu": mu}
+    function = prim_func([*given.values()], updated(meta.op.sgd, given), in_place=(0, 2))
     return str(schedule_cpu.schedule(function, Target({"kind": "llvm"})).script())
 
 

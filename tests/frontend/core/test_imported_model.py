@@ -66,7 +66,7 @@ def test_it_is_compiled_trained_and_copied_like_any_model(model: Scaled) -> None
     model.train_mode()
     assert model(X, Y).numpy().tolist() == [3.5, 31.5]
     twin = copy.deepcopy(model)
-    step = meta.optim.sgd.with_sgd(0.5)(model)
+    step = meta.optim.with_sgd(0.5)(model)
     step(meta.array([1.0, 1.0]), X, Y)
     assert model.state()["conv1.weight"].numpy().tolist() == [1.5, -2.0]
     assert twin.state()["conv1.weight"].numpy().tolist() == [2.0, 3.0]

@@ -1,4 +1,6 @@
-"""Slots of several tensors that are written in place, and `lans`, which has one."""
+"""Steps of optimizers: Adam over several steps, with numbers that change and nothing built anew;
+slots of several tensors that are written in place, and `lans`, which has one; formulas.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,21 @@ import torch
 
 import meta
 from meta import op
-from meta.base.errors import GradientError, TraceError, TypeInferError
+from meta.base.errors import BackendError, GradientError, TraceError, TypeInferError
 from meta.base.registry import OPERATORS
 from meta.dialect.torch import torch as dialect
+from meta.dialect.tvm import compute
 from meta.grad.core import not_differentiable
 from meta.op.core import InOut, Op, Scalar, TensorType
 from meta.op.core import op as operator
 from meta.passes import dead_code
 from meta.runtime.ndarray import ndarray
-from meta.testing import randn
+from meta.testing import check, randn
 
 SETTINGS = (0.9, 0.999, 1e-6, 1, 0.01, 1, 1, True)
+
+STEPS = 6
+OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
 
 @pytest.fixture
@@ -140,3 +146,47 @@ def test_lans_takes_one_floating_point_dtype() -> None:
         op.lans((op.zeros((2,)),) * 4, 1, 0.1, *SETTINGS)
     with pytest.raises(TypeInferError, match="step must be one number"):
         op.lans((randn((2,)),) * 4, ones(2), 0.1, *SETTINGS)
+
+
+@pytest.mark.parametrize("dialect", ["tvm", "torch"])
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_several_steps_are_those_of_torch(name: str, dialect: str) -> None:
+    torch.manual_seed(0)
+    start = torch.randn(5, 7, dtype=torch.float64)
+    parameter = torch.nn.Parameter(start.clone())
+    theirs = OPTIMIZERS[name]([parameter], lr=0.0, betas=(0.8, 0.95), weight_decay=0.1)
+    x = meta.array(start.numpy())
+    m, v = op.zeros_like(x), op.zeros_like(x)
+    for step in range(1, STEPS + 1):
+        rate = 0.3 / step
+        parameter.grad = torch.randn_like(parameter)
+        theirs.param_groups[0]["lr"] = rate
+        theirs.step()
+        dx = meta.array(parameter.grad.numpy())
+        with meta.dialect.only(dialect):
+            getattr(op, name)(x, dx, m, v, step, rate, 0.8, 0.95, weight_decay=0.1)
+    check(x, parameter, 1e-12, 1e-12)
+
+
+def test_a_schedule_builds_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a kernel is built")
+
+    x, dx = meta.array([1.0, 2.0, 3.0]), meta.array([0.1, -0.1, 0.2])
+    m, v = op.zeros_like(x), op.zeros_like(x)
+    with meta.dialect.only("tvm"):
+        op.adamw(x, dx, m, v, 1, 0.1)
+        monkeypatch.setattr(compute, "deferred", refuse)
+        for step in range(2, 6):
+            op.adamw(x, dx, m, v, step, 0.1 / step, beta1=0.5 + step / 100, weight_decay=0.1 * step)
+        other = meta.array([[1.0, 2.0]])
+        with pytest.raises(BackendError, match="a kernel is built"):
+            op.adamw(other, other, op.zeros_like(other), op.zeros_like(other), 1, 0.1)
+
+
+def test_a_wrong_state_is_refused_before_anything_is_written() -> None:
+    x, dx = meta.array([1.0, 2.0]), meta.array([1.0, 1.0])
+    m, v = op.zeros_like(x), meta.array([0.0])
+    with pytest.raises(TypeInferError, match="x, dx, m and v differ"):
+        op.adam(x, dx, m, v, 1, 0.1)
+    check(x, torch.tensor([1.0, 2.0]))
