@@ -4,11 +4,11 @@ from typing import Any
 
 from meta.base import dtype as dtypes
 from meta.ir.types import UNKNOWN, Dim, TensorType
-from meta.op.core import Ints, Tensor, op
+from meta.op.core import Ints, Op, Tensor, op
 from meta.op.core.check import pair, require, require_float, require_ndim
 from meta.op.core.resample import sampling, upsampled
 from meta.op.core.same_dtype import require_same_dtype
-from meta.op.core.window import DATA, permutation
+from meta.op.core.window import DATA, documented, permutation
 
 
 def resized(
@@ -52,64 +52,74 @@ def resized_dx(count: int, x: Tensor, dy: Tensor, *options: Any) -> Tensor:
     return x
 
 
-@op
-def resize2d(
-    x: Tensor,
-    size: Ints,
-    layout: str = "NCHW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    cubic_alpha: float = -0.5,
-    cubic_exclude: int = 0,
-    out_dtype: str = "",
-) -> Tensor:
-    """Resize the spatial axes by interpolation; what is read outside is the nearest edge.
+def _resizing(n: int) -> Op:
+    data = DATA[n]
 
-    x: [N, C, H, W], or as ``layout`` orders these letters; floating point, for "nearest_neighbor"
-    of any dtype. size: int or (height, width), in elements.
-    method: "nearest_neighbor"; "linear", between 2 by 2 elements; "cubic", between 4 by 4, by the
-    kernel of Keys (1981) with parameter cubic_alpha (-0.5 his own, -0.75 torch's). cubic_exclude:
-    if not 0, elements outside have weight 0 and the others are scaled to the sum 1.
-    coordinate_transformation_mode: where sample o of n lies on an axis of extent m: "half_pixel"
-    (o + 0.5) * m / n - 0.5; "align_corners" o * (m - 1) / (n - 1); "asymmetric" o * m / n;
-    "pytorch_half_pixel" as half_pixel, but 0 where n is 1; "tf_half_pixel_for_nn"
-    (o + 0.5) * m / n. As in ONNX's Resize.
-    rounding_method: of "nearest_neighbor": "floor", "ceil", "round" (halves up),
-    "round_prefer_ceil", "round_prefer_floor"; "" is "round" for align_corners, else "floor".
-    out_dtype: dtype of the result; "" is that of x.
-    Result: x's shape with the new size. Half precision is computed in float32.
+    @op(name=f"resize{n}d")
+    @documented(n)
+    def resize(
+        x: Tensor,
+        size: Ints,
+        layout: str = data,
+        method: str = "linear",
+        coordinate_transformation_mode: str = "half_pixel",
+        rounding_method: str = "",
+        cubic_alpha: float = -0.5,
+        cubic_exclude: int = 0,
+        out_dtype: str = "",
+    ) -> Tensor:
+        """Resize the spatial axes by interpolation; what is read outside is the nearest edge.
 
-    Raises TypeInferError for unknown names, sizes below 1 and an empty height or width.
-    """
-    return resized(
-        2, x, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
-        cubic_exclude, out_dtype,
-    )  # fmt: skip
+        x: [{shape}], or as ``layout`` orders these letters; floating point, for "nearest_neighbor"
+        of any dtype. size: of the spatial axes {axes}, in elements; one int for all, or each.
+        method: "nearest_neighbor"; "linear", between the 2 nearest elements of each axis; "cubic",
+        between 4, by the kernel of Keys (1981) with parameter cubic_alpha (-0.5 his own, -0.75
+        torch's). cubic_exclude: if not 0, elements outside have weight 0 and the others are scaled
+        to the sum 1.
+        coordinate_transformation_mode: where sample o of n lies on an axis of size m: "half_pixel"
+        (o + 0.5) * m / n - 0.5; "align_corners" o * (m - 1) / (n - 1); "asymmetric" o * m / n;
+        "pytorch_half_pixel" as half_pixel, but 0 where n is 1; "tf_half_pixel_for_nn"
+        (o + 0.5) * m / n. As in ONNX's Resize.
+        rounding_method: of "nearest_neighbor": "floor", "ceil", "round" (halves up),
+        "round_prefer_ceil", "round_prefer_floor"; "" is "round" for align_corners, else "floor".
+        out_dtype: dtype of the result; "" is that of x.
+        Result: x's shape with the new size. Half precision is computed in float32.
+
+        Raises TypeInferError for unknown names, sizes below 1 and an empty spatial axis.
+        """
+        return resized(
+            n, x, size, layout, method, coordinate_transformation_mode, rounding_method,
+            cubic_alpha, cubic_exclude, out_dtype,
+        )  # fmt: skip
+
+    @op(name=f"resize{n}d_dx")
+    @documented(n)
+    def resize_dx(
+        x: Tensor,
+        dy: Tensor,
+        size: Ints,
+        layout: str = data,
+        method: str = "linear",
+        coordinate_transformation_mode: str = "half_pixel",
+        rounding_method: str = "",
+        cubic_alpha: float = -0.5,
+        cubic_exclude: int = 0,
+        out_dtype: str = "",
+    ) -> Tensor:
+        """Gradient of `resize{n}d`: every sample's dy, spread with its weights over what it read.
+
+        x: the argument of the forward call, of which only the type counts; floating point. dy:
+        gradient of the result, of its shape. Other arguments as there. Result: type of x.
+        """
+        return resized_dx(
+            n, x, dy, size, layout, method, coordinate_transformation_mode, rounding_method,
+            cubic_alpha, cubic_exclude, out_dtype,
+        )  # fmt: skip
+
+    return resize
 
 
-@op
-def resize2d_dx(
-    x: Tensor,
-    dy: Tensor,
-    size: Ints,
-    layout: str = "NCHW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    cubic_alpha: float = -0.5,
-    cubic_exclude: int = 0,
-    out_dtype: str = "",
-) -> Tensor:
-    """Gradient of `resize2d`: every sample's dy, spread with its weights over what it read.
-
-    x: the argument of the forward call, of which only the type counts; floating point. dy: gradient
-    of the result, of its shape. Other arguments as there. Result: type of x.
-    """
-    return resized_dx(
-        2, x, dy, size, layout, method, coordinate_transformation_mode, rounding_method,
-        cubic_alpha, cubic_exclude, out_dtype,
-    )  # fmt: skip
+_, resize2d, _ = map(_resizing, DATA)
 
 
 @op
@@ -143,107 +153,6 @@ def upsampling(
     # How an extent grows that is not a number depends on how it is rounded.
     unknown = [a for a in axes if not isinstance(x.shape[a], int)]
     return y.with_shape(tuple(UNKNOWN if i in unknown else d for i, d in enumerate(y.shape)))
-
-
-@op
-def resize1d(
-    x: Tensor,
-    size: Ints,
-    layout: str = "NCW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    cubic_alpha: float = -0.5,
-    cubic_exclude: int = 0,
-    out_dtype: str = "",
-) -> Tensor:
-    """Resize its one spatial axis by interpolation; what is read outside is the nearest edge.
-
-    x: [N, C, W], or as ``layout`` orders these letters; floating point, for "nearest_neighbor" of
-    any dtype. size: int or (length,), in elements. Everything else as in `resize2d`.
-    Result: x's shape with the new size. Half precision is computed in float32.
-
-    Raises TypeInferError for unknown names, sizes below 1 and an empty spatial axis.
-    """
-    return resized(
-        1, x, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
-        cubic_exclude, out_dtype,
-    )  # fmt: skip
-
-
-@op
-def resize1d_dx(
-    x: Tensor,
-    dy: Tensor,
-    size: Ints,
-    layout: str = "NCW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    cubic_alpha: float = -0.5,
-    cubic_exclude: int = 0,
-    out_dtype: str = "",
-) -> Tensor:
-    """Gradient of `resize1d`: every sample's dy, spread with its weights over what it read.
-
-    x: the argument of the forward call, of which only the type counts; floating point. dy: gradient
-    of the result, of its shape. Other arguments as there. Result: type of x.
-    """
-    return resized_dx(
-        1, x, dy, size, layout, method, coordinate_transformation_mode, rounding_method,
-        cubic_alpha, cubic_exclude, out_dtype,
-    )  # fmt: skip
-
-
-@op
-def resize3d(
-    x: Tensor,
-    size: Ints,
-    layout: str = "NCDHW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    cubic_alpha: float = -0.5,
-    cubic_exclude: int = 0,
-    out_dtype: str = "",
-) -> Tensor:
-    """Resize the spatial axes by interpolation; what is read outside is the nearest edge.
-
-    x: [N, C, D, H, W], or as ``layout`` orders these letters; floating point, for
-    "nearest_neighbor" of any dtype. size: int or (depth, height, width), in elements. Everything
-    else as in `resize2d`.
-    Result: x's shape with the new size. Half precision is computed in float32.
-
-    Raises TypeInferError for unknown names, sizes below 1 and an empty spatial axis.
-    """
-    return resized(
-        3, x, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
-        cubic_exclude, out_dtype,
-    )  # fmt: skip
-
-
-@op
-def resize3d_dx(
-    x: Tensor,
-    dy: Tensor,
-    size: Ints,
-    layout: str = "NCDHW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    cubic_alpha: float = -0.5,
-    cubic_exclude: int = 0,
-    out_dtype: str = "",
-) -> Tensor:
-    """Gradient of `resize3d`: every sample's dy, spread with its weights over what it read.
-
-    x: the argument of the forward call, of which only the type counts; floating point. dy: gradient
-    of the result, of its shape. Other arguments as there. Result: type of x.
-    """
-    return resized_dx(
-        3, x, dy, size, layout, method, coordinate_transformation_mode, rounding_method,
-        cubic_alpha, cubic_exclude, out_dtype,
-    )  # fmt: skip
 
 
 METHODS = ("bilinear", "nearest", "bicubic")

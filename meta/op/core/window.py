@@ -7,16 +7,48 @@ are. The types of convolutions are in `convolution.py`, those of pooling in `poo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from meta.base.errors import TypeInferError
 from meta.ir.types import UNKNOWN, Dim, UnknownDim
 from meta.op.core.check import pair
 
+F = TypeVar("F", bound=Callable[..., Any])
 # The orders of axes in which type functions and kernels think, by the number of spatial axes.
 DATA = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 KERNEL = {1: "OIW", 2: "OIHW", 3: "OIDHW"}
 TRANSPOSED_KERNEL = {1: "IOW", 2: "IOHW", 3: "IODHW"}
+_PER_AXIS = {1: "int or (int,)", 2: "int or (vertical, horizontal)", 3: "int or one int per axis"}
+_PADDING = {
+    1: "int or (before, after)",
+    2: "int, (vertical, horizontal) or (top, left, bottom, right)",
+    3: "int, (depth, vertical, horizontal) or (front, top, left, back, bottom, right)",
+}
+
+
+def documented(count: int) -> Callable[[F], F]:
+    """Fill in the docstring of an operator over ``count`` spatial axes: their number {n}, the shape
+    {shape} and the layout {data} of its tensor, the orders {kernel} and {transposed} of a kernel's
+    axes, what an option {per_axis} and a {padding} may be.
+    """
+
+    def fill(function: F) -> F:
+        assert function.__doc__ is not None
+        function.__doc__ = function.__doc__.format(
+            n=count,
+            shape=", ".join(DATA[count]),
+            axes=", ".join(DATA[count][2:]),
+            data=DATA[count],
+            kernel=KERNEL[count],
+            transposed=TRANSPOSED_KERNEL[count],
+            per_axis=_PER_AXIS[count],
+            padding=_PADDING[count],
+        )
+        return function
+
+    return fill
 
 
 @dataclass(frozen=True, slots=True)
