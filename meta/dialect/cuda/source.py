@@ -28,8 +28,3 @@ def source(name: str, types: dict[str, str], sizes: dict[str, object]) -> str:
     """Return the source ``name``.cu with macros for dtypes and for numbers; the file says which."""
     macros = {name: C_TYPES[dtype] for name, dtype in types.items()}
     return cuda_text.source(_FOLDER / f"{name}.cu", {**macros, **sizes})
-
-
-def text(name: str) -> str:
-    """Return the text of a file that modules include in source of their own."""
-    return cuda_text.text(_FOLDER / name)
