@@ -118,6 +118,8 @@ class Name(Field):
 class DataTypeName(Name):
     """A data type of the module, by its name."""
 
+    holds: ClassVar[type] = DataType
+
     def text(self, value: Any, printer: Printer, depth: int) -> str:
         return name_text(value.name)
 

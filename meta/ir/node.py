@@ -139,8 +139,8 @@ def node(
 ) -> Callable[[K], K]:
     """Return a decorator that declares a node kind; see `Spec` for the arguments.
 
-    It raises TypeError for a field that is not declared, a form that leaves one out, and a form
-    that begins as that of another kind.
+    It raises TypeError for a field that is not declared, a form that leaves one out or in which an
+    operand follows parameters, and a form that begins as that of another kind.
     """
 
     def declare(kind: K) -> K:
@@ -192,6 +192,11 @@ def _form(kind: type[Expr], form: str, parts: tuple[Part, ...]) -> tuple[Part | 
     pieces = re.split(r"\{(\w+)\}", form)
     if form and sorted(pieces[1::2]) != sorted(by_name):
         raise TypeError(f"the form of {kind.__name__} does not have each field once: {form!r}")
+    bound = False
+    for name in pieces[1::2]:
+        bound |= isinstance(by_name[name].field, Parameters)
+        if bound and isinstance(by_name[name].field, Atom):
+            raise TypeError(f"the parameters of {kind.__name__} stand before its operand {name!r}")
     return tuple(
         by_name[piece] if i % 2 else Text(piece, tuple(_TOKEN.findall(piece)))
         for i, piece in enumerate(pieces)

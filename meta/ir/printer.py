@@ -224,7 +224,10 @@ class Printer:
     def piece(self, value: Expr, piece: Part | Text, depth: int) -> str:
         if isinstance(piece, Text):
             return piece.text
-        return piece.field.text(getattr(value, piece.name), self, depth)
+        held = getattr(value, piece.name)
+        if not isinstance(held, piece.field.holds):
+            return f"<{held!r}>"
+        return piece.field.text(held, self, depth)
 
     def expr(self, expr: Any, depth: int = 0) -> str:
         """Return a one-line expression or literal."""

@@ -10,16 +10,13 @@ from meta.dialect.core import DialectOp
 from meta.ir import (
     Binding,
     Call,
+    Effect,
     Expr,
-    Fail,
     Function,
-    MakeRef,
-    ReadRef,
     TensorType,
     Tuple,
     TupleType,
     Type,
-    WriteRef,
     bindings,
     type_of,
 )
@@ -104,7 +101,7 @@ def has_effect(binding: Binding) -> bool:
     """Whether evaluating a binding does more than compute its value, so that it must stay where it
     is.
     """
-    if isinstance(binding.value, WriteRef | Fail):
+    if binding.value.spec.effect in (Effect.WRITE, Effect.FAIL):
         return True
     if not isinstance(binding.value, Call):
         return False
@@ -114,7 +111,7 @@ def has_effect(binding: Binding) -> bool:
 
 def is_pure(binding: Binding) -> bool:
     """Whether a binding may be computed any number of times, at any time, with the same result."""
-    if has_effect(binding) or isinstance(binding.value, MakeRef | ReadRef):
+    if has_effect(binding) or binding.value.spec.effect is not Effect.NONE:
         return False
     op = called_op(binding.value)
     return op is None or not op.random

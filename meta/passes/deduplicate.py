@@ -15,10 +15,9 @@ from meta.ir import (
     Block,
     Call,
     Constant,
+    Effect,
     Expr,
     Function,
-    GetField,
-    IsVariant,
     Module,
     TensorType,
     Tuple,
@@ -30,6 +29,7 @@ from meta.ir import (
     structural_hash,
 )
 from meta.ir.constants import INLINE_LIMIT, tensor_bytes
+from meta.ir.fields import Atom
 from meta.ir.visit import rename_globals, replace_atoms
 from meta.passes.buffers import Buffers, Summaries
 from meta.passes.calls import base_op, is_pure
@@ -171,22 +171,36 @@ def _block(
 def _key(binding: Binding, buffers: Buffers) -> Hashable | None:
     """Return what two bindings of one value have in common; None for one that stays."""
     value = binding.value
-    if isinstance(value, TupleGetItem):
-        return ("field", value.value, value.index)
-    if isinstance(value, GetField):
-        return ("field", value.value, value.constructor, value.index)
-    if isinstance(value, IsVariant):
-        return ("variant", value.value, value.constructor)
-    op = base_op(value.callee) if isinstance(value, Call) else None
+    if not isinstance(value, Call):
+        return _key_of_node(value, buffers)
+    op = base_op(value.callee)
     if op is None or not is_pure(binding):
         return None
-    assert isinstance(value, Call)
     if any(buffers.of(atom) in buffers.written for atom in operands(value)):
         return None
     keys = list(map(_argument, value.args))
     if op.commutative:
         keys[:2] = [frozenset(keys[:2])]
     return (value.callee, *keys)
+
+
+def _key_of_node(value: Expr, buffers: Buffers) -> Hashable | None:
+    """Return the key of what is no call: its kind, operands and other fields."""
+    spec = value.spec
+    if spec.uses is None or spec.is_atom or spec.stored or spec.blocks:
+        return None
+    if spec.effect is not Effect.NONE:
+        return None
+    # A field is the same memory whatever was written to it meanwhile; what is computed is not.
+    is_part = spec.opaque or isinstance(value, TupleGetItem)
+    if not is_part and any(buffers.of(atom) in buffers.written for atom in operands(value)):
+        return None
+    fields = [part for part in spec.parts if not isinstance(part.field, Atom)]
+    return (
+        type(value),
+        *map(_argument, spec.uses(value)),
+        *(str(getattr(value, part.name)) for part in fields),
+    )
 
 
 def _argument(argument: Any) -> Hashable:

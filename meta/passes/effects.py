@@ -9,16 +9,11 @@ from meta.ir import (
     Binding,
     Call,
     Constant,
-    Construct,
+    Effect,
     Expr,
-    Fail,
     Function,
-    GetField,
     GlobalVar,
     If,
-    MakeRef,
-    ReadRef,
-    WriteRef,
     bindings,
     free_vars,
     operands,
@@ -56,14 +51,14 @@ class Effects:
             elif isinstance(binding.value, Function):
                 given = tuple(free_vars(binding.value))
                 self._calls = True
-            elif isinstance(binding.value, Construct | GetField | MakeRef | ReadRef | WriteRef):
+            elif binding.value.spec.opaque:
                 given = (*operands(binding.value), binding.var)
             self._known_shared.update(m for atom in given for m in live.memory(atom))
 
     def places(self, binding: Binding) -> tuple[set[Hashable], set[Hashable]]:
         """Return what a binding reads and what it may write, its blocks included."""
         reads = {ANYTHING, *(p for atom in uses(binding) for p in self.of(atom))}
-        if any(isinstance(one.value, ReadRef) for one in (binding, *_inside(binding))):
+        if any(one.value.spec.effect is Effect.READ for one in (binding, *_inside(binding))):
             reads.add(_CELLS)
         return reads, self.writes(binding)
 
@@ -77,9 +72,9 @@ class Effects:
         # That a closure is made writes nothing; that it is called, anything.
         inside = _inside(binding) if isinstance(binding.value, If) else ()
         for one in (binding, *inside):
-            if self._is_call(one) or isinstance(one.value, Fail):
+            if self._is_call(one) or one.value.spec.effect is Effect.FAIL:
                 found.add(ANYTHING)
-            if isinstance(one.value, WriteRef):
+            if one.value.spec.effect is Effect.WRITE:
                 found.add(_CELLS)
             if not isinstance(one.value, Call):
                 continue

@@ -19,24 +19,17 @@ from meta.ir import (
     Binding,
     Block,
     Call,
-    Construct,
     Expr,
-    Fail,
     Function,
-    GetField,
     GlobalVar,
     If,
-    IsVariant,
-    MakeRef,
     Module,
-    ReadRef,
     TensorType,
     Tuple,
     TupleGetItem,
     TupleType,
     Type,
     Var,
-    WriteRef,
     free_vars,
     operands,
 )
@@ -199,15 +192,12 @@ class Lifetimes:
                 return owner[value.index] if isinstance(owner, tuple) else owner
             case Call():
                 return self._call(value, binding.var)
-            case Construct() | MakeRef() | WriteRef():
-                for atom in operands(value):
-                    self._use(self._place(atom), leaves=True)
-                return _nowhere(binding.var.type)
-            case IsVariant() | GetField() | ReadRef():
-                return frozenset((binding.var,))
-            case Fail():
-                return _nowhere(binding.var.type)
-        return self._place(value)
+        if value.spec.is_atom:
+            return self._place(value)
+        for atom in operands(value):
+            self._use(self._place(atom), leaves=value.spec.opaque)
+        gives_back = value.spec.atoms and not value.spec.stored
+        return frozenset((binding.var,)) if gives_back else _nowhere(binding.var.type)
 
     def _call(self, call: Call, var: Var) -> Place:
         viewed = view_source(call)

@@ -21,17 +21,14 @@ from meta.ir import (
     Binding,
     Block,
     Call,
-    Construct,
     DataType,
+    Effect,
     Expr,
     Function,
     FuncType,
-    GetField,
     GlobalVar,
     If,
-    MakeRef,
     Module,
-    ReadRef,
     RefType,
     TensorType,
     Tuple,
@@ -39,13 +36,13 @@ from meta.ir import (
     TupleType,
     Type,
     Var,
-    WriteRef,
     binders,
     bindings,
     free_vars,
     operands,
     type_of,
 )
+from meta.ir.visit import stored_atoms
 from meta.passes.calls import base_op, leaf_types
 
 Leaf = tuple[Var, int]
@@ -145,7 +142,7 @@ class Activity:
         self._active: set[Leaf] = set(wrt)
         self._results: dict[str, set[int]] = {}
         values = (b.value for f in module.functions.values() for b in bindings(f))
-        self._has_refs = any(isinstance(v, MakeRef) for v in values)
+        self._has_refs = any(v.spec.effect is Effect.NEW for v in values)
         self._refs_are_active = False
         fields = (f for d in module.types.values() for c in d.constructors for f in c.fields)
         held = [leaf for field in fields for leaf in leaf_types(field)]
@@ -224,7 +221,7 @@ class Activity:
                     for i, leaf in enumerate(leaves(block.result))
                     if self.is_active(leaf)
                 ]
-            case Construct() | GetField() | MakeRef() | ReadRef() | WriteRef():
+            case _ if value.spec.opaque:
                 return self._data(value, binding.var)
             case _:
                 return [
@@ -233,8 +230,8 @@ class Activity:
 
     def _data(self, value: Expr, var: Var) -> list[Leaf]:
         active = any(map(self._any, operands(value)))
-        if isinstance(value, MakeRef | WriteRef):
-            self._refs_are_active |= self._any(value.value)
+        if value.spec.effect in (Effect.NEW, Effect.WRITE):
+            self._refs_are_active |= any(map(self._any, stored_atoms(value)))
         types = leaf_types(known_type(var))
         return [(var, i) for i, t in enumerate(types) if active and may_lead_to_gradient(t)]
 

@@ -19,13 +19,12 @@ from meta.ir import (
     Binding,
     Block,
     Call,
+    Effect,
     Expr,
     FuncType,
-    GetField,
     GlobalVar,
     If,
     Module,
-    ReadRef,
     TensorType,
     Tuple,
     TupleGetItem,
@@ -136,10 +135,10 @@ class Sweep:
         elif called is not None:
             assert isinstance(value, Call)
             self._call_rule(called, value, binding, dys)
-        elif isinstance(value, GetField | ReadRef):
+        elif value.spec.opaque and not value.spec.stored:
             raise GradientError(
                 "a gradient would have to flow through "
-                + ("a data value" if isinstance(value, GetField) else "a reference"),
+                + ("a reference" if value.spec.effect is Effect.READ else "a data value"),
                 found=first_line(Block((binding,), binding.var), binding),
                 hint="gradients of data types and references are not compiled: call backward on "
                 "what the model returns (the tape follows what is run), or compute with tensors, "
