@@ -14,9 +14,9 @@ from meta.op.core.axes import permutation
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.subscripts import equation_of, subscripts
 from meta.passes.calls import new_call, tensor_type
-from meta.passes.rules.arithmetic import fill_of
-from meta.passes.rules.shapes import order_of
-from meta.passes.rules.table import Rules, RuleSite, apply
+from meta.passes.simplify.arithmetic import fill_of
+from meta.passes.simplify.shapes import order_of
+from meta.passes.simplify.table import Rules, RuleSite, apply
 
 
 def canonicalize(module: Module) -> Module:

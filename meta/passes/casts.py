@@ -34,8 +34,8 @@ from meta.passes.buffers import Buffers, Definitions, Summaries
 from meta.passes.calls import base_op, called_op, new_call, op_call, tensor_type
 from meta.passes.dispatch import prepared
 from meta.passes.rewrite import rewrite, rewrite_function, with_main, with_value
-from meta.passes.rules.casts import holds
-from meta.passes.rules.shapes import VIEWS
+from meta.passes.simplify.casts import holds
+from meta.passes.simplify.shapes import VIEWS
 
 ANY_DTYPE = {
     **dict.fromkeys(OPTIMIZERS, "dx"),

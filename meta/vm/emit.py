@@ -2,7 +2,7 @@
 
 Every value has a register of its own; what functions share, and where each value is, is in
 `emit_values.py`. The pass `plan_memory` has said where values lie, unless a function is recursive.
-A new IR node gets a case in `FunctionEmitter.value`, or in `DataEmitter`.
+A new IR node gets a case in `FunctionEmitter.value`.
 
 `with_releases` says when values die. Within a function control runs forward only, so one walk from
 the last block to the first is enough. What a frame holds when it is left dies with it and is not
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import meta.ir as ir
 from meta.base import config
@@ -72,77 +73,6 @@ from meta.vm.emit_values import CheckEmitter, Tables, Values, narrows
 from meta.vm.preparation import preparation_of
 
 
-class DataEmitter:
-    """Emits such values of one function, into the blocks of its ``emitter``."""
-
-    def __init__(self, emitter: Values, function: ir.Function) -> None:
-        self.emitter = emitter
-        self.values = _used_as_values(function)
-
-    def value(self, binding: ir.Binding) -> Operand | None:
-        """Return where a binding's value is; None if it is about something else."""
-        emitter, value, span = self.emitter, binding.value, binding.span
-        match value:
-            case ir.Construct():
-                return self.construct(value, span)
-            case ir.IsVariant():
-                out, source = emitter.new(), emitter.register(value.value)
-                as_tensor = binding.var in self.values
-                emitter.add(bc.IsVariant(out, source, value.constructor, as_tensor))
-                return out
-            case ir.GetField():
-                return self.get_field(value, span)
-            case ir.MakeRef():
-                held = self.held(value.value, binding.var.type, span)
-                out = emitter.new()
-                emitter.add(bc.MakeRef(out, held))
-                return out
-            case ir.ReadRef():
-                out, source = emitter.new(), emitter.register(value.ref)
-                emitter.add(bc.ReadRef(out, source))
-                return out
-            case ir.WriteRef():
-                ref = emitter.register(value.ref)
-                emitter.add(bc.WriteRef(ref, self.held(value.value, type_of(value.ref), span)))
-                return ()
-            case ir.Fail():
-                out = emitter.new()
-                emitter.add(bc.Fail(out, value.message, span))
-                return out
-        return None
-
-    def construct(self, value: ir.Construct, span: Span | None) -> Operand:
-        emitter = self.emitter
-        wanted = self.fields(value.type.name, value.constructor)
-        fields = tuple(
-            emitter.checked(emitter.atom(f), type_of(f), w, span)
-            for f, w in zip(value.fields, wanted, strict=True)
-        )
-        out = emitter.new()
-        emitter.add(bc.Construct(out, value.constructor, fields))
-        return out
-
-    def get_field(self, value: ir.GetField, span: Span | None) -> Operand:
-        emitter = self.emitter
-        out, source = emitter.new(), emitter.register(value.value)
-        emitter.add(bc.GetField(out, source, value.constructor, value.index, span))
-        owner = type_of(value.value)
-        assert isinstance(owner, ir.DataType)
-        found = self.fields(owner.name, value.constructor)[value.index]
-        return emitter.checked(out, found, value.type, span)
-
-    def fields(self, type_: str, constructor: str) -> tuple[Type, ...]:
-        """Return the types of a constructor's fields."""
-        found = self.emitter.tables.types[type_].constructor(constructor)
-        assert found is not None
-        return found.fields
-
-    def held(self, value: Expr, ref: Type | None, span: Span | None) -> Operand:
-        """Return where a value is that a reference of a type is to hold."""
-        wanted = ref.value if isinstance(ref, RefType) else None
-        return self.emitter.checked(self.emitter.atom(value), type_of(value), wanted, span)
-
-
 def _used_as_values(function: ir.Function) -> set[Var]:
     """Return the variables that are used for more than the condition of an `If`."""
     atoms = list(operands(function.body.result))
@@ -170,7 +100,7 @@ class FunctionEmitter(Values):
         self.storage = self.new() if function.attrs.get(ARENA) else None
         self.offsets = {(i, j): at for i, j, at in function.attrs.get(OFFSETS, ())}
         self.binding = -1
-        self.data = DataEmitter(self, function)
+        self.used_as_values = _used_as_values(function)
         self.checks = CheckEmitter(self, function)
 
     def code(self) -> FunctionCode:
@@ -236,7 +166,7 @@ class FunctionEmitter(Values):
     # Values.
 
     def value(self, binding: ir.Binding) -> Operand:
-        value = binding.value
+        value, span = binding.value, binding.span
         match value:
             case TupleGetItem():
                 return self.field(self.atom(value.value), value.index)
@@ -246,15 +176,67 @@ class FunctionEmitter(Values):
                 return self.closure(binding.var.name, value)
             case ir.Call():
                 return self.call(value, binding)
-        found = self.data.value(binding)
-        return self.atom(value) if found is None else found
+            case ir.Construct():
+                return self.construct(value, span)
+            case ir.IsVariant():
+                as_tensor = binding.var in self.used_as_values
+                source = self.register(value.value)
+                return self.emit(bc.IsVariant, source, value.constructor, as_tensor)
+            case ir.GetField():
+                return self.get_field(value, span)
+            case ir.MakeRef():
+                return self.emit(bc.MakeRef, self.held(value.value, binding.var.type, span))
+            case ir.ReadRef():
+                return self.emit(bc.ReadRef, self.register(value.ref))
+            case ir.WriteRef():
+                ref = self.register(value.ref)
+                self.add(bc.WriteRef(ref, self.held(value.value, type_of(value.ref), span)))
+                return ()
+            case ir.Fail():
+                return self.emit(bc.Fail, value.message, span)
+        return self.atom(value)
+
+    # Data values and references.
+
+    def emit(self, kind: type[bc.Setting], *given: Any) -> Register:
+        """Emit an instruction that sets a new register; return that."""
+        out = self.new()
+        self.add(kind(out, *given))
+        return out
+
+    def construct(self, value: ir.Construct, span: Span | None) -> Operand:
+        wanted = self.fields(value.type.name, value.constructor)
+        fields = tuple(
+            self.checked(self.atom(f), type_of(f), w, span)
+            for f, w in zip(value.fields, wanted, strict=True)
+        )
+        return self.emit(bc.Construct, value.constructor, fields)
+
+    def get_field(self, value: ir.GetField, span: Span | None) -> Operand:
+        source = self.register(value.value)
+        out = self.emit(bc.GetField, source, value.constructor, value.index, span)
+        owner = type_of(value.value)
+        assert isinstance(owner, ir.DataType)
+        found = self.fields(owner.name, value.constructor)[value.index]
+        return self.checked(out, found, value.type, span)
+
+    def fields(self, type_: str, constructor: str) -> tuple[Type, ...]:
+        """Return the types of a constructor's fields."""
+        found = self.tables.types[type_].constructor(constructor)
+        assert found is not None
+        return found.fields
+
+    def held(self, value: Expr, ref: Type | None, span: Span | None) -> Operand:
+        """Return where a value is that a reference of a type is to hold."""
+        wanted = ref.value if isinstance(ref, RefType) else None
+        return self.checked(self.atom(value), type_of(value), wanted, span)
+
+    # Functions.
 
     def closure(self, name: str, function: ir.Function) -> Register:
         captured = tuple(free_vars(function))
         lifted = self.tables.use_closure(f"{self.name}.{name or 'fn'}", function, captured)
-        out = self.new()
-        self.add(MakeClosure(out, lifted, tuple(self.env[v] for v in captured)))
-        return out
+        return self.emit(MakeClosure, lifted, tuple(self.env[v] for v in captured))
 
     def callee(self, value: Expr) -> str | Register | None:
         """Return the function that a value is a call of; None for other values, and for kernels."""
@@ -321,9 +303,7 @@ class FunctionEmitter(Values):
             kernel, fills = KernelRef(call.callee.name, args), False  # type: ignore[attr-defined]
             sources += tuple(self.extent(name, op, span) for name in kernel.unbound)
         elif isinstance(values.out, ViewOut):
-            out = self.new()
-            self.add(View(out, sources[0], values.out.type))
-            return out
+            return self.emit(View, sources[0], values.out.type)
         else:
             env = kernel_of(call.callee, values)
             assert env.dialect_op is not None

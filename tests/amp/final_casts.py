@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meta.ir import Binding, Call, Module, Var, bindings, type_of
 from meta.passes.calls import base_op
-from meta.passes.rules.casts import holds
+from meta.passes.simplify.casts import holds
 
 
 def is_cast(binding: Binding | None) -> bool:

@@ -12,7 +12,7 @@ from meta.base.dtype import TO_TORCH
 from meta.ir import Module, TensorType, Var, first_difference, parse, structural_equal, verify
 from meta.passes import dead_code, infer_type, simplify
 from meta.passes.rewrite import rewrite
-from meta.passes.rules import Rules
+from meta.passes.simplify import Rules
 from meta.vm.convention import module_program
 from meta.vm.interpreter import interpret
 

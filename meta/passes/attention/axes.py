@@ -23,8 +23,8 @@ from meta.op.core import Op
 from meta.op.core.handler import Default, use
 from meta.passes.buffers import Definitions
 from meta.passes.calls import OpCall, flat_atoms, is_pure, op_call, tensor_type
-from meta.passes.rules.arithmetic import fill_of
-from meta.passes.rules.shapes import PERMUTATIONS, VIEWS, order_of
+from meta.passes.simplify.arithmetic import fill_of
+from meta.passes.simplify.shapes import PERMUTATIONS, VIEWS, order_of
 from meta.runtime.ndarray import ndarray
 
 AxisGroup = tuple["ScoreAxis", ...]

@@ -24,8 +24,8 @@ from meta.op.core.subscripts import subscripts
 from meta.passes.attention.axes import AxisGroup, Refused, ScoreStep, grouped, leaves, scaling
 from meta.passes.buffers import Definitions
 from meta.passes.calls import OpCall, op_call, tensor_type
-from meta.passes.rules.arithmetic import fill_of
-from meta.passes.rules.shapes import PERMUTATIONS, VIEWS, order_of
+from meta.passes.simplify.arithmetic import fill_of
+from meta.passes.simplify.shapes import PERMUTATIONS, VIEWS, order_of
 
 _EQUATIONS = {
     op.matmul: "ab,bc->ac",

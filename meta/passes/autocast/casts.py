@@ -33,7 +33,7 @@ from meta.ir import (
 )
 from meta.passes.buffers import Buffers, Summaries, owner
 from meta.passes.calls import leaf_types, new_call, typed_args
-from meta.passes.rules.casts import holds
+from meta.passes.simplify.casts import holds
 
 
 @dataclass(frozen=True, slots=True)

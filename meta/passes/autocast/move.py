@@ -40,7 +40,7 @@ from meta.passes.buffers import Buffers, Summaries
 from meta.passes.call_graph import callees, used_as_values
 from meta.passes.deduplicate import deduplicate, eliminate_common_subexpressions
 from meta.passes.rewrite import rewrite_function, with_value
-from meta.passes.rules.casts import holds
+from meta.passes.simplify.casts import holds
 
 
 def hoist(module: Module, made: dict[Var, Cast]) -> Module:

@@ -17,7 +17,7 @@ from meta.ir.constants import tensor_bytes
 from meta.op.core.numbers import Number
 from meta.passes.buffers import Definitions
 from meta.passes.calls import OpCall, new_call, op_call, tensor_type
-from meta.passes.rules.table import RULES, RuleSite
+from meta.passes.simplify.table import RULES, RuleSite
 
 # A constant is looked at up to this many elements.
 _LIMIT = 4096

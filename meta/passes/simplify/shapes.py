@@ -9,8 +9,8 @@ from meta.ir import Expr, TupleGetItem
 from meta.op.core.axes import inverse_permutation, permutation, swapped
 from meta.op.core.slicing import slice_ranges
 from meta.passes.calls import OpCall, new_call, tensor_type
-from meta.passes.rules.arithmetic import fill_of
-from meta.passes.rules.table import RULES, RuleSite, fields_of, same_axis
+from meta.passes.simplify.arithmetic import fill_of
+from meta.passes.simplify.table import RULES, RuleSite, fields_of, same_axis
 
 VIEWS = (op.reshape, op.batch_flatten, op.expand_dims, op.squeeze, op.reshape_like)
 

@@ -1,16 +1,24 @@
-"""Local simplification: what a call equals, by rules that hold for every value."""
+"""Local simplification: what a call equals, by rules that hold for every value, by subject.
+
+To add a rule, write a function in the file of its subject and attach it to its operators with
+``@RULES.rule(...)``. A rule holds for every value of the dtypes that it accepts, NaN, infinities
+and signed zeros included (the sign and payload of a NaN do not count); its docstring says why where
+that is not plain. What would round differently is no simplification.
+"""
 
 from __future__ import annotations
 
 from meta.ir import Module
-from meta.passes.rules import RULES
-from meta.passes.rules.table import apply
+from meta.passes.simplify import arithmetic, casts, shapes
+from meta.passes.simplify.table import RULES, Rules, RuleSite, apply
+
+__all__ = ["RULES", "RuleSite", "Rules", "arithmetic", "casts", "shapes", "simplify"]
 
 
 def simplify(module: Module) -> Module:
     """Replace calls by what they equal: an argument, an earlier value, a cheaper call.
 
-    The rules are in `meta/passes/rules`, by subject: identities of arithmetic, casts that lose
+    The rules are in the files of this folder, by subject: identities of arithmetic, casts that lose
     nothing, chains of views, transpositions and broadcasts, split and concatenate, transposed
     operands of products, decided `where`; fields of known tuples, and results that are tuples taken
     apart and put together again. They are exact, also for NaN,

@@ -6,7 +6,7 @@ from meta import op
 from meta.base.dtype import FLOAT8, is_float
 from meta.ir import Expr
 from meta.passes.calls import new_call, tensor_type
-from meta.passes.rules.table import RULES, RuleSite
+from meta.passes.simplify.table import RULES, RuleSite
 
 _SIGNED = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 _UNSIGNED = {"bool": 1, "uint8": 8, "uint64": 64}
