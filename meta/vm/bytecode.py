@@ -75,7 +75,7 @@ _READ = frozenset(
 
 
 @cache
-def _reading(kind: type[Instruction]) -> tuple[str, ...]:
+def _reading(kind: type[Any]) -> tuple[str, ...]:
     """Return the fields of an instruction that name what it reads, by their annotations."""
     return tuple(f.name for f in fields(kind) if f.type in _READ and f.name != "out")
 
@@ -224,11 +224,9 @@ class Invoke(Instruction):
 class MakeClosure(Setting):
     """``out`` is a function whose first parameters are already given."""
 
+    form = "{out} = closure {function}{captured}"
     function: str
     captured: tuple[Operand, ...] = ()
-
-    def __str__(self) -> str:
-        return f"r{self.out} = closure @{self.function}{text(self.captured)}"
 
 
 @dataclass(frozen=True, slots=True)

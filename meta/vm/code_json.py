@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -144,6 +145,10 @@ class _Reader:
             self.fail(path, value, "an array")
         return value
 
+    def each(self, read: Callable[[Any, str], Any], value: Any, path: str) -> tuple[Any, ...]:
+        """Return the elements of an array, each read with its path."""
+        return tuple([read(v, f"{path}[{i}]") for i, v in enumerate(self.array(value, path))])
+
     def string(self, value: Any, path: str) -> str:
         if not isinstance(value, str):
             self.fail(path, value, "a string")
@@ -189,29 +194,17 @@ class _Reader:
         _, entry, params, result, functions, constants, kernels, dims, prepared = found
         if not isinstance(functions, dict) or entry not in functions:
             self.fail("code.entry", entry, "the name of a function")
-        self.constants = [
-            self.constant(c, f"code.constants[{i}]")
-            for i, c in enumerate(self.array(constants, "code.constants"))
-        ]
-        self.kernels = [
-            self.kernel(k, f"code.kernels[{i}]")
-            for i, k in enumerate(self.array(kernels, "code.kernels"))
-        ]
+        self.constants = self.each(self.constant, constants, "code.constants")
+        self.kernels = self.each(self.kernel, kernels, "code.kernels")
         self.names = set(functions)
         code = Code(
             {name: self.function(f, f"code.functions[{name!r}]") for name, f in functions.items()},
             entry,
-            tuple(
-                self.param(p, f"code.params[{i}]")
-                for i, p in enumerate(self.array(params, "code.params"))
-            ),
+            self.each(self.param, params, "code.params"),
             self.type(result, "code.result"),
-            tuple(self.constants),
-            tuple(self.kernels),
-            tuple(
-                self.range(d, f"code.dims[{i}]")
-                for i, d in enumerate(self.array(dims, "code.dims"))
-            ),
+            self.constants,
+            self.kernels,
+            self.each(self.range, dims, "code.dims"),
             self.number(prepared, "code.prepared", 0, len(params) + 1),
         )
         if code.functions[entry].params != len(code.params):
@@ -247,8 +240,9 @@ class _Reader:
             dialect, function = self.object(value, path, "dialect", "function")
             return FusedRef(self.string(dialect, path), self.string(function, path))
         operator, args = self.object(value, path, "operator", "args")
-        read = (self.argument(a, f"{path}.args[{i}]") for i, a in enumerate(self.array(args, path)))
-        return KernelRef(self.string(operator, path), tuple(read))
+        return KernelRef(
+            self.string(operator, path), self.each(self.argument, args, f"{path}.args")
+        )
 
     def argument(self, value: Any, path: str) -> Any:
         match value:
@@ -266,14 +260,11 @@ class _Reader:
         read = []
         for b, block in enumerate(blocks):
             where = f"{path}.blocks[{b}]"
-            steps = [
-                self.instruction(i, f"{where}[{at}]", b)
-                for at, i in enumerate(self.array(block, where))
-            ]
+            steps = self.each(partial(self.instruction, block=b), block, where)
             ends = [isinstance(i, Terminator) for i in steps]
             if not ends or not ends[-1] or any(ends[:-1]):
                 self.fail(where, None, "instructions of which the last ends the block")
-            read.append(tuple(steps))
+            read.append(steps)
         if not read:
             self.fail(path, blocks, "at least one block")
         limit = self.registers + 1
@@ -319,11 +310,8 @@ class _Reader:
         return tuple(self.register(v, path) for v in self.array(value, path))
 
     def callee(self, value: Any, path: str) -> str | int:
-        return (
-            self.function_name(value, path)
-            if isinstance(value, str)
-            else self.register(value, path)
-        )
+        read = self.function_name if isinstance(value, str) else self.register
+        return read(value, path)
 
     def function_name(self, value: Any, path: str) -> str:
         if value not in self.names:
@@ -359,12 +347,6 @@ class _Reader:
     def block_number(self, value: Any, path: str) -> int:
         return self.number(value, path, 0, self.blocks)
 
-    def constant_number(self, value: Any, path: str) -> int:
-        return self.number(value, path, 0, len(self.constants))
-
-    def kernel_number(self, value: Any, path: str) -> int:
-        return self.number(value, path, 0, len(self.kernels))
-
 
 # By the annotation of a field; a plain int is read by the field's name.
 _READERS: dict[str, Callable[[_Reader, Any, str], Any]] = {
@@ -380,8 +362,8 @@ _READERS: dict[str, Callable[[_Reader, Any, str], Any]] = {
     "bool": _Reader.flag,
     "Bounds": _Reader.bounds,
     "Span | None": _Reader.span,
-    "int constant": _Reader.constant_number,
-    "int kernel": _Reader.kernel_number,
+    "int constant": lambda reader, v, path: reader.number(v, path, 0, len(reader.constants)),
+    "int kernel": lambda reader, v, path: reader.number(v, path, 0, len(reader.kernels)),
     "int target": _Reader.block_number,
     "int then": _Reader.block_number,
     "int otherwise": _Reader.block_number,
