@@ -38,13 +38,12 @@ from meta.ir.expr import (
     WriteRef,
 )
 from meta.ir.graph import DefUse, Graph, GraphNode, from_graph, to_graph
-from meta.ir.node import Effect, Expr, Node
+from meta.ir.node import Effect, Expr, Node, type_of
 from meta.ir.operators import OP_RESOLVERS
 from meta.ir.parser import parse, parse_function, parse_literal, parse_type
 from meta.ir.pictures import to_dot, to_html
 from meta.ir.printer import text
 from meta.ir.structural import first_difference, structural_equal, structural_hash
-from meta.ir.typeof import compatible, type_of
 from meta.ir.types import (
     UNKNOWN,
     DataType,
@@ -56,6 +55,7 @@ from meta.ir.types import (
     TupleType,
     Type,
     UnknownDim,
+    compatible,
 )
 from meta.ir.verify import verify
 from meta.ir.visit import (

@@ -6,8 +6,7 @@ from meta.base.errors import IRError
 from meta.base.source import Span
 from meta.ir.expr import Binding, Block, Var
 from meta.ir.names import Names
-from meta.ir.node import Expr
-from meta.ir.typeof import type_of
+from meta.ir.node import Expr, type_of
 from meta.ir.types import Type
 
 

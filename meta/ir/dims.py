@@ -17,7 +17,7 @@ from math import prod
 from typing import NoReturn
 
 from meta.base.errors import TypeInferError
-from meta.ir.quoting import is_identifier, quote
+from meta.ir.names import is_identifier, quote
 
 
 class UnknownDim:

@@ -36,10 +36,20 @@ from meta.ir.fields import (
     String,
     ValueType,
 )
+from meta.ir.names import name_text
 from meta.ir.node import Effect, Expr, Node, node
-from meta.ir.quoting import name_text
-from meta.ir.typeof import BOOL, call_type, compatible, either_type
-from meta.ir.types import DataType, FuncType, RefType, TensorType, TupleType, Type
+from meta.ir.types import (
+    BOOL,
+    DataType,
+    FuncType,
+    RefType,
+    TensorType,
+    TupleType,
+    Type,
+    call_type,
+    compatible,
+    either_type,
+)
 
 if TYPE_CHECKING:
     from meta.ir.verify import Verifier

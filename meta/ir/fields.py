@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from meta.ir.literals import is_literal, literal_text
-from meta.ir.quoting import name_text, quote
+from meta.ir.names import name_text, quote
 from meta.ir.type_parser import read_int, read_name, read_type
 from meta.ir.types import DataType
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from meta.base.errors import IRError
 from meta.base.source import Span
-from meta.ir.quoting import unquote
+from meta.ir.names import unquote
 
 # A plain character class is repeated, not a choice: the engine keeps no state per character then,
 # and the base64 of a constant may be long.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from meta.ir.dims import SymbolicDim
-from meta.ir.quoting import quote
+from meta.ir.names import quote
 
 MAX_NESTING = 64
 """How deep blocks, tuples and types may nest: every recursive walk stays within Python's stack."""

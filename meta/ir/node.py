@@ -125,6 +125,11 @@ class Expr(Node):
         """Check what relates fields to each other; each by itself has been checked."""
 
 
+def type_of(expr: Expr) -> Type | None:
+    """Return an expression's type, or None where an operator or an untyped variable decides it."""
+    return expr.type_by(type_of)
+
+
 WORDS: dict[str, type[Expr]] = {}
 """The kinds whose text begins with a word, by that word."""
 SUFFIXES: dict[str, type[Expr]] = {}

@@ -33,9 +33,9 @@ from meta.ir.expr import (
 )
 from meta.ir.lexer import Cursor
 from meta.ir.literals import MAX_NESTING
+from meta.ir.names import is_identifier
 from meta.ir.node import SUFFIXES, WORDS, Expr, Part, Text
 from meta.ir.operators import resolve_op, slots_of
-from meta.ir.quoting import is_identifier
 from meta.ir.type_parser import (
     read_int,
     read_name,

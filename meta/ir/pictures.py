@@ -19,10 +19,10 @@ from meta.ir.constants import inline_text
 from meta.ir.expr import Binding, Block, Call, Constant, Function, Module, Tuple, Var
 from meta.ir.lexer import SPAN, TOKEN
 from meta.ir.literals import literal_text
+from meta.ir.names import unquote
 from meta.ir.node import WORDS, Expr, Node, Spec, Text, show_with
 from meta.ir.operators import slots_of
 from meta.ir.printer import Printer, global_text, text, variable_names
-from meta.ir.quoting import unquote
 from meta.ir.types import Type
 from meta.ir.visit import operands
 

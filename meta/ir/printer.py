@@ -48,10 +48,9 @@ from meta.ir.expr import (
 )
 from meta.ir.fields import Body
 from meta.ir.literals import MAX_NESTING, literal_text
-from meta.ir.names import Names
+from meta.ir.names import Names, is_identifier, name_text, quote
 from meta.ir.node import Expr, Node, Part, Text, print_with
 from meta.ir.operators import slots_of
-from meta.ir.quoting import is_identifier, name_text, quote
 from meta.ir.types import Type
 from meta.ir.visit import binders
 

@@ -31,9 +31,9 @@ from meta.ir.expr import (
     Var,
 )
 from meta.ir.literals import literal_text
+from meta.ir.names import quote
 from meta.ir.node import Expr, Node
 from meta.ir.printer import atom_text, first_line, global_text
-from meta.ir.quoting import quote
 
 
 def structural_equal(a: Node, b: Node) -> bool:

@@ -11,7 +11,7 @@ from meta.base.registry import nearest
 from meta.ir.dims import UNKNOWN, Dim, SymbolicDim, is_quotient
 from meta.ir.lexer import Cursor
 from meta.ir.literals import MAX_NESTING
-from meta.ir.quoting import is_identifier
+from meta.ir.names import is_identifier
 from meta.ir.types import DataType, FuncType, RefType, TensorType, TupleType, Type
 
 MAX_DIGITS = 100

@@ -35,12 +35,21 @@ from meta.ir.expr import (
     Var,
 )
 from meta.ir.literals import MAX_NESTING, is_literal
+from meta.ir.names import name_text
 from meta.ir.node import Expr
 from meta.ir.operators import slots_of
 from meta.ir.printer import atom_text, first_line, global_text
-from meta.ir.quoting import name_text
-from meta.ir.typeof import bind_dims, compatible
-from meta.ir.types import DataType, Dim, FuncType, RefType, TensorType, TupleType, Type
+from meta.ir.types import (
+    DataType,
+    Dim,
+    FuncType,
+    RefType,
+    TensorType,
+    TupleType,
+    Type,
+    bind_dims,
+    compatible,
+)
 
 
 def verify(module: Module, *, typed: bool = False) -> None:

@@ -24,7 +24,7 @@ from meta.ir import (
     type_of,
 )
 from meta.ir.printer import global_text
-from meta.ir.typeof import call_type
+from meta.ir.types import call_type
 from meta.op.core import Op
 from meta.passes.call_graph import callees_first
 from meta.passes.calls import base_op, typed_args

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from meta.base.dtype import FROM_TORCH
-from meta.ir.typeof import compatible
-from meta.ir.types import TensorType, TupleType
+from meta.ir.types import TensorType, TupleType, compatible
 from meta.runtime.ndarray import ndarray
 
 # (rtol, atol) by dtype: a few units in the last place of results of moderate size.

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Union
 
 from meta.base.source import Span
 from meta.ir import TensorType
-from meta.ir.quoting import is_identifier, quote
+from meta.ir.names import is_identifier, quote
 from meta.vm.launch_checks import Bounds
 
 Register = int

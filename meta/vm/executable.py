@@ -23,7 +23,7 @@ from meta.dialect.core import OpEnv
 from meta.dialect.core.failure import passes
 from meta.dialect.core.preference import current as current_preference
 from meta.ir import Dim, Function, Module, TensorType, TupleType, Type
-from meta.ir.typeof import bind_dims
+from meta.ir.types import bind_dims
 from meta.passes import PassRecord
 from meta.runtime import replace as replaced
 from meta.runtime.heap import keep_freed_memory

@@ -34,8 +34,7 @@ from meta.base.dtype import FROM_TORCH
 from meta.base.errors import IndexOutOfRange, IRError, NonFiniteError
 from meta.base.source import Span
 from meta.dialect.core.openv import OpEnv
-from meta.ir.typeof import compatible
-from meta.ir.types import TensorType
+from meta.ir.types import TensorType, compatible
 from meta.op.core.call import CallValues, written_places
 from meta.op.core.indices import IndexRange, checks_indices
 

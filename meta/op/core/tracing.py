@@ -28,8 +28,7 @@ from meta.ir.expr import (
     Var,
 )
 from meta.ir.names import Names
-from meta.ir.node import Expr
-from meta.ir.typeof import type_of
+from meta.ir.node import Expr, type_of
 from meta.ir.types import DataType, TensorType, TupleType, Type
 from meta.ir.visit import rename_globals, substitute, with_fresh_vars
 from meta.op.core.call import map_tensors, written_args

@@ -46,7 +46,7 @@ from meta.ir import (
     type_of,
 )
 from meta.ir.names import Names
-from meta.ir.typeof import call_type
+from meta.ir.types import call_type
 from meta.op.core import Op
 from meta.passes.autocast.casts import (
     Cast,

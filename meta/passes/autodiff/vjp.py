@@ -34,9 +34,8 @@ from meta.ir import (
     type_of,
     with_fresh_vars,
 )
-from meta.ir.names import Names
-from meta.ir.quoting import is_identifier
-from meta.ir.typeof import call_type
+from meta.ir.names import Names, is_identifier
+from meta.ir.types import call_type
 from meta.op.core.tracing import Trace
 from meta.passes.autodiff.activity import (
     Activity,

@@ -14,8 +14,7 @@ from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
 from meta.ir import UNKNOWN, Dim, FuncType, TensorType, TupleType, Type, compatible
 from meta.ir.expr import ConstructorDefinition, TypeDefinition
-from meta.ir.typeof import either_type
-from meta.ir.types import DataType, RefType
+from meta.ir.types import DataType, RefType, either_type
 from meta.op.core.tracing import Trace
 
 Bindings = dict[str, Type]
