@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from meta.frontend.relay.graph_json import read_json
-from meta.frontend.relay.ndarray_record import write_record
+from meta.frontend.relay.params import write_record
 from meta.frontend.relay.text import parse_text
 
 GOALS = {"JSON": 15.0, "text": 5.0}

@@ -25,7 +25,7 @@ from meta.frontend.relay.convert import Program
 from meta.frontend.relay.convert.program import unsupported
 from meta.frontend.relay.convert.types import element_type, relay_text
 from meta.frontend.relay.model import load_parts
-from meta.frontend.relay.pairing import pair
+from meta.frontend.relay.params import pair
 from meta.ir import TensorType, parse_type
 from meta.op.core import tree
 

@@ -17,7 +17,7 @@ from torch import nn
 
 import meta
 from meta.frontend import from_onnx
-from meta.frontend.onnx import folding
+from meta.frontend.onnx import graph as preparation
 from meta.frontend.relax import RelaxError
 
 
@@ -256,7 +256,7 @@ def test_a_fault_in_folding_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> No
     def broken(*_: Any) -> None:
         raise AssertionError("ours")
 
-    monkeypatch.setattr(folding.helper, "np_dtype_to_tensor_dtype", broken)
+    monkeypatch.setattr(preparation.helper, "np_dtype_to_tensor_dtype", broken)
     nodes = [
         helper.make_node("Neg", ["a"], ["r"]),
         helper.make_node("Reshape", ["x", "r"], ["y"]),
@@ -271,7 +271,7 @@ def test_what_the_reference_cannot_compute_is_the_importers_matter(
     def absent(*_: Any) -> None:
         raise RuntimeImplementationError("no implementation")
 
-    monkeypatch.setattr(folding, "ReferenceEvaluator", absent)
+    monkeypatch.setattr(preparation, "ReferenceEvaluator", absent)
     nodes = [helper.make_node("Neg", ["a"], ["r"]), helper.make_node("Reshape", ["x", "r"], ["y"])]
     model = from_onnx(graph(nodes, {"x": X}, {"y": 1}, {"a": np.array([1])}))
     np.testing.assert_array_equal(run(model, X).numpy(), X.ravel())

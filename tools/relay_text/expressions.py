@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from meta.frontend.relay import ast
+from meta.frontend.relay.ast import attribute_expressions, operands, subexpressions
 from meta.frontend.relay.registry import operators
-from meta.frontend.relay.subexpressions import attribute_expressions, operands, subexpressions
 from meta.frontend.relay.text.reader import Step
 from tools.relay_text.literals import (
     attribute_name,

@@ -12,7 +12,7 @@ import torch
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.graph_json.fields import BOOL, DOUBLE, DTYPE, INT, encoding
-from meta.frontend.relay.ndarray_record import BadRecord, write_record
+from meta.frontend.relay.params import BadRecord, write_record
 from meta.frontend.relay.registry import attribute_types
 from meta.frontend.relay.text.reader import CONSTANT, MODULE_ATTRIBUTES
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from meta.frontend.relay import ast
-from meta.frontend.relay.subexpressions import subexpressions
+from meta.frontend.relay.ast import subexpressions
 from meta.frontend.relay.text.parser import VERSION
 from meta.frontend.relay.text.reader import run
 from tools.relay_text.expressions import FunctionWriter, Shared

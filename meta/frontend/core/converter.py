@@ -127,7 +127,7 @@ class Converters:
         self._registry: Registry[Converter] = Registry(f"{source} converter")
 
     def __call__(
-        self, *names: str | Op, ignore: tuple[str, ...] = (), rest: tuple[str, ...] = ()
+        self, *names: str | Op, ignore: tuple[str, ...] = (), rest: Sequence[str] = ()
     ) -> Callable[[Function], Function]:
         """Register a function for one or more of the source's operators: a decorator.
 
@@ -171,7 +171,7 @@ class Converters:
         function: Function,
         becomes: tuple[Op, ...],
         ignore: tuple[str, ...],
-        rest: tuple[str, ...],
+        rest: Sequence[str],
     ) -> None:
         site = definition_span(function)
         parameters = inspect.signature(function).parameters.values()

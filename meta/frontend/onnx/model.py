@@ -18,8 +18,8 @@ from meta.base.dtype import canonical
 from meta.base.errors import ArgumentError, FormatError
 from meta.base.files import require_file
 from meta.frontend.onnx.graph import DEFAULT_DOMAINS, prepared
-from meta.frontend.relax.errors import RelaxError
 from meta.frontend.relax.model import RelaxModel, model_of
+from meta.frontend.relax.registry import RelaxError
 from meta.frontend.relax.tensor_expressions import NamingBuilder
 from meta.op.core.tracing import Symbol
 from meta.runtime.ndarray import array, ndarray

@@ -14,8 +14,7 @@ from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError
 from meta.base.registry import nearest
 from meta.frontend.core import ImportedModel, Unconvertible
-from meta.frontend.relax.errors import Failure, RelaxError, failed
-from meta.frontend.relax.registry import relax
+from meta.frontend.relax.registry import Failure, RelaxError, failed, relax
 from meta.frontend.relax.tensor_expressions import ONLY_LOOPS, marked
 from meta.frontend.relax.values import constant
 from meta.frontend.relax.walker import Walker, operator_name
@@ -191,13 +190,8 @@ def _given(main: Any, names: list[str], params: Any) -> dict[str, ndarray]:
     unknown = [n for n in params if n not in names]
     if unknown:
         raise RelaxError(f"main has no parameter {unknown[0]!r}", hint=nearest(unknown[0], names))
-    return {n: _array(v) for n, v in params.items()}
-
-
-def _array(value: object) -> ndarray:
-    if isinstance(value, tvm.runtime.Tensor):
-        return constant(value)
-    return array(value)
+    is_tvm = tvm.runtime.Tensor
+    return {n: constant(v) if isinstance(v, is_tvm) else array(v) for n, v in params.items()}
 
 
 def _inputs_first(module: Any, state: Mapping[str, Any]) -> Any:
@@ -219,14 +213,10 @@ def _statistics(module: Any) -> set[str]:
     found: set[str] = set()
 
     def visit(expr: Any) -> None:
-        if _calls(expr, "relax.nn.batch_norm"):
+        is_operator = isinstance(expr, tvm.ir.Call) and isinstance(expr.op, tvm.ir.Op)
+        if is_operator and expr.op.name == "relax.nn.batch_norm":
             statistics = [expr.args[i] for i in STATISTICS]
             found.update(str(s.name) for s in statistics if isinstance(s, tvm.ir.Var))
 
     tvm_relax.analysis.post_order_visit(module["main"], visit)
     return found
-
-
-def _calls(expr: Any, name: str) -> bool:
-    is_operator = isinstance(expr, tvm.ir.Call) and isinstance(expr.op, tvm.ir.Op)
-    return is_operator and expr.op.name == name

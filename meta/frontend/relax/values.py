@@ -1,8 +1,13 @@
-"""TVM's constants, attributes and types as values of Python and of `meta`."""
+"""TVM's constants, attributes, types and scalar expressions as values of Python and of `meta`.
+
+Extents of shapes are scalar expressions, which are computed from the extents of the arguments. To
+support a further kind of them, add it to `RULES`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -10,9 +15,12 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.relax import ShapeExpr, ShapeType, TensorType
 
-from meta.base.dtype import canonical
+from meta import op
+from meta.base.device import Device
+from meta.base.dtype import canonical, is_float
 from meta.base.errors import MetaError
 from meta.frontend.core import Unconvertible
+from meta.ir import UNKNOWN
 from meta.ir import TensorType as MetaTensorType
 from meta.runtime.ndarray import array, ndarray
 
@@ -82,3 +90,148 @@ def declared_shape(type_: Any) -> Any:
     if isinstance(type_, TensorType):
         return type_.shape.values if isinstance(type_.shape, ShapeExpr) else None
     return type_.values if isinstance(type_, ShapeType) else None
+
+
+RULES: dict[type, Callable[[Any, Any], Any]] = {
+    tirx.Add: lambda a, b: a + b,
+    tirx.Sub: lambda a, b: a - b,
+    tirx.Mul: lambda a, b: a * b,
+    tirx.FloorDiv: lambda a, b: a // b,
+    tirx.FloorMod: lambda a, b: a - a // b * b,
+    tirx.Div: lambda a, b: a / b if isinstance(a, float) else _truncated(a, b),
+    tirx.Mod: lambda a, b: a - _truncated(a, b) * b,
+    tirx.Max: lambda a, b: a if a >= b else b,
+    tirx.Min: lambda a, b: a if a <= b else b,
+    tirx.EQ: lambda a, b: a == b,
+    tirx.NE: lambda a, b: a != b,
+    tirx.LT: lambda a, b: a < b,
+    tirx.LE: lambda a, b: a <= b,
+    tirx.GT: lambda a, b: a > b,
+    tirx.GE: lambda a, b: a >= b,
+    tirx.And: lambda a, b: a and b,
+    tirx.Or: lambda a, b: a or b,
+}
+"""Expressions with two operands ``a`` and ``b``."""
+
+
+class Shape(tuple[Any, ...]):
+    """The value of a Relax shape: extents, as opposed to a tuple of arrays."""
+
+
+@dataclass(frozen=True)
+class RuntimeShape:
+    """A Relax shape of which only the number of axes is known: ``vector`` holds the extents."""
+
+    vector: Any
+
+    @property
+    def extents(self) -> tuple[RuntimeExtent, ...]:
+        """The extents, one by one."""
+        return tuple(RuntimeExtent(self.vector, i) for i in range(self.vector.shape[0]))
+
+
+@dataclass(frozen=True)
+class RuntimeExtent:
+    """One extent of a `RuntimeShape`."""
+
+    vector: Any
+    place: int
+
+    @property
+    def tensor(self) -> Any:
+        """The extent as a vector of one element."""
+        return op.strided_slice(self.vector, (self.place,), (self.place + 1,))
+
+
+def shape_of_extents(values: Sequence[Any], device: Device) -> Shape | RuntimeShape:
+    """Return the shape with these extents; a vector of them is made on the device."""
+    if not any(isinstance(v, RuntimeExtent) for v in values):
+        return Shape(values)
+    parts = [
+        v.tensor if isinstance(v, RuntimeExtent) else array([v], "int64", device=device)
+        for v in values
+    ]
+    return RuntimeShape(op.concatenate(tuple(parts), 0))
+
+
+class Extents:
+    """What is known of a function's symbolic extents."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Any] = {}
+
+    def bind(self, var: Any, value: Any) -> None:
+        """Let a scalar variable have a value."""
+        self._known[var] = value
+
+    def match(self, shape: Any, actual: tuple[Any, ...]) -> Any:
+        """Bind the variables of a declared shape to the actual extents.
+
+        Returns None, or if they do not agree the declared extent that differs.
+        """
+        later = []
+        for declared, extent in zip(shape, actual, strict=True):
+            if isinstance(declared, ir.Var) and declared not in self._known:
+                self.bind(declared, extent)
+            else:
+                later.append((declared, extent))
+        for declared, extent in later:
+            value = self.value(declared)
+            if isinstance(value, int) and isinstance(extent, int) and value != extent:
+                return declared
+        return None
+
+    def value(self, expr: Any) -> Any:
+        """Compute a scalar expression: a number, or a symbolic dimension.
+
+        Raises Unconvertible for a variable that has no value and for other expressions.
+        """
+        if isinstance(expr, tirx.IntImm):
+            return bool(expr.value) if expr.ty.dtype == "bool" else int(expr.value)
+        if isinstance(expr, tirx.FloatImm):
+            return float(expr.value)
+        if isinstance(expr, int | float):
+            return expr
+        if isinstance(expr, ir.Var):
+            return self._variable(expr)
+        if isinstance(expr, tirx.Cast):
+            return self._cast(expr)
+        if isinstance(expr, tirx.Select):
+            chosen = expr.true_value if self.value(expr.condition) else expr.false_value
+            return self.value(chosen)
+        if isinstance(expr, tirx.Not):
+            return not self.value(expr.a)
+        rule = RULES.get(type(expr))
+        if rule is None:
+            raise Unconvertible(f"the extent {expr} is computed by {type(expr).__name__}")
+        operands = self.value(expr.a), self.value(expr.b)
+        if any(isinstance(v, RuntimeExtent) for v in operands):
+            raise Unconvertible(f"the extent {expr} depends on the values of inputs")
+        return rule(*operands)
+
+    def _variable(self, var: Any) -> Any:
+        if var not in self._known:
+            raise Unconvertible(f"the extent {var.name} is not known")
+        value = self._known[var]
+        if value is UNKNOWN:
+            raise Unconvertible(f"the extent {var.name} depends on the values of arrays")
+        return value
+
+    def _cast(self, expr: Any) -> Any:
+        value = self.value(expr.value)
+        kind = float if is_float(str(expr.ty.dtype)) else int
+        return kind(value) if isinstance(value, int | float) else value
+
+    def copy(self) -> Extents:
+        """Return what is known, for a block of its own."""
+        new = Extents()
+        new._known = dict(self._known)
+        return new
+
+
+def _truncated(a: Any, b: Any) -> Any:
+    """Divide towards zero, which for extents is the same as downwards."""
+    if isinstance(a, int) and isinstance(b, int):
+        quotient = abs(a) // abs(b)
+        return quotient if (a < 0) == (b < 0) else -quotient
+    return a // b

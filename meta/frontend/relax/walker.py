@@ -19,16 +19,17 @@ import meta.frontend.relax.converters  # noqa: F401  (registers them)
 from meta import dialect
 from meta.base.errors import MetaError
 from meta.frontend.core import CallSite, Unconvertible, known
-from meta.frontend.relax.errors import Failure, failed
-from meta.frontend.relax.extents import Extents, RuntimeShape, shape_of_extents
-from meta.frontend.relax.registry import relax
+from meta.frontend.relax.registry import Failure, failed, relax
 from meta.frontend.relax.tensor_expressions import marked
 from meta.frontend.relax.values import (
+    Extents,
+    RuntimeShape,
     attributes,
     constant,
     declared_shape,
     dtype_of,
     plain,
+    shape_of_extents,
     tensor_type,
 )
 from meta.ir import TensorType

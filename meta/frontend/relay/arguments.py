@@ -42,20 +42,14 @@ def constant(values: Any, dtype: str, call: CallSite) -> ndarray:
     return array(np.asarray(values), dtype=dtype, device=call.device)
 
 
-def declared(call: CallSite, index: int | None = None) -> ast.TensorType | None:
-    """Return the tensor type that the file states for the result, or for one field of a tuple;
-    None where it states none.
+def result_dtype(call: CallSite, default: str, index: int | None = None) -> str:
+    """Return the dtype that the file states for the result, or for one field of a tuple; the
+    default where it states none.
     """
     stated = call.result_type
     if isinstance(stated, ast.TupleType) and index is not None and index < len(stated.fields):
         stated = stated.fields[index]
-    return stated if isinstance(stated, ast.TensorType) else None
-
-
-def result_dtype(call: CallSite, default: str, index: int | None = None) -> str:
-    """Return the dtype that the file states for the result, or the default."""
-    stated = declared(call, index)
-    return default if stated is None else stated.dtype
+    return stated.dtype if isinstance(stated, ast.TensorType) else default
 
 
 def along(vector: Any, ndim: int, axis: int) -> Any:

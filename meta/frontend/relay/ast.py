@@ -5,11 +5,13 @@ object (a graph reference ``%3`` of the text, a shared node of the JSON), evalua
 no graph reference: it orders evaluation, and its variable is in scope in its own value.
 
 Nothing may recurse along ``Let.body``, along calls or along tuples: chains of 10^5 are normal.
-Nesting of scopes (function, branch, match arm) is limited by `MAX_NESTING`.
+Nesting of scopes (function, branch, match arm) is limited by `MAX_NESTING`. What a node holds is
+told at the end: a new kind of expression has its row in each function there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -369,3 +371,95 @@ class Module:
     text_version: str | None = None
     source: str = "<text>"
     warnings: list[str] = field(default_factory=list)
+
+
+def operands(value: Expr) -> list[Expr]:
+    """Return what is evaluated before an expression and in its scope. A let has no operands."""
+    match value:
+        case Call(op=op, args=args, attrs=attrs):
+            fields = tuple(attrs.fields.values()) if attrs else ()
+            return [op, *args, *attribute_expressions(fields)]
+        case Tuple(fields=fields):
+            return list(fields)
+        case TupleGetItem(value=inner) | RefCreate(value=inner) | Match(value=inner):
+            return [inner]
+        case RefRead(ref=ref):
+            return [ref]
+        case RefWrite(ref=ref, value=inner):
+            return [ref, inner]
+        case If(condition=condition):
+            return [condition]
+        case Function(attrs=attrs):
+            return attribute_expressions(tuple(attrs.values()))
+    return []
+
+
+def subexpressions(value: Expr) -> list[Expr]:
+    """Return the direct subexpressions: operands, then what stands in inner scopes, in order."""
+    match value:
+        case Let(value=inner, body=body):
+            return [inner, body]
+        case If(then_branch=then, else_branch=other):
+            return [*operands(value), then, other]
+        case Function(body=body):
+            return [*operands(value), body]
+        case Match(clauses=clauses):
+            return [*operands(value), *(c.body for c in clauses)]
+    return operands(value)
+
+
+def bound_variables(value: Expr) -> list[Var]:
+    """Return the variables that an expression binds in its inner scopes."""
+    match value:
+        case Let(var=var):
+            return [var]
+        case Function(params=params):
+            return list(params)
+        case Match(clauses=clauses):
+            return [var for c in clauses for var in pattern_variables(c.pattern)]
+    return []
+
+
+def pattern_variables(pattern: Pattern) -> Iterator[Var]:
+    """Yield the variables that a pattern binds, from left to right."""
+    stack = [pattern]
+    while stack:
+        found = stack.pop()
+        if isinstance(found, PatternVar):
+            yield found.var
+        elif isinstance(found, PatternConstructor | PatternTuple):
+            stack += reversed(found.patterns)
+
+
+def attribute_expressions(value: Any) -> list[Expr]:
+    """Return the expressions in the value of an attribute, but for constants."""
+    found: list[Expr] = []
+    work = [value]
+    while work:
+        part = work.pop()
+        if isinstance(part, tuple | list):
+            work.extend(reversed(part))
+        elif isinstance(part, Expr) and not isinstance(part, Constant):
+            found.append(part)
+    return found
+
+
+def free_variables(expression: Expr) -> tuple[Var, ...]:
+    """Return the variables that an expression uses and does not bind, in the order of their first
+    use. A variable is bound in one place only: it is known by its node, not by its name.
+    """
+    used: dict[Var, None] = {}
+    bound: set[Var] = set()
+    seen: set[Expr] = set()
+    stack = [expression]
+    while stack:
+        current = stack.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        if isinstance(current, Var):
+            used[current] = None
+            continue
+        bound.update(bound_variables(current))
+        stack.extend(reversed(subexpressions(current)))
+    return tuple(v for v in used if v not in bound)

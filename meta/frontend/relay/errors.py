@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from meta.base.errors import FormatError
-from meta.base.source import Span
 
 
 class RelayError(FormatError):
@@ -17,17 +18,9 @@ class RelayError(FormatError):
     """
 
     def __init__(
-        self,
-        what: str,
-        *,
-        place: str | None = None,
-        excerpt: str | None = None,
-        found: object = None,
-        expected: object = None,
-        hint: str | None = None,
-        span: Span | None = None,
+        self, what: str, *, place: str | None = None, excerpt: str | None = None, **details: Any
     ) -> None:
-        super().__init__(what, found=found, expected=expected, hint=hint, span=span)
+        super().__init__(what, **details)
         self.place = place
         if place is not None:
             self.note(f"in:       {place}")

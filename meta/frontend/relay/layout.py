@@ -11,7 +11,6 @@ operator as it is; one that splits an axis is changed to such a one before, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -95,21 +94,6 @@ def to_plain(x: Any, layout: str) -> Any:
     "NCHW16c" becomes "NCHW".
     """
     return change_layout(x, layout, read_layout(layout).primal)
-
-
-def from_plain(x: Any, layout: str) -> Any:
-    """Undo `to_plain`: split the axes of a tensor in the order of the layout's primal letters."""
-    return change_layout(x, read_layout(layout).primal, layout)
-
-
-def shape_in(shape: Sequence[Any], source: str, target: str) -> tuple[Any, ...]:
-    """Return the shape that `change_layout` gives a tensor of ``shape``."""
-    old, new = read_layout(source), read_layout(target)
-    whole = {a: prod(shape[i] for i in old.places(a)) for a in old.primal}
-    return tuple(
-        factor if factor is not None else -(-whole[a] // prod(new.parts(a)))
-        for a, factor in new.axes
-    )
 
 
 def _transposed(x: Any, axes: tuple[int, ...]) -> Any:

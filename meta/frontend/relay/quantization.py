@@ -8,12 +8,10 @@ or not. `scale_of` and `zero_of` read them; the functions take what these return
 from __future__ import annotations
 
 from math import floor, frexp, isfinite
-from typing import Any
 
 import numpy as np
 
 from meta import op
-from meta.base.device import Device
 from meta.base.dtype import bits
 from meta.frontend.core import Unconvertible, known
 from meta.frontend.core.arithmetic import rounded
@@ -25,7 +23,7 @@ ROUNDING = {"None": "upward", "UPWARD": "upward", "TONEAREST": "nearest"}
 COMPUTED = {"None": "int64", "int64": "int64", "float32": "float32", "float64": "float64"}
 
 
-def scale_of(tensor: Any, attribute: float | None = None, name: str = "scale") -> Any:
+def scale_of(tensor, attribute=None, name="scale"):
     """Return a scale as a float if it is one known number, otherwise as the array or symbol.
 
     ``attribute`` is what the call states in its place, as programs of TVM 0.6 do.
@@ -33,12 +31,12 @@ def scale_of(tensor: Any, attribute: float | None = None, name: str = "scale") -
     return _parameter(tensor, attribute, name, float)
 
 
-def zero_of(tensor: Any, attribute: int | None = None, name: str = "zero point") -> Any:
+def zero_of(tensor, attribute=None, name="zero point"):
     """Return a zero point as an int if it is one known number, otherwise the array or symbol."""
     return _parameter(tensor, attribute, name, int)
 
 
-def _parameter(tensor: Any, attribute: Any, name: str, number: type) -> Any:
+def _parameter(tensor, attribute, name, number):
     if tensor is None:
         if attribute is None:
             raise Unconvertible(f"the {name} is neither an argument nor an attribute")
@@ -47,7 +45,7 @@ def _parameter(tensor: Any, attribute: Any, name: str, number: type) -> Any:
     return number(value.torch().item()) if value is not None and value.size == 1 else tensor
 
 
-def fixed_point(value: float) -> tuple[int, int]:
+def fixed_point(value):
     """Return the fixed-point number nearest to ``value``: see `meta.op.fixed_point_number`."""
     if not isfinite(value):
         raise Unconvertible(f"a ratio of scales is {value}")
@@ -58,7 +56,7 @@ def fixed_point(value: float) -> tuple[int, int]:
     return (whole if value >= 0 else -whole), shift
 
 
-def along(value: Any, ndim: int, axis: int) -> Any:
+def along(value, ndim, axis):
     """Return a number as it is, and a vector as one along an axis of tensors of ``ndim`` axes."""
     if isinstance(value, int | float) or value.ndim == 0:
         return value
@@ -71,33 +69,33 @@ def along(value: Any, ndim: int, axis: int) -> Any:
     return vector_along(value, ndim, axis)
 
 
-def shifted(x: Any, zero: Any, axis: int = -1, dtype: str = "int32") -> Any:
+def shifted(x, zero, axis=-1, dtype="int32"):
     """Return x - zero in ``dtype``."""
     return minus(op.cast(x, dtype), zero, axis)
 
 
-def minus(x: Any, zero: Any, axis: int = -1) -> Any:
+def minus(x, zero, axis=-1):
     """Return x - zero in the dtype of x."""
     if isinstance(zero, int):
         return x if zero == 0 else op.subtract(x, zero)
     return op.subtract(x, op.cast(along(zero, x.ndim, axis), x.dtype))
 
 
-def plus(x: Any, zero: Any, axis: int = -1) -> Any:
+def plus(x, zero, axis=-1):
     """Return x + zero in the dtype of x."""
     if isinstance(zero, int):
         return x if zero == 0 else op.add(x, zero)
     return op.add(x, op.cast(along(zero, x.ndim, axis), x.dtype))
 
 
-def times(a: Any, b: Any) -> Any:
+def times(a, b):
     """Return the product of two scales, rounded to float32 as the tensors that hold them are."""
     if isinstance(a, float) and isinstance(b, float):
         return float(np.float32(a) * np.float32(b))
     return op.multiply(a, b)
 
 
-def saturated(x: Any, dtype: str) -> Any:
+def saturated(x, dtype):
     """Return whole numbers of any dtype as integers, those beyond the dtype as its nearest one.
 
     A NaN is the largest.
@@ -119,13 +117,13 @@ def saturated(x: Any, dtype: str) -> Any:
     return op.cast(op.minimum(op.cast(x, "int64"), high), dtype)
 
 
-def quantize(x: Any, scale: Any, zero: Any, dtype: str, axis: int = -1) -> Any:
+def quantize(x, scale, zero, dtype, axis=-1):
     """Return floats as integers, round(x / scale) + zero, saturated."""
     whole = rounded(op.divide(x, along(scale, x.ndim, axis)))
     return saturated(plus(whole, zero, axis), dtype)
 
 
-def dequantize(x: Any, scale: Any, zero: Any, axis: int = -1, dtype: str = "float32") -> Any:
+def dequantize(x, scale, zero, axis=-1, dtype="float32"):
     """Return integers as floats, scale * (x - zero)."""
     real = op.multiply(op.cast(shifted(x, zero, axis), "float32"), along(scale, x.ndim, axis))
     if dtype == "float32":
@@ -136,17 +134,8 @@ def dequantize(x: Any, scale: Any, zero: Any, axis: int = -1, dtype: str = "floa
 
 
 def requantize(
-    x: Any,
-    scale: Any,
-    zero: Any,
-    to_scale: Any,
-    to_zero: Any,
-    dtype: str,
-    device: Device,
-    axis: int = -1,
-    rounding: str = "None",
-    computed: str = "None",
-) -> Any:
+    x, scale, zero, to_scale, to_zero, dtype, device, axis=-1, rounding="None", computed="None"
+):
     """Return a quantized tensor with another scale and zero point, as ``dtype``, saturated.
 
     axis: along which ``scale`` and ``zero`` lie. rounding, computed: Relay's attributes "rounding"
@@ -166,7 +155,7 @@ def requantize(
     return scaled if dtype == "int32" else saturated(scaled, dtype)
 
 
-def _fixed_point_ratio(scale: Any, to_scale: Any, device: Device) -> tuple[Any, Any]:
+def _fixed_point_ratio(scale, to_scale, device):
     """Return scale / to_scale as (multiplier, shift): numbers or vectors."""
     if isinstance(to_scale, float) and isinstance(scale, float):
         return fixed_point(scale / to_scale)
@@ -179,7 +168,7 @@ def _fixed_point_ratio(scale: Any, to_scale: Any, device: Device) -> tuple[Any, 
     return factor, shift
 
 
-def _ratio(scale: Any, to_scale: Any) -> Any:
+def _ratio(scale, to_scale):
     """Return scale / to_scale in float64."""
     if isinstance(scale, float) and isinstance(to_scale, float):
         return scale / to_scale
@@ -187,16 +176,7 @@ def _ratio(scale: Any, to_scale: Any) -> Any:
     return op.divide(*wide)
 
 
-def _by_floats(
-    x: Any,
-    scale: Any,
-    zero: Any,
-    to_scale: Any,
-    to_zero: Any,
-    axis: int,
-    rounding: str,
-    computed: str,
-) -> Any:
+def _by_floats(x, scale, zero, to_scale, to_zero, axis, rounding, computed):
     """Return a requantized tensor as whole floats."""
     value, ratio = minus(op.cast(x, computed), zero, axis), _ratio(scale, to_scale)
     if computed == "float32":

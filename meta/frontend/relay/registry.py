@@ -82,18 +82,8 @@ def attribute_types() -> dict[str, dict[str, Field]]:
 @cache
 def operators() -> dict[str, OperatorFacts]:
     """Return every operator that some version had, by name."""
-    return {
-        n: OperatorFacts(
-            n,
-            o["attrs_type"],
-            tuple(o["inputs"]),
-            o["num_inputs"],
-            o["since"],
-            o["until"],
-            tuple(o.get("former", ())),
-        )
-        for n, o in _table()["operators"].items()
-    }
+    found = _table()["operators"].items()
+    return {n: OperatorFacts(n, **{k: _value(v) for k, v in o.items()}) for n, o in found}
 
 
 def _attributes(name: str) -> dict[str, Any] | None:

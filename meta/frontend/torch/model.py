@@ -21,8 +21,8 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from meta.base.errors import ArgumentError
 from meta.base.source import user_span
-from meta.frontend.relax.errors import Failure, RelaxError, failed
 from meta.frontend.relax.model import RelaxModel, model_of
+from meta.frontend.relax.registry import Failure, RelaxError, failed
 from meta.frontend.torch.operators import OPERATORS, decompositions
 from meta.runtime.ndarray import array, ndarray
 

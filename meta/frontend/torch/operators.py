@@ -2,25 +2,105 @@
 
 Each is a function of a node of torch's graph and of the importer that returns Relax, as the
 importer's own are; it is called instead of them. Add one to `OPERATORS`.
+
+TVM's importer takes arrays of positions beside a whole axis (``x[:, i, j]``) for independent of
+each other, where torch broadcasts them to each other, and writes only where every axis has one.
+Relax indexes leading axes: here others are moved there, and back.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
 from tvm import relax
 
-from meta.frontend.relax.errors import Failure, RelaxError, failed
+from meta.frontend.relax.registry import Failure, RelaxError, failed
 from meta.frontend.relax.walker import EMBEDDING
-from meta.frontend.torch.indexing import index, index_put
+
+
+def index(node: Any, importer: Any) -> Any:
+    """``x[i, ..., :, j]``."""
+    x, at = importer.env[node.args[0]], _positions(node, importer)
+    if len(at) == 1:
+        return importer._index_tensor(node)
+    rest, before = _axes(x.ty.ndim, at)
+    leading = _permuted(importer, x, [*at, *rest])
+    found = importer.block_builder.emit(relax.op.index_tensor(leading, [*at.values()]))
+    width = found.ty.ndim - len(rest)
+    every = range(found.ty.ndim)
+    order = [*every[width : width + before], *every[:width], *every[width + before :]]
+    return _permuted(importer, found, order)
+
+
+def index_put(node: Any, importer: Any) -> Any:
+    """``x[i, ..., :, j] = values``, or ``+=``."""
+    emit = importer.block_builder.emit
+    x, at = importer.env[node.args[0]], _positions(node, importer)
+    rest, before = _axes(x.ty.ndim, at)
+    # Relax wants positions for every axis: for whole ones, all that there are.
+    extents = [x.ty.shape.values[a] for a in rest]
+    positions = [
+        emit(relax.op.reshape(i, [*i.ty.shape.values, *(1 for _ in rest)])) for i in at.values()
+    ]
+    for k, extent in enumerate(extents):
+        every = emit(relax.op.arange(0, extent, 1, "int64"))
+        positions.append(emit(relax.op.reshape(every, [extent, *(1 for _ in rest[k + 1 :])])))
+    indexed = _broadcast([i.ty.shape.values for i in at.values()])
+    shape = [*extents[:before], *indexed, *extents[before:]]
+    values = emit(relax.op.broadcast_to(importer.env[node.args[2]], shape))
+    axes = range(len(shape))
+    order = [*axes[before : before + len(indexed)], *axes[:before], *axes[before + len(indexed) :]]
+    accumulate = node.args[3] if len(node.args) > 3 else node.kwargs.get("accumulate", False)
+    moved = [*at, *rest]
+    written = relax.op.index_put(
+        _permuted(importer, x, moved),
+        relax.Tuple(positions),
+        _permuted(importer, values, order),
+        accumulate,
+    )
+    return _permuted(importer, emit(written), [moved.index(a) for a in range(x.ty.ndim)])
+
+
+def _positions(node: Any, importer: Any) -> dict[int, Any]:
+    """Return the arrays of positions by axis."""
+    return {a: importer.env[i] for a, i in enumerate(node.args[1]) if i is not None}
+
+
+def _axes(ndim: int, at: Collection[int]) -> tuple[list[int], int]:
+    """Return the axes without positions, and how many of them are before the positions' axes in
+    torch's result: those of positions are first unless the axes indexed are neighbours.
+    """
+    neighbours = max(at) - min(at) + 1 == len(at)
+    return [a for a in range(ndim) if a not in at], min(at) if neighbours else 0
+
+
+def _broadcast(shapes: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return the extents that shapes have together."""
+    ndim = max(map(len, shapes))
+    extents: list[Any] = [1] * ndim
+    for shape in shapes:
+        for k, extent in enumerate(shape, ndim - len(shape)):
+            if getattr(extent, "value", extent) != 1:
+                extents[k] = extent
+    return extents
+
+
+def _permuted(importer: Any, x: Any, axes: Sequence[int]) -> Any:
+    if list(axes) == sorted(axes):
+        return x
+    return importer.block_builder.emit(relax.op.permute_dims(x, list(axes)))
 
 
 def _refused(node: Any, why: str, hint: str) -> RelaxError:
     """Return the error for a call that is not converted."""
     return failed([Failure(str(node.target), why, place=node.name)], hint=hint)
+
+
+def _dtype(node: Any) -> str:
+    return str(node.meta["val"].dtype).removeprefix("torch.")
 
 
 def _embedding(node: Any, importer: Any) -> Any:
@@ -52,7 +132,7 @@ def _arithmetic(function: Callable[..., Any], swapped: bool = False) -> Callable
     """The importer computes in the dtype of the first operand, and leaves out ``alpha``."""
 
     def convert(node: Any, importer: Any) -> Any:
-        dtype = str(node.meta["val"].dtype).removeprefix("torch.")
+        dtype = _dtype(node)
         emit = importer.block_builder.emit
 
         def tensor(value: Any) -> Any:
@@ -79,7 +159,7 @@ def _arange(node: Any, importer: Any) -> Any:
     start, end, step = (*node.args, 1)[:3]
     if not isinstance(step, int | float) or step > 0:
         return importer._arange(node)
-    dtype, emit = str(node.meta["val"].dtype).removeprefix("torch."), importer.block_builder.emit
+    dtype, emit = _dtype(node), importer.block_builder.emit
     signed = dtype if "float" in dtype else "int64"
     bounds = (-importer.env.get(v, v) for v in (start, end))
     up = emit(relax.op.arange(*bounds, -step, dtype=signed))
@@ -88,7 +168,7 @@ def _arange(node: Any, importer: Any) -> Any:
 
 def _cumsum(node: Any, importer: Any) -> Any:
     """The importer does not widen integers."""
-    dtype = str(node.meta["val"].dtype).removeprefix("torch.")
+    dtype = _dtype(node)
     x = importer.block_builder.emit(relax.op.astype(importer.env[node.args[0]], dtype))
     return importer.block_builder.emit(relax.op.cumsum(x, node.args[1]))
 
@@ -194,17 +274,21 @@ def _filtered(node: Any, importer: Any) -> Any:
     raise _refused(node, "filtering before resizing is not supported", "antialias=False")
 
 
+_ARITHMETIC = {
+    "add": _arithmetic(relax.op.add),
+    "div": _arithmetic(relax.op.divide),
+    "mul": _arithmetic(relax.op.multiply),
+    "rsub": _arithmetic(relax.op.subtract, swapped=True),
+    "sub": _arithmetic(relax.op.subtract),
+}
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    **{f"{name}.{kind}": f for name, f in _ARITHMETIC.items() for kind in ("Scalar", "Tensor")},
     "_upsample_bilinear2d_aa.default": _filtered,
-    "add.Scalar": _arithmetic(relax.op.add),
-    "add.Tensor": _arithmetic(relax.op.add),
     "amax.default": _extremum(relax.op.max),
     "amin.default": _extremum(relax.op.min),
     "arange.start_step": _arange,
     "avg_pool2d.default": _avg_pool2d,
     "cumsum.default": _cumsum,
-    "div.Scalar": _arithmetic(relax.op.divide),
-    "div.Tensor": _arithmetic(relax.op.divide),
     "elu.default": _elu,
     "embedding.default": _embedding,
     "grid_sampler_2d.default": _grid_sampler_2d,
@@ -212,12 +296,6 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "index_put.default": index_put,
     "max_pool2d_with_indices.default": _max_pool2d,
     "mean.dim": _mean,
-    "mul.Scalar": _arithmetic(relax.op.multiply),
-    "mul.Tensor": _arithmetic(relax.op.multiply),
-    "rsub.Scalar": _arithmetic(relax.op.subtract, swapped=True),
-    "rsub.Tensor": _arithmetic(relax.op.subtract, swapped=True),
-    "sub.Scalar": _arithmetic(relax.op.subtract),
-    "sub.Tensor": _arithmetic(relax.op.subtract),
     "upsample_bicubic2d.vec": _upsample("_upsample_bicubic2d"),
     "upsample_bilinear2d.vec": _upsample("_upsample_bilinear2d"),
     "upsample_nearest2d.vec": _upsample_nearest2d,

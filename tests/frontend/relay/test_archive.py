@@ -7,9 +7,9 @@ import tarfile
 import pytest
 import torch
 
-from meta.frontend.relay.archive import read_archive
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.params import dump_params, read_params
+from meta.frontend.relay.read import read_archive
 from tests.frontend.relay.archives import tar
 
 TEXT = b'#[version = "0.0.5"]\ndef @main(%x: float32) { %x }\n'

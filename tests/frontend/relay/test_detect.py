@@ -13,8 +13,7 @@ import safetensors.torch
 import torch
 
 from meta.frontend.relay.errors import RelayError
-from meta.frontend.relay.ndarray_record import write_record
-from meta.frontend.relay.params import dump_params
+from meta.frontend.relay.params import dump_params, write_record
 from meta.frontend.relay.read import FileKind, kind_of
 
 

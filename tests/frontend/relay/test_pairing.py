@@ -9,7 +9,7 @@ import torch
 
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import ParamsError, RelayError
-from meta.frontend.relay.pairing import pair
+from meta.frontend.relay.params import pair
 
 F32 = "float32"
 

@@ -7,8 +7,8 @@ import numpy as np
 from meta import op
 from meta.frontend.core import known
 from meta.frontend.core.arithmetic import cast_to, number_in
-from meta.frontend.relax.extents import RuntimeExtent, RuntimeShape
 from meta.frontend.relax.registry import relax
+from meta.frontend.relax.values import RuntimeExtent, RuntimeShape
 from meta.runtime.ndarray import array
 
 

@@ -71,7 +71,7 @@ def prelu(x, alpha, *, axis):
     return op.where(op.greater(x, 0.0), x, op.multiply(x, alpha))
 
 
-def _beside(parameter, x, axis: int):
+def _beside(parameter, x, axis):
     """Shape a parameter so that it broadcasts against ``x`` along ``axis``."""
     if parameter.size == 1:
         return op.reshape(parameter, ())

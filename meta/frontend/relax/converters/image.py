@@ -10,14 +10,10 @@ from meta.frontend.relax.converters.movement import numbers
 from meta.frontend.relax.registry import relax
 from meta.runtime.ndarray import array
 
-_RESIZING = (
-    "layout",
-    "method",
-    "coordinate_transformation_mode",
-    "rounding_method",
-    "cubic_alpha",
-    "cubic_exclude",
-)
+_OPTIONS = "method coordinate_transformation_mode rounding_method cubic_alpha cubic_exclude"
+_RESIZING = ("layout", *_OPTIONS.split())
+_BOXES = "max_output_size iou_threshold force_suppress top_k coord_start score_index id_index"
+_SUPPRESSION = (*_BOXES.split(), "return_indices", "invalid_to_bottom")
 
 
 def _resizing(base):
@@ -56,23 +52,10 @@ def affine_grid(x, size, *, align_corners, call):
     return op.reshape(places, (x.shape[0], len(extents), *extents))
 
 
-def _centres(extent: int, align_corners: bool):
+def _centres(extent, align_corners):
     if align_corners:
         return np.linspace(-1.0, 1.0, extent)
     return (2.0 * np.arange(extent) + 1.0) / extent - 1.0
-
-
-_SUPPRESSION = (
-    "max_output_size",
-    "iou_threshold",
-    "force_suppress",
-    "top_k",
-    "coord_start",
-    "score_index",
-    "id_index",
-    "return_indices",
-    "invalid_to_bottom",
-)
 
 
 @relax("vision.non_max_suppression", op.non_max_suppression, rest=_SUPPRESSION)

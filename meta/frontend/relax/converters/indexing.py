@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any
 
 from meta import op
 from meta.frontend.core import Unconvertible, known
@@ -37,7 +36,7 @@ def dynamic_strided_slice(x, begin, end, strides):
     return sliced(x, dict(enumerate(zip(*bounds, strict=True))))
 
 
-def sliced(x, by_axis: dict[int, tuple[Any, Any, Any]]):
+def sliced(x, by_axis):
     """Return a slice by (begin, end, stride) of some axes."""
     if not by_axis:
         return x
@@ -70,7 +69,7 @@ def take_backward(dy, x, indices, *, axis, mode):
     return op.take_dx(x, dy, indices, axis, _mode(mode))
 
 
-def _mode(mode: str) -> str:
+def _mode(mode):
     """Return what `take` calls a mode."""
     if mode == "nan":
         raise Unconvertible("NaN for an index out of range (mode='nan') is not supported")
@@ -99,7 +98,7 @@ def _coordinates_first(indices):
     return op.transpose(indices, (last, *range(last))) if last else indices
 
 
-def _gather_in_batches(x, indices, batch_dims: int, device: str):
+def _gather_in_batches(x, indices, batch_dims, device):
     """Add the places along the axes of the batch to the coordinates."""
     shape = indices.shape
     coordinates = [

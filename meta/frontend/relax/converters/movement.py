@@ -8,15 +8,14 @@ which are numbers while converting.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from meta import op
 from meta.frontend.core import Unconvertible, known
 from meta.frontend.core.arithmetic import cast_to, number_in
-from meta.frontend.relax.extents import RuntimeShape, Shape
 from meta.frontend.relax.registry import relax
+from meta.frontend.relax.values import RuntimeShape, Shape
 from meta.runtime.ndarray import array
 
 relax.same("collapse_sum_like", op.collapse_sum_like)
@@ -30,7 +29,7 @@ relax.same("te.tile", op.tile, "reps")
 relax.same("tile", op.tile, repeats="reps")
 
 
-def numbers(value, what: str) -> list[Any]:
+def numbers(value, what):
     """Return the numbers in a shape, a tuple of numbers or a known vector; Unconvertible for a
     vector that is not known.
     """
@@ -227,14 +226,14 @@ def mirror_pad(x, *, pad_before, pad_after, mode):
     return _padded(x, _pairs(pad_before, pad_after), 0, mode)
 
 
-@relax("te.replicate_pad", op.pad, ignore=("name",))
-def replicate_pad(x, *, pad_before, pad_after):
-    return _padded(x, _pairs(pad_before, pad_after), 0, "edge")
+def _te_padding(mode, name, *becomes):
+    @relax(name, *becomes, ignore=("name",))
+    def converter(x, *, pad_before, pad_after):
+        return _padded(x, _pairs(pad_before, pad_after), 0, mode)
 
 
-@relax("te.circular_pad", op.strided_slice, op.concatenate, ignore=("name",))
-def circular_pad(x, *, pad_before, pad_after):
-    return _padded(x, _pairs(pad_before, pad_after), 0, "circular")
+_te_padding("edge", "te.replicate_pad", op.pad)
+_te_padding("circular", "te.circular_pad", op.strided_slice, op.concatenate)
 
 
 @relax("te.einsum", op.einsum)

@@ -9,11 +9,9 @@ import math
 import numpy as np
 
 from meta import op
-from meta.base.device import Device
 from meta.frontend.core import Unconvertible, known
 from meta.frontend.core.arithmetic import product
 from meta.frontend.relax.registry import relax
-from meta.op.core.op import Op
 from meta.op.indexing import matmul_any
 from meta.runtime.ndarray import array
 
@@ -112,7 +110,7 @@ def _by_batch(x, mean, variance, w, b, momentum, epsilon, axis):
     return y, *(op.add(o, op.multiply(n, momentum)) for o, n in zip(old, now, strict=True))
 
 
-def _trailing(name: str, axes: tuple[int, ...], ndim: int) -> int:
+def _trailing(name, axes, ndim):
     """Return the first of the axes, which must be the last ones of the tensor."""
     places = sorted(a % ndim for a in axes)
     if places != list(range(ndim - len(places), ndim)):
@@ -120,7 +118,7 @@ def _trailing(name: str, axes: tuple[int, ...], ndim: int) -> int:
     return places[0]
 
 
-def _as_one_axis(function: Op, x, first: int, *parameters, eps: float):
+def _as_one_axis(function, x, first, *parameters, eps):
     """Normalise over the axes from ``first`` on."""
     if first == x.ndim - 1:
         return function(x, *parameters, axis=-1, eps=eps)
@@ -143,7 +141,7 @@ def rms_norm(x, weight, *, axes, epsilon):
     return _as_one_axis(op.rms_norm, x, first, weight, eps=epsilon)
 
 
-def _are_channels_and_rest(x, channel_axis: int, axes: tuple[int, ...]) -> bool:
+def _are_channels_and_rest(x, channel_axis, axes):
     """Whether the channels are on axis 1, and the axes all those behind."""
     return channel_axis % x.ndim == 1 and sorted(a % x.ndim for a in axes) == [*range(2, x.ndim)]
 
@@ -224,7 +222,7 @@ def attention(query, key, value, bias=None, *, scale, causal_mask, window_size, 
     return op.scaled_dot_product_attention(query, key, value, bias, **how)[0]
 
 
-def _below(query, key, bias, device: Device):
+def _below(query, key, bias, device):
     """Return a mask for which the last query sees the last key; of more queries than keys every
     one sees as many more, as TVM has it.
     """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from meta import op
@@ -124,7 +122,7 @@ def unique(x, in_order, index, inverse, counts, axis=None, *, call):
     return found
 
 
-def _unique(x, in_order: bool, axis: int | None) -> tuple[Any, ...]:
+def _unique(x, in_order, axis):
     values, index, inverse, counts = np.unique(x, True, True, True, axis=axis)
     inverse = inverse.reshape(-1)
     if not in_order:

@@ -1,6 +1,6 @@
 """From a Relay tree to a program of `meta`: conversion is tracing.
 
-`convert` interprets the tree under a trace; each operator is a call of its converter. `order.py`
+`convert` interprets the tree under a trace; each operator is a call of its converter. `program.py`
 says what is evaluated when, `evaluate.py` does it; a further kind of expression goes there.
 """
 

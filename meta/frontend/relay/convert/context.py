@@ -1,20 +1,142 @@
-"""`Context`: what all parts of a conversion share."""
+"""What an expression of Relay stands for while a program is converted, and `Context`, what all
+parts of a conversion share.
+
+A tensor is a `Symbol`, or an `ndarray` where its value is known; a tuple is a Python tuple; data
+values, references and functions of the IR are `Value`s. The classes here are what has no place in
+the IR yet: functions that are known, and data values whose type is still open.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from meta.base.source import Span, user_span
 from meta.frontend.relay import ast
-from meta.frontend.relay.convert.program import Program
-from meta.frontend.relay.convert.types import DataTypes
+from meta.frontend.relay.convert.program import Order, Program, Scope
+from meta.frontend.relay.convert.types import Bindings, DataTypes
 from meta.frontend.relay.errors import RelayError
-from meta.ir import Constant
+from meta.ir import Constant, TupleType, Type
+from meta.op.core.array_type import array_type
 from meta.op.core.handler import use
-from meta.op.core.tracing import Symbol, Trace
+from meta.op.core.tracing import Symbol, Trace, Value
 from meta.runtime.ndarray import ndarray
+
+
+class Env:
+    """The values of variables and expressions in one evaluation of a scope, and of those around it.
+
+    ``types``: what the type parameters of the functions around stand for.
+    """
+
+    __slots__ = ("parent", "types", "values")
+
+    def __init__(self, parent: Env | None = None, types: Bindings | None = None) -> None:
+        self.parent = parent
+        self.values: dict[ast.Expr, Any] = {}
+        self.types: Bindings = types or (parent.types if parent is not None else {})
+
+    def find(self, node: ast.Expr) -> Any:
+        """Return the value of a node, None if it has none."""
+        env: Env | None = self
+        while env is not None:
+            if node in env.values:
+                return env.values[node]
+            env = env.parent
+        return None
+
+
+@dataclass(eq=False, slots=True)
+class Instance:
+    """A function of the IR that a closure became for arguments of certain types.
+
+    ``captured``: the values of the code around, which a call gives after the arguments. ``result``
+    is None while the body is traced, unless the type is declared; ``done`` says that it is not.
+    """
+
+    name: str
+    params: tuple[Type, ...]
+    result: Type | None
+    captured: list[Value] = field(default_factory=list)
+    done: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Closure:
+    """A function of the program that is known; ``env`` is empty for a global one.
+
+    ``inline``: a call of it is replaced by its body. ``result_types``: where its result's type may
+    be declared, the best first.
+    """
+
+    name: str
+    params: tuple[ast.Var, ...]
+    scope: Scope
+    order: Order
+    env: Env
+    inline: bool = False
+    type_params: tuple[str, ...] = ()
+    result_types: tuple[ast.Type | None, ...] = ()
+    instances: dict[Any, Instance] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFunction:
+    """An operator as a value."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConstructorFunction:
+    """A constructor with fields as a value."""
+
+    constructor: ast.Constructor
+
+
+KnownFunction = Closure | OperatorFunction | ConstructorFunction
+
+
+@dataclass(eq=False, slots=True)
+class OpenData:
+    """A data value whose type arguments are not all known: ``Nil``.
+
+    ``declared``: the type that the program states for it, in ``env``.
+    """
+
+    constructor: ast.Constructor
+    fields: tuple[Any, ...]
+    declared: ast.Type | None
+    env: Env
+
+
+def type_of(value: Any) -> Type | None:
+    """Return the type of a value, None for one that has no place in the IR yet."""
+    if isinstance(value, tuple):
+        fields = [type_of(v) for v in value]
+        known = tuple(f for f in fields if f is not None)
+        return TupleType(known) if len(known) == len(fields) else None
+    if isinstance(value, ndarray):
+        return array_type(value.key)
+    if isinstance(value, Value):
+        found: Type = value.type
+        return found
+    return None
+
+
+def leaves(value: Any) -> list[Any]:
+    """Return what a value consists of, tuples taken apart."""
+    found: list[Any] = []
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, tuple):
+            stack += reversed(item)
+        else:
+            found.append(item)
+    return found
 
 
 class Context:

@@ -23,9 +23,6 @@ Bindings = dict[str, Type]
 Instance = Callable[[str, tuple[Type, ...]], DataType]
 """Makes the type of a data type, by name, for arguments."""
 
-Arguments = Callable[[str], tuple[str, tuple[Type, ...]]]
-"""Returns, by the name of such a type, the data type and the arguments."""
-
 
 def to_ir(type_: ast.Type | None, bindings: Bindings, instance: Instance) -> Type | None:
     """Return a declared type, or None where it leaves open more than dimensions.
@@ -71,45 +68,6 @@ def element_type(dtype: str) -> str:
             f"tensors of {dtype} are not supported", expected=", ".join(DTYPES), found=dtype
         )
     return name
-
-
-def unify(
-    declared: ast.Type | None, actual: Type, bindings: Bindings, arguments: Arguments
-) -> bool:
-    """Tell whether a value fits a declared type, and bind the type parameters in it."""
-
-    def each(types: tuple[ast.Type, ...], found: tuple[Type, ...]) -> bool:
-        return len(types) == len(found) and all(
-            unify(t, f, bindings, arguments) for t, f in zip(types, found, strict=True)
-        )
-
-    match declared, actual:
-        case (None | ast.UnknownType(), _):
-            return True
-        case ast.TypeVar(), _:
-            known = bindings.get(declared.name)
-            if known is not None and not compatible(known, actual):
-                return False
-            joined = either_type(known, actual)
-            assert joined is not None
-            bindings[declared.name] = joined
-            return True
-        case ast.TensorType(), TensorType():
-            wanted = TensorType(tuple(map(_dim, declared.shape)), element_type(declared.dtype))
-            return compatible(wanted, actual)
-        case ast.TupleType(), TupleType():
-            return each(declared.fields, actual.fields)
-        case ast.FuncType(), FuncType():
-            if declared.type_params:
-                return len(declared.params) == len(actual.params)
-            return each((*declared.params, declared.result), (*actual.params, actual.result))
-        case ast.DataType(), DataType():
-            name, args = arguments(actual.name)
-            return name == declared.name and each(declared.args, args)
-        case ast.RefType(), RefType():
-            return unify(declared.value, actual.value, bindings, arguments)
-        case _:
-            return False
 
 
 def joined(a: Type | None, b: Type | None) -> Type | None:
@@ -245,5 +203,37 @@ class DataTypes:
         return to_ir(type_, bindings, self.instance)
 
     def unify(self, declared: ast.Type | None, actual: Type, bindings: Bindings) -> bool:
-        """See `types.unify`."""
-        return unify(declared, actual, bindings, self.arguments)
+        """Tell whether a value fits a declared type, and bind the type parameters in it."""
+
+        def each(types: tuple[ast.Type, ...], found: tuple[Type, ...]) -> bool:
+            return len(types) == len(found) and all(
+                self.unify(t, f, bindings) for t, f in zip(types, found, strict=True)
+            )
+
+        match declared, actual:
+            case (None | ast.UnknownType(), _):
+                return True
+            case ast.TypeVar(), _:
+                known = bindings.get(declared.name)
+                if known is not None and not compatible(known, actual):
+                    return False
+                joined = either_type(known, actual)
+                assert joined is not None
+                bindings[declared.name] = joined
+                return True
+            case ast.TensorType(), TensorType():
+                wanted = TensorType(tuple(map(_dim, declared.shape)), element_type(declared.dtype))
+                return compatible(wanted, actual)
+            case ast.TupleType(), TupleType():
+                return each(declared.fields, actual.fields)
+            case ast.FuncType(), FuncType():
+                if declared.type_params:
+                    return len(declared.params) == len(actual.params)
+                return each((*declared.params, declared.result), (*actual.params, actual.result))
+            case ast.DataType(), DataType():
+                name, args = self.arguments(actual.name)
+                return name == declared.name and each(declared.args, args)
+            case ast.RefType(), RefType():
+                return self.unify(declared.value, actual.value, bindings)
+            case _:
+                return False

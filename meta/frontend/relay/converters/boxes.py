@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from meta import op
-from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core import Unconvertible
 from meta.frontend.relay.arguments import constant
 from meta.frontend.relay.registry import relay
 from meta.runtime.ndarray import array
@@ -33,20 +33,12 @@ def get_valid_counts(data, threshold=None, *, score_threshold, id_index, score_i
 
 @relay("vision.non_max_suppression", op.non_max_suppression)
 def non_max_suppression(
-    data,
-    valid_count,
-    indices=None,
-    limit=None,
-    threshold=None,
-    *,
-    max_output_size,
-    iou_threshold,
-    call,
-    **options,
+    data, valid_count, indices=None, limit=None, threshold=None, *, call, **options
 ):
     """TVM 0.6 gives (data, valid_count), 0.7 adds the indices and how many to keep, 0.8 the
     threshold; what is no argument is an attribute.
     """
+    max_output_size, iou_threshold = options.pop("max_output_size"), options.pop("iou_threshold")
     named = indices
     limit = (-1 if max_output_size is None else int(max_output_size)) if limit is None else limit
     if threshold is None:
@@ -134,7 +126,7 @@ class Kept(NamedTuple):
     present: Any
 
 
-def _numbers(count: int, dtype: str, call: CallSite):
+def _numbers(count, dtype, call):
     return constant(np.arange(count), dtype, call)
 
 
@@ -145,7 +137,7 @@ def _rows(x, order):
     return op.gather(x, 1, op.broadcast_to(index, shape))
 
 
-def suppressed(boxes, scores, valid, limit, iou, call: CallSite) -> Kept:
+def suppressed(boxes, scores, valid, limit, iou, call):
     """Keep of every batch element the boxes that overlap no better one that is kept.
 
     boxes: [batch, boxes, 4], two opposite corners each. scores: [batch, boxes]. valid: bool of that
@@ -166,7 +158,7 @@ def suppressed(boxes, scores, valid, limit, iou, call: CallSite) -> Kept:
     return Kept(indices, kept, present)
 
 
-def _per_class(boxes, classes: int):
+def _per_class(boxes, classes):
     """Return boxes [N, boxes, 4] once for every class: [N * classes, boxes, 4]."""
     batch, count, _ = boxes.shape
     each = op.broadcast_to(op.expand_dims(boxes, 1), (batch, classes, count, 4))
@@ -179,14 +171,7 @@ def _scalar(value):
 
 @relay("vision.all_class_non_max_suppression", op.non_max_suppression)
 def all_class_non_max_suppression(
-    boxes,
-    scores,
-    max_output_boxes_per_class,
-    iou_threshold,
-    score_threshold,
-    *,
-    output_format,
-    call,
+    boxes, scores, limit, iou_threshold, score_threshold, *, output_format, call
 ):
     """ONNX's NonMaxSuppression, or TensorFlow's combined form, with all rows that there can be.
 
@@ -198,7 +183,7 @@ def all_class_non_max_suppression(
     flat = op.reshape(scores, (batch * classes, count))
     threshold = op.cast(_scalar(score_threshold), scores.dtype)
     iou = op.cast(_scalar(iou_threshold), boxes.dtype)
-    limit = _scalar(max_output_boxes_per_class)
+    limit = _scalar(limit)
     limit = limit if limit.dtype in ("int32", "int64") else op.cast(limit, "int32")
     kept = suppressed(_per_class(boxes, classes), flat, flat > threshold, limit, iou, call)
     # TVM keeps nothing where the overlap that is allowed is none.
@@ -233,15 +218,7 @@ def all_class_non_max_suppression(
 
 @relay("vision.regular_non_max_suppression", op.non_max_suppression)
 def regular_non_max_suppression(
-    boxes,
-    scores,
-    *,
-    max_detections_per_class,
-    max_detections,
-    num_classes,
-    iou_threshold,
-    score_threshold,
-    call,
+    boxes, scores, *, max_detections, num_classes, iou_threshold, score_threshold, call, **limits
 ):
     """TFLite's regular detection postprocessing: the best of all classes' boxes.
 
@@ -256,7 +233,7 @@ def regular_non_max_suppression(
     # Here a box is dropped by an overlap above the threshold, there by one that reaches it.
     iou = float(np.nextafter(np.float32(iou_threshold), np.float32(np.inf)))
     valid = flat >= float(score_threshold)
-    limit = int(max_detections_per_class)
+    limit = int(limits["max_detections_per_class"])
     kept = suppressed(_per_class(boxes, classes), flat, valid, limit, iou, call)
     indices = op.cast(op.maximum(kept.indices, op.zeros_like(kept.indices)), "int64")
     best = op.gather(flat, 1, indices)
@@ -284,19 +261,7 @@ def regular_non_max_suppression(
 
 @relay("vision.proposal", op.non_max_suppression)
 def proposal(
-    cls_prob,
-    bbox_pred,
-    im_info,
-    *,
-    scales,
-    ratios,
-    feature_stride,
-    threshold,
-    rpn_pre_nms_top_n,
-    rpn_post_nms_top_n,
-    rpn_min_size,
-    iou_loss,
-    call,
+    cls_prob, bbox_pred, im_info, *, scales, ratios, feature_stride, threshold, call, **rpn
 ):
     """The proposals of Faster R-CNN (Ren et al., 2015): [N * rpn_post_nms_top_n, 5].
 
@@ -316,7 +281,7 @@ def proposal(
     delta = op.reshape(op.transpose(delta, (0, 3, 4, 1, 2)), (batch, count, 4))
     score = op.transpose(cls_prob[:, anchors:], (0, 2, 3, 1))
     places = (delta[:, :, k] for k in range(4))
-    boxes = _moved if iou_loss else _regressed
+    boxes = _moved if rpn["iou_loss"] else _regressed
     info_height, info_width, scale = (im_info[:, k : k + 1] for k in range(3))
     bounds = (info_width - 1.0, info_height - 1.0) * 2
     x1, y1, x2, y2 = (
@@ -329,12 +294,13 @@ def proposal(
     inside_x = _grid(width, (1, 1, width, 1), score, call) < op.reshape(columns, (batch, 1, 1, 1))
     score = op.where(op.logical_and(inside_y, inside_x), score, op.full_like(score, -1.0))
     score = op.reshape(score, (batch, count))
-    least = scale * float(rpn_min_size)
+    least = scale * float(rpn["rpn_min_size"])
     small = op.logical_or(x2 - x1 + 1.0 < least, y2 - y1 + 1.0 < least)
     grown = op.where(small, least * 0.5 + op.zeros_like(x1), op.zeros_like(x1))
     score = op.where(small, op.full_like(score, -1.0), score)
     found = op.stack((x1 - grown, y1 - grown, x2 + grown, y2 + grown), 2)
-    top = min(rpn_pre_nms_top_n, count) if rpn_pre_nms_top_n > 0 else count
+    before, post = rpn["rpn_pre_nms_top_n"], int(rpn["rpn_post_nms_top_n"])
+    top = min(before, count) if before > 0 else count
     order = op.argsort(score, 1, False, "int32")[:, :top]
     found, score = _rows(found, order), op.gather(score, 1, op.cast(order, "int64"))
     # Corners are elements that belong to the box: its extents are one more than their difference.
@@ -342,7 +308,6 @@ def proposal(
     iou = float(np.nextafter(np.float32(threshold), np.float32(np.inf)))
     everything = op.ones_like(score) > 0.0
     kept = suppressed(found + edges, score, everything, -1, iou, call)
-    post = int(rpn_post_nms_top_n)
     turn = op.expand_dims(_numbers(post, "int32", call), 0)
     turn = op.mod(turn, op.expand_dims(kept.count, 1))
     chosen = _rows(found, op.gather(kept.indices, 1, op.cast(turn, "int64")))
@@ -351,11 +316,11 @@ def proposal(
     return op.reshape(rows_of, (batch * post, 5))
 
 
-def _grid(count: int, shape: tuple[int, ...], like, call: CallSite):
+def _grid(count, shape, like, call):
     return op.reshape(_numbers(count, like.dtype, call), shape)
 
 
-def _anchor(ratio: float, scale: float, base: float) -> tuple[float, float, float, float]:
+def _anchor(ratio, scale, base):
     """Return the corners of an anchor around the first element, as py-faster-rcnn rounds them."""
     centre = 0.5 * (base - 1.0)
     w = math.floor(math.sqrt(math.floor(base * base / ratio)) + 0.5) * scale

@@ -25,31 +25,17 @@ def identity(data):
 
 
 _COMPILED = "it calls what TVM has compiled; save the model before relay.build, or before lowering"
-
-relay.refuse("call_lowered", "memory.invoke_tvm_op", "vm.invoke_tvm_op", why=_COMPILED)
-relay.refuse("memory.shape_func", "vm.shape_func", why=_COMPILED)
-relay.refuse(
-    "memory.alloc_storage",
-    "memory.alloc_tensor",
-    "memory.kill",
-    why="memory is planned in it by TVM; save the model before relay.vm.compile",
-)
-relay.refuse(
-    "torch_op", why="it holds a function of PyTorch as a pickle, which is code and is not run"
-)
-relay.refuse(
-    "parser.MetaRef",
-    why="it is a reference that TVM's parser replaces; it is in no program that was read",
-)
-
-
-relay.refuse(
-    "contrib.ethosu.binary_elementwise",
-    "contrib.ethosu.conv2d",
-    "contrib.ethosu.depthwise_conv2d",
-    "contrib.ethosu.identity",
-    "contrib.ethosu.pooling",
-    "contrib.ethosu.unary_elementwise",
-    why="it is an instruction of the Ethos-U processor with packed weights; save the model before "
-    "it is partitioned for that processor",
-)
+REFUSED = {
+    "call_lowered memory.invoke_tvm_op vm.invoke_tvm_op memory.shape_func vm.shape_func": _COMPILED,
+    "memory.alloc_storage memory.alloc_tensor memory.kill": "memory is planned in it by TVM; save "
+    "the model before relay.vm.compile",
+    "torch_op": "it holds a function of PyTorch as a pickle, which is code and is not run",
+    "parser.MetaRef": "it is a reference that TVM's parser replaces; it is in no program that was "
+    "read",
+    "contrib.ethosu.binary_elementwise contrib.ethosu.conv2d contrib.ethosu.depthwise_conv2d "
+    "contrib.ethosu.identity contrib.ethosu.pooling contrib.ethosu.unary_elementwise": "it is an "
+    "instruction of the Ethos-U processor with packed weights; save the model before it is "
+    "partitioned for that processor",
+}
+for _names, _why in REFUSED.items():
+    relay.refuse(*_names.split(), why=_why)

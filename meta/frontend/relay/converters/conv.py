@@ -17,14 +17,12 @@ from __future__ import annotations
 
 from functools import cache
 from math import prod
-from typing import Any
 
 import numpy as np
 import torch
 
 from meta import op
-from meta.base.device import Device
-from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import cast_to, product
 from meta.frontend.relay.layout import change_layout, extents, per_axis, plain, to_plain
 from meta.frontend.relay.registry import relay
@@ -33,20 +31,14 @@ from meta.op.core.window import DATA, KERNEL, exchanged, pads
 from meta.runtime.ndarray import array
 
 BASES = {1: op.conv1d, 2: op.conv2d, 3: op.conv3d}
-NAMES = {
-    1: ("nn.conv1d",),
-    # Those with NCHWc in their name state blocked layouts, and are the same otherwise.
-    2: (
-        "nn.conv2d",
-        "nn.contrib_conv2d_NCHWc",
-        "nn.contrib_conv2d_NCHWc_int8",
-        "nn.contrib_depthwise_conv2d_NCHWc",
-    ),
-    3: ("nn.conv3d",),
-}
+TRANSPOSED_BASES = {1: op.conv1d_transpose, 2: op.conv2d_transpose, 3: op.conv3d_transpose}
+# These state blocked layouts, and are the same otherwise.
+BLOCKED = ("conv2d_NCHWc", "conv2d_NCHWc_int8", "depthwise_conv2d_NCHWc")
+# The number of channels is that of the weight.
+_OF_WEIGHT = ("channels", "kernel_layout")
 
 
-def require_kernel(weight, layout: str, kernel_size: tuple[int, ...] | None) -> None:
+def require_kernel(weight, layout, kernel_size):
     """Raise Unconvertible if the spatial extents of a kernel are not those that a call states."""
     if kernel_size is None:
         return
@@ -57,9 +49,7 @@ def require_kernel(weight, layout: str, kernel_size: tuple[int, ...] | None) -> 
         raise Unconvertible(f"kernel_size={kernel_size} is not that of the weight, {found}")
 
 
-def _one_kernel_per_output(
-    weight, layout: str, order: str, channels, groups: int
-) -> tuple[Any, str]:
+def _one_kernel_per_output(weight, layout, order, channels, groups):
     """Return a kernel in the order of `KERNEL`, one per output channel, where it is that of a
     depthwise convolution with several outputs per channel: [C, multiplier, ...], as layouts like
     HWOI have it. Any other is returned as it is.
@@ -92,9 +82,9 @@ def convolve(
     return change_layout(y, plain(result), result)
 
 
-for _count, _names in NAMES.items():
-    # The number of channels is that of the weight.
-    relay(*_names, BASES[_count], ignore=("channels",))(convolve)
+for _base in BASES.values():
+    relay(f"nn.{_base.name}", _base, ignore=("channels",))(convolve)
+relay(*(f"nn.contrib_{name}" for name in BLOCKED), op.conv2d, ignore=("channels",))(convolve)
 
 
 @relay("nn.conv2d_backward_weight", op.conv2d_dw, ignore=("channels",))
@@ -119,10 +109,7 @@ def conv2d_backward_weight(
     return change_layout(product(gradient, dy, x, out_dtype), plain(result), result)
 
 
-TRANSPOSED_BASES = {1: op.conv1d_transpose, 2: op.conv2d_transpose, 3: op.conv3d_transpose}
-
-
-def _kernel_layout(stated: str, call: CallSite) -> str:
+def _kernel_layout(stated, call):
     """Return what a call's layout is called since 0.12: I is the input's channels."""
     if call.version is None:
         return stated
@@ -151,19 +138,11 @@ def transpose(
     return change_layout(y, plain(result), result)
 
 
-for _count in TRANSPOSED_BASES:
-    # The number of channels is that of the weight.
-    relay(f"nn.conv{_count}d_transpose", TRANSPOSED_BASES[_count], ignore=("channels",))(transpose)
+for _base in TRANSPOSED_BASES.values():
+    relay(f"nn.{_base.name}", _base, ignore=("channels",))(transpose)
 
 
-def _regular(
-    taps: tuple[int, int],
-    places: tuple[int, int],
-    window: tuple[tuple[int, ...], ...],
-    axis: int,
-    like,
-    device: Device,
-):
+def _regular(taps, places, window, axis, like, device):
     """Return where the taps of a window without offsets lie on an axis: [1, 1, taps, *places], of
     the dtype of ``like``.
     """
@@ -176,7 +155,7 @@ def _regular(
     return array(grid[None, None], like.dtype, device=device)
 
 
-def _neighbours(at, extent: int) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+def _neighbours(at, extent):
     """Return the elements around coordinates on an axis, [0, extent), with their weights."""
     first, last = op.floor(at), float(extent - 1)
     behind, fraction = first + 1.0, at - first
@@ -215,27 +194,14 @@ def _sampled(image, y, x):
 
 @relay("nn.deformable_conv2d", op.gather, op.batch_matmul, ignore=("channels", "kernel_size"))
 def deformable_conv2d(
-    data,
-    offset,
-    weight,
-    *,
-    strides,
-    padding,
-    dilation,
-    groups,
-    deformable_groups,
-    data_layout,
-    kernel_layout,
-    out_layout,
-    out_dtype,
-    call,
+    data, offset, weight, *, groups, deformable_groups, data_layout, out_dtype, call, **how
 ):
     """The offsets, in the data's layout, are (vertical, horizontal) pairs for every tap of every
     deformable group.
     """
     image = change_layout(data, data_layout, DATA[2])
     moves = change_layout(offset, data_layout, DATA[2])
-    kernel = change_layout(weight, kernel_layout, KERNEL[2])
+    kernel = change_layout(weight, how["kernel_layout"], KERNEL[2])
     (n, channels, height, width), outputs = image.shape, kernel.shape[0]
     taps, places = kernel.shape[2:], moves.shape[2:]
     count, size = taps[0] * taps[1], places[0] * places[1]
@@ -244,7 +210,8 @@ def deformable_conv2d(
             f"{moves.shape[1]} offsets do not fit {count} taps, {channels} channels and "
             f"{deformable_groups} deformable groups"
         )
-    window = (pads(per_axis(padding))[:2], pair(strides, "strides"), pair(dilation, "dilation"))
+    steps = pair(how["strides"], "strides"), pair(how["dilation"], "dilation")
+    window = (pads(per_axis(how["padding"]))[:2], *steps)
     moves = op.reshape(moves, (n, deformable_groups, count, 2, *places))
     coordinates = []
     # Half precision cannot tell places apart.
@@ -262,7 +229,7 @@ def deformable_conv2d(
     rows = op.reshape(rows, (n * groups, outputs // groups, inputs))
     y = product(lambda a, b: op.batch_matmul(b, a), columns, rows, out_dtype)
     y = op.reshape(y, (n, outputs, *places))
-    return change_layout(y, DATA[2], out_layout or data_layout)
+    return change_layout(y, DATA[2], how["out_layout"] or data_layout)
 
 
 # The points at which TVM interpolates, by their number. Each transform of a kernel of k taps into
@@ -284,7 +251,7 @@ _POINTS: dict[int, tuple[float, ...]] = {
 
 
 @cache
-def _transform(tile: int, taps: int) -> np.ndarray[Any, Any]:
+def _transform(tile, taps):
     """Return Winograd's matrix G, [tile + taps - 1, taps] in float64 (Lavin and Gray,
     arXiv:1509.09308, by the construction of Cook and Toom).
 
@@ -329,10 +296,7 @@ def _undone(weight, tile_size, call):
 
 
 @relay(
-    "nn.contrib_conv2d_winograd_without_weight_transform",
-    op.einsum,
-    op.conv2d,
-    ignore=("channels", "kernel_layout"),
+    "nn.contrib_conv2d_winograd_without_weight_transform", op.einsum, op.conv2d, ignore=_OF_WEIGHT
 )
 def winograd_convolution(data, weight, *, tile_size, data_layout, call, **window):
     """The kernel is [A, A, I, O], for NHWC [A, A, O, I], or with O in blocks, [A, A, O/b, I, b]."""
@@ -347,10 +311,7 @@ def winograd_convolution(data, weight, *, tile_size, data_layout, call, **window
 
 
 @relay(
-    "nn.contrib_conv3d_winograd_without_weight_transform",
-    op.einsum,
-    op.conv3d,
-    ignore=("channels", "kernel_layout"),
+    "nn.contrib_conv3d_winograd_without_weight_transform", op.einsum, op.conv3d, ignore=_OF_WEIGHT
 )
 def winograd_convolution_3d(data, weight, *, tile_size, call, **window):
     """The kernel is [A, A, A, I, O], or [A, A, D, I, O] where its depth is not transformed."""

@@ -5,7 +5,6 @@ generator, whose state is a tensor.
 from __future__ import annotations
 
 from math import pi
-from typing import Any
 
 from meta import op
 from meta.frontend.core.arithmetic import cast_to, number_in
@@ -68,7 +67,7 @@ def threefry_generate(key, *, out_shape):
 relay.same("random.threefry_split", op.threefry_split)
 
 
-def _standard(key, shape: tuple[int, ...], dtype: str) -> tuple[Any, Any]:
+def _standard(key, shape, dtype):
     """Return the next state, and numbers uniform on [0, 1)."""
     following, bits = op.threefry_generate(key, shape)
     return following, op.bits_to_uniform(bits, dtype)

@@ -6,19 +6,17 @@ the shape of the result depends on the data, and a base operator takes the tenso
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from meta import op
-from meta.frontend.core import CallSite, Unconvertible, known
+from meta.frontend.core import Unconvertible, known
 from meta.frontend.core.arithmetic import cast_to, rounded
 from meta.frontend.relay.arguments import constant, known_ints, known_number, static_extent
 from meta.frontend.relay.converters.image import CROP, in_floats
 from meta.frontend.relay.registry import relay
 
 
-def _as_static(call: CallSite, name: str, args: Sequence[Any], attributes: dict[str, Any]):
+def _as_static(call, name, args, attributes):
     """Convert the call as the operator of another name, with attributes that are known now."""
     given = call.given | frozenset(attributes)
     site = replace(call, name=name, given=given, has_attributes=True)
@@ -125,7 +123,7 @@ def pad(data, pad_width, pad_val, *, pad_mode, call):
     return _as_static(site, "nn.pad", (data, pad_val), attributes)
 
 
-def _resized(data, size, *, method: str, out_dtype: str = "", **options):
+def _resized(data, size, *, method, out_dtype="", **options):
     """Resize to a height and width that only the run time knows."""
     y = op.dynamic_resize2d(in_floats(data, method), size, method=method, **options)
     return cast_to(y, out_dtype or data.dtype)

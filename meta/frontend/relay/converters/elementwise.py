@@ -65,7 +65,7 @@ def clip(data, *, a_min, a_max):
     return op.clip(data, _whole(a_min, low, high), _whole(a_max, low, high))
 
 
-def _whole(bound: float, low: int, high: int) -> int:
+def _whole(bound, low, high):
     if math.isnan(bound):
         raise Unconvertible("clip has a bound that is no number")
     return low if bound <= low else high if bound >= high else math.trunc(bound)

@@ -10,7 +10,7 @@ import numpy as np
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import cast_to, number_in
 from meta.frontend.relay.arguments import constant, is_static
 from meta.frontend.relay.layout import (
@@ -27,9 +27,7 @@ from meta.op.core.window import pads
 from meta.runtime.ndarray import array
 
 
-def cropped(
-    data, boxes, box_indices, size: tuple[int, int], method: str, outside: float, call: CallSite
-):
+def cropped(data, boxes, box_indices, size, method, outside, call):
     """Return boxes of images, each resized to ``size``, as TensorFlow's crop_and_resize does.
 
     data: float [N, H, W, C]. boxes: [boxes, 4], y1, x1, y2, x2 in units of the extents minus 1.
@@ -63,7 +61,7 @@ def cropped(
     return op.where(inside, value, op.full_like(value, outside))
 
 
-def _places(begin, end, extent: int, count: int, call: CallSite):
+def _places(begin, end, extent, count, call):
     """Return where the samples of one axis lie: [boxes, count]."""
     if count == 1:
         return op.expand_dims((begin + end) * (0.5 * (extent - 1)), 1)
@@ -140,7 +138,7 @@ def dilation2d(data, weight, *, strides, padding, dilations, data_layout, kernel
 CROP = "tf_crop_and_resize"
 
 
-def in_floats(data, method: str):
+def in_floats(data, method):
     """Return data as floats where numbers between its elements are computed."""
     if is_float(data.dtype) or method == "nearest_neighbor":
         return data

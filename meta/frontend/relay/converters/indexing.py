@@ -13,7 +13,7 @@ import numpy as np
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.relay.arguments import (
     WHOLE,
@@ -41,7 +41,7 @@ def take(data, indices, *, axis, batch_dims, mode, call):
     return _taken_in_batches(data, indices, normalize_axis(axis, data.ndim), batch, mode, call)
 
 
-def _taken_in_batches(data, indices, axis: int, batch: int, mode: str, call: CallSite):
+def _taken_in_batches(data, indices, axis, batch, mode, call):
     """Take from a table in which the batch axes and the axis of the indices are one."""
     if axis < batch:
         raise Unconvertible(f"take has axis {axis}, which is one of {batch} batch axes")
@@ -116,7 +116,7 @@ def _from_start(indices, extent):
     return op.where(op.less(indices, 0), op.add(indices, extent), indices)
 
 
-def _reduction(name: str) -> str:
+def _reduction(name):
     if name not in _REDUCTIONS:
         raise Unconvertible(
             f"the reduction {name!r} is unknown", hint="update, add, mean, mul, min, max"
@@ -137,7 +137,7 @@ def scatter_elements(data, indices, updates, *, axis, reduction):
     return op.scatter_reduce(data, indices, updates, at, _reduction(reduction))
 
 
-def _averaged(data, indices, updates, axis: int):
+def _averaged(data, indices, updates, axis):
     """Return what TVM calls the mean: every update in turn is averaged with what is there.
 
     So an update counts half, and half of that for each one to the same place behind it.
@@ -159,16 +159,16 @@ def _averaged(data, indices, updates, axis: int):
     return op.scatter_add(kept, indices, op.multiply(updates, weights), axis)
 
 
-@relay("scatter", op.scatter)
-def scatter(data, indices, updates, *, axis):
+def _scatter(base, reduction):
     """Up to TVM 0.11."""
-    return scatter_elements(data, indices, updates, axis=axis, reduction="update")
+
+    @relay(base.name, base)
+    def converter(data, indices, updates, *, axis):
+        return scatter_elements(data, indices, updates, axis=axis, reduction=reduction)
 
 
-@relay("scatter_add", op.scatter_add)
-def scatter_add(data, indices, updates, *, axis):
-    """Up to TVM 0.11."""
-    return scatter_elements(data, indices, updates, axis=axis, reduction="add")
+_scatter(op.scatter, "update")
+_scatter(op.scatter_add, "add")
 
 
 @relay("scatter_nd", op.scatter_nd, op.scatter_reduce)
@@ -219,22 +219,13 @@ def split(data, *, indices_or_sections, axis):
     return op.split(data, indices_or_sections, axis)
 
 
-def spread_over_axes(
-    ndim: int, axes: tuple[int, ...], values: tuple[Any, ...], default
-) -> tuple[Any, ...]:
+def spread_over_axes(ndim, axes, values, default):
     """Return one value for each of the leading axes: those given at ``axes``, else the default."""
     at = {normalize_axis(a, ndim): v for a, v in zip(axes, values, strict=True)}
     return tuple(at.get(i, default) for i in range(max(at, default=-1) + 1))
 
 
-def slice_bounds(
-    ndim: int,
-    begin: tuple[int | None, ...],
-    end: tuple[int | None, ...],
-    strides: tuple[int | None, ...],
-    axes: tuple[int, ...] | None,
-    mode: str,
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+def slice_bounds(ndim, begin, end, strides, axes, mode):
     """Return begin, end and strides for each of the leading axes, what is missing filled in.
 
     With the mode "size" an end is a number of elements, and strides do not count.
@@ -246,7 +237,7 @@ def slice_bounds(
     if len(places) != count or count > ndim:
         raise Unconvertible(f"begin={begin}, end={end}, axes={axes} do not fit {ndim} axes")
 
-    def filled(values: tuple[int | None, ...]) -> list[int | None]:
+    def filled(values):
         return [values[i] if i < len(values) else None for i in range(count)]
 
     steps = [1 if s is None or mode == "size" else s for s in filled(strides)]
@@ -301,7 +292,7 @@ def strided_set(data, v, begin, end, strides=None, *, call):
     return _set_anywhere(data, v, begin, steps, call)
 
 
-def _set_anywhere(data, v, begin, steps: tuple[int, ...], call: CallSite):
+def _set_anywhere(data, v, begin, steps, call):
     """Write ``v`` at a place that only the run time knows, by looking it up for each element."""
     count = static_extent(begin.shape[0], "begin")
     steps = steps * count if len(steps) == 1 else steps or (1,) * count

@@ -15,27 +15,19 @@ from math import prod
 import numpy as np
 
 from meta import op
-from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import product
 from meta.frontend.relay.arguments import constant, ints, known_ints, known_number, static_extent
 from meta.frontend.relay.layout import to_plain
 from meta.frontend.relay.registry import relay
 
-PRODUCTS = {
-    (False, False): op.matmul,
-    (False, True): op.matmul_nt,
-    (True, False): op.matmul_tn,
-    (True, True): op.matmul_tt,
-}
-BATCHED = {
-    (False, False): op.batch_matmul,
-    (False, True): op.batch_matmul_nt,
-    (True, False): op.batch_matmul_tn,
-    (True, True): op.batch_matmul_tt,
-}
+_FORMS = {(False, False): "", (False, True): "_nt", (True, False): "_tn", (True, True): "_tt"}
+PRODUCTS = {flags: getattr(op, f"matmul{form}") for flags, form in _FORMS.items()}
+BATCHED = {flags: getattr(op, f"batch_matmul{form}") for flags, form in _FORMS.items()}
+"""By whether the first and the second operand are transposed."""
 
 
-def _of_rows(multiply, rows, weight, out_dtype: str):
+def _of_rows(multiply, rows, weight, out_dtype):
     """Return products of the vectors along the last axis of ``rows``, however many axes it has."""
     if rows.ndim == 2:
         return product(multiply, rows, weight, out_dtype)
@@ -66,7 +58,7 @@ def contrib_dense_pack(data, weight, *, out_dtype):
     return product(op.dense, data, to_plain(weight, f"NC{weight.shape[2]}n"), out_dtype)
 
 
-def _second_is_transposed(a, b, call: CallSite) -> bool:
+def _second_is_transposed(a, b, call):
     """Tell what a `batch_matmul` without attributes is: that of TVM up to 0.7, which transposes
     the second operand, or that of 0.9 and later with its defaults. The text of a program does not
     say its version, so the shapes decide; where both readings fit it is the later one.
@@ -85,7 +77,7 @@ def batch_matmul(tensor_a, tensor_b, *, out_dtype, transpose_a, transpose_b, cal
     return product(BATCHED[flags], tensor_a, tensor_b, out_dtype)
 
 
-def _extents(data) -> tuple[int, int]:
+def _extents(data):
     if data.ndim < 2:
         raise Unconvertible(f"a matrix is needed, not {data.ndim} axes")
     rows, columns = (static_extent(d, "a matrix") for d in data.shape[-2:])
@@ -182,14 +174,14 @@ def sparse_fill_empty_rows(indices, values, shape, default):
     return op.cast(found, "int64"), filled, op.cast(empty, "int64")
 
 
-def _rows(indptr, count: int, call: CallSite):
+def _rows(indptr, count, call):
     """Return the row of each of ``count`` entries; those that fill up are in the last one."""
     places = op.arange(0, count, 1, dtype=indptr.dtype, device=str(call.device))
     rows = op.subtract(op.searchsorted(indptr, places, right=True, dtype=indptr.dtype), 1)
     return op.clip(rows, 0, indptr.shape[0] - 2)
 
 
-def _dense(data, indices, indptr, columns: int, call: CallSite):
+def _dense(data, indices, indptr, columns, call):
     """Return a matrix of ``columns`` columns, written out; entries of one place add up."""
     if data.ndim not in (1, 2, 3):
         raise Unconvertible(f"a sparse matrix with data of {data.ndim} axes is not supported")

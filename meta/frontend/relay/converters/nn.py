@@ -40,7 +40,7 @@ def fifo_buffer(data, buffer, *, axis):
     return op.concatenate((op.strided_slice(buffer, begin, end), data), at)
 
 
-def _affine(x, gamma, beta, axis: int, scale: bool, center: bool):
+def _affine(x, gamma, beta, axis, scale, center):
     """Return x * gamma + beta along an axis, without the part that a flag leaves out."""
     if scale:
         x = x * along(cast_to(gamma, x.dtype), x.ndim, axis)
@@ -49,7 +49,7 @@ def _affine(x, gamma, beta, axis: int, scale: bool, center: bool):
     return x
 
 
-def _exchanged(x, axis: int):
+def _exchanged(x, axis):
     """Return x with one axis as axis 1 and axis 1 in its place."""
     at = normalize_axis(axis, x.ndim)
     return x if at == 1 else op.swap_axis(x, 1, at)

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from meta import op
-from meta.base.device import Device
-from meta.frontend.core import CallSite, Unconvertible
+from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import cast_to, product_dtype, rounded
 from meta.frontend.relay import quantization
 from meta.frontend.relay.arguments import known_number
@@ -72,7 +71,7 @@ def requantized(data, scale=None, zero=None, to_scale=None, to_zero=None, *, cal
     )
 
 
-def _refuse_training(call: CallSite) -> None:
+def _refuse_training(call):
     """A silent gradient of zeros would train nothing that comes before."""
     if call.training:
         raise Unconvertible(
@@ -103,7 +102,7 @@ def simulated_dequantize(data, in_dtype, scale, zero, *, axis, out_dtype):
     return _by_code(in_dtype, data, dict.fromkeys(SIMULATED, real))
 
 
-def _by_code(code, data, results: dict[int, Any]):
+def _by_code(code, data, results):
     stated = known_number(code)
     if stated is not None:
         return results.get(int(stated), data)
@@ -161,7 +160,7 @@ def leaky_relu(data, scale, zero, to_scale, to_zero, *, alpha, call):
     return saturated(op.where(negative, below, x), data.dtype)
 
 
-def _scaled(value: int, factor: int, shift: int) -> int:
+def _scaled(value, factor, shift):
     """Return what `meta.op.fixed_point_multiply` makes of one number."""
     right = 31 - shift
     return (value * factor + (1 << (right - 1))) >> right
@@ -288,9 +287,7 @@ def _numbers(values):
     return [v.value.item() if hasattr(v, "value") else v for v in values]
 
 
-def _convolution(
-    name: str, data, weight, zero, weight_zero, attributes: dict[str, Any], call: CallSite
-):
+def _convolution(name, data, weight, zero, weight_zero, attributes, call):
     """Return what the operator ``name`` makes of the operands less their zero points."""
     dtype = attributes["out_dtype"] or "int32"
     computed = "int64" if dtype == "int64" else "int32"
@@ -301,7 +298,7 @@ def _convolution(
     return cast_to(y, dtype)
 
 
-def _less(x, zero, layout: str, letter: str):
+def _less(x, zero, layout, letter):
     """Return x less a zero point, which is a number or a vector along an axis of the layout."""
     if isinstance(zero, int) or zero.ndim == 0:
         return minus(x, zero)
@@ -333,7 +330,7 @@ def conv2d_transpose(data, weight, zero, weight_zero, scale, weight_scale, *, ca
     return _convolution("nn.conv2d_transpose", data, weight, *zeros, attributes, call)
 
 
-def _product(data, weight, zero, weight_zero, out_dtype: str):
+def _product(data, weight, zero, weight_zero, out_dtype):
     """Return data [..., k] times weight [n, k] transposed, each less its zero point."""
     dtype = out_dtype or "int32"
     x, w = shifted(data, zero, -1, dtype), shifted(weight, weight_zero, 0, dtype)
@@ -380,17 +377,17 @@ WORD = 8
 """Bits of the one unsigned dtype that has arithmetic here."""
 
 
-def _require_words(dtype: str) -> None:
+def _require_words(dtype):
     if dtype != "uint8":
         raise Unconvertible(f"words of {dtype}, of which there is no arithmetic", "words of uint8")
 
 
-def _require_bits(*counts: int) -> None:
+def _require_bits(*counts):
     if not all(1 <= count <= WORD for count in counts):
         raise Unconvertible(f"{counts} bits of an operand: it has 1 to {WORD}")
 
 
-def _weights_of_bits(device: Device):
+def _weights_of_bits(device):
     """Return what the bits of a word stand for, the first one highest."""
     return array([1 << (WORD - 1 - k) for k in range(WORD)], "int32", device=device)
 
@@ -415,7 +412,7 @@ def bitpack(data, *, bits, pack_axis, bit_axis, pack_type, call):
     return op.stack(tuple(planes), bit_axis)
 
 
-def _unpacked(words, pack_axis: int, bit_axis: int, device: Device):
+def _unpacked(words, pack_axis, bit_axis, device):
     """Return the numbers, int32, that `bitpack` packed: those of ``words`` without ``bit_axis``."""
     _require_words(words.dtype)
     x = op.expand_dims(cast_to(words, "int32"), words.ndim)
@@ -431,11 +428,11 @@ def _unpacked(words, pack_axis: int, bit_axis: int, device: Device):
     return op.reshape(x, (*x.shape[:at], x.shape[at] * WORD, *x.shape[at + 2 :]))
 
 
-def _lowest(x, bits: int):
+def _lowest(x, bits):
     return op.bitwise_and(cast_to(x, "int32"), (1 << bits) - 1)
 
 
-def _signed(weight, bits: int, unipolar: bool):
+def _signed(weight, bits, unipolar):
     """Return the weights' numbers. With ``unipolar`` a bit that is not set counts as -1."""
     w = _lowest(weight, bits)
     return w * 2 - ((1 << bits) - 1) if unipolar else w
@@ -443,19 +440,7 @@ def _signed(weight, bits: int, unipolar: bool):
 
 @relay("nn.bitserial_conv2d", op.conv2d, op.bitwise_and, ignore=("channels", "pack_dtype"))
 def bitserial_conv2d(
-    data,
-    weight,
-    *,
-    strides,
-    padding,
-    kernel_size,
-    activation_bits,
-    weight_bits,
-    data_layout,
-    kernel_layout,
-    out_dtype,
-    unipolar,
-    call,
+    data, weight, *, kernel_layout, kernel_size, activation_bits, weight_bits, unipolar, call, **how
 ):
     """The weight may be packed: OIHW with I packed, HWIO alike, and the bits as a last axis."""
     _require_bits(activation_bits, weight_bits)
@@ -464,9 +449,9 @@ def bitserial_conv2d(
         weight = _unpacked(weight, kernel.index("I"), 4, call.device)
     require_kernel(weight, kernel, kernel_size)
     w = _signed(weight, weight_bits, bool(unipolar))
-    window = (per_axis(strides), per_axis(padding), 1, 1)
-    y = op.conv2d(_lowest(data, activation_bits), w, *window, data_layout, kernel, data_layout)
-    return cast_to(y, product_dtype(data, out_dtype))
+    window, layout = (per_axis(how["strides"]), per_axis(how["padding"]), 1, 1), how["data_layout"]
+    y = op.conv2d(_lowest(data, activation_bits), w, *window, layout, kernel, layout)
+    return cast_to(y, product_dtype(data, how["out_dtype"]))
 
 
 @relay("nn.bitserial_dense", op.dense, op.bitwise_and, ignore=("units", "pack_dtype"))

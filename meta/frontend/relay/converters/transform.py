@@ -101,7 +101,7 @@ class _Codes:
 _AXIS = re.compile(r"([0-9]{1,12})([A-Za-z]+)")
 
 
-def _read(layout: str) -> list[tuple[int, str]]:
+def _read(layout):
     found = list(_AXIS.finditer(layout))
     if not found or "".join(m[0] for m in found) != layout:
         raise Unconvertible(f"{layout!r} is no layout of the auto-scheduler", hint='"4N32C"')

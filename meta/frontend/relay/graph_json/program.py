@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from meta.frontend.relay import ast
+from meta.frontend.relay.ast import free_variables
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.graph_json import nodes, values
 from meta.frontend.relay.graph_json.document import read_document
 from meta.frontend.relay.graph_json.fields import OBJECT, type_key
 from meta.frontend.relay.graph_json.nodes import type_names
 from meta.frontend.relay.graph_json.resolve import Kind, Resolver
-from meta.frontend.relay.subexpressions import free_variables
 
 Fields = dict[str, Any]
 

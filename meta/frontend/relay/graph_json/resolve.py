@@ -29,7 +29,7 @@ from meta.frontend.relay.graph_json.fields import (
     STRING,
     BadField,
 )
-from meta.frontend.relay.ndarray_record import BadRecord, read_record
+from meta.frontend.relay.params import BadRecord, read_record
 
 MAX_EXPANDED, MAX_EXPANDED_PER_NODE = 200_000, 100
 """How many parts types, patterns and attribute values may have when what they share is written out:

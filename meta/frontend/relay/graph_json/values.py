@@ -58,19 +58,11 @@ def _map(resolver: Resolver, index: int, _: Fields) -> dict[Any, Any]:
     return result
 
 
-def _string(resolver: Resolver, index: int, _: Fields) -> str:
-    return resolver.text(index)
-
-
 def _immediate(resolver: Resolver, index: int, fields: Fields) -> Any:
     value = fields["value"]
     if value is None:
         resolver.fail(index, "a number without a value")
     return bool(value) if fields["dtype"] in ("bool", "uint1") else value
-
-
-def _string_immediate(resolver: Resolver, index: int, fields: Fields) -> str:
-    return resolver.expect(index, fields["value"], str, "its value")
 
 
 def _boxed(resolver: Resolver, index: int, _: Fields) -> Any:
@@ -83,10 +75,6 @@ def _boxed(resolver: Resolver, index: int, _: Fields) -> Any:
         return integer(text) if is_int else double(text)
     except BadField as error:
         resolver.fail(index, str(error))
-
-
-def _nd_array(resolver: Resolver, index: int, _: Fields) -> ast.Constant:
-    return resolver.constant(index, resolver.decode_array(index, resolver.text(index)))
 
 
 def _shape_tuple(resolver: Resolver, index: int, _: Fields) -> tuple[int, ...]:
@@ -118,11 +106,6 @@ def _opaque(resolver: Resolver, index: int, fields: Fields) -> ast.Opaque:
     if node.text is not None:
         stated.append(("text", resolver.text(index)))
     return ast.Opaque(node.type_key, tuple(stated))
-
-
-def _virtual_device(resolver: Resolver, index: int, fields: Fields) -> ast.Opaque:
-    """A device, under its present name."""
-    return ast.Opaque("VirtualDevice", _opaque(resolver, index, fields).fields)
 
 
 def _attributes(resolver: Resolver, index: int, fields: Fields) -> ast.Attrs:
@@ -159,6 +142,8 @@ _OPAQUE = (
 OPAQUE = Kind(_opaque)
 """An object that is kept by its type key and fields, without a meaning."""
 
+_TEXT = {"value": STRING}
+_DEVICE = {"device_type_int": INT, "virtual_device_id": INT, "target": OBJECT}
 _BOXES = ("runtime.BoxInt", "runtime.BoxFloat", "runtime.BoxBool")
 
 KINDS: dict[str, Kind] = {
@@ -166,20 +151,16 @@ KINDS: dict[str, Kind] = {
     "Map": Kind(_map, items=True),
     "IntImm": Kind(_immediate, {"dtype": DTYPE, "value": INT}),
     "FloatImm": Kind(_immediate, {"dtype": DTYPE, "value": DOUBLE}),
-    "tir.StringImm": Kind(_string_immediate, {"value": STRING}),
-    "runtime.NDArray": Kind(_nd_array),
+    "tir.StringImm": Kind(lambda r, i, f: r.expect(i, f["value"], str, "its value"), _TEXT),
+    "runtime.NDArray": Kind(lambda r, i, _: r.constant(i, r.decode_array(i, r.text(i)))),
     "runtime.ShapeTuple": Kind(_shape_tuple),
     "DictAttrs": Kind(_dict_attrs, {"__dict__": OBJECT}),
+    # A device, under its present name.
     "VirtualDevice": Kind(
-        _virtual_device,
-        {
-            "device_type_int": INT,
-            "virtual_device_id": INT,
-            "target": OBJECT,
-            "memory_scope": STRING,
-        },
+        lambda r, i, f: ast.Opaque("VirtualDevice", _opaque(r, i, f).fields),
+        {**_DEVICE, "memory_scope": STRING},
     ),
-    **{key: Kind(_string) for key in STRING_KEYS},
+    **{key: Kind(lambda r, i, _: r.text(i)) for key in STRING_KEYS},
     **{key: Kind(_boxed) for key in _BOXES},
     **dict.fromkeys(_OPAQUE.split(), OPAQUE),
 }

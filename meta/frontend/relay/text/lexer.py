@@ -21,7 +21,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 
@@ -323,15 +323,7 @@ class Lexer:
         close = difflib.get_close_matches(name, known, n=1) if len(name) <= _SHOWN else []
         self.fail(expected, hint=f"did you mean {close[0]!r}?" if close else None)
 
-    def error(
-        self,
-        what: str,
-        at: int | None = None,
-        *,
-        expected: object = None,
-        found: object = None,
-        hint: str | None = None,
-    ) -> RelayError:
+    def error(self, what: str, at: int | None = None, **details: Any) -> RelayError:
         """Return an error with the line of an offset, by default that of the current token."""
         place = self.place(self.start if at is None else at)
         assert place.line is not None and place.column is not None
@@ -343,10 +335,5 @@ class Lexer:
         line = self.source[begin + clip : min(end, begin + clip + _SHOWN)]
         line = "".join(c if c.isprintable() else " " for c in line)
         return RelayError(
-            what,
-            place=str(place),
-            excerpt=f"{line}\n{' ' * (column - clip)}^",
-            expected=expected,
-            found=found,
-            hint=hint,
+            what, place=str(place), excerpt=f"{line}\n{' ' * (column - clip)}^", **details
         )

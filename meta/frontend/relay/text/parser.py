@@ -10,8 +10,8 @@ from typing import Any
 
 from meta.base.progress import bar
 from meta.frontend.relay import ast
+from meta.frontend.relay.ast import free_variables
 from meta.frontend.relay.graph_json import read_table
-from meta.frontend.relay.subexpressions import free_variables
 from meta.frontend.relay.text.atoms import global_name
 from meta.frontend.relay.text.expressions import expression, function
 from meta.frontend.relay.text.lexer import Lexer, unquote
@@ -158,15 +158,17 @@ def parse_text(text: str, source: str = "<text>") -> ast.Module:
     program, section = split_metadata(text.removeprefix("\ufeff"))
     table, warnings = Metadata(), list[str]()
     if section is not None:
-        items, warnings = read_table(section, source)
-        table = Metadata(items)
+        found, warnings = read_table(section, source)
+        table = Metadata(found)
     module = ast.Module({}, source=source)
     with bar(len(program), "reading Relay", delay=1.0) as progress:
         r = Reader(Lexer(program, source), table, progress=_reports(progress))
         module.text_version = read_header(r)
         read_module(r, module)
-    module.version = _version(r, section)
-    module.attrs = _module_attributes(table)
+    stated = metadata_version(section) if section is not None else None
+    module.version = (0, 6) if stated is None and r.old else stated
+    items = table.items.get(MODULE_ATTRIBUTES, ())
+    module.attrs = dict(items[0]) if items and isinstance(items[0], dict) else {}
     module.warnings = [*warnings, *r.warnings, *_rebound(r)]
     return module
 
@@ -181,16 +183,6 @@ def _reports(progress: Any) -> Callable[[int], None]:
             last = offset
 
     return report
-
-
-def _version(r: Reader, section: str | None) -> tuple[int, int] | None:
-    stated = metadata_version(section) if section is not None else None
-    return (0, 6) if stated is None and r.old else stated
-
-
-def _module_attributes(table: Metadata) -> dict[str, Any]:
-    items = table.items.get(MODULE_ATTRIBUTES, ())
-    return dict(items[0]) if items and isinstance(items[0], dict) else {}
 
 
 def _rebound(r: Reader) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from meta.frontend.relay import ast
-from meta.frontend.relay.convert.order import Bind, Order
+from meta.frontend.relay.convert.program import Bind, Order
 from meta.frontend.relay.errors import RelayError
 
 X, C = ast.Var("x"), ast.Var("c")
