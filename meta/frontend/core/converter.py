@@ -142,7 +142,12 @@ class Converters:
 
         def register(function: Function) -> Function:
             for name in sources:
-                self._add(name, function, becomes, ignore, rest)
+                taken, takes_call = self._taken(name, function, ignore, rest)
+                site = definition_span(function)
+                ignored = frozenset(ignore)
+                self._register(
+                    Converter(name, function, site, None, becomes, taken, ignored, takes_call)
+                )
             return function
 
         return register
@@ -165,15 +170,10 @@ class Converters:
         for name in names:
             self._register(Converter(name, None, caller_span(), why))
 
-    def _add(
-        self,
-        name: str,
-        function: Function,
-        becomes: tuple[Op, ...],
-        ignore: tuple[str, ...],
-        rest: Sequence[str],
-    ) -> None:
-        site = definition_span(function)
+    def _taken(
+        self, name: str, function: Function, ignore: Sequence[str], rest: Sequence[str]
+    ) -> tuple[frozenset[str], bool]:
+        """Return the attributes that a function takes, and whether it takes the `CallSite`."""
         parameters = inspect.signature(function).parameters.values()
         keywords = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
         attributes = frozenset(keywords - {"call"})
@@ -186,12 +186,9 @@ class Converters:
                 f"the {self.source} converter of {name!r} takes {wrong[0]!r}, which is no "
                 "attribute of it",
                 expected=", ".join(sorted(stated or ())) or "no attributes",
-                span=site,
+                span=definition_span(function),
             )
-        converter = Converter(
-            name, function, site, None, becomes, attributes, frozenset(ignore), "call" in keywords
-        )
-        self._register(converter)
+        return attributes, "call" in keywords
 
     def _register(self, converter: Converter) -> None:
         self._registry.register(converter.name, converter, converter.site)

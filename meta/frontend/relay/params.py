@@ -312,10 +312,6 @@ class Pairing:
     free: list[ast.Var] = field(default_factory=list)
 
 
-def _dtype_fits(declared: str, tensor: torch.Tensor) -> bool:
-    return {"uint1": "bool"}.get(declared, declared) == dtype_name(tensor.dtype)
-
-
 def _misfit(var: ast.Var, tensor: torch.Tensor) -> tuple[str, str] | None:
     """Return what a variable's type asks for and what the array is, if they disagree."""
     declared = var.type if var.type is not None else var.checked_type
@@ -327,7 +323,8 @@ def _misfit(var: ast.Var, tensor: torch.Tensor) -> tuple[str, str] | None:
     fits = len(declared.shape) == tensor.ndim and all(
         not isinstance(d, int) or d == n for d, n in zip(declared.shape, tensor.shape, strict=True)
     )
-    if fits and _dtype_fits(declared.dtype, tensor):
+    dtype = {"uint1": "bool"}.get(declared.dtype, declared.dtype)
+    if fits and dtype == dtype_name(tensor.dtype):
         return None
     dims = ", ".join(
         str(d) if isinstance(d, int) else d.name if isinstance(d, ast.SymbolDim) else "?"

@@ -74,18 +74,20 @@ def shifted(x, zero, axis=-1, dtype="int32"):
     return minus(op.cast(x, dtype), zero, axis)
 
 
+def _moved(by, x, zero, axis):
+    if isinstance(zero, int):
+        return x if zero == 0 else by(x, zero)
+    return by(x, op.cast(along(zero, x.ndim, axis), x.dtype))
+
+
 def minus(x, zero, axis=-1):
     """Return x - zero in the dtype of x."""
-    if isinstance(zero, int):
-        return x if zero == 0 else op.subtract(x, zero)
-    return op.subtract(x, op.cast(along(zero, x.ndim, axis), x.dtype))
+    return _moved(op.subtract, x, zero, axis)
 
 
 def plus(x, zero, axis=-1):
     """Return x + zero in the dtype of x."""
-    if isinstance(zero, int):
-        return x if zero == 0 else op.add(x, zero)
-    return op.add(x, op.cast(along(zero, x.ndim, axis), x.dtype))
+    return _moved(op.add, x, zero, axis)
 
 
 def times(a, b):

@@ -259,11 +259,6 @@ _ONNX_FIELDS = frozenset(b"\x12\x1a\x22\x2a\x3a\x42")
 _CONTROL = frozenset(range(32)) - frozenset(b"\t\n\r\f\v")
 
 
-def _is_safetensors(data: bytes) -> bool:
-    length = int.from_bytes(data[:8], "little")
-    return data[8:9] == b"{" and 2 <= length <= max(len(data), 2**20)
-
-
 def _foreign(data: bytes) -> tuple[str, str] | None:
     """Return what a binary file is that is no Relay, and what to do; None if it is not known."""
     for offset, magic, what, hint in _FOREIGN:
@@ -271,7 +266,8 @@ def _foreign(data: bytes) -> tuple[str, str] | None:
             return what, hint
     if data[:1] == b"\x80" and data[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         return "a pickle", _PICKLE
-    if _is_safetensors(data):
+    length = int.from_bytes(data[:8], "little")
+    if data[8:9] == b"{" and 2 <= length <= max(len(data), 2**20):
         return "a safetensors file", "give the Relay program; its params come from the params file"
     if data[:1] == b"\x08" and data[1:2] < b"\x20" and set(data[2:3]) & _ONNX_FIELDS:
         return "an ONNX model", _ONNX
@@ -366,7 +362,11 @@ def read_with_params(
             f"a module can be named in archives only; this is {kind.value}", place=where
         )
     if kind is FileKind.ARCHIVE:
-        return _read_archive(data, where, name)
+        text, params = read_archive(data, where).choose(name)
+        module = parse_text(text, where)
+        if "meta[relay.Constant]" in text and "#[metadata]" not in text:
+            module.warnings.append(_NO_CONSTANTS)
+        return module, {} if params is None else read_params(params)
     if kind is FileKind.PARAMS:
         raise RelayError(
             "this is a parameter file, without a program",
@@ -375,16 +375,6 @@ def read_with_params(
         )
     text = decode(data, where)
     return (read_json if kind is FileKind.JSON else parse_text)(text, where), {}
-
-
-def _read_archive(
-    data: bytes, where: str, name: str | None
-) -> tuple[ast.Module, dict[str, torch.Tensor]]:
-    text, params = read_archive(data, where).choose(name)
-    module = parse_text(text, where)
-    if "meta[relay.Constant]" in text and "#[metadata]" not in text:
-        module.warnings.append(_NO_CONSTANTS)
-    return module, {} if params is None else read_params(params)
 
 
 def read(source: Source, name: str | None = None) -> ast.Module:

@@ -32,14 +32,14 @@ def full_like(x, value, *, dtype):
     return op.broadcast_to(op.cast(value, x.dtype), x.shape)
 
 
-@relax("zeros", op.full, op.dynamic_full)
-def zeros(shape, *, dtype, call):
-    return full(shape, array(0, dtype, device=call.device), dtype=dtype, call=call)
+def _filled(name, value):
+    @relax(name, op.full, op.dynamic_full)
+    def converter(shape, *, dtype, call):
+        return full(shape, array(value, dtype, device=call.device), dtype=dtype, call=call)
 
 
-@relax("ones", op.full, op.dynamic_full)
-def ones(shape, *, dtype, call):
-    return full(shape, array(1, dtype, device=call.device), dtype=dtype, call=call)
+_filled("zeros", 0)
+_filled("ones", 1)
 
 
 def _like(base):

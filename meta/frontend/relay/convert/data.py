@@ -20,6 +20,11 @@ from meta.ir.literals import MAX_NESTING
 from meta.ir.types import DataType, RefType
 from meta.op.core.tracing import Value
 
+if TYPE_CHECKING:
+    from meta.frontend.relay.convert.evaluate import Evaluator
+    from meta.frontend.relay.convert.functions import Functions
+
+_BOOL = TensorType((), "bool")
 MAX_LEAVES = 1 << 14
 """A value of more leaves is refused, as one that nests deeper than a tuple of the IR may."""
 
@@ -61,10 +66,6 @@ class Sizes:
             # The value is kept, so that its id stays its own.
             known = self._known[id(value)] = (value, leaves, depth)
         return known[1:]
-
-
-if TYPE_CHECKING:
-    from meta.frontend.relay.convert.functions import Functions
 
 
 class Data:
@@ -163,12 +164,6 @@ class Data:
         if not isinstance(type_, RefType):
             raise self.context.error("this is no reference", found=type_)
         return self.context.trace.lift(value), type_
-
-
-if TYPE_CHECKING:
-    from meta.frontend.relay.convert.evaluate import Evaluator
-
-_BOOL = TensorType((), "bool")
 
 
 class Matches:

@@ -290,8 +290,9 @@ def proposal(
     )
     # Beyond the image's own part of the map there are no boxes.
     rows, columns = (op.trunc(v / float(feature_stride)) for v in (info_height, info_width))
-    inside_y = _grid(height, (1, height, 1, 1), score, call) < op.reshape(rows, (batch, 1, 1, 1))
-    inside_x = _grid(width, (1, 1, width, 1), score, call) < op.reshape(columns, (batch, 1, 1, 1))
+    own_y, own_x = (_numbers(n, score.dtype, call) for n in (height, width))
+    inside_y = op.reshape(own_y, (1, height, 1, 1)) < op.reshape(rows, (batch, 1, 1, 1))
+    inside_x = op.reshape(own_x, (1, 1, width, 1)) < op.reshape(columns, (batch, 1, 1, 1))
     score = op.where(op.logical_and(inside_y, inside_x), score, op.full_like(score, -1.0))
     score = op.reshape(score, (batch, count))
     least = scale * float(rpn["rpn_min_size"])
@@ -314,10 +315,6 @@ def proposal(
     image = op.reshape(_numbers(batch, found.dtype, call), (batch, 1, 1))
     rows_of = op.concatenate((op.broadcast_to(image, (batch, post, 1)), chosen), 2)
     return op.reshape(rows_of, (batch * post, 5))
-
-
-def _grid(count, shape, like, call):
-    return op.reshape(_numbers(count, like.dtype, call), shape)
 
 
 def _anchor(ratio, scale, base):

@@ -12,10 +12,11 @@ from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import cast_to, number_in
-from meta.frontend.relay.arguments import constant, is_static
-from meta.frontend.relay.layout import (
+from meta.frontend.relay.arguments import (
     change_layout,
+    constant,
     extents,
+    is_static,
     per_axis,
     plain,
     read_layout,

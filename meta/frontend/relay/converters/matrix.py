@@ -17,8 +17,14 @@ import numpy as np
 from meta import op
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import product
-from meta.frontend.relay.arguments import constant, ints, known_ints, known_number, static_extent
-from meta.frontend.relay.layout import to_plain
+from meta.frontend.relay.arguments import (
+    constant,
+    ints,
+    known_ints,
+    known_number,
+    static_extent,
+    to_plain,
+)
 from meta.frontend.relay.registry import relay
 
 _FORMS = {(False, False): "", (False, True): "_nt", (True, False): "_tn", (True, True): "_tt"}

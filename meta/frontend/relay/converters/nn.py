@@ -8,8 +8,15 @@ from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import cast_to
-from meta.frontend.relay.arguments import WHOLE, along
-from meta.frontend.relay.layout import change_layout, extents, per_axis, plain, to_plain
+from meta.frontend.relay.arguments import (
+    WHOLE,
+    along,
+    change_layout,
+    extents,
+    per_axis,
+    plain,
+    to_plain,
+)
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import normalize_axis
 from meta.op.core.window import DATA

@@ -21,10 +21,9 @@ from meta import op
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import cast_to, product_dtype, rounded
 from meta.frontend.relay import quantization
-from meta.frontend.relay.arguments import known_number
+from meta.frontend.relay.arguments import change_layout, known_number, per_axis, read_layout
 from meta.frontend.relay.converters.conv import require_kernel
 from meta.frontend.relay.converters.matrix import BATCHED
-from meta.frontend.relay.layout import change_layout, per_axis, read_layout
 from meta.frontend.relay.quantization import (
     along,
     fixed_point,
@@ -80,9 +79,10 @@ def _refuse_training(call):
         )
 
 
-SIMULATED = {1: "int8", 2: "uint8", 3: "int32"}
-"""Codes of the dtypes that simulated operators are told at run time; 0 passes values through."""
-_RANGE = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0), "int32": (-(2.0**31), 2.0**31 - 1)}
+SIMULATED = {1: (-128.0, 127.0), 2: (0.0, 255.0), 3: (-(2.0**31), 2.0**31 - 1)}
+"""Ranges of int8, uint8 and int32 by their codes, which simulated operators are told at run time;
+0 passes values through.
+"""
 
 
 @relay("qnn.simulated_quantize", op.divide, op.where)
@@ -91,7 +91,7 @@ def simulated_quantize(data, out_dtype, scale, zero, *, axis, call):
     _refuse_training(call)
     whole = rounded(op.divide(data, along(scale_of(scale), data.ndim, axis)))
     moved = plus(whole, zero_of(zero), axis)
-    return _by_code(out_dtype, data, {c: op.clip(moved, *_RANGE[d]) for c, d in SIMULATED.items()})
+    return _by_code(out_dtype, data, {c: op.clip(moved, *r) for c, r in SIMULATED.items()})
 
 
 @relay("qnn.simulated_dequantize", op.subtract, op.multiply, op.where)

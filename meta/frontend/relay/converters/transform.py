@@ -21,6 +21,7 @@ from meta.frontend.core.arithmetic import cast_to, number_in
 from meta.frontend.relay.arguments import (
     WHOLE,
     as_integers,
+    change_layout,
     constant,
     extent_of,
     ints,
@@ -29,7 +30,6 @@ from meta.frontend.relay.arguments import (
     known_number,
     vector,
 )
-from meta.frontend.relay.layout import change_layout
 from meta.frontend.relay.registry import relay
 from meta.ir.dims import Dim, UnknownDim, product
 

@@ -19,16 +19,7 @@ from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.graph_json import fields as encodings
 from meta.frontend.relay.graph_json.document import PROGRESS_DELAY, Document, Node
-from meta.frontend.relay.graph_json.fields import (
-    BOOL,
-    DOUBLE,
-    DTYPE,
-    INT,
-    NDARRAY,
-    OBJECT,
-    STRING,
-    BadField,
-)
+from meta.frontend.relay.graph_json.fields import OBJECT, STRING, BadField
 from meta.frontend.relay.params import BadRecord, read_record
 
 MAX_EXPANDED, MAX_EXPANDED_PER_NODE = 200_000, 100
@@ -39,11 +30,11 @@ each of them, and all in the places where they stand together; so many, and more
 STRING_KEYS = frozenset({"runtime.String", "Str"})
 _INDEX = re.compile(r"[0-9]{1,9}")
 _SCALARS: dict[str, Callable[[str], Any]] = {
-    INT: encodings.integer,
-    NDARRAY: encodings.integer,
-    BOOL: encodings.boolean,
-    DOUBLE: encodings.double,
-    DTYPE: encodings.dtype,
+    encodings.INT: encodings.integer,
+    encodings.NDARRAY: encodings.integer,
+    encodings.BOOL: encodings.boolean,
+    encodings.DOUBLE: encodings.double,
+    encodings.DTYPE: encodings.dtype,
 }
 _DATA = (tuple, dict, ast.Attrs, ast.Opaque)
 _UNREAD = object()

@@ -10,21 +10,8 @@ from functools import cache
 from typing import Any
 
 from meta.frontend.relay import ast
-from meta.frontend.relay.graph_json.fields import (
-    DOUBLE,
-    DTYPE,
-    INT,
-    OBJECT,
-    SETTLED,
-    STRING,
-    BadField,
-    boolean,
-    decode_base64,
-    double,
-    encoding,
-    field_type,
-    integer,
-)
+from meta.frontend.relay.graph_json import fields as encodings
+from meta.frontend.relay.graph_json.fields import DOUBLE, DTYPE, INT, OBJECT, STRING, BadField
 from meta.frontend.relay.graph_json.resolve import STRING_KEYS, Kind, Resolver
 from meta.frontend.relay.registry import attribute_types
 
@@ -70,16 +57,16 @@ def _boxed(resolver: Resolver, index: int, _: Fields) -> Any:
     text = resolver.text(index)
     try:
         if resolver.document.nodes[index].type_key == "runtime.BoxBool":
-            return boolean({"true": "1", "false": "0"}.get(text, text))
+            return encodings.boolean({"true": "1", "false": "0"}.get(text, text))
         is_int = resolver.document.nodes[index].type_key == "runtime.BoxInt"
-        return integer(text) if is_int else double(text)
+        return encodings.integer(text) if is_int else encodings.double(text)
     except BadField as error:
         resolver.fail(index, str(error))
 
 
 def _shape_tuple(resolver: Resolver, index: int, _: Fields) -> tuple[int, ...]:
     try:
-        data = decode_base64(resolver.document.nodes[index].text or "", "a shape")
+        data = encodings.decode_base64(resolver.document.nodes[index].text or "", "a shape")
     except BadField as error:
         resolver.fail(index, str(error))
     if len(data) < 8 or struct.unpack_from("<Q", data)[0] * 8 != len(data) - 8:
@@ -117,11 +104,12 @@ def _attributes(resolver: Resolver, index: int, fields: Fields) -> ast.Attrs:
 
 @cache
 def _attributes_kind(key: str, version: tuple[int, int] | None) -> Kind:
-    encodings = {
-        name: encoding(field_type(key, name, version, f.type))
+    types = {
+        name: encodings.field_type(key, name, version, f.type)
         for name, f in attribute_types()[key].items()
     }
-    return Kind(_attributes, encodings, open=True)
+    fields = {name: encodings.encoding(type_) for name, type_ in types.items()}
+    return Kind(_attributes, fields, open=True)
 
 
 def attributes_kind(key: str, version: tuple[int, int] | None) -> Kind | None:
@@ -131,7 +119,9 @@ def attributes_kind(key: str, version: tuple[int, int] | None) -> Kind | None:
     """
     if key == "DictAttrs" or key not in attribute_types():
         return None
-    return _attributes_kind(key, version if version is not None and version < SETTLED else None)
+    return _attributes_kind(
+        key, version if version is not None and version < encodings.SETTLED else None
+    )
 
 
 # Objects of the compiler, which say nothing about what a program computes.

@@ -174,13 +174,9 @@ def parse_text(text: str, source: str = "<text>") -> ast.Module:
 
 
 def _reports(progress: Any) -> Callable[[int], None]:
-    last = 0
-
     def report(offset: int) -> None:
-        nonlocal last
-        if offset - last >= _REPORT:
-            progress.update(offset - last)
-            last = offset
+        if offset - progress.n >= _REPORT:
+            progress.update(offset - progress.n)
 
     return report
 

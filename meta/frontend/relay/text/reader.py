@@ -105,10 +105,6 @@ def metadata_version(section: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match is not None else None
 
 
-Mark = int
-"""A state of a `Scope` that it can go back to."""
-
-
 class Scope:
     """Variables by name, and expressions by number.
 
@@ -125,11 +121,11 @@ class Scope:
         self._lengths: set[int] = set()
         self._loose: dict[str, set[int]] = {}
 
-    def mark(self) -> Mark:
-        """Open a scope."""
+    def mark(self) -> int:
+        """Open a scope; return the state that `restore` goes back to."""
         return len(self._undo)
 
-    def restore(self, mark: Mark) -> None:
+    def restore(self, mark: int) -> None:
         """Close the scope that began with a mark."""
         while len(self._undo) > mark:
             table, name, before = self._undo.pop()
