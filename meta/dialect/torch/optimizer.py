@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -14,12 +15,12 @@ from meta import op
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.op.core import Op
-from meta.op.core.formula import Expr, evaluate
+from meta.op.core.formula import Expr, Traced, evaluate
 from meta.op.core.numbers import divide, power
 from meta.op.core.update import FORMULAS, NEUTRAL, SINGLES, ListCall
 
-# A value is a list of tensors, a list of 0-d tensors (one for each parameter), or a number: a float
-# or a 0-d tensor.
+# A value is a tensor, or of several parameters a list of them; a number is a float, a 0-d tensor,
+# or, if each parameter has its own, a list of 0-d tensors.
 Value = Any
 
 
@@ -28,97 +29,138 @@ def number(value):
     return value.reshape(()) if isinstance(value, torch.Tensor) else value
 
 
-def _binary(foreach: Callable, plain: Callable, commutes: bool = False) -> Callable[..., Value]:
-    """Return an operation on values: of lists by one operator of ATen, if it has one."""
+def _of_floats(plain: Callable, of_floats: Callable) -> Callable[..., Value]:
+    """Return an operation that floats alone take with their poles and zeros."""
 
     def apply(a: Value, b: Value) -> Value:
-        if commutes and not isinstance(a, list):
-            a, b = b, a
-        if isinstance(a, list) and (foreach is not torch._foreach_sub or isinstance(b, list)):
-            return list(foreach(a, b))
-        return _each(plain, a, b)
+        floats = not isinstance(a, torch.Tensor) and not isinstance(b, torch.Tensor)
+        return of_floats(a, b) if floats else plain(a, b)
 
     return apply
 
 
+def _where(condition: Value, a: Value, b: Value) -> Value:
+    if isinstance(condition, bool):
+        chosen, other = (a, b) if condition else (b, a)
+        plain = isinstance(other, torch.Tensor) and not isinstance(chosen, torch.Tensor)
+        return torch.full_like(other, chosen) if plain else chosen
+    if not isinstance(a, torch.Tensor) and not isinstance(b, torch.Tensor):
+        a = torch.full_like(condition, a, dtype=torch.float64)
+    return torch.where(condition, a, b)
+
+
+PLAIN: dict[str, Callable[..., Value]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": _of_floats(operator.truediv, divide),
+    "**": _of_floats(operator.pow, power),
+    ">": operator.gt,
+    "==": operator.eq,
+    "&": operator.and_,
+    "sqrt": torch.sqrt,
+    "where": _where,
+    "clamp": lambda x, bound: x.clamp(-bound, bound),
+    "total": lambda x: x.sum(dtype=torch.float64).to(x.dtype),
+    "squares": lambda x: torch.linalg.vector_norm(x).square(),
+}
+"""Operations on tensors and numbers; "squares" is a total of squares, without a tensor of them."""
+
+
 def _each(function: Callable, *values: Value) -> Value:
-    """Apply a function to the members of lists, beside numbers; to numbers if there is no list."""
+    """Apply a function to the members of lists, beside numbers."""
     count = next((len(v) for v in values if isinstance(v, list)), None)
     if count is None:
         return function(*values)
     return [function(*(v[i] if isinstance(v, list) else v for v in values)) for i in range(count)]
 
 
-def _where(condition: Value, a: Value, b: Value) -> Value:
-    if not isinstance(condition, bool):
-        return _each(_select, condition, a, b)
-    chosen, other = (a, b) if condition else (b, a)
-    if isinstance(other, list) and not isinstance(chosen, list):
-        return [torch.full_like(t, chosen) for t in other]
-    return chosen
-
-
-def _select(condition: torch.Tensor, a: Value, b: Value) -> torch.Tensor:
-    if not isinstance(a, torch.Tensor) and not isinstance(b, torch.Tensor):
-        a = torch.full_like(condition, a, dtype=torch.float64)
-    return torch.where(condition, a, b)
-
-
-def _plain(function: Callable, of_floats: Callable) -> Callable:
-    """Return an operation on tensors and floats, where floats alone have a zero and a pole."""
+def _foreach(kind: str, foreach: Callable) -> Callable[..., Value]:
+    """Return an operation on two lists, or a list and a number, by one operator of ATen."""
 
     def apply(a: Value, b: Value) -> Value:
-        floats = not isinstance(a, torch.Tensor) and not isinstance(b, torch.Tensor)
-        return of_floats(a, b) if floats else function(a, b)
+        if kind in "+*" and not isinstance(a, list):
+            a, b = b, a
+        if isinstance(a, list) and (isinstance(b, list) or kind != "-"):
+            return list(foreach(a, b))
+        return _each(PLAIN[kind], a, b)
 
     return apply
 
 
-OPERATIONS = {
-    "+": _binary(torch._foreach_add, operator.add, commutes=True),
-    "-": _binary(torch._foreach_sub, operator.sub),
-    "*": _binary(torch._foreach_mul, operator.mul, commutes=True),
-    "/": _binary(torch._foreach_div, _plain(operator.truediv, divide)),
-    "**": _plain(operator.pow, power),
-    ">": lambda a, b: _each(operator.gt, a, b),
-    "==": lambda a, b: _each(operator.eq, a, b),
-    "&": lambda a, b: _each(operator.and_, a, b),
+LISTS: dict[str, Callable[..., Value]] = {
+    **{kind: partial(_each, function) for kind, function in PLAIN.items()},
+    "+": _foreach("+", torch._foreach_add),
+    "-": _foreach("-", torch._foreach_sub),
+    "*": _foreach("*", torch._foreach_mul),
+    "/": _foreach("/", torch._foreach_div),
     "sqrt": lambda x: list(torch._foreach_sqrt(x)),
-    "where": _where,
     "clamp": lambda x, bound: list(
         torch._foreach_clamp_max(torch._foreach_clamp_min(x, -bound), bound)
     ),
 }
+"""The same on lists."""
+
+
+@lru_cache(256)
+def _steps(traced: Traced) -> list[tuple[Expr, str, tuple[Expr, ...], tuple[Expr, ...]]]:
+    """Return a formula as steps: a node, its operation, the operands, and what nobody needs after
+    it, so that its memory is free for the next ones.
+    """
+    found: dict[Expr, tuple[str, tuple[Expr, ...]]] = {}
+
+    def visit(node: Expr) -> None:
+        kind, operands = node.kind, () if node.kind == "derived" else node.operands
+        if kind == "total" and operands[0].kind == "*" and len(set(operands[0].parts)) == 1:
+            kind, operands = "squares", operands[0].operands[:1]
+        for x in operands:
+            if x not in found:
+                visit(x)
+        found[node] = kind, operands
+
+    for x in traced.stores.values():
+        visit(x)
+    kept = set(traced.stores.values())
+    steps = []
+    for node, (kind, operands) in reversed(found.items()):
+        done = tuple(set(operands) - kept)
+        kept.update(done)
+        steps.append((node, kind, operands, done))
+    return steps[::-1]
 
 
 def update(base: Op, given: dict[str, Any]) -> None:
     """Make a step, given the arguments by name."""
     call = ListCall.of(base, _without_neutral(given))
-    like = call.lists["x" if call.formula.step else "y"][0].dtype
-    wide = torch.float64 if like == torch.float64 else torch.float32
-    known: dict[Expr, Value] = {}
-
-    def value(node: Expr) -> Value:
-        return evaluate(node, leaf, OPERATIONS, known)
+    first = call.lists["x" if call.formula.step else "y"]
+    wide = torch.float64 if first[0].dtype == torch.float64 else torch.float32
+    one = len(first) == 1
+    operations = PLAIN if one else LISTS
 
     def leaf(node: Expr) -> Value:
-        first = node.parts[0]
+        name = node.parts[0]
         if node.kind == "element":
-            return [t.to(wide) for t in call.lists[first]]
+            tensors = call.lists[name]
+            return tensors[0].to(wide) if one else [t.to(wide) for t in tensors]
         if node.kind == "number":
-            return _number(call.numbers[first])
-        if node.kind == "derived":
-            return evaluate(node.parts[1], in_double, OPERATIONS, {})
-        return _total(first, value) if node.kind == "total" else first
+            return _number(call.numbers[name])
+        return evaluate(node.parts[1], in_double, PLAIN, {}) if node.kind == "derived" else name
 
     def in_double(node: Expr) -> Value:
         found = leaf(node)
         return found.double() if isinstance(found, torch.Tensor) else float(found)
 
-    new = {name: value(x) for name, x in call.trace().stores.items()}
-    for name, values in new.items():
-        for old, x in zip(call.lists[name], values, strict=True):
-            skip = call.skip
+    traced = call.trace()
+    values: dict[Expr, Value] = {}
+    for node, kind, operands, done in _steps(traced):
+        operation = operations.get(kind)
+        values[node] = operation(*map(values.get, operands)) if operation else leaf(node)
+        for x in done:
+            del values[x]
+    skip = call.skip
+    for name, node in traced.stores.items():
+        new = [values[node]] if one else values[node]
+        for old, x in zip(call.lists[name], new, strict=True):
             old.copy_(x if skip is None else torch.where(skip.reshape(()), old, x.to(old)))
 
 
@@ -136,15 +178,6 @@ def _number(value: Any) -> Value:
     if isinstance(value, torch.Tensor) and value.numel() > 1:
         return list(value.unbind())
     return number(value)
-
-
-def _total(summand: Expr, value: Callable[[Expr], Value]) -> list[torch.Tensor]:
-    """Return the sums over each tensor; those of squares without a tensor for these."""
-    double = torch.float64
-    if summand.kind == "*" and summand.parts[0] is summand.parts[1]:
-        norms = [(torch.linalg.vector_norm(t, dtype=double), t) for t in value(summand.parts[0])]
-        return [n.square().to(t.dtype) for n, t in norms]
-    return [t.sum(dtype=double).to(t.dtype) for t in value(summand)]
 
 
 def _kernel(base: Op) -> Callable[..., None]:

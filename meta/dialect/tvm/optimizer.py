@@ -25,7 +25,7 @@ from meta.dialect.tvm.target import for_device
 from meta.ir.types import TensorType, TupleType
 from meta.op.core import Op
 from meta.op.core.call import CallValues
-from meta.op.core.formula import Expr, Traced, nodes
+from meta.op.core.formula import LEAVES, Expr, Traced, nodes
 from meta.op.core.update import FORMULAS, RATES, SINGLES, ListCall
 
 PARALLEL = 1 << 15
@@ -148,27 +148,43 @@ def _of_parameter(
             return found.astype(wide)
 
         known = {
-            x: stage() if x.kind == "total" else cast(stage(*index), wide)
-            for x, stage in stages.items()
+            x: cast(s(*index[: len(s.shape)]), wide)
+            for x, s in stages.items()
+            if len(s.shape) <= len(index)
         }
         return printer(wide, leaf, known)(node)
+
+    def stage(node: Expr, name: str, dtype: str, shape: Any = shape) -> te.Tensor:
+        return te.compute(shape, lambda *i: cast(element(node, *i), dtype), name=name)
 
     def total(node: Expr) -> te.Tensor:
         axes = [te.reduce_axis((0, extent)) for extent in shape]
         summand = element(node.parts[0], *axes)
         return te.compute((), lambda: te.sum(summand, axis=axes) if axes else summand, name="total")
 
-    def stored(node: Expr, name: str) -> te.Tensor:
-        dtype = lists[name].dtype
-        return te.compute(shape, lambda *i: cast(element(node, *i), dtype), name=f"{name}_new")
-
     names = {x: name for name, x in traced.stores.items()}
-    for node in nodes(*names, through=True):
+    order = list(nodes(*names, through=True))
+    # Once for all elements: the compiler cannot know that no store changes what was added up.
+    once = {x for node in order if not _once(node) for x in node.operands if _once(x)}
+    # What is added up is read again behind the sum: to keep it costs less than to compute it twice.
+    added = {x for node in order if node.kind == "total" for x in node.parts[0].operands}
+    added = {x for x in added if x.kind not in LEAVES}
+    for node in order:
         if node.kind == "total":
             stages[node] = total(node)
         elif node in names:
-            stages[node] = stored(node, names[node])
+            stages[node] = stage(node, f"{names[node]}_new", lists[names[node]].dtype)
+        elif node in once:
+            stages[node] = stage(node, "once", wide, ())
+        elif node in added:
+            stages[node] = stage(node, "added", wide)
     return {name: stages[x] for x, name in names.items()}
+
+
+def _once(node: Expr) -> bool:
+    """Whether a node is a number made of totals, beside other numbers."""
+    kinds = {x.kind for x in nodes(node)}
+    return node.kind not in (*LEAVES, ">", "==", "&") and "total" in kinds and "element" not in kinds
 
 
 def _compute(base: Op) -> None:

@@ -160,7 +160,7 @@ class Sweep:
         return list(dict.fromkeys(n.parts[0] for n in nodes(*self.roots) if n.kind == "element"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Traced:
     """A formula for some lists and attributes. stores: the new values. sweeps: the same by pass."""
 
@@ -175,7 +175,7 @@ class Traced:
 
 def nodes(*roots: Expr, through: bool = False) -> Iterator[Expr]:
     """Yield every node once, operands first; what a total or a derived number is made of only if
-    ``through`` it.
+    ``through`` them.
     """
     seen = set[int]()
 
