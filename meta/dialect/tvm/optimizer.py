@@ -184,7 +184,8 @@ def _of_parameter(
 def _once(node: Expr) -> bool:
     """Whether a node is a number made of totals, beside other numbers."""
     kinds = {x.kind for x in nodes(node)}
-    return node.kind not in (*LEAVES, ">", "==", "&") and "total" in kinds and "element" not in kinds
+    number = node.kind not in (*LEAVES, ">", "==", "&")
+    return number and "total" in kinds and "element" not in kinds
 
 
 def _compute(base: Op) -> None:
