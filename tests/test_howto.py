@@ -69,6 +69,28 @@ def test_following_the_optimizer_page_adds_an_optimizer(tmp_path: Path) -> None:
     assert re.search(r"\b\d\d passed", report), report
 
 
+INSERTED = re.compile(r'```python file=(\S+) before="([^"]*)"\n(.*?)```', re.DOTALL)
+
+
+def test_following_the_node_page_adds_a_node_kind(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "howto" / "node.md").read_text("utf-8")
+    shutil.copytree(ROOT / "meta", tmp_path / "meta", ignore=shutil.ignore_patterns("__pycache__"))
+    for name, code in BLOCK.findall(text):
+        with open(tmp_path / name, "a", encoding="utf-8") as file:
+            file.write(f"\n\n{code}")
+    inserted = INSERTED.findall(text)
+    for name, line, code in inserted:
+        source = (tmp_path / name).read_text("utf-8")
+        assert source.count(f"\n{line}\n") == 1
+        (tmp_path / name).write_text(source.replace(f"\n{line}\n", f"\n{code}{line}\n"), "utf-8")
+    touched = {name for name, *_ in (*BLOCK.findall(text), *inserted)}
+    assert touched == {"meta/ir/expr.py", "meta/vm/interpreter.py", "meta/vm/emit.py"}
+    (use,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    printed = _run(tmp_path, "-c", use)
+    assert "%1: float32[4] = assume(%0) -> float32[4]" in printed
+    assert printed.endswith("[-1. -1. -1. -1.] [-1. -1. -1. -1.]\n")
+
+
 def _run(folder: Path, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, *arguments],
