@@ -1,9 +1,8 @@
 """Elementwise functions of one tensor, and casts.
 
-Add one here with a type function of `op/core/elementwise.py`: ``return floating(np.exp, x)`` for a
-real function, which is float32 for integers and bools, and NaN outside its domain, or
-``return same(f, x)`` for one that keeps the dtype. A Python number is accepted as well and gives a
-Python number.
+Add one here: to `REAL` if it is a real function, which is float32 for integers and bools, and NaN
+outside its domain; else with a type function of `op/core/elementwise.py`: ``return same(f, x)`` for
+one that keeps the dtype. A Python number is accepted as well and gives a Python number.
 """
 
 from __future__ import annotations
@@ -18,9 +17,45 @@ import numpy as np
 from meta.base.dtype import is_float
 from meta.op.core import DType, Scalar, Tensor, TensorType, numbers, op
 from meta.op.core.check import require, require_float
-from meta.op.core.elementwise import arithmetic, floating, gradient, same
+from meta.op.core.elementwise import OF_ANY_DTYPE, arithmetic, described, floating, gradient, same
 from meta.op.core.same_dtype import require_same_dtype
 from meta.op.shapes import reshape_like
+
+
+def _define(name: str, on_number: Callable[..., Any], summary: str) -> None:
+    @op(name=name)
+    @described(f"{summary}\n\n{OF_ANY_DTYPE}")
+    def function(x: Scalar | Tensor) -> Tensor:
+        return floating(on_number, x)
+
+
+REAL: dict[str, tuple[Callable[..., Any], str]] = {
+    "exp": (np.exp, "e**x."),
+    "log": (np.log, "Natural logarithm; -inf at 0, NaN below."),
+    "rsqrt": (lambda n: 1 / np.sqrt(n), "1 / sqrt(x); inf at 0, NaN below."),
+    "log2": (np.log2, "Logarithm to base 2; -inf at 0, NaN below."),
+    "log10": (np.log10, "Logarithm to base 10; -inf at 0, NaN below."),
+    "log1p": (np.log1p, "log(1 + x) without loss for small x; -inf at -1, NaN below."),
+    "expm1": (np.expm1, "exp(x) - 1 without loss for small x."),
+    "reciprocal": (np.reciprocal, "1 / x; infinite at 0, with its sign."),
+    "sin": (np.sin, "Sine."),
+    "cos": (np.cos, "Cosine."),
+    "tan": (np.tan, "Tangent."),
+    "asin": (np.arcsin, "Inverse sine, between -pi/2 and pi/2; NaN for |x| > 1."),
+    "acos": (np.arccos, "Inverse cosine, between 0 and pi; NaN for |x| > 1."),
+    "atan": (np.arctan, "Inverse tangent, between -pi/2 and pi/2."),
+    "sinh": (np.sinh, "Hyperbolic sine."),
+    "cosh": (np.cosh, "Hyperbolic cosine."),
+    "asinh": (np.arcsinh, "Inverse hyperbolic sine."),
+    "acosh": (np.arccosh, "Inverse hyperbolic cosine, not negative; NaN for x < 1."),
+    "atanh": (np.arctanh, "Inverse hyperbolic tangent; infinite at 1 and -1, NaN beyond."),
+    "deg2rad": (np.deg2rad, "Degrees in radians: x * pi / 180."),
+    "rad2deg": (np.rad2deg, "Radians in degrees: x * 180 / pi."),
+    "exp2": (np.exp2, "2**x."),
+}
+"""Real functions: of a Python number, and what they are."""
+for _name, (_function, _summary) in REAL.items():
+    _define(_name, _function, _summary)
 
 
 @op
@@ -43,79 +78,10 @@ def sqrt_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
     return gradient(x, y, dy)
 
 
-@op
-def exp(x: Scalar | Tensor) -> Tensor:
-    """e**x. ``x``: any shape; its dtype is the result's, float32 for ints and bool."""
-    return floating(np.exp, x)
-
-
-@op
-def log(x: Scalar | Tensor) -> Tensor:
-    """Natural logarithm; -inf at 0, NaN below.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return floating(np.log, x)
-
-
-@op
-def rsqrt(x: Scalar | Tensor) -> Tensor:
-    """1 / sqrt(x); inf at 0, NaN below.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return floating(lambda n: 1 / np.sqrt(n), x)
-
-
 @op(float8=True)
 def copy(x: Scalar | Tensor) -> Tensor:
     """The values of ``x`` in memory of their own. ``x``: any shape and dtype."""
     return same(lambda n: n, x)
-
-
-@op
-def log2(x: Scalar | Tensor) -> Tensor:
-    """Logarithm to base 2; -inf at 0, NaN below.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return floating(np.log2, x)
-
-
-@op
-def log10(x: Scalar | Tensor) -> Tensor:
-    """Logarithm to base 10; -inf at 0, NaN below.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return floating(np.log10, x)
-
-
-@op
-def log1p(x: Scalar | Tensor) -> Tensor:
-    """log(1 + x) without loss for small x; -inf at -1, NaN below.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return floating(np.log1p, x)
-
-
-@op
-def expm1(x: Scalar | Tensor) -> Tensor:
-    """exp(x) - 1 without loss for small x.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return floating(np.expm1, x)
-
-
-@op
-def reciprocal(x: Scalar | Tensor) -> Tensor:
-    """1 / x; infinite at 0, with its sign.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return floating(np.reciprocal, x)
 
 
 def _whole(on_float: Callable[[Any], Any], x: Any) -> TensorType:
@@ -181,90 +147,6 @@ def frac(x: Scalar | Tensor) -> Tensor:
     return numbers.of_float(lambda n: n - np.trunc(n), x)  # type: ignore[return-value]
 
 
-@op
-def sin(x: Scalar | Tensor) -> Tensor:
-    """Sine. ``x``: any shape; its dtype is the result's, float32 for ints and bool."""
-    return floating(np.sin, x)
-
-
-@op
-def cos(x: Scalar | Tensor) -> Tensor:
-    """Cosine. ``x``: any shape; its dtype is the result's, float32 for ints and bool."""
-    return floating(np.cos, x)
-
-
-@op
-def tan(x: Scalar | Tensor) -> Tensor:
-    """Tangent. ``x``: any shape; its dtype is the result's, float32 for ints and bool."""
-    return floating(np.tan, x)
-
-
-@op
-def asin(x: Scalar | Tensor) -> Tensor:
-    """Inverse sine, between -pi/2 and pi/2; NaN for |x| > 1.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return floating(np.arcsin, x)
-
-
-@op
-def acos(x: Scalar | Tensor) -> Tensor:
-    """Inverse cosine, between 0 and pi; NaN for |x| > 1.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return floating(np.arccos, x)
-
-
-@op
-def atan(x: Scalar | Tensor) -> Tensor:
-    """Inverse tangent, between -pi/2 and pi/2.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return floating(np.arctan, x)
-
-
-@op
-def sinh(x: Scalar | Tensor) -> Tensor:
-    """Hyperbolic sine. ``x``: any shape; its dtype is the result's, float32 for ints and bool."""
-    return floating(np.sinh, x)
-
-
-@op
-def cosh(x: Scalar | Tensor) -> Tensor:
-    """Hyperbolic cosine. ``x``: any shape; its dtype is the result's, float32 for ints and bool."""
-    return floating(np.cosh, x)
-
-
-@op
-def asinh(x: Scalar | Tensor) -> Tensor:
-    """Inverse hyperbolic sine.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return floating(np.arcsinh, x)
-
-
-@op
-def acosh(x: Scalar | Tensor) -> Tensor:
-    """Inverse hyperbolic cosine, not negative; NaN for x < 1.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return floating(np.arccosh, x)
-
-
-@op
-def atanh(x: Scalar | Tensor) -> Tensor:
-    """Inverse hyperbolic tangent; infinite at 1 and -1, NaN beyond.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return floating(np.arctanh, x)
-
-
 def _angle(x1: Any, x2: Any) -> float:
     return float(np.arctan2(np.float64(x1), np.float64(x2)))
 
@@ -282,30 +164,6 @@ def atan2(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     if isinstance(result, TensorType) and not is_float(result.dtype):
         return result.with_dtype("float32")
     return result
-
-
-@op
-def deg2rad(x: Scalar | Tensor) -> Tensor:
-    """Degrees in radians: x * pi / 180.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return floating(np.deg2rad, x)
-
-
-@op
-def rad2deg(x: Scalar | Tensor) -> Tensor:
-    """Radians in degrees: x * 180 / pi.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return floating(np.rad2deg, x)
-
-
-@op
-def exp2(x: Scalar | Tensor) -> Tensor:
-    """2**x. ``x``: any shape; its dtype is the result's, float32 for ints and bool."""
-    return floating(np.exp2, x)
 
 
 @op

@@ -1,7 +1,7 @@
 """Special functions and the Fourier transform.
 
 Of an integer or bool tensor they are float32. A Python number is accepted as well and gives a
-Python number. Outside its domain a function is NaN. Add one here, with `_special`. There is no
+Python number. Outside its domain a function is NaN. Add one to `REAL`. There is no
 complex dtype: a complex tensor is two, its real and its imaginary part.
 """
 
@@ -16,7 +16,7 @@ import torch
 from meta.base.dtype import is_float
 from meta.op.core import Scalar, Tensor, TensorType, op
 from meta.op.core.check import require
-from meta.op.core.elementwise import arithmetic, floating, gradient
+from meta.op.core.elementwise import OF_ANY_DTYPE, arithmetic, described, floating, gradient
 from meta.op.core.same_dtype import require_same_dtype
 
 
@@ -28,58 +28,39 @@ def _special(function: Callable[..., torch.Tensor], x: Any) -> TensorType:
     return floating(lambda n: _of_numbers(function, n), x)
 
 
-@op
-def erfc(x: Scalar | Tensor) -> Tensor:
-    """1 - erf(x), without loss for large x.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return _special(torch.special.erfc, x)
+def _define(name: str, on_number: Callable[..., Any], summary: str) -> None:
+    @op(name=name)
+    @described(f"{summary}\n\n{OF_ANY_DTYPE}")
+    def function(x: Scalar | Tensor) -> Tensor:
+        return _special(on_number, x)
 
 
-@op
-def erfinv(x: Scalar | Tensor) -> Tensor:
-    """The inverse of `erf`: infinite at 1 and -1, NaN beyond.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return _special(torch.special.erfinv, x)
-
-
-@op
-def lgamma(x: Scalar | Tensor) -> Tensor:
-    """log(|gamma(x)|); infinite at 0, -1, -2, ...
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return _special(torch.special.gammaln, x)
-
-
-@op
-def digamma(x: Scalar | Tensor) -> Tensor:
-    """The derivative of log(gamma(x)); infinite at 0, with the other sign, NaN at -1, -2, ...
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return _special(torch.special.digamma, x)
-
-
-@op
-def trigamma(x: Scalar | Tensor) -> Tensor:
-    """The derivative of `digamma`, torch's ``polygamma(1, x)``; infinite at 0, -1, -2, ...
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return _special(lambda t: torch.special.polygamma(1, t), x)
-
-
-@op
-def sinc(x: Scalar | Tensor) -> Tensor:
-    """sin(pi * x) / (pi * x), 1 at 0.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return _special(torch.special.sinc, x)
+REAL: dict[str, tuple[Callable[..., Any], str]] = {
+    "erfc": (torch.special.erfc, "1 - erf(x), without loss for large x."),
+    "erfinv": (torch.special.erfinv, "The inverse of `erf`: infinite at 1 and -1, NaN beyond."),
+    "lgamma": (torch.special.gammaln, "log(|gamma(x)|); infinite at 0, -1, -2, ..."),
+    "digamma": (
+        torch.special.digamma,
+        "The derivative of log(gamma(x)); infinite at 0, with the other sign, NaN at -1, -2, ...",
+    ),
+    "trigamma": (
+        lambda t: torch.special.polygamma(1, t),
+        "The derivative of `digamma`, torch's ``polygamma(1, x)``; infinite at 0, -1, -2, ...",
+    ),
+    "sinc": (torch.special.sinc, "sin(pi * x) / (pi * x), 1 at 0."),
+    "entr": (torch.special.entr, "-x * log(x), the entropy's term: 0 at 0, -inf below."),
+    "ndtr": (
+        torch.special.ndtr,
+        "The distribution function of the standard normal: (1 + erf(x / sqrt(2))) / 2.",
+    ),
+    "i0": (torch.special.i0, "The modified Bessel function of the first kind of order 0."),
+    "i0e": (torch.special.i0e, "exp(-|x|) * i0(x), which does not overflow."),
+    "i1": (torch.special.i1, "The modified Bessel function of the first kind of order 1."),
+    "i1e": (torch.special.i1e, "exp(-|x|) * i1(x), which does not overflow."),
+}
+"""Real functions: of a Python number, and what they are."""
+for _name, (_function, _summary) in REAL.items():
+    _define(_name, _function, _summary)
 
 
 @op
@@ -114,60 +95,6 @@ def xlogy(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
 def xlog1py(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """x1 * log(1 + x2), and 0 where x1 is 0; NaN where x2 is. Arguments as of `xlogy`."""
     return _real(torch.special.xlog1py, x1, x2)
-
-
-@op
-def entr(x: Scalar | Tensor) -> Tensor:
-    """-x * log(x), the entropy's term: 0 at 0, -inf below.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return _special(torch.special.entr, x)
-
-
-@op
-def ndtr(x: Scalar | Tensor) -> Tensor:
-    """The distribution function of the standard normal: (1 + erf(x / sqrt(2))) / 2.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return _special(torch.special.ndtr, x)
-
-
-@op
-def i0(x: Scalar | Tensor) -> Tensor:
-    """The modified Bessel function of the first kind of order 0.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return _special(torch.special.i0, x)
-
-
-@op
-def i0e(x: Scalar | Tensor) -> Tensor:
-    """exp(-|x|) * i0(x), which does not overflow.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return _special(torch.special.i0e, x)
-
-
-@op
-def i1(x: Scalar | Tensor) -> Tensor:
-    """The modified Bessel function of the first kind of order 1.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return _special(torch.special.i1, x)
-
-
-@op
-def i1e(x: Scalar | Tensor) -> Tensor:
-    """exp(-|x|) * i1(x), which does not overflow.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return _special(torch.special.i1e, x)
 
 
 @op

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from meta.base.dtype import is_float
 from meta.base.errors import TypeInferError
@@ -12,6 +12,19 @@ from meta.op.core.check import broadcast_shapes, require, require_float, shape_o
 from meta.op.core.same_dtype import require_same_dtype
 
 Function = Callable[[Any, Any], Any]
+F = TypeVar("F", bound=Callable[..., Any])
+OF_ANY_DTYPE = "``x``: any shape; its dtype is the result's, float32 for ints and bool."
+"""What `floating` functions say of their argument."""
+
+
+def described(text: str) -> Callable[[F], F]:
+    """Give a function a docstring."""
+
+    def describe(function: F) -> F:
+        function.__doc__ = text
+        return function
+
+    return describe
 
 
 def floating(on_number: Callable[[Any], Any], x: Any) -> TensorType:
