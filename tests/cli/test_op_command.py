@@ -35,7 +35,7 @@ def test_card_of_every_operator(name: str) -> None:
 def test_card_of_softmax(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["op", "softmax", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
-    assert record["family"] == "nn"
+    assert record["family"] == "activation"
     assert record["slots"][1]["name"] == "axis" and record["slots"][1]["default"] == -1
     assert record["type"]["site"] == str(definition_span(meta.softmax.type_function))
     assert record["gradient"]["keeps"] == ["y"]

@@ -124,10 +124,10 @@ def test_where_cases_are(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="--cases"):
         cases_folder(str(tmp_path))
     assert any(case.op == "softmax" for case in load_cases(cases_folder()))
-    (tmp_path / "unary.py").write_text(CASES)
-    with pytest.raises(ArgumentError, match="another file of cases named unary"):
+    (tmp_path / "elementwise.py").write_text(CASES)
+    with pytest.raises(ArgumentError, match="another file of cases named elementwise"):
         load_cases(tmp_path)
-    (tmp_path / "unary.py").rename(tmp_path / "none_of_selftest.py")
+    (tmp_path / "elementwise.py").rename(tmp_path / "none_of_selftest.py")
     (tmp_path / "none_of_selftest.py").write_text("")
     with pytest.raises(ArgumentError, match="defines no CASES"):
         load_cases(tmp_path)
