@@ -50,11 +50,10 @@ __all__ = [
 ]
 
 
+OPERATORS.show_in(globals())
+
+
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    return OPERATORS[name]
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *OPERATORS]
+    return OPERATORS[name]  # raises UnknownName, which is an AttributeError, with the nearest names

@@ -42,6 +42,7 @@ class Registry(Generic[T]):
         self.kind = kind
         self._entries: dict[str, T] = {}
         self._sites: dict[str, Span] = {}
+        self._modules: list[dict[str, Any]] = []
 
     def register(self, name: str, entry: T, site: Span) -> T:
         """Add ``entry``; RegistrationError if the name is taken, naming both sites."""
@@ -54,12 +55,26 @@ class Registry(Generic[T]):
             )
         self._entries[name] = entry
         self._sites[name] = site
+        for attributes in self._modules:
+            attributes.setdefault(name, entry)
         return entry
 
     def remove(self, name: str) -> None:
         """Take an entry out again (for tests and for reloading in a notebook)."""
-        self[name]
+        entry = self[name]
         del self._entries[name], self._sites[name]
+        for attributes in self._modules:
+            if attributes.get(name) is entry:
+                del attributes[name]
+
+    def show_in(self, attributes: dict[str, Any]) -> None:
+        """Keep the entries among the attributes of a module, its ``globals()``, from now on.
+
+        Reading one then costs what any attribute costs. What the module defines itself stays.
+        """
+        self._modules.append(attributes)
+        for name, entry in self._entries.items():
+            attributes.setdefault(name, entry)
 
     def __getitem__(self, name: str) -> T:
         try:

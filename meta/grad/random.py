@@ -4,15 +4,15 @@ from meta import op
 from meta.grad.core import gradient, not_differentiable
 
 
-@gradient(op._contrib_dropout)
-def _contrib_dropout(y, dy, p):
+@gradient(op.dropout)
+def dropout(y, dy, p):
     _, mask, reserve_space = y
-    return op._contrib_dropout_dx(dy[0], mask, reserve_space, p), None
+    return op.dropout_dx(dy[0], mask, reserve_space, p), None
 
 
-@gradient(op._contrib_dropout_dx)
-def _contrib_dropout_dx(mask, reserve_space, dy_, p):
-    return op._contrib_dropout_dx(dy_, mask, reserve_space, p), None, None
+@gradient(op.dropout_dx)
+def dropout_dx(mask, reserve_space, dy_, p):
+    return op.dropout_dx(dy_, mask, reserve_space, p), None, None
 
 
 not_differentiable(op.dropout_mask, why="what is kept does not depend on a number but on a key")

@@ -32,18 +32,12 @@ class DialectNamespace:
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
+OPERATORS.show_in(globals())
 
 
 def __getattr__(name: str) -> Any:
-    found = OPERATORS.get(name)
-    if found is not None:
-        return found
     if name.startswith("__"):
         raise AttributeError(name)
     if name in OP_RESOLVERS:
         return DialectNamespace(name)
     return OPERATORS[name]  # raises UnknownName, which is an AttributeError, with the nearest names
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *OPERATORS]

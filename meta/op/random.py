@@ -16,7 +16,7 @@ def _probability(p: float) -> None:
 
 
 @op(random=True)
-def _contrib_dropout(
+def dropout(
     x: Tensor, p: float = 0.5, in_states: Tensor | None = None
 ) -> tuple[TensorType, TensorType, TensorType]:
     """Zero elements with probability ``p`` and scale the others: ``y = mask ? x / (1 - p) : 0``.
@@ -39,8 +39,8 @@ def _contrib_dropout(
 
 
 @op
-def _contrib_dropout_dx(dy: Tensor, mask: Tensor, reserve_space: Tensor, p: float = 0.5) -> Tensor:
-    """Gradient of `_contrib_dropout`: ``mask ? dy / (1 - p) : 0``.
+def dropout_dx(dy: Tensor, mask: Tensor, reserve_space: Tensor, p: float = 0.5) -> Tensor:
+    """Gradient of `dropout`: ``mask ? dy / (1 - p) : 0``.
 
     dy: gradient of y. mask, reserve_space: the forward call's further results. p: as there.
     Result: dy's type.
@@ -55,10 +55,10 @@ def _contrib_dropout_dx(dy: Tensor, mask: Tensor, reserve_space: Tensor, p: floa
 
 @op
 def dropout_mask(key: Tensor, shape: tuple[int, ...], p: float = 0.5) -> Tensor:
-    """The elements that `_contrib_dropout` keeps of an array of ``shape``: bool, True where kept.
+    """The elements that `dropout` keeps of an array of ``shape``: bool, True where kept.
 
-    key, p: its in_states and p. Of x and the mask, `_contrib_dropout_dx` computes what
-    `_contrib_dropout` does, element by element.
+    key, p: its in_states and p. Of x and the mask, `dropout_dx` computes what
+    `dropout` does, element by element.
     """
     _probability(p)
     fits = key.dtype == "int64" and (not key.is_static or key.size == 1)

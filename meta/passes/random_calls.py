@@ -34,13 +34,13 @@ def explicit_keys(module: Module, *, device: Device) -> Module:
     >>> from meta.ir import parse
     >>> print(explicit_keys(parse('''
     ... func @main(%x: float32[8]) -> float32[8] {
-    ...   %d: (float32[8], bool[8], uint8[0]) = _contrib_dropout(%x, p=0.1)
+    ...   %d: (float32[8], bool[8], uint8[0]) = dropout(%x, p=0.1)
     ...   %y: float32[8] = %d.0
     ...   return %y
     ... }'''), device=Device("cuda:0")))
     func @main(%x: float32[8]) -> float32[8] {
       %key: int64[1] = random_key(device="cuda:0")
-      %d: (float32[8], bool[8], uint8[0]) = _contrib_dropout(%x, p=0.1, in_states=%key)
+      %d: (float32[8], bool[8], uint8[0]) = dropout(%x, p=0.1, in_states=%key)
       %y: float32[8] = %d.0
       return %y
     }
@@ -82,13 +82,13 @@ def split_dropout(module: Module) -> Module:
     >>> from meta.ir import parse
     >>> print(split_dropout(parse('''
     ... func @main(%x: float32[8], %key: int64[1]) -> float32[8] {
-    ...   %d: (float32[8], bool[8], uint8[0]) = _contrib_dropout(%x, p=0.1, in_states=%key)
+    ...   %d: (float32[8], bool[8], uint8[0]) = dropout(%x, p=0.1, in_states=%key)
     ...   %y: float32[8] = %d.0
     ...   return %y
     ... }''')))
     func @main(%x: float32[8], %key: int64[1]) -> float32[8] {
       %mask: bool[8] = dropout_mask(%key, shape=(8,), p=0.1)
-      %kept: float32[8] = _contrib_dropout_dx(%x, %mask, const uint8[0] [], p=0.1)
+      %kept: float32[8] = dropout_dx(%x, %mask, const uint8[0] [], p=0.1)
       %d: (float32[8], bool[8], uint8[0]) = (%kept, %mask, const uint8[0] [])
       %y: float32[8] = %d.0
       return %y
@@ -100,7 +100,7 @@ def split_dropout(module: Module) -> Module:
 def _parts(binding: Binding) -> Iterator[Binding]:
     """Yield a binding, or what it becomes."""
     call = binding.value
-    if not isinstance(call, Call) or base_op(call.callee) is not op._contrib_dropout:
+    if not isinstance(call, Call) or base_op(call.callee) is not op.dropout:
         yield binding
         return
     x, p, key = call.args
@@ -111,6 +111,6 @@ def _parts(binding: Binding) -> Iterator[Binding]:
     mask = Var("mask", type_.with_dtype("bool"))
     yield Binding(mask, new_call(op.dropout_mask, key, type_.static_shape, p), binding.span)
     kept, nothing = Var("kept", type_), Constant(torch.zeros(0, dtype=torch.uint8))
-    rest = new_call(op._contrib_dropout_dx, x, mask, nothing, p)
+    rest = new_call(op.dropout_dx, x, mask, nothing, p)
     yield Binding(kept, rest, binding.span)
     yield Binding(binding.var, Tuple((kept, mask, nothing)), binding.span)

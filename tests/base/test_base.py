@@ -36,6 +36,20 @@ class TestRegistry:
         registry.remove("two")
         assert "two" not in registry and registry.register("two", 3, HERE) == 3
 
+    def test_entries_among_the_attributes_of_a_module(self) -> None:
+        registry: Registry[int] = Registry("thing")
+        registry.register("one", 1, HERE)
+        module: dict[str, object] = {"two": "its own"}
+        registry.show_in(module)
+        registry.register("two", 2, HERE)
+        registry.register("three", 3, HERE)
+        assert module == {"one": 1, "two": "its own", "three": 3}
+        registry.remove("two")
+        registry.remove("three")
+        assert module == {"one": 1, "two": "its own"}
+        registry.register("three", 4, HERE)
+        assert module["three"] == 4
+
     def test_a_clash_names_both_sites(self) -> None:
         registry: Registry[int] = Registry("thing")
         registry.register("one", 1, HERE)

@@ -35,7 +35,7 @@ NOTHING = C([], dtype="uint8")
 
 CASES = [
     OpCase(
-        "_contrib_dropout",
+        "dropout",
         [
             sample(F(4, 5), in_states=KEY),
             sample(F(3, 7), 0.1, KEY),
@@ -48,7 +48,7 @@ CASES = [
         dropout,
     ),
     OpCase(
-        "_contrib_dropout_dx",
+        "dropout_dx",
         [
             sample(F(4, 5), B(4, 5), NOTHING),
             sample(F(3), B(3), NOTHING, 0.1),
@@ -79,13 +79,13 @@ _KEY = C([1, 2], "int64")
 
 CASES += refusals(
     {
-        "_contrib_dropout": [
+        "dropout": [
             error(F(3), 1.0, match="p is not a probability of dropping"),
             error(F(3), -0.5, match="p is not a probability of dropping"),
             error(_KEY, match="x must be floating point"),
             error(F(3), 0.5, _KEY, match="in_states is no key"),
         ],
-        "_contrib_dropout_dx": [
+        "dropout_dx": [
             error(F(3), B(2), C([], "uint8"), match="mask does not fit"),
             error(F(3), B(3), C([], "uint8"), 1.5, match="p is not a probability of dropping"),
         ],

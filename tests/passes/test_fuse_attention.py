@@ -186,7 +186,7 @@ def _other(kind: str) -> Any:
             scores = scores + 1.0
         p = op.softmax(scores, 2 if kind == "axis" else -1)
         if kind == "dropped":
-            p = op._contrib_dropout(p, 0.5)[0]
+            p = op.dropout(p, 0.5)[0]
         if kind == "turned":
             p = op.transpose(p, (0, 1, 3, 2))
             return op.transpose(p, (0, 1, 3, 2))[:, :, :, :3] @ value[:, :, :3]

@@ -14,7 +14,7 @@ from meta.model import trace
 from meta.passes import infer_type, narrow_before_views, split_dropout
 
 HEAD = "%x: float32[4, 6], %key: int64[1]"
-DROPPED = "%d = _contrib_dropout(%x, p=0.3, in_states=%key)\n"
+DROPPED = "%d = dropout(%x, p=0.3, in_states=%key)\n"
 
 
 def module(body: str, head: str = HEAD) -> Module:
@@ -29,7 +29,7 @@ def names(of: Module) -> list[str]:
 def test_all_results_stay() -> None:
     given = module(f"{DROPPED}return %d")
     found = infer_type(split_dropout(given))
-    assert names(found) == ["dropout_mask", "_contrib_dropout_dx"]
+    assert names(found) == ["dropout_mask", "dropout_dx"]
     x, key = meta.array(torch.randn(4, 6)), meta.array(torch.tensor([7]))
     results = [meta.vm.compile(m, x, key)(x, key) for m in (given, found)]
     with meta.PassContext(disabled=["split_dropout"]):
@@ -39,10 +39,10 @@ def test_all_results_stay() -> None:
 
 
 def test_what_draws_its_key_or_has_no_extents_stays() -> None:
-    without = module("%d = _contrib_dropout(%x, p=0.3)\nreturn %d")
-    assert names(split_dropout(without)) == ["_contrib_dropout"]
+    without = module("%d = dropout(%x, p=0.3)\nreturn %d")
+    assert names(split_dropout(without)) == ["dropout"]
     unknown = module(f"{DROPPED}return %d", "%x: float32[n, 6], %key: int64[1]")
-    assert names(split_dropout(unknown)) == ["_contrib_dropout"]
+    assert names(split_dropout(unknown)) == ["dropout"]
 
 
 def test_branches_are_looked_into() -> None:
@@ -51,7 +51,7 @@ def test_branches_are_looked_into() -> None:
         f"%c: bool[], {HEAD}",
     )
     text = str(split_dropout(given))
-    assert "dropout_mask" in text and "_contrib_dropout(" not in text
+    assert "dropout_mask" in text and "dropout(" not in text
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_casts_to_fewer_bits_go_before_views(body: str, expected: list[str]) -> 
 def test_dropout_fuses_with_what_is_around_it() -> None:
     @trace
     def block(x: Any, key: Any) -> Any:
-        y = op._contrib_dropout(op.softmax(x), 0.5, key)[0]
+        y = op.dropout(op.softmax(x), 0.5, key)[0]
         return op.cast(op.reshape(y, (2, 2, 6)), "float16")
 
     x, key = meta.array(torch.randn(4, 6)), meta.array(torch.tensor([7]))

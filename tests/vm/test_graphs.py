@@ -99,7 +99,7 @@ def network() -> Model:
 
         @trace
         def forward(self, x: Any, label: Any) -> Any:
-            hidden, _, _ = op._contrib_dropout(x, 0.4, KEY())
+            hidden, _, _ = op.dropout(x, 0.4, KEY())
             return op.cross_entropy(label, self.body(hidden))
 
     return Net()
@@ -195,7 +195,7 @@ def test_parameters_that_move(tape: TapeRecorder) -> None:
 
 def test_kernels_that_a_graph_cannot_hold(tape: TapeRecorder) -> None:
     """They are named, and what stands on both sides is recorded."""
-    f = trace(lambda x: chain(op._contrib_dropout(chain(x), 0.5)[0]))
+    f = trace(lambda x: chain(op.dropout(chain(x), 0.5)[0]))
     x = random(8)
     run, plain = both(f, x)
     for _ in range(4):
@@ -204,7 +204,7 @@ def test_kernels_that_a_graph_cannot_hold(tape: TapeRecorder) -> None:
         meta.random.seed(1)
         check(found, plain(x), 0, 0)
     assert len(run.cuda_graph.regions) == 2 and tape.replays == 4
-    assert any("_contrib_dropout: its random key" in reason for reason in run.cuda_graph.alone)
+    assert any("dropout: its random key" in reason for reason in run.cuda_graph.alone)
 
 
 def loop(x: Any, w: Any) -> Any:
@@ -280,7 +280,7 @@ def test_a_kernel_that_cannot_be_recorded(
         return tuple(envs)
 
     monkeypatch.setattr(compiler, "bind_kernels", bound)
-    model = trace(lambda x: chain(op.erf(chain(op._contrib_dropout(x, 0.5, KEY())[0]))))
+    model = trace(lambda x: chain(op.erf(chain(op.dropout(x, 0.5, KEY())[0]))))
     x = random(64)
     run, plain = both(model, x)
     for _ in range(5):

@@ -33,16 +33,16 @@ def _mask(key, shape, p, device):
     return (_words(prod(shape), key, device) >= keep_threshold(p)).reshape(shape)
 
 
-@dialect.kernel(op._contrib_dropout)
-def _contrib_dropout(x, p, in_states):
+@dialect.kernel(op.dropout)
+def dropout(x, p, in_states):
     key = random.default.key() if in_states is None else in_states.reshape(())
     mask = _mask(key, x.shape, p, x.device)
     y = torch.where(mask, x * (1 / (1 - p)), 0.0)
     return y, mask, x.new_empty(0, dtype=torch.uint8)
 
 
-@dialect.kernel(op._contrib_dropout_dx)
-def _contrib_dropout_dx(dy, mask, p):
+@dialect.kernel(op.dropout_dx)
+def dropout_dx(dy, mask, p):
     return torch.where(mask, dy * (1 / (1 - p)), 0.0).contiguous()
 
 

@@ -88,8 +88,8 @@ def _mask(shape, key, p):
     return te.compute(shape, keep, name="mask")
 
 
-@dialect.op(op._contrib_dropout)
-def _contrib_dropout(call):
+@dialect.op(op.dropout)
+def dropout(call):
     if any(not t.is_static for t in call.tensors()):
         raise Unsupported("symbolic shapes are compiled by the VM only")
     x = te.placeholder(call.args.x.shape, call.args.x.dtype, "x")
@@ -107,8 +107,8 @@ def _contrib_dropout(call):
     return OpEnv(deferred(function, for_device(call.device), launch), allocates=False)
 
 
-@compute(op._contrib_dropout_dx, ELEMWISE)
-def _contrib_dropout_dx(dy, mask, p):
+@compute(op.dropout_dx, ELEMWISE)
+def dropout_dx(dy, mask, p):
     return _kept(dy, mask, p)
 
 

@@ -96,7 +96,7 @@ class Dropout(Model):
     @trace
     def forward(self, x: Any) -> Any:
         """Apply dropout."""
-        return x if self.p == 0 else op._contrib_dropout(x, self.p)[0]
+        return x if self.p == 0 else op.dropout(x, self.p)[0]
 
     @trace
     def forward_infer(self, x: Any) -> Any:

@@ -122,7 +122,7 @@ def attend(
         nothing = op.zeros_like(scores)
         low = op.full_like(scores, LOW)
         weights = op.where(seen, op.softmax(op.where(seen, scores, low), -1), nothing)
-    weights = op._contrib_dropout(weights, dropout_p)[0]
+    weights = op.dropout(weights, dropout_p)[0]
     flat = op.reshape(weights, (b * g, h // g * steps, s))
     y = op.batch_matmul(flat, op.reshape(value, (b * g, s, value.shape[3])))
     return op.transpose(op.reshape(y, (b, h, steps, value.shape[3])), (0, 2, 1, 3))

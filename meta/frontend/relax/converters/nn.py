@@ -75,12 +75,12 @@ relax.same("nn.softmax", op.softmax, "axis")
 relax.same("nn.log_softmax", op.log_softmax, "axis")
 
 
-@relax("nn.dropout", op._contrib_dropout)
+@relax("nn.dropout", op.dropout)
 def dropout(x, *, rate, call):
     """(y, mask), the mask in the dtype of x; without training nothing is dropped."""
     if not call.training:
         return x, op.ones_like(x)
-    y, mask, _ = op._contrib_dropout(x, rate)
+    y, mask, _ = op.dropout(x, rate)
     return y, op.cast(mask, x.dtype)
 
 

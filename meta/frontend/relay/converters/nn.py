@@ -109,12 +109,12 @@ def l2_normalize(data, *, eps, axis):
     return op.l2_normalize(data, eps, axis or ())
 
 
-@relay("nn.dropout", op._contrib_dropout)
+@relay("nn.dropout", op.dropout)
 def dropout(data, *, rate, call):
     """The second result is the mask, in the data's dtype; ones outside of training."""
     if not call.training:
         return data, op.ones_like(data)
-    y, mask, _ = op._contrib_dropout(data, rate)
+    y, mask, _ = op.dropout(data, rate)
     return y, op.cast(mask, data.dtype)
 
 
