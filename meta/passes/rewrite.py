@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from meta.ir import Binding, Block, Expr, Function, If, Module, Var, map_atoms
+from meta.ir import Binding, Block, Expr, Function, Module, Var, map_atoms
 
 Rule = Callable[[Binding], Binding | Expr | Iterable[Binding] | None]
 
@@ -56,12 +56,11 @@ def _block(
 
 
 def with_blocks(value: Expr, change: Callable[[Block], Block]) -> Expr:
-    """Return an `If` or a closure with its blocks changed; any other value as it is."""
-    if isinstance(value, If):
-        return If(value.condition, change(value.then_block), change(value.else_block))
-    if isinstance(value, Function):
-        return replace(value, body=change(value.body))
-    return value
+    """Return a value with its blocks changed; one without any as it is."""
+    blocks = value.spec.blocks
+    if not blocks:
+        return value
+    return replace(value, **{name: change(getattr(value, name)) for name in blocks})
 
 
 def with_value(binding: Binding, value: Expr) -> Binding:
@@ -70,7 +69,7 @@ def with_value(binding: Binding, value: Expr) -> Binding:
 
 
 def with_inner_blocks(binding: Binding, change: Callable[[Block], Block]) -> Binding:
-    """Return a binding with the blocks of its `If` or closure changed."""
+    """Return a binding with the blocks of its value changed."""
     return with_value(binding, with_blocks(binding.value, change))
 
 
