@@ -1,4 +1,4 @@
-"""Activation functions, softmax included on ATen."""
+"""Activation functions and softmax on ATen."""
 
 import torch
 import torch.nn.functional as nn

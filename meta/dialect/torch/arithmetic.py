@@ -9,7 +9,7 @@ import torch
 from meta import op
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.operands import as_operands, compact, own_dtype, wide
+from meta.dialect.torch.operands import as_operands, compact, of_two, own_dtype, wide
 
 
 def _arithmetic(function, x1, x2, out):
@@ -38,29 +38,16 @@ def subtract(x1, x2, otherwise, where, out):
     _where_true(torch.sub, x1, x2, otherwise, where, out)
 
 
-@dialect.kernel(op.multiply)
-def multiply(x1, x2, out):
-    _arithmetic(torch.mul, x1, x2, out)
-
-
-@dialect.kernel(op.divide)
-def divide(x1, x2, out):
-    torch.div(*as_operands(wide(out.dtype), out, x1, x2), out=out)
-
-
-@dialect.kernel(op.power)
-def power(x1, x2, out):
-    _arithmetic(torch.pow, x1, x2, out)
-
-
-@dialect.kernel(op.maximum)
-def maximum(x1, x2, out):
-    _arithmetic(torch.maximum, x1, x2, out)
-
-
-@dialect.kernel(op.minimum)
-def minimum(x1, x2, out):
-    _arithmetic(torch.minimum, x1, x2, out)
+of_two(
+    {
+        op.multiply: torch.mul,
+        op.divide: torch.div,
+        op.power: torch.pow,
+        op.maximum: torch.maximum,
+        op.minimum: torch.minimum,
+    },
+    _arithmetic,
+)
 
 
 def _divided(function, x1, x2, out, by_minus_one):
@@ -107,39 +94,18 @@ def fmod(x1, x2, out):
         out.copy_(torch.fmod(x1, x2.masked_fill(trapped, 1)))
 
 
-@dialect.kernel(op.copysign)
-def copysign(x1, x2, out):
-    _fill(torch.copysign, x1, x2, out)
-
-
-@dialect.kernel(op.hypot)
-def hypot(x1, x2, out):
-    _fill(torch.hypot, x1, x2, out)
-
-
-@dialect.kernel(op.fmax)
-def fmax(x1, x2, out):
-    _fill(torch.fmax, x1, x2, out)
-
-
-@dialect.kernel(op.fmin)
-def fmin(x1, x2, out):
-    _fill(torch.fmin, x1, x2, out)
-
-
-@dialect.kernel(op.logaddexp)
-def logaddexp(x1, x2, out):
-    _fill(torch.logaddexp, x1, x2, out)
-
-
-@dialect.kernel(op.logaddexp2)
-def logaddexp2(x1, x2, out):
-    _fill(torch.logaddexp2, x1, x2, out)
-
-
-@dialect.kernel(op.heaviside)
-def heaviside(x1, x2, out):
-    _fill(torch.heaviside, x1, x2, out)
+of_two(
+    {
+        op.copysign: torch.copysign,
+        op.hypot: torch.hypot,
+        op.fmax: torch.fmax,
+        op.fmin: torch.fmin,
+        op.logaddexp: torch.logaddexp,
+        op.logaddexp2: torch.logaddexp2,
+        op.heaviside: torch.heaviside,
+    },
+    _fill,
+)
 
 
 @dialect.kernel(op.ldexp)

@@ -1,4 +1,4 @@
-"""Elementwise functions of one tensor, and casts on ATen.
+"""Elementwise functions of one tensor and casts on ATen.
 
 Inputs are compact, so results are. What ATen refuses is brought to a dtype that it takes.
 

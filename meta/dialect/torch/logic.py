@@ -6,7 +6,7 @@ from meta import op
 from meta.base.dtype import TO_TORCH
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.arithmetic import tensors_of
-from meta.dialect.torch.operands import as_operands, compact, number, of_one, own_dtype
+from meta.dialect.torch.operands import as_operands, compact, number, of_one, of_two, own_dtype
 
 of_one(
     {
@@ -27,19 +27,18 @@ def _like(out, *operands):
     ]
 
 
-def _of_bits(function):
-    def run(x1, x2, out):
-        function(*_like(out, x1, x2), out=out)
-
-    return run
+def _of_bits(function, x1, x2, out):
+    function(*_like(out, x1, x2), out=out)
 
 
-for _base, _function in {
-    op.bitwise_and: torch.bitwise_and,
-    op.bitwise_or: torch.bitwise_or,
-    op.bitwise_xor: torch.bitwise_xor,
-}.items():
-    dialect.kernel(_base)(_of_bits(_function))
+of_two(
+    {
+        op.bitwise_and: torch.bitwise_and,
+        op.bitwise_or: torch.bitwise_or,
+        op.bitwise_xor: torch.bitwise_xor,
+    },
+    _of_bits,
+)
 
 
 @dialect.kernel(op.bitwise_not)
@@ -69,41 +68,39 @@ def reinterpret(x, dtype):
     return x.view(TO_TORCH[dtype]).clone()
 
 
-def _compared(function):
-    def run(x1, x2, out):
-        own = own_dtype(x1, x2)
-        numbers = not (isinstance(x1, torch.Tensor) and isinstance(x2, torch.Tensor))
-        if numbers and not own.is_floating_point and own != torch.bool:
-            own = torch.int64  # a Python int is not squeezed into a narrow integer dtype
-        function(*as_operands(own, out, x1, x2), out=out)
-
-    return run
+def _compared(function, x1, x2, out):
+    own = own_dtype(x1, x2)
+    numbers = not (isinstance(x1, torch.Tensor) and isinstance(x2, torch.Tensor))
+    if numbers and not own.is_floating_point and own != torch.bool:
+        own = torch.int64  # a Python int is not squeezed into a narrow integer dtype
+    function(*as_operands(own, out, x1, x2), out=out)
 
 
-for _base, _function in {
-    op.less: torch.lt,
-    op.less_equal: torch.le,
-    op.greater: torch.gt,
-    op.greater_equal: torch.ge,
-    op.equal: torch.eq,
-    op.not_equal: torch.ne,
-}.items():
-    dialect.kernel(_base)(_compared(_function))
+of_two(
+    {
+        op.less: torch.lt,
+        op.less_equal: torch.le,
+        op.greater: torch.gt,
+        op.greater_equal: torch.ge,
+        op.equal: torch.eq,
+        op.not_equal: torch.ne,
+    },
+    _compared,
+)
 
 
-def _of_bools(function):
-    def run(x1, x2, out):
-        function(*as_operands(torch.bool, out, x1, x2), out=out)
-
-    return run
+def _of_bools(function, x1, x2, out):
+    function(*as_operands(torch.bool, out, x1, x2), out=out)
 
 
-for _base, _function in {
-    op.logical_and: torch.logical_and,
-    op.logical_or: torch.logical_or,
-    op.logical_xor: torch.logical_xor,
-}.items():
-    dialect.kernel(_base)(_of_bools(_function))
+of_two(
+    {
+        op.logical_and: torch.logical_and,
+        op.logical_or: torch.logical_or,
+        op.logical_xor: torch.logical_xor,
+    },
+    _of_bools,
+)
 
 
 @dialect.kernel(op.where)
@@ -113,7 +110,7 @@ def where(condition, x, y, out):
 
 @dialect.kernel(op.isclose)
 def isclose(x1, x2, rtol, atol, equal_nan, out):
-    own = next(x.dtype for x in (x1, x2) if isinstance(x, torch.Tensor))
+    own = own_dtype(x1, x2)
     a, b = tensors_of(own if own.is_floating_point else torch.float64, x1, x2)
     distance = (a - b).abs()  # `torch.isclose` refuses tolerances below 0 and NaN
     near = (distance <= atol + rtol * b.abs()) & (distance < torch.inf)

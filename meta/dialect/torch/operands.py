@@ -19,6 +19,19 @@ def of_one(functions, plevel=REFERENCE, wide=False):
         compact(base, plevel)(_widening(function) if wide else _plain(function))
 
 
+def of_two(functions, fill):
+    """Define kernels of two operands: ``fill(functions[op], x1, x2, out)``."""
+    for base, function in functions.items():
+        dialect.kernel(base)(_filling(function, fill))
+
+
+def _filling(function, fill):
+    def run(x1, x2, out):
+        fill(function, x1, x2, out)
+
+    return run
+
+
 def _plain(function):
     def run(x):
         return function(x)

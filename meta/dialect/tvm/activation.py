@@ -1,4 +1,4 @@
-"""Activation functions, softmax included in TE."""
+"""Activation functions and softmax in TE."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Elementwise functions of one tensor, and casts in TE.
+"""Elementwise functions of one tensor and casts in TE.
 
 Half precision is computed in float32.
 """
@@ -10,10 +10,9 @@ from tvm import te, tirx
 
 from meta import op
 from meta.base.dtype import TO_TORCH, is_float
-from meta.dialect.tvm import c_math
 from meta.dialect.tvm.broadcast import broadcast, constant, elementwise, is_nan, times_derivative
 from meta.dialect.tvm.broadcast import cast as convert
-from meta.dialect.tvm.c_math import of_libm
+from meta.dialect.tvm.c_math import expm1, log1p, of_libm
 from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, compute, table
 from meta.dialect.tvm.reduce import truth
 from meta.op.elementwise import replacements
@@ -24,10 +23,10 @@ table(
         op.exp: tirx.exp,
         op.log: tirx.log,
         op.rsqrt: lambda v: constant(1, v) / tirx.sqrt(v),
-        op.log2: c_math.of_libm("log2"),
-        op.log10: c_math.of_libm("log10"),
-        op.log1p: c_math.log1p,
-        op.expm1: c_math.expm1,
+        op.log2: of_libm("log2"),
+        op.log10: of_libm("log10"),
+        op.log1p: log1p,
+        op.expm1: expm1,
         op.reciprocal: lambda v: constant(1, v) / v,
         op.frac: lambda v: v - tirx.trunc(v),
         op.sin: of_libm("sin"),
@@ -43,7 +42,7 @@ table(
         op.atanh: of_libm("atanh"),
         op.deg2rad: lambda v: v * constant(math.pi / 180, v),
         op.rad2deg: lambda v: v * constant(180 / math.pi, v),
-        op.exp2: c_math.of_libm("exp2"),
+        op.exp2: of_libm("exp2"),
         op.square: lambda v: v * v,
     }
 )
