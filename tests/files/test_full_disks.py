@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 
 import meta
 from meta.base.errors import FileError
-from meta.frontend.relay.params import write_params
+from meta.base.files import writing
 from meta.model import save_weights
 from meta.model.layers import Linear
 from meta.passes.manager import Dump
@@ -92,7 +91,6 @@ def _log(kind: Any) -> Callable[[Path, Any], None]:
 SAVERS: dict[str, Callable[[Path, Any], Any]] = {
     "an executable": lambda where, exe: exe.save(where / "program"),
     "weights": lambda where, _: save_weights(Linear(200, 200), where / "w.safetensors"),
-    "Relay's parameters": lambda where, _: write_params(LARGE, where / "p"),
     "rows": _log(CSVLog),
     "lines": _log(JSONLog),
     "programs": lambda where, exe: [
@@ -104,7 +102,7 @@ SAVERS: dict[str, Callable[[Path, Any], Any]] = {
 @pytest.mark.parametrize("place", [full, no_inodes, read_only])
 @pytest.mark.parametrize("name", SAVERS)
 def test_savers(name: str, place: Any, executable: Any, tmp_path: Path) -> None:
-    if place is no_inodes and name in ("weights", "Relay's parameters", "rows", "lines"):
+    if place is no_inodes and name in ("weights", "rows", "lines"):
         pytest.skip("one file fits")
     with place(tmp_path / "disk") as disk:
         if place is full:
@@ -118,8 +116,6 @@ def test_savers(name: str, place: Any, executable: Any, tmp_path: Path) -> None:
 
 
 def test_the_error_is_one_of_the_system_too(tmp_path: Path) -> None:
-    with full(tmp_path / "disk") as disk, pytest.raises(OSError) as caught:
-        (disk / "filling").write_bytes(b"0" * (60 << 10))
-        write_params(LARGE, disk / "p")
+    with full(tmp_path / "disk") as disk, pytest.raises(OSError) as caught, writing(disk / "p"):
+        (disk / "p").write_bytes(b"0" * (1 << 20))
     assert caught.value.errno == errno.ENOSPC
-    assert not os.path.exists(tmp_path / "disk" / "p")

@@ -140,6 +140,13 @@ def _count_uses(root: ast.Expr) -> dict[ast.Expr, int]:
     return uses
 
 
+def _needed(value: ast.Expr) -> list[ast.Expr]:
+    """Return what is written before an expression. A let writes what it needs itself."""
+    if isinstance(value, ast.Let):
+        return []
+    return [*operands(value), *attribute_expressions(value)]
+
+
 class FunctionWriter:
     """Writes one function of the module into ``lines``."""
 
@@ -155,7 +162,7 @@ class FunctionWriter:
 
     def definition(self, name: str, function: ast.Function) -> Step:
         """Return the definition of a function of the module."""
-        for value in attribute_expressions(tuple(function.attrs.values())):
+        for value in attribute_expressions(function):
             if not isinstance(value, ast.GlobalVar | ast.Op | ast.Constructor):
                 raise cannot_write(value, "attributes of functions that compute nothing")
         text = yield self._function_behind(f"def {global_name(name)}", function)
@@ -224,7 +231,7 @@ class FunctionWriter:
         return (yield self._step(root))
 
     def _bind_operands(self, root: ast.Expr) -> Step:
-        for operand in operands(root):
+        for operand in _needed(root):
             if self._atom(operand) is None:
                 yield self._bind_numbers(operand)
 
@@ -232,12 +239,12 @@ class FunctionWriter:
         """Bind an expression to a number, after those it needs, as far as they have none."""
         stack: list[tuple[ast.Expr, Iterator[ast.Expr]]] = []
         if self._atom(root) is None:
-            stack.append((root, iter(operands(root))))
+            stack.append((root, iter(_needed(root))))
         while stack:
             current, rest = stack[-1]
             needed = next((o for o in rest if self._atom(o) is None), None)
             if needed is not None:
-                stack.append((needed, iter(operands(needed))))
+                stack.append((needed, iter(_needed(needed))))
                 continue
             stack.pop()
             text = yield self._step(current)

@@ -12,9 +12,10 @@ import torch
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.graph_json.fields import BOOL, DOUBLE, DTYPE, INT, encoding
-from meta.frontend.relay.params import BadRecord, write_record
+from meta.frontend.relay.params import BadRecord
 from meta.frontend.relay.registry import attribute_types
 from meta.frontend.relay.text.reader import CONSTANT, MODULE_ATTRIBUTES
+from tools.relay_text.params import write_record
 
 _VIRTUAL_DEVICE_NUMBERS = ("device_type_int", "virtual_device_id")
 # What else may be in a key would end the reference, or begin a comment.

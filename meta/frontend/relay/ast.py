@@ -374,11 +374,10 @@ class Module:
 
 
 def operands(value: Expr) -> list[Expr]:
-    """Return what is evaluated before an expression and in its scope. A let has no operands."""
+    """Return what an expression uses in its own scope, in the order of evaluation."""
     match value:
-        case Call(op=op, args=args, attrs=attrs):
-            fields = tuple(attrs.fields.values()) if attrs else ()
-            return [op, *args, *attribute_expressions(fields)]
+        case Call(op=op, args=args):
+            return [op, *args]
         case Tuple(fields=fields):
             return list(fields)
         case TupleGetItem(value=inner) | RefCreate(value=inner) | Match(value=inner):
@@ -389,35 +388,27 @@ def operands(value: Expr) -> list[Expr]:
             return [ref, inner]
         case If(condition=condition):
             return [condition]
-        case Function(attrs=attrs):
-            return attribute_expressions(tuple(attrs.values()))
+        case Let(value=inner, body=body):
+            return [inner, body]
+    return []
+
+
+def scopes(value: Expr) -> list[tuple[tuple[Var, ...], Expr]]:
+    """Return the inner scopes of an expression: what each binds, and the expression in it."""
+    match value:
+        case If(then_branch=then, else_branch=other):
+            return [((), then), ((), other)]
+        case Function(params=params, body=body):
+            return [(params, body)]
+        case Match(clauses=clauses):
+            return [(tuple(pattern_variables(c.pattern)), c.body) for c in clauses]
     return []
 
 
 def subexpressions(value: Expr) -> list[Expr]:
-    """Return the direct subexpressions: operands, then what stands in inner scopes, in order."""
-    match value:
-        case Let(value=inner, body=body):
-            return [inner, body]
-        case If(then_branch=then, else_branch=other):
-            return [*operands(value), then, other]
-        case Function(body=body):
-            return [*operands(value), body]
-        case Match(clauses=clauses):
-            return [*operands(value), *(c.body for c in clauses)]
-    return operands(value)
-
-
-def bound_variables(value: Expr) -> list[Var]:
-    """Return the variables that an expression binds in its inner scopes."""
-    match value:
-        case Let(var=var):
-            return [var]
-        case Function(params=params):
-            return list(params)
-        case Match(clauses=clauses):
-            return [var for c in clauses for var in pattern_variables(c.pattern)]
-    return []
+    """Return all direct subexpressions: operands, those in attributes, and inner scopes."""
+    inner = [body for _, body in scopes(value)]
+    return [*operands(value), *attribute_expressions(value), *inner]
 
 
 def pattern_variables(pattern: Pattern) -> Iterator[Var]:
@@ -431,10 +422,13 @@ def pattern_variables(pattern: Pattern) -> Iterator[Var]:
             stack += reversed(found.patterns)
 
 
-def attribute_expressions(value: Any) -> list[Expr]:
-    """Return the expressions in the value of an attribute, but for constants."""
+def attribute_expressions(value: Expr) -> list[Expr]:
+    """Return the expressions in the attributes of a call or function, but for constants."""
     found: list[Expr] = []
-    work = [value]
+    work: list[Any] = []
+    match value:
+        case Function(attrs=fields) | Call(attrs=Attrs(fields=fields)):
+            work = list(reversed(fields.values()))
     while work:
         part = work.pop()
         if isinstance(part, tuple | list):
@@ -460,6 +454,8 @@ def free_variables(expression: Expr) -> tuple[Var, ...]:
         if isinstance(current, Var):
             used[current] = None
             continue
-        bound.update(bound_variables(current))
+        bound.update(var for variables, _ in scopes(current) for var in variables)
+        if isinstance(current, Let):
+            bound.add(current.var)
         stack.extend(reversed(subexpressions(current)))
     return tuple(v for v in used if v not in bound)

@@ -5,7 +5,7 @@ The layout, little endian throughout: a magic number, 8 reserved bytes, the numb
 names (each a length and UTF-8), the number of arrays, and the arrays' records, in the order of the
 names. A record, which JSON graphs hold too: the magic number, 8 reserved bytes, device kind and
 index (int32), number of axes (int32), dtype (code uint8, bits uint8, lanes uint16), extents
-(int64), bytes of data (int64), data. To read a further dtype, add a row to `_DTYPES`.
+(int64), bytes of data (int64), data. To read a further dtype, add a row to `DTYPES`.
 
 Arrays are paired with parameters by name. In JSON names are exact. In text they are as TVM's
 printer made them unique: a name that begins with no letter has a "v" in front, and a name met
@@ -23,18 +23,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from pathlib import Path
 
 import torch
 
 from meta.base.errors import FormatError
-from meta.base.files import read_file, writing
+from meta.base.files import read_file
 from meta.base.progress import bar
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import ParamsError, RelayError
 
 MAGIC = struct.pack("<Q", 0xF7E58D4F05049CB7)
-_COUNT = struct.Struct("<Q")
+COUNT = struct.Struct("<Q")
 _SMALLEST_RECORD = 40  # header and length of an array without axes
 _PROGRESS_DELAY = 1.0
 
@@ -54,10 +53,10 @@ def _load(source: Source) -> tuple[memoryview, str]:
 
 def _count(data: memoryview, offset: int, least: int, what: str, where: str) -> int:
     """Read a number of things that each take at least so many of the bytes that are left."""
-    if len(data) - offset < _COUNT.size:
+    if len(data) - offset < COUNT.size:
         raise ParamsError(f"{where} ends before the number of its {what}")
-    count: int = _COUNT.unpack_from(data, offset)[0]
-    left = len(data) - offset - _COUNT.size
+    count: int = COUNT.unpack_from(data, offset)[0]
+    left = len(data) - offset - COUNT.size
     if count * least > left:
         raise ParamsError(f"{where} is damaged: {count} {what} in {left} bytes")
     return count
@@ -65,7 +64,7 @@ def _count(data: memoryview, offset: int, least: int, what: str, where: str) -> 
 
 def _name(data: memoryview, offset: int, where: str) -> tuple[str, int]:
     length = _count(data, offset, 1, "bytes of a name", where)
-    start = offset + _COUNT.size
+    start = offset + COUNT.size
     try:
         return bytes(data[start : start + length]).decode(), start + length
     except UnicodeDecodeError:
@@ -73,8 +72,8 @@ def _name(data: memoryview, offset: int, where: str) -> tuple[str, int]:
 
 
 def _names(data: memoryview, offset: int, where: str) -> tuple[list[str], int]:
-    count = _count(data, offset, _COUNT.size, "names", where)
-    offset += _COUNT.size
+    count = _count(data, offset, COUNT.size, "names", where)
+    offset += COUNT.size
     names: list[str] = []
     for _ in range(count):
         name, offset = _name(data, offset, where)
@@ -107,7 +106,7 @@ def read_params(source: Source) -> dict[str, torch.Tensor]:
         )
     names, offset = _names(data, 2 * len(MAGIC), where)
     count = _count(data, offset, _SMALLEST_RECORD, "arrays", where)
-    offset += _COUNT.size
+    offset += COUNT.size
     if count != len(names):
         raise ParamsError(f"{where} is damaged: {count} arrays for {len(names)} names")
     params: dict[str, torch.Tensor] = {}
@@ -137,50 +136,14 @@ def _check_end(data: memoryview, offset: int, where: str) -> None:
     raise ParamsError(f"{where} is damaged: {len(data) - offset} bytes after its end")
 
 
-def dump_params(params: Mapping[str, torch.Tensor]) -> bytes:
-    """Return the content of a parameter file, as TVM reads it.
-
-    Raises ParamsError for a dtype that TVM has no code for, and a name that is no text.
-    """
-    parts = [MAGIC, bytes(8), _COUNT.pack(len(params))]
-    for name in params:
-        try:
-            encoded = name.encode()
-        except UnicodeEncodeError:
-            raise ParamsError(f"the name {name!r} cannot be written as UTF-8") from None
-        parts += [_COUNT.pack(len(encoded)), encoded]
-    parts.append(_COUNT.pack(len(params)))
-    for name, tensor in params.items():
-        try:
-            parts.append(write_record(tensor))
-        except BadRecord as error:
-            raise ParamsError(f"parameter {name!r} cannot be written: {error}") from None
-    return b"".join(parts)
-
-
-def write_params(params: Mapping[str, torch.Tensor], path: str | os.PathLike[str]) -> None:
-    """Write a parameter file that TVM, and `read_params`, can read. FileError where that cannot
-    be done.
-    """
-    data = dump_params(params)
-    with writing(path):
-        target = Path(path)
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            part.write_bytes(data)
-            os.replace(part, target)
-        finally:
-            part.unlink(missing_ok=True)
-
-
-_MAGIC = 0xDD5E40F096B4A13F
-_HEADER = struct.Struct("<QQiiiBBH")
-_CPU = 1
+RECORD_MAGIC = 0xDD5E40F096B4A13F
+HEADER = struct.Struct("<QQiiiBBH")
+CPU = 1
 MAX_AXES = 32
 _LARGEST = 2**63 - 1
 
 _INT, _UINT, _FLOAT, _BFLOAT, _COMPLEX, _E4M3, _E5M2 = 0, 1, 2, 4, 5, 6, 7
-_DTYPES: dict[tuple[int, int], torch.dtype] = {
+DTYPES: dict[tuple[int, int], torch.dtype] = {
     (_INT, 8): torch.int8,
     (_INT, 16): torch.int16,
     (_INT, 32): torch.int32,
@@ -199,7 +162,6 @@ _DTYPES: dict[tuple[int, int], torch.dtype] = {
     (_E4M3, 8): torch.float8_e4m3fn,
     (_E5M2, 8): torch.float8_e5m2,
 }
-_CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _CODE_NAMES = ("int", "uint", "float", "handle", "bfloat", "complex", "e4m3_float", "e5m2_float")
 _NAMES = {torch.float8_e4m3fn: "e4m3_float8", torch.float8_e5m2: "e5m2_float8"}
 
@@ -241,19 +203,19 @@ def read_record(
 
     Raises BadRecord.
     """
-    if len(data) - offset < _HEADER.size:
+    if len(data) - offset < HEADER.size:
         raise BadRecord("it ends within an array's header")
-    magic, _, device, _, ndim, code, bits, lanes = _HEADER.unpack_from(data, offset)
-    if magic != _MAGIC:
+    magic, _, device, _, ndim, code, bits, lanes = HEADER.unpack_from(data, offset)
+    if magic != RECORD_MAGIC:
         raise BadRecord(f"no array begins here (found {magic:#018x})")
-    if device != _CPU:
-        raise BadRecord(f"an array of device kind {device}; in files it is {_CPU}")
-    dtype = _DTYPES.get((code, bits))
+    if device != CPU:
+        raise BadRecord(f"an array of device kind {device}; in files it is {CPU}")
+    dtype = DTYPES.get((code, bits))
     if dtype is None or lanes != 1:
         kind = _CODE_NAMES[code] if code < len(_CODE_NAMES) else f"code {code}, "
         vector = f"x{lanes}" if lanes != 1 else ""
         raise BadRecord(f"the dtype {kind}{bits}{vector} is not supported")
-    offset += _HEADER.size
+    offset += HEADER.size
     shape = _shape(data, offset, ndim)
     offset += 8 * ndim
     if len(data) - offset < 8:
@@ -275,20 +237,6 @@ def read_record(
     if dtype == torch.bool and any(owned.translate(None, b"\x00\x01")):
         raise BadRecord("a bool array with bytes other than 0 and 1")
     return torch.frombuffer(owned, dtype=dtype).reshape(shape), offset + length
-
-
-def write_record(tensor: torch.Tensor) -> bytes:
-    """Return the record of an array. Raises BadRecord for a dtype that TVM has no code for."""
-    code = _CODES.get(tensor.dtype)
-    if code is None:
-        raise BadRecord(f"TVM has no dtype for {tensor.dtype}")
-    if tensor.ndim > MAX_AXES:
-        raise BadRecord(f"an array of {tensor.ndim} axes; at most {MAX_AXES} can be")
-    held = tensor.detach().cpu().contiguous()
-    data = held.reshape(-1).view(torch.uint8).numpy().tobytes() if held.numel() else b""
-    header = _HEADER.pack(_MAGIC, 0, _CPU, 0, tensor.ndim, *code, 1)
-    extents = struct.pack(f"<{tensor.ndim}q", *tensor.shape)
-    return header + extents + struct.pack("<q", len(data)) + data
 
 
 _EXECUTOR_NAME = re.compile(r"p\d+")

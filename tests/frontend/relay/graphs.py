@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from meta.frontend.relay.params import write_record
+from tools.relay_text.params import write_record
 
 
 class Graph:

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from meta.frontend.relay.errors import RelayError
-from meta.frontend.relay.params import dump_params, read_params
+from meta.frontend.relay.params import read_params
 from meta.frontend.relay.read import read_archive
 from tests.frontend.relay.archives import tar
+from tools.relay_text.params import dump_params
 
 TEXT = b'#[version = "0.0.5"]\ndef @main(%x: float32) { %x }\n'
 PARAMS = dump_params({"w": torch.arange(3.0)})

@@ -13,8 +13,8 @@ import safetensors.torch
 import torch
 
 from meta.frontend.relay.errors import RelayError
-from meta.frontend.relay.params import dump_params, write_record
 from meta.frontend.relay.read import FileKind, kind_of
+from tools.relay_text.params import dump_params, write_record
 
 
 def tar() -> bytes:

@@ -13,8 +13,8 @@ import torch
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.graph_json import read_json, read_table
-from meta.frontend.relay.params import write_record
 from tests.frontend.relay.graphs import Graph
+from tools.relay_text.params import write_record
 
 DATA = Path(__file__).parents[2] / "data" / "relay" / "fuzz"
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from meta.frontend.relay.errors import ParamsError, RelayError
-from meta.frontend.relay.params import dump_params
 from meta.frontend.relay.read import read, read_with_params
 from tests.frontend.relay.archives import tar
 from tests.frontend.relay.graphs import Graph
+from tools.relay_text.params import dump_params
 
 TEXT = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(3), float32]) { nn.relu(%x) }\n'
 

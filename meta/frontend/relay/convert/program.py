@@ -20,7 +20,6 @@ from meta.base.errors import ArgumentError
 from meta.base.registry import nearest
 from meta.frontend.core import Unconvertible
 from meta.frontend.relay import ast
-from meta.frontend.relay.ast import pattern_variables
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.registry import relay
 from meta.runtime.ndarray import ndarray
@@ -157,36 +156,10 @@ class _Done:
     node: ast.Expr
 
 
-def _operands(node: ast.Expr) -> Iterator[tuple[ast.Expr, int | None]]:
-    """Yield what a node uses, and in which of its inner scopes; None for its own."""
-    match node:
-        case ast.Call():
-            yield node.op, None
-            for arg in node.args:
-                yield arg, None
-        case ast.Tuple():
-            for item in node.fields:
-                yield item, None
-        case ast.TupleGetItem() | ast.RefCreate():
-            yield node.value, None
-        case ast.RefRead():
-            yield node.ref, None
-        case ast.RefWrite():
-            yield node.ref, None
-            yield node.value, None
-        case ast.Let():
-            yield node.value, None
-            yield node.body, None
-        case ast.If():
-            yield node.condition, None
-            yield node.then_branch, 0
-            yield node.else_branch, 1
-        case ast.Function():
-            yield node.body, 0
-        case ast.Match():
-            yield node.value, None
-            for i, clause in enumerate(node.clauses):
-                yield clause.body, i
+def _operands(node: ast.Expr) -> list[tuple[ast.Expr, int | None]]:
+    """Return what a node uses, and in which of its inner scopes; None for its own."""
+    inner = [(body, i) for i, (_, body) in enumerate(ast.scopes(node))]
+    return [*((operand, None) for operand in ast.operands(node)), *inner]
 
 
 def _inner_scopes(node: ast.Expr, around: Scope) -> Iterator[Scope]:
@@ -196,15 +169,8 @@ def _inner_scopes(node: ast.Expr, around: Scope) -> Iterator[Scope]:
             f"functions, branches and match arms are nested more than {ast.MAX_NESTING} deep",
             place=str(node.place) if node.place is not None else None,
         )
-    match node:
-        case ast.If():
-            yield Scope(node.then_branch, around, depth)
-            yield Scope(node.else_branch, around, depth)
-        case ast.Function():
-            yield Scope(node.body, around, depth, node.params)
-        case ast.Match():
-            for clause in node.clauses:
-                yield Scope(clause.body, around, depth, tuple(pattern_variables(clause.pattern)))
+    for variables, body in ast.scopes(node):
+        yield Scope(body, around, depth, variables)
 
 
 HINTS = frozenset({"Inline", "Primitive", "Composite", "Compiler"})
