@@ -9,85 +9,96 @@ import math
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.grad.core import collapse, gradient
-from meta.grad.elementwise import second_gradients
+from meta.grad.core import collapse, gradient, gradients
+from meta.grad.elementwise import by_result
 from meta.ir.types import TensorType
 from meta.op.activation import SELU_ALPHA, SELU_SCALE
 
+gradients(
+    {
+        op.silu: lambda x, dy: op.silu_dx(x, dy),
+        op.leaky_relu: lambda x, dy, *options: op.leaky_relu_dx(x, dy, *options),
+        op.elu: lambda x, dy, alpha: op.elu_dx(x, dy, alpha),
+        op.softplus: lambda x, dy, *options: op.softplus_dx(x, dy, *options),
+        op.hardswish: lambda x, dy: op.hardswish_dx(x, dy),
+        op.threshold: lambda x, dy, threshold: op.threshold_dx(x, dy, threshold),
+        op.mish: lambda x, dy: op.mish_dx(x, dy),
+        op.selu: lambda x, dy: op.elu_dx(x, dy * SELU_SCALE, SELU_ALPHA),
+        op.celu: lambda x, dy, alpha: op.elu_dx(x / alpha, dy, 1.0),
+        op.logsigmoid: lambda x, dy: dy * op.sigmoid(-x),
+        op.hardsigmoid: lambda x, dy: op.where(op.abs(x) < 3.0, dy * (1 / 6), 0),
+        op.relu6: lambda x, dy: op.where(op.logical_and(x > 0.0, x < 6.0), dy, 0),
+        op.softshrink: lambda x, dy, lambd: op.where(op.abs(x) > lambd, dy, 0),
+        op.hardshrink: lambda x, dy, lambd: op.where(op.abs(x) > lambd, dy, 0),
+        op.softmax: lambda y, dy, axis: op.softmax_dx(y, dy, axis),
+        op.log_softmax: lambda y, dy, axis: op.log_softmax_dx(y, dy, axis),
+        op.relu: lambda y, dy: op.relu_dx(None, y, dy),  # at the kink 0, as torch
+        op.gelu: lambda x, dy, approximate: op.gelu_dx(x, None, dy, approximate),
+        op.tanh: lambda y, dy: op.tanh_dx(None, y, dy),
+        op.sigmoid: lambda y, dy: op.sigmoid_dx(None, y, dy),
+    }
+)
 
-def _by_x(x, dy, dy_, second):
-    """dy * dy_ * f'' in the dtype of x."""
-    return collapse(dy * dy_ * second, x)
+
+@gradient(op.clip)
+def clip(x, dy, a_min, a_max):
+    return op.clip_dx(x, dy, a_min, a_max) if is_float(x.dtype) else None
 
 
-@gradient(op.silu)
-def silu(x, dy):
-    """dx = dy * s * (1 + x * (1 - s)) with s = sigmoid(x)"""
-    return op.silu_dx(x, dy)
+def _piecewise(backward):
+    """Register the gradient of ``backward``: linear in dy, piecewise constant in x."""
+
+    @gradient(backward)
+    def of_dx(x, dy: TensorType, dy_, *options):
+        return op.zeros_like(x), collapse(backward(x, dy_, *options), dy)
 
 
-@gradient(op.silu_dx)
-def silu_dx(x, dy, dy_):
-    """f'' = s * (1 - s) * (2 + x * (1 - 2 * s))"""
+for _dx in (op.leaky_relu_dx, op.threshold_dx, op.clip_dx):
+    _piecewise(_dx)
+
+
+def _curved(backward, second):
+    """Register the gradient of ``backward``: linear in dy; ``second(x, *options)`` is f''."""
+
+    @gradient(backward)
+    def of_dx(x, dy, dy_, *options):
+        bend = second(x, *options)
+        return collapse(dy * dy_ * bend, x), collapse(backward(x, dy_, *options), dy)
+
+
+def _silu_second(x):
+    """s * (1 - s) * (2 + x * (1 - 2 * s)) with s = sigmoid(x)"""
     s = op.sigmoid(x)
-    bend = x * (1.0 - s * 2.0) + 2.0
-    second = op.sigmoid_dx(None, s, bend)
-    return _by_x(x, dy, dy_, second), collapse(op.silu_dx(x, dy_), dy)
+    return op.sigmoid_dx(None, s, x * (1.0 - s * 2.0) + 2.0)
 
 
-@gradient(op.leaky_relu)
-def leaky_relu(x, dy, negative_slope):
-    """dx = dy where x > 0, else negative_slope * dy"""
-    return op.leaky_relu_dx(x, dy, negative_slope)
+def _elu_second(x, alpha):
+    return op.where(x > 0, 0.0, op.exp(x) * alpha)
 
 
-@gradient(op.leaky_relu_dx)
-def leaky_relu_dx(x, dy: TensorType, dy_, negative_slope):
-    """Linear in dy; piecewise constant in x."""
-    return op.zeros_like(x), collapse(op.leaky_relu_dx(x, dy_, negative_slope), dy)
-
-
-@gradient(op.elu)
-def elu(x, dy, alpha):
-    """dx = dy where x > 0, else dy * alpha * exp(x)"""
-    return op.elu_dx(x, dy, alpha)
-
-
-@gradient(op.elu_dx)
-def elu_dx(x, dy, dy_, alpha):
-    """f'' = alpha * exp(x) for x <= 0, else 0"""
-    second = op.where(x > 0, 0.0, op.exp(x) * alpha)
-    return _by_x(x, dy, dy_, second), collapse(op.elu_dx(x, dy_, alpha), dy)
-
-
-@gradient(op.softplus)
-def softplus(x, dy, beta, threshold):
-    """dx = dy * sigmoid(beta * x), dy beyond the threshold"""
-    return op.softplus_dx(x, dy, beta, threshold)
-
-
-@gradient(op.softplus_dx)
-def softplus_dx(x, dy, dy_, beta, threshold):
-    """f'' = beta * s * (1 - s) with s = sigmoid(beta * x), 0 beyond the threshold"""
+def _softplus_second(x, beta, threshold):
+    """beta * s * (1 - s) with s = sigmoid(beta * x), 0 beyond the threshold"""
     scaled = x * beta
     s = op.sigmoid(scaled)
-    bend = s * (1.0 - s) * beta
-    second = op.where(scaled > threshold, 0.0, bend)
-    return _by_x(x, dy, dy_, second), collapse(op.softplus_dx(x, dy_, beta, threshold), dy)
+    return op.where(scaled > threshold, 0.0, s * (1.0 - s) * beta)
 
 
-@gradient(op.hardswish)
-def hardswish(x, dy):
-    """dx = 0 for x <= -3, dy for x >= 3, else dy * (x / 3 + 1/2)"""
-    return op.hardswish_dx(x, dy)
+def _hardswish_second(x):
+    return op.where(op.abs(x) < 3.0, op.ones_like(x) * (1 / 3), 0.0)
 
 
-@gradient(op.hardswish_dx)
-def hardswish_dx(x, dy, dy_):
-    """f'' = 1/3 between -3 and 3"""
-    inside = op.abs(x) < 3.0
-    second = op.where(inside, op.ones_like(x) * (1 / 3), 0.0)
-    return _by_x(x, dy, dy_, second), collapse(op.hardswish_dx(x, dy_), dy)
+def _mish_second(x):
+    """w' * (2 + x * (1 - s - 2 * w * s)), w = tanh(softplus(x)), w' = (1 - w**2) * s"""
+    w, s = op.tanh(op.softplus(x)), op.sigmoid(x)
+    slope = op.tanh_dx(None, w, s)
+    return slope * (x * (1.0 - s - w * s * 2.0) + 2.0)
+
+
+_curved(op.silu_dx, _silu_second)
+_curved(op.elu_dx, _elu_second)
+_curved(op.softplus_dx, _softplus_second)
+_curved(op.hardswish_dx, _hardswish_second)
+_curved(op.mish_dx, _mish_second)
 
 
 @gradient(op.prelu)
@@ -110,105 +121,16 @@ def glu(x, dy, axis):
     return op.concatenate((dy * s, op.sigmoid_dx(None, s, dy * a)), axis)
 
 
-@gradient(op.threshold)
-def threshold(x, dy, threshold):
-    """dx = 0 where x <= threshold, else dy"""
-    return op.threshold_dx(x, dy, threshold)
-
-
-@gradient(op.threshold_dx)
-def threshold_dx(x, dy: TensorType, dy_, threshold):
-    """Linear in dy; piecewise constant in x."""
-    return op.zeros_like(x), collapse(op.threshold_dx(x, dy_, threshold), dy)
-
-
-@gradient(op.clip)
-def clip(x, dy, a_min, a_max):
-    """dx = dy where a_min <= x <= a_max, else 0"""
-    return op.clip_dx(x, dy, a_min, a_max) if is_float(x.dtype) else None
-
-
-@gradient(op.clip_dx)
-def clip_dx(x, dy: TensorType, dy_, a_min, a_max):
-    """Linear in dy; piecewise constant in x."""
-    return op.zeros_like(x), collapse(op.clip_dx(x, dy_, a_min, a_max), dy)
-
-
-@gradient(op.mish)
-def mish(x, dy):
-    """dx = dy * (w + x * (1 - w**2) * s) with w = tanh(softplus(x)), s = sigmoid(x)"""
-    return op.mish_dx(x, dy)
-
-
-@gradient(op.mish_dx)
-def mish_dx(x, dy, dy_):
-    """f'' = w' * (2 + x * (1 - s - 2 * w * s)) with w' = (1 - w**2) * s"""
-    w, s = op.tanh(op.softplus(x)), op.sigmoid(x)
-    slope = op.tanh_dx(None, w, s)
-    bend = 1.0 - s - w * s * 2.0
-    second = slope * (x * bend + 2.0)
-    by_x = collapse(dy * dy_ * second, x)
-    return by_x, collapse(op.mish_dx(x, dy_), dy)
-
-
-@gradient(op.selu)
-def selu(x, dy):
-    """dx = dy * scale where x > 0, else dy * scale * alpha * exp(x)"""
-    return op.elu_dx(x, dy * SELU_SCALE, SELU_ALPHA)
-
-
-@gradient(op.celu)
-def celu(x, dy, alpha):
-    """dx = dy where x > 0, else dy * exp(x / alpha)"""
-    return op.elu_dx(x / alpha, dy, 1.0)
-
-
 @gradient(op.softsign)
 def softsign(x, dy):
-    """dx = dy / (1 + |x|)**2"""
     wide = op.abs(x) + 1.0
     return dy / (wide * wide)
 
 
 @gradient(op.tanhshrink)
 def tanhshrink(x, dy):
-    """dx = dy * tanh(x)**2"""
     t = op.tanh(x)
     return dy * (t * t)
-
-
-@gradient(op.logsigmoid)
-def logsigmoid(x, dy):
-    """dx = dy * sigmoid(-x)"""
-    return dy * op.sigmoid(-x)
-
-
-@gradient(op.hardsigmoid)
-def hardsigmoid(x, dy):
-    """dx = dy / 6 where -3 < x < 3, else 0"""
-    return op.where(op.abs(x) < 3.0, dy * (1 / 6), 0)
-
-
-@gradient(op.relu6)
-def relu6(x, dy):
-    """dx = dy where 0 < x < 6, else 0"""
-    return op.where(op.logical_and(x > 0.0, x < 6.0), dy, 0)
-
-
-@gradient(op.softshrink, op.hardshrink)
-def shrink(x, dy, lambd):
-    """dx = dy where |x| > lambd, else 0"""
-    return op.where(op.abs(x) > lambd, dy, 0)
-
-
-@gradient(op.softmax)
-def softmax(y, dy, axis):
-    return op.softmax_dx(y, dy, axis)
-
-
-@gradient(op.log_softmax)
-def log_softmax(y, dy, axis):
-    return op.log_softmax_dx(y, dy, axis)
 
 
 @gradient(op.softmax_dx)
@@ -228,30 +150,6 @@ def log_softmax_dx(y, dy, dy_, axis):
     return first, dy_ - op.sum(weighted, axis, 1)
 
 
-@gradient(op.relu)
-def relu(y, dy):
-    """dx = dy where y > 0; at the kink 0, as torch."""
-    return op.relu_dx(None, y, dy)
-
-
-@gradient(op.gelu)
-def gelu(x, dy, approximate):
-    """dx = dy * (P(x) + x * p(x)), or the derivative of the approximation"""
-    return op.gelu_dx(x, None, dy, approximate)
-
-
-@gradient(op.tanh)
-def tanh(y, dy):
-    """dx = dy * (1 - y**2)"""
-    return op.tanh_dx(None, y, dy)
-
-
-@gradient(op.sigmoid)
-def sigmoid(y, dy):
-    """dx = dy * y * (1 - y)"""
-    return op.sigmoid_dx(None, y, dy)
-
-
 @gradient(op.relu_dx)
 def relu_dx(x, y, dy: TensorType, dy_):
     """Linear in dy; piecewise constant in x and y."""
@@ -263,7 +161,7 @@ def relu_dx(x, y, dy: TensorType, dy_):
 def gelu_dx(x, y, dy, dy_, approximate):
     """gelu'' = (2 - x**2) * p(x) with p(x) = exp(-x**2 / 2) / sqrt(2 * pi)"""
     second = _gelu_second(x) if approximate == "none" else _gelu_tanh_second(x)
-    dx, _ = second_gradients(x, None, dy, dy_, second)
+    dx = collapse(dy * dy_ * second, x)
     linear = collapse(op.gelu_dx(x, None, dy_, approximate), dy)
     return dx, None if y is None else op.zeros_like(y), linear
 
@@ -285,21 +183,5 @@ def _gelu_tanh_second(x):
     return op.tanh_dx(None, t, slope + x * 0.5 * bend)
 
 
-@gradient(op.tanh_dx)
-def tanh_dx(x, y, dy, dy_):
-    """By y: f' = 1 - y**2, so -2 * y. By x: -2 * t * (1 - t**2) with t = tanh(x)."""
-    t = op.tanh(x) if y is None else y
-    derivative = t * -2.0
-    if y is None:
-        derivative = op.tanh_dx(None, t, derivative)
-    return *second_gradients(x, y, dy, dy_, derivative), collapse(op.tanh_dx(None, t, dy_), dy)
-
-
-@gradient(op.sigmoid_dx)
-def sigmoid_dx(x, y, dy, dy_):
-    """By y: f' = y * (1 - y), so 1 - 2 * y. By x: (1 - 2 * s) * s * (1 - s) with s = sigmoid(x)."""
-    s = op.sigmoid(x) if y is None else y
-    derivative = 1.0 - s * 2.0
-    if y is None:
-        derivative = op.sigmoid_dx(None, s, derivative)
-    return *second_gradients(x, y, dy, dy_, derivative), collapse(op.sigmoid_dx(None, s, dy_), dy)
+by_result(op.tanh, op.tanh_dx, lambda y: y * -2.0)
+by_result(op.sigmoid, op.sigmoid_dx, lambda y: 1.0 - y * 2.0)

@@ -2,7 +2,7 @@
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.grad.core import collapse, gradient
+from meta.grad.core import collapse, gradient, in_dtype
 from meta.op.attention import HEADS_FIRST, score_scale
 from meta.op.norm import statistics_dtype
 
@@ -33,7 +33,7 @@ class _Heads:
 
     def flat(self, x, share=1):
         """[b, g, n, m] as [b * h, n, m], in the dtype that is computed in."""
-        x = x if x.dtype == self.wide else op.cast(x, self.wide)
+        x = in_dtype(x, self.wide)
         x = x if share == 1 else op.repeat(x, share, 1)
         return op.reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:]))
 
@@ -49,7 +49,7 @@ class _Heads:
         shape = (*logsumexp.shape, self.key.shape[1])
         scores = op.reshape(op.batch_matmul_nt(self.query, self.key) * scale, shape)
         if mask is not None and is_float(mask.dtype):
-            scores = scores + (mask if mask.dtype == self.wide else op.cast(mask, self.wide))
+            scores = scores + in_dtype(mask, self.wide)
         elif mask is not None:
             scores = op.where(mask, scores, float("-inf"))
         if causal:
@@ -117,17 +117,13 @@ def _second_of_heads(query, key, value, mask, y, logsumexp, dy, causal, scale, u
 
 
 @gradient(op.scaled_dot_product_attention_dx)
-def scaled_dot_product_attention_dx(
-    query, key, value, mask, y, logsumexp, dy, dy_, causal, scale, layout
-):
-    return _second(query, key, value, mask, y, logsumexp, dy, causal, scale, layout, dy_, None)
+def scaled_dot_product_attention_dx(query, key, value, mask, y, logsumexp, dy, dy_, *options):
+    return _second(query, key, value, mask, y, logsumexp, dy, *options, dy_, None)
 
 
 @gradient(op.scaled_dot_product_attention_dmask)
-def scaled_dot_product_attention_dmask(
-    query, key, value, mask, y, logsumexp, dy, dy_, causal, scale, layout
-):
-    return _second(query, key, value, mask, y, logsumexp, dy, causal, scale, layout, None, dy_)
+def scaled_dot_product_attention_dmask(query, key, value, mask, y, logsumexp, dy, dy_, *options):
+    return _second(query, key, value, mask, y, logsumexp, dy, *options, None, dy_)
 
 
 @gradient(op.rotary_embedding)

@@ -6,11 +6,7 @@ from meta import op
 from meta.grad.core import gradient, not_differentiable
 
 not_differentiable(op.argwhere, op.upper_bound_argwhere, op.nonzero, why="the results are indices")
-
-
 not_differentiable(op.unique, why="which elements are equal changes in steps")
-
-
 not_differentiable(
     op.sparse_fill_empty_rows, why="where an element goes depends on which rows are empty"
 )
@@ -19,9 +15,9 @@ not_differentiable(
 _WHY = "no operator adds up what widths or sizes of the run time have spread"
 
 
-@gradient(op.dynamic_reshape)
-def dynamic_reshape(x: Any, dy: Any) -> Any:
-    """dx = dy in the shape of x, of which only the type counts."""
+@gradient(op.dynamic_reshape, op.dynamic_squeeze, op.dynamic_expand_dims)
+def in_shape_of_x(x: Any, dy: Any) -> Any:
+    """Of x only the type counts."""
     return op.reshape_like(dy, x), None
 
 
@@ -90,15 +86,3 @@ def dynamic_tile(x: Any, reps: Any, dy: Any) -> Any:
 
 
 not_differentiable(op.dynamic_pad, op.dynamic_resize2d, why=_WHY)
-
-
-@gradient(op.dynamic_squeeze)
-def dynamic_squeeze(x: Any, dy: Any) -> Any:
-    """dx = dy in the shape of x, of which only the type counts."""
-    return op.reshape_like(dy, x), None
-
-
-@gradient(op.dynamic_expand_dims)
-def dynamic_expand_dims(x: Any, dy: Any) -> Any:
-    """dx = dy in the shape of x, of which only the type counts."""
-    return op.reshape_like(dy, x), None

@@ -6,39 +6,35 @@ Reading and adding by index are each other's transpose.
 from typing import Any
 
 from meta import op
-from meta.grad.core import gradient
+from meta.grad.core import gradient, gradients
 from meta.ir.types import TensorType
 from meta.op.shapes import padding_row
 
-
-@gradient(op.gather)
-def gather(data: Any, axis: int, indices: Any, dy: Any) -> Any:
-    """dx = dy added up by index."""
-    return op.gather_dx(data, axis, indices, dy), None
-
-
-@gradient(op.gather_dx)
-def gather_dx(axis: int, indices: Any, dy_: Any) -> Any:
-    """Linear in dy, and independent of the values of data."""
-    return op.zeros_like(dy_), None, op.gather(dy_, axis, indices)
-
-
-@gradient(op.gather_nd)
-def gather_nd(data: Any, indices: Any, dy: Any) -> Any:
-    """dx = dy added up by index."""
-    return op.gather_nd_dx(data, indices, dy), None
-
-
-@gradient(op.gather_nd_dx)
-def gather_nd_dx(indices: Any, dy_: Any) -> Any:
-    """Linear in dy, and independent of the values of data."""
-    return op.zeros_like(dy_), None, op.gather_nd(dy_, indices)
-
-
-@gradient(op.index_select)
-def index_select(x: Any, axis: int, index: Any, dy: Any) -> Any:
-    """dx = dy added up by index."""
-    return op.take_dx(x, dy, index, axis), None
+gradients(
+    {
+        op.gather: lambda data, axis, indices, dy: (op.gather_dx(data, axis, indices, dy), None),
+        op.gather_nd: lambda data, indices, dy: (op.gather_nd_dx(data, indices, dy), None),
+        op.index_select: lambda x, axis, index, dy: (op.take_dx(x, dy, index, axis), None),
+        op.take: lambda x, dy, indices, *options: (op.take_dx(x, dy, indices, *options), None),
+        # Linear in dy, and independent of the values of the first argument.
+        op.gather_dx: lambda axis, indices, dy_: (
+            op.zeros_like(dy_),
+            None,
+            op.gather(dy_, axis, indices),
+        ),
+        op.gather_nd_dx: lambda indices, dy_: (
+            op.zeros_like(dy_),
+            None,
+            op.gather_nd(dy_, indices),
+        ),
+        op.take_dx: lambda dy_, indices, *options: (
+            op.zeros_like(dy_),
+            op.take(dy_, indices, *options),
+            None,
+        ),
+        op.embedding_dx: lambda dy_, indices: (op.embedding(dy_, indices), None),
+    }
+)
 
 
 def _read(dy: Any, axis: int, index: Any, src: TensorType) -> Any:
@@ -132,18 +128,6 @@ def adv_index_dx(dy_: Any, inputs: Any) -> Any:
     return op.adv_index((dy_, *indices)), (op.zeros_like(dy_), *(None for _ in indices))
 
 
-@gradient(op.take)
-def take(x: Any, dy: Any, indices: Any, axis: int | None, mode: str) -> Any:
-    """dx = dy added up by index."""
-    return op.take_dx(x, dy, indices, axis, mode), None
-
-
-@gradient(op.take_dx)
-def take_dx(dy_: Any, indices: Any, axis: int | None, mode: str) -> Any:
-    """Linear in dy, and independent of the values of x."""
-    return op.zeros_like(dy_), op.take(dy_, indices, axis, mode), None
-
-
 @gradient(op.embedding)
 def embedding(x: TensorType, dy: Any, indices: Any, padding_idx: Any) -> Any:
     """dx = rows of dy added up by index, but for those of the padding."""
@@ -152,9 +136,3 @@ def embedding(x: TensorType, dy: Any, indices: Any, padding_idx: Any) -> Any:
         kept = op.reshape(kept, (*indices.shape, *[1] * (dy.ndim - indices.ndim)))
         dy = op.where(kept, dy, op.zeros_like(dy))
     return op.embedding_dx(dy, indices, x.known_shape), None
-
-
-@gradient(op.embedding_dx)
-def embedding_dx(dy_: Any, indices: Any) -> Any:
-    """Linear in dy."""
-    return op.embedding(dy_, indices), None

@@ -4,31 +4,17 @@ from meta import op
 from meta.grad.core import gradient, not_differentiable, onto
 from meta.ir.types import TensorType
 
-not_differentiable(op.bitwise_and, op.bitwise_or, op.bitwise_xor, why="integers have no gradient")
-
-
-not_differentiable(op.bitwise_not, why="integers have no gradient")
-
-
-not_differentiable(op.left_shift, op.right_shift, why="integers have no gradient")
-
-
+not_differentiable(
+    op.bitwise_and, op.bitwise_or, op.bitwise_xor, op.bitwise_not, op.left_shift, op.right_shift,
+    why="integers have no gradient",
+)  # fmt: skip
 not_differentiable(op.reinterpret, why="bits have no gradient")
-
-
-not_differentiable(op.isnan, op.isinf, op.isfinite, why="the result is bool")
-
-
-not_differentiable(op.isposinf, op.isneginf, op.signbit, why="the result is bool")
-
-
-not_differentiable(op.less, op.less_equal, op.greater, op.greater_equal, why="the result is bool")
-
-
-not_differentiable(op.equal, op.not_equal, why="the result is bool")
-
-
-not_differentiable(op.logical_and, op.logical_or, op.logical_xor, why="the result is bool")
+not_differentiable(
+    op.isnan, op.isinf, op.isfinite, op.isposinf, op.isneginf, op.signbit,
+    op.less, op.less_equal, op.greater, op.greater_equal, op.equal, op.not_equal, op.isclose,
+    op.logical_and, op.logical_or, op.logical_xor, op.logical_not,
+    why="the result is bool",
+)  # fmt: skip
 
 
 @gradient(op.where)
@@ -39,9 +25,3 @@ def where(condition, x: TensorType, y: TensorType, dy):
         onto(x, lambda: op.where(condition, dy, 0)),
         onto(y, lambda: op.where(condition, 0, dy)),
     )
-
-
-not_differentiable(op.isclose, why="the result is bool")
-
-
-not_differentiable(op.logical_not, why="the result is bool")

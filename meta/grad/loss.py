@@ -1,38 +1,39 @@
 """Gradients of losses."""
 
 from meta import op
-from meta.grad.core import gradient, not_differentiable
+from meta.grad.core import gradient, gradients, not_differentiable
 
-
-@gradient(op.smooth_l1_loss)
-def smooth_l1_loss(y_true, y_pred, dy):
-    return (
-        dy * op.smooth_l1_loss_dtrue(y_true, y_pred),
-        dy * op.smooth_l1_loss_dpred(y_true, y_pred),
-    )
-
-
-def _clipped(y_true, y_pred, dy):
-    """Return the gradient of ``clip(y_pred - y_true, -1, 1) / size`` by y_pred."""
-    inside = op.abs(y_pred - y_true) < 1.0
-    return dy * op.cast(inside, dy.dtype) / max(y_pred.size, 1)
+gradients(
+    {
+        op.smooth_l1_loss: lambda y_true, y_pred, dy: (
+            dy * op.smooth_l1_loss_dtrue(y_true, y_pred),
+            dy * op.smooth_l1_loss_dpred(y_true, y_pred),
+        ),
+        op.nll_loss: lambda y_true, y_pred, dy: (None, op.nll_loss_dpred(dy, y_true, y_pred)),
+        op.cross_entropy: lambda y_true, y_pred, dy: (
+            None,
+            op.cross_entropy_dpred(dy, y_true, y_pred),
+        ),
+    }
+)
+not_differentiable(
+    op.nll_loss_dtrue,
+    op.cross_entropy_dtrue,
+    why="the result is zero whatever the arguments are",
+)
 
 
 @gradient(op.smooth_l1_loss_dpred)
 def smooth_l1_loss_dpred(y_true, y_pred, dy):
-    by_pred = _clipped(y_true, y_pred, dy)
+    """By y_pred that of ``clip(y_pred - y_true, -1, 1) / size``."""
+    inside = op.abs(y_pred - y_true) < 1.0
+    by_pred = dy * op.cast(inside, dy.dtype) / max(y_pred.size, 1)
     return -by_pred, by_pred
 
 
 @gradient(op.smooth_l1_loss_dtrue)
 def smooth_l1_loss_dtrue(y_true, y_pred, dy):
-    by_pred = _clipped(y_true, y_pred, dy)
-    return by_pred, -by_pred
-
-
-@gradient(op.nll_loss)
-def nll_loss(y_true, y_pred, dy):
-    return None, op.nll_loss_dpred(dy, y_true, y_pred)
+    return smooth_l1_loss_dpred(y_true, y_pred, dy)[::-1]
 
 
 @gradient(op.nll_loss_dpred)
@@ -42,14 +43,6 @@ def nll_loss_dpred(dy, y_true, y_pred, dy_):
     return op.sum(dy_ * at_one), None, op.zeros_like(y_pred)
 
 
-not_differentiable(op.nll_loss_dtrue, why="the result is zero whatever the arguments are")
-
-
-@gradient(op.cross_entropy)
-def cross_entropy(y_true, y_pred, dy):
-    return None, op.cross_entropy_dpred(dy, y_true, y_pred)
-
-
 @gradient(op.cross_entropy_dpred)
 def cross_entropy_dpred(dy, y_true, y_pred, dy_):
     """Linear in its own dy; by y_pred it is the gradient of softmax, weighted by row."""
@@ -57,9 +50,6 @@ def cross_entropy_dpred(dy, y_true, y_pred, dy_):
     weight = -op.sum(op.nll_loss_dpred(dy, y_true, y_pred), 1, 1)
     by_softmax = op.softmax_dx(op.softmax(y_pred, 1), dy_, 1)
     return op.sum(dy_ * at_one), None, weight * by_softmax
-
-
-not_differentiable(op.cross_entropy_dtrue, why="the result is zero whatever the arguments are")
 
 
 def _share(dy, y_pred, reduction):
@@ -77,45 +67,33 @@ def _by_dy(dy_, at_one, reduction):
     return product if reduction == "none" else op.sum(product)
 
 
-@gradient(op.mse_loss)
-def mse_loss(y_true, y_pred, reduction, dy):
-    by_pred = op.mse_loss_dpred(dy, y_true, y_pred, reduction)
-    return -by_pred, by_pred
+def _of_difference(loss, derivative, slope):
+    """Register the gradients of a loss that is a function of y_pred - y_true, and of its own
+    gradient. ``slope(y_true, y_pred, dy, *numbers)``: the second derivative times dy; None for 0.
+    """
+
+    @gradient(loss)
+    def of_loss(y_true, y_pred, dy, *options):
+        by_pred = derivative(dy, y_true, y_pred, *options)
+        return -by_pred, by_pred
+
+    @gradient(derivative)
+    def of_derivative(dy, y_true, y_pred, dy_, reduction, *numbers):
+        at_one = derivative(op.ones_like(dy), y_true, y_pred, reduction, *numbers)
+        by_dy = _by_dy(dy_, at_one, reduction)
+        if slope is None:
+            return by_dy, op.zeros_like(y_true), op.zeros_like(y_pred)
+        by_pred = slope(y_true, y_pred, dy_, *numbers) * _share(dy, y_pred, reduction)
+        return by_dy, -by_pred, by_pred
 
 
-@gradient(op.mse_loss_dpred)
-def mse_loss_dpred(dy, y_true, y_pred, reduction, dy_):
-    at_one = op.mse_loss_dpred(op.ones_like(dy), y_true, y_pred, reduction)
-    by_pred = dy_ * 2.0 * _share(dy, y_pred, reduction)
-    return _by_dy(dy_, at_one, reduction), -by_pred, by_pred
+def _inside(y_true, y_pred, dy, delta):
+    return dy * op.cast(op.abs(y_pred - y_true) < delta, dy.dtype)
 
 
-@gradient(op.l1_loss)
-def l1_loss(y_true, y_pred, reduction, dy):
-    by_pred = op.l1_loss_dpred(dy, y_true, y_pred, reduction)
-    return -by_pred, by_pred
-
-
-@gradient(op.l1_loss_dpred)
-def l1_loss_dpred(dy, y_true, y_pred, reduction, dy_):
-    """A sign is constant."""
-    at_one = op.l1_loss_dpred(op.ones_like(dy), y_true, y_pred, reduction)
-    return _by_dy(dy_, at_one, reduction), op.zeros_like(y_true), op.zeros_like(y_pred)
-
-
-@gradient(op.huber_loss)
-def huber_loss(y_true, y_pred, reduction, delta, dy):
-    by_pred = op.huber_loss_dpred(dy, y_true, y_pred, reduction, delta)
-    return -by_pred, by_pred
-
-
-@gradient(op.huber_loss_dpred)
-def huber_loss_dpred(dy, y_true, y_pred, reduction, delta, dy_):
-    at_one = op.huber_loss_dpred(op.ones_like(dy), y_true, y_pred, reduction, delta)
-    inside = op.abs(y_pred - y_true) < delta
-    share = _share(dy, y_pred, reduction)
-    by_pred = dy_ * op.cast(inside, dy_.dtype) * share
-    return _by_dy(dy_, at_one, reduction), -by_pred, by_pred
+_of_difference(op.mse_loss, op.mse_loss_dpred, lambda y_true, y_pred, dy: dy * 2.0)
+_of_difference(op.l1_loss, op.l1_loss_dpred, None)
+_of_difference(op.huber_loss, op.huber_loss_dpred, _inside)
 
 
 @gradient(op.kl_div)

@@ -1,14 +1,10 @@
 """Gradients of normalisations."""
 
 from meta import op
-from meta.grad.core import gradient, second_gradient
+from meta.grad.core import gradient, in_dtype, second_gradient
 from meta.ir.types import TensorType
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.norm import statistics_dtype
-
-
-def _cast(x, dtype):
-    return x if x.dtype == dtype else op.cast(x, dtype)
 
 
 def _beside(x, axis):
@@ -23,9 +19,9 @@ def batch_norm_train(
 ):
     """y does not depend on the running statistics, which the call has overwritten."""
     dx, dw, db = op.batch_norm_train_dxwb(dy, x, w, None, eps, axis)
-    dm, dv = (_cast(op.zeros_like(db), s.dtype) for s in (running_mean, running_var))
+    dm, dv = (in_dtype(op.zeros_like(db), s.dtype) for s in (running_mean, running_var))
     dw = None if w is None else dw
-    db = None if b is None else _cast(db, b.dtype)
+    db = None if b is None else in_dtype(db, b.dtype)
     return dx, dm, dv, dw, db
 
 
@@ -37,35 +33,38 @@ def batch_norm_infer(x, running_mean, running_var, w, b: TensorType, dy, eps, ax
     db = sum(dy).
     """
     wide = statistics_dtype(x.dtype)
-    dy, inv = _cast(dy, wide), op.rsqrt(_cast(running_var, wide) + eps)
+    dy, inv = in_dtype(dy, wide), op.rsqrt(in_dtype(running_var, wide) + eps)
     lifted = _beside(x, axis)
-    factor = inv if w is None else inv * _cast(w, wide)
-    centred = _cast(x, wide) - op.reshape(_cast(running_mean, wide), lifted)
+    factor = inv if w is None else inv * in_dtype(w, wide)
+    centred = in_dtype(x, wide) - op.reshape(in_dtype(running_mean, wide), lifted)
     flat = op.sum(dy, axis, 0, True)
     slope = op.sum(dy * centred, axis, 0, True) * inv
     dvar = slope * inv * factor * -0.5
     return (
-        _cast(dy * op.reshape(factor, lifted), x.dtype),
-        _cast(-(flat * factor), running_mean.dtype),
-        _cast(dvar, running_var.dtype),
-        None if w is None else _cast(slope, w.dtype),
-        None if b is None else _cast(flat, b.dtype),
+        in_dtype(dy * op.reshape(factor, lifted), x.dtype),
+        in_dtype(-(flat * factor), running_mean.dtype),
+        in_dtype(dvar, running_var.dtype),
+        None if w is None else in_dtype(slope, w.dtype),
+        None if b is None else in_dtype(flat, b.dtype),
     )
 
 
-def _layer(gradients, scale, bias, dy, axis):
-    """Arrange the results of a layer norm's gradient by slot: x, scale, bias."""
-    dx, dscale, dbias = (gradients, None, None) if scale is None else gradients
+def _by_slot(found, scale, bias, dy, axis):
+    """Arrange the results of a normalisation's gradient by slot: x, scale, bias.
+
+    ``found``: dx alone without scale, else with dscale, and mostly dbias.
+    """
+    dx, dscale, dbias, *_ = (found, None, None) if scale is None else (*found, None)
     if bias is None:
         return dx, dscale, None
     if dbias is None:
-        dbias = op.sum(_cast(dy, statistics_dtype(dy.dtype)), axis, 0, True)
-    return dx, dscale, _cast(dbias, bias.dtype)
+        dbias = op.sum(in_dtype(dy, statistics_dtype(dy.dtype)), axis, 0, True)
+    return dx, dscale, in_dtype(dbias, bias.dtype)
 
 
 @gradient(op.layer_norm)
 def layer_norm(x, scale, bias: TensorType, dy, axis, eps):
-    return _layer(op.layer_norm_dx(x, scale, dy, axis, eps), scale, bias, dy, axis)
+    return _by_slot(op.layer_norm_dx(x, scale, dy, axis, eps), scale, bias, dy, axis)
 
 
 @gradient(op.layer_norm_train)
@@ -73,23 +72,23 @@ def layer_norm_train(x, scale, bias: TensorType, y, dy, axis, eps):
     """Of the results only y is differentiated; mean and invvar serve this rule."""
     _, mean, invvar = y
     gradients = op.layer_norm_train_dx(x, scale, dy[0], mean, invvar, axis, eps)
-    return _layer(gradients, scale, bias, dy[0], axis)
+    return _by_slot(gradients, scale, bias, dy[0], axis)
 
 
-def _second(x, weight, dy, cotangents, axes, lifted, eps):
+def _second(x, weight, dy, cotangents, axes, lifted, eps, centred=True):
     """`second_gradient` of data [.., extent, ..]; ``lifted`` is a parameter's shape beside x."""
     wide = statistics_dtype(x.dtype)
-    u, u_weight, u_bias = (None if t is None else _cast(t, wide) for t in cotangents)
+    u, u_weight, u_bias = (None if t is None else in_dtype(t, wide) for t in cotangents)
     w, u_weight, u_bias = (
-        None if t is None else op.reshape(_cast(t, wide), lifted)
+        None if t is None else op.reshape(in_dtype(t, wide), lifted)
         for t in (weight, u_weight, u_bias)
     )
     by_x, by_weight, by_dy = second_gradient(
-        _cast(x, wide), w, _cast(dy, wide), u, u_weight, u_bias, axes, eps
+        in_dtype(x, wide), w, in_dtype(dy, wide), u, u_weight, u_bias, axes, eps, centred
     )
     if weight is not None:
-        by_weight = _cast(op.sum(by_weight, lifted.index(-1), 0, True), weight.dtype)
-    return _cast(by_x, x.dtype), None if weight is None else by_weight, _cast(by_dy, dy.dtype)
+        by_weight = in_dtype(op.sum(by_weight, lifted.index(-1), 0, True), weight.dtype)
+    return in_dtype(by_x, x.dtype), None if weight is None else by_weight, in_dtype(by_dy, dy.dtype)
 
 
 @gradient(op.batch_norm_train_dxwb)
@@ -100,15 +99,20 @@ def batch_norm_train_dxwb(dy, x, w, b, dy_, eps, axis):
     return by_dy, by_x, by_w, None if b is None else op.zeros_like(b)
 
 
-def _layer_second(x, scale, dy, cotangents, axis, eps):
+def _layer_second(x, scale, dy, cotangents, axis, eps, centred=True):
     axis, lifted = normalize_axis(axis, x.ndim), _beside(x, axis)
-    cotangents = (cotangents, None, None) if scale is None else cotangents
-    return _second(x, scale, dy, cotangents, (axis,), lifted, eps)
+    u, u_scale, u_bias, *_ = (cotangents, None, None) if scale is None else (*cotangents, None)
+    return _second(x, scale, dy, (u, u_scale, u_bias), (axis,), lifted, eps, centred)
 
 
 @gradient(op.layer_norm_dx)
 def layer_norm_dx(x, scale, dy, dy_, axis, eps):
     return _layer_second(x, scale, dy, dy_, axis, eps)
+
+
+@gradient(op.rms_norm_dx)
+def rms_norm_dx(x, scale, dy, dy_, axis, eps):
+    return _layer_second(x, scale, dy, dy_, axis, eps, False)
 
 
 @gradient(op.layer_norm_train_dx)
@@ -118,26 +122,15 @@ def layer_norm_train_dx(x, scale, dy, mean, invvar, dy_, axis, eps):
     return *gradients, op.zeros_like(mean), op.zeros_like(invvar)
 
 
-def _gradients(x, num_groups, scale, bias, dy, eps):
-    """Return the gradients by slot: x, scale, bias."""
-    found = op.group_norm_dx(x, num_groups, scale, dy, eps)
-    dx, dscale, dbias = (found, None, None) if scale is None else found
-    if bias is None:
-        return dx, dscale, None
-    if dbias is None:
-        dbias = op.sum(_cast(dy, statistics_dtype(dy.dtype)), 1, 0, True)
-    return dx, dscale, _cast(dbias, bias.dtype)
-
-
 @gradient(op.group_norm)
 def group_norm(x, num_groups, scale, bias: TensorType, dy, eps):
-    return _gradients(x, num_groups, scale, bias, dy, eps)
+    return _by_slot(op.group_norm_dx(x, num_groups, scale, dy, eps), scale, bias, dy, 1)
 
 
 @gradient(op.instance_norm)
 def instance_norm(x, scale, bias: TensorType, dy, eps):
     # Without channels there is nothing to divide into groups: one group of none.
-    return _gradients(x, max(x.shape[1], 1), scale, bias, dy, eps)
+    return group_norm(x, max(x.shape[1], 1), scale, bias, dy, eps)
 
 
 @gradient(op.group_norm_dx)
@@ -147,47 +140,28 @@ def group_norm_dx(x, num_groups, scale, dy, dy_, eps):
     grouped = (shape[0], num_groups, size, *extents)
     lifted = (1, num_groups, size) + (1,) * len(extents)
     u, u_scale, u_bias = (dy_, None, None) if scale is None else dy_
-    data, slope, u = (op.reshape(_cast(t, wide), grouped) for t in (x, dy, u))
+    data, slope, u = (op.reshape(in_dtype(t, wide), grouped) for t in (x, dy, u))
     w, u_scale, u_bias = (
-        None if t is None else op.reshape(_cast(t, wide), lifted) for t in (scale, u_scale, u_bias)
+        None if t is None else op.reshape(in_dtype(t, wide), lifted)
+        for t in (scale, u_scale, u_bias)
     )
     axes = tuple(range(2, len(grouped)))
     by_x, by_scale, by_dy = second_gradient(data, w, slope, u, u_scale, u_bias, axes, eps)
     if scale is not None:
         by_scale = op.reshape(op.sum(by_scale, (1, 2), 0, True), scale.shape)
-        by_scale = _cast(by_scale, scale.dtype)
-    by_x, by_dy = (_cast(op.reshape(t, shape), x.dtype) for t in (by_x, by_dy))
+        by_scale = in_dtype(by_scale, scale.dtype)
+    by_x, by_dy = (in_dtype(op.reshape(t, shape), x.dtype) for t in (by_x, by_dy))
     return by_x, None if scale is None else by_scale, by_dy
 
 
 @gradient(op.rms_norm)
 def rms_norm(x, scale, bias: TensorType, dy, axis, eps):
-    found = op.rms_norm_dx(x, scale, dy, axis, eps)
-    dx, dscale = (found, None) if scale is None else found
-    if bias is None:
-        return dx, dscale, None
-    dbias = op.sum(_cast(dy, statistics_dtype(dy.dtype)), axis, 0, True)
-    return dx, dscale, _cast(dbias, bias.dtype)
-
-
-@gradient(op.rms_norm_dx)
-def rms_norm_dx(x, scale, dy, dy_, axis, eps):
-    wide, axis = statistics_dtype(x.dtype), normalize_axis(axis, x.ndim)
-    lifted = tuple(-1 if i == axis else 1 for i in range(x.ndim))
-    u, u_scale = (dy_, None) if scale is None else dy_
-    w, u_scale = (
-        None if t is None else op.reshape(_cast(t, wide), lifted) for t in (scale, u_scale)
-    )
-    data, slope, u = (_cast(t, wide) for t in (x, dy, u))
-    by_x, by_scale, by_dy = second_gradient(data, w, slope, u, u_scale, None, (axis,), eps, False)
-    if scale is not None:
-        by_scale = _cast(op.sum(by_scale, axis, 0, True), scale.dtype)
-    return _cast(by_x, x.dtype), None if scale is None else by_scale, _cast(by_dy, dy.dtype)
+    return _by_slot(op.rms_norm_dx(x, scale, dy, axis, eps), scale, bias, dy, axis)
 
 
 @gradient(op.lrn)
-def lrn(x, dy, size, axis, bias, alpha, beta):
-    return op.lrn_dx(x, dy, size, axis, bias, alpha, beta)
+def lrn(x, dy, *options):
+    return op.lrn_dx(x, dy, *options)
 
 
 def _neighbours(x, before, after, axis):
@@ -211,7 +185,7 @@ def lrn_dx(x, dy, dy_, size, axis, bias, alpha, beta):
     W sums over the neighbourhood, W' over the places whose neighbourhood it is; c = alpha / size,
     d = bias + c W(x²), D = d^-beta, E = D / d, F = E / d.
     """
-    x_, dy, u = (_cast(t, statistics_dtype(x.dtype)) for t in (x, dy, dy_))
+    x_, dy, u = (in_dtype(t, statistics_dtype(x.dtype)) for t in (x, dy, dy_))
     before, after, c = size // 2, (size - 1) // 2, alpha / size
     base = _neighbours(x_ * x_, before, after, axis) * c + bias
     root = base ** (-beta)
@@ -225,26 +199,26 @@ def lrn_dx(x, dy, dy_, size, axis, bias, alpha, beta):
     by_x = x_ * _neighbours(by_base, after, before, axis) * (2 * c)
     spread = _neighbours(dy * x_ * slope, after, before, axis)
     by_x = by_x - slope * around * dy - u * spread
-    return _cast(by_x, x.dtype), _cast(by_dy, x.dtype)
+    return in_dtype(by_x, x.dtype), in_dtype(by_dy, x.dtype)
 
 
 @gradient(op.l2_normalize)
 def l2_normalize(x, dy, eps, axis):
     """For n = 1 / sqrt(max(s, eps)), s = sum(x²): dx = n dy - [s > eps] n³ x sum(x dy)."""
     dtype = x.dtype
-    x, dy = (_cast(t, statistics_dtype(dtype)) for t in (x, dy))
+    x, dy = (in_dtype(t, statistics_dtype(dtype)) for t in (x, dy))
     axes = normalize_axes(axis, x.ndim)
     square = op.sum(x * x, axes, 1)
     inverse = op.rsqrt(op.maximum(square, eps))
-    free = _cast(square > eps, x.dtype)
+    free = in_dtype(square > eps, x.dtype)
     along = op.sum(x * dy, axes, 1) * (free * (inverse * inverse))
-    return _cast(inverse * (dy - x * along), dtype)
+    return in_dtype(inverse * (dy - x * along), dtype)
 
 
 @gradient(op.l2norm)
 def l2norm(x, y, dy):
     """dx = dy x / y, 0 where y is 0."""
     wide = statistics_dtype(x.dtype)
-    y, dy = _cast(y, wide), _cast(dy, wide)
+    y, dy = in_dtype(y, wide), in_dtype(dy, wide)
     slope = op.where(op.equal(y, 0.0), op.zeros_like(dy), dy / y)
-    return _cast(_cast(x, wide) * slope, x.dtype)
+    return in_dtype(in_dtype(x, wide) * slope, x.dtype)

@@ -7,6 +7,23 @@ from meta.grad.core import gradient
 from meta.op.core.window import DATA, permutation, window
 
 
+def _by_operator(pool, pool_dx):
+    """Register a gradient that is an operator."""
+
+    @gradient(pool)
+    def by_x(x, y, dy, *options):
+        return pool_dx(x, y, dy, *options)
+
+
+def _of_mean(pool, pool_dx):
+    """Register the gradient of a mean's gradient: linear in dy, it depends on nothing else."""
+
+    @gradient(pool_dx)
+    def by_dy(dy_, layout, *options):
+        ddy = pool(dy_, *options, layout or DATA[dy_.ndim - 2])
+        return op.zeros_like(dy_), op.zeros_like(ddy), ddy
+
+
 def _in_order(x, layout):
     """Return ``x``, of ``layout``, in the order of `DATA`."""
     order = DATA[x.ndim - 2]
@@ -52,15 +69,8 @@ def _region(x, begin, end):
 def sliding(max_pool, max_dx, avg_pool, avg_dx):
     """Register the gradients of the maximum and the mean over windows, and of these gradients."""
 
-    @gradient(max_pool)
-    def maximum(x, y, dy, kernel, stride, padding, dilation, ceil_mode, include_pad, layout):
-        window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
-        return max_dx(x, y, dy, *window, layout)
-
-    @gradient(avg_pool)
-    def mean(x, y, dy, kernel, stride, padding, dilation, ceil_mode, include_pad, layout):
-        window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
-        return avg_dx(x, y, dy, *window, layout)
+    _by_operator(max_pool, max_dx)
+    _by_operator(avg_pool, avg_dx)
 
     @gradient(max_dx)
     def maximum_dx(x, y, dy_, kernel, stride, padding, dilation, ceil_mode, layout):
@@ -73,24 +83,14 @@ def sliding(max_pool, max_dx, avg_pool, avg_dx):
         read = _first_maxima(_windows(image, axes, float("-inf")), _windows(slope, axes, 0.0))
         return op.zeros_like(x), op.zeros_like(y), _laid_out(read, layout)
 
-    @gradient(avg_dx)
-    def mean_dx(dy_, kernel, stride, padding, dilation, ceil_mode, include_pad, layout):
-        """dx is linear in dy and depends on nothing else."""
-        window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
-        ddy = avg_pool(dy_, *window, layout or DATA[dy_.ndim - 2])
-        return op.zeros_like(dy_), op.zeros_like(ddy), ddy
+    _of_mean(avg_pool, avg_dx)
 
 
 def adaptive(max_pool, max_dx, avg_pool, avg_dx):
     """As `sliding`, over regions that cover the input evenly."""
 
-    @gradient(max_pool)
-    def maximum(x, y, dy, shape, layout):
-        return max_dx(x, y, dy, shape, layout)
-
-    @gradient(avg_pool)
-    def mean(x, y, dy, shape, layout):
-        return avg_dx(x, y, dy, shape, layout)
+    _by_operator(max_pool, max_dx)
+    _by_operator(avg_pool, avg_dx)
 
     @gradient(max_dx)
     def maximum_dx(x, y, dy_, shape, layout):
@@ -107,10 +107,7 @@ def adaptive(max_pool, max_dx, avg_pool, avg_dx):
         found = op.reshape(op.stack(tuple(read), 2), best.shape)
         return op.zeros_like(x), op.zeros_like(y), _laid_out(found, layout)
 
-    @gradient(avg_dx)
-    def mean_dx(dy_, shape, layout):
-        ddy = avg_pool(dy_, shape, layout or DATA[dy_.ndim - 2])
-        return op.zeros_like(dy_), op.zeros_like(ddy), ddy
+    _of_mean(avg_pool, avg_dx)
 
 
 for _n in (1, 2, 3):

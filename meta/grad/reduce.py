@@ -7,12 +7,22 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.grad.core import gradient, not_differentiable
+from meta.grad.core import gradient, gradients, in_dtype, not_differentiable
 from meta.grad.scan import shifted
 from meta.ir.types import TensorType
 from meta.op.core.reduction import reduction
 from meta.op.norm import statistics_dtype
 from meta.op.reduce import per_degree
+
+gradients(
+    {
+        op.sum_dx: lambda dy_, *options: (op.zeros_like(dy_), op.sum(dy_, *options)),
+        op.mean_dx: lambda dy_, shape, *options: op.mean(dy_, *options),
+        op.prod: lambda x, dy, *options: op.prod_dx(x, dy, *options),
+    }
+)
+not_differentiable(op.argmax, op.argmin, why="the result is an index")
+not_differentiable(op.all, op.any, why="the result is a bool")
 
 
 @gradient(op.sum)
@@ -24,25 +34,12 @@ def sum(x: TensorType, dy: Any, axis: Any, keepdims: Any, exclude: bool) -> Any:
     return op.broadcast_to(op.reshape(dy, kept), x.known_shape)
 
 
-@gradient(op.sum_dx)
-def sum_dx(dy_: Any, axis: Any, keepdims: Any, exclude: bool) -> Any:
-    """Linear in dy, and independent of the values of x."""
-    return op.zeros_like(dy_), op.sum(dy_, axis, keepdims, exclude)
-
-
 @gradient(op.mean)
-def mean(x: TensorType, dy: Any, axis: Any, keepdims: bool, exclude: bool) -> Any:
-    """dx = dy / n, repeated."""
-    return op.mean_dx(dy, x.known_shape, axis, keepdims, exclude)
+def mean(x: TensorType, dy: Any, *options: Any) -> Any:
+    return op.mean_dx(dy, x.known_shape, *options)
 
 
-@gradient(op.mean_dx)
-def mean_dx(dy_: Any, axis: Any, keepdims: bool, exclude: bool) -> Any:
-    """Linear in dy."""
-    return op.mean(dy_, axis, keepdims, exclude)
-
-
-@gradient(op.max, op.min)
+@gradient(op.max, op.min, op.amax, op.amin)
 def extremum(x: Any, y: Any, dy: Any, axis: Any, exclude: bool) -> Any:
     """dx = dy / n at each of the n elements that equal the result, 0 elsewhere."""
     kept = reduction(x.ndim, axis, True, exclude)
@@ -50,15 +47,6 @@ def extremum(x: Any, y: Any, dy: Any, axis: Any, exclude: bool) -> Any:
     chosen = op.cast(op.equal(x, op.reshape(y, shape)), dy.dtype)
     count = op.sum(chosen, axis, True, exclude)
     return chosen * (op.reshape(dy, shape) / count)
-
-
-not_differentiable(op.argmax, op.argmin, why="the result is an index")
-
-
-@gradient(op.prod)
-def prod(x: Any, dy: Any, axis: Any, keepdims: bool, exclude: bool) -> Any:
-    """dx = dy times the product of the other elements."""
-    return op.prod_dx(x, dy, axis, keepdims, exclude)
 
 
 @gradient(op.prod_dx)
@@ -94,20 +82,13 @@ def _without(x: Any, u: Any) -> tuple[Any, Any]:
     return before, shifted(op.linear_scan(x, u * before, -1), -1, -1)
 
 
-not_differentiable(op.all, op.any, why="the result is a bool")
-
-
-def _cast(x, dtype):
-    return x if x.dtype == dtype else op.cast(x, dtype)
-
-
 def _deviation(x, dy, axis, exclude, correction):
     """Return 2 dy (x - mean) / (n - correction), in the statistics' dtype."""
     wide = statistics_dtype(x.dtype)
     r = reduction(x.ndim, axis, True, exclude)
-    x = _cast(x, wide)
+    x = in_dtype(x, wide)
     centred = x - op.mean(x, r.axes, True) if r.axes else op.zeros_like(x)
-    slope = op.reshape(_cast(dy, wide), r.kept_shape(x.shape)) * (
+    slope = op.reshape(in_dtype(dy, wide), r.kept_shape(x.shape)) * (
         2 * per_degree(r.count(x.shape), correction)
     )
     return slope * centred
@@ -116,16 +97,16 @@ def _deviation(x, dy, axis, exclude, correction):
 @gradient(op.var)
 def var(x, dy, axis, exclude, correction):
     """dx = 2 dy (x - mean) / (n - correction); the mean's own part sums to 0."""
-    return _cast(_deviation(x, dy, axis, exclude, correction), x.dtype)
+    return in_dtype(_deviation(x, dy, axis, exclude, correction), x.dtype)
 
 
 @gradient(op.std)
 def std(x, y, dy, axis, exclude, correction):
     """dx = dvar / (2 std), 0 where std is 0."""
     wide = statistics_dtype(x.dtype)
-    y, dy = _cast(y, wide), _cast(dy, wide)
+    y, dy = in_dtype(y, wide), in_dtype(dy, wide)
     slope = op.where(op.equal(y, 0.0), op.zeros_like(dy), dy / (y * 2.0))
-    return _cast(_deviation(x, slope, axis, exclude, correction), x.dtype)
+    return in_dtype(_deviation(x, slope, axis, exclude, correction), x.dtype)
 
 
 @gradient(op.logsumexp)
@@ -133,8 +114,5 @@ def logsumexp(x, y, dy, axis, exclude):
     """dx = dy exp(x - y)"""
     wide = statistics_dtype(x.dtype)
     shape = reduction(x.ndim, axis, True, exclude).kept_shape(x.shape)
-    shifted = _cast(x, wide) - op.reshape(_cast(y, wide), shape)
-    return _cast(op.exp(shifted) * op.reshape(_cast(dy, wide), shape), x.dtype)
-
-
-gradient(op.amax, op.amin)(extremum)
+    shifted = in_dtype(x, wide) - op.reshape(in_dtype(y, wide), shape)
+    return in_dtype(op.exp(shifted) * op.reshape(in_dtype(dy, wide), shape), x.dtype)

@@ -10,20 +10,17 @@ from meta.grad.core import gradient, not_differentiable
 
 
 @gradient(op.roi_align)
-def roi_align(data, rois, pooled_size, spatial_scale, sample_ratio, layout, mode, dy):
-    options = (pooled_size, spatial_scale, sample_ratio, layout, mode)
+def roi_align(data, rois, dy, *options):
     return op.roi_align_dx(data, rois, dy, *options), op.zeros_like(rois)
 
 
 @gradient(op.roi_align_dx)
-def roi_align_dx(data, rois, pooled_size, spatial_scale, sample_ratio, layout, mode, dy_):
-    options = (pooled_size, spatial_scale, sample_ratio, layout, mode)
+def roi_align_dx(data, rois, dy_, *options):
     return op.zeros_like(data), op.zeros_like(rois), op.roi_align_ddy(data, rois, dy_, *options)
 
 
 @gradient(op.roi_align_ddy)
-def roi_align_ddy(data, rois, pooled_size, spatial_scale, sample_ratio, layout, mode, dy):
-    options = (pooled_size, spatial_scale, sample_ratio, layout, mode)
+def roi_align_ddy(data, rois, dy, *options):
     return op.zeros_like(data), op.zeros_like(rois), op.roi_align_dx(data, rois, dy, *options)
 
 

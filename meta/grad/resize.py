@@ -14,35 +14,16 @@ def resizing(forward, backward):
     """Register the gradients of a resize over any number of axes, and of its gradient."""
 
     @gradient(forward)
-    def of_resize(
-        x, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
-        cubic_exclude, out_dtype, dy,
-    ):  # fmt: skip
-        options = (
-            layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
-            cubic_exclude, out_dtype,
-        )  # fmt: skip
-        return backward(x, dy, size, *options)
+    def of_resize(x, dy, *options):
+        return backward(x, dy, *options)
 
     @gradient(backward)
-    def of_dx(
-        x, dy: TensorType, size, layout, method, coordinate_transformation_mode, rounding_method,
-        cubic_alpha, cubic_exclude, dy_,
-    ):  # fmt: skip
-        options = (
-            layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
-            cubic_exclude, dy.dtype,
-        )  # fmt: skip
-        return op.zeros_like(x), forward(dy_, size, *options)
+    def of_dx(x, dy: TensorType, dy_, out_dtype, *options):
+        return op.zeros_like(x), forward(dy_, *options, dy.dtype)
 
 
-resizing(op.resize1d, op.resize1d_dx)
-
-
-resizing(op.resize2d, op.resize2d_dx)
-
-
-resizing(op.resize3d, op.resize3d_dx)
+for _n in (1, 2, 3):
+    resizing(getattr(op, f"resize{_n}d"), getattr(op, f"resize{_n}d_dx"))
 
 
 @gradient(op.upsampling)

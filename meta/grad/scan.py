@@ -6,7 +6,7 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.grad.core import gradient
+from meta.grad.core import gradient, in_dtype
 from meta.ir.types import TensorType
 from meta.op.core.check import normalize_axis
 
@@ -24,17 +24,13 @@ def shifted(x: Any, axis: int, by: int) -> Any:
     return op.strided_slice_dx(op.strided_slice(x, low, short), extents, high, full)
 
 
-def _as(x: Any, dtype: str) -> Any:
-    return x if x.dtype == dtype else op.cast(x, dtype)
-
-
 @gradient(op.cumsum)
 def cumsum(x: TensorType, axis: int, dtype: str, exclusive: bool, dy: Any) -> Any:
     """dx[i] = the sum of dy[k] over k >= i (> i if exclusive)."""
     if not is_float(dtype):
         return None
     back = op.cumsum(op.reverse(dy, axis), axis, dtype, exclusive)
-    return _as(op.reverse(back, axis), x.dtype)
+    return in_dtype(op.reverse(back, axis), x.dtype)
 
 
 @gradient(op.cumprod)
@@ -45,11 +41,11 @@ def cumprod(x: Any, axis: int, dtype: str, exclusive: bool, dy: Any) -> Any:
     """
     if not is_float(dtype):
         return None
-    wide = _as(x, dtype)
+    wide = in_dtype(x, dtype)
     before = op.cumprod(wide, axis, dtype, True)
     source = shifted(dy, axis, 1) if exclusive else dy
     s = op.linear_scan(shifted(wide, axis, 1), source, axis, True)
-    return _as(before * s, x.dtype)
+    return in_dtype(before * s, x.dtype)
 
 
 @gradient(op.linear_scan)

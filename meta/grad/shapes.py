@@ -7,7 +7,7 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.grad.core import collapse, gradient, not_differentiable
+from meta.grad.core import collapse, gradient, gradients, in_dtype, not_differentiable
 from meta.ir.types import TensorType
 
 
@@ -17,16 +17,13 @@ def view(x: TensorType, dy: Any) -> Any:
     return op.reshape(dy, x.known_shape)
 
 
-@gradient(op.transpose)
-def transpose(dy: Any, axes: Any) -> Any:
-    """dx = dy, permuted back."""
-    return op.transpose_dx(dy, axes)
-
-
-@gradient(op.transpose_dx)
-def transpose_dx(dy: Any, axes: Any) -> Any:
-    """The inverse permutation's inverse is the permutation."""
-    return op.transpose(dy, axes)
+gradients(
+    {
+        op.transpose: lambda dy, axes: op.transpose_dx(dy, axes),
+        op.transpose_dx: lambda dy, axes: op.transpose(dy, axes),
+        op.swap_axis: lambda dy, axis1, axis2: op.swap_axis(dy, axis1, axis2),
+    }
+)
 
 
 @gradient(op.broadcast_to)
@@ -35,18 +32,11 @@ def broadcast_to(x: TensorType, dy: Any) -> Any:
     return collapse(dy, x)
 
 
-@gradient(op.swap_axis)
-def swap_axis(dy: Any, axis1: int, axis2: int) -> Any:
-    """An exchange undoes itself."""
-    return op.swap_axis(dy, axis1, axis2)
-
-
 def _zero(dy: Any, like_type: TensorType) -> Any:
     """Return zeros of a type from a gradient that has its shape."""
     if not is_float(like_type.dtype):
         return None
-    zeros = op.zeros_like(dy)
-    return zeros if zeros.dtype == like_type.dtype else op.cast(zeros, like_type.dtype)
+    return in_dtype(op.zeros_like(dy), like_type.dtype)
 
 
 @gradient(op.reshape_like)

@@ -4,33 +4,29 @@ import math
 
 from meta import op
 from meta.base.errors import GradientError
-from meta.grad.core import collapse, gradient, onto
-from meta.grad.elementwise import second_gradients
+from meta.grad.core import collapse, gradient, gradients, onto
+
+gradients(
+    {
+        op.erf: lambda x, dy: op.erf_dx(x, None, dy),
+        op.erfc: lambda x, dy: -op.erf_dx(x, None, dy),
+        op.erfinv: lambda y, dy: dy * (op.exp(y * y) * (math.sqrt(math.pi) / 2)),
+        op.lgamma: lambda x, dy: dy * op.digamma(x),
+        op.digamma: lambda x, dy: dy * op.trigamma(x),
+        op.entr: lambda x, dy: -(dy * (op.log(x) + 1.0)),
+        op.ndtr: lambda x, dy: dy * (op.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))),
+        op.i0: lambda x, dy: dy * op.i1(x),
+        op.i0e: lambda x, y, dy: dy * (op.i1e(x) - op.sign(x) * y),
+        op.i1: lambda x, y, dy: dy * (op.i0(x) - _over(y, x)),
+        op.i1e: lambda x, y, dy: dy * (op.i0e(x) - op.sign(x) * y - _over(y, x)),
+    }
+)
 
 
-@gradient(op.erfc)
-def erfc(x, dy):
-    """dx = -dy * 2 / sqrt(pi) * exp(-x**2)"""
-    return -op.erf_dx(x, None, dy)
-
-
-@gradient(op.erfinv)
-def erfinv(y, dy):
-    """dx = dy * sqrt(pi) / 2 * exp(y**2)"""
-    slope = op.exp(y * y) * (math.sqrt(math.pi) / 2)
-    return dy * slope
-
-
-@gradient(op.lgamma)
-def lgamma(x, dy):
-    """dx = dy * digamma(x)"""
-    return dy * op.digamma(x)
-
-
-@gradient(op.digamma)
-def digamma(x, dy):
-    """dx = dy * trigamma(x)"""
-    return dy * op.trigamma(x)
+def _over(y, x):
+    """y / x, which tends to 1/2 at 0."""
+    zero = op.equal(x, 0.0)
+    return op.where(zero, 0.5, y / op.where(zero, 1.0, x))
 
 
 @gradient(op.trigamma)
@@ -91,50 +87,6 @@ def xlog1py(x1, x2, dy):
     return onto(x1, factor), onto(x2, lambda: dy * x1 / (x2 + 1.0))
 
 
-@gradient(op.entr)
-def entr(x, dy):
-    """dx = -dy * (log(x) + 1)"""
-    return -(dy * (op.log(x) + 1.0))
-
-
-@gradient(op.ndtr)
-def ndtr(x, dy):
-    """dx = dy * exp(-x**2 / 2) / sqrt(2 * pi)"""
-    density = op.exp(x * x * -0.5)
-    return dy * (density * (1 / math.sqrt(2 * math.pi)))
-
-
-@gradient(op.i0)
-def i0(x, dy):
-    """dx = dy * i1(x)"""
-    return dy * op.i1(x)
-
-
-@gradient(op.i0e)
-def i0e(x, y, dy):
-    """dx = dy * (i1e(x) - sign(x) * y)"""
-    return dy * (op.i1e(x) - op.sign(x) * y)
-
-
-def _over(y, x):
-    """y / x, which tends to 1/2 at 0."""
-    zero = op.equal(x, 0.0)
-    return op.where(zero, 0.5, y / op.where(zero, 1.0, x))
-
-
-@gradient(op.i1)
-def i1(x, y, dy):
-    """dx = dy * (i0(x) - y / x)"""
-    return dy * (op.i0(x) - _over(y, x))
-
-
-@gradient(op.i1e)
-def i1e(x, y, dy):
-    """dx = dy * (i0e(x) - y * sign(x) - y / x)"""
-    slope = op.i0e(x) - op.sign(x) * y
-    return dy * (slope - _over(y, x))
-
-
 @gradient(op.dft)
 def dft(dy, inverse):
     """The other direction, times n or divided by it."""
@@ -144,15 +96,8 @@ def dft(dy, inverse):
     return dre * factor, dim * factor
 
 
-@gradient(op.erf)
-def erf(x, dy):
-    """dx = dy * 2 / sqrt(pi) * exp(-x**2)"""
-    return op.erf_dx(x, None, dy)
-
-
 @gradient(op.erf_dx)
 def erf_dx(x, y, dy, dy_):
     """erf'' = -2 * x * erf'"""
-    second = op.erf_dx(x, None, x * -2.0)
-    dx, _ = second_gradients(x, None, dy, dy_, second)
+    dx = collapse(dy * dy_ * op.erf_dx(x, None, x * -2.0), x)
     return dx, None if y is None else op.zeros_like(y), collapse(op.erf_dx(x, None, dy_), dy)

@@ -7,9 +7,9 @@ anyway. The parameters of a rule are checked when it is registered.
 """
 
 from meta.grad.core.checkpoint import checkpointed
-from meta.grad.core.collapse import collapse, onto
+from meta.grad.core.collapse import collapse, in_dtype, onto
 from meta.grad.core.normalised import second_gradient
-from meta.grad.core.rule import Rule, gradient, not_differentiable, rule_of
+from meta.grad.core.rule import Rule, gradient, gradients, not_differentiable, rule_of
 from meta.grad.core.tape import grad, no_grad, record
 
 __all__ = [
@@ -18,6 +18,8 @@ __all__ = [
     "collapse",
     "grad",
     "gradient",
+    "gradients",
+    "in_dtype",
     "no_grad",
     "not_differentiable",
     "onto",

@@ -27,7 +27,12 @@ def collapse(dy: Any, like: Any) -> Any:
         dy = OPERATORS["sum"](dy, wide, 1)
         if dy.shape != like.shape:
             dy = OPERATORS["reshape"](dy, like.shape)
-    return dy if dy.dtype == like.dtype else OPERATORS["cast"](dy, like.dtype)
+    return in_dtype(dy, like.dtype)
+
+
+def in_dtype(x: Any, dtype: str) -> Any:
+    """Return ``x`` in a dtype: itself if it has it."""
+    return x if x.dtype == dtype else OPERATORS["cast"](x, dtype)
 
 
 def onto(operand: Any, gradient: Callable[[], Any]) -> Any:

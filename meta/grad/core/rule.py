@@ -4,7 +4,8 @@ A rule asks by parameter name for what it needs: any forward argument, ``y`` (th
 (its gradient; both are tuples for an operator with several results). Where an argument is itself
 called ``y`` or ``dy``, these two are asked for as ``y_`` and ``dy_``. What a rule does not ask for
 is not kept alive. A parameter annotated ``TensorType`` receives the type of that argument (or of
-``y``) only, which keeps no memory.
+``y``) only, which keeps no memory. ``*options`` stands for all attributes and run-time numbers that
+are not named, in the order of the schema.
 
 The rule returns one gradient per tensor slot, a bare value if there is one slot; None says that
 there is none.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,11 +85,14 @@ def gradient(*ops: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         site = definition_span(function)
-        parameters = tuple(inspect.signature(function).parameters)
-        hints = typing.get_type_hints(function)
-        types_only = frozenset(p for p in parameters if hints.get(p) is TensorType)
+        given = inspect.signature(function).parameters.values()
+        named = tuple(p.name for p in given if p.kind is not p.VAR_POSITIONAL)
+        types_only = frozenset(
+            p for p, hint in typing.get_type_hints(function).items() if hint is TensorType
+        )
         for op in ops:
             y, dy = op.schema.reserved("y"), op.schema.reserved("dy")
+            parameters = named if len(named) == len(given) else (*named, *_options(op, named))
             unknown = [p for p in parameters if p not in (*op.schema.names, y, dy)]
             if unknown or dy not in parameters:
                 raise RegistrationError(
@@ -105,6 +109,18 @@ def gradient(*ops: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         return function
 
     return register
+
+
+def _options(op: Op, named: tuple[str, ...]) -> list[str]:
+    """Return what ``*options`` stands for in a rule that names other arguments."""
+    kinds = ("attribute", "scalar")
+    return [s.name for s in op.schema.slots if s.kind in kinds and s.name not in named]
+
+
+def gradients(rules: Mapping[Op, Callable[..., Any]]) -> None:
+    """Register a table of short gradient rules; see `gradient`."""
+    for op, function in rules.items():
+        gradient(op)(function)
 
 
 def not_differentiable(*ops: Op, why: str) -> None:
