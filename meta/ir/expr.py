@@ -28,21 +28,14 @@ from meta.ir.fields import (
     Atoms,
     Attributes,
     Body,
-    DataTypeName,
     Index,
-    Name,
     Parameters,
     ResultType,
-    String,
-    ValueType,
 )
-from meta.ir.names import name_text
-from meta.ir.node import Effect, Expr, Node, node
+from meta.ir.node import Expr, Node, node
 from meta.ir.types import (
     BOOL,
-    DataType,
     FuncType,
-    RefType,
     TensorType,
     TupleType,
     Type,
@@ -166,124 +159,6 @@ class TupleGetItem(Expr):
             )
 
 
-@node("construct {type}:{constructor}{fields}", opaque=True)
-@dataclass(eq=False, slots=True)
-class Construct(Expr):
-    """A value of a data type: one of its constructors applied to atoms."""
-
-    type: Annotated[DataType, DataTypeName("a data type's name")]
-    constructor: Annotated[str, Name("a constructor")]
-    fields: Annotated[tuple[Expr, ...], Atoms("field", stored=True)]
-
-    def verify(self, verifier: Verifier) -> None:
-        expected = verifier.constructor(self.type, self.constructor).fields
-        if len(expected) != len(self.fields):
-            verifier.fail(
-                f"{name_text(self.constructor)} has {len(expected)} fields and is given "
-                f"{len(self.fields)}",
-                expected=f"({', '.join(map(str, expected))})",
-            )
-        for i, (value, type_) in enumerate(zip(self.fields, expected, strict=True)):
-            verifier.fits(type_, verifier.type_of(value), f"field {i} has type")
-
-
-@node("is_variant {constructor}({value})")
-@dataclass(eq=False, slots=True)
-class IsVariant(Expr):
-    """Whether a data value was made by a constructor: bool[]. The condition of an `If`."""
-
-    value: Annotated[Expr, Atom("the data value")]
-    constructor: Annotated[str, Name("a constructor")]
-
-    def type_by(self, type_of: TypeOf) -> Type | None:
-        return BOOL
-
-    def verify(self, verifier: Verifier) -> None:
-        verifier.variant(self.value, self.constructor)
-
-
-@node("get_field {constructor}.{index}({value}) -> {type}", opaque=True)
-@dataclass(eq=False, slots=True)
-class GetField(Expr):
-    """Field ``index`` of a data value that is known to have been made by ``constructor``.
-
-    Its type stands here too, so that nobody needs the module to know it.
-    """
-
-    value: Annotated[Expr, Atom("the data value")]
-    constructor: Annotated[str, Name("a constructor")]
-    index: Annotated[int, Index("a field's index")]
-    type: Annotated[Type, ValueType()]
-
-    def verify(self, verifier: Verifier) -> None:
-        constructor = verifier.variant(self.value, self.constructor)
-        if constructor is None:
-            return
-        if not 0 <= self.index < len(constructor.fields):
-            verifier.fail(
-                f"there is no field {self.index} of {name_text(self.constructor)}",
-                expected=f"0 <= index < {len(constructor.fields)}",
-            )
-        found = constructor.fields[self.index]
-        if not compatible(self.type, found):
-            verifier.fail(f"field {self.index} is said to have type {self.type}", expected=found)
-
-
-@node("make_ref({value})", effect=Effect.NEW, opaque=True)
-@dataclass(eq=False, slots=True)
-class MakeRef(Expr):
-    """A new reference that holds a value."""
-
-    value: Annotated[Expr, Atom("what the reference holds", stored=True)]
-
-    def type_by(self, type_of: TypeOf) -> Type | None:
-        value = type_of(self.value)
-        return None if value is None else RefType(value)
-
-
-@node("read_ref({ref})", effect=Effect.READ, opaque=True)
-@dataclass(eq=False, slots=True)
-class ReadRef(Expr):
-    """What a reference holds now."""
-
-    ref: Annotated[Expr, Atom("the reference")]
-
-    def type_by(self, type_of: TypeOf) -> Type | None:
-        ref = type_of(self.ref)
-        return ref.value if isinstance(ref, RefType) else None
-
-    def verify(self, verifier: Verifier) -> None:
-        verifier.reference(self.ref)
-
-
-@node("write_ref({ref}, {value})", effect=Effect.WRITE, opaque=True)
-@dataclass(eq=False, slots=True)
-class WriteRef(Expr):
-    """Let a reference hold another value. Its own value is the empty tuple."""
-
-    ref: Annotated[Expr, Atom("the reference")]
-    value: Annotated[Expr, Atom("what is written", stored=True)]
-
-    def type_by(self, type_of: TypeOf) -> Type | None:
-        return TupleType(())
-
-    def verify(self, verifier: Verifier) -> None:
-        type_, found = verifier.reference(self.ref), verifier.type_of(self.value)
-        if type_ is not None and not compatible(type_.value, found):
-            verifier.fail(f"a value of type {found} is written", expected=type_.value)
-
-
-@node("fail {message} -> {type}", effect=Effect.FAIL)
-@dataclass(eq=False, slots=True)
-class Fail(Expr):
-    """Raises an error when it is run, as where no case of a match fits; ``type`` is that of the
-    value which is never there.
-    """
-
-    message: Annotated[str, String("a message")]
-    type: Annotated[Type, ValueType()]
-
-
 @dataclass(eq=False, slots=True)
 class Binding(Node):
     """``var: type = value``, with the user's line that caused it."""
@@ -341,6 +216,8 @@ class Function(Expr):
         return FuncType(tuple(p for p in params if p is not None), self.result_type)
 
     def verify(self, verifier: Verifier) -> None:
+        if verifier.typed and self.result_type is None:
+            verifier.fail("a function has no result type")
         result = self.body.result
         found = verifier.type_of(result)
         if not compatible(self.result_type, found):

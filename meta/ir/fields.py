@@ -6,13 +6,14 @@ A node kind declares its fields with these (`node.py`). A new kind of field is a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from meta.base.registry import nearest
 from meta.ir.literals import is_literal, literal_text
 from meta.ir.names import name_text, quote
 from meta.ir.type_parser import read_int, read_name, read_type
-from meta.ir.types import DataType
 
 if TYPE_CHECKING:
     from meta.ir.parser import Parser
@@ -49,10 +50,9 @@ class Field(ABC):
 
 @dataclass(frozen=True)
 class Atom(Field):
-    """An atom. ``role`` names it in errors. ``stored``: a value in memory is made to hold it."""
+    """An atom. ``role`` names it in errors."""
 
     role: str
-    stored: bool = False
 
     def text(self, value: Any, printer: Printer, depth: int) -> str:
         return printer.expr(value, depth)
@@ -99,56 +99,45 @@ class Arguments(Atoms):
 
 
 @dataclass(frozen=True)
-class Name(Field):
-    """A name, quoted where it is no identifier. ``what`` it is the name of, in errors."""
+class Word(Field):
+    """The word with which the node's text begins: one of several."""
 
-    what: str
+    words_of_kind: Collection[str]
     holds: ClassVar[type] = str
 
     def text(self, value: Any, printer: Printer, depth: int) -> str:
-        return name_text(value)
+        return str(value)
 
     def read(self, parser: Parser) -> Any:
-        return read_name(parser.cursor, self.what)
-
-    def words(self, value: Any, words: Words) -> None:
-        words.add(quote(value))
-
-
-class DataTypeName(Name):
-    """A data type of the module, by its name."""
-
-    holds: ClassVar[type] = DataType
-
-    def text(self, value: Any, printer: Printer, depth: int) -> str:
-        return name_text(value.name)
-
-    def read(self, parser: Parser) -> Any:
-        return DataType(super().read(parser))
-
-    def words(self, value: Any, words: Words) -> None:
-        words.add(str(value))
+        return parser.cursor.advance()
 
     def check(self, value: Any, verifier: Verifier) -> None:
-        verifier.defined(value)
+        if value not in self.words_of_kind:
+            verifier.fail(f"{value!r} is no primitive", hint=nearest(value, self.words_of_kind))
 
 
-@dataclass(frozen=True)
-class String(Field):
-    """A string in quotes. ``what`` it is, in errors."""
+class Details(Field):
+    """What the program fixes, at most a name and a number: `` Cons.0``."""
 
-    what: str
-    holds: ClassVar[type] = str
+    holds: ClassVar[type] = tuple
 
     def text(self, value: Any, printer: Printer, depth: int) -> str:
-        return quote(value)
+        return details_text(value)
 
     def read(self, parser: Parser) -> Any:
-        at = parser.cursor.start
-        return parser.cursor.unquoted(parser.cursor.expect("string", f"{self.what}, a string"), at)
+        if parser.cursor.kind == "(":
+            return ()
+        name = read_name(parser.cursor, "a name or '('")
+        return (name, Index("a number").read(parser)) if parser.cursor.accept(".") else (name,)
 
     def words(self, value: Any, words: Words) -> None:
-        words.add(quote(value))
+        words.add(details_text(value))
+
+
+def details_text(details: tuple[str | int, ...]) -> str:
+    """Return details as text, after a space if there are any."""
+    shown = [name_text(d) if isinstance(d, str) else str(d) for d in details]
+    return f" {'.'.join(shown)}" if shown else ""
 
 
 @dataclass(frozen=True)
@@ -168,32 +157,17 @@ class Index(Field):
         return index
 
 
-class ValueType(Field):
-    """A type."""
-
-    def text(self, value: Any, printer: Printer, depth: int) -> str:
-        return str(value)
-
-    def read(self, parser: Parser) -> Any:
-        return read_type(parser.cursor)
-
-    def check(self, value: Any, verifier: Verifier) -> None:
-        verifier.check_type(value)
-
-
-class ResultType(ValueType):
-    """The type of a function's result, which may be missing: `` -> float32[]``."""
+class ResultType(Field):
+    """The type of a result, which may be missing: `` -> float32[]``."""
 
     def text(self, value: Any, printer: Printer, depth: int) -> str:
         return "" if value is None else f" -> {value}"
 
     def read(self, parser: Parser) -> Any:
-        return super().read(parser) if parser.cursor.accept("->") else None
+        return read_type(parser.cursor) if parser.cursor.accept("->") else None
 
     def check(self, value: Any, verifier: Verifier) -> None:
-        if verifier.typed and value is None:
-            verifier.fail("a function has no result type")
-        super().check(value, verifier)
+        verifier.check_type(value)
 
 
 class Parameters(Field):

@@ -1,28 +1,27 @@
 """What a node of a program is, and how a kind of expression is declared::
 
-    @node("get_field {constructor}.{index}({value}) -> {type}", opaque=True)
+    @node("{value}.{index}")
     @dataclass(eq=False, slots=True)
-    class GetField(Expr):
-        value: Annotated[Expr, Atom("the data value")]
-        constructor: Annotated[str, Name("a constructor")]
+    class TupleGetItem(Expr):
+        value: Annotated[Expr, Atom("the tuple")]
         index: Annotated[int, Index("a field's index")]
-        type: Annotated[Type, ValueType()]
 
 Printer, parser, comparison, traversals, verifier and pictures follow from the fields (`fields.py`)
 and the form of the text. The form begins with a word that no other kind has, or with an atom and
-punctuation. Without a form, `printer.py` and `parser.py` know the kind.
+punctuation. Without a form, `printer.py` and `parser.py` know the kind. What computes with values
+that are no tensors is an entry of `primitives.py`, without a kind of its own.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, get_type_hints
 
-from meta.ir.fields import Atom, Atoms, Body, Field, Parameters
+from meta.ir.fields import Atom, Atoms, Body, Field, Parameters, Word
 from meta.ir.types import Type
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class Spec:
     one memory, which passes do not follow further.
     is_atom: whether a node of the kind may stand as an argument.
     uses: returns the atoms and literals that a node uses; None for an atom that uses none.
-    atoms: the names of these fields, and whether each holds a tuple. stored: those that are stored.
+    atoms: the names of these fields, and whether each holds a tuple.
     blocks: the names of the fields that are blocks. binds: the name of the parameters, if any.
     """
 
@@ -76,7 +75,6 @@ class Spec:
     is_atom: bool = False
     uses: Callable[[Any], tuple[Any, ...]] | None = None
     atoms: tuple[tuple[str, bool], ...] = ()
-    stored: tuple[str, ...] = ()
     blocks: tuple[str, ...] = ()
     binds: str | None = None
 
@@ -115,6 +113,21 @@ class Expr(Node):
 
     __slots__ = ()
     spec: ClassVar[Spec] = Spec(is_atom=True)
+
+    @property
+    def effect(self) -> Effect:
+        """What evaluation does beside computing the value."""
+        return self.spec.effect
+
+    @property
+    def opaque(self) -> bool:
+        """Whether the value and the operands may be one memory."""
+        return self.spec.opaque
+
+    @property
+    def stored(self) -> tuple[Expr, ...]:
+        """The operands that a value in memory holds from then on."""
+        return ()
 
     def type_by(self, type_of: Callable[[Expr], Type | None]) -> Type | None:
         """Return the type that follows from the operands' types; None where nothing says it."""
@@ -161,19 +174,31 @@ def node(
             is_atom,
             _uses(atoms),
             atoms,
-            tuple(p.name for p in _of(parts, Atom) if p.field.stored),  # type: ignore[attr-defined]
             tuple(p.name for p in _of(parts, Body)),
             next((p.name for p in _of(parts, Parameters)), None),
         )
         if shown:
-            table = WORDS if isinstance(shown[0], Text) else SUFFIXES
-            first = next(t for piece in shown if isinstance(piece, Text) for t in piece.tokens)
-            if first in table:
-                raise TypeError(f"{table[first].__name__} begins with {first!r} too")
-            table[first] = kind
+            table, firsts = _beginnings(shown)
+            for first in firsts:
+                if first in table:
+                    raise TypeError(f"{table[first].__name__} begins with {first!r} too")
+                table[first] = kind
         return kind
 
     return declare
+
+
+def _beginnings(form: tuple[Part | Text, ...]) -> tuple[dict[str, type[Expr]], Iterable[str]]:
+    """Return the table for a form, and the words or the punctuation by which it is found there."""
+    match form[0]:
+        case Part(_, Word(words)):
+            return WORDS, words
+        case Part():
+            following = form[1]
+            assert isinstance(following, Text)
+            return SUFFIXES, following.tokens[:1]
+        case Text(_, tokens):
+            return WORDS, tokens[:1]
 
 
 def _parts(kind: type[Expr]) -> tuple[Part, ...]:

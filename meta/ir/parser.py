@@ -245,11 +245,7 @@ class Parser:
         cursor = self.cursor
         kind = WORDS.get(cursor.text) if cursor.kind == "name" else None
         if kind is not None:
-            cursor.advance()
-            first, *form = kind.spec.form
-            assert isinstance(first, Text)
-            self.tokens(first.tokens[1:])
-            return self.node(kind, form)
+            return self.node(kind, kind.spec.form)
         atom = self.atom()
         if cursor.kind == "(":
             return Call(atom, self.call_arguments(atom))

@@ -12,9 +12,7 @@
   ``(1, 2)`` and ``()`` are literals.
 - ``if %c { ... yield %x } else { ... yield %y }`` and ``fn(%a: T) -> R { ... return %r }`` nest.
 - ``type List { Nil() Cons(float32[], type List) }`` defines a data type, before the functions;
-  ``construct List:Cons(%x, %xs)`` makes a value of it, ``is_variant Cons(%v)`` asks how it was made
-  and ``get_field Cons.0(%v) -> float32[]`` takes it apart; ``fail "no case fits" -> float32[]``.
-- ``make_ref(%x)``, ``read_ref(%r)`` and ``write_ref(%r, %x)`` are about a mutable cell.
+  `primitives.py` describes what computes with its values, and with mutable cells.
 - ``const float32[2] [1.0, 2.5]`` is a small constant; a large one is ``@data.0``, with its bytes at
   the end: ``data @data.0 = float32[64, 3] "base64"``. Tensors that are kept elsewhere have names:
   ``data @data.0 = float32[64, 3] tensor "constant.1"``.

@@ -25,7 +25,6 @@ from meta.ir.expr import (
     Binding,
     Block,
     Constant,
-    ConstructorDefinition,
     Function,
     GlobalVar,
     Module,
@@ -246,31 +245,6 @@ class Verifier:
             hint = nearest(type_.name, self.module.types)
             self.fail(f"there is no data type {name_text(type_.name)}", hint=hint)
         return self.module.types[type_.name]
-
-    def constructor(self, type_: DataType, name: str) -> ConstructorDefinition:
-        """Return the definition of a constructor, which must be there."""
-        definition = self.defined(type_)
-        found = definition.constructor(name)
-        if found is None:
-            known = [c.name for c in definition.constructors]
-            self.fail(f"{type_} has no constructor {name_text(name)}", hint=nearest(name, known))
-        return found
-
-    def variant(self, value: Expr, constructor: str) -> ConstructorDefinition | None:
-        """Check that an atom is of a data type with this constructor; return its definition."""
-        type_ = self.type_of(value)
-        if type_ is None:
-            return None
-        if not isinstance(type_, DataType):
-            self.fail(f"a constructor is asked of a value of type {type_}", expected="a data type")
-        return self.constructor(type_, constructor)
-
-    def reference(self, ref: Expr) -> RefType | None:
-        """Check that an atom is a reference; return its type."""
-        type_ = self.type_of(ref)
-        if type_ is not None and not isinstance(type_, RefType):
-            self.fail(f"a value of type {type_} is no reference", expected="ref(...)")
-        return type_
 
     # Calls.
 

@@ -37,14 +37,6 @@ def inner_blocks(expr: Expr) -> tuple[Block, ...]:
     return tuple([getattr(expr, name) for name in blocks]) if blocks else ()
 
 
-def stored_atoms(expr: Expr) -> Iterator[Expr]:
-    """Yield the atoms that evaluating an expression makes some value in memory hold."""
-    for name, is_tuple in expr.spec.atoms:
-        if name in expr.spec.stored:
-            atoms = getattr(expr, name)
-            yield from atoms if is_tuple else (atoms,)
-
-
 def bindings(root: Function | Block) -> Iterator[Binding]:
     """Yield all bindings in the order of the text, those of nested blocks after their owner."""
     stack = [iter((root.body if isinstance(root, Function) else root).bindings)]

@@ -27,7 +27,7 @@ from meta.ir import (
     free_vars,
     operands,
 )
-from meta.ir.visit import inner_blocks, stored_atoms
+from meta.ir.visit import inner_blocks
 from meta.op.core import View
 from meta.passes.call_graph import callees
 from meta.passes.calls import base_op, flat_atoms, has_effect, typed_args
@@ -100,10 +100,10 @@ class Buffers:
 
         Who gets it back, and when, is not followed: it leaves the function.
         """
-        if not value.spec.opaque:
+        if not value.opaque:
             return set()
-        stored = {leaf for atom in stored_atoms(value) for leaf in self._leaves(atom)}
-        if value.spec.effect is Effect.WRITE:
+        stored = {leaf for atom in value.stored for leaf in self._leaves(atom)}
+        if value.effect is Effect.WRITE:
             self._unite(owner(self.of(next(operands(value)))), stored)
         else:
             self._unite(var, {leaf for atom in operands(value) for leaf in self._leaves(atom)})
@@ -254,7 +254,7 @@ class Summaries:
         self._module = module
         self._found: dict[str, Summary] = {}
         values = (b.value for f in module.functions.values() for b in bindings(f))
-        self._has_writes = any(v.spec.effect is Effect.WRITE for v in values)
+        self._has_writes = any(v.effect is Effect.WRITE for v in values)
 
     def __getitem__(self, name: str) -> Summary:
         if name not in self._found:
@@ -293,7 +293,7 @@ class Summaries:
     def _stores(self, value: Expr) -> bool:
         """Whether a value lets a reference hold something; any closure may."""
         if not isinstance(value, Call) or base_op(value.callee) is not None:
-            return value.spec.effect is Effect.WRITE
+            return value.effect is Effect.WRITE
         return not isinstance(value.callee, GlobalVar) or self._found[value.callee.name].stores
 
 

@@ -101,7 +101,7 @@ def has_effect(binding: Binding) -> bool:
     """Whether evaluating a binding does more than compute its value, so that it must stay where it
     is.
     """
-    if binding.value.spec.effect in (Effect.WRITE, Effect.FAIL):
+    if binding.value.effect in (Effect.WRITE, Effect.FAIL):
         return True
     if not isinstance(binding.value, Call):
         return False
@@ -111,7 +111,7 @@ def has_effect(binding: Binding) -> bool:
 
 def is_pure(binding: Binding) -> bool:
     """Whether a binding may be computed any number of times, at any time, with the same result."""
-    if has_effect(binding) or binding.value.spec.effect is not Effect.NONE:
+    if has_effect(binding) or binding.value.effect is not Effect.NONE:
         return False
     op = called_op(binding.value)
     return op is None or not op.random

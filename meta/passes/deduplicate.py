@@ -187,12 +187,12 @@ def _key(binding: Binding, buffers: Buffers) -> Hashable | None:
 def _key_of_node(value: Expr, buffers: Buffers) -> Hashable | None:
     """Return the key of what is no call: its kind, operands and other fields."""
     spec = value.spec
-    if spec.uses is None or spec.is_atom or spec.stored or spec.blocks:
+    if spec.uses is None or spec.is_atom or value.stored or spec.blocks:
         return None
-    if spec.effect is not Effect.NONE:
+    if value.effect is not Effect.NONE:
         return None
     # A field is the same memory whatever was written to it meanwhile; what is computed is not.
-    is_part = spec.opaque or isinstance(value, TupleGetItem)
+    is_part = value.opaque or isinstance(value, TupleGetItem)
     if not is_part and any(buffers.of(atom) in buffers.written for atom in operands(value)):
         return None
     fields = [part for part in spec.parts if not isinstance(part.field, Atom)]

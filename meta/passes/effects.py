@@ -51,14 +51,14 @@ class Effects:
             elif isinstance(binding.value, Function):
                 given = tuple(free_vars(binding.value))
                 self._calls = True
-            elif binding.value.spec.opaque:
+            elif binding.value.opaque:
                 given = (*operands(binding.value), binding.var)
             self._known_shared.update(m for atom in given for m in live.memory(atom))
 
     def places(self, binding: Binding) -> tuple[set[Hashable], set[Hashable]]:
         """Return what a binding reads and what it may write, its blocks included."""
         reads = {ANYTHING, *(p for atom in uses(binding) for p in self.of(atom))}
-        if any(one.value.spec.effect is Effect.READ for one in (binding, *_inside(binding))):
+        if any(one.value.effect is Effect.READ for one in (binding, *_inside(binding))):
             reads.add(_CELLS)
         return reads, self.writes(binding)
 
@@ -72,9 +72,9 @@ class Effects:
         # That a closure is made writes nothing; that it is called, anything.
         inside = _inside(binding) if isinstance(binding.value, If) else ()
         for one in (binding, *inside):
-            if self._is_call(one) or one.value.spec.effect is Effect.FAIL:
+            if self._is_call(one) or one.value.effect is Effect.FAIL:
                 found.add(ANYTHING)
-            if one.value.spec.effect is Effect.WRITE:
+            if one.value.effect is Effect.WRITE:
                 found.add(_CELLS)
             if not isinstance(one.value, Call):
                 continue

@@ -12,11 +12,11 @@ from meta.base.errors import IRError, MetaError
 from meta.ir import (
     Binding,
     Call,
+    Effect,
     Expr,
     Function,
     FuncType,
     GlobalVar,
-    MakeRef,
     Module,
     Type,
     Var,
@@ -107,7 +107,7 @@ def _typed(
         type_ = value_type(value, binding)
     if type_ is None or type_ == binding.var.type:
         return binding
-    if isinstance(value, MakeRef) and binding.var.type is not None:
+    if value.effect is Effect.NEW and binding.var.type is not None:
         # What it holds first may be of a narrower type than what is written to it later.
         return binding
     return Binding(Var(binding.var.name, type_), value, binding.span)

@@ -194,9 +194,10 @@ class Lifetimes:
                 return self._call(value, binding.var)
         if value.spec.is_atom:
             return self._place(value)
-        for atom in operands(value):
-            self._use(self._place(atom), leaves=value.spec.opaque)
-        gives_back = value.spec.atoms and not value.spec.stored
+        used = list(operands(value))
+        for atom in used:
+            self._use(self._place(atom), leaves=value.opaque)
+        gives_back = used and not value.stored
         return frozenset((binding.var,)) if gives_back else _nowhere(binding.var.type)
 
     def _call(self, call: Call, var: Var) -> Place:

@@ -14,19 +14,18 @@ from dataclasses import replace
 from meta.ir import (
     Binding,
     Block,
+    Effect,
     Expr,
     Function,
     If,
-    MakeRef,
     Module,
-    ReadRef,
+    Primitive,
     RefType,
     Tuple,
     TupleGetItem,
     TupleType,
     Type,
     Var,
-    WriteRef,
     bindings,
     map_atoms,
     operands,
@@ -91,7 +90,7 @@ def _candidates(function: Function) -> dict[Var, Type]:
     found: dict[Expr, Type] = {}
     owners: dict[Expr, Function] = {}
     for owner, binding in owned:
-        if isinstance(binding.value, MakeRef) and isinstance(binding.var.type, RefType):
+        if binding.value.effect is Effect.NEW and isinstance(binding.var.type, RefType):
             found[binding.var], owners[binding.var] = binding.var.type.value, owner
     kept: set[Expr] = set(operands(function.body.result))
 
@@ -102,12 +101,12 @@ def _candidates(function: Function) -> dict[Var, Type]:
 
     for owner, binding in owned if found else ():
         match binding.value:
-            case MakeRef(value):
+            case Primitive("make_ref", (value,)):
                 kept.update(operands(value))
                 require(binding.var, owner, value)
-            case ReadRef(ref):
+            case Primitive("read_ref", (ref,)):
                 require(ref, owner)
-            case WriteRef(ref, value):
+            case Primitive("write_ref", (ref, value)):
                 kept.update(operands(value))
                 require(ref, owner, value)
             case other:
@@ -160,14 +159,14 @@ class _Promoter:
     ) -> None:
         var, value = binding.var, map_atoms(binding.value, self.leaf)
         match value:
-            case MakeRef() if var in self.promoted:
-                held[var] = value.value
+            case Primitive("make_ref", (first,)) if var in self.promoted:
+                held[var] = first
                 return
-            case ReadRef(ref=Var() as ref) if ref in self.promoted:
+            case Primitive("read_ref", (Var() as ref,)) if ref in self.promoted:
                 self.mapping[var] = held[ref]
                 return
-            case WriteRef(ref=Var() as ref) if ref in self.promoted:
-                held[ref] = value.value
+            case Primitive("write_ref", (Var() as ref, written)) if ref in self.promoted:
+                held[ref] = written
                 self.mapping[var] = Tuple(())
                 return
             case If():
@@ -210,12 +209,12 @@ class _Promoter:
     def _read_in(self, binding: Binding) -> frozenset[Var]:
         inside = (b.value for block in inner_blocks(binding.value) for b in bindings(block))
         values = (binding.value, *inside)
-        refs = (v.ref for v in values if isinstance(v, ReadRef))
+        refs = (r for v in values if v.effect is Effect.READ for r in operands(v))
         return frozenset(r for r in refs if isinstance(r, Var) and r in self.promoted)
 
     def _written_in(self, binding: Binding) -> Iterator[Var]:
         for block in inner_blocks(binding.value):
             for inner in bindings(block):
-                value = inner.value
-                if isinstance(value, WriteRef) and isinstance(value.ref, Var):
-                    yield value.ref
+                match inner.value:
+                    case Primitive("write_ref", (Var() as ref, _)):
+                        yield ref

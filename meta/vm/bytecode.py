@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Union
 
 from meta.base.source import Span
 from meta.ir import TensorType
-from meta.ir.names import is_identifier, quote
+from meta.ir.fields import details_text
 from meta.vm.launch_checks import Bounds
 
 Register = int
@@ -82,8 +82,6 @@ def _reading(kind: type[Any]) -> tuple[str, ...]:
 
 def _shown(value: Any, annotation: Any) -> str:
     """Return the value of a field as a listing has it."""
-    if annotation == "Text":
-        return value if is_identifier(value) else quote(value)
     if isinstance(value, str):
         return f"@{value}"
     return text(value) if annotation in _READ else str(value)
@@ -239,81 +237,27 @@ class Call(Setting):
     span: Span | None = field(default=None, compare=False)
 
 
-# Data values and references.
-
 Text = str
 """Any text; a plain ``str`` is the name of a function."""
+Details = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Construct(Setting):
-    """``out`` is a value of a data type."""
-
-    form = "{out} = construct {constructor}{fields}"
-    constructor: Text
-    fields: tuple[Operand, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class IsVariant(Setting):
-    """``out`` is whether a constructor made the value in ``source``: what a `Branch` takes, or if
-    ``as_tensor`` a tensor.
+class Primitive(Setting):
+    """``out`` is what a primitive (`meta.ir.primitives`) makes of operands; ``as_tensor``: a bool
+    becomes a tensor, which a `Branch` does not need.
     """
 
-    source: Register
-    constructor: Text
+    name: Text
+    operands: tuple[Operand, ...]
+    details: Details
     as_tensor: bool
+    span: Span | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         kind = "tensor: " if self.as_tensor else ""
-        return f"r{self.out} = {kind}r{self.source} is {_shown(self.constructor, 'Text')}"
-
-
-@dataclass(frozen=True, slots=True)
-class GetField(Setting):
-    """``out`` is a field of a value that ``constructor`` made."""
-
-    form = "{out} = field {index} of {constructor} {source}"
-    source: Register
-    constructor: Text
-    index: int
-    span: Span | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class MakeRef(Setting):
-    """``out`` is a new reference that holds a value."""
-
-    form = "{out} = reference to {value}"
-    value: Operand
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRef(Setting):
-    """``out`` is what a reference holds."""
-
-    form = "{out} = held by {source}"
-    source: Register
-
-
-@dataclass(frozen=True, slots=True)
-class WriteRef(Instruction):
-    """Lets a reference hold another value."""
-
-    form = "{ref} holds {value}"
-    ref: Register
-    value: Operand
-
-
-@dataclass(frozen=True, slots=True)
-class Fail(Setting):
-    """Raises an error. ``out`` stands for the value that is never there."""
-
-    message: Text
-    span: Span | None = field(default=None, compare=False)
-
-    def __str__(self) -> str:
-        return f"r{self.out} = fail {quote(self.message)}"
+        shown = f"{self.name}{details_text(self.details)}{text(self.operands)}"
+        return f"r{self.out} = {kind}{shown}"
 
 
 # Control.

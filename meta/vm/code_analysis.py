@@ -21,29 +21,26 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from meta.base.errors import IRError
+from meta.ir import PRIMITIVES, Effect
 from meta.passes.lifetimes import type_bytes
 from meta.vm.bytecode import (
     AllocateStorage,
     AllocateTensor,
     Call,
-    Construct,
     Field,
-    GetField,
     Instruction,
     Invoke,
     LoadConstant,
     MakeClosure,
-    MakeRef,
     Move,
     Operand,
-    ReadRef,
+    Primitive,
     Register,
     Release,
     Return,
     TailCall,
     Terminator,
     View,
-    WriteRef,
     registers_of,
 )
 from meta.vm.code import Code, FunctionCode, FusedRef
@@ -140,17 +137,10 @@ class _Walk:
                 self.roots[i.out] = frozenset({CONSTANT})
             case Move():  # of two branches, perhaps
                 self.roots[i.out] = self.roots.get(i.out, _NONE) | self.of(i.source)
-            case View() | Field() | GetField():
+            case View() | Field():
                 self.roots[i.out] = self.of(i.source)
-            case Construct():
-                self.roots[i.out] = self.of(i.fields)
-            case MakeRef():
-                self.roots[i.out] = _NONE
-                self.stored |= self.of(i.value)
-            case ReadRef():
-                self.roots[i.out] = frozenset({CELL})
-            case WriteRef():
-                self.stored |= self.of(i.value)
+            case Primitive():
+                self.primitive(i)
             case MakeClosure():
                 self.roots[i.out] = self.of(i.captured)
             case Invoke():
@@ -164,6 +154,17 @@ class _Walk:
                 self.returned |= self.call(i)
             case Return():
                 self.returned |= self.of(i.value)
+
+    def primitive(self, i: Primitive) -> None:
+        """Note what a primitive puts into references, and what its value shares."""
+        rule = PRIMITIVES[i.name]
+        if rule.effect in (Effect.NEW, Effect.WRITE):
+            self.roots[i.out] = _NONE
+            self.stored |= self.of(i.operands[rule.stores :])
+        elif rule.effect is Effect.READ:
+            self.roots[i.out] = frozenset({CELL})
+        elif rule.opaque:
+            self.roots[i.out] = self.of(i.operands)
 
     def call(self, i: Call | TailCall) -> Roots:
         """Note what a call may write, and return the roots of its result."""

@@ -15,7 +15,7 @@ import torch
 
 from meta.base.errors import FormatError, IRError
 from meta.base.source import Span
-from meta.ir import TensorType, parse_literal, parse_type
+from meta.ir import PRIMITIVES, TensorType, parse_literal, parse_type
 from meta.ir.literals import literal_text
 from meta.vm import bytecode
 from meta.vm.bytecode import Instruction, Setting, Terminator
@@ -23,7 +23,7 @@ from meta.vm.code import Code, FunctionCode, FusedRef, Kernel, KernelRef
 from meta.vm.code_analysis import verify_code
 from meta.vm.launch_checks import Bounds
 
-VERSION = 4
+VERSION = 5
 MAX_REGISTERS = 1 << 24
 """More are refused before memory is allocated for them."""
 _MAX_NESTING = 64
@@ -318,6 +318,16 @@ class _Reader:
             self.fail(path, value, "the name of a function")
         return self.string(value, path)
 
+    def primitive(self, value: Any, path: str) -> str:
+        if not isinstance(value, str) or value not in PRIMITIVES:
+            self.fail(path, value, "the name of a primitive")
+        return value
+
+    def details(self, value: Any, path: str) -> tuple[str | int, ...]:
+        if any(type(v) not in (str, int) for v in self.array(value, path)):
+            self.fail(path, value, "names and numbers")
+        return tuple(value)
+
     def flag(self, value: Any, path: str) -> bool:
         if not isinstance(value, bool):
             self.fail(path, value, "true or false")
@@ -357,7 +367,8 @@ _READERS: dict[str, Callable[[_Reader, Any, str], Any]] = {
     "tuple[Operand, ...]": _Reader.operands,
     "TensorType": _Reader.tensor_type,
     "str": _Reader.function_name,
-    "Text": _Reader.string,
+    "Text": _Reader.primitive,
+    "Details": _Reader.details,
     "str | Register": _Reader.callee,
     "bool": _Reader.flag,
     "Bounds": _Reader.bounds,

@@ -25,7 +25,6 @@ from meta.ir import (
     Expr,
     FuncType,
     Module,
-    RefType,
     TensorType,
     TupleGetItem,
     TupleType,
@@ -166,7 +165,7 @@ class FunctionEmitter(Values):
     # Values.
 
     def value(self, binding: ir.Binding) -> Operand:
-        value, span = binding.value, binding.span
+        value = binding.value
         match value:
             case TupleGetItem():
                 return self.field(self.atom(value.value), value.index)
@@ -176,27 +175,9 @@ class FunctionEmitter(Values):
                 return self.closure(binding.var.name, value)
             case ir.Call():
                 return self.call(value, binding)
-            case ir.Construct():
-                return self.construct(value, span)
-            case ir.IsVariant():
-                as_tensor = binding.var in self.used_as_values
-                source = self.register(value.value)
-                return self.emit(bc.IsVariant, source, value.constructor, as_tensor)
-            case ir.GetField():
-                return self.get_field(value, span)
-            case ir.MakeRef():
-                return self.emit(bc.MakeRef, self.held(value.value, binding.var.type, span))
-            case ir.ReadRef():
-                return self.emit(bc.ReadRef, self.register(value.ref))
-            case ir.WriteRef():
-                ref = self.register(value.ref)
-                self.add(bc.WriteRef(ref, self.held(value.value, type_of(value.ref), span)))
-                return ()
-            case ir.Fail():
-                return self.emit(bc.Fail, value.message, span)
+            case ir.Primitive():
+                return self.primitive(value, binding)
         return self.atom(value)
-
-    # Data values and references.
 
     def emit(self, kind: type[bc.Setting], *given: Any) -> Register:
         """Emit an instruction that sets a new register; return that."""
@@ -204,32 +185,19 @@ class FunctionEmitter(Values):
         self.add(kind(out, *given))
         return out
 
-    def construct(self, value: ir.Construct, span: Span | None) -> Operand:
-        wanted = self.fields(value.type.name, value.constructor)
-        fields = tuple(
-            self.checked(self.atom(f), type_of(f), w, span)
-            for f, w in zip(value.fields, wanted, strict=True)
+    def primitive(self, value: ir.Primitive, binding: ir.Binding) -> Operand:
+        """Emit a primitive; what it takes and gives has the extents that types say."""
+        wanted = value.wanted(self.tables.types, binding.var.type)
+        operands = tuple(
+            self.checked(self.atom(atom), type_of(atom), type_, binding.span)
+            for atom, type_ in zip(value.operands, wanted, strict=True)
         )
-        return self.emit(bc.Construct, value.constructor, fields)
-
-    def get_field(self, value: ir.GetField, span: Span | None) -> Operand:
-        source = self.register(value.value)
-        out = self.emit(bc.GetField, source, value.constructor, value.index, span)
-        owner = type_of(value.value)
-        assert isinstance(owner, ir.DataType)
-        found = self.fields(owner.name, value.constructor)[value.index]
-        return self.checked(out, found, value.type, span)
-
-    def fields(self, type_: str, constructor: str) -> tuple[Type, ...]:
-        """Return the types of a constructor's fields."""
-        found = self.tables.types[type_].constructor(constructor)
-        assert found is not None
-        return found.fields
-
-    def held(self, value: Expr, ref: Type | None, span: Span | None) -> Operand:
-        """Return where a value is that a reference of a type is to hold."""
-        wanted = ref.value if isinstance(ref, RefType) else None
-        return self.checked(self.atom(value), type_of(value), wanted, span)
+        as_tensor = value.rule.predicate and binding.var in self.used_as_values
+        given = value.name, operands, value.details, as_tensor, binding.span
+        out, found = self.emit(bc.Primitive, *given), value.rule.found
+        if found is None:
+            return out
+        return self.checked(out, found(value, self.tables.types), value.type, binding.span)
 
     # Functions.
 

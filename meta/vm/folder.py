@@ -50,7 +50,7 @@ from meta.vm.preparation import preparation_of
 if TYPE_CHECKING:
     from meta.vm.executable import Executable
 
-SCHEMA, VERSION = "meta.executable", 2
+SCHEMA, VERSION = "meta.executable", 3
 MANIFEST, CODE, PROGRAM, FUSED = "manifest.json", "code.json", "program.txt", "fused.txt"
 CONSTANTS, KERNELS = "constants.safetensors", "kernels"
 MAX_MANIFEST_BYTES = 64 << 20

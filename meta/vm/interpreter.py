@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from meta.base import config
-from meta.base.errors import ExecutionError, IRError, MetaError
+from meta.base.errors import IRError, MetaError
 from meta.grad.core import checkpointed
 from meta.ir import (
     CHECKPOINT,
@@ -23,22 +23,16 @@ from meta.ir import (
     Block,
     Call,
     Constant,
-    Construct,
     Expr,
-    Fail,
     Function,
-    GetField,
     GlobalVar,
     If,
-    IsVariant,
-    MakeRef,
     Module,
     Op,
-    ReadRef,
+    Primitive,
     Tuple,
     TupleGetItem,
     Var,
-    WriteRef,
     free_vars,
 )
 from meta.ir.types import TensorType
@@ -46,7 +40,7 @@ from meta.op.core import tree
 from meta.passes.calls import base_op
 from meta.runtime.ndarray import ndarray
 from meta.vm.convention import Program
-from meta.vm.steps import Cell, DataValue, buffer
+from meta.vm.steps import buffer
 
 
 def interpret(program: Program, *args: Any, **kwargs: Any) -> Any:
@@ -150,32 +144,14 @@ class _Machine:
             self.push(_Frame(chosen, env))
         elif isinstance(value, Function):
             frame.bind(self.closure(value, env))
+        elif isinstance(value, Primitive):
+            rule = value.rule
+            result = rule.run(*value.details, *[self.atom(a, env) for a in value.operands])
+            if rule.predicate:
+                result = ndarray(torch.tensor(result, device=self.device))
+            frame.bind(result)
         else:
-            frame.bind(self.value(value, env))
-
-    def value(self, value: Expr, env: dict[Var, Any]) -> Any:
-        """Return the value of what is about data values and references, or of an atom."""
-        match value:
-            case Construct():
-                fields = tuple(self.atom(f, env) for f in value.fields)
-                return DataValue(value.constructor, fields)
-            case IsVariant():
-                fits = self.atom(value.value, env).constructor == value.constructor
-                return ndarray(torch.tensor(fits, device=self.device))
-            case GetField():
-                owner = self.atom(value.value, env)
-                return owner.field(value.constructor, value.index)
-            case MakeRef():
-                return Cell(self.atom(value.value, env))
-            case ReadRef():
-                return self.atom(value.ref, env).value
-            case WriteRef():
-                self.atom(value.ref, env).value = self.atom(value.value, env)
-                return ()
-            case Fail():
-                raise ExecutionError(value.message)  # `run` adds the line
-            case _:
-                return self.atom(value, env)
+            frame.bind(self.atom(value, env))
 
     def replace_last(self, frame: _Frame) -> None:
         """Drop a frame that would do nothing but hand on the value that is to be computed."""

@@ -36,27 +36,20 @@ from meta.vm.steps import (
     buffer,
     check_step,
     constant_step,
-    construct_step,
-    data_field_step,
     extent_step,
-    fail_step,
     field_step,
     filling_step,
     fixed_step,
     guarded,
     located,
     look_step,
-    make_ref_step,
     marked,
     move_step,
-    read_ref_step,
+    primitive_step,
     reader,
     release_step,
     returning_step,
-    variant_step,
-    variant_tensor_step,
     view_step,
-    write_ref_step,
 )
 
 MEMORY_HINT = (
@@ -300,23 +293,8 @@ class _Linker:
                     steps.append(field_step(i.source, i.index, i.out))
                 case bc.MakeClosure():
                     steps.append(_closure_step(self.routines[i.function], i.captured, i.out))
-                case bc.Construct():
-                    steps.append(construct_step(i.constructor, i.fields, i.out))
-                case bc.IsVariant(as_tensor=False):
-                    steps.append(variant_step(i.source, i.constructor, i.out))
-                case bc.IsVariant():
-                    where = str(self.device)
-                    steps.append(variant_tensor_step(i.source, i.constructor, i.out, where))
-                case bc.GetField():
-                    steps.append(data_field_step(i.source, i.constructor, i.index, i.out, i.span))
-                case bc.MakeRef():
-                    steps.append(make_ref_step(i.value, i.out))
-                case bc.ReadRef():
-                    steps.append(read_ref_step(i.source, i.out))
-                case bc.WriteRef():
-                    steps.append(write_ref_step(i.ref, i.value))
-                case bc.Fail():
-                    steps.append(fail_step(i.message, i.span))
+                case bc.Primitive():
+                    steps.append(primitive_step(i, str(self.device)))
                 case bc.Check():
                     steps.append(check_step(i.source, i.type, i.span))
                 case bc.CheckIndices():

@@ -1,6 +1,6 @@
-"""Steps: instructions bound to their kernels and registers, each a function of the registers;
-values of a running program that are no tensors, tuples or functions; and which instruction it was
-that failed: steps know (`marked`), and the trace of an error says which ran.
+"""Steps: instructions bound to their kernels and registers, each a function of the registers; and
+which instruction it was that failed: steps know (`marked`), and the trace of an error says which
+ran.
 
 Small arities are written out: a star call costs as much as a small kernel's launch.
 """
@@ -8,56 +8,18 @@ Small arities are written out: a star call costs as much as a small kernel's lau
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import FunctionType
 from typing import Any
 
 import torch
 
-from meta.base.errors import BackendError, ExecutionError, IRError, MetaError
+from meta.base.errors import BackendError, IRError, MetaError
 from meta.base.source import Span
 from meta.dialect.core.failure import backend_error
-from meta.ir import TensorType
-from meta.vm.bytecode import Operand, Register
+from meta.ir import PRIMITIVES, TensorType
+from meta.vm.bytecode import Operand, Primitive, Register
 from meta.vm.code import Kernel
-
-
-class DataValue:
-    """A value of a data type: which constructor made it, and of what.
-
-    A long list of them is freed without recursion: CPython defers what nests deep.
-    """
-
-    __slots__ = ("constructor", "fields")
-
-    def __init__(self, constructor: str, fields: tuple[Any, ...]) -> None:
-        self.constructor, self.fields = constructor, fields
-
-    def field(self, constructor: str, index: int, span: Span | None = None) -> Any:
-        """Return a field; ExecutionError if another constructor made the value."""
-        if self.constructor != constructor:
-            raise ExecutionError(
-                f"field {index} of {constructor} is taken of a value that is none",
-                found=f"a {self.constructor}",
-                hint="ask with IsVariant first",
-                span=span,
-            )
-        return self.fields[index]
-
-    def __repr__(self) -> str:
-        return f"<{self.constructor} of {len(self.fields)} fields>"
-
-
-class Cell:
-    """A reference: what holds one value that may be exchanged."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __repr__(self) -> str:
-        return "<reference>"
-
 
 Registers = list[Any]
 Step = Callable[[Registers], None]
@@ -164,59 +126,15 @@ def field_step(source: Register, index: int, out: Register) -> Step:
     return step
 
 
-def construct_step(constructor: str, fields: tuple[Operand, ...], out: Register) -> Step:
-    """Make a data value."""
-    read = reader(fields)
-    return setting(out, lambda regs: DataValue(constructor, read(regs)))
-
-
-def variant_step(source: Register, constructor: str, out: Register) -> Step:
-    """Set ``out`` to whether a constructor made a value, a Python bool."""
-    return setting(out, lambda regs: regs[source].constructor == constructor)
-
-
-def variant_tensor_step(source: Register, constructor: str, out: Register, device: str) -> Step:
-    """Set ``out`` to whether a constructor made a value, a new tensor."""
-    return setting(
-        out, lambda regs: torch.tensor(regs[source].constructor == constructor, device=device)
-    )
-
-
-def data_field_step(
-    source: Register, constructor: str, index: int, out: Register, span: Span | None
-) -> Step:
-    """Take a field of a data value."""
-    return setting(out, lambda regs: regs[source].field(constructor, index, span))
-
-
-def make_ref_step(value: Operand, out: Register) -> Step:
-    """Make a reference."""
-    read = reader(value)
-    return setting(out, lambda regs: Cell(read(regs)))
-
-
-def read_ref_step(source: Register, out: Register) -> Step:
-    """Read what a reference holds."""
-    return setting(out, lambda regs: regs[source].value)
-
-
-def write_ref_step(ref: Register, value: Operand) -> Step:
-    """Let a reference hold another value."""
-    read = reader(value)
-
-    def step(regs: Registers) -> None:
-        regs[ref].value = read(regs)
-
-    return step
-
-
-def fail_step(message: str, span: Span | None) -> Step:
-    """Raise ExecutionError."""
-
-    def step(_: Registers) -> None:
-        raise ExecutionError(message, span=span)
-
-    return step
+def primitive_step(i: Primitive, device: str) -> Step:
+    """Run a primitive; an error names the user's line."""
+    run, read, out = partial(PRIMITIVES[i.name].run, *i.details), reader(i.operands), i.out
+    if i.as_tensor:
+        return setting(out, lambda regs: torch.tensor(run(*read(regs)), device=device))
+    source = i.operands[0] if len(i.operands) == 1 else None
+    if isinstance(source, int):
+        return located(setting(out, lambda regs: run(regs[source])), i.span)
+    return located(setting(out, lambda regs: run(*read(regs))), i.span)
 
 
 def check_step(source: Register, type_: TensorType, span: Span | None) -> Step:

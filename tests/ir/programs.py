@@ -16,21 +16,16 @@ from meta.ir import (
     Block,
     Call,
     Constant,
-    Construct,
     ConstructorDefinition,
     DataType,
     Expr,
-    Fail,
     Function,
     FuncType,
-    GetField,
     GlobalVar,
     If,
-    IsVariant,
-    MakeRef,
     Module,
     Op,
-    ReadRef,
+    Primitive,
     RefType,
     SymbolicDim,
     TensorType,
@@ -40,7 +35,6 @@ from meta.ir import (
     Type,
     TypeDefinition,
     Var,
-    WriteRef,
 )
 
 
@@ -235,10 +229,10 @@ class _Writer:
                 function = self.function([self.draw(self.types)], None, scope, depth + 1)
                 return function, function.type
             case "make ref":
-                return MakeRef(self.atom(scope)), None
+                return Primitive("make_ref", (self.atom(scope),)), None
             case "fail":
                 type_ = self.draw(self.types)
-                return Fail(self.draw(st.text(max_size=8)), type_), type_
+                return Primitive("fail", (), (self.draw(st.text(max_size=8)),), type_), type_
             case kind:
                 found = self.data_value(kind, scope)
                 if found is not None:
@@ -260,25 +254,34 @@ class _Writer:
         match kind:
             case "construct":
                 choices = [
-                    (Construct(t, c.name, tuple(fitting(f)[0] for f in c.fields)), t)
+                    (
+                        Primitive(
+                            "construct", tuple(fitting(f)[0] for f in c.fields), (c.name,), t
+                        ),
+                        t,
+                    )
                     for t, c in made
                     if all(fitting(f) for f in c.fields)
                 ]
             case "variant":
+                variants = ((v, (c.name,)) for t, c in made for v in fitting(t))
                 type_ = TensorType((), "bool")
-                choices = [(IsVariant(v, c.name), type_) for t, c in made for v in fitting(t)]
+                choices = [(Primitive("is_variant", (v,), of), type_) for v, of in variants]
             case "get field":
                 choices = [
-                    (GetField(v, c.name, i, f), f)
+                    (Primitive("get_field", (v,), (c.name, i), f), f)
                     for t, c in made
                     for v in fitting(t)
                     for i, f in enumerate(c.fields)
                 ]
             case "read ref":
-                choices = [(ReadRef(v), v.type.value) for v in scope if isinstance(v.type, RefType)]
+                refs = [(v, v.type.value) for v in scope if isinstance(v.type, RefType)]
+                choices = [(Primitive("read_ref", (v,)), t) for v, t in refs]
             case "write ref":
-                refs = ((v, v.type) for v in scope if isinstance(v.type, RefType))
-                choices = [(WriteRef(v, a), None) for v, t in refs for a in fitting(t.value)]
+                refs = [(v, v.type.value) for v in scope if isinstance(v.type, RefType)]
+                choices = [
+                    (Primitive("write_ref", (v, a)), None) for v, t in refs for a in fitting(t)
+                ]
         return self.draw(st.sampled_from(choices)) if choices else None
 
     def block(self, scope: list[Var], depth: int, result: Expr | None) -> Block:

@@ -10,17 +10,14 @@ import pytest
 import meta
 from meta.base.errors import IRError, TraceError, TypeInferError
 from meta.ir import (
-    Construct,
     ConstructorDefinition,
     DataType,
-    MakeRef,
     Module,
-    ReadRef,
+    Primitive,
     RefType,
     TensorType,
     TupleType,
     TypeDefinition,
-    WriteRef,
     first_difference,
     parse,
     parse_type,
@@ -42,8 +39,8 @@ type "a b" {
 }
 
 func @main(%x: float32[], %l: type List, %o: type "a b") -> float32[] {
-  %0: type List = construct List:Nil()
-  %1: type List = construct List:Cons(%x, %0)
+  %0: type List = construct Nil() -> type List
+  %1: type List = construct Cons(%x, %0) -> type List
   %2: bool[] = is_variant Cons(%l)  # model.py:3
   %3: float32[] = if %2 {
     %4: float32[] = get_field Cons.0(%l) -> float32[]
@@ -52,7 +49,7 @@ func @main(%x: float32[], %l: type List, %o: type "a b") -> float32[] {
     %6: float32[] = read_ref(%r)
     yield %6
   } else {
-    %7: float32[] = fail "no case \\"fits\\"" -> float32[]
+    %7: float32[] = fail "no case \\"fits\\""() -> float32[]
     yield %7
   }
   %8: ref(type List) = get_field "odd\\n".0(%o) -> ref(type List)
@@ -96,8 +93,12 @@ def test_equality_sees_every_part(old: str, new: str) -> None:
     [
         ("Cons(%x, %0)", "Cons(%x)", "Cons has 2 fields and is given 1"),
         ("Cons(%x, %0)", "Cons(%x, %x)", "field 1 has type float32[]"),
-        ("List:Cons(%x, %0)", "List:Cns(%x, %0)", "type List has no constructor Cns"),
-        ("List:Nil()", "Lost:Nil()", "there is no data type Lost"),
+        ("Cons(%x, %0)", "Cns(%x, %0)", "type List has no constructor Cns"),
+        ("Nil() -> type List", "Nil() -> type Lost", "there is no data type Lost"),
+        ("Nil() -> type List", "Nil() -> bool[]", "makes a value of type bool[]"),
+        ("Nil() -> type List", "Nil()", "construct says its type"),
+        ("make_ref(%4)", "make_ref(%4, %4)", "make_ref is given 2 operands"),
+        ("get_field Cons.0", "get_field Cons", "the details of get_field"),
         ("is_variant Cons(%l)", "is_variant Cons(%x)", "a constructor is asked of a value of type"),
         ("is_variant Cons(%l)", "is_variant Cs(%l)", "no constructor Cs"),
         ("Cons.0(%l)", "Cons.2(%l)", "there is no field 2 of Cons"),
@@ -107,7 +108,7 @@ def test_equality_sees_every_part(old: str, new: str) -> None:
         ("= read_ref(%r)", "= read_ref(%l)", "a value of type type List is no reference"),
         ("make_ref(%4)", "make_ref(%l)", "the value has type ref(type List)"),
         ("%5: ()", "%5: (bool[],)", "the value has type ()"),
-        ('fits\\"" -> float32[]', 'fits\\"" -> int64[]', "the value has type int64[]"),
+        ('fits\\""() -> float32[]', 'fits\\""() -> int64[]', "the value has type int64[]"),
         ("Cons(float32[], type List)", "Cons(float32[], type Lost)", "the data type List: there"),
     ],
 )
@@ -137,7 +138,7 @@ def test_definitions_that_are_refused(types: dict[str, TypeDefinition], what: st
         ("type A { }\ntype A { }", "one data type of each name"),
         ("type 3 { }", "a data type's name"),
         ("func @f(%x: type A) { %y = get_field B.-1(%x) -> bool[] return %y }", "0 or more"),
-        ("func @f(%x: type A) { %y = construct A(%x) return %y }", "':'"),
+        ("func @f(%x: type A) { %y = construct 3(%x) return %y }", "a name or '('"),
     ],
 )
 def test_texts_that_are_refused(program: str, what: str) -> None:
@@ -160,11 +161,11 @@ def test_values_of_a_trace() -> None:
     type_ = trace.define(LIST)
     assert trace.define(LIST) == type_
     _, x = trace.parameter(SCALAR, "x")
-    nil = trace.emit(Construct(type_, "Nil", ()), type_)
-    ref = trace.emit(MakeRef(x.atom), RefType(SCALAR))
+    nil = trace.emit(Primitive("construct", (), ("Nil",), type_), type_)
+    ref = trace.emit(Primitive("make_ref", (x.atom,)), RefType(SCALAR))
     assert isinstance(nil, Value) and not isinstance(nil, Symbol)
-    assert isinstance(trace.emit(ReadRef(ref.atom), SCALAR), Symbol)
-    assert trace.emit(WriteRef(ref.atom, x.atom), TupleType(())) == ()
+    assert isinstance(trace.emit(Primitive("read_ref", (ref.atom,)), SCALAR), Symbol)
+    assert trace.emit(Primitive("write_ref", (ref.atom, x.atom)), TupleType(())) == ()
     var, pair = trace.parameter(TupleType((SCALAR, type_)), "pair")
     assert [p.type for p in pair] == [SCALAR, type_] and var.type == TupleType((SCALAR, type_))
     block, function = BlockTrace(trace), FunctionTrace(trace)
@@ -183,7 +184,7 @@ def test_inlining_brings_the_data_types_along() -> None:
     module = parse("""
     type List { Nil() Cons(float32[], type List) }
     func @main(%x: float32[]) -> float32[] {
-      %l: type List = construct List:Nil()
+      %l: type List = construct Nil() -> type List
       %y: float32[] = @f(%l, %x)
       return %y
     }

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from meta.base.errors import IRError
 from meta.ir import (
+    PRIMITIVES,
     Binding,
     Block,
     DataType,
@@ -47,18 +48,16 @@ from meta.ir.fields import (
     Atoms,
     Attributes,
     Body,
-    DataTypeName,
+    Details,
     Field,
     Index,
-    Name,
     Parameters,
     ResultType,
-    String,
-    ValueType,
+    Word,
 )
 from meta.ir.node import SUFFIXES, WORDS, node
 from meta.ir.verify import Verifier
-from meta.ir.visit import inner_blocks, stored_atoms
+from meta.ir.visit import inner_blocks
 from meta.passes import eliminate_common_subexpressions
 from meta.passes.calls import has_effect, is_pure
 from tests.ir.programs import PLAIN_OPS, literals, types
@@ -66,7 +65,7 @@ from tests.ir.programs import PLAIN_OPS, literals, types
 F2 = TensorType((2,), "float32")
 
 
-@node("test_pick {name}.{index}({first}, {rest}) with {body}{attrs} -> {type}")
+@node("test_pick{details}({first}, {rest}) with {body}{attrs}{type}")
 @dataclass(eq=False, slots=True)
 class Pick(Expr):
     """Has fields of most kinds, in another order than the text."""
@@ -74,22 +73,23 @@ class Pick(Expr):
     first: Annotated[Expr, Atom("the first choice")]
     rest: Annotated[tuple[Expr, ...], Atoms("choice")]
     body: Annotated[Block, Body()]
-    name: Annotated[str, Name("a picker")]
-    index: Annotated[int, Index("a choice's number")]
+    details: Annotated[tuple[Any, ...], Details()]
     attrs: Annotated[dict[str, Any], Attributes()]
-    type: Annotated[Type, ValueType()]
+    type: Annotated[Type, ResultType()]
 
     def verify(self, verifier: Verifier) -> None:
-        if self.index > len(self.rest):
-            verifier.fail(f"there is no choice {self.index}", expected=f"0 to {len(self.rest)}")
+        if self.details[1] > len(self.rest):
+            verifier.fail(
+                f"there is no choice {self.details[1]}", expected=f"0 to {len(self.rest)}"
+            )
 
 
-@node("test_log {message}{args}", effect=Effect.WRITE)
+@node("test_log{message}{args}", effect=Effect.WRITE)
 @dataclass(eq=False, slots=True)
 class Log(Expr):
     """Has an effect, and no type of its own."""
 
-    message: Annotated[str, String("a message")]
+    message: Annotated[tuple[Any, ...], Details()]
     args: Annotated[tuple[Any, ...], Arguments("argument")]
 
     def type_by(self, type_of: Any) -> Type | None:
@@ -158,7 +158,7 @@ def test_print_and_parse() -> None:
     assert text(module) == PROGRAM
     pick = module.main.body.bindings[0].value
     assert isinstance(pick, Pick)
-    assert (pick.name, pick.index, pick.type) == ("a b", 1, F2)
+    assert (pick.details, pick.type) == (("a b", 1), F2)
     assert pick.attrs == {"rate": 0.5, "odd key": (1,)}
     assert "test_half(_)" in to_dot(module) and ": body" in to_dot(module)
     assert '<span class="keyword">test_pick</span>' in to_html(module)
@@ -198,7 +198,7 @@ def test_visit() -> None:
     assert [str(a) for a in operands(pick)] == ["%x", "%y", "%x"]
     assert [str(a) for a in operands(log)] == ["%0"]
     assert [len(inner_blocks(v)) for v in (pick, log, loop)] == [1, 0, 1]
-    assert list(stored_atoms(pick)) == []
+    assert pick.stored == ()
     assert [b.var.name for b in bindings(main)] == ["0", "1", "2", "3", "4"]
     assert [v.name for v in binders(main)] == ["x", "y", "0", "1", "2", "3", "a", "b", "4"]
     assert free_vars(main) == [] and free_vars(main.body) == [x, y]
@@ -208,7 +208,7 @@ def test_visit() -> None:
     assert map_atoms(value, lambda a: a) is value
     new = map_atoms(value, lambda a: z if a is x else a)
     assert isinstance(new, Pick) and isinstance(value, Pick)
-    assert (new.first, new.rest, new.body, new.name) == (z, (y, z), value.body, "a b")
+    assert (new.first, new.rest, new.body, new.details) == (z, (y, z), value.body, ("a b", 1))
     copy = with_fresh_vars(main)
     assert structural_equal(copy, main) and not set(binders(copy)) & set(binders(main))
     assert type_of(parts()[0]) == F2 and type_of(log) == TupleType(())
@@ -221,15 +221,15 @@ GIVEN = Block((), X)
 @pytest.mark.parametrize(
     ("value", "what"),
     [
-        (Pick(X, (X,), GIVEN, "p", 2, {}, F2), "there is no choice 2"),
-        (Pick(FREE, (X,), GIVEN, "p", 0, {}, F2), "the first choice, %a, is used before"),
-        (Pick(X, (X, FREE), GIVEN, "p", 0, {}, F2), "choice 1, %a, is used before"),
-        (Pick(X, (Half(X),), GIVEN, "p", 0, {}, F2), "choice 0 is a Half"),
-        (Pick(X, (), Block((), FREE), "p", 0, {}, F2), "the result, %a, is used before"),
-        (Pick(X, (), GIVEN, "p", 0, {"a": [1]}, F2), "the attribute 'a' is not a literal"),
-        (Pick(X, (), GIVEN, "p", 0, {}, DataType("T")), "there is no data type T"),
-        (Pick(X, (), GIVEN, 1, 0, {}, F2), "a field is a int"),  # type: ignore[arg-type]
-        (Log("m", (X, object())), "argument 1 is a object"),
+        (Pick(X, (X,), GIVEN, ("p", 2), {}, F2), "there is no choice 2"),
+        (Pick(FREE, (X,), GIVEN, ("p", 0), {}, F2), "the first choice, %a, is used before"),
+        (Pick(X, (X, FREE), GIVEN, ("p", 0), {}, F2), "choice 1, %a, is used before"),
+        (Pick(X, (Half(X),), GIVEN, ("p", 0), {}, F2), "choice 0 is a Half"),
+        (Pick(X, (), Block((), FREE), ("p", 0), {}, F2), "the result, %a, is used before"),
+        (Pick(X, (), GIVEN, ("p", 0), {"a": [1]}, F2), "the attribute 'a' is not a literal"),
+        (Pick(X, (), GIVEN, ("p", 0), {}, DataType("T")), "there is no data type T"),
+        (Pick(X, (), GIVEN, 1, {}, F2), "a field is a int"),  # type: ignore[arg-type]
+        (Log(("m",), (X, object())), "argument 1 is a object"),
         (Loop(X, (X,), GIVEN), "%x is bound twice"),
         (Loop(FREE, (FREE,), GIVEN), "the state, %a, is used before"),
         (Half(Var("b", TensorType((3,), "float32"))), "the value, %b, is used before"),
@@ -275,11 +275,9 @@ VALUES: dict[type[Field], st.SearchStrategy[Any]] = {
     Atom: ATOMS,
     Atoms: ALL_ATOMS,
     Arguments: st.lists(ATOMS | literals, max_size=3).map(tuple),
-    Name: NAMES,
-    DataTypeName: NAMES.map(DataType),
-    String: st.text(max_size=8),
+    Word: st.sampled_from(sorted(PRIMITIVES)),
+    Details: st.just(()) | st.tuples(NAMES) | st.tuples(NAMES, st.integers(0, 99)),
     Index: st.integers(0, 99),
-    ValueType: TYPES,
     ResultType: st.none() | TYPES,
     Parameters: st.lists(st.builds(Var, NAMES, st.none() | TYPES), max_size=2).map(tuple),
     Attributes: st.dictionaries(NAMES, literals, max_size=2),
@@ -309,7 +307,7 @@ def test_every_kind_follows_its_declaration(value: Expr) -> None:
     new = Var("new", F2)
     renamed = map_atoms(value, lambda a: new if a is X else a)
     assert list(operands(renamed)) == [new if a is X else a for a in atoms]
-    assert set(stored_atoms(value)) <= {*atoms, *(a for a in _tuples(value))}
+    assert set(value.stored) <= {*atoms, *(a for a in _tuples(value))}
     assert structural_equal(value, renamed) == (X not in atoms)
     to_dot(module)
     to_html(module)

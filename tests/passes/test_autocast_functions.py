@@ -62,7 +62,7 @@ def test_a_branch_that_fails_has_the_type_of_the_other() -> None:
         %d: float32[3, 3] = matmul(%x, %x)
         yield %d
       } else {
-        %e: float32[3, 3] = fail "no" -> float32[3, 3]
+        %e: float32[3, 3] = fail "no"() -> float32[3, 3]
         yield %e
       }
       %f: float32[3, 3] = matmul(%a, %x)
@@ -190,10 +190,10 @@ type Box {
 func @main(%x: float32[3, 3], %c: bool[]) -> float32[3, 3] {
   %a: float32[3, 3] = matmul(%x, %x)
   %b: type Box = if %c {
-    %d: type Box = construct Box:Box(%a)
+    %d: type Box = construct Box(%a) -> type Box
     yield %d
   } else {
-    %e: type Box = construct Box:Empty()
+    %e: type Box = construct Empty() -> type Box
     yield %e
   }
   %f: bool[] = is_variant Box(%b)

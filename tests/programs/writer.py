@@ -15,19 +15,14 @@ import meta
 from meta.ir import (
     Block,
     Call,
-    Construct,
     ConstructorDefinition,
     DataType,
-    Fail,
     Function,
     FuncType,
-    GetField,
     GlobalVar,
     If,
-    IsVariant,
-    MakeRef,
     Module,
-    ReadRef,
+    Primitive,
     RefType,
     TensorType,
     Tuple,
@@ -36,7 +31,6 @@ from meta.ir import (
     Type,
     TypeDefinition,
     Var,
-    WriteRef,
     type_of,
 )
 from meta.ir.builder import BlockBuilder
@@ -224,17 +218,17 @@ class _Writer:
 
     def write_make_ref(self, i: int, j: int, k: int) -> list[Any]:
         value = self.pool.writable(i)
-        return [self.trace.emit(MakeRef(value.atom), RefType(value.type))]
+        return [self.trace.emit(Primitive("make_ref", (value.atom,)), RefType(value.type))]
 
     def write_read_ref(self, i: int, j: int, k: int) -> list[Any]:
         ref = self.pool.reference(i)
-        return [self.trace.emit(ReadRef(ref.atom), ref.type.value)]
+        return [self.trace.emit(Primitive("read_ref", (ref.atom,)), ref.type.value)]
 
     def write_write_ref(self, i: int, j: int, k: int) -> list[Any]:
         ref = self.pool.reference(i)
         type_ = ref.type.value
         value = self.pool.of(j, lambda v: v.type == type_ and self.pool.is_writable(v))
-        self.trace.emit(WriteRef(ref.atom, value.atom), TupleType(()))
+        self.trace.emit(Primitive("write_ref", (ref.atom, value.atom)), TupleType(()))
         return []
 
     def write_construct(self, i: int, j: int, k: int) -> list[Any]:
@@ -247,7 +241,8 @@ class _Writer:
         )
         type_ = self.trace.define(TypeDefinition(f"pair of {first.type}", constructors))
         name = constructors[k % 2].name
-        return [self.trace.emit(Construct(type_, name, tuple(f.atom for f in fields)), type_)]
+        atoms = tuple(f.atom for f in fields)
+        return [self.trace.emit(Primitive("construct", atoms, (name,), type_), type_)]
 
     def write_match(self, i: int, j: int, k: int) -> list[Any]:
         """Take the last tensor out of a value, whichever constructor made it."""
@@ -256,18 +251,19 @@ class _Writer:
         one, two = self.trace.types[value.type.name].constructors
         (type_,) = one.fields
         assert isinstance(type_, TensorType)
-        failed = self.inner(lambda: self.trace.emit(Fail("no case fits", type_), type_))
-        last = GetField(value.atom, two.name, 1, type_)
+        fail = Primitive("fail", (), ("no case fits",), type_)
+        failed = self.inner(lambda: self.trace.emit(fail, type_))
+        last = Primitive("get_field", (value.atom,), (two.name, 1), type_)
         if_two = self.inner(lambda: self.trace.emit(last, type_))
         rest = self.inner(lambda: self.choice(value, two.name, if_two, failed, type_))
-        only = GetField(value.atom, one.name, 0, type_)
+        only = Primitive("get_field", (value.atom,), (one.name, 0), type_)
         if_one = self.inner(lambda: self.trace.emit(only, type_))
         return [self.choice(value, one.name, if_one, rest, type_)]
 
     def choice(
         self, value: Any, constructor: str, then: Block, other: Block, type_: TensorType
     ) -> Any:
-        condition = IsVariant(value.atom, constructor)
+        condition = Primitive("is_variant", (value.atom,), (constructor,))
         found = self.trace.emit(condition, TensorType((), "bool"))
         return self.trace.emit(If(found.atom, then, other), type_)
 

@@ -13,12 +13,12 @@ func @main(%x: float32[], %n: int64[]) -> float32[] {
 func @build(%x: float32[], %n: int64[]) -> type List {
   %none: bool[] = less_equal(%n, const int64[] 0)
   %r: type List = if %none {
-    %nil: type List = construct List:Nil()
+    %nil: type List = construct Nil() -> type List
     yield %nil
   } else {
     %m: int64[] = subtract(%n, const int64[] 1)
     %rest: type List = @build(%x, %m)
-    %cons: type List = construct List:Cons(%x, %rest)
+    %cons: type List = construct Cons(%x, %rest) -> type List
     yield %cons
   }
   return %r
@@ -43,7 +43,7 @@ SUM_BY_LOOPS = (
     LIST
     + """
 func @main(%x: float32[], %n: int64[]) -> float32[] {
-  %nil: type List = construct List:Nil()
+  %nil: type List = construct Nil() -> type List
   %l: type List = @build(%x, %n, %nil)
   %s: float32[] = @sum(%l, const float32[] 0.0)
   return %s
@@ -54,7 +54,7 @@ func @build(%x: float32[], %n: int64[], %l: type List) -> type List {
     yield %l
   } else {
     %m: int64[] = subtract(%n, const int64[] 1)
-    %cons: type List = construct List:Cons(%x, %l)
+    %cons: type List = construct Cons(%x, %l) -> type List
     %more: type List = @build(%x, %m, %cons)
     yield %more
   }
@@ -85,13 +85,13 @@ func @main(%x: float32[2], %n: int64[]) -> float32[2] {
 func @grow(%x: float32[2], %n: int64[]) -> type Tree {
   %none: bool[] = less_equal(%n, const int64[] 0)
   %r: type Tree = if %none {
-    %leaf: type Tree = construct Tree:Leaf()
+    %leaf: type Tree = construct Leaf() -> type Tree
     yield %leaf
   } else {
     %m: int64[] = subtract(%n, const int64[] 1)
     %a: type Tree = @grow(%x, %m)
     %b: type Tree = @grow(%x, %m)
-    %node: type Tree = construct Tree:Node(%a, %x, %b)
+    %node: type Tree = construct Node(%a, %x, %b) -> type Tree
     yield %node
   }
   return %r
@@ -218,11 +218,11 @@ func @main(%x: float32[2], %s: float32[], %p: bool[]) -> (float32[2], float32[],
     %b: float32[] = multiply(%a, %s)
     return %b
   }
-  %nil: type List = construct List:Nil()
-  %list: type List = construct List:Cons(%s, %nil)
+  %nil: type List = construct Nil() -> type List
+  %list: type List = construct Cons(%s, %nil) -> type List
   %r: ref(type List) = make_ref(%nil)
-  %round: type Shape = construct Shape:Round(%x, (%x, const int64[] 3))
-  %flat: type Shape = construct Shape:Flat(%r, %f)
+  %round: type Shape = construct Round(%x, (%x, const int64[] 3)) -> type Shape
+  %flat: type Shape = construct Flat(%r, %f) -> type Shape
   %chosen: type Shape = if %p {
     yield %round
   } else {

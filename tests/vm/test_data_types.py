@@ -11,22 +11,20 @@ import meta
 from meta.base import config
 from meta.base.errors import ExecutionError, IRError, TraceError
 from meta.ir import (
-    Construct,
     ConstructorDefinition,
     DataType,
     If,
     Module,
+    Primitive,
     TensorType,
     TypeDefinition,
     parse,
     verify,
 )
-from meta.ir import GetField as GetFieldNode
-from meta.ir import IsVariant as IsVariantNode
 from meta.op.core.handler import current
 from meta.op.core.tracing import BlockTrace
 from meta.testing import check
-from meta.vm.bytecode import Fail, GetField, IsVariant
+from meta.vm import bytecode
 from meta.vm.code_json import code_from_json, code_to_json, constant_name
 from meta.vm.convention import module_program
 from meta.vm.interpreter import interpret
@@ -106,19 +104,21 @@ def test_loops_and_branches_of_models_carry_data_values() -> None:
     def last(x: meta.ndarray) -> meta.ndarray:
         trace = current.get()
         type_ = trace.define(chain)
-        end = trace.emit(Construct(type_, "End", ()), type_)
+        end = trace.emit(Primitive("construct", (), ("End",), type_), type_)
 
         def longer(state: tuple) -> tuple:
             rest, n, y = state
             trace = current.get()
-            link = Construct(type_, "Link", (trace.atom(y), trace.atom(rest)))
+            fields = (trace.atom(y), trace.atom(rest))
+            link = Primitive("construct", fields, ("Link",), type_)
             return trace.emit(link, type_), n - 1, y * 2.0
 
         made, _, _ = meta.while_loop(lambda s: s[1] > 0, longer, (end, 3, x))
         made = meta.cond(x > 0.0, lambda: made, lambda: end)
-        found = trace.emit(IsVariantNode(made.atom, "Link"), TensorType((), "bool"))
+        found = trace.emit(Primitive("is_variant", (made.atom,), ("Link",)), TensorType((), "bool"))
         then, other = BlockTrace(trace), BlockTrace(trace)
-        value = then.emit(GetFieldNode(then.atom(made), "Link", 0, scalar), scalar)
+        first = Primitive("get_field", (then.atom(made),), ("Link", 0), scalar)
+        value = then.emit(first, scalar)
         blocks = then.finish(value), other.finish(meta.array(-1.0))
         return trace.emit(If(found.atom, *blocks), scalar)
 
@@ -149,8 +149,8 @@ INCOMPLETE = (
     LIST
     + """
 func @main(%x: float32[], %p: bool[]) -> float32[] {
-  %nil: type List = construct List:Nil()
-  %list: type List = construct List:Cons(%x, %nil)
+  %nil: type List = construct Nil() -> type List
+  %list: type List = construct Cons(%x, %nil) -> type List
   %l: type List = if %p {
     yield %nil
   } else {
@@ -161,7 +161,7 @@ func @main(%x: float32[], %p: bool[]) -> float32[] {
     %h: float32[] = get_field Cons.0(%l) -> float32[]
     yield %h
   } else {
-    %f: float32[] = fail "no case fits" -> float32[]  # model.py:7
+    %f: float32[] = fail "no case fits"() -> float32[]  # model.py:7
     yield %f
   }
   return %x
@@ -197,8 +197,8 @@ def test_what_leaves_main_is_no_constant_of_the_program() -> None:
         LIST
         + """
     func @main(%x: float32[]) -> (float32[], float32[]) {
-      %nil: type List = construct List:Nil()
-      %l: type List = construct List:Cons(const float32[] 3.0, %nil)
+      %nil: type List = construct Nil() -> type List
+      %l: type List = construct Cons(const float32[] 3.0, %nil) -> type List
       %r: ref(float32[]) = make_ref(%x)
       %w: () = write_ref(%r, const float32[] 4.0)
       %y: float32[] = get_field Cons.0(%l) -> float32[]
@@ -274,11 +274,11 @@ def test_the_listing_names_what_is_done() -> None:
     arrays = (meta.array(2.0), meta.array(True))
     code = meta.vm.compile(module(INCOMPLETE), *arrays, opt_level=0).code
     listing = str(code)
-    assert (
-        "is Cons" in listing and 'fail "no case fits"' in listing and "field 0 of Cons" in listing
-    )
-    kinds = {type(i) for f in code.functions.values() for i in f.instructions()}
-    assert {Fail, GetField, IsVariant} <= kinds
+    for shown in ("is_variant Cons(r", 'fail "no case fits"()', "get_field Cons.0(r"):
+        assert shown in listing
+    instructions = [i for f in code.functions.values() for i in f.instructions()]
+    names = {i.name for i in instructions if isinstance(i, bytecode.Primitive)}
+    assert {"fail", "get_field", "is_variant"} <= names
     executable = meta.vm.compile(module(SUM), meta.array(1.0), meta.array(3))
     assert executable.profile(meta.array(1.0), meta.array(3)).rows
     assert len(executable.debug(meta.array(1.0), meta.array(3))) > 3

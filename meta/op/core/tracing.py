@@ -60,7 +60,7 @@ class Value:
             "Python decides here (if, while, and, or, not) by a traced value, which is not known "
             "while tracing",
             found=repr(self),
-            hint="emit an IsVariant and an If for a data value, a ReadRef for a reference",
+            hint="emit is_variant and an If for a data value, read_ref for a reference",
         )
 
 

@@ -25,22 +25,19 @@ from meta.ir import (
     Block,
     Call,
     Constant,
-    Construct,
+    Effect,
     Expr,
-    Fail,
     Function,
     FuncType,
     GlobalVar,
     If,
-    MakeRef,
     Module,
-    RefType,
+    Primitive,
     Tuple,
     TupleGetItem,
     TupleType,
     Type,
     Var,
-    WriteRef,
     bindings,
     map_atoms,
     type_of,
@@ -274,24 +271,17 @@ class Body:
                 self._if(binding, value)
             case Function():
                 self._emit(binding, self._closure(value))
-            case Construct():
-                definition = self.module.types[value.type.name].constructor(value.constructor)
-                assert definition is not None
-                why = self._why(binding, f"a field of {value.constructor}", _FIELD)
-                pairs = zip(value.fields, definition.fields, strict=True)
-                fields = tuple(self._coerced(f, t, why, binding) for f, t in pairs)
-                self._emit(binding, Construct(value.type, value.constructor, fields))
-            case MakeRef():
-                assert isinstance(binding.var.type, RefType)
-                why = self._why(binding, "a reference", _REFERENCE)
-                held = self._coerced(value.value, binding.var.type.value, why, binding)
-                self._emit(binding, MakeRef(held), binding.var.type)
-            case WriteRef():
-                ref = type_of(value.ref)
-                assert isinstance(ref, RefType)
-                why = self._why(binding, "a reference", _REFERENCE)
-                held = self._coerced(value.value, ref.value, why, binding)
-                self._emit(binding, WriteRef(self.atom(value.ref), held))
+            case Primitive() if value.stored:
+                is_ref = value.effect is not Effect.NONE
+                where = "a reference" if is_ref else f"a field of {value.details[0]}"
+                why = self._why(binding, where, _REFERENCE if is_ref else _FIELD)
+                wanted = value.wanted(self.module.types, binding.var.type)
+                operands = tuple(
+                    self.atom(atom) if type_ is None else self._coerced(atom, type_, why, binding)
+                    for atom, type_ in zip(value.operands, wanted, strict=True)
+                )
+                made = replace(value, operands=operands)
+                self._emit(binding, made, binding.var.type if is_ref else None)
             case _:  # no tensor is made, or of a type that stands there
                 self._emit(binding, map_atoms(value, self.atom))
 
@@ -436,15 +426,16 @@ _REASONS = {
 def _fails(block: Block) -> bool:
     """Whether a block ends in an error, so that its value is never there."""
     last = block.bindings[-1] if block.bindings else None
-    return last is not None and isinstance(last.value, Fail) and block.result is last.var
+    return last is not None and last.value.effect is Effect.FAIL and block.result is last.var
 
 
 def _retyped(bindings: list[Binding], result: Expr, type_: Type) -> Expr:
     """Give a block that ends in an error the type of the other one."""
     last = bindings[-1] if bindings else None
-    if last is None or not isinstance(last.value, Fail) or result is not last.var:
+    if last is None or last.value.effect is not Effect.FAIL or result is not last.var:
         return result
-    value = Fail(last.value.message, type_)
+    assert isinstance(last.value, Primitive)
+    value = replace(last.value, type=type_)
     bindings[-1] = Binding(Var(last.var.name, type_), value, last.span)
     return bindings[-1].var
 

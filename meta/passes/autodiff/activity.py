@@ -42,7 +42,6 @@ from meta.ir import (
     operands,
     type_of,
 )
-from meta.ir.visit import stored_atoms
 from meta.passes.calls import base_op, leaf_types
 
 Leaf = tuple[Var, int]
@@ -142,7 +141,7 @@ class Activity:
         self._active: set[Leaf] = set(wrt)
         self._results: dict[str, set[int]] = {}
         values = (b.value for f in module.functions.values() for b in bindings(f))
-        self._has_refs = any(v.spec.effect is Effect.NEW for v in values)
+        self._has_refs = any(v.effect is Effect.NEW for v in values)
         self._refs_are_active = False
         fields = (f for d in module.types.values() for c in d.constructors for f in c.fields)
         held = [leaf for field in fields for leaf in leaf_types(field)]
@@ -221,7 +220,7 @@ class Activity:
                     for i, leaf in enumerate(leaves(block.result))
                     if self.is_active(leaf)
                 ]
-            case _ if value.spec.opaque:
+            case _ if value.opaque:
                 return self._data(value, binding.var)
             case _:
                 return [
@@ -230,8 +229,8 @@ class Activity:
 
     def _data(self, value: Expr, var: Var) -> list[Leaf]:
         active = any(map(self._any, operands(value)))
-        if value.spec.effect in (Effect.NEW, Effect.WRITE):
-            self._refs_are_active |= any(map(self._any, stored_atoms(value)))
+        if value.effect in (Effect.NEW, Effect.WRITE):
+            self._refs_are_active |= any(map(self._any, value.stored))
         types = leaf_types(known_type(var))
         return [(var, i) for i, t in enumerate(types) if active and may_lead_to_gradient(t)]
 

@@ -135,10 +135,10 @@ class Sweep:
         elif called is not None:
             assert isinstance(value, Call)
             self._call_rule(called, value, binding, dys)
-        elif value.spec.opaque and not value.spec.stored:
+        elif value.opaque and not value.stored:
             raise GradientError(
                 "a gradient would have to flow through "
-                + ("a reference" if value.spec.effect is Effect.READ else "a data value"),
+                + ("a reference" if value.effect is Effect.READ else "a data value"),
                 found=first_line(Block((binding,), binding.var), binding),
                 hint="gradients of data types and references are not compiled: call backward on "
                 "what the model returns (the tape follows what is run), or compute with tensors, "

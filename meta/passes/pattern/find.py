@@ -456,7 +456,7 @@ class _Finder:
     def may_fail(self, value: Expr) -> bool:
         module = self.facts.module
         if not isinstance(value, Call) or base_op(value.callee) is not None:
-            return value.spec.effect is Effect.FAIL
+            return value.effect is Effect.FAIL
         return module is None or not is_fused(value, module)
 
 

@@ -14,8 +14,7 @@ from meta import op
 from meta.frontend.relay import ast
 from meta.frontend.relay.convert.context import Closure, Context, Env, OpenData, type_of
 from meta.frontend.relay.convert.types import Bindings, joined, relay_text
-from meta.ir import TensorType, TupleType, Type
-from meta.ir.expr import Construct, Fail, GetField, IsVariant, MakeRef, ReadRef, WriteRef
+from meta.ir import Primitive, TensorType, TupleType, Type
 from meta.ir.literals import MAX_NESTING
 from meta.ir.types import DataType, RefType
 from meta.op.core.tracing import Value
@@ -131,7 +130,7 @@ class Data:
             for field, arg in zip(types.fields(constructor), args, strict=True)
         )
         atoms = tuple(trace.atom(v) for v in given)
-        found: Value = trace.emit(Construct(type_, constructor.name, atoms), type_)
+        found: Value = trace.emit(Primitive("construct", atoms, (constructor.name,), type_), type_)
         return found
 
     def new_reference(self, node: ast.RefCreate, value: Any, types: Bindings) -> Any:
@@ -144,19 +143,21 @@ class Data:
         found, type_ = type_of(value), self.context.types.to_ir(inner, types)
         held = found if type_ is None else joined(type_, found)
         assert held is not None
-        return self.context.trace.emit(MakeRef(self.context.trace.atom(value)), RefType(held))
+        atom = self.context.trace.atom(value)
+        return self.context.trace.emit(Primitive("make_ref", (atom,)), RefType(held))
 
     def read(self, ref: Any) -> Any:
         """Return what a reference holds now."""
         cell, type_ = self._reference(ref)
-        return self.context.trace.emit(ReadRef(cell.atom), type_.value)
+        return self.context.trace.emit(Primitive("read_ref", (cell.atom,)), type_.value)
 
     def write(self, ref: Any, value: Any) -> tuple[()]:
         """Let a reference hold another value."""
         cell, type_ = self._reference(ref)
         trace = self.context.trace
         atom = trace.atom(self.functions.coerce(value, type_.value))
-        trace.builder.emit(WriteRef(cell.atom, atom), type=TupleType(()), span=trace.site())
+        written = Primitive("write_ref", (cell.atom, atom))
+        trace.builder.emit(written, type=TupleType(()), span=trace.site())
         return ()
 
     def _reference(self, value: Any) -> tuple[Value, RefType]:
@@ -235,7 +236,8 @@ class Matches:
             raise self.context.error("the type of a match is not known: it has no clause")
         where = "" if node.place is None else f" at {node.place}"
         trace = self.context.trace
-        return trace.emit(Fail(f"no clause of the match{where} fits the value", type_), type_)
+        message = f"no clause of the match{where} fits the value"
+        return trace.emit(Primitive("fail", (), (message,), type_), type_)
 
     # Patterns.
 
@@ -264,7 +266,7 @@ class Matches:
             made = len(constructors) == 1 or left == {name}
             if not made:
                 trace = self.context.trace
-                made = trace.emit(IsVariant(trace.atom(value), name), _BOOL)
+                made = trace.emit(Primitive("is_variant", (trace.atom(value),), (name,)), _BOOL)
         if all(_takes_all(p) for p in pattern.patterns):
             return made
         tests = [
@@ -339,7 +341,8 @@ class Matches:
         definition = trace.types[value.type.name].constructor(name)
         assert definition is not None
         type_ = definition.fields[index]
-        return trace.emit(GetField(trace.atom(value), name, index, type_), type_)
+        field = Primitive("get_field", (trace.atom(value),), (name, index), type_)
+        return trace.emit(field, type_)
 
 
 def _takes_all(pattern: ast.Pattern) -> bool:
