@@ -9,16 +9,42 @@ import torch
 from meta import op
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.operands import as_operands, compact, of_two, own_dtype, wide
+from meta.dialect.torch.operands import (
+    as_operands,
+    compact,
+    in_wide,
+    of_one,
+    of_two,
+    own_dtype,
+    wide,
+)
+
+of_one({op.negative: torch.neg})
+of_two(
+    {
+        op.multiply: torch.mul,
+        op.divide: torch.div,
+        op.power: torch.pow,
+        op.maximum: torch.maximum,
+        op.minimum: torch.minimum,
+        op.copysign: torch.copysign,
+        op.hypot: torch.hypot,
+        op.fmax: torch.fmax,
+        op.fmin: torch.fmin,
+        op.logaddexp: torch.logaddexp,
+        op.logaddexp2: torch.logaddexp2,
+    }
+)
 
 
-def _arithmetic(function, x1, x2, out):
-    function(*as_operands(wide(out.dtype), out, x1, x2), out=out)
+@compact(op.abs)
+def abs(x):
+    return x.clone() if x.dtype == torch.bool else torch.abs(x)
 
 
 def _where_true(function, x1, x2, otherwise, where, out):
     if otherwise is None:
-        _arithmetic(function, x1, x2, out)
+        in_wide(function, x1, x2, out)
         return
     own = own_dtype(x1, x2, otherwise)  # in which the sum is rounded before otherwise takes it
     value = function(*as_operands(wide(own), otherwise, x1, x2)).to(own)
@@ -36,18 +62,6 @@ def add(x1, x2, otherwise, where, out):
 @dialect.kernel(op.subtract)
 def subtract(x1, x2, otherwise, where, out):
     _where_true(torch.sub, x1, x2, otherwise, where, out)
-
-
-of_two(
-    {
-        op.multiply: torch.mul,
-        op.divide: torch.div,
-        op.power: torch.pow,
-        op.maximum: torch.maximum,
-        op.minimum: torch.minimum,
-    },
-    _arithmetic,
-)
 
 
 def _divided(function, x1, x2, out, by_minus_one):
@@ -73,44 +87,24 @@ def mod(x1, x2, out):
     _divided(torch.remainder, x1, x2, out, torch.zeros_like)
 
 
-def tensors_of(dtype, *operands):
-    """Return tensors of a dtype, half precision as float32."""
-    wide = torch.promote_types(dtype, torch.float32) if dtype.is_floating_point else dtype
-    device = next(x.device for x in operands if isinstance(x, torch.Tensor))
-    return [torch.as_tensor(x, device=device).to(wide) for x in operands]
-
-
-def _fill(function, x1, x2, out):
-    out.copy_(function(*tensors_of(out.dtype, x1, x2)))
-
-
 @dialect.kernel(op.fmod)
 def fmod(x1, x2, out):
-    x1, x2 = tensors_of(out.dtype, x1, x2)
-    if out.is_floating_point():
-        out.copy_(torch.fmod(x1, x2))
-    else:  # by 0, and of the least integer by -1, processors trap
+    x1, x2 = as_operands(wide(out.dtype), out, x1, x2)
+    if not out.is_floating_point():  # by 0, and of the least integer by -1, processors trap
         trapped = (x2 == 0) | (x2 == (-1 if x2.dtype.is_signed else 0))
-        out.copy_(torch.fmod(x1, x2.masked_fill(trapped, 1)))
+        x2 = x2.masked_fill(trapped, 1)
+    torch.fmod(x1, x2, out=out)
 
 
-of_two(
-    {
-        op.copysign: torch.copysign,
-        op.hypot: torch.hypot,
-        op.fmax: torch.fmax,
-        op.fmin: torch.fmin,
-        op.logaddexp: torch.logaddexp,
-        op.logaddexp2: torch.logaddexp2,
-        op.heaviside: torch.heaviside,
-    },
-    _fill,
-)
+@dialect.kernel(op.heaviside)
+def heaviside(x1, x2, out):
+    out.copy_(torch.heaviside(*as_operands(wide(out.dtype), out, x1, x2)))
 
 
 @dialect.kernel(op.ldexp)
 def ldexp(x1, x2, out):
-    _fill(lambda a, b: a * torch.exp2(b), x1, x2, out)
+    x1, x2 = as_operands(wide(out.dtype), out, x1, x2)
+    torch.mul(x1, torch.exp2(x2), out=out)
 
 
 @dialect.kernel(op.nextafter)
@@ -171,13 +165,3 @@ def bias_add(x, bias, axis, out):
     shape = [1] * x.ndim
     shape[axis] = -1
     torch.add(x, bias.reshape(shape), out=out)
-
-
-@compact(op.negative)
-def negative(x):
-    return torch.neg(x)
-
-
-@compact(op.abs)
-def abs(x):
-    return x.clone() if x.dtype == torch.bool else torch.abs(x)

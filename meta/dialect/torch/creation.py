@@ -5,19 +5,23 @@ import torch
 from meta import op
 from meta.base.dtype import FROM_TORCH, TO_TORCH, bounded, convertible
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.operands import rounded_number
 from meta.dialect.torch.shapes import fresh
 
 
+@dialect.kernel(op.zeros_like)
 @dialect.kernel(op.zeros)
 def zeros(out):
     out.zero_()
 
 
+@dialect.kernel(op.ones_like)
 @dialect.kernel(op.ones)
 def ones(out):
     out.fill_(1)
 
 
+@dialect.kernel(op.full_like)
 @dialect.kernel(op.full)
 def full(fill_value, out):
     fill(fill_value, out)
@@ -40,36 +44,19 @@ def arange(start, stop, step, out):
 
 @dialect.kernel(op.one_hot)
 def one_hot(indices, on_value, off_value, depth, axis, call):
-    axis %= len(call.outputs[0].shape)
     shape = [1] * (indices.ndim + 1)
     shape[axis] = depth
     places = torch.arange(depth, device=indices.device).view(shape)
     hot = indices.long().unsqueeze(axis) == places
-    return torch.where(hot, number(on_value, hot, call), number(off_value, hot, call)).contiguous()
+    on, off = (_number(value, hot, TO_TORCH[call.args.dtype]) for value in (on_value, off_value))
+    return torch.where(hot, on, off).contiguous()
 
 
-def number(value, like, call):
-    """Return a number, or a tensor of one element, as a 0-d tensor of the result's dtype."""
-    dtype = TO_TORCH[call.args.dtype]
+def _number(value, like, dtype):
+    """Return a number, or a tensor of one element, as a 0-d tensor of a dtype."""
     if isinstance(value, torch.Tensor):
         return convertible(value.reshape(()), dtype).to(dtype)
-    exact = torch.float64 if isinstance(value, float) else torch.int64
-    return torch.full((), value, dtype=exact, device=like.device).to(dtype)
-
-
-@dialect.kernel(op.zeros_like)
-def zeros_like(out):
-    out.zero_()
-
-
-@dialect.kernel(op.ones_like)
-def ones_like(out):
-    out.fill_(1)
-
-
-@dialect.kernel(op.full_like)
-def full_like(fill_value, out):
-    fill(fill_value, out)
+    return rounded_number(value, dtype, like.device)
 
 
 @dialect.kernel(op.mesh_grid)

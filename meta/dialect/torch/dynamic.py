@@ -10,10 +10,11 @@ from meta import op
 from meta.base.dtype import FROM_TORCH, TO_TORCH, convertible
 from meta.base.errors import IndexOutOfRange
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.creation import number
-from meta.dialect.torch.movement import inner, repeated
-from meta.dialect.torch.resize import forward, samplings
-from meta.dialect.torch.shapes import reversed_axes, sliced
+from meta.dialect.torch.creation import one_hot
+from meta.dialect.torch.movement import inner, repeated, strided_slice, tile
+from meta.dialect.torch.resize import resize
+from meta.dialect.torch.shapes import fresh, reversed_axes, sliced
+from meta.dialect.torch.sorting import topk
 from meta.ir.types import TensorType
 from meta.op.core.check import require
 from meta.op.core.padding import pad_pairs
@@ -83,29 +84,40 @@ def _ints(x):
     return tuple(x.reshape(-1).tolist())
 
 
-def _copy(x):
-    return x.clone(memory_format=torch.contiguous_format)
+def _reshaped(x, base, *how):
+    """Return a copy of x in the shape that an operator gives it."""
+    return fresh(x.reshape(base.type_function(_type(x), *how).static_shape))
 
 
 @dialect.kernel(op.dynamic_reshape)
 def dynamic_reshape(x, shape, allowzero):
     extents = _ints(shape)
-    if not (allowzero and 0 in extents):
-        extents = op.reshape.type_function(_type(x), extents).static_shape
-    return _copy(x.reshape(extents))
+    if allowzero and 0 in extents:
+        return fresh(x.reshape(extents))
+    return _reshaped(x, op.reshape, extents)
+
+
+@dialect.kernel(op.dynamic_squeeze)
+def dynamic_squeeze(x, axes):
+    return _reshaped(x, op.squeeze, _ints(axes))
+
+
+@dialect.kernel(op.dynamic_expand_dims)
+def dynamic_expand_dims(x, axis, num_newaxis):
+    return _reshaped(x, op.expand_dims, axis.item(), num_newaxis)
 
 
 @dialect.kernel(op.dynamic_broadcast_to)
 def dynamic_broadcast_to(x, shape):
     extents = op.broadcast_to.type_function(_type(x), _ints(shape)).static_shape
-    return _copy(x.expand(extents))
+    return fresh(x.expand(extents))
 
 
 @dialect.kernel(op.dynamic_full)
 def dynamic_full(fill_value, shape, dtype):
     extents = op.zeros.type_function(_ints(shape), dtype, "cpu").static_shape
     wanted = TO_TORCH[dtype]
-    return _copy(convertible(fill_value.reshape(()), wanted).to(wanted).expand(extents))
+    return fresh(convertible(fill_value.reshape(()), wanted).to(wanted).expand(extents))
 
 
 @dialect.kernel(op.dynamic_arange)
@@ -119,16 +131,13 @@ def dynamic_arange(start, stop, step, dtype):
 
 @dialect.kernel(op.dynamic_strided_slice)
 def dynamic_strided_slice(x, begin, end, strides, slice_mode):
-    bounds = _ints(begin), _ints(end), _ints(strides)
-    ranges = slice_ranges(tuple(x.shape), *bounds, slice_mode)
-    return _copy(sliced(x, ranges).flip(reversed_axes(ranges)))
+    return strided_slice(x, _ints(begin), _ints(end), _ints(strides), slice_mode)
 
 
 @dialect.kernel(op.dynamic_strided_slice_dx)
 def dynamic_strided_slice_dx(x, dy, begin, end, strides, slice_mode):
-    bounds = _ints(begin), _ints(end), _ints(strides)
     full = torch.zeros(x.shape, dtype=dy.dtype, device=dy.device)
-    ranges = slice_ranges(tuple(x.shape), *bounds, slice_mode)
+    ranges = slice_ranges(tuple(x.shape), _ints(begin), _ints(end), _ints(strides), slice_mode)
     part = sliced(full, ranges)
     require(part.shape == dy.shape, "dy has another shape than the slice", expected=part.shape)
     part.copy_(dy.flip(reversed_axes(ranges)))
@@ -139,28 +148,19 @@ def dynamic_strided_slice_dx(x, dy, begin, end, strides, slice_mode):
 def dynamic_topk(data, k, axis, ret_type, is_ascend, dtype):
     count = k.item() if k.item() >= 1 else data.shape[axis]
     op.topk.type_function(_type(data), count, axis, ret_type, is_ascend, dtype)
-    found = torch.sort(data, dim=axis, descending=not is_ascend, stable=True)
-    values = _copy(found.values.narrow(axis, 0, count))
-    indices = _copy(found.indices.narrow(axis, 0, count)).to(TO_TORCH[dtype])
-    return {"both": (values, indices), "values": values, "indices": indices}[ret_type]
+    return topk(data, count, axis, ret_type, is_ascend, dtype)
 
 
 @dialect.kernel(op.dynamic_one_hot)
 def dynamic_one_hot(indices, on_value, off_value, depth, axis, dtype, call):
-    count = depth.item()
-    op.one_hot.type_function(_type(indices), 1, 0, count, axis, dtype, "cpu")
-    shape = [1] * (indices.ndim + 1)
-    shape[axis] = count
-    places = torch.arange(count, device=indices.device).view(shape)
-    hot = indices.long().unsqueeze(axis) == places
-    return torch.where(hot, number(on_value, hot, call), number(off_value, hot, call)).contiguous()
+    op.one_hot.type_function(_type(indices), 1, 0, depth.item(), axis, dtype, "cpu")
+    return one_hot(indices, on_value, off_value, depth.item(), axis, call)
 
 
 @dialect.kernel(op.dynamic_tile)
 def dynamic_tile(x, reps):
-    counts = _ints(reps)
-    op.tile.type_function(_type(x), counts)
-    return _copy(x.tile(counts))
+    op.tile.type_function(_type(x), _ints(reps))
+    return tile(x, _ints(reps))
 
 
 @dialect.kernel(op.dynamic_pad)
@@ -169,33 +169,14 @@ def dynamic_pad(x, pad_width, pad_value, pad_mode):
     extents = op.pad.type_function(_type(x), widths, 0, pad_mode).static_shape
     pairs = pad_pairs(widths, x.ndim)
     if pad_mode != "constant":
-        return _copy(repeated(x, pairs, pad_mode))
+        return fresh(repeated(x, pairs, pad_mode))
     given = torch.as_tensor(pad_value, device=x.device).reshape(())
     value = convertible(given, x.dtype).to(x.dtype)
-    padded = _copy(value.expand(extents))
+    padded = fresh(value.expand(extents))
     inner(padded, pairs, x.shape).copy_(x)
     return padded
 
 
 @dialect.kernel(op.dynamic_resize2d)
-def dynamic_resize2d(
-    x, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
-    cubic_exclude, call,
-):  # fmt: skip
-    options = (
-        method, coordinate_transformation_mode, rounding_method, cubic_alpha, cubic_exclude
-    )  # fmt: skip
-    axes = samplings(x.shape, _ints(size), layout, *options)
-    return forward(x, axes, TO_TORCH[call.outputs[0].dtype])
-
-
-@dialect.kernel(op.dynamic_squeeze)
-def dynamic_squeeze(x, axes):
-    extents = op.squeeze.type_function(_type(x), _ints(axes)).static_shape
-    return _copy(x.reshape(extents))
-
-
-@dialect.kernel(op.dynamic_expand_dims)
-def dynamic_expand_dims(x, axis, num_newaxis):
-    extents = op.expand_dims.type_function(_type(x), axis.item(), num_newaxis).static_shape
-    return _copy(x.reshape(extents))
+def dynamic_resize2d(x, size, call):
+    return resize(x, _ints(size), call)

@@ -13,11 +13,19 @@ from meta import op
 from meta.base.dtype import TO_TORCH, convertible
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.operands import compact, of_one, widened
+from meta.dialect.torch.operands import all_rounded_once, compact, of_one, of_two, rounded_once
+
+
+def _of_floats(function):
+    """Return a function that leaves integers as they are."""
+    return lambda x: function(x) if x.is_floating_point() else x.clone()
+
 
 of_one(
     {
+        op.copy: torch.clone,
         op.sqrt: torch.sqrt,
+        op.square: torch.square,
         op.exp: torch.exp,
         op.log: torch.log,
         op.rsqrt: torch.rsqrt,
@@ -28,6 +36,10 @@ of_one(
         op.reciprocal: torch.reciprocal,
         op.sign: torch.sign,
         op.frac: torch.frac,
+        op.ceil: _of_floats(torch.ceil),
+        op.floor: _of_floats(torch.floor),
+        op.round: _of_floats(torch.round),
+        op.trunc: _of_floats(torch.trunc),
         op.asinh: torch.asinh,
         op.acosh: torch.acosh,
     }
@@ -46,68 +58,14 @@ of_one(
     },
     plevel=LIBRARY,
 )
+of_two({op.atan2: torch.atan2}, plevel=LIBRARY)
+all_rounded_once({op.exp2: torch.exp2}, plevel=LIBRARY)
+all_rounded_once({op.deg2rad: torch.deg2rad, op.rad2deg: torch.rad2deg})
 
 
-@compact(op.sqrt_dx)
-def sqrt_dx(x, y, dy, out):
-    dy, r = widened(dy, y if y is not None else x)
-    r = torch.sqrt(r) if y is None else r
-    return out.copy_(dy / (2 * r))
-
-
-@compact(op.copy)
-def copy(x):
-    return x.clone()
-
-
-def _rounded(function, x):
-    return function(x) if x.is_floating_point() else x.clone()
-
-
-@compact(op.ceil)
-def ceil(x):
-    return _rounded(torch.ceil, x)
-
-
-@compact(op.floor)
-def floor(x):
-    return _rounded(torch.floor, x)
-
-
-@compact(op.round)
-def round(x):
-    return _rounded(torch.round, x)
-
-
-@compact(op.trunc)
-def trunc(x):
-    return _rounded(torch.trunc, x)
-
-
-@dialect.kernel(op.atan2, plevel=LIBRARY)
-def atan2(x1, x2, out):
-    wide = torch.float64 if out.dtype == torch.float64 else torch.float32
-    torch.atan2(*[torch.as_tensor(x, dtype=wide, device=out.device) for x in (x1, x2)], out=out)
-
-
-@compact(op.deg2rad)
-def deg2rad(x, out):
-    return out.copy_(torch.deg2rad(x.to(torch.promote_types(x.dtype, torch.float32))))
-
-
-@compact(op.rad2deg)
-def rad2deg(x, out):
-    return out.copy_(torch.rad2deg(x.to(torch.promote_types(x.dtype, torch.float32))))
-
-
-@compact(op.exp2, plevel=LIBRARY)
-def exp2(x, out):
-    return out.copy_(torch.special.exp2(widened(x)))
-
-
-@compact(op.square)
-def square(x, out):
-    return out.copy_(torch.square(x))
+@rounded_once(op.sqrt_dx)
+def sqrt_dx(x, y, dy):
+    return dy / (2 * (torch.sqrt(x) if y is None else y))
 
 
 @compact(op.nan_to_num)
@@ -129,6 +87,4 @@ def cast_like(x, out):
 
 @dialect.kernel(op.group_cast)
 def group_cast(tensor_list, dtype):
-    compact = {"copy": True, "memory_format": torch.contiguous_format}
-    wanted = TO_TORCH[dtype]
-    return tuple(convertible(t, wanted).to(wanted, **compact) for t in tensor_list)
+    return tuple(cast(t, dtype) for t in tensor_list)

@@ -5,8 +5,14 @@ import torch
 from meta import op
 from meta.base.dtype import TO_TORCH
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.arithmetic import tensors_of
-from meta.dialect.torch.operands import as_operands, compact, number, of_one, of_two, own_dtype
+from meta.dialect.torch.operands import (
+    as_operands,
+    of_one,
+    of_two,
+    own_dtype,
+    rounded_number,
+    wide,
+)
 
 of_one(
     {
@@ -16,13 +22,14 @@ of_one(
         op.isposinf: torch.isposinf,
         op.isneginf: torch.isneginf,
         op.signbit: torch.signbit,
+        op.logical_not: torch.logical_not,
     }
 )
 
 
 def _like(out, *operands):
     return [
-        x if isinstance(x, torch.Tensor) else number(x, None, out.device).to(out.dtype)
+        x if isinstance(x, torch.Tensor) else rounded_number(x, out.dtype, out.device)
         for x in operands
     ]
 
@@ -46,21 +53,19 @@ def bitwise_not(x, out):
     torch.bitwise_not(x, out=out)
 
 
-def _amount(x, out):
+def _amount(x):
     """An amount given as a number: one beyond int8 must not wrap to a small one."""
-    if isinstance(x, torch.Tensor):
-        return x
-    return number(x if 0 <= x < 64 else 64, None, out.device).to(out.dtype)
+    return x if isinstance(x, torch.Tensor) or 0 <= x < 64 else 64
 
 
 @dialect.kernel(op.left_shift)
 def left_shift(x1, x2, out):
-    torch.bitwise_left_shift(*_like(out, x1), _amount(x2, out), out=out)
+    torch.bitwise_left_shift(*_like(out, x1, _amount(x2)), out=out)
 
 
 @dialect.kernel(op.right_shift)
 def right_shift(x1, x2, out):
-    torch.bitwise_right_shift(*_like(out, x1), _amount(x2, out), out=out)
+    torch.bitwise_right_shift(*_like(out, x1, _amount(x2)), out=out)
 
 
 @dialect.kernel(op.reinterpret)
@@ -111,13 +116,8 @@ def where(condition, x, y, out):
 @dialect.kernel(op.isclose)
 def isclose(x1, x2, rtol, atol, equal_nan, out):
     own = own_dtype(x1, x2)
-    a, b = tensors_of(own if own.is_floating_point else torch.float64, x1, x2)
+    a, b = as_operands(wide(own) if own.is_floating_point else torch.float64, out, x1, x2)
     distance = (a - b).abs()  # `torch.isclose` refuses tolerances below 0 and NaN
     near = (distance <= atol + rtol * b.abs()) & (distance < torch.inf)
     both_nan = a.isnan() & b.isnan() if equal_nan else near
     torch.logical_or((a == b) | near, both_nan, out=out)
-
-
-@compact(op.logical_not)
-def logical_not(x):
-    return torch.logical_not(x)

@@ -1,28 +1,52 @@
 """Operands as ATen's kernels take them: numbers as tensors, half precision as float32."""
 
+from inspect import Parameter, Signature
+
 import torch
 
-from meta.dialect.core import REFERENCE
 from meta.dialect.torch import torch as dialect
 
 HALF = (torch.float16, torch.bfloat16)
 
 
-def compact(base, plevel=REFERENCE):
+def compact(base, plevel=None):
     """Define the kernel of an operator whose operands have to be compact."""
     return dialect.kernel(base, plevel=plevel, strided=False)
 
 
-def of_one(functions, plevel=REFERENCE, wide=False):
-    """Define kernels of compact operands: ``functions[op](x)``, ``wide`` in at least float32."""
+def of_one(functions, plevel=None):
+    """Define kernels of one compact operand: ``functions[op](x)``."""
     for base, function in functions.items():
-        compact(base, plevel)(_widening(function) if wide else _plain(function))
+        compact(base, plevel)(_plain(function))
 
 
-def of_two(functions, fill):
+def rounded_once(base, plevel=None, when=None):
+    """Define a kernel of compact operands, which it is given in at least float32: a function of all
+    arguments of the operator, in order. What it returns is rounded to the dtype of the result.
+    """
+
+    def register(function):
+        dialect.kernel(base, plevel=plevel, when=when, strided=False)(_widening(base, function))
+        return function
+
+    return register
+
+
+def all_rounded_once(functions, plevel=None, when=None):
+    """Define the kernel ``functions[op](*arguments)`` of each operator by `rounded_once`."""
+    for base, function in functions.items():
+        rounded_once(base, plevel, when)(function)
+
+
+def in_wide(function, x1, x2, out):
+    """Compute a function of two operands in the dtype that is `wide` of the result's."""
+    function(*as_operands(wide(out.dtype), out, x1, x2), out=out)
+
+
+def of_two(functions, fill=in_wide, plevel=None):
     """Define kernels of two operands: ``fill(functions[op], x1, x2, out)``."""
     for base, function in functions.items():
-        dialect.kernel(base)(_filling(function, fill))
+        dialect.kernel(base, plevel=plevel)(_filling(function, fill))
 
 
 def _filling(function, fill):
@@ -39,10 +63,16 @@ def _plain(function):
     return run
 
 
-def _widening(function):
-    def run(x, out):
-        return out.copy_(function(widened(x)))
+def _widening(base, function):
+    names = (*base.schema.names, "out")
 
+    def run(*values, **named):
+        given = dict(zip(names, values, strict=False)) | named
+        *operands, out = [given[name] for name in names]
+        wide = [widened(x) if isinstance(x, torch.Tensor) else x for x in operands]
+        return out.copy_(function(*wide))
+
+    run.__signature__ = Signature([Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in names])
     return run
 
 
@@ -69,6 +99,11 @@ def number(x, dtype, device):
     if device.type == "cpu":
         return value
     return torch.full((), value.item(), dtype=value.dtype, device=device)
+
+
+def rounded_number(x, dtype, device):
+    """Return a number as a 0-d tensor of a dtype, to which it goes as `meta.cast` would take it."""
+    return number(x, torch.float64 if isinstance(x, float) else torch.int64, device).to(dtype)
 
 
 def own_dtype(*operands):

@@ -50,45 +50,32 @@ def forward(x, axes, dtype):
     return y.to(dtype).contiguous()
 
 
-def resizing(resize, resize_dx):
-    """Register the kernels of a resize and of its gradient."""
-
-    @dialect.kernel(resize)
-    def _(
-        x, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
-        cubic_exclude, call,
-    ):  # fmt: skip
-        options = (
-            method, coordinate_transformation_mode, rounding_method, cubic_alpha, cubic_exclude
-        )  # fmt: skip
-        axes = samplings(x.shape, size, layout, *options)
-        return forward(x, axes, TO_TORCH[call.outputs[0].dtype])
-
-    @dialect.kernel(resize_dx)
-    def _(
-        x, dy, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
-        cubic_exclude,
-    ):  # fmt: skip
-        options = (
-            method, coordinate_transformation_mode, rounding_method, cubic_alpha, cubic_exclude
-        )  # fmt: skip
-        dx = widened(dy)
-        for axis, s in samplings(x.shape, size, layout, *options):
-            shape = [s.size if a == axis else n for a, n in enumerate(dx.shape)]
-            spread = dx.new_zeros(shape)
-            for i, w in taps(s, dx, axis):
-                spread.index_add_(axis, i, dx if w is None else dx * w)
-            dx = spread
-        return dx.to(x.dtype)
+def options(call):
+    """Return the attributes of a resize from its layout on, as `samplings` takes them."""
+    a = call.args
+    how = a.coordinate_transformation_mode, a.rounding_method, a.cubic_alpha, a.cubic_exclude
+    return a.layout, a.method, *how
 
 
-resizing(op.resize1d, op.resize1d_dx)
+@dialect.kernel(op.resize1d)
+@dialect.kernel(op.resize2d)
+@dialect.kernel(op.resize3d)
+def resize(x, size, call):
+    return forward(x, samplings(x.shape, size, *options(call)), TO_TORCH[call.out.dtype])
 
 
-resizing(op.resize2d, op.resize2d_dx)
-
-
-resizing(op.resize3d, op.resize3d_dx)
+@dialect.kernel(op.resize1d_dx)
+@dialect.kernel(op.resize2d_dx)
+@dialect.kernel(op.resize3d_dx)
+def resize_dx(x, dy, size, call):
+    dx = widened(dy)
+    for axis, s in samplings(x.shape, size, *options(call)):
+        shape = [s.size if a == axis else n for a, n in enumerate(dx.shape)]
+        spread = dx.new_zeros(shape)
+        for i, w in taps(s, dx, axis):
+            spread.index_add_(axis, i, dx if w is None else dx * w)
+        dx = spread
+    return dx.to(x.dtype)
 
 
 @dialect.kernel(op.upsampling)
@@ -105,8 +92,5 @@ def upsampling(x, scale_h, scale_w, layout, method, align_corners):
     when=lambda call: None if call.device.kind == "cpu" else "ATen differs at NaN on CUDA",
 )
 def grid_sample(x, grid, method, padding_mode, align_corners):
-    wide = torch.promote_types(x.dtype, torch.float32)
-    y = torch.nn.functional.grid_sample(
-        x.to(wide), grid.to(wide), method, padding_mode, align_corners
-    )
-    return y.to(x.dtype)
+    how = method, padding_mode, align_corners
+    return torch.nn.functional.grid_sample(*widened(x, grid), *how).to(x.dtype)

@@ -14,6 +14,10 @@ def fresh(x: torch.Tensor) -> torch.Tensor:
     return x.clone(memory_format=torch.contiguous_format)
 
 
+@dialect.kernel(op.reshape_like)
+@dialect.kernel(op.squeeze)
+@dialect.kernel(op.expand_dims)
+@dialect.kernel(op.batch_flatten)
 @dialect.kernel(op.reshape)
 def reshape(x, call):
     return fresh(x.reshape(call.outputs[0].shape))
@@ -29,15 +33,6 @@ def transpose_dx(x, axes):
     return fresh(x.permute(inverse_permutation(axes, x.ndim)))
 
 
-dialect.kernel(op.batch_flatten)(reshape)
-
-
-dialect.kernel(op.expand_dims)(reshape)
-
-
-dialect.kernel(op.squeeze)(reshape)
-
-
 def sliced(x, ranges):
     """Return the elements of ``x`` that the ranges name, for negative steps in reversed order."""
     ascending = [r[::-1] if r.step < 0 else r for r in ranges]
@@ -49,6 +44,7 @@ def reversed_axes(ranges):
     return [i for i, r in enumerate(ranges) if r.step < 0]
 
 
+@dialect.kernel(op.broadcast_to_like)
 @dialect.kernel(op.broadcast_to)
 def broadcast_to(x, call):
     return fresh(x.expand(call.out.shape))
@@ -57,12 +53,6 @@ def broadcast_to(x, call):
 @dialect.kernel(op.swap_axis)
 def swap_axis(x, axis1, axis2):
     return fresh(x.transpose(axis1, axis2))
-
-
-dialect.kernel(op.reshape_like)(reshape)
-
-
-dialect.kernel(op.broadcast_to_like)(broadcast_to)
 
 
 @dialect.kernel(op.collapse_sum_like)

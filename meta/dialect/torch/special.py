@@ -10,63 +10,40 @@ import math
 import torch
 
 from meta import op
-from meta.dialect import LIBRARY
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.operands import compact, of_one, widened
+from meta.dialect.torch.operands import all_rounded_once, of_one, of_two, rounded_once
 
-of_one(
+special = torch.special
+
+of_one({op.erf: torch.erf})
+all_rounded_once(
     {
-        op.erfinv: torch.special.erfinv,
-        op.lgamma: torch.special.gammaln,
-        op.sinc: torch.special.sinc,
-        op.entr: torch.special.entr,
-        op.i0: torch.special.i0,
-        op.i0e: torch.special.i0e,
-        op.i1: torch.special.i1,
-        op.i1e: torch.special.i1e,
-    },
-    wide=True,
+        op.erf_dx: lambda x, y, dy: dy * torch.exp(-x * x) * (2 / math.sqrt(math.pi)),
+        op.erfinv: special.erfinv,
+        op.lgamma: special.gammaln,
+        op.sinc: special.sinc,
+        op.entr: special.entr,
+        op.i0: special.i0,
+        op.i0e: special.i0e,
+        op.i1: special.i1,
+        op.i1e: special.i1e,
+        op.logit: special.logit,
+    }
 )
-of_one(
-    {
-        op.erfc: torch.special.erfc,
-        op.digamma: torch.special.digamma,
-        op.ndtr: torch.special.ndtr,
-    },
-    plevel=LIBRARY,
-    wide=True,
+all_rounded_once(
+    {op.erfc: special.erfc, op.digamma: special.digamma, op.ndtr: special.ndtr}, plevel=LIBRARY
 )
+of_two({op.xlogy: special.xlogy, op.xlog1py: special.xlog1py})
 
 
-@compact(op.trigamma)
-def trigamma(x, out):
+@rounded_once(op.trigamma)
+def trigamma(x):
     # Hurwitz' zeta function has all digits, of which ATen's own trigamma has half.
-    x = widened(x)
-    of_positive = torch.special.zeta(2, torch.where(x < 0, 1 - x, x))
+    of_positive = special.zeta(2, torch.where(x < 0, 1 - x, x))
     mirrored = (torch.pi / torch.sin(torch.pi * (x - x.trunc()))) ** 2 - of_positive
     found = torch.where(x < 0, mirrored, of_positive)
-    return out.copy_(found.masked_fill(x == torch.inf, 0))  # zeta has NaN there
-
-
-@compact(op.logit)
-def logit(x, eps, out):
-    return out.copy_(torch.special.logit(widened(x), eps))
-
-
-def _binary(function, x1, x2, out):
-    wide = torch.float64 if out.dtype == torch.float64 else torch.float32
-    function(*[torch.as_tensor(x, dtype=wide, device=out.device) for x in (x1, x2)], out=out)
-
-
-@dialect.kernel(op.xlogy)
-def xlogy(x1, x2, out):
-    _binary(torch.special.xlogy, x1, x2, out)
-
-
-@dialect.kernel(op.xlog1py)
-def xlog1py(x1, x2, out):
-    _binary(torch.special.xlog1py, x1, x2, out)
+    return found.masked_fill(x == torch.inf, 0)  # zeta has NaN there
 
 
 @dialect.kernel(op.dft, plevel=LIBRARY)
@@ -76,14 +53,3 @@ def dft(re, im, inverse):
     transform = torch.fft.ifft if inverse else torch.fft.fft
     y = torch.view_as_real(transform(torch.complex(re, im)))
     return y[..., 0].contiguous(), y[..., 1].contiguous()
-
-
-@compact(op.erf)
-def erf(x):
-    return torch.erf(x)
-
-
-@compact(op.erf_dx)
-def erf_dx(x, dy, out):
-    dy, x = widened(dy, x)
-    return out.copy_(dy * torch.exp(-x * x) * (2 / math.sqrt(math.pi)))
