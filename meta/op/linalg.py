@@ -157,3 +157,17 @@ def einsum(inputs: tuple[Tensor, ...], equation: str) -> Tensor:
     dtype = require_same_dtype(*inputs)
     require(dtype != "bool", "bools have no product", expected="a dtype of numbers")
     return TensorType(subscripts(equation, [x.shape for x in inputs]).shape, dtype)
+
+
+STORED_TRANSPOSED = {
+    matmul: (False, False),
+    matmul_nt: (False, True),
+    matmul_tn: (True, False),
+    matmul_tt: (True, True),
+    dense: (False, True),
+    batch_matmul: (False, False),
+    batch_matmul_nt: (False, True),
+    batch_matmul_tn: (True, False),
+    batch_matmul_tt: (True, True),
+}
+"""Whether x1 and x2 are stored transposed."""

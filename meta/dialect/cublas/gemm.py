@@ -1,4 +1,4 @@
-"""Matrix products, alone. Add one here: a line says which operands are stored transposed."""
+"""Matrix products, alone."""
 
 from __future__ import annotations
 
@@ -6,24 +6,12 @@ from typing import Any
 
 import torch
 
-from meta import op
 from meta.base.source import definition_span
 from meta.dialect.core import OpEnv
 from meta.dialect.cublas import cublas as dialect
 from meta.dialect.cublas.product import Product, prepared, problem
 from meta.op.core.call import CallValues
-
-STORED_TRANSPOSED = {
-    op.matmul: (False, False),
-    op.matmul_nt: (False, True),
-    op.matmul_tn: (True, False),
-    op.matmul_tt: (True, True),
-    op.dense: (False, True),
-    op.batch_matmul: (False, False),
-    op.batch_matmul_nt: (False, True),
-    op.batch_matmul_tn: (True, False),
-    op.batch_matmul_tt: (True, True),
-}
+from meta.op.linalg import STORED_TRANSPOSED
 
 
 def _make(call: CallValues) -> OpEnv:

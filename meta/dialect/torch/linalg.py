@@ -3,95 +3,53 @@
 import torch
 
 from meta import op
-from meta.base.dtype import is_float
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.fusion import ON_CPU, single_or_double
-from meta.dialect.torch.precision import in_float32
+from meta.dialect.torch.operands import HALF
+from meta.dialect.torch.precision import in_float32, no_integers_on_cuda
 from meta.dialect.torch.shapes import fresh
 from meta.op.core.subscripts import subscripts
+from meta.op.linalg import STORED_TRANSPOSED
 
 _mm = in_float32(torch.mm, torch.backends.cuda.matmul)
-
-
 _bmm = in_float32(torch.bmm, torch.backends.cuda.matmul)
+_einsum = in_float32(
+    lambda *tensors, equation: torch.einsum(equation, *tensors), torch.backends.cuda.matmul
+)
 
 
-def no_integers_on_cuda(call):
-    """Decline what ATen has no kernel for."""
-    if call.device.kind == "cuda" and not is_float(call.args.x1.dtype):
-        return f"ATen has no matrix product of {call.args.x1.dtype} on CUDA"
-    return None
+def _define(base, t1, t2):
+    @dialect.kernel(base, plevel=ON_CPU, when=no_integers_on_cuda("matrix product"))
+    def run(x1, x2, out):
+        x1, x2 = x1.mT if t1 else x1, x2.mT if t2 else x2
+        if out.ndim == 2:
+            _mm(x1, x2, out=out)
+        else:
+            batch = len(out)  # a batch of 1 is expanded, not copied
+            _bmm(x1.expand(batch, -1, -1), x2.expand(batch, -1, -1), out=out)
 
 
-def kernel(base):
-    """Register a kernel, at LIBRARY level on the CPU; a decorator."""
-    return dialect.kernel(base, plevel=ON_CPU, when=no_integers_on_cuda)
+for _base, _stored in STORED_TRANSPOSED.items():
+    _define(_base, *_stored)
 
 
-@kernel(op.matmul)
-def matmul(x1, x2, out):
-    _mm(x1, x2, out=out)
+def _biased(x, w, b):
+    return op.bias_add(op.dense(x, w), b)
 
 
-@kernel(op.matmul_nt)
-def matmul_nt(x1, x2, out):
-    _mm(x1, x2.t(), out=out)
-
-
-@kernel(op.matmul_tn)
-def matmul_tn(x1, x2, out):
-    _mm(x1.t(), x2, out=out)
-
-
-@kernel(op.matmul_tt)
-def matmul_tt(x1, x2, out):
-    _mm(x1.t(), x2.t(), out=out)
-
-
-@kernel(op.dense)
-def dense(x1, x2, out):
-    _mm(x1, x2.t(), out=out)
-
-
-def products(x1, x2, out):
-    """Fill ``out`` with the products; a batch of 1 is expanded, not copied."""
-    batch = out.shape[0]
-    _bmm(x1.expand(batch, -1, -1), x2.expand(batch, -1, -1), out=out)
-
-
-@kernel(op.batch_matmul)
-def batch_matmul(x1, x2, out):
-    products(x1, x2, out)
-
-
-@kernel(op.batch_matmul_nt)
-def batch_matmul_nt(x1, x2, out):
-    products(x1, x2.mT, out)
-
-
-@kernel(op.batch_matmul_tn)
-def batch_matmul_tn(x1, x2, out):
-    products(x1.mT, x2, out)
-
-
-@kernel(op.batch_matmul_tt)
-def batch_matmul_tt(x1, x2, out):
-    products(x1.mT, x2.mT, out)
+def _rectified(x, w, b):
+    return op.relu(_biased(x, w, b))
 
 
 # A linear layer in one call is 1.0 to 1.2 times as fast as a product beside generated code, most
 # where the product is small.
-@dialect.pattern(
-    lambda x, w, b: op.bias_add(op.dense(x, w), b), plevel=ON_CPU, when=single_or_double
-)
+@dialect.pattern(_biased, plevel=ON_CPU, when=single_or_double)
 def linear(x, w, b, out):
     torch.addmm(b, x, w.t(), out=out)
 
 
-@dialect.pattern(
-    lambda x, w, b: op.relu(op.bias_add(op.dense(x, w), b)), plevel=ON_CPU, when=single_or_double
-)
+@dialect.pattern(_rectified, plevel=ON_CPU, when=single_or_double)
 def linear_relu(x, w, b, out):
     torch.addmm(b, x, w.t(), out=out)
     torch.relu_(out)
@@ -101,8 +59,6 @@ def linear_relu(x, w, b, out):
 # slower where it is small.
 LARGE = 2**27
 """The number of multiplications from which on oneDNN is faster."""
-
-
 FOR_LARGE = {"cpu": LIBRARY + 1}
 
 
@@ -120,20 +76,18 @@ def _onednn(x, w, b, activation, algorithm):
     return torch.ops.mkldnn._linear_pointwise(x, w, b, activation, [], algorithm)
 
 
-@dialect.pattern(lambda x, w, b: op.bias_add(op.dense(x, w), b), plevel=FOR_LARGE, when=large)
+@dialect.pattern(_biased, plevel=FOR_LARGE, when=large)
 def large_linear(x, w, b):
     return _onednn(x, w, b, "none", "")
 
 
-@dialect.pattern(
-    lambda x, w, b: op.relu(op.bias_add(op.dense(x, w), b)), plevel=FOR_LARGE, when=large
-)
+@dialect.pattern(_rectified, plevel=FOR_LARGE, when=large)
 def large_linear_relu(x, w, b):
     return _onednn(x, w, b, "relu", "")
 
 
 @dialect.pattern(
-    lambda x, w, b, approximate: op.gelu(op.bias_add(op.dense(x, w), b), approximate),
+    lambda x, w, b, approximate: op.gelu(_biased(x, w, b), approximate),
     plevel=FOR_LARGE,
     when=large,
 )
@@ -147,22 +101,6 @@ def scaled_matmul(x1, x2, scale1, scale2, out):
     out.copy_(product.mul_(scale1.reshape(-1, 1)).mul_(scale2.reshape(1, -1)))
 
 
-_HALF = ("float16", "bfloat16")
-
-
-_einsum = in_float32(
-    lambda *tensors, equation: torch.einsum(equation, *tensors), torch.backends.cuda.matmul
-)
-
-
-def no_integer_einsum_on_cuda(call):
-    """Decline what ATen has no kernel for."""
-    dtype = call.out.dtype
-    if call.device.kind == "cuda" and not is_float(dtype):
-        return f"ATen has no matrix product of {dtype} on CUDA"
-    return None
-
-
 def is_one_product(call):
     """Whether it is one matrix product, so that nothing is rounded before the end."""
     read = subscripts(call.args.equation, [x.shape for x in call.args.inputs])
@@ -174,9 +112,9 @@ def is_one_product(call):
     return len(factors) == 2 and shared
 
 
-@dialect.kernel(op.einsum, plevel=LIBRARY, when=no_integer_einsum_on_cuda)
+@dialect.kernel(op.einsum, plevel=LIBRARY, when=no_integers_on_cuda("matrix product"))
 def einsum(inputs, equation, call):
-    if call.out.dtype in _HALF and not is_one_product(call):
+    if inputs[0].dtype in HALF and not is_one_product(call):
         wide = _einsum(*(x.float() for x in inputs), equation=equation)
         return wide.to(inputs[0].dtype, copy=True, memory_format=torch.contiguous_format)
     result = _einsum(*inputs, equation=equation)

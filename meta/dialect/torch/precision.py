@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from meta.base import config
+from meta.base.dtype import is_float
 from meta.op.core.call import CallValues
 
 
@@ -43,3 +44,15 @@ def no_sixth_in_double(call: CallValues) -> str | None:
     if call.device.kind == "cuda" and call.args.x.dtype == "float64":
         return "ATen's CUDA kernel rounds 1/6 to float32"
     return None
+
+
+def no_integers_on_cuda(what: str) -> Callable[[CallValues], str | None]:
+    """Return what declines a call of integers, of which ATen has no such kernel on CUDA."""
+
+    def when(call: CallValues) -> str | None:
+        dtype = next(call.tensors()).dtype
+        if call.device.kind == "cuda" and not is_float(dtype):
+            return f"ATen has no {what} of {dtype} on CUDA"
+        return None
+
+    return when

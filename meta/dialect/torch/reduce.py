@@ -1,5 +1,7 @@
 """Reductions along axes on ATen."""
 
+from math import prod
+
 import torch
 
 from meta import op
@@ -10,14 +12,74 @@ from meta.op.core.reduction import reduction
 from meta.op.reduce import per_degree
 
 
-@dialect.kernel(op.sum)
-def sum(x, axis, keepdims, exclude, call):
-    out = call.out
-    axes = reduction(x.ndim, axis, keepdims, exclude).axes
-    if not axes:
-        return x.to(TO_TORCH[out.dtype], copy=True, memory_format=torch.contiguous_format)
-    dtype = wide(x.dtype) if x.dtype.is_floating_point else torch.int64
-    return torch.sum(x, axes, dtype=dtype).to(TO_TORCH[out.dtype]).reshape(out.shape).contiguous()
+def accumulator(dtype):
+    """Return the dtype in which values of a dtype are added up."""
+    return wide(dtype) if dtype.is_floating_point else torch.int64
+
+
+def _promised(y, call):
+    """Return a result with the dtype and shape that the operator has promised."""
+    return y.to(TO_TORCH[call.out.dtype]).reshape(call.out.shape).contiguous()
+
+
+def _over(functions):
+    """Define reductions by ``functions[op](x, axes)``. Over no axes each gives x itself."""
+    for base, function in functions.items():
+        dialect.kernel(base)(_reducing(function))
+
+
+def _reducing(function):
+    def run(x, axis, keepdims, exclude, call):
+        axes = reduction(x.ndim, axis, keepdims, exclude).axes
+        if axes:
+            return _promised(function(x, axes), call)
+        dtype = TO_TORCH[call.out.dtype]
+        return x.to(dtype, copy=True, memory_format=torch.contiguous_format)
+
+    return run
+
+
+def _mean(x, axes):
+    count = prod(x.shape[a] for a in axes)
+    return torch.sum(x, axes, dtype=wide(x.dtype)) / count
+
+
+def rows(x, axes):
+    """Return ``x`` with the axes that stay in front and the reduced ones flattened at the end."""
+    order = (*(i for i in range(x.ndim) if i not in axes), *axes)
+    stay = [x.shape[i] for i in order[: x.ndim - len(axes)]]
+    return x.permute(order).reshape(*stay, prod(x.shape[a] for a in axes))
+
+
+_over(
+    {
+        op.sum: lambda x, axes: torch.sum(x, axes, dtype=accumulator(x.dtype)),
+        op.mean: _mean,
+        op.max: torch.amax,
+        op.amax: torch.amax,
+        op.min: torch.amin,
+        op.amin: torch.amin,
+        op.prod: lambda x, axes: torch.prod(rows(x, axes), -1, dtype=accumulator(x.dtype)),
+        op.all: lambda x, axes: torch.all(rows(x, axes) != 0, -1),
+        op.any: lambda x, axes: torch.any(rows(x, axes) != 0, -1),
+        op.logsumexp: lambda x, axes: torch.logsumexp(x.to(wide(x.dtype)), axes),
+    }
+)
+
+
+def _index(pick, x, axis, exclude, call):
+    flat = rows(x, reduction(x.ndim, axis, False, exclude).axes)
+    return _promised(pick(flat.to(torch.uint8) if flat.dtype == torch.bool else flat, -1), call)
+
+
+@dialect.kernel(op.argmax)
+def argmax(x, axis, exclude, call):
+    return _index(torch.argmax, x, axis, exclude, call)
+
+
+@dialect.kernel(op.argmin)
+def argmin(x, axis, exclude, call):
+    return _index(torch.argmin, x, axis, exclude, call)
 
 
 def _spread(dy, x_shape, axes, dtype):
@@ -32,70 +94,12 @@ def sum_dx(x, dy, axis, keepdims, exclude):
     return _spread(dy, x.shape, reduction(x.ndim, axis, keepdims, exclude).axes, x.dtype)
 
 
-@dialect.kernel(op.mean)
-def mean(x, axis, keepdims, exclude, call):
-    r = reduction(x.ndim, axis, keepdims, exclude)
-    total = torch.sum(x, r.axes, dtype=wide(x.dtype)) if r.axes else x.to(wide(x.dtype))
-    return (total / r.count(x.shape)).to(x.dtype).reshape(call.out.shape).contiguous()
-
-
 @dialect.kernel(op.mean_dx)
 def mean_dx(dy, axis, keepdims, exclude, call):
     shape = call.out.shape
     r = reduction(len(shape), axis, keepdims, exclude)
     share = (dy.to(wide(dy.dtype)) / max(r.count(shape), 1)).to(dy.dtype)
     return _spread(share, shape, r.axes, dy.dtype)
-
-
-def _extremum(pick, x, axis, exclude, call):
-    axes = reduction(x.ndim, axis, False, exclude).axes
-    if not axes:
-        return x.clone(memory_format=torch.contiguous_format)
-    return pick(x, axes).reshape(call.out.shape).contiguous()
-
-
-@dialect.kernel(op.max)
-def max_(x, axis, exclude, call):
-    return _extremum(torch.amax, x, axis, exclude, call)
-
-
-@dialect.kernel(op.min)
-def min_(x, axis, exclude, call):
-    return _extremum(torch.amin, x, axis, exclude, call)
-
-
-def rows(x, axes):
-    """Return ``x`` with the axes that stay in front and the reduced ones flattened at the end."""
-    order = (*(i for i in range(x.ndim) if i not in axes), *axes)
-    stay = [x.shape[i] for i in order[: x.ndim - len(axes)]]
-    count = 1
-    for a in axes:
-        count *= x.shape[a]
-    return x.permute(order).reshape(*stay, count)
-
-
-def _index(pick, x, axis, exclude, call):
-    flat = rows(x, reduction(x.ndim, axis, False, exclude).axes)
-    flat = flat.to(torch.uint8) if flat.dtype == torch.bool else flat
-    return pick(flat, -1).reshape(call.out.shape).contiguous()
-
-
-@dialect.kernel(op.argmax)
-def argmax(x, axis, exclude, call):
-    return _index(torch.argmax, x, axis, exclude, call)
-
-
-@dialect.kernel(op.argmin)
-def argmin(x, axis, exclude, call):
-    return _index(torch.argmin, x, axis, exclude, call)
-
-
-@dialect.kernel(op.prod)
-def prod(x, axis, exclude, call):
-    out = call.out
-    dtype = wide(x.dtype) if x.dtype.is_floating_point else torch.int64
-    flat = rows(x, reduction(x.ndim, axis, False, exclude).axes)
-    return torch.prod(flat, -1, dtype=dtype).to(TO_TORCH[out.dtype]).reshape(out.shape).contiguous()
 
 
 @dialect.kernel(op.prod_dx)
@@ -114,18 +118,6 @@ def prod_dx(x, dy, axis, keepdims, exclude):
     return back
 
 
-@dialect.kernel(op.all)
-def all(x, axis, exclude, call):
-    flat = rows(x, reduction(x.ndim, axis, False, exclude).axes)
-    return torch.all(flat != 0, -1).reshape(call.out.shape).contiguous()
-
-
-@dialect.kernel(op.any)
-def any(x, axis, exclude, call):
-    flat = rows(x, reduction(x.ndim, axis, False, exclude).axes)
-    return torch.any(flat != 0, -1).reshape(call.out.shape).contiguous()
-
-
 def _var(x, axis, exclude, correction):
     """Return the variance in the accumulator's dtype, reduced axes kept."""
     r = reduction(x.ndim, axis, True, exclude)
@@ -137,25 +129,9 @@ def _var(x, axis, exclude, correction):
 
 @dialect.kernel(op.var)
 def var(x, axis, exclude, correction, call):
-    return _var(x, axis, exclude, correction).to(x.dtype).reshape(call.out.shape).contiguous()
+    return _promised(_var(x, axis, exclude, correction), call)
 
 
 @dialect.kernel(op.std)
 def std(x, axis, exclude, correction, call):
-    deviation = _var(x, axis, exclude, correction).sqrt()
-    return deviation.to(x.dtype).reshape(call.out.shape).contiguous()
-
-
-@dialect.kernel(op.logsumexp)
-def logsumexp(x, axis, exclude, call):
-    axes = reduction(x.ndim, axis, False, exclude).axes
-    if not axes:
-        return x.clone(memory_format=torch.contiguous_format)
-    total = torch.logsumexp(x.to(wide(x.dtype)), axes)
-    return total.to(x.dtype).reshape(call.out.shape).contiguous()
-
-
-dialect.kernel(op.amax)(max_)
-
-
-dialect.kernel(op.amin)(min_)
+    return _promised(_var(x, axis, exclude, correction).sqrt(), call)
