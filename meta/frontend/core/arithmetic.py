@@ -9,12 +9,14 @@ the result's own dtype does.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isnan, trunc
 from typing import Any
 
 import torch
 
 from meta import op
-from meta.base.dtype import TO_TORCH, bits, canonical, convertible, is_float, promote
+from meta.base.dtype import TO_TORCH, bits, canonical, convertible, is_float, limits, promote
+from meta.frontend.core.converter import Unconvertible
 
 
 def cast_to(x: Any, dtype: str) -> Any:
@@ -28,6 +30,22 @@ def number_in(value: bool | int | float, dtype: str) -> bool | int | float:
         return value
     exact = torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
     return convertible(exact, TO_TORCH[dtype]).to(TO_TORCH[dtype]).item()
+
+
+def clipped(x: Any, low: int | float, high: int | float) -> Any:
+    """Return x within two bounds; those of integers lose their fraction, and may be infinite or
+    beyond what the dtype holds.
+    """
+    if is_float(x.dtype):
+        return op.clip(x, float(low), float(high))
+    least, most = int(limits(x.dtype).min), int(limits(x.dtype).max)
+    return op.clip(x, _whole(low, least, most), _whole(high, least, most))
+
+
+def _whole(bound: int | float, least: int, most: int) -> int:
+    if isnan(bound):
+        raise Unconvertible("clip has a bound that is no number")
+    return least if bound <= least else most if bound >= most else trunc(bound)
 
 
 def truncated_quotient(a: Any, b: Any) -> Any:

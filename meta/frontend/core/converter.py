@@ -23,7 +23,7 @@ Like a gradient rule it is written without annotations.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -93,23 +93,20 @@ class Converter:
     ----------
     name: the source's name. function: as described above; None if the operator is not converted.
     reason: why it is not converted. becomes: the base operators in the result.
-    attributes: names of the attributes that the function takes. ignored: those without a meaning
-    here. renamed: of some attributes the names as keywords of the function. takes_call: whether it
-    wants the `CallSite`. site: where it is defined.
+    attributes: those that the function takes, with their names as its keywords. ignored: those
+    without a meaning here. takes_call: whether the function wants the `CallSite`.
     """
 
     name: str
     function: Function | None
-    site: Span
     reason: str | None = None
     becomes: tuple[Op, ...] = ()
-    attributes: frozenset[str] = frozenset()
+    attributes: Mapping[str, str] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
     takes_call: bool = False
-    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
-class Converters:
+class Converters(Registry[Converter]):
     """The converters of one source.
 
     Parameters
@@ -117,14 +114,18 @@ class Converters:
     source: the source's name, "relay"; operators list their converters under it.
     attributes: the attributes of an operator with their defaults, or None for an operator that is
         not known; a converter that asks for another one is refused when it is registered.
+    read: makes the value that a function is given of what a file states: (operator, attribute,
+        value).
     """
 
     def __init__(
-        self, source: str, attributes: Callable[[str], Mapping[str, Any] | None] = lambda _: None
+        self,
+        source: str,
+        attributes: Callable[[str], Mapping[str, Any] | None] = lambda _: None,
+        read: Callable[[str, str, Any], Any] = lambda _operator, _attribute, value: value,
     ) -> None:
-        self.source = source
-        self._attributes = attributes
-        self._registry: Registry[Converter] = Registry(f"{source} converter")
+        super().__init__(f"{source} converter")
+        self.source, self._attributes, self._read = source, attributes, read
 
     def __call__(
         self, *names: str | Op, ignore: tuple[str, ...] = (), rest: Sequence[str] = ()
@@ -137,46 +138,47 @@ class Converters:
         ignore: attributes that have no meaning here, so that any value will do.
         rest: what ``**name`` takes, where the source does not state the attributes.
         """
-        sources = [n for n in names if isinstance(n, str)]
         becomes = tuple(n for n in names if isinstance(n, Op))
 
         def register(function: Function) -> Function:
-            for name in sources:
+            site = definition_span(function)
+            for name in (n for n in names if isinstance(n, str)):
                 taken, takes_call = self._taken(name, function, ignore, rest)
-                site = definition_span(function)
                 ignored = frozenset(ignore)
-                self._register(
-                    Converter(name, function, site, None, becomes, taken, ignored, takes_call)
-                )
+                made = Converter(name, function, None, becomes, taken, ignored, takes_call)
+                self._add(made, site)
             return function
 
         return register
 
-    def same(self, name: str, op: Op, *attributes: str, **renamed: str) -> None:
+    def same(
+        self, name: str, op: Op, *attributes: str, ignore: tuple[str, ...] = (), **renamed: str
+    ) -> None:
         """Register an operator whose tensors and attributes are those of a base operator, the
-        tensors in the same order.
+        tensors in the same order. An attribute that is None has the base operator's default.
 
         attributes: those of the same name; all, where the source states the attributes of its
-        operators. renamed: by the source's name of an attribute, the base operator's.
+        operators. ignore: those without a meaning here. renamed: by the source's name of an
+        attribute, the base operator's.
         """
-        wanted = frozenset((*(self._attributes(name) or ()), *attributes, *renamed))
-        site = caller_span()
-        self._register(Converter(name, op, site, None, (op,), wanted, renamed=renamed))
+        stated = [n for n in (*(self._attributes(name) or ()), *attributes) if n not in ignore]
+        wanted = {**{n: n for n in stated}, **renamed}
+        self._add(Converter(name, op, None, (op,), wanted, frozenset(ignore)), caller_span())
 
     def refuse(self, *names: str, why: str) -> None:
         """State that operators are not converted, and why: what a user reads and the documentation
         lists.
         """
         for name in names:
-            self._register(Converter(name, None, caller_span(), why))
+            self._add(Converter(name, None, why), caller_span())
 
     def _taken(
         self, name: str, function: Function, ignore: Sequence[str], rest: Sequence[str]
-    ) -> tuple[frozenset[str], bool]:
+    ) -> tuple[dict[str, str], bool]:
         """Return the attributes that a function takes, and whether it takes the `CallSite`."""
         parameters = inspect.signature(function).parameters.values()
         keywords = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
-        attributes = frozenset(keywords - {"call"})
+        attributes = keywords - {"call"}
         stated = self._attributes(name)
         if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
             attributes |= set(stated or rest) - set(ignore)
@@ -188,10 +190,10 @@ class Converters:
                 expected=", ".join(sorted(stated or ())) or "no attributes",
                 span=definition_span(function),
             )
-        return attributes, "call" in keywords
+        return {n: n for n in attributes}, "call" in keywords
 
-    def _register(self, converter: Converter) -> None:
-        self._registry.register(converter.name, converter, converter.site)
+    def _add(self, converter: Converter, site: Span) -> None:
+        self.register(converter.name, converter, site)
         for op in converter.becomes:
             op.aspects.converters[f"{self.source} {converter.name}"] = converter
 
@@ -209,26 +211,27 @@ class Converters:
         converter = self.require(site.name, attributes)
         defaults = self._attributes(site.name) or {}
         given = {
-            converter.renamed.get(n, n): attributes.get(n, defaults.get(n))
-            for n in converter.attributes
+            keyword: self._read(site.name, n, attributes.get(n, defaults.get(n)))
+            for n, keyword in converter.attributes.items()
         }
-        call = {"call": site} if converter.takes_call else {}
         function = converter.function
         assert function is not None
         if isinstance(function, Op):
-            return function(*args, **given)
+            return function(*args, **{n: v for n, v in given.items() if v is not None})
+        if converter.takes_call:
+            given["call"] = site
         try:
-            inspect.signature(function).bind(*args, **given, **call)
+            inspect.signature(function).bind(*args, **given)
         except TypeError as error:
             raise Unconvertible(f"it does not take these arguments: {error}") from None
-        return function(*args, **given, **call)
+        return function(*args, **given)
 
     def require(self, name: str, attributes: Mapping[str, Any]) -> Converter:
         """Return an operator's converter, if it takes attributes such as a call states.
 
         Raises Unconvertible as `apply`, for what can be told without the arguments.
         """
-        converter = self._registry.get(name)
+        converter = self.get(name)
         if converter is None:
             near = get_close_matches(name, [n for n in self if self[n].function is not None], 2)
             hint = f"the nearest that are converted: {', '.join(near)}" if near else None
@@ -245,16 +248,3 @@ class Converters:
             if defaults is None or value != defaults[attribute]:
                 raise Unconvertible(f"the attribute {attribute}={value!r} is not supported")
         return converter
-
-    def get(self, name: str) -> Converter | None:
-        """Return an operator's converter, or None."""
-        return self._registry.get(name)
-
-    def __getitem__(self, name: str) -> Converter:
-        return self._registry[name]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._registry
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._registry)

@@ -14,8 +14,8 @@ import numpy as np
 from meta import op
 from meta.base.dtype import bits
 from meta.frontend.core import Unconvertible, known
+from meta.frontend.core.arguments import along as vector_along
 from meta.frontend.core.arithmetic import rounded
-from meta.frontend.relay.arguments import along as vector_along
 from meta.runtime.ndarray import array
 
 QUANTIZED = ("int8", "uint8", "int16", "uint16", "int32")

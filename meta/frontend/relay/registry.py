@@ -17,7 +17,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from meta.frontend.core import Converters
+from meta.frontend.core import CallSite, Converters
+from meta.frontend.relay import ast
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +87,43 @@ def operators() -> dict[str, OperatorFacts]:
     return {n: OperatorFacts(n, **{k: _value(v) for k, v in o.items()}) for n, o in found}
 
 
-def _attributes(name: str) -> dict[str, Any] | None:
+@cache
+def _defaults(name: str) -> dict[str, Any] | None:
     facts = operators().get(name)
     return None if facts is None else {n: f.default for n, f in facts.fields.items()}
 
 
-relay = Converters("relay", _attributes)
+_INTEGERS = ("Array<Integer>", "Array<IndexExpr>", "Array<PrimExpr>")
+_LISTS = frozenset((*_INTEGERS, *(f"Optional<{t}>" for t in _INTEGERS)))
+
+
+@cache
+def _types(name: str) -> dict[str, str]:
+    return {n: f.type for n, f in operators()[name].fields.items()}
+
+
+def _read(operator: str, attribute: str, value: Any) -> Any:
+    """Return flags as bools and lists of integers as tuples, pairs in a list one after the other;
+    files also state both as integers.
+    """
+    kind = _types(operator)[attribute]
+    if kind == "bool" and value is not None:
+        return bool(value)
+    if kind.startswith("Array<Array<") and isinstance(value, tuple | list):
+        return tuple(n for part in value for n in part)
+    if kind in _LISTS and isinstance(value, int | list):
+        return (value,) if isinstance(value, int) else tuple(value)
+    return value
+
+
+relay = Converters("relay", _defaults, _read)
+
+
+def result_dtype(call: CallSite, default: str, index: int | None = None) -> str:
+    """Return the dtype that the file states for the result, or for one field of a tuple; the
+    default where it states none.
+    """
+    stated = call.result_type
+    if isinstance(stated, ast.TupleType) and index is not None and index < len(stated.fields):
+        stated = stated.fields[index]
+    return stated.dtype if isinstance(stated, ast.TensorType) else default

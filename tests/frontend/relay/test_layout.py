@@ -5,7 +5,7 @@ import pytest
 
 import meta
 from meta.frontend.core import Unconvertible
-from meta.frontend.relay.arguments import change_layout, read_layout, to_plain
+from meta.frontend.relay.layout import change_layout, read_layout, to_plain
 
 
 def numbers(*shape: int) -> np.ndarray:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from meta import op
-from meta.frontend.core import known
-from meta.frontend.core.arithmetic import cast_to, number_in
+from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.core.operators import filled, filled_like
 from meta.frontend.relax.registry import relax
 from meta.frontend.relax.values import RuntimeExtent, RuntimeShape
 from meta.runtime.ndarray import array
@@ -17,19 +17,12 @@ def full(shape, value, *, dtype, call):
     dtype = dtype or value.dtype
     if isinstance(shape, RuntimeShape):
         return op.dynamic_full(value, shape.vector, dtype)
-    number = known(value)
-    if number is not None:
-        return op.full(number_in(number.item(), dtype), tuple(shape), dtype, str(call.device))
-    return op.broadcast_to(op.cast(value, dtype), tuple(shape))
+    return filled(value, tuple(shape), dtype, call)
 
 
-@relax("full_like", op.full_like, op.broadcast_to)
+@relax("full_like", op.full_like, op.broadcast_to_like)
 def full_like(x, value, *, dtype):
-    x = cast_to(x, dtype or x.dtype)
-    number = known(value)
-    if number is not None:
-        return op.full_like(x, number_in(number.item(), x.dtype))
-    return op.broadcast_to(op.cast(value, x.dtype), x.shape)
+    return filled_like(cast_to(x, dtype or x.dtype), value)
 
 
 def _filled(name, value):

@@ -10,7 +10,8 @@ import numpy as np
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arithmetic import quotient
+from meta.frontend.core.arguments import along
+from meta.frontend.core.arithmetic import clipped, quotient
 from meta.frontend.relax.registry import relax
 
 _SAME = """
@@ -35,25 +36,13 @@ relax.same("nn.softplus", op.softplus, "beta", "threshold")
 relax.same("te.maximum", op.maximum)
 relax.same("te.minimum", op.minimum)
 
+relax("clip", op.clip)(clipped)
 relax("divide", op.divide, op.floor_divide)(quotient)
 
 
 @relax("ewise_fma", op.multiply, op.add)
 def ewise_fma(x1, x2, x3):
     return op.add(op.multiply(x1, x2), x3)
-
-
-@relax("clip", op.clip, op.maximum, op.minimum)
-def clip(x, low, high):
-    """The bounds are numbers; those of integers may be infinite, or beyond what the dtype holds."""
-    if is_float(x.dtype):
-        return op.clip(x, float(low), float(high))
-    limits = np.iinfo(x.dtype)
-    if low > limits.min:
-        x = op.maximum(x, int(min(low, limits.max)))
-    if high < limits.max:
-        x = op.minimum(x, int(max(high, limits.min)))
-    return x
 
 
 @relax("nn.gelu_tanh", op.gelu)
@@ -65,17 +54,14 @@ def gelu_tanh(x):
 def prelu(x, alpha, *, axis):
     if axis in (1, 1 - x.ndim) and x.ndim > 1 and alpha.ndim == 1:
         return op.prelu(x, alpha)
-    if alpha.ndim == 1:
-        at = axis % max(x.ndim, 1)
-        alpha = op.reshape(alpha, (-1, *(1,) * (x.ndim - 1 - at)))
+    if alpha.ndim == 1 and x.ndim:
+        alpha = along(alpha, x.ndim, axis)
     return op.where(op.greater(x, 0.0), x, op.multiply(x, alpha))
 
 
 def _beside(parameter, x, axis):
     """Shape a parameter so that it broadcasts against ``x`` along ``axis``."""
-    if parameter.size == 1:
-        return op.reshape(parameter, ())
-    return op.reshape(parameter, (-1, *(1,) * (x.ndim - 1 - axis % x.ndim)))
+    return op.reshape(parameter, ()) if parameter.size == 1 else along(parameter, x.ndim, axis)
 
 
 @relax("quantize", op.divide, op.round, op.clip, op.cast)

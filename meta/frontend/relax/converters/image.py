@@ -6,6 +6,7 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import Unconvertible, known
+from meta.frontend.core.operators import above, grid_sample, per_class, suppressed
 from meta.frontend.relax.converters.movement import numbers
 from meta.frontend.relax.registry import relax
 from meta.runtime.ndarray import array
@@ -31,13 +32,7 @@ _COUNTED = ("score_threshold", "id_index", "score_index")
 relax.same("vision.get_valid_counts", op.get_valid_counts, *_COUNTED)
 
 
-@relax("image.grid_sample", op.grid_sample)
-def grid_sample(x, grid, *, method, layout, padding_mode, align_corners):
-    """The grid has its positions along axis 1."""
-    if layout not in ("NCHW", "NCDHW"):
-        raise Unconvertible(f"the layout {layout!r} is not supported", hint="NCHW or NCDHW")
-    last = op.transpose(grid, (0, *range(2, grid.ndim), 1))
-    return op.grid_sample(x, last, method, padding_mode, align_corners)
+relax("image.grid_sample", op.grid_sample)(grid_sample)
 
 
 @relax("image.affine_grid", op.matmul)
@@ -78,25 +73,9 @@ def all_class_non_max_suppression(
         raise Unconvertible(f"the output format {output_format!r} is not supported", hint="onnx")
     images, classes, count = scores.shape
     flat = op.reshape(scores, (images * classes, count))
-    order = op.argsort(flat, 1, False, "int32")
-    # Ranks stand for scores, which may be below 0 and then would not count.
-    ranks = array(np.arange(count, 0, -1).reshape(1, count, 1), boxes.dtype, device=call.device)
-    ranks = op.broadcast_to(ranks, (images * classes, count, 1))
-    each = op.broadcast_to(op.expand_dims(boxes, 1), (images, classes, count, 4))
-    places = op.broadcast_to(op.expand_dims(op.cast(order, "int64"), 2), (*order.shape, 4))
-    corners = op.gather(op.reshape(each, (images * classes, count, 4)), 1, places)
     good = op.greater(flat, op.cast(op.reshape(score_threshold, ()), scores.dtype))
-    kept, _ = op.non_max_suppression(
-        op.concatenate((ranks, corners), 2),
-        op.cast(op.sum(good, 1), "int32"),
-        order,
-        int(_number(limit)),
-        float(np.nextafter(np.float32(_number(iou_threshold)), np.float32(np.inf))),
-        True,
-        coord_start=1,
-        score_index=0,
-        id_index=-1,
-    )
+    most, overlap = int(_number(limit)), above(_number(iou_threshold))
+    kept = suppressed(per_class(boxes, classes), flat, good, most, overlap, call).indices
     found = op.argwhere(op.greater_equal(kept, 0))
     row = op.take(found, array(0, "int64", device=call.device), 1)
     box = op.cast(op.gather_nd(kept, op.transpose(found)), "int64")

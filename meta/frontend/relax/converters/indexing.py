@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import sys
 
 from meta import op
 from meta.frontend.core import Unconvertible, known
+from meta.frontend.core.operators import REDUCTIONS, by_batch, from_start, reduce_at
 from meta.frontend.relax.converters.movement import numbers
 from meta.frontend.relax.registry import relax
 from meta.op.core.check import broadcast_shapes
 from meta.runtime.ndarray import array
-
-REDUCTIONS = {"mul": "prod", "max": "amax", "min": "amin"}
-"""Names of reductions, and what `scatter_reduce` calls them."""
 
 
 @relax("strided_slice", op.strided_slice)
@@ -88,30 +85,15 @@ def gather_nd(x, indices, *, batch_dims, call):
     """The coordinates are along the last axis of the indices, and may be negative."""
     extents = x.shape[batch_dims : batch_dims + indices.shape[-1]]
     indices = _from_start(indices, array(extents, "int64", device=call.device))
+    indices = _coordinates_first(indices)
     if batch_dims:
-        return _gather_in_batches(x, indices, batch_dims, str(call.device))
-    return op.gather_nd(x, _coordinates_first(indices))
+        indices = by_batch(indices, batch_dims, "the indices of gather_nd", call)
+    return op.gather_nd(x, indices)
 
 
 def _coordinates_first(indices):
     last = indices.ndim - 1
     return op.transpose(indices, (last, *range(last))) if last else indices
-
-
-def _gather_in_batches(x, indices, batch_dims, device):
-    """Add the places along the axes of the batch to the coordinates."""
-    shape = indices.shape
-    coordinates = [
-        op.broadcast_to(
-            op.reshape(
-                op.arange(0, shape[i], 1, indices.dtype, device),
-                (*(1,) * i, shape[i], *(1,) * (len(shape) - 1 - i)),
-            ),
-            (*shape[:-1], 1),
-        )
-        for i in range(batch_dims)
-    ]
-    return op.gather_nd(x, _coordinates_first(op.concatenate((*coordinates, indices), -1)))
 
 
 @relax("index_tensor", op.adv_index)
@@ -132,8 +114,7 @@ def index_put(x, indices, values, *, accumulate):
 
 def _from_start(index, extent):
     """Count negative indices from the start."""
-    index = op.cast(index, "int64")
-    return op.where(op.less(index, 0), op.add(index, extent), index)
+    return from_start(op.cast(index, "int64"), extent)
 
 
 @relax("scatter_elements", op.scatter, op.scatter_add, op.scatter_reduce)
@@ -153,17 +134,12 @@ def scatter_nd(x, indices, updates, *, reduction, call):
     """The coordinates are along the last axis of the indices, and may be negative."""
     extents = x.shape[: indices.shape[-1]]
     index = _from_start(indices, array(extents, "int64", device=call.device))
+    index = _coordinates_first(index)
     if reduction in ("update", "add"):
-        return op.scatter_nd(x, _coordinates_first(index), updates, reduction)
+        return op.scatter_nd(x, index, updates, reduction)
     if reduction not in REDUCTIONS:
         raise Unconvertible(f"the reduction {reduction!r} is not supported")
-    # Rows of one axis, by their numbers.
-    steps = [math.prod(extents[i + 1 :]) for i in range(len(extents))]
-    rows = op.sum(op.multiply(index, array(steps, "int64", device=call.device)), -1)
-    flat = op.reshape(x, (math.prod(extents), math.prod(x.shape[len(extents) :])))
-    updates = op.reshape(updates, (-1, flat.shape[1]))
-    index = op.broadcast_to(op.reshape(rows, (-1, 1)), updates.shape)
-    return op.reshape(op.scatter_reduce(flat, index, updates, 0, REDUCTIONS[reduction]), x.shape)
+    return reduce_at(x, index, updates, REDUCTIONS[reduction], call)
 
 
 @relax("slice_scatter", op.strided_set)

@@ -14,6 +14,7 @@ import numpy as np
 from meta import op
 from meta.frontend.core import Unconvertible, known
 from meta.frontend.core.arithmetic import cast_to, number_in
+from meta.frontend.core.operators import meshgrid
 from meta.frontend.relax.registry import relax
 from meta.frontend.relax.values import RuntimeShape, Shape
 from meta.runtime.ndarray import array
@@ -24,9 +25,11 @@ relax.same("nn.batch_flatten", op.batch_flatten)
 relax.same("permute_dims", op.transpose, "axes")
 relax.same("repeat", op.repeat, "repeats", "axis")
 relax.same("reverse_sequence", op.reverse_sequence, "seq_axis", "batch_axis")
+relax.same("stack", op.stack, "axis")
 relax.same("te.flip", op.flip, axis="axes")
 relax.same("te.tile", op.tile, "reps")
 relax.same("tile", op.tile, repeats="reps")
+relax("meshgrid", op.mesh_grid)(meshgrid)
 
 
 def numbers(value, what):
@@ -105,11 +108,6 @@ def concat(tensors, *, axis):
     return op.concatenate(tuple(tensors), axis)
 
 
-@relax("stack", op.stack)
-def stack(tensors, *, axis):
-    return op.stack(tuple(tensors), axis or 0)
-
-
 @relax("expand_dims", op.expand_dims)
 def expand_dims(x, *, axis):
     """The axes are places in the result."""
@@ -137,14 +135,6 @@ def split(x, *, indices_or_sections, axis):
             ends = (min(i * step, extent) for i in range(1, indices_or_sections))
             indices_or_sections = tuple(ends)
     return tuple(op.split(x, indices_or_sections, axis))
-
-
-@relax("meshgrid", op.mesh_grid)
-def meshgrid(tensors, *, indexing):
-    if indexing != "xy" or len(tensors) < 2:
-        return tuple(op.mesh_grid(tuple(tensors)))
-    second, first, *others = op.mesh_grid((tensors[1], tensors[0], *tensors[2:]))
-    return (first, second, *others)
 
 
 @relax("collapse_sum_to", op.sum)

@@ -10,7 +10,9 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import Unconvertible, known
+from meta.frontend.core.arguments import along
 from meta.frontend.core.arithmetic import product
+from meta.frontend.core.operators import dropout, nll_loss
 from meta.frontend.relax.registry import relax
 from meta.op.indexing import matmul_any
 from meta.runtime.ndarray import array
@@ -72,16 +74,10 @@ _pooling_backward("grad.avg_pool2d_backward", op.avg_pool2d_dx, None)
 _pooling_backward("grad.max_pool2d_backward", op.max_pool2d_dx, op.max_pool2d)
 
 relax.same("nn.softmax", op.softmax, "axis")
+relax.same("einsum", op.einsum, subscripts="equation")
 relax.same("nn.log_softmax", op.log_softmax, "axis")
-
-
-@relax("nn.dropout", op.dropout)
-def dropout(x, *, rate, call):
-    """(y, mask), the mask in the dtype of x; without training nothing is dropped."""
-    if not call.training:
-        return x, op.ones_like(x)
-    y, mask, _ = op.dropout(x, rate)
-    return y, op.cast(mask, x.dtype)
+relax("nn.dropout", op.dropout)(dropout)
+relax("nn.nll_loss", op.gather, op.take)(nll_loss)
 
 
 @relax("nn.batch_norm", op.batch_norm_train, op.batch_norm_infer)
@@ -162,10 +158,8 @@ def instance_norm(x, gamma, beta, *, channel_axis, axes, epsilon, center, scale)
         return op.instance_norm(x, w, b, epsilon)
     y = op.subtract(x, op.mean(x, axes, True))
     y = op.multiply(y, op.rsqrt(op.add(op.var(x, axes, True, correction=0), epsilon)))
-    shape = [1] * x.ndim
-    shape[channel_axis] = -1
-    y = y if w is None else op.multiply(y, op.reshape(w, tuple(shape)))
-    return y if b is None else op.add(y, op.reshape(b, tuple(shape)))
+    y = y if w is None else op.multiply(y, along(w, x.ndim, channel_axis))
+    return y if b is None else op.add(y, along(b, x.ndim, channel_axis))
 
 
 @relax("nn.cross_entropy_with_logits", op.multiply, op.sum)
@@ -173,24 +167,6 @@ def cross_entropy_with_logits(predictions, labels):
     """``-sum(predictions * labels)`` per example; in spite of its name there is no softmax."""
     total = op.negative(op.sum(op.multiply(predictions, labels)))
     return op.divide(total, float(predictions.shape[0])) if predictions.ndim > 1 else total
-
-
-@relax("nn.nll_loss", op.gather, op.take)
-def nll_loss(predictions, targets, weights=None, *, reduction, ignore_index):
-    """``-weights[t] * predictions[n, t, ...]``, 0 where t is ``ignore_index``; "mean" divides by
-    the sum of the weights.
-    """
-    axis = 1 if predictions.ndim > 1 else 0
-    ignored = op.equal(targets, ignore_index)
-    safe = op.where(ignored, op.zeros_like(targets), targets)
-    picked = op.squeeze(op.gather(predictions, axis, op.expand_dims(safe, axis)), axis)
-    weight = op.ones_like(picked) if weights is None else op.take(weights, safe, 0)
-    weight = op.where(ignored, op.zeros_like(weight), weight)
-    loss = op.negative(op.multiply(picked, weight))
-    if reduction == "none":
-        return loss
-    total = op.sum(loss)
-    return op.divide(total, op.sum(weight)) if reduction == "mean" else total
 
 
 @relax("matmul", op.matmul, op.batch_matmul)
@@ -202,11 +178,6 @@ def matmul(x1, x2, *, out_dtype):
 @relax("outer", op.multiply)
 def outer(x1, x2):
     return op.multiply(op.reshape(x1, (-1, 1)), op.reshape(x2, (1, -1)))
-
-
-@relax("einsum", op.einsum)
-def einsum(operands, *, subscripts):
-    return op.einsum(tuple(operands), subscripts)
 
 
 @relax("nn.attention", "nn.attention_bias", op.scaled_dot_product_attention)

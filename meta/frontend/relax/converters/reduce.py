@@ -8,6 +8,7 @@ from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible, known
 from meta.frontend.core.arithmetic import truncated_quotient
+from meta.frontend.core.operators import scan as scan_along
 from meta.frontend.relax.registry import relax
 from meta.runtime.ndarray import array
 
@@ -68,9 +69,7 @@ def median(x, *, axis, keepdims):
 def _scanning(base):
     @relax(base.name, base)
     def scan(x, *, axis, dtype, exclusive):
-        """Without an axis the elements are in one row."""
-        row = op.reshape(x, (-1,)) if axis is None else x
-        return base(row, axis or 0, dtype or x.dtype, bool(exclusive))
+        return scan_along(base, x, axis, dtype or x.dtype, exclusive)
 
 
 _scanning(op.cumsum)

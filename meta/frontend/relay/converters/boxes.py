@@ -1,19 +1,18 @@
 """Converters of object detection: prior boxes, decoding, suppression, region proposals.
 
-For suppression per class every (image, class) is a batch element of `non_max_suppression`. Boxes
-come to it sorted, and their ranks stand for their scores, so that scores of any sign count.
+For suppression per class every (image, class) is a batch element of `non_max_suppression`.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from meta import op
 from meta.frontend.core import Unconvertible
-from meta.frontend.relay.arguments import constant
+from meta.frontend.core.arguments import constant
+from meta.frontend.core.operators import above, per_class, rows_of, suppressed
 from meta.frontend.relay.registry import relay
 from meta.runtime.ndarray import array
 
@@ -116,53 +115,8 @@ def yolo_reorg(data, *, stride):
     return op.reshape(moved, (batch, channels * s * s, height // s, width // s))
 
 
-class Kept(NamedTuple):
-    """What is left of each batch element: indices of boxes int32[batch, boxes], best first, then
-    -1; how many, int32[batch]; and whether there is one at each place, bool[batch, boxes].
-    """
-
-    indices: Any
-    count: Any
-    present: Any
-
-
 def _numbers(count, dtype, call):
     return constant(np.arange(count), dtype, call)
-
-
-def _rows(x, order):
-    """Return rows [batch, n, width] of ``x`` [batch, boxes, width] by their numbers [batch, n]."""
-    index = op.expand_dims(op.cast(order, "int64"), 2)
-    shape = (*order.shape, x.shape[2])
-    return op.gather(x, 1, op.broadcast_to(index, shape))
-
-
-def suppressed(boxes, scores, valid, limit, iou, call):
-    """Keep of every batch element the boxes that overlap no better one that is kept.
-
-    boxes: [batch, boxes, 4], two opposite corners each. scores: [batch, boxes]. valid: bool of that
-    shape, the boxes that take part; they have higher scores than the others. limit: how many to
-    keep at most, negative for all. iou: the least overlap that drops a box, above 0.
-    """
-    count = scores.shape[1]
-    order = op.argsort(scores, 1, False, "int32")
-    ranks = op.cast(count - _numbers(count, "int32", call), boxes.dtype)
-    ranks = op.expand_dims(op.broadcast_to(ranks, scores.shape), 2)
-    rows = op.concatenate((ranks, _rows(boxes, order)), 2)
-    amount = op.cast(op.sum(op.cast(valid, "int32"), 1), "int32")
-    indices, kept = op.non_max_suppression(
-        rows, amount, order, limit, iou, True, -1, 1, 0, -1, True, False
-    )
-    kept = op.reshape(kept, (-1,))
-    present = op.expand_dims(kept, 1) > op.expand_dims(_numbers(count, "int32", call), 0)
-    return Kept(indices, kept, present)
-
-
-def _per_class(boxes, classes):
-    """Return boxes [N, boxes, 4] once for every class: [N * classes, boxes, 4]."""
-    batch, count, _ = boxes.shape
-    each = op.broadcast_to(op.expand_dims(boxes, 1), (batch, classes, count, 4))
-    return op.reshape(each, (batch * classes, count, 4))
 
 
 def _scalar(value):
@@ -185,7 +139,7 @@ def all_class_non_max_suppression(
     iou = op.cast(_scalar(iou_threshold), boxes.dtype)
     limit = _scalar(limit)
     limit = limit if limit.dtype in ("int32", "int64") else op.cast(limit, "int32")
-    kept = suppressed(_per_class(boxes, classes), flat, flat > threshold, limit, iou, call)
+    kept = suppressed(per_class(boxes, classes), flat, flat > threshold, limit, iou, call)
     # TVM keeps nothing where the overlap that is allowed is none.
     allowed = iou > 0.0
     present = op.logical_and(kept.present, allowed)
@@ -231,10 +185,10 @@ def regular_non_max_suppression(
     own = op.transpose(scores[:, :, columns - classes :], (0, 2, 1))
     flat = op.reshape(own, (batch * classes, count))
     # Here a box is dropped by an overlap above the threshold, there by one that reaches it.
-    iou = float(np.nextafter(np.float32(iou_threshold), np.float32(np.inf)))
+    iou = above(iou_threshold)
     valid = flat >= float(score_threshold)
     limit = int(limits["max_detections_per_class"])
-    kept = suppressed(_per_class(boxes, classes), flat, valid, limit, iou, call)
+    kept = suppressed(per_class(boxes, classes), flat, valid, limit, iou, call)
     indices = op.cast(op.maximum(kept.indices, op.zeros_like(kept.indices)), "int64")
     best = op.gather(flat, 1, indices)
     lowest = op.full_like(best, float("-inf"))
@@ -254,7 +208,7 @@ def regular_non_max_suppression(
         missing = (0, most - found, 0, 0) if len(values.shape) == 3 else (0, most - found)
         return op.pad(values, (0, 0, *missing)) if most > found else values
 
-    chosen = _rows(boxes, op.gather(indices, 1, order))
+    chosen = rows_of(boxes, op.gather(indices, 1, order))
     kinds = op.cast(op.floor_divide(order, op.full_like(order, count)), "float32")
     return filled(chosen), filled(kinds), filled(op.gather(best, 1, order)), total
 
@@ -303,18 +257,18 @@ def proposal(
     before, post = rpn["rpn_pre_nms_top_n"], int(rpn["rpn_post_nms_top_n"])
     top = min(before, count) if before > 0 else count
     order = op.argsort(score, 1, False, "int32")[:, :top]
-    found, score = _rows(found, order), op.gather(score, 1, op.cast(order, "int64"))
+    found, score = rows_of(found, order), op.gather(score, 1, op.cast(order, "int64"))
     # Corners are elements that belong to the box: its extents are one more than their difference.
     edges = array([0.0, 0.0, 1.0, 1.0], found.dtype, device=call.device)
-    iou = float(np.nextafter(np.float32(threshold), np.float32(np.inf)))
+    iou = above(threshold)
     everything = op.ones_like(score) > 0.0
     kept = suppressed(found + edges, score, everything, -1, iou, call)
     turn = op.expand_dims(_numbers(post, "int32", call), 0)
     turn = op.mod(turn, op.expand_dims(kept.count, 1))
-    chosen = _rows(found, op.gather(kept.indices, 1, op.cast(turn, "int64")))
+    chosen = rows_of(found, op.gather(kept.indices, 1, op.cast(turn, "int64")))
     image = op.reshape(_numbers(batch, found.dtype, call), (batch, 1, 1))
-    rows_of = op.concatenate((op.broadcast_to(image, (batch, post, 1)), chosen), 2)
-    return op.reshape(rows_of, (batch * post, 5))
+    result = op.concatenate((op.broadcast_to(image, (batch, post, 1)), chosen), 2)
+    return op.reshape(result, (batch * post, 5))
 
 
 def _anchor(ratio, scale, base):

@@ -24,7 +24,7 @@ import torch
 from meta import op
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import cast_to, product
-from meta.frontend.relay.arguments import change_layout, extents, per_axis, plain, to_plain
+from meta.frontend.relay.layout import change_layout, extents, per_axis, plain, to_plain
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, KERNEL, exchanged, pads

@@ -7,8 +7,8 @@ from __future__ import annotations
 from math import pi
 
 from meta import op
-from meta.frontend.core.arithmetic import cast_to, number_in
-from meta.frontend.relay.arguments import as_integers, ints, known_number
+from meta.frontend.core.arguments import as_integers, known_number
+from meta.frontend.core.operators import filled, filled_like
 from meta.frontend.relay.registry import relay
 
 
@@ -16,7 +16,7 @@ def _filled(base):
     @relay(base.name, base)
     def converter(*, shape, dtype, call):
         """Without a dtype float32."""
-        return base(ints(shape), dtype or "float32", str(call.device))
+        return base(shape or (), dtype or "float32", str(call.device))
 
 
 _filled(op.zeros)
@@ -26,20 +26,10 @@ _filled(op.ones)
 @relay("full", op.full, op.broadcast_to)
 def full(fill_value, *, shape, dtype, call):
     """Without a dtype that of the number."""
-    wanted = dtype or fill_value.dtype
-    number = known_number(fill_value)
-    if number is not None:
-        return op.full(number_in(number, wanted), ints(shape), wanted, str(call.device))
-    return op.broadcast_to(cast_to(op.reshape(fill_value, ()), wanted), ints(shape))
+    return filled(fill_value, shape or (), dtype or fill_value.dtype, call)
 
 
-@relay("full_like", op.full_like, op.broadcast_to_like)
-def full_like(data, fill_value):
-    """In the dtype of the data."""
-    number = known_number(fill_value)
-    if number is not None:
-        return op.full_like(data, number_in(number, data.dtype))
-    return op.broadcast_to_like(cast_to(op.reshape(fill_value, ()), data.dtype), data)
+relay("full_like", op.full_like, op.broadcast_to_like)(filled_like)
 
 
 @relay("arange", op.arange, op.dynamic_arange, ignore=("start", "stop", "step"))
@@ -59,11 +49,7 @@ def one_hot(indices, on_value, off_value, *, depth, axis, dtype):
     )
 
 
-@relay("random.threefry_generate", op.threefry_generate)
-def threefry_generate(key, *, out_shape):
-    return op.threefry_generate(key, ints(out_shape))
-
-
+relay.same("random.threefry_generate", op.threefry_generate, out_shape="shape")
 relay.same("random.threefry_split", op.threefry_split)
 
 
@@ -76,14 +62,14 @@ def _standard(key, shape, dtype):
 @relay("random.uniform", op.threefry_generate, op.bits_to_uniform)
 def uniform(key, low, high, *, out_shape, out_dtype):
     """Uniform on [low, high)."""
-    following, numbers = _standard(key, ints(out_shape), out_dtype or "float32")
+    following, numbers = _standard(key, out_shape or (), out_dtype or "float32")
     return following, op.add(op.multiply(numbers, op.subtract(high, low)), low)
 
 
 @relay("random.normal", op.threefry_generate, op.bits_to_uniform, op.log, op.sin)
 def normal(key, mean, scale, *, out_shape, out_dtype):
     """Box and Muller, "A note on the generation of random normal deviates", 1958: the sines."""
-    shape = ints(out_shape)
+    shape = out_shape or ()
     following, pairs = _standard(key, (2, *shape), out_dtype or "float32")
     first, second = (op.reshape(p, shape) for p in op.split(pairs, 2, 0))
     length = op.sqrt(op.multiply(op.log(op.subtract(1.0, first)), -2.0))

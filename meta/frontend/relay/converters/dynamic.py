@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from meta import op
 from meta.frontend.core import Unconvertible, known
+from meta.frontend.core.arguments import constant, known_ints, known_number, static_extent
 from meta.frontend.core.arithmetic import cast_to, rounded
-from meta.frontend.relay.arguments import constant, known_ints, known_number, static_extent
 from meta.frontend.relay.converters.image import CROP, in_floats
 from meta.frontend.relay.registry import relay
 
@@ -42,7 +42,7 @@ def reshape(data, newshape, *, allowzero, call):
     """Of the shape codes 0 and -1 can occur at run time."""
     codes = known_ints(newshape)
     if codes is None:
-        return op.dynamic_reshape(data, newshape, bool(allowzero))
+        return op.dynamic_reshape(data, newshape, allowzero)
     stated = {"newshape": codes, "allowzero": allowzero, "reverse": False}
     return _as_static(call, "reshape", (data,), stated)
 
@@ -76,7 +76,7 @@ def topk(data, k, *, axis, ret_type, is_ascend, dtype, call):
     """A k below 1 stands for all."""
     count = known_number(k)
     if count is None:
-        return op.dynamic_topk(data, k, axis, ret_type, bool(is_ascend), dtype or "int32")
+        return op.dynamic_topk(data, k, axis, ret_type, is_ascend, dtype or "int32")
     stated = {"axis": axis, "ret_type": ret_type, "is_ascend": is_ascend, "dtype": dtype}
     return _as_static(call, "topk", (data,), {"k": int(count), **stated})
 
@@ -117,9 +117,9 @@ def pad(data, pad_width, pad_val, *, pad_mode, call):
     widths = known_ints(pad_width)
     if widths is None:
         return op.dynamic_pad(data, pad_width, cast_to(pad_val, data.dtype), pad_mode)
-    pairs = tuple(zip(widths[::2], widths[1::2], strict=True))
+    pairs = zip(widths[::2], widths[1::2], strict=True)
     site = replace(call, version=max(call.version or (0, 8), (0, 8)))
-    attributes = {"pad_width": pairs, "pad_mode": pad_mode}
+    attributes = {"pad_width": tuple(pairs), "pad_mode": pad_mode}
     return _as_static(site, "nn.pad", (data, pad_val), attributes)
 
 

@@ -6,12 +6,9 @@ The result of a logical operator has the dtype of its operands.
 
 from __future__ import annotations
 
-import math
-
 from meta import op
-from meta.base.dtype import is_float, limits
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arithmetic import cast_to, quotient, rounded, truncated_quotient
+from meta.frontend.core.arithmetic import cast_to, clipped, quotient, rounded, truncated_quotient
 from meta.frontend.relay.registry import relay
 
 _SAME = """
@@ -37,38 +34,24 @@ relay("divide", op.divide, op.floor_divide)(quotient)
 relay("trunc_divide", op.trunc, op.floor_divide)(truncated_quotient)
 
 
-def _of_two(base):
-    """Register an operator of two tensors whose result has their dtype."""
+def _keeping(base):
+    """Register an operator whose result has the dtype of the first tensor."""
 
     @relay(base.name, base)
-    def converter(lhs, rhs):
-        return cast_to(base(lhs, rhs), lhs.dtype)
+    def converter(data, *others):
+        return cast_to(base(data, *others), data.dtype)
 
 
-for _op in (op.add, op.subtract, op.logical_and, op.logical_or, op.logical_xor):
-    _of_two(_op)
-
-
-@relay("logical_not", op.logical_not)
-def logical_not(data):
-    return cast_to(op.logical_not(data), data.dtype)
+_LOGICAL = (op.logical_and, op.logical_not, op.logical_or, op.logical_xor)
+for _op in (op.add, op.subtract, op.collapse_sum_like, *_LOGICAL):
+    _keeping(_op)
 
 
 @relay("clip", op.clip)
 def clip(data, *, a_min, a_max):
-    """Bounds are doubles; of integers they lose their fraction, and reach as far as the dtype."""
     if a_min is None or a_max is None:
         raise Unconvertible("clip has no bounds", hint="a_min and a_max")
-    if is_float(data.dtype):
-        return op.clip(data, float(a_min), float(a_max))
-    low, high = int(limits(data.dtype).min), int(limits(data.dtype).max)
-    return op.clip(data, _whole(a_min, low, high), _whole(a_max, low, high))
-
-
-def _whole(bound, low, high):
-    if math.isnan(bound):
-        raise Unconvertible("clip has a bound that is no number")
-    return low if bound <= low else high if bound >= high else math.trunc(bound)
+    return clipped(data, a_min, a_max)
 
 
 @relay("where", op.where)

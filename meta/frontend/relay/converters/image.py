@@ -11,12 +11,12 @@ import numpy as np
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
+from meta.frontend.core.arguments import constant, is_static
 from meta.frontend.core.arithmetic import cast_to, number_in
-from meta.frontend.relay.arguments import (
+from meta.frontend.core.operators import grid_sample
+from meta.frontend.relay.layout import (
     change_layout,
-    constant,
     extents,
-    is_static,
     per_axis,
     plain,
     read_layout,
@@ -104,12 +104,7 @@ def affine_grid(data, *, target_shape, call):
     return op.reshape(parts[0] + parts[1] + parts[2], (data.shape[0], 2, height, width))
 
 
-@relay("image.grid_sample", op.grid_sample)
-def grid_sample(data, grid, *, method, layout, padding_mode, align_corners):
-    if layout not in ("NCHW", "NCDHW"):
-        raise Unconvertible(f"the layout {layout!r} is not supported", hint="NCHW or NCDHW")
-    last = op.transpose(grid, (0, *range(2, len(grid.shape)), 1))
-    return op.grid_sample(data, last, method, padding_mode, bool(align_corners))
+relay("image.grid_sample", op.grid_sample)(grid_sample)
 
 
 @relay("image.dilation2d", op.maximum)
@@ -207,19 +202,15 @@ def resize(data, *, method, coordinate_transformation_mode, align_corners, call,
 
 
 relay.same("nn.depth_to_space", op.depth_to_space)
-
-
 # The mode is an attribute of both, but TVM's kernel knows one order.
-@relay("nn.space_to_depth", op.space_to_depth, ignore=("mode",))
-def space_to_depth(data, *, block_size, layout):
-    return op.space_to_depth(data, block_size, layout)
+relay.same("nn.space_to_depth", op.space_to_depth, ignore=("mode",))
 
 
 @relay("nn.space_to_batch_nd", op.pad, op.reshape, op.transpose)
 def space_to_batch_nd(data, *, block_shape, paddings, pad_value):
     """The elements of every block of the padded spatial axes (behind the first) become a batch."""
     count = len(block_shape)
-    widths = (0, 0, *(n for p in paddings for n in p), *(0, 0) * (data.ndim - 1 - count))
+    widths = (0, 0, *paddings, *(0, 0) * (data.ndim - 1 - count))
     x = op.pad(data, widths, number_in(pad_value, data.dtype)) if any(widths) else data
     batch, space, rest = x.shape[0], x.shape[1 : 1 + count], x.shape[1 + count :]
     split = [n for s, b in zip(space, block_shape, strict=True) for n in (s // b, b)]
@@ -240,8 +231,8 @@ def batch_to_space_nd(data, *, block_shape, crops):
     x = op.transpose(x, (count, *pairs, *range(2 * count + 1, x.ndim)))
     sizes = [s * b for s, b in zip(space, block_shape, strict=True)]
     x = op.reshape(x, (batch, *sizes, *rest))
-    begin = (0, *(before for before, _ in crops))
-    end = (batch, *(s - after for s, (_, after) in zip(sizes, crops, strict=True)))
+    begin = (0, *crops[::2])
+    end = (batch, *(s - after for s, after in zip(sizes, crops[1::2], strict=True)))
     return op.strided_slice(x, begin, end)
 
 

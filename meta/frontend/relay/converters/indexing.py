@@ -14,17 +14,17 @@ import numpy as np
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arithmetic import cast_to
-from meta.frontend.relay.arguments import (
+from meta.frontend.core.arguments import (
     WHOLE,
     as_integers,
     constant,
     extent_of,
-    ints,
     known_ints,
     static_extent,
     vector,
 )
+from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.core.operators import REDUCTIONS, by_batch, from_start, reduce_at
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import normalize_axis
 
@@ -78,15 +78,7 @@ def gather_nd(data, indices, *, batch_dims, call):
     batch = batch_dims or 0
     if not batch:
         return op.gather_nd(data, indices)
-    rest = tuple(static_extent(d, "the indices of gather_nd") for d in indices.shape[1:])
-    own = [np.broadcast_to(i, rest) for i in np.ogrid[tuple(slice(d) for d in rest)][:batch]]
-    return op.gather_nd(data, op.concatenate((constant(own, indices.dtype, call), indices), 0))
-
-
-@relay("adv_index", op.adv_index)
-def adv_index(inputs):
-    """A tuple of the data and an index for each of the leading axes."""
-    return op.adv_index(tuple(inputs))
+    return op.gather_nd(data, by_batch(indices, batch, "the indices of gather_nd", call))
 
 
 @relay("unravel_index", op.floor_divide, op.mod, op.stack)
@@ -107,27 +99,18 @@ def unravel_index(data, shape):
     return op.stack(tuple(reversed(coordinates)), 0)
 
 
-_REDUCTIONS = {"mul": "prod", "min": "amin", "max": "amax"}
-
-
-def _from_start(indices, extent):
-    """Return indices of which the negative ones are counted from the end."""
-    extent = extent if isinstance(extent, int) else cast_to(extent, indices.dtype)
-    return op.where(op.less(indices, 0), op.add(indices, extent), indices)
-
-
 def _reduction(name):
-    if name not in _REDUCTIONS:
+    if name not in REDUCTIONS:
         raise Unconvertible(
             f"the reduction {name!r} is unknown", hint="update, add, mean, mul, min, max"
         )
-    return _REDUCTIONS[name]
+    return REDUCTIONS[name]
 
 
 @relay("scatter_elements", op.scatter, op.scatter_add, op.scatter_reduce)
 def scatter_elements(data, indices, updates, *, axis, reduction):
     at = normalize_axis(axis or 0, data.ndim)
-    indices = _from_start(indices, extent_of(data, at))
+    indices = from_start(indices, extent_of(data, at))
     if reduction == "update":
         return op.scatter(data, indices, updates, at)
     if reduction == "add":
@@ -177,25 +160,10 @@ def scatter_nd(data, indices, updates, *, mode, call):
     depth = static_extent(indices.shape[0], "the first axis of the indices")
     shape = (depth, *(1,) * (indices.ndim - 1))
     own = vector([extent_of(data, i) for i in range(depth)], call)
-    indices = _from_start(indices, op.reshape(own, shape))
+    indices = from_start(indices, op.reshape(own, shape))
     if mode in ("update", "add"):
         return op.scatter_nd(data, indices, updates, mode)
-    extents = [static_extent(d, "the tensor to be written to") for d in data.shape]
-    # The named axes become one, the others another, along which every index is repeated.
-    strides = [prod(extents[i + 1 : depth]) for i in range(depth)]
-    factors = constant(np.reshape(strides, shape), "int64", call)
-    places = op.sum(op.multiply(op.cast(indices, "int64"), factors), 0)
-    rows, columns = prod(extents[:depth]), prod(extents[depth:])
-    count = prod(static_extent(d, "the indices") for d in places.shape)
-    places = op.broadcast_to(op.reshape(places, (count, 1)), (count, columns))
-    written = op.scatter_reduce(
-        op.reshape(data, (rows, columns)),
-        places,
-        op.reshape(updates, (count, columns)),
-        0,
-        _reduction(mode),
-    )
-    return op.reshape(written, tuple(extents))
+    return reduce_at(data, indices, updates, _reduction(mode), call)
 
 
 @relay("invert_permutation", op.scatter)
@@ -267,7 +235,7 @@ def strided_slice(data, *, begin, end, strides, axes, slice_mode):
 @relay("slice_like", op.strided_slice, op.dynamic_strided_slice)
 def slice_like(data, shape_like, *, axes, call):
     """The beginning of each axis, as long as that of the other tensor."""
-    places = ints(axes) or tuple(range(min(data.ndim, shape_like.ndim)))
+    places = axes or tuple(range(min(data.ndim, shape_like.ndim)))
     lengths = tuple(extent_of(shape_like, normalize_axis(a, shape_like.ndim)) for a in places)
     ends = spread_over_axes(data.ndim, places, lengths, WHOLE)
     begins = (0,) * len(ends)

@@ -16,15 +16,9 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import Unconvertible
+from meta.frontend.core.arguments import constant, known_ints, known_number, static_extent
 from meta.frontend.core.arithmetic import product
-from meta.frontend.relay.arguments import (
-    constant,
-    ints,
-    known_ints,
-    known_number,
-    static_extent,
-    to_plain,
-)
+from meta.frontend.relay.layout import to_plain
 from meta.frontend.relay.registry import relay
 
 _FORMS = {(False, False): "", (False, True): "_nt", (True, False): "_tn", (True, True): "_tt"}
@@ -128,7 +122,7 @@ def matrix_set_diag(data, diagonal, *, k1, k2, super_diag_right_align, sub_diag_
 @relay("sparse_to_dense", op.full, op.scatter_nd)
 def sparse_to_dense(indices, values, default=None, *, output_shape, call):
     """Indices: one place, a vector of places, or a row of coordinates per value."""
-    shape = ints(output_shape)
+    shape = output_shape or ()
     if indices.ndim > 2:
         raise Unconvertible(f"indices of {indices.ndim} axes are not supported")
     where = op.reshape(indices, (-1, 1)) if indices.ndim < 2 else indices

@@ -7,16 +7,10 @@ from __future__ import annotations
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
+from meta.frontend.core.arguments import WHOLE, along
 from meta.frontend.core.arithmetic import cast_to
-from meta.frontend.relay.arguments import (
-    WHOLE,
-    along,
-    change_layout,
-    extents,
-    per_axis,
-    plain,
-    to_plain,
-)
+from meta.frontend.core.operators import dropout, nll_loss
+from meta.frontend.relay.layout import change_layout, extents, per_axis, plain, to_plain
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import normalize_axis
 from meta.op.core.window import DATA
@@ -28,6 +22,7 @@ relay.same("nn.fast_softmax", op.softmax)
 relay.same("nn.bias_add", op.bias_add)
 relay.same("nn.batch_flatten", op.batch_flatten)
 relay.same("nn.leaky_relu", op.leaky_relu, alpha="negative_slope")
+relay.same("nn.l2_normalize", op.l2_normalize)
 relay.same("nn.lrn", op.lrn)
 
 
@@ -104,18 +99,7 @@ def group_norm(data, gamma, beta, *, num_groups, **options):
     return _over_channels(op.group_norm, data, gamma, beta, num_groups, **options)
 
 
-@relay("nn.l2_normalize", op.l2_normalize)
-def l2_normalize(data, *, eps, axis):
-    return op.l2_normalize(data, eps, axis or ())
-
-
-@relay("nn.dropout", op.dropout)
-def dropout(data, *, rate, call):
-    """The second result is the mask, in the data's dtype; ones outside of training."""
-    if not call.training:
-        return data, op.ones_like(data)
-    y, mask, _ = op.dropout(data, rate)
-    return y, op.cast(mask, data.dtype)
+relay("nn.dropout", op.dropout)(dropout)
 
 
 def _mean_over_rows(x):
@@ -136,26 +120,7 @@ def cross_entropy_with_logits(x, y):
     return _mean_over_rows(x * y)
 
 
-@relay("nn.nll_loss", op.gather, op.take)
-def nll_loss(predictions, targets, weights, *, reduction, ignore_index):
-    """-weights[t] * predictions[n, t, ...] at every target t that is not ``ignore_index``; as it
-    is ("none"), added up ("sum"), or divided by the sum of the weights that took part ("mean").
-    """
-    if reduction not in ("none", "sum", "mean"):
-        raise Unconvertible(f"reduction is one of none, sum, mean; not {reduction!r}")
-    counts = op.not_equal(targets, ignore_index)
-    # An ignored target may name no class at all.
-    classes = op.where(counts, targets, op.zeros_like(targets))
-    if predictions.ndim == 1:
-        picked = op.take(predictions, classes)
-    else:
-        picked = op.squeeze(op.gather(predictions, 1, op.expand_dims(classes, 1)), 1)
-    weight = op.where(counts, op.take(weights, classes), 0.0)
-    loss = op.where(counts, -picked * weight, 0.0)
-    if reduction == "none":
-        return loss
-    total = op.sum(loss)
-    return total / op.sum(weight) if reduction == "mean" else total
+relay("nn.nll_loss", op.gather, op.take)(nll_loss)
 
 
 def _window(*, pool_size, strides, padding, dilation, ceil_mode, count_include_pad=True):

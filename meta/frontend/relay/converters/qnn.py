@@ -19,11 +19,12 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import Unconvertible
+from meta.frontend.core.arguments import known_number
 from meta.frontend.core.arithmetic import cast_to, product_dtype, rounded
 from meta.frontend.relay import quantization
-from meta.frontend.relay.arguments import change_layout, known_number, per_axis, read_layout
 from meta.frontend.relay.converters.conv import require_kernel
 from meta.frontend.relay.converters.matrix import BATCHED
+from meta.frontend.relay.layout import change_layout, per_axis, read_layout
 from meta.frontend.relay.quantization import (
     along,
     fixed_point,

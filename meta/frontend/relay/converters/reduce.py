@@ -12,53 +12,42 @@ import numpy as np
 
 from meta import op
 from meta.base.dtype import is_float
+from meta.frontend.core.arguments import constant, static_extent
 from meta.frontend.core.arithmetic import cast_to, truncated_quotient
+from meta.frontend.core.operators import scan
 from meta.frontend.relay import ast
-from meta.frontend.relay.arguments import constant, ints, result_dtype, static_extent
-from meta.frontend.relay.registry import relay
+from meta.frontend.relay.registry import relay, result_dtype
 from meta.op.core.check import normalize_axes, normalize_axis
 
 
-def reduced_axes(ndim, axis, exclude):
-    """Return the axes that a reduction of Relay works on: without any named, all."""
-    named = ints(axis)
-    return normalize_axes(named, ndim, exclude and bool(named))
-
-
-def _arguments(axis, keepdims, exclude):
-    """Return what follows the data in a base operator's call."""
-    named = ints(axis)
-    return named, bool(keepdims), bool(exclude) and bool(named)
+def _over(axis, keepdims, exclude):
+    """Return what follows the data in a base operator's call; without any axis named, all count."""
+    return axis or (), keepdims, exclude and bool(axis)
 
 
 def _count(data, axes):
     return prod(static_extent(data.shape[a], f"axis {a}") for a in axes)
 
 
-def _summed(base, data, axis, keepdims, exclude):
-    """Return a sum or a product in the dtype of the data."""
-    return cast_to(base(data, *_arguments(axis, keepdims, exclude)), data.dtype)
-
-
 def _reduction(base):
     @relay(base.name, base)
-    def converter(data, *, axis, keepdims, exclude):
-        if base in (op.sum, op.prod):
-            return _summed(base, data, axis, keepdims, exclude)
-        return base(data, *_arguments(axis, keepdims, exclude))
+    def converter(data, **over):
+        y = base(data, *_over(**over))
+        return cast_to(y, data.dtype) if base in (op.prod, op.sum) else y
 
 
-for _op in (op.sum, op.prod, op.max, op.min, op.all, op.any):
+for _op in (op.all, op.any, op.max, op.min, op.prod, op.sum):
     _reduction(_op)
 
 
 @relay("mean", op.mean, op.sum, op.floor_divide)
 def mean(data, *, axis, keepdims, exclude, call):
     """Of integers: the sum in their dtype, divided without the fraction."""
+    axes, *rest = over = _over(axis, keepdims, exclude)
     if is_float(data.dtype):
-        return op.mean(data, *_arguments(axis, keepdims, exclude))
-    count = _count(data, reduced_axes(data.ndim, axis, exclude))
-    total = _summed(op.sum, data, axis, keepdims, exclude)
+        return op.mean(data, *over)
+    count = _count(data, normalize_axes(axes, data.ndim, rest[1]))
+    total = cast_to(op.sum(data, *over), data.dtype)
     return truncated_quotient(total, constant(count, data.dtype, call))
 
 
@@ -67,11 +56,11 @@ def variance(data, mean, *, axis, keepdims, exclude, unbiased):
     """Of data and their mean, which broadcasts to them."""
     distance = op.subtract(data, mean)
     square = op.multiply(distance, distance)
-    given = _arguments(axis, keepdims, exclude)
+    axes, *rest = over = _over(axis, keepdims, exclude)
     if not unbiased:
-        return op.mean(square, *given)
-    degrees = _count(data, reduced_axes(data.ndim, axis, exclude)) - 1
-    return op.divide(op.sum(square, *given), float(degrees))
+        return op.mean(square, *over)
+    degrees = _count(data, normalize_axes(axes, data.ndim, rest[1])) - 1
+    return op.divide(op.sum(square, *over), float(degrees))
 
 
 def _index_of(base):
@@ -80,24 +69,22 @@ def _index_of(base):
         """The index of the first or last best element, int32 unless the file says otherwise; over
         several axes, of these flattened.
         """
-        given = _arguments(axis, keepdims, exclude)
+        named, *rest = over = _over(axis, keepdims, exclude)
         dtype = result_dtype(call, "int32")
         if not select_last_index:
-            return op.cast(base(data, *given), dtype)
+            return op.cast(base(data, *over), dtype)
         # The last one is the first from behind.
-        axes = reduced_axes(data.ndim, axis, exclude)
-        from_behind = op.cast(base(op.flip(data, axes), *given), dtype)
+        axes = normalize_axes(named, data.ndim, rest[1])
+        from_behind = op.cast(base(op.flip(data, axes), *over), dtype)
         return op.subtract(constant(_count(data, axes) - 1, dtype, call), from_behind)
 
 
 def _scan(base):
     @relay(base.name, base)
     def converter(data, *, axis, dtype, exclusive, call):
-        """Without an axis the data are flattened. Bools count as int32."""
+        """Bools count as int32."""
         own = "int32" if data.dtype == "bool" else data.dtype
-        if axis is None:
-            data, axis = op.reshape(data, (-1,)), 0
-        return base(data, axis, dtype or result_dtype(call, own), bool(exclusive))
+        return scan(base, data, axis, dtype or result_dtype(call, own), exclusive)
 
 
 for _op in (op.argmax, op.argmin):
@@ -111,14 +98,12 @@ def argsort(data, *, axis, is_ascend, dtype, call):
     """Stable, as TVM's. Indices may be asked for in any dtype, floats included."""
     wanted = dtype or result_dtype(call, "int32")
     if "int" in wanted:
-        return op.argsort(data, axis, bool(is_ascend), wanted)
-    return op.cast(op.argsort(data, axis, bool(is_ascend), "int64"), wanted)
+        return op.argsort(data, axis, is_ascend, wanted)
+    return op.cast(op.argsort(data, axis, is_ascend, "int64"), wanted)
 
 
-@relay("sort", op.sort, ignore=("dtype",))
-def sort(data, *, axis, is_ascend):
-    """The attribute dtype is that of indices, of which there are none."""
-    return op.sort(data, axis, bool(is_ascend))
+# The attribute dtype is that of indices, of which there are none.
+relay.same("sort", op.sort, ignore=("dtype",))
 
 
 @relay("topk", op.topk, op.dynamic_topk)
@@ -131,7 +116,7 @@ def topk(data, *, k, axis, ret_type, is_ascend, dtype, call):
     extent = data.shape[normalize_axis(axis, data.ndim)]
     wanted = dtype or result_dtype(call, "int32", 1)
     integers = wanted if "int" in wanted else "int64"
-    options = (axis, ret_type, bool(is_ascend), integers)
+    options = (axis, ret_type, is_ascend, integers)
     count = k if k is not None and k >= 1 else extent
     if isinstance(count, int):
         result = op.topk(data, count, *options)
@@ -146,7 +131,7 @@ def topk(data, *, k, axis, ret_type, is_ascend, dtype, call):
 
 @relay("searchsorted", op.searchsorted)
 def searchsorted(sorted_sequence, values, *, right, dtype):
-    return op.searchsorted(sorted_sequence, values, bool(right), dtype or "int32")
+    return op.searchsorted(sorted_sequence, values, right, dtype or "int32")
 
 
 @relay("argwhere", op.argwhere)

@@ -17,19 +17,19 @@ from math import prod, sqrt
 
 from meta import op
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arithmetic import cast_to, number_in
-from meta.frontend.relay.arguments import (
+from meta.frontend.core.arguments import (
     WHOLE,
     as_integers,
-    change_layout,
     constant,
     extent_of,
-    ints,
     is_static,
     known_ints,
     known_number,
     vector,
 )
+from meta.frontend.core.arithmetic import cast_to, number_in
+from meta.frontend.core.operators import meshgrid
+from meta.frontend.relay.layout import change_layout
 from meta.frontend.relay.registry import relay
 from meta.ir.dims import Dim, UnknownDim, product
 
@@ -130,10 +130,10 @@ def change_tuning_layout(x, *, src_layout, dst_layout):
 @relay("reshape", op.reshape, op.dynamic_reshape)
 def reshape(data, *, newshape, allowzero, reverse, call):
     """By shape codes; ``reverse`` (TVM 0.6) matches them from the last axis."""
-    codes = ints(newshape)
+    codes = newshape or ()
     if min(codes, default=0) >= -1 and not allowzero:
-        return op.reshape(data, codes, bool(reverse))
-    options = {"allowzero": bool(allowzero), "reverse": bool(reverse)}
+        return op.reshape(data, codes, reverse)
+    options = {"allowzero": allowzero, "reverse": reverse}
     shape = resolved_shape(data.shape, codes, **options)
     if sum(isinstance(d, int) and d == -1 for d in shape) <= 1:
         return op.reshape(data, shape)
@@ -164,30 +164,25 @@ def reshape_like(data, shape_like, *, lhs_begin, lhs_end, rhs_begin, rhs_end):
 @relay("transpose", op.transpose)
 def transpose(data, *, axes):
     """Without axes their order is reversed."""
-    return op.transpose(data, ints(axes) or None)
+    return op.transpose(data, axes or None)
 
 
-@relay("squeeze", op.squeeze)
-def squeeze(data, *, axis):
-    """Without axes all of extent 1 go."""
-    return op.squeeze(data, None if axis is None else ints(axis))
-
-
-relay.same("expand_dims", op.expand_dims)
-relay.same("repeat", op.repeat)
-relay.same("broadcast_to_like", op.broadcast_to_like)
-relay.same("dft", op.dft)
-
-
-@relay("broadcast_to", op.broadcast_to, ignore=("dtype",))
-def broadcast_to(data, *, shape):
-    return op.broadcast_to(data, ints(shape))
-
-
-@relay("collapse_sum_like", op.collapse_sum_like)
-def collapse_sum_like(data, collapse_type):
-    """Summed over the axes along which the other would be repeated, in the dtype of the data."""
-    return cast_to(op.collapse_sum_like(data, collapse_type), data.dtype)
+for _op in (
+    op.adv_index,
+    op.broadcast_to_like,
+    op.concatenate,
+    op.dft,
+    op.expand_dims,
+    op.repeat,
+    op.reverse,
+    op.squeeze,
+    op.stack,
+    op.tile,
+):
+    relay.same(_op.name, _op)
+relay.same("broadcast_to", op.broadcast_to, ignore=("dtype",))
+relay.same("nn.mirror_pad", op.mirror_pad)
+relay("meshgrid", op.mesh_grid)(meshgrid)
 
 
 @relay("collapse_sum_to", op.sum, op.reshape, ignore=("shape", "dtype"))
@@ -206,42 +201,9 @@ def collapse_sum_to(data, shape):
     return op.reshape(summed, extents)
 
 
-@relay("tile", op.tile)
-def tile(data, *, reps):
-    return op.tile(data, ints(reps))
-
-
-@relay("reverse", op.reverse)
-def reverse(data, *, axis):
-    """Along one axis, the first if none is named."""
-    return op.reverse(data, axis or 0)
-
-
-@relay("concatenate", op.concatenate)
-def concatenate(data, *, axis):
-    return op.concatenate(tuple(data), axis)
-
-
-@relay("stack", op.stack)
-def stack(data, *, axis):
-    return op.stack(tuple(data), axis or 0)
-
-
-@relay("meshgrid", op.mesh_grid)
-def meshgrid(data, *, indexing):
-    """The indexing "xy" has the axes of the first two vectors exchanged."""
-    if indexing == "ij" or len(data) < 2:
-        return op.mesh_grid(tuple(data))
-    if indexing != "xy":
-        raise Unconvertible(f"the indexing {indexing!r} is unknown", hint='"ij" or "xy"')
-    first, second, *rest = data
-    second, first, *rest = op.mesh_grid((second, first, *rest))
-    return (first, second, *rest)
-
-
 @relay("einsum", op.einsum)
 def einsum(data, *, equation):
-    return op.einsum(tuple(data), equation.replace(" ", ""))
+    return op.einsum(data, equation.replace(" ", ""))
 
 
 @relay("layout_transform", op.reshape, op.transpose, op.pad)
@@ -273,30 +235,20 @@ def ndarray_size(data, *, dtype, call):
     return cast_to(op.prod(op.shape_as_tensor(data)), stated)
 
 
-def _flat(pairs):
-    return tuple(width for pair in pairs for width in pair)
-
-
 @relay("nn.pad", op.pad)
 def pad(data, pad_val=None, *, pad_width, pad_mode, pad_value):
     """The value is an attribute up to TVM 0.7, later a second tensor."""
-    widths = _flat(pad_width)
     if pad_mode != "constant":
-        return op.pad(data, widths, pad_mode=pad_mode)
+        return op.pad(data, pad_width, pad_mode=pad_mode)
     value = pad_val if pad_value is None else pad_value
     if value is None:
-        return op.pad(data, widths)
+        return op.pad(data, pad_width)
     number = value if isinstance(value, int | float) else known_number(value)
     if number is not None:
-        return op.pad(data, widths, number_in(number, data.dtype))
-    inside = op.pad(op.ones_like(op.cast(data, "bool")), widths, False)
+        return op.pad(data, pad_width, number_in(number, data.dtype))
+    inside = op.pad(op.ones_like(op.cast(data, "bool")), pad_width, False)
     value = cast_to(op.reshape(value, (1,) * data.ndim), data.dtype)
-    return op.where(inside, op.pad(data, widths), value)
-
-
-@relay("nn.mirror_pad", op.mirror_pad)
-def mirror_pad(data, *, pad_width, mode):
-    return op.mirror_pad(data, _flat(pad_width), mode)
+    return op.where(inside, op.pad(data, pad_width), value)
 
 
 @relay("nn.dilate", op.pad)

@@ -1,9 +1,8 @@
-"""What converters do to their arguments: numbers out of constants, constants out of numbers,
-shapes, and layouts, "NCHW16c": reading them, and changing a tensor from one to another.
+"""Layouts, "NCHW16c": reading them, and changing a tensor from one to another.
 
-In a layout an upper case letter is a whole (primal) axis, its outer part where the layout splits
-it; a number with a lower case letter is an inner part of that many elements. Several parts of one
-axis nest in the order in which they stand, outermost first.
+An upper case letter is a whole (primal) axis, its outer part where the layout splits it; a number
+with a lower case letter is an inner part of that many elements. Several parts of one axis nest in
+the order in which they stand, outermost first.
 
 Converters of windows (convolution, pooling) give a layout that only orders the axes to the base
 operator as it is; one that splits an axis is changed to such a one before, and back behind.
@@ -12,105 +11,13 @@ operator as it is; one that splits an axis is changed to such a one before, and 
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from meta import op
-from meta.frontend.core import CallSite, Unconvertible, known
-from meta.frontend.relay import ast
-from meta.ir.dims import Dim, SymbolicDim, UnknownDim
-from meta.op.core.check import normalize_axis
-from meta.runtime.ndarray import array, ndarray
-
-WHOLE = sys.maxsize
-"""An end that no axis reaches: the slice keeps the rest."""
-
-
-def known_ints(value: Any) -> tuple[int, ...] | None:
-    """Return the integers of a vector or scalar that is known while converting, otherwise None."""
-    values = known(value)
-    return None if values is None else tuple(int(v) for v in values.numpy().reshape(-1))
-
-
-def known_number(value: Any) -> int | float | bool | None:
-    """Return the number of a scalar that is known while converting, otherwise None."""
-    values = known(value)
-    if values is None:
-        return None
-    if values.size != 1:
-        raise Unconvertible(f"a scalar is needed, not shape {list(values.shape)}")
-    return values.item() if values.ndim == 0 else values.numpy().reshape(-1)[0].item()
-
-
-def constant(values: Any, dtype: str, call: CallSite) -> ndarray:
-    """Return an array of the converter's own making, on the device of the program."""
-    return array(np.asarray(values), dtype=dtype, device=call.device)
-
-
-def result_dtype(call: CallSite, default: str, index: int | None = None) -> str:
-    """Return the dtype that the file states for the result, or for one field of a tuple; the
-    default where it states none.
-    """
-    stated = call.result_type
-    if isinstance(stated, ast.TupleType) and index is not None and index < len(stated.fields):
-        stated = stated.fields[index]
-    return stated.dtype if isinstance(stated, ast.TensorType) else default
-
-
-def along(vector: Any, ndim: int, axis: int) -> Any:
-    """Return a vector with axes of extent 1, so that it lies along one axis of a tensor."""
-    at = normalize_axis(axis, ndim)
-    return op.reshape(vector, tuple(vector.shape[0] if i == at else 1 for i in range(ndim)))
-
-
-def as_integers(x: Any) -> Any:
-    """Return indices or lengths, which may be stated in floats, as integers."""
-    return x if "int" in x.dtype else op.cast(x, "int64")
-
-
-def ints(value: Any) -> tuple[int, ...]:
-    """Return an attribute that is a list of integers, a number or unset as a tuple."""
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, int) else tuple(value)
-
-
-def extent_of(data: Any, axis: int) -> Any:
-    """Return an extent as an int, or as an int64 scalar where only the run time knows it."""
-    extent = data.shape[axis]
-    if isinstance(extent, int):
-        return extent
-    return op.reshape(op.strided_slice(op.shape_as_tensor(data), (axis,), (axis + 1,)), ())
-
-
-def vector(numbers: Sequence[Any], call: CallSite) -> Any:
-    """Return ints and scalars of integers as one vector of int64."""
-    parts = [
-        constant([n], "int64", call)
-        if isinstance(n, int)
-        else op.cast(op.reshape(n, (1,)), "int64")
-        for n in numbers
-    ]
-    return op.concatenate(tuple(parts), 0) if parts else constant([], "int64", call)
-
-
-def is_static(shape: Sequence[Dim]) -> bool:
-    """Whether all extents are numbers."""
-    return all(isinstance(d, int) for d in shape)
-
-
-def static_extent(extent: Dim, what: str) -> int:
-    """Return an extent that has to be a number; Unconvertible if it is none."""
-    if isinstance(extent, SymbolicDim | UnknownDim):
-        raise Unconvertible(f"{what} has the extent {extent}, which has to be a number")
-    return extent
-
+from meta.frontend.core import Unconvertible
 
 _AXIS = re.compile(r"([A-Z])|([0-9]{1,9})([a-z])")
 

@@ -1,0 +1,83 @@
+"""What converters do to their arguments: numbers out of constants, constants out of numbers,
+shapes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from meta import op
+from meta.frontend.core.converter import CallSite, Unconvertible, known
+from meta.ir.dims import Dim, SymbolicDim, UnknownDim
+from meta.op.core.check import normalize_axis
+from meta.runtime.ndarray import array, ndarray
+
+WHOLE = sys.maxsize
+"""An end that no axis reaches: the slice keeps the rest."""
+
+
+def known_ints(value: Any) -> tuple[int, ...] | None:
+    """Return the integers of a vector or scalar that is known while converting, otherwise None."""
+    values = known(value)
+    return None if values is None else tuple(int(v) for v in values.numpy().reshape(-1))
+
+
+def known_number(value: Any) -> int | float | bool | None:
+    """Return the number of a scalar that is known while converting, otherwise None."""
+    values = known(value)
+    if values is None:
+        return None
+    if values.size != 1:
+        raise Unconvertible(f"a scalar is needed, not shape {list(values.shape)}")
+    return values.item() if values.ndim == 0 else values.numpy().reshape(-1)[0].item()
+
+
+def constant(values: Any, dtype: str, call: CallSite) -> ndarray:
+    """Return an array of the converter's own making, on the device of the program."""
+    return array(np.asarray(values), dtype=dtype, device=call.device)
+
+
+def along(vector: Any, ndim: int, axis: int) -> Any:
+    """Return a vector with axes of extent 1, so that it lies along one axis of a tensor."""
+    at = normalize_axis(axis, ndim)
+    return op.reshape(vector, tuple(vector.shape[0] if i == at else 1 for i in range(ndim)))
+
+
+def as_integers(x: Any) -> Any:
+    """Return indices or lengths, which may be stated in floats, as integers."""
+    return x if "int" in x.dtype else op.cast(x, "int64")
+
+
+def extent_of(data: Any, axis: int) -> Any:
+    """Return an extent as an int, or as an int64 scalar where only the run time knows it."""
+    extent = data.shape[axis]
+    if isinstance(extent, int):
+        return extent
+    return op.reshape(op.strided_slice(op.shape_as_tensor(data), (axis,), (axis + 1,)), ())
+
+
+def vector(numbers: Sequence[Any], call: CallSite) -> Any:
+    """Return ints and scalars of integers as one vector of int64."""
+    parts = [
+        constant([n], "int64", call)
+        if isinstance(n, int)
+        else op.cast(op.reshape(n, (1,)), "int64")
+        for n in numbers
+    ]
+    return op.concatenate(tuple(parts), 0) if parts else constant([], "int64", call)
+
+
+def is_static(shape: Sequence[Dim]) -> bool:
+    """Whether all extents are numbers."""
+    return all(isinstance(d, int) for d in shape)
+
+
+def static_extent(extent: Dim, what: str) -> int:
+    """Return an extent that has to be a number; Unconvertible if it is none."""
+    if isinstance(extent, SymbolicDim | UnknownDim):
+        raise Unconvertible(f"{what} has the extent {extent}, which has to be a number")
+    return extent

@@ -1,0 +1,170 @@
+"""Operators that Relay and Relax define alike: both register these functions."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from meta import op
+from meta.frontend.core.arguments import constant, known_number, static_extent
+from meta.frontend.core.arithmetic import cast_to, number_in
+from meta.frontend.core.converter import Unconvertible
+
+
+def filled(value, shape, dtype, call):
+    """A tensor of one number, which is known or not."""
+    number = known_number(value)
+    if number is not None:
+        return op.full(number_in(number, dtype), shape, dtype, str(call.device))
+    return op.broadcast_to(cast_to(op.reshape(value, ()), dtype), shape)
+
+
+def filled_like(x, value):
+    """A tensor of one number, of the shape and dtype of another."""
+    number = known_number(value)
+    if number is not None:
+        return op.full_like(x, number_in(number, x.dtype))
+    return op.broadcast_to_like(cast_to(op.reshape(value, ()), x.dtype), x)
+
+
+def scan(base, x, axis, dtype, exclusive):
+    """Accumulate along an axis; without one the elements are in one row."""
+    if axis is None:
+        x, axis = op.reshape(x, (-1,)), 0
+    return base(x, axis, dtype, bool(exclusive))
+
+
+def meshgrid(tensors, *, indexing):
+    """The indexing "xy" has the axes of the first two vectors exchanged."""
+    if indexing == "ij" or len(tensors) < 2:
+        return op.mesh_grid(tensors)
+    if indexing != "xy":
+        raise Unconvertible(f"the indexing {indexing!r} is unknown", hint='"ij" or "xy"')
+    first, second, *rest = tensors
+    second, first, *rest = op.mesh_grid((second, first, *rest))
+    return (first, second, *rest)
+
+
+def dropout(x, *, rate, call):
+    """(y, mask), the mask in the dtype of x; without training nothing is dropped."""
+    if not call.training:
+        return x, op.ones_like(x)
+    y, mask, _ = op.dropout(x, rate)
+    return y, op.cast(mask, x.dtype)
+
+
+def nll_loss(predictions, targets, weights=None, *, reduction, ignore_index):
+    """-weights[t] * predictions[n, t, ...] at every target t that is not ``ignore_index``; as it
+    is ("none"), added up ("sum"), or divided by the sum of the weights that took part ("mean").
+    """
+    if reduction not in ("none", "sum", "mean"):
+        raise Unconvertible(f"reduction is one of none, sum, mean; not {reduction!r}")
+    axis = 1 if predictions.ndim > 1 else 0
+    counts = op.not_equal(targets, ignore_index)
+    # An ignored target may name no class at all.
+    classes = op.where(counts, targets, op.zeros_like(targets))
+    picked = op.squeeze(op.gather(predictions, axis, op.expand_dims(classes, axis)), axis)
+    weight = op.ones_like(picked) if weights is None else op.take(weights, classes)
+    weight = op.where(counts, weight, 0.0)
+    loss = op.where(counts, -picked * weight, 0.0)
+    if reduction == "none":
+        return loss
+    total = op.sum(loss)
+    return total / op.sum(weight) if reduction == "mean" else total
+
+
+def grid_sample(x, grid, *, method, layout, padding_mode, align_corners):
+    """The grid has its positions along axis 1."""
+    if layout not in ("NCHW", "NCDHW"):
+        raise Unconvertible(f"the layout {layout!r} is not supported", hint="NCHW or NCDHW")
+    last = op.transpose(grid, (0, *range(2, grid.ndim), 1))
+    return op.grid_sample(x, last, method, padding_mode, bool(align_corners))
+
+
+REDUCTIONS = {"mul": "prod", "min": "amin", "max": "amax"}
+"""Names of reductions, and what `scatter_reduce` calls them."""
+
+
+def from_start(indices, extent):
+    """Return indices of which the negative ones are counted from the end."""
+    extent = extent if isinstance(extent, int) else cast_to(extent, indices.dtype)
+    return op.where(op.less(indices, 0), op.add(indices, extent), indices)
+
+
+def reduce_at(x, indices, updates, reduction, call):
+    """Combine updates with the elements or slices of x at the coordinates, which are on the first
+    axis of the indices and not negative. ``reduction`` is that of `scatter_reduce`.
+    """
+    extents = [static_extent(d, "the tensor to be written to") for d in x.shape]
+    depth = indices.shape[0]
+    # The named axes become one, the others another, along which every index is repeated.
+    strides = [prod(extents[i + 1 : depth]) for i in range(depth)]
+    factors = constant(np.reshape(strides, (depth, *(1,) * (indices.ndim - 1))), "int64", call)
+    places = op.sum(op.multiply(op.cast(indices, "int64"), factors), 0)
+    rows, columns = prod(extents[:depth]), prod(extents[depth:])
+    count = prod(static_extent(d, "the indices") for d in places.shape)
+    places = op.broadcast_to(op.reshape(places, (count, 1)), (count, columns))
+    flat, updates = op.reshape(x, (rows, columns)), op.reshape(updates, (count, columns))
+    return op.reshape(op.scatter_reduce(flat, places, updates, 0, reduction), tuple(extents))
+
+
+def by_batch(indices, batch, what, call):
+    """Return coordinates, on the first axis, behind those of the first ``batch`` axes of a result:
+    ``indices`` has the same axes behind its first.
+    """
+    rest = tuple(static_extent(d, what) for d in indices.shape[1:])
+    own = [np.broadcast_to(i, rest) for i in np.ogrid[tuple(slice(d) for d in rest)][:batch]]
+    return op.concatenate((constant(own, indices.dtype, call), indices), 0)
+
+
+class Kept(NamedTuple):
+    """What is left of each batch element: indices of boxes int32[batch, boxes], best first, then
+    -1; how many, int32[batch]; and whether there is one at each place, bool[batch, boxes].
+    """
+
+    indices: Any
+    count: Any
+    present: Any
+
+
+def rows_of(x, order):
+    """Return rows [batch, n, width] of ``x`` [batch, boxes, width] by their numbers [batch, n]."""
+    index = op.expand_dims(op.cast(order, "int64"), 2)
+    return op.gather(x, 1, op.broadcast_to(index, (*order.shape, x.shape[2])))
+
+
+def suppressed(boxes, scores, valid, limit, iou, call):
+    """Keep of every batch element the boxes that overlap no better one that is kept.
+
+    boxes: [batch, boxes, 4], two opposite corners each. scores: [batch, boxes]. valid: bool of that
+    shape, the boxes that take part; they have higher scores than the others. limit: how many to
+    keep at most, negative for all. iou: the least overlap that drops a box, above 0.
+
+    Ranks stand for the scores, so that scores of any sign count.
+    """
+    count = scores.shape[1]
+    numbers = constant(np.arange(count), "int32", call)
+    order = op.argsort(scores, 1, False, "int32")
+    ranks = op.cast(count - numbers, boxes.dtype)
+    ranks = op.expand_dims(op.broadcast_to(ranks, scores.shape), 2)
+    rows = op.concatenate((ranks, rows_of(boxes, order)), 2)
+    amount = op.cast(op.sum(op.cast(valid, "int32"), 1), "int32")
+    indices, kept = op.non_max_suppression(
+        rows, amount, order, limit, iou, True, -1, 1, 0, -1, True, False
+    )
+    kept = op.reshape(kept, (-1,))
+    return Kept(indices, kept, op.expand_dims(kept, 1) > op.expand_dims(numbers, 0))
+
+
+def per_class(boxes, classes):
+    """Return boxes [N, boxes, 4] once for every class: [N * classes, boxes, 4]."""
+    batch, count, _ = boxes.shape
+    each = op.broadcast_to(op.expand_dims(boxes, 1), (batch, classes, count, 4))
+    return op.reshape(each, (batch * classes, count, 4))
+
+
+def above(overlap):
+    """Return the least overlap above a known one: base operators drop a box that reaches it."""
+    return float(np.nextafter(np.float32(overlap), np.float32(np.inf)))
