@@ -5,6 +5,7 @@ Shared terms are repeated, not bound with `tirx.Let`: TVM 0.27 miscompiles one t
 
 import math
 import operator
+from functools import partial
 
 from tvm import te, tirx
 from tvm.tirx import min_value
@@ -23,13 +24,33 @@ from meta.dialect.tvm.broadcast import (
     unfolded,
 )
 from meta.dialect.tvm.c_math import libm, log1p, of_libm
-from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, INJECTIVE, compute, table
+from meta.dialect.tvm.compute import BROADCAST, INJECTIVE, compute, pointwise, table
+
+
+def _logaddexp(scale, a, b):
+    """max(a, b) + log(1 + e**-|scale * (a - b)|) / scale, which never overflows."""
+    scaled = tirx.abs(a - b) * constant(-scale, a)
+    rest = log1p(tirx.exp(scaled)) * constant(1 / scale, a)
+    # Where they are equal they may be infinite, and their difference NaN.
+    equal = a + constant(math.log(2) / scale, a)
+    return tirx.Select(tirx.EQ(a, b), equal, tirx.Select(a > b, a, b) + rest)
+
 
 table(
     {
+        op.multiply: lambda a, b: unfolded(a) * unfolded(b),
+        op.divide: lambda a, b: tirx.div(unfolded(a), unfolded(b)),
+        op.maximum: lambda a, b: tirx.Select(tirx.Or(a >= b, is_nan(a)), a, b),
+        op.minimum: lambda a, b: tirx.Select(tirx.Or(a <= b, is_nan(a)), a, b),
+        op.fmax: lambda a, b: tirx.Select(tirx.Or(a >= b, is_nan(b)), a, b),
+        op.fmin: lambda a, b: tirx.Select(tirx.Or(a <= b, is_nan(b)), a, b),
         op.copysign: of_libm("copysign"),
         op.hypot: of_libm("hypot"),
         op.ldexp: lambda a, b: a * libm("exp2", b),
+        op.logaddexp: partial(_logaddexp, 1.0),
+        op.logaddexp2: partial(_logaddexp, math.log(2)),
+        op.addcmul: lambda v, a, b, factor: v + factor * a * b,
+        op.addcdiv: lambda v, a, b, factor: v + factor * (a / b),
     },
     BROADCAST,
 )
@@ -59,22 +80,6 @@ def subtract(x1, x2, otherwise, where, out):
     return _where_true(operator.sub, x1, x2, otherwise, where, out)
 
 
-@compute(op.multiply, BROADCAST)
-def multiply(x1, x2, out):
-    def product(a, b):
-        return unfolded(a) * unfolded(b)
-
-    return elementwise(product, x1, x2, dtype=out.dtype)
-
-
-@compute(op.divide, BROADCAST)
-def divide(x1, x2, out):
-    def quotient(a, b):
-        return tirx.div(unfolded(a), unfolded(b))
-
-    return elementwise(quotient, x1, x2, dtype=out.dtype)
-
-
 def _whole(call):
     if is_float(call.outputs[0].dtype):
         return None
@@ -90,27 +95,6 @@ def power(x1, x2, out):
         return tirx.if_then_else(tirx.EQ(b, constant(2, b)), a * a, tirx.power(a, b))
 
     return elementwise(power, x1, x2, dtype=out.dtype)
-
-
-@compute(op.maximum, BROADCAST)
-def maximum(x1, x2, out):
-    def larger(a, b):
-        return tirx.Select(tirx.Or(a >= b, is_nan(a)), a, b)
-
-    return elementwise(larger, x1, x2, dtype=out.dtype)
-
-
-@compute(op.minimum, BROADCAST)
-def minimum(x1, x2, out):
-    def smaller(a, b):
-        return tirx.Select(tirx.Or(a <= b, is_nan(a)), a, b)
-
-    return elementwise(smaller, x1, x2, dtype=out.dtype)
-
-
-def _fmod(x1, x2, dtype):
-    """C's fmod (`vector_math` has it for LLVM), a stage: its value is used several times."""
-    return elementwise(tirx.fmod, x1, x2, dtype=computing(dtype))
 
 
 def _signs_differ(remainder, b):
@@ -135,6 +119,15 @@ def _int_division(a, b):
     return tirx.Select(trapped, one, b), trapped, tirx.Select(by_zero, zero, zero - a)
 
 
+def _divided(of_ints, of_floats, x1, x2, out):
+    """Return of_ints(a, b), or of_floats(a, b, remainder) with the remainder of C's fmod."""
+    if not is_float(out.dtype):
+        return elementwise(of_ints, x1, x2, dtype=out.dtype)
+    # A stage (`vector_math` has it for LLVM): its value is used several times.
+    remainder = elementwise(tirx.fmod, x1, x2, dtype=computing(out.dtype))
+    return elementwise(of_floats, x1, x2, remainder, dtype=out.dtype)
+
+
 @compute(op.floor_divide, BROADCAST)
 def floor_divide(x1, x2, out):
     def of_ints(a, b):
@@ -154,9 +147,7 @@ def floor_divide(x1, x2, out):
         floor = tirx.Select(tirx.EQ(quotient, zero), signed, floor)
         return tirx.Select(tirx.EQ(b, zero), a / b, floor)
 
-    if is_float(out.dtype):
-        return elementwise(of_floats, x1, x2, _fmod(x1, x2, out.dtype), dtype=out.dtype)
-    return elementwise(of_ints, x1, x2, dtype=out.dtype)
+    return _divided(of_ints, of_floats, x1, x2, out)
 
 
 @compute(op.mod, BROADCAST)
@@ -165,120 +156,46 @@ def mod(x1, x2, out):
         divisor, trapped, _ = _int_division(a, b)
         return tirx.Select(trapped, constant(0, a), tirx.floormod(a, divisor))
 
-    def of_floats(remainder, b):
+    def of_floats(_, b, remainder):
         return tirx.Select(_signs_differ(remainder, b), remainder + b, remainder)
 
+    return _divided(of_ints, of_floats, x1, x2, out)
+
+
+@pointwise(op.fmod, BROADCAST)
+def fmod(a, b, *, out):
     if is_float(out.dtype):
-        return elementwise(of_floats, _fmod(x1, x2, out.dtype), x2, dtype=out.dtype)
-    return elementwise(of_ints, x1, x2, dtype=out.dtype)
+        return libm("fmod", a, b)
+    return tirx.truncmod(a, _int_division(a, b)[0])
 
 
-@compute(op.fmod, BROADCAST)
-def fmod(x1, x2, out):
-    def of_ints(a, b):
-        # Division by 0, and of the least integer by -1, would end the process.
-        trapped = tirx.EQ(b, constant(0, b))
-        if not out.dtype.startswith("uint"):
-            trapped = tirx.Or(trapped, tirx.EQ(b, constant(-1, b)))
-        return tirx.truncmod(a, tirx.Select(trapped, constant(1, b), b))
-
-    function = of_libm("fmod") if is_float(out.dtype) else of_ints
-    return elementwise(function, x1, x2, dtype=out.dtype)
+@pointwise(op.heaviside, BROADCAST)
+def heaviside(a, b):
+    zero, one = constant(0, a), constant(1, a)
+    return tirx.Select(tirx.EQ(a, zero), b, tirx.Select(a > zero, one, zero))
 
 
-@compute(op.fmax, BROADCAST)
-def fmax(x1, x2, out):
-    def larger(a, b):
-        return tirx.Select(tirx.Or(a >= b, is_nan(b)), a, b)
-
-    return elementwise(larger, x1, x2, dtype=out.dtype)
-
-
-@compute(op.fmin, BROADCAST)
-def fmin(x1, x2, out):
-    def smaller(a, b):
-        return tirx.Select(tirx.Or(a <= b, is_nan(b)), a, b)
-
-    return elementwise(smaller, x1, x2, dtype=out.dtype)
-
-
-def _logaddexp(scale, x1, x2, out):
-    """max(a, b) + log(1 + e**-|scale * (a - b)|) / scale, which never overflows."""
-
-    def sum_of_powers(a, b):
-        scaled = tirx.abs(a - b) * constant(-scale, a)
-        rest = log1p(tirx.exp(scaled)) * constant(1 / scale, a)
-        # Where they are equal they may be infinite, and their difference NaN.
-        equal = a + constant(math.log(2) / scale, a)
-        return tirx.Select(tirx.EQ(a, b), equal, tirx.Select(a > b, a, b) + rest)
-
-    return elementwise(sum_of_powers, x1, x2, dtype=out.dtype)
+@pointwise(op.nextafter, BROADCAST, raw=True)
+def nextafter(a, b, *, out):
+    # Bits without the sign count the numbers by magnitude.
+    whole, inner = f"int{bits(out.dtype)}", computing(out.dtype)
+    own, wide_a, wide_b = tirx.reinterpret(whole, a), cast(a, inner), cast(b, inner)
+    zero, one, least = tirx.const(0, inner), tirx.const(1, whole), min_value(whole)
+    grows = tirx.Select(wide_a > zero, wide_a < wide_b, wide_a > wide_b)
+    stepped = tirx.Select(grows, own + one, own - one)
+    from_zero = tirx.Select(wide_b > zero, one, least + one)
+    found = tirx.Select(tirx.EQ(wide_a, zero), from_zero, stepped)
+    moved = tirx.reinterpret(out.dtype, found)
+    unordered = tirx.Or(is_nan(a), is_nan(b))
+    still = tirx.Select(unordered, cast(wide_a + wide_b, out.dtype), b)
+    return tirx.Select(tirx.Or(tirx.EQ(wide_a, wide_b), unordered), still, moved)
 
 
-@compute(op.logaddexp, BROADCAST)
-def logaddexp(x1, x2, out):
-    return _logaddexp(1.0, x1, x2, out)
-
-
-@compute(op.logaddexp2, BROADCAST)
-def logaddexp2(x1, x2, out):
-    return _logaddexp(math.log(2), x1, x2, out)
-
-
-@compute(op.heaviside, BROADCAST)
-def heaviside(x1, x2, out):
-    def step(a, b):
-        zero, one = constant(0, a), constant(1, a)
-        return tirx.Select(tirx.EQ(a, zero), b, tirx.Select(a > zero, one, zero))
-
-    return elementwise(step, x1, x2, dtype=out.dtype)
-
-
-@compute(op.nextafter, BROADCAST)
-def nextafter(x1, x2, out):
-    whole = f"int{bits(out.dtype)}"
-    inner = computing(out.dtype)
-
-    def follow(a, b):
-        # Bits without the sign count the numbers by magnitude.
-        own, wide_a, wide_b = tirx.reinterpret(whole, a), cast(a, inner), cast(b, inner)
-        zero, one, least = tirx.const(0, inner), tirx.const(1, whole), min_value(whole)
-        grows = tirx.Select(wide_a > zero, wide_a < wide_b, wide_a > wide_b)
-        stepped = tirx.Select(grows, own + one, own - one)
-        from_zero = tirx.Select(wide_b > zero, one, least + one)
-        found = tirx.Select(tirx.EQ(wide_a, zero), from_zero, stepped)
-        moved = tirx.reinterpret(out.dtype, found)
-        unordered = tirx.Or(is_nan(a), is_nan(b))
-        still = tirx.Select(unordered, cast(wide_a + wide_b, out.dtype), b)
-        return tirx.Select(tirx.Or(tirx.EQ(wide_a, wide_b), unordered), still, moved)
-
-    return broadcast(follow, x1, x2, dtype=out.dtype)
-
-
-@compute(op.addcmul, BROADCAST)
-def addcmul(x, tensor1, tensor2, value, out):
-    def added(v, a, b, factor):
-        return v + factor * a * b
-
-    return elementwise(added, x, tensor1, tensor2, value, dtype=out.dtype)
-
-
-@compute(op.addcdiv, BROADCAST)
-def addcdiv(x, tensor1, tensor2, value, out):
-    def added(v, a, b, factor):
-        return v + factor * (a / b)
-
-    return elementwise(added, x, tensor1, tensor2, value, dtype=out.dtype)
-
-
-@compute(op.lerp, BROADCAST)
-def lerp(x, end, weight, out):
-    def between(v, e, w):
-        # From the nearer end, which makes both exact.
-        from_end = e - (e - v) * (constant(1, w) - w)
-        return tirx.Select(tirx.abs(w) < constant(0.5, w), v + w * (e - v), from_end)
-
-    return elementwise(between, x, end, weight, dtype=out.dtype)
+@pointwise(op.lerp, BROADCAST)
+def lerp(v, e, w):
+    # From the nearer end, which makes both exact.
+    from_end = e - (e - v) * (constant(1, w) - w)
+    return tirx.Select(tirx.abs(w) < constant(0.5, w), v + w * (e - v), from_end)
 
 
 BEYOND = 32
@@ -289,24 +206,18 @@ def _int64(value):
     return tirx.const(value, "int64")
 
 
-@compute(op.fixed_point_multiply, BROADCAST)
-def fixed_point_multiply(x, multiplier, shift, rounding):
-    def scaled(value, factor, exponent):
-        product = tirx.shift_left(value, tirx.max(exponent, _int64(0))) * factor
-        if rounding == "upward":
-            return rounded(product, _int64(0), exponent)
-        # Less than a half is added to a negative product: a half of it goes down.
-        return let(product, lambda p: rounded(p, cast(p < _int64(0), "int64"), exponent))
-
-    def rounded(product, less, exponent):
+@pointwise(op.fixed_point_multiply, BROADCAST, within="int64")
+def fixed_point_multiply(value, factor, exponent, *, rounding):
+    def rounded(product, less):
         right = tirx.min(tirx.max(_int64(0) - exponent, _int64(0)), _int64(BEYOND))
         half = tirx.shift_left(_int64(1), right + _int64(30)) - less
         return tirx.shift_right(product + half, right + _int64(31))
 
-    def element(value, factor, exponent):
-        return scaled(*[cast(v, "int64") for v in (value, factor, exponent)])
-
-    return broadcast(element, x, multiplier, shift, dtype="int32")
+    product = tirx.shift_left(value, tirx.max(exponent, _int64(0))) * factor
+    if rounding == "upward":
+        return rounded(product, _int64(0))
+    # Less than a half is added to a negative product: a half of it goes down.
+    return let(product, lambda p: rounded(p, cast(p < _int64(0), "int64")))
 
 
 FRACTION = 52
@@ -355,20 +266,14 @@ def bias_add(x, bias, axis):
     return te.compute(x.shape, element, name="bias_add")
 
 
-@compute(op.negative, ELEMWISE)
-def negative(x, out):
-    def minus(v):
-        # 0 - v would give 0 a wrong sign.
-        return v * constant(-1, v) if is_float(out.dtype) else constant(0, v) - v
-
-    return elementwise(minus, x, dtype=out.dtype)
+@pointwise(op.negative)
+def negative(v, *, out):
+    # 0 - v would give 0 a wrong sign.
+    return v * constant(-1, v) if is_float(out.dtype) else constant(0, v) - v
 
 
-@compute(op.abs, ELEMWISE)
-def abs(x, out):
-    def magnitude(v):
-        if is_float(out.dtype):
-            return tirx.abs(v)
-        return tirx.Select(v < constant(0, v), constant(0, v) - v, v)
-
-    return elementwise(magnitude, x, dtype=out.dtype)
+@pointwise(op.abs)
+def abs(v, *, out):
+    if is_float(out.dtype):
+        return tirx.abs(v)
+    return tirx.Select(v < constant(0, v), constant(0, v) - v, v)

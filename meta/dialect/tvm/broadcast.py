@@ -26,12 +26,12 @@ def elementwise(
 ) -> te.Tensor:
     """Return function(*elements) over the broadcast operands, computed in ``within``, as ``dtype``.
 
-    ``within`` is ``computing(dtype)`` unless given.
+    ``within`` is ``computing(dtype)`` unless given. An operand that is None is an element that is.
     """
     inner = within or computing(dtype)
 
     def computed(*elements: Any) -> Any:
-        return function(*[cast(e, inner) for e in elements])
+        return function(*[None if e is None else cast(e, inner) for e in elements])
 
     return broadcast(computed, *operands, dtype=dtype)
 
@@ -44,12 +44,6 @@ def broadcast(function: Callable[..., Any], *operands: Any, dtype: str) -> te.Te
         return cast(function(*[_at(o, index) for o in operands]), dtype)
 
     return te.compute(shape, element, name="elementwise")
-
-
-def times_derivative(by_x: Any, by_y: Any, x: Any, y: Any, dy: Any, out: Any) -> te.Tensor:
-    """Return dy times a derivative, by ``by_y(y, dy)`` if there are both, else ``by_x(x, dy)``."""
-    argument, derivative = (x, by_x) if y is None or by_y is None else (y, by_y)
-    return elementwise(derivative, argument, dy, dtype=out.dtype)
 
 
 def operand_dtype(*operands: Any) -> str:

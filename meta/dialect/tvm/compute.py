@@ -1,4 +1,5 @@
-"""`@compute`: registers a TE compute function as the TVM implementation of a base operator.
+"""`@compute`: registers a TE compute function as the TVM implementation of a base operator;
+`@pointwise` and `table`: functions of elements.
 
 The function names the arguments it wants: a tensor is a `te.Tensor`, several are a tuple of them, a
 run-time number is a scalar variable (float64, int64 or bool), an attribute its value; ``out`` is
@@ -9,19 +10,21 @@ order; the tensor itself where it stays as it is.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import te
 
 from meta.base.dtype import FLOAT8
-from meta.base.source import definition_span
-from meta.dialect.core import Levels, OpEnv, Unsupported, check_parameters
+from meta.base.source import Span, caller_span, definition_span
+from meta.dialect.core import OpEnv, Unsupported, check_parameters
 from meta.dialect.tvm import symbolic_shapes
 from meta.dialect.tvm import tvm as dialect
-from meta.dialect.tvm.broadcast import elementwise
+from meta.dialect.tvm.broadcast import broadcast, elementwise
 from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.launch import Launch
 from meta.dialect.tvm.lower import prim_func
@@ -103,7 +106,6 @@ def compute(
     op: Op,
     kind: str,
     *,
-    plevel: Levels | None = None,
     when: Callable[[CallValues], str | None] | None = None,
     static: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -112,7 +114,6 @@ def compute(
     Parameters
     ----------
     kind: the fusion kind, one of the constants of this module.
-    plevel: another level than the dialect's, as for `Dialect.kernel`.
     when: returns a reason to decline a call, or None.
     static: whether the function needs extents that are numbers. Without it, an elementwise kernel
         serves all extents of symbolic dimensions; other kinds are built for numbers only.
@@ -120,36 +121,92 @@ def compute(
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         names = check_parameters(op, function, (op.schema.reserved("out"),))
-        aspect = Compute(op, function, names, kind)
-
-        def make(call: CallValues) -> OpEnv:
-            reason = when(call) if when is not None else None
-            if reason is not None:
-                raise Unsupported(reason)
-            types = (*call.tensors(), *call.outputs)
-            if any(t.dtype in FLOAT8 for t in types):
-                raise Unsupported("no code is generated for float8")
-            known = all(t.is_static for t in types)
-            if not known and (static or kind not in (ELEMWISE, BROADCAST)):
-                raise Unsupported("this kernel is built for extents that are numbers")
-            if not all(symbolic_shapes.expressible(t) for t in types):
-                raise Unsupported("nothing is known of an extent")
-            if any(map(_empty_and_long, types)):
-                raise Unsupported("an empty array has an extent beyond 32 bits")
-            if known and call.device.kind == "cuda" and any(map(_too_large_for_cuda, types)):
-                raise Unsupported(f"an array has more than {MOST_ON_CUDA:,} elements")
-            inputs, outputs = aspect.build(call)
-            outputs, written = _changed(inputs, outputs, written_places(call))
-            function = prim_func(inputs, outputs, in_place=written)
-            launch = Launch(repeated=written)
-            run = deferred(function, for_device(call.device), launch)
-            return OpEnv(run, allocates=False, polymorphic=not known)
-
-        made = dialect.register(op, make, definition_span(function), plevel)
-        made.compute, made.fusion = aspect, kind
+        _register(Compute(op, function, names, kind), definition_span(function), when, static)
         return function
 
     return register
+
+
+def pointwise(
+    op: Op, kind: str = ELEMWISE, *, within: str | None = None, raw: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function of elements for ``op``; a decorator.
+
+    The function is given an element of each tensor, and each run-time number, in slot order. What
+    it takes by keyword only is an attribute of that name, or ``out``.
+
+    Parameters
+    ----------
+    within: the dtype to compute in, if it is not that of `elementwise`.
+    raw: whether the elements come in the dtypes that they have.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        named = inspect.getfullargspec(function).kwonlyargs
+        aspect = _of_elements(op, function, kind, tuple(named), within, raw)
+        _register(aspect, definition_span(function))
+        return function
+
+    return register
+
+
+def table(functions: dict[Op, Callable[..., Any]], kind: str = ELEMWISE, **options: Any) -> None:
+    """Register functions of elements; for the options see `pointwise`."""
+    for op, function in functions.items():
+        _register(_of_elements(op, function, kind, **options), caller_span())
+
+
+def _of_elements(
+    op: Op,
+    function: Callable[..., Any],
+    kind: str,
+    named: tuple[str, ...] = (),
+    within: str | None = None,
+    raw: bool = False,
+) -> Compute:
+    elements = tuple(slot.name for slot in op.schema.slots if slot.kind != "attribute")
+    out = op.schema.reserved("out")
+
+    def kernel(**given: Any) -> te.Tensor:
+        of = partial(function, **{name: given[name] for name in named})
+        operands, dtype = [given[name] for name in elements], given[out].dtype
+        if raw:
+            return broadcast(of, *operands, dtype=dtype)
+        return elementwise(of, *operands, dtype=dtype, within=within)
+
+    return Compute(op, kernel, tuple(dict.fromkeys((*elements, *named, out))), kind)
+
+
+def _register(
+    aspect: Compute,
+    site: Span,
+    when: Callable[[CallValues], str | None] | None = None,
+    static: bool = False,
+) -> None:
+    def make(call: CallValues) -> OpEnv:
+        reason = when(call) if when is not None else None
+        if reason is not None:
+            raise Unsupported(reason)
+        types = (*call.tensors(), *call.outputs)
+        if any(t.dtype in FLOAT8 for t in types):
+            raise Unsupported("no code is generated for float8")
+        known = all(t.is_static for t in types)
+        if not known and (static or aspect.kind not in (ELEMWISE, BROADCAST)):
+            raise Unsupported("this kernel is built for extents that are numbers")
+        if not all(symbolic_shapes.expressible(t) for t in types):
+            raise Unsupported("nothing is known of an extent")
+        if any(map(_empty_and_long, types)):
+            raise Unsupported("an empty array has an extent beyond 32 bits")
+        if known and call.device.kind == "cuda" and any(map(_too_large_for_cuda, types)):
+            raise Unsupported(f"an array has more than {MOST_ON_CUDA:,} elements")
+        inputs, outputs = aspect.build(call)
+        outputs, written = _changed(inputs, outputs, written_places(call))
+        function = prim_func(inputs, outputs, in_place=written)
+        run = deferred(function, for_device(call.device), Launch(repeated=written))
+        return OpEnv(run, allocates=False, polymorphic=not known)
+
+    made = dialect.register(aspect.op, make, site)
+    made.compute, made.fusion = aspect, aspect.kind
 
 
 def _empty_and_long(array: TensorType) -> bool:
@@ -170,23 +227,3 @@ def _changed(
     pairs = zip(outputs[own:], written, strict=True)
     changed = [(new, place) for new, place in pairs if not new.same_as(inputs[place])]
     return [*outputs[:own], *(new for new, _ in changed)], tuple(place for _, place in changed)
-
-
-def table(functions: dict[Op, Callable[..., Any]], kind: str = ELEMWISE) -> None:
-    """Register functions of one element (ELEMWISE: x) or of two (BROADCAST: x1 and x2)."""
-    for op, function in functions.items():
-        compute(op, kind)(_of_one(function) if kind == ELEMWISE else _of_two(function))
-
-
-def _of_one(function: Callable[..., Any]) -> Callable[..., Any]:
-    def kernel(x: Any, out: Any) -> Any:
-        return elementwise(function, x, dtype=out.dtype)
-
-    return kernel
-
-
-def _of_two(function: Callable[..., Any]) -> Callable[..., Any]:
-    def kernel(x1: Any, x2: Any, out: Any) -> Any:
-        return elementwise(function, x1, x2, dtype=out.dtype)
-
-    return kernel

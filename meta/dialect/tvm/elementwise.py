@@ -10,10 +10,10 @@ from tvm import te, tirx
 
 from meta import op
 from meta.base.dtype import TO_TORCH, is_float
-from meta.dialect.tvm.broadcast import broadcast, constant, elementwise, is_nan, times_derivative
 from meta.dialect.tvm.broadcast import cast as convert
+from meta.dialect.tvm.broadcast import constant, is_nan
 from meta.dialect.tvm.c_math import expm1, log1p, of_libm
-from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, compute, table
+from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, compute, pointwise, table
 from meta.dialect.tvm.reduce import truth
 from meta.op.elementwise import replacements
 
@@ -23,100 +23,64 @@ table(
         op.exp: tirx.exp,
         op.log: tirx.log,
         op.rsqrt: lambda v: constant(1, v) / tirx.sqrt(v),
-        op.log2: of_libm("log2"),
-        op.log10: of_libm("log10"),
         op.log1p: log1p,
         op.expm1: expm1,
         op.reciprocal: lambda v: constant(1, v) / v,
         op.frac: lambda v: v - tirx.trunc(v),
-        op.sin: of_libm("sin"),
-        op.cos: of_libm("cos"),
-        op.tan: of_libm("tan"),
-        op.asin: of_libm("asin"),
-        op.acos: of_libm("acos"),
-        op.atan: of_libm("atan"),
-        op.sinh: of_libm("sinh"),
-        op.cosh: of_libm("cosh"),
-        op.asinh: of_libm("asinh"),
-        op.acosh: of_libm("acosh"),
-        op.atanh: of_libm("atanh"),
         op.deg2rad: lambda v: v * constant(math.pi / 180, v),
         op.rad2deg: lambda v: v * constant(180 / math.pi, v),
-        op.exp2: of_libm("exp2"),
         op.square: lambda v: v * v,
     }
 )
 
-
-@compute(op.sqrt_dx, ELEMWISE)
-def sqrt_dx(x, y, dy, out):
-    def by_y(r, d):
-        return d / (r + r)
-
-    return times_derivative(lambda v, d: by_y(tirx.sqrt(v), d), by_y, x, y, dy, out)
-
-
-@compute(op.copy, ELEMWISE)
-def copy(x, out):
-    return broadcast(lambda v: v, x, dtype=out.dtype)
+_OF_LIBM = (
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp2", "log10", "log2",
+    "sin", "sinh", "tan",
+)  # fmt: skip
+table({getattr(op, name): of_libm(name) for name in _OF_LIBM})
+table({op.atan2: of_libm("atan2")}, BROADCAST)
+table({op.copy: lambda v: v}, raw=True)
 
 
-def _rounded(function, x, out):
-    return elementwise(function if is_float(out.dtype) else lambda v: v, x, dtype=out.dtype)
+@pointwise(op.sqrt_dx)
+def sqrt_dx(v, r, d):
+    r = tirx.sqrt(v) if r is None else r
+    return d / (r + r)
 
 
-@compute(op.ceil, ELEMWISE)
-def ceil(x, out):
-    return _rounded(tirx.ceil, x, out)
+def _of_floats(function):
+    return lambda v: function(v) if is_float(str(v.ty.dtype)) else v
 
 
-@compute(op.floor, ELEMWISE)
-def floor(x, out):
-    return _rounded(tirx.floor, x, out)
+table(
+    {
+        op.ceil: _of_floats(tirx.ceil),
+        op.floor: _of_floats(tirx.floor),
+        # Halves to even under IEEE 754's usual mode, which nothing here changes.
+        op.round: _of_floats(tirx.nearbyint),
+        op.trunc: _of_floats(tirx.trunc),
+    }
+)
 
 
-@compute(op.round, ELEMWISE)
-def round(x, out):
-    # Halves to even under IEEE 754's usual mode, which nothing here changes.
-    return _rounded(tirx.nearbyint, x, out)
+@pointwise(op.sign)
+def sign(v):
+    zero, one = constant(0, v), constant(1, v)
+    positive = tirx.Select(v > zero, one, zero)
+    if str(v.ty.dtype).startswith("uint"):
+        return positive
+    return tirx.Select(v < zero, constant(-1, v), positive)
 
 
-@compute(op.trunc, ELEMWISE)
-def trunc(x, out):
-    return _rounded(tirx.trunc, x, out)
-
-
-@compute(op.sign, ELEMWISE)
-def sign(x, out):
-    def sign(v):
-        zero, one = constant(0, v), constant(1, v)
-        positive = tirx.Select(v > zero, one, zero)
-        if str(v.ty.dtype).startswith("uint"):
-            return positive
-        return tirx.Select(v < zero, constant(-1, v), positive)
-
-    return elementwise(sign, x, dtype=out.dtype)
-
-
-@compute(op.atan2, BROADCAST)
-def atan2(x1, x2, out):
-    return elementwise(of_libm("atan2"), x1, x2, dtype=out.dtype)
-
-
-@compute(op.nan_to_num, ELEMWISE)
-def nan_to_num(x, nan, posinf, neginf, out):
+@pointwise(op.nan_to_num)
+def nan_to_num(v, *, nan, posinf, neginf, out):
     if not is_float(out.dtype):
-        return elementwise(lambda v: v, x, dtype=out.dtype)
+        return v
     largest = torch.finfo(TO_TORCH[out.dtype]).max
-    instead = replacements(nan, posinf, neginf, largest)
-
-    def finite(v):
-        of_nan, above, below = (constant(n, v) for n in instead)
-        infinite = tirx.Select(v > constant(0, v), above, below)
-        other = tirx.Select(is_nan(v), of_nan, infinite)
-        return tirx.Select(tirx.abs(v) < constant(math.inf, v), v, other)
-
-    return elementwise(finite, x, dtype=out.dtype)
+    of_nan, above, below = (constant(n, v) for n in replacements(nan, posinf, neginf, largest))
+    infinite = tirx.Select(v > constant(0, v), above, below)
+    other = tirx.Select(is_nan(v), of_nan, infinite)
+    return tirx.Select(tirx.abs(v) < constant(math.inf, v), v, other)
 
 
 @compute(op.cast, ELEMWISE)

@@ -21,7 +21,7 @@ from meta.dialect.tvm.broadcast import (
     operand_dtype,
 )
 from meta.dialect.tvm.c_math import libm
-from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, compute, table
+from meta.dialect.tvm.compute import BROADCAST, compute, pointwise, table
 
 table(
     {
@@ -33,104 +33,89 @@ table(
 )
 
 
-@compute(op.bitwise_not, ELEMWISE)
-def bitwise_not(x, out):
-    if out.dtype == "bool":
-        return elementwise(tirx.Not, x, dtype="bool", within="bool")
-    return elementwise(tirx.bitwise_not, x, dtype=out.dtype)
+def _differ(a, b):
+    return tirx.And(tirx.Or(a, b), tirx.Not(tirx.And(a, b)))
 
 
-def _shift(function, x1, x2, out):
-    """function(value, amount, inside) with an amount that the processor defines.
+table(
+    {op.logical_and: tirx.And, op.logical_or: tirx.Or, op.logical_xor: _differ},
+    BROADCAST,
+    within="bool",
+)
+table({op.logical_not: tirx.Not}, within="bool")
+
+
+@pointwise(op.bitwise_not, raw=True)
+def bitwise_not(v):
+    return (tirx.Not if str(v.ty.dtype) == "bool" else tirx.bitwise_not)(v)
+
+
+def _shift(value, amount, dtype):
+    """Return value and amount in a dtype, an amount that the processor defines, and whether it is
+    the one that was asked for.
 
     The amount is compared in its own dtype, where a number is not squeezed into a narrow one.
     """
-    size = bits(out.dtype)
-
-    def shifted(value, amount):
-        if str(amount.ty.dtype) == "bool":
-            amount = amount.astype(out.dtype)
-        inside = amount < constant(size, amount)
-        if not str(amount.ty.dtype).startswith("uint"):
-            inside = tirx.And(amount >= constant(0, amount), inside)
-        value = cast(value, out.dtype)
-        return function(
-            value, cast(tirx.Select(inside, amount, constant(0, amount)), out.dtype), inside
-        )
-
-    return broadcast(shifted, x1, x2, dtype=out.dtype)
+    if str(amount.ty.dtype) == "bool":
+        amount = amount.astype(dtype)
+    inside = amount < constant(bits(dtype), amount)
+    if not str(amount.ty.dtype).startswith("uint"):
+        inside = tirx.And(amount >= constant(0, amount), inside)
+    defined = tirx.Select(inside, amount, constant(0, amount))
+    return cast(value, dtype), cast(defined, dtype), inside
 
 
-@compute(op.left_shift, BROADCAST)
-def left_shift(x1, x2, out):
-    def left(value, amount, inside):
-        return tirx.Select(inside, tirx.shift_left(value, amount), constant(0, value))
-
-    return _shift(left, x1, x2, out)
+@pointwise(op.left_shift, BROADCAST, raw=True)
+def left_shift(value, amount, *, out):
+    value, amount, inside = _shift(value, amount, out.dtype)
+    return tirx.Select(inside, tirx.shift_left(value, amount), constant(0, value))
 
 
-@compute(op.right_shift, BROADCAST)
-def right_shift(x1, x2, out):
-    def right(value, amount, inside):
-        beyond = constant(0, value)
-        if not out.dtype.startswith("uint"):
-            beyond = tirx.Select(value < beyond, constant(-1, value), beyond)
-        return tirx.Select(inside, tirx.shift_right(value, amount), beyond)
-
-    return _shift(right, x1, x2, out)
+@pointwise(op.right_shift, BROADCAST, raw=True)
+def right_shift(value, amount, *, out):
+    value, amount, inside = _shift(value, amount, out.dtype)
+    beyond = constant(0, value)
+    if not out.dtype.startswith("uint"):
+        beyond = tirx.Select(value < beyond, constant(-1, value), beyond)
+    return tirx.Select(inside, tirx.shift_right(value, amount), beyond)
 
 
-@compute(op.reinterpret, ELEMWISE)
-def reinterpret(x, out):
-    same = str(x.dtype) == out.dtype
-    return te.compute(
-        x.shape,
-        lambda *i: x(*i) if same else tirx.reinterpret(out.dtype, x(*i)),
-        name="reinterpret",
-    )
+@pointwise(op.reinterpret, raw=True)
+def reinterpret(v, *, out):
+    return v if str(v.ty.dtype) == out.dtype else tirx.reinterpret(out.dtype, v)
 
 
-def _answer(function, x, of_ints):
-    dtype = str(x.dtype)
-    if not is_float(dtype):
-        return elementwise(lambda v: tirx.const(of_ints, "bool"), x, dtype="bool")
-    return elementwise(function, x, dtype="bool", within=computing(dtype))
+def _of_floats(test, of_ints=False):
+    """Return a test of floats that says ``of_ints`` of integers."""
+
+    def answer(v):
+        dtype = str(v.ty.dtype)
+        return test(cast(v, computing(dtype))) if is_float(dtype) else tirx.const(of_ints, "bool")
+
+    return answer
 
 
 def _infinity(v):
     return constant(math.inf, v)
 
 
-@compute(op.isnan, ELEMWISE)
-def isnan(x):
-    return _answer(is_nan, x, False)
+table(
+    {
+        op.isnan: _of_floats(is_nan),
+        op.isinf: _of_floats(lambda v: tirx.EQ(tirx.abs(v), _infinity(v))),
+        op.isfinite: _of_floats(lambda v: tirx.abs(v) < _infinity(v), True),
+        op.isposinf: _of_floats(lambda v: tirx.EQ(v, _infinity(v))),
+        op.isneginf: _of_floats(lambda v: tirx.EQ(v, constant(-math.inf, v))),
+    },
+    raw=True,
+)
 
 
-@compute(op.isinf, ELEMWISE)
-def isinf(x):
-    return _answer(lambda v: tirx.EQ(tirx.abs(v), _infinity(v)), x, False)
-
-
-@compute(op.isfinite, ELEMWISE)
-def isfinite(x):
-    return _answer(lambda v: tirx.abs(v) < _infinity(v), x, True)
-
-
-@compute(op.isposinf, ELEMWISE)
-def isposinf(x):
-    return _answer(lambda v: tirx.EQ(v, _infinity(v)), x, False)
-
-
-@compute(op.isneginf, ELEMWISE)
-def isneginf(x):
-    return _answer(lambda v: tirx.EQ(v, constant(-math.inf, v)), x, False)
-
-
-@compute(op.signbit, ELEMWISE)
-def signbit(x):
-    if is_float(str(x.dtype)):
-        return _answer(lambda v: libm("copysign", constant(1, v), v) < constant(0, v), x, False)
-    return elementwise(lambda v: v < constant(0, v), x, dtype="bool", within=computing(x.dtype))
+@pointwise(op.signbit, raw=True)
+def signbit(v):
+    dtype = str(v.ty.dtype)
+    v = cast(v, computing(dtype))
+    return (libm("copysign", constant(1, v), v) if is_float(dtype) else v) < constant(0, v)
 
 
 def _compared(function):
@@ -162,35 +147,14 @@ for _base, _function in {
     compute(_base, BROADCAST)(_compared(_function))
 
 
-@compute(op.logical_and, BROADCAST)
-def logical_and(x1, x2):
-    return elementwise(tirx.And, x1, x2, dtype="bool", within="bool")
-
-
-@compute(op.logical_or, BROADCAST)
-def logical_or(x1, x2):
-    return elementwise(tirx.Or, x1, x2, dtype="bool", within="bool")
-
-
-@compute(op.logical_xor, BROADCAST)
-def logical_xor(x1, x2):
-    def differ(a, b):
-        return tirx.And(tirx.Or(a, b), tirx.Not(tirx.And(a, b)))
-
-    return elementwise(differ, x1, x2, dtype="bool", within="bool")
-
-
-@compute(op.where, BROADCAST)
-def where(condition, x, y, out):
-    def choose(c, a, b):
-        return tirx.Select(cast(c, "bool"), cast(a, out.dtype), cast(b, out.dtype))
-
-    return broadcast(choose, condition, x, y, dtype=out.dtype)
+@pointwise(op.where, BROADCAST, raw=True)
+def where(c, a, b, *, out):
+    return tirx.Select(cast(c, "bool"), cast(a, out.dtype), cast(b, out.dtype))
 
 
 @compute(op.isclose, BROADCAST)
 def isclose(x1, x2, rtol, atol, equal_nan):
-    dtype = next(str(x.dtype) for x in (x1, x2) if isinstance(x, te.Tensor))
+    dtype = operand_dtype(x1, x2)
     within = computing(dtype) if is_float(dtype) else "float64"
 
     def close(a, b, rtol, atol):
@@ -200,8 +164,3 @@ def isclose(x1, x2, rtol, atol, equal_nan):
         return tirx.Or(found, tirx.And(is_nan(a), is_nan(b))) if equal_nan else found
 
     return elementwise(close, x1, x2, rtol, atol, dtype="bool", within=within)
-
-
-@compute(op.logical_not, ELEMWISE)
-def logical_not(x):
-    return elementwise(tirx.Not, x, dtype="bool", within="bool")
