@@ -21,7 +21,7 @@ from meta.cli import relay_operators
 from meta.cli.table import section
 from meta.frontend import relay
 from meta.frontend.relay import ast
-from meta.frontend.relay.convert import Program
+from meta.frontend.relay.convert import RelayProgram
 from meta.frontend.relay.convert.program import unsupported
 from meta.frontend.relay.convert.types import element_type, relay_text
 from meta.frontend.relay.model import load_parts
@@ -87,7 +87,7 @@ def run_info(options: argparse.Namespace) -> int:
 def info(file: str, params: str | None) -> dict[str, Any]:
     """Return what is known of a program without converting it, as values that JSON has."""
     module, arrays = load_parts(file, params)
-    program = Program(module)
+    program = RelayProgram(module)
     pairing = pair(module, arrays)
     main = program.main
     operators = Counter(c.op.name for c in program.calls() if isinstance(c.op, ast.Op))

@@ -28,7 +28,7 @@ from meta.dialect.core import dialects
 from meta.dialect.core.catalog import known
 from meta.testing.matrix import FAIL, PASS, REFUSED, cells
 from meta.testing.records import cases_folder
-from meta.testing.selftest import Plan, selftest
+from meta.testing.selftest import SelftestPlan, selftest
 
 TIMEOUT = 300.0
 
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     """Test and print, after Ctrl-C what is known by then; return 1 if something fails."""
     if options.samples < 0 or options.jobs < 0 or options.timeout <= 0:
         raise ArgumentError("--samples and --jobs are not negative, --timeout is positive")
-    plan = Plan(
+    plan = SelftestPlan(
         cases_folder(options.cases),
         require(options.device),
         frozenset(known(options.dialect)),

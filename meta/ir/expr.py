@@ -4,8 +4,8 @@ A function body is a `Block`: a flat list of bindings in evaluation order (A-nor
 result, so nothing recurses over program length. Blocks, tuples and types may nest `MAX_NESTING`
 deep. Nodes compare by identity; `structural.py` compares by content.
 
-*Atoms* may stand as arguments: `Var`, `Constant`, `GlobalVar`, `Op`, and a `Tuple` of atoms. The
-arguments of a `Call` are atoms or plain Python literals (None, bool, int, float, str and nested
+*Atoms* may stand as arguments: `Var`, `Constant`, `GlobalVar`, `OpNode`, and a `Tuple` of atoms.
+The arguments of a `Call` are atoms or plain Python literals (None, bool, int, float, str and nested
 tuples of them): there are no attributes apart from arguments.
 
 A new node kind is a class here, declared as `node.py` says, and a case in each of
@@ -81,7 +81,7 @@ class Constant(Expr):
         return TensorType(tuple(self.data.shape), FROM_TORCH[self.data.dtype])
 
 
-class Op(Expr):
+class OpNode(Expr):
     """A reference to an operator; the operators of `meta.op` and of the dialects derive from it."""
 
     __slots__ = ("__weakref__", "name")
@@ -90,7 +90,7 @@ class Op(Expr):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __deepcopy__(self, _: object) -> Op:
+    def __deepcopy__(self, _: object) -> OpNode:
         return self  # an operator is one object, also in a copy of what refers to it
 
     def type_by(self, type_of: TypeOf) -> Type | None:

@@ -53,7 +53,7 @@ class Text(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Spec:
+class NodeSpec:
     """What a node kind declares, as the traversals need it.
 
     Attributes
@@ -83,7 +83,7 @@ class Node:
     """Whatever is part of a program; ``str(node)`` is its program text."""
 
     __slots__ = ()
-    spec: ClassVar[Spec] = Spec()
+    spec: ClassVar[NodeSpec] = NodeSpec()
 
     def __str__(self) -> str:
         return _to_text(self)
@@ -112,7 +112,7 @@ class Expr(Node):
     """Base class of what has a value; one that declares nothing is an atom without operands."""
 
     __slots__ = ()
-    spec: ClassVar[Spec] = Spec(is_atom=True)
+    spec: ClassVar[NodeSpec] = NodeSpec(is_atom=True)
 
     @property
     def effect(self) -> Effect:
@@ -155,7 +155,7 @@ _TOKEN = re.compile(r"->|\w+|[^\w\s]")
 def node(
     form: str = "", *, effect: Effect = Effect.NONE, opaque: bool = False, is_atom: bool = False
 ) -> Callable[[K], K]:
-    """Return a decorator that declares a node kind; see `Spec` for the arguments.
+    """Return a decorator that declares a node kind; see `NodeSpec` for the arguments.
 
     It raises TypeError for a field that is not declared, a form that leaves one out or in which an
     operand follows parameters, and a form that begins as that of another kind.
@@ -165,7 +165,7 @@ def node(
         parts = _parts(kind)
         shown = _form(kind, form, parts)
         atoms = tuple((p.name, isinstance(p.field, Atoms)) for p in _of(parts, Atom))
-        kind.spec = Spec(
+        kind.spec = NodeSpec(
             tuple(p for p in shown if isinstance(p, Part)) or parts,
             tuple(p.name for p in parts),
             shown,

@@ -11,14 +11,14 @@ from typing import Any, Protocol
 
 from meta.base.errors import UnknownName
 from meta.base.registry import OPERATORS, nearest
-from meta.ir.expr import Op
+from meta.ir.expr import OpNode
 from meta.ir.node import Expr
 
-OP_RESOLVERS: dict[str, Callable[[str], Op]] = {}
+OP_RESOLVERS: dict[str, Callable[[str], OpNode]] = {}
 """By the part before the first dot: a function from the rest to the operator, or UnknownName."""
 
 
-class Slot(Protocol):
+class SlotLike(Protocol):
     """One parameter of an operator's schema."""
 
     @property
@@ -34,10 +34,10 @@ class Slot(Protocol):
         """Whether the argument may be left out."""
 
 
-def resolve_op(name: str) -> Op:
+def resolve_op(name: str) -> OpNode:
     """Return the operator of that name; UnknownName, with the nearest names, if there is none."""
     if name in OPERATORS:
-        found: Op = OPERATORS[name]
+        found: OpNode = OPERATORS[name]
         return found
     prefix, dot, rest = name.partition(".")
     if dot and prefix in OP_RESOLVERS:
@@ -50,10 +50,10 @@ def resolve_op(name: str) -> Op:
     raise UnknownName(f"there is no operator named {name!r}", hint=nearest(name, OPERATORS))
 
 
-def slots_of(callee: Expr) -> Sequence[Slot] | None:
+def slots_of(callee: Expr) -> Sequence[SlotLike] | None:
     """Return the slots of an operator in schema order; None for any other callee."""
     schema = getattr(callee, "schema", None)
     if schema is None:
         return None
-    slots: Sequence[Slot] = schema.slots
+    slots: Sequence[SlotLike] = schema.slots
     return slots

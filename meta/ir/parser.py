@@ -26,7 +26,7 @@ from meta.ir.expr import (
     GlobalVar,
     Literal,
     Module,
-    Op,
+    OpNode,
     Tuple,
     TypeDefinition,
     Var,
@@ -140,7 +140,7 @@ class Parser:
         self.depth = -1  # how many blocks are around
         self.scope: dict[str, Var] = {}
         self.globals: dict[str, tuple[GlobalVar, int]] = {}
-        self.ops: dict[str, Op] = {}
+        self.ops: dict[str, OpNode] = {}
         # A constant is made where it is first used and gets its data, from further down, later.
         self.constants: dict[str, Constant] = {}
         self.without_data: dict[str, int] = {}

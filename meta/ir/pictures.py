@@ -20,7 +20,7 @@ from meta.ir.expr import Binding, Block, Call, Constant, Function, Module, Tuple
 from meta.ir.lexer import SPAN, TOKEN
 from meta.ir.literals import literal_text
 from meta.ir.names import unquote
-from meta.ir.node import WORDS, Expr, Node, Spec, Text, show_with
+from meta.ir.node import WORDS, Expr, Node, NodeSpec, Text, show_with
 from meta.ir.operators import slots_of
 from meta.ir.printer import Printer, global_text, text, variable_names
 from meta.ir.types import Type
@@ -252,7 +252,7 @@ def _label(value: Expr) -> str:
             return "same"
         case Constant():
             return "constant"
-        case Expr(spec=Spec(blocks=(_, *_), form=(Text() as first, *_))):
+        case Expr(spec=NodeSpec(blocks=(_, *_), form=(Text() as first, *_))):
             return first.tokens[0]
         case _:
             return _Operation().expr(value)

@@ -47,7 +47,7 @@ class DataValue:
         return f"<{self.constructor} of {len(self.fields)} fields>"
 
 
-class Cell:
+class RefCell:
     """A reference: what holds one value that may be exchanged."""
 
     __slots__ = ("value",)
@@ -60,7 +60,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PrimitiveRule:
     """What a primitive takes and does.
 
     Attributes
@@ -167,7 +167,7 @@ def field_types(type_: Type | None, constructor: str, types: Definitions) -> tup
 # References.
 
 
-def _write_ref(ref: Cell, value: Any) -> tuple[()]:
+def _write_ref(ref: RefCell, value: Any) -> tuple[()]:
     ref.value = value
     return ()
 
@@ -193,8 +193,8 @@ def _fail(message: str) -> None:
     raise ExecutionError(message)
 
 
-PRIMITIVES: dict[str, Rule] = {
-    "construct": Rule(
+PRIMITIVES: dict[str, PrimitiveRule] = {
+    "construct": PrimitiveRule(
         lambda constructor, *fields: DataValue(constructor, fields),
         details=(str,),
         arity=None,
@@ -202,7 +202,7 @@ PRIMITIVES: dict[str, Rule] = {
         wanted=lambda value, types, own: field_types(value.type, value.details[0], types),
         stores=0,
     ),
-    "is_variant": Rule(
+    "is_variant": PrimitiveRule(
         _is_variant,
         details=(str,),
         follows=lambda value: BOOL,
@@ -210,7 +210,7 @@ PRIMITIVES: dict[str, Rule] = {
         predicate=True,
         opaque=False,
     ),
-    "get_field": Rule(
+    "get_field": PrimitiveRule(
         _get_field,
         details=(str, int),
         check=_check_field,
@@ -218,15 +218,17 @@ PRIMITIVES: dict[str, Rule] = {
             value.details[1]
         ],
     ),
-    "make_ref": Rule(
-        Cell,
+    "make_ref": PrimitiveRule(
+        RefCell,
         follows=lambda value: None if value is None else RefType(value),
         wanted=lambda value, types, own: (_held(own),),
         stores=0,
         effect=Effect.NEW,
     ),
-    "read_ref": Rule(lambda ref: ref.value, follows=_held, check=_check_ref, effect=Effect.READ),
-    "write_ref": Rule(
+    "read_ref": PrimitiveRule(
+        lambda ref: ref.value, follows=_held, check=_check_ref, effect=Effect.READ
+    ),
+    "write_ref": PrimitiveRule(
         _write_ref,
         arity=2,
         follows=lambda ref: TupleType(()),
@@ -235,7 +237,7 @@ PRIMITIVES: dict[str, Rule] = {
         stores=1,
         effect=Effect.WRITE,
     ),
-    "fail": Rule(_fail, details=(str,), arity=0, effect=Effect.FAIL, opaque=False),
+    "fail": PrimitiveRule(_fail, details=(str,), arity=0, effect=Effect.FAIL, opaque=False),
 }
 
 
@@ -250,7 +252,7 @@ class Primitive(Expr):
     type: Annotated[Type | None, ResultType()] = None
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> PrimitiveRule:
         """What the primitive is."""
         return PRIMITIVES[self.name]
 

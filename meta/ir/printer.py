@@ -39,7 +39,7 @@ from meta.ir.expr import (
     Function,
     GlobalVar,
     Module,
-    Op,
+    OpNode,
     Tuple,
     TypeDefinition,
     Var,
@@ -238,7 +238,7 @@ class Printer:
                 return f"{callee}({', '.join(self.arguments(expr, depth + 1))})"
             case GlobalVar():
                 return global_text(expr.name)
-            case Op():
+            case OpNode():
                 return expr.name
             case Constant():
                 return self.constant(expr)

@@ -25,7 +25,7 @@ from meta.ir.expr import (
     Function,
     GlobalVar,
     Module,
-    Op,
+    OpNode,
     Tuple,
     TypeDefinition,
     Var,
@@ -164,7 +164,7 @@ class Words:
                 return f"const {atom.type} {self._digest(atom.data)}"
             case GlobalVar():
                 return f"@{quote(atom.name)}"
-            case Op():
+            case OpNode():
                 return f"operator {quote(atom.name)}"
             case Tuple():
                 return f"tuple({', '.join(map(self.atom, atom.fields))})"

@@ -28,7 +28,7 @@ from meta.ir.expr import (
     Function,
     GlobalVar,
     Module,
-    Op,
+    OpNode,
     Tuple,
     TypeDefinition,
     Var,
@@ -170,7 +170,7 @@ class Verifier:
             case Constant():
                 if atom.data.dtype not in FROM_TORCH:
                     self.fail(f"a constant has the element type {atom.data.dtype}")
-            case Op():
+            case OpNode():
                 pass
             case Tuple():
                 if depth >= MAX_NESTING:
@@ -256,7 +256,7 @@ class Verifier:
                 f"{self.show(callee)} has {len(slots)} slots and is given {len(args)} arguments",
                 expected=", ".join(s.name for s in slots),
             )
-        type_ = None if isinstance(callee, Op) else self.type_of(callee)
+        type_ = None if isinstance(callee, OpNode) else self.type_of(callee)
         if type_ is None:
             return
         if not isinstance(type_, FuncType):

@@ -15,7 +15,7 @@ from meta.ir import (
     Function,
     GlobalVar,
     Module,
-    Op,
+    OpNode,
     Tuple,
     Var,
     bindings,
@@ -143,7 +143,7 @@ def _fits(param: Var, argument: object) -> bool:
     A symbolic dimension of the function must be the same one outside. A call that names an operator
     gives it all its arguments; that of a parameter need not.
     """
-    if not isinstance(argument, Expr) or isinstance(argument, Op):
+    if not isinstance(argument, Expr) or isinstance(argument, OpNode):
         return False
     found = type_of(argument)
     return param.type is None or found is None or found == param.type

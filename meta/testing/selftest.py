@@ -23,7 +23,7 @@ Unit = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Plan:
+class SelftestPlan:
     """What is tested.
 
     Attributes
@@ -53,7 +53,7 @@ class Plan:
 
 
 def selftest(
-    plan: Plan, units: Sequence[Unit], jobs: int, timeout: float
+    plan: SelftestPlan, units: Sequence[Unit], jobs: int, timeout: float
 ) -> Iterator[tuple[Unit, list[Outcome]]]:
     """Iterate over the units as they are done, with their outcomes.
 
@@ -69,7 +69,7 @@ def selftest(
         yield unit, answer
 
 
-def serve(connection: Connection, plan: Plan) -> None:
+def serve(connection: Connection, plan: SelftestPlan) -> None:
     """Answer units in a process of its own, until the device is broken."""
     torch.set_num_threads(1)
     cases = load_cases(plan.folder)
@@ -81,7 +81,7 @@ def serve(connection: Connection, plan: Plan) -> None:
     answer_all(connection, answer)
 
 
-def _outcomes(plan: Plan, cases: list[OpCase], unit: Unit) -> list[Outcome]:
+def _outcomes(plan: SelftestPlan, cases: list[OpCase], unit: Unit) -> list[Outcome]:
     op, dialect = unit
     own = [case for case in cases if case.op == op]
     return list(outcomes(own, dialect, plan.device, plan.dtypes, plan.samples))

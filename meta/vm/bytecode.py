@@ -115,7 +115,7 @@ class Move(Setting):
 
 
 @dataclass(frozen=True, slots=True)
-class Field(Setting):
+class GetItem(Setting):
     """``out`` is a field of a tuple."""
 
     form = "{out} = {source}.{index}"
@@ -150,7 +150,7 @@ class AllocateTensor(Setting):
 
 
 @dataclass(frozen=True, slots=True)
-class View(Setting):
+class ViewTensor(Setting):
     """``out`` is the buffer of ``source`` with the shape of a type."""
 
     form = "{out} = view {source} as {type}"
@@ -228,7 +228,7 @@ class MakeClosure(Setting):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Setting):
+class CallFunction(Setting):
     """``out`` is the result of a function by name, or of the closure in a register."""
 
     form = "{out} = call {callee}{args}"
@@ -243,7 +243,7 @@ Details = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Primitive(Setting):
+class RunPrimitive(Setting):
     """``out`` is what a primitive (`meta.ir.primitives`) makes of operands; ``as_tensor``: a bool
     becomes a tensor, which a `Branch` does not need.
     """

@@ -33,7 +33,7 @@ from meta.vm.bytecode import (
     Instruction,
     LoadConstant,
     Register,
-    View,
+    ViewTensor,
 )
 
 
@@ -142,7 +142,7 @@ class FunctionCode:
                     found.add(i.out)
                 case AllocateTensor(storage=int()):
                     found.add(i.out)
-                case View() if i.source in found:
+                case ViewTensor() if i.source in found:
                     found.add(i.out)
         return frozenset(found)
 

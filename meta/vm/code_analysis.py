@@ -26,21 +26,21 @@ from meta.passes.lifetimes import type_bytes
 from meta.vm.bytecode import (
     AllocateStorage,
     AllocateTensor,
-    Call,
-    Field,
+    CallFunction,
+    GetItem,
     Instruction,
     Invoke,
     LoadConstant,
     MakeClosure,
     Move,
     Operand,
-    Primitive,
     Register,
     Release,
     Return,
+    RunPrimitive,
     TailCall,
     Terminator,
-    View,
+    ViewTensor,
     registers_of,
 )
 from meta.vm.code import Code, FunctionCode, FusedRef
@@ -137,9 +137,9 @@ class _Walk:
                 self.roots[i.out] = frozenset({CONSTANT})
             case Move():  # of two branches, perhaps
                 self.roots[i.out] = self.roots.get(i.out, _NONE) | self.of(i.source)
-            case View() | Field():
+            case ViewTensor() | GetItem():
                 self.roots[i.out] = self.of(i.source)
-            case Primitive():
+            case RunPrimitive():
                 self.primitive(i)
             case MakeClosure():
                 self.roots[i.out] = self.of(i.captured)
@@ -148,14 +148,14 @@ class _Walk:
                     roots = self.of(register)
                     self.writes.append((i, roots))
                     self.written |= roots
-            case Call():
+            case CallFunction():
                 self.roots[i.out] = self.call(i)
             case TailCall():
                 self.returned |= self.call(i)
             case Return():
                 self.returned |= self.of(i.value)
 
-    def primitive(self, i: Primitive) -> None:
+    def primitive(self, i: RunPrimitive) -> None:
         """Note what a primitive puts into references, and what its value shares."""
         rule = PRIMITIVES[i.name]
         if rule.effect in (Effect.NEW, Effect.WRITE):
@@ -166,7 +166,7 @@ class _Walk:
         elif rule.opaque:
             self.roots[i.out] = self.of(i.operands)
 
-    def call(self, i: Call | TailCall) -> Roots:
+    def call(self, i: CallFunction | TailCall) -> Roots:
         """Note what a call may write, and return the roots of its result."""
         returned = _NONE
         for name, captured in self.callees(i):
@@ -176,7 +176,7 @@ class _Walk:
             returned |= self.outside(i, captured, found.returned)
         return returned
 
-    def outside(self, i: Call | TailCall, captured: int, roots: Roots) -> Roots:
+    def outside(self, i: CallFunction | TailCall, captured: int, roots: Roots) -> Roots:
         """Return what roots inside of the function that is called are out here."""
         found = {r for r in roots if r < 0}
         for root in roots - found:
@@ -186,7 +186,7 @@ class _Walk:
                 found |= self.of(i.callee)
         return frozenset(found)
 
-    def callees(self, i: Call | TailCall) -> list[tuple[str, int]]:
+    def callees(self, i: CallFunction | TailCall) -> list[tuple[str, int]]:
         """Return the functions that a call may run, with their numbers of captured values."""
         if isinstance(i.callee, str):
             return [(i.callee, 0)]
@@ -209,14 +209,14 @@ def recursive(functions: Mapping[str, FunctionCode]) -> frozenset[str]:
         if isinstance(i, MakeClosure)
     )
 
-    def callees(name: str, kinds: type[Call] | type[TailCall]) -> set[str]:
+    def callees(name: str, kinds: type[CallFunction] | type[TailCall]) -> set[str]:
         found: set[str] = set()
         for i in functions[name].instructions():
             if isinstance(i, kinds):
                 found |= {i.callee} if isinstance(i.callee, str) else closures
         return found
 
-    waited = {name: callees(name, Call) for name in functions}
+    waited = {name: callees(name, CallFunction) for name in functions}
     called = {name: waited[name] | callees(name, TailCall) for name in functions}
     return frozenset(name for name in functions if name in _reached(waited[name], called))
 
@@ -311,7 +311,7 @@ class _Checker:
                     unfilled.add(i.out)
             case MakeClosure():
                 self.arity(i, i.function, len(i.captured), at_least=True)
-            case Call() | TailCall() if isinstance(i.callee, str):
+            case CallFunction() | TailCall() if isinstance(i.callee, str):
                 self.arity(i, i.callee, len(i.args))
         known.update(i.results)
 

@@ -36,7 +36,7 @@ from meta.ir import (
     type_of,
 )
 from meta.ir.visit import inner_blocks
-from meta.op.core import View as ViewOut
+from meta.op.core import View
 from meta.op.core.op import Op
 from meta.passes.calls import base_op, typed_args, written_parameters
 from meta.passes.dispatch import kernel_of, prepared
@@ -46,7 +46,7 @@ from meta.vm.bytecode import (
     AllocateStorage,
     AllocateTensor,
     Branch,
-    Call,
+    CallFunction,
     Instruction,
     Invoke,
     Jump,
@@ -58,7 +58,7 @@ from meta.vm.bytecode import (
     Return,
     TailCall,
     Terminator,
-    View,
+    ViewTensor,
 )
 from meta.vm.code import Block, Code, FunctionCode, FusedRef, KernelRef
 from meta.vm.code_analysis import (
@@ -194,7 +194,7 @@ class FunctionEmitter(Values):
         )
         as_tensor = value.rule.predicate and binding.var in self.used_as_values
         given = value.name, operands, value.details, as_tensor, binding.span
-        out, found = self.emit(bc.Primitive, *given), value.rule.found
+        out, found = self.emit(bc.RunPrimitive, *given), value.rule.found
         if found is None:
             return out
         return self.checked(out, found(value, self.tables.types), value.type, binding.span)
@@ -248,7 +248,7 @@ class FunctionEmitter(Values):
         if callee is None:
             return self.fused(call, binding)
         out = self.new()
-        self.add(Call(out, callee, self.arguments(binding), binding.span))
+        self.add(CallFunction(out, callee, self.arguments(binding), binding.span))
         return out
 
     # Kernels.
@@ -270,8 +270,8 @@ class FunctionEmitter(Values):
             # Who runs it, and what extents the results have, is decided when it runs.
             kernel, fills = KernelRef(call.callee.name, args), False  # type: ignore[attr-defined]
             sources += tuple(self.extent(name, op, span) for name in kernel.unbound)
-        elif isinstance(values.out, ViewOut):
-            return self.emit(View, sources[0], values.out.type)
+        elif isinstance(values.out, View):
+            return self.emit(ViewTensor, sources[0], values.out.type)
         else:
             env = kernel_of(call.callee, values)
             assert env.dialect_op is not None

@@ -3,7 +3,7 @@ that are still to be emitted), and where the values of one function are: atoms, 
 extents.
 
 Tuples and fields cost nothing where they are known: a tuple is then a nested tuple of registers.
-Across branches, calls and closures it is a value, of which a `Field` is taken.
+Across branches, calls and closures it is a value, of which a `GetItem` is taken.
 
 `CheckEmitter` emits what looks at indices before a kernel uses them: see `launch_checks.py`. Where
 extents are known at run time only, so are the bounds: `kernels.py` makes such calls as eager calls
@@ -47,7 +47,7 @@ from meta.vm.bytecode import (
     Check,
     CheckIndices,
     Extent,
-    Field,
+    GetItem,
     Instruction,
     LoadConstant,
     MakeClosure,
@@ -162,7 +162,7 @@ class Values:
                 out = self.new()
                 self.add(MakeClosure(out, self.tables.use_global(atom.name)))
                 return out
-            case ir.Op():
+            case ir.OpNode():
                 raise IRError(
                     "an operator is no value of a compiled program",
                     op=atom.name,
@@ -199,7 +199,7 @@ class Values:
         if isinstance(operand, tuple):
             return operand[index]
         out = self.new()
-        self.add(Field(out, operand, index))
+        self.add(GetItem(out, operand, index))
         return out
 
     def extent(self, name: str, op: Op, span: Span | None) -> Register:

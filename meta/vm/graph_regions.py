@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from meta.vm.graphs import Graphs
 
 RANDOM_KEY = "random_key"
-_NEUTRAL = bc.AllocateTensor | bc.View | bc.Release
+_NEUTRAL = bc.AllocateTensor | bc.ViewTensor | bc.Release
 _LOADED = bc.LoadConstant | bc.AllocateStorage
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class GraphRegion:
     """Instructions ``begin`` to ``end`` of a block.
 
     Attributes
@@ -103,18 +103,18 @@ def regions(
     fixed: frozenset[bc.Register],
     reason: Callable[[bc.Instruction], str | None],
     is_key: Callable[[bc.Invoke], bool],
-) -> list[Region]:
+) -> list[GraphRegion]:
     """Return the regions of a block, in order, as long as they can be.
 
     ``fixed``: registers that are the same in every activation (`FunctionCode.fixed`). ``reason``
     says why a graph cannot hold an instruction that is no terminator and no call. A region begins
     and ends with a kernel: what stands around it costs the host no more than it does inside.
     """
-    found: list[Region] = []
+    found: list[GraphRegion] = []
     begin: int | None = None
     last = -1
     for at, instruction in enumerate(block):
-        stops = isinstance(instruction, bc.Call | bc.Terminator)
+        stops = isinstance(instruction, bc.CallFunction | bc.Terminator)
         if isinstance(instruction, _LOADED):
             continue
         if stops or reason(instruction) is not None:
@@ -141,7 +141,7 @@ def _region(
     end: int,
     fixed: frozenset[bc.Register],
     is_key: Callable[[bc.Invoke], bool],
-) -> Region:
+) -> GraphRegion:
     ins: dict[bc.Register, None] = {}
     made: set[bc.Register] = set()
     released: set[bc.Register] = set()
@@ -161,7 +161,7 @@ def _region(
     needed = made - released
     if not any(isinstance(i, bc.Branch | bc.Jump) for i in block):  # nothing runs after the block
         needed &= {r for i in block[end:] for r in i.reads}
-    return Region(
+    return GraphRegion(
         *(begin, end, kernels, tuple(keys), tuple(ins), tuple(sorted(needed))),
         tuple(sorted(released & ins.keys())),
     )
@@ -226,7 +226,7 @@ class GraphStep:
     def __init__(
         self,
         graphs: Graphs,
-        region: Region,
+        region: GraphRegion,
         steps: Sequence[Step],
         invokes: Sequence[Launched],
         split: Callable[[int, str], tuple[Step, ...]],

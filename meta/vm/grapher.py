@@ -12,9 +12,9 @@ from meta.dialect.core import OpEnv
 from meta.vm import bytecode as bc
 from meta.vm.code import Block, Code, FunctionCode
 from meta.vm.graph_regions import (
+    GraphRegion,
     GraphStep,
     Launched,
-    Region,
     RegionStatus,
     is_key,
     key_registers,
@@ -45,7 +45,7 @@ def _written(inside: Block) -> frozenset[bc.Register]:
     """Return what instructions write in place; of a view, what it is a view of."""
     roots: dict[bc.Register, bc.Register] = {}
     for i in inside:
-        if isinstance(i, bc.View):
+        if isinstance(i, bc.ViewTensor):
             roots[i.out] = roots.get(i.source, i.source)
     return frozenset(roots.get(r, r) for i in inside if isinstance(i, bc.Invoke) for r in i.written)
 
@@ -156,7 +156,7 @@ class Grapher:
         self,
         name: str,
         block: Block,
-        region: Region,
+        region: GraphRegion,
         fixed: frozenset[bc.Register],
         link: Link,
         drawn: bool,

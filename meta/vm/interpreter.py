@@ -28,7 +28,7 @@ from meta.ir import (
     GlobalVar,
     If,
     Module,
-    Op,
+    OpNode,
     Primitive,
     Tuple,
     TupleGetItem,
@@ -193,7 +193,7 @@ class _Machine:
             return tuple(self.atom(f, env) for f in atom.fields)
         if isinstance(atom, GlobalVar):
             return _Closure(self.module.functions[atom.name], {})
-        if isinstance(atom, Op):
+        if isinstance(atom, OpNode):
             return atom
         raise IRError("this is no atom", found=type(atom).__name__)
 

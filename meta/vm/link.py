@@ -106,7 +106,7 @@ def link(
 
 
 def _is_straight(function: FunctionCode) -> bool:
-    jumps = bc.Call | bc.MakeClosure | bc.Branch | bc.Jump | bc.TailCall
+    jumps = bc.CallFunction | bc.MakeClosure | bc.Branch | bc.Jump | bc.TailCall
     return not any(isinstance(i, jumps) for i in function.instructions())
 
 
@@ -172,7 +172,7 @@ class _Linker:
                     registers[i.out] = keys[i.out]
                 case bc.AllocateTensor() if i.storage is not None:
                     registers[i.out] = _carve(registers[i.storage], i.offset, i.type)
-                case bc.View() if i.out in fixed:
+                case bc.ViewTensor() if i.out in fixed:
                     registers[i.out] = registers[i.source].view(i.type.static_shape)
         if self.grapher is not None:
             self.grapher.graphs.fix(registers)
@@ -212,12 +212,12 @@ class _Linker:
         """Link a block: a segment up to each call, and one for the rest."""
         begin = 0
         for at, i in enumerate(block):
-            if not isinstance(i, bc.Call | bc.Terminator):
+            if not isinstance(i, bc.CallFunction | bc.Terminator):
                 continue
             segment.steps = self.steps(name, block, begin, at, known, fixed)
             begin = at + 1
             match i:
-                case bc.Call():
+                case bc.CallFunction():
                     after, follower = block[begin], Segment()
                     released = after.registers if isinstance(after, bc.Release) else ()
                     dead = tuple(r for r in released if r != i.out)
@@ -236,7 +236,7 @@ class _Linker:
 
     def enter(
         self,
-        i: bc.Call | bc.TailCall,
+        i: bc.CallFunction | bc.TailCall,
         out: bc.Register = -1,
         after: Segment | None = None,
         dead: tuple[bc.Register, ...] = (),
@@ -283,17 +283,17 @@ class _Linker:
                     # Left to the kernel that fills it: one step for both.
                     key = array_key(i.type.static_shape, i.type.dtype, self.device)
                     fresh[i.out] = allocator(key)
-                case bc.View() if i.out not in fixed:
+                case bc.ViewTensor() if i.out not in fixed:
                     steps.append(view_step(i.source, i.out, i.type.static_shape))
                 case bc.Move():
                     steps.append(move_step(i.source, i.out))
                 case bc.Extent():
                     steps.append(extent_step(i.source, i.axis, i.out))
-                case bc.Field():
+                case bc.GetItem():
                     steps.append(field_step(i.source, i.index, i.out))
                 case bc.MakeClosure():
                     steps.append(_closure_step(self.routines[i.function], i.captured, i.out))
-                case bc.Primitive():
+                case bc.RunPrimitive():
                     steps.append(primitive_step(i, str(self.device)))
                 case bc.Check():
                     steps.append(check_step(i.source, i.type, i.span))

@@ -25,7 +25,7 @@ from meta.vm.watch import LaunchSite, operands, watched
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class TimedLaunch:
     """One execution of an instruction: when it started and ended, in seconds from the run's start,
     and the types of the arrays that it read and made.
     """
@@ -83,7 +83,7 @@ class Profile:
     kernels of a run. device: where it ran. repeat: how many runs were measured.
     """
 
-    def __init__(self, device: Device, runs: Sequence[Sequence[Launch]]) -> None:
+    def __init__(self, device: Device, runs: Sequence[Sequence[TimedLaunch]]) -> None:
         self.device, self.repeat = device, len(runs)
         self._runs = runs
         times: dict[int, list[float]] = {}
@@ -263,7 +263,10 @@ def profile(
         watch.stop()
         if number >= warmup:
             runs.append(
-                [Launch(s, watch.seconds(a), watch.seconds(b), i, o) for s, a, b, i, o in marks]
+                [
+                    TimedLaunch(s, watch.seconds(a), watch.seconds(b), i, o)
+                    for s, a, b, i, o in marks
+                ]
             )
     return Profile(device, runs)
 

@@ -18,7 +18,7 @@ from meta.base.errors import BackendError, IRError, MetaError
 from meta.base.source import Span
 from meta.dialect.core.failure import backend_error
 from meta.ir import PRIMITIVES, TensorType
-from meta.vm.bytecode import Operand, Primitive, Register
+from meta.vm.bytecode import Operand, Register, RunPrimitive
 from meta.vm.code import Kernel
 
 Registers = list[Any]
@@ -126,7 +126,7 @@ def field_step(source: Register, index: int, out: Register) -> Step:
     return step
 
 
-def primitive_step(i: Primitive, device: str) -> Step:
+def primitive_step(i: RunPrimitive, device: str) -> Step:
     """Run a primitive; an error names the user's line."""
     run, read, out = partial(PRIMITIVES[i.name].run, *i.details), reader(i.operands), i.out
     if i.as_tensor:

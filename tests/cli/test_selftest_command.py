@@ -22,7 +22,7 @@ from meta.ir import OP_RESOLVERS
 from meta.testing import F, I, OpCase, sample
 from meta.testing.matrix import FAIL, NO_KERNEL, PASS, REFUSED, Outcome, cells, outcomes
 from meta.testing.records import cases_folder, load_cases
-from meta.testing.selftest import Plan
+from meta.testing.selftest import SelftestPlan
 from meta.testing.shapes import SHAPES
 from meta.testing.workers import Lost, in_processes
 
@@ -169,7 +169,7 @@ def test_a_unit_that_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_an_interrupt_shows_what_is_known(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stopped(plan: Plan, units: list[Any], *_: object) -> Iterator[Any]:
+    def stopped(plan: SelftestPlan, units: list[Any], *_: object) -> Iterator[Any]:
         yield units[0], [Outcome("relu", "torch", "float32", PASS)]
         raise KeyboardInterrupt
 

@@ -19,7 +19,7 @@ from tvm import tirx
 from tvm.target import Target
 
 from meta.dialect.tvm import cuda_source, schedule_cuda, workspace, workspace_parameters
-from meta.dialect.tvm.build import Built
+from meta.dialect.tvm.build import CompiledFunction
 from meta.dialect.tvm.lower import NO_ALIAS, SCHEDULED
 from meta.dialect.tvm.target import cuda
 from tests.emulator import compiler, source
@@ -38,10 +38,11 @@ _CUDA = 2  # kDLCUDA
 _memory: list[Memory] = []  # of the functions that run
 
 
-def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, Built]:
+def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, CompiledFunction]:
     """Stands for `meta.dialect.tvm.build.build`."""
     return {
-        name: Built(emulated(function, target), None, 0) for name, function in functions.items()
+        name: CompiledFunction(emulated(function, target), None, 0)
+        for name, function in functions.items()
     }
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from meta.base.errors import UnknownName
 from meta.base.registry import OPERATORS, nearest
-from meta.ir import OP_RESOLVERS, Op
+from meta.ir import OP_RESOLVERS, OpNode
 from tests.ir.programs import PLAIN_OPS, SITE, SOFTMAX
 
 
-def resolve_fake(name: str) -> Op:
+def resolve_fake(name: str) -> OpNode:
     """Stand in for a dialect's resolver: it has a softmax."""
     if name != "softmax":
         raise UnknownName(f"fake has no operator {name!r}", hint=nearest(name, ["softmax"]))

@@ -24,7 +24,7 @@ from meta.ir import (
     GlobalVar,
     If,
     Module,
-    Op,
+    OpNode,
     Primitive,
     RefType,
     SymbolicDim,
@@ -54,7 +54,7 @@ class Schema:
     slots: tuple[Slot, ...]
 
 
-class FakeOp(Op):
+class FakeOp(OpNode):
     """An operator that is a name and a schema."""
 
     def __init__(self, name: str, *slots: Slot) -> None:
@@ -67,7 +67,7 @@ SUM = FakeOp("test_sum", Slot("x"), Slot("axis", -1, True), Slot("keep", False, 
 CLIP = FakeOp("test_clip", Slot("x"), Slot("low"), Slot("high"), Slot("out", None, True))
 SCALE = FakeOp("test_scale", Slot("x"), Slot("by", 1.0, True), Slot("mode", ("a", 1), True))
 CONCAT = FakeOp("test_concat", Slot("xs"), Slot("axis", 0, True))
-BARE = Op("test_bare")  # without a schema: everything is positional
+BARE = OpNode("test_bare")  # without a schema: everything is positional
 SOFTMAX = FakeOp("fake.softmax", Slot("x"), Slot("axis", float("nan"), True))
 PLAIN_OPS = (ADD, SUM, CLIP, SCALE, CONCAT, BARE)
 OPS = (*PLAIN_OPS, SOFTMAX)
@@ -188,7 +188,7 @@ class _Writer:
             return self.draw(literals)
         return self.draw(st.sampled_from(OPS)) if self.draw(st.booleans()) else self.atom(scope)
 
-    def call(self, op: Op, scope: list[Var]) -> Call:
+    def call(self, op: OpNode, scope: list[Var]) -> Call:
         slots = op.schema.slots if isinstance(op, FakeOp) else [Slot("")] * 2
         return Call(
             op,

@@ -18,7 +18,7 @@ from meta.ir import (
     Constant,
     Function,
     Module,
-    Op,
+    OpNode,
     Var,
     first_difference,
     parse,
@@ -101,7 +101,7 @@ def test_free_variables_are_equal_if_they_are_the_same() -> None:
 
 def test_the_order_of_functions_does_not_count() -> None:
     f = parse_function(BASE)
-    g = Function((), Block((), Op("o")))
+    g = Function((), Block((), OpNode("o")))
     assert structural_equal(Module({"f": f, "g": g}), Module({"g": g, "f": f}))
     assert not structural_equal(Module({"f": f}), Module({"g": f}))
     assert not structural_equal(Module({"f": f}), f)
@@ -128,7 +128,7 @@ def test_first_difference_shows_results() -> None:
 
 def test_the_hash_is_the_same_in_every_process() -> None:
     script = (
-        "from meta.ir import Block, Call, Function, Op, Var, structural_hash\n"
+        "from meta.ir import Block, Call, Function, OpNode, Var, structural_hash\n"
         "x = Var('x')\n"
         "print(structural_hash(Function((x,), Block((), x), None, {'a': 'b', 'c': 1.5})))"
     )

@@ -277,7 +277,7 @@ def test_the_listing_names_what_is_done() -> None:
     for shown in ("is_variant Cons(r", 'fail "no case fits"()', "get_field Cons.0(r"):
         assert shown in listing
     instructions = [i for f in code.functions.values() for i in f.instructions()]
-    names = {i.name for i in instructions if isinstance(i, bytecode.Primitive)}
+    names = {i.name for i in instructions if isinstance(i, bytecode.RunPrimitive)}
     assert {"fail", "get_field", "is_variant"} <= names
     executable = meta.vm.compile(module(SUM), meta.array(1.0), meta.array(3))
     assert executable.profile(meta.array(1.0), meta.array(3)).rows

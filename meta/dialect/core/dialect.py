@@ -27,8 +27,7 @@ from meta.dialect.core.fused import KERNEL, FusedMaker, FusedPattern, launcher
 from meta.dialect.core.openv import Artifact, Compiled, Kernel, OpEnv, Unsupported
 from meta.dialect.core.plevel import COMPILER, Levels, by_device, level_text, measured
 from meta.dialect.core.preference import forget, only
-from meta.ir.expr import Function
-from meta.ir.expr import Op as OpNode
+from meta.ir.expr import Function, OpNode
 from meta.ir.operators import OP_RESOLVERS
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues, number_places

@@ -1,7 +1,7 @@
 """The `cublas` dialect: matrix products of NVIDIA's cuBLASLt, with what follows them fused in.
 
 Kernels are in `gemm.py`, fused ones in `epilogues.py` and `gradients.py`. A product becomes a
-`Problem` (`problem.py`), plain data, for which cuBLASLt makes a `Plan` once (`plan.py`):
+`Problem` (`problem.py`), plain data, for which cuBLASLt makes a `ProductPlan` once (`plan.py`):
 descriptors, the algorithm and packed arguments. A call is then one function of the library, which
 comes with torch and is called through ctypes.
 

@@ -13,7 +13,7 @@ import torch
 from meta.base import config
 from meta.base.dtype import TO_TORCH
 from meta.dialect.core import Unsupported
-from meta.dialect.cublas.plan import Plan, heuristic
+from meta.dialect.cublas.plan import ProductPlan, heuristic
 from meta.dialect.cublas.problem import Matrix, Problem
 
 PLANS = 1024
@@ -22,7 +22,7 @@ RUNS = 20
 """How many runs of an algorithm are measured together."""
 
 
-def plan(problem: Problem, device: int) -> Plan:
+def plan(problem: Problem, device: int) -> ProductPlan:
     """Return the plan of a problem; Unsupported with cuBLASLt's status if it has no algorithm."""
     count = config.get("META_CUBLAS_TUNE")
     if count > 1 and not torch.cuda.is_current_stream_capturing():
@@ -30,7 +30,7 @@ def plan(problem: Problem, device: int) -> Plan:
     return _required(problem, device)
 
 
-def _required(problem: Problem, device: int) -> Plan:
+def _required(problem: Problem, device: int) -> ProductPlan:
     found = _first(problem, device)
     if isinstance(found, str):
         raise Unsupported(found)
@@ -38,17 +38,19 @@ def _required(problem: Problem, device: int) -> Plan:
 
 
 @lru_cache(maxsize=PLANS)
-def _first(problem: Problem, device: int) -> Plan | str:
+def _first(problem: Problem, device: int) -> ProductPlan | str:
     """Return a plan, or why there is none."""
     try:
-        return Plan(problem, device)
+        return ProductPlan(problem, device)
     except Unsupported as refusal:
         return str(refusal)
 
 
 @lru_cache(maxsize=PLANS)
-def _fastest(problem: Problem, device: int, count: int) -> Plan:
-    plans = [Plan(problem, device, one) for one in heuristic(_required(problem, device), count)]
+def _fastest(problem: Problem, device: int, count: int) -> ProductPlan:
+    plans = [
+        ProductPlan(problem, device, one) for one in heuristic(_required(problem, device), count)
+    ]
     with torch.cuda.device(device):
         pieces = _arguments(problem, device)
         addresses = [0 if piece is None else piece.data_ptr() for piece in pieces]
@@ -60,7 +62,7 @@ def _fastest(problem: Problem, device: int, count: int) -> Plan:
     return plans[times.index(min(times))]
 
 
-def _milliseconds(one: Plan, addresses: list[int]) -> float:
+def _milliseconds(one: ProductPlan, addresses: list[int]) -> float:
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     one.with_vectors(*addresses)  # loads the kernel
     begin.record()
@@ -72,7 +74,7 @@ def _milliseconds(one: Plan, addresses: list[int]) -> float:
 
 
 def _arguments(problem: Problem, device: int) -> list[torch.Tensor | None]:
-    """Return tensors to measure with, in the order of `Plan.with_vectors`."""
+    """Return tensors to measure with, in the order of `ProductPlan.with_vectors`."""
     m, n, k = problem.m, problem.n, problem.k
     out = extent(problem.out, (m, n), problem.batch)
     vector = max(m, n) + problem.vector_step * (problem.batch - 1)

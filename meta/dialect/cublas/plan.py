@@ -16,7 +16,7 @@ from meta.dialect.cublas.problem import Problem
 from meta.dialect.cublas.workspace import WORKSPACE, scratch
 
 
-class Plan:
+class ProductPlan:
     """A product on one device: layouts, algorithm, and the arguments of the call.
 
     ``workspace``: bytes of scratch memory that it takes.
@@ -93,7 +93,7 @@ class Plan:
             return self._run()
 
 
-def heuristic(plan: Plan, count: int) -> list[Algorithm]:
+def heuristic(plan: ProductPlan, count: int) -> list[Algorithm]:
     """Return up to ``count`` algorithms for a plan's product, the most promising first."""
     problem = plan.problem
     preference = Descriptor("MatmulPreference")

@@ -18,7 +18,7 @@ from meta.base import config
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cublas.choose import plan
 from meta.dialect.cublas.library import DATA_TYPES
-from meta.dialect.cublas.plan import Plan
+from meta.dialect.cublas.plan import ProductPlan
 from meta.dialect.cublas.problem import ALIGNMENT, Matrix, Problem, aligned, compact, matrix
 from meta.ir.types import TensorType
 
@@ -48,18 +48,18 @@ class Plans:
     def __init__(self, problem: Problem, device: int) -> None:
         """Make the one that is needed now; raises Unsupported if there is none."""
         self.problem, self.device = problem, device
-        self._by_tf32: dict[bool, Plan] = {}
+        self._by_tf32: dict[bool, ProductPlan] = {}
         # The one plan of a dtype to which the knob is nothing.
         self.only = None if problem.dtype == "float32" else self._made(False)
         self()
 
-    def __call__(self) -> Plan:
+    def __call__(self) -> ProductPlan:
         if self.only is not None:
             return self.only
         tf32 = config.get("META_TF32")
         return self._by_tf32.get(tf32) or self._made(tf32)
 
-    def _made(self, tf32: bool) -> Plan:
+    def _made(self, tf32: bool) -> ProductPlan:
         made = plan(replace(self.problem, tf32=tf32), self.device)
         self._by_tf32[tf32] = made
         return made
@@ -160,7 +160,7 @@ class FusedProduct:
         else:
             plan.with_vectors(*[addresses[place] for place in self.places])
 
-    def _lesser(self, alignment: int) -> Plan | None:
+    def _lesser(self, alignment: int) -> ProductPlan | None:
         """Return the plan of tensors at other addresses, None if cuBLASLt has none."""
         try:
             return Plans(replace(self.compact, alignment=alignment), self.device)()

@@ -18,7 +18,7 @@ from meta.base.dtype import TO_TORCH, bits
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand
-from meta.dialect.cudnn.plans import Plan, Plans, plan
+from meta.dialect.cudnn.plans import ExecutionPlan, Plans, plan
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_FIRST, heads_first, score_scale
 from meta.op.core.call import CallValues
@@ -134,13 +134,13 @@ def scaled_dot_product_attention_dx(call: CallValues) -> OpEnv:
     return OpEnv(masked, allocates=False, workspace=_workspace(call, run))
 
 
-def _workspace(call: CallValues, run: Plan | Plans) -> Callable[[], int]:
+def _workspace(call: CallValues, run: ExecutionPlan | Plans) -> Callable[[], int]:
     """Return what tells the memory of the mask in full, and of the plan beside it."""
     mask = prod(_mask_shape(call)) * bits(call.args.query.dtype) // 8
     return lambda: mask + run.workspace
 
 
-def _plan(describe: Callable[..., None], call: CallValues) -> Plan | Plans:
+def _plan(describe: Callable[..., None], call: CallValues) -> ExecutionPlan | Plans:
     dtype, device = call.args.query.dtype, call.device.ordinal
     return plan(describe, described(call), dtype=dtype, device=device)
 

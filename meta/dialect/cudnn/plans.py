@@ -31,11 +31,11 @@ LIMIT = 1024
 """How many plans are kept. Those that a program or an eager call holds live on."""
 FOLDER = "cudnn"
 _lock = threading.RLock()
-_plans: OrderedDict[Hashable, Plan | str] = OrderedDict()
-_alive: weakref.WeakSet[Plan] = weakref.WeakSet()
+_plans: OrderedDict[Hashable, ExecutionPlan | str] = OrderedDict()
+_alive: weakref.WeakSet[ExecutionPlan] = weakref.WeakSet()
 
 
-class Plan:
+class ExecutionPlan:
     """A graph that can run.
 
     Attributes
@@ -88,10 +88,10 @@ class Plans:
     ) -> None:
         """Make the one that is needed now; raises Unsupported if there is none."""
         self._of = describe, details, "float32", device
-        self._known: dict[bool, Plan] = {}
+        self._known: dict[bool, ExecutionPlan] = {}
         self._now()
 
-    def _now(self) -> Plan:
+    def _now(self) -> ExecutionPlan:
         tf32 = _tf32()
         if tf32 not in self._known:
             self._known[tf32] = _kept(*self._of, tf32)
@@ -116,7 +116,7 @@ def _release() -> None:
 
 def plan(
     describe: Callable[..., None], *details: Hashable, dtype: str, device: int
-) -> Plan | Plans:
+) -> ExecutionPlan | Plans:
     """Return what runs the graph which ``describe(graph, *details)`` makes.
 
     In float32 it is as precise as META_TF32 says at each call. Raises Unsupported with cuDNN's
@@ -143,7 +143,7 @@ def _kept(
     dtype: str,
     device: int,
     tf32: bool,
-) -> Plan:
+) -> ExecutionPlan:
     """Return the plan of a graph, built now if it is not kept; Unsupported if it has none."""
     key = (describe, details, dtype, device, tf32)
     with _lock:
@@ -164,7 +164,7 @@ def _attempt(
     dtype: str,
     device: int,
     tf32: bool,
-) -> Plan | str:
+) -> ExecutionPlan | str:
     """Return a plan, or cuDNN's message if there is none.
 
     A kernel that cuDNN has is taken before one that it has to compile, which takes half a second;
@@ -197,7 +197,7 @@ def _text(key: tuple[Any, ...]) -> str:
     return repr((*versions, *what))
 
 
-def _restored(key: tuple[Any, ...]) -> Plan | None:
+def _restored(key: tuple[Any, ...]) -> ExecutionPlan | None:
     """Return a plan that another process made; None if there is none, or it cannot be used."""
     content = kept_file.find(FOLDER, _text(key))
     if content is None:
@@ -211,7 +211,7 @@ def _restored(key: tuple[Any, ...]) -> Plan | None:
             graph.node.deserialize(handle, content[1:])
         except (RuntimeError, ValueError, frontend().cudnnGraphNotSupportedError):
             return None  # it is made anew
-        return Plan(graph, device)
+        return ExecutionPlan(graph, device)
 
 
 def _built(
@@ -221,7 +221,7 @@ def _built(
     device: int,
     tf32: bool,
     compiles: bool,
-) -> Plan:
+) -> ExecutionPlan:
     names = frontend()
     with torch.cuda.device(device):
         graph = Graph(dtype, handles.current(device))
@@ -238,4 +238,4 @@ def _built(
         node.check_support()
         node.build_plans(names.build_plan_policy.HEURISTICS_CHOICE)
         node._prepare_variant_pack_template()  # else two threads might, in their first runs
-        return Plan(graph, device)
+        return ExecutionPlan(graph, device)

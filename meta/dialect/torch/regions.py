@@ -15,7 +15,7 @@ from meta.op.regions import MOST_SAMPLES
 
 
 @dataclass
-class Axis:
+class AxisSamples:
     """Where the samples of one axis lie: [regions, bins, samples].
 
     ``valid``: which there are; ``inside``: which of them lie in the image; ``taps``: the two
@@ -44,7 +44,7 @@ def _axis(begin, end, bins, extent, sample_ratio):
     low = position.floor()
     high = (low + 1).clamp(max=extent - 1)
     weight = position - low
-    return Axis(valid, inside, [(low.long(), 1 - weight), (high.long(), weight)], count)
+    return AxisSamples(valid, inside, [(low.long(), 1 - weight), (high.long(), weight)], count)
 
 
 class Samples:

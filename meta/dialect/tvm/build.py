@@ -47,7 +47,7 @@ from meta.runtime import nvrtc as compiler
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class CompiledFunction:
     """A compiled function; ``stored`` is None if it is in memory only. ``workspace``: the bytes of
     its intermediate arrays.
     """
@@ -64,7 +64,7 @@ and on the CPU several processes often share the cores."""
 KERNELS = 4096
 """Kernels that are remembered in memory; those that a program or an eager call holds live on."""
 _lock = threading.RLock()
-_kernels: dict[Key, Built] = {}
+_kernels: dict[Key, CompiledFunction] = {}
 
 
 def rule_files() -> list[Path]:
@@ -95,7 +95,7 @@ def deferred(function: tirx.PrimFunc, target: Target, launch: Launch = PLAIN) ->
 
 def _build_each(sources: Sequence[tuple[tirx.PrimFunc, Target, Launch]]) -> list[Compiled]:
     targets = {str(target): target for _, target, _ in sources}
-    built: dict[str, Built] = {}
+    built: dict[str, CompiledFunction] = {}
     for where, target in targets.items():
         functions = {f"kernel{i}": f for i, (f, t, _) in enumerate(sources) if str(t) == where}
         built.update(build(functions, target))
@@ -108,7 +108,7 @@ def _build_each(sources: Sequence[tuple[tirx.PrimFunc, Target, Launch]]) -> list
     return compiled
 
 
-def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, Built]:
+def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, CompiledFunction]:
     """Return the functions compiled for ``target``, under the same names.
 
     What was built before, in this process or (see `cache`) in another, is not built again; the
@@ -117,7 +117,7 @@ def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, B
     Raises BackendError if TVM refuses a function, naming it.
     """
     where = str(target)
-    result: dict[str, Built] = {}
+    result: dict[str, CompiledFunction] = {}
     missing: dict[Key, list[str]] = {}
     for name, function in functions.items():
         key = (tvm_ffi.StructuralKey(function), where)
@@ -136,7 +136,7 @@ def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, B
     return result
 
 
-def _known(key: Key) -> Built | None:
+def _known(key: Key) -> CompiledFunction | None:
     """Return what was built, unless it was kept and its file is gone: it is to be kept again."""
     found = _kernels.get(key)
     if found is None or found.stored is None or found.stored.file.is_file():
@@ -146,8 +146,8 @@ def _known(key: Key) -> Built | None:
 
 def _build_missing(
     missing: Mapping[Key, str], functions: Mapping[str, tirx.PrimFunc], target: Target
-) -> dict[Key, Built]:
-    made: dict[Key, Built] = {}
+) -> dict[Key, CompiledFunction]:
+    made: dict[Key, CompiledFunction] = {}
     keys: dict[str, Key] = {}
     wanted: list[_Wanted] = []
     for key, name in missing.items():
@@ -201,7 +201,7 @@ def _batches(wanted: Sequence[_Wanted], least: int, most: int) -> list[list[_Wan
     return batches
 
 
-def _built(batch: Sequence[_Wanted], target: Target) -> dict[str, Built]:
+def _built(batch: Sequence[_Wanted], target: Target) -> dict[str, CompiledFunction]:
     """Return the functions of a batch, compiled in one module, by their symbols."""
     try:
         module, needs = _compile({one.symbol: one.function for one in batch}, target)
@@ -219,8 +219,10 @@ def _built(batch: Sequence[_Wanted], target: Target) -> dict[str, Built]:
 
 def _ready(
     run: Kernel, stored: cache.Stored | None, workspaces: Sequence[workspace.Workspace]
-) -> Built:
-    return Built(workspace.launcher(run, workspaces), stored, workspace.total_bytes(workspaces))
+) -> CompiledFunction:
+    return CompiledFunction(
+        workspace.launcher(run, workspaces), stored, workspace.total_bytes(workspaces)
+    )
 
 
 def _key_text(function: tirx.PrimFunc, target: Target) -> str:

@@ -44,7 +44,7 @@ def named(value):
     return cell[0]
 
 
-class Axis:
+class RegionAxis:
     """The samples of one axis of a region, from ``begin`` to ``end`` on ``extent`` elements.
 
     Statements name what is computed once; so this is to be made where the loops need it.
@@ -76,7 +76,7 @@ class Axis:
         return inside, [(low, constant(1, weight) - weight), (high, weight)]
 
 
-class Layout:
+class RegionLayout:
     """The order of the axes of data and result, and the extents of data."""
 
     def __init__(self, letters, shape):
@@ -105,8 +105,8 @@ class Region:
         self.image = named(tirx.Select(self.exists, number, zero).astype("int32"))
         scale, bins = tirx.const(spatial_scale, rois.dtype), pair(pooled_size, "pooled_size")
         x1, y1, x2, y2 = (rois[r, i] * scale for i in (1, 2, 3, 4))
-        self.vertical = Axis(y1, y2, bins[0], extents["H"], sample_ratio)
-        self.horizontal = Axis(x1, x2, bins[1], extents["W"], sample_ratio)
+        self.vertical = RegionAxis(y1, y2, bins[0], extents["H"], sample_ratio)
+        self.horizontal = RegionAxis(x1, x2, bins[1], extents["W"], sample_ratio)
 
     def taps(self, ph, pw, sy, sx):
         """Return whether a sample is inside, and the (h, w, weight) that it reads."""
@@ -132,7 +132,7 @@ def _pooled(chooser, images, rois, out, mode, layout, *options):
     shape = out.static_shape
     if 0 in shape or 0 in list(map(int, images.shape)):
         return te.compute(shape, lambda *_: tirx.const(0, out.dtype), name="pooled")
-    order = Layout(layout, images.shape)
+    order = RegionLayout(layout, images.shape)
     chooses = [] if chooser is images else [wide(chooser)]
 
     def loops(ins, outs):
@@ -180,7 +180,7 @@ def roi_align_dx(data, rois, dy, pooled_size, spatial_scale, sample_ratio, layou
     shape = out.static_shape
     if 0 in shape or int(rois.shape[0]) == 0:
         return te.compute(shape, lambda *_: tirx.const(0, out.dtype), name="dx")
-    order = Layout(layout, shape)
+    order = RegionLayout(layout, shape)
     images, channels = order.extents["N"], order.extents["C"]
 
     def loops(ins, outs):
@@ -263,7 +263,7 @@ def roi_pool(data, rois, pooled_size, spatial_scale, layout, out):
     shape = out.static_shape
     if 0 in shape or 0 in list(map(int, data.shape)):
         return te.compute(shape, lambda *_: tirx.const(0, out.dtype), name="pooled")
-    order = Layout(layout, data.shape)
+    order = RegionLayout(layout, data.shape)
     bins = pair(pooled_size, "pooled_size")
 
     def loops(ins, outs):

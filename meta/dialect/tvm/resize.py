@@ -18,7 +18,7 @@ from meta.op.core.check import pair
 from meta.op.core.resample import sampling, upsampled
 
 
-class Axis:
+class ResizedAxis:
     """A resized axis: `Sampling` on indices that are expressions."""
 
     def __init__(self, position, s, dtype):
@@ -118,12 +118,12 @@ class Axis:
 
 
 def axes_of(shape, dtype, size, layout, *options):
-    """Return the `Axis` of each spatial axis, outermost first."""
+    """Return the `ResizedAxis` of each spatial axis, outermost first."""
     letters = [letter for letter in "DHW" if letter in layout]
     found = []
     for letter, out in zip(letters, pair(size, "size", len(letters)), strict=True):
         p = layout.index(letter)
-        found.append(Axis(p, sampling(int(shape[p]), out, *options), dtype))
+        found.append(ResizedAxis(p, sampling(int(shape[p]), out, *options), dtype))
     return found
 
 

@@ -66,7 +66,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Closure:
+class FunctionValue:
     """A function value and the frame around it."""
 
     function: Any
@@ -155,9 +155,9 @@ class Walker:
         if isinstance(expr, tvm_relax.If):
             return self._if(frame, expr)
         if isinstance(expr, tvm_relax.Function):
-            return Closure(expr, frame)
+            return FunctionValue(expr, frame)
         if isinstance(expr, ir.GlobalVar):
-            return Closure(self.module[expr], Frame({}, Extents()))
+            return FunctionValue(self.module[expr], Frame({}, Extents()))
         if isinstance(expr, ir.StringImm):
             return str(expr.value)
         return frame.extents.value(expr)
@@ -212,7 +212,9 @@ class Walker:
             return self._apply(frame, call, OUTSIDE[name], {}, call.args)
         callee = self._value(frame, call.op)
         arguments = tuple(self._value(frame, a) for a in call.args)
-        if not isinstance(callee, Closure) or not isinstance(callee.function, tvm_relax.Function):
+        if not isinstance(callee, FunctionValue) or not isinstance(
+            callee.function, tvm_relax.Function
+        ):
             raise Unconvertible("what is called is no Relax function")
         return self._function(callee.function, arguments, callee.frame)
 

@@ -12,7 +12,7 @@ from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError
 from meta.frontend.core import ImportedModel
 from meta.frontend.relay import ast
-from meta.frontend.relay.convert import Program, convert
+from meta.frontend.relay.convert import RelayProgram, convert
 from meta.frontend.relay.convert.program import require_supported
 from meta.frontend.relay.errors import ParamsError, RelayError
 from meta.frontend.relay.params import pair, read_params
@@ -42,7 +42,7 @@ class RelayModel(ImportedModel):
         against it, and ParamsError for arrays that do not fit.
         """
         given = params or {}
-        self._program = Program(module)
+        self._program = RelayProgram(module)
         pairing = pair(module, given)
         require_supported(self._program)
         self._unused = tuple(pairing.unused)
@@ -108,7 +108,7 @@ def _array(name: str, tensor: torch.Tensor) -> ndarray:
         raise ParamsError(f"the array {name!r} cannot be used: {error.what}") from error
 
 
-def _statistics(program: Program) -> set[ast.Expr]:
+def _statistics(program: RelayProgram) -> set[ast.Expr]:
     """Return the variables that are running statistics of an operator."""
     found: set[ast.Expr] = set()
     for call in program.calls():

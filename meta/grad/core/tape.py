@@ -59,7 +59,7 @@ def no_grad() -> Iterator[None]:
         yield
 
 
-class Node:
+class TapeNode:
     """One recorded call.
 
     ``sources`` has an entry per tensor slot: where the gradient of that argument goes, an `Edge` to
@@ -153,7 +153,7 @@ class Edge:
 
     __slots__ = ("index", "node")
 
-    def __init__(self, node: Node, index: int) -> None:
+    def __init__(self, node: TapeNode, index: int) -> None:
         self.node, self.index = node, index
 
     def backward(self, seed: ndarray, create_graph: bool) -> None:
@@ -233,19 +233,19 @@ def grad(
 def propagate(
     starts: Iterable[tuple[Any, ndarray]],
     accumulate: Callable[[ndarray, ndarray], None],
-    wanted: Iterable[tuple[Node, int]] = (),
+    wanted: Iterable[tuple[TapeNode, int]] = (),
     since: int = -1,
-) -> dict[tuple[Node, int], ndarray | None]:
+) -> dict[tuple[TapeNode, int], ndarray | None]:
     """Give every leaf that the sources in ``starts`` lead to its gradients.
 
     Returns the gradients of the ``wanted`` results of nodes, as far as the sweep reached them. An
     edge to a node of an order less than ``since`` counts as a leaf.
     """
     add = OPERATORS["add"]
-    pending: dict[Node, list[ndarray | None]] = {}
-    queue: list[tuple[int, Node]] = []
-    found: dict[tuple[Node, int], ndarray | None] = {}
-    watched: dict[Node, list[int]] = {}
+    pending: dict[TapeNode, list[ndarray | None]] = {}
+    queue: list[tuple[int, TapeNode]] = []
+    found: dict[tuple[TapeNode, int], ndarray | None] = {}
+    watched: dict[TapeNode, list[int]] = {}
     for node, index in wanted:
         watched.setdefault(node, []).append(index)
 
@@ -332,7 +332,7 @@ def record(op: Op, args: tuple[Any, ...], result: Any) -> None:
     for name, index, type_only in rule.kept:
         value = result if index < 0 else args[index]
         saved[name] = _type_of(value) if type_only else _detached(value) if index < 0 else value
-    node = Node(op, rule, sources, saved, tuple([r.key for r in results]))
+    node = TapeNode(op, rule, sources, saved, tuple([r.key for r in results]))
     for i, r in enumerate(results):
         if r.key.dtype in FLOATS:
             r._requires_grad = True

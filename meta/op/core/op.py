@@ -15,7 +15,7 @@ from meta.base.errors import ArgumentError, RegistrationError, TypeInferError
 from meta.base.number import fits, holding, refused
 from meta.base.registry import OPERATORS
 from meta.base.source import Span, definition_span
-from meta.ir.expr import Op as OpNode
+from meta.ir.expr import OpNode
 from meta.ir.types import TensorType, TupleType, Type
 from meta.op.core.bounds import excess
 from meta.op.core.call import CallValues, runtime_args

@@ -4,10 +4,10 @@ A function is instantiated once per choice of dtypes that it is called with. Fun
 themselves or are handed on as values, closures, data values and references keep their types. What
 is written in place keeps its dtype, and its cast is made again after a write.
 
-`Body` rewrites one function: every call gets its arguments in the dtypes that its cast rule says.
-``casts`` has the casts that are known in it, and what `explain_autocast` tells of them. ``move``
-moves casts of a function's parameters to its callers, so that a loop casts its weights once, and
-lets sums read what is rounded for others.
+`FunctionCasts` rewrites one function: every call gets its arguments in the dtypes that its cast
+rule says. ``casts`` has the casts that are known in it, and what `explain_autocast` tells of them.
+``move`` moves casts of a function's parameters to its callers, so that a loop casts its weights
+once, and lets sums read what is rounded for others.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class _Autocast:
     def _rewritten(self, name: str, new: str, types: list[Type]) -> Function:
         function = self.source.functions[name]
         casts = Casts(new, function, self.summaries)
-        body = Body(self.source, self.half, casts, self.instance)
+        body = FunctionCasts(self.source, self.half, casts, self.instance)
         params = tuple(Var(p.name, t) for p, t in zip(function.params, types, strict=True))
         for i, (old, param) in enumerate(zip(function.params, params, strict=True)):
             body.bind(old, param)
@@ -232,7 +232,7 @@ Instance = Callable[[str, tuple[Type | None, ...]], tuple[str, FuncType]]
 are those of the arguments, or fixed."""
 
 
-class Body:
+class FunctionCasts:
     """A function under rewriting: by variable of the original program, what stands for it now."""
 
     def __init__(self, module: Module, half: str, casts: Casts, instance: Instance) -> None:

@@ -25,7 +25,7 @@ def memory(address: int, count: int, dtype: str) -> torch.Tensor:
 
 
 class EmulatedPlan:
-    """What `meta.dialect.cublas.plan.Plan` does, for addresses of the CPU."""
+    """What `meta.dialect.cublas.plan.ProductPlan` does, for addresses of the CPU."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem

@@ -140,7 +140,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeLibrary:
 def test_what_cublaslt_is_told(fake: FakeLibrary) -> None:
     x1, x2 = Matrix(64, False, 640), Matrix(96, True, 0)
     of = Problem("bfloat16", 3, 10, 32, 64, x1, x2, "bias_gelu_aux", True, 8)
-    made = plan.Plan(of, 0)
+    made = plan.ProductPlan(of, 0)
     operation, *layouts = (fake.objects[d.pointer.value] for d in (made.operation, *made.layouts))
     assert operation.made == (lt.COMPUTE_32F, 0)
     assert operation.set == {
@@ -172,7 +172,7 @@ def test_what_cublaslt_is_told(fake: FakeLibrary) -> None:
 )  # fmt: skip
 def test_precision(fake: FakeLibrary, dtype: str, tf32: bool, expected: tuple[int, int]) -> None:
     flat = Matrix(4, False)
-    made = plan.Plan(Problem(dtype, 1, 4, 4, 4, flat, flat, tf32=tf32), 0)
+    made = plan.ProductPlan(Problem(dtype, 1, 4, 4, 4, flat, flat, tf32=tf32), 0)
     assert fake.objects[made.operation.pointer.value].made == expected
 
 
@@ -180,7 +180,7 @@ def test_the_status_is_the_reason_of_a_refusal(fake: FakeLibrary) -> None:
     fake.status = lt.NOT_SUPPORTED
     flat = Matrix(4, False)
     with pytest.raises(Unsupported, match=r"no algorithm \(status 15: not supported\)"):
-        plan.Plan(Problem("float16", 1, 4, 4, 4, flat, flat), 0)
+        plan.ProductPlan(Problem("float16", 1, 4, 4, 4, flat, flat), 0)
 
 
 def test_equal_problems_share_a_plan_and_few_are_kept(

@@ -34,7 +34,7 @@ class Built:
         self.tensor = self.node.tensor(dim=[1, 2], stride=[2, 1], data_type=types.HALF, uid=1)
         self.count = 1
 
-class Plan(plans.Plan):
+class Plan(plans.ExecutionPlan):
     def __init__(self):
         self._graph = Built()
         self._execute = self._graph.node._execute_with_raw_ptrs

@@ -25,7 +25,7 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def doubled() -> build.Built:
+def doubled() -> build.CompiledFunction:
     """Return a kernel whose loop is worth several threads."""
     x = te.placeholder((SIZE,), "float32", "x")
     y = te.compute((SIZE,), lambda i: x[i] * 2.0, "y")

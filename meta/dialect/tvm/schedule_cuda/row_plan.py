@@ -14,7 +14,7 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     power_of_two_in,
 )
 from meta.dialect.tvm.schedule_cuda.row_online import online
-from meta.dialect.tvm.schedule_cuda.row_stages import ELEMENT, Layout, Member, Walk
+from meta.dialect.tvm.schedule_cuda.row_stages import ELEMENT, Member, RowLayout, Walk
 from meta.dialect.tvm.schedule_cuda.walk import compact, reads
 from meta.dialect.tvm.target import processors
 
@@ -41,7 +41,7 @@ class RowPlan:
     which a row begins and ends within one.
     """
 
-    def __init__(self, layout: Layout, members: Sequence[Member], outside: set[Any]) -> None:
+    def __init__(self, layout: RowLayout, members: Sequence[Member], outside: set[Any]) -> None:
         self.layout, self.members = layout, members
         self.by_buffer = {m.part.stage.buffer: m for m in members}
         self.outside = outside

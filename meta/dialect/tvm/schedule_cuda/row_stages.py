@@ -39,7 +39,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Layout:
+class RowLayout:
     """The extents of the axes that count rows, and of those within a row; none is 1."""
 
     rows: tuple[int, ...]
@@ -110,7 +110,7 @@ class Layout:
         }
 
 
-def layout_of(part: Part) -> Layout | None:
+def layout_of(part: Part) -> RowLayout | None:
     """Return the rows of a reduction, None if it does not go along what it reads."""
     if part.combine is None:
         return None
@@ -118,12 +118,12 @@ def layout_of(part: Part) -> Layout | None:
     cols = tuple(e for e in part.stage.reduce if e is not None and e != 1)
     if not cols:
         return None
-    layout = Layout(rows, cols)
+    layout = RowLayout(rows, cols)
     member = layout.member(part)
     return layout if member is not None and _goes_along(layout, member, {}) else None
 
 
-def members_of(parts: Sequence[Part]) -> tuple[Layout, list[Member]] | None:
+def members_of(parts: Sequence[Part]) -> tuple[RowLayout, list[Member]] | None:
     """Return a layout and the stages that fit it, of the first reduction for which there are some.
 
     A layout for which more stages would fit after another kernel comes after that.
@@ -147,7 +147,7 @@ def members_of(parts: Sequence[Part]) -> tuple[Layout, list[Member]] | None:
     return incomplete
 
 
-def _waiting(layout: Layout, parts: Sequence[Part], made: dict[Any, Member]) -> bool:
+def _waiting(layout: RowLayout, parts: Sequence[Part], made: dict[Any, Member]) -> bool:
     """Whether a stage with the layout's axes needs what could be made without the others."""
     by_buffer = {part.stage.buffer: part for part in parts}
 
@@ -170,7 +170,7 @@ def _waiting(layout: Layout, parts: Sequence[Part], made: dict[Any, Member]) -> 
     return False
 
 
-def _fits(layout: Layout, member: Member, made: dict[Any, Member], missing: set[Any]) -> bool:
+def _fits(layout: RowLayout, member: Member, made: dict[Any, Member], missing: set[Any]) -> bool:
     own = member.part.stage.buffer
     for found in reads(member.part.value):
         for node in found:
@@ -185,7 +185,7 @@ def _fits(layout: Layout, member: Member, made: dict[Any, Member], missing: set[
     return member.role != REDUCED or _goes_along(layout, member, made)
 
 
-def _goes_along(layout: Layout, member: Member, made: dict[Any, Member]) -> bool:
+def _goes_along(layout: RowLayout, member: Member, made: dict[Any, Member]) -> bool:
     """Whether a reduction reads an array with all its rows, or one that is made, none across."""
     own = member.part.stage.buffer
     whole = False

@@ -13,7 +13,7 @@ from tvm import tirx
 
 from meta.dialect.tvm.schedule_cuda.emit import each, sequence
 from meta.dialect.tvm.schedule_cuda.row_plan import RowPlan
-from meta.dialect.tvm.schedule_cuda.row_stages import Layout, Member
+from meta.dialect.tvm.schedule_cuda.row_stages import Member, RowLayout
 
 CHUNK = 4
 """Vectors that a thread has under way of a row that it cannot hold."""
@@ -27,7 +27,7 @@ class RowWalk(RowPlan):
     shifted. inside: whether the vectors that are written about are in the row for sure.
     """
 
-    def __init__(self, layout: Layout, members: Sequence[Member], outside: set[Any]) -> None:
+    def __init__(self, layout: RowLayout, members: Sequence[Member], outside: set[Any]) -> None:
         super().__init__(layout, members, outside)
         self.start, self.first = tirx.Var("start", self.k.dtype), tirx.Var("first", self.k.dtype)
         self.inside = False

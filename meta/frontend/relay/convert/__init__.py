@@ -10,13 +10,13 @@ from typing import Any
 
 from meta.frontend.relay.convert.context import Context
 from meta.frontend.relay.convert.evaluate import Evaluator
-from meta.frontend.relay.convert.program import Program
+from meta.frontend.relay.convert.program import RelayProgram
 from meta.op.core.tracing import Trace
 
-__all__ = ["Program", "convert"]
+__all__ = ["RelayProgram", "convert"]
 
 
-def convert(program: Program, trace: Trace, args: tuple[Any, ...], training: bool) -> Any:
+def convert(program: RelayProgram, trace: Trace, args: tuple[Any, ...], training: bool) -> Any:
     """Return the result of main: symbols, arrays that are known, and tuples of them.
 
     Parameters

@@ -15,7 +15,7 @@ from typing import Any
 
 from meta.base.source import Span, user_span
 from meta.frontend.relay import ast
-from meta.frontend.relay.convert.program import Order, Program, Scope
+from meta.frontend.relay.convert.program import Order, RelayProgram, Scope
 from meta.frontend.relay.convert.types import Bindings, DataTypes
 from meta.frontend.relay.errors import RelayError
 from meta.ir import Constant, TupleType, Type
@@ -149,7 +149,7 @@ class Context:
     place: where in the source we are.
     """
 
-    def __init__(self, program: Program, trace: Trace, training: bool) -> None:
+    def __init__(self, program: RelayProgram, trace: Trace, training: bool) -> None:
         self.program, self.trace, self.training = program, trace, training
         self.root = trace
         self.types = DataTypes(program.module.types, trace)

@@ -32,7 +32,18 @@ from meta.frontend.relay.convert.program import Bind, Scope
 from meta.frontend.relay.convert.types import Bindings, joined, relay_text
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.registry import relay
-from meta.ir import Call, Function, FuncType, GlobalVar, If, Op, TensorType, TupleType, Type, Var
+from meta.ir import (
+    Call,
+    Function,
+    FuncType,
+    GlobalVar,
+    If,
+    OpNode,
+    TensorType,
+    TupleType,
+    Type,
+    Var,
+)
 from meta.ir.literals import MAX_NESTING
 from meta.op.core.handler import use
 from meta.op.core.op import Op as BaseOp
@@ -133,7 +144,7 @@ def _can_be_known(scratch: Trace, result: Any) -> bool:
     values = [b.value for b in scratch.finish(_atoms(result)).bindings]
     calls = [v for v in values if isinstance(v, Call)]
     return all(
-        isinstance(c.callee, Op)
+        isinstance(c.callee, OpNode)
         and isinstance(c.callee, BaseOp)
         and not (c.callee.random or c.callee.has_effect)
         for c in calls

@@ -1,6 +1,6 @@
-"""`Program`, a Relay module with what is found out about it once, for all conversions: `Order`,
-what each scope of a function evaluates, and in which order; and `unsupported`, everything that
-keeps a program from being converted, before it is tried.
+"""`RelayProgram`, a Relay module with what is found out about it once, for all conversions:
+`Order`, what each scope of a function evaluates, and in which order; and `unsupported`, everything
+that keeps a program from being converted, before it is tried.
 
 A Relay expression is a DAG. A node is evaluated once, in the innermost scope (a function's body, a
 branch, the arm of a match) that is around all of its uses, at the place where evaluation from left
@@ -179,7 +179,7 @@ it calls no other: `meta` fuses by itself.
 """
 
 
-class Program:
+class RelayProgram:
     """A Relay module, and the order of evaluation of its functions.
 
     Copies of a model share it: nothing here changes after it was computed.
@@ -191,7 +191,7 @@ class Program:
         self._constants: dict[ast.Constant, ndarray] = {}
         self._uses: Counter[str] | None = None
 
-    def __deepcopy__(self, _: object) -> Program:
+    def __deepcopy__(self, _: object) -> RelayProgram:
         return self
 
     @property
@@ -304,7 +304,7 @@ class Unsupported:
         return f"{self.name}: {self.why}{hint}; {times}{where}{more}"
 
 
-def unsupported(program: Program) -> list[Unsupported]:
+def unsupported(program: RelayProgram) -> list[Unsupported]:
     """Return what cannot be converted of main and what it may call, the most frequent first.
 
     What depends on the arguments of a call is found only when the program is traced.
@@ -333,7 +333,7 @@ def unsupported(program: Program) -> list[Unsupported]:
     return sorted(found.values(), key=lambda u: -u.count)
 
 
-def require_supported(program: Program) -> None:
+def require_supported(program: RelayProgram) -> None:
     """Raise one RelayError that lists all of `unsupported`, if there is any."""
     found = unsupported(program)
     if not found:

@@ -105,7 +105,7 @@ def metadata_version(section: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match is not None else None
 
 
-class Scope:
+class TextScope:
     """Variables by name, and expressions by number.
 
     Variables hide one another and end with their scope; those of `declare_free` hold to the end of
@@ -232,7 +232,7 @@ class Reader:
     lex: Lexer
     metadata: Metadata
     old: bool = False
-    scope: Scope = field(default_factory=Scope)
+    scope: TextScope = field(default_factory=TextScope)
     type_vars: frozenset[str] = frozenset()
     constructors: dict[str, ConstructorFacts] = field(default_factory=dict)
     operators: dict[str, int] = field(default_factory=dict)
