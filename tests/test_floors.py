@@ -1,4 +1,5 @@
 """The floors of `docs/architecture.md`: a file imports only from its own folder or lower floors.
+No files import one another in a circle.
 
 The whole rule is the table below; a new folder is a new row. Every `import` statement of every file
 under `meta/` is read from its syntax tree, those inside functions and under `TYPE_CHECKING`
@@ -8,7 +9,7 @@ included, and so is every `import_module("meta...")`.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,75 @@ def violations(source: str, path: Path) -> list[str]:
         for line, name in sorted(found)
         if not allowed(importer, part(name))
     ]
+
+
+def imported_modules(source: str, module: str, modules: Container[str]) -> set[str]:
+    """Return which of ``modules`` a file imports when it is run or later, packages on the way there
+    included; not what it imports for its types only (``if TYPE_CHECKING``).
+    """
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            node.body = []
+    found: set[str] = set()
+    for _, name in imported_names(tree, module, module in modules):
+        parts = name.split(".")
+        way = [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
+        # The packages that a file lies in are imported before it.
+        outside = [m for m in way if not f"{module}.".startswith(f"{m}.")]
+        written = [m for m in way if m in modules][-1:]
+        found.update(m for m in (*outside, *written) if m in modules)
+    return found - {module}
+
+
+def circle(imports: dict[str, set[str]]) -> list[str]:
+    """Return modules of which each imports the next one, and the last the first; [] if none do."""
+    done: set[str] = set()
+    for root in imports:
+        path = {root: iter(sorted(imports[root]))}
+        while path:
+            module, rest = next(reversed(path.items()))
+            following = next((m for m in rest if m not in done), None)
+            if following is None:
+                done.add(module)
+                del path[module]
+            elif following in path:
+                names = list(path)
+                return names[names.index(following) :]
+            else:
+                path[following] = iter(sorted(imports[following]))
+    return []
+
+
+def test_no_files_import_one_another_in_a_circle() -> None:
+    """Not inside of functions either, where such imports are put to hide a circle."""
+    files = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(
+            ".__init__"
+        ): path.read_text("utf-8")
+        for path in PACKAGE.rglob("*.py")
+    }
+    imports = {name: imported_modules(text, name, files) for name, text in files.items()}
+    assert sum(map(len, imports.values())) > 2000, "imports are no longer found"
+    assert circle(imports) == []
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [
+        ({"a": "import meta.b", "b": "import meta.c", "c": ""}, []),
+        ({"a": "import meta.b", "b": "from meta import c", "c": "import meta.b"}, ["b", "c"]),
+        ({"a": "import meta.b", "b": "def f():\n    import meta.a"}, ["a", "b"]),
+        ({"a": "import meta.b", "b": "if TYPE_CHECKING:\n    import meta.a"}, []),
+        ({"a": "import meta.p.q", "p": "import meta.a", "p.q": ""}, ["a", "p"]),
+        ({"p": "import meta.p.q", "p.q": ""}, []),
+        ({"p": "import meta.p.q", "p.q": "from meta.p import x"}, ["p", "p.q"]),
+    ],
+)
+def test_circles_are_found(sources: dict[str, str], expected: list[str]) -> None:
+    files = {f"meta.{name}": text for name, text in sources.items()}
+    imports = {name: imported_modules(text, name, files) for name, text in files.items()}
+    assert circle(imports) == [f"meta.{name}" for name in expected]
 
 
 def test_every_import_goes_down() -> None:

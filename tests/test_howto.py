@@ -72,18 +72,23 @@ def test_following_the_optimizer_page_adds_an_optimizer(tmp_path: Path) -> None:
 INSERTED = re.compile(r'```python file=(\S+) before="([^"]*)"\n(.*?)```', re.DOTALL)
 
 
+def _follow(page: str, folder: Path) -> set[str]:
+    """Put the code of a page where it says; return the names of the files."""
+    for name, code in BLOCK.findall(page):
+        with open(folder / name, "a", encoding="utf-8") as file:
+            file.write(f"\n\n{code}")
+    inserted = INSERTED.findall(page)
+    for name, line, code in inserted:
+        source = (folder / name).read_text("utf-8")
+        assert source.count(f"\n{line}\n") == 1
+        (folder / name).write_text(source.replace(f"\n{line}\n", f"\n{code}{line}\n"), "utf-8")
+    return {name for name, *_ in (*BLOCK.findall(page), *inserted)}
+
+
 def test_following_the_node_page_adds_a_node_kind(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "howto" / "node.md").read_text("utf-8")
     shutil.copytree(ROOT / "meta", tmp_path / "meta", ignore=shutil.ignore_patterns("__pycache__"))
-    for name, code in BLOCK.findall(text):
-        with open(tmp_path / name, "a", encoding="utf-8") as file:
-            file.write(f"\n\n{code}")
-    inserted = INSERTED.findall(text)
-    for name, line, code in inserted:
-        source = (tmp_path / name).read_text("utf-8")
-        assert source.count(f"\n{line}\n") == 1
-        (tmp_path / name).write_text(source.replace(f"\n{line}\n", f"\n{code}{line}\n"), "utf-8")
-    touched = {name for name, *_ in (*BLOCK.findall(text), *inserted)}
+    touched = _follow(text, tmp_path)
     assert touched == {"meta/ir/expr.py", "meta/vm/interpreter.py", "meta/vm/emit.py"}
     (use,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     printed = _run(tmp_path, "-c", use)
@@ -157,14 +162,12 @@ def test_following_the_pass_page_adds_a_pass(tmp_path: Path) -> None:
             ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
         )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for name, code in BLOCK.findall(text):
-        with open(tmp_path / name, "a", encoding="utf-8") as file:
-            file.write(code)
-    (line,) = re.findall(r"```python line\n(.*?)```", text, re.DOTALL)
-    pipeline = tmp_path / "meta" / "vm" / "pipeline.py"
-    source = pipeline.read_text("utf-8")
-    source = source.replace("    # Who runs what.\n", f"{line}    # Who runs what.\n", 1)
-    pipeline.write_text(source, "utf-8")
+    touched = _follow(text, tmp_path)
+    assert touched == {
+        "meta/passes/double_by_add.py",
+        "meta/vm/pipeline.py",
+        "tests/passes/test_double_by_add.py",
+    }
     report = _run(
         tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/passes", "-k",
         "double_by_add",

@@ -4,16 +4,19 @@
 * ``never``: computed in float32, because half precision would overflow or lose the small terms.
 * ``infer``: in the precision in which the arguments come. It is what an operator without a line
   has: shapes and data movement, elementwise operators, pooling, comparisons, random numbers.
-* below them, rules of their own, where arguments differ in what they need.
+* ``of_each``: a word for each argument that is cast, where arguments differ in what they need;
+  and functions, where that is not enough.
 
 A kernel computes half precision in float32 registers, accumulators included (see the dialects), so
 a line here is about what is lost when results are STORED in 16 bits.
 """
 
 from collections import Counter
+from typing import Any
 
 from meta import op
 from meta.amp.core import Finite, always, custom, float_dtypes, never
+from meta.amp.core.words import finite, narrow, of_each, wide, widest
 from meta.base.dtype import bits
 from meta.ir.types import TensorType
 from meta.op.core.update import OPTIMIZERS, SINGLES
@@ -61,14 +64,74 @@ never(op.reinterpret)
 # * mean, std, pooling: of a sum that is accumulated in float32 only the mean is stored, which is no
 #   larger than the terms.
 
+# Gradients that take dy in any precision, and of whose x only the type counts.
+of_each(op.sum_dx, op.repeat_dx)
+# Of the second argument only the type counts, so neither precision follows the other.
+of_each(op.reshape_like, op.broadcast_to_like, op.cast_like)
+# Nothing is computed; or the dtype is stated.
+of_each(op.optimization_barrier, op.group_cast)
+# In the precision of x: the sum of squares is not stored, and results are at most 1.
+of_each(op.l2_normalize)
+# A kernel takes tensors of any dtypes, and nothing is gained by a copy.
+of_each(*OPTIMIZERS, op.lans)
+of_each(op.multi_tensor_axpby, op.multi_tensor_norm, op.multi_tensor_cast)
+# The gradient comes in the parameter's precision; all else stays as it is.
+of_each(*(SINGLES.keys() - {op.lans}), dx=(widest, "x"))
+# The bias, or the weight, is a float32 parameter: it follows x; else each layer would widen.
+of_each(op.bias_add, bias=(widest, "x"))
+of_each(op.prelu, weight=(widest, "x"))
+# Sums of many terms, as `sum`, `embedding_dx`: dx has the dtype of x, which is only its type.
+of_each(op.collapse_sum_like, x=wide)
+of_each(op.adv_index_dx, dy=wide, inputs=wide)
+of_each(op.take_dx, x=wide, dy=wide)
+# Quantized networks count on every bit of their scales.
+of_each(op.fixed_point_number, x="float64")
+# It takes float8, with scales in float32, and states the dtype of its result.
+of_each(op.scaled_matmul, scale1="float32", scale2="float32")
+# Normalisations keep statistics, scale and shift in float32 beside activations in half precision:
+# running averages move by less than a half precision number can resolve.
+of_each(
+    *(op.batch_norm_train, op.batch_norm_infer),
+    **dict.fromkeys(("running_mean", "running_var", "w", "b"), wide),
+)
+of_each(op.batch_norm_train_dxwb, dy=(widest, "x"), w=wide, b=wide)
+of_each(op.group_norm, op.instance_norm, scale=wide, bias=wide)
+of_each(op.group_norm_dx, scale=wide, dy=(widest, "x"))
+# In networks of attention the data, too: what is added up around layers stays as it is, and what a
+# layer reads of it, and the backward pass keeps, is rounded once. The results are no larger than
+# the square root of the extent.
+of_each(op.layer_norm, op.layer_norm_train, op.rms_norm, x=narrow, scale=wide, bias=wide)
+of_each(op.layer_norm_dx, op.rms_norm_dx, x=narrow, scale=wide, dy=(narrow, "x"))
+of_each(op.layer_norm_train_dx, x=narrow, scale=wide, dy=(narrow, "x"), mean=wide, invvar=wide)
+# Attention is two products of matrices, of one dtype; the logsumexp is always float32.
+_GIVEN = "query", "key", "value", "mask"
+of_each(
+    op.scaled_dot_product_attention,
+    **dict.fromkeys(("query", "key", "value"), (narrow, *_GIVEN)),
+    mask=(finite, *_GIVEN),
+)
+of_each(
+    *(op.scaled_dot_product_attention_dx, op.scaled_dot_product_attention_dmask),
+    **dict.fromkeys(("query", "key", "value", "y", "dy"), (narrow, *_GIVEN)),
+    mask=(finite, *_GIVEN),
+    logsumexp=(wide, *_GIVEN),
+)
+# Angles of far positions need float32; activations come in half precision.
+of_each(op.rotary_embedding, cos=wide, sin=wide)
+of_each(op.rotary_embedding_dtable, x=(widest, "x", "dy"), dy=(widest, "x", "dy"), cos=wide)
+
+
+Dtypes = tuple[str | None, ...]
+
 
 @custom(op.add, op.subtract)
-def sum_into(args, half):
+def sum_into(args: Any, half: str) -> Dtypes:
     """A sum with ``otherwise`` takes its dtype; else, operands meet as those of `multiply`. A
     vector that follows may be a mask, and stays finite.
     """
-    target = (float_dtypes(args.otherwise) or [meeting(args.x1, args.x2)])[0]
-    dtypes = [
+    stated = float_dtypes(args.otherwise)
+    target = stated[0] if stated else meeting(args.x1, args.x2)
+    dtypes: list[str | None] = [
         Finite(target) if target is not None and is_vector_of(vector, whole) else target
         for vector, whole in ((args.x1, args.x2), (args.x2, args.x1))
     ]
@@ -76,234 +139,42 @@ def sum_into(args, half):
 
 
 @custom(op.multiply)
-def product(args, half):
+def product(args: Any, half: str) -> Dtypes:
     """Operands meet in the wider dtype; but a bias or a scale, a float32 parameter, follows."""
     return (meeting(args.x1, args.x2),) * 2
 
 
-def meeting(x1, x2):
+def meeting(x1: Any, x2: Any) -> str | None:
     """Return the dtype in which two operands meet. A vector along the last axis of the other one
     follows it: it is rounded no worse than what it is combined with, and does not widen a layer.
     """
-    for vector, whole in ((x1, x2), (x2, x1)):
-        if is_vector_of(vector, whole) and widest(whole) in ("float16", "bfloat16"):
-            return "float64" if widest(vector) == "float64" else widest(whole)
-    return widest(x1, x2)
+    first, second = float_dtypes(x1), float_dtypes(x2)
+    both = [*first, *second]
+    for vector, whole, dtypes in ((x1, x2, second), (x2, x1, first)):
+        if is_vector_of(vector, whole) and dtypes in (["float16"], ["bfloat16"]):
+            return "float64" if "float64" in both else dtypes[0]
+    return widest(both)
 
 
-def is_vector_of(vector, whole):
+def is_vector_of(vector: Any, whole: Any) -> bool:
     """Whether a tensor is a vector along the last of several axes of another one."""
-    tensors = isinstance(vector, TensorType) and isinstance(whole, TensorType)
-    return tensors and vector.ndim == 1 < whole.ndim and vector.shape[0] == whole.shape[-1] != 1
+    if not isinstance(vector, TensorType) or not isinstance(whole, TensorType):
+        return False
+    return vector.ndim == 1 < whole.ndim and vector.shape[0] == whole.shape[-1] != 1
 
 
 @custom(op.concatenate)
-def majority(args, half):
+def majority(args: Any, half: str) -> Dtypes:
     """Parts take the dtype that most of them have, in a tie the wider: few are rewritten."""
     counts = Counter(float_dtypes(args.x))
     if not counts or "float64" in counts:
-        return (widest(args.x),)
+        return (widest(list(counts)),)
     return (max(counts, key=lambda dtype: (counts[dtype], bits(dtype))),)
 
 
-@custom(op.bias_add)
-def like_x(args, half):
-    """The bias, a float32 parameter, follows what it is added to; else each layer would widen."""
-    return None, widest(args.x)
-
-
-@custom(op.prelu)
-def prelu(args, half):
-    """The weight, a float32 parameter, follows x as a bias does."""
-    return None, widest(args.x)
-
-
-# Gradients that take dy in any precision, and of whose x only the type counts.
-@custom(op.sum_dx, op.repeat_dx)
-def of_type_of_x(args, half):
-    return None, None
-
-
-# Of the second argument only the type counts, so neither precision follows the other.
-@custom(op.reshape_like, op.broadcast_to_like, op.cast_like)
-def like_another(args, half):
-    return None, None
-
-
-@custom(op.optimization_barrier)
-def barrier(args, half):
-    """Nothing is computed."""
-    return None, None
-
-
-@custom(op.collapse_sum_like)
-def collapse_sum_like(args, half):
-    """A sum of many terms, as `sum`."""
-    return wide(args.x), None
-
-
-@custom(op.fixed_point_number)
-def in_double_precision(args, half):
-    """Quantized networks count on every bit of their scales."""
-    return ("float64",)
-
-
-@custom(op.scaled_matmul)
-def scaled_matmul(args, half):
-    """It takes float8, with scales in float32, and states the dtype of its result."""
-    return None, None, "float32", "float32"
-
-
-@custom(op.group_cast)
-def group_cast(args, half):
-    """It states the dtype itself."""
-    return (None,)
-
-
-@custom(op.adv_index_dx)
-def adv_index_dx(args, half):
-    """In float32, as `take_dx`."""
-    return wide(args.dy), wide(args.inputs)
-
-
 @custom(op.scatter_nd)
-def scatter_nd(args, half):
+def scatter_nd(args: Any, half: str) -> Dtypes:
     """A sum, as `scatter_add`, unless rows are only put in their places."""
-    if args.mode == "update":
-        return widest(args.data, args.updates), None, widest(args.data, args.updates)
-    return wide((args.data, args.updates)), None, wide((args.data, args.updates))
-
-
-@custom(op.take_dx)
-def take_dx(args, half):
-    """In float32, as `embedding_dx`: the result has the dtype of x, which is only its type."""
-    return wide(args.x), wide(args.dy), None
-
-
-# Normalisations keep statistics, scale and shift in float32 beside activations in half precision:
-# running averages move by less than a half precision number can resolve.
-@custom(op.batch_norm_train, op.batch_norm_infer)
-def batch_norm(args, half):
-    return None, wide(args.running_mean), wide(args.running_var), wide(args.w), wide(args.b)
-
-
-@custom(op.batch_norm_train_dxwb)
-def batch_norm_train_dxwb(args, half):
-    return widest(args.x), None, wide(args.w), wide(args.b)
-
-
-# In networks of attention the data, too: what is added up around layers stays as it is, and what a
-# layer reads of it, and the backward pass keeps, is rounded once. The results are no larger than
-# the square root of the extent.
-@custom(op.layer_norm, op.layer_norm_train)
-def layer_norm(args, half):
-    return narrow(args.x, half), wide(args.scale), wide(args.bias)
-
-
-@custom(op.layer_norm_dx)
-def layer_norm_dx(args, half):
-    x = narrow(args.x, half)
-    return x, wide(args.scale), x
-
-
-@custom(op.layer_norm_train_dx)
-def layer_norm_train_dx(args, half):
-    x = narrow(args.x, half)
-    return x, wide(args.scale), x, wide(args.mean), wide(args.invvar)
-
-
-@custom(op.rms_norm)
-def rms_norm(args, half):
-    return narrow(args.x, half), wide(args.scale), wide(args.bias)
-
-
-@custom(op.rms_norm_dx)
-def rms_norm_dx(args, half):
-    x = narrow(args.x, half)
-    return x, wide(args.scale), x
-
-
-@custom(op.group_norm, op.instance_norm)
-def group_norm(args, half):
-    return None, wide(args.scale), wide(args.bias)
-
-
-@custom(op.group_norm_dx)
-def group_norm_dx(args, half):
-    return None, wide(args.scale), widest(args.x)
-
-
-@custom(op.l2_normalize)
-def l2_normalize(args, half):
-    """In the precision of x: the sum of squares is not stored, and results are at most 1."""
-    return (None,)
-
-
-# Attention is two products of matrices; the logsumexp is always float32.
-@custom(op.scaled_dot_product_attention)
-def attention(args, half):
-    dtype = attention_dtype(args, half)
-    return dtype, dtype, dtype, Finite(dtype)
-
-
-@custom(op.scaled_dot_product_attention_dx, op.scaled_dot_product_attention_dmask)
-def attention_dx(args, half):
-    dtype = attention_dtype(args, half)
-    statistics = "float64" if dtype == "float64" else "float32"
-    return dtype, dtype, dtype, Finite(dtype), dtype, statistics, dtype
-
-
-def attention_dtype(args, half):
-    """Return the one dtype of an attention's arguments."""
-    present = float_dtypes((args.query, args.key, args.value, args.mask))
-    return "float64" if "float64" in present else half
-
-
-# Angles of far positions need float32; activations come in half precision.
-@custom(op.rotary_embedding)
-def rotary_embedding(args, half):
-    return None, wide(args.cos), wide(args.sin)
-
-
-@custom(op.rotary_embedding_dtable)
-def rotary_embedding_dtable(args, half):
-    x = widest(args.x, args.dy)
-    return x, x, wide(args.cos)
-
-
-def as_they_come(*ops):
-    """A kernel takes tensors of any dtypes, and nothing is gained by a copy."""
-    for one in ops:
-        casts = (None,) * len(one.schema.tensor_slots)
-        custom(one)(lambda args, half, casts=casts: casts)
-
-
-as_they_come(*OPTIMIZERS, op.lans)
-as_they_come(op.multi_tensor_axpby, op.multi_tensor_norm, op.multi_tensor_cast)
-
-
-# The gradient comes in the parameter's precision; all else stays as it is.
-for _step in SINGLES.keys() - {op.lans}:
-    _rest = (None,) * (len(_step.schema.tensor_slots) - 2)
-    custom(_step)(lambda args, half, rest=_rest: (None, widest(args.x), *rest))
-
-
-def narrow(argument, half):
-    """Return the half dtype, unless an argument is in double precision."""
-    return "float64" if "float64" in float_dtypes(argument) else half
-
-
-def wide(argument):
-    """Return the dtype of at least float32 in which to keep an argument."""
-    return "float64" if "float64" in float_dtypes(argument) else "float32"
-
-
-def widest(*arguments):
-    """Return the widest dtype among the arguments, None if they hold no floating point tensor.
-
-    float16 and bfloat16 meet in float32.
-    """
-    dtypes = {d for a in arguments for d in float_dtypes(a)}
-    if dtypes == {"float16", "bfloat16"}:
-        return "float32"
-    return max(dtypes, key=bits, default=None)
+    found = float_dtypes((args.data, args.updates))
+    dtype = widest(found) if args.mode == "update" else wide(found)
+    return dtype, None, dtype

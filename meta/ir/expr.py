@@ -106,7 +106,7 @@ class Call(Expr):
     """
 
     callee: Annotated[Expr, Atom("the callee")]
-    args: Annotated[tuple[Expr | Literal, ...], Arguments("argument")]
+    args: Annotated[tuple[Any, ...], Arguments("argument")]
 
     def type_by(self, type_of: TypeOf) -> Type | None:
         callee = type_of(self.callee)

@@ -51,9 +51,9 @@ def reached_from_main(module: Module) -> Module:
 def recursive(module: Module) -> set[str]:
     """Return the names of the functions that may call themselves, directly or not."""
     graph = {name: callees(function) for name, function in module.functions.items()}
-    found = set()
+    found = set[str]()
     for name in graph:
-        reached, pending = set(), [name]
+        reached, pending = set[str](), [name]
         while pending:
             new = set(graph[pending.pop()]) - reached
             reached |= new

@@ -25,7 +25,6 @@ from meta.ir import (
     TensorType,
     Tuple,
     TupleGetItem,
-    TupleType,
     Var,
     type_of,
 )
@@ -75,7 +74,7 @@ def bypass_casts(module: Module) -> Module:
 def _rule(binding: Binding, buffers: Buffers, known: Definitions) -> Binding:
     value = binding.value
     called = called_op(value)
-    if isinstance(value, Call) and called in ANY_DTYPE:
+    if isinstance(value, Call) and called is not None and called in ANY_DTYPE:
         place = called.schema.index[ANY_DTYPE[called]]
         read = value.args[place]
         if isinstance(read, Tuple):
@@ -245,7 +244,7 @@ def _joined(casts: list[tuple[Binding, Call]], device: Device) -> list[Binding]:
     chosen = next((answer for answer in asked if answer.env is not None), None)
     if chosen is None:
         return []
-    whole = Var("casts", TupleType(tuple(binding.var.type for binding, _ in casts)))
+    whole = Var("casts", type_of(Tuple(tuple(binding.var for binding, _ in casts))))
     fields = [
         Binding(binding.var, TupleGetItem(whole, i), binding.span)
         for i, (binding, _) in enumerate(casts)

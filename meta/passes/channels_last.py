@@ -384,9 +384,11 @@ class _Function:
 
     def only_fields(self, var: Var) -> bool:
         """Whether a tuple is taken apart wherever it is used, in the outermost block."""
-        own = {id(b) for b in self._function.body.bindings}
+        own = set(self._function.body.bindings)
         users = self._uses.users(var)
-        return all(id(u) in own and isinstance(u.value, TupleGetItem) for u in users)
+        return all(
+            isinstance(u, Binding) and u in own and isinstance(u.value, TupleGetItem) for u in users
+        )
 
     def _restore(self, atoms: Iterable[Expr]) -> None:
         """Transpose back what is there with the channels last only."""

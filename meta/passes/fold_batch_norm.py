@@ -61,7 +61,10 @@ def fold_batch_norm(module: Module) -> Module:
 
 
 @pattern
-def _normalized(x, w, b, mean, var, scale, shift, b_axis, eps, axis):
+def _normalized(
+    x: Any, w: Any, b: Any, mean: Any, var: Any, scale: Any, shift: Any, b_axis: Any, eps: Any,
+    axis: Any,
+) -> Any:  # fmt: skip
     y = _linear(x, op.cast(w, wildcard()) | w, ...)
     y = op.bias_add(y, b, b_axis) | y
     return op.batch_norm_infer(y, mean, var, scale, shift, wildcard(), eps, axis)

@@ -27,7 +27,7 @@ from meta.dialect.core.preference import Preference, current
 from meta.ir import Call, Constant, Expr, Function, Literal, Module, TensorType, Var
 from meta.op.core import fields
 from meta.op.core.indices import checks_indices
-from meta.passes.calls import base_op
+from meta.passes.calls import called_op
 from meta.passes.index_ranges import index_atoms
 from meta.passes.outline import Outlined
 from meta.passes.pattern import Match, explain, match, pattern
@@ -143,7 +143,8 @@ def _pattern(fused: FusedPattern, device: Device) -> Any:
 
 def _prepared(fused: FusedPattern, found: Match, device: Device) -> OpEnv:
     """Return the kernel for a match; raises Unsupported if there is none."""
-    results = tuple(t for one in found.results for t in fields(one.var.type))
+    made = (one.var.type for one in found.results)
+    results = tuple(t for type_ in made if type_ is not None for t in fields(type_))
     types = (*results, *found.types.values())
     if not all(isinstance(t, TensorType) for t in results):
         raise Unsupported("a result of a fused kernel is a tensor, or a tuple of tensors")
@@ -165,11 +166,11 @@ def _hidden_indices(found: Match, device: Device) -> str | None:
     """Return of which call the pattern computes indices that are to be looked at."""
     made = {member.var for member in found.members} if checks_indices(device) else set()
     for member in found.members if made else ():
-        op = base_op(member.value.callee) if isinstance(member.value, Call) else None
-        if op is None or op.indices is None:
-            continue
-        for _, atom, _ in index_atoms(member.value):
+        call = member.value
+        for _, atom, _ in index_atoms(call) if isinstance(call, Call) else ():
             if atom in made:
+                op = called_op(call)
+                assert op is not None
                 return f"it computes the indices of {op.name}, at which somebody is to look"
     return None
 
@@ -180,7 +181,7 @@ def _better(
     """Return which kernel of a call goes before the pattern's: that of another dialect."""
     mine = _place(fused, device, preference)
     for member in found.members:
-        op = base_op(member.value.callee) if isinstance(member.value, Call) else None
+        op = called_op(member.value)
         if op is None:
             continue
         allowed = (

@@ -147,7 +147,7 @@ def _dying(args: tuple[Expr, ...], result: Var, live: Lifetimes) -> int | None:
 
 
 def _called(functions: dict[str, Function]) -> set[str]:
-    found = set()
+    found = set[str]()
     for function in functions.values():
         for one in (function, *closures(function)):
             calls = (b.value for b in numbered(one) if isinstance(b.value, Call))

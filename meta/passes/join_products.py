@@ -20,9 +20,9 @@ from meta.ir import (
     TensorType,
     Tuple,
     TupleGetItem,
-    TupleType,
     Var,
     operands,
+    type_of,
 )
 from meta.op.core import Op
 from meta.passes.buffers import Buffers, Summaries, owner
@@ -34,7 +34,7 @@ from meta.passes.prepare import steady
 from meta.passes.rewrite import with_main
 from meta.runtime import chip
 
-DTYPES = "float16", "bfloat16", "float32"
+DTYPES: tuple[str, ...] = "float16", "bfloat16", "float32"
 COLUMNS = {op.dense: 0, op.matmul: 1}
 """By operator: the axis of its weights along which the columns of the product are."""
 TILE = 128
@@ -102,7 +102,7 @@ attrs(arrays=2) {
         fixed, dtypes = steady(module), DTYPES
     else:
         fixed = frozenset(module.main.params[i] for i in trained)
-        dtypes = ("float32",) if config.get("META_TF32") else ()
+        dtypes = DTYPES[2:] if config.get("META_TF32") else ()
         module = eliminate_common_subexpressions(canonicalize(module))
     processors = chip.compiled_for(device).processors
     found = [group for group in _groups(module, fixed, dtypes) if _gains(group, processors)]
@@ -281,7 +281,7 @@ def _product(group: list[_Product]) -> Iterator[Binding]:
         else:
             call = new_call(op.reshape, before, y.type.static_shape)  # type: ignore[union-attr]
         yield Binding(y, call, member.span)
-    parts = Var("parts", TupleType(tuple(one.result.var.type for one in group)))
+    parts = Var("parts", type_of(Tuple(tuple(one.result.var for one in group))))
     yield Binding(parts, new_call(op.split, y, count, -1), span)
     for i, one in enumerate(group):
         yield Binding(one.result.var, TupleGetItem(parts, i), one.result.span)

@@ -109,13 +109,16 @@ def _aligned(binding: Binding, least_work: int, known: _Padded) -> Iterator[Bind
     """Yield a binding, or what it becomes: padded operands that are not ``known`` yet, the product,
     and its part.
     """
-    call = binding.value
-    letters_of = _AXES.get(called_op(call))
-    types = [_on_tensor_cores(atom) for atom in call.args] if letters_of else []
-    if letters_of is None or None in types:
+    call, result_type = binding.value, tensor_type(binding.var)
+    called = called_op(call)
+    if called not in _AXES or not isinstance(call, Call) or result_type is None:
         yield binding
         return
-    *axes, result = letters_of
+    *axes, result = _AXES[called]
+    types = [type_ for atom in call.args if (type_ := _on_tensor_cores(atom)) is not None]
+    if len(types) < len(call.args):
+        yield binding
+        return
     operands: list[Expr] = []
     larger = _larger(axes, types, result, least_work)
     for atom, letters, type_ in zip(call.args, axes, types, strict=True):
@@ -125,15 +128,11 @@ def _aligned(binding: Binding, least_work: int, known: _Padded) -> Iterator[Bind
             yield Binding(padded, new_call(op.pad, atom, widths), binding.span)
         atom = known.get((atom, widths), atom)
         operands.append(atom)
-    type_ = binding.var.type
-    assert isinstance(type_, TensorType)
-    grown = _grown(type_, result, larger)
-    product = binding.var if grown == type_ else Var(binding.var.name, grown)
+    grown = _grown(result_type, result, larger)
+    product = binding.var if grown == result_type else Var(binding.var.name, grown)
     yield Binding(product, Call(call.callee, tuple(operands)), binding.span)
     if product is not binding.var:
-        origin = (0,) * type_.ndim
-        part = new_call(op.strided_slice, product, origin, type_.static_shape)
-        yield Binding(binding.var, part, binding.span)
+        yield Binding(binding.var, _cut_off(product, result_type), binding.span)
 
 
 def _on_tensor_cores(atom: object) -> TensorType | None:

@@ -299,8 +299,8 @@ class TimedProgram:
         at = min(users)
         saved = sum(self.live.buffers[n].size for n in idle)
         cloner = _Cloner(self, at, value, saved // KEPT)
-        wanted = {a for i in users for a in operands(self.bindings[i].value)}
-        for atom in wanted:
+        read = (a for i in sorted(users) for a in operands(self.bindings[i].value))
+        for atom in dict.fromkeys(read):
             again = isinstance(atom, Var) and not self.live.of(atom).isdisjoint(idle)
             if again and not cloner.clone(atom):
                 return None
@@ -341,7 +341,7 @@ class _Cloner:
         self.origins: dict[Var, Var] = {}
         self.cost: Cost = NOTHING
 
-    def clone(self, var: Var) -> bool:
+    def clone(self, var: Expr) -> bool:
         """Copy the binding of ``var``, inputs first; False if it cannot be computed again."""
         # Depth first with a stack of its own: a chain of bindings may be long.
         stack = [var]
@@ -350,7 +350,7 @@ class _Cloner:
             if current in self.renamed:
                 stack.pop()
                 continue
-            index = self.program.index.get(current)
+            index = self.program.index.get(current) if isinstance(current, Var) else None
             if index is None:
                 return False
             binding = self.program.bindings[index]

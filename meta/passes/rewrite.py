@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from meta.ir import Binding, Block, Expr, Function, Module, Var, map_atoms
 
@@ -58,9 +59,8 @@ def _block(
 def with_blocks(value: Expr, change: Callable[[Block], Block]) -> Expr:
     """Return a value with its blocks changed; one without any as it is."""
     blocks = value.spec.blocks
-    if not blocks:
-        return value
-    return replace(value, **{name: change(getattr(value, name)) for name in blocks})
+    node: Any = value
+    return replace(node, **{n: change(getattr(node, n)) for n in blocks}) if blocks else value
 
 
 def with_value(binding: Binding, value: Expr) -> Binding:

@@ -55,13 +55,15 @@ def _split(binding: Binding) -> Iterator[Binding]:
     args: dict[str, Any] = dict(zip(update.schema.names, call.args, strict=True))
     count = len(args["x"].fields)
     for i in range(count):
-        own = {n: Tuple(a.fields[i : i + 1]) for n, a in args.items() if isinstance(a, Tuple)}
+        own: dict[str, Expr] = {
+            n: Tuple(a.fields[i : i + 1]) for n, a in args.items() if isinstance(a, Tuple)
+        }
         for name in RATES:
             type_ = type_of(args[name]) if not isinstance(args[name], int | float) else None
             if isinstance(type_, TensorType) and count > 1 and type_.shape == (count,):
-                own[name] = Var(name, type_.with_shape((1,)))
+                own[name] = rate = Var(name, type_.with_shape((1,)))
                 part = new_call(op.strided_slice, args[name], (i,), (i + 1,))
-                yield Binding(own[name], part, binding.span)
+                yield Binding(rate, part, binding.span)
         var = binding.var if i == count - 1 else Var(binding.var.name, TupleType(()))
         each = tuple(own.get(name, args[name]) for name in update.schema.names)
         yield Binding(var, Call(call.callee, each), binding.span)

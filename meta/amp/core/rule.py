@@ -80,12 +80,15 @@ def register_op_cast_rule(op: Op | str, rule: Casts | CustomRule, site: Span | N
     """State the cast rule of an operator, once.
 
     op: the operator or its name. rule: what `generic_cast` or `infer_cast` returns, or a function
-    ``(args, dtype) -> dtypes``; see above. site: where it is stated, by default the caller's line.
+    ``(args, dtype) -> dtypes``; see above. site: where it is stated, by default the function's line
+    or the caller's.
 
     Raises RegistrationError if the operator has a rule already, or has fewer tensor arguments than
     the rule is about.
     """
-    made = _made(op, rule, site or caller_span())
+    if site is None:
+        site = definition_span(rule) if callable(rule) else caller_span()
+    made = _made(op, rule, site)
     old: CastRule | None = made.op.aspects.cast_rule
     if old is not None:
         raise RegistrationError(
@@ -102,7 +105,7 @@ def _made(op: Op | str, rule: Casts | CustomRule, site: Span) -> CastRule:
     if isinstance(rule, Casts):
         casts = rule
     elif callable(rule):
-        casts, site = Casts("custom", None, rule), definition_span(rule)
+        casts = Casts("custom", None, rule)
     else:
         raise RegistrationError(
             f"this is no cast rule of {owner.name!r}",
@@ -133,7 +136,9 @@ def custom_rules(rules: Mapping[Op | str, Casts | CustomRule]) -> AbstractContex
     for an operator the innermost counts. What was cast before the block keeps its casts.
     """
     site = caller_span()
-    return _overriding([_made(op, rule, site) for op, rule in rules.items()])
+    return _overriding(
+        [_made(o, r, definition_span(r) if callable(r) else site) for o, r in rules.items()]
+    )
 
 
 @contextmanager

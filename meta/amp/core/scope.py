@@ -89,15 +89,13 @@ class Eager:
     def _kept(self, array: ndarray, dtype: str) -> ndarray:
         """Return an array's cast; of a leaf the one made before, if it is the same still."""
         leaf = array.requires_grad and array.node is None and not array.torch().is_inference()
-        if not leaf:
-            return OPERATORS["cast"](array, dtype)
-        version = array.torch()._version
-        reference, seen, kept = self._casts.get((id(array), dtype), (None, 0, None))
-        if reference is not None and reference() is array and seen == version:
-            return kept
-        made = OPERATORS["cast"](array, dtype)
-        if made.requires_grad:  # not where nothing is recorded: a later call may need the link
-            place = (id(array), dtype)
+        place, version = (id(array), dtype), array.torch()._version if leaf else 0
+        known = self._casts.get(place) if leaf else None
+        if known is not None and known[0]() is array and known[1] == version:
+            return known[2]
+        made: ndarray = OPERATORS["cast"](array, dtype)
+        # Not where nothing is recorded: a later call may need the link.
+        if leaf and made.requires_grad:
             reference = weakref.ref(array, lambda _: self._casts.pop(place, None))
             self._casts[place] = (reference, version, made)
         return made

@@ -8,6 +8,7 @@ import importlib
 import pkgutil
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 from meta.base.registry import Registry
@@ -24,10 +25,9 @@ def declare_all() -> None:
     A stranger's package is imported by the first dispatch, or when its namespace ``meta.op.<name>``
     is used.
     """
-    builtin = importlib.import_module("meta.dialect")
-    for module in pkgutil.iter_modules(builtin.__path__):
+    for module in pkgutil.iter_modules([str(Path(__file__).parents[1])]):
         if module.name != "core":
-            importlib.import_module(f"{builtin.__name__}.{module.name}")
+            importlib.import_module(f"meta.dialect.{module.name}")
     for point in entry_points(group=GROUP):
         OP_RESOLVERS.setdefault(point.name, _resolver(point))
 

@@ -35,7 +35,6 @@ from meta.ir import (
     Primitive,
     Tuple,
     TupleGetItem,
-    TupleType,
     Type,
     Var,
     bindings,
@@ -59,7 +58,7 @@ from meta.passes.autocast.casts import (
 from meta.passes.autocast.move import hoist, narrow
 from meta.passes.buffers import Summaries
 from meta.passes.call_graph import recursive, used_as_values, uses
-from meta.passes.calls import base_op, typed_args
+from meta.passes.calls import base_op, called_op, typed_args
 from meta.passes.dead_code import dead_code
 from meta.passes.infer_type import infer_type
 from meta.passes.lambda_lift import lambda_lift
@@ -140,7 +139,7 @@ class _Autocast:
             self.names.unique(name)
         self.functions: dict[str, Function] = {}
         self.instances: dict[tuple[str, tuple[Dtypes, ...]], tuple[str, FuncType]] = {}
-        self.made: dict[Var, Cast] = {}
+        self.made: dict[Expr, Cast] = {}
 
     def module(self) -> Module:
         """Return the program in mixed precision."""
@@ -158,8 +157,10 @@ class _Autocast:
         types = []
         for param, found in zip(function.params, given, strict=True):
             assert param.type is not None
-            keeps = name in self.fixed or found is None
-            types.append(param.type if keeps else with_dtypes(param.type, dtypes_of(found)))
+            if name in self.fixed or found is None:
+                types.append(param.type)
+            else:
+                types.append(with_dtypes(param.type, dtypes_of(found)))
         key = name, tuple(map(dtypes_of, types))
         if key in self.instances:
             return self.instances[key]
@@ -204,8 +205,9 @@ class _Autocast:
             for binding in bindings(function):
                 if binding.var in self.made:
                     found.append(self.made[binding.var])
-                elif isinstance(binding.value, Call) and base_op(binding.value.callee) is not None:
-                    calls.update(set(float_dtypes_of(binding.var.type)))
+                elif called_op(binding.value) is not None and binding.var.type is not None:
+                    dtypes = set(dtypes_of(binding.var.type))
+                    calls.update(d for d in dtypes if d is not None and is_float(d))
         return CastReport(self.half, tuple(found), dict(calls))
 
 
@@ -442,10 +444,3 @@ def _retyped(bindings: list[Binding], result: Expr, type_: Type) -> Expr:
 
 def _name(callee: Expr) -> str:
     return callee.name if isinstance(callee, Var) else str(callee)
-
-
-def float_dtypes_of(type_: Type) -> list[str]:
-    """Return the dtypes of the floating point tensors in a type."""
-    fields = type_.fields if isinstance(type_, TupleType) else ()
-    inner = [d for f in fields for d in float_dtypes_of(f)]
-    return inner or [d for d in dtypes_of(type_) if d is not None and is_float(d)]

@@ -5,7 +5,7 @@ cast back; and what autocast tells of them: for whom a cast is, and by which rul
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -188,7 +188,7 @@ class Casts:
     def __init__(self, name: str, function: Function, summaries: Summaries) -> None:
         self.name = name
         self.out: list[Binding] = []
-        self.made: dict[Var, Cast] = {}
+        self.made: dict[Expr, Cast] = {}
         self.buffers = Buffers(function, summaries)
         # By atom, dtype and whether numbers stay finite: the cast, and how often its source had
         # been written by then.
@@ -265,11 +265,11 @@ class Casts:
         key = (atom, dtype, finite)
         known = self._valid(self._known, key)
         if known is not None:
-            if isinstance(known, Var) and known in self.made:
+            if known in self.made:
                 self.made[known].needs.append(why)
             return known
         if finite:
-            result = cast_finite(atom, dtype, lambda *call: self._emitted(at, *call))
+            result: Expr = cast_finite(atom, dtype, lambda *call: self._emitted(at, *call))
         else:
             result = self.emit(cast_call(atom, dtype), type_.with_dtype(dtype), at)
         name = atom.name if isinstance(atom, Var) else ""
@@ -300,7 +300,7 @@ class Casts:
     def _count(self, atom: Expr) -> int:
         return self._writes.get(self._memory.get(atom, atom), 0)
 
-    def _valid(self, entries: _Entries, key: object) -> Expr | None:
+    def _valid(self, entries: _Entries, key: Any) -> Expr | None:
         """Return an entry, unless what it is about was written since, or may be before it is used:
         the source of a cast; source and result, where one stands for the other.
         """
@@ -308,7 +308,7 @@ class Casts:
         for depth, entry in zip(outwards, entries.maps, strict=True):
             if key in entry:  # the innermost is the last that was made
                 atom, count = entry[key]
-                about = (key[0],) if isinstance(key, tuple) else (key, atom)
+                about = key[:1] if isinstance(key, tuple) else (key, atom)
                 return atom if self._still(about, count, depth) else None
         return None
 
@@ -353,9 +353,14 @@ class Casts:
 
 def _cast_data(data: torch.Tensor, dtype: str) -> torch.Tensor:
     if stays_finite(FROM_TORCH[data.dtype], dtype):
-        torchs = {"isinf": torch.isinf, "clip": torch.clamp, "where": torch.where}
-        torchs["cast"] = lambda x, name: x.to(TO_TORCH[name])
-        return cast_finite(data, dtype, lambda name, *args: torchs[name](*args))
+        torchs: dict[str, Callable[..., Any]] = {
+            "isinf": torch.isinf,
+            "clip": torch.clamp,
+            "where": torch.where,
+            "cast": lambda x, name: x.to(TO_TORCH[name]),
+        }
+        made: torch.Tensor = cast_finite(data, dtype, lambda name, *args: torchs[name](*args))
+        return made
     return data.to(TO_TORCH[dtype])
 
 

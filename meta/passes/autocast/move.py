@@ -43,7 +43,7 @@ from meta.passes.rewrite import rewrite_function, with_value
 from meta.passes.simplify.casts import holds
 
 
-def hoist(module: Module, made: dict[Var, Cast]) -> Module:
+def hoist(module: Module, made: dict[Expr, Cast]) -> Module:
     """Let callers cast what a function only uses cast to one dtype.
 
     made: the casts of the program by their variable, to which those of callers are added. Other
@@ -71,7 +71,7 @@ def _called_only(module: Module) -> Iterator[str]:
             yield name
 
 
-def _wanted(name: str, function: Function, made: dict[Var, Cast]) -> Iterator[tuple[int, str]]:
+def _wanted(name: str, function: Function, made: dict[Expr, Cast]) -> Iterator[tuple[int, str]]:
     """Yield the parameters, by number, that are only cast, all to one dtype, or handed on to the
     same parameter.
     """
@@ -112,7 +112,7 @@ def _handed_on(name: str, function: Function, value: Expr, atom: Var) -> bool:
     return places == [atom] and inside == 1
 
 
-def _moved(module: Module, found: dict[tuple[str, int], str], made: dict[Var, Cast]) -> Module:
+def _moved(module: Module, found: dict[tuple[str, int], str], made: dict[Expr, Cast]) -> Module:
     functions = {}
     for name, function in module.functions.items():
         params, mapping = list(function.params), {}
@@ -133,7 +133,7 @@ def _moved(module: Module, found: dict[tuple[str, int], str], made: dict[Var, Ca
     return module.with_functions(done)
 
 
-def _without(binding: Binding, made: dict[Var, Cast], params: set[Var]) -> Binding | Expr:
+def _without(binding: Binding, made: dict[Expr, Cast], params: set[Var]) -> Binding | Expr:
     """Leave out the casts of parameters that come cast."""
     if binding.var in made and isinstance(binding.value, Call):
         source = binding.value.args[0]
@@ -150,7 +150,7 @@ class _Caller:
         name: str,
         found: dict[tuple[str, int], str],
         types: dict[str, FuncType | None],
-        made: dict[Var, Cast],
+        made: dict[Expr, Cast],
         buffers: Buffers,
     ) -> None:
         self.name, self.found, self.types, self.made = name, found, types, made
@@ -209,7 +209,7 @@ class _Caller:
 REASON = "the sum is of the numbers as they are rounded for products"
 
 
-def narrow(module: Module, made: dict[Var, Cast]) -> Module:
+def narrow(module: Module, made: dict[Expr, Cast]) -> Module:
     """Let sums of a float32 value that all others read in half precision read that, too.
 
     made: the casts of autocast by their variable, which are brought up to date. The user's own are
@@ -232,7 +232,7 @@ class _Readers:
 
 
 def _narrowed(
-    name: str, function: Function, made: dict[Var, Cast], summaries: Summaries
+    name: str, function: Function, made: dict[Expr, Cast], summaries: Summaries
 ) -> Function:
     if function.attrs:
         return function
@@ -241,7 +241,7 @@ def _narrowed(
     roots = {_root(b, own): made[v].dtype for v, b in own.items() if v in made}
     found = {}
     for root, dtype in roots.items():
-        if root not in own or buffers.of(root) in buffers.written:
+        if not isinstance(root, Var) or root not in own or buffers.of(root) in buffers.written:
             continue
         readers = _Readers(dtype)
         if _collect(root, readers, uses, own, made) and readers.sums and readers.casts:
@@ -253,17 +253,18 @@ def _narrowed(
     return rewrite_function(replace(function, body=body), lambda b: b, rewriting.replaced)
 
 
-def _root(binding: Binding, own: Mapping[Var, Binding]) -> Var:
+def _root(binding: Binding, own: Mapping[Var, Binding]) -> Expr:
     """Return what a cast is of, views looked through."""
     source = _source(binding)
-    while source in own and _calls(own[source], op.reshape):
+    while isinstance(source, Var) and source in own and _calls(own[source], op.reshape):
         source = _source(own[source])
     return source
 
 
 def _source(binding: Binding) -> Expr:
     assert isinstance(binding.value, Call)
-    return binding.value.args[0]
+    source: Expr = binding.value.args[0]
+    return source
 
 
 def _calls(binding: Binding, called: Op) -> bool:
@@ -275,7 +276,7 @@ def _collect(
     readers: _Readers,
     uses: DefUse,
     own: Mapping[Var, Binding],
-    made: Mapping[Var, Cast],
+    made: Mapping[Expr, Cast],
 ) -> bool:
     """Find the readers of a float32 value; return whether there are no others."""
     if not isinstance(var.type, TensorType) or var.type.dtype != "float32":
@@ -304,7 +305,7 @@ class _Rewriting:
     replaced: what stands for the casts that are no more.
     """
 
-    def __init__(self, name: str, made: dict[Var, Cast], found: Mapping[Var, _Readers]) -> None:
+    def __init__(self, name: str, made: dict[Expr, Cast], found: Mapping[Var, _Readers]) -> None:
         self.name, self.made, self.found = name, made, found
         self.views = {b.var: r for r in found.values() for b in r.views}
         self.casts = {b.var for r in found.values() for b in r.casts}

@@ -12,7 +12,7 @@ that use its results. Places are positions in the block, and numbers between the
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
@@ -133,7 +133,7 @@ class Places:
         return self._moved.get(user, self.position[user])
 
     def find(
-        self, members: tuple[Binding, ...], inside: set[Binding], results: tuple[Binding, ...]
+        self, members: tuple[Binding, ...], inside: Set[Binding], results: tuple[Binding, ...]
     ) -> float | None:
         """Return where the call of a match can be, None if nowhere.
 
@@ -155,7 +155,7 @@ class Places:
         begin = max(begin, ceil(end) - 1)
         return (begin + end) / 2 if begin < end else None
 
-    def move(self, inside: set[Binding], place: float) -> None:
+    def move(self, inside: Set[Binding], place: float) -> None:
         """Note where the results of a match are computed from now on."""
         self._moved.update(dict.fromkeys(inside, place))
 
@@ -344,7 +344,7 @@ class _Finder:
             if one is None:
                 continue
             problem = one if isinstance(one, str) else self.problem(one, scope)
-            if problem is None:
+            if problem is None and isinstance(one, Match):
                 return one
             reason = reason or problem
         if reason is None and search.calls:
@@ -381,9 +381,10 @@ class _Finder:
         """Return a match, why it cannot be one, or None if it is made of nothing."""
         opened = (value for part, value in found.items() if part.opens)
         inside = {scope.bindings[v] for v in opened if isinstance(v, Var)}
-        results = tuple(scope.bindings.get(found[part]) for part in self.pattern.results)
-        if not inside or any(one is None for one in results):
+        atoms = [found[part] for part in self.pattern.results]
+        if not inside or not all(atom in scope.bindings for atom in atoms):
             return None
+        results = tuple(scope.bindings[atom] for atom in atoms)
         if len(set(results)) < len(results):
             return "two results are one value"
         members = tuple(sorted(inside, key=scope.places.position.__getitem__))
