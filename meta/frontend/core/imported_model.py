@@ -35,11 +35,11 @@ class ImportedModel(Model):
     def build(self, arrays: Mapping[str, ndarray], input_names: Sequence[str]) -> None:
         """Take the state, by unique names, and the names of the inputs."""
         self.arrays = dict(arrays)
-        self._input_names = tuple(input_names)
+        self.input_names = tuple(input_names)
         self._signature = inspect.Signature(
             [
                 inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-                for name in keywords(self._input_names)
+                for name in keywords(self.input_names)
             ]
         )
         self.infer_mode()
@@ -57,11 +57,6 @@ class ImportedModel(Model):
         """Convert the program for inputs of these types."""
         return self.convert(*self._signature.bind(*inputs, **named).args)
 
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """The source's names of the inputs, in order; two may be the same."""
-        return self._input_names
-
     def members(self) -> dict[str, Any]:
         """Return the state by the source's names."""
         return self.arrays
@@ -78,29 +73,27 @@ class ImportedModel(Model):
 
         Raises ArgumentError for a name that is missing or unknown.
         """
-        by_name: dict[str, int] = {}
+        by_name = {key: i for i, key in enumerate(self._signature.parameters)}
         seen: Counter[str] = Counter()
-        total = Counter(self._input_names)
-        for i, (name, key) in enumerate(
-            zip(self._input_names, self._signature.parameters, strict=True)
-        ):
-            if total[name] > 1:
+        total = Counter(self.input_names)
+        for i, name in enumerate(self.input_names):
+            if total[name] == 1:
+                by_name[name] = i
+            else:
                 by_name.setdefault(f"{name}_{seen[name]}", i)
                 seen[name] += 1
-            by_name[key] = i
-        by_name.update({n: i for i, n in enumerate(self._input_names) if total[n] == 1})
         given: dict[int, Any] = {}
         for name, value in named.items():
             if name not in by_name:
                 raise ArgumentError(
                     f"the model has no input {name!r}",
-                    expected=", ".join(map(repr, self._input_names)) or "no inputs",
+                    expected=", ".join(map(repr, self.input_names)) or "no inputs",
                     hint=nearest(name, by_name),
                 )
             if by_name[name] in given:
                 raise ArgumentError(f"the input {name!r} is given twice")
             given[by_name[name]] = value
-        missing = [n for i, n in enumerate(self._input_names) if i not in given]
+        missing = [n for i, n in enumerate(self.input_names) if i not in given]
         if missing:
             raise ArgumentError(f"the input {missing[0]!r} is missing", found=", ".join(named))
         return tuple(given[i] for i in range(len(given)))

@@ -317,7 +317,7 @@ def _is_better_inlined(node: onnx.NodeProto) -> bool:
     name = node.op_type
     if node.domain not in DEFAULT_DOMAINS or not onnx.defs.has(name):
         return False
-    schema = onnx.defs.get_schema(name)
+    schema: Any = onnx.defs.get_schema(name)
     if not schema.has_function and not schema.has_context_dependent_function:
         return False
     known = name in onnx_frontend._get_convert_map()

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import external_data_helper, helper, numpy_helper
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
@@ -36,17 +36,13 @@ class OnnxModel(RelaxModel):
     output_names: the names of the outputs, in order.
     """
 
-    def build(
-        self,
-        module: Any,
-        arrays: Mapping[str, ndarray],
-        input_names: Sequence[str],
-        state_names: Sequence[str],
-        outputs: Sequence[tuple[str, str]],
+    def build(  # type: ignore[override]
+        self, *program: Any, outputs: Sequence[tuple[str, str]]
     ) -> None:
         """Take what `RelaxModel` takes, and the name and the dtype of each output."""
-        super().build(module, arrays, input_names, state_names)
+        super().build(*program)
         self._outputs = tuple(outputs)
+        self.output_names = tuple(name for name, _ in outputs)
 
     def convert(self, *inputs: Any) -> Any:
         """Call the operators of the graph; the results are of the dtypes that it declares."""
@@ -57,11 +53,6 @@ class OnnxModel(RelaxModel):
             for r, (_, dtype) in zip(results, self._outputs, strict=True)
         )
         return cast if len(cast) > 1 else cast[0]
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """The names of the outputs, in order."""
-        return tuple(name for name, _ in self._outputs)
 
 
 def from_onnx(model: Any, constants: Mapping[str, object] | None = None) -> OnnxModel:
@@ -98,14 +89,9 @@ def from_onnx(model: Any, constants: Mapping[str, object] | None = None) -> Onnx
     inputs = [i.name for i in graph.input if i.name not in state]
     names = [str(p.name) for p in module["main"].params]
     by_parameter = dict(zip(names[len(names) - len(state) :], state, strict=True))
-    return model_of(
-        module,
-        inputs,
-        {p: state[n] for p, n in by_parameter.items()},
-        by_parameter,
-        model=OnnxModel,
-        outputs=[(o.name, _dtype(o)) for o in graph.output],
-    )
+    model_state = {p: state[n] for p, n in by_parameter.items()}
+    outputs = [(o.name, _dtype(o)) for o in graph.output]
+    return model_of(OnnxModel, module, inputs, model_state, by_parameter, outputs=outputs)
 
 
 def _loaded(model: Any) -> onnx.ModelProto:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import tvm
 from tvm import ir
@@ -74,7 +74,7 @@ class RelaxModel(ImportedModel):
     arrays: parameters and other state by the names of the source.
     """
 
-    def build(
+    def build(  # type: ignore[override]
         self,
         module: Any,
         arrays: Mapping[str, ndarray],
@@ -90,7 +90,7 @@ class RelaxModel(ImportedModel):
         """Return a model with arrays of its own, of the same program, which is never written to."""
         for shared in self._shared():
             memo[id(shared)] = shared
-        return super().__deepcopy__(memo)
+        return cast(RelaxModel, super().__deepcopy__(memo))
 
     def _shared(self) -> tuple[Any, ...]:
         """Return what copies of the model have in common."""
@@ -142,24 +142,27 @@ def from_relax(
         raise ArgumentError("main is no Relax function", found=type(main).__name__)
     names = [str(p.name) for p in main.params]
     given = _given(main, names, params)
-    return model_of(mod, [n for n in names if n not in given], given)
+    return model_of(RelaxModel, mod, [n for n in names if n not in given], given)
+
+
+_Model = TypeVar("_Model", bound=RelaxModel)
 
 
 def model_of(
+    model: type[_Model],
     module: Any,
     input_names: Sequence[str],
     state: Mapping[str, ndarray],
     state_names: Mapping[str, str] | None = None,
     *,
     trainable: Collection[str] | None = None,
-    model: type[RelaxModel] = RelaxModel,
     **more: Any,
-) -> Any:
-    """Return the model of a module whose main takes the inputs and the state, in any order.
+) -> _Model:
+    """Return the model, built with ``more``, of a module whose main takes the inputs and the state,
+    in any order.
 
     state: arrays by the names of main's parameters. state_names: the source's names of these.
-    trainable: which of them may be trained; all if it is None. model: the class, which is built
-    with ``more``.
+    trainable: which of them may be trained; all if it is None.
     """
     failures = unsupported(module)
     if failures:

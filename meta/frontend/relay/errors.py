@@ -12,16 +12,16 @@ class RelayError(FormatError):
 
     Parameters
     ----------
-    place: where in the source, as "model.relay:12:5" or "node 17 of model.json".
+    place: where in the source, as "model.relay:12:5" or "node 17 of model.json", or an `ast.Place`.
     excerpt: the source line with a caret under the place, one string with a line break.
     The other parameters are those of `MetaError`.
     """
 
     def __init__(
-        self, what: str, *, place: str | None = None, excerpt: str | None = None, **details: Any
+        self, what: str, *, place: object = None, excerpt: str | None = None, **details: Any
     ) -> None:
         super().__init__(what, **details)
-        self.place = place
+        self.place = None if place is None else str(place)
         if place is not None:
             self.note(f"in:       {place}")
         if excerpt is not None:

@@ -119,7 +119,7 @@ def _split(x: Any, layout: Layout) -> Any:
         return x
     extents: list[Any] = []
     pad_width: list[int] = []
-    order = []
+    order: list[int] = []
     for letter, extent in zip(layout.primal, x.shape, strict=True):
         parts = layout.parts(letter)
         size = prod(parts)

@@ -33,9 +33,17 @@ class RelayModel(ImportedModel):
     floating point ones require a gradient, but for running statistics. The others are its inputs,
     in order. It begins in infer mode; after `train_mode`, batch normalisation and dropout are
     converted to their training forms. What it returns is what ``main`` does: an array, or tuples.
+
+    Attributes
+    ----------
+    input_types: the declared types of the inputs, in order; None where there is none.
+    unused_params: names of arrays that fit no parameter of ``main``; normal for an optimised
+        program.
     """
 
-    def build(self, module: ast.Module, params: Mapping[str, torch.Tensor] | None = None) -> None:
+    def build(  # type: ignore[override]
+        self, module: ast.Module, params: Mapping[str, torch.Tensor] | None = None
+    ) -> None:
         """Take a program and arrays for parameters of its ``main``.
 
         Raises RelayError for a program that cannot be converted, with everything that stands
@@ -45,7 +53,7 @@ class RelayModel(ImportedModel):
         self._program = RelayProgram(module)
         pairing = pair(module, given)
         require_supported(self._program)
-        self._unused = tuple(pairing.unused)
+        self.unused_params = tuple(pairing.unused)
         main = self._program.main
         statistics = _statistics(self._program)
         arrays: dict[str, ndarray] = {}
@@ -56,23 +64,13 @@ class RelayModel(ImportedModel):
                 arrays[name].requires_grad = is_float(arrays[name].dtype) and var not in statistics
         # By parameter of main, the name of its array; None for an input.
         self._sources = tuple(pairing.bound.get(var) for var in main.params)
-        self._input_types = tuple(var.type or var.checked_type for var in pairing.free)
+        self.input_types = tuple(var.type or var.checked_type for var in pairing.free)
         super().build(arrays, [var.name for var in pairing.free])
 
     @property
     def relay(self) -> ast.Module:
         """The program."""
         return self._program.module
-
-    @property
-    def input_types(self) -> tuple[ast.Type | None, ...]:
-        """The declared types of the inputs, in order; None where there is none."""
-        return self._input_types
-
-    @property
-    def unused_params(self) -> tuple[str, ...]:
-        """Names of arrays that fit no parameter of ``main``; normal for an optimised program."""
-        return self._unused
 
     def convert(self, *inputs: Any) -> Any:
         """Convert the program for inputs of these types; raises RelayError where that fails."""

@@ -82,19 +82,13 @@ def _fits(found: Any, wanted: torch.Tensor) -> bool:
 class TorchModel(RelaxModel):
     """A model imported from PyTorch: called like the module, with results of the same structure."""
 
-    def build(
-        self,
-        module: Any,
-        arrays: Mapping[str, ndarray],
-        input_names: Sequence[str],
-        state_names: Sequence[str],
-        positional: int,
-        structures: tuple[Any, Any],
+    def build(  # type: ignore[override]
+        self, *program: Any, positional: int, structures: tuple[Any, Any]
     ) -> None:
         """Take what `RelaxModel` takes, how many inputs are positional in the exported program,
         and the structures (of torch's kind) of its inputs and results.
         """
-        super().build(module, arrays, input_names, state_names)
+        super().build(*program)
         self._positional, self._structures = positional, structures
 
     def _shared(self) -> tuple[Any, ...]:
@@ -102,7 +96,7 @@ class TorchModel(RelaxModel):
 
     def convert(self, *inputs: Any) -> Any:
         """Call the operators of the program under the trace in force."""
-        keywords = self._input_names[self._positional :]
+        keywords = self.input_names[self._positional :]
         named = dict(zip(keywords, inputs[self._positional :], strict=True))
         leaves, structure = pytree.tree_flatten((inputs[: self._positional], named))
         given, taken = self._structures
@@ -193,12 +187,12 @@ def _converted(program: ExportedProgram, forward: inspect.Signature | None) -> T
     in_structure = program.call_spec.in_spec
     arguments, named = in_structure.unflatten([None] * in_structure.num_leaves)
     return model_of(
+        TorchModel,
         module,
         [*_positional_names(forward, len(arguments)), *named],
         _arrays(tensors),
         names,
         trainable={n for n, t in tensors.items() if t.requires_grad},
-        model=TorchModel,
         positional=len(arguments),
         structures=(in_structure, program.call_spec.out_spec),
     )

@@ -175,7 +175,8 @@ def _cumsum(node: Any, importer: Any) -> Any:
 
 def _elu(node: Any, importer: Any) -> Any:
     """The importer leaves out both scales, and so is wrong about selu."""
-    alpha, scale, input_scale = (*node.args[1:], *(1.0, 1.0, 1.0)[len(node.args) - 1 :])
+    given: tuple[float, ...] = node.args[1:]
+    alpha, scale, input_scale = (*given, *(1.0, 1.0, 1.0)[len(given) :])
     x, emit = importer.env[node.args[0]], importer.block_builder.emit
     dtype = x.ty.dtype
 

@@ -16,9 +16,9 @@ from typing import Any
 from meta.base.source import Span, user_span
 from meta.frontend.relay import ast
 from meta.frontend.relay.convert.program import Order, RelayProgram, Scope
-from meta.frontend.relay.convert.types import Bindings, DataTypes
+from meta.frontend.relay.convert.types import Bindings, DataTypes, tuple_type
 from meta.frontend.relay.errors import RelayError
-from meta.ir import Constant, TupleType, Type
+from meta.ir import Constant, Type
 from meta.op.core.array_type import array_type
 from meta.op.core.handler import use
 from meta.op.core.tracing import Symbol, Trace, Value
@@ -115,9 +115,7 @@ class OpenData:
 def type_of(value: Any) -> Type | None:
     """Return the type of a value, None for one that has no place in the IR yet."""
     if isinstance(value, tuple):
-        fields = [type_of(v) for v in value]
-        known = tuple(f for f in fields if f is not None)
-        return TupleType(known) if len(known) == len(fields) else None
+        return tuple_type([type_of(v) for v in value])
     if isinstance(value, ndarray):
         return array_type(value.key)
     if isinstance(value, Value):
@@ -176,8 +174,12 @@ class Context:
 
     def error(self, what: str, **details: Any) -> RelayError:
         """Return an error at the current place."""
-        place = None if self.place is None else str(self.place)
-        return RelayError(what, place=place, span=self.span(), **details)
+        return RelayError(what, place=self.place, span=self.span(), **details)
+
+    def require_equal(self, what: str, expected: object, found: object) -> None:
+        """Raise RelayError, ``what``, where something else is found than is expected."""
+        if expected != found:
+            raise self.error(what, expected=expected, found=found)
 
     def constant(self, node: ast.Constant) -> ndarray:
         """Return a constant of the program as an array on the trace's device."""

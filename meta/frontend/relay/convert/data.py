@@ -86,12 +86,8 @@ class Data:
         """
         types = self.context.types
         fields = types.fields(constructor)
-        if len(fields) != len(args):
-            raise self.context.error(
-                f"{constructor.name} has another number of fields",
-                expected=len(fields),
-                found=len(args),
-            )
+        what = f"{constructor.name} has another number of fields"
+        self.context.require_equal(what, len(fields), len(args))
         bindings: Bindings = {}
         for i, (field, arg) in enumerate(zip(fields, args, strict=True)):
             if (found := type_of(arg)) is not None:
@@ -282,12 +278,8 @@ class Matches:
                 f"{pattern.constructor.name} is matched with a value of another type",
                 found=type_of(value) or type(value).__name__,
             )
-        if len(fields) != len(pattern.patterns):
-            raise self.context.error(
-                f"a pattern of {pattern.constructor.name} has another number of fields",
-                expected=len(fields),
-                found=len(pattern.patterns),
-            )
+        what = f"a pattern of {pattern.constructor.name} has another number of fields"
+        self.context.require_equal(what, len(fields), len(pattern.patterns))
 
     def _all_of(self, tests: list[Any]) -> Any:
         """Return whether all tests hold; one is made only where those before it do."""

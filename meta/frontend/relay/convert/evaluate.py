@@ -29,21 +29,10 @@ from meta.frontend.relay.convert.context import (
 from meta.frontend.relay.convert.data import Data, Matches, Sizes
 from meta.frontend.relay.convert.functions import Functions
 from meta.frontend.relay.convert.program import Bind, Scope
-from meta.frontend.relay.convert.types import Bindings, joined, relay_text
+from meta.frontend.relay.convert.types import Bindings, joined, relay_text, tuple_type
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.registry import relay
-from meta.ir import (
-    Call,
-    Function,
-    FuncType,
-    GlobalVar,
-    If,
-    OpNode,
-    TensorType,
-    TupleType,
-    Type,
-    Var,
-)
+from meta.ir import Call, Function, FuncType, GlobalVar, If, OpNode, TensorType, Type, Var
 from meta.ir.literals import MAX_NESTING
 from meta.op.core.handler import use
 from meta.op.core.op import Op as BaseOp
@@ -306,12 +295,8 @@ class Evaluator:
     def _if(self, node: ast.If, closure: Closure, env: Env) -> Any:
         condition = self.value(node.condition, env)
         scopes = closure.order.scopes[node]
-        if type_of(condition) != _BOOL:
-            raise self.context.error(
-                "the condition of an if is no boolean scalar",
-                expected=_BOOL,
-                found=type_of(condition),
-            )
+        what = "the condition of an if is no boolean scalar"
+        self.context.require_equal(what, _BOOL, type_of(condition))
         if isinstance(condition, ndarray):
             chosen = scopes[0] if condition.item() else scopes[1]
             return self.scope(chosen, closure, Env(env))
@@ -370,9 +355,7 @@ class Evaluator:
         if found is not None and other is not None:
             return joined(found, other)
         if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
-            fields = [self._common(x, y) for x, y in zip(a, b, strict=True)]
-            known = tuple(f for f in fields if f is not None)
-            return TupleType(known) if len(known) == len(fields) else None
+            return tuple_type([self._common(x, y) for x, y in zip(a, b, strict=True)])
         return found if found is not None else other
 
 

@@ -24,7 +24,7 @@ from meta.frontend.relay.convert.context import (
     type_of,
 )
 from meta.frontend.relay.convert.program import is_hint
-from meta.frontend.relay.convert.types import Bindings, joined, relay_text
+from meta.frontend.relay.convert.types import Bindings, all_known, joined, relay_text
 from meta.ir import Call, Function, FuncType, GlobalVar, Type, Var, compatible
 from meta.op.core.tracing import BlockTrace, FunctionTrace, Value
 
@@ -99,7 +99,7 @@ class Functions:
 
     def _call_value(self, callee: Value, args: tuple[Any, ...]) -> Any:
         wanted: FuncType = callee.type
-        self.check_count("the function", len(wanted.params), len(args))
+        self._check_count("the function", len(wanted.params), len(args))
         given = tuple(self.coerce(a, p) for a, p in zip(args, wanted.params, strict=True))
         trace = self.context.trace
         atoms = tuple(trace.atom(a) for a in given)
@@ -108,7 +108,7 @@ class Functions:
     def _call_closure(
         self, closure: Closure, args: tuple[Any, ...], node: ast.Call | None, outer: Bindings
     ) -> Any:
-        self.check_count(f"{closure.name}", len(closure.params), len(args))
+        self._check_count(f"{closure.name}", len(closure.params), len(args))
         types = dict(closure.env.types)
         for name in closure.type_params:
             types.pop(name, None)
@@ -174,8 +174,8 @@ class Functions:
         node: ast.Call | None,
         outer: Bindings,
     ) -> Any:
-        found = tuple(t for t in map(type_of, args) if t is not None)
-        assert len(found) == len(args)
+        found = all_known([type_of(a) for a in args])
+        assert found is not None
         instance = self._instance(closure, found, types)
         if instance.result is None:
             stated = None if node is None else node.checked_type
@@ -200,8 +200,7 @@ class Functions:
         for other in closure.instances.values():
             if not other.done and len(other.params) == len(params):
                 wider = [joined(a, b) for a, b in zip(other.params, params, strict=True)]
-                if None not in wider:
-                    params = tuple(t for t in wider if t is not None)
+                params = all_known(wider) or params
         found = closure.instances.get((params, own))
         if found is not None:
             return found
@@ -258,12 +257,9 @@ class Functions:
 
     # Types of values.
 
-    def check_count(self, name: str, expected: int, found: int) -> None:
-        """Raise RelayError for another number of arguments than is expected."""
-        if expected != found:
-            raise self.context.error(
-                f"{name} is called with another number of arguments", expected=expected, found=found
-            )
+    def _check_count(self, name: str, expected: int, found: int) -> None:
+        what = f"{name} is called with another number of arguments"
+        self.context.require_equal(what, expected, found)
 
     def fit(self, value: Any, declared: ast.Type | None, types: Bindings, what: str) -> Any:
         """Return a value that has a type, which is checked against the declared one."""
@@ -324,10 +320,10 @@ class Functions:
         if isinstance(function, Closure):
             own = [self.context.types.to_ir(p.type, function.env.types) for p in function.params]
             given = params or [None] * len(own)
-            self.check_count(function.name, len(own), len(given))
+            self._check_count(function.name, len(own), len(given))
             wanted = [g if g is not None else o for g, o in zip(given, own, strict=True)]
-        known = [t for t in wanted or () if t is not None]
-        if wanted is None or len(known) != len(wanted):
+        known = None if wanted is None else all_known(wanted)
+        if known is None:
             raise self.context.error(
                 "the types of the parameters of a function that is used as a value are not known",
                 hint="declare them: fn (%x: Tensor[(...), float32]) { ... }",
@@ -345,7 +341,7 @@ class Functions:
         made = Function(tuple(variables), body, type_of(result))
         returned = made.result_type or type_of(result)
         assert returned is not None
-        type_ = FuncType(tuple(known), returned)
+        type_ = FuncType(known, returned)
         found: Value = trace.emit(made, type_)
         return found
 

@@ -167,7 +167,7 @@ def _inner_scopes(node: ast.Expr, around: Scope) -> Iterator[Scope]:
     if depth > ast.MAX_NESTING:
         raise RelayError(
             f"functions, branches and match arms are nested more than {ast.MAX_NESTING} deep",
-            place=str(node.place) if node.place is not None else None,
+            place=node.place,
         )
     for variables, body in ast.scopes(node):
         yield Scope(body, around, depth, variables)
@@ -256,17 +256,17 @@ class RelayProgram:
         """Return a constant's array; RelayError if the file does not hold it."""
         found = self._constants.get(node)
         if found is None:
-            place = None if node.place is None else str(node.place)
             if node.value is None:
                 raise RelayError(
                     f"the file does not hold the value of {node.missing or 'a constant'}",
-                    place=place,
+                    place=node.place,
                     hint="print the module with its metadata (mod.astext()), or save it as JSON",
                 )
             try:
                 found = self._constants[node] = ndarray(node.value.contiguous())
             except ArgumentError as error:
-                raise RelayError(f"a constant cannot be used: {error.what}", place=place) from error
+                what = f"a constant cannot be used: {error.what}"
+                raise RelayError(what, place=node.place) from error
         return found
 
 

@@ -6,7 +6,7 @@ parameters, and is checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from meta.base.dtype import DTYPES
@@ -31,16 +31,13 @@ def to_ir(type_: ast.Type | None, bindings: Bindings, instance: Instance) -> Typ
     """
 
     def each(types: tuple[ast.Type, ...]) -> tuple[Type, ...] | None:
-        found = [to_ir(t, bindings, instance) for t in types]
-        known = tuple(t for t in found if t is not None)
-        return known if len(known) == len(found) else None
+        return all_known([to_ir(t, bindings, instance) for t in types])
 
     match type_:
         case ast.TensorType():
             return TensorType(tuple(map(_dim, type_.shape)), element_type(type_.dtype))
         case ast.TupleType():
-            fields = each(type_.fields)
-            return None if fields is None else TupleType(fields)
+            return tuple_type([to_ir(t, bindings, instance) for t in type_.fields])
         case ast.FuncType():
             types = None if type_.type_params else each((*type_.params, type_.result))
             return None if types is None else FuncType(types[:-1], types[-1])
@@ -54,6 +51,18 @@ def to_ir(type_: ast.Type | None, bindings: Bindings, instance: Instance) -> Typ
             return None if value is None else RefType(value)
         case _:
             return None
+
+
+def all_known(types: Sequence[Type | None]) -> tuple[Type, ...] | None:
+    """Return types of which each is known, or None."""
+    known = tuple(t for t in types if t is not None)
+    return known if len(known) == len(types) else None
+
+
+def tuple_type(fields: Sequence[Type | None]) -> TupleType | None:
+    """Return the type of a tuple, or None where that of a field is not known."""
+    known = all_known(fields)
+    return None if known is None else TupleType(known)
 
 
 def _dim(dim: ast.Dim) -> Dim:
@@ -79,9 +88,7 @@ def joined(a: Type | None, b: Type | None) -> Type | None:
             dims = zip(a.shape, b.shape, strict=True)
             return a.with_shape(tuple(x if x == y else UNKNOWN for x, y in dims))
         case TupleType(), TupleType() if len(a.fields) == len(b.fields):
-            fields = [joined(x, y) for x, y in zip(a.fields, b.fields, strict=True)]
-            known = tuple(f for f in fields if f is not None)
-            return TupleType(known) if len(known) == len(fields) else None
+            return tuple_type([joined(x, y) for x, y in zip(a.fields, b.fields, strict=True)])
         case _:
             return either_type(a, b) if a is not None and compatible(a, b) else None
 
@@ -172,9 +179,8 @@ class DataTypes:
             bindings = dict(zip(definition.type_params, args, strict=True))
             constructors = []
             for c in definition.constructors:
-                fields = [to_ir(f, bindings, inner) for f in c.fields]
-                known = tuple(f for f in fields if f is not None)
-                if len(known) != len(fields):
+                known = all_known([to_ir(f, bindings, inner) for f in c.fields])
+                if known is None:
                     raise RelayError(f"a field of {name}.{c.name} has no known type")
                 constructors.append(ConstructorDefinition(c.name, known))
             full = TypeDefinition(self._made[name, args].name, tuple(constructors))

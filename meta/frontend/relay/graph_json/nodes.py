@@ -44,7 +44,7 @@ def _types(what: str) -> Part:
     """A list of types, in which null stands for one that is not known."""
 
     def read(r: Resolver, index: int, value: Any) -> tuple[ast.Type, ...]:
-        found = () if value is None else r.expect(index, value, tuple, f"the list of {what}s")
+        found = r.expect(index, value, tuple, f"the list of {what}s", ())
         return r.each(index, tuple(map(_inner, found)), ast.Type, what)
 
     return read, OBJECT
@@ -101,8 +101,7 @@ def _typed(make: Kind | Callable[..., Any], **parts: Any) -> Kind:
 
 
 def _tensor(resolver: Resolver, index: int, fields: Fields) -> ast.TensorType:
-    given = () if fields["shape"] is None else fields["shape"]
-    shape = resolver.expect(index, given, tuple, "shape")
+    shape = resolver.expect(index, fields["shape"], tuple, "shape", ())
     for dim in shape:
         is_dim = isinstance(dim, int | ast.AnyDim | ast.SymbolDim) and not isinstance(dim, bool)
         if not is_dim:
@@ -214,7 +213,7 @@ def _params(resolver: Resolver, index: int, value: Any) -> tuple[ast.Var, ...]:
 
 
 def _function_attributes(resolver: Resolver, index: int, attrs: Any) -> Fields:
-    return dict(resolver.expect(index, {} if attrs is None else attrs, dict, "its attributes"))
+    return dict(resolver.expect(index, attrs, dict, "its attributes", {}))
 
 
 _NAME_HINT = _one(str, "its name", STRING)

@@ -45,18 +45,17 @@ def _functions(resolver: Resolver, index: int, found: dict[Any, Any]) -> dict[st
 
 
 def _module(resolver: Resolver, index: int, fields: Fields) -> ast.Module:
-    found = {} if fields["functions"] is None else fields["functions"]
-    functions = _functions(resolver, index, resolver.expect(index, found, dict, "its functions"))
+    found = resolver.expect(index, fields["functions"], dict, "its functions", {})
+    functions = _functions(resolver, index, found)
     definitions: dict[str, ast.TypeDefinition] = {}
-    found = {} if fields["type_definitions"] is None else fields["type_definitions"]
-    for value in resolver.expect(index, found, dict, "its types").values():
+    found = resolver.expect(index, fields["type_definitions"], dict, "its types", {})
+    for value in found.values():
         definition = resolver.expect(index, value, ast.TypeDefinition, "a type's definition")
         if definition.name in definitions:
             resolver.fail(index, f"two types are called {definition.name[:60]!r}")
         definitions[definition.name] = definition
-    attrs = {} if fields["attrs"] is None else fields["attrs"]
-    attrs = dict(resolver.expect(index, attrs, dict, "its attributes"))
-    return ast.Module(functions, definitions, attrs)
+    attrs = resolver.expect(index, fields["attrs"], dict, "its attributes", {})
+    return ast.Module(functions, definitions, dict(attrs))
 
 
 _KINDS: dict[str, Kind] = {
@@ -104,7 +103,7 @@ def _no_program(resolver: Resolver, value: Any, why: str) -> NoReturn:
     key = resolver.document.nodes[resolver.document.root].type_key
     raise RelayError(
         f"the root of this JSON, {key or 'null'!r}, is no program: {why}",
-        place=str(resolver.place(resolver.document.root)),
+        place=resolver.place(resolver.document.root),
         hint="save a module or a function",
     )
 

@@ -95,7 +95,7 @@ class Resolver:
     def fail(self, index: int, what: str, hint: str | None = None) -> NoReturn:
         """Raise a RelayError about a node."""
         key = self.document.nodes[index].type_key
-        raise RelayError(f"{key}: {what}" if key else what, place=str(self.place(index)), hint=hint)
+        raise RelayError(f"{key}: {what}" if key else what, place=self.place(index), hint=hint)
 
     def place(self, index: int) -> ast.Place:
         """Return where a node stands."""
@@ -105,8 +105,14 @@ class Resolver:
         """Note what is read otherwise than TVM would, once."""
         self._warnings[sentence] = None
 
-    def expect(self, index: int, value: Any, kinds: type[_T], what: str) -> _T:
-        """Return a value that has to be of a class, for example an expression."""
+    def expect(
+        self, index: int, value: Any, kinds: type[_T], what: str, absent: _T | None = None
+    ) -> _T:
+        """Return a value that has to be of a class, for example an expression.
+
+        absent: what null stands for.
+        """
+        value = absent if value is None else value
         if not isinstance(value, kinds):
             found = "nothing" if value is None else f"a {type(value).__name__}"
             self.fail(index, f"{what} is {found}")
@@ -114,7 +120,7 @@ class Resolver:
 
     def each(self, index: int, value: Any, kinds: type[_T], what: str) -> tuple[_T, ...]:
         """Return an array whose items all have to be of a class; null is an empty one."""
-        items = () if value is None else self.expect(index, value, tuple, f"the list of {what}s")
+        items = self.expect(index, value, tuple, f"the list of {what}s", ())
         for item in items:
             self.expect(index, item, kinds, f"a {what}")
         return items

@@ -75,8 +75,7 @@ def _shape_tuple(resolver: Resolver, index: int, _: Fields) -> tuple[int, ...]:
 
 
 def _dict_attrs(resolver: Resolver, index: int, fields: Fields) -> dict[str, Any]:
-    entries = fields["__dict__"]
-    entries = {} if entries is None else resolver.expect(index, entries, dict, "its map")
+    entries = resolver.expect(index, fields["__dict__"], dict, "its map", {})
     if not all(isinstance(key, str) for key in entries):
         resolver.fail(index, "an attribute's name is no string")
     return entries

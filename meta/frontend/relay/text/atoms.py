@@ -204,7 +204,7 @@ def read_word(r: Reader) -> ast.Expr:
     if known is None:
         r.operators.setdefault(name, start)
         return ast.Op(name, place=lex.place(start))
-    return ast.Constructor(name, known.data_type, place=lex.place(start))
+    return ast.Constructor(name, known[0], place=lex.place(start))
 
 
 def _from_metadata(r: Reader) -> ast.Expr:
@@ -325,10 +325,7 @@ def _value(r: Reader, depth: int) -> Any:
 def _values(r: Reader, close: str, depth: int) -> tuple[Any, ...]:
     """Read values up to a closing mark."""
     r.lex.advance()
-    values: list[Any] = []
-    for _ in r.lex.items(close):
-        values.append(_value(r, depth + 1))
-    return tuple(values)
+    return tuple([_value(r, depth + 1) for _ in r.lex.items(close)])
 
 
 def _signed(r: Reader, sign: int) -> int | float:

@@ -169,7 +169,7 @@ def _note_type(r: Reader, value: ast.Expr) -> None:
 
 def _call_of_constructor(r: Reader, value: ast.Expr) -> ast.Expr:
     """A constructor without fields is its value: ``Nil`` is ``Nil()``."""
-    if isinstance(value, ast.Constructor) and r.constructors[value.name].arity == 0:
+    if isinstance(value, ast.Constructor) and r.constructors[value.name][1] == 0:
         call = ast.Call(value, (), checked_type=value.checked_type, place=value.place)
         value.checked_type = None
         return call
@@ -207,9 +207,7 @@ def _call(r: Reader, callee: ast.Expr, start: int) -> Step:
 
 
 def _plain_argument(r: Reader) -> ast.Expr | None:
-    """Read an argument that is a name or a number alone, which most are; None if there is something
-    else.
-    """
+    """Read an argument that is a name or a number alone, as most are; None for anything else."""
     lex = r.lex
     kind = lex.kind
     if kind == "graph":
@@ -228,28 +226,17 @@ def _plain_argument(r: Reader) -> ast.Expr | None:
     return value
 
 
-def _parentheses(r: Reader) -> Step:
-    """Read a tuple, or one expression."""
+def _tuple(r: Reader) -> Step:
+    """Read a tuple, ``[a, b]`` up to version 0.0.4, or one expression in parentheses."""
     lex = r.lex
     place = lex.place(lex.start)
-    lex.advance()
+    groups = lex.advance() == "("
     fields: list[ast.Expr] = []
-    for _ in lex.items(")"):
+    for _ in lex.items(")" if groups else "]"):
         value = _plain_argument(r)
         fields.append((yield expression(r)) if value is None else value)
-    if len(fields) == 1 and not lex.trailing_comma:
+    if groups and len(fields) == 1 and not lex.trailing_comma:
         return _call_of_constructor(r, fields[0])
-    return ast.Tuple(tuple(fields), place=place)
-
-
-def _list(r: Reader) -> Step:
-    """Read ``[a, b]``, which up to version 0.0.4 is a tuple."""
-    lex = r.lex
-    place = lex.place(lex.start)
-    lex.advance()
-    fields: list[ast.Expr] = []
-    for _ in lex.items("]"):
-        fields.append((yield expression(r)))
     return ast.Tuple(tuple(fields), place=place)
 
 
@@ -261,7 +248,7 @@ def block(r: Reader) -> Step:
     return value
 
 
-_BRACKETS: dict[str, Callable[[Reader], Step]] = {"(": _parentheses, "[": _list, "{": block}
+_BRACKETS: dict[str, Callable[[Reader], Step]] = {"(": _tuple, "[": _tuple, "{": block}
 
 
 def read_pattern(r: Reader, depth: int = 0) -> ast.Pattern:
@@ -285,16 +272,13 @@ def read_pattern(r: Reader, depth: int = 0) -> ast.Pattern:
     lex.advance()
     patterns = _patterns(r, depth) if lex.kind == "(" else ()
     take_comment(r)
-    constructor = ast.Constructor(name, known.data_type, place=lex.place(start))
+    constructor = ast.Constructor(name, known[0], place=lex.place(start))
     return ast.PatternConstructor(constructor, patterns)
 
 
 def _patterns(r: Reader, depth: int) -> tuple[ast.Pattern, ...]:
     r.lex.advance()
-    patterns: list[ast.Pattern] = []
-    for _ in r.lex.items(")"):
-        patterns.append(read_pattern(r, depth + 1))
-    return tuple(patterns)
+    return tuple([read_pattern(r, depth + 1) for _ in r.lex.items(")")])
 
 
 def function(r: Reader, start: int) -> Step:
@@ -375,26 +359,19 @@ def _match(r: Reader) -> Step:
     return ast.Match(value, tuple(clauses), complete, place=place)
 
 
-def _arguments(r: Reader, count: int) -> Step:
-    lex = r.lex
-    lex.advance()
-    lex.expect("(")
-    args: list[ast.Expr] = []
-    for i in range(count):
-        if i:
-            lex.expect(",")
-        args.append((yield expression(r)))
-    lex.accept(",")
-    lex.expect(")")
-    return args
-
-
 def _reference(node: Callable[..., ast.Expr], count: int) -> Callable[[Reader], Step]:
     """Return what reads ``ref(value)`` and the like, with so many arguments."""
 
     def read(r: Reader) -> Step:
-        place = r.lex.place(r.lex.start)
-        args = yield _arguments(r, count)
+        lex = r.lex
+        place = lex.place(lex.start)
+        lex.advance()
+        args: list[ast.Expr] = []
+        for i in range(count):
+            lex.expect("," if i else "(")
+            args.append((yield expression(r)))
+        lex.accept(",")
+        lex.expect(")")
         return node(*args, place=place)
 
     return read

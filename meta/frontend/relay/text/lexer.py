@@ -334,6 +334,4 @@ class Lexer:
         clip = max(0, column - _SHOWN * 3 // 4)
         line = self.source[begin + clip : min(end, begin + clip + _SHOWN)]
         line = "".join(c if c.isprintable() else " " for c in line)
-        return RelayError(
-            what, place=str(place), excerpt=f"{line}\n{' ' * (column - clip)}^", **details
-        )
+        return RelayError(what, place=place, excerpt=f"{line}\n{' ' * (column - clip)}^", **details)

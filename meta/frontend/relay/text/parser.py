@@ -17,7 +17,6 @@ from meta.frontend.relay.text.expressions import expression, function
 from meta.frontend.relay.text.lexer import Lexer, unquote
 from meta.frontend.relay.text.reader import (
     MODULE_ATTRIBUTES,
-    ConstructorFacts,
     Metadata,
     Reader,
     metadata_version,
@@ -136,7 +135,7 @@ def _constructor(r: Reader, data_type: str) -> ast.ConstructorDefinition:
             at=start,
         )
     fields = read_types(r, ")") if lex.accept("(") else ()
-    r.constructors[name] = ConstructorFacts(data_type, len(fields))
+    r.constructors[name] = data_type, len(fields)
     return ast.ConstructorDefinition(name, fields)
 
 

@@ -210,21 +210,14 @@ def run(step: Step) -> Any:
 
 
 @dataclass(slots=True)
-class ConstructorFacts:
-    """A constructor that is known: its data type, and how many fields it has."""
-
-    data_type: str
-    arity: int
-
-
-@dataclass(slots=True)
 class Reader:
     """State of the parser.
 
     Attributes
     ----------
     old: whether the text is of version 0.0.1 to 0.0.4. type_vars: type parameters in scope.
-    constructors: by name. operators: names that were read as operators, and where first.
+    constructors: by name, the data type and how many fields each has. operators: names that were
+    read as operators, and where first.
     rebound: the places where a number of a graph binding was bound again.
     progress: is told the offset now and then.
     """
@@ -234,7 +227,7 @@ class Reader:
     old: bool = False
     scope: TextScope = field(default_factory=TextScope)
     type_vars: frozenset[str] = frozenset()
-    constructors: dict[str, ConstructorFacts] = field(default_factory=dict)
+    constructors: dict[str, tuple[str, int]] = field(default_factory=dict)
     operators: dict[str, int] = field(default_factory=dict)
     rebound: list[ast.Place] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
