@@ -1,101 +1,19 @@
-"""Layers: models with one operator each, under torch's names and initial values."""
+"""Layers: models with one operator each, under torch's names and initial values.
 
-from meta.model.layers.activation import (
-    ELU,
-    GELU,
-    Hardsigmoid,
-    Hardswish,
-    LeakyReLU,
-    LogSoftmax,
-    Mish,
-    PReLU,
-    ReLU,
-    ReLU6,
-    Sigmoid,
-    SiLU,
-    Softmax,
-    Softplus,
-    Tanh,
-)
-from meta.model.layers.basic import (
-    Dropout,
-    Embedding,
-    Flatten,
-    Identity,
-    Linear,
-    Sequential,
-)
-from meta.model.layers.conv import (
-    Conv1d,
-    Conv2d,
-    Conv3d,
-    ConvTranspose1d,
-    ConvTranspose2d,
-    ConvTranspose3d,
-)
-from meta.model.layers.norm import (
-    BatchNorm,
-    GroupNorm,
-    LayerNorm,
-    RMSNorm,
-)
-from meta.model.layers.pool import (
-    AdaptiveAvgPool1d,
-    AdaptiveAvgPool2d,
-    AdaptiveAvgPool3d,
-    AdaptiveMaxPool1d,
-    AdaptiveMaxPool2d,
-    AdaptiveMaxPool3d,
-    AvgPool1d,
-    AvgPool2d,
-    AvgPool3d,
-    MaxPool1d,
-    MaxPool2d,
-    MaxPool3d,
-)
+A new layer is exported where it is written.
+"""
+
+from meta.model.layers import activation, basic, conv, norm, pool
+from meta.model.layers.activation import *  # noqa: F403
+from meta.model.layers.basic import *  # noqa: F403
+from meta.model.layers.conv import *  # noqa: F403
+from meta.model.layers.norm import *  # noqa: F403
+from meta.model.layers.pool import *  # noqa: F403
 
 __all__ = [
-    "ELU",
-    "GELU",
-    "AdaptiveAvgPool1d",
-    "AdaptiveAvgPool2d",
-    "AdaptiveAvgPool3d",
-    "AdaptiveMaxPool1d",
-    "AdaptiveMaxPool2d",
-    "AdaptiveMaxPool3d",
-    "AvgPool1d",
-    "AvgPool2d",
-    "AvgPool3d",
-    "BatchNorm",
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "ConvTranspose1d",
-    "ConvTranspose2d",
-    "ConvTranspose3d",
-    "Dropout",
-    "Embedding",
-    "Flatten",
-    "GroupNorm",
-    "Hardsigmoid",
-    "Hardswish",
-    "Identity",
-    "LayerNorm",
-    "LeakyReLU",
-    "Linear",
-    "LogSoftmax",
-    "MaxPool1d",
-    "MaxPool2d",
-    "MaxPool3d",
-    "Mish",
-    "PReLU",
-    "RMSNorm",
-    "ReLU",
-    "ReLU6",
-    "Sequential",
-    "SiLU",
-    "Sigmoid",
-    "Softmax",
-    "Softplus",
-    "Tanh",
+    *activation.__all__,
+    *basic.__all__,
+    *conv.__all__,
+    *norm.__all__,
+    *pool.__all__,
 ]

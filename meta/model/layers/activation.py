@@ -11,6 +11,11 @@ from meta.model.trace import trace
 from meta.op.core import Op
 from meta.runtime.ndarray import array
 
+__all__ = [
+    "ELU", "GELU", "Hardsigmoid", "Hardswish", "LeakyReLU", "LogSoftmax", "Mish", "PReLU",
+    "ReLU", "ReLU6", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh",
+]  # fmt: skip
+
 
 class Activation(Model):
     """Base of layers that apply ``operator`` to an array of any shape, with ``options`` that are

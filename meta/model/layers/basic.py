@@ -16,6 +16,8 @@ from meta.op.core.check import normalize_axis
 from meta.runtime import random
 from meta.runtime.ndarray import ndarray
 
+__all__ = ["Dropout", "Embedding", "Flatten", "Identity", "Linear", "Sequential"]
+
 
 def parameter(array: ndarray) -> ndarray:
     """Mark an array as trained and return it."""

@@ -13,6 +13,8 @@ from meta.model.trace import trace
 from meta.op.core import Op
 from meta.op.core.check import pair
 
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
+
 Extents = int | tuple[int, ...]
 
 

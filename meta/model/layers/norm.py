@@ -15,6 +15,8 @@ from meta.model.trace import trace
 from meta.op.core import Op
 from meta.runtime.ndarray import ndarray
 
+__all__ = ["BatchNorm", "GroupNorm", "LayerNorm", "RMSNorm"]
+
 
 class BatchNorm(Model):
     """Batch normalisation over all axes but 1, of (n, c, ...).

@@ -9,6 +9,12 @@ from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import Op
 
+__all__ = [
+    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
+    "MaxPool1d", "MaxPool2d", "MaxPool3d",
+]  # fmt: skip
+
 Extents = int | tuple[int, ...]
 
 
