@@ -1,9 +1,9 @@
 """Activation functions and softmax, and the ``_dx`` operators of their gradients.
 
 They take floating point tensors of any shape; relu, gelu, tanh and sigmoid take integers, too.
-Other dtypes raise TypeInferError. Slopes and bounds are arguments of the
-kernel, so no value of them compiles one. A function whose gradient is not short in other operators
-has a ``_dx`` operator beside it. Add one here.
+Other dtypes raise TypeInferError. Slopes and bounds are arguments of the kernel, so no value of
+them compiles one. A function whose gradient is not short in other operators has a ``_dx`` operator
+beside it. Add one without arguments to `FUNCTIONS`, another one as a function.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 
 from meta.base.errors import TypeInferError
 from meta.op.core import Scalar, Tensor, TensorType, op
-from meta.op.core.check import normalize_axis, require, require_float
-from meta.op.core.elementwise import floating, gradient, same
+from meta.op.core.check import normalize_axis, require, require_float, require_like
+from meta.op.core.elementwise import described, floating, gradient, gradient_by_x_or_y, same
 from meta.op.core.same_dtype import require_same_dtype
 
 
@@ -33,24 +33,56 @@ def _of_x(x: TensorType, dy: TensorType) -> TensorType:
     return x
 
 
-@op
-def silu(x: Tensor) -> Tensor:
-    """x * sigmoid(x), also called swish. ``x``: floating point of any shape.
+FUNCTIONS = {
+    "silu": "x * sigmoid(x), also called swish. Source: Hendrycks and Gimpel, 2016.",
+    "hardswish": "x * min(max(x + 3, 0), 6) / 6. Source: Howard et al., MobileNetV3, 2019.",
+    "mish": "x * tanh(log(1 + exp(x))), without overflow. Source: Misra, 2019.",
+    "selu": "scale * x where x > 0, else scale * alpha * (exp(x) - 1), with scale = 1.0507... and "
+    "alpha = 1.6732...\n\nThey keep the mean 0 and the variance 1 from layer to layer. Source: "
+    "Klambauer et al., 2017.",
+    "softsign": "x / (1 + |x|). Source: Turian, Bergstra and Bengio, 2009.",
+    "tanhshrink": "x - tanh(x).",
+    "logsigmoid": "log(sigmoid(x)) = -log(1 + exp(-x)), without overflow.",
+    "hardsigmoid": "min(max(x + 3, 0), 6) / 6. Source: Howard et al., 2019.",
+    "relu6": "min(max(x, 0), 6); a NaN stays.\n\nUnlike the gradient of `clip`, its own is 0 at 0 "
+    "and at 6, as torch.",
+}
+"""Functions without arguments, by what they are."""
+GRADIENTS = {
+    "silu": "dy * s * (1 + x * (1 - s)) with s = sigmoid(x)",
+    "hardswish": "0 for x <= -3, dy for x >= 3, else dy * (x / 3 + 1/2), at both kinks the outer "
+    "derivative",
+    "mish": "dy * (w + x * (1 - w**2) * sigmoid(x)), w = tanh(log(1 + exp(x)))",
+}
+"""Formulas of gradients that are operators."""
+# Klambauer et al., 2017, equation 14.
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
-    Raises TypeInferError for other dtypes. Source: Hendrycks and Gimpel, "Gaussian Error Linear
-    Units", 2016.
-    """
-    return _floating(x)
+
+def _define(name: str, what: str) -> None:
+    @op(name=name)
+    @described(
+        f"{what}\n\n``x``: floating point of any shape. Raises TypeInferError for other dtypes."
+    )
+    def function(x: Tensor) -> Tensor:
+        return _floating(x)
 
 
-@op
-def silu_dx(x: Tensor, dy: Tensor) -> Tensor:
-    """Gradient of `silu`: dy * s * (1 + x * (1 - s)) with s = sigmoid(x).
+def _define_gradient(name: str, formula: str) -> None:
+    @op(name=f"{name}_dx")
+    @described(
+        f"Gradient of `{name}`: {formula}.\n\n``x``, ``dy``: argument of the forward call and "
+        "gradient of its result, floating point, of one type, which the result has. Raises "
+        "TypeInferError for other dtypes or shapes."
+    )
+    def function(x: Tensor, dy: Tensor) -> Tensor:
+        return _of_x(x, dy)
 
-    ``x``, ``dy``: argument of the forward call and gradient of its result, floating point, of one
-    type, which the result has. Raises TypeInferError for other dtypes or shapes.
-    """
-    return _of_x(x, dy)
+
+for _name, _what in FUNCTIONS.items():
+    _define(_name, _what)
+for _name, _what in GRADIENTS.items():
+    _define_gradient(_name, _what)
 
 
 @op
@@ -96,25 +128,6 @@ def softplus(x: Tensor, beta: Scalar = 1.0, threshold: Scalar = 20.0) -> Tensor:
 @op
 def softplus_dx(x: Tensor, dy: Tensor, beta: Scalar = 1.0, threshold: Scalar = 20.0) -> Tensor:
     """Gradient of `softplus`: dy * sigmoid(beta * x); dy beyond the threshold. As `silu_dx`."""
-    return _of_x(x, dy)
-
-
-@op
-def hardswish(x: Tensor) -> Tensor:
-    """x * min(max(x + 3, 0), 6) / 6. ``x``: floating point of any shape.
-
-    Raises TypeInferError for other dtypes. Source: Howard et al., "Searching for MobileNetV3",
-    2019.
-    """
-    return _floating(x)
-
-
-@op
-def hardswish_dx(x: Tensor, dy: Tensor) -> Tensor:
-    """Gradient of `hardswish`: 0 for x <= -3, dy for x >= 3, else dy * (x / 3 + 1/2). As `silu_dx`.
-
-    At the two kinks it is the outer derivative, as torch.
-    """
     return _of_x(x, dy)
 
 
@@ -201,86 +214,13 @@ def clip_dx(x: Tensor, dy: Tensor, a_min: Scalar, a_max: Scalar) -> Tensor:
     return _of_x(x, dy)
 
 
-# Klambauer et al., 2017, equation 14.
-SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
-
-
-def _activation(x: TensorType) -> TensorType:
-    require_float(x, "x")
-    return x
-
-
-@op
-def mish(x: Tensor) -> Tensor:
-    """x * tanh(log(1 + exp(x))), without overflow. ``x``: floating point of any shape.
-
-    Source: Misra, "Mish: a self regularized non-monotonic activation function", 2019.
-    """
-    return _activation(x)
-
-
-@op
-def mish_dx(x: Tensor, dy: Tensor) -> Tensor:
-    """Gradient of `mish`: dy * (w + x * (1 - w**2) * sigmoid(x)), w = tanh(log(1 + exp(x))).
-
-    ``x``, ``dy``: argument of the forward call and gradient of its result, floating point, of one
-    type, which the result has. Raises TypeInferError for other dtypes or shapes.
-    """
-    require_same_dtype(x, dy)
-    require(x.shape == dy.shape, "dy does not match x", expected=str(x), found=str(dy))
-    return _activation(x)
-
-
-@op
-def selu(x: Tensor) -> Tensor:
-    """scale * x where x > 0, else scale * alpha * (exp(x) - 1). ``x``: floating point.
-
-    scale = 1.0507..., alpha = 1.6732...: they keep the mean 0 and the variance 1 from layer to
-    layer. Source: Klambauer et al., "Self-normalizing neural networks", 2017.
-    """
-    return _activation(x)
-
-
 @op
 def celu(x: Tensor, alpha: Scalar = 1.0) -> Tensor:
     """x where x > 0, else alpha * (exp(x / alpha) - 1). ``x``: floating point; ``alpha`` > 0.
 
     Source: Barron, "Continuously differentiable exponential linear units", 2017.
     """
-    return _activation(x)
-
-
-@op
-def softsign(x: Tensor) -> Tensor:
-    """x / (1 + |x|). ``x``: floating point. Source: Turian, Bergstra and Bengio, 2009."""
-    return _activation(x)
-
-
-@op
-def tanhshrink(x: Tensor) -> Tensor:
-    """x - tanh(x). ``x``: floating point of any shape."""
-    return _activation(x)
-
-
-@op
-def logsigmoid(x: Tensor) -> Tensor:
-    """log(sigmoid(x)) = -log(1 + exp(-x)), without overflow. ``x``: floating point."""
-    return _activation(x)
-
-
-@op
-def hardsigmoid(x: Tensor) -> Tensor:
-    """min(max(x + 3, 0), 6) / 6. ``x``: floating point. Source: Howard et al., 2019."""
-    return _activation(x)
-
-
-@op
-def relu6(x: Tensor) -> Tensor:
-    """min(max(x, 0), 6); a NaN stays. ``x``: floating point of any shape.
-
-    Unlike the gradient of `clip`, its own is 0 at 0 and at 6, as torch.
-    """
-    return _activation(x)
+    return _floating(x)
 
 
 @op
@@ -290,13 +230,13 @@ def softshrink(x: Tensor, lambd: Scalar = 0.5) -> Tensor:
     ``x``: floating point of any shape; ``lambd`` >= 0. Source: Donoho, "De-noising by
     soft-thresholding", 1995.
     """
-    return _activation(x)
+    return _floating(x)
 
 
 @op
 def hardshrink(x: Tensor, lambd: Scalar = 0.5) -> Tensor:
     """x where |x| > lambd, else 0; a NaN stays. ``x``: floating point; ``lambd`` >= 0."""
-    return _activation(x)
+    return _floating(x)
 
 
 def _along(axis: int, x: TensorType) -> TensorType:
@@ -308,8 +248,7 @@ def _along(axis: int, x: TensorType) -> TensorType:
 def _softmax_gradient(axis: int, y: TensorType, dy: TensorType) -> TensorType:
     require_float(y, "y")
     normalize_axis(axis, y.ndim)
-    fits = dy == y or not (dy.is_static and y.is_static)
-    require(fits, "dy is not of y's type", expected=y, found=dy)
+    require_like(dy, y, "dy is not of y's type")
     return y
 
 
@@ -404,17 +343,6 @@ def sigmoid(x: Scalar | Tensor) -> Tensor:
     return floating(lambda n: 1 / (1 + np.exp(-n)), x)
 
 
-@op(forward=relu, enough=(("x",), ("y",)))
-def relu_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
-    """Gradient of `relu`: dy where y > 0 (equivalently x > 0), else 0.
-
-    ``x``, ``y``: argument and result of the forward call; one may be None, ``y`` is used if given.
-    ``dy``: gradient of the result. All floating, of one type, which the result has.
-    Raises TypeInferError if x and y are both None or the types differ.
-    """
-    return gradient(x, y, dy)
-
-
 @op(forward=gelu, enough=(("x",),))
 def gelu_dx(x: Tensor | None, y: Tensor | None, dy: Tensor, approximate: str = "none") -> Tensor:
     """Gradient of `gelu`: dy * (P(x) + x * p(x)), P and p the normal distribution and density.
@@ -428,23 +356,6 @@ def gelu_dx(x: Tensor | None, y: Tensor | None, dy: Tensor, approximate: str = "
     return gradient(x, y, dy, use_y=False)
 
 
-@op(forward=tanh, enough=(("x",), ("y",)))
-def tanh_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
-    """Gradient of `tanh`: dy * (1 - y**2).
-
-    ``x``, ``y``: argument and result of the forward call; one may be None, ``y`` is used if given.
-    ``dy``: gradient of the result. All floating, of one type, which the result has.
-    Raises TypeInferError if x and y are both None or the types differ.
-    """
-    return gradient(x, y, dy)
-
-
-@op(forward=sigmoid, enough=(("x",), ("y",)))
-def sigmoid_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
-    """Gradient of `sigmoid`: dy * y * (1 - y).
-
-    ``x``, ``y``: argument and result of the forward call; one may be None, ``y`` is used if given.
-    ``dy``: gradient of the result. All floating, of one type, which the result has.
-    Raises TypeInferError if x and y are both None or the types differ.
-    """
-    return gradient(x, y, dy)
+relu_dx = gradient_by_x_or_y(relu, "dy where y > 0 (equivalently x > 0), else 0")
+tanh_dx = gradient_by_x_or_y(tanh, "dy * (1 - y**2)")
+sigmoid_dx = gradient_by_x_or_y(sigmoid, "dy * y * (1 - y)")

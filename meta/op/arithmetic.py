@@ -2,8 +2,8 @@
 
 Nothing is promoted: tensors have one dtype, and a Python number takes a tensor's dtype, if that can
 hold its kind (`op/core/same_dtype.py`) and its value. Two Python numbers give a Python number. Add
-one here with a type function of `op/core/elementwise.py`: `arithmetic` for a result in the
-operands' dtype, `_real` for a real function, which is float32 for ints and bools.
+one of two operands to `BINARY`, with a type function such as `arithmetic`, for a result in the
+operands' dtype, or `real`, for a real function, which is float32 for ints and bools.
 
 A fixed-point number is ``multiplier * 2**(shift - 31)``, both int32; 2**30 <= multiplier < 2**31
 for one that is normalised. Jacob et al., "Quantization and training of neural networks for
@@ -13,6 +13,7 @@ efficient integer-arithmetic-only inference", CVPR 2018, section 2.2.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from meta.op.core.check import (
     require_ndim,
     shape_of,
 )
-from meta.op.core.elementwise import Function, arithmetic, same
+from meta.op.core.elementwise import Function, arithmetic, described, real, same
 from meta.op.core.same_dtype import require_same_dtype
 
 Addend = Annotated[float | int | bool, Takes("x1", "x2", "otherwise")]
@@ -104,167 +105,22 @@ def subtract(
     return _where_true(operator.sub, x1, x2, otherwise, where, False)
 
 
-@op(commutative=True)
-def multiply(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """x1 * x2; for two bool operands the logical and. Integers wrap.
-
-    ``x1``, ``x2``: of one dtype, which is the result's, broadcast against one another.
-    Raises TypeInferError for different dtypes or shapes that do not broadcast.
-    """
-    return arithmetic(operator.mul, x1, x2)
+def _of_numbers(on_numbers: Function, x1: Any, x2: Any) -> TensorType:
+    return arithmetic(on_numbers, x1, x2, of_bools=False)
 
 
-@op
-def divide(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """x1 / x2, true division: of integers and bools it is float32.
-
-    A division by zero gives inf, -inf or NaN, for Python numbers too. Operands as of `multiply`.
-    """
-    result = arithmetic(numbers.divide, x1, x2)
-    if isinstance(result, TensorType) and not is_float(result.dtype):
-        return result.with_dtype("float32")
-    return result
-
-
-@op
-def power(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """x1 ** x2, for operands as of `multiply`.
-
-    Floating: 0 ** 0 is 1, a negative base with a broken exponent gives NaN. Integers: a negative
-    exponent gives the fraction truncated to 0, or 1 or -1 for these bases; a result that does not
-    fit wraps.
-    Raises TypeInferError for two bool operands.
-    """
-    return arithmetic(numbers.power, x1, x2, of_bools=False)
-
-
-@op
-def maximum(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """The larger of x1 and x2; NaN if either is NaN. Operands as of `multiply`.
-
-    Of 0.0 and -0.0, which are equal, it may be either, and may change with the order.
-    """
-    return arithmetic(lambda a, b: a if a != a or a >= b else b, x1, x2)
-
-
-@op
-def minimum(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """The smaller of x1 and x2; NaN if either is NaN. Operands as of `multiply`.
-
-    Of 0.0 and -0.0, which are equal, it may be either, and may change with the order.
-    """
-    return arithmetic(lambda a, b: a if a != a or a <= b else b, x1, x2)
-
-
-@op
-def floor_divide(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """floor(x1 / x2) in the operands' dtype, rounded towards -inf as in Python. A zero has the sign
-    of x1 / x2, as torch's on the CPU.
-
-    It satisfies x1 = x2 * floor_divide(x1, x2) + mod(x1, x2). Division by zero: 0 for integers (as
-    numpy), inf, -inf or NaN for floating point. Raises TypeInferError for two bool operands.
-    """
-    return arithmetic(numbers.floor_divide, x1, x2, of_bools=False)
-
-
-@op
-def mod(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """The remainder x1 - x2 * floor(x1 / x2) in the operands' dtype; it has the sign of x2.
-
-    By zero: 0 for integers (as numpy), NaN for floating point. Raises TypeInferError for two bool
-    operands.
-    """
-    return arithmetic(numbers.mod, x1, x2, of_bools=False)
-
-
-def _of_floats(function: Function) -> Function:
-    """Return numpy's function of numbers as float64; poles and domain errors give inf and NaN."""
-
-    def on_numbers(x1: Any, x2: Any) -> float:
-        with np.errstate(all="ignore"):
-            return float(function(np.float64(x1), np.float64(x2)))
-
-    return on_numbers
-
-
-def _real(function: Function, x1: Any, x2: Any) -> TensorType:
-    result = arithmetic(_of_floats(function), x1, x2)
-    if isinstance(result, TensorType) and not is_float(result.dtype):
-        return result.with_dtype("float32")
-    return result
-
-
-def _of_float_tensors(function: Function, x1: Any, x2: Any) -> TensorType:
+def _of_floats(function: Function, x1: Any, x2: Any) -> TensorType:
     for name, x in (("x1", x1), ("x2", x2)):
         if isinstance(x, TensorType):
             require_float(x, name)
-    return arithmetic(_of_floats(function), x1, x2)
+    return arithmetic(numbers.of_floats(function), x1, x2)
 
 
 def _fmod(x1: Any, x2: Any) -> Any:
     if isinstance(x1, float) or isinstance(x2, float):
-        return _of_floats(np.fmod)(x1, x2)
+        return numbers.of_floats(np.fmod)(x1, x2)
     remainder = abs(x1) % abs(x2) if x2 else 0
     return remainder if x1 >= 0 else -remainder
-
-
-@op
-def fmod(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """The remainder x1 - x2 * trunc(x1 / x2); it has the sign of x1, unlike `mod`.
-
-    ``x1``, ``x2``: numbers of one dtype, which is the result's, broadcast against one another.
-    By zero: 0 for integers, NaN for floating point.
-    Raises TypeInferError for bools, different dtypes or shapes that do not broadcast.
-    """
-    return arithmetic(_fmod, x1, x2, of_bools=False)
-
-
-@op
-def copysign(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """|x1| with the sign of x2, zeros' included.
-
-    ``x1``, ``x2``: of one dtype, broadcast against one another; the result has it, float32 for ints
-    and bool. Raises TypeInferError for different dtypes or shapes that do not broadcast.
-    """
-    return _real(np.copysign, x1, x2)
-
-
-@op(commutative=True)
-def hypot(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """sqrt(x1**2 + x2**2), without overflow between.
-
-    ``x1``, ``x2``: floating point of one dtype, which is the result's, broadcast against one
-    another. Raises TypeInferError for other dtypes or shapes that do not broadcast.
-    """
-    return _of_float_tensors(np.hypot, x1, x2)
-
-
-@op
-def fmax(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """The larger of x1 and x2; the other one where one is NaN, unlike `maximum`.
-
-    ``x1``, ``x2``: of one dtype, which is the result's, broadcast against one another.
-    Raises TypeInferError for different dtypes or shapes that do not broadcast.
-    """
-    return arithmetic(lambda a, b: a if b != b or a >= b else b, x1, x2)
-
-
-@op
-def fmin(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """The smaller of x1 and x2; the other one where one is NaN. Arguments as of `fmax`."""
-    return arithmetic(lambda a, b: a if b != b or a <= b else b, x1, x2)
-
-
-@op(commutative=True)
-def logaddexp(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """log(exp(x1) + exp(x2)), without overflow. Arguments as of `hypot`."""
-    return _of_float_tensors(np.logaddexp, x1, x2)
-
-
-@op(commutative=True)
-def logaddexp2(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """log2(2**x1 + 2**x2), without overflow. Arguments as of `hypot`."""
-    return _of_float_tensors(np.logaddexp2, x1, x2)
 
 
 def _heaviside(x1: Any, x2: Any) -> Any:
@@ -272,16 +128,112 @@ def _heaviside(x1: Any, x2: Any) -> Any:
     return number(x2 if x1 == 0 else x1 > 0)
 
 
-@op
-def heaviside(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """The step of x1: 0 below 0 and of NaN, 1 above, x2 at 0. Arguments as of `fmax`."""
-    return arithmetic(_heaviside, x1, x2)
+REFUSED = "Raises TypeInferError for different dtypes or shapes that do not broadcast"
+OPERANDS: dict[Callable[..., TensorType], str] = {
+    arithmetic: f"of one dtype, which is the result's, broadcast against one another. {REFUSED}.",
+    _of_numbers: "of one dtype, which is the result's, broadcast against one another. "
+    f"{REFUSED}, and for two bool operands.",
+    real: "of one dtype, broadcast against one another; the result has it, float32 for ints and "
+    f"bools. {REFUSED}.",
+    _of_floats: "floating point of one dtype, which is the result's, broadcast against one "
+    f"another. {REFUSED}, and for other dtypes.",
+}
+"""What the operands of a type function are."""
+EITHER_ZERO = "Of 0.0 and -0.0, which are equal, it may be either, and may change with the order."
+BINARY: dict[str, tuple[Callable[[Function, Any, Any], TensorType], Function, str]] = {
+    "multiply": (
+        arithmetic,
+        operator.mul,
+        "x1 * x2; for two bool operands the logical and. Integers wrap.",
+    ),
+    "divide": (
+        real,
+        numbers.divide,
+        "x1 / x2, true division: of integers and bools it is float32.\n\n"
+        "A division by zero gives inf, -inf or NaN, for Python numbers too.",
+    ),
+    "power": (
+        _of_numbers,
+        numbers.power,
+        "x1 ** x2.\n\n"
+        "Floating: 0 ** 0 is 1, a negative base with a broken exponent gives NaN. Integers: a "
+        "negative exponent gives the fraction truncated to 0, or 1 or -1 for these bases; a result "
+        "that does not fit wraps.",
+    ),
+    "maximum": (
+        arithmetic,
+        lambda a, b: a if a != a or a >= b else b,
+        f"The larger of x1 and x2; NaN if either is NaN.\n\n{EITHER_ZERO}",
+    ),
+    "minimum": (
+        arithmetic,
+        lambda a, b: a if a != a or a <= b else b,
+        f"The smaller of x1 and x2; NaN if either is NaN.\n\n{EITHER_ZERO}",
+    ),
+    "floor_divide": (
+        _of_numbers,
+        numbers.floor_divide,
+        "floor(x1 / x2) in the operands' dtype, rounded towards -inf as in Python.\n\n"
+        "A zero has the sign of x1 / x2, as torch's on the CPU. It satisfies x1 = x2 * "
+        "floor_divide(x1, x2) + mod(x1, x2). Division by zero: 0 for integers (as numpy), inf, "
+        "-inf or NaN for floating point.",
+    ),
+    "mod": (
+        _of_numbers,
+        numbers.mod,
+        "The remainder x1 - x2 * floor(x1 / x2) in the operands' dtype; it has the sign of x2.\n\n"
+        "By zero: 0 for integers (as numpy), NaN for floating point.",
+    ),
+    "fmod": (
+        _of_numbers,
+        _fmod,
+        "The remainder x1 - x2 * trunc(x1 / x2); it has the sign of x1, unlike `mod`.\n\n"
+        "By zero: 0 for integers, NaN for floating point.",
+    ),
+    "copysign": (
+        real,
+        numbers.of_floats(np.copysign),
+        "|x1| with the sign of x2, zeros' included.",
+    ),
+    "hypot": (_of_floats, np.hypot, "sqrt(x1**2 + x2**2), without overflow between."),
+    "fmax": (
+        arithmetic,
+        lambda a, b: a if b != b or a >= b else b,
+        "The larger of x1 and x2; the other one where one is NaN, unlike `maximum`.",
+    ),
+    "fmin": (
+        arithmetic,
+        lambda a, b: a if b != b or a <= b else b,
+        "The smaller of x1 and x2; the other one where one is NaN, unlike `minimum`.",
+    ),
+    "logaddexp": (_of_floats, np.logaddexp, "log(exp(x1) + exp(x2)), without overflow."),
+    "logaddexp2": (_of_floats, np.logaddexp2, "log2(2**x1 + 2**x2), without overflow."),
+    "heaviside": (
+        arithmetic,
+        _heaviside,
+        "The step of x1: 0 below 0 and of NaN, 1 above, x2 at 0.",
+    ),
+    "ldexp": (
+        real,
+        numbers.of_floats(lambda a, b: a * np.exp2(b)),
+        "x1 * 2**x2; the exponent may be broken.",
+    ),
+}
+"""Functions of two operands: the type function, the function of Python numbers, what they are."""
+COMMUTATIVE = ("multiply", "hypot", "logaddexp", "logaddexp2")
 
 
-@op
-def ldexp(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
-    """x1 * 2**x2; the exponent may be broken. Arguments as of `copysign`."""
-    return _real(lambda a, b: a * np.exp2(b), x1, x2)
+def _define(
+    name: str, type_of: Callable[[Function, Any, Any], TensorType], on_numbers: Function, what: str
+) -> None:
+    @op(name=name, commutative=name in COMMUTATIVE)
+    @described(f"{what}\n\n``x1``, ``x2``: {OPERANDS[type_of]}")
+    def function(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
+        return type_of(on_numbers, x1, x2)
+
+
+for _name, _row in BINARY.items():
+    _define(_name, *_row)
 
 
 @op
@@ -291,7 +243,7 @@ def nextafter(x1: Tensor, x2: Tensor) -> Tensor:
     ``x1``, ``x2``: floating point tensors of one dtype, which is the result's, broadcast against
     one another. Raises TypeInferError for other dtypes or shapes that do not broadcast.
     """
-    return _of_float_tensors(np.nextafter, x1, x2)
+    return _of_floats(np.nextafter, x1, x2)
 
 
 def _together(*operands: Any) -> TensorType:

@@ -2,7 +2,7 @@
 
 from meta.ir.types import TensorType
 from meta.op.core import Tensor, op
-from meta.op.core.check import broadcast_shapes, require, require_float, require_ndim
+from meta.op.core.check import broadcast_shapes, require, require_float, require_like, require_ndim
 from meta.op.core.same_dtype import require_same_dtype
 from meta.op.norm import statistics_dtype
 
@@ -140,8 +140,7 @@ def _backward(
         (dy, "dy", result),
         (logsumexp, "logsumexp", _statistics(scores)),
     ):
-        fits = x == wanted or not (x.is_static and wanted.is_static)
-        require(fits, f"{name} does not fit", expected=wanted, found=x)
+        require_like(x, wanted, f"{name} does not fit")
 
 
 @op
@@ -226,7 +225,7 @@ def rotary_embedding(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = Fa
     Raises TypeInferError for an odd d, and for a table that does not fit.
     """
     _table(x, cos, "cos")
-    require(cos == sin or not cos.is_static, "cos and sin differ", expected=cos, found=sin)
+    require_like(sin, cos, "cos and sin differ")
     return x
 
 
@@ -242,5 +241,5 @@ def rotary_embedding_dtable(
     x, dy: of one type. Of ``cos`` only the type counts; it is that of both results.
     """
     _table(x, cos, "cos")
-    require(dy == x or not dy.is_static, "dy is not of x's type", expected=x, found=dy)
+    require_like(dy, x, "dy is not of x's type")
     return cos, cos

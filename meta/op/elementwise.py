@@ -14,11 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from meta.base.dtype import is_float
 from meta.op.core import DType, Scalar, Tensor, TensorType, numbers, op
 from meta.op.core.check import require, require_float
-from meta.op.core.elementwise import OF_ANY_DTYPE, arithmetic, described, floating, gradient, same
-from meta.op.core.same_dtype import require_same_dtype
+from meta.op.core.elementwise import (
+    OF_ANY_DTYPE,
+    described,
+    floating,
+    gradient_by_x_or_y,
+    real,
+    same,
+)
 from meta.op.shapes import reshape_like
 
 
@@ -67,15 +72,7 @@ def sqrt(x: Scalar | Tensor) -> Tensor:
     return floating(np.sqrt, x)
 
 
-@op(forward=sqrt, enough=(("x",), ("y",)))
-def sqrt_dx(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
-    """Gradient of `sqrt`: dy / (2 * y), infinite at 0.
-
-    ``x``, ``y``: argument and result of the forward call; one may be None, ``y`` is used if given.
-    ``dy``: gradient of the result. All floating, of one type, which the result has.
-    Raises TypeInferError if x and y are both None or the types differ.
-    """
-    return gradient(x, y, dy)
+sqrt_dx = gradient_by_x_or_y(sqrt, "dy / (2 * y), infinite at 0")
 
 
 @op(float8=True)
@@ -84,46 +81,27 @@ def copy(x: Scalar | Tensor) -> Tensor:
     return same(lambda n: n, x)
 
 
-def _whole(on_float: Callable[[Any], Any], x: Any) -> TensorType:
-    """Return the type of a rounded ``x``: its own. A Python float stays one."""
-    return same(lambda n: numbers.of_float(on_float, n) if isinstance(n, float) else n, x)
+ROUNDINGS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "ceil": (np.ceil, "The smallest whole number not below x."),
+    "floor": (np.floor, "The largest whole number not above x."),
+    "round": (np.round, "The nearest whole number, halves to the even one: 0.5 to 0, 1.5 to 2."),
+    "trunc": (np.trunc, "x without its fraction, rounded towards 0."),
+}
+"""Roundings: of a Python float, and what they are."""
 
 
-@op
-def ceil(x: Scalar | Tensor) -> Tensor:
-    """The smallest whole number not below x. ``x``: any shape and dtype; the result has its type.
-
-    Infinities and NaN stay what they are.
-    """
-    return _whole(np.ceil, x)
-
-
-@op
-def floor(x: Scalar | Tensor) -> Tensor:
-    """The largest whole number not above x. ``x``: any shape and dtype; the result has its type.
-
-    Infinities and NaN stay what they are.
-    """
-    return _whole(np.floor, x)
+def _define_rounding(name: str, on_float: Callable[[Any], Any], summary: str) -> None:
+    @op(name=name)
+    @described(
+        f"{summary}\n\n``x``: any shape and dtype; the result has its type. Infinities and NaN "
+        "stay what they are."
+    )
+    def function(x: Scalar | Tensor) -> Tensor:
+        return same(lambda n: numbers.of_float(on_float, n) if isinstance(n, float) else n, x)
 
 
-@op
-def round(x: Scalar | Tensor) -> Tensor:
-    """The nearest whole number, halves to the even one: 0.5 to 0, 1.5 and 2.5 to 2.
-
-    ``x``: any shape and dtype; the result has its type. Infinities and NaN stay what they are.
-    """
-    return _whole(np.round, x)
-
-
-@op
-def trunc(x: Scalar | Tensor) -> Tensor:
-    """x without its fraction, rounded towards 0. ``x``: any shape and dtype; the result has its
-    type.
-
-    Infinities and NaN stay what they are.
-    """
-    return _whole(np.trunc, x)
+for _name, (_function, _summary) in ROUNDINGS.items():
+    _define_rounding(_name, _function, _summary)
 
 
 @op
@@ -147,10 +125,6 @@ def frac(x: Scalar | Tensor) -> Tensor:
     return numbers.of_float(lambda n: n - np.trunc(n), x)  # type: ignore[return-value]
 
 
-def _angle(x1: Any, x2: Any) -> float:
-    return float(np.arctan2(np.float64(x1), np.float64(x2)))
-
-
 @op
 def atan2(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The angle of the point (x2, x1) from the x axis, from -pi to pi; signed zeros count as in C.
@@ -159,11 +133,7 @@ def atan2(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     their dtype, float32 for ints and bool.
     Raises TypeInferError for different dtypes or shapes that do not broadcast.
     """
-    require_same_dtype(x1, x2)
-    result = arithmetic(_angle, x1, x2)
-    if isinstance(result, TensorType) and not is_float(result.dtype):
-        return result.with_dtype("float32")
-    return result
+    return real(numbers.of_floats(np.arctan2), x1, x2)
 
 
 @op

@@ -10,7 +10,13 @@ from collections.abc import Iterator
 
 from meta.ir.types import Dim
 from meta.op.core import Ints, Tensor, op
-from meta.op.core.check import broadcast_shapes, normalize_axis, require, require_extents
+from meta.op.core.check import (
+    broadcast_shapes,
+    normalize_axis,
+    require,
+    require_extents,
+    require_shape,
+)
 from meta.op.core.indices import IndexRange, into_axis
 from meta.op.core.same_dtype import require_same_dtype
 from meta.op.shapes import padding_row, require_index
@@ -36,16 +42,17 @@ def _require_within(part: Tensor, whole: tuple[Dim, ...], what: str) -> None:
     )  # fmt: skip
 
 
+def _require_elements(data: Tensor, indexed: tuple[Dim, ...], picked: tuple[Dim, ...]) -> None:
+    fits = 0 not in indexed or 0 in picked
+    require(fits, "an axis without elements cannot be indexed", found=data)
+
+
 def _gathered(data: Tensor, axis: int, indices: Tensor) -> Tensor:
     at = normalize_axis(axis, data.ndim)
     require_index(indices)
     extents = (*data.shape[:at], _unbounded(indices, at), *data.shape[at + 1 :])
     _require_within(indices, extents, "indices do not fit data")
-    require(
-        data.shape[at] != 0 or 0 in indices.shape,
-        "an axis without elements cannot be indexed",
-        found=data,
-    )
+    _require_elements(data, data.shape[at : at + 1], indices.shape)
     return data.with_shape(indices.shape)
 
 
@@ -95,11 +102,7 @@ def _gathered_nd(data: Tensor, indices: Tensor) -> Tensor:
             found=indices,
         )
     assert isinstance(depth, int)
-    require(
-        0 not in data.shape[:depth] or 0 in indices.shape[1:],
-        "an axis without elements cannot be indexed",
-        found=data,
-    )
+    _require_elements(data, data.shape[:depth], indices.shape[1:])
     return data.with_shape((*indices.shape[1:], *data.shape[depth:]))
 
 
@@ -279,12 +282,7 @@ def adv_index_dx(dy: Tensor, inputs: tuple[Tensor, ...]) -> Tensor:
     Duplicates add up, half precision in float32. Of x only the type counts.
     """
     result = _indexed(inputs)
-    require(
-        dy.shape == result.shape,
-        "dy has another shape than the result of adv_index",
-        expected=result,
-        found=dy,
-    )
+    require_shape(dy, result, "dy has another shape than the result of adv_index")
     return inputs[0]
 
 
@@ -295,18 +293,14 @@ MODES = ("raise", "clip", "wrap", "fast")
 def _taken(x: Tensor, indices: Tensor, axis: int | None, mode: str) -> Tensor:
     require(mode in MODES, "unknown mode", expected=", ".join(MODES), found=mode)
     require_index(indices)
-    extents: tuple[object, ...] = (
-        x.shape if axis is None else (x.shape[normalize_axis(axis, x.ndim)],)
-    )
-    require(
-        0 not in extents or 0 in indices.shape,
-        "nothing can be taken of an empty axis",
-        found=str(x),
-    )
-    if axis is None:
-        return x.with_shape(indices.shape)
-    at = normalize_axis(axis, x.ndim)
-    return x.with_shape((*x.shape[:at], *indices.shape, *x.shape[at + 1 :]))
+    nothing: tuple[Dim, ...] = ()
+    before, extents, after = nothing, x.shape, nothing
+    if axis is not None:
+        at = normalize_axis(axis, x.ndim)
+        before, extents, after = x.shape[:at], x.shape[at : at + 1], x.shape[at + 1 :]
+    fits = 0 not in extents or 0 in indices.shape
+    require(fits, "nothing can be taken of an empty axis", found=str(x))
+    return x.with_shape((*before, *indices.shape, *after))
 
 
 def _taken_range(x: Tensor, axis: int | None, mode: str) -> tuple[IndexRange, ...]:
@@ -335,12 +329,7 @@ def take_dx(
     Duplicates add up. Of ``x`` only the type counts. Indices are read as by `take`.
     """
     taken = _taken(x, indices, axis, mode)
-    require(
-        dy.shape == taken.shape,
-        "dy has another shape than the result of take",
-        expected=taken,
-        found=dy,
-    )
+    require_shape(dy, taken, "dy has another shape than the result of take")
     return x
 
 

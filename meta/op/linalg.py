@@ -8,8 +8,9 @@ apart: `scaled_matmul`. `meta/op/core/subscripts.py` reads the notation of `eins
 
 from meta.base.dtype import FLOAT8, FLOATS
 from meta.ir.types import Dim
-from meta.op.core import DType, Tensor, TensorType, op
+from meta.op.core import DType, Op, Tensor, TensorType, op
 from meta.op.core.check import broadcast_shapes, require, require_ndim
+from meta.op.core.elementwise import described
 from meta.op.core.same_dtype import require_same_dtype
 from meta.op.core.subscripts import subscripts
 
@@ -45,24 +46,6 @@ def matmul(x1: Tensor, x2: Tensor) -> Tensor:
 
 
 @op(schema=matmul)
-def matmul_nt(x1: Tensor, x2: Tensor) -> Tensor:
-    """Matrix product ``x1 @ x2.T``: x1 (m, k), x2 (n, k), result (m, n). See `matmul`."""
-    return _product(x1, x2, 2, False, True)
-
-
-@op(schema=matmul)
-def matmul_tn(x1: Tensor, x2: Tensor) -> Tensor:
-    """Matrix product ``x1.T @ x2``: x1 (k, m), x2 (k, n), result (m, n). See `matmul`."""
-    return _product(x1, x2, 2, True, False)
-
-
-@op(schema=matmul)
-def matmul_tt(x1: Tensor, x2: Tensor) -> Tensor:
-    """Matrix product ``x1.T @ x2.T``: x1 (k, m), x2 (n, k), result (m, n). See `matmul`."""
-    return _product(x1, x2, 2, True, True)
-
-
-@op(schema=matmul)
 def dense(x1: Tensor, x2: Tensor) -> Tensor:
     """A fully connected layer without bias, ``x1 @ x2.T``.
 
@@ -83,22 +66,29 @@ def batch_matmul(x1: Tensor, x2: Tensor) -> Tensor:
     return _product(x1, x2, 3, False, False)
 
 
-@op(schema=matmul)
-def batch_matmul_nt(x1: Tensor, x2: Tensor) -> Tensor:
-    """Matrix products ``x1[i] @ x2[i].T``: x1 (b, m, k), x2 (b, n, k). See `batch_matmul`."""
-    return _product(x1, x2, 3, False, True)
+STORED_TRANSPOSED = {
+    matmul: (False, False),
+    dense: (False, True),
+    batch_matmul: (False, False),
+}
+"""Whether x1 and x2 are stored transposed."""
 
 
-@op(schema=matmul)
-def batch_matmul_tn(x1: Tensor, x2: Tensor) -> Tensor:
-    """Matrix products ``x1[i].T @ x2[i]``: x1 (b, k, m), x2 (b, k, n). See `batch_matmul`."""
-    return _product(x1, x2, 3, True, False)
+def _define(product: Op, ndim: int, t1: bool, t2: bool) -> None:
+    formula = f"x1{'.T' * t1} @ x2{'.T' * t2}"
+    shapes = f"x1 {'(k, m)' if t1 else '(m, k)'}, x2 {'(n, k)' if t2 else '(k, n)'}"
+
+    @op(name=f"{product.name}_{'nt'[t1]}{'nt'[t2]}", schema=product)
+    @described(f"``{formula}``: `{product.name}` of matrices {shapes}, result (m, n).")
+    def transposed(x1: Tensor, x2: Tensor) -> Tensor:
+        return _product(x1, x2, ndim, t1, t2)
+
+    STORED_TRANSPOSED[transposed] = t1, t2
 
 
-@op(schema=matmul)
-def batch_matmul_tt(x1: Tensor, x2: Tensor) -> Tensor:
-    """Matrix products ``x1[i].T @ x2[i].T``: x1 (b, k, m), x2 (b, n, k). See `batch_matmul`."""
-    return _product(x1, x2, 3, True, True)
+for _t1, _t2 in ((False, True), (True, False), (True, True)):
+    _define(matmul, 2, _t1, _t2)
+    _define(batch_matmul, 3, _t1, _t2)
 
 
 def _require_scale(scale: TensorType, rows: Dim, name: str, factor: str) -> None:
@@ -157,17 +147,3 @@ def einsum(inputs: tuple[Tensor, ...], equation: str) -> Tensor:
     dtype = require_same_dtype(*inputs)
     require(dtype != "bool", "bools have no product", expected="a dtype of numbers")
     return TensorType(subscripts(equation, [x.shape for x in inputs]).shape, dtype)
-
-
-STORED_TRANSPOSED = {
-    matmul: (False, False),
-    matmul_nt: (False, True),
-    matmul_tn: (True, False),
-    matmul_tt: (True, True),
-    dense: (False, True),
-    batch_matmul: (False, False),
-    batch_matmul_nt: (False, True),
-    batch_matmul_tn: (True, False),
-    batch_matmul_tt: (True, True),
-}
-"""Whether x1 and x2 are stored transposed."""

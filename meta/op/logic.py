@@ -16,7 +16,7 @@ from meta.base.dtype import bits, is_float
 from meta.base.errors import TypeInferError
 from meta.op.core import AnyScalar, DType, Scalar, Tensor, TensorType, op
 from meta.op.core.check import broadcast_shapes, require, shape_of
-from meta.op.core.elementwise import Function, arithmetic, comparison, logical
+from meta.op.core.elementwise import Function, arithmetic, comparison, described, logical
 from meta.op.core.same_dtype import require_same_dtype
 
 
@@ -116,102 +116,72 @@ def reinterpret(x: Tensor, dtype: DType) -> Tensor:
     return x.with_dtype(dtype)
 
 
-def _answer(on_number: Callable[[Any], bool], x: Any) -> TensorType:
-    if not isinstance(x, TensorType):
+ANSWERS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "isnan": (math.isnan, "Whether x is NaN."),
+    "isinf": (math.isinf, "Whether x is infinite, of either sign."),
+    "isfinite": (math.isfinite, "Whether x is neither infinite nor NaN."),
+    "isposinf": (lambda n: n == math.inf, "Whether x is +infinity."),
+    "isneginf": (lambda n: n == -math.inf, "Whether x is -infinity."),
+    "signbit": (
+        lambda n: math.copysign(1, n) < 0,
+        "Whether x has the sign of a negative number, as -0.0 has.",
+    ),
+    "logical_not": (lambda n: not n, "True where ``x`` is zero or False."),
+}
+"""What is asked of one number."""
+
+
+def _define_answer(name: str, on_number: Callable[[Any], bool], summary: str) -> None:
+    @op(name=name)
+    @described(f"{summary} ``x``: any shape and dtype; the result is bool.")
+    def answer(x: Scalar | Tensor) -> Tensor:
+        if isinstance(x, TensorType):
+            return x.with_dtype("bool")
         return on_number(x)  # type: ignore[return-value]
-    return x.with_dtype("bool")
 
 
-@op
-def isnan(x: Scalar | Tensor) -> Tensor:
-    """Whether x is NaN. ``x``: any shape and dtype; the result is bool."""
-    return _answer(math.isnan, x)
+SAME_DTYPE = "for operands of one dtype; the result is bool"
+ANY_DTYPES = "Any dtypes; the result is bool."
+COMPARISONS: dict[str, tuple[Callable[..., TensorType], Function, str]] = {
+    "less": (comparison, operator.lt, f"x1 < x2 {SAME_DTYPE}, False for a NaN."),
+    "less_equal": (comparison, operator.le, f"x1 <= x2 {SAME_DTYPE}, False for a NaN."),
+    "greater": (comparison, operator.gt, f"x1 > x2 {SAME_DTYPE}, False for a NaN."),
+    "greater_equal": (comparison, operator.ge, f"x1 >= x2 {SAME_DTYPE}, False for a NaN."),
+    "equal": (comparison, operator.eq, f"x1 == x2 {SAME_DTYPE}, False for a NaN."),
+    "not_equal": (comparison, operator.ne, f"x1 != x2 {SAME_DTYPE}, True for a NaN."),
+    "logical_and": (
+        logical,
+        lambda a, b: bool(a) and bool(b),
+        f"Whether both are nonzero (a NaN is). {ANY_DTYPES}",
+    ),
+    "logical_or": (
+        logical,
+        lambda a, b: bool(a) or bool(b),
+        f"Whether one or both are nonzero (a NaN is). {ANY_DTYPES}",
+    ),
+    "logical_xor": (
+        logical,
+        lambda a, b: bool(a) != bool(b),
+        f"Whether exactly one is nonzero (a NaN is). {ANY_DTYPES}",
+    ),
+}
+"""What is asked of two numbers: the type function, the function of numbers, and what it is."""
+COMMUTATIVE = ("equal", "not_equal", "logical_and", "logical_or", "logical_xor")
 
 
-@op
-def isinf(x: Scalar | Tensor) -> Tensor:
-    """Whether x is infinite, of either sign. ``x``: any shape and dtype; the result is bool."""
-    return _answer(math.isinf, x)
+def _define_comparison(
+    name: str, type_of: Callable[..., TensorType], on_numbers: Function, summary: str
+) -> None:
+    @op(name=name, commutative=name in COMMUTATIVE)
+    @described(summary)
+    def compare(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
+        return type_of(on_numbers, x1, x2)
 
 
-@op
-def isfinite(x: Scalar | Tensor) -> Tensor:
-    """Whether x is neither infinite nor NaN. ``x``: any shape and dtype; the result is bool."""
-    return _answer(math.isfinite, x)
-
-
-@op
-def isposinf(x: Scalar | Tensor) -> Tensor:
-    """Whether x is +infinity. ``x``: any shape and dtype; the result is bool."""
-    return _answer(lambda n: n == math.inf, x)
-
-
-@op
-def isneginf(x: Scalar | Tensor) -> Tensor:
-    """Whether x is -infinity. ``x``: any shape and dtype; the result is bool."""
-    return _answer(lambda n: n == -math.inf, x)
-
-
-@op
-def signbit(x: Scalar | Tensor) -> Tensor:
-    """Whether x has the sign of a negative number, as -0.0 has. ``x``: any shape and dtype; the
-    result is bool.
-    """
-    return _answer(lambda n: math.copysign(1, n) < 0, x)
-
-
-@op
-def less(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
-    """x1 < x2 for operands of one dtype; the result is bool, False for a NaN."""
-    return comparison(operator.lt, x1, x2)
-
-
-@op
-def less_equal(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
-    """x1 <= x2 for operands of one dtype; the result is bool, False for a NaN."""
-    return comparison(operator.le, x1, x2)
-
-
-@op
-def greater(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
-    """x1 > x2 for operands of one dtype; the result is bool, False for a NaN."""
-    return comparison(operator.gt, x1, x2)
-
-
-@op
-def greater_equal(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
-    """x1 >= x2 for operands of one dtype; the result is bool, False for a NaN."""
-    return comparison(operator.ge, x1, x2)
-
-
-@op(commutative=True)
-def equal(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
-    """x1 == x2 for operands of one dtype; the result is bool, False for a NaN."""
-    return comparison(operator.eq, x1, x2)
-
-
-@op(commutative=True)
-def not_equal(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
-    """x1 != x2 for operands of one dtype; the result is bool, True for a NaN."""
-    return comparison(operator.ne, x1, x2)
-
-
-@op(commutative=True)
-def logical_and(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
-    """Whether both are nonzero (a NaN is). Any dtypes; the result is bool."""
-    return logical(lambda a, b: bool(a) and bool(b), x1, x2)
-
-
-@op(commutative=True)
-def logical_or(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
-    """Whether one or both are nonzero (a NaN is). Any dtypes; the result is bool."""
-    return logical(lambda a, b: bool(a) or bool(b), x1, x2)
-
-
-@op(commutative=True)
-def logical_xor(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
-    """Whether exactly one is nonzero (a NaN is). Any dtypes; the result is bool."""
-    return logical(lambda a, b: bool(a) != bool(b), x1, x2)
+for _name, (_on_number, _summary) in ANSWERS.items():
+    _define_answer(_name, _on_number, _summary)
+for _name, _row in COMPARISONS.items():
+    _define_comparison(_name, *_row)
 
 
 @op
@@ -249,11 +219,3 @@ def isclose(
     Raises TypeInferError for different dtypes or shapes that do not broadcast.
     """
     return comparison(lambda a, b: _close(a, b, rtol, atol, equal_nan), x1, x2)
-
-
-@op
-def logical_not(x: Scalar | Tensor) -> Tensor:
-    """True where ``x`` is zero or False. ``x``: any shape and dtype; the result is bool."""
-    if not isinstance(x, TensorType):
-        return not x  # type: ignore[return-value]
-    return x.with_dtype("bool")

@@ -13,6 +13,7 @@ from meta.base import dtype as dtypes
 from meta.base.errors import TypeInferError
 from meta.op.core import Tensor, op
 from meta.op.core.check import require, require_float
+from meta.op.core.elementwise import described
 from meta.op.core.indices import IndexRange
 from meta.op.core.same_dtype import require_same_dtype
 
@@ -177,10 +178,7 @@ def _loss(
     y_true: Tensor, y_pred: Tensor, reduction: str, allowed: tuple[str, ...] = _REDUCTIONS
 ) -> Tensor:
     """Check the arguments of a loss; return its type."""
-    require_float(y_pred, "y_pred")
-    require_same_dtype(y_true, y_pred)
-    found = f"y_true={y_true}, y_pred={y_pred}"
-    require(y_true == y_pred, "y_true and y_pred differ", expected="one shape", found=found)
+    _check_pair(y_true, y_pred)
     known = ", ".join(allowed)
     require(reduction in allowed, "there is no such reduction", expected=known, found=reduction)
     return y_pred if reduction == "none" else y_pred.with_shape(())
@@ -193,39 +191,55 @@ def _dpred(dy: Tensor, loss: Tensor, y_pred: Tensor) -> Tensor:
     return y_pred
 
 
-@op
-def mse_loss(y_true: Tensor, y_pred: Tensor, reduction: str = "mean") -> Tensor:
-    """Squared error: ``(y_pred - y_true)**2``, reduced.
+ARGUMENTS = (
+    'y_true, y_pred: floating point, one shape and dtype. reduction: "mean", "sum" or "none". '
+    'Result: their dtype, of shape (), for "none" of theirs; computed in at least float32. Raises '
+    "TypeInferError if types differ or there is no such reduction."
+)
+LOSSES = {
+    "mse_loss": (
+        "Squared error: ``(y_pred - y_true)**2``, reduced.",
+        "``2 * (y_pred - y_true) * dy``",
+    ),
+    "l1_loss": (
+        "Absolute error: ``|y_pred - y_true|``, reduced.",
+        "``sign(y_pred - y_true) * dy``, where the sign of 0 and of NaN is 0, as torch's",
+    ),
+    "binary_cross_entropy": (
+        "``-(y_true * log(y_pred) + (1 - y_true) * log(1 - y_pred))``, reduced.\n\n"
+        "y_pred: probabilities; a logarithm below -100 counts as -100, so that 0 and 1 give a "
+        "finite loss (torch's rule). Outside [0, 1] the loss is NaN. y_true: probabilities as "
+        "well, 0 and 1 among them.",
+        "``(y_pred - y_true) / (y_pred * (1 - y_pred)) * dy``, the denominator at least 1e-12, as "
+        "torch's",
+    ),
+    "binary_cross_entropy_with_logits": (
+        "`binary_cross_entropy` of ``sigmoid(y_pred)``, without overflow.\n\n"
+        "An element is ``(1 - y_true) * y_pred + max(-y_pred, 0) + log(1 + exp(-|y_pred|))``. "
+        "y_pred: logits, any real numbers.",
+        "``(sigmoid(y_pred) - y_true) * dy``",
+    ),
+}
+"""What a loss is, and the formula of its gradient."""
 
-    y_true, y_pred: floating point, one shape and dtype. reduction: "mean", "sum" or "none".
-    Result: their dtype, of shape (), for "none" of theirs; computed in at least float32.
-    Raises TypeInferError if types differ or there is no such reduction.
-    """
-    return _loss(y_true, y_pred, reduction)
+
+def _define(name: str, what: str, derivative: str) -> None:
+    @op(name=name)
+    @described(f"{what}\n\n{ARGUMENTS}")
+    def loss(y_true: Tensor, y_pred: Tensor, reduction: str = "mean") -> Tensor:
+        return _loss(y_true, y_pred, reduction)
+
+    @op(name=f"{name}_dpred")
+    @described(
+        f'Gradient of `{name}` by y_pred: {derivative}, over the size for "mean".\n\n'
+        "dy: gradient of the loss, of its type. Other arguments as there. Result: type of y_pred."
+    )
+    def dpred(dy: Tensor, y_true: Tensor, y_pred: Tensor, reduction: str = "mean") -> Tensor:
+        return _dpred(dy, _loss(y_true, y_pred, reduction), y_pred)
 
 
-@op
-def mse_loss_dpred(dy: Tensor, y_true: Tensor, y_pred: Tensor, reduction: str = "mean") -> Tensor:
-    """Gradient of `mse_loss` by y_pred: ``2 * (y_pred - y_true) * dy``, over the size for "mean".
-
-    dy: gradient of the loss, of its type. Other arguments as there. Result: type of y_pred.
-    """
-    return _dpred(dy, _loss(y_true, y_pred, reduction), y_pred)
-
-
-@op(schema=mse_loss)
-def l1_loss(y_true: Tensor, y_pred: Tensor, reduction: str = "mean") -> Tensor:
-    """Absolute error: ``|y_pred - y_true|``, reduced. Arguments and result as of `mse_loss`."""
-    return _loss(y_true, y_pred, reduction)
-
-
-@op(schema=mse_loss_dpred)
-def l1_loss_dpred(dy: Tensor, y_true: Tensor, y_pred: Tensor, reduction: str = "mean") -> Tensor:
-    """Gradient of `l1_loss` by y_pred: ``sign(y_pred - y_true) * dy``, over the size for "mean".
-
-    The sign of 0 and of NaN is 0, as torch's. dy: gradient of the loss. Result: type of y_pred.
-    """
-    return _dpred(dy, _loss(y_true, y_pred, reduction), y_pred)
+for _name, (_what, _derivative) in LOSSES.items():
+    _define(_name, _what, _derivative)
 
 
 @op
@@ -290,49 +304,3 @@ def kl_div_dpred(
     of its type. Result: type of y_pred.
     """
     return _dpred(dy, _divergence(y_true, y_pred, reduction), y_pred)
-
-
-@op(schema=mse_loss)
-def binary_cross_entropy(y_true: Tensor, y_pred: Tensor, reduction: str = "mean") -> Tensor:
-    """``-(y_true * log(y_pred) + (1 - y_true) * log(1 - y_pred))``, reduced.
-
-    y_pred: probabilities; a logarithm below -100 counts as -100, so that 0 and 1 give a finite
-    loss (torch's rule). Outside [0, 1] the loss is NaN. y_true: probabilities as well, 0 and 1
-    among them. Other arguments and the result as of `mse_loss`.
-    """
-    return _loss(y_true, y_pred, reduction)
-
-
-@op(schema=mse_loss_dpred)
-def binary_cross_entropy_dpred(
-    dy: Tensor, y_true: Tensor, y_pred: Tensor, reduction: str = "mean"
-) -> Tensor:
-    """Gradient of `binary_cross_entropy` by y_pred: ``(y_pred - y_true) / (y_pred * (1 - y_pred))``
-
-    times dy, over the size for "mean"; the denominator is at least 1e-12, as torch's.
-    dy: gradient of the loss, of its type. Result: type of y_pred.
-    """
-    return _dpred(dy, _loss(y_true, y_pred, reduction), y_pred)
-
-
-@op(schema=mse_loss)
-def binary_cross_entropy_with_logits(
-    y_true: Tensor, y_pred: Tensor, reduction: str = "mean"
-) -> Tensor:
-    """`binary_cross_entropy` of ``sigmoid(y_pred)``, without overflow.
-
-    An element is ``(1 - y_true) * y_pred + max(-y_pred, 0) + log(1 + exp(-|y_pred|))``.
-    y_pred: logits, any real numbers. Other arguments and the result as of `mse_loss`.
-    """
-    return _loss(y_true, y_pred, reduction)
-
-
-@op(schema=mse_loss_dpred)
-def binary_cross_entropy_with_logits_dpred(
-    dy: Tensor, y_true: Tensor, y_pred: Tensor, reduction: str = "mean"
-) -> Tensor:
-    """Gradient of `binary_cross_entropy_with_logits` by y_pred: ``(sigmoid(y_pred) - y_true) * dy``
-
-    over the size for "mean". dy: gradient of the loss, of its type. Result: type of y_pred.
-    """
-    return _dpred(dy, _loss(y_true, y_pred, reduction), y_pred)

@@ -15,6 +15,7 @@ from meta.op.core.check import (
     require,
     require_extents,
     require_ndim,
+    require_shape,
 )
 from meta.op.core.padding import MODES, pad_pairs, reach
 from meta.op.core.same_dtype import require_same_dtype
@@ -143,21 +144,24 @@ def tile_counts(
     return (1,) * (ndim - len(counts)) + counts, (1,) * (ndim - len(shape)) + tuple(shape)
 
 
+def _matrices(x: Tensor) -> Tensor:
+    require(x.ndim >= 2, "x must hold matrices", expected="2 axes or more", found=x)
+    return x
+
+
 @op
 def triu(x: Tensor, k: int = 0) -> Tensor:
     """``x`` with 0 below diagonal k of its matrices, the last two axes.
 
     Diagonal 0 is the main one; a positive k lies above it, a negative one below.
     """
-    require(x.ndim >= 2, "x must hold matrices", expected="2 axes or more", found=x)
-    return x
+    return _matrices(x)
 
 
 @op(schema=triu)
 def tril(x: Tensor, k: int = 0) -> Tensor:
     """``x`` with 0 above diagonal k of its matrices, the last two axes. See `triu`."""
-    require(x.ndim >= 2, "x must hold matrices", expected="2 axes or more", found=x)
-    return x
+    return _matrices(x)
 
 
 def _two_axes(ndim: int, axis1: int, axis2: int) -> tuple[int, int]:
@@ -321,7 +325,7 @@ def strided_set(
     """
     part: Tensor = strided_slice.type_function(data, begin, end, strides, "end")
     require_same_dtype(data, v)
-    require(v.shape == part.shape, "v has another shape than the slice", expected=part, found=v)
+    require_shape(v, part, "v has another shape than the slice")
     return data
 
 
@@ -448,7 +452,7 @@ def strided_slice_dx(
     full = dy.with_shape((shape,) if isinstance(shape, int) else shape)
     require_extents(full.shape)
     part: Tensor = strided_slice.type_function(full, begin, end, strides, slice_mode)
-    require(dy.shape == part.shape, "dy has another shape than the slice", expected=part, found=dy)
+    require_shape(dy, part, "dy has another shape than the slice")
     return full
 
 

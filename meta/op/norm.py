@@ -6,7 +6,7 @@ bfloat16. Statistics are always computed in `statistics_dtype`.
 
 from meta.ir.types import Dim
 from meta.op.core import InOut, Ints, Tensor, TensorType, op
-from meta.op.core.check import normalize_axes, normalize_axis, require, require_float
+from meta.op.core.check import normalize_axes, normalize_axis, require, require_float, require_like
 
 
 def statistics_dtype(dtype: str) -> str:
@@ -105,14 +105,14 @@ def batch_norm_train_dxwb(
     """
     _channels(x, axis, w=w, b=b)
     _enough(x, axis)
-    require(dy == x or not dy.is_static, "dy is not of x's type", expected=x, found=dy)
+    require_like(dy, x, "dy is not of x's type")
     default = statistics_dtype(x.dtype)
     dw, db = (TensorType((x.shape[axis],), default if p is None else p.dtype) for p in (w, b))
     return x, dw, db
 
 
 def _layer(x: TensorType, axis: int, **parameters: TensorType | None) -> TensorType:
-    """Check layer-norm arguments; return the type of mean and invvar."""
+    """Check x and what goes along an axis; return the type of statistics without it."""
     require_float(x, "x")
     axis = normalize_axis(axis, x.ndim)
     check_parameters(x, x.shape[axis], parameters)
@@ -158,10 +158,10 @@ def layer_norm_train(
     return x, statistics, statistics
 
 
-def _layer_gradients(
+def _gradients(
     x: TensorType, scale: TensorType | None, dy: TensorType
 ) -> TensorType | tuple[TensorType, TensorType, TensorType]:
-    require(dy == x or not dy.is_static, "dy is not of x's type", expected=x, found=dy)
+    require_like(dy, x, "dy is not of x's type")
     return x if scale is None else (x, scale, scale)
 
 
@@ -176,7 +176,7 @@ def layer_norm_dx(
     ``dscale = sum(dy * xhat)``, ``dbias = sum(dy)``. dx has x's type, the others have scale's.
     """
     _layer(x, axis, scale=scale)
-    return _layer_gradients(x, scale, dy)
+    return _gradients(x, scale, dy)
 
 
 @op
@@ -192,9 +192,8 @@ def layer_norm_train_dx(
     """`layer_norm_dx` that is given mean and invvar, as `layer_norm_train` returned them."""
     statistics = _layer(x, axis, scale=scale)
     for value, name in ((mean, "mean"), (invvar, "invvar")):
-        fits = value == statistics or not (value.is_static and statistics.is_static)
-        require(fits, f"{name} does not fit", expected=statistics, found=value)
-    return _layer_gradients(x, scale, dy)
+        require_like(value, statistics, f"{name} does not fit")
+    return _gradients(x, scale, dy)
 
 
 def _grouped(x: TensorType, num_groups: int, **parameters: TensorType | None) -> None:
@@ -257,14 +256,7 @@ def group_norm_dx(
     ``dscale = sum(dy * xhat)``, ``dbias = sum(dy)``. dx has x's type, the others have scale's.
     """
     _grouped(x, num_groups, scale=scale)
-    require(dy == x or not dy.is_static, "dy is not of x's type", expected=x, found=dy)
-    return x if scale is None else (x, scale, scale)
-
-
-def _along(x: TensorType, axis: int, **parameters: TensorType | None) -> None:
-    """Check x, the axis and the tensors that go with it."""
-    require_float(x, "x")
-    check_parameters(x, x.shape[normalize_axis(axis, x.ndim)], parameters)
+    return _gradients(x, scale, dy)
 
 
 @op
@@ -284,7 +276,7 @@ def rms_norm(
 
     Raises TypeInferError if axis, a shape or a dtype does not fit.
     """
-    _along(x, axis, scale=scale, bias=bias)
+    _layer(x, axis, scale=scale, bias=bias)
     return x
 
 
@@ -298,8 +290,8 @@ def rms_norm_dx(
     ``dx = inv * (g - xhat * mean(g * xhat))`` along ``axis``, and over the other axes
     ``dscale = sum(dy * xhat)``. dx has x's type, dscale has scale's.
     """
-    _along(x, axis, scale=scale)
-    require(dy == x or not dy.is_static, "dy is not of x's type", expected=x, found=dy)
+    _layer(x, axis, scale=scale)
+    require_like(dy, x, "dy is not of x's type")
     return x if scale is None else (x, scale)
 
 
@@ -348,7 +340,7 @@ def lrn_dx(
     x: the argument. dy: the gradient of the result, of the same type. Result: the same type.
     """
     _window(x, size, axis)
-    require(dy == x or not dy.is_static, "dy is not of x's type", expected=x, found=dy)
+    require_like(dy, x, "dy is not of x's type")
     return x
 
 

@@ -7,12 +7,17 @@ says what the ten words of a state are.
 """
 
 from meta.op.core import DeviceName, DType, Ints, Tensor, TensorType, op
-from meta.op.core.check import require, require_float
+from meta.op.core.check import require, require_float, require_like
 from meta.runtime.threefry import STATE_WORDS
 
 
 def _probability(p: float) -> None:
     require(0 <= p < 1, "p is not a probability of dropping", expected="0 <= p < 1", found=p)
+
+
+def _key(key: TensorType, name: str) -> None:
+    fits = key.dtype == "int64" and (not key.is_static or key.size == 1)
+    require(fits, f"{name} is no key", expected="int64, one element", found=str(key))
 
 
 @op(random=True)
@@ -33,8 +38,7 @@ def dropout(
     require_float(x, "x")
     _probability(p)
     if in_states is not None:
-        fits = in_states.dtype == "int64" and (not in_states.is_static or in_states.size == 1)
-        require(fits, "in_states is no key", expected="int64, one element", found=str(in_states))
+        _key(in_states, "in_states")
     return x, x.with_dtype("bool"), TensorType((0,), "uint8")
 
 
@@ -47,9 +51,7 @@ def dropout_dx(dy: Tensor, mask: Tensor, reserve_space: Tensor, p: float = 0.5) 
     """
     require_float(dy, "dy")
     _probability(p)
-    expected = dy.with_dtype("bool")
-    fits = mask == expected or not (mask.is_static and dy.is_static)
-    require(fits, "mask does not fit", expected=expected, found=str(mask))
+    require_like(mask, dy.with_dtype("bool"), "mask does not fit")
     return dy
 
 
@@ -61,8 +63,7 @@ def dropout_mask(key: Tensor, shape: tuple[int, ...], p: float = 0.5) -> Tensor:
     `dropout` does, element by element.
     """
     _probability(p)
-    fits = key.dtype == "int64" and (not key.is_static or key.size == 1)
-    require(fits, "key is no key", expected="int64, one element", found=str(key))
+    _key(key, "key")
     require(all(n >= 0 for n in shape), "an extent is negative", found=shape)
     return TensorType(shape, "bool")
 

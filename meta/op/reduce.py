@@ -4,12 +4,13 @@
 ``keepdims`` leaves the reduced axes in place with size 1.
 """
 
+from collections.abc import Callable
 from math import inf
 
 from meta.base.dtype import is_float
-from meta.op import reduce
 from meta.op.core import Ints, Tensor, op
-from meta.op.core.check import require, require_extents, require_float
+from meta.op.core.check import require, require_extents, require_float, require_shape
+from meta.op.core.elementwise import described
 from meta.op.core.reduction import reduction
 from meta.op.core.same_dtype import require_same_dtype
 
@@ -25,12 +26,7 @@ def _wide(dtype: str) -> str:
 
 def _back(x: Tensor, dy: Tensor, axis: Ints, keepdims: bool | Ints, exclude: bool) -> Tensor:
     reduced = _reduced(x, axis, keepdims, exclude, x.dtype)
-    require(
-        dy.shape == reduced.shape,
-        "dy has another shape than the reduction",
-        expected=reduced,
-        found=dy,
-    )
+    require_shape(dy, reduced, "dy has another shape than the reduction")
     return x
 
 
@@ -86,48 +82,65 @@ def _require_elements(x: Tensor, axis: Ints, exclude: bool) -> None:
     )
 
 
-@op
-def max(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
-    """The largest element. NaN if one is NaN. Any dtype. TypeInferError if there are no elements.
-
-    The gradient is shared evenly among equal largest elements.
-    """
-    _require_elements(x, axis, exclude)
-    return _reduced(x, axis, keepdims, exclude, x.dtype)
+def _int64(_: str) -> str:
+    return "int64"
 
 
-@op(schema=max)
-def min(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
-    """The smallest element. NaN if one is NaN. Any dtype. TypeInferError if there are no elements.
-
-    The gradient is shared evenly among equal smallest elements.
-    """
-    _require_elements(x, axis, exclude)
-    return _reduced(x, axis, keepdims, exclude, x.dtype)
+def _bool(_: str) -> str:
+    return "bool"
 
 
-@op(schema=max)
-def argmax(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
-    """The index (int64) of the first largest element; a NaN counts as largest.
+NO_ELEMENTS = "TypeInferError if there are no elements."
+SHARED = "The gradient is shared evenly among equal {} elements."
+REDUCTIONS: dict[str, tuple[Callable[[str], str], bool, str]] = {
+    "max": (
+        str,
+        True,
+        f"The largest element. NaN if one is NaN. Any dtype. {NO_ELEMENTS}\n\n"
+        f"{SHARED.format('largest')}",
+    ),
+    "min": (
+        str,
+        True,
+        f"The smallest element. NaN if one is NaN. Any dtype. {NO_ELEMENTS}\n\n"
+        f"{SHARED.format('smallest')}",
+    ),
+    "amax": (str, True, f"`max` under the name that torch has for it. {NO_ELEMENTS}"),
+    "amin": (str, True, f"`min` under the name that torch has for it. {NO_ELEMENTS}"),
+    "argmax": (
+        _int64,
+        True,
+        "The index (int64) of the first largest element; a NaN counts as largest.\n\n"
+        f"Over several axes it is the index into these axes flattened in row-major order. "
+        f"{NO_ELEMENTS}",
+    ),
+    "argmin": (
+        _int64,
+        True,
+        "The index (int64) of the first smallest element; a NaN counts as smallest. See `argmax`.",
+    ),
+    "prod": (
+        _wide,
+        False,
+        "The product of elements; 1 if there are none. Integers and bool give int64.",
+    ),
+    "all": (_bool, False, "Whether no element is 0 (bool); true if there are none."),
+    "any": (_bool, False, "Whether an element is not 0 (bool); false if there are none."),
+}
+"""By name: the result's dtype of the argument's, whether it needs elements, and what it is."""
 
-    Over several axes it is the index into these axes flattened in row-major order. TypeInferError
-    if there are no elements.
-    """
-    _require_elements(x, axis, exclude)
-    return _reduced(x, axis, keepdims, exclude, "int64")
+
+def _define(name: str, dtype_of: Callable[[str], str], chooses: bool, what: str) -> None:
+    @op(name=name)
+    @described(what)
+    def reduce(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
+        if chooses:
+            _require_elements(x, axis, exclude)
+        return _reduced(x, axis, keepdims, exclude, dtype_of(x.dtype))
 
 
-@op(schema=max)
-def argmin(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
-    """The index (int64) of the first smallest element; a NaN counts as smallest. See `argmax`."""
-    _require_elements(x, axis, exclude)
-    return _reduced(x, axis, keepdims, exclude, "int64")
-
-
-@op(schema=max)
-def prod(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
-    """The product of elements; 1 if there are none. Integers and bool give int64."""
-    return _reduced(x, axis, keepdims, exclude, _wide(x.dtype))
+for _name, _row in REDUCTIONS.items():
+    _define(_name, *_row)
 
 
 @op
@@ -141,18 +154,6 @@ def prod_dx(
     require_float(x, "x")
     require_same_dtype(x, dy)
     return _back(x, dy, axis, keepdims, exclude)
-
-
-@op(schema=max)
-def all(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
-    """Whether no element is 0 (bool); true if there are none."""
-    return _reduced(x, axis, keepdims, exclude, "bool")
-
-
-@op(schema=max)
-def any(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
-    """Whether an element is not 0 (bool); false if there are none."""
-    return _reduced(x, axis, keepdims, exclude, "bool")
 
 
 def _float_reduced(x: Tensor, axis: Ints, keepdims: bool, exclude: bool) -> Tensor:
@@ -204,17 +205,3 @@ def logsumexp(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool 
     if there are no elements.
     """
     return _float_reduced(x, axis, keepdims, exclude)
-
-
-@op(schema=reduce.max)
-def amax(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
-    """`max` under the name that torch has for it: several axes, the gradient shared by ties."""
-    result: Tensor = reduce.max.type_function(x, axis, keepdims, exclude)
-    return result
-
-
-@op(schema=reduce.min)
-def amin(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
-    """`min` under the name that torch has for it: several axes, the gradient shared by ties."""
-    result: Tensor = reduce.min.type_function(x, axis, keepdims, exclude)
-    return result

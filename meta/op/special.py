@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
-from meta.base.dtype import is_float
 from meta.op.core import Scalar, Tensor, TensorType, op
 from meta.op.core.check import require
-from meta.op.core.elementwise import OF_ANY_DTYPE, arithmetic, described, floating, gradient
+from meta.op.core.elementwise import OF_ANY_DTYPE, described, floating, gradient, real
 from meta.op.core.same_dtype import require_same_dtype
 
 
@@ -73,13 +73,6 @@ def logit(x: Scalar | Tensor, eps: float | None = None) -> Tensor:
     return _special(lambda t: torch.special.logit(t, eps), x)
 
 
-def _real(function: Callable[..., torch.Tensor], x1: Any, x2: Any) -> TensorType:
-    result = arithmetic(lambda a, b: _of_numbers(function, a, b), x1, x2)
-    if isinstance(result, TensorType) and not is_float(result.dtype):
-        return result.with_dtype("float32")
-    return result
-
-
 @op
 def xlogy(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """x1 * log(x2), and 0 where x1 is 0; NaN where x2 is.
@@ -88,13 +81,13 @@ def xlogy(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     their dtype, float32 for ints and bool.
     Raises TypeInferError for different dtypes or shapes that do not broadcast.
     """
-    return _real(torch.special.xlogy, x1, x2)
+    return real(partial(_of_numbers, torch.special.xlogy), x1, x2)
 
 
 @op
 def xlog1py(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """x1 * log(1 + x2), and 0 where x1 is 0; NaN where x2 is. Arguments as of `xlogy`."""
-    return _real(torch.special.xlog1py, x1, x2)
+    return real(partial(_of_numbers, torch.special.xlog1py), x1, x2)
 
 
 @op

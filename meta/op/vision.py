@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from meta.ir.types import UNKNOWN, Dim, UnknownDim
 from meta.op.core import AnyScalar, Ints, Scalar, Tensor, TensorType, op
-from meta.op.core.check import require, require_float, require_ndim
+from meta.op.core.check import require, require_float, require_like, require_ndim
 from meta.op.core.same_dtype import require_same_dtype
 from meta.op.core.window import pads
 
@@ -220,6 +220,5 @@ def correlation_dx(
     dy: gradient of the result, of its type. All else as in the forward call.
     """
     y = _matched(x1, x2, kernel_size, max_displacement, stride1, stride2, padding)
-    fits = dy == y or not (dy.is_static and y.is_static)
-    require(fits, "dy is not of the forward result's type", expected=y, found=dy)
+    require_like(dy, y, "dy is not of the forward result's type")
     return x1, x2

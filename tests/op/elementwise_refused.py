@@ -15,7 +15,8 @@ TRIPLES = [
 CASES = refusals(
     {
         "fmod": [*PAIRS, error(B(3), B(3), match="not defined for two bool operands")],
-        "copysign fmax hypot isclose nextafter xlogy": PAIRS,
+        "copysign fmax fmin heaviside hypot isclose ldexp": PAIRS,
+        "logaddexp logaddexp2 nextafter xlogy": PAIRS,
         "frac": [error(_INTS, match="x must be floating point")],
         "square": [error(B(3), match="bool has no square")],
         "addcmul": [*TRIPLES, error(B(3), B(3), B(3), match="bool has no product and sum")],

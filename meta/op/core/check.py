@@ -79,6 +79,17 @@ def fit(found: Sequence[Dim], expected: Sequence[Dim]) -> bool:
     )
 
 
+def require_like(found: TensorType, expected: TensorType, what: str) -> None:
+    """Raise TypeInferError(what) unless a type is another one, as far as both are known."""
+    fits = found == expected or not (found.is_static and expected.is_static)
+    require(fits, what, expected=expected, found=found)
+
+
+def require_shape(found: TensorType, expected: TensorType, what: str) -> None:
+    """Raise TypeInferError(what) unless a tensor has the shape of another type."""
+    require(found.shape == expected.shape, what, expected=expected, found=found)
+
+
 def require_extents(shape: Sequence[Dim]) -> None:
     """Raise TypeInferError for a shape with a negative extent."""
     negative = any(isinstance(d, int) and d < 0 for d in shape)

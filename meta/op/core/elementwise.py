@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from textwrap import fill
 from typing import Any, TypeVar
 
 from meta.base.dtype import is_float
 from meta.base.errors import TypeInferError
-from meta.op.core import TensorType, numbers
+from meta.base.source import caller_span
+from meta.op.core import Op, Tensor, TensorType, numbers, op
 from meta.op.core.check import broadcast_shapes, require, require_float, shape_of
 from meta.op.core.same_dtype import require_same_dtype
 
@@ -15,13 +17,19 @@ Function = Callable[[Any, Any], Any]
 F = TypeVar("F", bound=Callable[..., Any])
 OF_ANY_DTYPE = "``x``: any shape; its dtype is the result's, float32 for ints and bool."
 """What `floating` functions say of their argument."""
+OF_X_OR_Y = (
+    "``x``, ``y``: argument and result of the forward call; one may be None, ``y`` is used if "
+    "given. ``dy``: gradient of the result. All floating, of one type, which the result has. "
+    "Raises TypeInferError if x and y are both None or the types differ."
+)
 
 
 def described(text: str) -> Callable[[F], F]:
-    """Give a function a docstring."""
+    """Give a function a docstring; what comes after the first paragraph is wrapped."""
 
     def describe(function: F) -> F:
-        function.__doc__ = text
+        first, *others = text.split("\n\n")
+        function.__doc__ = "\n\n".join([first, *(fill(other, 96) for other in others)])
         return function
 
     return describe
@@ -50,6 +58,14 @@ def arithmetic(on_numbers: Function, x1: Any, x2: Any, *, of_bools: bool = True)
         expected="numbers; cast one operand, or use a logical operator",
     )
     return TensorType(broadcast_shapes(shape_of(x1), shape_of(x2)), dtype)
+
+
+def real(on_numbers: Function, x1: Any, x2: Any) -> TensorType:
+    """Return the type of a real function of two operands, which is float32 of ints and bools."""
+    result = arithmetic(on_numbers, x1, x2)
+    if isinstance(result, TensorType) and not is_float(result.dtype):
+        return result.with_dtype("float32")
+    return result
 
 
 def comparison(on_numbers: Function, x1: Any, x2: Any) -> TensorType:
@@ -81,3 +97,15 @@ def gradient(
         require(tensor.shape == dy.shape, f"{name} does not match dy", expected=list(dy.shape))
     require_same_dtype(*given.values())
     return argument
+
+
+def gradient_by_x_or_y(forward: Op, formula: str) -> Op:
+    """Make the operator ``<forward>_dx``, which is computed from the argument or the result."""
+
+    @op(name=f"{forward.name}_dx", forward=forward, enough=(("x",), ("y",)))
+    @described(f"Gradient of `{forward.name}`: {formula}.\n\n{OF_X_OR_Y}")
+    def backward(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
+        return gradient(x, y, dy)
+
+    backward.site = caller_span()
+    return backward

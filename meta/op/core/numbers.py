@@ -23,6 +23,18 @@ def of_float(function: Callable[[Any], Any], x: Number) -> float:
         return float(function(np.float64(x)))
 
 
+def of_floats(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], float]:
+    """Return numpy's function of two numbers as float64; poles and domain errors give inf and
+    NaN.
+    """
+
+    def on_numbers(x1: Number, x2: Number) -> float:
+        with np.errstate(all="ignore"):
+            return float(function(np.float64(x1), np.float64(x2)))
+
+    return on_numbers
+
+
 def divide(x1: Number, x2: Number) -> float:
     """x1 / x2 as a float; a division by zero gives inf or NaN."""
     with np.errstate(all="ignore"):
@@ -46,8 +58,7 @@ def mod(x1: Number, x2: Number) -> Number:
 def power(x1: Number, x2: Number) -> Number:
     """x1 ** x2; for ints an int, truncated towards zero. TypeInferError beyond 64 bits."""
     if isinstance(x1, float) or isinstance(x2, float):
-        with np.errstate(all="ignore"):
-            return float(np.power(np.float64(x1), np.float64(x2)))
+        return of_floats(np.power)(x1, x2)
     if x2 < 0 or abs(x1) < 2:
         return _unit_power(int(x1), int(x2))
     # The size is checked first: 10 ** 10 ** 10 would not end.

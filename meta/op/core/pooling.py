@@ -1,7 +1,7 @@
 """What pooling over any number of spatial axes gives: the types behind `meta/op/pool*.py`."""
 
 from meta.ir.types import Dim, TensorType
-from meta.op.core.check import pair, require, require_float, require_ndim
+from meta.op.core.check import pair, require, require_float, require_like, require_ndim
 from meta.op.core.schema import Ints
 from meta.op.core.window import DATA, Taps, arranged, permutation, window
 
@@ -92,8 +92,7 @@ def adaptive_dx(
 def _gradient(x: TensorType, y: TensorType, dy: TensorType, expected: TensorType) -> TensorType:
     """Return x's type, after checking that y and dy are of the type that the forward call gives."""
     for value, name in ((y, "y"), (dy, "dy")):
-        fits = value == expected or not (value.is_static and expected.is_static)
-        require(fits, f"{name} is not of the forward result's type", expected=expected, found=value)
+        require_like(value, expected, f"{name} is not of the forward result's type")
     return x
 
 
