@@ -149,6 +149,11 @@ def check_case(case: OpCase, device: str = "cpu") -> None:
                 check_second_gradient(case, one, device)
 
 
+def get_testable_devices() -> list[str]:
+    """Return the device kinds of this machine: ["cpu"], or ["cpu", "cuda"]."""
+    return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+
+
 def dialects_of(op: Op) -> list[str]:
     """Return the names of the dialects that implement an operator."""
     return [d.dialect.name for d in candidates(op, current.get(), Device("cpu"))]
@@ -279,22 +284,14 @@ def check_gradient(case: OpCase, one: Sample, device: str = "cpu") -> None:
     assert expected_y.requires_grad, (
         "the oracle is not differentiable by torch; set grad=False or write it so that it is"
     )
-    dy = torch.empty(expected_y.shape, dtype=torch.float64).uniform_(
-        -1, 1, generator=torch.Generator().manual_seed(1)
-    )
+    dy = _uniform(expected_y.shape, torch.Generator().manual_seed(1))
     expected = torch.autograd.grad(expected_y, [theirs[i] for i in floats], dy, allow_unused=True)
     y.backward(ndarray(dy.to(device)))
     for i, theirs_gradient in zip(floats, expected, strict=True):
         gradient = ours[i].grad
         if theirs_gradient is None or gradient is None:
-            nothing = (
-                theirs_gradient
-                if theirs_gradient is not None
-                else None
-                if gradient is None
-                else gradient.torch()
-            )
-            assert nothing is None or not nothing.any(), (
+            given = [g for g in (theirs_gradient, gradient) if g is not None]
+            assert not any(to_torch(g).any() for g in given), (
                 f"gradient of argument {i} of {case.op}({one}) is missing"
             )
             continue
@@ -309,26 +306,6 @@ def has_numeric_gradient(one: Sample) -> bool:
     leaves = tree.flatten(one.make("float64"))[0]
     size = sum(t.numel() for t in leaves if t.dtype.is_floating_point)
     return one.is_smooth and size <= MAX_NUMERIC_ELEMENTS
-
-
-def differentiated(case: OpCase, one: Sample) -> set[str]:
-    """Return the names of the arguments by which torch differentiates the oracle."""
-    op = OPERATORS[case.op]
-    args, kwargs = one.make("float64")
-    leaves = [t for t in tree.flatten((args, kwargs))[0] if t.dtype.is_floating_point]
-    for leaf in leaves:
-        leaf.requires_grad_()
-    y = first_float(case.oracle(*args, **kwargs))
-    if not y.requires_grad:
-        return set()
-    found = torch.autograd.grad(y.sum(), leaves, allow_unused=True)
-    reached = {id(t) for t, g in zip(leaves, found, strict=True) if g is not None and t.numel()}
-    bound = op.schema.bind(args, kwargs, lambda t: t)
-    return {
-        op.schema.names[i]
-        for i in op.schema.tensor_slots
-        if any(id(t) in reached for t in tree.flatten(bound[i])[0])
-    }
 
 
 def _check_numeric(

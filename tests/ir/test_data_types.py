@@ -204,7 +204,7 @@ def test_no_pass_forgets_the_data_types() -> None:
 
     What `vm/preparation.py` makes computes one tensor of others.
     """
-    makers = {"ir/expr.py", "ir/parser.py", "model/trace.py", "testing/run.py"}
+    makers = {"ir/expr.py", "ir/parser.py", "model/trace.py"}
     makers.add("vm/preparation.py")
     folders = ("ir", "op", "passes", "analysis", "vm", "model", "optim", "amp", "grad", "testing")
     root = Path(meta.__file__).parent

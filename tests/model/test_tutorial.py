@@ -11,7 +11,8 @@ import torch
 import meta
 from meta.base.errors import TypeInferError
 from meta.model import Model, trace
-from meta.testing import check, get_testable_devices, randn_torch, run_vm_model, with_dialect
+from meta.testing import check, get_testable_devices
+from tests.arrays import randn_torch
 
 
 class ByAttribute(Model):
@@ -39,6 +40,10 @@ CASES = [
 ]  # fmt: skip
 
 
+def compiled(model: Model, device: str, *args: Any) -> Any:
+    return meta.vm.compile(model, *args, device=device)(*args)
+
+
 def compare(shape: tuple[int, ...], axis: int, dtype: str, device: str) -> None:
     """Forward and backward, under the interpreter and the VM, against torch."""
     x, tx = randn_torch(shape, device=device, dtype=dtype, requires_grad=True)
@@ -52,14 +57,14 @@ def compare(shape: tuple[int, ...], axis: int, dtype: str, device: str) -> None:
     found.backward(dy)
     check(x.grad, tx.grad, bound, bound)
     assert (found.dtype, x.grad.dtype) == (dtype, dtype)
-    check(run_vm_model(by_attribute, device, [x]), expected, bound, bound)
+    check(compiled(by_attribute, device, x), expected, bound, bound)
     check(by_argument(x, axis), expected, bound, bound)
-    check(run_vm_model(by_argument, device, [x, axis]), expected, bound, bound)
+    check(compiled(by_argument, device, x, axis), expected, bound, bound)
 
 
 @pytest.mark.parametrize("device", get_testable_devices())
 @pytest.mark.parametrize(("shape", "axis", "dtype"), CASES)
-@with_dialect("torch")
+@meta.dialect.only("torch")
 def test_on_torch(shape: tuple[int, ...], axis: int, dtype: str, device: str) -> None:
     compare(shape, axis, dtype, device)
 
@@ -70,13 +75,13 @@ def test_on_torch(shape: tuple[int, ...], axis: int, dtype: str, device: str) ->
     ("shape", "axis", "dtype"),
     [c for c in CASES if len(c[0]) < 3 or (c[1], c[2]) in ((0, "float32"), (-3, "float16"))],
 )
-@with_dialect("tvm")
+@meta.dialect.only("tvm")
 def test_on_tvm(shape: tuple[int, ...], axis: int, dtype: str, device: str) -> None:
     compare(shape, axis, dtype, device)
 
 
 @pytest.mark.parametrize("device", get_testable_devices())
-@with_dialect("tvm")
+@meta.dialect.only("tvm")
 def test_the_gradient_as_a_result_of_the_vm(device: str) -> None:
     class Scaled(Model):
         def build(self) -> None:
@@ -91,7 +96,7 @@ def test_the_gradient_as_a_result_of_the_vm(device: str) -> None:
     tw = model.w.torch().clone().requires_grad_()
     expected = torch.softmax(tw, -2)
     expected.backward(tdy)
-    y, gradients = run_vm_model(meta.model.value_and_grad(model), device, [dy, -2])
+    y, gradients = compiled(meta.model.value_and_grad(model), device, dy, -2)
     check(y, expected)
     check(gradients["w"], tw.grad)
 
@@ -99,7 +104,7 @@ def test_the_gradient_as_a_result_of_the_vm(device: str) -> None:
 @pytest.mark.parametrize(("shape", "axis"), [((3,), 1), ((3, 2), -3), (BIG, 6), ((), 0), ((), -1)])
 def test_an_axis_that_does_not_exist(shape: tuple[int, ...], axis: int) -> None:
     x, _ = randn_torch(shape)
-    for run in (lambda: ByAttribute(axis)(x), lambda: run_vm_model(ByArgument(), "cpu", [x, axis])):
+    for run in (lambda: ByAttribute(axis)(x), lambda: compiled(ByArgument(), "cpu", x, axis)):
         with pytest.raises(TypeInferError) as caught:
             run()
         assert f"softmax: axis {axis} is out of range for ndim {len(shape)}" in str(caught.value)

@@ -13,7 +13,7 @@ from meta.base.errors import TypeInferError
 from meta.ir.types import UNKNOWN, SymbolicDim, TensorType
 from meta.model import trace
 from meta.passes import autodiff, infer_type
-from meta.testing import check, run_vm_model
+from meta.testing import check
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 IMAGE = np.zeros((1, 6, 4, 4), np.float32)
@@ -135,5 +135,5 @@ def test_the_gradient_is_differentiable(function: Any) -> None:
     first = infer_type(autodiff(trace(function).program(x).module, wrt=[0]))
     second = infer_type(autodiff(first, wrt=[0]))
     dy, zero = op.ones_like(y), op.zeros_like(y)
-    _, (ddy,) = run_vm_model(second, "cpu", [zero, v, dy, x])
+    _, (ddy,) = meta.vm.compile(second, zero, v, dy, x)(zero, v, dy, x)
     check(ddy, op.subtract(function(v), function(op.zeros_like(v))), 1e-5, 1e-6)
