@@ -13,9 +13,8 @@ from meta.dialect.tvm.broadcast import (
 )
 from meta.dialect.tvm.c_math import expm1, log1p
 from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, INJECTIVE, compute, pointwise, table
-from meta.dialect.tvm.reduce import reduced, result_index
+from meta.dialect.tvm.reduce import over_axes
 from meta.op.activation import SELU_ALPHA, SELU_SCALE
-from meta.op.core.reduction import reduction
 
 
 @pointwise(op.sigmoid)
@@ -214,74 +213,58 @@ def hardshrink(v, bound):
     return tirx.Select(tirx.abs(v) <= bound, constant(0, v), v)
 
 
-def _rows(x, axis):
-    """Return the reduction along ``axis`` and the shape of its result."""
-    r = reduction(len(x.shape), axis)
-    return r, r.shape(x.shape)
-
-
-def _shifted(x, axis):
-    """Return the function from an index to x - max(x) along ``axis``, in the computing dtype."""
-    r, shape = _rows(x, axis)
-    wide = computing(x.dtype)
-    largest = reduced(x, r, shape, te.max, lambda i: cast(x(*i), wide), "largest")
-    return lambda *i: cast(x(*i), wide) - largest(*result_index(r, i))
-
-
-def _sum(x, axis, element):
-    """Return the sum of ``element(*index)`` along ``axis``, an array."""
-    r, shape = _rows(x, axis)
-    return reduced(x, r, shape, te.sum, lambda i: element(*i), "total")
-
-
-def _summed(x, axis, element):
-    """Return the function from an index of x to the sum of ``element(*index)`` along ``axis``."""
-    total, (r, _) = _sum(x, axis, element), _rows(x, axis)
-    return lambda *i: total(*result_index(r, i))
+def _shifted(over):
+    """Return the function from an index to x less the largest element of its row."""
+    source = over.element(over.x)
+    largest = over.at(over.reduce(te.max, source, "largest"))
+    return lambda *i: source(*i) - largest(*i)
 
 
 @compute(op.softmax, COMM_REDUCE)
 def softmax(x, axis):
-    shifted = _shifted(x, axis)
+    over = over_axes(x, axis)
+    shifted = _shifted(over)
     power = te.compute(x.shape, lambda *i: te.exp(shifted(*i)), name="power")
-    total = _sum(x, axis, power)
+    total = over.sum(power, "total")
     # One division for each row: dividing every element took as long as the exponentials.
-    r, shape = _rows(x, axis)
-    inverse = te.compute(shape, lambda *i: tirx.const(1, total.dtype) / total(*i), name="inverse")
-    return te.compute(
-        x.shape, lambda *i: cast(power(*i) * inverse(*result_index(r, i)), x.dtype), name="softmax"
-    )
+    one = tirx.const(1, total.dtype)
+    inverse = over.at(te.compute(over.shape, lambda *i: one / total(*i), name="inverse"))
+    return te.compute(x.shape, lambda *i: cast(power(*i) * inverse(*i), x.dtype), name="softmax")
 
 
 @compute(op.log_softmax, COMM_REDUCE)
 def log_softmax(x, axis):
-    shifted = _shifted(x, axis)
-    total = _summed(x, axis, lambda *i: te.exp(shifted(*i)))
+    over = over_axes(x, axis)
+    shifted = _shifted(over)
+    total = over.at(over.sum(lambda *i: te.exp(shifted(*i)), "total"))
     return te.compute(
         x.shape, lambda *i: cast(shifted(*i) - te.log(total(*i)), x.dtype), name="log_softmax"
     )
 
 
-@compute(op.softmax_dx, COMM_REDUCE)
-def softmax_dx(y, dy, axis):
-    wide = computing(y.dtype)
-    total = _summed(y, axis, lambda *i: cast(y(*i), wide) * cast(dy(*i), wide))
+def _gradient(name, summand, slope):
+    """Return the kernel of slope(y, dy, total), total being the row's sum of summand(y, dy)."""
 
-    def gradient(*i):
-        return cast(cast(y(*i), wide) * (cast(dy(*i), wide) - total(*i)), y.dtype)
+    def kernel(y, dy, axis):
+        over = over_axes(y, axis)
+        result, given = over.element(y), over.element(dy)
+        total = over.at(over.sum(lambda *i: summand(result(*i), given(*i)), "total"))
 
-    return te.compute(y.shape, gradient, name="softmax_dx")
+        def element(*i):
+            return cast(slope(result(*i), given(*i), total(*i)), y.dtype)
+
+        return te.compute(y.shape, element, name=name)
+
+    return kernel
 
 
-@compute(op.log_softmax_dx, COMM_REDUCE)
-def log_softmax_dx(y, dy, axis):
-    wide = computing(y.dtype)
-    total = _summed(y, axis, lambda *i: cast(dy(*i), wide))
-
-    def gradient(*i):
-        return cast(cast(dy(*i), wide) - te.exp(cast(y(*i), wide)) * total(*i), y.dtype)
-
-    return te.compute(y.shape, gradient, name="log_softmax_dx")
+for _base, _kernel in {
+    op.softmax_dx: _gradient("softmax_dx", lambda y, d: y * d, lambda y, d, t: y * (d - t)),
+    op.log_softmax_dx: _gradient(
+        "log_softmax_dx", lambda _, d: d, lambda y, d, t: d - te.exp(y) * t
+    ),
+}.items():
+    compute(_base, COMM_REDUCE)(_kernel)
 
 
 @pointwise(op.relu)

@@ -81,6 +81,16 @@ def cast(value: Any, dtype: Any) -> Any:
     return value.astype(dtype)
 
 
+def converted(x: te.Tensor, dtype: str, name: str = "cast") -> te.Tensor:
+    """Return an array in a dtype: itself if it has that."""
+    return x if str(x.dtype) == dtype else rounded(x, dtype, name)
+
+
+def rounded(x: te.Tensor, dtype: str, name: str = "rounded") -> te.Tensor:
+    """Return a stage of the same elements in a dtype."""
+    return te.compute(x.shape, lambda *i: cast(x(*i), dtype), name=name)
+
+
 def truncated(value: Any, dtype: str) -> Any:
     """Return a floating point element as an integer, by the rule of `truncated_via`.
 

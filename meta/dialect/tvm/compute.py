@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tvm import te
+from tvm import te, tirx
 
 from meta.base.dtype import FLOAT8
 from meta.base.source import Span, caller_span, definition_span
@@ -86,7 +86,7 @@ class Compute:
         """Return the results for a call's arguments.
 
         ``leaf(value, name)`` makes the `te.Tensor` of a tensor argument, and what stands for a
-        run-time number.
+        run-time number. Where no result has an element, the function is not asked.
         """
         values: dict[str, Any] = {self.op.schema.reserved("out"): out}
         for slot, value in zip(self.op.schema.slots, args, strict=True):
@@ -97,6 +97,9 @@ class Compute:
             else:
                 made = leaf(value, slot.name)
                 values[slot.name] = made.astype("bool") if type(value) is bool else made
+        types = out if isinstance(out, tuple) else (out,)
+        if types and not self.op.schema.written and all(map(_empty, types)):
+            return [_zeros(t) for t in types]
         result = self.function(**{p: values[p] for p in self.parameters})
         several = isinstance(result, list | tuple) or hasattr(result, "__len__")
         return list(result) if several else [result]
@@ -207,6 +210,14 @@ def _register(
 
     made = dialect.register(aspect.op, make, site)
     made.compute, made.fusion = aspect, aspect.kind
+
+
+def _empty(array: TensorType) -> bool:
+    return array.is_static and 0 in array.shape
+
+
+def _zeros(array: TensorType) -> te.Tensor:
+    return te.compute(array.shape, lambda *_: tirx.const(0, array.dtype), name="empty")
 
 
 def _empty_and_long(array: TensorType) -> bool:

@@ -17,16 +17,9 @@ from meta.dialect.tvm.reduce import product
 from meta.op.core.check import normalize_axis
 
 
-def _all(shape, dtype, name):
-    """Return zeros."""
-    return te.compute(shape, lambda *_: tirx.const(0, dtype), name=name)
-
-
 @compute(op.gather, INJECTIVE)
 def gather(data, axis, indices, out):
     at, shape = normalize_axis(axis, out.ndim), ints(data.shape)
-    if 0 in out.shape:
-        return _all(out.shape, out.dtype, "gather")
 
     def element(*i):
         return data(*i[:at], in_range(indices(*i), shape[at], "clip"), *i[at + 1 :])
@@ -183,8 +176,6 @@ def gather_dx(axis, indices, dy, out):
 def gather_nd(data, indices, out):
     shape, depth = ints(data.shape), int(indices.shape[0])
     n = len(indices.shape) - 1
-    if 0 in out.shape:
-        return _all(out.shape, out.dtype, "gather_nd")
 
     def element(*i):
         picked = [in_range(indices(m, *i[:n]), shape[m], "clip") for m in range(depth)]
@@ -201,8 +192,6 @@ def gather_nd_dx(indices, dy, out):
 @compute(op.index_select, INJECTIVE)
 def index_select(x, axis, index, out):
     at, extent = normalize_axis(axis, out.ndim), int(x.shape[axis])
-    if 0 in out.shape:
-        return _all(out.shape, out.dtype, "index_select")
 
     def element(*i):
         return x(*i[:at], in_range(index(i[at]), extent, "raise"), *i[at + 1 :])
@@ -286,8 +275,6 @@ def _at(index, i):
 def adv_index(inputs, out):
     x, *indices = inputs
     lead = out.ndim - len(x.shape) + len(indices)
-    if 0 in out.shape:
-        return te.compute(out.shape, lambda *_: tirx.const(0, out.dtype), name="adv_index")
 
     def element(*i):
         picked = [
@@ -303,7 +290,7 @@ def adv_index(inputs, out):
 def adv_index_dx(dy, inputs, out):
     """Every element looks all indices up: deterministic and parallel, but slow for large ones."""
     indices, dtype = inputs[1:], computing(out.dtype)
-    if 0 in ints(dy.shape) or 0 in out.shape:
+    if 0 in ints(dy.shape):
         return te.compute(out.shape, lambda *_: tirx.const(0, out.dtype), name="adv_index_dx")
     over = [te.reduce_axis((0, d)) for d in broadcast_shape(*(i.shape for i in indices))]
 
@@ -324,8 +311,6 @@ def adv_index_dx(dy, inputs, out):
 
 def _taken(x, indices, at, mode, out):
     extent, n = int(x.shape[at]), len(indices.shape)
-    if 0 in out.shape:
-        return te.compute(out.shape, lambda *_: tirx.const(0, out.dtype), name="take")
 
     def element(*i):
         picked = in_range(indices(*i[at : at + n]), extent, mode)

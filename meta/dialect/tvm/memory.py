@@ -16,8 +16,6 @@ def fuse_tensor(data, out):
     ends = accumulate(prod(ints(t.shape)) for t in data)
     parts = [(t, e - prod(ints(t.shape)), e) for t, e in zip(data, ends, strict=True)]
     parts = [part for part in parts if part[1] < part[2]]
-    if not parts:
-        return te.compute(out.shape, lambda _: tirx.const(0, out.dtype), name="fused")
 
     def element(i):
         def of(tensor, begin):

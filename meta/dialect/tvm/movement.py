@@ -64,7 +64,7 @@ def sequence_mask(x, sequence_length, mask_value, axis, out):
 @compute(op.roll, INJECTIVE)
 def roll(x, shift, axis, out):
     shape, shifts = out.static_shape, roll_shifts(shift, axis, out.ndim)
-    if prod(shape) == 0 or not shape:
+    if not shape:
         return te.compute(shape, lambda *i: x(*i), name="roll")
 
     def back(place, extent, by):
@@ -86,8 +86,6 @@ def roll(x, shift, axis, out):
 def tile(x, reps, out):
     source = ints(x.shape)
     lead = out.ndim - len(source)
-    if 0 in source:
-        return te.compute(out.shape, lambda *_: tirx.const(0, out.dtype), name="tile")
     counts, _ = tile_counts(tuple(source), reps)
 
     def element(*i):
@@ -126,8 +124,6 @@ def _where(x, kept, out):
 def diagonal(x, offset, axis1, axis2, out):
     ndim = len(x.shape)
     a, b = normalize_axis(axis1, ndim), normalize_axis(axis2, ndim)
-    if 0 in out.shape:
-        return te.compute(out.shape, lambda *_: tirx.const(0, out.dtype), name="diagonal")
 
     def element(*i):
         rest, at = iter(i[:-1]), {a: i[-1] - min(offset, 0), b: i[-1] + max(offset, 0)}
@@ -169,8 +165,6 @@ def depth_to_space(x, block_size, layout, mode, out):
 @compute(op.space_to_depth, INJECTIVE)
 def space_to_depth(x, block_size, layout, mode, out):
     b, channels = block_size, _channels(ints(x.shape), layout)
-    if 0 in out.shape:
-        return te.compute(out.shape, lambda *_: tirx.const(0, out.dtype), name="space_to_depth")
 
     def element(*i):
         n, k, h, w = _places(i, layout)
@@ -319,8 +313,6 @@ def concatenate(x, axis, out):
     parts = [
         (t, end - int(t.shape[at]), end) for t, end in zip(x, ends, strict=True) if t.shape[at] != 0
     ]
-    if not parts:
-        return te.compute(out.shape, lambda *_: tirx.const(0, out.dtype), name="concatenate")
 
     def element(*i):
         def of(tensor, begin):

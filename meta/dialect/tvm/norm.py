@@ -7,58 +7,32 @@ divided by the square root of ``eps``. `group_norm` sees channels as (group, cha
 without a copy.
 """
 
+from math import prod
+
 from tvm import te, tirx
 
 from meta import op
-from meta.dialect.tvm.broadcast import cast
+from meta.dialect.tvm.broadcast import cast, rounded
 from meta.dialect.tvm.compute import COMM_REDUCE, OPAQUE, compute
-from meta.dialect.tvm.reduce import accumulator, reduced, result_index, source_index
+from meta.dialect.tvm.index import ints
+from meta.dialect.tvm.reduce import Over, accumulator, over_axes
 from meta.op.core.reduction import reduction
-from meta.op.norm import statistics_dtype
 
 
-class _Over:
-    """Sums of an array over some axes, in the statistics' dtype."""
+class _Over(Over):
+    """Statistics over some axes."""
 
-    def __init__(self, x, r):
-        self.x, self.r = x, r
-        self.wide = statistics_dtype(str(x.dtype))
-        self.shape = r.shape(x.shape)
-        self.count = r.count([int(extent) for extent in x.shape])
-
-    def number(self, value):
-        """Return a constant."""
-        return tirx.const(float(value), self.wide)
-
-    def element(self, x):
-        """Return the function from an index to an element in the statistics' dtype."""
-        return lambda *i: cast(x(*i), self.wide)
-
-    def at(self, statistic):
-        """Return the function from an index of x to the statistic that belongs to it."""
-        return lambda *i: statistic(*result_index(self.r, i))
-
-    def sum(self, element, name):
-        """Return the sums of ``element(*index)``."""
-        return reduced(self.x, self.r, self.shape, te.sum, lambda i: element(*i), name)
-
-    def mean(self, element, name):
-        """Return the means of ``element(*index)``."""
-        total, n = self.sum(element, f"{name}_sum"), self.number(max(self.count, 1))
-        return te.compute(self.shape, lambda *i: total(*i) / n, name=name)
+    def first(self, *i):
+        """Return the first of the elements that belong to a statistic, 0 if there is none."""
+        if not self.count:
+            return self.number(0)
+        return cast(self.x(*self.source(i, [0] * len(self.x.shape))), self.wide)
 
     def statistics(self):
         """Return the mean and the biased variance of x."""
-        x, zeros = self.element(self.x), [0] * len(self.r.axes)
-
-        def first(*i):  # of those that belong to a statistic
-            if not self.count:
-                return self.number(0)
-            return x(*source_index(self.r, len(self.x.shape), i, zeros))
-
-        start = self.at(first)
+        x, start = self.element(self.x), self.at(self.first)
         distance = self.mean(lambda *i: x(*i) - start(*i), "distance")
-        mean = te.compute(self.shape, lambda *i: first(*i) + distance(*i), name="mean")
+        mean = te.compute(self.shape, lambda *i: self.first(*i) + distance(*i), name="mean")
         centre = self.at(mean)
 
         def squared(*i):
@@ -73,31 +47,58 @@ class _Over:
             self.shape, lambda *i: one / te.sqrt(cast(variance(*i), self.wide) + eps), name="invvar"
         )
 
+    def normalised(self, mean, inverse):
+        """Return the function from an index to (x - mean) * inverse."""
+        x, mean, inverse = self.element(self.x), self.at(mean), self.at(inverse)
+        return lambda *i: (x(*i) - mean(*i)) * inverse(*i)
 
-def _normalised(over, mean, inverse, scale, bias, channel):
-    """Return (x - mean) * inverse * scale + bias, in x's dtype; parameters go with ``channel``."""
-    x, mean, inverse = over.element(over.x), over.at(mean), over.at(inverse)
+    def affine(self, value, scale, bias, channel):
+        """Return value(*index) * scale + bias in x's dtype; parameters go with ``channel``."""
 
-    def element(*i):
-        value = (x(*i) - mean(*i)) * inverse(*i)
-        if scale is not None:
-            value = value * cast(scale(i[channel]), over.wide)
-        if bias is not None:
-            value = value + cast(bias(i[channel]), over.wide)
-        return cast(value, over.x.dtype)
+        def element(*i):
+            result = value(*i)
+            if scale is not None:
+                result = result * cast(scale(i[channel]), self.wide)
+            if bias is not None:
+                result = result + cast(bias(i[channel]), self.wide)
+            return cast(result, self.x.dtype)
 
-    return te.compute(over.x.shape, element, name="y")
+        return te.compute(self.x.shape, element, name="y")
+
+    def gradients(self, xhat, inverse, scale, dy, channel, centred=True):
+        """Return dx, and with a scale its gradient and that of the bias.
+
+        ``centred``: whether ``xhat(*index)`` depends on the mean.
+        """
+        slope, factor = self.element(dy), self.at(inverse)
+
+        def g(*i):
+            return slope(*i) if scale is None else slope(*i) * cast(scale(i[channel]), self.wide)
+
+        flat = self.at(self.mean(g, "mean_g")) if centred else None
+        along = self.at(self.mean(lambda *i: g(*i) * xhat(*i), "mean_gx"))
+
+        def element(*i):
+            value = g(*i) if flat is None else g(*i) - flat(*i)
+            return cast((value - xhat(*i) * along(*i)) * factor(*i), self.x.dtype)
+
+        dx = te.compute(self.x.shape, element, name="dx")
+        if scale is None:
+            return dx
+        others = over_axes(self.x, channel, exclude=True)
+        dscale = others.sum(lambda *i: slope(*i) * xhat(*i), "dscale")
+        return dx, rounded(dscale, scale.dtype), rounded(others.sum(slope, "dbias"), scale.dtype)
 
 
-def _over_batch(x, axis):
-    return _Over(x, reduction(len(x.shape), axis, exclude=True))
+def _over(x, axis, exclude=False):
+    return _Over(x, reduction(len(x.shape), axis, exclude=exclude))
 
 
 @compute(op.batch_norm_train, OPAQUE)
 def batch_norm_train(x, running_mean, running_var, w, b, momentum, eps, axis):
-    over = _over_batch(x, axis)
+    over = _over(x, axis, exclude=True)
     mean, variance = over.statistics()
-    y = _normalised(over, mean, over.inverse(variance, eps), w, b, axis)
+    y = over.affine(over.normalised(mean, over.inverse(variance, eps)), w, b, axis)
     unbiased = over.count / max(over.count - 1, 1)
 
     def blended(running, batch, factor):
@@ -113,17 +114,17 @@ def batch_norm_train(x, running_mean, running_var, w, b, momentum, eps, axis):
 
 @compute(op.batch_norm_infer, OPAQUE)
 def batch_norm_infer(x, running_mean, running_var, w, b, eps, axis):
-    over = _over_batch(x, axis)
-    mean = te.compute(over.shape, lambda c: cast(running_mean(c), over.wide), name="mean")
-    return _normalised(over, mean, over.inverse(running_var, eps), w, b, axis)
+    over = _over(x, axis, exclude=True)
+    mean = rounded(running_mean, over.wide, "mean")
+    return over.affine(over.normalised(mean, over.inverse(running_var, eps)), w, b, axis)
 
 
 @compute(op.batch_norm_train_dxwb, OPAQUE)
 def batch_norm_train_dxwb(dy, x, w, eps, axis, out):
-    over = _over_batch(x, axis)
+    over = _over(x, axis, exclude=True)
     mean, variance = over.statistics()
     inverse = over.inverse(variance, eps)
-    xhat, slope = _xhat(over, mean, inverse), over.element(dy)
+    xhat, slope = over.normalised(mean, inverse), over.element(dy)
     db = over.sum(slope, "db")
     dw = over.sum(lambda *i: slope(*i) * xhat(*i), "dw")
     n, factor = over.number(max(over.count, 1)), over.at(inverse)
@@ -133,248 +134,104 @@ def batch_norm_train_dxwb(dy, x, w, eps, axis, out):
         value = (slope(*i) - db(c) / n - xhat(*i) * (dw(c) / n)) * factor(*i)
         return cast(value if w is None else value * cast(w(c), over.wide), x.dtype)
 
-    return te.compute(x.shape, gradient, name="dx"), _as(dw, out[1]), _as(db, out[2])
-
-
-def _as(x, type_):
-    return te.compute(x.shape, lambda *i: cast(x(*i), type_.dtype), name="rounded")
-
-
-def _xhat(over, mean, inverse):
-    x, mean, inverse = over.element(over.x), over.at(mean), over.at(inverse)
-    return lambda *i: (x(*i) - mean(*i)) * inverse(*i)
-
-
-def _layer(x, scale, bias, axis, eps):
-    """Return y, mean and invvar."""
-    over = _Over(x, reduction(len(x.shape), axis))
-    mean, variance = over.statistics()
-    inverse = over.inverse(variance, eps)
-    return _normalised(over, mean, inverse, scale, bias, axis % len(x.shape)), mean, inverse
-
-
-@compute(op.layer_norm, COMM_REDUCE)
-def layer_norm(x, scale, bias, axis, eps):
-    return _layer(x, scale, bias, axis, eps)[0]
+    dx = te.compute(x.shape, gradient, name="dx")
+    return dx, rounded(dw, out[1].dtype), rounded(db, out[2].dtype)
 
 
 @compute(op.layer_norm_train, OPAQUE)
 def layer_norm_train(x, scale, bias, axis, eps):
-    return _layer(x, scale, bias, axis, eps)
-
-
-def _layer_gradients(x, scale, dy, mean, inverse, axis, out):
-    axis %= len(x.shape)
-    over = _Over(x, reduction(len(x.shape), axis))
-    xhat, factor, slope = _xhat(over, mean, inverse), over.at(inverse), over.element(dy)
-
-    def g(*i):
-        return slope(*i) if scale is None else slope(*i) * cast(scale(i[axis]), over.wide)
-
-    flat = over.at(over.mean(g, "mean_g"))
-    along = over.at(over.mean(lambda *i: g(*i) * xhat(*i), "mean_gx"))
-    dx = te.compute(
-        x.shape,
-        lambda *i: cast((g(*i) - flat(*i) - xhat(*i) * along(*i)) * factor(*i), x.dtype),
-        name="dx",
-    )
-    if scale is None:
-        return dx
-    others = _Over(x, reduction(len(x.shape), axis, exclude=True))
-    dscale = others.sum(lambda *i: slope(*i) * xhat(*i), "dscale")
-    return dx, _as(dscale, out[1]), _as(others.sum(slope, "dbias"), out[2])
-
-
-@compute(op.layer_norm_dx, OPAQUE)
-def layer_norm_dx(x, scale, dy, axis, eps, out):
-    over = _Over(x, reduction(len(x.shape), axis))
+    over = _over(x, axis)
     mean, variance = over.statistics()
-    return _layer_gradients(x, scale, dy, mean, over.inverse(variance, eps), axis, out)
+    inverse = over.inverse(variance, eps)
+    xhat = over.normalised(mean, inverse)
+    return over.affine(xhat, scale, bias, axis % len(x.shape)), mean, inverse
+
+
+@compute(op.layer_norm, COMM_REDUCE)
+def layer_norm(x, scale, bias, axis, eps):
+    return layer_norm_train(x, scale, bias, axis, eps)[0]
 
 
 @compute(op.layer_norm_train_dx, OPAQUE)
-def layer_norm_train_dx(x, scale, dy, mean, invvar, axis, out):
-    return _layer_gradients(x, scale, dy, mean, invvar, axis, out)
+def layer_norm_train_dx(x, scale, dy, mean, invvar, axis):
+    over, channel = _over(x, axis), axis % len(x.shape)
+    return over.gradients(over.normalised(mean, invvar), invvar, scale, dy, channel)
 
 
-class _Groups:
-    """Means over one example's groups of channels, in the statistics' dtype."""
+@compute(op.layer_norm_dx, OPAQUE)
+def layer_norm_dx(x, scale, dy, axis, eps):
+    over = _over(x, axis)
+    mean, variance = over.statistics()
+    return layer_norm_train_dx(x, scale, dy, mean, over.inverse(variance, eps), axis)
 
-    def __init__(self, x, count):
-        self.x, self.wide = x, statistics_dtype(str(x.dtype))
-        self.size = max(int(x.shape[1]) // max(count, 1), 1)
-        self.shape = (x.shape[0], count)
 
-    def element(self, x):
-        """Return the function from an index to an element in the statistics' dtype."""
-        return lambda *i: cast(x(*i), self.wide)
+class _Groups(_Over):
+    """Statistics of one example's groups of channels."""
+
+    def __init__(self, x, groups):
+        self.x, self.wide = x, accumulator(str(x.dtype))
+        extents = ints(x.shape)
+        self.size = max(extents[1] // max(groups, 1), 1)
+        self.shape = (x.shape[0], groups)
+        self.count = 0 if 0 in extents else self.size * prod(extents[2:])
 
     def at(self, statistic):
-        """Return the function from an index of x to the statistic of its group."""
         return lambda *i: statistic(i[0], i[1] // self.size)
 
-    def mean(self, element, name):
-        """Return the means of ``element(*index)`` over each group."""
+    def source(self, i, over):
+        return i[0], i[1] * self.size + over[0], *over[1 : len(self.x.shape) - 1]
+
+    def sum(self, element, name):
         over = [te.reduce_axis((0, self.size), name="channel")]
         over += [te.reduce_axis((0, e), name="at") for e in self.x.shape[2:]]
-        total = te.compute(
-            self.shape,
-            lambda n, g: te.sum(element(n, g * self.size + over[0], *over[1:]), axis=over),
-            name=f"{name}_sum",
+        return te.compute(
+            self.shape, lambda *i: te.sum(element(*self.source(i, over)), axis=over), name=name
         )
-        count = self.size
-        for extent in self.x.shape[2:]:
-            count *= int(extent)
-        n = tirx.const(float(max(count, 1)), self.wide)
-        return te.compute(self.shape, lambda *i: total(*i) / n, name=name)
 
-    def statistics(self, eps):
-        """Return, as functions from an index of x, the mean and 1 / sqrt(variance + eps)."""
-        # As in `norm`: means of the distances from the first element, if there is one.
-        x, zeros = self.element(self.x), [0] * (len(self.x.shape) - 2)
-        empty = 0 in [int(extent) for extent in self.x.shape]
-
-        def first(n, g):
-            return tirx.const(0.0, self.wide) if empty else x(n, g * self.size, *zeros)
-
-        start = self.at(first)
-        distance = self.mean(lambda *i: x(*i) - start(*i), "distance")
-        mean = self.at(te.compute(self.shape, lambda *i: first(*i) + distance(*i), name="mean"))
-
-        def squared(*i):
-            return (x(*i) - mean(*i)) * (x(*i) - mean(*i))
-
-        variance = self.mean(squared, "variance")
-        one, eps = tirx.const(1.0, self.wide), tirx.const(eps, self.wide)
-        inverse = te.compute(
-            self.shape, lambda *i: one / te.sqrt(variance(*i) + eps), name="inverse"
-        )
-        return mean, self.at(inverse)
-
-
-def _group_normalised(x, count, scale, bias, eps):
-    groups = _Groups(x, count)
-    mean, inverse = groups.statistics(eps)
-    source = groups.element(x)
-
-    def element(*i):
-        value = (source(*i) - mean(*i)) * inverse(*i)
-        if scale is not None:
-            value = value * cast(scale(i[1]), groups.wide)
-        if bias is not None:
-            value = value + cast(bias(i[1]), groups.wide)
-        return cast(value, x.dtype)
-
-    return te.compute(x.shape, element, name="y")
+    def own(self, eps):
+        """Return the function from an index to normalised x, and what it was multiplied by."""
+        mean, variance = self.statistics()
+        inverse = self.inverse(variance, eps)
+        return self.normalised(mean, inverse), inverse
 
 
 @compute(op.group_norm, OPAQUE)
 def group_norm(x, num_groups, scale, bias, eps):
-    return _group_normalised(x, num_groups, scale, bias, eps)
+    groups = _Groups(x, num_groups)
+    return groups.affine(groups.own(eps)[0], scale, bias, 1)
 
 
 @compute(op.instance_norm, OPAQUE)
 def instance_norm(x, scale, bias, eps):
-    return _group_normalised(x, int(x.shape[1]), scale, bias, eps)
+    return group_norm(x, int(x.shape[1]), scale, bias, eps)
 
 
 @compute(op.group_norm_dx, OPAQUE)
 def group_norm_dx(x, num_groups, scale, dy, eps):
     groups = _Groups(x, num_groups)
-    mean, inverse = groups.statistics(eps)
-    source, slope = groups.element(x), groups.element(dy)
-
-    def xhat(*i):
-        return (source(*i) - mean(*i)) * inverse(*i)
-
-    def g(*i):
-        return slope(*i) if scale is None else slope(*i) * cast(scale(i[1]), groups.wide)
-
-    flat = groups.at(groups.mean(g, "mean_g"))
-    along = groups.at(groups.mean(lambda *i: g(*i) * xhat(*i), "mean_gx"))
-    dx = te.compute(
-        x.shape,
-        lambda *i: cast((g(*i) - flat(*i) - xhat(*i) * along(*i)) * inverse(*i), x.dtype),
-        name="dx",
-    )
-    if scale is None:
-        return dx
-    dscale = _per_channel(x, lambda *i: slope(*i) * xhat(*i), scale, "dscale")
-    return dx, dscale, _per_channel(x, slope, scale, "dbias")
+    return groups.gradients(*groups.own(eps), scale, dy, 1)
 
 
-def _per_channel(x, element, scale, name):
-    """Return the sums of ``element(*index)`` over all axes but 1, in the dtype of ``scale``."""
-    over = [te.reduce_axis((0, x.shape[a]), name=f"r{a}") for a in range(len(x.shape)) if a != 1]
-    total = te.compute(
-        scale.shape, lambda c: te.sum(element(over[0], c, *over[1:]), axis=over), name=name
-    )
-    return te.compute(scale.shape, lambda c: cast(total(c), scale.dtype), name="rounded")
-
-
-def _wide(x):
-    """Return the function from an index to an element of x in the dtype of the statistics."""
-    dtype = statistics_dtype(str(x.dtype))
-    return lambda *i: cast(x(*i), dtype)
-
-
-def _mean(x, axis, element, name):
-    """Return the function from an index of x to the mean of ``element`` along ``axis``."""
-    r = reduction(len(x.shape), axis)
-    shape = r.shape(x.shape)
-    total = reduced(x, r, shape, te.sum, lambda i: element(*i), f"{name}_sum")
-    n = tirx.const(float(max(int(x.shape[r.axes[0]]), 1)), str(total.dtype))
-    mean = te.compute(shape, lambda *i: total(*i) / n, name=name)
-    return lambda *i: mean(*result_index(r, i))
-
-
-def _inverse(x, axis, eps):
-    """Return the function from an index of x to 1 / sqrt(mean(x²) + eps)."""
-    r, source = reduction(len(x.shape), axis), _wide(x)
-    shape, wide = r.shape(x.shape), statistics_dtype(str(x.dtype))
-    total = reduced(x, r, shape, te.sum, lambda i: source(*i) * source(*i), "squares")
-    n = tirx.const(float(max(int(x.shape[r.axes[0]]), 1)), wide)
-    one, eps = tirx.const(1.0, wide), tirx.const(eps, wide)
-    inverse = te.compute(shape, lambda *i: one / te.sqrt(total(*i) / n + eps), name="inverse")
-    return lambda *i: inverse(*result_index(r, i))
+def _by_root(over, eps):
+    """Return the function from an index to x / sqrt(mean(x²) + eps), and that factor."""
+    x, n, one, eps = over.element(over.x), *map(over.number, (max(over.count, 1), 1, eps))
+    total = over.sum(lambda *i: x(*i) * x(*i), "squares")
+    inverse = te.compute(over.shape, lambda *i: one / te.sqrt(total(*i) / n + eps), name="inverse")
+    factor = over.at(inverse)
+    return lambda *i: x(*i) * factor(*i), inverse
 
 
 @compute(op.rms_norm, COMM_REDUCE)
 def rms_norm(x, scale, bias, axis, eps):
-    axis %= len(x.shape)
-    source, inverse = _wide(x), _inverse(x, axis, eps)
-
-    def element(*i):
-        value = source(*i) * inverse(*i)
-        if scale is not None:
-            value = value * _wide(scale)(i[axis])
-        if bias is not None:
-            value = value + _wide(bias)(i[axis])
-        return cast(value, x.dtype)
-
-    return te.compute(x.shape, element, name="y")
+    over = _over(x, axis)
+    return over.affine(_by_root(over, eps)[0], scale, bias, axis % len(x.shape))
 
 
 @compute(op.rms_norm_dx, OPAQUE)
 def rms_norm_dx(x, scale, dy, axis, eps):
-    axis %= len(x.shape)
-    source, slope, inverse = _wide(x), _wide(dy), _inverse(x, axis, eps)
-
-    def xhat(*i):
-        return source(*i) * inverse(*i)
-
-    def g(*i):
-        return slope(*i) if scale is None else slope(*i) * _wide(scale)(i[axis])
-
-    along = _mean(x, axis, lambda *i: g(*i) * xhat(*i), "along")
-    dx = te.compute(
-        x.shape, lambda *i: cast((g(*i) - xhat(*i) * along(*i)) * inverse(*i), x.dtype), name="dx"
-    )
-    if scale is None:
-        return dx
-    others = reduction(len(x.shape), axis, exclude=True)
-    total = reduced(x, others, scale.shape, te.sum, lambda i: slope(*i) * xhat(*i), "dscale")
-    return dx, te.compute(scale.shape, lambda c: cast(total(c), scale.dtype), name="rounded")
+    over, channel = _over(x, axis), axis % len(x.shape)
+    found = over.gradients(*_by_root(over, eps), scale, dy, channel, centred=False)
+    return found if scale is None else found[:2]
 
 
 def _window_sum(shape, axis, before, after, element, dtype, name):
@@ -433,34 +290,27 @@ def lrn_dx(x, dy, size, axis, bias, alpha, beta):
     return te.compute(x.shape, element, name="lrn_dx")
 
 
-def _square_sum(x, r):
-    dtype = accumulator(str(x.dtype))
-
-    def square(i):
-        return cast(x(*i), dtype) * cast(x(*i), dtype)
-
-    return reduced(x, r, r.shape(x.shape), te.sum, square, "squares")
+def _square_sum(over):
+    source = over.element(over.x)
+    return over.sum(lambda *i: source(*i) * source(*i), "squares")
 
 
 @compute(op.l2_normalize, OPAQUE)
 def l2_normalize(x, eps, axis):
-    r, dtype = reduction(len(x.shape), axis), accumulator(str(x.dtype))
-    total, least = _square_sum(x, r), tirx.const(eps, dtype)
-    one = tirx.const(1.0, dtype)
+    over = over_axes(x, axis)
+    total, least, one = _square_sum(over), over.number(eps), over.number(1)
 
     def inverse(*i):
         # Not a maximum, which may forget a NaN.
         return one / te.sqrt(tirx.Select(total(*i) < least, least, total(*i)))
 
-    scale = te.compute(total.shape, inverse, name="inverse")
+    source, scale = over.element(x), over.at(te.compute(over.shape, inverse, name="inverse"))
     return te.compute(
-        x.shape,
-        lambda *i: cast(cast(x(*i), dtype) * scale(*result_index(r, i)), x.dtype),
-        name="l2_normalize",
+        x.shape, lambda *i: cast(source(*i) * scale(*i), x.dtype), name="l2_normalize"
     )
 
 
 @compute(op.l2norm, COMM_REDUCE)
 def l2norm(x):
-    total = _square_sum(x, reduction(len(x.shape), ()))
+    total = _square_sum(over_axes(x, ()))
     return te.compute((), lambda: cast(te.sqrt(total()), x.dtype), name="l2norm")

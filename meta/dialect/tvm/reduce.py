@@ -7,8 +7,9 @@ from tvm import te, tirx
 from meta import op
 from meta.base.dtype import is_float
 from meta.dialect.tvm import ordered
-from meta.dialect.tvm.broadcast import cast
+from meta.dialect.tvm.broadcast import cast, converted
 from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, OPAQUE, compute
+from meta.dialect.tvm.index import ints
 from meta.op.core.reduction import reduction
 from meta.op.reduce import per_degree
 
@@ -22,28 +23,60 @@ def accumulator(dtype):
     return dtype if is_float(dtype) else "int64"
 
 
-def reduced(x, r, shape, combine, element, name):
-    """Return ``combine`` over the axes of `Reduction` ``r`` of ``element(index)``.
+class Over:
+    """An array and the axes over which it is reduced, a `Reduction`.
 
-    ``element`` gets an index of ``x``. Where no axis is reduced, the element is the result.
+    shape: of the results. count: elements of each. wide: the dtype in which they are added up.
     """
-    over = [te.reduce_axis((0, x.shape[a]), name=f"r{a}") for a in r.axes]
 
-    def body(*i):
-        value = element(source_index(r, len(x.shape), i, [axis.var for axis in over]))
-        return combine(value, axis=over) if over else value
+    def __init__(self, x, r):
+        self.x, self.r, self.wide = x, r, accumulator(str(x.dtype))
+        self.shape, self.count = r.shape(x.shape), r.count(ints(x.shape))
 
-    return te.compute(shape, body, name=name)
+    def number(self, value):
+        """Return a constant."""
+        return tirx.const(float(value), self.wide)
+
+    def element(self, x):
+        """Return the function from an index to an element in the dtype of sums."""
+        return lambda *i: cast(x(*i), self.wide)
+
+    def at(self, statistic):
+        """Return the function from an index of x to the result that belongs to it."""
+        return lambda *i: statistic(*result_index(self.r, i))
+
+    def source(self, i, over):
+        """Return the index of x for an index of the results and one of the reduced axes."""
+        r, stays, steps, result = self.r, iter(i), iter(over), []
+        for a in range(len(self.x.shape)):
+            if a in r.kept:
+                next(stays)
+            result.append(next(steps) if a in r.axes else next(stays))
+        return result
+
+    def reduce(self, combine, element, name):
+        """Return ``combine`` of ``element(*index)``; where no axis is reduced, the element."""
+        over = [te.reduce_axis((0, self.x.shape[a]), name=f"r{a}") for a in self.r.axes]
+
+        def body(*i):
+            value = element(*self.source(i, [axis.var for axis in over]))
+            return combine(value, axis=over) if over else value
+
+        return te.compute(self.shape, body, name=name)
+
+    def sum(self, element, name):
+        """Return the sums of ``element(*index)``."""
+        return self.reduce(te.sum, element, name)
+
+    def mean(self, element, name):
+        """Return the means of ``element(*index)``."""
+        total, n = self.sum(element, f"{name}_sum"), self.number(max(self.count, 1))
+        return te.compute(self.shape, lambda *i: total(*i) / n, name=name)
 
 
-def source_index(r, ndim, i, over):
-    """Return the argument's index for index ``i`` of the result and ``over`` the reduced axes."""
-    stays, steps, result = iter(i), iter(over), []
-    for a in range(ndim):
-        if a in r.kept:
-            next(stays)
-        result.append(next(steps) if a in r.axes else next(stays))
-    return result
+def over_axes(x, axis, keepdims=False, exclude=False):
+    """Return the reduction of an array that the arguments of an operator name."""
+    return Over(x, reduction(len(x.shape), axis, keepdims, exclude))
 
 
 def result_index(r, i):
@@ -51,19 +84,12 @@ def result_index(r, i):
     return [0 if a in r.axes else v for a, v in enumerate(i) if a not in r.axes or a in r.kept]
 
 
-@compute(op.sum, COMM_REDUCE)
-def sum(x, axis, keepdims, exclude, out):
-    r = reduction(len(x.shape), axis, keepdims, exclude)
-    dtype = accumulator(str(x.dtype))
-    total = reduced(x, r, out.shape, te.sum, lambda i: x(*i).astype(dtype), "sum")
-    return _as(total, out.dtype)
+def _total(combine, name):
+    def kernel(x, axis, keepdims, exclude, out):
+        over = over_axes(x, axis, keepdims, exclude)
+        return converted(over.reduce(combine, over.element(x), name), out.dtype)
 
-
-def _as(x, dtype):
-    """Return ``x`` in a dtype."""
-    if str(x.dtype) == dtype:
-        return x
-    return te.compute(x.shape, lambda *i: x(*i).astype(dtype), name="cast")
+    return kernel
 
 
 @compute(op.sum_dx, BROADCAST, static=True)
@@ -76,13 +102,10 @@ def sum_dx(dy, axis, keepdims, exclude, out):
 
 @compute(op.mean, COMM_REDUCE)
 def mean(x, axis, keepdims, exclude, out):
-    r = reduction(len(x.shape), axis, keepdims, exclude)
-    dtype = accumulator(str(x.dtype))
-    count = r.count([int(d) for d in x.shape])
-    if count == 0:
-        return te.compute(out.shape, lambda *i: tirx.const(float("nan"), out.dtype), name="mean")
-    total = reduced(x, r, out.shape, te.sum, lambda i: x(*i).astype(dtype), "sum")
-    n = tirx.const(float(count), dtype)
+    over = over_axes(x, axis, keepdims, exclude)
+    if over.count == 0:
+        return te.compute(out.shape, lambda *i: tirx.const(math.nan, out.dtype), name="mean")
+    total, n = over.sum(over.element(x), "sum"), over.number(over.count)
     return te.compute(out.shape, lambda *i: (total(*i) / n).astype(out.dtype), name="mean")
 
 
@@ -98,77 +121,70 @@ def mean_dx(dy, axis, keepdims, exclude, out):
     )
 
 
-def _best_key(x, r, shape, largest):
-    combine = te.max if largest else te.min
-    return reduced(
-        x, r, shape, combine, lambda i: ordered.key(x(*i), str(x.dtype), largest), "best"
-    )
+def _best_key(over, key, largest):
+    return over.reduce(te.max if largest else te.min, key, "best")
 
 
-def _extremum(x, axis, keepdims, exclude, out, largest):
-    r = reduction(len(x.shape), axis, keepdims, exclude)
-    if not r.axes:
-        return te.compute(out.shape, lambda *i: x(*i), name="copy")
-    best = _best_key(x, r, out.shape, largest)
-    if str(best.dtype) == out.dtype:
-        return best
-    return te.compute(out.shape, lambda *i: ordered.value(best(*i), out.dtype), name="value")
+def _extremum(largest):
+    def kernel(x, axis, keepdims, exclude, out):
+        over = over_axes(x, axis, keepdims, exclude)
+        if not over.r.axes:
+            return te.compute(out.shape, lambda *i: x(*i), name="copy")
+        best = _best_key(over, lambda *i: ordered.key(x(*i), str(x.dtype), largest), largest)
+        if str(best.dtype) == out.dtype:
+            return best
+        return te.compute(out.shape, lambda *i: ordered.value(best(*i), out.dtype), name="value")
+
+    return kernel
 
 
-@compute(op.max, COMM_REDUCE)
-def max_(x, axis, keepdims, exclude, out):
-    return _extremum(x, axis, keepdims, exclude, out, True)
-
-
-@compute(op.min, COMM_REDUCE)
-def min_(x, axis, keepdims, exclude, out):
-    return _extremum(x, axis, keepdims, exclude, out, False)
-
-
-def _first_index(x, axis, keepdims, exclude, out, largest):
-    """Return the least index at which the key is the best one: two plain reductions, no pairs.
-
-    One where a key and an index have room in one integer.
+def _first_index(largest):
+    """Return the kernel of the least index at which the key is the best one: two plain reductions,
+    no pairs; one where a key and an index have room in one integer.
     """
-    ndim = len(x.shape)
-    r = reduction(ndim, axis, keepdims, exclude)
-    if not r.axes:
-        return te.compute(out.shape, lambda *i: tirx.const(0, "int64"), name="index")
-    count = math.prod(int(x.shape[a]) for a in r.axes)
-    if str(x.dtype) in ordered.OF_16_BITS and count <= 1 << 16:
-        return _index_with_key(x, r, out, largest)
-    best = _best_key(x, r, out.shape, largest)
-    # Counted in int32 where that suffices, which GPUs compare in one instruction.
-    dtype = "int32" if count < 2**31 else "int64"
-    none = tirx.max_value(dtype)
 
-    def position(i):
-        found = ordered.key(x(*i), str(x.dtype), largest) == best(*result_index(r, i))
-        return tirx.Select(found, _flat(x, r, i, dtype), none)
+    def kernel(x, axis, keepdims, exclude, out):
+        over = over_axes(x, axis, keepdims, exclude)
+        if not over.r.axes:
+            return te.compute(out.shape, lambda *i: tirx.const(0, "int64"), name="index")
+        if str(x.dtype) in ordered.OF_16_BITS and over.count <= 1 << 16:
+            return _index_with_key(over, out, largest)
 
-    return _as(reduced(x, r, out.shape, te.min, position, "index"), "int64")
+        def key(*i):
+            return ordered.key(x(*i), str(x.dtype), largest)
+
+        best = over.at(_best_key(over, key, largest))
+        # Counted in int32 where that suffices, which GPUs compare in one instruction.
+        dtype = "int32" if over.count < 2**31 else "int64"
+
+        def position(*i):
+            return tirx.Select(key(*i) == best(*i), _flat(over, i, dtype), tirx.max_value(dtype))
+
+        return converted(over.reduce(te.min, position, "index"), "int64")
+
+    return kernel
 
 
-def _flat(x, r, i, dtype):
+def _flat(over, i, dtype):
     """Return the number of an element among those that are reduced with it."""
     flat = tirx.const(0, dtype)
-    for a in r.axes:
-        flat = flat * tirx.const(int(x.shape[a]), dtype) + i[a].astype(dtype)
+    for a in over.r.axes:
+        flat = flat * tirx.const(int(over.x.shape[a]), dtype) + i[a].astype(dtype)
     return flat
 
 
-def _index_with_key(x, r, out, largest):
+def _index_with_key(over, out, largest):
     """Return the least index of the best key by one reduction: of 16 bits each, the key first."""
     low = tirx.const(0xFFFF, "int32")
 
     def turned(i):  # of equal keys the first is the best
         return low - i if largest else i
 
-    def packed(i):
-        key = ordered.high_key(x(*i), str(x.dtype), largest)
-        return key + turned(_flat(x, r, i, "int32"))
+    def packed(*i):
+        key = ordered.high_key(over.x(*i), str(over.x.dtype), largest)
+        return key + turned(_flat(over, i, "int32"))
 
-    best = reduced(x, r, out.shape, te.max if largest else te.min, packed, "best")
+    best = _best_key(over, packed, largest)
 
     def index(*i):
         return turned(tirx.bitwise_and(best(*i), low)).astype("int64")
@@ -176,44 +192,24 @@ def _index_with_key(x, r, out, largest):
     return te.compute(out.shape, index, name="index")
 
 
-@compute(op.argmax, COMM_REDUCE)
-def argmax(x, axis, keepdims, exclude, out):
-    return _first_index(x, axis, keepdims, exclude, out, True)
-
-
-@compute(op.argmin, COMM_REDUCE)
-def argmin(x, axis, keepdims, exclude, out):
-    return _first_index(x, axis, keepdims, exclude, out, False)
-
-
-@compute(op.prod, COMM_REDUCE)
-def prod(x, axis, keepdims, exclude, out):
-    r = reduction(len(x.shape), axis, keepdims, exclude)
-    dtype = accumulator(str(x.dtype))
-    total = reduced(x, r, out.shape, product, lambda i: x(*i).astype(dtype), "prod")
-    return _as(total, out.dtype)
-
-
 @compute(op.prod_dx, OPAQUE)
 def prod_dx(x, dy, axis, keepdims, exclude, out):
     """Count zeros: with none, divide; with one, only its own gradient is not zero."""
-    r = reduction(len(x.shape), axis, keepdims, exclude)
-    dtype = accumulator(str(x.dtype))
-    zero, one = tirx.const(0, dtype), tirx.const(1, dtype)
+    over = over_axes(x, axis, keepdims, exclude)
+    zero, one = tirx.const(0, over.wide), tirx.const(1, over.wide)
 
-    def nonzero(i):
-        return tirx.Select(x(*i) == 0, one, x(*i).astype(dtype))
+    def nonzero(*i):
+        return tirx.Select(x(*i) == 0, one, x(*i).astype(over.wide))
 
-    rest = reduced(x, r, dy.shape, product, nonzero, "rest")
-    zeros = reduced(x, r, dy.shape, te.sum, lambda i: (x(*i) == 0).astype("int64"), "zeros")
+    rest = over.at(over.reduce(product, nonzero, "rest"))
+    zeros = over.at(over.sum(lambda *i: (x(*i) == 0).astype("int64"), "zeros"))
 
     def gradient(*i):
-        j = result_index(r, i)
-        alone = tirx.Select(x(*i) == 0, rest(*j), zero)
+        alone = tirx.Select(x(*i) == 0, rest(*i), zero)
         others = tirx.Select(
-            zeros(*j) == 0, rest(*j) / nonzero(i), tirx.Select(zeros(*j) == 1, alone, zero)
+            zeros(*i) == 0, rest(*i) / nonzero(*i), tirx.Select(zeros(*i) == 1, alone, zero)
         )
-        return (dy(*j).astype(dtype) * others).astype(out.dtype)
+        return (over.at(dy)(*i).astype(over.wide) * others).astype(out.dtype)
 
     return te.compute(out.shape, gradient, name="prod_dx")
 
@@ -226,77 +222,69 @@ def truth(value, dtype):
     return tirx.Select(value == tirx.const(0, dtype), zero, one)
 
 
-def _test(x, axis, keepdims, exclude, out, combine):
-    r = reduction(len(x.shape), axis, keepdims, exclude)
-    flag = reduced(x, r, out.shape, combine, lambda i: truth(x(*i), str(x.dtype)), "flag")
-    return te.compute(out.shape, lambda *i: flag(*i) != 0, name="bool")
+def _test(combine):
+    def kernel(x, axis, keepdims, exclude, out):
+        over = over_axes(x, axis, keepdims, exclude)
+        flag = over.reduce(combine, lambda *i: truth(x(*i), str(x.dtype)), "flag")
+        return te.compute(out.shape, lambda *i: flag(*i) != 0, name="bool")
+
+    return kernel
 
 
-@compute(op.all, COMM_REDUCE)
-def all(x, axis, keepdims, exclude, out):
-    return _test(x, axis, keepdims, exclude, out, te.min)
+for _base, _kernel in {
+    op.sum: _total(te.sum, "sum"),
+    op.prod: _total(product, "prod"),
+    op.max: _extremum(True),
+    op.amax: _extremum(True),
+    op.min: _extremum(False),
+    op.amin: _extremum(False),
+    op.argmax: _first_index(True),
+    op.argmin: _first_index(False),
+    op.all: _test(te.min),
+    op.any: _test(te.max),
+}.items():
+    compute(_base, COMM_REDUCE)(_kernel)
 
 
-@compute(op.any, COMM_REDUCE)
-def any(x, axis, keepdims, exclude, out):
-    return _test(x, axis, keepdims, exclude, out, te.max)
+def _variance(finish):
+    """Return the kernel of ``finish`` of the variance, taken in a second pass, about the mean."""
+
+    def kernel(x, axis, keepdims, exclude, correction, out):
+        over = over_axes(x, axis, keepdims, exclude)
+        source, count = over.element(x), over.count
+        total, n = over.sum(source, "sum"), over.number(max(count, 1))
+        mean = over.at(te.compute(out.shape, lambda *i: total(*i) / n, name="mean"))
+
+        def squared(*i):
+            return (source(*i) - mean(*i)) * (source(*i) - mean(*i))
+
+        squares = over.sum(squared, "squares")
+        # No elements have no mean: their variance is NaN, whatever the correction.
+        share = over.number(per_degree(count, correction) if count else math.nan)
+        return te.compute(
+            out.shape, lambda *i: cast(finish(squares(*i) * share), out.dtype), name="y"
+        )
+
+    return kernel
 
 
-def _variance(x, axis, keepdims, exclude, correction, out, finish):
-    """Return ``finish`` of the variance, which is taken in a second pass, about the mean."""
-    r = reduction(len(x.shape), axis, keepdims, exclude)
-    dtype = accumulator(str(x.dtype))
-    count = r.count([int(d) for d in x.shape])
-    total = reduced(x, r, out.shape, te.sum, lambda i: cast(x(*i), dtype), "sum")
-    n = tirx.const(float(max(count, 1)), dtype)
-    mean = te.compute(out.shape, lambda *i: total(*i) / n, name="mean")
-
-    def squared(i):
-        centred = cast(x(*i), dtype) - mean(*result_index(r, i))
-        return centred * centred
-
-    squares = reduced(x, r, out.shape, te.sum, squared, "squares")
-    # No elements have no mean: their variance is NaN, whatever the correction.
-    share = tirx.const(per_degree(count, correction) if count else float("nan"), dtype)
-    return te.compute(out.shape, lambda *i: cast(finish(squares(*i) * share), out.dtype), name="y")
-
-
-@compute(op.var, OPAQUE)
-def var(x, axis, keepdims, exclude, correction, out):
-    return _variance(x, axis, keepdims, exclude, correction, out, lambda v: v)
-
-
-@compute(op.std, OPAQUE)
-def std(x, axis, keepdims, exclude, correction, out):
-    return _variance(x, axis, keepdims, exclude, correction, out, te.sqrt)
+compute(op.var, OPAQUE)(_variance(lambda v: v))
+compute(op.std, OPAQUE)(_variance(te.sqrt))
 
 
 @compute(op.logsumexp, COMM_REDUCE)
 def logsumexp(x, axis, keepdims, exclude, out):
-    r = reduction(len(x.shape), axis, keepdims, exclude)
-    dtype = accumulator(str(x.dtype))
-    largest = reduced(x, r, out.shape, te.max, lambda i: cast(x(*i), dtype), "largest")
-    limit = tirx.max_value(dtype)
+    over = over_axes(x, axis, keepdims, exclude)
+    source = over.element(x)
+    largest, limit = over.reduce(te.max, source, "largest"), tirx.max_value(over.wide)
     # An infinite maximum is not subtracted, as inf - inf is NaN; no elements have a huge one.
     finite = te.compute(
         out.shape,
-        lambda *i: tirx.Select(te.abs(largest(*i)) < limit, largest(*i), tirx.const(0.0, dtype)),
+        lambda *i: tirx.Select(te.abs(largest(*i)) < limit, largest(*i), over.number(0)),
         name="finite",
     )
-    total = reduced(
-        x,
-        r,
-        out.shape,
-        te.sum,
-        lambda i: te.exp(cast(x(*i), dtype) - finite(*result_index(r, i))),
-        "total",
-    )
+    shift = over.at(finite)
+    total = over.sum(lambda *i: te.exp(source(*i) - shift(*i)), "total")
     return te.compute(
         out.shape, lambda *i: cast(te.log(total(*i)) + finite(*i), out.dtype), name="y"
     )
-
-
-compute(op.amax, COMM_REDUCE)(max_)
-
-
-compute(op.amin, COMM_REDUCE)(min_)

@@ -21,8 +21,6 @@ def _scan(inputs, axis, out, first, step, reverse=False):
     the end.
     """
     shape, at = out.static_shape, normalize_axis(axis, out.ndim)
-    if 0 in shape:
-        return te.compute(shape, lambda *_: tirx.const(0, out.dtype), name="scan")
     wide = computing(out.dtype)
     sources = [_converted(x, out.dtype, wide) for x in inputs]
     length, others = shape[at], [*shape[:at], *shape[at + 1 :]]

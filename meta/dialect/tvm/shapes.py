@@ -1,13 +1,12 @@
 """Changes and queries of shapes in TE."""
 
-from math import prod
-
 from tvm import te, tirx
 
 from meta import op
+from meta.dialect.tvm.broadcast import converted
 from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, INJECTIVE, compute
 from meta.dialect.tvm.index import flat_index, ints, permuted, unflat_index
-from meta.dialect.tvm.reduce import accumulator, reduced
+from meta.dialect.tvm.reduce import Over
 from meta.op.core.axes import inverse_permutation, permutation, swapped
 from meta.op.core.check import normalize_axis
 from meta.op.core.reduction import Reduction
@@ -17,8 +16,6 @@ from meta.op.shapes import collapsed_axes, squeezed_axes
 @compute(op.reshape, INJECTIVE)
 def reshape(x, out):
     source, shape = ints(x.shape), out.static_shape
-    if prod(shape) == 0:
-        return te.compute(shape, lambda *_: tirx.const(0, out.dtype), name="reshape")
 
     def element(*i):
         # Leading axes that are the same need no arithmetic, and let a fused loop keep them.
@@ -87,12 +84,8 @@ compute(op.broadcast_to_like, BROADCAST, static=True)(broadcast_to)
 def collapse_sum_like(x, out):
     lead = len(x.shape) - out.ndim
     axes = collapsed_axes(tuple(ints(x.shape)), out.static_shape)
-    r = Reduction(axes, tuple(a for a in axes if a >= lead))
-    dtype = accumulator(str(x.dtype))
-    total = reduced(x, r, out.shape, te.sum, lambda i: x(*i).astype(dtype), "collapse_sum_like")
-    if dtype == out.dtype:
-        return total
-    return te.compute(out.shape, lambda *i: total(*i).astype(out.dtype), name="cast")
+    over = Over(x, Reduction(axes, tuple(a for a in axes if a >= lead)))
+    return converted(over.sum(over.element(x), "collapse_sum_like"), out.dtype)
 
 
 @compute(op.shape_as_tensor, INJECTIVE)

@@ -27,8 +27,6 @@ def _order(data, at, is_ascend, count):
     """Return the indices (int32) of the first ``count`` elements of the sorted axis."""
     shape, dtype = list(data.shape), str(data.dtype)
     taken = [*shape[:at], count, *shape[at + 1 :]]
-    if 0 in [int(d) for d in taken]:
-        return te.compute(taken, lambda *_: tirx.const(0, "int32"), name="order")
     keys = te.compute(shape, lambda *i: ordered.key(data(*i), dtype, True), name="keys")
     other = te.reduce_axis((0, shape[at]), "other")
 
@@ -60,8 +58,6 @@ def _values(data, at, order):
         place = tirx.max(tirx.min(order(*i), last), 0)
         return data(*i[:at], place, *i[at + 1 :])
 
-    if 0 in [int(d) for d in order.shape]:
-        return te.compute(order.shape, lambda *_: tirx.const(0, str(data.dtype)), name="values")
     return te.compute(order.shape, element, name="values")
 
 
@@ -91,7 +87,7 @@ def topk(data, k, axis, ret_type, is_ascend, dtype):
 @compute(op.searchsorted, OPAQUE)
 def searchsorted(sorted_sequence, values, right, out):
     extent, dtype = sorted_sequence.shape[-1], str(values.dtype)
-    if int(extent) == 0 or 0 in out.shape:
+    if int(extent) == 0:
         return te.compute(out.shape, lambda *_: tirx.const(0, out.dtype), name="searchsorted")
     along = te.reduce_axis((0, extent), "along")
     lead = len(sorted_sequence.shape) - 1
