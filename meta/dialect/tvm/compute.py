@@ -116,14 +116,20 @@ def compute(
 
     Parameters
     ----------
-    kind: the fusion kind, one of the constants of this module.
+    kind: the fusion kind, one of the constants of this module. A parameter ``**rest`` of the
+        function stands for all further attributes.
     when: returns a reason to decline a call, or None.
     static: whether the function needs extents that are numbers. Without it, an elementwise kernel
         serves all extents of symbolic dimensions; other kinds are built for numbers only.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        names = check_parameters(op, function, (op.schema.reserved("out"),))
+        rest = inspect.getfullargspec(function).varkw
+        names = check_parameters(op, function, (op.schema.reserved("out"), rest or ""))
+        if rest:
+            every = (slot.name for slot in op.schema.slots if slot.kind == "attribute")
+            names = tuple(dict.fromkeys((*names, *every)))
+            names = tuple(name for name in names if name != rest)
         _register(Compute(op, function, names, kind), definition_span(function), when, static)
         return function
 

@@ -7,7 +7,7 @@ serve any number of spatial axes."""
 from tvm import te, tirx
 
 from meta import op
-from meta.dialect.tvm.broadcast import cast, computing
+from meta.dialect.tvm.broadcast import cast, computing, converted
 from meta.dialect.tvm.compute import OUT_ELEMWISE_FUSABLE, compute
 from meta.dialect.tvm.layout import Ordered, laid_out
 from meta.op.core.window import DATA, KERNEL, exchanged, permutation, window
@@ -51,12 +51,6 @@ def _product(a, b, dtype):
     return cast(a, wide) * cast(b, wide)
 
 
-def _rounded(x, dtype):
-    if x.dtype == dtype:
-        return x
-    return te.compute(x.shape, lambda *i: cast(x(*i), dtype), name="rounded")
-
-
 def forward(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_layout, out):
     """Return the convolution of x with w."""
     data, order = DATA[x.ndim - 2], KERNEL[x.ndim - 2]
@@ -72,7 +66,7 @@ def forward(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_
         value = padded(n, first + c, *_tap(axes, at, ks))
         return te.sum(_product(value, kernel(o, c, *ks), out.dtype), axis=reduced)
 
-    return _rounded(laid_out(out.shape, element, out_layout, data, "conv"), out.dtype)
+    return converted(laid_out(out.shape, element, out_layout, data, "conv"), out.dtype, "rounded")
 
 
 def by_input(
@@ -108,7 +102,7 @@ def by_input(
         weight = kernel(output, c % inputs if groups > 1 else c, *ks)
         return te.sum(_product(apart(n, output, *places), weight, dy.dtype), axis=reduced)
 
-    return _rounded(laid_out(shape, element, layout, data, "conv_dx"), dy.dtype)
+    return converted(laid_out(shape, element, layout, data, "conv_dx"), dy.dtype, "rounded")
 
 
 def by_kernel(
@@ -129,58 +123,38 @@ def by_kernel(
         value = padded(n, first + c, *_tap(axes, at, taps))
         return te.sum(_product(value, result(n, o, *at), dy.dtype), axis=reduced)
 
-    return _rounded(laid_out(shape, element, kernel_layout, order, "conv_dw"), dy.dtype)
+    return converted(laid_out(shape, element, kernel_layout, order, "conv_dw"), dy.dtype, "rounded")
 
 
-def convolution(conv, conv_dx, conv_dw):
-    """Register the functions of a convolution and of its two gradients."""
-    compute(conv, OUT_ELEMWISE_FUSABLE)(forward)
-    compute(conv_dx, OUT_ELEMWISE_FUSABLE)(by_input)
-    compute(conv_dw, OUT_ELEMWISE_FUSABLE)(by_kernel)
-
-
-convolution(op.conv1d, op.conv1d_dx, op.conv1d_dw)
-
-
-convolution(op.conv2d, op.conv2d_dx, op.conv2d_dw)
-
-
-convolution(op.conv3d, op.conv3d_dx, op.conv3d_dw)
-
-
-def transposed(conv_transpose, conv_dx, conv_dw):
-    """Register the functions of a transposed convolution and of its two gradients: those of
-    a convolution with the parts exchanged. x and the result change places, and so do the letters I
-    and O of the kernel.
+def _exchanged(stride, padding, dilation, groups, layout, kernel_layout, out_layout, **_):
+    """Return the attributes of the convolution that a transposed one is, with the parts exchanged:
+    x and the result change places, and so do the letters I and O of the kernel.
     """
-
-    @compute(conv_transpose, OUT_ELEMWISE_FUSABLE)
-    def run(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_layout, out):
-        window = (stride, padding, dilation, groups)
-        layouts = (out_layout, exchanged(kernel_layout), layout)
-        return by_input(w, x, out.static_shape, *window, *layouts)
-
-    @compute(conv_dx, OUT_ELEMWISE_FUSABLE)
-    def run_dx(
-        x_or_w, dy, stride, padding, dilation, groups, layout, kernel_layout, out_layout, out
-    ):
-        window = (stride, padding, dilation, groups)
-        layouts = (out_layout, exchanged(kernel_layout), layout)
-        return forward(dy, x_or_w, *window, *layouts, out)
-
-    @compute(conv_dw, OUT_ELEMWISE_FUSABLE)
-    def run_dw(
-        x_or_w, dy, shape, stride, padding, dilation, groups, layout, kernel_layout, out_layout
-    ):
-        window = (stride, padding, dilation, groups)
-        layouts = (out_layout, exchanged(kernel_layout), layout)
-        return by_kernel(dy, x_or_w, shape, *window, *layouts)
+    return (stride, padding, dilation, groups, out_layout, exchanged(kernel_layout), layout)
 
 
-transposed(op.conv1d_transpose, op.conv1d_transpose_dx, op.conv1d_transpose_dw)
+def transposed(x, w, out, **options):
+    """Return the transposed convolution of x with w."""
+    return by_input(w, x, out.static_shape, *_exchanged(**options))
 
 
-transposed(op.conv2d_transpose, op.conv2d_transpose_dx, op.conv2d_transpose_dw)
+def transposed_by_input(x_or_w, dy, out, **options):
+    """Return its dx; x_or_w is w."""
+    return forward(dy, x_or_w, *_exchanged(**options), out)
 
 
-transposed(op.conv3d_transpose, op.conv3d_transpose_dx, op.conv3d_transpose_dw)
+def transposed_by_kernel(x_or_w, dy, shape, **options):
+    """Return its dw; x_or_w is x."""
+    return by_kernel(dy, x_or_w, shape, *_exchanged(**options))
+
+
+for _n in (1, 2, 3):
+    for _name, _function in {
+        "conv{}d": forward,
+        "conv{}d_dx": by_input,
+        "conv{}d_dw": by_kernel,
+        "conv{}d_transpose": transposed,
+        "conv{}d_transpose_dx": transposed_by_input,
+        "conv{}d_transpose_dw": transposed_by_kernel,
+    }.items():
+        compute(getattr(op, _name.format(_n)), OUT_ELEMWISE_FUSABLE)(_function)

@@ -13,17 +13,21 @@ class Ordered:
 
     def __init__(self, x, layout, canonical):
         self.x, self.layout, self.canonical = x, layout, canonical
+        self.to = permutation(layout, canonical, "layout")
         self.back = permutation(canonical, layout, "layout")
-        self.shape = tuple(int(x.shape[a]) for a in permutation(layout, canonical, "layout"))
+        self.shape = tuple(int(x.shape[a]) for a in self.to)
 
     def __call__(self, *i):
         return self.x(*[i[a] for a in self.back])
 
     def like(self, shape, element, name):
         """Return an `Ordered` of this shape and this tensor's layout: ``element(*i)`` at each i."""
-        shape = [shape[a] for a in self.back]
-        made = laid_out(shape, element, self.layout, self.canonical, name)
+        made = self.result([shape[a] for a in self.back], element, name)
         return Ordered(made, self.layout, self.canonical)
+
+    def result(self, shape, element, name):
+        """Return the tensor of ``shape``, which is in this tensor's layout, of ``element(*i)``."""
+        return laid_out(shape, element, self.layout, self.canonical, name)
 
 
 def laid_out(shape, element, layout, canonical, name):

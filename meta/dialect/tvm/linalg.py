@@ -5,12 +5,10 @@ from math import prod
 from tvm import te
 
 from meta import op
-from meta.dialect.tvm.broadcast import computing
+from meta.dialect.tvm.broadcast import computing, converted
 from meta.dialect.tvm.compute import OUT_ELEMWISE_FUSABLE, compute
 from meta.dialect.tvm.index import ints
 from meta.op.core.subscripts import subscripts
-
-_ACCUMULATOR = {"float16": "float32", "bfloat16": "float32"}
 
 
 def product(x1, x2, t1, t2):
@@ -19,7 +17,7 @@ def product(x1, x2, t1, t2):
     Half precision is summed in float32 and rounded once.
     """
     dtype = str(x1.dtype)
-    accumulator = _ACCUMULATOR.get(dtype, dtype)
+    accumulator = computing(dtype)
     m, extent = x1.shape[-1 if t1 else -2], x1.shape[-2 if t1 else -1]
     n = x2.shape[-2 if t2 else -1]
     batches = [tuple(x.shape[:-2]) for x in (x1, x2)]
@@ -35,59 +33,21 @@ def product(x1, x2, t1, t2):
         *lead, i, j = index
         return te.sum(element(x1, lead, i, k, t1) * element(x2, lead, k, j, t2), axis=k)
 
-    total = te.compute((*batch, m, n), dot, name="product")
-    if accumulator == dtype:
-        return total
-    return te.compute(total.shape, lambda *i: total(*i).astype(dtype), name="rounded")
+    return converted(te.compute((*batch, m, n), dot, name="product"), dtype, "rounded")
 
 
 def _is_one(extent):
     return str(extent) == "1"
 
 
-@compute(op.matmul, OUT_ELEMWISE_FUSABLE)
-def matmul(x1, x2):
-    return product(x1, x2, False, False)
+def _product(t1, t2):
+    return lambda x1, x2: product(x1, x2, t1, t2)
 
 
-@compute(op.matmul_nt, OUT_ELEMWISE_FUSABLE)
-def matmul_nt(x1, x2):
-    return product(x1, x2, False, True)
-
-
-@compute(op.matmul_tn, OUT_ELEMWISE_FUSABLE)
-def matmul_tn(x1, x2):
-    return product(x1, x2, True, False)
-
-
-@compute(op.matmul_tt, OUT_ELEMWISE_FUSABLE)
-def matmul_tt(x1, x2):
-    return product(x1, x2, True, True)
-
-
-@compute(op.dense, OUT_ELEMWISE_FUSABLE)
-def dense(x1, x2):
-    return product(x1, x2, False, True)
-
-
-@compute(op.batch_matmul, OUT_ELEMWISE_FUSABLE)
-def batch_matmul(x1, x2):
-    return product(x1, x2, False, False)
-
-
-@compute(op.batch_matmul_nt, OUT_ELEMWISE_FUSABLE)
-def batch_matmul_nt(x1, x2):
-    return product(x1, x2, False, True)
-
-
-@compute(op.batch_matmul_tn, OUT_ELEMWISE_FUSABLE)
-def batch_matmul_tn(x1, x2):
-    return product(x1, x2, True, False)
-
-
-@compute(op.batch_matmul_tt, OUT_ELEMWISE_FUSABLE)
-def batch_matmul_tt(x1, x2):
-    return product(x1, x2, True, True)
+for _name, _transposed in {"": (0, 0), "_nt": (0, 1), "_tn": (1, 0), "_tt": (1, 1)}.items():
+    for _family in ("matmul", "batch_matmul"):
+        compute(getattr(op, _family + _name), OUT_ELEMWISE_FUSABLE)(_product(*_transposed))
+compute(op.dense, OUT_ELEMWISE_FUSABLE)(_product(0, 1))
 
 
 @compute(op.einsum, OUT_ELEMWISE_FUSABLE)
@@ -109,7 +69,4 @@ def einsum(inputs, equation, out):
         product = prod((factor(x, labels, index) for x, labels in pairs), start=1)
         return te.sum(product, axis=list(over.values())) if over else product.astype(out.dtype)
 
-    total = te.compute(read.shape, element, name="einsum")
-    if not over or dtype == out.dtype:
-        return total
-    return te.compute(total.shape, lambda *i: total(*i).astype(out.dtype), name="rounded")
+    return converted(te.compute(read.shape, element, name="einsum"), out.dtype, "rounded")

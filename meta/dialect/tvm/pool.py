@@ -1,7 +1,7 @@
 """Pooling in tensor expressions. Gradients gather: each input sums over the windows that cover it.
 
 One spatial axis is a `_Sliding` window or an adaptive `_Region`; both answer the same questions,
-so every operator is written once, for any number of axes; `sliding` and `adaptive` register it.
+so every operator is written once, for any number of axes.
 Maxima are found on keys (see `ordered.py`) to keep NaNs. Half precision accumulates in float32."""
 
 from dataclasses import dataclass
@@ -14,8 +14,9 @@ from meta.base.dtype import is_float
 from meta.dialect.tvm import ordered
 from meta.dialect.tvm.broadcast import cast, computing
 from meta.dialect.tvm.compute import OPAQUE, OUT_ELEMWISE_FUSABLE, compute
+from meta.dialect.tvm.layout import Ordered
 from meta.op.core.check import pair
-from meta.op.core.window import DATA, Taps, permutation, window
+from meta.op.core.window import DATA, Taps, window
 
 BYTE = 255
 """Taps that are told apart by a byte."""
@@ -132,15 +133,19 @@ class _Region:
         return end - start
 
 
-def _axes(extents, kernel, stride, padding, dilation, ceil_mode, include_pad):
-    sizes = tuple(int(extent) for extent in extents)
-    taps = window(sizes, kernel, stride, padding, dilation, ceil_mode)
+def _axes(x, kernel, stride, padding, dilation, ceil_mode, layout, include_pad=False):
+    taps = window(_sizes(x, layout), kernel, stride, padding, dilation, ceil_mode)
     return tuple(_Sliding(axis, include_pad) for axis in taps)
 
 
-def _regions(extents, shape):
-    wanted = pair(shape, "shape", len(extents))
-    return tuple(_region(int(e), o) for e, o in zip(extents, wanted, strict=True))
+def _regions(x, shape, layout):
+    sizes = _sizes(x, layout)
+    wanted = pair(shape, "shape", len(sizes))
+    return tuple(map(_region, sizes, wanted))
+
+
+def _sizes(x, layout):
+    return tuple(map(int, _ordered(x, layout).shape[2:]))
 
 
 def _region(size, out):
@@ -150,22 +155,10 @@ def _region(size, out):
     return _Sliding(Taps(size, size // out, size // out, 1, 0, 0, False), True)
 
 
-class _Ordered:
-    """An image seen in the order of `DATA`, and the result's index with it."""
-
-    def __init__(self, x, layout):
-        order = DATA[len(x.shape) - 2]
-        layout = layout or order
-        self.x, self.to = x, permutation(layout, order, "layout")
-        self.back = permutation(order, layout, "layout")
-        self.shape = [x.shape[a] for a in self.to]
-
-    def __call__(self, *i):
-        return self.x(*[i[a] for a in self.back])
-
-    def result(self, shape, element, name):
-        """Return the array of ``element(n, c, *at)`` in the image's own layout."""
-        return te.compute(shape, lambda *i: element(*[i[a] for a in self.to]), name=name)
+def _ordered(x, layout):
+    """Return an image seen in the order of `DATA`."""
+    order = DATA[len(x.shape) - 2]
+    return Ordered(x, layout or order, order)
 
 
 def _over(axes, at, combine, value, outside):
@@ -183,7 +176,7 @@ def _if(conditions, value, otherwise):
 
 
 def _maximum(x, axes, layout, out):
-    image, dtype = _Ordered(x, layout), str(x.dtype)
+    image, dtype = _ordered(x, layout), str(x.dtype)
     least = tirx.min_value(ordered.key_dtype(dtype))
 
     def element(n, c, *at):
@@ -197,7 +190,7 @@ def _maximum(x, axes, layout, out):
 
 
 def _mean(x, axes, layout, out):
-    image, wide = _Ordered(x, layout), computing(x.dtype)
+    image, wide = _ordered(x, layout), computing(x.dtype)
 
     def element(n, c, *at):
         def value(places, _):
@@ -248,7 +241,7 @@ def _maximum_gradient(x, y, dy, axes, layout):
     """Find the first tap of every window that is the maximum; only there dy arrives."""
     dtype, wide = str(x.dtype), computing(x.dtype)
     none = tirx.max_value("int32")
-    image, result, slope = (_Ordered(t, layout) for t in (x, y, dy))
+    image, result, slope = (_ordered(t, layout) for t in (x, y, dy))
 
     def first(n, c, *at):
         best = cast(result(n, c, *at), wide)
@@ -265,7 +258,7 @@ def _maximum_gradient(x, y, dy, axes, layout):
     found = narrow = result.result(y.shape, first, "first")
     if prod(axis.length for axis in axes) <= BYTE:
         narrow = te.compute(y.shape, lambda *i: found(*i).astype("uint8"), name="winner")
-    winner = _Ordered(narrow, layout)
+    winner = _ordered(narrow, layout)
 
     def value(n, c, windows, taps):
         won = winner(n, c, *windows).astype("int32") == _number(taps, axes)
@@ -283,68 +276,38 @@ def _number(taps, axes):
 
 
 def _mean_gradient(dy, axes, layout, out):
-    slope, wide = _Ordered(dy, layout), computing(dy.dtype)
+    slope, wide = _ordered(dy, layout), computing(dy.dtype)
 
     def value(n, c, windows, _):
         count = te.max(_count(axes, windows), 1)  # a window without elements is nobody's
         return cast(slope(n, c, *windows), wide) / count.astype(wide)
 
-    return _gathered(_Ordered(out, layout), axes, value)
+    return _gathered(_ordered(out, layout), axes, value)
 
 
-def _spatial(x, layout):
-    return _Ordered(x, layout).shape[2:]
+def _register(name, axes_of):
+    """Register the maximum and the mean over windows, and their gradients.
 
+    ``axes_of(x, **attributes)``: the axes of an image.
+    """
 
-def sliding(max_pool, max_dx, avg_pool, avg_dx):
-    """Register the maximum and the mean over windows, and their gradients."""
+    def maximum(x, out, layout, **options):
+        return _maximum(x, axes_of(x, layout=layout, **options), layout, out)
 
-    @compute(max_pool, OUT_ELEMWISE_FUSABLE)
-    def maximum(x, kernel, stride, padding, dilation, ceil_mode, layout, out):
-        extents = _spatial(x, layout)
-        axes = _axes(extents, kernel, stride, padding, dilation, ceil_mode, False)
-        return _maximum(x, axes, layout, out)
+    def mean(x, out, layout, **options):
+        return _mean(x, axes_of(x, layout=layout, **options), layout, out)
 
-    @compute(avg_pool, OUT_ELEMWISE_FUSABLE)
-    def mean(x, kernel, stride, padding, dilation, ceil_mode, include_pad, layout, out):
-        extents = _spatial(x, layout)
-        axes = _axes(extents, kernel, stride, padding, dilation, ceil_mode, include_pad)
-        return _mean(x, axes, layout, out)
+    def maximum_dx(x, y, dy, layout, **options):
+        return _maximum_gradient(x, y, dy, axes_of(x, layout=layout, **options), layout)
 
-    @compute(max_dx, OPAQUE)
-    def maximum_dx(x, y, dy, kernel, stride, padding, dilation, ceil_mode, layout):
-        extents = _spatial(x, layout)
-        axes = _axes(extents, kernel, stride, padding, dilation, ceil_mode, False)
-        return _maximum_gradient(x, y, dy, axes, layout)
+    def mean_dx(dy, out, layout, **options):
+        return _mean_gradient(dy, axes_of(out, layout=layout, **options), layout, out)
 
-    @compute(avg_dx, OPAQUE)
-    def mean_dx(dy, kernel, stride, padding, dilation, ceil_mode, include_pad, layout, out):
-        extents = _spatial(out, layout)
-        axes = _axes(extents, kernel, stride, padding, dilation, ceil_mode, include_pad)
-        return _mean_gradient(dy, axes, layout, out)
-
-
-def adaptive(max_pool, max_dx, avg_pool, avg_dx):
-    """As `sliding`, over regions that cover the input evenly."""
-
-    @compute(max_pool, OUT_ELEMWISE_FUSABLE)
-    def maximum(x, shape, layout, out):
-        return _maximum(x, _regions(_spatial(x, layout), shape), layout, out)
-
-    @compute(avg_pool, OUT_ELEMWISE_FUSABLE)
-    def mean(x, shape, layout, out):
-        return _mean(x, _regions(_spatial(x, layout), shape), layout, out)
-
-    @compute(max_dx, OPAQUE)
-    def maximum_dx(x, y, dy, shape, layout):
-        return _maximum_gradient(x, y, dy, _regions(_spatial(x, layout), shape), layout)
-
-    @compute(avg_dx, OPAQUE)
-    def mean_dx(dy, shape, layout, out):
-        return _mean_gradient(dy, _regions(_spatial(out, layout), shape), layout, out)
+    for kind, function, gradient in (("max", maximum, maximum_dx), ("avg", mean, mean_dx)):
+        compute(getattr(op, name.format(kind)), OUT_ELEMWISE_FUSABLE)(function)
+        compute(getattr(op, name.format(kind) + "_dx"), OPAQUE)(gradient)
 
 
 for _n in (1, 2, 3):
-    _names = f"max_pool{_n}d", f"max_pool{_n}d_dx", f"avg_pool{_n}d", f"avg_pool{_n}d_dx"
-    sliding(*(getattr(op, name) for name in _names))
-    adaptive(*(getattr(op, f"adaptive_{name}") for name in _names))
+    _register(f"{{}}_pool{_n}d", _axes)
+    _register(f"adaptive_{{}}_pool{_n}d", _regions)
