@@ -5,7 +5,7 @@ A pass of its own rewrites bindings in a loop; these helpers know where atoms an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from operator import is_not
 from typing import Any
 
@@ -50,6 +50,15 @@ def bindings(root: Function | Block) -> Iterator[Binding]:
             stack.extend(iter(b.bindings) for b in reversed(inner_blocks(binding.value)))
 
 
+def used_atoms(root: Function | Block) -> Iterator[Expr]:
+    """Yield every atom that is used, as often as it is, in nested blocks too."""
+    for binding in bindings(root):
+        yield from operands(binding.value)
+        for block in inner_blocks(binding.value):
+            yield from operands(block.result)
+    yield from operands((root.body if isinstance(root, Function) else root).result)
+
+
 def binders(root: Function | Block) -> Iterator[Var]:
     """Yield all variables that are bound, parameters included, in the order of the text."""
     if isinstance(root, Function):
@@ -64,17 +73,7 @@ def binders(root: Function | Block) -> Iterator[Var]:
 def free_vars(root: Function | Block) -> list[Var]:
     """Return the variables that are used and not bound, each once, in order of first use."""
     bound = set(binders(root))
-    free: dict[Var, None] = {}
-
-    def use(atoms: Iterable[Expr]) -> None:
-        free.update((a, None) for a in atoms if isinstance(a, Var) and a not in bound)
-
-    for binding in bindings(root):
-        use(operands(binding.value))
-        for block in inner_blocks(binding.value):
-            use(operands(block.result))
-    use(operands((root.body if isinstance(root, Function) else root).result))
-    return list(free)
+    return list(dict.fromkeys(a for a in used_atoms(root) if isinstance(a, Var) and a not in bound))
 
 
 def map_atoms(expr: Expr, replace: Callable[[Expr], Expr]) -> Expr:

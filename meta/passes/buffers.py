@@ -6,10 +6,9 @@ apart into one buffer. That is right as long as nobody writes to it: see `Buffer
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from meta.base.device import CPU
 from meta.dialect.core import IN_PLACE
 from meta.ir import (
     Binding,
@@ -28,9 +27,9 @@ from meta.ir import (
     operands,
 )
 from meta.ir.visit import inner_blocks
-from meta.op.core import View
 from meta.passes.call_graph import callees
-from meta.passes.calls import base_op, flat_atoms, has_effect, typed_args
+from meta.passes.calls import base_op, flat_atoms, has_effect, view_source
+from meta.passes.rewrite import each_function
 
 
 class Buffers:
@@ -89,10 +88,9 @@ class Buffers:
             self._handed_on[var] = returned
             self._unite(var, returned)
             return written
-        # Only an operator with a declare of its own can return a view.
-        out = op.call_values(typed_args(op, call), CPU).out if op.declare_site is not None else None
-        if isinstance(out, View):
-            self._base[var] = flat_atoms(call.args[out.slot])[0]
+        viewed = view_source(call)
+        if viewed is not None:
+            self._base[var] = viewed
         return {atom for slot in op.schema.written for atom in flat_atoms(call.args[slot])}
 
     def _data(self, var: Var, value: Expr) -> set[Expr]:
@@ -295,6 +293,12 @@ class Summaries:
         if not isinstance(value, Call) or base_op(value.callee) is not None:
             return value.effect is Effect.WRITE
         return not isinstance(value.callee, GlobalVar) or self._found[value.callee.name].stores
+
+
+def each_with_buffers(module: Module, change: Callable[[Function, Buffers], Function]) -> Module:
+    """Return the module with every function changed, given its buffers."""
+    summaries = Summaries(module)
+    return each_function(module, lambda f: change(f, Buffers(f, summaries)))
 
 
 class Definitions:

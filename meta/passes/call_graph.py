@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
-from meta.ir import Call, Expr, Function, GlobalVar, Module, bindings, operands
-from meta.ir.visit import inner_blocks
+from meta.ir import Call, Function, GlobalVar, Module, bindings
+from meta.ir.visit import used_atoms
 
 
 def callees(function: Function) -> list[str]:
     """Return the functions of the module that a function refers to, each once, in order of use."""
-    return list(dict.fromkeys(a.name for a in uses(function) if isinstance(a, GlobalVar)))
-
-
-def uses(function: Function) -> Iterator[Expr]:
-    """Yield every atom that a function uses, as often as it does, in its closures too."""
-    for binding in bindings(function):
-        yield from operands(binding.value)
-        for inner in inner_blocks(binding.value):
-            yield from operands(inner.result)
-    yield from operands(function.body.result)
+    return list(dict.fromkeys(a.name for a in used_atoms(function) if isinstance(a, GlobalVar)))
 
 
 def used_as_values(module: Module) -> set[str]:
@@ -28,7 +18,7 @@ def used_as_values(module: Module) -> set[str]:
     found: set[str] = set()
     for function in module.functions.values():
         called = [b.value.callee for b in bindings(function) if isinstance(b.value, Call)]
-        names = Counter(a.name for a in uses(function) if isinstance(a, GlobalVar))
+        names = Counter(a.name for a in used_atoms(function) if isinstance(a, GlobalVar))
         names.subtract(c.name for c in called if isinstance(c, GlobalVar))
         found.update((+names).keys())
     return found

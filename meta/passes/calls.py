@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from meta import op
+from meta.base.device import CPU
 from meta.base.errors import IRError
 from meta.dialect.core import DialectOp
 from meta.ir import (
@@ -20,7 +22,27 @@ from meta.ir import (
     bindings,
     type_of,
 )
-from meta.op.core import Op
+from meta.op.core import Op, View
+
+PRODUCTS = {
+    op.matmul: "ab,bc->ac",
+    op.matmul_nt: "ab,cb->ac",
+    op.dense: "ab,cb->ac",  # the name that layers use for `matmul_nt`
+    op.matmul_tn: "ba,bc->ac",
+    op.matmul_tt: "ba,cb->ac",
+    op.batch_matmul: "nab,nbc->nac",
+    op.batch_matmul_nt: "nab,ncb->nac",
+    op.batch_matmul_tn: "nba,nbc->nac",
+    op.batch_matmul_tt: "nba,ncb->nac",
+}
+"""By operator, a product of two matrices as an equation of `einsum`."""
+
+
+def product_terms(equation: str) -> tuple[str, str, str]:
+    """Return the letters of the axes of x1, of x2, and of the result."""
+    operands, result = equation.split("->")
+    first, second = operands.split(",")
+    return first, second, result
 
 
 def base_op(callee: Expr) -> Op | None:
@@ -86,6 +108,17 @@ def flat_atoms(argument: Any) -> tuple[Any, ...]:
     if isinstance(argument, Tuple):
         return argument.fields
     return (argument,) if isinstance(argument, Expr) else ()
+
+
+def view_source(call: Call) -> Expr | None:
+    """Return the atom whose memory the result of a call is seen through, None for a new result."""
+    op = base_op(call.callee)
+    # Only an operator with a declare of its own can return a view.
+    if op is None or op.declare_site is None:
+        return None
+    out = op.call_values(typed_args(op, call), CPU).out
+    source: Expr | None = flat_atoms(call.args[out.slot])[0] if isinstance(out, View) else None
+    return source
 
 
 def written_parameters(function: Function) -> tuple[int, ...]:

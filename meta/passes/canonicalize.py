@@ -13,7 +13,7 @@ from meta.ir import UNKNOWN, Constant, Expr, Module, TensorType, Tuple, type_of
 from meta.op.core.axes import permutation
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.subscripts import equation_of, subscripts
-from meta.passes.calls import new_call, tensor_type
+from meta.passes.calls import PRODUCTS, new_call, product_terms, tensor_type
 from meta.passes.simplify.arithmetic import fill_of
 from meta.passes.simplify.shapes import order_of
 from meta.passes.simplify.table import Rules, RuleSite, apply
@@ -263,16 +263,11 @@ def _as_vector(at: RuleSite, bias: Any, type_: TensorType) -> Expr | None:
     return made.args[0] if made is not None and source is not None and source.ndim == 1 else None
 
 
-# By equation with labels in order of their first use.
-_PRODUCTS = {
-    "ab,bc->ac": op.matmul,
-    "ab,cb->ac": op.dense,
-    "ab,ac->bc": op.matmul_tn,
-    "ab,ca->bc": op.matmul_tt,
-    "abc,acd->abd": op.batch_matmul,
-    "abc,adc->abd": op.batch_matmul_nt,
-    "abc,abd->acd": op.batch_matmul_tn,
-    "abc,adb->acd": op.batch_matmul_tt,
+# With labels in order of their first use; `dense` goes before `matmul_nt`.
+_BY_EQUATION = {
+    equation_of((tuple(first), tuple(second)), tuple(result)): product
+    for product, equation in PRODUCTS.items()
+    for first, second, result in [product_terms(equation)]
 }
 
 
@@ -288,5 +283,5 @@ def matrix_product(at: RuleSite) -> Expr | None:
     for labels, type_ in zip(read.operands, types, strict=True):
         if any(read.extents[s] != d for s, d in zip(labels, type_.shape, strict=True)):
             return None  # an axis of extent 1 is broadcast
-    product = _PRODUCTS.get(equation_of(read.operands, read.result))
+    product = _BY_EQUATION.get(equation_of(read.operands, read.result))
     return None if product is None else new_call(product, *fields)

@@ -29,7 +29,7 @@ from meta.ir import (
     type_of,
 )
 from meta.op.core.update import OPTIMIZERS
-from meta.passes.buffers import Buffers, Definitions, Summaries
+from meta.passes.buffers import Buffers, Definitions, Summaries, each_with_buffers
 from meta.passes.calls import base_op, called_op, new_call, op_call, tensor_type
 from meta.passes.dispatch import prepared
 from meta.passes.rewrite import rewrite, rewrite_function, with_main, with_value
@@ -63,12 +63,12 @@ def bypass_casts(module: Module) -> Module:
       return %b
     }
     """
-    functions, summaries = {}, Summaries(module)
-    for name, function in module.functions.items():
-        buffers = Buffers(function, summaries)
+
+    def change(function: Function, buffers: Buffers) -> Function:
         rule = partial(_rule, buffers=buffers, known=Definitions(function, buffers))
-        functions[name] = rewrite_function(function, rule)
-    return module.with_functions(functions)
+        return rewrite_function(function, rule)
+
+    return each_with_buffers(module, change)
 
 
 def _rule(binding: Binding, buffers: Buffers, known: Definitions) -> Binding:

@@ -31,9 +31,9 @@ from meta.ir import (
 from meta.ir.constants import INLINE_LIMIT, tensor_bytes
 from meta.ir.fields import Atom
 from meta.ir.visit import rename_globals, replace_atoms
-from meta.passes.buffers import Buffers, Summaries
+from meta.passes.buffers import Buffers, each_with_buffers
 from meta.passes.calls import base_op, is_pure
-from meta.passes.rewrite import each_function, with_inner_blocks, with_value
+from meta.passes.rewrite import with_inner_blocks, with_value
 
 
 def deduplicate(module: Module) -> Module:
@@ -136,10 +136,7 @@ def eliminate_common_subexpressions(module: Module) -> Module:
       return %c
     }
     """
-    summaries = Summaries(module)
-    return each_function(
-        module, lambda f: replace(f, body=_block(f.body, Buffers(f, summaries), {}, {}))
-    )
+    return each_with_buffers(module, lambda f, b: replace(f, body=_block(f.body, b, {}, {})))
 
 
 def _block(

@@ -18,7 +18,7 @@ from meta.ir import (
     free_vars,
     operands,
 )
-from meta.ir.visit import inner_blocks
+from meta.ir.visit import inner_blocks, used_atoms
 from meta.passes.calls import base_op, flat_atoms, written_parameters
 from meta.passes.lifetimes import Lifetimes, Memory, is_fused, numbered
 
@@ -113,10 +113,8 @@ class Effects:
 def uses(binding: Binding) -> Iterator[Expr]:
     """Yield the atoms that a binding uses, its blocks included."""
     yield from operands(binding.value)
-    for one in _inside(binding):
-        yield from operands(one.value)
     for block in inner_blocks(binding.value):
-        yield from operands(block.result)
+        yield from used_atoms(block)
 
 
 def _inside(binding: Binding) -> Iterator[Binding]:

@@ -10,9 +10,9 @@ from meta.dialect.core import only
 from meta.ir import Binding, Call, Constant, Expr, Module, TensorType, Tuple
 from meta.op.core import Op
 from meta.op.core.handler import Default, use
-from meta.passes.buffers import Buffers, Summaries
+from meta.passes.buffers import Buffers, each_with_buffers
 from meta.passes.calls import flat_atoms, is_pure
-from meta.passes.rewrite import each_function, rewrite_function
+from meta.passes.rewrite import rewrite_function
 from meta.runtime.ndarray import ndarray
 
 # A constant may take at most this much memory more than what it is computed from.
@@ -38,9 +38,8 @@ def fold_constant(module: Module) -> Module:
       return %b
     }
     """
-    summaries = Summaries(module)
-    return each_function(
-        module, lambda f: rewrite_function(f, partial(_fold, Buffers(f, summaries)))
+    return each_with_buffers(
+        module, lambda f, buffers: rewrite_function(f, partial(_fold, buffers))
     )
 
 

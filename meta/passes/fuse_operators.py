@@ -26,16 +26,14 @@ from meta.ir import (
     Module,
     TensorType,
     Var,
-    bindings,
     operands,
     type_of,
 )
-from meta.ir.visit import inner_blocks
 from meta.op.core.indices import checks_indices
 from meta.passes.buffers import Buffers, Summaries
-from meta.passes.calls import called_op, has_effect, new_call
+from meta.passes.calls import called_op, has_effect, new_call, view_source
+from meta.passes.effects import uses
 from meta.passes.index_ranges import IndexRanges
-from meta.passes.lifetimes import view_source
 from meta.passes.outline import Outlined
 from meta.passes.rewrite import with_inner_blocks
 
@@ -398,13 +396,7 @@ def _users(block: Block) -> dict[Expr, set[int]]:
             users.setdefault(atom, set()).add(position)
 
     for i, binding in enumerate(block.bindings):
-        add(operands(binding.value), i)
-        for inner in inner_blocks(binding.value):
-            add(operands(inner.result), i)
-            for nested in bindings(inner):
-                add(operands(nested.value), i)
-                for deeper in inner_blocks(nested.value):
-                    add(operands(deeper.result), i)
+        add(uses(binding), i)
     add(operands(block.result), len(block.bindings))
     return users
 

@@ -24,8 +24,8 @@ from meta.ir import (
     with_fresh_vars,
 )
 from meta.ir.literals import MAX_NESTING
-from meta.ir.visit import inner_blocks
-from meta.passes.call_graph import callees_first, recursive, uses
+from meta.ir.visit import inner_blocks, used_atoms
+from meta.passes.call_graph import callees_first, recursive
 from meta.passes.rewrite import with_blocks, with_value
 
 # A function that is an argument becomes known where the call that it is given to is inlined. Where
@@ -65,7 +65,7 @@ def inline(module: Module, *, max_bindings: int = 16) -> Module:
       return %y_1
     }
     """
-    atoms = (a for function in module.functions.values() for a in uses(function))
+    atoms = (a for function in module.functions.values() for a in used_atoms(function))
     count = Counter(a.name for a in atoms if isinstance(a, GlobalVar))
     stay = {"main", *recursive(module)}
     done: dict[str, Function] = {}
@@ -82,7 +82,7 @@ def inline(module: Module, *, max_bindings: int = 16) -> Module:
 class _Inliner:
     def __init__(self, root: Function, callees: dict[str, Function], max_bindings: int) -> None:
         self.root, self.callees, self.max_bindings = root, callees, max_bindings
-        self.count = Counter(a for a in uses(root) if isinstance(a, Var))
+        self.count = Counter(a for a in used_atoms(root) if isinstance(a, Var))
         # Closures that may be inlined, and what else a variable stands for.
         self.closures: dict[Expr, Function] = {}
         self.mapping: dict[Expr, Expr] = {}

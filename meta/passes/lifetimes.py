@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from meta.base.device import CPU
 from meta.base.dtype import bits
 from meta.dialect.core import FUSED, IN_PLACE
 from meta.ir import (
@@ -33,8 +32,7 @@ from meta.ir import (
     free_vars,
     operands,
 )
-from meta.op.core import View
-from meta.passes.calls import base_op, flat_atoms, typed_args
+from meta.passes.calls import base_op, view_source
 
 Memory = int | Expr
 """A buffer of the function by its number, or what is not the function's own: a parameter, a
@@ -248,17 +246,6 @@ def is_fused(value: Expr, module: Module) -> bool:
     if not isinstance(value, Call) or not isinstance(value.callee, GlobalVar):
         return False
     return FUSED in module.functions[value.callee.name].attrs
-
-
-def view_source(call: Call) -> Expr | None:
-    """Return the atom whose memory the result of a call is seen through, None for a new result."""
-    op = base_op(call.callee)
-    # Only an operator with a declare of its own can return a view.
-    if op is None or op.declare_site is None:
-        return None
-    out = op.call_values(typed_args(op, call), CPU).out
-    source: Expr | None = flat_atoms(call.args[out.slot])[0] if isinstance(out, View) else None
-    return source
 
 
 def _numbers(place: Place | Sequence[Place]) -> Iterator[int]:

@@ -30,7 +30,16 @@ from meta.ir import (
 )
 from meta.op.core.check import normalize_axes
 from meta.passes.buffers import Buffers, Summaries, owner
-from meta.passes.calls import OpCall, called_op, has_effect, new_call, op_call, tensor_type
+from meta.passes.calls import (
+    PRODUCTS,
+    OpCall,
+    called_op,
+    has_effect,
+    new_call,
+    op_call,
+    product_terms,
+    tensor_type,
+)
 from meta.passes.effects import uses
 from meta.passes.rewrite import each_function, rewrite_function, with_inner_blocks
 
@@ -42,18 +51,6 @@ LEAST_EXTENT = 64
 """Of an axis that grows by at most an eighth."""
 
 HALF = "float16", "bfloat16"
-# By operator: the axes of x1, of x2, and of the result.
-_AXES = {
-    op.matmul: ("MK", "KN", "MN"),
-    op.dense: ("MK", "NK", "MN"),
-    op.matmul_nt: ("MK", "NK", "MN"),
-    op.matmul_tn: ("KM", "KN", "MN"),
-    op.matmul_tt: ("KM", "NK", "MN"),
-    op.batch_matmul: ("BMK", "BKN", "BMN"),
-    op.batch_matmul_nt: ("BMK", "BNK", "BMN"),
-    op.batch_matmul_tn: ("BKM", "BKN", "BMN"),
-    op.batch_matmul_tt: ("BKM", "BNK", "BMN"),
-}
 
 _Padded = dict[tuple[Any, tuple[int, ...]], Var]
 """What was padded, by operand and widths."""
@@ -111,10 +108,10 @@ def _aligned(binding: Binding, least_work: int, known: _Padded) -> Iterator[Bind
     """
     call, result_type = binding.value, tensor_type(binding.var)
     called = called_op(call)
-    if called not in _AXES or not isinstance(call, Call) or result_type is None:
+    if called not in PRODUCTS or not isinstance(call, Call) or result_type is None:
         yield binding
         return
-    *axes, result = _AXES[called]
+    *axes, result = product_terms(PRODUCTS[called])
     types = [type_ for atom in call.args if (type_ := _on_tensor_cores(atom)) is not None]
     if len(types) < len(call.args):
         yield binding

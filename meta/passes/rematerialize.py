@@ -22,10 +22,10 @@ from meta.ir import (
     map_atoms,
     operands,
 )
-from meta.passes.calls import base_op, is_pure
+from meta.passes.calls import base_op, is_pure, view_source
 from meta.passes.cost import NOTHING, Cost, cost_of
 from meta.passes.effects import ANYTHING, Effects
-from meta.passes.lifetimes import Lifetimes, type_bytes, view_source
+from meta.passes.lifetimes import Lifetimes, type_bytes
 from meta.passes.manager import Pass
 from meta.passes.plan_memory import planned_peak
 from meta.passes.rewrite import with_main, with_value

@@ -30,7 +30,7 @@ from meta.ir import (
 )
 from meta.ir.visit import inner_blocks
 from meta.op.core import Op
-from meta.passes.buffers import Buffers, Summaries
+from meta.passes.buffers import Buffers, each_with_buffers
 from meta.passes.lifetimes import type_bytes
 from meta.passes.rewrite import with_value
 
@@ -60,12 +60,13 @@ def select_gradient_inputs(module: Module) -> Module:
       return (%s, %dx)
     }
     """
-    functions, summaries = {}, Summaries(module)
-    for name, function in module.functions.items():
-        free = function.params if name == "main" else ()
-        select = _Select(Buffers(function, summaries), function, free)
-        functions[name] = replace(function, body=select.block(function.body))
-    return module.with_functions(functions)
+
+    def change(function: Function, buffers: Buffers) -> Function:
+        free = function.params if function is module.functions.get("main") else ()
+        select = _Select(buffers, function, free)
+        return replace(function, body=select.block(function.body))
+
+    return each_with_buffers(module, change)
 
 
 class _Select:

@@ -23,22 +23,11 @@ from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.subscripts import subscripts
 from meta.passes.attention.axes import AxisGroup, Refused, ScoreStep, grouped, leaves, scaling
 from meta.passes.buffers import Definitions
-from meta.passes.calls import OpCall, op_call, tensor_type
+from meta.passes.calls import PRODUCTS, OpCall, op_call, product_terms, tensor_type
 from meta.passes.simplify.arithmetic import fill_of
 from meta.passes.simplify.shapes import PERMUTATIONS, VIEWS, order_of
 
-_EQUATIONS = {
-    op.matmul: "ab,bc->ac",
-    op.dense: "ab,cb->ac",
-    op.matmul_nt: "ab,cb->ac",
-    op.matmul_tn: "ba,bc->ac",
-    op.matmul_tt: "ba,cb->ac",
-    op.batch_matmul: "nab,nbc->nac",
-    op.batch_matmul_nt: "nab,ncb->nac",
-    op.batch_matmul_tn: "nba,nbc->nac",
-    op.batch_matmul_tt: "nba,ncb->nac",
-}
-PRODUCTS = (*_EQUATIONS, op.einsum)
+_PRODUCTS = (*PRODUCTS, op.einsum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +47,13 @@ class Product:
 
 def product(made: OpCall | None) -> Product | None:
     """Read a call as a product, of which no dimension is summed alone; None if it is none."""
-    if made is None or made.op not in PRODUCTS:
+    if made is None or made.op not in _PRODUCTS:
         return None
     if made.op is op.einsum:
         fields = made.args[0].fields if isinstance(made.args[0], Tuple) else ()
         equation = made.args[1]
     else:
-        fields, equation = made.args[:2], _EQUATIONS[made.op]
+        fields, equation = made.args[:2], PRODUCTS[made.op]
     types = [t for t in map(tensor_type, fields) if t is not None and t.is_static]
     if len(types) != 2 or len(fields) != 2 or not _has_axes(made.op, equation, types):
         return None
@@ -89,7 +78,7 @@ def _has_axes(product: Op, equation: str, types: list[TensorType]) -> bool:
     """Whether operands have as many axes as the equation of a product that is no `einsum` says."""
     if product is op.einsum:
         return True
-    terms = equation.split("->")[0].split(",")
+    terms = product_terms(equation)[:2]
     return all(len(term) == t.ndim for term, t in zip(terms, types, strict=True))
 
 
@@ -245,7 +234,7 @@ def trace_back(atom: Expr, known: Definitions) -> Chain | None:
             dropped, atom = True, made.args[0]
             continue
         members.add(atom)
-        if not after and made.op in PRODUCTS:
+        if not after and made.op in _PRODUCTS:
             if dropped:
                 raise Refused("probabilities are dropped out, which no kernel of attention does")
             return Chain(tuple(steps), atom, frozenset(members))
@@ -339,7 +328,7 @@ def _steps_to_product(atom: Any, known: Definitions) -> int:
     layer, seen = [atom], 0
     for steps in range(_FAR):
         calls = [made for made in (op_call(known.get(a)) for a in layer) if made is not None]
-        if any(made.op in PRODUCTS for made in calls):
+        if any(made.op in _PRODUCTS for made in calls):
             return steps
         layer = [a for made in calls if made.op in _ALONG for a in made.args if _is_var(a)]
         seen += len(layer)

@@ -43,6 +43,7 @@ from meta.ir import (
 )
 from meta.ir.names import Names
 from meta.ir.types import call_type
+from meta.ir.visit import used_atoms
 from meta.op.core import Op
 from meta.passes.autocast.casts import (
     Cast,
@@ -57,7 +58,7 @@ from meta.passes.autocast.casts import (
 )
 from meta.passes.autocast.move import hoist, narrow
 from meta.passes.buffers import Summaries
-from meta.passes.call_graph import recursive, used_as_values, uses
+from meta.passes.call_graph import recursive, used_as_values
 from meta.passes.calls import base_op, called_op, typed_args
 from meta.passes.dead_code import dead_code
 from meta.passes.infer_type import infer_type
@@ -219,7 +220,7 @@ def _kept(name: str, out_dtype: str | None) -> str:
 
 def _operators(module: Module) -> list[Op]:
     """Return the base operators that a module calls or hands on."""
-    used = (base_op(a) for f in module.functions.values() if not f.attrs for a in uses(f))
+    used = (base_op(a) for f in module.functions.values() if not f.attrs for a in used_atoms(f))
     return [op for op in used if op is not None]
 
 

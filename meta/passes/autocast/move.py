@@ -76,9 +76,11 @@ def _wanted(name: str, function: Function, made: dict[Expr, Cast]) -> Iterator[t
     same parameter.
     """
     seen: dict[Var, set[str | None]] = {p: set() for p in function.params}
-    for atom in _results(function):
-        if atom in seen:
-            seen[atom].add(None)
+    results = (block.result for b in bindings(function) for block in inner_blocks(b.value))
+    for result in (function.body.result, *results):
+        for atom in operands(result):
+            if isinstance(atom, Var) and atom in seen:
+                seen[atom].add(None)
     for binding in bindings(function):
         value = binding.value
         for atom in operands(value):
@@ -92,13 +94,6 @@ def _wanted(name: str, function: Function, made: dict[Expr, Cast]) -> Iterator[t
     for i, param in enumerate(function.params):
         if len(seen[param]) == 1 and None not in seen[param]:
             yield i, next(d for d in seen[param] if d is not None)
-
-
-def _results(function: Function) -> Iterator[Expr]:
-    yield from operands(function.body.result)
-    for binding in bindings(function):
-        for block in inner_blocks(binding.value):
-            yield from operands(block.result)
 
 
 def _handed_on(name: str, function: Function, value: Expr, atom: Var) -> bool:

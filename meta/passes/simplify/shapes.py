@@ -8,7 +8,7 @@ from meta import op
 from meta.ir import Expr, TupleGetItem
 from meta.op.core.axes import inverse_permutation, permutation, swapped
 from meta.op.core.slicing import slice_ranges
-from meta.passes.calls import OpCall, new_call, tensor_type
+from meta.passes.calls import PRODUCTS, OpCall, new_call, product_terms, tensor_type
 from meta.passes.simplify.arithmetic import fill_of
 from meta.passes.simplify.table import RULES, RuleSite, fields_of, same_axis
 
@@ -124,37 +124,23 @@ def nothing_rolled(at: RuleSite) -> Expr | None:
     return at.same(at.args[0]) if at.args[1] in (0, (0,)) else None
 
 
-# By operator: whether x1 and x2 are stored transposed.
-_MATRICES = {
-    op.matmul: (False, False),
-    op.dense: (False, True),
-    op.matmul_tn: (True, False),
-    op.matmul_tt: (True, True),
-}
-_BATCHES = {
-    op.batch_matmul: (False, False),
-    op.batch_matmul_nt: (False, True),
-    op.batch_matmul_tn: (True, False),
-    op.batch_matmul_tt: (True, True),
-}
-# `matmul_nt` is what `dense` is, the name that layers use.
-_STORED = {**_MATRICES, **_BATCHES, op.matmul_nt: (False, True)}
+_BY_EQUATION = {equation: product for product, equation in PRODUCTS.items()}
 _SWAPPED = {2: (1, 0), 3: (0, 2, 1)}
 
 
-@RULES.rule(*_STORED)
+@RULES.rule(*PRODUCTS)
 def transposed_operand(at: RuleSite) -> Expr | None:
     """A product of a transposed matrix reads the matrix as it is stored."""
-    operands, flags = list(at.args), list(_STORED[at.op])
+    operands = list(at.args)
+    *terms, result = product_terms(PRODUCTS[at.op])
     for i, operand in enumerate(operands):
         made = at.made_by(operand, *PERMUTATIONS)
         if made is not None and order_of(made) == _SWAPPED[at.type.ndim]:
-            operands[i], flags[i] = made.args[0], not flags[i]
+            operands[i] = made.args[0]
+            terms[i] = terms[i][:-2] + terms[i][-1] + terms[i][-2]
     if tuple(operands) == tuple(at.args):
         return None
-    products = _BATCHES if at.op in _BATCHES else _MATRICES
-    wanted = next(product for product, stored in products.items() if stored == tuple(flags))
-    return new_call(wanted, *operands)
+    return new_call(_BY_EQUATION[f"{terms[0]},{terms[1]}->{result}"], *operands)
 
 
 @RULES.rule(op.concatenate)

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from meta import op
-from meta.base.device import CPU
 from meta.base.errors import ArgumentError
 from meta.ir import (
     UNKNOWN,
@@ -21,6 +20,7 @@ from meta.ir import (
     Call,
     Constant,
     Expr,
+    Function,
     If,
     Module,
     TensorType,
@@ -29,11 +29,11 @@ from meta.ir import (
     Var,
     type_of,
 )
-from meta.op.core import Op, View
+from meta.op.core import Op
 from meta.op.core.check import normalize_axis
 from meta.op.shapes import split_bounds, split_points
-from meta.passes.buffers import Buffers, Definitions, Summaries
-from meta.passes.calls import OpCall, base_op, op_call, tensor_type, typed_args
+from meta.passes.buffers import Buffers, Definitions, each_with_buffers
+from meta.passes.calls import OpCall, op_call, tensor_type, view_source
 from meta.passes.rewrite import rewrite_function
 
 
@@ -109,13 +109,13 @@ def apply(rules: Rules, module: Module) -> Module:
     one call or `If` becomes that: the call is then in tail position. What is written or leaves the
     program stays an array of its own.
     """
-    functions, summaries = {}, Summaries(module)
-    for name, function in module.functions.items():
-        buffers = Buffers(function, summaries)
+
+    def change(function: Function, buffers: Buffers) -> Function:
         known = Definitions(function, buffers)
         step, result = partial(_step, rules, buffers, known), partial(whole, known=known)
-        functions[name] = rewrite_function(function, step, result=result)
-    return module.with_functions(functions)
+        return rewrite_function(function, step, result=result)
+
+    return each_with_buffers(module, change)
 
 
 def _step(rules: Rules, buffers: Buffers, known: Definitions, binding: Binding) -> Binding | Expr:
@@ -145,19 +145,10 @@ def _rewritten(rules: Rules, binding: Binding, known: Definitions) -> Expr | Non
 
 def _may_be(result: Expr, binding: Binding, buffers: Buffers) -> bool:
     """Whether a value may share the memory that it would share as ``result``."""
-    shared = _viewed(result) if isinstance(result, Call) else result
+    shared = view_source(result) if isinstance(result, Call) else result
     if shared is None or buffers.of(shared) is buffers.of(binding.var):
         return True
     return buffers.replaceable(binding.var, shared)
-
-
-def _viewed(call: Call) -> Expr | None:
-    """Return the atom whose buffer the result of a call shares, None if it has its own."""
-    op = base_op(call.callee)
-    if op is None or op.declare_site is None:
-        return None
-    out = op.call_values(typed_args(op, call), CPU).out
-    return call.args[out.slot] if isinstance(out, View) else None
 
 
 def fields_of(atom: object) -> tuple[Expr, ...]:
