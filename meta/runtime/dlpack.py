@@ -53,7 +53,7 @@ def from_exporter(obj: Any) -> torch.Tensor:
     has memory that torch cannot describe or nobody may write.
     """
     try:
-        return torch.from_dlpack(_Looked(obj))
+        return torch.utils.dlpack.from_dlpack(_Looked(obj))
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise ArgumentError(
             "this object does not share its memory",

@@ -52,7 +52,7 @@ def _whole(value: Any, dtype: str, bounds: tuple[int, int]) -> int:
     number = value.item() if isinstance(value, np.generic) else value
     if not math.isfinite(number) or not bounds[0] <= math.trunc(number) <= bounds[1]:
         raise refused(number, dtype, hint="a wider dtype, or another number")
-    return math.trunc(number)
+    return int(number)
 
 
 def _tensor(values: np.ndarray[Any, Any]) -> torch.Tensor:

@@ -122,16 +122,19 @@ class ndarray(Overloads):
     requires_grad: whether operators on this array are recorded for `backward`.
     grad: the accumulated gradient, an ndarray of the same type, or None.
     name: a label for messages and traces.
+    key: what dispatch needs to know of it. tensor: the buffer. tracked: whether calls are recorded,
+    those that no gradient reaches included. Eager calls read these slots: `torch()` and
+    `requires_grad` take longer.
     """
 
-    __slots__ = ("__weakref__", "_requires_grad", "_tensor", "grad", "key", "name", "node")
+    __slots__ = ("__weakref__", "grad", "key", "name", "node", "tensor", "tracked")
     # Makes numpy defer to our reflected operators: np_array + x calls x.__radd__.
     __array_priority__ = 1000
 
     def __init__(self, tensor: torch.Tensor, key: ArrayKey | None = None, name: str = "") -> None:
-        self._tensor = tensor
+        self.tensor = tensor
         self.key = key_of(tensor) if key is None else key
-        self._requires_grad = False
+        self.tracked = False
         self.grad: ndarray | None = None
         # How this value was computed, if that was recorded: a tape node and the index of its result
         # (see meta.grad).
@@ -160,7 +163,7 @@ class ndarray(Overloads):
     @property
     def size(self) -> int:
         """Number of elements."""
-        return self._tensor.numel()
+        return self.tensor.numel()
 
     @property
     def device(self) -> Device:
@@ -170,13 +173,13 @@ class ndarray(Overloads):
     @property
     def strides(self) -> tuple[int, ...]:
         """Distance between neighbours along each axis, in elements."""
-        return tuple(self._tensor.stride())
+        return tuple(self.tensor.stride())
 
     @property
     def requires_grad(self) -> bool:
         """Whether operators on this array are recorded."""
         # Also what no gradient reaches is followed, for the error that says so.
-        return self._requires_grad and self.node.__class__ is not NoGradient
+        return self.tracked and self.node.__class__ is not NoGradient
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -188,16 +191,16 @@ class ndarray(Overloads):
             )
         if self.node.__class__ is NoGradient:
             self.node = None
-        self._requires_grad = bool(value)
+        self.tracked = bool(value)
 
     def torch(self) -> torch.Tensor:
         """Return the buffer as a torch tensor that shares memory."""
-        return self._tensor
+        return self.tensor
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return a numpy copy of the values (bfloat16 and float8 as those of `ml_dtypes`)."""
         traced.refuse_read(self)
-        host = self._tensor.detach().cpu()
+        host = self.tensor.detach().cpu()
         if self.dtype in _BITS:
             bits = host.contiguous().view(_BITS[self.dtype]).numpy()
             return bits.copy().view(dtypes.TO_NUMPY[self.dtype])
@@ -213,7 +216,7 @@ class ndarray(Overloads):
             raise ArgumentError(
                 "item() needs an array with one element", found=f"shape {self.shape}"
             )
-        return self._tensor.item()
+        return self.tensor.item()
 
     def to(self, *, device: object = None, dtype: object = None) -> ndarray:
         """Return the array on another device or in another dtype; the array itself if nothing
@@ -225,8 +228,8 @@ class ndarray(Overloads):
         kind = self.dtype if dtype is None else dtypes.canonical(dtype)
         if where == self.device and kind == self.dtype:
             return self
-        result = ndarray(copied(self._tensor, where, dtypes.TO_TORCH[kind]), name=self.name)
-        result._requires_grad = self.requires_grad and dtypes.is_float(kind)
+        result = ndarray(copied(self.tensor, where, dtypes.TO_TORCH[kind]), name=self.name)
+        result.tracked = self.requires_grad and dtypes.is_float(kind)
         return result
 
     def update(self, value: object) -> None:
@@ -239,24 +242,24 @@ class ndarray(Overloads):
         traced.refuse_write(self)
         if isinstance(value, bool | int | float) and not self.shape:
             with torch.no_grad():
-                self._tensor.fill_(array(value, self.dtype).item())
+                self.tensor.fill_(array(value, self.dtype).item())
             self._detach()
             return
         source = value
-        if not isinstance(value, ndarray):
+        if not isinstance(source, ndarray):
             source = array(value, self.dtype, device=self.device)
         if source.shape != self.shape:
             raise ArgumentError(
                 "update() needs the same shape", expected=self.shape, found=source.shape
             )
         with torch.no_grad():
-            self._tensor.copy_(source._tensor)
+            self.tensor.copy_(source.tensor)
         self._detach()
 
     def _detach(self) -> None:
         """Forget how the values were computed: they were written."""
         if self.node.__class__ is NoGradient:
-            self._requires_grad = False
+            self.tracked = False
         self.node = None
 
     def backward(self, gradient: object = None, *, create_graph: bool = False) -> None:
@@ -273,7 +276,7 @@ class ndarray(Overloads):
         if self.node is not None:
             self.node.backward(seed, create_graph)
             return
-        if not self._requires_grad:
+        if not self.tracked:
             raise GradientError(
                 "this array was not computed from one that requires a gradient",
                 hint="set requires_grad = True on the inputs before the computation",
@@ -294,7 +297,7 @@ class ndarray(Overloads):
                     found=f"shape {self.shape}",
                     hint="pass gradient=, an array of the same shape",
                 )
-            return ndarray(torch.ones_like(self._tensor))
+            return ndarray(torch.ones_like(self.tensor))
         if linked and isinstance(gradient, ndarray) and gradient.requires_grad:
             seed: ndarray = OPERATORS["copy"](OPERATORS["cast"](gradient, self.dtype))
         else:
@@ -307,17 +310,17 @@ class ndarray(Overloads):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ndarray:
         """Return a leaf with memory of its own; what shared memory still does among the copies."""
-        result = memo[id(self)] = ndarray(copy.deepcopy(self._tensor, memo), name=self.name)
-        result._requires_grad = self.requires_grad
+        result = memo[id(self)] = ndarray(copy.deepcopy(self.tensor, memo), name=self.name)
+        result.tracked = self.requires_grad
         result.grad = copy.deepcopy(self.grad, memo)
         return result
 
     def __dlpack__(self, **options: Any) -> Any:
-        outside.share(self._tensor)
-        return self._tensor.detach().__dlpack__(**options)
+        outside.share(self.tensor)
+        return self.tensor.detach().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[Any, int]:
-        return self._tensor.__dlpack_device__()
+        return self.tensor.__dlpack_device__()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         kind = dtypes.TO_NUMPY[self.dtype]
@@ -329,10 +332,10 @@ class ndarray(Overloads):
                 expected=f"dtype {self.dtype} on the CPU",
                 found=f"dtype {dtype or self.dtype}, an array on {self.device}",
             )
-        outside.share(self._tensor)
+        outside.share(self.tensor)
         if self.dtype in _BITS:
-            return self._tensor.view(_BITS[self.dtype]).numpy().view(kind)
-        return self._tensor.numpy()
+            return self.tensor.view(_BITS[self.dtype]).numpy().view(kind)
+        return self.tensor.numpy()
 
     def __len__(self) -> int:
         if not self.shape:
@@ -368,7 +371,7 @@ def described(
     made: Python's way to `__init__` is as long as the rest.
     """
     array = new(ndarray)
-    array._tensor, array.key, array._requires_grad = tensor, key, False
+    array.tensor, array.key, array.tracked = tensor, key, False
     array.grad = array.node = None
     array.name = ""
     return array
@@ -387,7 +390,7 @@ def array(obj: object, dtype: object = None, *, device: object = None, name: str
     where = None if device is None else require(device)
     kind = None if dtype is None else dtypes.canonical(dtype)
     if isinstance(obj, ndarray):
-        tensor = obj._tensor
+        tensor = obj.tensor
     elif isinstance(obj, torch.Tensor):
         tensor = _plain(obj)
     else:

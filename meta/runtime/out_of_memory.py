@@ -140,7 +140,7 @@ def _held(ordinal: int) -> int:
     stream = torch._C._cuda_getCurrentRawStream(ordinal)
     return sum(
         segment["total_size"] - segment["active_size"]
-        for segment in torch.cuda.memory_snapshot()
+        for segment in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
         if segment["device"] == ordinal and segment["segment_pool_id"] == (0, 0)
         if segment["stream"] == stream or segment["active_size"] == 0
     )

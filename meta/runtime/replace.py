@@ -17,5 +17,5 @@ count = 0
 def replace_tensor(array: ndarray, tensor: torch.Tensor) -> None:
     """Let an array be in the memory of a tensor of the same shape, strides, dtype and device."""
     global count
-    array._tensor = tensor
+    array.tensor = tensor
     count += 1

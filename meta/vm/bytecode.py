@@ -53,7 +53,8 @@ class Instruction:
     @property
     def reads(self) -> tuple[Register, ...]:
         """The registers whose values it needs: by default those that its fields name."""
-        values = (getattr(self, name) for name in _reading(self.__class__))
+        kind: Any = type(self)
+        values = (getattr(self, name) for name in _reading(kind))
         return tuple([r for v in values if not isinstance(v, str | None) for r in registers_of(v)])
 
     def __str__(self) -> str:
@@ -75,7 +76,7 @@ _READ = frozenset(
 
 
 @cache
-def _reading(kind: type[Any]) -> tuple[str, ...]:
+def _reading(kind: Any) -> tuple[str, ...]:
     """Return the fields of an instruction that name what it reads, by their annotations."""
     return tuple(f.name for f in fields(kind) if f.type in _READ and f.name != "out")
 

@@ -346,7 +346,9 @@ class _Reader:
         op, argument, into, low, high, also, axis, position = value
         limit = 1 << 62
         return Bounds(
-            *(self.string(v, path) for v in (op, argument, into)),
+            self.string(op, path),
+            self.string(argument, path),
+            self.string(into, path),
             None if low is None else self.number(low, path, -limit),
             self.number(high, path),
             None if also is None else self.number(also, path, -limit),

@@ -120,7 +120,8 @@ class Convention:
         return result if self.result is tree.LEAF else tree.unflatten(self.result, list(result))
 
 
-_KINDS = {kind.name: kind for kind in type(inspect.Parameter.POSITIONAL_ONLY)}
+_PARAMETER_KINDS: Any = type(inspect.Parameter.POSITIONAL_ONLY)
+_KINDS = {kind.name: kind for kind in _PARAMETER_KINDS}
 _MAX_NESTING = 64
 
 

@@ -137,7 +137,7 @@ class DecidedCall:
         self.compacts = strided and not env.strided
         if env.dialect_op is not None:
             self.dialect = env.dialect_op.dialect.name
-        self.allocators = None if env.allocates else tuple(allocator(k) for k in self.keys)
+        self.allocators = None if env.allocates else tuple(allocator(k) for k in self.keys if k)
         simple = isinstance(call.out, TensorType) and not (self.compacts or self.written)
         if self.allocators is not None and self.key is not None and simple:
             self.simple = self.allocators[0], self.kernel, self.key
@@ -153,7 +153,8 @@ class DecidedCall:
     def run(self, values: Sequence[Any]) -> Any:
         """Run in the general case; ``values`` are in `OpEnv.run` order."""
         if self.view:
-            return ndarray(values[0].contiguous().view(self.keys[0].shape), self.key)
+            assert self.key is not None
+            return ndarray(values[0].contiguous().view(self.key.shape), self.key)
         for place in self.places:
             require_writable(values[place], f"an argument of {self.op_name}")
         if self.compacts:
@@ -188,9 +189,9 @@ def allocator(key: ArrayKey) -> Callable[[], torch.Tensor]:
     # What inductor's code allocates with, past torch's dispatcher: 0.9 us where empty_strided takes
     # 1.8. On CUDA it takes the current device, so there must be no other.
     if key.device == CPU:
-        return partial(guards._empty_strided_cpu, *place, dtype)
+        return partial(guards._empty_strided_cpu, *place, dtype)  # type: ignore[attr-defined]
     if torch.cuda.device_count() == 1:
-        return partial(guards._empty_strided_cuda, *place, dtype)
+        return partial(guards._empty_strided_cuda, *place, dtype)  # type: ignore[attr-defined]
     return partial(torch.empty_strided, *place, dtype=dtype, device=torch.device(key.device))
 
 
@@ -209,9 +210,9 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                     if plan is not None and plan.simple is not None:
                         make, kernel, described_by = plan.simple
                         out = make()
-                        kernel(x._tensor, y._tensor, out)
+                        kernel(x.tensor, y.tensor, out)
                         result = described(out, described_by)
-                        if (x._requires_grad or y._requires_grad) and recording.get():
+                        if (x.tracked or y.tracked) and recording.get():
                             record(op, op.schema.arrange(args, {}), result)
                         return result
             elif len(args) == 1:
@@ -221,9 +222,9 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                     if plan is not None and plan.simple is not None:
                         make, kernel, described_by = plan.simple
                         out = make()
-                        kernel(x._tensor, out)
+                        kernel(x.tensor, out)
                         result = described(out, described_by)
-                        if x._requires_grad and recording.get():
+                        if x.tracked and recording.get():
                             record(op, op.schema.arrange(args, {}), result)
                         return result
             plan = None
@@ -277,6 +278,7 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise failure
     if tracked and recording.get():
         record(op, op.schema.arrange(args, {}), result)
+    assert plan is not None
     if plan.written:
         own = result if isinstance(result, tuple) else (result,)
         return (*own, *written_args(op, op.schema.arrange(args, {})))
@@ -299,8 +301,8 @@ def _read(op: Op, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[Any], bo
         cls = type(a)
         if cls is ndarray:
             key.append(a.key)
-            values.append(a._tensor)
-            if a._requires_grad:
+            values.append(a.tensor)
+            if a.tracked:
                 tracked = True
             continue
         kind = kinds[len(key) - 1]  # behind the operator, the key has an entry for each argument
@@ -315,8 +317,8 @@ def _read(op: Op, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[Any], bo
             if cls is not tuple or not all(type(t) is ndarray for t in a):
                 return None
             key.append(tuple([t.key for t in a]))
-            values.extend([t._tensor for t in a])
-            tracked = tracked or any(t._requires_grad for t in a)
+            values.extend([t.tensor for t in a])
+            tracked = tracked or any(t.tracked for t in a)
         elif kind != "tensor" and (
             cls is float or cls is bool or (cls is int and -INT_LIMIT <= a < INT_LIMIT)
         ):

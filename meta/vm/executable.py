@@ -96,7 +96,7 @@ class Executable:
         self.arena_bytes = self._linked.arena_bytes
         # None: the extents differ from call to call.
         self._keys = [_key(type_, device) for _, type_ in self.code.params]
-        self._ranges = {name: DimRange(*pair) for name, *pair in code.dims}
+        self._ranges = {name: DimRange(least, most) for name, least, most in code.dims}
         self._result = _result_keys(self.code.result, device)
         self._first = len(self._keys) - kept
         self._written_arguments = [i for i in self._linked.written if i < self._first]
@@ -142,8 +142,8 @@ class Executable:
         with self._lock:
             result = self._run(tensors) if not self._verifies() else self._verified(tensors)
         for i in self._written_arguments:
-            if inputs[i]._tensor is not tensors[i]:  # it was made compact
-                inputs[i]._tensor.copy_(tensors[i])
+            if inputs[i].tensor is not tensors[i]:  # it was made compact
+                inputs[i].tensor.copy_(tensors[i])
         return self._unflatten(result)
 
     def _verifies(self) -> bool:
@@ -232,7 +232,7 @@ class Executable:
         moved = self._bound is None or any(
             a is not b for a, b in zip(found, self._bound, strict=True)
         )
-        compact = all(t is a._tensor for t, a in zip(found, self.arrays, strict=False))
+        compact = all(t is a.tensor for t, a in zip(found, self.arrays, strict=False))
         self._bound = found if compact else None
         self._seen = replaced.count
         if self._graphs is not None and moved:
@@ -248,7 +248,7 @@ class Executable:
         """Return the tensors of main's arguments from ``first`` on; raises what does not fit."""
         extents: dict[str, Dim] = {}
         tensors = [
-            a._tensor if a.key is self._keys[i] else self._fit(i, a, extents)
+            a.tensor if a.key is self._keys[i] else self._fit(i, a, extents)
             for i, a in enumerate(arrays, first)
         ]
         if self._ranges and not first:

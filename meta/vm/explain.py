@@ -19,6 +19,7 @@ from meta.ir.operators import resolve_op
 from meta.ir.types import TensorType
 from meta.op.core import CallValues, Op, View, map_tensors, runtime_args
 from meta.op.core.array_type import array_type
+from meta.passes.calls import base_op
 from meta.passes.dispatch import prepared
 from meta.runtime.ndarray import as_array, ndarray
 from meta.vm.code import Code, FusedRef
@@ -205,15 +206,14 @@ def _calls(
     if isinstance(site.kernel, FusedRef):
         for binding in functions[site.kernel.function].body.bindings:
             call = binding.value
-            assert isinstance(call, Call) and isinstance(call.callee, DialectOp | Op)
-            # A dialect's pattern stands for calls that nobody was chosen for.
-            base = call.callee.base if isinstance(call.callee, DialectOp) else call.callee
+            assert isinstance(call, Call)
+            base = base_op(call.callee)
+            assert base is not None
             yield prepared(base, call, device)
     elif site.kernel.is_static:
-        op = resolve_op(site.kernel.operator)
-        base = op.base if isinstance(op, DialectOp) else op
-        assert isinstance(base, Op)
-        yield base.call_values(site.kernel.args, device)
+        op = base_op(resolve_op(site.kernel.operator))
+        assert op is not None
+        yield op.call_values(site.kernel.args, device)
 
 
 def _explained(call: CallValues, preference: Preference) -> Explanation:

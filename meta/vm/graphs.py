@@ -78,14 +78,14 @@ class CudaRecorder:
 
     def pool_bytes(self) -> int:
         """Return the bytes of the pools."""
-        segments = torch.cuda.memory_snapshot()
+        segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
         return sum(s["total_size"] for s in segments if s["segment_pool_id"] in self.pools)
 
 
 @lru_cache
 def _stream(ordinal: int) -> torch.cuda.Stream:
     """Return the stream on which graphs are recorded; libraries keep a workspace for it."""
-    return torch.cuda.Stream(ordinal)
+    return torch.cuda.Stream(ordinal)  # type: ignore[no-untyped-call]
 
 
 @contextmanager

@@ -145,7 +145,8 @@ def _find(kernel: Kernel, functions: Mapping[str, Function], device: Device) -> 
     if isinstance(kernel, FusedRef):
         function = functions[kernel.function]
         with building(kernel.function, function.type, kernel.dialect):
-            return DIALECTS[kernel.dialect].fused_kernel(function, device)
+            made: OpEnv = DIALECTS[kernel.dialect].fused_kernel(function, device)
+            return made
     op = resolve_op(kernel.operator)
     base = _base(kernel)
     with only(op.dialect.name) if isinstance(op, DialectOp) else nullcontext():

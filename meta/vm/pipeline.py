@@ -7,7 +7,7 @@ a line here.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -34,7 +34,7 @@ class PassStep:
     """
 
     level: int
-    run: Pass
+    run: Callable[..., Module]
 
     @property
     def name(self) -> str:
@@ -227,8 +227,7 @@ def before_autodiff(device: Device, trained: Sequence[int]) -> tuple[Pass, ...]:
     """
     context = _current.get()
     return tuple(
-        partial(_bound(step, context, device, ()), trained=trained)
-        for step in _before_autodiff(context)
+        _bound(step, context, device, (), trained=trained) for step in _before_autodiff(context)
     )
 
 
@@ -251,10 +250,14 @@ _WITH_TRAINED = tuple(step for step in STEPS if "trained" in step.parameters)
 
 
 def _bound(
-    step: PassStep, context: PassContext, device: Device, following: tuple[Pass, ...]
+    step: PassStep,
+    context: PassContext,
+    device: Device,
+    following: tuple[Pass, ...],
+    **options: Any,
 ) -> Pass:
     """Return a pass with its options; the device, and the passes that follow, if it asks for it."""
-    options = dict(context.config.get(step.name, {}))
+    options |= context.config.get(step.name, {})
     if "device" in step.parameters:
         options["device"] = device
     if "lower" in step.parameters:

@@ -212,7 +212,7 @@ class _CudaStopwatch(_Stopwatch):
         self._first = self.mark()
 
     def mark(self) -> Any:
-        event = torch.cuda.Event(enable_timing=True)
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
 

@@ -9,7 +9,7 @@ else, else the instruction whose argument was overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,7 +70,7 @@ def verified(
     program: ComparedProgram,
     arguments: Sequence[torch.Tensor],
     prepared: Sequence[torch.Tensor],
-    written: Sequence[int],
+    written: Collection[int],
     run: Callable[[], Any],
 ) -> Any:
     """Return ``run()``, the result of the compiled program on ``arguments`` (inputs and arrays);
@@ -352,7 +352,7 @@ def copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     storages: dict[int, Any] = {}
     result = []
     for tensor in tensors:
-        storage = tensor.untyped_storage()
+        storage: Any = tensor.untyped_storage()
         own = storages.setdefault(storage.data_ptr(), storage.clone()) if len(storage) else storage
         place = tensor.storage_offset(), tensor.shape, tensor.stride()
         result.append(torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(own, *place))

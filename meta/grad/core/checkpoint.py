@@ -46,7 +46,7 @@ def checkpointed(run: Callable[[], Any], held: Iterable[ndarray]) -> Any:
     node = _Node(run, watch.saved, keys, tuple(a.key for a in leaves))
     for i, array in enumerate(leaves):
         if array.key.dtype in FLOATS:
-            array._requires_grad = True
+            array.tracked = True
             array.node = Edge(node, i)
     return tree.unflatten(structure, leaves)
 
@@ -56,12 +56,12 @@ class _Saved:
 
     def __init__(self, arrays: list[ndarray]) -> None:
         self.arrays = arrays
-        self.values = arrays[0]._tensor.untyped_storage().clone()
+        self.values = arrays[0].tensor.untyped_storage().clone()
 
     @contextmanager
     def restored(self) -> Iterator[None]:
         """Let the arrays be in other memory, with the values of then."""
-        tensors = [a._tensor for a in self.arrays]
+        tensors = [a.tensor for a in self.arrays]
         values = self.values.clone()
         try:
             for array, tensor in zip(self.arrays, tensors, strict=True):
@@ -84,7 +84,7 @@ class _Watch:
         self._inner = current.get() or Default.handler
         self._held: dict[int, list[ndarray]] = {}
         for array in held:
-            self._held.setdefault(_memory(array._tensor), []).append(array)
+            self._held.setdefault(_memory(array.tensor), []).append(array)
         self._made: set[int] = set()
 
     def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -95,13 +95,13 @@ class _Watch:
             for array in written_args(op, bound):
                 self._save(array)
         result = self._inner(op, args, kwargs)
-        known = {_memory(a._tensor) for a in given}
+        known = {_memory(a.tensor) for a in given}
         results = [a for a in tree.flatten(result)[0] if isinstance(a, ndarray)]
-        self._made.update({_memory(a._tensor) for a in results} - known)
+        self._made.update({_memory(a.tensor) for a in results} - known)
         return result
 
     def _save(self, array: ndarray) -> None:
-        memory = _memory(array._tensor)
+        memory = _memory(array.tensor)
         if memory in self._made or memory in self.saved:
             return
         arrays = self._held.get(memory, [])

@@ -132,7 +132,7 @@ class TapeNode:
         aliases = tuple(map(_detached, value if isinstance(value, tuple) else (value,)))
         for i, alias in enumerate(aliases):
             if alias.key.dtype in FLOATS:
-                alias._requires_grad = True
+                alias.tracked = True
                 alias.node = Edge(self, i)
         return aliases if isinstance(value, tuple) else aliases[0]
 
@@ -166,7 +166,7 @@ class Edge:
                     leaf.grad = OPERATORS["add"](leaf.grad, gradient)
                     return
                 # `add` hands one array to both operands: a leaf's gradient is its own to change.
-                place = gradient._tensor.data_ptr()
+                place = gradient.tensor.data_ptr()
                 leaf.grad = _copy(gradient) if place in given else gradient
                 given.add(place)
 
@@ -205,7 +205,7 @@ def grad(
     for array in (*ys, *xs):
         if array.node.__class__ is NoGradient:
             raise array.node.error()
-        if not array._requires_grad:
+        if not array.tracked:
             raise GradientError(
                 "this array has no gradient: it neither requires one, nor was it computed from one "
                 "that does",
@@ -274,10 +274,10 @@ def propagate(
 
 def _copy(value: ndarray) -> ndarray:
     """Return the values in memory of their own; recorded if the gradient itself is."""
-    if value._requires_grad and recording.get():
+    if value.tracked and recording.get():
         copied: ndarray = OPERATORS["copy"](value)
         return copied
-    return ndarray(value._tensor.clone())
+    return ndarray(value.tensor.clone())
 
 
 def _zeros(key: ArrayKey) -> ndarray:
@@ -288,14 +288,14 @@ def _version(value: Any) -> Any:
     """Return torch's counter of in-place writes to an array; all views of a buffer share it."""
     if isinstance(value, ndarray):
         # Inference tensors have no counter.
-        return None if value._tensor.is_inference() else value._tensor._version
+        return None if value.tensor.is_inference() else value.tensor._version
     return tuple(_version(v) for v in value) if isinstance(value, tuple) else None
 
 
 def _source(value: Any) -> Any:
     """Return where the gradient of an argument goes: an edge, a leaf, None, or a tuple of these."""
     if value.__class__ is ndarray:
-        if not value._requires_grad or value.key.dtype not in FLOATS:
+        if not value.tracked or value.key.dtype not in FLOATS:
             return None
         if value.node is None:
             return value
@@ -335,7 +335,7 @@ def record(op: Op, args: tuple[Any, ...], result: Any) -> None:
     node = TapeNode(op, rule, sources, saved, tuple([r.key for r in results]))
     for i, r in enumerate(results):
         if r.key.dtype in FLOATS:
-            r._requires_grad = True
+            r.tracked = True
             r.node = Edge(node, i)
         else:
             _end((r,), NoGradient(op.name, f"result {i} is of dtype {r.key.dtype}", node.line))
@@ -357,7 +357,7 @@ def _end(results: Iterable[ndarray], node: NoGradient | None) -> None:
     """Note that no gradient goes through results."""
     for r in results:
         if node is not None:
-            r._requires_grad, r.node = True, node
+            r.tracked, r.node = True, node
 
 
 def _type_of(value: Any) -> Any:
