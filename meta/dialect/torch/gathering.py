@@ -28,8 +28,8 @@ def _scatter_add(x, index, src, axis):
 
 @dialect.kernel(op.gather_dx, plevel=LIBRARY)
 def gather_dx(data, axis, indices, dy):
-    return _scatter_add(torch.zeros_like(data, memory_format=torch.contiguous_format), indices, dy,
-                        axis)  # fmt: skip
+    zeros = torch.zeros_like(data, memory_format=torch.contiguous_format)
+    return _scatter_add(zeros, indices, dy, axis)
 
 
 def _flat_places(data, indices):
@@ -150,10 +150,9 @@ def take(x, indices, axis, mode, call):
 
 def _accumulated(dy, indices, shape, axis):
     """Return zeros of a shape with ``dy`` added up by index; half precision is added in float32."""
-    dtype = torch.float32 if dy.dtype in (torch.float16, torch.bfloat16) else dy.dtype
-    full = torch.zeros(shape, dtype=dtype, device=dy.device)
+    full = torch.zeros(shape, dtype=wide(dy.dtype), device=dy.device)
     rows = dy.reshape(*shape[:axis], indices.numel(), *shape[axis + 1 :])
-    return full.index_add_(axis, indices.reshape(-1), rows.to(dtype)).to(dy.dtype)
+    return full.index_add_(axis, indices.reshape(-1), rows.to(full.dtype)).to(dy.dtype)
 
 
 # Generated code would look every index up for every row; ATen scatters: 4761 and 33 us for 2048

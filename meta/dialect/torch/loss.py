@@ -60,11 +60,6 @@ def nll_loss_dpred(dy, y_true, y_pred):
     return hot.neg_().to(y_pred.dtype)
 
 
-@dialect.kernel(op.nll_loss_dtrue)
-def nll_loss_dtrue(out):
-    out.zero_()
-
-
 @dialect.kernel(op.cross_entropy)
 def cross_entropy(y_true, y_pred):
     return F.cross_entropy(widened(y_pred), labels(y_true, y_pred)).to(y_pred.dtype)
@@ -77,8 +72,9 @@ def cross_entropy_dpred(dy, y_true, y_pred):
     return softmax.mul_(share[:, None]).sub_(hot).to(y_pred.dtype)
 
 
+@dialect.kernel(op.nll_loss_dtrue)
 @dialect.kernel(op.cross_entropy_dtrue)
-def cross_entropy_dtrue(out):
+def no_gradient_of_labels(out):
     out.zero_()
 
 
@@ -87,17 +83,20 @@ _CODES = {"none": 0, "mean": 1, "sum": 2}
 
 
 def register(loss, loss_dpred, forward, backward):
-    """Register a loss without further attributes and its gradient."""
+    """Register a loss and its gradient: ``forward(y_pred, y_true, *attributes)``, and the same with
+    dy before them.
+    """
 
-    @dialect.kernel(loss)
-    def kernel(y_true, y_pred, reduction):
-        found = forward(widened(y_pred), widened(y_true), reduction=reduction)
-        return found.to(y_pred.dtype)
+    def kernel(y_true, y_pred, **attributes):
+        return forward(widened(y_pred), widened(y_true), **attributes).to(y_pred.dtype)
 
-    @dialect.kernel(loss_dpred)
-    def gradient_kernel(dy, y_true, y_pred, reduction):
-        found = backward(widened(dy), widened(y_pred), widened(y_true), reduction)
+    def gradient_kernel(dy, y_true, y_pred, **attributes):
+        found = backward(*widened(dy, y_pred, y_true), **attributes)
         return found.to(y_pred.dtype).contiguous()
+
+    for base, function in ((loss, kernel), (loss_dpred, gradient_kernel)):
+        function.__signature__ = base.schema.signature
+        dialect.kernel(base)(function)
 
 
 def scaled(dy, y_pred, reduction):
@@ -132,50 +131,33 @@ def logits_dpred(dy, y_pred, y_true, reduction):
     return torch.sigmoid(y_pred).sub_(y_true).mul_(scaled(dy, y_pred, reduction))
 
 
+def huber_dpred(dy, y_pred, y_true, reduction, delta):
+    slope = (y_pred - y_true).clamp_(-delta, delta)
+    return slope.mul_(scaled(dy, y_pred, reduction))
+
+
+def kl_div(y_pred, y_true, reduction, log_target):
+    element = "sum" if reduction == "batchmean" else reduction
+    # F.kl_div of mean warns about batchmean, and is ATen's operator otherwise.
+    found = torch.kl_div(y_pred, y_true, _CODES[element], log_target=log_target)
+    return found / y_pred.shape[0] if reduction == "batchmean" else found
+
+
+def kl_div_dpred(dy, y_pred, y_true, reduction, log_target):
+    weight = y_true.exp() if log_target else y_true
+    if reduction == "batchmean":
+        return -weight * (dy / max(y_pred.shape[0], 1))
+    return -weight * scaled(dy, y_pred, reduction)
+
+
 register(op.mse_loss, op.mse_loss_dpred, F.mse_loss, mse_dpred)
-
-
 register(op.l1_loss, op.l1_loss_dpred, F.l1_loss, l1_dpred)
-
-
+register(op.huber_loss, op.huber_loss_dpred, F.huber_loss, huber_dpred)
+register(op.kl_div, op.kl_div_dpred, kl_div, kl_div_dpred)
 register(op.binary_cross_entropy, op.binary_cross_entropy_dpred, probability, probability_dpred)
-
-
 register(
     op.binary_cross_entropy_with_logits,
     op.binary_cross_entropy_with_logits_dpred,
     F.binary_cross_entropy_with_logits,
     logits_dpred,
 )
-
-
-@dialect.kernel(op.huber_loss)
-def huber_loss(y_true, y_pred, reduction, delta):
-    found = F.huber_loss(widened(y_pred), widened(y_true), reduction=reduction, delta=delta)
-    return found.to(y_pred.dtype)
-
-
-@dialect.kernel(op.huber_loss_dpred)
-def huber_loss_dpred(dy, y_true, y_pred, reduction, delta):
-    slope = (widened(y_pred) - widened(y_true)).clamp_(-delta, delta)
-    return slope.mul_(scaled(widened(dy), y_pred, reduction)).to(y_pred.dtype).contiguous()
-
-
-@dialect.kernel(op.kl_div)
-def kl_div(y_true, y_pred, reduction, log_target):
-    element = "sum" if reduction == "batchmean" else reduction
-    # F.kl_div of mean warns about batchmean, and is ATen's operator otherwise.
-    found = torch.kl_div(widened(y_pred), widened(y_true), _CODES[element], log_target=log_target)
-    if reduction == "batchmean":
-        found = found / y_pred.shape[0]
-    return found.to(y_pred.dtype)
-
-
-@dialect.kernel(op.kl_div_dpred)
-def kl_div_dpred(dy, y_true, y_pred, reduction, log_target):
-    weight = widened(y_true).exp() if log_target else widened(y_true)
-    if reduction == "batchmean":
-        share = widened(dy) / max(y_pred.shape[0], 1)
-    else:
-        share = scaled(widened(dy), y_pred, reduction)
-    return (-weight * share).to(y_pred.dtype).contiguous()

@@ -115,13 +115,14 @@ def _laid_out(y, layout):
 def _source(before, after, extent, mode, device):
     """Return which element of an axis each place of the padded axis reads."""
     place = torch.arange(-before, extent + after, device=device)
-    return read_at(
-        place,
-        extent,
-        mode,
-        lambda a, b: a.minimum(torch.as_tensor(b, device=device)),
-        lambda a, b: a.maximum(torch.as_tensor(b, device=device)),
-    )
+
+    def least(a, b):
+        return a.minimum(torch.as_tensor(b, device=device))
+
+    def largest(a, b):
+        return a.maximum(torch.as_tensor(b, device=device))
+
+    return read_at(place, extent, mode, least, largest)
 
 
 @dialect.kernel(op.pad)
@@ -222,6 +223,5 @@ def repeat(x, repeats, axis):
 def repeat_dx(x, dy, repeats, axis):
     shape = (x.numel(),) if axis is None else tuple(x.shape)
     at = 0 if axis is None else axis % x.ndim
-    dtype = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
     parts = dy.reshape(*shape[: at + 1], repeats, *shape[at + 1 :])
-    return parts.sum(at + 1, dtype=dtype).to(x.dtype).reshape(x.shape)
+    return parts.sum(at + 1, dtype=wide(x.dtype)).to(x.dtype).reshape(x.shape)

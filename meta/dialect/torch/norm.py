@@ -17,45 +17,45 @@ ON_CUDA = {"cuda": LIBRARY}
 the other two (2x to 7x, H200, 64x64x112x112)."""
 
 
-def _promised(call, results):
-    """Return the results, compact and of the promised dtypes."""
-    return tuple(
-        r.to(TO_TORCH[t.dtype]).contiguous() for r, t in zip(results, call.outputs, strict=True)
+def _promised(call, *results):
+    """Return those of the results that the call has, compact and of the promised dtypes."""
+    found = tuple(
+        r.to(TO_TORCH[t.dtype]).contiguous() for r, t in zip(results, call.outputs, strict=False)
     )
+    return found if len(found) > 1 else found[0]
 
 
-def _images(x, axis):
-    """Return a view of x with its channels on axis 1."""
-    return x.movedim(axis, 1)
+def _batch_norm(x, running_mean, running_var, w, b, trains, momentum, eps, axis):
+    """Return y, and the running statistics in at least float32."""
+    wide = widened(x.movedim(axis, 1), w, b, running_mean, running_var)
+    y, _, _ = torch.native_batch_norm(*wide, trains, momentum, eps)
+    return y.to(x.dtype).movedim(1, axis).contiguous(), *wide[3:]
 
 
 @dialect.kernel(op.batch_norm_train)
 def batch_norm_train(x, running_mean, running_var, w, b, momentum, eps, axis):
-    wide = widened(_images(x, axis), w, b, running_mean, running_var)
-    y, _, _ = torch.native_batch_norm(*wide, True, momentum, eps)
-    for running, updated in ((running_mean, wide[3]), (running_var, wide[4])):
+    y, mean, var = _batch_norm(x, running_mean, running_var, w, b, True, momentum, eps, axis)
+    for running, updated in ((running_mean, mean), (running_var, var)):
         if updated is not running:
             running.copy_(updated)
-    return y.to(x.dtype).movedim(1, axis).contiguous()
+    return y
 
 
 @dialect.kernel(op.batch_norm_infer)
 def batch_norm_infer(x, running_mean, running_var, w, b, eps, axis):
-    wide = widened(_images(x, axis), w, b, running_mean, running_var)
-    y = torch.native_batch_norm(*wide, False, 0.0, eps)[0]
-    return y.to(x.dtype).movedim(1, axis).contiguous()
+    return _batch_norm(x, running_mean, running_var, w, b, False, 0.0, eps, axis)[0]
 
 
 @dialect.kernel(op.batch_norm_train_dxwb, plevel=ON_CUDA)
 def batch_norm_train_dxwb(dy, x, w, eps, axis, call):
-    dy, x, w = widened(_images(dy, axis), _images(x, axis), w)
+    dy, x, w = widened(dy.movedim(axis, 1), x.movedim(axis, 1), w)
     axes = [i for i in range(x.ndim) if i != 1]
     var, mean = torch.var_mean(x, axes, correction=0)
     w = torch.ones_like(mean) if w is None else w
     dx, dw, db = torch.ops.aten.native_batch_norm_backward(
         dy, x, w, None, None, mean, torch.rsqrt(var + eps), True, eps, [True, True, True]
     )
-    return _promised(call, (dx.movedim(1, axis), dw, db))
+    return _promised(call, dx.movedim(1, axis), dw, db)
 
 
 def _last(x, axis):
@@ -79,17 +79,16 @@ def layer_norm(x, scale, bias, axis, eps):
 @dialect.kernel(op.layer_norm_train)
 def layer_norm_train(x, scale, bias, axis, eps, call):
     y, mean, invvar = _layer_norm(x, scale, bias, axis, eps)
-    return _promised(call, (y.movedim(-1, axis), mean, invvar))
+    return _promised(call, y.movedim(-1, axis), mean, invvar)
 
 
 def _gradients(x, scale, dy, mean, invvar, axis, call):
     x, dy, scale = widened(_last(x, axis), _last(dy, axis), scale)
     mask = [True, scale is not None, scale is not None]
-    results = torch.ops.aten.native_layer_norm_backward(
+    dx, dscale, dbias = torch.ops.aten.native_layer_norm_backward(
         dy, x, x.shape[-1:], mean.unsqueeze(-1), invvar.unsqueeze(-1), scale, scale, mask
     )
-    results = (results[0].movedim(-1, axis), *results[1:])
-    return _promised(call, results) if scale is not None else _promised(call, results[:1])[0]
+    return _promised(call, dx.movedim(-1, axis), dscale, dbias)
 
 
 @dialect.kernel(op.layer_norm_dx)
@@ -133,7 +132,7 @@ def instance_norm(x, scale, bias, eps):
 
 
 @dialect.kernel(op.group_norm_dx)
-def group_norm_dx(x, num_groups, scale, dy, eps):
+def group_norm_dx(x, num_groups, scale, dy, eps, call):
     if not x.numel():
         dx = torch.empty_like(x, memory_format=torch.contiguous_format)
         return dx if scale is None else (dx, torch.zeros_like(scale), torch.zeros_like(scale))
@@ -144,8 +143,7 @@ def group_norm_dx(x, num_groups, scale, dy, eps):
     dx, dscale, dbias = torch.ops.aten.native_group_norm_backward(
         wide_dy, wide, mean, inverse, wide_scale, *extents, num_groups, mask
     )
-    dx = dx.to(x.dtype).contiguous()
-    return dx if scale is None else (dx, dscale.to(scale.dtype), dbias.to(scale.dtype))
+    return _promised(call, dx, dscale, dbias)
 
 
 def _lifted(parameter, x, axis):
@@ -169,16 +167,16 @@ def rms_norm(x, scale, bias, axis, eps):
 
 
 @dialect.kernel(op.rms_norm_dx)
-def rms_norm_dx(x, scale, dy, axis, eps):
-    dtype, x, dy = x.dtype, x.to(wide(x.dtype)), dy.to(wide(x.dtype))
+def rms_norm_dx(x, scale, dy, axis, eps, call):
+    x, dy = x.to(wide(x.dtype)), dy.to(wide(x.dtype))
     inverse = _inverse(x, axis, eps)
     xhat = x * inverse
     g = dy if scale is None else dy * _lifted(scale, x, axis)
-    dx = (inverse * (g - xhat * (g * xhat).mean(axis, keepdim=True))).to(dtype).contiguous()
+    dx = inverse * (g - xhat * (g * xhat).mean(axis, keepdim=True))
     if scale is None:
-        return dx
+        return _promised(call, dx)
     dscale = (dy * xhat).movedim(axis, 0).reshape(x.shape[axis], -1 if x.numel() else 0).sum(1)
-    return dx, dscale.to(scale.dtype)
+    return _promised(call, dx, dscale)
 
 
 def _window_sum(x, axis, before, after):

@@ -19,40 +19,30 @@ from meta.op.core.window import DATA, Taps, permutation, window
 aten = torch.ops.aten
 
 
-# ATen's functions by the number of spatial axes.
-MAX = {2: F.max_pool2d, 3: F.max_pool3d}
+def _by_axes(module, name):
+    """Return ATen's functions by the number of spatial axes."""
+    return {count: getattr(module, name.format(count)) for count in (2, 3)}
 
 
-MAX_DX = {2: aten.max_pool2d_with_indices_backward, 3: aten.max_pool3d_with_indices_backward}
-
-
-AVG = {2: F.avg_pool2d, 3: F.avg_pool3d}
-
-
-AVG_DX = {2: aten.avg_pool2d_backward, 3: aten.avg_pool3d_backward}
-
-
-ADAPTIVE_MAX = {2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
-
-
-ADAPTIVE_MAX_DX = {2: aten.adaptive_max_pool2d_backward, 3: aten.adaptive_max_pool3d_backward}
-
-
-ADAPTIVE_AVG = {2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
-
-
-ADAPTIVE_AVG_DX = {2: aten._adaptive_avg_pool2d_backward, 3: aten._adaptive_avg_pool3d_backward}
+MAX = _by_axes(F, "max_pool{}d")
+MAX_DX = _by_axes(aten, "max_pool{}d_with_indices_backward")
+AVG = _by_axes(F, "avg_pool{}d")
+AVG_DX = _by_axes(aten, "avg_pool{}d_backward")
+ADAPTIVE_MAX = _by_axes(F, "adaptive_max_pool{}d")
+ADAPTIVE_MAX_DX = _by_axes(aten, "adaptive_max_pool{}d_backward")
+ADAPTIVE_AVG = _by_axes(F, "adaptive_avg_pool{}d")
+ADAPTIVE_AVG_DX = _by_axes(aten, "_adaptive_avg_pool{}d_backward")
 
 
 def _two_axes_at_least(function):
     """Let a function of NCHW tensors and of their axes (or regions) pool NCW tensors too."""
 
     @functools.wraps(function)
-    def run(tensors, axes, *options):
+    def run(tensors, axes, a):
         if len(axes) > 1:
-            return function(tensors, axes, *options)
+            return function(tensors, axes, a)
         one = 1 if isinstance(axes[0], int) else Taps(1, 1, 1, 1, 0, 0, axes[0].ceil)
-        return function([t.unsqueeze(2) for t in tensors], (one, *axes), *options).squeeze(2)
+        return function([t.unsqueeze(2) for t in tensors], (one, *axes), a).squeeze(2)
 
     return run
 
@@ -85,15 +75,6 @@ def _cut(padded, axes):
 
 def _arguments(axes):
     return _each(axes, "kernel"), _each(axes, "stride")
-
-
-def _in_order(function, layout, *tensors):
-    """Apply a function of tensors in the order of `DATA` to tensors of any layout."""
-    order = DATA[tensors[0].ndim - 2]
-    if layout in (None, order):
-        return function(*tensors).contiguous()
-    to, back = permutation(layout, order, "layout"), permutation(order, layout, "layout")
-    return function(*(t.permute(to) for t in tensors)).permute(back).contiguous()
 
 
 def _max_case(x, axes):
@@ -132,13 +113,13 @@ def _aten_average(axes, include_pad):
 
 
 @_two_axes_at_least
-def _maximum(tensors, axes):
+def _maximum(tensors, axes, a):
     x, arguments = _max_case(*tensors, axes)
     return MAX[len(axes)](x, *arguments)
 
 
 @_two_axes_at_least
-def _maximum_dx(tensors, axes):
+def _maximum_dx(tensors, axes, a):
     (x, dy), count = tensors, len(axes)
     pooled, arguments = _max_case(x, axes)
     _, indices = MAX[count](pooled, *arguments, return_indices=True)
@@ -153,25 +134,26 @@ def _computable(x, axes):
 
 
 @_two_axes_at_least
-def _average(tensors, axes, include_pad):
+def _average(tensors, axes, a):
     (x,), count = tensors, len(axes)
-    arguments = _aten_average(axes, include_pad)
+    arguments = _aten_average(axes, a.include_pad)
     if arguments is not None:
         return AVG[count](_computable(x, axes), *arguments).to(x.dtype)
     planes, zeros = _planes(_padded(x, axes, 0.0)), (0,) * count
     stride, dilation = _each(axes, "stride"), _each(axes, "dilation")
     sums = torch.convolution(planes, _ones(x, axes), None, stride, zeros, dilation, False, zeros, 1)
-    return sums.reshape(*x.shape[:2], *sums.shape[2:]) / _counts(x, axes, include_pad)
+    return sums.reshape(*x.shape[:2], *sums.shape[2:]) / _counts(x, axes, a.include_pad)
 
 
 @_two_axes_at_least
-def _average_dx(tensors, axes, include_pad):
-    (x, dy), count = tensors, len(axes)
-    arguments = _aten_average(axes, include_pad)
+def _average_dx(tensors, axes, a):
+    # Of channels that come last ATen's gradient on CUDA is wrong beside padding.
+    x, dy, count = tensors[0].new_empty(tensors[0].shape), tensors[1].contiguous(), len(axes)
+    arguments = _aten_average(axes, a.include_pad)
     if arguments is not None:
         wide = (_computable(t, axes) for t in (dy, x))
         return AVG_DX[count](*wide, *arguments, None).to(x.dtype)
-    planes, zeros = _planes(dy / _counts(dy, axes, include_pad)), (0,) * count
+    planes, zeros = _planes(dy / _counts(dy, axes, a.include_pad)), (0,) * count
     stride, dilation = _each(axes, "stride"), _each(axes, "dilation")
     spread = torch.convolution(
         planes, _ones(x, axes), None, stride, zeros, dilation, True, zeros, 1
@@ -180,92 +162,66 @@ def _average_dx(tensors, axes, include_pad):
 
 
 @_two_axes_at_least
-def _adaptive_maximum(tensors, shape):
+def _adaptive_maximum(tensors, shape, a):
     return ADAPTIVE_MAX[len(shape)](*tensors, shape)
 
 
 @_two_axes_at_least
-def _adaptive_maximum_dx(tensors, shape):
+def _adaptive_maximum_dx(tensors, shape, a):
     x, dy = tensors
     _, indices = ADAPTIVE_MAX[len(shape)](x, shape, return_indices=True)
     return ADAPTIVE_MAX_DX[len(shape)](dy, x, indices)
 
 
 @_two_axes_at_least
-def _adaptive_average(tensors, shape):
+def _adaptive_average(tensors, shape, a):
     return ADAPTIVE_AVG[len(shape)](*tensors, shape)
 
 
 @_two_axes_at_least
-def _adaptive_average_dx(tensors, shape):
+def _adaptive_average_dx(tensors, shape, a):
     x, dy = tensors
     return ADAPTIVE_AVG_DX[len(shape)](dy, x)
 
 
-def sliding(max_pool, max_dx, avg_pool, avg_dx):
-    """Register the maximum and the mean over windows, and their gradients."""
-
-    @dialect.kernel(max_pool)
-    def maximum(x, kernel, stride, padding, dilation, ceil_mode, layout):
-        def run(x):
-            axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
-            return _maximum([x], axes)
-
-        return _in_order(run, layout, x)
-
-    @dialect.kernel(avg_pool)
-    def mean(x, kernel, stride, padding, dilation, ceil_mode, include_pad, layout):
-        def run(x):
-            axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
-            return _average([x], axes, include_pad)
-
-        return _in_order(run, layout, x)
-
-    @dialect.kernel(max_dx)
-    def maximum_dx(x, dy, kernel, stride, padding, dilation, ceil_mode, layout):
-        def run(x, dy):
-            axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
-            return _maximum_dx([x, dy], axes)
-
-        return _in_order(run, layout, x, dy)
-
-    @dialect.kernel(avg_dx)
-    def mean_dx(x, dy, kernel, stride, padding, dilation, ceil_mode, include_pad, layout):
-        def run(x, dy):
-            axes = window(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
-            # Of channels that come last ATen's gradient on CUDA is wrong beside padding.
-            return _average_dx([x.new_empty(x.shape), dy.contiguous()], axes, include_pad)
-
-        return _in_order(run, layout, x, dy)
+def _windows(sizes, a):
+    return window(sizes, a.kernel, a.stride, a.padding, a.dilation, a.ceil_mode)
 
 
-def adaptive(max_pool, max_dx, avg_pool, avg_dx):
-    """As `sliding`, over regions that cover the input evenly."""
+def _regions(sizes, a):
+    return pair(a.shape, "shape", len(sizes))
 
-    @dialect.kernel(max_pool)
-    def maximum(x, shape, layout):
-        out = pair(shape, "shape", x.ndim - 2)
-        return _in_order(lambda x: _adaptive_maximum([x], out), layout, x)
 
-    @dialect.kernel(avg_pool)
-    def mean(x, shape, layout):
-        out = pair(shape, "shape", x.ndim - 2)
-        return _in_order(lambda x: _adaptive_average([x], out), layout, x)
+def _define(base, function, axes_of, plevel=None):
+    """Define a kernel by ``function(tensors, axes, a)``: tensors in the order of `DATA`, what
+    ``axes_of`` says of their spatial axes, and the attributes.
+    """
 
-    @dialect.kernel(max_dx, plevel=LIBRARY)
-    def maximum_dx(x, dy, shape, layout):
-        out = pair(shape, "shape", x.ndim - 2)
-        return _in_order(lambda x, dy: _adaptive_maximum_dx([x, dy], out), layout, x, dy)
+    def pooled(call, *tensors):
+        a, order = call.args, DATA[tensors[0].ndim - 2]
+        layout = a.layout or order
+        to, back = permutation(layout, order, "layout"), permutation(order, layout, "layout")
+        tensors = [t.permute(to) for t in tensors]
+        y = function(tensors, axes_of(tensors[0].shape[2:], a), a)
+        return y.permute(back).contiguous()
 
-    # On CUDA ATen adds up with atomics: 750 us for [64, 2048, 7, 7] to 1 in half precision on an
-    # H200, where generated code writes 13 MB.
-    @dialect.kernel(avg_dx)
-    def mean_dx(x, dy, layout):
-        run = _adaptive_average_dx
-        return _in_order(lambda x, dy: run([x, dy], dy.shape[2:]), layout, x, dy)
+    def forward(x, call):
+        return pooled(call, x)
+
+    def backward(x, dy, call):
+        return pooled(call, x, dy)
+
+    dialect.kernel(base, plevel=plevel)(backward if "dy" in base.schema.names else forward)
 
 
 for _n in (1, 2, 3):
-    _names = f"max_pool{_n}d", f"max_pool{_n}d_dx", f"avg_pool{_n}d", f"avg_pool{_n}d_dx"
-    sliding(*(getattr(op, name) for name in _names))
-    adaptive(*(getattr(op, f"adaptive_{name}") for name in _names))
+    _define(getattr(op, f"max_pool{_n}d"), _maximum, _windows)
+    _define(getattr(op, f"max_pool{_n}d_dx"), _maximum_dx, _windows)
+    _define(getattr(op, f"avg_pool{_n}d"), _average, _windows)
+    _define(getattr(op, f"avg_pool{_n}d_dx"), _average_dx, _windows)
+    _define(getattr(op, f"adaptive_max_pool{_n}d"), _adaptive_maximum, _regions)
+    _define(getattr(op, f"adaptive_max_pool{_n}d_dx"), _adaptive_maximum_dx, _regions, LIBRARY)
+    _define(getattr(op, f"adaptive_avg_pool{_n}d"), _adaptive_average, _regions)
+    # On CUDA ATen adds up with atomics: 750 us for [64, 2048, 7, 7] to 1 in half precision on an
+    # H200, where generated code writes 13 MB.
+    _define(getattr(op, f"adaptive_avg_pool{_n}d_dx"), _adaptive_average_dx, _regions)
