@@ -270,38 +270,40 @@ class Dialect:
         """
 
         def register(function: Kernel) -> Kernel:
-            self._register_pattern(function, describes, plevel, function, when, None)
+            how = {"kernel": function, "when": when}
+            self._add_pattern(function.__name__, describes, plevel, function, **how)
             return function
 
         return register
 
     def pattern_op(
-        self, describes: Callable[..., Any], *, plevel: Levels | None = None
+        self, describes: Callable[..., Any], *, plevel: Levels | None = None, name: str = ""
     ) -> Callable[[FusedMaker], FusedMaker]:
         """Register what prepares a kernel of several calls: a maker, as `op` is for single ones.
 
         It names the captures that it wants, which are given as types and literals, also ``result``,
         the type of the result (a tuple of several), and ``device``. It returns an `OpEnv`, whose
         function takes the captured tensors in the pattern's order, then the results if it fills
-        them; or it raises `Unsupported`. Other parameters and errors: as in `pattern`.
+        them; or it raises `Unsupported`. A maker of several patterns has defaults for what one of
+        them does not capture, and ``name`` is that of the pattern. Other parameters and errors: as
+        in `pattern`.
         """
 
         def register(maker: FusedMaker) -> FusedMaker:
-            self._register_pattern(maker, describes, plevel, None, None, maker)
+            self._add_pattern(name or maker.__name__, describes, plevel, maker, maker=maker)
             return maker
 
         return register
 
-    def _register_pattern(
+    def _add_pattern(
         self,
-        function: Callable[..., Any],
+        name: str,
         describes: Callable[..., Any],
         plevel: Levels | None,
-        kernel: Kernel | None,
-        when: Callable[..., str | None] | None,
-        maker: FusedMaker | None,
+        function: Callable[..., Any],
+        **how: Any,
     ) -> None:
-        site, name = definition_span(function), function.__name__
+        site = definition_span(function)
         if name in self.patterns:
             raise RegistrationError(
                 f"dialect {self.name!r} has two patterns {name!r}",
@@ -309,7 +311,7 @@ class Dialect:
                 span=site,
             )
         levels = self._levels(plevel, name, site)
-        self.patterns[name] = FusedPattern(name, self, describes, levels, kernel, when, maker, site)
+        self.patterns[name] = FusedPattern(name, self, describes, levels, site, **how)
 
     def fused_kernel(self, function: Function, device: Device) -> OpEnv:
         """Return the kernel of a fused function: its pattern's, or else what the backend compiles.

@@ -49,20 +49,20 @@ class FusedPattern:
     Attributes
     ----------
     name: of the kernel's function. dialect: whose it is. describes: the pattern, a function in
-    operator call syntax. plevels: its level by kind of device. kernel: a function on torch tensors.
-    when: says of the types of what the pattern captures why the kernel does not take it, or None.
-    maker: in the place of both, what prepares a kernel; see `Dialect.pattern_op`.
-    site: where the kernel is defined.
+    operator call syntax. plevels: its level by kind of device. site: where the kernel is defined.
+    kernel: a function on torch tensors. when: says of the types of what the pattern captures why
+    the kernel does not take it, or None. maker: in the place of both, what prepares a kernel; see
+    `Dialect.pattern_op`.
     """
 
     name: str
     dialect: Dialect
     describes: Callable[..., Any]
     plevels: dict[str, int]
-    kernel: Kernel | None
-    when: Callable[..., str | None] | None
-    maker: FusedMaker | None
     site: Span
+    kernel: Kernel | None = None
+    when: Callable[..., str | None] | None = None
+    maker: FusedMaker | None = None
 
     def __post_init__(self) -> None:
         if self.maker is None:
@@ -83,9 +83,11 @@ class FusedPattern:
         Raises Unsupported if it does not take them.
         """
         if self.maker is not None:
-            return self.maker(**_asked(self.maker, {**captures, RESULT: result, DEVICE: device}))
+            known = {**captures, RESULT: result, DEVICE: device}
+            return self.maker(**{n: known[n] for n in self._asked(self.maker)})
         assert self.kernel is not None
-        reason = None if self.when is None else self.when(**_asked(self.when, captures))
+        asked = {} if self.when is None else {n: captures[n] for n in self._asked(self.when)}
+        reason = None if self.when is None else self.when(**asked)
         if reason is not None:
             raise Unsupported(reason)
         return OpEnv(self.kernel, OUT not in inspect.signature(self.kernel).parameters, True)
@@ -134,7 +136,7 @@ class FusedPattern:
 
     def _check(self, function: Callable[..., Any] | None, more: tuple[str, ...]) -> None:
         """Raise RegistrationError for a parameter that is neither a capture nor one of ``more``."""
-        names, asked = self.captures, () if function is None else _parameters(function)
+        names, asked = self.captures, () if function is None else self._asked(function)
         unknown = [n for n in asked if n not in (*names, *more)]
         reserved = [n for n in more if n in names]
         if unknown or reserved:
@@ -145,23 +147,22 @@ class FusedPattern:
                 span=self.site,
             )
 
+    def _asked(self, function: Callable[..., Any]) -> list[str]:
+        """Return the names of what a function is given: not what it has a default for, and the
+        pattern does not capture.
+        """
+        known = (*self.captures, OUT, RESULT, DEVICE)
+        parameters = inspect.signature(function).parameters.items()
+        return [n for n, p in parameters if p.default is p.empty or n in known]
+
     def _require(self, function: Callable[..., Any], given: Types, made: Function) -> None:
-        missing = [name for name in _parameters(function) if name not in given]
+        missing = [name for name in self._asked(function) if name not in given]
         if missing:
             raise IRError(
                 f"a function does not say what the kernel {self.name!r} takes as {missing}",
                 found={n: made.attrs.get(n) for n in (ARGUMENTS, LITERALS)},
                 span=self.site,
             )
-
-
-def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    return tuple(inspect.signature(function).parameters)
-
-
-def _asked(function: Callable[..., Any], known: Types) -> dict[str, Any]:
-    """Return those of the known values that a function has parameters for."""
-    return {name: known[name] for name in _parameters(function)}
 
 
 def _reordered(run: Kernel, order: tuple[int, ...], count: int) -> Kernel:

@@ -19,6 +19,7 @@ gradient of relu, of two gradients, used elsewhere  8      9
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from meta import op
@@ -27,9 +28,6 @@ from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.batch_norm import backward, env, forward
 from meta.ir.types import TensorType
-
-ARGUMENTS = "x", "running_mean", "running_var", "w", "b", "momentum", "eps", "axis"
-"""Of `batch_norm_train`."""
 
 
 def _sum(x, running_mean, running_var, w, b, momentum, eps, axis, z):
@@ -41,31 +39,22 @@ def _relu(x, running_mean, running_var, w, b, momentum, eps, axis, z):
     return op.relu(op.add(y, z) | y)
 
 
-@dialect.pattern_op(_sum)
-def batch_norm_add(
-    x, running_mean, running_var, w, b, momentum, eps, axis, z, device: Device
-) -> OpEnv:
-    """Return the launches of y + z."""
-    given = x, running_mean, running_var, w, b, momentum, eps, axis
-    return _forward(dict(zip(ARGUMENTS, given, strict=True)), z, device)
+def _define_forward(name: str, describes: Callable[..., Any], *flags: str) -> None:
+    """Register the launches of y + z, or of what else the flags say."""
 
+    def make(
+        x: TensorType, running_mean: Any, running_var: Any, w: Any, b: Any, momentum: float,
+        eps: float, axis: int, z: TensorType | None, device: Device,
+    ) -> OpEnv:  # fmt: skip
+        values = x, running_mean, running_var, w, b, momentum, eps, axis, z
+        args = dict(zip((*op.batch_norm_train.schema.names, "z"), values, strict=True))
+        adds = () if z is None else ("ADDS",)
+        _require_like(x, z=z)
+        kernels = forward(args, device, *flags, *adds)
+        names = "x", "running_mean", "running_var", "w", "b", "z"
+        return env(kernels, args, *names, results=("out",))
 
-@dialect.pattern_op(_relu)
-def batch_norm_relu(
-    x, running_mean, running_var, w, b, momentum, eps, axis, z, device: Device
-) -> OpEnv:
-    """Return the launches of relu(y), or of relu(y + z)."""
-    given = x, running_mean, running_var, w, b, momentum, eps, axis
-    return _forward(dict(zip(ARGUMENTS, given, strict=True)), z, device, "RELU")
-
-
-def _forward(args: dict[str, Any], z: TensorType | None, device: Device, *flags: str) -> OpEnv:
-    if z is not None:
-        _require_like(args["x"], z=z)
-        flags = *flags, "ADDS"
-    kernels = forward(args, device, *flags)
-    names = "x", "running_mean", "running_var", "w", "b", "z"
-    return env(kernels, {**args, "z": z}, *names, results=("out",))
+    dialect.pattern_op(describes, name=name)(make)
 
 
 def _masked(dy: Any, z: Any, y: Any) -> Any:
@@ -85,37 +74,31 @@ def _all_gradients(dy, z, y, x, w, b, eps, axis):
     return found[0], found[1], found[2], masked
 
 
-@dialect.pattern_op(_gradients)
-def batch_norm_relu_dxwb(
-    dy, z, y, x, w, b, eps, axis, result: tuple[TensorType, ...], device: Device
-) -> OpEnv:
-    """Return the launches of the gradients by x, w and b."""
-    flags = ("MASK",) if z is None else ("MASK", "ADDS", "KEEPS")
-    args = {"dy": dy, "z": z, "y": y, "x": x, "w": w, "b": b, "eps": eps, "axis": axis}
-    return _backward(args, result, device, *flags)
+def _define_backward(name: str, describes: Callable[..., Any], *results: str) -> None:
+    """Register the launches of the gradients; "masked" is what comes out of the relu."""
+
+    def make(
+        dy: TensorType, z: TensorType | None, y: TensorType, x: TensorType, w: Any, b: Any,
+        eps: float, axis: int, result: tuple[TensorType, ...], device: Device,
+    ) -> OpEnv:  # fmt: skip
+        _require_like(x, dy=dy, z=z, y=y)
+        flags = ["MASK"] if z is None else ["MASK", "ADDS"]
+        if z is not None or "masked" in results:
+            flags.append("KEEPS")
+        args = {"dy": dy, "z": z, "y": y, "x": x, "w": w, "b": b, "eps": eps, "axis": axis}
+        kernels = backward(args, result, device, *flags)
+        return env(kernels, args, "dy", "z", "y", "x", "w", "b", results=results)
+
+    dialect.pattern_op(describes, name=name)(make)
 
 
-@dialect.pattern_op(_all_gradients)
-def batch_norm_add_relu_dxwb(
-    dy, z, y, x, w, b, eps, axis, result: tuple[TensorType, ...], device: Device
-) -> OpEnv:
-    """Return the launches of the gradients by x, w and b, and of what comes out of the relu."""
-    flags = ("MASK", "KEEPS") if z is None else ("MASK", "ADDS", "KEEPS")
-    args = {"dy": dy, "z": z, "y": y, "x": x, "w": w, "b": b, "eps": eps, "axis": axis}
-    return _backward(args, result, device, *flags)
-
-
-def _backward(
-    args: dict[str, Any], results: tuple[TensorType, ...], device: Device, *flags: str
-) -> OpEnv:
-    others = {n: args[n] for n in ("dy", "z", "y") if args[n] is not None}
-    _require_like(args["x"], **others)
-    kernels = backward(args, results, device, *flags)
-    filled = ("out", "dw", "db", "masked")[: len(results)]
-    return env(kernels, args, "dy", "z", "y", "x", "w", "b", results=filled)
-
-
-def _require_like(x: TensorType, **others: TensorType) -> None:
+def _require_like(x: TensorType, **others: TensorType | None) -> None:
     for name, type_ in others.items():
-        if type_ != x:
+        if type_ not in (None, x):
             raise Unsupported(f"{name} is of {type_}, not of x's type {x}")
+
+
+_define_forward("batch_norm_add", _sum)
+_define_forward("batch_norm_relu", _relu, "RELU")
+_define_backward("batch_norm_relu_dxwb", _gradients, "out", "dw", "db")
+_define_backward("batch_norm_add_relu_dxwb", _all_gradients, "out", "dw", "db", "masked")

@@ -7,6 +7,7 @@ These patterns stand behind those of libraries, whose products may take the sum 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from meta import op
@@ -18,24 +19,6 @@ from meta.dialect.cuda.layer_norm_variant import SIZES
 from meta.ir.types import TensorType
 
 LEVEL = LIBRARY - 1
-
-
-def _made(
-    x: TensorType, addend: TensorType, scale: Any, bias: Any, axis: int, eps: float, device: Device,
-    cast: str | None, *results: str,
-) -> OpEnv:  # fmt: skip
-    """Return the launch that fills ``results``. ``cast``: the dtype of what is normalised, where it
-    is said.
-    """
-    if x.shape != addend.shape:
-        raise Unsupported(f"what is added, {addend}, has not the shape of {x}")
-    if addend.dtype not in SIZES:
-        raise Unsupported(f"made for sums of {', '.join(SIZES)}, not {addend.dtype}")
-    if cast not in (None, x.dtype) or (cast is None and addend.dtype != x.dtype):
-        raise Unsupported(f"{x} and {addend} do not become {cast or x.dtype}")
-    call = op.layer_norm.call_values((x, scale, bias, axis, eps), device)
-    names = (*given(call, "x"), "addend", *given(call, "scale", "bias"), *results)
-    return forward(Kernels(call, addend.dtype), names)
 
 
 def _normal(x, addend, scale, bias, axis, eps):
@@ -65,39 +48,31 @@ def _mixed_with_sum(x, addend, scale, bias, axis, eps, wide, narrow):
     return _mixed(x, addend, scale, bias, axis, eps, wide, narrow)[::2]
 
 
-@dialect.pattern_op(_normal, plevel=LEVEL)
-def add_layer_norm(x, addend, scale, bias, axis, eps, device: Device) -> OpEnv:
-    """Return the launch for the normalised sum."""
-    return _made(x, addend, scale, bias, axis, eps, device, None, "out")
+def _define(name: str, describes: Callable[..., Any], *results: str) -> None:
+    """Register a launch that fills these results: "out" is normalised, "added" the sum in x's
+    dtype, "wide" the sum as it is.
+    """
+
+    def make(
+        x: TensorType, addend: TensorType, scale: Any, bias: Any, axis: int, eps: float,
+        device: Device, narrow: str | None = None,
+    ) -> OpEnv:  # fmt: skip
+        if x.shape != addend.shape:
+            raise Unsupported(f"what is added, {addend}, has not the shape of {x}")
+        if addend.dtype not in SIZES:
+            raise Unsupported(f"made for sums of {', '.join(SIZES)}, not {addend.dtype}")
+        if narrow not in (None, x.dtype) or (narrow is None and addend.dtype != x.dtype):
+            raise Unsupported(f"{x} and {addend} do not become {narrow or x.dtype}")
+        call = op.layer_norm.call_values((x, scale, bias, axis, eps), device)
+        names = (*given(call, "x"), "addend", *given(call, "scale", "bias"), *results)
+        return forward(Kernels(call, addend.dtype), names)
+
+    dialect.pattern_op(describes, plevel=LEVEL, name=name)(make)
 
 
-@dialect.pattern_op(_with_sum, plevel=LEVEL)
-def add_layer_norm_sum(x, addend, scale, bias, axis, eps, device: Device) -> OpEnv:
-    """Return the launch for the sum, too."""
-    return _made(x, addend, scale, bias, axis, eps, device, None, "added", "out")
-
-
-@dialect.pattern_op(_mixed_normal, plevel=LEVEL)
-def mixed_add_layer_norm(x, addend, scale, bias, axis, eps, narrow, device: Device) -> OpEnv:
-    """Return the launch for the normalised sum of x and a float32 stream."""
-    return _made(x, addend, scale, bias, axis, eps, device, narrow, "out")
-
-
-@dialect.pattern_op(_mixed_with_rounded, plevel=LEVEL)
-def mixed_add_layer_norm_rounded(
-    x, addend, scale, bias, axis, eps, narrow, device: Device
-) -> OpEnv:
-    """Return the launch for the sum in x's dtype, too."""
-    return _made(x, addend, scale, bias, axis, eps, device, narrow, "added", "out")
-
-
-@dialect.pattern_op(_mixed_with_sum, plevel=LEVEL)
-def mixed_add_layer_norm_sum(x, addend, scale, bias, axis, eps, narrow, device: Device) -> OpEnv:
-    """Return the launch for the stream, too."""
-    return _made(x, addend, scale, bias, axis, eps, device, narrow, "wide", "out")
-
-
-@dialect.pattern_op(_mixed, plevel=LEVEL)
-def mixed_add_layer_norm_all(x, addend, scale, bias, axis, eps, narrow, device: Device) -> OpEnv:
-    """Return the launch for the stream, and for it in x's dtype, too."""
-    return _made(x, addend, scale, bias, axis, eps, device, narrow, "wide", "added", "out")
+_define("add_layer_norm", _normal, "out")
+_define("add_layer_norm_sum", _with_sum, "added", "out")
+_define("mixed_add_layer_norm", _mixed_normal, "out")
+_define("mixed_add_layer_norm_rounded", _mixed_with_rounded, "added", "out")
+_define("mixed_add_layer_norm_sum", _mixed_with_sum, "wide", "out")
+_define("mixed_add_layer_norm_all", _mixed, "wide", "added", "out")

@@ -19,9 +19,8 @@ from meta.op.core.check import normalize_axes
 
 
 def _made(
-    x: TensorType, scale: Any, dy: TensorType, axis: int, eps: float, device: Device,
-    addend: TensorType | None = None, over: Any = None, results: Any = (),
-    gradient: Any = op.layer_norm_dx,
+    x: TensorType, scale: Any, dy: TensorType, axis: int, eps: float, result: Any, device: Device,
+    addend: TensorType | None = None, over: Any = None, gradient: Any = op.layer_norm_dx,
 ) -> OpEnv:  # fmt: skip
     """Return the kernels; ``over``: the axes of the sum, which is the last of the results."""
     if scale is None:
@@ -31,7 +30,7 @@ def _made(
     if over is not None:
         if normalize_axes(over, x.ndim) != tuple(range(x.ndim - 1)) or x.ndim < 2:
             raise Unsupported("the sum is not that of the rows")
-        if results[-1].dtype != "float32":
+        if result[-1].dtype != "float32":
             raise Unsupported("the sum of the rows is made in float32")
     call = gradient.call_values((x, scale, dy, axis, eps), device)
     return backward(call, addend is not None, over is not None)
@@ -61,33 +60,14 @@ def _rms_added(x, scale, dy, axis, eps, addend):
     return op.add(found[0], addend), found[1]
 
 
+dialect.pattern_op(_added, name="layer_norm_dx_add")(_made)
+dialect.pattern_op(_summed, name="layer_norm_dx_sum")(_made)
+dialect.pattern_op(_added_and_summed, name="layer_norm_dx_add_sum")(_made)
+
+
 @dialect.pattern_op(_rms_added)
 def rms_norm_dx_add(
-    x: TensorType, scale: Any, dy: TensorType, axis: int, eps: float, addend: TensorType,
-    device: Device,
+    x: TensorType, scale: Any, dy: TensorType, axis: int, eps: float, result: Any, device: Device,
+    addend: TensorType,
 ) -> OpEnv:  # fmt: skip
-    return _made(x, scale, dy, axis, eps, device, addend, gradient=op.rms_norm_dx)
-
-
-@dialect.pattern_op(_added)
-def layer_norm_dx_add(
-    x: TensorType, scale: Any, dy: TensorType, axis: int, eps: float, addend: TensorType,
-    device: Device,
-) -> OpEnv:  # fmt: skip
-    return _made(x, scale, dy, axis, eps, device, addend)
-
-
-@dialect.pattern_op(_summed)
-def layer_norm_dx_sum(
-    x: TensorType, scale: Any, dy: TensorType, axis: int, eps: float, over: Any, result: Any,
-    device: Device,
-) -> OpEnv:  # fmt: skip
-    return _made(x, scale, dy, axis, eps, device, None, over, result)
-
-
-@dialect.pattern_op(_added_and_summed)
-def layer_norm_dx_add_sum(
-    x: TensorType, scale: Any, dy: TensorType, axis: int, eps: float, addend: TensorType,
-    over: Any, result: Any, device: Device,
-) -> OpEnv:  # fmt: skip
-    return _made(x, scale, dy, axis, eps, device, addend, over, result)
+    return _made(x, scale, dy, axis, eps, result, device, addend, gradient=op.rms_norm_dx)

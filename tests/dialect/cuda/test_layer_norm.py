@@ -4,6 +4,8 @@ torch in float64.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,8 +13,8 @@ import torch.nn.functional as F
 import meta
 from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
-from meta.dialect.core import Unsupported, only
-from meta.dialect.cuda import cuda, layer_norm_add, layer_norm_fused
+from meta.dialect.core import OpEnv, Unsupported, only
+from meta.dialect.cuda import cuda
 from meta.dialect.cuda.layer_norm import backward
 from meta.ir import TensorType, parse
 from meta.passes import fuse_dialect, infer_type
@@ -104,10 +106,15 @@ def test_a_sum_behind_a_gradient_without_a_mean(monkeypatch: pytest.MonkeyPatch)
     assert [f.attrs["kernel"] for f in found.functions.values() if f.attrs] == ["rms_norm_dx_add"]
 
 
+def prepared(name: str, **captures: Any) -> OpEnv:
+    """Return the kernel of a pattern that looks at no result."""
+    return cuda.patterns[name].prepare(captures, None, CUDA)
+
+
 def test_a_tensor_of_another_shape_is_added_apart() -> None:
     x, row = TensorType((4, 8), "float32"), TensorType((8,), "float32")
     with pytest.raises(Unsupported, match="is not of the type of x"):
-        layer_norm_fused.layer_norm_dx_add(x, row, x, -1, 1e-5, row, CUDA)
+        prepared("layer_norm_dx_add", x=x, scale=row, dy=x, axis=-1, eps=1e-5, addend=row)
 
 
 SUMS = {
@@ -159,14 +166,15 @@ def test_normalised_sums(dtype: str, stream: str, shape: tuple[int, ...]) -> Non
     generator = torch.Generator().manual_seed(0)
     x, addend = (torch.randn(shape, generator=generator).to(TO_TORCH[t]) for t in (dtype, stream))
     scale, bias = (torch.randn(shape[-1:], generator=generator) for _ in range(2))
-    types = of_type(x), of_type(addend), of_type(scale), of_type(bias), -1, 1e-5
+    captures = {"x": of_type(x), "addend": of_type(addend), "axis": -1, "eps": 1e-5}
+    captures |= {"scale": of_type(scale), "bias": of_type(bias)}
     out, rounded, wide = torch.empty_like(x), torch.empty_like(x), torch.empty_like(addend)
     if dtype == stream:
-        made = layer_norm_add.add_layer_norm_sum(*types, CUDA)
+        made = prepared("add_layer_norm_sum", **captures)
         made.run(x, addend, scale, bias, rounded, out)
         wide = x + addend
     else:
-        made = layer_norm_add.mixed_add_layer_norm_all(*types, dtype, CUDA)
+        made = prepared("mixed_add_layer_norm_all", **captures, narrow=dtype)
         made.run(x, addend, scale, bias, wide, rounded, out)
     assert torch.equal(wide, x + addend)
     assert torch.equal(rounded, wide.to(x.dtype))
@@ -201,7 +209,8 @@ def test_gradients_without_a_mean(adds: bool) -> None:
     types = of_type(x), of_type(scale), of_type(dy), -1, 1e-3
     out, dscale = torch.empty_like(x), torch.empty_like(scale)
     if adds:
-        made = layer_norm_fused.rms_norm_dx_add(*types, of_type(addend), CUDA)
+        captures = dict(zip(("x", "scale", "dy", "axis", "eps"), types, strict=True))
+        made = prepared("rms_norm_dx_add", **captures, addend=of_type(addend))
         made.run(x, scale, dy, addend, out, dscale)
     else:
         backward(meta.op.rms_norm_dx.call_values(types, CUDA)).run(x, scale, dy, out, dscale)
