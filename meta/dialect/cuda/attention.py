@@ -23,14 +23,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 
 from meta import op
 from meta.base import config
-from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.core import OpEnv, Unsupported, joined_attention
+from meta.dialect.core.joined_attention import PARTS
 from meta.dialect.cuda import cubin
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.source import source
@@ -48,8 +49,6 @@ MASKS = {None: 0, "bool": 1, "float32": 2}
 """How source names the dtypes of masks."""
 ROW = 4
 """Elements of an access."""
-PARTS = 3
-"""Query, key and value."""
 POINTERS = (
     *("query", "key", "value", "mask", "y", "logsumexp", "dy"),
     *("out", "new_lse", "delta", "dkey", "dvalue"),
@@ -197,3 +196,6 @@ def backward(call: CallValues, joined: bool = False) -> OpEnv:
         kernels.launch("backward_key", **given, delta=delta, dkey=dkey, dvalue=dvalue)
 
     return kernels.prepared(run, workspace=4 * shape[0] * shape[1] * shape[2])
+
+
+joined_attention.register(dialect, partial(backward, joined=True))

@@ -7,7 +7,7 @@ minus infinity for its logsumexp.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import Any
 
@@ -15,7 +15,8 @@ import torch
 
 from meta import op
 from meta.base.dtype import TO_TORCH, bits
-from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.core import OpEnv, Unsupported, joined_attention
+from meta.dialect.core.joined_attention import PARTS
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.dialect.cudnn.plans import ExecutionPlan, Plans, plan
@@ -44,7 +45,7 @@ class Attention:
         return Operand.compact((*self.query.dims[:3], 1), "float32")
 
 
-def described(call: CallValues) -> Attention:
+def _described(call: CallValues) -> Attention:
     """Return the attention of a call, or of its gradient; Unsupported if there is no graph."""
     a = call.args
     types = [t for t in (a.query, a.key, a.value, a.mask) if t is not None]
@@ -95,10 +96,10 @@ def _sdpa(graph: Graph, a: Attention) -> None:
 
 
 def _sdpa_backward(graph: Graph, a: Attention) -> None:
-    backward(graph, a, (a.query, a.key, a.value))
+    _backward(graph, a, (a.query, a.key, a.value))
 
 
-def backward(graph: Graph, a: Attention, gradients: tuple[Operand, ...]) -> None:
+def _backward(graph: Graph, a: Attention, gradients: tuple[Operand, ...]) -> None:
     """Describe the gradient, written as ``gradients`` lie: those of query, key and value."""
     arguments = _arguments(graph, a)
     y, statistics, dy = (graph.argument(o) for o in (a.result, a.statistics, a.result))
@@ -109,40 +110,32 @@ def backward(graph: Graph, a: Attention, gradients: tuple[Operand, ...]) -> None
 
 @dialect.op(op.scaled_dot_product_attention)
 def scaled_dot_product_attention(call: CallValues) -> OpEnv:
-    run = _plan(_sdpa, call)
-    if call.args.mask is None:
-        return OpEnv(run, allocates=False, workspace=lambda: run.workspace)
-    added = _added(call)
-
-    def masked(query, key, value, mask, y, logsumexp):
-        run(query, key, value, added(mask), y, logsumexp)
-        logsumexp.masked_fill_(logsumexp == -inf, 0)
-
-    return OpEnv(masked, allocates=False, workspace=_workspace(call, run))
+    return _made(_sdpa, call)
 
 
 @dialect.op(op.scaled_dot_product_attention_dx)
 def scaled_dot_product_attention_dx(call: CallValues) -> OpEnv:
-    run = _plan(_sdpa_backward, call)
+    return _made(_sdpa_backward, call)
+
+
+def _made(describe: Callable[..., None], call: CallValues) -> OpEnv:
+    run = _plan(describe, call)
     if call.args.mask is None:
         return OpEnv(run, allocates=False, workspace=lambda: run.workspace)
-    added = _added(call)
+    added, added_bytes = _added(call), prod(_mask_shape(call)) * bits(call.args.query.dtype) // 8
 
     def masked(query, key, value, mask, *rest):
         run(query, key, value, added(mask), *rest)
+        if describe is _sdpa:
+            logsumexp = rest[1]
+            logsumexp.masked_fill_(logsumexp == -inf, 0)
 
-    return OpEnv(masked, allocates=False, workspace=_workspace(call, run))
-
-
-def _workspace(call: CallValues, run: ExecutionPlan | Plans) -> Callable[[], int]:
-    """Return what tells the memory of the mask in full, and of the plan beside it."""
-    mask = prod(_mask_shape(call)) * bits(call.args.query.dtype) // 8
-    return lambda: mask + run.workspace
+    return OpEnv(masked, allocates=False, workspace=lambda: added_bytes + run.workspace)
 
 
 def _plan(describe: Callable[..., None], call: CallValues) -> ExecutionPlan | Plans:
     dtype, device = call.args.query.dtype, call.device.ordinal
-    return plan(describe, described(call), dtype=dtype, device=device)
+    return plan(describe, _described(call), dtype=dtype, device=device)
 
 
 def _added(call: CallValues) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -154,3 +147,33 @@ def _added(call: CallValues) -> Callable[[torch.Tensor], torch.Tensor]:
     options = {"dtype": TO_TORCH[a.query.dtype], "device": str(call.device)}
     seen, hidden = torch.tensor(0.0, **options), torch.tensor(-inf, **options)
     return lambda mask: torch.where(mask.expand(shape), seen, hidden)
+
+
+def _sdpa_in_rows(graph: Graph, a: Attention) -> None:
+    """Describe gradients of which each begins its rows where the one before it ends."""
+    row = PARTS * a.query.dims[1] * a.query.dims[3]
+    _backward(graph, a, tuple(_in_rows(o, row) for o in (a.query, a.key, a.value)))
+
+
+def _in_rows(part: Operand, row: int) -> Operand:
+    """Return a compact operand (batch, heads, steps, width) as a part of rows of all heads."""
+    _, _, steps, width = part.dims
+    return replace(part, strides=(steps * row, width, row, 1))
+
+
+def _joined(call: CallValues) -> OpEnv:
+    """Return the graph that writes the parts where they belong."""
+    if call.args.mask is not None:
+        raise Unsupported("made for an attention without a mask")
+    run = _plan(_sdpa_in_rows, call)
+    _, _, heads, width = call.args.query.static_shape
+    row = heads * width
+
+    def launch(*tensors: torch.Tensor) -> None:
+        *inputs, out = tensors
+        run(*inputs, *(out.narrow(-1, i * row, row) for i in range(PARTS)))
+
+    return OpEnv(launch, allocates=False, workspace=lambda: run.workspace)
+
+
+joined_attention.register(dialect, _joined)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.base.source import definition_span
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand
@@ -15,7 +14,6 @@ from meta.dialect.cudnn.plans import planned
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import pair
-from meta.op.core.op import Op
 from meta.op.core.schema import Ints
 from meta.op.core.window import DATA, KERNEL, pads
 
@@ -148,12 +146,7 @@ def _without_y(run: Callable[..., None]) -> Callable[..., None]:
     return lambda x_or_w, y, dy, out: run(x_or_w, dy, out)
 
 
-def convolution(conv: Op, conv_dx: Op, conv_dw: Op) -> None:
-    """Register the kernels of a convolution and of its two gradients."""
-    for operator, make in ((conv, forward), (conv_dx, by_input), (conv_dw, by_kernel)):
-        dialect.register(operator, make, definition_span(make))
-
-
-convolution(op.conv1d, op.conv1d_dx, op.conv1d_dw)
-convolution(op.conv2d, op.conv2d_dx, op.conv2d_dw)
-convolution(op.conv3d, op.conv3d_dx, op.conv3d_dw)
+for _count in (1, 2, 3):
+    dialect.op(getattr(op, f"conv{_count}d"))(forward)
+    dialect.op(getattr(op, f"conv{_count}d_dx"))(by_input)
+    dialect.op(getattr(op, f"conv{_count}d_dw"))(by_kernel)

@@ -14,6 +14,7 @@ from meta.dialect.cudnn.conv import Geometry, geometry, strange, unsuited
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.dialect.cudnn.plans import planned
 from meta.ir.types import TensorType
+from meta.op.core.schema import Ints
 
 
 def _describe(graph: Graph, g: Geometry, adds: bool, relu: bool) -> None:
@@ -50,53 +51,29 @@ def _rectified(describes: Callable[..., Any]) -> Callable[..., Any]:
     return described
 
 
-def _made(
-    x: TensorType, w: TensorType, z: Any, how: tuple[Any, ...], y: TensorType, device: Device
-) -> OpEnv:
-    """Return the kernel of a match.
+def _define(name: str, describes: Callable[..., Any], relu: bool) -> None:
+    """Register the graph of a pattern with a bias, perhaps a sum, and relu behind it or not."""
 
-    how: stride, padding, dilation, the three layouts, the axis of the bias, and whether relu
-    follows. z: what is added, None if nothing is.
-    """
-    *window, layout, kernel_layout, out_layout, axis, relu = how
-    if reason := unsuited(x, w) or strange(layout, kernel_layout, out_layout):
-        raise Unsupported(reason)
-    if axis % y.ndim != out_layout.index("C"):
-        raise Unsupported("the bias is not added to the channels")
-    if z is not None and z != y:
-        raise Unsupported(f"what is added is not of the convolution's type {y}")
-    shapes = x.static_shape, w.static_shape, y.static_shape
-    found = geometry(x.dtype, shapes, *window, (layout, kernel_layout, out_layout))
-    return planned(_describe, found, z is not None, relu, dtype=x.dtype, device=device.ordinal)
+    def make(
+        x: TensorType, w: TensorType, stride: Ints, padding: Ints, dilation: Ints, layout: str,
+        kernel_layout: str, out_layout: str, axis: int, result: TensorType, device: Device,
+        z: TensorType | None = None,
+    ) -> OpEnv:  # fmt: skip
+        layouts = layout, kernel_layout, out_layout
+        if reason := unsuited(x, w) or strange(*layouts):
+            raise Unsupported(reason)
+        if axis % result.ndim != out_layout.index("C"):
+            raise Unsupported("the bias is not added to the channels")
+        if z is not None and z != result:
+            raise Unsupported(f"what is added is not of the convolution's type {result}")
+        shapes = x.static_shape, w.static_shape, result.static_shape
+        found = geometry(x.dtype, shapes, stride, padding, dilation, layouts)
+        return planned(_describe, found, z is not None, relu, dtype=x.dtype, device=device.ordinal)
 
-
-@dialect.pattern_op(_biased)
-def conv2d_bias(
-    x, w, stride, padding, dilation, layout, kernel_layout, out_layout, axis, result, device
-):
-    how = stride, padding, dilation, layout, kernel_layout, out_layout, axis, False
-    return _made(x, w, None, how, result, device)
+    dialect.pattern_op(describes, name=name)(make)
 
 
-@dialect.pattern_op(_rectified(_biased))
-def conv2d_bias_relu(
-    x, w, stride, padding, dilation, layout, kernel_layout, out_layout, axis, result, device
-):
-    how = stride, padding, dilation, layout, kernel_layout, out_layout, axis, True
-    return _made(x, w, None, how, result, device)
-
-
-@dialect.pattern_op(_added)
-def conv2d_bias_add(
-    x, w, z, stride, padding, dilation, layout, kernel_layout, out_layout, axis, result, device
-):
-    how = stride, padding, dilation, layout, kernel_layout, out_layout, axis, False
-    return _made(x, w, z, how, result, device)
-
-
-@dialect.pattern_op(_rectified(_added))
-def conv2d_bias_add_relu(
-    x, w, z, stride, padding, dilation, layout, kernel_layout, out_layout, axis, result, device
-):
-    how = stride, padding, dilation, layout, kernel_layout, out_layout, axis, True
-    return _made(x, w, z, how, result, device)
+_define("conv2d_bias", _biased, relu=False)
+_define("conv2d_bias_relu", _rectified(_biased), relu=True)
+_define("conv2d_bias_add", _added, relu=False)
+_define("conv2d_bias_add_relu", _rectified(_added), relu=True)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from meta import op
-from meta.base.source import definition_span
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cudnn import cudnn as dialect
-from meta.dialect.cudnn.descriptors import (
-    Descriptor,
-    factors,
-    pooling,
-    require_elements,
-    tensor,
-)
 from meta.dialect.cudnn.graph import Operand
-from meta.dialect.cudnn.launch import Launch, Place
+from meta.dialect.cudnn.launch import (
+    PROPAGATE_NAN,
+    Descriptor,
+    Tensor,
+    ints,
+    launched,
+    require_elements,
+)
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.window import DATA, permutation, window
@@ -23,11 +22,11 @@ MAX, MEAN_WITH_PADDING, MEAN, MAX_TO_ONE = range(4)
 """How the library pools; the last gives a gradient to one of equal elements."""
 
 
-def _window(call: CallValues, x: TensorType, layout: str, mode: int) -> Descriptor:
+def _window(call: CallValues, layout: str) -> Descriptor:
     """Return the descriptor of the window; Unsupported for one that the library has not."""
     a = call.args
-    require_elements(x)
-    sizes = tuple(x.static_shape[i] for i in permutation(layout, DATA[2], "layout"))[2:]
+    require_elements(a.x)
+    sizes = tuple(a.x.static_shape[i] for i in permutation(layout, DATA[2], "layout"))[2:]
     axes = window(sizes, a.kernel, a.stride, a.padding, a.dilation, a.ceil_mode)
     for axis in axes:
         if axis.before != axis.after:
@@ -36,63 +35,33 @@ def _window(call: CallValues, x: TensorType, layout: str, mode: int) -> Descript
             raise Unsupported("cuDNN has no dilated pooling")
         if axis.out != (axis.size + 2 * axis.before - axis.kernel) // axis.stride + 1:
             raise Unsupported("cuDNN pools whole windows only")
-    return pooling(
-        mode,
-        tuple(axis.kernel for axis in axes),
-        tuple(axis.before for axis in axes),
-        tuple(axis.stride for axis in axes),
-    )
+    if call.op in (op.avg_pool2d, op.avg_pool2d_dx):
+        mode = MEAN_WITH_PADDING if a.include_pad else MEAN
+    else:
+        mode = MAX if call.op is op.max_pool2d else MAX_TO_ONE
+    arrays = [ints(tuple(getattr(a, n) for a in axes)) for n in ("kernel", "before", "stride")]
+    setter = "cudnnSetPoolingNdDescriptor"
+    return Descriptor("Pooling", setter, mode, PROPAGATE_NAN, len(axes), *arrays)
 
 
-def _mean(call: CallValues) -> int:
-    return MEAN_WITH_PADDING if call.args.include_pad else MEAN
+def _tensor(x: TensorType, layout: str, place: int) -> Tensor:
+    return Tensor.of(Operand.compact(x.static_shape, x.dtype, layout, DATA[2]), place)
 
 
-def _forward(call: CallValues, mode: int) -> OpEnv:
+def forward(call: CallValues) -> OpEnv:
     layout = call.args.layout
-    described = _window(call, call.args.x, layout, mode)
-    x, y = (
-        tensor(Operand.compact(t.static_shape, t.dtype, layout, DATA[2]))
-        for t in (call.args.x, call.out)
-    )
-    one, zero = factors(call.args.x.dtype)
-    arguments = described, one, x, Place(0), zero, y, Place(1)
-    return OpEnv(Launch("cudnnPoolingForward", call.device.ordinal, *arguments), allocates=False)
+    how = _window(call, layout)
+    x, y = _tensor(call.args.x, layout, 0), _tensor(call.out, layout, 1)
+    return launched("cudnnPoolingForward", call, (how,), x, y)
 
 
-def _backward(call: CallValues, mode: int) -> OpEnv:
+def backward(call: CallValues) -> OpEnv:
     layout = call.args.layout or DATA[2]
-    described = _window(call, call.args.x, layout, mode)
-    x, y = (
-        tensor(Operand.compact(t.static_shape, t.dtype, layout, DATA[2]))
-        for t in (call.args.x, call.args.y)
-    )
-    one, zero = factors(call.args.x.dtype)
-    arguments = one, y, Place(1), y, Place(2), x, Place(0), zero, x, Place(3)
-    run = Launch("cudnnPoolingBackward", call.device.ordinal, described, *arguments)
-    return OpEnv(run, allocates=False)
+    how = _window(call, layout)
+    x, y = _tensor(call.args.x, layout, 0), _tensor(call.args.y, layout, 1)
+    return launched("cudnnPoolingBackward", call, (how,), y, y.at(2), x, x.at(3))
 
 
-def max_pool(call: CallValues) -> OpEnv:
-    return _forward(call, MAX)
-
-
-def avg_pool(call: CallValues) -> OpEnv:
-    return _forward(call, _mean(call))
-
-
-def max_pool_dx(call: CallValues) -> OpEnv:
-    return _backward(call, MAX_TO_ONE)
-
-
-def avg_pool_dx(call: CallValues) -> OpEnv:
-    return _backward(call, _mean(call))
-
-
-for operator, make in (
-    (op.max_pool2d, max_pool),
-    (op.avg_pool2d, avg_pool),
-    (op.max_pool2d_dx, max_pool_dx),
-    (op.avg_pool2d_dx, avg_pool_dx),
-):
-    dialect.register(operator, make, definition_span(make))
+for _name in ("max_pool2d", "avg_pool2d"):
+    dialect.op(getattr(op, _name))(forward)
+    dialect.op(getattr(op, f"{_name}_dx"))(backward)

@@ -12,7 +12,6 @@ from meta.base import config
 from meta.base.device import Device
 from meta.dialect.core import Unsupported
 from meta.dialect.cuda import attention
-from meta.dialect.cuda.attention_fused import scaled_dot_product_attention_dx_joined
 from meta.ir import TensorType
 from meta.runtime import chip
 
@@ -131,8 +130,9 @@ def test_gradients_are_written_as_parts_of_one_array() -> None:
     out = torch.full((2, 9, 72), float("nan"))
     with config.override(META_TF32=True):
         result = of_type(out)
-        run = scaled_dot_product_attention_dx_joined(*arguments, 2, result, CUDA).run
-        run(*given, out)
+        pattern = attention.dialect.patterns["scaled_dot_product_attention_dx_joined"]
+        captures = dict(zip(pattern.captures, (*arguments, 2), strict=True))
+        pattern.prepare(captures, result, CUDA).run(*given, out)
     for part, reference in zip(out.chunk(3, -1), correct, strict=True):
         found = part.reshape(2, 9, 3, 8).transpose(1, 2).double()
         torch.testing.assert_close(found, reference, rtol=4e-3, atol=4e-3)

@@ -12,7 +12,7 @@ import meta
 from meta import op
 from meta.base.device import Device
 from meta.dialect.core import only
-from meta.dialect.cudnn import attention_fused, cudnn
+from meta.dialect.cudnn import attention, cudnn
 from meta.dialect.cudnn.attention import Attention
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.ir import TensorType, parse
@@ -89,8 +89,8 @@ def test_refusals_say_why(monkeypatch: Any, changed: dict[str, Any], reason: str
 
 def test_each_part_lies_in_rows_of_all(frontend: list[Node]) -> None:
     one = Operand.compact(SHAPE, "float16", "BSHD", "BHSD")
-    attention = Attention(one, one, one, None, one, True, 0.5)
-    attention_fused._describe(Graph("float16", 7), attention)
+    described = Attention(one, one, one, None, one, True, 0.5)
+    attention._sdpa_in_rows(Graph("float16", 7), described)
     (node,) = frontend
     parts = [t.details for t in node.tensors if t.details.get("output")]
     whole = torch.arange(2 * 6 * 72).view(2, 6, 72)
@@ -115,7 +115,7 @@ def test_the_kernel_fills_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         for out, gradient in zip((a, b, c), found, strict=True):
             out.copy_(gradient.transpose(1, 2).flatten(2))
 
-    monkeypatch.setattr(attention_fused, "plan", planned)
+    monkeypatch.setattr(attention, "plan", planned)
     arrays = [meta.array(t) for t in (q, k, v)]
     with only("torch"):
         y, logsumexp = op.scaled_dot_product_attention(
@@ -125,7 +125,9 @@ def test_the_kernel_fills_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         parts = op.scaled_dot_product_attention_dx(*arguments)
         expected = op.concatenate([op.reshape(p, (2, 6, 24)) for p in parts], 2)
     types = [typed(t) if isinstance(t, meta.ndarray) else t for t in arguments]
-    env = attention_fused.scaled_dot_product_attention_dx_joined(*types, 2, typed(expected), CUDA)
+    pattern = cudnn.patterns["scaled_dot_product_attention_dx_joined"]
+    captures = dict(zip(pattern.captures, (*types, 2), strict=True))
+    env = pattern.prepare(captures, typed(expected), CUDA)
     out = torch.full((2, 6, 72), float("nan"), dtype=torch.float16)
     env.run(q, k, v, y.torch(), logsumexp.torch(), dy, out)
     torch.testing.assert_close(out, expected.torch(), rtol=5e-3, atol=5e-3)
