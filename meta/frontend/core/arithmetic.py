@@ -33,9 +33,7 @@ def number_in(value: bool | int | float, dtype: str) -> bool | int | float:
 
 
 def clipped(x: Any, low: int | float, high: int | float) -> Any:
-    """Return x within two bounds; those of integers lose their fraction, and may be infinite or
-    beyond what the dtype holds.
-    """
+    """Return x within bounds; those of integers may be fractions, infinite, or beyond the dtype."""
     if is_float(x.dtype):
         return op.clip(x, float(low), float(high))
     least, most = int(limits(x.dtype).min), int(limits(x.dtype).max)
@@ -61,10 +59,7 @@ def quotient(a: Any, b: Any) -> Any:
 
 
 def rounded(x: Any) -> Any:
-    """The nearest whole number, halves away from zero: 0.5 to 1, -2.5 to -3.
-
-    x - trunc(x) is exact, so that nothing is rounded twice, as adding 0.5 to x would.
-    """
+    """The nearest whole number, halves away from zero; it is exact, as x - trunc(x) is."""
     if not is_float(x.dtype):
         return x
     whole = op.trunc(x)

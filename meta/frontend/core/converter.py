@@ -37,10 +37,7 @@ from meta.runtime.ndarray import ndarray
 
 
 class Unconvertible(Exception):
-    """Raised by a converter for a call that it cannot express, with the reason.
-
-    The importer collects all of a program and reports them in one error.
-    """
+    """A call that a converter cannot express, and why; one error reports all of a program."""
 
     def __init__(self, why: str, hint: str | None = None) -> None:
         super().__init__(why)
@@ -74,11 +71,7 @@ class CallSite:
 
 
 def known(value: Any) -> ndarray | None:
-    """Return an argument's array if it is known while converting, otherwise None.
-
-    Constants of the program are known, and what is computed of small ones alone, such as shapes;
-    inputs and parameters are not.
-    """
+    """Return the array of a constant, or what was computed of small ones alone, else None."""
     return value if isinstance(value, ndarray) else None
 
 
@@ -166,9 +159,7 @@ class Converters(Registry[Converter]):
         self._add(Converter(name, op, None, (op,), wanted, frozenset(ignore)), caller_span())
 
     def refuse(self, *names: str, why: str) -> None:
-        """State that operators are not converted, and why: what a user reads and the documentation
-        lists.
-        """
+        """State that operators are not converted, and why: for users and the documentation."""
         for name in names:
             self._add(Converter(name, None, why), caller_span())
 
@@ -198,12 +189,7 @@ class Converters(Registry[Converter]):
             op.aspects.converters[f"{self.source} {converter.name}"] = converter
 
     def apply(self, site: CallSite, args: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
-        """Convert one call: run the function of the operator ``site.name``.
-
-        Parameters
-        ----------
-        args: arrays, symbols, and tuples of them.
-        attributes: those that the source states.
+        """Convert one call, of arrays, symbols and tuples, by the function of ``site.name``.
 
         Raises Unconvertible if the operator has no converter, takes other arguments, or an
         attribute that the converter does not take differs from its default.
@@ -227,10 +213,7 @@ class Converters(Registry[Converter]):
         return function(*args, **given)
 
     def require(self, name: str, attributes: Mapping[str, Any]) -> Converter:
-        """Return an operator's converter, if it takes attributes such as a call states.
-
-        Raises Unconvertible as `apply`, for what can be told without the arguments.
-        """
+        """Return an operator's converter, if it takes such attributes; Unconvertible as `apply`."""
         converter = self.get(name)
         if converter is None:
             near = get_close_matches(name, [n for n in self if self[n].function is not None], 2)

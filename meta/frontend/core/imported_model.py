@@ -46,11 +46,7 @@ class ImportedModel(Model):
 
     @abstractmethod
     def convert(self, *inputs: Any) -> Any:
-        """Call the operators that the program consists of, under the trace in force.
-
-        ``inputs`` are symbols and tuples of them. Arrays of the state are met as
-        ``trace.lift(self.arrays[name])``.
-        """
+        """Call the program's operators; the state is ``trace.lift(self.arrays[name])``."""
 
     @trace
     def forward(self, *inputs: Any, **named: Any) -> Any:
@@ -62,9 +58,7 @@ class ImportedModel(Model):
         return self.arrays
 
     def call_signature(self) -> inspect.Signature:
-        """Return the inputs: by the source's names where these are Python's, else ``in0``, by
-        position.
-        """
+        """Return the inputs, by the source's names where these are Python's, else ``in0``."""
         return self._signature
 
     def arguments(self, named: Mapping[str, Any]) -> tuple[Any, ...]:

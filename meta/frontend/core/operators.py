@@ -111,9 +111,7 @@ def reduce_at(x, indices, updates, reduction, call):
 
 
 def by_batch(indices, batch, what, call):
-    """Return coordinates, on the first axis, behind those of the first ``batch`` axes of a result:
-    ``indices`` has the same axes behind its first.
-    """
+    """Put the places along the first ``batch`` axes before coordinates, which are on axis 0."""
     rest = tuple(static_extent(d, what) for d in indices.shape[1:])
     own = [np.broadcast_to(i, rest) for i in np.ogrid[tuple(slice(d) for d in rest)][:batch]]
     return op.concatenate((constant(own, indices.dtype, call), indices), 0)

@@ -50,10 +50,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def folded(model: onnx.ModelProto) -> tuple[Values, Shapes]:
-    """Replace in place each node whose value is known and small by a constant.
-
-    Returns the values and the shapes that are known, by name.
-    """
+    """Replace small known nodes by constants, in place; return known values and shapes."""
     graph = model.graph
     shapes = _extents(model)
     values = {
@@ -276,10 +273,7 @@ def _drop(repeated: Any, unwanted: Any) -> None:
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Inline functions until the importer knows all operators, or nothing changes.
-
-    Raises RelaxError for a function that onnx cannot inline.
-    """
+    """Inline functions until the importer knows all operators, or nothing changes."""
     try:
         if model.functions:
             require_bounded(model)
@@ -311,9 +305,7 @@ def _state_defaults(graph: onnx.GraphProto, names: list[str]) -> None:
 
 
 def _is_better_inlined(node: onnx.NodeProto) -> bool:
-    """Whether ONNX defines a node's operator by others, and the importer does not know it, or is
-    wrong about it.
-    """
+    """Whether ONNX defines an operator by others, and the importer misses or misreads it."""
     name = node.op_type
     if node.domain not in DEFAULT_DOMAINS or not onnx.defs.has(name):
         return False
@@ -432,9 +424,7 @@ def refuse_misread(
 
 
 def correct_momentum(graph: onnx.GraphProto) -> None:
-    """Give batch normalisation the momentum of TVM, which is the weight of what is new; in ONNX it
-    is that of what was there.
-    """
+    """Make the momentum of batch normalisation the weight of what is new, not of what was."""
     for node in all_nodes(graph):
         if node.op_type == "BatchNormalization":
             found = [a for a in node.attribute if a.name == "momentum"]

@@ -67,12 +67,7 @@ STATISTICS = (3, 4)
 
 
 class RelaxModel(ImportedModel):
-    """A model whose code is the function "main" of a Relax module.
-
-    Attributes
-    ----------
-    arrays: parameters and other state by the names of the source.
-    """
+    """A model whose code is the function "main" of a Relax module."""
 
     def build(  # type: ignore[override]
         self,
@@ -198,9 +193,7 @@ def _given(main: Any, names: list[str], params: Any) -> dict[str, ndarray]:
 
 
 def _inputs_first(module: Any, state: Mapping[str, Any]) -> Any:
-    """Return the module with main's parameters reordered: inputs, then state; and without the
-    weights, which the state has.
-    """
+    """Return the module without weights, main's parameters as inputs, then state."""
     main = module["main"]
     order = sorted(main.params, key=lambda p: str(p.name) in state)
     function = tvm_relax.Function(order, main.body, main.ret_ty, main.is_pure, main.attrs)

@@ -26,13 +26,7 @@ class RelaxError(FormatError):
 
 @dataclass(frozen=True)
 class Failure:
-    """A call that is not converted.
-
-    Attributes
-    ----------
-    operator: its name. why: the reason. hint: the nearest supported name. place: the variable that
-    it is bound to.
-    """
+    """A call that is not converted; ``place`` is the variable that it is bound to."""
 
     operator: str
     why: str

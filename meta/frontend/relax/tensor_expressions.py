@@ -78,10 +78,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def marked(function: Any) -> tuple[str, dict[str, Any]]:
-    """Return the name and the attributes of a tensor expression, as the registry has them.
-
-    Raises Unconvertible for a function that has no mark.
-    """
+    """Return a tensor expression's name and attributes; Unconvertible if it has no mark."""
     attrs = function.attrs or {}
     if MARK not in attrs:
         raise Unconvertible(ONLY_LOOPS)

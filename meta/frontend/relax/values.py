@@ -26,9 +26,7 @@ from meta.runtime.ndarray import array, ndarray
 
 
 def constant(value: Any) -> ndarray:
-    """Return a `tvm.runtime.Tensor` as an array of its own memory; Unconvertible for a dtype that
-    arrays do not have.
-    """
+    """Return a `tvm.runtime.Tensor` as an array; Unconvertible for another dtype."""
     dtype_of(value.dtype)
     return array(value.numpy())
 
@@ -50,9 +48,7 @@ def attributes(attrs: Any) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return an attribute's value: None, a number, text, a dtype's name, tuples and dicts of them;
-    what has no such form stays as it is.
-    """
+    """Return an attribute's value as plain Python, a dtype by its name; others stay as they are."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
@@ -165,10 +161,7 @@ class Extents:
         self._known[var] = value
 
     def match(self, shape: Any, actual: tuple[Any, ...]) -> Any:
-        """Bind the variables of a declared shape to the actual extents.
-
-        Returns None, or if they do not agree the declared extent that differs.
-        """
+        """Bind the variables of a declared shape; return an extent that differs, or None."""
         later = []
         for declared, extent in zip(shape, actual, strict=True):
             if isinstance(declared, ir.Var) and declared not in self._known:
@@ -182,10 +175,7 @@ class Extents:
         return None
 
     def value(self, expr: Any) -> Any:
-        """Compute a scalar expression: a number, or a symbolic dimension.
-
-        Raises Unconvertible for a variable that has no value and for other expressions.
-        """
+        """Compute a scalar expression, a number or symbolic dimension; Unconvertible otherwise."""
         if isinstance(expr, tirx.IntImm):
             return bool(expr.value) if expr.ty.dtype == "bool" else int(expr.value)
         if isinstance(expr, tirx.FloatImm):

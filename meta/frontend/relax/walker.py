@@ -74,13 +74,7 @@ class FunctionValue:
 
 
 class Walker:
-    """Converts functions of one module, for one trace.
-
-    Parameters
-    ----------
-    module: a `tvm.ir.IRModule`. training: whether batch normalisation and dropout have their
-        training forms.
-    """
+    """Converts functions of one `tvm.ir.IRModule`, for one trace."""
 
     def __init__(self, module: Any, training: bool) -> None:
         self.module, self.training = module, training

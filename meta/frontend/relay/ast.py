@@ -132,10 +132,7 @@ class Expr:
 
 @dataclass(eq=False, slots=True)
 class Var(Expr):
-    """A local variable. Identity is what counts: two parameters may have one name.
-
-    ``name`` is without "%", and as it stands in the file: in text it may differ from the real one.
-    """
+    """A local variable, known by identity; ``name`` is as it stands in the file, without "%"."""
 
     name: str
     type: Type | None = None
@@ -200,10 +197,7 @@ class Opaque:
 
 @dataclass(eq=False, slots=True)
 class Call(Expr):
-    """An operator, constructor, global function or function value applied to arguments.
-
-    ``attrs`` is None for a call without attributes.
-    """
+    """An operator, constructor, global function or function value applied to arguments."""
 
     op: Expr
     args: tuple[Expr, ...]

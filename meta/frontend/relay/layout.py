@@ -24,13 +24,7 @@ _AXIS = re.compile(r"([A-Z])|([0-9]{1,9})([a-z])")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A layout as it is read.
-
-    Attributes
-    ----------
-    axes: for every axis of a tensor its letter (upper case), and the extent that it has as an
-        inner part, None for the primal axis.
-    """
+    """The letter of every axis, and the extent that it has as an inner part, else None."""
 
     axes: tuple[tuple[str, int | None], ...]
 
@@ -56,11 +50,7 @@ class Layout:
 
 @cache
 def read_layout(text: str) -> Layout:
-    """Read "NCHW", "NCHW16c", "OIHW4i16o4i".
-
-    Raises Unconvertible for what is no layout: other characters, an axis named twice, a part of an
-    axis that is not there, a part without elements.
-    """
+    """Read "NCHW", "NCHW16c", "OIHW4i16o4i"; Unconvertible for what is no layout."""
     found = list(_AXIS.finditer(text))
     axes = tuple((m[1], None) if m[1] else (m[3].upper(), int(m[2])) for m in found)
     letters = [a for a, factor in axes if factor is None]
@@ -90,9 +80,7 @@ def change_layout(x: Any, source: str, target: str) -> Any:
 
 
 def to_plain(x: Any, layout: str) -> Any:
-    """Return a tensor with its split axes merged, the axes in the order of the primal letters:
-    "NCHW16c" becomes "NCHW".
-    """
+    """Return a tensor with its split axes merged: "NCHW16c" becomes "NCHW"."""
     return change_layout(x, layout, read_layout(layout).primal)
 
 

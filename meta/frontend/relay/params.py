@@ -192,16 +192,9 @@ def _shape(data: memoryview, offset: int, ndim: int) -> tuple[int, ...]:
 def read_record(
     data: memoryview, offset: int = 0, lost_bool: bool = False
 ) -> tuple[torch.Tensor | None, int]:
-    """Read the record that starts at an offset; return the array and the offset after it.
+    """Return the array whose record starts at an offset, and the offset after it; BadRecord.
 
-    Every length is compared with the bytes that are left before anything is allocated.
-
-    Parameters
-    ----------
-    lost_bool: accept a bool array without its bytes, as TVM 0.6 wrote them in JSON; the array is
-        then None.
-
-    Raises BadRecord.
+    lost_bool: accept a bool array without its bytes, which is None: so TVM 0.6 wrote them in JSON.
     """
     if len(data) - offset < HEADER.size:
         raise BadRecord("it ends within an array's header")
@@ -247,13 +240,7 @@ Params = Mapping[str, torch.Tensor]
 
 @dataclass
 class Pairing:
-    """What fits what.
-
-    Attributes
-    ----------
-    bound: the array's name, by variable of ``main``. unused: names of arrays that fit no variable,
-    which is normal for an optimised program. free: variables without an array, the inputs.
-    """
+    """Array names by variable of ``main``, arrays that fit none, and the inputs."""
 
     bound: dict[ast.Var, str] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)

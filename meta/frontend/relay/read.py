@@ -44,23 +44,14 @@ _OCTAL = re.compile(rb"[ ]*([0-7]{1,12})[ \0]*")
 
 @dataclass
 class Archive:
-    """What a Model Library Format archive holds of Relay.
-
-    Attributes
-    ----------
-    programs: texts by the module's name; the first versions of the format had one, without a name,
-        which is called "relay". params: parameter files by name.
-    """
+    """Relay texts and parameter files by module; an archive without names has "relay"."""
 
     source: str
     programs: dict[str, str] = field(default_factory=dict)
     params: dict[str, bytes] = field(default_factory=dict)
 
     def choose(self, name: str | None = None) -> tuple[str, bytes | None]:
-        """Return a module's text and its parameter file, None if there is none.
-
-        Raises RelayError if there are several modules and no name, or none of the name.
-        """
+        """Return a module's text and parameter file, if any; RelayError for another name."""
         if name is None and len(self.programs) == 1:
             name = next(iter(self.programs))
         elif name is None:
@@ -172,10 +163,7 @@ class _Tar:
 
 
 def read_archive(data: bytes, source: str) -> Archive:
-    """Read the Relay texts and the parameter files of an archive.
-
-    Raises RelayError for an archive that is damaged or unsafe, or holds no Relay text.
-    """
+    """Read the Relay texts and parameter files of an archive, or raise RelayError."""
     archive = Archive(source)
     for name, content in _Tar(data, source).members():
         path = PurePosixPath(name)

@@ -71,9 +71,7 @@ def _table() -> dict[str, Any]:
 
 @cache
 def attribute_types() -> dict[str, dict[str, Field]]:
-    """Return the fields of every attribute type, by type key ("relay.attrs.Conv2DAttrs") and
-    name.
-    """
+    """Return the fields by name of every attribute type ("relay.attrs.Conv2DAttrs")."""
     return {
         key: {n: Field(n, f[0], _value(f[1]), len(f) > 2) for n, f in fields.items()}
         for key, fields in _table()["attrs"].items()
@@ -120,9 +118,7 @@ relay = Converters("relay", _defaults, _read)
 
 
 def result_dtype(call: CallSite, default: str, index: int | None = None) -> str:
-    """Return the dtype that the file states for the result, or for one field of a tuple; the
-    default where it states none.
-    """
+    """Return the dtype that the file states for the result, or a field of it, or a default."""
     stated = call.result_type
     if isinstance(stated, ast.TupleType) and index is not None and index < len(stated.fields):
         stated = stated.fields[index]

@@ -40,11 +40,7 @@ def require_no_writes(program: ExportedProgram) -> None:
 
 
 def require_torchs_types(program: ExportedProgram, imported: Mapping[Any, Any]) -> None:
-    """Raise RelaxError, listing all of them, for nodes whose values have another dtype or shape
-    than torch's.
-
-    imported: by node of the graph, what the importer made of it.
-    """
+    """Raise RelaxError for nodes that were imported with another type than torch's."""
     failures = []
     for node in program.graph.nodes:
         wanted, found = node.meta.get("val"), getattr(imported.get(node), "ty", None)

@@ -33,9 +33,7 @@ relax("meshgrid", op.mesh_grid)(meshgrid)
 
 
 def numbers(value, what):
-    """Return the numbers in a shape, a tuple of numbers or a known vector; Unconvertible for a
-    vector that is not known.
-    """
+    """Return the numbers in a shape, a tuple or a known vector; Unconvertible otherwise."""
     if isinstance(value, tuple | list):
         return list(value)
     now = known(value)

@@ -17,15 +17,7 @@ __all__ = ["RelayProgram", "convert"]
 
 
 def convert(program: RelayProgram, trace: Trace, args: tuple[Any, ...], training: bool) -> Any:
-    """Return the result of main: symbols, arrays that are known, and tuples of them.
-
-    Parameters
-    ----------
-    args: the values of main's parameters; symbols and tuples of them.
-    training: whether to convert for training.
-
-    Raises RelayError for what cannot be converted.
-    """
+    """Return main's result for symbols and tuples of them; RelayError where that fails."""
     context = Context(program, trace, training)
     try:
         return Evaluator(context).main(args)

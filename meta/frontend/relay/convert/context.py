@@ -26,10 +26,7 @@ from meta.runtime.ndarray import ndarray
 
 
 class Env:
-    """The values of variables and expressions in one evaluation of a scope, and of those around it.
-
-    ``types``: what the type parameters of the functions around stand for.
-    """
+    """Values, and the types of type parameters, in an evaluation of a scope and those around."""
 
     __slots__ = ("parent", "types", "values")
 
@@ -101,10 +98,7 @@ KnownFunction = Closure | OperatorFunction | ConstructorFunction
 
 @dataclass(eq=False, slots=True)
 class OpenData:
-    """A data value whose type arguments are not all known: ``Nil``.
-
-    ``declared``: the type that the program states for it, in ``env``.
-    """
+    """A data value whose type arguments are not all known, ``Nil``; ``declared`` is in ``env``."""
 
     constructor: ast.Constructor
     fields: tuple[Any, ...]
@@ -138,14 +132,7 @@ def leaves(value: Any) -> list[Any]:
 
 
 class Context:
-    """A conversion under way.
-
-    Attributes
-    ----------
-    program: what is converted. trace: where bindings go now. root: where it began.
-    training: whether the model is in train mode. types: the program's data types.
-    place: where in the source we are.
-    """
+    """A conversion under way; bindings go to ``trace`` now, and began to go to ``root``."""
 
     def __init__(self, program: RelayProgram, trace: Trace, training: bool) -> None:
         self.program, self.trace, self.training = program, trace, training

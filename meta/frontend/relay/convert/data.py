@@ -80,10 +80,7 @@ class Data:
         declared: ast.Type | None,
         env: Env,
     ) -> Any:
-        """Return a data value, an open one where its type does not follow from its fields.
-
-        ``declared``: the type that the program states for it, in ``env``.
-        """
+        """Return a data value, an open one where its type does not follow from its fields."""
         types = self.context.types
         fields = types.fields(constructor)
         what = f"{constructor.name} has another number of fields"
@@ -130,9 +127,7 @@ class Data:
         return found
 
     def new_reference(self, node: ast.RefCreate, value: Any, types: Bindings) -> Any:
-        """Return a reference. Its declared type may leave dimensions open, so that other sizes can
-        be written.
-        """
+        """Return a reference, whose declared type may leave dimensions open for other sizes."""
         declared = node.checked_type
         inner = declared.value if isinstance(declared, ast.RefType) else None
         value = self.functions.fit(value, inner, dict(types), "what a reference holds")
@@ -191,9 +186,7 @@ class Matches:
         env: Env,
         expected: Type | None,
     ) -> Any:
-        """Evaluate from clause ``first`` on; ``left`` are the constructors that no clause before
-        takes whole.
-        """
+        """Evaluate from clause ``first`` on; no clause before takes the constructors ``left``."""
         if first == len(node.clauses):
             return self._fail(node, expected)
         clause = node.clauses[first]

@@ -50,11 +50,7 @@ _BAD_ATTRIBUTES = (TypeError, ValueError, LookupError, ArithmeticError, Attribut
 def call_operator(
     context: Context, name: str, args: tuple[Any, ...], node: ast.Call | None, types: Bindings
 ) -> Any:
-    """Convert a call of an operator and return its value.
-
-    Raises RelayError, with the place, for a call that cannot be converted and for a result of
-    another type than the program states.
-    """
+    """Return the value of an operator's call; RelayError if it has another type than stated."""
     attrs = None if node is None else node.attrs
     stated = None if node is None else node.checked_type
     fields = {} if attrs is None else attrs.fields

@@ -78,9 +78,7 @@ class Functions:
     def call(
         self, callee: Any, args: tuple[Any, ...], node: ast.Call | None, types: Bindings
     ) -> Any:
-        """Call a function value and return the result. ``types`` are the type parameters where
-        ``node`` stands.
-        """
+        """Return a call's result; ``types``: the type parameters where ``node`` stands."""
         match callee:
             case Closure():
                 return self._call_closure(callee, args, node, types)
@@ -138,9 +136,7 @@ class Functions:
         return tuple(fitted)
 
     def _binds(self, arg: Any, declared: ast.Type | None, types: Bindings) -> bool:
-        """Whether the type of a function's result is what a type parameter is known by. The body
-        that a call is replaced by may name the parameter.
-        """
+        """Whether a type parameter is known by a function's result: an inlined body may name it."""
         if not self.states_types(arg) or not isinstance(declared, ast.FuncType):
             return False
         return self.context.types.to_ir(declared.result, types) is None

@@ -39,12 +39,8 @@ class Bind:
 class Scope:
     """A function's body, a branch or an arm.
 
-    Attributes
-    ----------
-    result: the expression whose value is the scope's. parent: the scope around it.
-    steps: what is evaluated in it, in order; a `Let` as a step stands for its body's value.
-    variables: what it binds itself: parameters, and the variables of a pattern.
-    free: what it and the scopes inside use of the scopes around it; see `Order.free`.
+    ``steps``: what is evaluated in it, in order; a `Let` stands for its body's value.
+    ``variables``: what it binds itself, parameters and those of a pattern.
     """
 
     result: ast.Expr
@@ -57,13 +53,9 @@ class Scope:
 
 
 class Order:
-    """The scopes of a function.
+    """The scopes of a function: ``root``, and by `If`, `Function` and `Match` the inner ones.
 
-    Attributes
-    ----------
-    root: the scope of its body. scopes: the inner scopes of each `If`, `Function` and `Match`.
-    nodes: every expression that is no leaf, operands first.
-    uses: how often each expression and variable is used. called: those that a call calls.
+    ``nodes``: every expression that is no leaf, operands first. ``called``: what a call calls.
     """
 
     def __init__(self, function: ast.Function) -> None:
@@ -94,9 +86,7 @@ class Order:
             self._place[operand] = used_in if known is None else _around(known, used_in)
 
     def free(self, scope: Scope) -> tuple[ast.Expr, ...]:
-        """Return the variables and expressions that a scope takes from those around it, in order of
-        use.
-        """
+        """Return what a scope takes from those around it, in order of use."""
         if scope.free is None:
             used: dict[ast.Expr, None] = {}
             own: set[ast.Expr] = set()
@@ -215,9 +205,7 @@ class RelayProgram:
         return self._orders[name]
 
     def inlines(self, name: str) -> bool:
-        """Whether calls of a global function are replaced by its body: it is a compiler's hint, or
-        used in one place.
-        """
+        """Whether calls are replaced by the body: of a compiler's hint, or if used once."""
         if is_hint(self.function(name).attrs, self.order(name).root):
             return True
         if self._uses is None:
@@ -230,9 +218,7 @@ class RelayProgram:
 
     @cached_property
     def reached(self) -> tuple[str, ...]:
-        """The global functions that main may call, itself included, in the module's order. A file
-        may hold others, such as a prelude's; they have no part in what main computes.
-        """
+        """The global functions that main may call, itself included, in the module's order."""
         found: set[str] = set()
         stack = ["main"]
         while stack:
@@ -271,9 +257,7 @@ class RelayProgram:
 
 
 def is_hint(attrs: Mapping[str, Any], scope: Scope) -> bool:
-    """Whether a function only says what a compiler should take together: it has such an attribute,
-    and calls nothing but operators.
-    """
+    """Whether a function only says what a compiler takes together, and calls operators alone."""
     if HINTS.isdisjoint(attrs) or scope.inner:
         return False
     calls = [step for step in scope.steps if isinstance(step, ast.Call)]
@@ -285,10 +269,7 @@ _MAX_PLACES = 3
 
 @dataclass
 class Unsupported:
-    """An operator, or constant, that cannot be converted, for one reason.
-
-    ``places``: the first few. ``hint``: what to try, such as the nearest operator that can be.
-    """
+    """An operator or constant that cannot be converted, why, and the first few places."""
 
     name: str
     why: str

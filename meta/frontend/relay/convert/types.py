@@ -25,10 +25,7 @@ Instance = Callable[[str, tuple[Type, ...]], DataType]
 
 
 def to_ir(type_: ast.Type | None, bindings: Bindings, instance: Instance) -> Type | None:
-    """Return a declared type, or None where it leaves open more than dimensions.
-
-    Raises RelayError for an element type that `meta` has not.
-    """
+    """Return a declared type, None where more than dimensions is open; RelayError for its dtype."""
 
     def each(types: tuple[ast.Type, ...]) -> tuple[Type, ...] | None:
         return all_known([to_ir(t, bindings, instance) for t in types])
@@ -80,9 +77,7 @@ def element_type(dtype: str) -> str:
 
 
 def joined(a: Type | None, b: Type | None) -> Type | None:
-    """Return the type of a value of one of two types: extents that differ are unknown. None if
-    more than extents differ, or a type is not known.
-    """
+    """Return the type of either: unknown where extents differ; None where more differs."""
     match a, b:
         case TensorType(), TensorType() if a.dtype == b.dtype and a.ndim == b.ndim:
             dims = zip(a.shape, b.shape, strict=True)

@@ -143,9 +143,7 @@ for _base in TRANSPOSED_BASES.values():
 
 
 def _regular(taps, places, window, axis, like, device):
-    """Return where the taps of a window without offsets lie on an axis: [1, 1, taps, *places], of
-    the dtype of ``like``.
-    """
+    """Return where the taps without offsets lie on an axis: [1, 1, taps, *places]."""
     before, stride, dilation = (numbers[axis] for numbers in window)
     tap = torch.arange(taps[axis], dtype=torch.float64) * float(dilation)
     tap = tap.repeat_interleave(taps[1]) if axis == 0 else tap.repeat(taps[0])
@@ -268,25 +266,18 @@ def _transform(tile, taps):
     return np.concatenate([points[:, None] ** np.arange(taps) / scale[:, None], last])
 
 
-@relay("nn.contrib_conv2d_winograd_weight_transform", op.einsum)
+@relay(*(f"nn.contrib_conv{n}d_winograd_weight_transform" for n in (2, 3)), op.einsum)
 def winograd_weight(weight, *, tile_size, call):
-    """[O, I, K, K] to [A, A, O, I], A = tile_size + K - 1."""
-    if weight.shape[2] != weight.shape[3]:
-        raise Unconvertible(f"the kernel is {weight.shape[2]} by {weight.shape[3]}, not square")
-    g = array(_transform(tile_size, weight.shape[2]), weight.dtype, device=call.device)
-    return op.einsum((g, g, weight), "ai,bj,ocij->aboc")
-
-
-@relay("nn.contrib_conv3d_winograd_weight_transform", op.einsum)
-def winograd_weight_3d(weight, *, tile_size, call):
-    """[O, I, D, K, K] to [A, A, A, O, I] where D is K, else to [A, A, D, O, I]."""
-    depth, height, width = weight.shape[2:]
+    """[O, I, K, K] to [A, A, O, I], A = tile_size + K - 1; [O, I, D, K, K] to [A, A, A, O, I] where
+    D is K, else to [A, A, D, O, I].
+    """
+    *depth, height, width = weight.shape[2:]
     if height != width:
         raise Unconvertible(f"the kernel is {height} by {width}, not square")
     g = array(_transform(tile_size, height), weight.dtype, device=call.device)
-    if depth == height:
+    if depth == [height]:
         return op.einsum((g, g, g, weight), "de,ai,bj,oceij->daboc")
-    return op.einsum((g, g, weight), "ai,bj,ocdij->abdoc")
+    return op.einsum((g, g, weight), "ai,bj,ocdij->abdoc" if depth else "ai,bj,ocij->aboc")
 
 
 def _undone(weight, tile_size, call):

@@ -176,18 +176,15 @@ _pooling("nn.global_max_pool2d", op.max, _global, mean=False)
 _pooling("nn.global_avg_pool2d", op.mean, _global, mean=True)
 
 
-@relay("nn.max_pool2d_grad", op.max_pool2d_dx)
-def max_pool2d_grad(out_grad, data, *, layout, out_layout, **window):
-    dy = change_layout(out_grad, out_layout or layout, DATA[2])
-    x = change_layout(data, layout, DATA[2])
-    numbers = _window(**window)
-    dx = op.max_pool2d_dx(x, op.max_pool2d(x, *numbers), dy, *numbers)
-    return change_layout(dx, DATA[2], layout)
+def _pooling_gradient(name, gradient, forward):
+    @relay(name, gradient)
+    def pool(out_grad, data, *, layout, out_layout, **window):
+        """Of the result y only the type counts where there is no ``forward`` to compute it."""
+        dy = change_layout(out_grad, out_layout or layout, DATA[2])
+        x, numbers = change_layout(data, layout, DATA[2]), _window(**window)
+        y = dy if forward is None else forward(x, *numbers)
+        return change_layout(gradient(x, y, dy, *numbers), DATA[2], layout)
 
 
-@relay("nn.avg_pool2d_grad", op.avg_pool2d_dx)
-def avg_pool2d_grad(out_grad, data, *, layout, out_layout, **window):
-    dy = change_layout(out_grad, out_layout or layout, DATA[2])
-    # Of x only the type matters, and of y, which is of dy's.
-    dx = op.avg_pool2d_dx(change_layout(data, layout, DATA[2]), dy, dy, *_window(**window))
-    return change_layout(dx, DATA[2], layout)
+_pooling_gradient("nn.max_pool2d_grad", op.max_pool2d_dx, op.max_pool2d)
+_pooling_gradient("nn.avg_pool2d_grad", op.avg_pool2d_dx, None)

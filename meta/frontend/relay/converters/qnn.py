@@ -288,15 +288,25 @@ def _numbers(values):
     return [v.value.item() if hasattr(v, "value") else v for v in values]
 
 
-def _convolution(name, data, weight, zero, weight_zero, attributes, call):
-    """Return what the operator ``name`` makes of the operands less their zero points."""
+_PARAMETERS = ("input_scale", "kernel_scale")
+
+
+@relay("qnn.conv2d_transpose", op.conv2d_transpose, op.subtract)
+@relay("qnn.conv2d", op.conv2d, op.subtract, ignore=_PARAMETERS)
+def convolution(
+    data, weight, zero=None, weight_zero=None, scale=None, weight_scale=None, *, call, **attributes
+):
+    """A convolution of the operands less their zero points. The scales of the operands say how the
+    result is to be read; it does not depend on them.
+    """
+    zero = zero_of(zero, attributes.pop("input_zero_point", None))
+    weight_zero = zero_of(weight_zero, attributes.pop("kernel_zero_point", None))
     dtype = attributes["out_dtype"] or "int32"
     computed = "int64" if dtype == "int64" else "int32"
     x = _less(op.cast(data, computed), zero, attributes["data_layout"], "C")
     w = _less(op.cast(weight, computed), weight_zero, attributes["kernel_layout"], "O")
-    site = replace(call, name=name)
-    y = relay.apply(site, (x, w), {**attributes, "out_dtype": computed})
-    return cast_to(y, dtype)
+    site = replace(call, name=call.name.removeprefix("q"))
+    return cast_to(relay.apply(site, (x, w), {**attributes, "out_dtype": computed}), dtype)
 
 
 def _less(x, zero, layout, letter):
@@ -315,22 +325,6 @@ def _less(x, zero, layout, letter):
     return op.subtract(x, op.cast(op.reshape(zero, tuple(extents)), x.dtype))
 
 
-@relay("qnn.conv2d", op.conv2d, op.subtract, ignore=("input_scale", "kernel_scale"))
-def conv2d(
-    data, weight, zero=None, weight_zero=None, scale=None, weight_scale=None, *, call, **attributes
-):
-    """The scales of the operands say how the result is to be read; it does not depend on them."""
-    zero = zero_of(zero, attributes.pop("input_zero_point"))
-    weight_zero = zero_of(weight_zero, attributes.pop("kernel_zero_point"))
-    return _convolution("nn.conv2d", data, weight, zero, weight_zero, attributes, call)
-
-
-@relay("qnn.conv2d_transpose", op.conv2d_transpose, op.subtract)
-def conv2d_transpose(data, weight, zero, weight_zero, scale, weight_scale, *, call, **attributes):
-    zeros = zero_of(zero), zero_of(weight_zero)
-    return _convolution("nn.conv2d_transpose", data, weight, *zeros, attributes, call)
-
-
 def _product(data, weight, zero, weight_zero, out_dtype):
     """Return data [..., k] times weight [n, k] transposed, each less its zero point."""
     dtype = out_dtype or "int32"
@@ -340,7 +334,7 @@ def _product(data, weight, zero, weight_zero, out_dtype):
     return y if x.ndim == 2 else op.reshape(y, (*x.shape[:-1], w.shape[0]))
 
 
-@relay("qnn.dense", op.dense, op.subtract, ignore=("units", "input_scale", "kernel_scale"))
+@relay("qnn.dense", op.dense, op.subtract, ignore=("units", *_PARAMETERS))
 def dense(
     data, weight, zero=None, weight_zero=None, scale=None, weight_scale=None, *, out_dtype, **zeros
 ):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Sequence
 from math import prod, sqrt
 
 from meta import op
@@ -31,7 +30,7 @@ from meta.frontend.core.arithmetic import cast_to, number_in
 from meta.frontend.core.operators import meshgrid
 from meta.frontend.relay.layout import change_layout
 from meta.frontend.relay.registry import relay
-from meta.ir.dims import Dim, UnknownDim, product
+from meta.ir.dims import UnknownDim, product
 
 
 def resolved_shape(shape, codes, *, allowzero=False, reverse=False):
@@ -43,59 +42,46 @@ def resolved_shape(shape, codes, *, allowzero=False, reverse=False):
     """
     if reverse:
         return resolved_shape(tuple(shape)[::-1], tuple(codes)[::-1], allowzero=allowzero)[::-1]
-    return tuple(_Codes(shape, codes, allowzero).read())
+    what = f"reshape of {list(shape)} by {list(codes)}"
+    left, rest, result = deque(shape), deque(codes), []
+
+    def axis():
+        if not left:
+            raise Unconvertible(f"{what}: there is no axis left to copy")
+        return left.popleft()
+
+    while rest:
+        code = rest.popleft()
+        if code == 0 and not allowzero:
+            result.append(axis())
+        elif code == -2:
+            result += left
+            left.clear()
+        elif code == -3:
+            result.append(product((axis(), axis())))
+        elif code == -4:
+            whole = axis()
+            if len(rest) < 2:
+                raise Unconvertible(f"{what}: two extents have to follow -4")
+            result += _halves(whole, rest.popleft(), rest.popleft(), what)
+        elif code < -4:
+            raise Unconvertible(f"{what}: {code} is no code")
+        else:
+            result.append(code)
+            if left:
+                left.popleft()
+    return tuple(-1 if isinstance(d, UnknownDim) else d for d in result)
 
 
-class _Codes:
-    """Reads codes from left to right beside the axes that they use up."""
-
-    def __init__(self, shape: Sequence[Dim], codes: Sequence[int], allowzero: bool) -> None:
-        self.left = deque(shape)
-        self.codes = deque(codes)
-        self.what = f"reshape of {list(shape)} by {list(codes)}"
-        self.allowzero = allowzero
-
-    def read(self) -> list[Dim]:
-        """Return the extents."""
-        result: list[Dim] = []
-        while self.codes:
-            code = self.codes.popleft()
-            if code == 0 and not self.allowzero:
-                result.append(self.axis())
-            elif code == -2:
-                result += self.left
-                self.left.clear()
-            elif code == -3:
-                result.append(product((self.axis(), self.axis())))
-            elif code == -4:
-                result += self.halves()
-            elif code < -4:
-                raise Unconvertible(f"{self.what}: {code} is no code")
-            else:
-                result.append(code)
-                if self.left:
-                    self.left.popleft()
-        return [-1 if isinstance(d, UnknownDim) else d for d in result]
-
-    def axis(self) -> Dim:
-        """Return the extent of the next axis of the data."""
-        if not self.left:
-            raise Unconvertible(f"{self.what}: there is no axis left to copy")
-        return self.left.popleft()
-
-    def halves(self) -> tuple[Dim, Dim]:
-        """Return the two extents that the next axis is split into."""
-        whole = self.axis()
-        if len(self.codes) < 2:
-            raise Unconvertible(f"{self.what}: two extents have to follow -4")
-        first, second = self.codes.popleft(), self.codes.popleft()
-        if first == -1 == second or min(first, second) < -1 or 0 in (first, second):
-            raise Unconvertible(f"{self.what}: -4 cannot split into {first} and {second}")
-        if isinstance(whole, UnknownDim):
-            return first, second
-        if first == -1:
-            return whole // second, second
-        return first, whole // first if second == -1 else second
+def _halves(whole, first, second, what):
+    """Return the two extents that an axis is split into."""
+    if first == -1 == second or min(first, second) < -1 or 0 in (first, second):
+        raise Unconvertible(f"{what}: -4 cannot split into {first} and {second}")
+    if isinstance(whole, UnknownDim):
+        return first, second
+    if first == -1:
+        return whole // second, second
+    return first, whole // first if second == -1 else second
 
 
 _AXIS = re.compile(r"([0-9]{1,12})([A-Za-z]+)")
@@ -167,19 +153,11 @@ def transpose(data, *, axes):
     return op.transpose(data, axes or None)
 
 
-for _op in (
-    op.adv_index,
-    op.broadcast_to_like,
-    op.concatenate,
-    op.dft,
-    op.expand_dims,
-    op.repeat,
-    op.reverse,
-    op.squeeze,
-    op.stack,
-    op.tile,
-):
-    relay.same(_op.name, _op)
+_SAME = """
+adv_index broadcast_to_like concatenate dft expand_dims repeat reverse squeeze stack tile
+"""
+for _name in _SAME.split():
+    relay.same(_name, getattr(op, _name))
 relay.same("broadcast_to", op.broadcast_to, ignore=("dtype",))
 relay.same("nn.mirror_pad", op.mirror_pad)
 relay("meshgrid", op.mesh_grid)(meshgrid)

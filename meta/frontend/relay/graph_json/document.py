@@ -149,13 +149,9 @@ _LATER = (
 
 @dataclass(slots=True)
 class Node:
-    """An object of the graph.
+    """An object of the graph: its class, fields as text, and indices of an array's or map's items.
 
-    Attributes
-    ----------
-    type_key: its class. attrs: fields by name, as text. data: indices of an array's or a map's
-    items; keys: of a map whose keys are all strings (``has_keys``). text: of an object that is
-    given by its text; encoded: whether that is base64 with a length in front.
+    ``keys``: of a map whose keys are all strings. ``encoded``: whether ``text`` is base64.
     """
 
     type_key: str
@@ -169,11 +165,7 @@ class Node:
 
 @dataclass(slots=True)
 class Document:
-    """A JSON graph.
-
-    ``root`` and all references are indices into ``nodes``, of which the first is always null.
-    ``version`` is the major and minor version of the TVM that wrote it, None if it does not say.
-    """
+    """A JSON graph; ``root`` and references are indices into ``nodes``, the first is null."""
 
     source: str
     root: int = -1
@@ -276,11 +268,7 @@ def _read_member(document: Document, scanner: Scanner, key: str) -> None:
 
 
 def read_document(text: str, source: str) -> Document:
-    """Read the outer form of a JSON graph.
-
-    Raises RelayError, with line and column, for what is no JSON or no graph: keys that occur twice,
-    constants such as NaN, brackets without end; and for other programs' JSON, with what it is.
-    """
+    """Read the outer form; RelayError for what is no JSON, no graph, or another program's."""
     if not text.isascii():
         try:
             text.encode()

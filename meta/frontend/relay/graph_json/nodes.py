@@ -7,6 +7,7 @@ the fields with what reads them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from meta.frontend.relay import ast
@@ -63,38 +64,33 @@ def type_names(resolver: Resolver, index: int, value: Any) -> tuple[str, ...]:
     return tuple(v.name for v in resolver.each(index, value, ast.TypeVar, "type parameter"))
 
 
-def _kind(make: Callable[..., Any], nests: bool = False, **parts: Part) -> Kind:
-    """Return the kind of a node that is made of its fields."""
+def _kind(
+    make: Callable[..., Any],
+    *,
+    nests: bool = False,
+    placed: bool = False,
+    typed: bool = False,
+    **parts: Part,
+) -> Kind:
+    """Return the kind of a node that is made of its fields.
+
+    placed: it is an expression. typed: it is one whose type the file may state, no definition's.
+    """
     reads = [(name, read) for name, (read, _) in parts.items()]
 
     def build(resolver: Resolver, index: int, fields: Fields) -> Any:
-        return make(*[read(resolver, index, fields[name]) for name, read in reads])
+        value = make(*[read(resolver, index, fields[name]) for name, read in reads])
+        if placed or typed:
+            value.place = resolver.place(index)
+        if typed:
+            value.checked_type = _known_type(resolver, index, fields["_checked_type_"])
+        return value
 
-    return Kind(build, {name: encoding for name, (_, encoding) in parts.items()}, nests=nests)
-
-
-def _placed(kind: Kind) -> Kind:
-    """Return the kind of an expression whose type, that of a definition, is not read."""
-
-    def build(resolver: Resolver, index: int, fields: Fields) -> ast.Expr:
-        expression: ast.Expr = kind.build(resolver, index, fields)
-        expression.place = resolver.place(index)
-        return expression
-
-    return Kind(build, kind.fields, nests=kind.nests)
+    encodings = {name: encoding for name, (_, encoding) in parts.items()}
+    return Kind(build, {**encodings, **({"_checked_type_": OBJECT} if typed else {})}, nests=nests)
 
 
-def _typed(make: Kind | Callable[..., Any], **parts: Any) -> Kind:
-    """Return the kind of an expression, whose type the file may state; as `_kind` otherwise."""
-    kind = make if isinstance(make, Kind) else _kind(make, **parts)
-
-    def build(resolver: Resolver, index: int, fields: Fields) -> ast.Expr:
-        expression: ast.Expr = kind.build(resolver, index, fields)
-        expression.checked_type = _known_type(resolver, index, fields["_checked_type_"])
-        expression.place = resolver.place(index)
-        return expression
-
-    return Kind(build, {**kind.fields, "_checked_type_": OBJECT}, nests=kind.nests)
+_typed = partial(_kind, typed=True)
 
 
 # Types, and what stands in shapes.
@@ -169,23 +165,27 @@ _TYPES: dict[str, Kind] = {
 # Expressions and patterns.
 
 
-def _constant(resolver: Resolver, index: int, fields: Fields) -> ast.Constant:
-    if fields["data"] is None:
+def _array(resolver: Resolver, index: int, number: int | None) -> ast.Constant:
+    if number is None:
         resolver.fail(index, "a constant without data")
-    return resolver.constant(index, resolver.array(index, fields["data"]))
+    return resolver.constant(index, resolver.array(index, number))
+
+
+def _constant(constant: ast.Constant) -> ast.Constant:
+    return constant
 
 
 def _op(resolver: Resolver, index: int, _: Fields) -> ast.Op:
     name = resolver.text(index)
     if not name:
         resolver.fail(index, "an operator without a name")
-    return ast.Op(name)
+    return ast.Op(name, place=resolver.place(index))
 
 
 def _constructor(resolver: Resolver, index: int, fields: Fields) -> ast.Constructor:
     owner = resolver.expect(index, fields["belong_to"], ast.DataType, "its data type")
     name = resolver.expect(index, fields["name_hint"], str, "its name")
-    constructor = ast.Constructor(name, owner.name)
+    constructor = ast.Constructor(name, owner.name, place=resolver.place(index))
     types = resolver.each(index, fields["inputs"], ast.Type, "field's type")
     resolver.constructor_fields[constructor] = types
     return constructor
@@ -223,11 +223,11 @@ _CONSTRUCTOR = {"name_hint": STRING, "inputs": OBJECT, "belong_to": OBJECT}
 KINDS: dict[str, Kind] = {
     **_TYPES,
     "relay.Id": _kind(str, name_hint=_NAME_HINT),
-    "relay.Constant": _typed(Kind(_constant, {"data": NDARRAY})),
+    "relay.Constant": _typed(_constant, data=(_array, NDARRAY)),
     "relay.Var": _typed(ast.Var, vid=_one(str, "its name"), type_annotation=(_known_type, OBJECT)),
-    "GlobalVar": _placed(_kind(ast.GlobalVar, name_hint=_NAME_HINT)),
-    "Op": _placed(Kind(_op)),
-    "relay.Constructor": _placed(Kind(_constructor, _CONSTRUCTOR)),
+    "GlobalVar": _kind(ast.GlobalVar, placed=True, name_hint=_NAME_HINT),
+    "Op": Kind(_op),
+    "relay.Constructor": Kind(_constructor, _CONSTRUCTOR),
     "relay.Call": _typed(
         ast.Call,
         op=_value("what it calls"),

@@ -77,9 +77,7 @@ def _known_kind(resolver: Resolver, key: str) -> Kind | None:
 
 
 def _kind_in_table(resolver: Resolver, index: int) -> Kind:
-    """Return how a node of a metadata section is read: what is not known there may be an attribute
-    that means nothing here.
-    """
+    """Return how a node of a metadata section is read: what is not known as an `Opaque`."""
     key = type_key(resolver.document.nodes[index].type_key)
     return _known_kind(resolver, key) or (values.OPAQUE if key else _kind_of(resolver, index))
 
@@ -149,13 +147,10 @@ def read_program(text: str, source: str) -> ast.Module:
 
 
 def read_table(text: str, source: str) -> tuple[dict[str, tuple[Any, ...]], list[str]]:
-    """Read the JSON after ``#[metadata]`` of a program text.
+    """Read the JSON after ``#[metadata]``: the items by type key ("relay.Constant"), and warnings.
 
-    Returns the items by type key ("relay.Constant"), and warnings. Items are expressions, types,
-    dimensions, attributes, plain Python values for numbers, strings, arrays and maps, and
-    `ast.Opaque` for anything else: whether that matters is for its user to say.
-
-    Raises RelayError, as `read_json` does.
+    Items are expressions, types, dimensions, attributes, plain Python values for numbers, strings,
+    arrays and maps, and `ast.Opaque` for anything else. Raises RelayError, as `read_json` does.
     """
     document = read_document(text, source)
     resolver = Resolver(document, _kind_in_table)

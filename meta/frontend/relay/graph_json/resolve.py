@@ -66,13 +66,7 @@ class Kind:
 
 
 class Resolver:
-    """The state of reading one document.
-
-    Attributes
-    ----------
-    values: what the nodes are, by index, as far as they are read.
-    constructor_fields: the types of a constructor's fields.
-    """
+    """The state of reading one document."""
 
     def __init__(self, document: Document, kind_of: Callable[[Resolver, int], Kind]) -> None:
         self.document, self._kind_of = document, kind_of
@@ -108,10 +102,7 @@ class Resolver:
     def expect(
         self, index: int, value: Any, kinds: type[_T], what: str, absent: _T | None = None
     ) -> _T:
-        """Return a value that has to be of a class, for example an expression.
-
-        absent: what null stands for.
-        """
+        """Return a value that has to be of a class; ``absent`` is what null stands for."""
         value = absent if value is None else value
         if not isinstance(value, kinds):
             found = "nothing" if value is None else f"a {type(value).__name__}"
@@ -181,11 +172,7 @@ class Resolver:
     # Resolution.
 
     def resolve(self, root: int) -> Any:
-        """Return what a node is.
-
-        Raises RelayError for references that lead nowhere or in a circle, unknown type keys, and
-        fields that do not fit; in each case with the node.
-        """
+        """Return what a node is; RelayError, with the node, for one that cannot be read."""
         if root == 0:
             return None
         with bar(len(self.values), f"resolving {self.document.source}", PROGRESS_DELAY) as progress:

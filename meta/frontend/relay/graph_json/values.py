@@ -112,10 +112,7 @@ def _attributes_kind(key: str, version: tuple[int, int] | None) -> Kind:
 
 
 def attributes_kind(key: str, version: tuple[int, int] | None) -> Kind | None:
-    """Return how the attributes of an operator are read; None if the table has no such type.
-
-    The kinds are kept, one per version: those met in files are few.
-    """
+    """Return how an operator's attributes are read, None if the table has no such type."""
     if key == "DictAttrs" or key not in attribute_types():
         return None
     return _attributes_kind(

@@ -98,10 +98,7 @@ MAX_DIGITS = 400
 
 
 def parse_number(text: str) -> tuple[int | float, str | None]:
-    """Return a literal's value and dtype, None if it says none.
-
-    Raises ValueError with what was expected.
-    """
+    """Return a literal's value and dtype, if it says one; ValueError with what was expected."""
     match = _LITERAL.fullmatch(text)
     if match is None or len(text) > MAX_DIGITS:
         raise ValueError(f"a number of at most {MAX_DIGITS} characters, such as 1.5f, 3 or 7i64")
@@ -273,9 +270,7 @@ class Lexer:
         return self.advance()
 
     def items(self, close: str) -> Iterator[None]:
-        """Yield before each item of a list with commas between, up to a closing mark, which is
-        stepped over; `trailing_comma` then tells whether a comma stands before that.
-        """
+        """Yield before each item of a list up to a closing mark; note a trailing comma."""
         comma = False
         while self.kind != close:
             yield

@@ -5,8 +5,6 @@ parser refuses it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
 
 from meta.base.progress import bar
 from meta.frontend.relay import ast
@@ -161,7 +159,12 @@ def parse_text(text: str, source: str = "<text>") -> ast.Module:
         table = Metadata(found)
     module = ast.Module({}, source=source)
     with bar(len(program), "reading Relay", delay=1.0) as progress:
-        r = Reader(Lexer(program, source), table, progress=_reports(progress))
+
+        def report(offset: int) -> None:
+            if offset - progress.n >= _REPORT:
+                progress.update(offset - progress.n)
+
+        r = Reader(Lexer(program, source), table, progress=report)
         module.text_version = read_header(r)
         read_module(r, module)
     stated = metadata_version(section) if section is not None else None
@@ -170,14 +173,6 @@ def parse_text(text: str, source: str = "<text>") -> ast.Module:
     module.attrs = dict(items[0]) if items and isinstance(items[0], dict) else {}
     module.warnings = [*warnings, *r.warnings, *_rebound(r)]
     return module
-
-
-def _reports(progress: Any) -> Callable[[int], None]:
-    def report(offset: int) -> None:
-        if offset - progress.n >= _REPORT:
-            progress.update(offset - progress.n)
-
-    return report
 
 
 def _rebound(r: Reader) -> list[str]:

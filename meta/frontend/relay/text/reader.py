@@ -47,9 +47,7 @@ class Metadata:
     missing: dict[str, ast.Constant] = field(default_factory=dict)
 
     def at(self, lex: Lexer) -> tuple[Any, int]:
-        """Return the item that the current token, ``meta``, begins a reference to, and where the
-        reference ends; `Missing` where the file does not hold it.
-        """
+        """Return the item of the reference at ``meta``, or `Missing`, and where it ends."""
         match = _REFERENCE.match(lex.source, lex.start)
         if match is None:
             lex.fail("a reference into the metadata section, meta[relay.Constant][0]")
@@ -146,10 +144,7 @@ class TextScope:
         self._lengths.add(len(var.name))
 
     def note_loose(self, run: str, rest: str) -> None:
-        """Note that a name has characters which otherwise end one: blanks, brackets, ';'.
-
-        ``run`` is what stands before the first of them.
-        """
+        """Note that a name goes on behind ``run`` with what otherwise ends one: blanks, ";"."""
         self._loose.setdefault(run, set()).add(len(run) + len(rest))
 
     def find_loose(self, run: str, text: str, at: int) -> ast.Var | None:

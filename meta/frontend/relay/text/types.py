@@ -71,9 +71,7 @@ def _inner(r: Reader, depth: int) -> Step:
 
 
 def _types(r: Reader, close: str, depth: int) -> Step:
-    """Read types with commas between them up to a closing mark, which is stepped over; tell also
-    whether a comma stands before it.
-    """
+    """Read types up to a closing mark, and tell whether a comma stands before it."""
     types: list[ast.Type] = []
     for _ in r.lex.items(close):
         plain = _plain(r)
@@ -110,9 +108,7 @@ def read_type_params(r: Reader) -> tuple[str, ...]:
 
 
 def take_comment(r: Reader) -> ast.Type | None:
-    """Return the type that the comment before the current token states. What cannot be read is a
-    comment like any other.
-    """
+    """Return the type that the comment before the current token states, if it can be read."""
     text, r.lex.type_comment = r.lex.type_comment, None
     if text is None:
         return None
