@@ -1,5 +1,7 @@
 """Attention and rotary embeddings."""
 
+from typing import Any
+
 from meta.ir.types import TensorType
 from meta.op.core import Tensor, op
 from meta.op.core.check import broadcast_shapes, require, require_float, require_like, require_ndim
@@ -123,26 +125,6 @@ def scaled_dot_product_attention(
     return query.with_shape((*query.shape[:3], value.shape[3])), _statistics(scores)
 
 
-def _backward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    y: Tensor,
-    logsumexp: Tensor,
-    dy: Tensor,
-    layout: str,
-) -> None:
-    scores = _checked(query, key, value, mask, layout)
-    result = query.with_shape((*query.shape[:3], value.shape[3]))
-    for x, name, wanted in (
-        (y, "y", result),
-        (dy, "dy", result),
-        (logsumexp, "logsumexp", _statistics(scores)),
-    ):
-        require_like(x, wanted, f"{name} does not fit")
-
-
 @op
 def scaled_dot_product_attention_dx(
     query: Tensor,
@@ -165,11 +147,18 @@ def scaled_dot_product_attention_dx(
     query, key, value, mask, causal, scale, layout: of the forward call. y, logsumexp: its results.
     dy: the gradient of y. Results: of the types of query, key and value.
     """
-    _backward(query, key, value, mask, y, logsumexp, dy, layout)
+    scores = _checked(query, key, value, mask, layout)
+    result = query.with_shape((*query.shape[:3], value.shape[3]))
+    for x, name, wanted in (
+        (y, "y", result),
+        (dy, "dy", result),
+        (logsumexp, "logsumexp", _statistics(scores)),
+    ):
+        require_like(x, wanted, f"{name} does not fit")
     return query, key, value
 
 
-@op
+@op(options=scaled_dot_product_attention_dx)
 def scaled_dot_product_attention_dmask(
     query: Tensor,
     key: Tensor,
@@ -178,9 +167,7 @@ def scaled_dot_product_attention_dmask(
     y: Tensor,
     logsumexp: Tensor,
     dy: Tensor,
-    causal: bool = False,
-    scale: float | None = None,
-    layout: str = HEADS_FIRST,
+    *options: Any,
 ) -> TensorType:
     """Gradient of `scaled_dot_product_attention` with respect to a mask that is added.
 
@@ -188,7 +175,8 @@ def scaled_dot_product_attention_dmask(
     broadcast. Arguments as there; mask is floating point. Result: its type.
     """
     require_float(mask, "mask")
-    _backward(query, key, value, mask, y, logsumexp, dy, layout)
+    arguments = (query, key, value, mask, y, logsumexp, dy, *options)
+    scaled_dot_product_attention_dx.type_function(*arguments)
     return mask
 
 

@@ -4,9 +4,41 @@ operators as forward operators. Their types are made in `meta/op/core/convolutio
 
 from typing import Any
 
-from meta.op.core import Ints, Tensor, op
+from meta.op.core import Ints, Op, Tensor, op
 from meta.op.core.convolution import Convolution, convolved, transposed
 from meta.op.core.window import DATA, KERNEL, TRANSPOSED_KERNEL, documented
+
+
+def _gradients(n: int, forward: Op, types: Convolution) -> None:
+    name = forward.name
+
+    @op(name=f"{name}_dx", options=forward, enough=((),))
+    @documented(n, name)
+    def by_input(
+        x_or_w: Tensor, y: Tensor | None, dy: Tensor, shape: tuple[int, ...], *options: Any
+    ) -> Tensor:
+        """Gradient of `{name}` with respect to x.
+
+        x_or_w: the kernel. y: the forward result; not used, may be None. dy: gradient of the
+        result. shape: of x, in ``layout``. The rest as in the forward call. Result: ``shape``, of
+        dy's dtype.
+
+        Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
+        """
+        return types.by_input(x_or_w, y, dy, shape, *options)
+
+    @op(name=f"{name}_dw", schema=by_input, enough=((),))
+    @documented(n, name)
+    def by_kernel(*arguments: Any) -> Tensor:
+        """Gradient of `{name}` with respect to w.
+
+        x_or_w: the input. y: the forward result; not used, may be None. dy: gradient of the
+        result. shape: of w, in ``kernel_layout``. The rest as in the forward call. Result:
+        ``shape``, of dy's dtype.
+
+        Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
+        """
+        return types.by_kernel(*arguments)
 
 
 def _convolution(n: int) -> None:
@@ -43,44 +75,7 @@ def _convolution(n: int) -> None:
         options = (stride, padding, dilation, groups, layout, kernel_layout, out_layout)
         return types.forward(x, w, *options)
 
-    @op(name=f"conv{n}d_dx", enough=((),))
-    @documented(n)
-    def conv_dx(
-        x_or_w: Tensor,
-        y: Tensor | None,
-        dy: Tensor,
-        shape: tuple[int, ...],
-        stride: Ints,
-        padding: Ints,
-        dilation: Ints,
-        groups: int,
-        layout: str = data,
-        kernel_layout: str = kernel,
-        out_layout: str = data,
-    ) -> Tensor:
-        """Gradient of `conv{n}d` with respect to x, a transposed convolution of ``dy``.
-
-        x_or_w: the kernel. y: the forward result; not used, may be None. dy: gradient of the
-        result. shape: of x, in ``layout``. The rest as in the forward call. Result: ``shape``, of
-        dy's dtype.
-
-        Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
-        """
-        options = (stride, padding, dilation, groups, layout, kernel_layout, out_layout)
-        return types.by_input(x_or_w, y, dy, shape, *options)
-
-    @op(name=f"conv{n}d_dw", schema=conv_dx, enough=((),))
-    @documented(n)
-    def conv_dw(*arguments: Any) -> Tensor:
-        """Gradient of `conv{n}d` with respect to w.
-
-        x_or_w: the input. y: the forward result; not used, may be None. dy: gradient of the
-        result. shape: of w, in ``kernel_layout``. The rest as in the forward call. Result:
-        ``shape``, of dy's dtype.
-
-        Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
-        """
-        return types.by_kernel(*arguments)
+    _gradients(n, conv, types)
 
 
 def _transposed_convolution(n: int) -> None:
@@ -118,46 +113,7 @@ def _transposed_convolution(n: int) -> None:
         window = (stride, padding, output_padding, dilation, groups)
         return types.forward(x, w, *window, layout, kernel_layout, out_layout)
 
-    @op(name=f"conv{n}d_transpose_dx", enough=((),))
-    @documented(n)
-    def conv_transpose_dx(
-        x_or_w: Tensor,
-        y: Tensor | None,
-        dy: Tensor,
-        shape: tuple[int, ...],
-        stride: Ints,
-        padding: Ints,
-        output_padding: Ints,
-        dilation: Ints,
-        groups: int,
-        layout: str = data,
-        kernel_layout: str = kernel,
-        out_layout: str = data,
-    ) -> Tensor:
-        """Gradient of `conv{n}d_transpose` with respect to x: dy convolved with the kernel.
-
-        x_or_w: the kernel. y: the forward result; not used, may be None. dy: gradient of the
-        result. shape: of x, in ``layout``. The rest as in the forward call. Result: ``shape``, of
-        dy's dtype.
-
-        Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
-        """
-        window = (stride, padding, output_padding, dilation, groups)
-        options = (*window, layout, kernel_layout, out_layout)
-        return types.by_input(x_or_w, y, dy, shape, *options)
-
-    @op(name=f"conv{n}d_transpose_dw", schema=conv_transpose_dx, enough=((),))
-    @documented(n)
-    def conv_transpose_dw(*arguments: Any) -> Tensor:
-        """Gradient of `conv{n}d_transpose` with respect to w.
-
-        x_or_w: the input. y: the forward result; not used, may be None. dy: gradient of the
-        result. shape: of w, in ``kernel_layout``. The rest as in the forward call. Result:
-        ``shape``, of dy's dtype.
-
-        Raises TypeInferError if ``dy`` is not of the shape that the forward call gives.
-        """
-        return types.by_kernel(*arguments)
+    _gradients(n, conv_transpose, types)
 
 
 for _n in DATA:

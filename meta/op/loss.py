@@ -9,6 +9,8 @@ sum and of the count. On the CPU another label outside [0, c) raises IndexOutOfR
 does with META_CHECK_INDICES; without, such a row is left out, too.
 """
 
+from typing import Any
+
 from meta.base import dtype as dtypes
 from meta.base.errors import TypeInferError
 from meta.op.core import Tensor, op
@@ -255,22 +257,13 @@ def huber_loss(
     return _loss(y_true, y_pred, reduction)
 
 
-@op
-def huber_loss_dpred(
-    dy: Tensor, y_true: Tensor, y_pred: Tensor, reduction: str = "mean", delta: float = 1.0
-) -> Tensor:
+@op(options=huber_loss)
+def huber_loss_dpred(dy: Tensor, y_true: Tensor, y_pred: Tensor, *options: Any) -> Tensor:
     """Gradient of `huber_loss` by y_pred: ``clip(y_pred - y_true, -delta, delta) * dy``.
 
     Over the size for "mean". dy: gradient of the loss, of its type. Result: type of y_pred.
     """
-    require(delta > 0, "delta must be positive", found=delta)
-    return _dpred(dy, _loss(y_true, y_pred, reduction), y_pred)
-
-
-def _divergence(y_true: Tensor, y_pred: Tensor, reduction: str) -> Tensor:
-    axis = reduction != "batchmean" or y_pred.ndim > 0
-    require(axis, "batchmean needs an axis of the batch", expected="ndim >= 1", found=str(y_pred))
-    return _loss(y_true, y_pred, reduction, (*_REDUCTIONS, "batchmean"))
+    return _dpred(dy, huber_loss.type_function(y_true, y_pred, *options), y_pred)
 
 
 @op
@@ -287,20 +280,16 @@ def kl_div(
     Raises TypeInferError if types differ or there is no such reduction.
     Kullback and Leibler, "On information and sufficiency", 1951; arguments as torch's.
     """
-    return _divergence(y_true, y_pred, reduction)
+    axis = reduction != "batchmean" or y_pred.ndim > 0
+    require(axis, "batchmean needs an axis of the batch", expected="ndim >= 1", found=str(y_pred))
+    return _loss(y_true, y_pred, reduction, (*_REDUCTIONS, "batchmean"))
 
 
-@op
-def kl_div_dpred(
-    dy: Tensor,
-    y_true: Tensor,
-    y_pred: Tensor,
-    reduction: str = "mean",
-    log_target: bool = False,
-) -> Tensor:
+@op(options=kl_div)
+def kl_div_dpred(dy: Tensor, y_true: Tensor, y_pred: Tensor, *options: Any) -> Tensor:
     """Gradient of `kl_div` by y_pred: ``-y_true * dy``, or ``-exp(y_true) * dy`` with log_target.
 
     Over the size for "mean", over the extent of axis 0 for "batchmean". dy: gradient of the loss,
     of its type. Result: type of y_pred.
     """
-    return _dpred(dy, _divergence(y_true, y_pred, reduction), y_pred)
+    return _dpred(dy, kl_div.type_function(y_true, y_pred, *options), y_pred)

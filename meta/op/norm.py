@@ -4,6 +4,8 @@ Statistics and parameters may be wider than half precision data: float32 next to
 bfloat16. Statistics are always computed in `statistics_dtype`.
 """
 
+from typing import Any
+
 from meta.ir.types import Dim
 from meta.op.core import InOut, Ints, Tensor, TensorType, op
 from meta.op.core.check import normalize_axes, normalize_axis, require, require_float, require_like
@@ -179,17 +181,12 @@ def layer_norm_dx(
     return _gradients(x, scale, dy)
 
 
-@op
+@op(options=layer_norm_dx)
 def layer_norm_train_dx(
-    x: Tensor,
-    scale: Tensor | None,
-    dy: Tensor,
-    mean: Tensor,
-    invvar: Tensor,
-    axis: int = -1,
-    eps: float = 1e-5,
+    x: Tensor, scale: Tensor | None, dy: Tensor, mean: Tensor, invvar: Tensor, *options: Any
 ) -> TensorType | tuple[TensorType, TensorType, TensorType]:
     """`layer_norm_dx` that is given mean and invvar, as `layer_norm_train` returned them."""
+    axis, _ = options
     statistics = _layer(x, axis, scale=scale)
     for value, name in ((mean, "mean"), (invvar, "invvar")):
         require_like(value, statistics, f"{name} does not fit")
@@ -295,12 +292,6 @@ def rms_norm_dx(
     return x if scale is None else (x, scale)
 
 
-def _window(x: Tensor, size: int, axis: int) -> None:
-    require_float(x, "x")
-    normalize_axis(axis, x.ndim)
-    require(size >= 1, "size must be positive", found=size)
-
-
 @op
 def lrn(
     x: Tensor,
@@ -318,20 +309,14 @@ def lrn(
 
     x: floating point. Result: its type; half precision is computed in float32.
     """
-    _window(x, size, axis)
+    require_float(x, "x")
+    normalize_axis(axis, x.ndim)
+    require(size >= 1, "size must be positive", found=size)
     return x
 
 
-@op
-def lrn_dx(
-    x: Tensor,
-    dy: Tensor,
-    size: int = 5,
-    axis: int = 1,
-    bias: float = 1.0,
-    alpha: float = 1e-4,
-    beta: float = 0.75,
-) -> Tensor:
+@op(options=lrn)
+def lrn_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
     """Gradient of `lrn`.
 
     With d = bias + alpha / size * sum(x²): ``dx = dy / d**beta - 2 alpha beta / size * x * s``, s
@@ -339,7 +324,7 @@ def lrn_dx(
 
     x: the argument. dy: the gradient of the result, of the same type. Result: the same type.
     """
-    _window(x, size, axis)
+    lrn.type_function(x, *options)
     require_like(dy, x, "dy is not of x's type")
     return x
 

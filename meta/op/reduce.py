@@ -6,6 +6,7 @@
 
 from collections.abc import Callable
 from math import inf
+from typing import Any
 
 from meta.base.dtype import is_float
 from meta.op.core import Ints, Tensor, op
@@ -40,15 +41,13 @@ def sum(x: Tensor, axis: Ints = (), keepdims: bool | Ints = 0, exclude: bool = F
     return _reduced(x, axis, keepdims, exclude, _wide(x.dtype))
 
 
-@op
-def sum_dx(
-    x: Tensor, dy: Tensor, axis: Ints = (), keepdims: bool | Ints = 0, exclude: bool = False
-) -> Tensor:
+@op(options=sum)
+def sum_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
     """The gradient of `sum` at ``x``: ``dy`` repeated along the summed axes.
 
     Of ``x`` only the type counts.
     """
-    return _back(x, dy, axis, keepdims, exclude)
+    return _back(x, dy, *options)
 
 
 @op
@@ -61,15 +60,13 @@ def mean(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = Fal
     return _reduced(x, axis, keepdims, exclude, x.dtype)
 
 
-@op
-def mean_dx(
-    dy: Tensor, shape: Ints, axis: Ints = (), keepdims: bool = False, exclude: bool = False
-) -> Tensor:
+@op(options=mean)
+def mean_dx(dy: Tensor, shape: Ints, *options: Any) -> Tensor:
     """The gradient of `mean` at an argument of ``shape``: dy / n, repeated along reduced axes."""
     require_float(dy, "dy")
     full = dy.with_shape((shape,) if isinstance(shape, int) else shape)
     require_extents(full.shape)
-    return _back(full, dy, axis, keepdims, exclude)
+    return _back(full, dy, *options)
 
 
 def _require_elements(x: Tensor, axis: Ints, exclude: bool) -> None:
@@ -143,17 +140,15 @@ for _name, _row in REDUCTIONS.items():
     _define(_name, *_row)
 
 
-@op
-def prod_dx(
-    x: Tensor, dy: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False
-) -> Tensor:
+@op(options=mean)
+def prod_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
     """The gradient of `prod` at ``x``: dy times the product of all other elements.
 
     It is right also where elements are 0.
     """
     require_float(x, "x")
     require_same_dtype(x, dy)
-    return _back(x, dy, axis, keepdims, exclude)
+    return _back(x, dy, *options)
 
 
 def _float_reduced(x: Tensor, axis: Ints, keepdims: bool, exclude: bool) -> Tensor:
@@ -186,15 +181,10 @@ def var(
 
 
 @op(schema=var)
-def std(
-    x: Tensor,
-    axis: Ints = (),
-    keepdims: bool = False,
-    exclude: bool = False,
-    correction: int = 1,
-) -> Tensor:
+def std(*arguments: Any) -> Tensor:
     """The standard deviation, sqrt(`var`). Its gradient where it is 0 is taken as 0."""
-    return _float_reduced(x, axis, keepdims, exclude)
+    result: Tensor = var.type_function(*arguments)
+    return result
 
 
 @op

@@ -1,5 +1,7 @@
 """Pooling of regions of interest."""
 
+from typing import Any
+
 from meta.op.core import Ints, Tensor, op
 from meta.op.core.check import pair, require, require_float, require_ndim
 from meta.op.core.indices import IndexRange
@@ -74,40 +76,22 @@ def roi_align(
     return pooled(data, rois, pooled_size, spatial_scale, layout, mode)
 
 
-@op(indices=images)
-def roi_align_dx(
-    data: Tensor,
-    rois: Tensor,
-    dy: Tensor,
-    pooled_size: Ints,
-    spatial_scale: float,
-    sample_ratio: int = -1,
-    layout: str = "NCHW",
-    mode: str = "avg",
-) -> Tensor:
+@op(indices=images, options=roi_align)
+def roi_align_dx(data: Tensor, rois: Tensor, dy: Tensor, *options: Any) -> Tensor:
     """Gradient of `roi_align` in ``data``: every bin's dy, spread over what its samples read.
 
     For "max" it is the first of its greatest samples that gets dy. dy: of the shape of the forward
     result; other arguments as there. Result: type of data. It is linear in dy.
     """
-    y = pooled(data, rois, pooled_size, spatial_scale, layout, mode)
+    y: Tensor = roi_align.type_function(data, rois, *options)
     require_same_dtype(data, dy)
     fits = dy.shape == y.shape or not (dy.is_static and y.is_static)
     require(fits, "dy does not fit", expected=list(y.shape), found=str(dy))
     return data
 
 
-@op(indices=images)
-def roi_align_ddy(
-    data: Tensor,
-    rois: Tensor,
-    ddx: Tensor,
-    pooled_size: Ints,
-    spatial_scale: float,
-    sample_ratio: int = -1,
-    layout: str = "NCHW",
-    mode: str = "avg",
-) -> Tensor:
+@op(indices=images, options=roi_align)
+def roi_align_ddy(data: Tensor, rois: Tensor, ddx: Tensor, *options: Any) -> Tensor:
     """Gradient of `roi_align_dx` in ``dy``: `roi_align` of ``ddx``, in which ``data`` chooses.
 
     For "max" it is ddx at the sample at which data is greatest. ddx: of the type of data; other
@@ -116,7 +100,8 @@ def roi_align_ddy(
     require_same_dtype(data, ddx)
     fits = ddx.shape == data.shape or not (ddx.is_static and data.is_static)
     require(fits, "ddx does not fit", expected=str(data), found=str(ddx))
-    return pooled(data, rois, pooled_size, spatial_scale, layout, mode)
+    y: Tensor = roi_align.type_function(data, rois, *options)
+    return y
 
 
 @op(indices=images)

@@ -42,16 +42,6 @@ def resized(
     return x.with_shape(tuple(shape)).with_dtype(dtype)
 
 
-def resized_dx(count: int, x: Tensor, dy: Tensor, *options: Any) -> Tensor:
-    """Return the type of a gradient of `resized` after checking its arguments."""
-    require_float(x, "x")
-    require_float(dy, "dy")
-    y = resized(count, x, *options)
-    fits = dy.shape == y.shape or not (dy.is_static and y.is_static)
-    require(fits, "dy does not fit", expected=list(y.shape), found=str(dy))
-    return x
-
-
 def _resizing(n: int) -> Op:
     data = DATA[n]
 
@@ -92,29 +82,20 @@ def _resizing(n: int) -> Op:
             cubic_alpha, cubic_exclude, out_dtype,
         )  # fmt: skip
 
-    @op(name=f"resize{n}d_dx")
+    @op(name=f"resize{n}d_dx", options=resize)
     @documented(n)
-    def resize_dx(
-        x: Tensor,
-        dy: Tensor,
-        size: Ints,
-        layout: str = data,
-        method: str = "linear",
-        coordinate_transformation_mode: str = "half_pixel",
-        rounding_method: str = "",
-        cubic_alpha: float = -0.5,
-        cubic_exclude: int = 0,
-        out_dtype: str = "",
-    ) -> Tensor:
+    def resize_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
         """Gradient of `resize{n}d`: every sample's dy, spread with its weights over what it read.
 
         x: the argument of the forward call, of which only the type counts; floating point. dy:
         gradient of the result, of its shape. Other arguments as there. Result: type of x.
         """
-        return resized_dx(
-            n, x, dy, size, layout, method, coordinate_transformation_mode, rounding_method,
-            cubic_alpha, cubic_exclude, out_dtype,
-        )  # fmt: skip
+        require_float(x, "x")
+        require_float(dy, "dy")
+        y = resized(n, x, *options)
+        fits = dy.shape == y.shape or not (dy.is_static and y.is_static)
+        require(fits, "dy does not fit", expected=list(y.shape), found=str(dy))
+        return x
 
     return resize
 

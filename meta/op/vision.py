@@ -6,6 +6,8 @@ first, the others are -1, and a count says how many are in use.
 
 from __future__ import annotations
 
+from typing import Any
+
 from meta.ir.types import UNKNOWN, Dim, UnknownDim
 from meta.op.core import AnyScalar, Ints, Scalar, Tensor, TensorType, op
 from meta.op.core.check import require, require_float, require_like, require_ndim
@@ -136,16 +138,32 @@ def displacements(max_displacement: int, stride2: int) -> tuple[int, ...]:
     return tuple(stride2 * d for d in range(-radius, radius + 1))
 
 
-def _matched(
-    x1: TensorType,
-    x2: TensorType,
-    kernel_size: int,
-    max_displacement: int,
-    stride1: int,
-    stride2: int,
-    padding: Ints,
-) -> TensorType:
-    """Check the arguments; return the type of `correlation`."""
+@op
+def correlation(
+    x1: Tensor,
+    x2: Tensor,
+    kernel_size: int = 1,
+    max_displacement: int = 1,
+    stride1: int = 1,
+    stride2: int = 1,
+    padding: Ints = 0,
+    is_multiply: bool = True,
+) -> Tensor:
+    """Compare the patches of x1 with those of x2 around the same places:
+
+    ``y[n, q, i, j] = mean(x1[n, c, u + p, v + r] * x2[n, c, u + p + dy, v + r + dx])`` over the
+    channels c and the taps p and r of a kernel, at u = i * stride1 + max_displacement and v alike,
+    on images that ``padding`` surrounds with zeros. Channel q is displacement (dy, dx) of a square
+    of multiples of stride2, row by row, none beyond max_displacement.
+
+    x1, x2: floating point [N, C, H, W], of one type. kernel_size: odd. padding: int, (vertical,
+    horizontal) or (top, left, bottom, right). is_multiply: False takes |x1 - x2| for the product.
+    Result: [N, D * D, OH, OW] with D = 2 * (max_displacement // stride2) + 1 and
+    OH = ceil((H + top + bottom - 2 * max_displacement - kernel_size + 1) / stride1).
+    Half precision accumulates in float32. Dosovitskiy et al., FlowNet, arXiv:1504.06852, 3.
+
+    Raises TypeInferError for other shapes, dtypes or numbers, or if nothing is left of x1.
+    """
     require_ndim(x1, 4, "x1")
     require_float(x1, "x1")
     require_same_dtype(x1, x2)
@@ -174,51 +192,14 @@ def _matched(
     return x1.with_shape((x1.shape[0], count * count, *sizes))
 
 
-@op
-def correlation(
-    x1: Tensor,
-    x2: Tensor,
-    kernel_size: int = 1,
-    max_displacement: int = 1,
-    stride1: int = 1,
-    stride2: int = 1,
-    padding: Ints = 0,
-    is_multiply: bool = True,
-) -> Tensor:
-    """Compare the patches of x1 with those of x2 around the same places:
-
-    ``y[n, q, i, j] = mean(x1[n, c, u + p, v + r] * x2[n, c, u + p + dy, v + r + dx])`` over the
-    channels c and the taps p and r of a kernel, at u = i * stride1 + max_displacement and v alike,
-    on images that ``padding`` surrounds with zeros. Channel q is displacement (dy, dx) of a square
-    of multiples of stride2, row by row, none beyond max_displacement.
-
-    x1, x2: floating point [N, C, H, W], of one type. kernel_size: odd. padding: int, (vertical,
-    horizontal) or (top, left, bottom, right). is_multiply: False takes |x1 - x2| for the product.
-    Result: [N, D * D, OH, OW] with D = 2 * (max_displacement // stride2) + 1 and
-    OH = ceil((H + top + bottom - 2 * max_displacement - kernel_size + 1) / stride1).
-    Half precision accumulates in float32. Dosovitskiy et al., FlowNet, arXiv:1504.06852, 3.
-
-    Raises TypeInferError for other shapes, dtypes or numbers, or if nothing is left of x1.
-    """
-    return _matched(x1, x2, kernel_size, max_displacement, stride1, stride2, padding)
-
-
-@op
+@op(options=correlation)
 def correlation_dx(
-    x1: Tensor,
-    x2: Tensor,
-    dy: Tensor,
-    kernel_size: int = 1,
-    max_displacement: int = 1,
-    stride1: int = 1,
-    stride2: int = 1,
-    padding: Ints = 0,
-    is_multiply: bool = True,
+    x1: Tensor, x2: Tensor, dy: Tensor, *options: Any
 ) -> tuple[TensorType, TensorType]:
     """Gradients of `correlation` with respect to x1 and x2; of |x1 - x2| it is 0 where they agree.
 
     dy: gradient of the result, of its type. All else as in the forward call.
     """
-    y = _matched(x1, x2, kernel_size, max_displacement, stride1, stride2, padding)
+    y: TensorType = correlation.type_function(x1, x2, *options)
     require_like(dy, y, "dy is not of the forward result's type")
     return x1, x2

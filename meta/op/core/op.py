@@ -244,6 +244,7 @@ def op(
     *,
     name: str = ...,
     schema: Op | None = ...,
+    options: Op | None = ...,
     random: bool = ...,
     commutative: bool = ...,
     float8: bool = ...,
@@ -256,6 +257,7 @@ def op(
     *,
     name: str = "",
     schema: Op | None = None,
+    options: Op | None = None,
     random: bool = False,
     commutative: bool = False,
     float8: bool = False,
@@ -270,6 +272,8 @@ def op(
     name: another name than the function's.
     schema: an operator whose schema is shared; the function then takes the same parameters, or
         ``*arguments`` where it hands them all on.
+    options: an operator whose attributes and run-time numbers this one takes, too, as ``*options``
+        behind its own parameters: those of a gradient operator's forward operator.
     random: the result is not determined by the arguments.
     commutative: exchanging the first two arguments changes no element of the result.
     float8: tensors of float8 are taken, too: it only moves or converts elements.
@@ -285,7 +289,10 @@ def op(
 
     def make(f: Callable[..., Any]) -> Op:
         op_name = name or f.__name__
-        own = schema.schema.shared(op_name, f) if schema is not None else Schema(op_name, f)
+        if schema is not None:
+            own = schema.schema.shared(op_name, f)
+        else:
+            own = Schema(op_name, f, None if options is None else options.schema)
         _check_enough(op_name, own, enough)
         _check_indices(op_name, own, indices)
         made = Op(

@@ -259,14 +259,26 @@ def _slot(parameter: inspect.Parameter, annotation: Any) -> Slot:
 
 
 class Schema:
-    """The slots of one or more operators, read from a signature."""
+    """The slots of one or more operators, read from a signature.
 
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+    options: a schema whose attributes and numbers follow, with their defaults, where the signature
+    ends with ``*options``.
+    """
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], options: Schema | None = None
+    ) -> None:
         self.name = name
-        self.signature = inspect.signature(function)
         annotations = typing.get_type_hints(function, include_extras=True)
+        own = list(inspect.signature(function).parameters.values())
+        borrowed: list[Slot] = []
+        if options is not None and own[-1].kind is inspect.Parameter.VAR_POSITIONAL:
+            own.pop()
+            borrowed = [s for s in options.slots if s.kind in ("attribute", "scalar")]
+        theirs = [] if options is None else [options.signature.parameters[s.name] for s in borrowed]
+        self.signature: inspect.Signature = inspect.Signature([*own, *theirs])
         slots = []
-        for parameter in self.signature.parameters.values():
+        for parameter in own:
             if (
                 parameter.kind is not parameter.POSITIONAL_OR_KEYWORD
                 or parameter.name not in annotations
@@ -285,6 +297,7 @@ class Schema:
                     expected="one of the annotations listed in meta.op.core.schema",
                     span=definition_span(function),
                 ) from None
+        slots += borrowed
         self.slots: tuple[Slot, ...] = tuple(slots)
         self.names: tuple[str, ...] = tuple(s.name for s in slots)
         self.kinds: tuple[str, ...] = tuple(s.kind for s in slots)

@@ -28,16 +28,17 @@ _PADDING = {
 }
 
 
-def documented(count: int) -> Callable[[F], F]:
+def documented(count: int, name: str = "") -> Callable[[F], F]:
     """Fill in the docstring of an operator over ``count`` spatial axes: their number {n}, the shape
     {shape} and the layout {data} of its tensor, the orders {kernel} and {transposed} of a kernel's
-    axes, what an option {per_axis} and a {padding} may be.
+    axes, what an option {per_axis} and a {padding} may be; and the ``name`` of another operator.
     """
 
     def fill(function: F) -> F:
         assert function.__doc__ is not None
         function.__doc__ = function.__doc__.format(
             n=count,
+            name=name,
             shape=", ".join(DATA[count]),
             axes=", ".join(DATA[count][2:]),
             data=DATA[count],
