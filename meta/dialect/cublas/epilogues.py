@@ -52,91 +52,67 @@ def require_columns(columns: int, y: TensorType) -> None:
         raise Unsupported("the reshape between changes the rows of the product")
 
 
-def _require_exact(epilogue: str, x: TensorType) -> None:
-    """Decline what cuBLASLt rounds to less than the dtype."""
-    if "gelu" in epilogue and x.dtype == "float64":
-        raise Unsupported("cuBLASLt's gelu of float64 has 11 digits")
-
-
-def _register(name: str, describes: Callable[..., Any], make: Callable[..., OpEnv]) -> None:
-    make.__name__ = name
-    dialect.pattern_op(describes)(make)
-
-
-def _with_bias(
-    name: str, product: Any, transposed: bool, suffix: str, epilogue: str, then: Callable[..., Any]
-) -> None:
-    """Register what ``then`` makes of a product with bias; a tuple is the result and the sum."""
+def _define(name: str, describes: Callable[..., Any], transposed: bool, epilogue: str) -> None:
+    """Register a pattern of x and w, a bias b along an axis or none, and a tensor c that is added
+    or none. With "aux" the result is one of two: the other is what the activation was of.
+    """
     kept = epilogue.endswith("aux")
 
-    def make(x: TensorType, w: TensorType, b: TensorType, axis: int, result: Any,
-             device: Device) -> OpEnv:  # fmt: skip
+    def make(
+        x: TensorType, w: TensorType, result: Any, device: Device, b: TensorType | None = None,
+        axis: int = 0, c: TensorType | None = None,
+    ) -> OpEnv:  # fmt: skip
         y = result[0] if kept else result
-        _require_exact(epilogue, x)
-        of = problem(x, w, False, transposed, epilogue=epilogue)
-        require_columns(of.n, y)
-        require_last(axis, b, y)
+        if "gelu" in epilogue and x.dtype == "float64":
+            raise Unsupported("cuBLASLt's gelu of float64 has 11 digits")
+        if c is not None and c != y:
+            raise Unsupported(f"what is added, {c}, is not of the product's type {y}")
+        of = problem(x, w, False, transposed, epilogue=epilogue, addend=c is not None)
+        roles = ["x1", "x2"]
+        if b is not None:
+            require_columns(of.n, y)
+            require_last(axis, b, y)
+            roles.append("vector")
         if kept and of.n % 8:
             raise Unsupported("cuBLASLt keeps what is before the activation in rows of 8 elements")
-        roles = ("x1", "x2", "vector", "out", "matrix")[: 4 + kept]
-        return prepared(FusedProduct(of, roles, device.ordinal))
+        roles += ["addend", "out"] if c is not None else ["out"]
+        roles += ["matrix"] if kept else []
+        return prepared(FusedProduct(of, tuple(roles), device.ordinal))
 
-    def describes(x: Any, w: Any, b: Any, axis: Any) -> Any:
-        return then(op.bias_add(rows(product, x, w), b, axis))
-
-    _register(f"{name}_bias{suffix}", describes, make)
+    dialect.pattern_op(describes, name=name)(make)
 
 
-def _without_bias(
-    name: str, product: Any, transposed: bool, epilogue: str, then: Callable[..., Any]
-) -> None:
-    """Register what ``then`` makes of a product alone."""
+def _define_all(name: str, product: Any, transposed: bool) -> None:
+    """Register what follows a product."""
 
-    def make(x: TensorType, w: TensorType, result: TensorType, device: Device) -> OpEnv:
-        _require_exact(epilogue, x)
-        of = problem(x, w, False, transposed, epilogue=epilogue)
-        return prepared(FusedProduct(of, ("x1", "x2", "out"), device.ordinal))
+    def alone(x: Any, w: Any) -> Any:
+        return rows(product, x, w)
 
-    _register(f"{name}_{epilogue}", lambda x, w: then(rows(product, x, w)), make)
+    def biased(x: Any, w: Any, b: Any, axis: Any) -> Any:
+        return op.bias_add(rows(product, x, w), b, axis)
 
+    def gelu_kept(x: Any, w: Any, b: Any, axis: Any) -> Any:
+        y = biased(x, w, b, axis)
+        return op.gelu(y, "tanh"), y
 
-def _with_addend(name: str, product: Any, transposed: bool) -> None:
-    """Register the sum of a product, with bias or without, and another tensor."""
+    def added(x: Any, w: Any, c: Any) -> Any:
+        return op.add(alone(x, w), c)
 
-    def same(c: TensorType, y: TensorType) -> None:
-        if c != y:
-            raise Unsupported(f"what is added, {c}, is not of the product's type {y}")
+    def biased_added(x: Any, w: Any, b: Any, axis: Any, c: Any) -> Any:
+        return op.add(biased(x, w, b, axis), c)
 
-    def add(x: TensorType, w: TensorType, c: TensorType, result: TensorType,
-            device: Device) -> OpEnv:  # fmt: skip
-        same(c, result)
-        of = problem(x, w, False, transposed, addend=True)
-        roles = "x1", "x2", "addend", "out"
-        return prepared(FusedProduct(of, roles, device.ordinal))
-
-    def bias_add(x: TensorType, w: TensorType, b: TensorType, axis: int, c: TensorType,
-                 result: TensorType, device: Device) -> OpEnv:  # fmt: skip
-        same(c, result)
-        of = problem(x, w, False, transposed, epilogue="bias", addend=True)
-        require_columns(of.n, result)
-        require_last(axis, b, result)
-        roles = "x1", "x2", "vector", "addend", "out"
-        return prepared(FusedProduct(of, roles, device.ordinal))
-
-    _register(f"{name}_add", lambda x, w, c: op.add(rows(product, x, w), c), add)
-    _register(
-        f"{name}_bias_add",
-        lambda x, w, b, axis, c: op.add(op.bias_add(rows(product, x, w), b, axis), c),
-        bias_add,
-    )
+    for suffix, epilogue, describes in (
+        ("bias", "bias", biased),
+        ("bias_relu", "bias_relu", lambda x, w, b, axis: op.relu(biased(x, w, b, axis))),
+        ("bias_gelu", "bias_gelu", lambda x, w, b, axis: op.gelu(biased(x, w, b, axis), "tanh")),
+        ("bias_gelu_kept", "bias_gelu_aux", gelu_kept),
+        ("relu", "relu", lambda x, w: op.relu(alone(x, w))),
+        ("gelu", "gelu", lambda x, w: op.gelu(alone(x, w), "tanh")),
+        ("add", "none", added),
+        ("bias_add", "bias", biased_added),
+    ):
+        _define(f"{name}_{suffix}", describes, transposed, epilogue)
 
 
-for _name, (_product, _transposed) in PRODUCTS.items():
-    _of = _name, _product, _transposed
-    _with_bias(*_of, "", "bias", lambda y: y)
-    _with_bias(*_of, "_relu", "bias_relu", op.relu)
-    _with_bias(*_of, "_gelu", "bias_gelu", lambda y: op.gelu(y, "tanh"))
-    _with_bias(*_of, "_gelu_kept", "bias_gelu_aux", lambda y: (op.gelu(y, "tanh"), y))
-    _without_bias(*_of, "relu", op.relu)
-    _without_bias(*_of, "gelu", lambda y: op.gelu(y, "tanh"))
-    _with_addend(*_of)
+for _name, _of in PRODUCTS.items():
+    _define_all(_name, *_of)

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from meta.base.source import definition_span
 from meta.dialect.core import OpEnv
 from meta.dialect.cublas import cublas as dialect
 from meta.dialect.cublas.product import Product, prepared, problem
@@ -30,4 +29,4 @@ def _nothing(x1: torch.Tensor, x2: torch.Tensor, out: torch.Tensor) -> Any:
 
 
 for _operator in STORED_TRANSPOSED:
-    dialect.register(_operator, _make, definition_span(_make))
+    dialect.op(_operator)(_make)

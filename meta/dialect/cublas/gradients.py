@@ -12,6 +12,7 @@ result: 45 us for 4096 x 768 -> 3072 (31 and 25), 16 for 1024 rows (9 and 7.5), 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from meta import op
@@ -26,24 +27,6 @@ LARGE = 2**18
 """From how many elements of ``dy`` on a product and a sum apart are faster."""
 
 
-def _make(
-    x1: TensorType, x2: TensorType, dy: TensorType, axis: Any, result: Any, epilogue: str,
-    device: Device,
-) -> OpEnv:  # fmt: skip
-    of = problem(x1, x2, True, False, epilogue=epilogue)
-    columns = of.m if epilogue == "bgrad_x1" else of.n
-    axes = {a % dy.ndim for a in ((axis,) if isinstance(axis, int) else axis)}
-    if axes != set(range(dy.ndim - 1)) or dy.static_shape[-1] != columns:
-        raise Unsupported("the sum is not that of the rows")
-    if result[1].dtype != dy.dtype:
-        raise Unsupported(f"a sum in {result[1].dtype} of {dy.dtype}")
-    if dy.size >= LARGE:
-        raise Unsupported(f"a product and a sum are faster where dy has {LARGE} elements or more")
-    shared = "x1" if epilogue == "bgrad_x1" else "x2"
-    other = "x2" if epilogue == "bgrad_x1" else "x1"
-    return prepared(FusedProduct(of, (shared, other, "out", "vector"), device.ordinal))
-
-
 def _flat(dy: TensorType, rows: int) -> TensorType:
     """Return the type of dy with its leading axes joined."""
     if dy.ndim == 0 or dy.size == 0 or dy.size != rows * dy.static_shape[-1]:
@@ -51,33 +34,41 @@ def _flat(dy: TensorType, rows: int) -> TensorType:
     return dy.with_shape((rows, dy.static_shape[-1]))
 
 
-@dialect.pattern_op(
-    lambda dy, x, axis, keepdims: (
-        op.matmul_tn(dy | op.reshape(dy, ...), x),
-        op.sum(dy, axis, keepdims),
-    )
-)
-def dense_dw_db(
-    dy: TensorType, x: TensorType, axis: Any, result: Any, device: Device
-) -> OpEnv:  # fmt: skip
-    """dw = dy.T @ x and db = sum of dy's rows, for weights (out, in)."""
-    flat = _flat(dy, x.static_shape[0])
-    return _make(flat, x, dy, axis, result, "bgrad_x1", device)
+def _define(name: str, describes: Callable[..., Any], dy_first: bool) -> None:
+    """Register dw, the product of dy, transposed, and x or the other way round, with db."""
+
+    def make(dy: TensorType, x: TensorType, axis: Any, result: Any, device: Device) -> OpEnv:
+        flat = _flat(dy, x.static_shape[0])
+        epilogue = "bgrad_x1" if dy_first else "bgrad_x2"
+        of = problem(*((flat, x) if dy_first else (x, flat)), True, False, epilogue=epilogue)
+        axes = {a % dy.ndim for a in ((axis,) if isinstance(axis, int) else axis)}
+        columns = of.m if dy_first else of.n
+        if axes != set(range(dy.ndim - 1)) or dy.static_shape[-1] != columns:
+            raise Unsupported("the sum is not that of the rows")
+        if result[1].dtype != dy.dtype:
+            raise Unsupported(f"a sum in {result[1].dtype} of {dy.dtype}")
+        if dy.size >= LARGE:
+            raise Unsupported(
+                f"a product and a sum are faster where dy has {LARGE} elements or more"
+            )
+        factors = ("x1", "x2") if dy_first else ("x2", "x1")
+        return prepared(FusedProduct(of, (*factors, "out", "vector"), device.ordinal))
+
+    dialect.pattern_op(describes, name=name)(make)
 
 
-@dialect.pattern_op(
-    lambda dy, x, axis, keepdims: (
-        op.matmul_tn(x, dy | op.reshape(dy, ...)),
-        op.sum(dy, axis, keepdims),
-    )
-)
-def matmul_dw_db(
-    dy: TensorType, x: TensorType, axis: Any, result: Any, device: Device
-) -> OpEnv:  # fmt: skip
-    """dw = x.T @ dy and db = sum of dy's rows, for weights (in, out)."""
-    flat = _flat(dy, x.static_shape[0])
-    return _make(x, flat, dy, axis, result, "bgrad_x2", device)
+def _of_dense(dy: Any, x: Any, axis: Any, keepdims: Any) -> Any:
+    """The gradients of weights (out, in)."""
+    return op.matmul_tn(dy | op.reshape(dy, ...), x), op.sum(dy, axis, keepdims)
 
+
+def _of_matmul(dy: Any, x: Any, axis: Any, keepdims: Any) -> Any:
+    """The gradients of weights (in, out)."""
+    return op.matmul_tn(x, dy | op.reshape(dy, ...)), op.sum(dy, axis, keepdims)
+
+
+_define("dense_dw_db", _of_dense, dy_first=True)
+_define("matmul_dw_db", _of_matmul, dy_first=False)
 
 SMALL = 2**21
 """To how many elements a product and a generated gradient of gelu are as fast."""

@@ -109,28 +109,28 @@ def _in_parts(
     return replace(of, batch=count, n=n, x2=x2, vector_step=n if of.has_vector else 0)
 
 
-def _register(name: str, product: Any, transposed: bool) -> None:
+def _define(name: str, product: Any, transposed: bool) -> None:
     """Register a product and its split, with bias and without."""
 
-    def with_bias(x: TensorType, w: TensorType, b: TensorType, along: int, parts: Any, axis: int,
-                  result: Any, device: Device) -> OpEnv:  # fmt: skip
-        of = _in_parts(x, w, transposed, parts, axis, result, epilogue="bias")
-        require_last(along, b, result[0])
+    def make(
+        x: TensorType, w: TensorType, parts: Any, axis: int, result: Any, device: Device,
+        b: TensorType | None = None, along: int = 0,
+    ) -> OpEnv:  # fmt: skip
+        epilogue = "none" if b is None else "bias"
+        of = _in_parts(x, w, transposed, parts, axis, result, epilogue=epilogue)
+        if b is not None:
+            require_last(along, b, result[0])
         return prepared(ProductInParts(of, device.ordinal), adjacent=True)
 
-    def alone(x: TensorType, w: TensorType, parts: Any, axis: int, result: Any,
-              device: Device) -> OpEnv:  # fmt: skip
-        of = _in_parts(x, w, transposed, parts, axis, result)
-        return prepared(ProductInParts(of, device.ordinal), adjacent=True)
-
-    with_bias.__name__, alone.__name__ = f"{name}_bias_split", f"{name}_split"
-
-    def describes(x: Any, w: Any, b: Any, along: Any, parts: Any, axis: Any) -> Any:
+    def biased(x: Any, w: Any, b: Any, along: Any, parts: Any, axis: Any) -> Any:
         return op.split(op.bias_add(rows(product, x, w), b, along), parts, axis)
 
-    dialect.pattern_op(describes)(with_bias)
-    dialect.pattern_op(lambda x, w, parts, axis: op.split(rows(product, x, w), parts, axis))(alone)
+    def alone(x: Any, w: Any, parts: Any, axis: Any) -> Any:
+        return op.split(rows(product, x, w), parts, axis)
+
+    dialect.pattern_op(biased, name=f"{name}_bias_split")(make)
+    dialect.pattern_op(alone, name=f"{name}_split")(make)
 
 
-for _name, (_product, _transposed) in PRODUCTS.items():
-    _register(_name, _product, _transposed)
+for _name, _of in PRODUCTS.items():
+    _define(_name, *_of)

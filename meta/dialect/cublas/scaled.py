@@ -9,7 +9,6 @@ from functools import cache
 import torch
 
 from meta import op
-from meta.base.source import definition_span
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cublas import cublas as dialect
 from meta.dialect.cublas.choose import plan
@@ -105,4 +104,4 @@ def _make(call: CallValues) -> OpEnv:
     return OpEnv(run, allocates=False, workspace=lambda: run.workspace)
 
 
-dialect.register(op.scaled_matmul, _make, definition_span(_make))
+dialect.op(op.scaled_matmul)(_make)

@@ -8,7 +8,6 @@ from math import prod
 from typing import Any
 
 from meta import op
-from meta.base.source import definition_span
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.list_kernel import NUMBER_KINDS, Definition, Launcher
@@ -130,4 +129,4 @@ def _places(call: CallValues, args: dict[str, Any]) -> tuple[dict[str, Any], int
 
 
 for _operator in FORMULAS:
-    dialect.register(_operator, _make, definition_span(_make))
+    dialect.op(_operator)(_make)
