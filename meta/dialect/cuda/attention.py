@@ -34,7 +34,7 @@ from meta.dialect.core import OpEnv, Unsupported, joined_attention
 from meta.dialect.core.joined_attention import PARTS
 from meta.dialect.cuda import cubin
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.source import source
+from meta.dialect.cuda.source import packed, source
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_FIRST, heads_first, score_scale
 from meta.op.core.call import CallValues
@@ -98,11 +98,10 @@ class _Kernels:
 
     def launch(self, name: str, **tensors: torch.Tensor) -> None:
         """Launch a kernel with tensors by the names of its parameters."""
-        at = [0 if (t := tensors.get(n)) is None else t.data_ptr() for n in POINTERS]
         by_key = name == "backward_key"
         rows, heads = (self.keys, self.groups) if by_key else (self.queries, self.heads)
         blocks = self.batch * heads * -(-rows // ROWS)
-        given = struct.pack("<12Q", *at) + self.sizes
+        given = packed(POINTERS, tensors, "") + self.sizes
         self.kernel(name, _exact()).launch(blocks, THREADS, given)
 
 

@@ -6,7 +6,6 @@ What is done beside it in the same launches is in `batch_norm_fused`.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -18,7 +17,7 @@ from meta.base.device import Device
 from meta.dialect.core import Deferred, OpEnv, Unsupported
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.source import source
+from meta.dialect.cuda.source import packed, source
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
@@ -110,9 +109,8 @@ class Kernels:
         device = tensors["x"].device
         for name, size in self._scratch(vector, blocks).items():
             tensors[name] = torch.empty(size, dtype=torch.uint8, device=device)
-        at = [0 if (t := tensors.get(n)) is None else t.data_ptr() for n in POINTERS]
         numbers = self.rows, self.channels, self.momentum, self.eps
-        given = struct.pack("<14Qqiff4x", *at, *numbers)
+        given = packed(POINTERS, tensors, "qiff4x", *numbers)
         for name in ("sums", "apply"):
             self.kernel(name, vector, lanes).launch(blocks, THREADS, given, tiles)
 
@@ -197,9 +195,10 @@ def backward(
     """Return the kernels for arguments of `batch_norm_train_dxwb`, tensors as their types."""
     types = {"PARAMETER": common_dtype(w=args["w"]), "DW": results[1].dtype, "DB": results[2].dtype}
     x, axis, eps = (args[n] for n in ("x", "axis", "eps"))
-    kept = len(results) > 3
-    how = {"backward": True, "flags": frozenset(flags), "returns_masked": kept}
-    return Kernels(x, axis, eps, device, types, **how)
+    return Kernels(
+        x, axis, eps, device, types,
+        backward=True, flags=frozenset(flags), returns_masked=len(results) > 3,
+    )  # fmt: skip
 
 
 def env(kernels: Kernels, args: dict[str, Any], *names: str, results: tuple[str, ...]) -> OpEnv:

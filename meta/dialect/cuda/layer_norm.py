@@ -6,8 +6,8 @@ and a second launch adds up the blocks, always in the same order.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any
@@ -18,21 +18,29 @@ from meta import op
 from meta.dialect.core import Deferred, OpEnv, Unsupported
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.layer_norm_variant import (
-    FINISHING,
-    MOST,
-    PER_PROCESSOR,
-    POSITIONS,
-    SIZES,
-    THREADS,
-    Variant,
-    variant,
-)
+from meta.dialect.cuda.source import packed, source
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
 from meta.runtime import chip
 
+THREADS = 256
+SIZES = {"float16": 2, "bfloat16": 2, "float32": 4}
+"""Bytes of an element."""
+GROUPS = 32, 64, 128, THREADS
+"""How many threads may share a row."""
+REGISTERS = 200
+"""For what a thread of the backward pass holds of rows; up to 255 there are."""
+FORWARD_EACH = 32
+"""Elements of a row that a thread of the forward pass holds, at most."""
+MOST = THREADS * FORWARD_EACH
+"""The widest row."""
+PER_PROCESSOR = 1
+"""Thread blocks of the backward pass for each processor: it keeps their sums."""
+POSITIONS = 32
+"""Columns that a thread block of the last launch adds up."""
+FINISHING = 512
+"""Its threads."""
 BYTES = 16
 """Of an access, at most."""
 FILLING = 64
@@ -44,6 +52,55 @@ POINTERS = (
 VECTORS = {"x": "x", "dy": "x", "out": "x", "added": "x", "scale": "parameters"}
 VECTORS |= {"bias": "parameters", "addend": "addend", "wide": "addend"}
 """What is read or written by vectors, and of which of the dtypes of a variant it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What a source is made for: dtypes of data, of scale and bias, and of an addend; rows of
+    ``width`` elements, accesses of ``vector``, ``group`` threads of a row. ``addend``: of what is
+    added to x before the forward pass, to the result of the backward pass. ``summed``: whether that
+    result is summed over all rows. ``centers``: whether the mean is taken off. ``ahead``: whether
+    the next row is read before one is worked on.
+    """
+
+    x: str
+    parameters: str
+    width: int
+    vector: int
+    group: int
+    addend: str | None = None
+    summed: bool = False
+    centers: bool = True
+    ahead: bool = True
+
+    @property
+    def sums(self) -> int:
+        """How many sums over all rows the backward pass makes."""
+        return 1 + self.centers + self.summed
+
+    @property
+    def padded(self) -> int:
+        """Elements of a row with those that complete the last step of its threads."""
+        step = self.group * self.vector
+        return -(-self.width // step) * step
+
+    def fits(self, backward: bool) -> bool:
+        """Whether the threads of a row can hold it."""
+        each = self.padded // self.group
+        if not backward:
+            return each <= FORWARD_EACH
+        read = 2 * SIZES[self.x] + (SIZES[self.addend] if self.addend else 0)
+        return each * (3 + self.sums + (read / 4 if self.ahead else 0)) <= REGISTERS
+
+    def source(self, kernel: str) -> str:
+        """Return the source of a kernel: "forward", "backward" or "finish"."""
+        types = {"DATA": self.x, "PARAMETER": self.parameters, "ADDEND": self.addend or self.x}
+        sizes: dict[str, object] = {"WIDTH": self.width, "VECTOR": self.vector}
+        sizes |= {"GROUP": self.group, "THREADS": THREADS, "SUMS": self.sums}
+        sizes |= {"ADDS": int(self.addend is not None), "AHEAD": int(self.ahead)}
+        sizes |= {"SUMMED": int(self.summed), "CENTERS": int(self.centers)}
+        sizes |= {"POSITIONS": POSITIONS, "FINISHING": FINISHING, "PER_PROCESSOR": PER_PROCESSOR}
+        return source(f"layer_norm_{kernel}", types, sizes)
 
 
 class Kernels:
@@ -62,11 +119,22 @@ class Kernels:
         self.kernel, self.variant = cache(self._kernel), cache(self._variant)
 
     def _variant(self, backward: bool, vector: int) -> Variant:
+        """Return the variant of a pass: as few threads for a row as can hold it, with the next one,
+        and more where there are few rows.
+        """
         x, parameters = self.types["x"], self.types["parameters"]
-        return variant(
-            backward, x, parameters, self.width, vector, self.rows, self.processors,
-            self.addend, self.summed, self.centers,
-        )  # fmt: skip
+        for ahead in (True, False):
+            given = x, parameters, self.width, vector
+            how = self.addend, self.summed, self.centers, ahead
+            made = [Variant(*given, group, *how) for group in GROUPS]
+            fit = [v for v in made if v.fits(backward)]
+            if fit:
+                break
+        else:
+            fit = made[-1:]
+        busy = (v for v in fit if self.rows * v.group >= self.processors * THREADS)
+        narrow = [v for v in fit if v.group * vector < 2 * self.width]
+        return next(busy, narrow[-1] if narrow else fit[0])
 
     def _kernel(self, name: str, vector: int) -> driver.Function:
         return cubin.function(self._source(name, vector), name, self.device)
@@ -101,8 +169,7 @@ class Kernels:
         """Launch a kernel with tensors by the names of its parameters. ``blocks``: those that the
         rows are shared among.
         """
-        at = [0 if (t := tensors.get(n)) is None else t.data_ptr() for n in POINTERS]
-        given = struct.pack("<16Qqif", *at, self.rows, blocks, self.eps)
+        given = packed(POINTERS, tensors, "qif", self.rows, blocks, self.eps)
         grid, threads = blocks, THREADS
         if name == "finish":
             made = self.variant(True, vector)
@@ -120,36 +187,6 @@ def _require_fits(x: TensorType, axis: int, parameters: set[str]) -> None:
         raise Unsupported("scale and bias differ in dtype")
     if not 0 < x.static_shape[-1] <= MOST or 0 in x.static_shape:
         raise Unsupported(f"made for rows of 1 to {MOST} elements")
-
-
-@dialect.op(op.layer_norm)
-def layer_norm(call: CallValues) -> OpEnv:
-    """Return the launch of the forward pass."""
-    return _forward(call)
-
-
-@dialect.op(op.layer_norm_train)
-def layer_norm_train(call: CallValues) -> OpEnv:
-    """Return the launch that keeps mean and 1 / deviation of each row, too."""
-    return _forward(call)
-
-
-@dialect.op(op.layer_norm_dx)
-def layer_norm_dx(call: CallValues) -> OpEnv:
-    """Return the launches that compute the statistics once more."""
-    return backward(call)
-
-
-@dialect.op(op.rms_norm_dx)
-def rms_norm_dx(call: CallValues) -> OpEnv:
-    """Return the launches for a row without its mean, and no gradient of a bias."""
-    return backward(call)
-
-
-@dialect.op(op.layer_norm_train_dx)
-def layer_norm_train_dx(call: CallValues) -> OpEnv:
-    """Return the launches that are given the statistics."""
-    return backward(call)
 
 
 def _forward(call: CallValues) -> OpEnv:
@@ -204,3 +241,10 @@ def given(call: CallValues, *names: str) -> tuple[str, ...]:
     """Return the names of the arguments that a call has."""
     args: dict[str, Any] = call.args._asdict()
     return tuple(n for n in names if args.get(n) is not None)
+
+
+for _op in (op.layer_norm, op.layer_norm_train):
+    dialect.op(_op)(_forward)
+# Statistics are given to the second, and computed once more by the others.
+for _op in (op.layer_norm_dx, op.layer_norm_train_dx, op.rms_norm_dx):
+    dialect.op(_op)(backward)

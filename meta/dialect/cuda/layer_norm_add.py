@@ -14,8 +14,7 @@ from meta import op
 from meta.base.device import Device
 from meta.dialect.core import LIBRARY, OpEnv, Unsupported
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.layer_norm import Kernels, forward, given
-from meta.dialect.cuda.layer_norm_variant import SIZES
+from meta.dialect.cuda.layer_norm import SIZES, Kernels, forward, given
 from meta.ir.types import TensorType
 
 LEVEL = LIBRARY - 1

@@ -7,8 +7,8 @@ graph keeps it. It has room for several hundred tensors (see `capacity`); more a
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -18,7 +18,14 @@ from meta.base.device import Device
 from meta.base.dtype import FROM_TORCH
 from meta.dialect.core import Deferred
 from meta.dialect.cuda import cubin, driver
-from meta.dialect.cuda.list_source import CHUNK, HEAD_BYTES, NUMBER_BYTES, THREADS, Pass, source
+from meta.dialect.cuda.list_source import (
+    CHUNK,
+    HEAD_BYTES,
+    NUMBER_BYTES,
+    THREADS,
+    Definition,
+    source,
+)
 from meta.runtime import chip, nvrtc
 
 NUMBER_KINDS = {
@@ -27,22 +34,6 @@ NUMBER_KINDS = {
 }
 """The dtypes of tensors that hold numbers, as kernels know them."""
 _LARGE_SINCE = (12, 1)
-
-
-@dataclass(frozen=True)
-class Definition:
-    """An operator's kernels.
-
-    passes: its launches. numbers: the slots of its numbers, in order. derived: those that follow
-    from them, expressions of CUDA. sums: how many sums there are of a chunk. norm: whether the
-    result is the root of the sum number 0.
-    """
-
-    passes: tuple[Pass, ...]
-    numbers: tuple[str, ...]
-    derived: Mapping[str, str] = field(default_factory=dict)
-    sums: int = 0
-    norm: bool = False
 
 
 @dataclass(frozen=True)
@@ -165,12 +156,12 @@ class Launcher:
         self.workspace = 8 * self._sums
         self._kernel = cache(self._compiled)
 
+    def _source(self, number: int, part: Part) -> str:
+        return source(self._definition, number, part.dtypes, self._wide, part.room)
+
     def _compiled(self, number: int, which: int) -> driver.Function:
         """Return the kernel of a pass; it is compiled when it is first launched."""
         return cubin.function(self._source(number, self._parts[which]), "update", self._device)
-
-    def _source(self, number: int, part: Part) -> str:
-        return _source(self._definition, number, part, self._wide)
 
     def deferred(self, run: Callable[..., None]) -> Deferred:
         """Return ``run``, which launches the passes, with these compiled before."""
@@ -185,13 +176,13 @@ class Launcher:
         self,
         values: Sequence[Any],
         addresses: Sequence[Sequence[int]],
-        skip: torch.Tensor | None,
-        result: torch.Tensor | None,
+        skip: torch.Tensor | None = None,
+        result: torch.Tensor | None = None,
     ) -> None:
         """Launch all passes.
 
         ``values`` are the definition's numbers, ``addresses`` the tensors', in the order of the
-        dtypes' names; ``skip`` and ``result`` tensors or None.
+        dtypes' names. ``result`` gets the root of all sums.
         """
         partial, at = None, 0
         if self._sums:
@@ -208,30 +199,7 @@ class Launcher:
         if result is not None and not self._parts:
             result.zero_()
         elif result is not None:
-            self._finish(values, addresses, at, result)
-
-    def _finish(
-        self,
-        values: Sequence[Any],
-        addresses: Sequence[Sequence[int]],
-        partial: int,
-        result: torch.Tensor,
-    ) -> None:
-        """Write the root of all sums."""
-        part = self._parts[0]
-        given = (0, partial, result.data_ptr(), self._blocks, self._count)
-        done = packed(part, values, addresses, *given)
-        finish = cubin.function(self._source(0, part), "finish", self._device)
-        finish.launch(1, THREADS, done)
-
-
-def _source(definition: Definition, number: int, part: Part, wide: str) -> str:
-    return source(
-        definition.passes[number],
-        part.dtypes,
-        definition.numbers,
-        definition.derived,
-        wide,
-        part.room,
-        definition.sums,
-    )
+            first, out = self._parts[0], result.data_ptr()
+            done = packed(first, values, addresses, 0, at, out, self._blocks, self._count)
+            finish = cubin.function(self._source(0, first), "finish", self._device)
+            finish.launch(1, THREADS, done)

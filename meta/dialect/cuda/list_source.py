@@ -5,7 +5,7 @@ operator does to an element.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from meta.dialect.cuda.source import C_TYPES
 from meta.dialect.cuda.source import source as complete
@@ -33,32 +33,45 @@ class Pass:
     needs: tuple[int, ...] = ()
 
 
-def source(
-    one: Pass,
-    dtypes: dict[str, str],
-    numbers: tuple[str, ...],
-    derived: Mapping[str, str],
-    wide: str,
-    tensors: int,
-    sums: int,
-) -> str:
-    """Return the source of a kernel ``update``, and of ``finish``, the norm of sums of squares.
+@dataclass(frozen=True)
+class Definition:
+    """An operator's kernels.
+
+    passes: its launches. numbers: the slots of its numbers, in order, which become the members of
+    ``k``. derived: further members, expressions of CUDA of the numbers as doubles. sums: how many
+    sums there are of a chunk, over all launches. norm: whether the result is the root of the sum
+    number 0.
+    """
+
+    passes: tuple[Pass, ...]
+    numbers: tuple[str, ...]
+    derived: Mapping[str, str] = field(default_factory=dict)
+    sums: int = 0
+    norm: bool = False
+
+
+def source(of: Definition, number: int, dtypes: dict[str, str], wide: str, tensors: int) -> str:
+    """Return the source of a kernel ``update``, that of a pass, and of ``finish``, the norm of sums
+    of squares.
 
     Parameters
     ----------
-    dtypes: of each list. numbers: which become the members of ``k``, and, as doubles, what
-    ``derived`` ones, further members, are computed from. wide: the type to compute in. tensors: for
-    how many there is room. sums: how many there are of a chunk, over all launches.
+    dtypes: of each list. wide: the type to compute in. tensors: for how many there is room.
     """
+    one = of.passes[number]
     names = list(dtypes)
     loads = [n for n in one.loads if n in dtypes]
     stores = [n for n in one.stores if n in dtypes]
     kinds = {n: C_TYPES[dtypes[n]] for n in names if n in loads or n in stores}
     sizes: dict[str, object] = {"THREADS": THREADS, "CHUNK": CHUNK, "LISTS": len(names)}
-    sizes |= {"TENSORS": tensors, "SUMS": max(1, sums), "NUMBERS": ", ".join(numbers) or "none"}
     sizes |= {
-        "FOR_NUMBERS(X)": _each((n,) for n in numbers),
-        "FOR_DERIVED(X)": _each(derived.items()),
+        "TENSORS": tensors,
+        "SUMS": max(1, of.sums),
+        "NUMBERS": ", ".join(of.numbers) or "none",
+    }
+    sizes |= {
+        "FOR_NUMBERS(X)": _each((n,) for n in of.numbers),
+        "FOR_DERIVED(X)": _each(of.derived.items()),
         "FOR_LISTS(X)": _each(
             (n, kind, names.index(n), int(n in loads)) for n, kind in kinds.items()
         ),

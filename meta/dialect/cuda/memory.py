@@ -10,8 +10,8 @@ from meta import op
 from meta.base.dtype import bits
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.list_kernel import Definition, Launcher
-from meta.dialect.cuda.list_source import Pass
+from meta.dialect.cuda.list_kernel import Launcher
+from meta.dialect.cuda.list_source import Definition, Pass
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 
@@ -26,7 +26,7 @@ def fuse_tensor(call: CallValues) -> OpEnv:
     def run(*values: Any) -> None:
         *data, out = values
         start = out.data_ptr()
-        copy((), [[t.data_ptr() for t in data], [start + b for b in begins]], None, None)
+        copy((), [[t.data_ptr() for t in data], [start + b for b in begins]])
 
     return OpEnv(copy.deferred(run), allocates=False)
 
@@ -38,7 +38,7 @@ def defuse_tensor(call: CallValues) -> OpEnv:
 
     def run(data: Any, *out: Any) -> None:
         start = data.data_ptr()
-        copy((), [[start + b for b in begins], [t.data_ptr() for t in out]], None, None)
+        copy((), [[start + b for b in begins], [t.data_ptr() for t in out]])
 
     return OpEnv(copy.deferred(run), allocates=False)
 

@@ -10,8 +10,8 @@ from typing import Any
 from meta import op
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda.list_kernel import NUMBER_KINDS, Definition, Launcher
-from meta.dialect.cuda.list_source import Pass
+from meta.dialect.cuda.list_kernel import NUMBER_KINDS, Launcher
+from meta.dialect.cuda.list_source import Definition, Pass
 from meta.ir.types import TensorType, TupleType
 from meta.op.core.call import CallValues
 from meta.op.core.formula import LEAVES, Expr, Formula, Sweep, evaluate, nodes

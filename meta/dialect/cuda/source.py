@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Mapping
 from pathlib import Path
+
+import torch
 
 from meta.runtime import cuda_text
 
@@ -24,7 +28,17 @@ moved, of any dtype, is "bits8" to "bits64", by its size.
 _FOLDER = Path(__file__).parent
 
 
-def source(name: str, types: dict[str, str], sizes: dict[str, object]) -> str:
+def source(name: str, types: Mapping[str, str], sizes: Mapping[str, object]) -> str:
     """Return the source ``name``.cu with macros for dtypes and for numbers; the file says which."""
     macros = {name: C_TYPES[dtype] for name, dtype in types.items()}
     return cuda_text.source(_FOLDER / f"{name}.cu", {**macros, **sizes})
+
+
+def packed(
+    pointers: tuple[str, ...], tensors: Mapping[str, torch.Tensor], layout: str, *numbers: float
+) -> bytes:
+    """Return the parameters of a launch: the addresses of those of the named tensors that there
+    are, then numbers in the layout that ``struct`` takes.
+    """
+    at = [0 if (t := tensors.get(n)) is None else t.data_ptr() for n in pointers]
+    return struct.pack(f"<{len(at)}Q{layout}", *at, *numbers)

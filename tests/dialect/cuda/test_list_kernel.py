@@ -121,5 +121,6 @@ def test_machine_code_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_source_names_what_is_there() -> None:
     one = list_source.Pass("x = x + k.by;", ("x",), ("x", "copies"))
-    text = list_source.source(one, {"x": "float32"}, ("by",), {}, "float32", 4, 0)
+    definition = list_source.Definition((one,), ("by",))
+    text = list_source.source(definition, 0, {"x": "float32"}, "float32", 4)
     assert "#define FOR_LISTS(X) X(x, float, 0, 1)\n" in text and "copies" not in text
