@@ -35,8 +35,6 @@ from meta.passes.rewrite import each_function
 class Buffers:
     """The buffers of one function's variables.
 
-    Attributes
-    ----------
     written: buffers that an operator writes in place, or that are handed to a function, which may;
     and what may be the same memory. leaving: buffers that are results: the caller may write to
     them, and to the arguments, later. results: what the function's own result may be.
@@ -108,9 +106,7 @@ class Buffers:
         return stored
 
     def _effects(self, call: Call) -> tuple[set[Expr], set[Expr]]:
-        """Return what a call of a function may write and what it may return, of what it is
-        given.
-        """
+        """Return what a call of a function may write, and may return, of what it is given."""
         if self._summaries is None or not isinstance(call.callee, GlobalVar):
             given = {leaf for atom in operands(call) for leaf in self._leaves(atom)}
             return given, given
@@ -230,8 +226,6 @@ def owner(buffer: Expr) -> Expr:
 class Summary:
     """What a call of a global function may do to memory that is not its own.
 
-    Attributes
-    ----------
     written: the parameters, by number, whose memory it may write. returned: those whose memory its
     result may be. constants: those of the program that its result may be. stores: whether it may
     let a reference hold something, so that parameters and result may be parts of one another.
@@ -244,9 +238,7 @@ class Summary:
 
 
 class Summaries:
-    """The summaries of a module's functions, computed when they are asked for: a fixed point over
-    the calls.
-    """
+    """The summaries of a module's functions, computed on demand: a fixed point over the calls."""
 
     def __init__(self, module: Module) -> None:
         self._module = module

@@ -25,9 +25,7 @@ def used_as_values(module: Module) -> set[str]:
 
 
 def reached_from_main(module: Module) -> Module:
-    """Return the module without the functions that main does not reach; the same if there is no
-    main.
-    """
+    """Return the module without functions that main does not reach; all of them without a main."""
     if "main" not in module.functions:
         return module
     reached, pending = {"main"}, ["main"]
@@ -53,9 +51,7 @@ def recursive(module: Module) -> set[str]:
 
 
 def callees_first(module: Module) -> list[str]:
-    """Return the names of all functions, a function after those that it refers to; in a cycle, the
-    one that is met first comes last.
-    """
+    """Return all names, a function after those that it refers to; the first of a cycle last."""
     order: dict[str, None] = {}
     entered: set[str] = set()
     for root in module.functions:

@@ -46,9 +46,7 @@ def product_terms(equation: str) -> tuple[str, str, str]:
 
 
 def base_op(callee: Expr) -> Op | None:
-    """Return the base operator of a callee, looking through a dialect operator; None for
-    functions.
-    """
+    """Return the base operator of a callee, also of a dialect operator; None for functions."""
     if isinstance(callee, DialectOp):
         return callee.base
     return callee if isinstance(callee, Op) else None
@@ -86,9 +84,7 @@ def tensor_type(atom: object) -> TensorType | None:
 
 
 def typed_args(op: Op, call: Call) -> tuple[Any, ...]:
-    """Return a call's arguments with every atom replaced by its type, as type functions take
-    them.
-    """
+    """Return a call's arguments with atoms replaced by their types, as type functions take them."""
     return tuple(_argument(op, a) for a in call.args)
 
 
@@ -102,9 +98,7 @@ def _argument(op: Op, argument: Any) -> Any:
 
 
 def flat_atoms(argument: Any) -> tuple[Any, ...]:
-    """Return the atoms of one argument: the fields of a tuple, the atom itself, or nothing for a
-    literal.
-    """
+    """Return the atoms of one argument: the fields of a tuple, the atom, or nothing."""
     if isinstance(argument, Tuple):
         return argument.fields
     return (argument,) if isinstance(argument, Expr) else ()
@@ -131,9 +125,7 @@ def written_parameters(function: Function) -> tuple[int, ...]:
 
 
 def has_effect(binding: Binding) -> bool:
-    """Whether evaluating a binding does more than compute its value, so that it must stay where it
-    is.
-    """
+    """Whether evaluating a binding does more than compute its value, so that it stays in place."""
     if binding.value.effect in (Effect.WRITE, Effect.FAIL):
         return True
     if not isinstance(binding.value, Call):

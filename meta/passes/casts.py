@@ -233,9 +233,7 @@ def _static_float(var: Var) -> bool:
 
 
 def _joined(casts: list[tuple[Binding, Call]], device: Device) -> list[Binding]:
-    """Return one call instead of several, and its fields under the names of their results; nothing
-    if no dialect in force has a kernel for it.
-    """
+    """Return one call instead of several, and its fields; nothing if no dialect has a kernel."""
     (first, call), *_ = casts
     args = (Tuple(tuple(call.args[0] for _, call in casts)), call.args[1])
     asked = answers(

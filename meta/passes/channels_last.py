@@ -281,9 +281,7 @@ out_layout="NHWC")
 
 
 def _load_kinds() -> None:
-    """Import a dialect whose kernels say which operators are elementwise, one that is excluded if
-    no other does.
-    """
+    """Import a dialect that says which operators are elementwise, an excluded one if need be."""
     refusal = current.get().refusal
     for dialect in sorted(dialects(), key=lambda one: refusal(one.name) is not None):
         dialect.load()

@@ -129,9 +129,7 @@ def _taps(kernel: TensorType, layout: str, outer: str) -> int:
 
 
 def _convolution(counted: str, kernel: str, outer: str) -> Count:
-    """Count a convolution: all products that the kernel has for each element of one of its arrays.
-    These are arguments by name, or the result, "out".
-    """
+    """Count the products of the kernel for each element of ``counted``; "out" is the result."""
 
     def count(args: Any, outs: tuple[TensorType, ...]) -> int:
         elements, weights = (outs[0] if n == "out" else getattr(args, n) for n in (counted, kernel))

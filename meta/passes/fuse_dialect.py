@@ -76,9 +76,7 @@ attrs(fused="torch", kernel="linear", arguments=(("x", 0), ("w", 1), ("b", 2))) 
 
 
 def _may_fuse(name: str, function: Function, module: Module) -> bool:
-    """Whether kernels are looked for in a function: not in one that is a kernel, and not in what
-    `prepare` has made, whose calls have theirs.
-    """
+    """Whether a function is neither a kernel nor made by `prepare`, whose calls have kernels."""
     main = module.functions.get("main")
     prepared = None if main is None else main.attrs.get(PREPARED_BY)
     return FUSED not in function.attrs and name != prepared

@@ -136,9 +136,7 @@ def _stem(calls: list[Binding]) -> str:
 def _copies(
     group: FusionGroup, groups: FusionGroups
 ) -> tuple[list[Binding], list[tuple[int, Binding]]]:
-    """Return the views that a kernel's copies of casts are made of, and the copies, by position:
-    each under the name of what is read of it.
-    """
+    """Return the views that a kernel's copies of casts are made of, and the copies by position."""
     views, casts = [], []
     for cast, read in sorted(group.copies):
         binding, wanted = groups.items[cast], groups.items[read]
@@ -168,8 +166,6 @@ _BROADCAST, _INJECTIVE, _REDUCE = _RANK["broadcast"], _RANK["injective"], _RANK[
 class FusionGroup:
     """Calls that run as one kernel, at the place of the last: positions in their block.
 
-    Attributes
-    ----------
     dialect: of all calls. rank: the highest of their kinds. members: the last one first. copies:
     casts that are computed here, and elsewhere too: the position of each, and of what is read of
     it, the cast itself or a view.
@@ -206,8 +202,6 @@ class _Reader:
 class FusionGroups:
     """The groups of one block.
 
-    Attributes
-    ----------
     of: the group of each call that is in one, by position. gone: the positions of what nobody needs
     any more: casts that every reader computes for itself, and their views. indices: by the position
     of a call, the buffers of its indices that are looked at before it runs, and so in memory:

@@ -139,9 +139,7 @@ class IndexRanges:
 
 
 def index_atoms(call: Call) -> Iterator[tuple[int, Any, IndexRange]]:
-    """Yield the indices of a call: their position among `runtime_args`, the atom (None if it is a
-    part of one) and what they may be.
-    """
+    """Yield the place in `runtime_args`, the atom (None: part of one) and the range of indices."""
     called = base_op(call.callee)
     if called is not None and called.indices is not None:
         atoms = list(_runtime_atoms(called, call))
@@ -150,9 +148,7 @@ def index_atoms(call: Call) -> Iterator[tuple[int, Any, IndexRange]]:
 
 
 def _runtime_atoms(called: Op, call: Call) -> Iterator[Any]:
-    """Yield the arguments of a call in the order of `runtime_args`; None for a part of a tuple that
-    is a value.
-    """
+    """Yield arguments as `runtime_args` does; None for a part of a tuple that is a value."""
     for slot, argument in zip(called.schema.slots, call.args, strict=True):
         if slot.kind == "attribute" or argument is None:
             continue

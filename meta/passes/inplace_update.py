@@ -113,9 +113,7 @@ class _Overwriting:
 
 
 def _is_elementwise(binding: Binding) -> bool:
-    """Whether each element of a binding's value depends on one element of each operand, and the
-    dialect can make a function of it.
-    """
+    """Whether a binding is computed element by element, by a dialect that makes functions of it."""
     call, type_ = binding.value, binding.var.type
     if not isinstance(call, Call) or not isinstance(call.callee, DialectOp) or has_effect(binding):
         return False
@@ -134,9 +132,7 @@ def _alone(binding: Binding, call: Call) -> tuple[str, Function, tuple[Expr, ...
 
 
 def _dying(args: tuple[Expr, ...], result: Var, live: Lifetimes) -> int | None:
-    """Return which argument dies where ``result`` is computed, so that this, or the last one of
-    several results, may overwrite it.
-    """
+    """Return which argument dies where ``result`` is computed, so that it may be overwritten."""
     type_ = result.type.fields[-1] if isinstance(result.type, TupleType) else result.type
     number = max(live.of(result))
     for which, arg in enumerate(args):

@@ -144,9 +144,7 @@ class _Product:
 def _groups(
     module: Module, fixed: frozenset[Var], dtypes: tuple[str, ...]
 ) -> Iterator[list[_Product]]:
-    """Yield the products of these dtypes by ``fixed`` weights that can be joined, in program
-    order.
-    """
+    """Yield the products by ``fixed`` weights that can be joined, in program order."""
     main = module.main
     found = ((b, _product_of(b, fixed, dtypes)) for b in main.body.bindings)
     products = [(b, c) for b, c in found if c is not None]
@@ -214,9 +212,7 @@ def _only_use(made: Binding, which: Op, own: set[Binding], uses: DefUse) -> Bind
 
 
 def _gains(group: list[_Product], processors: int) -> bool:
-    """Whether one product takes less time than several, by the turns that the device computes the
-    pieces in.
-    """
+    """Whether one product takes fewer turns of the device than several."""
     rows, columns = group[0].members[0].var.type.static_shape  # type: ignore[union-attr]
     apart = len(group) * _turns(rows, columns, processors)
     joined = _turns(rows, len(group) * columns, processors)

@@ -46,8 +46,6 @@ _NOWHERE: frozenset[Memory] = frozenset()
 class Buffer:
     """The memory of one result of a binding.
 
-    Attributes
-    ----------
     binding: the number of the binding that computes it, its first moment. output: which result.
     name: of the variable that the binding makes. type: of the tensor.
     last: the last binding that uses it, or a view of it.
@@ -102,8 +100,6 @@ def closures(function: Function) -> list[Function]:
 class Lifetimes:
     """The buffers of one function, typed and in any stage of compilation.
 
-    Attributes
-    ----------
     bindings: as `numbered`. buffers: one per result that a kernel computes; a view and a field have
     that of their source, parameters and constants have none.
 

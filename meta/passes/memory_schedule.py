@@ -62,9 +62,7 @@ def _function(function: Function, module: Module) -> Function:
 
 
 def _worst_moments(function: Function, module: Module) -> list[int]:
-    """Return the bytes in use at each moment, the most first: orders with one peak differ too,
-    since what is written in place later may take that peak away.
-    """
+    """Return the bytes in use at each moment, the most first: the next count among equal peaks."""
     return sorted(Lifetimes(function, module).live_bytes(), reverse=True)
 
 

@@ -29,8 +29,6 @@ from meta.ir import (
 class Outlined:
     """The functions that one pass has made so far; equal ones are one.
 
-    Attributes
-    ----------
     taken: names that are not free. functions: those made, by name.
     """
 

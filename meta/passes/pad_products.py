@@ -103,9 +103,7 @@ def _block(block: Block, least_work: int) -> Block:
 
 
 def _aligned(binding: Binding, least_work: int, known: _Padded) -> Iterator[Binding]:
-    """Yield a binding, or what it becomes: padded operands that are not ``known`` yet, the product,
-    and its part.
-    """
+    """Yield operands that are padded and not ``known`` yet, the product, and its part."""
     call, result_type = binding.value, tensor_type(binding.var)
     called = called_op(call)
     if called not in PRODUCTS or not isinstance(call, Call) or result_type is None:
@@ -297,9 +295,7 @@ class _Wide:
 
 
 class _Sweep:
-    """Rewrites main: what is computed of a cut is computed of all columns. What is written in place
-    stays as it is.
-    """
+    """Rewrites main: what is computed of a cut is computed of all columns, unless it is written."""
 
     def __init__(
         self, main: Function, users: DefUse, cuts: dict[Var, _Cut], written: set[Var]

@@ -37,9 +37,7 @@ class Lifetime:
 
 
 def plan(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
-    """Return the offset of each buffer and the size of the arena, in bytes. Offsets are multiples
-    of 64.
-    """
+    """Return the offset of each buffer, a multiple of 64, and the size of the arena, in bytes."""
     together = _overlaps(lifetimes)
     bound = least(lifetimes)
     best: tuple[list[int], int] | None = None
@@ -86,9 +84,7 @@ def aligned(size: int) -> int:
 
 
 def _overlaps(lifetimes: Sequence[Lifetime]) -> list[Any]:
-    """Return for each buffer the others that are in use at the same time as it, and at last one
-    that is none.
-    """
+    """Return for each buffer the others that are in use meanwhile, and at last one that is none."""
     first = np.array([life.first for life in lifetimes])
     last = np.array([life.last for life in lifetimes])
     none = np.array([len(lifetimes)])

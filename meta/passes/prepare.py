@@ -150,9 +150,7 @@ attrs(arrays=1, prepared_by="prepare") {
 def _parted(
     main: Function, bindings: list[Binding], buffers: Buffers
 ) -> tuple[list[Var], list[Binding], set[Var]]:
-    """Return, of the bindings that are the same in every run, which variables the rest of main is
-    to be given, what computes them, and the variables of those that main goes on to compute.
-    """
+    """Return what main is given, what computes that, and what main goes on to compute itself."""
     own = {b.var for b in bindings}
     needed: set[Expr] = set(operands(main.body.result))
     for binding in main.body.bindings:
@@ -188,9 +186,7 @@ def _roots(main: Function, bindings: list[Binding]) -> dict[Expr, frozenset[Var]
 
 
 def _pays(var: Var, roots: frozenset[Var], buffers: Buffers) -> bool:
-    """Whether it pays to keep a value: it is a tensor, no view, and not much larger than what it is
-    made of.
-    """
+    """Whether a value is a tensor, no view, and not much larger than what it is made of."""
     if not isinstance(var.type, TensorType) or buffers.of(var) is not var:
         return False
     sources = sum(type_bytes(root.type) for root in roots)

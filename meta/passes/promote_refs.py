@@ -136,9 +136,7 @@ class _Promoter:
         return self.mapping.get(atom, atom)
 
     def block(self, block: Block, held: dict[Var, Expr], read_later: frozenset[Var]) -> Block:
-        """Return the block with values; ``held`` is brought up to date, ``read_later`` are the
-        references that are read behind the block.
-        """
+        """Return the block with values; updates ``held``. ``read_later``: read behind the block."""
         later: dict[Binding, frozenset[Var]] = {}
         reads = set(read_later)
         for binding in reversed(block.bindings):

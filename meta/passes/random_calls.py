@@ -62,9 +62,7 @@ def explicit_keys(module: Module, *, device: Device) -> Module:
 
 
 def _open_slot(value: Expr) -> int | None:
-    """Return the number of the argument in which a random call lacks its key, None if it does
-    not.
-    """
+    """Return the number of the argument in which a random call lacks its key; None if it has it."""
     called = called_op(value)
     if called is None or not called.random:
         return None

@@ -148,8 +148,6 @@ this part (1 / KEPT) of the bytes that are saved."""
 class Choice:
     """Recomputing ``value`` before binding ``at``, by ``clones``, for those ``users``.
 
-    Attributes
-    ----------
     renamed: what clones and users read instead. origins: by clone, what it is a recomputation of.
     """
 

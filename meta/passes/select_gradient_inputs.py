@@ -130,9 +130,7 @@ class _Select:
         return call if same else Call(op, tuple(args))
 
     def _of_forward(self, op: Op, given: dict[str, Any]) -> dict[str, Expr]:
-        """Return the arguments of the forward call whose result is given, where nobody writes to
-        them.
-        """
+        """Return the arguments of the forward call whose result is given, if nobody writes them."""
         y = given.get("y")
         if not isinstance(y, Var):
             return {}

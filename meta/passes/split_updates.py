@@ -110,9 +110,7 @@ def _kind(binding: Binding) -> tuple[Any, ...] | None:
 
 
 def _update(value: Expr) -> Op | None:
-    """Return the operator of an update of several parameters; None for one whose list of tensors
-    is a value of the program, which is not taken apart.
-    """
+    """Return the operator of an update of parameters that are listed in the program; else None."""
     called = called_op(value)
     if called not in OPTIMIZERS:
         return None

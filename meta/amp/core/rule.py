@@ -28,9 +28,7 @@ WORDS = ("always", "never", "infer")
 
 @dataclass(frozen=True, slots=True)
 class Casts:
-    """What a rule says: a word for the first ``count`` tensor arguments (None: for all of them), or
-    "custom" with a function.
-    """
+    """A word for the first ``count`` tensor arguments (None: all), or "custom" with a function."""
 
     word: str
     count: int | None = None

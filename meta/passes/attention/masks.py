@@ -42,8 +42,6 @@ SEEN = -1e3
 class Masking:
     """What hides keys from queries.
 
-    Attributes
-    ----------
     masks: in the order in which the program applies them. axes: those of the scores, the keys last.
     causal: whether the operator's own mask says it all. sure: whether every query sees a key.
     clears: whether the program gives a query that may look nowhere 0.
@@ -122,9 +120,7 @@ def _spread(x: Any, mask: Mask, axes: Sequence[ScoreAxis]) -> Any:
 
 
 def emitted(found: Masking, trace: Trace, dtype: str, parts: Sequence[Sequence[ScoreAxis]]) -> Any:
-    """Return the operator's mask, and which queries see anything (None: all), with dimensions of
-    the axes ``parts``.
-    """
+    """Return the operator's mask, and which queries see anything (None: all), as ``parts`` say."""
     axes = found.axes
     given = [(m, _spread(trace.symbols(m.atom), m, axes)) for m in found.masks]
     if found.replaces:
@@ -172,9 +168,7 @@ def _joined(x: Any, axes: Sequence[ScoreAxis], parts: Sequence[Sequence[ScoreAxi
 
 
 def spread_out(found: Masking, parts: Sequence[Sequence[ScoreAxis]]) -> int:
-    """Return how many elements the mask has with these dimensions, if that is more than it needs;
-    else 0.
-    """
+    """Return the elements that the mask has with these dimensions, 0 if it needs all of them."""
     present = found.present
     whole = [[a for a in part if a in present] for part in parts]
     if all(not w or len(w) == len(part) for w, part in zip(whole, parts, strict=True)):

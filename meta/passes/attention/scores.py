@@ -183,8 +183,6 @@ def _reduced(atom: Any, known: Definitions, *ops: Op) -> Any:
 class Mask:
     """What hides keys, or is added to the scores.
 
-    Attributes
-    ----------
     atom: a condition or numbers. groups: the axes of its dimensions, of extent 1 none.
     hides: None for numbers that are added; else what is in the place of hidden scores.
     negated: whether numbers are subtracted, or the condition says what is hidden.
@@ -351,9 +349,7 @@ _ALONG = (
 
 @dataclass(slots=True)
 class Replayed:
-    """The axes of the scores where softmax gets them, and of the probabilities where the last
-    product does; the masks in their order, and by what the scores are multiplied.
-    """
+    """The axes of softmax's scores and of the last product's operand, masks and their scale."""
 
     scores: list[AxisGroup]
     probabilities: list[AxisGroup]

@@ -40,8 +40,6 @@ from meta.passes.simplify.casts import holds
 class Why:
     """Who needs a value in another dtype, and why.
 
-    Attributes
-    ----------
     consumer: an operator and its argument ("dense.x2"), or another place ("result of @main").
     reason: what decided, in words. rule: where the operator's cast rule is stated, if it was one.
     span: the user's line of the consumer.
@@ -57,8 +55,6 @@ class Why:
 class Cast:
     """A cast that was put in.
 
-    Attributes
-    ----------
     function: of the program, in which it stands. value: the name of what is cast. source: its type.
     dtype: the new one. needs: who needs it, in the order of the program; the first one's line is
     that of the cast.
@@ -102,8 +98,6 @@ class Cast:
 class CastReport:
     """The casts of a program in mixed precision, in the order of the program; ``str`` shows them.
 
-    Attributes
-    ----------
     dtype: the half dtype. casts: those that were put in; the program's own are not among them.
     operators: how many calls there are, by what their floating point results are computed in.
     """

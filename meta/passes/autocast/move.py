@@ -72,9 +72,7 @@ def _called_only(module: Module) -> Iterator[str]:
 
 
 def _wanted(name: str, function: Function, made: dict[Expr, Cast]) -> Iterator[tuple[int, str]]:
-    """Yield the parameters, by number, that are only cast, all to one dtype, or handed on to the
-    same parameter.
-    """
+    """Yield the parameters that are only cast, to one dtype, or handed on to themselves."""
     seen: dict[Var, set[str | None]] = {p: set() for p in function.params}
     results = (block.result for b in bindings(function) for block in inner_blocks(b.value))
     for result in (function.body.result, *results):
@@ -295,8 +293,6 @@ def _collect(
 class _Rewriting:
     """Puts one cast behind each value found, and lets its readers read that.
 
-    Attributes
-    ----------
     replaced: what stands for the casts that are no more.
     """
 

@@ -130,8 +130,6 @@ def target_type(target: Target) -> Type:
 class Activity:
     """The active leaves of a module.
 
-    Attributes
-    ----------
     functions: those that main reaches with an active argument, in the order of discovery.
     """
 
@@ -189,9 +187,7 @@ class Activity:
         return [i for i in sorted(self._results[name]) if carries_gradient(types[i])]
 
     def captured(self, blocks: Iterable[Block]) -> list[Leaf]:
-        """Return the leaves from outside that need a gradient and that blocks use, in the order in
-        which their variables are bound.
-        """
+        """Return the outer leaves with a gradient that blocks use, in the order of binding."""
         found = {v for block in blocks for v in free_vars(block)}
         return [
             leaf for var in sorted(found, key=self._places.__getitem__) for leaf in self.of(var)

@@ -51,9 +51,7 @@ class Writes:
             self._walk(function.body, Buffers(function, summaries), _NONE)
 
     def overwritten(self, binding: Binding, value: Expr) -> bool:
-        """Whether the memory of an atom that a binding reads or makes is written later, in the same
-        function or in those that it calls.
-        """
+        """Whether the memory of an atom that a binding reads or makes is written later."""
         buffers, later = self._later[binding.var]
         return bool(later) and buffers.of(value) in later
 
@@ -216,9 +214,7 @@ class Sweep:
             )
 
     def _value(self, argument: Any) -> Any:
-        """Return what an argument looks like to a rule: a symbol, a tuple of symbols or a
-        literal.
-        """
+        """Return what a rule is given for an argument: symbols, or a literal."""
         if isinstance(argument, Tuple):
             return tuple(self._value(f) for f in argument.fields)
         if not isinstance(argument, Expr):

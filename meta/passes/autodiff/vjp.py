@@ -53,9 +53,7 @@ from meta.passes.calls import leaf_types
 
 @dataclass(frozen=True, slots=True)
 class _Backward:
-    """What a pullback takes and returns: gradients of ``outputs``, numbers of leaves of the result,
-    and gradients of ``targets``.
-    """
+    """A pullback: from gradients of ``outputs``, leaves of the result, to those of ``targets``."""
 
     outputs: Sequence[int]
     types: Sequence[Type]
@@ -88,9 +86,7 @@ class Differentiator:
         }
 
     def functions(self) -> dict[str, Function]:
-        """Return the functions ``<name>_vjp``, one per function that a gradient flows through, and
-        ``<name>_backward`` of those that are called again.
-        """
+        """Return ``<name>_vjp`` of functions with a gradient, or ``<name>_backward``."""
         made = {}
         for name, new in self._names.items():
             function = self.module.functions[name]

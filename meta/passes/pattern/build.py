@@ -32,8 +32,6 @@ Check = Callable[..., str | None]
 class Pattern:
     """A described piece of a program.
 
-    Attributes
-    ----------
     name: for messages, and for functions that are made of matches. results: what is computed.
     check: says why a match is refused, or None; see `pattern`.
     """

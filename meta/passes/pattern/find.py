@@ -52,8 +52,6 @@ Found = dict[Part, Any]
 class Search:
     """One search for one part.
 
-    Attributes
-    ----------
     failure: where the search that got furthest failed, once it has ended without a solution.
     calls: how many calls of the pattern had been found by then.
     """
@@ -64,9 +62,7 @@ class Search:
         self.calls = 0
 
     def solutions(self, part: Part, value: Any, known: Found | None = None) -> Iterator[Found]:
-        """Yield what the parts are, for every way in which ``value`` can be ``part``; ``known`` are
-        those that are found already.
-        """
+        """Yield what the parts are, for every way in which ``value`` can be ``part``."""
         # A state is a linked list of goals, the next one first, and what was found so far.
         stack: list[tuple[Any, Found]] = [((part, value, None), known or {})]
         while stack:
@@ -124,9 +120,7 @@ class Places:
                     self._outer.update(dict.fromkeys(inner_blocks(nested.value), binding))
 
     def of(self, user: User) -> float:
-        """Return where a binding is evaluated, or one of the block in which it is nested; the end
-        for the block's result.
-        """
+        """Return where a binding, or the one around it, is evaluated; the end for the result."""
         user = self._outer.get(user, user)
         if isinstance(user, Block):
             return len(self.block.bindings)
@@ -187,8 +181,6 @@ class Facts:
 class Match:
     """An occurrence of a pattern.
 
-    Attributes
-    ----------
     members: the bindings that compute it, in the order of their block.
     captures: by name an atom, a literal in the place of an attribute, or None for what belongs to
     an alternative that was not taken.
@@ -334,9 +326,7 @@ class _Finder:
         return found[::-1]
 
     def at(self, binding: Binding, scope: _BlockScope) -> Match | None:
-        """Return the match whose first result is a binding's, or None; the first reason is
-        noted.
-        """
+        """Return the match whose first result is a binding's; else note the first reason."""
         search = Search(scope)
         reason = None
         for found in self.solutions(search, binding, scope):
@@ -444,9 +434,7 @@ class _Finder:
         return reason
 
     def meets(self, written: set[Expr], binding: Binding) -> bool:
-        """Whether a call that writes cannot move past a binding: it uses what is written, or may
-        be where the program ends.
-        """
+        """Whether a write cannot move past a binding, which uses it or may end the program."""
         inner = (b for block in inner_blocks(binding.value) for b in bindings(block))
         if any(self.may_fail(one.value) for one in (binding, *inner)):
             return True

@@ -41,8 +41,6 @@ from meta.passes.rewrite import rewrite_function
 class RuleSite:
     """A call of a base operator where it stands.
 
-    Attributes
-    ----------
     op: the operator. args: its arguments in schema order. type: that of the result. known: what
     variables were bound to.
     """
