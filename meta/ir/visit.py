@@ -50,6 +50,12 @@ def bindings(root: Function | Block) -> Iterator[Binding]:
             stack.extend(iter(b.bindings) for b in reversed(inner_blocks(binding.value)))
 
 
+def nested_bindings(value: Expr) -> Iterator[Binding]:
+    """Yield the bindings of the blocks of an `If` or of a closure, and of blocks in these."""
+    for block in inner_blocks(value):
+        yield from bindings(block)
+
+
 def used_atoms(root: Function | Block) -> Iterator[Expr]:
     """Yield every atom that is used, as often as it is, in nested blocks too."""
     for binding in bindings(root):

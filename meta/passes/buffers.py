@@ -26,7 +26,7 @@ from meta.ir import (
     free_vars,
     operands,
 )
-from meta.ir.visit import inner_blocks
+from meta.ir.visit import inner_blocks, nested_bindings
 from meta.passes.call_graph import callees
 from meta.passes.calls import base_op, flat_atoms, has_effect, view_source
 from meta.passes.rewrite import each_function
@@ -188,13 +188,11 @@ class Buffers:
 
         A function that is called may write its arguments, and a closure what it closes over.
         """
-        inner = (b for block in inner_blocks(binding.value) for b in bindings(block))
         found: set[Expr] = set()
-        for one in (binding, *inner):
-            if not has_effect(one):
+        for one in (binding, *nested_bindings(binding.value)):
+            # Where a reference holds something else now, no memory is written.
+            if not has_effect(one) or not isinstance(one.value, Call):
                 continue
-            if not isinstance(one.value, Call):
-                continue  # a reference holds something else now: no memory is written
             op = base_op(one.value.callee)
             if op is not None:
                 found.update(a for s in op.schema.written for a in flat_atoms(one.value.args[s]))

@@ -93,11 +93,6 @@ def rule(*ops: Op) -> Callable[[Rule], Rule]:
     return attach
 
 
-def rule_of(called: Op) -> Rule:
-    """Return the rule of an operator; `elementwise` unless it has one of its own."""
-    return _RULES.get(called, elementwise)
-
-
 @rule(op.conv2d)
 def conv2d(at: ImageCall) -> Call | None:
     """Both operands and the result; this is where it pays to begin."""
@@ -138,32 +133,36 @@ def _converts(at: ImageCall, name: str) -> bool:
     return half and is_image(type_) and layouts == ["NCHW", "OIHW", "NCHW"]
 
 
-@rule(op.batch_norm_train, op.batch_norm_infer, op.bias_add)
-def per_channel(at: ImageCall) -> Call | None:
-    """The channels are axis 3."""
-    return at.call(**at.last("x"), axis=3) if at.has("x") and at.args["axis"] == 1 else None
+def moved(*ops: Op, of: tuple[str, ...], name: str, first: tuple[Any, ...], last: Any) -> None:
+    """Attach a rule to operators of which arguments have the channels last, and one attribute says
+    so: the layout, or the axis of the channels. Of several results, only fields may be used.
+    """
+
+    def change(at: ImageCall) -> Call | None:
+        fits = at.has(*of) and at.args[name] in first
+        if not fits or (
+            isinstance(at.result.type, TupleType) and not at.function.only_fields(at.result)
+        ):
+            return None
+        return at.call(**at.last(*of), **{name: last})
+
+    rule(*ops)(change)
 
 
-@rule(op.batch_norm_train_dxwb)
-def batch_norm_gradient(at: ImageCall) -> Call | None:
-    """Of the results, dx has the channels last."""
-    if not at.has("x", "dy") or at.args["axis"] != 1 or not at.function.only_fields(at.result):
-        return None
-    return at.call(**at.last("x", "dy"), axis=3)
-
-
-@rule(op.max_pool2d, op.avg_pool2d, op.adaptive_max_pool2d, op.adaptive_avg_pool2d)
-def pool(at: ImageCall) -> Call | None:
-    """A layout is all that changes."""
-    fits = at.has("x") and at.args["layout"] == "NCHW"
-    return at.call(**at.last("x"), layout="NHWC") if fits else None
-
-
-@rule(op.max_pool2d_dx, op.avg_pool2d_dx, op.adaptive_max_pool2d_dx, op.adaptive_avg_pool2d_dx)
-def pool_gradient(at: ImageCall) -> Call | None:
-    """A layout is all that changes."""
-    fits = at.has("x", "y", "dy") and at.args["layout"] in (None, "NCHW")
-    return at.call(**at.last("x", "y", "dy"), layout="NHWC") if fits else None
+moved(
+    *(op.batch_norm_train, op.batch_norm_infer, op.bias_add),
+    of=("x",), name="axis", first=(1,), last=3,
+)  # fmt: skip
+moved(op.batch_norm_train_dxwb, of=("x", "dy"), name="axis", first=(1,), last=3)
+moved(op.split, of=("x",), name="axis", first=(1, -3), last=3)
+moved(
+    *(op.max_pool2d, op.avg_pool2d, op.adaptive_max_pool2d, op.adaptive_avg_pool2d),
+    of=("x",), name="layout", first=("NCHW",), last="NHWC",
+)  # fmt: skip
+moved(
+    *(op.max_pool2d_dx, op.avg_pool2d_dx, op.adaptive_max_pool2d_dx, op.adaptive_avg_pool2d_dx),
+    of=("x", "y", "dy"), name="layout", first=(None, "NCHW"), last="NHWC",
+)  # fmt: skip
 
 
 @rule(op.sum, op.mean)
@@ -187,14 +186,6 @@ def concatenate(at: ImageCall) -> Call | None:
         return None
     last = tuple(at.function.last(p, at.span) for p in parts)
     return at.call(x=Tuple(last), axis=3)
-
-
-@rule(op.split)
-def split(at: ImageCall) -> Call | None:
-    """Along the channels."""
-    if not at.has("x") or at.args["axis"] not in (1, -3) or not at.function.only_fields(at.result):
-        return None
-    return at.call(**at.last("x"), axis=3)
 
 
 def elementwise(at: ImageCall) -> Call | None:
@@ -356,7 +347,7 @@ class _Function:
             self._made.append(Binding(var, TupleGetItem(whole, value.index), binding.span))
             return
         site = _image_call(self, binding)
-        written = None if site is None else rule_of(site.op)(site)
+        written = None if site is None else _RULES.get(site.op, elementwise)(site)
         if written is None:
             self._restore(uses(binding))
             self._made.append(binding)

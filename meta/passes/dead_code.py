@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from meta.ir import Binding, Block, Expr, If, Module, Var, bindings, operands
-from meta.ir.visit import inner_blocks
+from meta.ir import Binding, Block, Expr, If, Module, Var, operands
+from meta.ir.visit import nested_bindings
 from meta.passes.call_graph import reached_from_main
 from meta.passes.calls import has_effect
 from meta.passes.rewrite import each_function, with_inner_blocks
@@ -40,7 +40,7 @@ def _block(block: Block, used: set[Expr]) -> Block:
     kept: list[Binding] = []
     for binding in reversed(block.bindings):
         value = binding.value
-        nested = (b for i in inner_blocks(value) for b in bindings(i) if isinstance(value, If))
+        nested = nested_bindings(value) if isinstance(value, If) else ()
         if binding.var not in used and not any(map(has_effect, (binding, *nested))):
             continue
         binding = with_inner_blocks(binding, lambda inner: _block(inner, used))

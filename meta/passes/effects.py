@@ -14,11 +14,10 @@ from meta.ir import (
     Function,
     GlobalVar,
     If,
-    bindings,
     free_vars,
     operands,
 )
-from meta.ir.visit import inner_blocks, used_atoms
+from meta.ir.visit import inner_blocks, nested_bindings, used_atoms
 from meta.passes.calls import base_op, flat_atoms, written_parameters
 from meta.passes.lifetimes import Lifetimes, Memory, is_fused, numbered
 
@@ -58,7 +57,9 @@ class Effects:
     def places(self, binding: Binding) -> tuple[set[Hashable], set[Hashable]]:
         """Return what a binding reads and what it may write, its blocks included."""
         reads = {ANYTHING, *(p for atom in uses(binding) for p in self.of(atom))}
-        if any(one.value.effect is Effect.READ for one in (binding, *_inside(binding))):
+        if any(
+            one.value.effect is Effect.READ for one in (binding, *nested_bindings(binding.value))
+        ):
             reads.add(_CELLS)
         return reads, self.writes(binding)
 
@@ -70,7 +71,7 @@ class Effects:
         """Return what evaluating a binding may write."""
         found: set[Hashable] = set()
         # That a closure is made writes nothing; that it is called, anything.
-        inside = _inside(binding) if isinstance(binding.value, If) else ()
+        inside = nested_bindings(binding.value) if isinstance(binding.value, If) else ()
         for one in (binding, *inside):
             if self._is_call(one) or one.value.effect is Effect.FAIL:
                 found.add(ANYTHING)
@@ -115,9 +116,3 @@ def uses(binding: Binding) -> Iterator[Expr]:
     yield from operands(binding.value)
     for block in inner_blocks(binding.value):
         yield from used_atoms(block)
-
-
-def _inside(binding: Binding) -> Iterator[Binding]:
-    """Yield the bindings of the blocks of an `If`, of a closure, and of blocks in these."""
-    for block in inner_blocks(binding.value):
-        yield from bindings(block)

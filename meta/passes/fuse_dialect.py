@@ -5,7 +5,6 @@ A dialect registers a pattern with its kernel: `Dialect.pattern`, docs/howto/bac
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from meta.base.device import Device
@@ -29,9 +28,8 @@ from meta.op.core import fields
 from meta.op.core.indices import checks_indices
 from meta.passes.calls import called_op
 from meta.passes.index_ranges import index_atoms
-from meta.passes.outline import Outlined
 from meta.passes.pattern import Match, explain, match, pattern
-from meta.passes.pattern.apply import exchange
+from meta.passes.pattern.apply import outlined
 from meta.passes.pattern.build import parts
 from meta.passes.pattern.find import Facts, captured_atoms
 from meta.passes.pattern.parts import Called
@@ -200,34 +198,18 @@ def _partitioned(
     module: Module, fused: FusedPattern, device: Device, known: dict[Function, Facts]
 ) -> Module:
     """``known``: the facts of functions, which hold as long as a function stays as it is."""
-    made = Outlined.beside(module)
     described = _pattern(fused, device)
-    functions = {}
-    for name, function in module.functions.items():
-        found = []
-        if _may_fuse(name, function, module):
-            facts = known.setdefault(function, Facts(function, module))
-            found = match(described, function, module=module, writing=True, facts=facts)
+
+    def find(name: str, function: Function) -> list[Match]:
+        if not _may_fuse(name, function, module):
+            return []
+        facts = known.setdefault(function, Facts(function, module))
+        found = match(described, function, module=module, writing=True, facts=facts)
         if found:
             del known[function]
-        functions[name] = _with_calls(function, fused, found, made, device) if found else function
-    return module.with_functions({**functions, **made.functions})
+        return found
 
-
-def _with_calls(
-    function: Function,
-    fused: FusedPattern,
-    found: list[Match],
-    made: Outlined,
-    device: Device,
-) -> Function:
-    calls = {
-        one: made.call(
-            one.members, fused.name, _attrs(fused, one, device), captured_atoms(one), one.results
-        )
-        for one in found
-    }
-    return replace(function, body=exchange(function.body, calls))
+    return outlined(module, find, fused.name, lambda one: _attrs(fused, one, device))
 
 
 def _attrs(fused: FusedPattern, found: Match, device: Device) -> dict[str, Literal]:

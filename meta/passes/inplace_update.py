@@ -17,8 +17,9 @@ from meta.ir import (
     Var,
     with_fresh_vars,
 )
+from meta.passes.call_graph import callees
 from meta.passes.calls import has_effect
-from meta.passes.lifetimes import Lifetimes, closures, numbered
+from meta.passes.lifetimes import Lifetimes, closures
 from meta.passes.outline import Outlined, function_of
 from meta.passes.rewrite import rewrite, with_value
 
@@ -63,7 +64,7 @@ def inplace_update(module: Module) -> Module:
     overwriting = _Overwriting(module)
     changed = rewrite(module, overwriting.rule)
     functions = {**changed.functions, **overwriting.made.functions}
-    called = _called(functions)
+    called = {name for function in functions.values() for name in callees(function)}
     return module.with_functions(
         {n: f for n, f in functions.items() if FUSED not in f.attrs or n in called}
     )
@@ -140,12 +141,3 @@ def _dying(args: tuple[Expr, ...], result: Var, live: Lifetimes) -> int | None:
         if fits and live.overwritable(number, args, which) is not None:
             return which
     return None
-
-
-def _called(functions: dict[str, Function]) -> set[str]:
-    found = set[str]()
-    for function in functions.values():
-        for one in (function, *closures(function)):
-            calls = (b.value for b in numbered(one) if isinstance(b.value, Call))
-            found.update(c.callee.name for c in calls if isinstance(c.callee, GlobalVar))
-    return found

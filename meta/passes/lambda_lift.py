@@ -12,7 +12,6 @@ from meta.ir import (
     Binding,
     Block,
     Call,
-    Expr,
     Function,
     GlobalVar,
     Module,
@@ -25,6 +24,7 @@ from meta.ir import (
     with_fresh_vars,
 )
 from meta.ir.names import Names
+from meta.passes.call_graph import used_as_values
 from meta.passes.dead_code import dead_code
 from meta.passes.rewrite import with_blocks
 
@@ -58,19 +58,12 @@ def lambda_lift(module: Module) -> Module:
     }
     """
     values = (b.value for f in module.functions.values() for b in bindings(f))
-    if not any(isinstance(v, Function | GlobalVar) or _hands_on(v) for v in values):
+    if not any(isinstance(v, Function) for v in values) and not used_as_values(module):
         return module
     lift = _Lift(module)
     for name, function in module.functions.items():
         lift.functions[name] = replace(function, body=lift.block(function.body))
     return dead_code(module.with_functions(lift.functions))
-
-
-def _hands_on(value: Expr) -> bool:
-    """Whether a global function is used as a value."""
-    if isinstance(value, Tuple):
-        return any(isinstance(f, GlobalVar) or _hands_on(f) for f in value.fields)
-    return isinstance(value, Call) and any(isinstance(a, GlobalVar) for a in value.args)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from meta.ir import (
     free_vars,
     operands,
 )
+from meta.ir.visit import inner_blocks
 from meta.passes.calls import base_op, view_source
 
 Memory = int | Expr
@@ -87,8 +88,8 @@ def _walk(block: Block) -> Iterator[Binding]:
     for binding in block.bindings:
         yield binding
         if isinstance(binding.value, If):
-            yield from _walk(binding.value.then_block)
-            yield from _walk(binding.value.else_block)
+            for block in inner_blocks(binding.value):
+                yield from _walk(block)
 
 
 def closures(function: Function) -> list[Function]:

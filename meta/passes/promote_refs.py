@@ -26,12 +26,11 @@ from meta.ir import (
     TupleType,
     Type,
     Var,
-    bindings,
     map_atoms,
     operands,
     type_of,
 )
-from meta.ir.visit import inner_blocks
+from meta.ir.visit import inner_blocks, nested_bindings
 from meta.passes.rewrite import with_value
 
 
@@ -205,14 +204,12 @@ class _Promoter:
             kept.append(Binding(held[ref], TupleGetItem(whole, i), span))  # type: ignore[arg-type]
 
     def _read_in(self, binding: Binding) -> frozenset[Var]:
-        inside = (b.value for block in inner_blocks(binding.value) for b in bindings(block))
-        values = (binding.value, *inside)
+        values = (b.value for b in (binding, *nested_bindings(binding.value)))
         refs = (r for v in values if v.effect is Effect.READ for r in operands(v))
         return frozenset(r for r in refs if isinstance(r, Var) and r in self.promoted)
 
     def _written_in(self, binding: Binding) -> Iterator[Var]:
-        for block in inner_blocks(binding.value):
-            for inner in bindings(block):
-                match inner.value:
-                    case Primitive("write_ref", (Var() as ref, _)):
-                        yield ref
+        for inner in nested_bindings(binding.value):
+            match inner.value:
+                case Primitive("write_ref", (Var() as ref, _)):
+                    yield ref

@@ -166,7 +166,7 @@ class Choice:
             if i == self.at:
                 items += self.clones
             items.append(_renamed(binding, self.renamed) if i in self.users else binding)
-        return program.with_main(items)
+        return with_main(program.module, items)
 
 
 def _renamed(binding: Binding, names: dict[Var, Var]) -> Binding:
@@ -187,14 +187,11 @@ class TimedProgram:
         self.bindings = module.main.body.bindings
         lowered = lower(module)
         self.low = Lifetimes(lowered.main, lowered)
+        self._lowered = {b.var for b in self.low.bindings}
         self.peak = planned_peak(lowered.main, lowered)
         self.live = Lifetimes(module.main, module)
         self.effects = Effects(module.main, self.live)
         self.index = {b.var: i for i, b in enumerate(self.bindings)}
-
-    def with_main(self, items: Iterable[Binding]) -> Module:
-        """Return the module with other bindings in main."""
-        return with_main(self.module, items)
 
     def recomputed(self, origin: Var) -> list[Var]:
         """Return the recomputations of a value that nobody writes to, the first one first."""
@@ -220,7 +217,7 @@ class TimedProgram:
             if binding.var not in names and not unused:
                 items.append(_renamed(binding, names))
                 used.update(operands(items[-1].value))
-        return self.with_main(reversed(items))
+        return with_main(self.module, reversed(items))
 
     @cached_property
     def in_use(self) -> list[int]:
@@ -318,10 +315,6 @@ class TimedProgram:
     def kept(self, var: Var) -> bool:
         """Whether a value is in memory at all once the program is lowered."""
         return var in self._lowered
-
-    @cached_property
-    def _lowered(self) -> set[Var]:
-        return {b.var for b in self.low.bindings}
 
     def unchanged(self, atoms: Iterable[Expr], since: int, until: int) -> bool:
         """Whether nothing is written to atoms between two bindings."""

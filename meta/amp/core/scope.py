@@ -38,7 +38,7 @@ def autocast_scope(dtype: object = "float16", enabled: bool = True) -> Iterator[
     half = require_half(dtype)
     handler = current.get()
     if isinstance(handler, Trace):
-        with _casting(handler, Traced(half) if enabled else None):
+        with _casting(handler, _traced(half) if enabled else None):
             yield
         return
     if not (handler is None or handler is Default.handler or isinstance(handler, Eager)):
@@ -58,18 +58,17 @@ def _casting(trace: Trace, before_call: Callable[..., Any] | None) -> Iterator[N
         trace.before_call = outer
 
 
-class Traced:
-    """What a trace asks of each call in a block: its arguments, cast."""
+def _traced(half: str) -> Callable[..., Any]:
+    """Return what a trace asks of each call in a block: its arguments, cast."""
+    cast = OPERATORS["cast"]
 
-    def __init__(self, half: str) -> None:
-        self.half = half
-
-    def __call__(self, op: Any, bound: tuple[Any, ...]) -> tuple[Any, ...]:
-        cast = OPERATORS["cast"]
+    def before_call(op: Any, bound: tuple[Any, ...]) -> tuple[Any, ...]:
         if op is cast:  # a call of our own, too
             return bound
-        wanted = _wanted(op, map_tensors(op, bound, lambda s: s.type), self.half)
+        wanted = _wanted(op, map_tensors(op, bound, lambda s: s.type), half)
         return _cast(bound, wanted, cast) if any(wanted) else bound
+
+    return before_call
 
 
 class Eager:
@@ -83,7 +82,7 @@ class Eager:
     def __call__(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         bound = op.schema.bind(args, kwargs, as_array)
         with use(None):
-            wanted = _wanted(op, map_tensors(op, bound, _type), self.half)
+            wanted = _wanted(op, map_tensors(op, bound, lambda a: array_type(a.key)), self.half)
             return op(*(_cast(bound, wanted, self._kept) if any(wanted) else bound))
 
     def _kept(self, array: ndarray, dtype: str) -> ndarray:
@@ -104,10 +103,6 @@ class Eager:
 def _wanted(op: Any, types: tuple[Any, ...], half: str) -> tuple[str | None, ...]:
     base: Op = op if isinstance(op, Op) else op.base
     return cast_dtypes(base, types, half)
-
-
-def _type(array: ndarray) -> Any:
-    return array_type(array.key)
 
 
 def _cast(bound: tuple[Any, ...], wanted: tuple[str | None, ...], cast: Any) -> tuple[Any, ...]:

@@ -8,7 +8,6 @@ in `axes`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from meta.base.device import Device
@@ -21,7 +20,6 @@ from meta.ir import (
     Expr,
     Function,
     GlobalVar,
-    If,
     Module,
     TensorType,
     Var,
@@ -30,6 +28,7 @@ from meta.ir import (
     substitute,
 )
 from meta.ir.printer import first_line, variable_names
+from meta.ir.visit import inner_blocks
 from meta.op.core.tracing import Trace
 from meta.passes.attention.axes import Refused, extent
 from meta.passes.attention.found import Attention, attention_of, bits
@@ -161,20 +160,19 @@ def explain_attention(
     return "\n".join([f"attention: {count} rewritten, {len(lines) - count} refused", *lines])
 
 
-@dataclass(slots=True)
 class _Search:
     """The search through one module."""
 
-    module: Module
-    device: Device
-    trained: Iterable[int] | None
-    least_keys: Mapping[str, tuple[int, int]]
-    summaries: Summaries = field(init=False)
-    slopes: set[Expr] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.summaries = Summaries(self.module)
-        self.slopes = set() if self.trained is None else dependent(self.module, self.trained)
+    def __init__(
+        self,
+        module: Module,
+        device: Device,
+        trained: Iterable[int] | None,
+        least_keys: Mapping[str, tuple[int, int]],
+    ) -> None:
+        self.kind, self.summaries = device.kind, Summaries(module)
+        self.least = least_keys.get(device.kind, (0, 0))[trained is not None]
+        self.slopes = set() if trained is None else dependent(module, trained)
 
     def rewritten(self, function: Function) -> Function:
         """Return a function with calls in the place of what was found."""
@@ -218,26 +216,23 @@ class _Search:
                     raise Refused(f"{names[var]} of the attention is also used elsewhere")
         if any(m.atom in self.slopes for m in one.masking.masks):
             raise Refused("a mask is trained: its gradient would compute all scores once more")
-        least = self.least_keys.get(self.device.kind, (0, 0))[self.trained is not None]
         keys = one.keys[0].extent
-        if keys < least:
-            raise Refused(f"{keys} keys are fewer than {least}, from which on a kernel is faster")
+        if keys < self.least:
+            raise Refused(
+                f"{keys} keys are fewer than {self.least}, from which on a kernel is faster"
+            )
         own, other = map(extent, one.widths)
         if own != other:
             raise Refused(f"values are {other} wide and keys {own}: kernels want one width")
-        if self.device.kind == "cuda" and (one.dtype == "float64" or own * bits(one.dtype) % _ROW):
+        if self.kind == "cuda" and (one.dtype == "float64" or own * bits(one.dtype) % _ROW):
             raise Refused(f"kernels on CUDA want rows of 16 bytes, not {own} times {one.dtype}")
 
 
 def _in_order(block: Block) -> Iterator[Binding]:
     """Yield bindings, those of nested blocks before their owner."""
     for binding in block.bindings:
-        value = binding.value
-        if isinstance(value, If):
-            yield from _in_order(value.then_block)
-            yield from _in_order(value.else_block)
-        elif isinstance(value, Function):
-            yield from _in_order(value.body)
+        for inner in inner_blocks(binding.value):
+            yield from _in_order(inner)
         yield binding
 
 

@@ -214,24 +214,33 @@ attrs(fused="torch") {
     }
     """
     attrs = dict(attrs or {})
+
+    def find(_: str, function: Function) -> list[Match]:
+        made_earlier = attrs.keys() & function.attrs.keys()
+        return [] if made_earlier else match(pattern, function, module=module)
+
+    return outlined(module, find, name or pattern.name, lambda one: attrs)
+
+
+def outlined(
+    module: Module,
+    find: Callable[[str, Function], list[Match]],
+    stem: str,
+    attrs: Callable[[Match], Mapping[str, Literal]],
+) -> Module:
+    """Move the matches that are found in the functions into functions with these attributes."""
     made = Outlined.beside(module)
     functions = {}
-    for own_name, function in module.functions.items():
-        made_earlier = attrs.keys() & function.attrs.keys()
-        found = [] if made_earlier else match(pattern, function, module=module)
+    for name, function in module.functions.items():
         calls = {
-            one: made.call(
-                one.members, name or pattern.name, attrs, captured_atoms(one), one.results
-            )
-            for one in found
+            one: made.call(one.members, stem, attrs(one), captured_atoms(one), one.results)
+            for one in find(name, function)
         }
-        functions[own_name] = replace(function, body=exchange(function.body, calls))
+        if calls:
+            members = {m: one for one in calls for m in one.replaced}
+            function = replace(function, body=_exchanged(function.body, calls, members))
+        functions[name] = function
     return module.with_functions({**functions, **made.functions})
-
-
-def exchange(block: Block, calls: Mapping[Match, Sequence[Binding]]) -> Block:
-    """Put calls in the places of matches, and nothing in those of the bindings they replace."""
-    return _exchanged(block, calls, {m: one for one in calls for m in one.replaced})
 
 
 def _exchanged(

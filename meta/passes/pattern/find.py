@@ -37,7 +37,7 @@ from meta.ir import (
 from meta.ir.graph import User
 from meta.ir.literals import literal_text
 from meta.ir.printer import first_line, variable_names
-from meta.ir.visit import inner_blocks
+from meta.ir.visit import inner_blocks, nested_bindings
 from meta.passes.buffers import Buffers, Summaries
 from meta.passes.calls import base_op, is_pure
 from meta.passes.effects import uses
@@ -435,8 +435,7 @@ class _Finder:
 
     def meets(self, written: set[Expr], binding: Binding) -> bool:
         """Whether a write cannot move past a binding, which uses it or may end the program."""
-        inner = (b for block in inner_blocks(binding.value) for b in bindings(block))
-        if any(self.may_fail(one.value) for one in (binding, *inner)):
+        if any(self.may_fail(one.value) for one in (binding, *nested_bindings(binding.value))):
             return True
         buffers = self.facts.buffers
         used = {buffers.of(a) for a in uses(binding)} | buffers.written_by(binding)

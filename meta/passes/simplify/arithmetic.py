@@ -76,26 +76,28 @@ def is_number(found: Number | None, value: float) -> bool:
     return str(float(found)) == str(float(value))
 
 
+def _beside(at: RuleSite, value: float) -> Expr | None:
+    """Return the operand beside one that is this number; beside the second one, unless operands
+    may be exchanged.
+    """
+    for side in (1, 0) if at.op.commutative else (1,):
+        if is_number(fill_of(at.args[side], at.known), value):
+            return at.same(at.args[1 - side])
+    return None
+
+
 @RULES.rule(op.subtract, op.add)
 def nothing_added(at: RuleSite) -> Expr | None:
     """x - 0 and x + -0.0 are x, for -0.0 too; x + 0 is not, unless x is an integer."""
     if any(a is not None for a in at.args[2:]):
         return None
-    minus, floating = at.op is op.subtract, is_float(at.type.dtype)
-    neutral = 0.0 if minus or not floating else -0.0
-    for side in (1,) if minus else (1, 0):
-        if is_number(fill_of(at.args[side], at.known), neutral):
-            return at.same(at.args[1 - side])
-    return None
+    return _beside(at, -0.0 if at.op is op.add and is_float(at.type.dtype) else 0.0)
 
 
 @RULES.rule(op.multiply, op.divide, op.power)
 def one_factor(at: RuleSite) -> Expr | None:
     """x * 1, x / 1 and x ** 1 are x."""
-    for side in (1, 0) if at.op is op.multiply else (1,):
-        if is_number(fill_of(at.args[side], at.known), 1.0):
-            return at.same(at.args[1 - side])
-    return None
+    return _beside(at, 1.0)
 
 
 @RULES.rule(op.power)
@@ -136,13 +138,8 @@ def division_by_a_power_of_two(at: RuleSite) -> Expr | None:
 @RULES.rule(op.multiply, op.divide)
 def minus_one_factor(at: RuleSite) -> Expr | None:
     """x * -1 and x / -1 are -x."""
-    if at.type.dtype == "bool":
-        return None
-    for side in (1, 0) if at.op is op.multiply else (1,):
-        if is_number(fill_of(at.args[side], at.known), -1.0):
-            x = at.same(at.args[1 - side])
-            return None if x is None else new_call(op.negative, x)
-    return None
+    x = None if at.type.dtype == "bool" else _beside(at, -1.0)
+    return None if x is None else new_call(op.negative, x)
 
 
 @RULES.rule(op.add, op.subtract)
@@ -203,9 +200,3 @@ def absolute_of_negative(at: RuleSite) -> Expr | None:
 def with_itself(at: RuleSite) -> Expr | None:
     """max(x, x), min(x, x), x & x and x | x are x; of `logical_and` only where x is bool."""
     return at.same(at.args[0]) if at.args[0] is at.args[1] else None
-
-
-@RULES.rule(op.copy)
-def copied(at: RuleSite) -> Expr | None:
-    """A copy is needed only of what is written or returned, of which nothing is replaced."""
-    return at.same(at.args[0])

@@ -15,9 +15,11 @@ from meta.passes.simplify.table import RULES, RuleSite, fields_of, same_axis
 VIEWS = (op.reshape, op.batch_flatten, op.expand_dims, op.squeeze, op.reshape_like)
 
 
-@RULES.rule(*VIEWS, op.broadcast_to, op.broadcast_to_like)
+@RULES.rule(*VIEWS, op.broadcast_to, op.broadcast_to_like, op.collapse_sum_like, op.copy)
 def same_shape(at: RuleSite) -> Expr | None:
-    """A reshape or a broadcast to the shape that x has."""
+    """A reshape, a broadcast or a sum to the shape that x has. A copy is needed only of what is
+    written or returned, of which nothing is replaced.
+    """
     return at.same(at.args[0])
 
 
@@ -41,12 +43,6 @@ def broadcast_of_broadcast(at: RuleSite) -> Expr | None:
     if inner is None or not at.type.is_static:
         return None
     return new_call(op.broadcast_to, inner.args[0], at.type.static_shape)
-
-
-@RULES.rule(op.collapse_sum_like)
-def nothing_collapsed(at: RuleSite) -> Expr | None:
-    """A sum over no axis."""
-    return at.same(at.args[0])
 
 
 @RULES.rule(op.sum)
