@@ -156,6 +156,20 @@ def suppressed(boxes, scores, valid, limit, iou, call):
     return Kept(indices, kept, op.expand_dims(kept, 1) > op.expand_dims(numbers, 0))
 
 
+def decoded(places, anchors, variances):
+    """Return the (left, top, right, bottom), each [B, N, 1], of boxes [B, N, 4], (x, y, w, h)
+    relative to anchors [1, N, 4], which are (left, top, right, bottom).
+    """
+    x, y, w, h = op.split(places, 4, 2)
+    left, top, right, bottom = op.split(anchors, 4, 2)
+    width, height = right - left, bottom - top
+    x = x * variances[0] * width + (left + right) * 0.5
+    y = y * variances[1] * height + (top + bottom) * 0.5
+    half_w = op.exp(w * variances[2]) * width * 0.5
+    half_h = op.exp(h * variances[3]) * height * 0.5
+    return x - half_w, y - half_h, x + half_w, y + half_h
+
+
 def per_class(boxes, classes):
     """Return boxes [N, boxes, 4] once for every class: [N * classes, boxes, 4]."""
     batch, count, _ = boxes.shape

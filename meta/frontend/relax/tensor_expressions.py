@@ -13,10 +13,11 @@ import inspect
 import json
 from typing import Any
 
-from tvm import ir, tirx, topi
+from tvm import topi
 from tvm.relax import BlockBuilder, Expr
 
 from meta.frontend.core import Unconvertible
+from meta.frontend.relax.values import plain
 
 MARK = "meta.te"
 ONLY_LOOPS = "of a function in TIR only loops are left, which are not converted"
@@ -57,20 +58,12 @@ def _numbers(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[s
     bound = inspect.signature(func).bind(*args, **kwargs)
     bound.apply_defaults()
     tensors = KNOWN[func][1:]
-    found = {n: _plain(v) for n, v in bound.arguments.items() if n not in tensors}
-    return found if _is_plain(list(found.values())) else None
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tirx.IntImm | tirx.FloatImm):
-        return value.value
-    if isinstance(value, list | tuple | ir.Array):
-        return [_plain(v) for v in value]
-    return value
+    found = {n: plain(v) for n, v in bound.arguments.items() if n not in tensors}
+    return found if _is_plain(tuple(found.values())) else None
 
 
 def _is_plain(value: Any) -> bool:
-    if isinstance(value, list):
+    if isinstance(value, tuple):
         return all(map(_is_plain, value))
     return value is None or (
         isinstance(value, bool | int | float | str) and not isinstance(value, Expr)
@@ -83,8 +76,4 @@ def marked(function: Any) -> tuple[str, dict[str, Any]]:
     if MARK not in attrs:
         raise Unconvertible(ONLY_LOOPS)
     found = json.loads(str(attrs[MARK]))
-    return f"te.{found['function']}", {k: _tuples(v) for k, v in found["numbers"].items()}
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+    return f"te.{found['function']}", plain(found["numbers"])

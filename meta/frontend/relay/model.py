@@ -67,11 +67,6 @@ class RelayModel(ImportedModel):
         self.input_types = tuple(var.type or var.checked_type for var in pairing.free)
         super().build(arrays, [var.name for var in pairing.free])
 
-    @property
-    def relay(self) -> ast.Module:
-        """The program."""
-        return self._program.module
-
     def convert(self, *inputs: Any) -> Any:
         """Convert the program for inputs of these types; raises RelayError where that fails."""
         trace = current.get()

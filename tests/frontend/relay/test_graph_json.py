@@ -97,7 +97,7 @@ def test_metadata() -> None:
     constant = g.constant(torch.arange(3.0))
     dims = g.array(g.node("tir.Any"), g.node("tir.Var", name="n", dtype="int32"))
     root = g.map(**{"relay.Constant": g.array(constant), "Array": g.array(dims)})
-    table, _ = read_table(g.dump(root), "m")
+    table, *_ = read_table(g.dump(root), "m")
     assert torch.equal(table["relay.Constant"][0].value, torch.arange(3.0))
     assert table["Array"] == ((ast.AnyDim(), ast.SymbolDim("n")),)
 
@@ -316,7 +316,7 @@ def test_an_object_of_the_compiler_is_opaque() -> None:
 
 def test_metadata_may_hold_what_is_not_known() -> None:
     g = Graph()
-    table, _ = read_table(g.dump(g.map(a=g.array(g.node("my.Thing", size=3)))), "m")
+    table, *_ = read_table(g.dump(g.map(a=g.array(g.node("my.Thing", size=3)))), "m")
     assert table["a"] == (ast.Opaque("my.Thing", (("size", "3"),)),)
 
 

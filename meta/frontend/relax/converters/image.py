@@ -6,7 +6,7 @@ import numpy as np
 
 from meta import op
 from meta.frontend.core import Unconvertible, known
-from meta.frontend.core.operators import above, grid_sample, per_class, suppressed
+from meta.frontend.core.operators import above, decoded, grid_sample, per_class, suppressed
 from meta.frontend.relax.converters.movement import numbers
 from meta.frontend.relax.registry import relax
 from meta.runtime.ndarray import array
@@ -106,14 +106,9 @@ def multibox_transform_loc(
     scores: [B, C, N]. places: [B, 4 * N], (x, y, w, h) relative to anchors [1, N, 4], which are
     (left, top, right, bottom).
     """
-    x, y, w, h = op.split(op.reshape(places, (places.shape[0], -1, 4)), 4, 2)
-    left, top, right, bottom = op.split(anchors, 4, 2)
-    width, height = right - left, bottom - top
-    x = x * variances[0] * width + (left + right) * 0.5
-    y = y * variances[1] * height + (top + bottom) * 0.5
-    half_w = op.exp(w * variances[2]) * width * 0.5
-    half_h = op.exp(h * variances[3]) * height * 0.5
-    boxes = op.concatenate((y - half_h, x - half_w, y + half_h, x + half_w), 2)
+    places = op.reshape(places, (places.shape[0], -1, 4))
+    left, top, right, bottom = decoded(places, anchors, variances)
+    boxes = op.concatenate((top, left, bottom, right), 2)
     boxes = op.clip(boxes, 0.0, 1.0) if clip else boxes
     scores = op.softmax(scores, 1) if apply_softmax else scores
     scores = scores * op.cast(op.greater_equal(scores, threshold), scores.dtype)

@@ -28,12 +28,13 @@ from meta.runtime.ndarray import ndarray
 class Env:
     """Values, and the types of type parameters, in an evaluation of a scope and those around."""
 
-    __slots__ = ("parent", "types", "values")
+    __slots__ = ("order", "parent", "types", "values")
 
-    def __init__(self, parent: Env | None = None, types: Bindings | None = None) -> None:
-        self.parent = parent
+    def __init__(self, parent: Env | Order, types: Bindings | None = None) -> None:
+        self.parent = parent if isinstance(parent, Env) else None
+        self.order: Order = parent.order if isinstance(parent, Env) else parent
         self.values: dict[ast.Expr, Any] = {}
-        self.types: Bindings = types or (parent.types if parent is not None else {})
+        self.types: Bindings = types or (self.parent.types if self.parent is not None else {})
 
     def find(self, node: ast.Expr) -> Any:
         """Return the value of a node, None if it has none."""
@@ -71,7 +72,6 @@ class Closure:
     name: str
     params: tuple[ast.Var, ...]
     scope: Scope
-    order: Order
     env: Env
     inline: bool = False
     type_params: tuple[str, ...] = ()
@@ -98,12 +98,12 @@ KnownFunction = Closure | OperatorFunction | ConstructorFunction
 
 @dataclass(eq=False, slots=True)
 class OpenData:
-    """A data value whose type arguments are not all known, ``Nil``; ``declared`` is in ``env``."""
+    """A data value whose type arguments are not all known, ``Nil``; ``types``: of ``declared``."""
 
     constructor: ast.Constructor
     fields: tuple[Any, ...]
     declared: ast.Type | None
-    env: Env
+    types: Bindings
 
 
 def type_of(value: Any) -> Type | None:

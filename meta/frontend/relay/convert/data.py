@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from meta import op
 from meta.frontend.relay import ast
-from meta.frontend.relay.convert.context import Closure, Context, Env, OpenData, type_of
+from meta.frontend.relay.convert.context import Context, Env, OpenData, type_of
 from meta.frontend.relay.convert.types import Bindings, joined, relay_text
 from meta.ir import Primitive, TensorType, TupleType, Type
 from meta.ir.literals import MAX_NESTING
@@ -78,7 +78,7 @@ class Data:
         constructor: ast.Constructor,
         args: tuple[Any, ...],
         declared: ast.Type | None,
-        env: Env,
+        outer: Bindings,
     ) -> Any:
         """Return a data value, an open one where its type does not follow from its fields."""
         types = self.context.types
@@ -92,14 +92,14 @@ class Data:
                 self.functions.check(field, found, bindings, what)
         params = types.definition(constructor.data_type).type_params
         if not all(p in bindings for p in params):
-            return self.sizes.bounded(OpenData(constructor, args, declared, env))
+            return self.sizes.bounded(OpenData(constructor, args, declared, outer))
         type_ = types.instance(constructor.data_type, tuple(bindings[p] for p in params))
         return self._emit(constructor, args, type_)
 
     def close(self, value: OpenData, expected: Type | None) -> Value:
         """Return a data value of the expected type; of the declared one, if none is expected."""
         types = self.context.types
-        wanted = expected or types.to_ir(value.declared, value.env.types)
+        wanted = expected or types.to_ir(value.declared, value.types)
         if wanted is None:
             raise self.context.error(
                 f"the type arguments of {value.constructor.name} are not known",
@@ -164,10 +164,10 @@ class Matches:
     def __init__(self, context: Context, evaluator: Evaluator) -> None:
         self.context, self.evaluator = context, evaluator
 
-    def evaluate(self, node: ast.Match, closure: Closure, env: Env) -> Any:
+    def evaluate(self, node: ast.Match, env: Env) -> Any:
         """Return the value of a match."""
         value = self.evaluator.value(node.value, env)
-        return self._clauses(node, 0, value, self._all(value), closure, env, None)
+        return self._clauses(node, 0, value, self._all(value), env, None)
 
     def _all(self, value: Any) -> frozenset[str]:
         """Return the constructors that may have made a value."""
@@ -182,7 +182,6 @@ class Matches:
         first: int,
         value: Any,
         left: frozenset[str],
-        closure: Closure,
         env: Env,
         expected: Type | None,
     ) -> Any:
@@ -190,12 +189,12 @@ class Matches:
         if first == len(node.clauses):
             return self._fail(node, expected)
         clause = node.clauses[first]
-        scope = closure.order.scopes[node][first]
+        scope = env.order.scopes[node][first]
         inside = Env(env)
 
         def body() -> Any:
             self._bind(clause.pattern, value, inside)
-            return self.evaluator.scope(scope, closure, inside)
+            return self.evaluator.scope(scope, inside)
 
         test = self._test(clause.pattern, value, left)
         if test is True:
@@ -205,7 +204,7 @@ class Matches:
         ):
             left = left - {clause.pattern.constructor.name}
         if test is False:
-            return self._clauses(node, first + 1, value, left, closure, env, expected)
+            return self._clauses(node, first + 1, value, left, env, expected)
         found: list[Type | None] = []
 
         def then() -> Any:
@@ -215,7 +214,7 @@ class Matches:
 
         def otherwise() -> Any:
             known = expected if expected is not None else found[0]
-            return self._clauses(node, first + 1, value, left, closure, env, known)
+            return self._clauses(node, first + 1, value, left, env, known)
 
         return self.evaluator.choose(test, then, otherwise)
 

@@ -161,46 +161,46 @@ class Evaluator:
         """Return the result of main for these values."""
         program = self.context.program
         closure = self.functions.global_function("main")
-        env = Env()
+        env = Env(closure.env)
         for param, arg in zip(closure.params, args, strict=True):
             found = type_of(arg)
             assert found is not None
             self.functions.check(param.type, found, {}, f"the input %{param.name}")
             env.values[param] = arg
         with self.context.within(self.context.root):
-            result = self.scope(closure.scope, closure, env)
+            result = self.scope(closure.scope, env)
             result = self.functions.fit(result, program.main.result_type, {}, "the result of @main")
         return result
 
-    def scope(self, scope: Scope, closure: Closure, env: Env) -> Any:
+    def scope(self, scope: Scope, env: Env) -> Any:
         """Evaluate the steps of a scope, and return its result."""
         if len(scope.steps) < _LONG:
-            self._steps(scope.steps, closure, env)
+            self._steps(scope.steps, env)
         else:
             with bar(len(scope.steps), "converting", delay=1.0) as progress:
                 for start in range(0, len(scope.steps), _LONG):
                     part = scope.steps[start : start + _LONG]
-                    self._steps(part, closure, env)
+                    self._steps(part, env)
                     progress.update(len(part))
         return self.value(scope.result, env)
 
-    def _steps(self, steps: Sequence[ast.Expr | Bind], closure: Closure, env: Env) -> None:
+    def _steps(self, steps: Sequence[ast.Expr | Bind], env: Env) -> None:
         for step in steps:
             if isinstance(step, Bind):
-                self._bind(step.let, closure, env)
+                self._bind(step.let, env)
                 continue
             if step.place is not None:
                 self.context.place = step.place
-            env.values[step] = self._step(step, closure, env)
+            env.values[step] = self._step(step, env)
 
-    def _bind(self, let: ast.Let, closure: Closure, env: Env) -> None:
+    def _bind(self, let: ast.Let, env: Env) -> None:
         value = self.value(let.value, env)
         what = f"%{let.var.name}"
         if isinstance(value, Closure) and value.name == "fn":
             value.name = let.var.name
             if isinstance(let.var.type, ast.FuncType):
                 value.result_types += (let.var.type.result,)
-            once = closure.order.uses
+            once = env.order.uses
             value.inline |= once[let.value] == 1 and once[let.var] == 1
         found = type_of(value)
         if found is not None:
@@ -221,7 +221,7 @@ class Evaluator:
             case ast.Constructor():
                 if self.context.types.fields(node):
                     return ConstructorFunction(node)
-                return self.data.construct(node, (), node.checked_type, env)
+                return self.data.construct(node, (), node.checked_type, env.types)
         found = env.find(node)
         if found is None:
             name = f"%{node.name}" if isinstance(node, ast.Var) else "an expression"
@@ -231,7 +231,7 @@ class Evaluator:
             )
         return found
 
-    def _step(self, node: ast.Expr, closure: Closure, env: Env) -> Any:
+    def _step(self, node: ast.Expr, env: Env) -> Any:
         match node:
             case ast.Call():
                 return self._call(node, env)
@@ -242,11 +242,11 @@ class Evaluator:
             case ast.Let():
                 return self.value(node.body, env)
             case ast.If():
-                return self._if(node, closure, env)
+                return self._if(node, env)
             case ast.Function():
-                return self._function(node, closure, env)
+                return self._function(node, env)
             case ast.Match():
-                return self.matches.evaluate(node, closure, env)
+                return self.matches.evaluate(node, env)
             case ast.RefCreate():
                 return self.data.new_reference(node, self.value(node.value, env), env.types)
             case ast.RefRead():
@@ -262,7 +262,7 @@ class Evaluator:
         if isinstance(node.op, ast.Op):
             return self.operator(node.op.name, args, node, env.types)
         if isinstance(node.op, ast.Constructor):
-            return self.data.construct(node.op, args, node.checked_type, env)
+            return self.data.construct(node.op, args, node.checked_type, env.types)
         return self.functions.call(self.value(node.op, env), args, node, env.types)
 
     def operator(
@@ -273,10 +273,10 @@ class Evaluator:
         lifted = tuple(_lifted(trace, a) for a in args)
         return call_operator(self.context, name, lifted, node, types)
 
-    def _function(self, node: ast.Function, closure: Closure, env: Env) -> Closure:
-        made = self.functions.closure(node, env, closure)
+    def _function(self, node: ast.Function, env: Env) -> Closure:
+        made = self.functions.closure(node, env)
         # Used once, and that by a call: `_bind` looks after those that have a name.
-        made.inline |= closure.order.uses[node] == 1 and node in closure.order.called
+        made.inline |= env.order.uses[node] == 1 and node in env.order.called
         return made
 
     def _item(self, value: Any, index: int) -> Any:
@@ -288,15 +288,15 @@ class Evaluator:
 
     # Branches.
 
-    def _if(self, node: ast.If, closure: Closure, env: Env) -> Any:
+    def _if(self, node: ast.If, env: Env) -> Any:
         condition = self.value(node.condition, env)
-        scopes = closure.order.scopes[node]
+        scopes = env.order.scopes[node]
         what = "the condition of an if is no boolean scalar"
         self.context.require_equal(what, _BOOL, type_of(condition))
         if isinstance(condition, ndarray):
             chosen = scopes[0] if condition.item() else scopes[1]
-            return self.scope(chosen, closure, Env(env))
-        branches = [lambda s=s: self.scope(s, closure, Env(env)) for s in scopes]
+            return self.scope(chosen, Env(env))
+        branches = [lambda s=s: self.scope(s, Env(env)) for s in scopes]
         return self.choose(condition, *branches)
 
     def _branch(self, evaluate: Callable[[], Any]) -> Any:

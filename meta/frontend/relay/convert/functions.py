@@ -45,28 +45,25 @@ class Functions:
         if found is None:
             program = self.context.program
             function = program.function(name)
-            order = program.order(name)
+            env = Env(program.order(name))
             found = self._globals[name] = Closure(
                 name,
                 function.params,
-                order.root,
-                order,
-                Env(),
+                env.order.root,
+                env,
                 program.inlines(name),
                 function.type_params,
                 (function.result_type, _result_of(function.checked_type)),
             )
         return found
 
-    def closure(self, node: ast.Function, env: Env, closure: Closure) -> Closure:
+    def closure(self, node: ast.Function, env: Env) -> Closure:
         """Return the value of a function expression, in the code of another one."""
-        order = closure.order
-        (scope,) = order.scopes[node]
+        (scope,) = env.order.scopes[node]
         return Closure(
             "fn",
             node.params,
             scope,
-            order,
             env,
             is_hint(node.attrs, scope),
             node.type_params,
@@ -86,8 +83,7 @@ class Functions:
                 return self.evaluator.operator(callee.name, args, node, types)
             case ConstructorFunction():
                 stated = None if node is None else node.checked_type
-                env = Env(None, dict(types))
-                return self.evaluator.data.construct(callee.constructor, args, stated, env)
+                return self.evaluator.data.construct(callee.constructor, args, stated, types)
             case Value() if isinstance(callee.type, FuncType):
                 return self._call_value(callee, args)
             case _:
@@ -152,7 +148,7 @@ class Functions:
     def _inlined(self, closure: Closure, args: tuple[Any, ...], types: Bindings) -> Any:
         env = Env(closure.env, types)
         env.values.update(zip(closure.params, args, strict=True))
-        value = self.evaluator.scope(closure.scope, closure, env)
+        value = self.evaluator.scope(closure.scope, env)
         declared = closure.result_types[0] if closure.result_types else None
         if (found := type_of(value)) is not None:
             self.check(declared, found, types, f"the result of {closure.name}")
@@ -221,7 +217,7 @@ class Functions:
             for param, type_ in zip(closure.params, instance.params, strict=True):
                 var, env.values[param] = scope.parameter(type_, param.name)
                 variables.append(var)
-            value = self.evaluator.scope(closure.scope, closure, env)
+            value = self.evaluator.scope(closure.scope, env)
             declared = closure.result_types[0] if closure.result_types else None
             value = self.fit(value, declared, types, f"the result of {closure.name}")
             found = type_of(value)
@@ -241,7 +237,7 @@ class Functions:
             if isinstance(value, Closure):
                 if value not in seen:
                     seen.add(value)
-                    free = value.order.free(value.scope)
+                    free = value.env.order.free(value.scope)
                     stack += reversed([value.env.find(node) for node in free])
             elif isinstance(value, OpenData):
                 stack += reversed(value.fields)

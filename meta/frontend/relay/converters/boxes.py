@@ -12,7 +12,7 @@ import numpy as np
 from meta import op
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import constant
-from meta.frontend.core.operators import above, per_class, rows_of, suppressed
+from meta.frontend.core.operators import above, decoded, per_class, rows_of, suppressed
 from meta.frontend.relay.registry import relay
 from meta.runtime.ndarray import array
 
@@ -87,16 +87,11 @@ def multibox_transform_loc(cls_prob, loc_pred, anchor, *, clip, threshold, varia
     kind = op.cast(op.argmax(foreground, 1), dtype)
     present = op.logical_and(score >= float(threshold), score > -1.0)
     kind = op.where(present, kind, op.full_like(kind, -1.0))
-    p = op.reshape(loc_pred, (batch, anchors, 4))
-    vx, vy, vw, vh = (float(v) for v in variances)
-    wide, high = anchor[:, :, 2] - anchor[:, :, 0], anchor[:, :, 3] - anchor[:, :, 1]
-    x = p[:, :, 0] * vx * wide + (anchor[:, :, 0] + anchor[:, :, 2]) * 0.5
-    y = p[:, :, 1] * vy * high + (anchor[:, :, 1] + anchor[:, :, 3]) * 0.5
-    w, h = op.exp(p[:, :, 2] * vw) * wide * 0.5, op.exp(p[:, :, 3] * vh) * high * 0.5
-    corners = [x - w, y - h, x + w, y + h]
-    if clip:
-        corners = [op.clip(c, 0.0, 1.0) for c in corners]
-    rows = op.stack((kind, op.cast(score, dtype), *corners), 2)
+    places = op.reshape(loc_pred, (batch, anchors, 4))
+    corners = op.concatenate(decoded(places, anchor, tuple(map(float, variances))), 2)
+    corners = op.clip(corners, 0.0, 1.0) if clip else corners
+    found = op.stack((kind, op.cast(score, dtype)), 2)
+    rows = op.concatenate((found, corners), 2)
     count, kept, _ = op.get_valid_counts(rows, float("-inf"), 0, 1)
     return kept, count
 

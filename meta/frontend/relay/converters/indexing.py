@@ -6,6 +6,7 @@ A negative index counts from the end. Where several indices are equal, "update" 
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from math import prod
 from typing import Any
 
@@ -205,23 +206,17 @@ def slice_bounds(ndim, begin, end, strides, axes, mode):
     if len(places) != count or count > ndim:
         raise Unconvertible(f"begin={begin}, end={end}, axes={axes} do not fit {ndim} axes")
 
-    def filled(values):
-        return [values[i] if i < len(values) else None for i in range(count)]
-
-    steps = [1 if s is None or mode == "size" else s for s in filled(strides)]
     rest = -1 if mode == "size" else WHOLE
-    begins = [
-        (0 if s > 0 else WHOLE) if b is None else b
-        for b, s in zip(filled(begin), steps, strict=True)
-    ]
-    ends = [
-        (rest if s > 0 else -WHOLE) if e is None else e
-        for e, s in zip(filled(end), steps, strict=True)
-    ]
-    return (
-        spread_over_axes(ndim, places, tuple(begins), 0),
-        spread_over_axes(ndim, places, tuple(ends), rest),
-        spread_over_axes(ndim, places, tuple(steps), 1),
+    bounds = []
+    for _, b, e, s in zip_longest(range(count), begin, end, strides[:count]):
+        step = 1 if s is None or mode == "size" else s
+        first = b if b is not None else 0 if step > 0 else WHOLE
+        last = e if e is not None else rest if step > 0 else -WHOLE
+        bounds.append((first, last, step))
+    columns = zip(*bounds, strict=True) if bounds else ((), (), ())
+    return tuple(
+        spread_over_axes(ndim, places, column, default)
+        for column, default in zip(columns, (0, rest, 1), strict=True)
     )
 
 

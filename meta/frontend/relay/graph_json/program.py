@@ -146,8 +146,11 @@ def read_program(text: str, source: str) -> ast.Module:
     return module
 
 
-def read_table(text: str, source: str) -> tuple[dict[str, tuple[Any, ...]], list[str]]:
-    """Read the JSON after ``#[metadata]``: the items by type key ("relay.Constant"), and warnings.
+def read_table(
+    text: str, source: str
+) -> tuple[dict[str, tuple[Any, ...]], tuple[int, int] | None, list[str]]:
+    """Read the JSON after ``#[metadata]``: the items by type key ("relay.Constant"), the version
+    of TVM that wrote it, (0, 15), and warnings.
 
     Items are expressions, types, dimensions, attributes, plain Python values for numbers, strings,
     arrays and maps, and `ast.Opaque` for anything else. Raises RelayError, as `read_json` does.
@@ -160,4 +163,4 @@ def read_table(text: str, source: str) -> tuple[dict[str, tuple[Any, ...]], list
     )
     if not fits:
         raise RelayError("the metadata is no map of lists", place=source)
-    return table, resolver.warnings
+    return table, document.version, resolver.warnings

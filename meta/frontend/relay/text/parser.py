@@ -17,7 +17,6 @@ from meta.frontend.relay.text.reader import (
     MODULE_ATTRIBUTES,
     Metadata,
     Reader,
-    metadata_version,
     run,
     split_metadata,
 )
@@ -153,9 +152,9 @@ def parse_text(text: str, source: str = "<text>") -> ast.Module:
     Raises RelayError with the place, the line and what was expected there.
     """
     program, section = split_metadata(text.removeprefix("\ufeff"))
-    table, warnings = Metadata(), list[str]()
+    table, stated, warnings = Metadata(), None, list[str]()
     if section is not None:
-        found, warnings = read_table(section, source)
+        found, stated, warnings = read_table(section, source)
         table = Metadata(found)
     module = ast.Module({}, source=source)
     with bar(len(program), "reading Relay", delay=1.0) as progress:
@@ -167,7 +166,6 @@ def parse_text(text: str, source: str = "<text>") -> ast.Module:
         r = Reader(Lexer(program, source), table, progress=report)
         module.text_version = read_header(r)
         read_module(r, module)
-    stated = metadata_version(section) if section is not None else None
     module.version = (0, 6) if stated is None and r.old else stated
     items = table.items.get(MODULE_ATTRIBUTES, ())
     module.attrs = dict(items[0]) if items and isinstance(items[0], dict) else {}

@@ -24,7 +24,6 @@ MODULE_ATTRIBUTES = "meta.module_attributes"
 _EDGE = re.compile(r'"|/\*|//|#\[\s*metadata\s*\]|^METADATA:', re.MULTILINE)
 _STRING = re.compile(STRING)
 _REFERENCE = re.compile(r"meta\s*\[([^\]\n]{0,200})\]\s*\[\s*([0-9]{1,9})\s*\]")
-_VERSION = re.compile(r'"tvm_version"\s*:\s*"([0-9]{1,4})\.([0-9]{1,4})')
 _HINT = (
     "save the program with mod.astext(), which writes the metadata section, or as JSON with"
     " tvm.ir.save_json"
@@ -95,12 +94,6 @@ def split_metadata(text: str) -> tuple[str, str | None]:
         else:
             return text[: edge.start()], text[edge.end() :]
     return text, None
-
-
-def metadata_version(section: str) -> tuple[int, int] | None:
-    """Return the version of TVM that wrote the section, (0, 15)."""
-    match = _VERSION.search(section, max(0, section.rfind('"tvm_version"')))
-    return (int(match[1]), int(match[2])) if match is not None else None
 
 
 class TextScope:
