@@ -6,6 +6,7 @@ separately.
 """
 
 import math
+from functools import partial
 
 from tvm import te, tirx
 
@@ -20,65 +21,41 @@ def wide_dtype(x):
     return "float64" if str(x.dtype) == "float64" else "float32"
 
 
-def mean_of(element, shape, dtype):
-    """Return the 0-d mean of ``element(*index)`` over a shape; ``dtype`` is the result's."""
-    axes = [te.reduce_axis((0, extent)) for extent in shape]
-    size = math.prod(int(extent) for extent in shape)
-    total = te.compute((), lambda: te.sum(element(*axes), axis=axes), name="total")
-    wide = total.dtype
-    divide = (lambda x: x / tirx.const(float(size), wide)) if size else (lambda x: nan(wide))
-    return te.compute((), lambda: divide(total()).astype(dtype), name="mean")
-
-
-def nan(dtype):
-    """Return the mean of nothing."""
-    return tirx.const(math.nan, dtype)
-
-
-def difference(y_true, y_pred):
-    """Return the function from an index to y_pred - y_true there, in `wide_dtype`."""
-    wide = wide_dtype(y_pred)
-    return lambda *i: y_pred(*i).astype(wide) - y_true(*i).astype(wide)
+def clamped(v, low, high):
+    """Return v within bounds; a NaN stays one."""
+    return tirx.Select(v > high, high, tirx.Select(v < low, low, v))
 
 
 @compute(op.smooth_l1_loss, COMM_REDUCE)
 def smooth_l1_loss(y_true, y_pred):
-    wide = wide_dtype(y_pred)
-    half, one = tirx.const(0.5, wide), tirx.const(1.0, wide)
-    d = difference(y_true, y_pred)
-
-    def element(*i):
-        size = te.abs(d(*i))
+    def element(t, p):
+        half, one, size = constant(0.5, p), constant(1, p), te.abs(p - t)
         return tirx.Select(size < one, half * size * size, size - half)
 
-    if not y_pred.shape:
-        return te.compute((), lambda: element().astype(y_pred.dtype), name="loss")
-    return mean_of(element, y_pred.shape, y_pred.dtype)
+    return loss(element, y_true, y_pred, "mean")
 
 
-def clipped(y_true, y_pred):
+def _clipped(y_true, y_pred):
     """Return y_pred - y_true within [-1, 1], divided by the number of elements."""
     wide = wide_dtype(y_pred)
     low, high = tirx.const(-1.0, wide), tirx.const(1.0, wide)
-    size = tirx.const(float(max(math.prod(int(e) for e in y_pred.shape), 1)), wide)
-    d = difference(y_true, y_pred)
+    size = tirx.const(float(max(count(y_pred.shape, "mean"), 1)), wide)
 
     def element(*i):
-        x = d(*i)
-        inside = tirx.Select(x > high, high, tirx.Select(x < low, low, x))  # NaN stays NaN
-        return (inside / size).astype(y_pred.dtype)
+        difference = y_pred(*i).astype(wide) - y_true(*i).astype(wide)
+        return (clamped(difference, low, high) / size).astype(y_pred.dtype)
 
     return te.compute(y_pred.shape, element, name="clipped")
 
 
 @compute(op.smooth_l1_loss_dpred, ELEMWISE, static=True)
 def smooth_l1_loss_dpred(y_true, y_pred):
-    return clipped(y_true, y_pred)
+    return _clipped(y_true, y_pred)
 
 
 @compute(op.smooth_l1_loss_dtrue, ELEMWISE, static=True)
 def smooth_l1_loss_dtrue(y_true, y_pred):
-    return clipped(y_pred, y_true)
+    return _clipped(y_pred, y_true)
 
 
 class Labels:
@@ -87,12 +64,8 @@ class Labels:
     def __init__(self, y_true, y_pred):
         self.y_true, self.wide = y_true, wide_dtype(y_pred)
         self.rows, self.classes = y_pred.shape
-        row = te.reduce_axis((0, self.rows), name="row")
-        one, zero = tirx.const(1.0, self.wide), tirx.const(0.0, self.wide)
-        counted = te.compute(
-            (), lambda: te.sum(tirx.Select(self.valid(row), one, zero), axis=row), name="count"
-        )
-        self.count = counted
+        self.one, self.zero = tirx.const(1.0, self.wide), tirx.const(0.0, self.wide)
+        self.count = self.sum(lambda _: self.one, "count")
 
     def at(self, row):
         """Return the label as an int64."""
@@ -109,31 +82,32 @@ class Labels:
         label = tirx.max(tirx.min(self.at(row), last), tirx.const(0, "int64"))
         return label.astype(str(self.classes.ty.dtype))
 
+    def if_valid(self, row, value):
+        """Return a value, or 0 for a row that does not count."""
+        return tirx.Select(self.valid(row), value, self.zero)
+
+    def sum(self, element, name):
+        """Return the sum of ``element(row)`` over the rows that count."""
+        row = te.reduce_axis((0, self.rows), name="row")
+        return te.compute((), lambda: te.sum(self.if_valid(row, element(row)), axis=row), name=name)
+
     def mean(self, element, dtype):
         """Return the mean of ``element(row)`` over the rows that count."""
-        row = te.reduce_axis((0, self.rows), name="row")
-        zero = tirx.const(0.0, self.wide)
-        total = te.compute(
-            (),
-            lambda: te.sum(tirx.Select(self.valid(row), element(row), zero), axis=row),
-            name="total",
-        )
+        total = self.sum(element, "total")
         return te.compute((), lambda: (total() / self.count()).astype(dtype), name="mean")
 
     def share(self, dy):
         """Return the array of dy / count for the rows that count, else 0."""
-        one, zero = tirx.const(1.0, self.wide), tirx.const(0.0, self.wide)
 
         def element(row):
-            share = dy().astype(self.wide) * (one / self.count())
-            return tirx.Select(self.valid(row), share, zero)
+            return self.if_valid(row, dy().astype(self.wide) * (self.one / self.count()))
 
         return te.compute((self.rows,), element, name="share")
 
     def hot(self, row, column):
         """Return 1 at the label of a row, else 0."""
-        one, zero = tirx.const(1.0, self.wide), tirx.const(0.0, self.wide)
-        return tirx.Select(self.class_of(row) == column.astype("int32"), one, zero)
+        same = self.class_of(row) == column.astype("int32")
+        return tirx.Select(same, self.one, self.zero)
 
     def class_of(self, row):
         """Return the label as an int32, which GPUs compare in one instruction; -1 for no class."""
@@ -158,14 +132,9 @@ def nll_loss_dpred(dy, y_true, y_pred):
     return te.compute(y_pred.shape, element, name="dpred")
 
 
-def zeros(out):
-    """Return zeros of a type."""
-    return te.compute(out.static_shape, lambda *_: tirx.const(0, out.dtype), name="zeros")
-
-
 @compute(op.nll_loss_dtrue, ELEMWISE, static=True)
 def nll_loss_dtrue(out):
-    return zeros(out)
+    return te.compute(out.static_shape, lambda *_: tirx.const(0, out.dtype), name="zeros")
 
 
 class Softmax:
@@ -216,9 +185,7 @@ def cross_entropy_dpred(dy, y_true, y_pred):
     return te.compute(y_pred.shape, element, name="dpred")
 
 
-@compute(op.cross_entropy_dtrue, ELEMWISE, static=True)
-def cross_entropy_dtrue(out):
-    return zeros(out)
+compute(op.cross_entropy_dtrue, ELEMWISE, static=True)(nll_loss_dtrue)
 
 
 def count(shape, reduction):
@@ -238,7 +205,7 @@ def loss(element, y_true, y_pred, reduction):
         return te.compute(shape, lambda *i: at(*i).astype(dtype), name="loss")
     divisor = count(shape, reduction)
     if divisor == 0:
-        return te.compute((), lambda: nan(dtype), name="loss")
+        return te.compute((), lambda: tirx.const(math.nan, dtype), name="loss")
     axes = [te.reduce_axis((0, extent)) for extent in shape]
     total = te.compute((), lambda: te.sum(at(*axes), axis=axes), name="total")
     over = tirx.const(float(divisor or 1), wide)
@@ -257,107 +224,103 @@ def dpred(slope, dy, y_true, y_pred, reduction):
     return te.compute(shape, at, name="dpred")
 
 
-@compute(op.mse_loss, COMM_REDUCE)
-def mse_loss(y_true, y_pred, reduction):
-    return loss(lambda t, p: (p - t) * (p - t), y_true, y_pred, reduction)
+def elements(base):
+    """Register a loss of two elements, target and prediction, and attributes; a decorator."""
+
+    def register(function):
+        def kernel(y_true, y_pred, reduction, **options):
+            return loss(partial(function, **options), y_true, y_pred, reduction)
+
+        compute(base, COMM_REDUCE)(kernel)
+        return function
+
+    return register
 
 
-@compute(op.mse_loss_dpred, ELEMWISE, static=True)
-def mse_loss_dpred(dy, y_true, y_pred, reduction):
-    return dpred(lambda t, p: constant(2, p) * (p - t), dy, y_true, y_pred, reduction)
+def slopes(base):
+    """Register the derivative of such a loss by the prediction; a decorator."""
+
+    def register(function):
+        def kernel(dy, y_true, y_pred, reduction, **options):
+            return dpred(partial(function, **options), dy, y_true, y_pred, reduction)
+
+        compute(base, ELEMWISE, static=True)(kernel)
+        return function
+
+    return register
 
 
-@compute(op.l1_loss, COMM_REDUCE)
-def l1_loss(y_true, y_pred, reduction):
-    return loss(lambda t, p: te.abs(p - t), y_true, y_pred, reduction)
+@elements(op.mse_loss)
+def mse_loss(t, p):
+    return (p - t) * (p - t)
 
 
-@compute(op.l1_loss_dpred, ELEMWISE, static=True)
-def l1_loss_dpred(dy, y_true, y_pred, reduction):
-    def sign(t, p):
-        one, zero = constant(1, p), constant(0, p)
-        return tirx.Select(p > t, one, zero) - tirx.Select(p < t, one, zero)
-
-    return dpred(sign, dy, y_true, y_pred, reduction)
+@slopes(op.mse_loss_dpred)
+def mse_loss_dpred(t, p):
+    return constant(2, p) * (p - t)
 
 
-@compute(op.huber_loss, COMM_REDUCE)
-def huber_loss(y_true, y_pred, reduction, delta):
-    def element(t, p):
-        d, half, edge = te.abs(p - t), constant(0.5, p), constant(delta, p)
-        return tirx.Select(d <= edge, half * d * d, edge * (d - half * edge))
-
-    return loss(element, y_true, y_pred, reduction)
+@elements(op.l1_loss)
+def l1_loss(t, p):
+    return te.abs(p - t)
 
 
-@compute(op.huber_loss_dpred, ELEMWISE, static=True)
-def huber_loss_dpred(dy, y_true, y_pred, reduction, delta):
-    def clipped(t, p):
-        d, low, high = p - t, constant(-delta, p), constant(delta, p)
-        return tirx.Select(d > high, high, tirx.Select(d < low, low, d))  # NaN stays NaN
-
-    return dpred(clipped, dy, y_true, y_pred, reduction)
+@slopes(op.l1_loss_dpred)
+def l1_loss_dpred(t, p):
+    one, zero = constant(1, p), constant(0, p)
+    return tirx.Select(p > t, one, zero) - tirx.Select(p < t, one, zero)
 
 
-@compute(op.kl_div, COMM_REDUCE)
-def kl_div(y_true, y_pred, reduction, log_target):
-    def of_logs(t, p):
+@elements(op.huber_loss)
+def huber_loss(t, p, delta):
+    d, half, edge = te.abs(p - t), constant(0.5, p), constant(delta, p)
+    return tirx.Select(d <= edge, half * d * d, edge * (d - half * edge))
+
+
+@slopes(op.huber_loss_dpred)
+def huber_loss_dpred(t, p, delta):
+    return clamped(p - t, constant(-delta, p), constant(delta, p))
+
+
+@elements(op.kl_div)
+def kl_div(t, p, log_target):
+    if log_target:
         return te.exp(t) * (t - p)
-
-    def element(t, p):
-        zero, one = constant(0, t), constant(1, t)
-        # The logarithm of 1 stands for that of 0, which is multiplied by 0.
-        return t * te.log(tirx.Select(t == zero, one, t)) - t * p
-
-    return loss(of_logs if log_target else element, y_true, y_pred, reduction)
+    zero, one = constant(0, t), constant(1, t)
+    # The logarithm of 1 stands for that of 0, which is multiplied by 0.
+    return t * te.log(tirx.Select(t == zero, one, t)) - t * p
 
 
-@compute(op.kl_div_dpred, ELEMWISE, static=True)
-def kl_div_dpred(dy, y_true, y_pred, reduction, log_target):
-    def slope(t, _):
-        return (te.exp(t) if log_target else t) * constant(-1, t)
-
-    return dpred(slope, dy, y_true, y_pred, reduction)
+@slopes(op.kl_div_dpred)
+def kl_div_dpred(t, _, log_target):
+    return (te.exp(t) if log_target else t) * constant(-1, t)
 
 
-@compute(op.binary_cross_entropy, COMM_REDUCE)
-def binary_cross_entropy(y_true, y_pred, reduction):
+@elements(op.binary_cross_entropy)
+def binary_cross_entropy(t, p):
     def bounded_log(v):
         low, log = constant(-100, v), te.log(v)
         # 0 by itself: its logarithm is infinite, which a fast one may not say. A NaN stays.
         return tirx.Select(tirx.Or(v == constant(0, v), log < low), low, log)
 
-    def element(t, p):
-        one = constant(1, p)
-        return (t - one) * bounded_log(one - p) - t * bounded_log(p)
-
-    return loss(element, y_true, y_pred, reduction)
+    one = constant(1, p)
+    return (t - one) * bounded_log(one - p) - t * bounded_log(p)
 
 
-@compute(op.binary_cross_entropy_dpred, ELEMWISE, static=True)
-def binary_cross_entropy_dpred(dy, y_true, y_pred, reduction):
-    def slope(t, p):
-        variance, least = p * (constant(1, p) - p), constant(1e-12, p)
-        return (p - t) / tirx.Select(variance < least, least, variance)
-
-    return dpred(slope, dy, y_true, y_pred, reduction)
+@slopes(op.binary_cross_entropy_dpred)
+def binary_cross_entropy_dpred(t, p):
+    variance, least = p * (constant(1, p) - p), constant(1e-12, p)
+    return (p - t) / tirx.Select(variance < least, least, variance)
 
 
-@compute(op.binary_cross_entropy_with_logits, COMM_REDUCE)
-def binary_cross_entropy_with_logits(y_true, y_pred, reduction):
-    def element(t, p):
-        zero, one = constant(0, p), constant(1, p)
-        below = tirx.Select(p < zero, zero - p, zero)
-        rest = c_math.log1p(te.exp(zero - te.abs(p)))
-        return (one - t) * p + below + rest
-
-    return loss(element, y_true, y_pred, reduction)
+@elements(op.binary_cross_entropy_with_logits)
+def binary_cross_entropy_with_logits(t, p):
+    zero, one = constant(0, p), constant(1, p)
+    below = tirx.Select(p < zero, zero - p, zero)
+    return (one - t) * p + below + c_math.log1p(te.exp(zero - te.abs(p)))
 
 
-@compute(op.binary_cross_entropy_with_logits_dpred, ELEMWISE, static=True)
-def binary_cross_entropy_with_logits_dpred(dy, y_true, y_pred, reduction):
-    def slope(t, p):
-        one = constant(1, p)
-        return one / (one + te.exp(constant(0, p) - p)) - t
-
-    return dpred(slope, dy, y_true, y_pred, reduction)
+@slopes(op.binary_cross_entropy_with_logits_dpred)
+def binary_cross_entropy_with_logits_dpred(t, p):
+    one = constant(1, p)
+    return one / (one + te.exp(constant(0, p) - p)) - t
