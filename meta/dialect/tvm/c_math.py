@@ -39,7 +39,7 @@ def expm1(x: Any) -> Any:
     if str(x.ty.dtype) == "float64":
         return libm("expm1", x)
     one = constant(1, x)
-    near = x * (x * polynomial(x, _EXP) + one)  # in this form -0 stays -0
+    near = x * (x * polynomial(x, EXP) + one)  # in this form -0 stays -0
     return tirx.Select(tirx.abs(x) < constant(_HALF_LN2, x), near, tirx.exp(x) - one)
 
 
@@ -48,7 +48,7 @@ def log1p(x: Any) -> Any:
     if str(x.ty.dtype) == "float64":
         return libm("log1p", x)
     square = x * x
-    near = x + (polynomial(x, _LOG) * x * square - constant(0.5, x) * square)
+    near = x + (polynomial(x, LOG) * x * square - constant(0.5, x) * square)
     is_near = tirx.And(x > constant(_LOG_LOW, x), x < constant(_LOG_HIGH, x))
     return tirx.Select(is_near, near, tirx.log(x + constant(1, x)))
 
@@ -56,12 +56,12 @@ def log1p(x: Any) -> Any:
 # Cephes' coefficients: (e**x - 1 - x) / x**2 for |x| <= ln(2) / 2, and, for 1 + x between sqrt(1/2)
 # and sqrt(2), (log(1 + x) - x + x**2 / 2) / x**3. Outside these intervals nothing cancels.
 _HALF_LN2 = 0.34657359
-_EXP = (
+EXP = (
     1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
     5.0000001201e-1,
 )  # fmt: skip
 _LOG_LOW, _LOG_HIGH = -0.29289322, 0.41421356
-_LOG = (
+LOG = (
     7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
     -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
 )  # fmt: skip
