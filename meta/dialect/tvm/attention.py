@@ -6,8 +6,9 @@ Scores and probabilities are stages of their own; half precision is rounded once
 from tvm import te, tirx
 
 from meta import op
-from meta.dialect.tvm.broadcast import cast, computing
+from meta.dialect.tvm.broadcast import broadcast_at, cast, computing, rounded
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
+from meta.dialect.tvm.index import ints
 from meta.op.attention import HEADS_FIRST, score_scale
 from meta.op.norm import statistics_dtype
 
@@ -49,9 +50,7 @@ class _Attention:
         i, j = index[2:]
         value, hidden = self.raw(*index) * self.scale, self.number(float("-inf"))
         if self.mask is not None:
-            own = index[4 - len(self.mask.shape) :]
-            pairs = zip(self.mask.shape, own, strict=True)
-            entry = self.mask(*[0 if int(e) == 1 else at for e, at in pairs])
+            entry = broadcast_at(self.mask, index)
             if str(self.mask.dtype) == "bool":
                 value = tirx.Select(entry, value, hidden)
             else:
@@ -118,13 +117,9 @@ class _Attention:
         return p, ds
 
 
-def _rounded(x, dtype, factor=None):
-    """Return x, times ``factor`` if given, in a dtype."""
-
-    def element(*i):
-        return cast(x(*i) if factor is None else x(*i) * factor, dtype)
-
-    return te.compute(x.shape, element, name="rounded")
+def _scaled(x, dtype, factor):
+    """Return x times a factor in a dtype."""
+    return te.compute(x.shape, lambda *i: cast(x(*i) * factor, dtype), name="rounded")
 
 
 def _swapped(layout, *arrays):
@@ -169,9 +164,9 @@ def scaled_dot_product_attention_dx(
     p, ds = a.backward(value, y, logsumexp, dy)
     return _swapped(
         layout,
-        _rounded(a.rows(ds, key, "dquery"), query.dtype, a.scale),
-        _rounded(a.columns(ds, query, key, "dkey"), key.dtype, a.scale),
-        _rounded(a.columns(p, dy, value, "dvalue"), value.dtype),
+        _scaled(a.rows(ds, key, "dquery"), query.dtype, a.scale),
+        _scaled(a.columns(ds, query, key, "dkey"), key.dtype, a.scale),
+        rounded(a.columns(p, dy, value, "dvalue"), value.dtype),
     )
 
 
@@ -182,30 +177,26 @@ def scaled_dot_product_attention_dmask(
     query, key, value, y, dy = _swapped(layout, query, key, value, y, dy)
     a = _Attention(query, key, mask, causal, scale)
     _, ds = a.backward(value, y, logsumexp, dy)
-    lead = 4 - len(mask.shape)
-    extents = [1] * lead + [int(e) for e in mask.shape]
+    return rounded(_summed(a.shape, mask.shape, ds, "dmask"), mask.dtype)
+
+
+def _summed(full, shape, value, name):
+    """Return the sums of ``value(*index)`` over the axes along which ``shape`` is broadcast to
+    ``full``.
+    """
+    lead = len(full) - len(shape)
+    extents = [1] * lead + ints(shape)
     over = {
-        n: te.reduce_axis((0, a.shape[n]), name=f"r{n}")
-        for n in range(4)
-        if extents[n] == 1 and int(a.shape[n]) != 1
+        n: te.reduce_axis((0, extent), name=f"r{n}")
+        for n, extent in enumerate(full)
+        if extents[n] == 1 and int(extent) != 1
     }
 
     def element(*i):
-        index = [over.get(n, 0 if n < lead else i[n - lead]) for n in range(4)]
-        return te.sum(ds(*index), axis=list(over.values())) if over else ds(*index)
+        index = [over.get(n, 0 if n < lead else i[n - lead]) for n in range(len(full))]
+        return te.sum(value(*index), axis=list(over.values())) if over else value(*index)
 
-    return _rounded(te.compute(mask.shape, element, name="dmask"), mask.dtype)
-
-
-def _members(pair, half, interleaved):
-    """Return where the members of a pair are on the last axis."""
-    return (2 * pair, 2 * pair + 1) if interleaved else (pair, pair + half)
-
-
-def _at(table, index):
-    """Return the element of a table that is broadcast to ``index``."""
-    own = index[len(index) - len(table.shape) :]
-    return table(*[0 if int(e) == 1 else i for e, i in zip(table.shape, own, strict=True)])
+    return te.compute(shape, element, name=name)
 
 
 @compute(op.rotary_embedding, INJECTIVE)
@@ -218,7 +209,7 @@ def rotary_embedding(x, cos, sin, interleaved):
         step = 1 if interleaved else half
         pair = d // 2 if interleaved else tirx.Select(first, d, d - half)
         other = tirx.Select(first, d + step, d - step)
-        c, s = (cast(_at(table, (*lead, pair)), wide) for table in (cos, sin))
+        c, s = (cast(broadcast_at(table, (*lead, pair)), wide) for table in (cos, sin))
         own, partner = cast(x(*lead, d), wide), cast(x(*lead, other), wide)
         return cast(own * c + partner * tirx.Select(first, -s, s), x.dtype)
 
@@ -228,26 +219,14 @@ def rotary_embedding(x, cos, sin, interleaved):
 @compute(op.rotary_embedding_dtable, OPAQUE)
 def rotary_embedding_dtable(x, dy, cos, interleaved):
     wide, half = computing(str(x.dtype)), int(x.shape[-1]) // 2
-    full = [*[int(e) for e in x.shape[:-1]], half]
-    extents = [1] * (len(full) - len(cos.shape)) + [int(e) for e in cos.shape]
-    lead = len(full) - len(cos.shape)
 
     def summed(function, name):
-        over = {
-            n: te.reduce_axis((0, e), name=f"r{n}")
-            for n, e in enumerate(full)
-            if extents[n] == 1 and e != 1
-        }
+        def value(*index):
+            *lead, pair = index
+            members = (2 * pair, 2 * pair + 1) if interleaved else (pair, pair + half)
+            return function(*[cast(t(*lead, m), wide) for t in (x, dy) for m in members])
 
-        def element(*i):
-            index = [over.get(n, 0 if n < lead else i[n - lead]) for n in range(len(full))]
-            members = _members(index[-1], half, interleaved)
-            a, b, p, q = (cast(t(*index[:-1], m), wide) for t in (x, dy) for m in members)
-            value = function(a, b, p, q)
-            return te.sum(value, axis=list(over.values())) if over else value
-
-        total = te.compute(cos.shape, element, name=name)
-        return te.compute(cos.shape, lambda *i: cast(total(*i), cos.dtype), name="rounded")
+        return rounded(_summed([*x.shape[:-1], half], cos.shape, value, name), cos.dtype)
 
     return (
         summed(lambda a, b, p, q: p * a + q * b, "dcos"),

@@ -6,7 +6,7 @@ An operand is a `te.Tensor` or a scalar variable of a run-time number. Nothing h
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import te, tirx
@@ -41,7 +41,7 @@ def broadcast(function: Callable[..., Any], *operands: Any, dtype: str) -> te.Te
     shape = broadcast_shape(*[o.shape for o in operands if isinstance(o, te.Tensor)])
 
     def element(*index: tirx.Var) -> Any:
-        return cast(function(*[_at(o, index) for o in operands]), dtype)
+        return cast(function(*[broadcast_at(o, index) for o in operands]), dtype)
 
     return te.compute(shape, element, name="elementwise")
 
@@ -89,6 +89,11 @@ def converted(x: te.Tensor, dtype: str, name: str = "cast") -> te.Tensor:
 def rounded(x: te.Tensor, dtype: str, name: str = "rounded") -> te.Tensor:
     """Return a stage of the same elements in a dtype."""
     return te.compute(x.shape, lambda *i: cast(x(*i), dtype), name=name)
+
+
+def wide(x: te.Tensor) -> te.Tensor:
+    """Return a stage of the same elements in the dtype in which to compute."""
+    return rounded(x, computing(str(x.dtype)), "wide")
 
 
 def truncated(value: Any, dtype: str) -> Any:
@@ -167,11 +172,19 @@ def is_nan(x: Any) -> Any:
     return tirx.isnan(cast(x, computing(dtype))) if is_float(dtype) else tirx.const(False, "bool")
 
 
+def single(value: Any, dtype: str) -> Any:
+    """Return a run-time number, or the only element of a tensor, in a dtype."""
+    if isinstance(value, te.Tensor):
+        value = value(*[0] * len(value.shape))
+    return cast(value, dtype)
+
+
 def _is_one(extent: Any) -> bool:
     return isinstance(extent, tirx.IntImm) and extent.value == 1
 
 
-def _at(operand: Any, index: tuple[tirx.Var, ...]) -> Any:
+def broadcast_at(operand: Any, index: Sequence[Any]) -> Any:
+    """Return the element at an index of what an operand is broadcast to; a number is itself."""
     if not isinstance(operand, te.Tensor):
         return operand
     own = index[len(index) - len(operand.shape) :]

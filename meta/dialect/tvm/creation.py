@@ -4,36 +4,31 @@ from tvm import te, tirx
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.dialect.tvm.broadcast import cast, unfolded
+from meta.dialect.tvm.broadcast import cast, single, unfolded
 from meta.dialect.tvm.compute import ELEMWISE, INJECTIVE, OPAQUE, compute
 
 
-def constant(out, value):
-    """Return a tensor of the type ``out`` filled with a Python number."""
-    number = unfolded(tirx.const(value, out.dtype))
-    return te.compute(out.static_shape, lambda *_: number, name="constant")
+def _constant(value):
+    """Return the kernel of a tensor filled with a Python number."""
+
+    def kernel(out):
+        number = unfolded(tirx.const(value, out.dtype))
+        return te.compute(out.static_shape, lambda *_: number, name="constant")
+
+    return kernel
 
 
-def filled(out, value):
-    """Return a tensor of the type ``out`` filled with a run-time number."""
-    number = cast(value, out.dtype) if is_float(out.dtype) else value.astype(out.dtype)
-    number = unfolded(number)
+def full(fill_value, out):
+    convert = cast if is_float(out.dtype) else type(fill_value).astype
+    number = unfolded(convert(fill_value, out.dtype))
     return te.compute(out.static_shape, lambda *_: number, name="full")
 
 
-@compute(op.zeros, ELEMWISE, static=True)
-def zeros(out):
-    return constant(out, 0)
-
-
-@compute(op.ones, ELEMWISE, static=True)
-def ones(out):
-    return constant(out, 1)
-
-
-@compute(op.full, INJECTIVE)
-def full(fill_value, out):
-    return filled(out, fill_value)
+for _base in (op.full, op.full_like):
+    compute(_base, INJECTIVE)(full)
+for _value, _bases in {0: (op.zeros, op.zeros_like), 1: (op.ones, op.ones_like)}.items():
+    for _base in _bases:
+        compute(_base, ELEMWISE, static=True)(_constant(_value))
 
 
 @compute(op.arange, OPAQUE)
@@ -57,28 +52,6 @@ def one_hot(indices, on_value, off_value, axis, out):
         return tirx.Select(index == i[axis].astype("int64"), on, off)
 
     return te.compute(out.static_shape, element, name="one_hot")
-
-
-def single(value, dtype):
-    """Return a run-time number, or the only element of a tensor, in a dtype."""
-    if isinstance(value, te.Tensor):
-        value = value(*[0] * len(value.shape))
-    return cast(value, dtype)
-
-
-@compute(op.zeros_like, ELEMWISE, static=True)
-def zeros_like(out):
-    return constant(out, 0)
-
-
-@compute(op.ones_like, ELEMWISE, static=True)
-def ones_like(out):
-    return constant(out, 1)
-
-
-@compute(op.full_like, INJECTIVE)
-def full_like(fill_value, out):
-    return filled(out, fill_value)
 
 
 @compute(op.mesh_grid, INJECTIVE)

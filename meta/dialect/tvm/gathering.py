@@ -10,7 +10,14 @@ from tvm import te, tirx
 
 from meta import op
 from meta.dialect.tvm import ordered
-from meta.dialect.tvm.broadcast import broadcast_shape, cast, computing
+from meta.dialect.tvm.broadcast import (
+    broadcast_at,
+    broadcast_shape,
+    cast,
+    computing,
+    converted,
+    rounded,
+)
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
 from meta.dialect.tvm.index import flat, flat_index, in_range, ints
 from meta.dialect.tvm.reduce import product
@@ -37,8 +44,8 @@ class _Along:
 
     @property
     def empty(self):
-        """Whether there is no index, or no element."""
-        return 0 in self.extents or 0 in self.shape
+        """Whether there is no index."""
+        return 0 in self.extents
 
     def reduce_axes(self):
         """Return what to look through."""
@@ -74,13 +81,10 @@ class _Coordinates:
     def __init__(self, indices, shape):
         self.indices, self.shape = indices, shape
         self.depth, *self.rest = ints(indices.shape)
-        self.count = 1
-        for extent in self.rest:
-            self.count *= extent
 
     @property
     def empty(self):
-        return 0 in self.rest or 0 in self.shape
+        return 0 in self.rest
 
     def reduce_axes(self):
         return [te.reduce_axis((0, extent), "k") for extent in self.rest or (1,)]
@@ -265,12 +269,6 @@ def scatter_nd(data, indices, updates, mode, out):
     return _written(data, found, updates)
 
 
-def _at(index, i):
-    """Return the element of an index tensor at the end of ``i``, broadcast."""
-    own = i[len(i) - len(index.shape) :]
-    return index(*(0 if d == 1 else v for v, d in zip(own, ints(index.shape), strict=True)))
-
-
 @compute(op.adv_index, INJECTIVE)
 def adv_index(inputs, out):
     x, *indices = inputs
@@ -278,7 +276,7 @@ def adv_index(inputs, out):
 
     def element(*i):
         picked = [
-            in_range(_at(index, i[:lead]), extent, "raise")
+            in_range(broadcast_at(index, i[:lead]), extent, "raise")
             for index, extent in zip(indices, ints(x.shape), strict=False)
         ]
         return x(*picked, *i[lead:])
@@ -297,7 +295,7 @@ def adv_index_dx(dy, inputs, out):
     def element(*i):
         j = [axis.var for axis in over]
         hits = [
-            in_range(_at(index, j), extent, "raise") == v
+            in_range(broadcast_at(index, j), extent, "raise") == v
             for index, extent, v in zip(indices, out.static_shape, i, strict=False)
         ]
         value = cast(dy(*j, *i[len(indices) :]), dtype)
@@ -306,7 +304,7 @@ def adv_index_dx(dy, inputs, out):
         return te.sum(value, axis=over) if over else value
 
     total = te.compute(out.shape, element, name="adv_index_dx")
-    return te.compute(out.shape, lambda *i: cast(total(*i), out.dtype), name="cast")
+    return rounded(total, out.dtype, "cast")
 
 
 def _taken(x, indices, at, mode, out):
@@ -332,9 +330,9 @@ def _accumulated(dy, indices, shape, at, mode, dtype):
     That is deterministic and parallel, but slow for large tables, where libraries scatter.
     """
     n, extent = len(indices.shape), shape[at]
-    if 0 in (*shape, *ints(indices.shape)):
+    if 0 in ints(indices.shape):
         return te.compute(shape, lambda *_: tirx.const(0, dtype), name="accumulated")
-    wide = "float32" if dtype in ("float16", "bfloat16") else dtype
+    wide = dtype if dtype == "bool" else computing(dtype)
     over = [te.reduce_axis((0, d)) for d in indices.shape]
 
     def total(*i):
@@ -345,10 +343,7 @@ def _accumulated(dy, indices, shape, at, mode, dtype):
         )
         return te.sum(value, axis=over) if n else value
 
-    sums = te.compute(shape, total, name="accumulated")
-    if wide == dtype:
-        return sums
-    return te.compute(shape, lambda *i: sums(*i).astype(dtype), name="cast")
+    return converted(te.compute(shape, total, name="accumulated"), dtype)
 
 
 @compute(op.take_dx, OPAQUE)

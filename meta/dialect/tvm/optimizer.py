@@ -14,7 +14,7 @@ from meta import op
 from meta.base.source import definition_span
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.tvm import tvm as dialect
-from meta.dialect.tvm.broadcast import cast, computing
+from meta.dialect.tvm.broadcast import cast, computing, single
 from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
 from meta.dialect.tvm.formula import printer
@@ -81,13 +81,6 @@ for _operator in FORMULAS:
     dialect.register(_operator, _make, definition_span(_make))
 
 
-def number(value: Any, dtype: str) -> Any:
-    """Return a run-time number, or the only element of a tensor, in a dtype."""
-    if isinstance(value, te.Tensor):
-        value = value(*[0] * len(value.shape))
-    return value.astype(dtype)
-
-
 def updated(base: Op, given: dict[str, Any]) -> list[te.Tensor]:
     """Return the new values of what a step of `SINGLES` writes, in slot order."""
     call = ListCall.of(base, given)
@@ -110,7 +103,7 @@ def _derived(traced: Traced, given: dict[str, Any]) -> Derived:
     """Return the numbers that follow from others, in float64; those that take a power are a stage
     of their own.
     """
-    value = printer("float64", lambda node: number(given[node.parts[0]], "float64"))
+    value = printer("float64", lambda node: single(given[node.parts[0]], "float64"))
     every = nodes(*traced.stores.values(), through=True)
     used = {node.parts[0]: node.parts[1] for node in every if node.kind == "derived"}
     powers = [x for x in used.values() if any(n.kind == "**" for n in nodes(x))]
@@ -144,7 +137,7 @@ def _of_parameter(
             name = node.parts[0]
             if node.kind == "element":
                 return cast(lists[name](*index), wide)
-            found = derived[name]() if node.kind == "derived" else number(given[name], wide)
+            found = derived[name]() if node.kind == "derived" else single(given[name], wide)
             return found.astype(wide)
 
         known = {

@@ -3,7 +3,6 @@
 A kernel takes its key at run time: from a tensor, or as a number drawn when it is launched.
 """
 
-import math
 from math import prod
 
 from tvm import te, tirx
@@ -13,7 +12,7 @@ from tvm.script.ir_builder import tirx as T
 from meta import op
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.tvm import tvm as dialect
-from meta.dialect.tvm.broadcast import cast, computing
+from meta.dialect.tvm.broadcast import cast, computing, let
 from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, OPAQUE, compute
 from meta.dialect.tvm.index import flat_index
@@ -38,11 +37,6 @@ def _constant(value):
     return tirx.const(value, "uint64")
 
 
-def _let(value, body):
-    variable = tirx.Var("t", value.ty)
-    return tirx.Let(variable, value, body(variable))
-
-
 def _word(position, small, key):
     """Return random word number ``position`` of a key: lane i % 4 of block i // 4, as uint64.
 
@@ -61,7 +55,7 @@ def _word(position, small, key):
         first = tirx.Select(lane == 0, lanes[0], lanes[1])
         return tirx.Select(lane < 2, first, tirx.Select(lane == 2, lanes[2], lanes[3]))
 
-    return philox4x32(counter, split(key, _constant), finish, _constant, _let)
+    return philox4x32(counter, split(key, _constant), finish, _constant, let)
 
 
 def _kept(x, mask, p):
@@ -79,7 +73,7 @@ def _mask(shape, key, p):
     """Return where elements are kept."""
     # Signed: of a comparison of uint64 TVM makes a division by the constant.
     threshold = tirx.const(keep_threshold(p), "int64")
-    small = math.prod(int(extent) for extent in shape) < 2**31
+    small = prod(int(extent) for extent in shape) < 2**31
 
     def keep(*i):
         position = tirx.const(0, "int32") + flat_index(i, shape)
@@ -125,7 +119,7 @@ def random_key(call):
     return OpEnv(deferred(function, for_device(call.device), Launch(key_after=0)), allocates=False)
 
 
-class Uint64:
+class _Uint64:
     """The arithmetic of words as uint64 expressions."""
 
     def add(self, a, b):
@@ -147,7 +141,7 @@ class Uint64:
         return a == self.constant(0)
 
 
-WORDS = Uint64()
+WORDS = _Uint64()
 
 
 def _state(key):

@@ -11,9 +11,9 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from meta import op
-from meta.dialect.tvm.broadcast import cast, computing, constant, is_nan
+from meta.dialect.tvm.broadcast import computing, constant, is_nan, rounded, wide
 from meta.dialect.tvm.compute import OPAQUE, compute
-from meta.dialect.tvm.index import unflat_index
+from meta.dialect.tvm.index import ints, unflat_index
 from meta.op.core.check import pair
 from meta.op.regions import MOST_SAMPLES
 
@@ -24,10 +24,6 @@ LARGEST = 2**31 - 1
 def too_large(call):
     sizes = [prod(t.static_shape) for t in (*call.tensors(), *call.outputs)]
     return f"{max(sizes)} elements; at most {LARGEST}" if max(sizes) > LARGEST else None
-
-
-def wide(x):
-    return te.compute(x.shape, lambda *i: cast(x(*i), computing(str(x.dtype))), name="wide")
 
 
 def named(value):
@@ -88,10 +84,22 @@ class RegionLayout:
         place = {"N": n, "C": c, "H": h, "W": w}
         return tuple(place[letter] for letter in self.letters)
 
-    def split(self, index):
-        """Return n, c, h, w of an index in the order of the layout."""
-        place = dict(zip(self.letters, index, strict=True))
-        return tuple(place[letter] for letter in "NCHW")
+    def box(self, rois, r, spatial_scale):
+        """Return whether region ``r`` has an image, its number (0 if not), and the corners."""
+        number = named(rois[r, 0])
+        zero = constant(0, number)
+        inside = tirx.And(number >= zero, number < constant(self.extents["N"], number))
+        exists = named(inside)
+        image = named(tirx.Select(exists, number, zero).astype("int32"))
+        scale = tirx.const(spatial_scale, rois.dtype)
+        return exists, image, [rois[r, i] * scale for i in (1, 2, 3, 4)]
+
+    def unflat(self, position, shape):
+        """Return the index at a row-major position, as it is and in the order NCHW."""
+        index = [i + tirx.const(0, "int32") for i in unflat_index(position, shape)]
+        named_index = tuple(named(i) for i in index)
+        place = dict(zip(self.letters, named_index, strict=True))
+        return named_index, tuple(place[letter] for letter in "NCHW")
 
 
 class Region:
@@ -99,12 +107,8 @@ class Region:
 
     def __init__(self, layout, rois, r, pooled_size, spatial_scale, sample_ratio):
         self.layout, extents = layout, layout.extents
-        number = named(rois[r, 0])
-        zero = constant(0, number)
-        self.exists = named(tirx.And(number >= zero, number < constant(extents["N"], number)))
-        self.image = named(tirx.Select(self.exists, number, zero).astype("int32"))
-        scale, bins = tirx.const(spatial_scale, rois.dtype), pair(pooled_size, "pooled_size")
-        x1, y1, x2, y2 = (rois[r, i] * scale for i in (1, 2, 3, 4))
+        self.exists, self.image, (x1, y1, x2, y2) = layout.box(rois, r, spatial_scale)
+        bins = pair(pooled_size, "pooled_size")
         self.vertical = RegionAxis(y1, y2, bins[0], extents["H"], sample_ratio)
         self.horizontal = RegionAxis(x1, x2, bins[1], extents["W"], sample_ratio)
 
@@ -127,10 +131,10 @@ def greater(key, best):
     return tirx.Or(key > best, tirx.And(is_nan(key), tirx.Not(is_nan(best))))
 
 
-def _pooled(chooser, images, rois, out, mode, layout, *options):
+def _pooled(chooser, images, rois, out, mode, layout, **options):
     """Return the mean of the samples of every bin, or the one that is greatest in ``chooser``."""
     shape = out.static_shape
-    if 0 in shape or 0 in list(map(int, images.shape)):
+    if 0 in ints(images.shape):
         return te.compute(shape, lambda *_: tirx.const(0, out.dtype), name="pooled")
     order = RegionLayout(layout, images.shape)
     chooses = [] if chooser is images else [wide(chooser)]
@@ -141,10 +145,8 @@ def _pooled(chooser, images, rois, out, mode, layout, *options):
                 [T.buffer_proxy(b) for b in group] for group in (ins, outs)
             ]
             with T.parallel(0, prod(shape)) as element:
-                index = [i + tirx.const(0, "int32") for i in unflat_index(element, shape)]
-                place = tuple(named(i) for i in index)
-                r, c, ph, pw = order.split(place)
-                region = Region(order, boxes, r, *options)
+                place, (r, c, ph, pw) = order.unflat(element, shape)
+                region = Region(order, boxes, r, **options)
                 counts = region.vertical.count, region.horizontal.count
                 result[place] = tirx.const(0, result.dtype)
                 with T.serial(0, counts[0]) as sy, T.serial(0, counts[1]) as sx:
@@ -166,19 +168,18 @@ def _pooled(chooser, images, rois, out, mode, layout, *options):
     computed = computing(out.dtype)
     inputs = [wide(rois), wide(images), *chooses]
     pooled = te.extern([shape, best], inputs, loops, dtype=[computed] * 2, name="pooled")[0]
-    return te.compute(shape, lambda *i: cast(pooled(*i), out.dtype), name="rounded")
+    return rounded(pooled, out.dtype)
 
 
 @compute(op.roi_align, OPAQUE, when=too_large)
-def roi_align(data, rois, pooled_size, spatial_scale, sample_ratio, layout, mode, out):
-    options = (layout, pooled_size, spatial_scale, sample_ratio)
-    return _pooled(data, data, rois, out, mode, *options)
+def roi_align(data, rois, out, **options):
+    return _pooled(data, data, rois, out, **options)
 
 
 @compute(op.roi_align_dx, OPAQUE, when=too_large)
-def roi_align_dx(data, rois, dy, pooled_size, spatial_scale, sample_ratio, layout, mode, out):
+def roi_align_dx(data, rois, dy, out, mode, layout, **options):
     shape = out.static_shape
-    if 0 in shape or int(rois.shape[0]) == 0:
+    if int(rois.shape[0]) == 0:
         return te.compute(shape, lambda *_: tirx.const(0, out.dtype), name="dx")
     order = RegionLayout(layout, shape)
     images, channels = order.extents["N"], order.extents["C"]
@@ -220,9 +221,9 @@ def roi_align_dx(data, rois, dy, pooled_size, spatial_scale, sample_ratio, layou
                 with T.grid(order.extents["H"], order.extents["W"]) as (h, w):
                     dx[order.place(n, c, h, w)] = tirx.const(0, dx.dtype)
                 with T.serial(0, int(rois.shape[0])) as r:
-                    region = Region(order, boxes, r, pooled_size, spatial_scale, sample_ratio)
+                    region = Region(order, boxes, r, **options)
                     own = tirx.And(region.exists, region.image == n)
-                    bins = T.grid(*pair(pooled_size, "pooled_size"))
+                    bins = T.grid(*pair(options["pooled_size"], "pooled_size"))
                     with T.If(own), T.Then(), bins as (ph, pw):
                         share = named(gradients[order.place(r, c, ph, pw)])
                         spread(region, row, c, ph, pw, share)
@@ -236,13 +237,12 @@ def roi_align_dx(data, rois, dy, pooled_size, spatial_scale, sample_ratio, layou
         dtype=[computed, computed, "int32"],
         name="dx",
     )[0]
-    return te.compute(shape, lambda *i: cast(dx(*i), out.dtype), name="rounded")
+    return rounded(dx, out.dtype)
 
 
 @compute(op.roi_align_ddy, OPAQUE, when=too_large)
-def roi_align_ddy(data, rois, ddx, pooled_size, spatial_scale, sample_ratio, layout, mode, out):
-    options = (layout, pooled_size, spatial_scale, sample_ratio)
-    return _pooled(data, ddx, rois, out, mode, *options)
+def roi_align_ddy(data, rois, ddx, out, **options):
+    return _pooled(data, ddx, rois, out, **options)
 
 
 def _bounds(begin, end, bins, extent, part):
@@ -261,7 +261,7 @@ def _bounds(begin, end, bins, extent, part):
 @compute(op.roi_pool, OPAQUE, when=too_large)
 def roi_pool(data, rois, pooled_size, spatial_scale, layout, out):
     shape = out.static_shape
-    if 0 in shape or 0 in list(map(int, data.shape)):
+    if 0 in ints(data.shape):
         return te.compute(shape, lambda *_: tirx.const(0, out.dtype), name="pooled")
     order = RegionLayout(layout, data.shape)
     bins = pair(pooled_size, "pooled_size")
@@ -270,15 +270,8 @@ def roi_pool(data, rois, pooled_size, spatial_scale, layout, out):
         with IRBuilder() as builder:
             boxes, values, result = (T.buffer_proxy(b) for b in (*ins, *outs))
             with T.parallel(0, prod(shape)) as element:
-                index = [i + tirx.const(0, "int32") for i in unflat_index(element, shape)]
-                place = tuple(named(i) for i in index)
-                r, c, ph, pw = order.split(place)
-                number = named(boxes[r, 0])
-                images = constant(order.extents["N"], number)
-                exists = named(tirx.And(number >= constant(0, number), number < images))
-                image = named(tirx.Select(exists, number, constant(0, number)).astype("int32"))
-                scale = tirx.const(spatial_scale, boxes.dtype)
-                x1, y1, x2, y2 = (boxes[r, i] * scale for i in (1, 2, 3, 4))
+                place, (r, c, ph, pw) = order.unflat(element, shape)
+                exists, image, (x1, y1, x2, y2) = order.box(boxes, r, spatial_scale)
                 top, rows = _bounds(y1, y2, bins[0], order.extents["H"], ph)
                 left, columns = _bounds(x1, x2, bins[1], order.extents["W"], pw)
                 result[place] = tirx.const(0, result.dtype)
@@ -297,4 +290,4 @@ def roi_pool(data, rois, pooled_size, spatial_scale, layout, out):
     pooled = te.extern(
         shape, [wide(rois), wide(data)], loops, dtype=computing(out.dtype), name="pooled"
     )
-    return te.compute(shape, lambda *i: cast(pooled(*i), out.dtype), name="rounded")
+    return rounded(pooled, out.dtype)

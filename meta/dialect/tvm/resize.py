@@ -12,7 +12,7 @@ from tvm import te, tirx
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.dialect.tvm.broadcast import cast, computing, constant
+from meta.dialect.tvm.broadcast import cast, computing, constant, rounded
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
 from meta.op.core.check import pair
 from meta.op.core.resample import sampling, upsampled
@@ -117,8 +117,13 @@ class ResizedAxis:
         return te.compute(shape, element, name="spread")
 
 
-def axes_of(shape, dtype, size, layout, *options):
-    """Return the `ResizedAxis` of each spatial axis, outermost first."""
+def axes_of(
+    shape, dtype, size, layout, method, coordinate_transformation_mode,
+    rounding_method="", cubic_alpha=-0.5, cubic_exclude=0, **_,
+):  # fmt: skip
+    """Return the `Axis` of each spatial axis, outermost first."""
+    mode = coordinate_transformation_mode
+    options = (method, mode, rounding_method, cubic_alpha, cubic_exclude)
     letters = [letter for letter in "DHW" if letter in layout]
     found = []
     for letter, out in zip(letters, pair(size, "size", len(letters)), strict=True):
@@ -127,10 +132,10 @@ def axes_of(shape, dtype, size, layout, *options):
     return found
 
 
-def forward(x, out, size, layout, *options):
+def resize(x, out, **options):
     """Return the resized image."""
     wide = computing(str(x.dtype)) if is_float(str(x.dtype)) else str(x.dtype)
-    axes = axes_of(x.shape, wide, size, layout, *options)
+    axes = axes_of(x.shape, wide, **options)
 
     def element(*index):
         taps = [axis.taps(index[axis.position]) for axis in axes]
@@ -164,48 +169,26 @@ def added(values):
     return total
 
 
-def resizing(resize, resize_dx):
-    """Register the functions of a resize and of its gradient."""
-
-    @compute(resize, INJECTIVE)
-    def _(
-        x, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
-        cubic_exclude, out,
-    ):  # fmt: skip
-        options = (
-            method, coordinate_transformation_mode, rounding_method, cubic_alpha, cubic_exclude
-        )  # fmt: skip
-        return forward(x, out, size, layout, *options)
-
-    @compute(resize_dx, OPAQUE)
-    def _(
-        dy, size, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
-        cubic_exclude, out,
-    ):  # fmt: skip
-        options = (
-            method, coordinate_transformation_mode, rounding_method, cubic_alpha, cubic_exclude
-        )  # fmt: skip
-        wide = "float64" if "float64" in (str(dy.dtype), out.dtype) else "float32"
-        dx = dy
-        for axis in axes_of(out.shape, wide, size, layout, *options):
-            dx = axis.spread(dx)
-        return te.compute(out.shape, lambda *i: dx(*i).astype(out.dtype), name="dx")
+def resize_dx(dy, out, **options):
+    """Return the gradient of its argument."""
+    wide = "float64" if "float64" in (str(dy.dtype), out.dtype) else "float32"
+    dx = dy
+    for axis in axes_of(out.shape, wide, **options):
+        dx = axis.spread(dx)
+    return rounded(dx, out.dtype, "dx")
 
 
-resizing(op.resize1d, op.resize1d_dx)
-
-
-resizing(op.resize2d, op.resize2d_dx)
-
-
-resizing(op.resize3d, op.resize3d_dx)
+for _n in (1, 2, 3):
+    compute(getattr(op, f"resize{_n}d"), INJECTIVE)(resize)
+    compute(getattr(op, f"resize{_n}d_dx"), OPAQUE)(resize_dx)
 
 
 @compute(op.upsampling, INJECTIVE)
 def upsampling(x, scale_h, scale_w, layout, method, align_corners, out):
     sizes = tuple(int(x.shape[layout.index(letter)]) for letter in "HW")
     size, method, mode = upsampled(sizes, (scale_h, scale_w), method, align_corners)
-    return forward(x, out, size, layout, method, mode)
+    options = {"method": method, "coordinate_transformation_mode": mode}
+    return resize(x, out, size=size, layout=layout, **options)
 
 
 ALPHA = -0.75

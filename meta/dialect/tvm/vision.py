@@ -12,7 +12,7 @@ from tvm.script.ir_builder import tirx as T
 
 from meta import op
 from meta.dialect.tvm import ordered
-from meta.dialect.tvm.broadcast import cast, computing, constant
+from meta.dialect.tvm.broadcast import cast, computing, constant, single, wide
 from meta.dialect.tvm.compute import OPAQUE, OUT_ELEMWISE_FUSABLE, compute
 from meta.op.core.window import pads
 from meta.op.vision import displacements
@@ -38,14 +38,7 @@ def _empty(shape, dtype):
 
 def _number(value, dtype):
     """Return a run-time number or a tensor of one element as a tensor of shape [1]."""
-    if isinstance(value, te.Tensor):
-        zeros = [0] * len(value.shape)
-        return te.compute((1,), lambda _: cast(value(*zeros), dtype), name="number")
-    return te.compute((1,), lambda _: value.astype(dtype), name="number")
-
-
-def _wide(x):
-    return te.compute(x.shape, lambda *i: cast(x(*i), computing(str(x.dtype))), name="wide")
+    return te.compute((1,), lambda _: single(value, dtype), name="number")
 
 
 def _rows(data, order):
@@ -66,7 +59,7 @@ def get_valid_counts(data, score_threshold, id_index, score_index):
         return [
             _empty([batch], "int32"), _empty(shape, str(data.dtype)), _empty(shape[:2], "int32"),
         ]  # fmt: skip
-    wide = _wide(data)
+    values = wide(data)
 
     def select(b, given, results):
         (rows, threshold), (count, order) = given, results
@@ -74,14 +67,14 @@ def get_valid_counts(data, score_threshold, id_index, score_index):
         with T.serial(0, boxes) as j:
             valid = rows[b, j, score_index] > threshold[0]
             if id_index >= 0:
-                background = tirx.const(0, wide.dtype)
+                background = tirx.const(0, values.dtype)
                 valid = tirx.And(valid, rows[b, j, id_index] >= background)
             order[b, j] = tirx.const(-1, "int32")
             with T.If(valid), T.Then():
                 order[b, count[b]] = j
                 count[b] = count[b] + 1
 
-    inputs = [wide, _number(score_threshold, wide.dtype)]
+    inputs = [values, _number(score_threshold, values.dtype)]
     count, order = _per_batch(inputs, batch, [[batch], [batch, boxes]], select)
     return [count, _rows(data, order), order]
 
@@ -226,7 +219,7 @@ def non_max_suppression(
             if return_indices
             else _empty(shape, str(data.dtype))
         )
-    wide = _wide(data)
+    values = wide(data)
     present = te.compute(
         (batch,), lambda b: tirx.max(tirx.min(valid_count(b), boxes), 0), name="present"
     )
@@ -245,8 +238,8 @@ def non_max_suppression(
             loops.pack(named=return_indices)
 
     inputs = [
-        wide, _ranks(wide, present, score_index), present, indices,
-        _number(max_output_size, "int64"), _number(iou_threshold, wide.dtype),
+        values, _ranks(values, present, score_index), present, indices,
+        _number(max_output_size, "int64"), _number(iou_threshold, values.dtype),
     ]  # fmt: skip
     order, state = _per_batch(inputs, batch, [[batch, boxes], [batch, 2]], decide)
     if not return_indices:
