@@ -79,8 +79,20 @@ def new_call(op: Op, *args: Any) -> Call:
 
 def tensor_type(atom: object) -> TensorType | None:
     """Return the type of an atom that is a tensor; None for numbers and tuples."""
-    type_ = type_of(atom) if isinstance(atom, Expr) else None
+    type_ = type_if_atom(atom)
     return type_ if isinstance(type_, TensorType) else None
+
+
+def tensor_of(atom: object) -> TensorType:
+    """Return the type of an atom that is known to be a tensor."""
+    type_ = tensor_type(atom)
+    assert type_ is not None
+    return type_
+
+
+def type_if_atom(argument: Any) -> Type | None:
+    """Return the type of an atom, None for a literal."""
+    return type_of(argument) if isinstance(argument, Expr) else None
 
 
 def typed_args(op: Op, call: Call) -> tuple[Any, ...]:

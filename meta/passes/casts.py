@@ -22,7 +22,6 @@ from meta.ir import (
     Expr,
     Function,
     Module,
-    TensorType,
     Tuple,
     TupleGetItem,
     Var,
@@ -30,7 +29,7 @@ from meta.ir import (
 )
 from meta.op.core.update import OPTIMIZERS
 from meta.passes.buffers import Buffers, Definitions, Summaries, each_with_buffers
-from meta.passes.calls import base_op, called_op, new_call, op_call, tensor_type
+from meta.passes.calls import base_op, called_op, new_call, op_call, tensor_of, tensor_type
 from meta.passes.dispatch import prepared
 from meta.passes.rewrite import rewrite, rewrite_function, with_main, with_value
 from meta.passes.simplify.casts import holds
@@ -89,16 +88,12 @@ def _rule(binding: Binding, buffers: Buffers, known: Definitions) -> Binding:
 
 def _source(atom: Expr, known: Definitions) -> Expr:
     """Return what an exact cast was made of; an atom that is none, as it is."""
-    value, type_ = known.get(atom), type_of(atom)
+    value = known.get(atom)
     if not isinstance(value, Call) or base_op(value.callee) is not op.cast:
         return atom
-    source = value.args[0]
-    found = type_of(source)
-    assert isinstance(found, TensorType) and isinstance(type_, TensorType)
-    if not is_float(found.dtype) or not holds(type_.dtype, found.dtype):
-        return atom
-    assert isinstance(source, Expr)
-    return source
+    source: Expr = value.args[0]
+    found = tensor_of(source).dtype
+    return source if is_float(found) and holds(tensor_of(atom).dtype, found) else atom
 
 
 def narrow_before_views(module: Module) -> Module:
@@ -219,17 +214,15 @@ def _casts(main: Function, buffers: Buffers) -> list[tuple[Binding, Call]]:
         call = binding.value
         if isinstance(call, Call) and base_op(call.callee) is op.cast:
             source, dtype = call.args
-            fits = source in parameters and _static_float(source) and is_float(dtype)
+            type_ = tensor_of(source)
+            fits = source in parameters and type_.is_static
+            fits = fits and is_float(type_.dtype) and is_float(dtype)
             own = buffers.of(binding.var) not in buffers.written
             if fits and own and buffers.of(source) not in written:
                 found.append((binding, call))
         written |= buffers.written_by(binding)
     times = Counter((call.args[0], call.args[1]) for _, call in found)
     return [(binding, call) for binding, call in found if times[call.args[0], call.args[1]] == 1]
-
-
-def _static_float(var: Var) -> bool:
-    return isinstance(var.type, TensorType) and var.type.is_static and is_float(var.type.dtype)
 
 
 def _joined(casts: list[tuple[Binding, Call]], device: Device) -> list[Binding]:

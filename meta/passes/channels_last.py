@@ -34,7 +34,7 @@ from meta.ir import (
 )
 from meta.op.core import Op
 from meta.passes.buffers import Buffers, Summaries, owner
-from meta.passes.calls import called_op, new_call
+from meta.passes.calls import called_op, new_call, tensor_of, tensor_type
 from meta.passes.effects import uses
 from meta.passes.lifetimes import type_bytes
 
@@ -118,8 +118,7 @@ def conv2d_gradient(at: ImageCall) -> Call | None:
 
 def _images(at: ImageCall, kernel: Expr, image: Expr) -> tuple[Expr, ...]:
     """Return the image that a convolution reads and its result, if the channels last help it."""
-    type_ = type_of(kernel)
-    assert isinstance(type_, TensorType)
+    type_ = tensor_of(kernel)
     steps = at.args["stride"], at.args["padding"]
     ones = [set(v if isinstance(v, tuple) else (v,)) for v in steps] == [{1}, {0}]
     product = type_.shape[2:] == (1, 1) and ones and at.args["groups"] == 1
@@ -190,7 +189,7 @@ def concatenate(at: ImageCall) -> Call | None:
 
 def elementwise(at: ImageCall) -> Call | None:
     """Operators that know no axes, of arrays that are mostly there with the channels last."""
-    tensors = {n: a for n, a in at.args.items() if isinstance(a, Expr) and _rank(a) != 0}
+    tensors = {n: a for n, a in at.args.items() if isinstance(a, Expr) and not _is_scalar(a)}
     if at.op.random or at.op.schema.written or not _knows_no_axes(at) or not tensors:
         return None
     if not all(is_image(t) for t in (at.result.type, *map(type_of, tensors.values()))):
@@ -201,9 +200,9 @@ def elementwise(at: ImageCall) -> Call | None:
     return at.call(**at.last(*tensors))
 
 
-def _rank(atom: Expr) -> int | None:
-    type_ = type_of(atom)
-    return type_.ndim if isinstance(type_, TensorType) else None
+def _is_scalar(atom: Expr) -> bool:
+    type_ = tensor_type(atom)
+    return type_ is not None and type_.ndim == 0
 
 
 def _knows_no_axes(at: ImageCall) -> bool:
@@ -325,8 +324,7 @@ class _Function:
     def last(self, atom: Expr, span: Span | None) -> Var:
         """Return an array with the channels last, transposed now if there is none."""
         if atom not in self._last:
-            type_ = type_of(atom)
-            assert isinstance(type_, TensorType)
+            type_ = tensor_of(atom)
             self._last[atom] = self._transposed(atom, LAST, Var("last", _ordered(type_)), span)
         return self._last[atom]
 
@@ -366,8 +364,7 @@ class _Function:
 
     def _renamed(self, var: Var) -> Var:
         """Return the variable for an array that there is with the channels last only."""
-        assert isinstance(var.type, TensorType)
-        made = self._last[var] = Var(var.name, _ordered(var.type))
+        made = self._last[var] = Var(var.name, _ordered(tensor_of(var)))
         self._only.add(var)
         return made
 
@@ -388,11 +385,10 @@ class _Function:
                 self._transposed(self._last[atom], FIRST, atom, None)
 
     def _transposed(self, atom: Expr, axes: tuple[int, ...], var: Var, span: Span | None) -> Var:
-        type_ = type_of(atom)
-        assert isinstance(type_, TensorType) and isinstance(var.type, TensorType)
+        type_ = tensor_of(atom)
         moved = [i for i in axes if type_.shape[i] != 1]
         if moved == sorted(moved):  # extents of 1 may be anywhere
-            value = new_call(op.reshape, atom, var.type.static_shape)
+            value = new_call(op.reshape, atom, tensor_of(var).static_shape)
         else:
             value = new_call(op.transpose, atom, axes)
             if self._kernels.isdisjoint((atom, var)):

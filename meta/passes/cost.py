@@ -20,7 +20,7 @@ from meta.base.device import CPU
 from meta.ir import Call, TensorType
 from meta.op.core import CallValues, Op, View
 from meta.op.core.subscripts import subscripts
-from meta.passes.calls import base_op, typed_args
+from meta.passes.calls import PRODUCTS, base_op, product_terms, typed_args
 from meta.passes.lifetimes import type_bytes
 
 FLOPS_PER_BYTE = 8
@@ -156,10 +156,8 @@ def _einsum(args: Any, outs: Any) -> int:
 
 
 EXACT: dict[Op, Count] = {
-    **dict.fromkeys((op.matmul, op.matmul_nt, op.dense, op.scaled_matmul), _product(-1)),
-    **dict.fromkeys((op.batch_matmul, op.batch_matmul_nt), _product(-1)),
-    **dict.fromkeys((op.matmul_tn, op.matmul_tt), _product(-2)),
-    **dict.fromkeys((op.batch_matmul_tn, op.batch_matmul_tt), _product(-2)),
+    **{one: _product(product_terms(e)[0].index("b")) for one, e in PRODUCTS.items()},
+    op.scaled_matmul: _product(1),
     **dict.fromkeys((op.conv1d, op.conv2d, op.conv3d), _convolution("out", "w", "O")),
     **dict.fromkeys((op.conv1d_dx, op.conv2d_dx, op.conv3d_dx), _convolution("dy", "x_or_w", "O")),
     **dict.fromkeys((op.conv1d_dw, op.conv2d_dw, op.conv3d_dw), _convolution("dy", "out", "O")),

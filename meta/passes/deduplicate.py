@@ -69,8 +69,16 @@ def deduplicate(module: Module) -> Module:
       return %c
     }
     """
-    constants = _Constants()
-    functions = {name: replace_atoms(f, constants.first) for name, f in module.functions.items()}
+    first: dict[tuple[TensorType, bytes], Constant] = {}
+    found: dict[Expr, Constant] = {}
+
+    def only(atom: Expr) -> Expr:
+        if isinstance(atom, Constant) and atom not in found:
+            key = atom.type, hashlib.blake2b(tensor_bytes(atom.data)).digest()
+            found[atom] = first.setdefault(key, atom)
+        return found.get(atom, atom)
+
+    functions = {name: replace_atoms(f, only) for name, f in module.functions.items()}
     # What calls functions that have become one may now be equal itself.
     while names := _twins(functions):
         functions = {
@@ -96,23 +104,6 @@ def _twins(functions: dict[str, Function]) -> dict[str, str]:
         else:
             alike.append(name)
     return twins
-
-
-class _Constants:
-    """The constants met so far, by type and bits."""
-
-    def __init__(self) -> None:
-        self._first: dict[tuple[TensorType, bytes], Constant] = {}
-        self._keys: dict[Constant, tuple[TensorType, bytes]] = {}
-
-    def first(self, atom: Expr) -> Expr:
-        """Return the first constant that is equal to an atom; the atom itself if it is none."""
-        if not isinstance(atom, Constant):
-            return atom
-        if atom not in self._keys:
-            digest = hashlib.blake2b(tensor_bytes(atom.data)).digest()
-            self._keys[atom] = (atom.type, digest)
-        return self._first.setdefault(self._keys[atom], atom)
 
 
 def eliminate_common_subexpressions(module: Module) -> Module:

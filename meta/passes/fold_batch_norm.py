@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from meta import op
-from meta.ir import Call, Constant, Module, TensorType, Var
+from meta.ir import Call, Constant, Module, Var
 from meta.op.norm import statistics_dtype
-from meta.passes.calls import base_op
+from meta.passes.calls import base_op, tensor_of
 from meta.passes.pattern import Match, operator, pattern, rewrite, wildcard
 from meta.passes.prepare import steady
 
@@ -77,7 +77,7 @@ def _why_not(fixed: frozenset[Var], match: Match) -> str | None:
         atom = captured[name]
         if not (atom is None or isinstance(atom, Constant) or atom in fixed):
             return f"{name} is not the same in every run"
-    y = _type(match)
+    y = tensor_of(match.root.var)
     channels = _Weights(match).channels % y.ndim
     if captured["axis"] % y.ndim != channels:
         return "the channels of the result are another axis"
@@ -86,17 +86,11 @@ def _why_not(fixed: frozenset[Var], match: Match) -> str | None:
     return None
 
 
-def _type(match: Match) -> TensorType:
-    type_ = match.root.var.type
-    assert isinstance(type_, TensorType)
-    return type_
-
-
 def _folded(
     match: Match, x: Any, w: Any, b: Any, mean: Any, var: Any, scale: Any, shift: Any, eps: float
 ) -> Any:
     """Return what takes the place of a match; the last arguments but ``eps`` may be None."""
-    y = _type(match)
+    y = tensor_of(match.root.var)
     weights = _Weights(match)
     wide = partial(_in, statistics_dtype(y.dtype))
     factor = op.rsqrt(op.add(wide(var), eps))

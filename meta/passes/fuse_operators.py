@@ -27,11 +27,10 @@ from meta.ir import (
     TensorType,
     Var,
     operands,
-    type_of,
 )
 from meta.op.core.indices import checks_indices
 from meta.passes.buffers import Buffers, Summaries
-from meta.passes.calls import called_op, has_effect, new_call, view_source
+from meta.passes.calls import called_op, has_effect, new_call, tensor_of, view_source
 from meta.passes.effects import uses
 from meta.passes.index_ranges import IndexRanges
 from meta.passes.outline import Outlined
@@ -143,7 +142,7 @@ def _copies(
         assert isinstance(binding.value, Call)
         source, *others = binding.value.args
         if read != cast:
-            type_ = _tensor_type(wanted.var).with_dtype(_tensor_type(source).dtype)
+            type_ = tensor_of(wanted.var).with_dtype(tensor_of(source).dtype)
             view = Var(wanted.var.name, type_)
             shape = new_call(op.reshape, source, type_.static_shape)
             views.append(Binding(view, shape, wanted.span))
@@ -151,11 +150,6 @@ def _copies(
         value = Call(binding.value.callee, (source, *others))
         casts.append((cast, Binding(wanted.var, value, binding.span)))
     return views, casts
-
-
-def _tensor_type(var: Var) -> TensorType:
-    assert isinstance(var.type, TensorType)
-    return var.type
 
 
 _RANK = {"elemwise": 0, "broadcast": 1, "injective": 2, "comm_reduce": 3, "out_elemwise_fusable": 4}
@@ -293,12 +287,11 @@ class FusionGroups:
 
         Nobody may write to it: what a view of it is, and what not, is decided by the program.
         """
-        var, type_ = self.items[own.position].var, self.items[group.last].var.type
-        assert isinstance(var.type, TensorType) and isinstance(type_, TensorType)
+        var, last = self.items[own.position].var, self.items[group.last].var
         return (
             needed > group.last
             and max(own.rank, group.rank) <= _BROADCAST
-            and var.type.shape == type_.shape
+            and tensor_of(var).shape == tensor_of(last).shape
             and self._buffers.of(var) not in self._buffers.written
         )
 
@@ -426,13 +419,11 @@ def _narrows(binding: Binding) -> bool:
 
 def _growth(binding: Binding) -> int:
     """Return the bits by which a dispatched cast makes elements larger; 0 for other calls."""
-    call, made = binding.value, binding.var.type
+    call = binding.value
     assert isinstance(call, Call) and isinstance(call.callee, DialectOp)
     if call.callee.base is not op.cast or not isinstance(call.args[0], Var):
         return 0
-    source = type_of(call.args[0])
-    assert isinstance(source, TensorType) and isinstance(made, TensorType)
-    return bits(made.dtype) - bits(source.dtype)
+    return bits(tensor_of(binding.var).dtype) - bits(tensor_of(call.args[0]).dtype)
 
 
 def _is_view(binding: Binding) -> bool:

@@ -7,6 +7,7 @@ operator, add it to a table here.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -32,7 +33,7 @@ from meta.op.core import Op
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.indices import IndexRange
 from meta.passes.buffers import Buffers
-from meta.passes.calls import base_op, flat_atoms, typed_args
+from meta.passes.calls import base_op, flat_atoms, tensor_type, typed_args
 
 Range = tuple[int, int]
 """The least and the largest value that there may be."""
@@ -190,8 +191,8 @@ Rule = Callable[[IndexRanges, Args, int], "Range | None"]
 
 
 def _shape(atom: Any) -> tuple[Any, ...]:
-    type_ = type_of(atom) if isinstance(atom, Expr) else None
-    return type_.shape if isinstance(type_, TensorType) else ()
+    type_ = tensor_type(atom)
+    return () if type_ is None else type_.shape
 
 
 def _below(extents: Sequence[Any]) -> Range | None:
@@ -239,19 +240,15 @@ def _remainder(ranges: IndexRanges, args: Args, part: int) -> Range | None:
     return None if by is None or by[0] < 1 else (0, by[1] - 1)
 
 
-def _sum(ranges: IndexRanges, args: Args, part: int) -> Range | None:
-    both = ranges.of(args["x1"]), ranges.of(args["x2"])
-    if both[0] is None or both[1] is None or args.get("out") or args.get("where"):
-        return None
-    return both[0][0] + both[1][0], both[0][1] + both[1][1]
+def _ends(combined: Callable[[int, int], int]) -> Rule:
+    def rule(ranges: IndexRanges, args: Args, part: int) -> Range | None:
+        x1, x2 = ranges.of(args["x1"]), ranges.of(args["x2"])
+        if x1 is None or x2 is None or args.get("where"):
+            return None
+        ends = [combined(a, b) for a in x1 for b in x2]
+        return min(ends), max(ends)
 
-
-def _product(ranges: IndexRanges, args: Args, part: int) -> Range | None:
-    both = ranges.of(args["x1"]), ranges.of(args["x2"])
-    if both[0] is None or both[1] is None:
-        return None
-    ends = [a * b for a in both[0] for b in both[1]]
-    return min(ends), max(ends)
+    return rule
 
 
 def _either(*names: str) -> Rule:
@@ -270,8 +267,8 @@ _RULES: dict[Op, Rule] = {
     op.arange: _counted,
     op.clip: _clipped,
     op.mod: _remainder,
-    op.add: _sum,
-    op.multiply: _product,
+    op.add: _ends(operator.add),
+    op.multiply: _ends(operator.mul),
     op.where: _either("x", "y"),
     op.maximum: _either("x1", "x2"),
     op.minimum: _either("x1", "x2"),

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from meta.base.errors import IRError, MetaError
 from meta.ir import (
@@ -27,7 +26,7 @@ from meta.ir.printer import global_text
 from meta.ir.types import call_type
 from meta.op.core import Op
 from meta.passes.call_graph import callees_first
-from meta.passes.calls import base_op, typed_args
+from meta.passes.calls import base_op, type_if_atom, typed_args
 from meta.passes.rewrite import rewrite_function
 
 
@@ -102,7 +101,7 @@ def _typed(
     if isinstance(value, Call) and isinstance(value.callee, GlobalVar):
         params = tuple(p.type for p in functions[value.callee.name].params if p.type is not None)
         function_type = FuncType(params, result_type(value.callee.name))
-        type_: Type | None = call_type(function_type, [_atom_type(a) for a in value.args])
+        type_: Type | None = call_type(function_type, [type_if_atom(a) for a in value.args])
     else:
         type_ = value_type(value, binding)
     if type_ is None or type_ == binding.var.type:
@@ -111,10 +110,6 @@ def _typed(
         # What it holds first may be of a narrower type than what is written to it later.
         return binding
     return Binding(Var(binding.var.name, type_), value, binding.span)
-
-
-def _atom_type(argument: Any) -> Type | None:
-    return type_of(argument) if isinstance(argument, Expr) else None
 
 
 def value_type(value: Expr, binding: Binding) -> Type | None:

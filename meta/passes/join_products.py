@@ -26,7 +26,7 @@ from meta.ir import (
 )
 from meta.op.core import Op
 from meta.passes.buffers import Buffers, Summaries, owner
-from meta.passes.calls import OpCall, new_call, op_call, tensor_type
+from meta.passes.calls import OpCall, new_call, op_call, tensor_of, tensor_type
 from meta.passes.canonicalize import canonicalize
 from meta.passes.deduplicate import eliminate_common_subexpressions
 from meta.passes.fold_constant import fold_constant
@@ -173,7 +173,7 @@ def _product_of(binding: Binding, fixed: frozenset[Var], dtypes: tuple[str, ...]
     types = [tensor_type(a) for a in (x, w, binding.var)]
     if not all(t is not None and t.is_static and t.dtype in dtypes for t in types):
         return None
-    columns = binding.var.type.static_shape[-1]  # type: ignore[union-attr]
+    columns = tensor_of(binding.var).static_shape[-1]
     suits = _stays(w, fixed) and not _stays(x, fixed) and columns % LANES == 0 and columns > 0
     return call if suits else None
 
@@ -192,7 +192,7 @@ def _with_bias(
     bias = None if added is None else op_call(added.value)
     if added is None or bias is None or not _stays(bias.args[1], fixed):
         return (product,), None
-    last = bias.args[2] in (-1, added.var.type.ndim - 1)  # type: ignore[union-attr]
+    last = bias.args[2] in (-1, tensor_of(added.var).ndim - 1)
     return ((*members, added), bias) if last else ((product,), None)
 
 
@@ -202,18 +202,17 @@ def _only_use(made: Binding, which: Op, own: set[Binding], uses: DefUse) -> Bind
     user = users[0] if len(users) == 1 else None
     if not isinstance(user, Binding) or user not in own:
         return None
-    call, before, after = op_call(user.value), tensor_type(made.var), tensor_type(user.var)
+    call, after = op_call(user.value), tensor_type(user.var)
     if call is None or call.op is not which or call.args[0] is not made.var:
         return None
-    assert before is not None
     if after is None or not after.is_static or not after.ndim:
         return None
-    return user if after.static_shape[-1] == before.static_shape[-1] else None
+    return user if after.static_shape[-1] == tensor_of(made.var).static_shape[-1] else None
 
 
 def _gains(group: list[_Product], processors: int) -> bool:
     """Whether one product takes fewer turns of the device than several."""
-    rows, columns = group[0].members[0].var.type.static_shape  # type: ignore[union-attr]
+    rows, columns = tensor_of(group[0].members[0].var).static_shape
     apart = len(group) * _turns(rows, columns, processors)
     joined = _turns(rows, len(group) * columns, processors)
     return len(group) > 1 and joined <= GAIN * apart
@@ -284,8 +283,7 @@ def _product(group: list[_Product]) -> Iterator[Binding]:
 
 
 def _side_by_side(name: str, atoms: list[Expr], axis: int) -> Binding:
-    type_ = tensor_type(atoms[0])
-    assert type_ is not None
+    type_ = tensor_of(atoms[0])
     shape = list(type_.static_shape)
     shape[axis] *= len(atoms)
     call = new_call(op.concatenate, Tuple(tuple(atoms)), axis)
@@ -294,6 +292,6 @@ def _side_by_side(name: str, atoms: list[Expr], axis: int) -> Binding:
 
 def _wider(var: Var, count: int) -> TensorType:
     """Return the type of a result with so many times the columns."""
-    assert isinstance(var.type, TensorType)
-    *lead, columns = var.type.static_shape
-    return var.type.with_shape((*lead, columns * count))
+    type_ = tensor_of(var)
+    *lead, columns = type_.static_shape
+    return type_.with_shape((*lead, columns * count))

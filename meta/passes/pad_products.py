@@ -38,6 +38,7 @@ from meta.passes.calls import (
     new_call,
     op_call,
     product_terms,
+    tensor_of,
     tensor_type,
 )
 from meta.passes.effects import uses
@@ -241,8 +242,7 @@ def _cuts(main: Function) -> Iterator[_Cut]:
         product = op_call(known.get(source))
         if product is None or product.op not in COLUMNS or rest != [None, "end"]:
             continue
-        weights, before = op_call(known.get(product.args[1])), tensor_type(source)
-        assert before is not None
+        weights, before = op_call(known.get(product.args[1])), tensor_of(source)
         if begin != (0, 0) or end != type_.shape or type_.shape[0] != before.shape[0]:
             continue
         columns, wide = type_.static_shape[1], before.static_shape[1]
@@ -332,8 +332,7 @@ class _Sweep:
         """Let a cut be all columns; if a loss reads them as they are, filled."""
         seen = self.wide[cut.var] = _Wide(cut.source, 0.0, cut)
         if self.lost(_reached(cut.var, cut, self.users, biased=False)):
-            type_ = tensor_type(cut.source)
-            assert type_ is not None
+            type_ = tensor_of(cut.source)
             fill = torch.zeros(cut.wide, dtype=TO_TORCH[type_.dtype])
             fill[cut.columns :] = low = torch.finfo(fill.dtype).min
             value = new_call(op.bias_add, cut.source, Constant(fill), 1)
@@ -346,17 +345,16 @@ class _Sweep:
 
     def carried(self, binding: Binding, source: Var, seen: _Wide) -> bool:
         """Compute a binding of all columns, and return whether that is possible."""
-        call, type_ = op_call(binding.value), tensor_type(binding.var)
+        call = op_call(binding.value)
         assert call is not None
         if _carries(binding, source, seen.cut) is not None:
-            assert type_ is not None
-            self.carry(binding, call, type_, seen)
+            self.carry(binding, call, seen)
         elif _loss(binding, source) is not None and seen.fill < 0:
             self.loss(binding, call, seen)
-        elif call.op is op.pad and seen.fill == 0 and _is_whole(call, source, type_, seen.cut):
+        elif call.op is op.pad and seen.fill == 0 and _is_whole(call, source, seen.cut):
             self.whole[binding.var] = seen.var
         elif call.op is op.sum and _keeps_columns(call):
-            assert type_ is not None
+            type_ = tensor_of(binding.var)
             value = new_call(op.sum, seen.var, *call.args[1:])
             total = self.add("total", _widened(type_, seen.cut), binding, value)
             self.made.append(Binding(binding.var, _cut_off(total, type_), binding.span))
@@ -364,14 +362,13 @@ class _Sweep:
             return False
         return True
 
-    def carry(self, binding: Binding, call: OpCall, type_: TensorType, seen: _Wide) -> None:
-        wide, args, fill = _widened(type_, seen.cut), list(call.args), seen.fill
+    def carry(self, binding: Binding, call: OpCall, seen: _Wide) -> None:
+        wide, args, fill = _widened(tensor_of(binding.var), seen.cut), list(call.args), seen.fill
         args[0] = seen.var
         if call.op is op.reshape:
             args[1] = wide.static_shape
         elif call.op is op.bias_add:
-            bias = tensor_type(args[1])
-            assert bias is not None
+            bias = tensor_of(args[1])
             scored = self.lost(_reached(binding.var, seen.cut, self.users))
             more = torch.finfo(TO_TORCH[bias.dtype]).min if scored and not fill else 0.0
             value = new_call(op.pad, args[1], (0, seen.cut.wide - seen.cut.columns), more)
@@ -383,8 +380,7 @@ class _Sweep:
     def loss(self, binding: Binding, call: OpCall, seen: _Wide) -> None:
         """Let labels that were none of the columns be none of those that are there now."""
         at, args = SCORES[call.op], list(call.args)
-        labels, type_ = tensor_type(args[at - 1]), tensor_type(binding.var)
-        assert labels is not None and type_ is not None
+        labels, type_ = tensor_of(args[at - 1]), tensor_of(binding.var)
         inside = new_call(op.less, args[at - 1], seen.cut.columns)
         among = self.add("inside", labels.with_dtype("bool"), binding, inside)
         kept = new_call(op.where, among, args[at - 1], NO_CLASS)
@@ -400,9 +396,9 @@ class _Sweep:
         """Cut off what a reader reads, unless that was done before."""
         for atom in uses(reader):
             if atom in self.wide and atom not in self.there:
-                assert isinstance(atom, Var) and isinstance(atom.type, TensorType)
+                assert isinstance(atom, Var)
                 self.there.add(atom)
-                value = _cut_off(self.wide[atom].var, atom.type)
+                value = _cut_off(self.wide[atom].var, tensor_of(atom))
                 self.made.append(Binding(atom, value, reader.span))
 
     def add(self, name: str, type_: TensorType, like: Binding, value: Call) -> Var:
@@ -420,15 +416,13 @@ def _cut_off(var: Var, type_: TensorType) -> Call:
     return new_call(op.strided_slice, var, (0,) * type_.ndim, type_.static_shape)
 
 
-def _is_whole(call: OpCall, source: Var, type_: TensorType | None, cut: _Cut) -> bool:
+def _is_whole(call: OpCall, source: Var, cut: _Cut) -> bool:
     """Whether a call pads with zeros what was cut off."""
-    assert isinstance(source.type, TensorType)
-    widths = (*(0,) * (2 * source.type.ndim - 1), cut.wide - cut.columns)
+    widths = (*(0,) * (2 * tensor_of(source).ndim - 1), cut.wide - cut.columns)
     return call.args[1:] == (widths, 0.0, "constant")
 
 
 def _keeps_columns(call: OpCall) -> bool:
     """Whether a sum is over other axes than the columns."""
-    x = tensor_type(call.args[0])
-    assert x is not None
+    x = tensor_of(call.args[0])
     return x.ndim - 1 not in normalize_axes(call.args[1], x.ndim, call.args[3])

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from meta.base.device import Device
-from meta.base.dtype import is_float
+from meta.base.dtype import bits, is_float
 from meta.ir import (
     Binding,
     Block,
@@ -31,7 +31,7 @@ from meta.ir.printer import first_line, variable_names
 from meta.ir.visit import inner_blocks
 from meta.op.core.tracing import Trace
 from meta.passes.attention.axes import Refused, extent
-from meta.passes.attention.found import Attention, attention_of, bits
+from meta.passes.attention.found import Attention, attention_of
 from meta.passes.buffers import Buffers, Definitions, Summaries
 from meta.passes.calls import op_call, tensor_type
 from meta.passes.effects import uses

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from meta import op
-from meta.base.dtype import TO_TORCH, is_float
-from meta.ir import Expr, Var
+from meta.base.dtype import bits, is_float
+from meta.ir import Var
 from meta.op.attention import HEADS_FIRST, HEADS_LATER
 from meta.op.core.tracing import Trace
 from meta.passes.attention.axes import (
@@ -26,7 +24,7 @@ from meta.passes.attention.axes import (
 from meta.passes.attention.masks import Masking, emitted, masking, spread_out
 from meta.passes.attention.scores import Chain, Product, product, replay, trace_back
 from meta.passes.buffers import Definitions
-from meta.passes.calls import OpCall, op_call, tensor_type
+from meta.passes.calls import OpCall, op_call, tensor_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +72,7 @@ class Attention:
     @property
     def dtype(self) -> str:
         """The dtype of query, key and value."""
-        type_ = tensor_type(self.query.atom)
-        assert type_ is not None
-        return type_.dtype
+        return tensor_of(self.query.atom).dtype
 
     def arguments(self, heads: Heads) -> Iterator[tuple[Operand, list[list[ScoreAxis]]]]:
         """Yield query, key and value, each with the axes of its dimensions."""
@@ -220,21 +216,11 @@ def _last(
 
 def _check_types(var: Var, chain: Chain, operands: Sequence[Operand]) -> None:
     """Refuse dtypes that the operator does not compute in as the program does."""
-    dtypes = {_dtype(o.atom) for o in operands} | {_dtype(var), _dtype(chain.product)}
+    atoms = (*(o.atom for o in operands), var, chain.product)
+    dtypes = {tensor_of(atom).dtype for atom in atoms}
     if len(dtypes) != 1:
         raise Refused(f"query, key, value and products are of {', '.join(sorted(dtypes))}")
     (dtype,) = dtypes
-    between = {_dtype(step.var) for step in chain.steps}
+    between = {tensor_of(step.var).dtype for step in chain.steps}
     if not all(is_float(d) and bits(d) >= bits(dtype) for d in between):
         raise Refused(f"scores of {dtype} become {', '.join(sorted(between))} on the way")
-
-
-def _dtype(atom: Expr) -> str:
-    type_ = tensor_type(atom)
-    assert type_ is not None
-    return type_.dtype
-
-
-def bits(dtype: str) -> int:
-    """Return how wide a floating point dtype is."""
-    return torch.finfo(TO_TORCH[dtype]).bits

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from meta import op
-from meta.base.dtype import TO_TORCH
+from meta.base.dtype import TO_TORCH, bits
 from meta.dialect.core import only
 from meta.op.core.handler import Default, use
 from meta.op.core.tracing import Trace
@@ -130,7 +130,7 @@ def emitted(found: Masking, trace: Trace, dtype: str, parts: Sequence[Sequence[S
         mask = op.logical_or(seen, op.logical_not(sees))
         return _joined(mask, axes, parts), _joined(sees, axes, parts)
     dtypes = [dtype, *(x.dtype for m, x in given if m.hides is None)]
-    wide = max(dtypes, key=lambda d: torch.finfo(TO_TORCH[d]).bits)
+    wide = max(dtypes, key=bits)
     total = _together(op.add, [_numbers(m, x, wide) for m, x in given])
     if not found.sure:
         top = op.max(total, len(axes) - 1, True)

@@ -23,7 +23,7 @@ from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.subscripts import subscripts
 from meta.passes.attention.axes import AxisGroup, Refused, ScoreStep, grouped, leaves, scaling
 from meta.passes.buffers import Definitions
-from meta.passes.calls import PRODUCTS, OpCall, op_call, product_terms, tensor_type
+from meta.passes.calls import PRODUCTS, OpCall, op_call, product_terms, tensor_of, tensor_type
 from meta.passes.simplify.arithmetic import fill_of
 from meta.passes.simplify.shapes import PERMUTATIONS, VIEWS, order_of
 
@@ -91,8 +91,7 @@ def softmax(atom: Var, made: OpCall, known: Definitions) -> Found | None:
 
     Written out it is exp(x - max) divided by its sum. Raises Refused for another axis.
     """
-    type_ = tensor_type(atom)
-    assert type_ is not None
+    type_ = tensor_of(atom)
     if made.op is op.softmax:
         if normalize_axis(made.args[1], type_.ndim) != type_.ndim - 1:
             raise Refused("softmax is not over the last axis")
@@ -365,8 +364,7 @@ def replay(chain: Chain, groups: list[AxisGroup]) -> Replayed:
     masks: list[Mask] = []
     scale, at_softmax = 1.0, None
     for step in reversed(chain.steps):
-        type_ = tensor_type(step.var)
-        assert type_ is not None
+        type_ = tensor_of(step.var)
         if step.kind == "softmax":
             at_softmax = list(groups)
         elif step.kind == "view":

@@ -59,7 +59,7 @@ from meta.passes.autocast.casts import (
 from meta.passes.autocast.move import hoist, narrow
 from meta.passes.buffers import Summaries
 from meta.passes.call_graph import recursive, used_as_values
-from meta.passes.calls import base_op, called_op, typed_args
+from meta.passes.calls import base_op, called_op, type_if_atom, typed_args
 from meta.passes.dead_code import dead_code
 from meta.passes.infer_type import infer_type
 from meta.passes.lambda_lift import lambda_lift
@@ -310,7 +310,7 @@ class FunctionCasts:
             self._operator(binding, call, called)
         elif isinstance(call.callee, GlobalVar):
             given = tuple(self.atom(a) if isinstance(a, Expr) else a for a in call.args)
-            types = tuple(type_of(a) if isinstance(a, Expr) else None for a in given)
+            types = tuple(map(type_if_atom, given))
             name, type_ = self.instance(call.callee.name, types)
             self._apply(binding, GlobalVar(name, type_), type_, f"@{call.callee.name}")
         else:
@@ -328,7 +328,7 @@ class FunctionCasts:
         args = tuple(
             self._coerced(a, t, why, binding) if isinstance(a, Expr) else a for a, t in pairs
         )
-        found = [type_of(a) if isinstance(a, Expr) else None for a in args]
+        found = [type_if_atom(a) for a in args]
         self._emit(binding, Call(callee, args), call_type(type_, found))
 
     def _operator(self, binding: Binding, call: Call, called: Op) -> None:

@@ -32,7 +32,7 @@ from meta.ir import (
     type_of,
 )
 from meta.passes.buffers import Buffers, Summaries, owner
-from meta.passes.calls import leaf_types, new_call, typed_args
+from meta.passes.calls import leaf_types, new_call, tensor_of, typed_args
 from meta.passes.simplify.casts import holds
 
 
@@ -246,8 +246,7 @@ class Casts:
 
     def cast(self, atom: Expr, dtype: str, why: Why, at: Binding | None) -> Expr:
         """Return a tensor in a dtype; what holds no floating point numbers as it is."""
-        type_ = type_of(atom)
-        assert isinstance(type_, TensorType)
+        type_ = tensor_of(atom)
         if type_.dtype == dtype or not is_float(type_.dtype):
             return atom
         if isinstance(atom, Constant):
@@ -274,8 +273,7 @@ class Casts:
 
     def is_cast_of(self, result: Expr, atom: Expr) -> None:
         """Take note of a cast; that it is exact only if its dtype holds all values of the other."""
-        wide, narrow = type_of(result), type_of(atom)
-        assert isinstance(wide, TensorType) and isinstance(narrow, TensorType)
+        wide, narrow = tensor_of(result), tensor_of(atom)
         if is_float(narrow.dtype) and is_float(wide.dtype) and holds(wide.dtype, narrow.dtype):
             self._exact[result] = atom, self._count(atom) + self._count(result)
 

@@ -31,13 +31,13 @@ from meta.ir import (
     Var,
     bindings,
     operands,
-    type_of,
 )
 from meta.ir.visit import inner_blocks
 from meta.op.core import Op
 from meta.passes.autocast.casts import Cast, Why, cast_call
 from meta.passes.buffers import Buffers, Summaries
 from meta.passes.call_graph import callees, used_as_values
+from meta.passes.calls import tensor_of
 from meta.passes.deduplicate import deduplicate, eliminate_common_subexpressions
 from meta.passes.rewrite import rewrite_function, with_value
 from meta.passes.simplify.casts import holds
@@ -85,8 +85,7 @@ def _wanted(name: str, function: Function, made: dict[Expr, Cast]) -> Iterator[t
             if not isinstance(atom, Var) or atom not in seen:
                 continue
             if binding.var in made and isinstance(value, Call) and value.args[0] is atom:
-                assert isinstance(binding.var.type, TensorType)
-                seen[atom].add(binding.var.type.dtype)
+                seen[atom].add(tensor_of(binding.var).dtype)
             elif not _handed_on(name, function, value, atom):
                 seen[atom].add(None)
     for i, param in enumerate(function.params):
@@ -112,8 +111,7 @@ def _moved(module: Module, found: dict[tuple[str, int], str], made: dict[Expr, C
         for i, param in enumerate(function.params):
             dtype = found.get((name, i))
             if dtype is not None:
-                assert isinstance(param.type, TensorType)
-                params[i] = mapping[param] = Var(param.name, param.type.with_dtype(dtype))
+                params[i] = mapping[param] = Var(param.name, tensor_of(param).with_dtype(dtype))
         rule = partial(_without, made=made, params=set(mapping.values()))
         functions[name] = rewrite_function(replace(function, params=tuple(params)), rule, mapping)
     types, summaries = {n: f.type for n, f in functions.items()}, Summaries(module)
@@ -161,8 +159,7 @@ class _Caller:
     def _note(self, binding: Binding, call: Call) -> None:
         """Remember what an exact cast was made of."""
         if binding.var in self.made and isinstance(call.args[0], Expr):
-            wide, narrow = type_of(binding.var), type_of(call.args[0])
-            assert isinstance(wide, TensorType) and isinstance(narrow, TensorType)
+            wide, narrow = tensor_of(binding.var), tensor_of(call.args[0])
             kept = self.buffers.of(call.args[0]) not in self.buffers.written
             if kept and holds(wide.dtype, narrow.dtype):
                 self._sources[binding.var] = call.args[0]
@@ -180,8 +177,7 @@ class _Caller:
 
     def _cast(self, new: list[Binding], binding: Binding, atom: Expr, dtype: str) -> Expr:
         atom = self._sources.get(atom, atom)
-        type_ = type_of(atom)
-        assert isinstance(type_, TensorType)
+        type_ = tensor_of(atom)
         if type_.dtype == dtype:
             return atom
         var = Var("", type_.with_dtype(dtype))
@@ -328,8 +324,8 @@ class _Rewriting:
         return self._cast(binding.var, readers.dtype, needs, binding, self._half)
 
     def _view(self, binding: Binding) -> Binding:
-        assert isinstance(binding.value, Call) and isinstance(binding.var.type, TensorType)
-        type_ = binding.var.type.with_dtype(self.views[binding.var].dtype)
+        assert isinstance(binding.value, Call)
+        type_ = tensor_of(binding.var).with_dtype(self.views[binding.var].dtype)
         var = self._half[binding.var] = Var(binding.var.name, type_)
         source = self._half[_source(binding)]
         value = replace(binding.value, args=(source, *binding.value.args[1:]))
@@ -349,7 +345,7 @@ class _Rewriting:
     def _cast(
         self, source: Var, dtype: str, needs: list[Why], like: Binding, known: dict[Expr, Var]
     ) -> Binding:
-        assert isinstance(source.type, TensorType)
-        var = known[source] = Var("", source.type.with_dtype(dtype))
-        self.made[var] = Cast(self.name, source.name, source.type, dtype, needs)
+        type_ = tensor_of(source)
+        var = known[source] = Var("", type_.with_dtype(dtype))
+        self.made[var] = Cast(self.name, source.name, type_, dtype, needs)
         return Binding(var, cast_call(source, dtype), like.span)

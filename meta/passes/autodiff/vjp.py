@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from meta import op
 from meta.base.errors import GradientError
@@ -48,7 +47,7 @@ from meta.passes.autodiff.activity import (
 )
 from meta.passes.autodiff.sweep import Pullback, Sweep, Writes
 from meta.passes.buffers import Summaries
-from meta.passes.calls import leaf_types
+from meta.passes.calls import leaf_types, type_if_atom
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +240,7 @@ class Differentiator:
         assert isinstance(call, Call) and isinstance(call.callee, GlobalVar)
         name, args = call.callee.name, list(call.args)
         for i in self._summaries[name].written:
-            type_ = _argument_type(args[i])
+            type_ = type_if_atom(args[i])
             if not isinstance(type_, TensorType):
                 raise GradientError(
                     "a checkpointed function writes to what is no tensor",
@@ -265,7 +264,7 @@ class Differentiator:
         assert isinstance(call.callee, GlobalVar)
         callee = call.callee.name
         function_type, targets = self._type(callee), self._targets(call)
-        type_ = call_type(function_type, [_argument_type(a) for a in call.args])
+        type_ = call_type(function_type, [type_if_atom(a) for a in call.args])
         differentiated = Call(GlobalVar(self._names[callee], function_type), call.args)
         return differentiated, type_, self.activity.results(callee), targets
 
@@ -285,7 +284,3 @@ def _called_only(function: Function) -> Var | None:
     whole = TupleType(tuple(known_type(b.var) for b in bindings[1:])) == bindings[0].var.type
     in_order = fields == list(range(len(values)))
     return call.callee if isinstance(call.callee, Var) and same and whole and in_order else None
-
-
-def _argument_type(argument: Any) -> Type | None:
-    return type_of(argument) if isinstance(argument, Expr) else None

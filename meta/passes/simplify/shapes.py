@@ -8,7 +8,7 @@ from meta import op
 from meta.ir import Expr, TupleGetItem
 from meta.op.core.axes import inverse_permutation, permutation, swapped
 from meta.op.core.slicing import slice_ranges
-from meta.passes.calls import PRODUCTS, OpCall, new_call, product_terms, tensor_type
+from meta.passes.calls import PRODUCTS, OpCall, new_call, product_terms, tensor_of, tensor_type
 from meta.passes.simplify.arithmetic import fill_of
 from meta.passes.simplify.table import RULES, RuleSite, fields_of, same_axis
 
@@ -56,8 +56,7 @@ PERMUTATIONS = (op.transpose, op.transpose_dx, op.swap_axis)
 
 def order_of(made: OpCall | RuleSite) -> tuple[int, ...]:
     """Return which axis of its argument each axis of the result of a permutation is."""
-    x = tensor_type(made.args[0])
-    assert x is not None
+    x = tensor_of(made.args[0])
     if made.op is op.swap_axis:
         return swapped(made.args[1], made.args[2], x.ndim)
     read = permutation if made.op is op.transpose else inverse_permutation
@@ -74,8 +73,7 @@ def permuted(at: RuleSite) -> Expr | None:
         source, order = inner.args[0], tuple(first[a] for a in order)
     if order == tuple(range(len(order))):
         return at.same(source)
-    x = tensor_type(source)
-    assert x is not None
+    x = tensor_of(source)
     if at.type.is_static and _keeps_order(x.static_shape, order):
         return new_call(op.reshape, source, at.type.static_shape)
     if inner is None:
