@@ -4,8 +4,8 @@ Add a node kind in `expr.py`: what is not the kind's meaning follows from its de
 (`node.py`).
 
 Programs are kept in A-normal form only. Other forms are views, computed when a pass asks for one
-and not kept up to date: `DefUse`, definitions and users, and the graph form (`to_graph`), a block
-as a directed acyclic graph with edges of data and, by what each binding reads and writes, of order.
+and not kept up to date: `DefUse`, definitions and users, and `to_graph`, a block as a directed
+acyclic graph with edges of data and, by what each binding reads and writes, of order.
 Every binding carries the file and line of the user's code (the first frame outside of `meta`),
 which later errors show. Notebooks show a program with types on hover (`to_html`); `to_dot` gives it
 to Graphviz.
@@ -30,7 +30,7 @@ from meta.ir.expr import (
     TypeDefinition,
     Var,
 )
-from meta.ir.graph import DefUse, Graph, GraphNode, from_graph, to_graph
+from meta.ir.graph import DefUse, GraphNode, to_graph
 from meta.ir.node import Effect, Expr, Node, type_of
 from meta.ir.operators import OP_RESOLVERS
 from meta.ir.parser import parse, parse_function, parse_literal, parse_type
@@ -81,7 +81,6 @@ __all__ = [
     "FuncType",
     "Function",
     "GlobalVar",
-    "Graph",
     "GraphNode",
     "If",
     "Literal",
@@ -104,7 +103,6 @@ __all__ = [
     "compatible",
     "first_difference",
     "free_vars",
-    "from_graph",
     "map_atoms",
     "operands",
     "parse",

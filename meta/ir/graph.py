@@ -1,14 +1,9 @@
 """Views of a function: definitions and uses of its variables, and a block's bindings as a directed
-acyclic graph, for matching and scheduling.
-
-Programs are kept in A-normal form. A view is computed once and not kept up to date. The graph
-leaves out what is not essential, the order of bindings that do not depend on each other;
-`from_graph` chooses one again.
+acyclic graph of dependences, for scheduling. A view is computed once and not kept up to date.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
@@ -62,9 +57,8 @@ class GraphNode:
 
     Attributes
     ----------
-    position: its index in `Graph.nodes`.
+    position: its index in the block.
     inputs: the nodes whose values it uses, in nested blocks too; each once, in order of first use.
-    users: the nodes that use its value.
     after: nodes that it must follow, although it does not use their values: one of the two writes
     what the other reads or writes.
     """
@@ -72,50 +66,34 @@ class GraphNode:
     binding: Binding
     position: int
     inputs: list[GraphNode] = field(default_factory=list)
-    users: list[GraphNode] = field(default_factory=list)
     after: list[GraphNode] = field(default_factory=list)
 
     def __repr__(self) -> str:
         return f"<node {self.binding}>"
 
 
-@dataclass(eq=False)
-class Graph:
-    """The nodes of one block, in the block's order, and the block's result."""
-
-    nodes: tuple[GraphNode, ...]
-    result: Expr
-
-    def node_of(self, var: Var) -> GraphNode | None:
-        """Return the node that computes a variable; None for one from outside of the block."""
-        return self._by_var.get(var)
-
-    def __post_init__(self) -> None:
-        self._by_var = {node.binding.var: node for node in self.nodes}
-
-
-def to_graph(block: Block, places: Callable[[Binding], Places] | None = None) -> Graph:
-    """Return the graph of a block's own bindings; nested blocks stay within their nodes.
+def to_graph(
+    block: Block, places: Callable[[Binding], Places] | None = None
+) -> tuple[GraphNode, ...]:
+    """Return the nodes of a block's own bindings, in their order; nested blocks stay within their
+    nodes.
 
     ``places`` says of a binding what its evaluation reads and writes. Without it nothing is written
     and bindings are ordered by the values they use alone. A view is to be stated by the buffer that
     it shares; see `meta.passes.buffers`.
     """
     nodes = tuple(GraphNode(b, i) for i, b in enumerate(block.bindings))
-    graph = Graph(nodes, block.result)
+    by_var: dict[Expr, GraphNode] = {node.binding.var: node for node in nodes}
     for node in nodes:
-        for atom in dict.fromkeys(_used(node.binding.value)):
-            source = graph.node_of(atom)
-            if source is not None:
-                node.inputs.append(source)
-                source.users.append(node)
+        used = dict.fromkeys(_used(node.binding.value))
+        node.inputs = [by_var[atom] for atom in used if atom in by_var]
     if places is not None:
         _order_by_places(nodes, places)
-    return graph
+    return nodes
 
 
-def _used(value: Expr) -> Iterable[Var]:
-    yield from (a for a in operands(value) if isinstance(a, Var))
+def _used(value: Expr) -> Iterable[Expr]:
+    yield from operands(value)
     for block in inner_blocks(value):
         yield from free_vars(block)
 
@@ -137,28 +115,3 @@ def _order_by_places(nodes: Iterable[GraphNode], places: Callable[[Binding], Pla
             readers.setdefault(place, []).append(node)
         known = set(node.inputs)
         node.after = sorted((n for n in before if n not in known), key=lambda n: n.position)
-
-
-def from_graph(graph: Graph, priority: Callable[[GraphNode], int] | None = None) -> Block:
-    """Return a block with the graph's nodes in an order that keeps every dependence.
-
-    Of the nodes that are ready the one with the smallest ``priority`` comes first; by default its
-    position, so that a graph that is not changed gives its block again.
-    """
-    key = priority or (lambda node: node.position)
-    waiting = {node: len({*node.inputs, *node.after}) for node in graph.nodes}
-    following: dict[GraphNode, list[GraphNode]] = {}
-    for node in graph.nodes:
-        for source in {*node.inputs, *node.after}:
-            following.setdefault(source, []).append(node)
-    ready = [(key(n), n.position, n) for n in graph.nodes if not waiting[n]]
-    heapq.heapify(ready)
-    bindings = []
-    while ready:
-        node = heapq.heappop(ready)[2]
-        bindings.append(node.binding)
-        for other in following.get(node, ()):
-            waiting[other] -= 1
-            if not waiting[other]:
-                heapq.heappush(ready, (key(other), other.position, other))
-    return Block(tuple(bindings), graph.result)

@@ -83,7 +83,7 @@ class _Order:
         return replace(self._function, body=self._block(self._function.body))
 
     def _block(self, block: Block) -> Block:
-        nodes = to_graph(block, self._effects.places).nodes
+        nodes = to_graph(block, self._effects.places)
         needed = {node: self._needed(node.binding) for node in nodes}
         # By buffer, who still needs it: nodes, and the block for its result.
         users: dict[int, set[GraphNode | Block]] = {}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from functools import cache
 from typing import Any, ClassVar, Union
 
 from meta.base.source import Span
@@ -20,6 +19,14 @@ from meta.vm.launch_checks import Bounds
 
 Register = int
 Operand = Union[int, "tuple[Operand, ...]"]
+# What a field is, for the listing and for the file (`code_json.py`): a constant, a kernel or a
+# block by its number, or a plain number. A plain str is the name of a function.
+ConstantNumber = int
+KernelNumber = int
+BlockNumber = int
+Count = int
+PrimitiveName = str
+Details = tuple[str | int, ...]
 
 
 def registers_of(operand: Operand) -> Iterator[Register]:
@@ -53,8 +60,8 @@ class Instruction:
     @property
     def reads(self) -> tuple[Register, ...]:
         """The registers whose values it needs: by default those that its fields name."""
-        kind: Any = type(self)
-        values = (getattr(self, name) for name in _reading(kind))
+        read = (f.name for f in fields(self) if f.type in _READ and f.name != "out")
+        values = (getattr(self, name) for name in read)
         return tuple([r for v in values if not isinstance(v, str | None) for r in registers_of(v)])
 
     def __str__(self) -> str:
@@ -67,18 +74,11 @@ class Instruction:
         return ()
 
 
-_READ = frozenset(
-    [
-        *("Register", "Register | None", "tuple[Register, ...]"),
-        *("Operand", "tuple[Operand, ...]", "str | Register"),
-    ]
+_READ = (
+    *("Register", "Register | None", "tuple[Register, ...]"),
+    *("Operand", "tuple[Operand, ...]", "str | Register"),
 )
-
-
-@cache
-def _reading(kind: Any) -> tuple[str, ...]:
-    """Return the fields of an instruction that name what it reads, by their annotations."""
-    return tuple(f.name for f in fields(kind) if f.type in _READ and f.name != "out")
+"""The annotations of fields that name registers."""
 
 
 def _shown(value: Any, annotation: Any) -> str:
@@ -104,7 +104,7 @@ class LoadConstant(Setting):
     """``out`` is a constant of the code, a tensor or a number."""
 
     form = "{out} = constant c{constant}"
-    constant: int
+    constant: ConstantNumber
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class GetItem(Setting):
 
     form = "{out} = {source}.{index}"
     source: Register
-    index: int
+    index: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class AllocateStorage(Setting):
     """
 
     form = "{out} = storage of {size} bytes"
-    size: int
+    size: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class AllocateTensor(Setting):
 
     type: TensorType
     storage: Register | None = None
-    offset: int = 0
+    offset: Count = 0
 
     def __str__(self) -> str:
         if self.storage is None:
@@ -165,7 +165,7 @@ class Extent(Setting):
 
     form = "{out} = extent {axis} of {source}"
     source: Register
-    axis: int
+    axis: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class Invoke(Instruction):
     them. It writes ``written``, some of the arguments, in place. ``span`` is the user's line.
     """
 
-    kernel: int
+    kernel: KernelNumber
     args: tuple[Register, ...]
     outs: tuple[Register, ...]
     fills: bool
@@ -238,18 +238,13 @@ class CallFunction(Setting):
     span: Span | None = field(default=None, compare=False)
 
 
-Text = str
-"""Any text; a plain ``str`` is the name of a function."""
-Details = tuple[str | int, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class RunPrimitive(Setting):
     """``out`` is what a primitive (`meta.ir.primitives`) makes of operands; ``as_tensor``: a bool
     becomes a tensor, which a `Branch` does not need.
     """
 
-    name: Text
+    name: PrimitiveName
     operands: tuple[Operand, ...]
     details: Details
     as_tensor: bool
@@ -283,9 +278,9 @@ class Terminator(Instruction):
     """Base class of what ends a block. ``targets`` are the blocks that may follow."""
 
     @property
-    def targets(self) -> tuple[int, ...]:
+    def targets(self) -> tuple[BlockNumber, ...]:
         """The numbers of the blocks that may come next."""
-        return ()
+        return tuple([getattr(self, f.name) for f in fields(self) if f.type == "BlockNumber"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,11 +288,7 @@ class Jump(Terminator):
     """Goes on with a block."""
 
     form = "jump b{target}"
-    target: int
-
-    @property
-    def targets(self) -> tuple[int, ...]:
-        return (self.target,)
+    target: BlockNumber
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,12 +297,8 @@ class Branch(Terminator):
 
     form = "branch {condition} ? b{then} : b{otherwise}"
     condition: Register
-    then: int
-    otherwise: int
-
-    @property
-    def targets(self) -> tuple[int, ...]:
-        return (self.then, self.otherwise)
+    then: BlockNumber
+    otherwise: BlockNumber
 
 
 @dataclass(frozen=True, slots=True)

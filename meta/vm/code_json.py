@@ -33,16 +33,13 @@ _KEYS = (
 )
 
 
-_ABSTRACT = (Instruction, Setting, Terminator)
-
-
-def _instructions() -> dict[str, type[Instruction]]:
-    found = (v for v in vars(bytecode).values() if isinstance(v, type))
-    concrete = (v for v in found if issubclass(v, Instruction) and v not in _ABSTRACT)
-    return {v.__name__: v for v in concrete}
-
-
-INSTRUCTIONS = _instructions()
+INSTRUCTIONS = {
+    name: kind
+    for name, kind in vars(bytecode).items()
+    if isinstance(kind, type)
+    and issubclass(kind, Instruction)
+    and kind not in (Instruction, Setting, Terminator)
+}
 
 
 def code_to_json(code: Code) -> dict[str, Any]:
@@ -145,6 +142,11 @@ class _Reader:
             self.fail(path, value, "an array")
         return value
 
+    def row(self, value: Any, path: str, count: int, what: str) -> list[Any]:
+        if not isinstance(value, list) or len(value) != count:
+            self.fail(path, value, what)
+        return value
+
     def each(self, read: Callable[[Any, str], Any], value: Any, path: str) -> tuple[Any, ...]:
         """Return the elements of an array, each read with its path."""
         return tuple([read(v, f"{path}[{i}]") for i, v in enumerate(self.array(value, path))])
@@ -158,6 +160,9 @@ class _Reader:
         if type(value) is not int or not least <= value < limit:
             self.fail(path, value, f"an int, {least} <= int < {limit}")
         return value
+
+    def optional(self, value: Any, path: str, *limits: int) -> int | None:
+        return None if value is None else self.number(value, path, *limits)
 
     def tensor_type(self, value: Any, path: str) -> TensorType:
         found = self.type(value, path)
@@ -212,16 +217,13 @@ class _Reader:
         return code
 
     def param(self, value: Any, path: str) -> tuple[str, TensorType]:
-        if not isinstance(value, list) or len(value) != 2:
-            self.fail(path, value, "a name and a type")
-        return self.string(value[0], path), self.tensor_type(value[1], path)
+        name, type_ = self.row(value, path, 2, "a name and a type")
+        return self.string(name, path), self.tensor_type(type_, path)
 
     def range(self, value: Any, path: str) -> tuple[str, int, int | None]:
-        if not isinstance(value, list) or len(value) != 3:
-            self.fail(path, value, "a name, the least and the largest extent")
-        least = self.number(value[1], path, 1)
-        largest = None if value[2] is None else self.number(value[2], path, least)
-        return self.string(value[0], path), least, largest
+        name, least, most = self.row(value, path, 3, "a name, the least and the largest extent")
+        low = self.number(least, path, 1)
+        return self.string(name, path), low, self.optional(most, path, low)
 
     def constant(self, value: Any, path: str) -> Any:
         if isinstance(value, dict) and "tensor" in value:
@@ -280,7 +282,7 @@ class _Reader:
             self.fail(path, value, f"{kind.__name__} of {len(fields)} fields")
         made = kind(
             *[
-                _reader(kind, field)(self, v, f"{path}.{field.name}")
+                _READERS[str(field.type)](self, v, f"{path}.{field.name}")
                 for field, v in zip(fields, values[1:], strict=True)
             ]
         )
@@ -336,31 +338,21 @@ class _Reader:
     def span(self, value: Any, path: str) -> Span | None:
         if value is None:
             return None
-        if not isinstance(value, list) or len(value) != 2:
-            self.fail(path, value, "a file and a line")
-        return Span(self.string(value[0], path), self.number(value[1], path))
+        file, line = self.row(value, path, 2, "a file and a line")
+        return Span(self.string(file, path), self.number(line, path))
 
     def bounds(self, value: Any, path: str) -> Bounds:
-        if not isinstance(value, list) or len(value) != len(dataclasses.fields(Bounds)):
-            self.fail(path, value, "the bounds of indices")
-        op, argument, into, low, high, also, axis, position = value
+        row = self.row(value, path, len(dataclasses.fields(Bounds)), "the bounds of indices")
+        op, argument, into = (self.string(name, path) for name in row[:3])
+        low, high, also, axis, position = row[3:]
         limit = 1 << 62
         return Bounds(
-            self.string(op, path),
-            self.string(argument, path),
-            self.string(into, path),
-            None if low is None else self.number(low, path, -limit),
-            self.number(high, path),
-            None if also is None else self.number(also, path, -limit),
-            None if axis is None else self.number(axis, path, 0, 64),
+            *(op, argument, into, self.optional(low, path, -limit), self.number(high, path)),
+            *(self.optional(also, path, -limit), self.optional(axis, path, 0, 64)),
             self.number(position, path),
         )
 
-    def block_number(self, value: Any, path: str) -> int:
-        return self.number(value, path, 0, self.blocks)
 
-
-# By the annotation of a field; a plain int is read by the field's name.
 _READERS: dict[str, Callable[[_Reader, Any, str], Any]] = {
     "Register": _Reader.register,
     "Register | None": _Reader.optional_register,
@@ -369,23 +361,15 @@ _READERS: dict[str, Callable[[_Reader, Any, str], Any]] = {
     "tuple[Operand, ...]": _Reader.operands,
     "TensorType": _Reader.tensor_type,
     "str": _Reader.function_name,
-    "Text": _Reader.primitive,
-    "Details": _Reader.details,
     "str | Register": _Reader.callee,
+    "PrimitiveName": _Reader.primitive,
+    "Details": _Reader.details,
     "bool": _Reader.flag,
     "Bounds": _Reader.bounds,
     "Span | None": _Reader.span,
-    "int constant": lambda reader, v, path: reader.number(v, path, 0, len(reader.constants)),
-    "int kernel": lambda reader, v, path: reader.number(v, path, 0, len(reader.kernels)),
-    "int target": _Reader.block_number,
-    "int then": _Reader.block_number,
-    "int otherwise": _Reader.block_number,
-    "int index": _Reader.number,
-    "int axis": _Reader.number,
-    "int size": _Reader.number,
-    "int offset": _Reader.number,
+    "ConstantNumber": lambda reader, v, path: reader.number(v, path, 0, len(reader.constants)),
+    "KernelNumber": lambda reader, v, path: reader.number(v, path, 0, len(reader.kernels)),
+    "BlockNumber": lambda reader, v, path: reader.number(v, path, 0, reader.blocks),
+    "Count": _Reader.number,
 }
-
-
-def _reader(kind: type, field: Any) -> Callable[[_Reader, Any, str], Any]:
-    return _READERS[f"int {field.name}" if field.type == "int" else field.type]
+"""By the annotation of a field."""

@@ -10,11 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import meta
-from meta.ir import Block, Function, Module, from_graph, parse, to_graph
+from meta.ir import Block, Function, Module, parse, to_graph
 from meta.passes import infer_type
 from meta.passes.effects import Effects
 from meta.passes.lifetimes import Lifetimes
 from meta.vm.interpreter import run_module
+from tests.ir.orders import from_graph
 from tests.programs.operators import ROWS
 from tests.programs.prefixes import outcome
 from tests.programs.writer import CONTROL, HELD, Step, write_module
@@ -27,7 +28,7 @@ def shuffled(module: Module, seed: int) -> Module:
     def body(function: Function) -> Block:
         effects = Effects(function, Lifetimes(function, module))
         graph = to_graph(function.body, effects.places)
-        return from_graph(graph, lambda node: random.randrange(1000))
+        return from_graph(graph, function.body.result, lambda node: random.randrange(1000))
 
     return module.with_functions({n: replace(f, body=body(f)) for n, f in module.functions.items()})
 
@@ -90,5 +91,5 @@ def test_the_arguments_of_other_functions_may_be_the_same() -> None:
 
 def last_two_are_apart(module: Module, function: Function) -> bool:
     effects = Effects(function, Lifetimes(function, module))
-    *_, first, second = to_graph(function.body, effects.places).nodes
+    *_, first, second = to_graph(function.body, effects.places)
     return first not in (*second.after, *second.inputs)
